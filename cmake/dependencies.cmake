@@ -1,0 +1,41 @@
+# Every library from outside, found once. deploy/setup installs them.
+# macOS (Homebrew) and Debian 12 carry different versions; only what both have is used.
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf CONFIG QUIET)
+if(NOT Protobuf_FOUND)
+  find_package(Protobuf REQUIRED)
+endif()
+find_package(gRPC CONFIG REQUIRED)
+find_program(MACRAME_PROTOC protoc REQUIRED)
+find_program(MACRAME_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
+
+# Headers of other projects are not held to our warnings.
+if(NOT TARGET yaml-cpp::yaml-cpp)
+  add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
+endif()
+
+# MLX: a system one through MLX_DIR, else the wheel that deploy/setup unpacked.
+if(DEFINED ENV{MLX_DIR})
+  set(MLX_DIR $ENV{MLX_DIR} CACHE PATH "Folder of MLXConfig.cmake")
+else()
+  set(MLX_DIR ${PROJECT_SOURCE_DIR}/.deps/mlx/share/cmake/MLX CACHE PATH "Folder of MLXConfig.cmake")
+endif()
+find_package(MLX CONFIG QUIET)
+if(NOT MLX_FOUND)
+  message(FATAL_ERROR "MLX was not found at ${MLX_DIR}. Run deploy/setup, or set MLX_DIR to the "
+                      "folder that holds MLXConfig.cmake.")
+endif()
+
+if(MACRAME_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()

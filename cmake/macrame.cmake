@@ -1,0 +1,55 @@
+# The few shapes that the targets of this tree have.
+#
+#   macrame_library(NAME SRCS a.cc … DEPS lib … [PCH header …])
+#       a static library; NAME is folder_with_underscores, e.g. discovery_inventory.
+#   macrame_binary(NAME SRCS a.cc … DEPS lib …)
+#       an executable in build/<preset>/bin.
+#   macrame_test(NAME SRCS a_test.cc … DEPS lib … [PCH] [TIMEOUT seconds] [LABELS label …])
+#       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit.
+#
+# `macrame_*_darwin.cc` and `*_linux.cc` files are listed with macrame_platform_sources(OUT base …),
+# which appends the one file of the pair that fits the machine.
+
+include(CMakeParseArguments)
+
+function(macrame_platform_sources out)
+  set(found ${${out}})
+  foreach(base ${ARGN})
+    if(APPLE)
+      list(APPEND found ${base}_darwin.cc)
+    else()
+      list(APPEND found ${base}_linux.cc)
+    endif()
+  endforeach()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
+function(macrame_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PCH" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+  if(ARG_PCH)
+    target_precompile_headers(${name} PRIVATE ${ARG_PCH})
+  endif()
+endfunction()
+
+function(macrame_binary name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PCH" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  if(ARG_PCH)
+    target_precompile_headers(${name} PRIVATE ${ARG_PCH})
+  endif()
+endfunction()
+
+function(macrame_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main Threads::Threads)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

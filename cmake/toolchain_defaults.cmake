@@ -1,0 +1,49 @@
+# Compiler, warnings, ccache and output folders: what every target of the tree shares.
+
+option(MACRAME_BUILD_TESTS "Build the tests" ON)
+set(MACRAME_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them: address,undefined or thread")
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_CXX_SCAN_FOR_MODULES OFF)
+
+find_program(MACRAME_CCACHE ccache)
+if(MACRAME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # The sloppiness lets ccache serve files that use a precompiled header; the base folder makes a
+  # second clone hit what the first one compiled.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MACRAME_CCACHE})
+endif()
+
+add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-fpch-preprocess)
+endif()
+option(MACRAME_WERROR "Treat warnings as errors" ON)
+if(MACRAME_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+if(MACRAME_SANITIZE)
+  add_compile_options(-fsanitize=${MACRAME_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${MACRAME_SANITIZE})
+endif()
+
+# Unused functions of static libraries do not reach the binaries.
+add_compile_options(-ffunction-sections -fdata-sections)
+if(APPLE)
+  add_link_options(-Wl,-dead_strip)
+else()
+  add_link_options(-Wl,--gc-sections)
+  find_program(MACRAME_MOLD mold)
+  if(MACRAME_MOLD)
+    add_link_options(-fuse-ld=mold)
+  endif()
+endif()
+
+include_directories(${PROJECT_SOURCE_DIR})

@@ -1,0 +1,41 @@
+#pragma once
+
+// Reasons: why something is not so, with a stable code, and how they travel inside an absl::Status.
+//
+// A code is listed once, in reasons.cc, with the remedy that people are given when the place that
+// raises it knows no better one. Codes are part of the product's interface: they are added, never renamed.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "macrame/v1/common.pb.h"
+
+namespace macrame {
+
+struct ReasonCode {
+  std::string_view code;     // "STALE_TERM"
+  std::string_view meaning;  // one line, for docs and --explain
+  std::string_view remedy;   // the default remedy; empty when there is none
+};
+
+std::span<const ReasonCode> AllReasonCodes();
+// Null when the code is unknown.
+const ReasonCode* FindReasonCode(std::string_view code);
+
+// A Reason with the code's default remedy. `code` must be listed (checked).
+v1::Reason MakeReason(std::string_view code, std::string message, std::string node_id = "");
+
+// The status carries the whole Reason as a payload; its message is "message. remedy".
+absl::Status ReasonStatus(absl::StatusCode status_code, const v1::Reason& reason);
+absl::Status ReasonStatus(absl::StatusCode status_code, std::string_view code, std::string message,
+                          std::string node_id = "");
+
+// The Reason inside a status; for one that has none, code INTERNAL and the status's message.
+v1::Reason ReasonOf(const absl::Status& status);
+
+// The payload's type URL, for those who carry a status over a wire.
+inline constexpr std::string_view kReasonPayloadUrl = "type.macrame/macrame.v1.Reason";
+
+}  // namespace macrame
