@@ -1,0 +1,34 @@
+//! The text side of Macrame: tokenizers, chat templates and safetensors headers.
+//!
+//! Everything in here judges files and texts that strangers wrote. So each size is checked before
+//! memory is taken for it, each template runs under bounds (see `bounded`), and no panic leaves
+//! through the C ABI (see `abi`). C++ reaches this crate only through `macrame_text.h`.
+
+pub mod abi;
+mod abi_chat;
+mod abi_safetensors;
+mod abi_tokenizer;
+mod bounded;
+mod chat;
+mod error;
+mod files;
+mod markers;
+mod python_json;
+mod python_text;
+mod safetensors_header;
+mod special_tokens;
+mod stream;
+mod strftime;
+mod template;
+mod template_env;
+mod tokenizer;
+
+pub use chat::{encode_chat, render_chat};
+pub use error::{Code, TextError};
+pub use safetensors_header::Header;
+pub use template::{ChatRequest, ChatTemplate};
+pub use tokenizer::Tokenizer;
+
+/// Counts what a bounded render allocates; everybody else's requests pass straight through.
+#[global_allocator]
+static ALLOCATOR: bounded::CountingAllocator = bounded::CountingAllocator;
