@@ -20,7 +20,7 @@ if(MACRAME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MACRAME_CCACHE})
 endif()
 
-add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+add_compile_options(-Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)
 endif()
