@@ -1,0 +1,58 @@
+#pragma once
+
+// The dispatcher of real processes: one thread that runs a boost::asio::io_context.
+//
+// The thread that calls Run() is the owner thread until Run() returns; before that it is the thread
+// that made the dispatcher. Sockets and timers that belong to the owner thread are made on io().
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "transport/dispatcher.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace macrame::transport {
+
+// The machine's own clocks.
+class SystemClock : public Clock {
+ public:
+  MonotonicTime Now() const override;
+  uint64_t UnixMs() const override;
+};
+
+class AsioDispatcher : public Dispatcher {
+ public:
+  AsioDispatcher();
+  ~AsioDispatcher() override;
+  AsioDispatcher(const AsioDispatcher&) = delete;
+  AsioDispatcher& operator=(const AsioDispatcher&) = delete;
+
+  // For sockets and signals of the owner thread. Include <boost/asio.hpp> to use it.
+  boost::asio::io_context& io();
+
+  // Runs tasks on the calling thread until Stop(). May be called once.
+  void Run();
+  // Any thread, and from a signal handler's task. Tasks still queued do not run.
+  void Stop();
+
+  MonotonicTime Now() const override;
+  uint64_t UnixMs() const override;
+  void Post(Task task) override;
+  TimerId PostAfter(Duration delay, Task task) override;
+  void Cancel(TimerId id) override;
+  bool IsOwnerThread() const override;
+
+ private:
+  struct Parts;  // keeps Boost's headers out of this one
+  std::unique_ptr<Parts> parts_;
+  SystemClock clock_;
+  std::atomic<std::thread::id> owner_;
+};
+
+}  // namespace macrame::transport

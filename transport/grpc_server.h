@@ -1,0 +1,116 @@
+#pragma once
+
+// A gRPC server whose handlers run on the owner thread. Methods are registered by their path, with
+// generated messages; no gRPC header is needed to use it.
+//
+// Limits: a message may have kMessageBytesMax (peer_channel.h); at most kCallsMax calls are open at
+// once, more are refused with RESOURCE_EXHAUSTED; a stream whose reader falls kStreamBacklogBytesMax
+// behind is ended.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/ids.h"
+#include "transport/dispatcher.h"
+
+namespace google::protobuf {
+class MessageLite;
+}
+namespace grpc {
+class ServerCredentials;
+}
+
+namespace macrame::transport {
+
+inline constexpr int kCallsMax = 512;
+inline constexpr size_t kStreamBacklogBytesMax = 4 * 1024 * 1024;
+
+// Who calls. Over TLS the id is the one in the caller's certificate.
+struct Caller {
+  NodeId node_id;      // empty for a local one
+  bool local = false;  // came over the unix socket
+};
+
+// The answering side of a server stream. Any thread. When the last copy goes without Finish, the
+// stream ends with INTERNAL.
+class ServerStream {
+ public:
+  class Call;
+  ServerStream() = default;
+  explicit ServerStream(std::shared_ptr<Call> call) : call_(std::move(call)) {}
+
+  // False when nobody reads any more: cancelled, finished, or too far behind.
+  bool Write(const google::protobuf::MessageLite& message) const;
+  // The first one counts.
+  void Finish(const absl::Status& status) const;
+  // `on_cancel` runs once on the owner thread if the caller goes away (also when it has already).
+  void OnCancel(std::function<void()> on_cancel) const;
+
+ private:
+  std::shared_ptr<Call> call_;
+};
+
+// Register, Start, Stop from the owner thread.
+class GrpcServer {
+ public:
+  // Any thread, at most once; when all copies go without a call, the answer is INTERNAL.
+  template <typename Response>
+  using Reply = std::function<void(absl::StatusOr<Response>)>;
+
+  explicit GrpcServer(Dispatcher& dispatcher);
+  // Stops.
+  ~GrpcServer();
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+  // Before Start. `handler` runs on the owner thread.
+  template <typename Request, typename Response>
+  void HandleUnary(std::string_view method,
+                   std::function<void(const Caller&, Request, Reply<Response>)> handler) {
+    HandleAny(method, [] { return std::make_shared<Request>(); },
+              [handler = std::move(handler)](const Caller& caller, MessagePtr message,
+                                             ServerStream stream) {
+                Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
+                  if (response.ok()) stream.Write(*response);
+                  stream.Finish(response.status());
+                };
+                handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
+                        std::move(reply));
+              });
+  }
+
+  template <typename Request>
+  void HandleStream(std::string_view method,
+                    std::function<void(const Caller&, Request, ServerStream)> handler) {
+    HandleAny(method, [] { return std::make_shared<Request>(); },
+              [handler = std::move(handler)](const Caller& caller, MessagePtr message,
+                                             ServerStream stream) {
+                handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
+                        std::move(stream));
+              });
+  }
+
+  // Serves TCP at `ip` (port 0: any free one) and returns the port. UNAVAILABLE with PORT_TAKEN when
+  // another program has it.
+  absl::StatusOr<int> StartTcp(const std::string& ip, int port,
+                               std::shared_ptr<grpc::ServerCredentials> credentials);
+  // Serves plain gRPC on a unix socket, mode 0600; see transport/unix_socket.h for the errors.
+  absl::Status StartUnix(const std::string& path);
+
+  // Refuses new calls, gives those under way `grace`, then cancels them. Returns when all have ended.
+  void Stop(Duration grace);
+
+ private:
+  using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
+  using AnyHandler = std::function<void(const Caller&, MessagePtr, ServerStream)>;
+  void HandleAny(std::string_view method, std::function<MessagePtr()> make, AnyHandler handler);
+
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace macrame::transport

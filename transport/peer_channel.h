@@ -1,0 +1,112 @@
+#pragma once
+
+// Calls to one other agent (or to any gRPC server): asynchronous, each with a deadline, answers on the
+// owner thread. No gRPC header is needed to use it: methods are named by their path, messages are the
+// generated ones.
+//
+//   channel.Call<v1::HeartbeatResponse>(kHeartbeatMethod, request, std::chrono::seconds(1),
+//       [this](absl::StatusOr<v1::HeartbeatResponse> response) { … });
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/ids.h"
+#include "transport/dispatcher.h"
+
+namespace google::protobuf {
+class MessageLite;
+}
+namespace grpc {
+class ChannelCredentials;
+}
+
+namespace macrame::transport {
+
+inline constexpr int kReconnectBackoffInitialMs = 100;
+inline constexpr int kReconnectBackoffMaxMs = 1000;
+inline constexpr int kMessageBytesMax = 8 * 1024 * 1024;
+
+// A call under way. Cancel() ends it: `done` is still called once, with CANCELLED, unless the call had
+// ended already. Dropping the handle changes nothing. Any thread.
+class CallHandle {
+ public:
+  CallHandle() = default;
+  explicit CallHandle(std::function<void()> cancel) : cancel_(std::move(cancel)) {}
+  void Cancel() const {
+    if (cancel_) cancel_();
+  }
+
+ private:
+  std::function<void()> cancel_;
+};
+
+// Owner thread only. May be destroyed with calls under way: they are cancelled, and their callbacks do
+// not run any more.
+class PeerChannel {
+ public:
+  // `tls_name`: the name that the peer's certificate must carry; empty when `credentials` are plain.
+  // `self`: sent along so that, without TLS, the peer knows who calls; TLS peers ignore it.
+  PeerChannel(Dispatcher& dispatcher, std::shared_ptr<grpc::ChannelCredentials> credentials,
+              std::string tls_name, NodeId self);
+  ~PeerChannel();
+  PeerChannel(const PeerChannel&) = delete;
+  PeerChannel& operator=(const PeerChannel&) = delete;
+
+  // "ip:port", best first; all are tried. Or one "unix:/path". The same list again changes nothing;
+  // a new one makes a new connection, calls under way on the old one go on.
+  void SetAddresses(std::vector<std::string> addresses);
+  const std::vector<std::string>& addresses() const;
+
+  // `done` runs once, on the owner thread. Fails at once with UNAVAILABLE without an address.
+  template <typename Response>
+  CallHandle Call(std::string_view method, const google::protobuf::MessageLite& request,
+                  Duration timeout, std::function<void(absl::StatusOr<Response>)> done) {
+    auto response = std::make_shared<Response>();
+    return CallUnary(method, request, response, timeout,
+                     [response, done = std::move(done)](absl::Status status) {
+                       if (status.ok()) {
+                         done(std::move(*response));
+                       } else {
+                         done(std::move(status));
+                       }
+                     });
+  }
+
+  // A server stream: `on_message` for each message, then `done` once; all on the owner thread.
+  template <typename Message>
+  CallHandle Stream(std::string_view method, const google::protobuf::MessageLite& request,
+                    Duration timeout, std::function<void(Message)> on_message,
+                    std::function<void(absl::Status)> done) {
+    auto make = [on_message = std::move(on_message)]() {
+      auto message = std::make_shared<Message>();
+      return std::make_pair(std::static_pointer_cast<google::protobuf::MessageLite>(message),
+                            std::function<void()>([message, on_message] {
+                              on_message(std::move(*message));
+                            }));
+    };
+    return CallStream(method, request, std::move(make), timeout, std::move(done));
+  }
+
+ private:
+  using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
+  // A fresh message to parse into, and what hands it on.
+  using MakeMessage = std::function<std::pair<MessagePtr, std::function<void()>>()>;
+
+  CallHandle CallUnary(std::string_view method, const google::protobuf::MessageLite& request,
+                       MessagePtr response, Duration timeout,
+                       std::function<void(absl::Status)> done);
+  CallHandle CallStream(std::string_view method, const google::protobuf::MessageLite& request,
+                        MakeMessage make, Duration timeout,
+                        std::function<void(absl::Status)> done);
+
+  struct Parts;
+  std::shared_ptr<Parts> parts_;
+};
+
+}  // namespace macrame::transport

@@ -1,0 +1,22 @@
+#pragma once
+
+// absl::Status inside the product, grpc::Status on the wire. A Reason (proto/reasons.h) that the status
+// carries travels as the serialised message in grpc::Status::error_details(). Any thread.
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace macrame::transport {
+
+// The Reason's texts are cut so that the trailer stays under gRPC's 8 KiB of metadata.
+inline constexpr size_t kReasonTextBytesMax = 1500;
+
+grpc::Status ToGrpcStatus(const absl::Status& status);
+// Details that do not parse are dropped; the code and message stay.
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// True when the other side refused the connection: nobody listens there (any more).
+bool IsConnectionRefused(const absl::Status& status);
+
+}  // namespace macrame::transport
