@@ -1,0 +1,197 @@
+// The repository keeps itself tidy: folder arrows, widths, lengths, bans and READMEs are rules here,
+// each failure naming the file, the line and what to do instead.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/tidy/source_tree.h"
+
+namespace macrame::tests {
+namespace {
+
+constexpr size_t kLineWidthMax = 100;
+constexpr size_t kFileLinesMax = 800;
+constexpr size_t kFunctionLinesMax = 70;
+
+const std::vector<SourceFile>& Tree() {
+  static const std::vector<SourceFile> tree = ReadSourceTree();
+  return tree;
+}
+
+std::string Where(const SourceFile& file, size_t index) {
+  return file.path + ":" + std::to_string(index + 1);
+}
+
+// Which folders a folder may include from; its own is always allowed.
+const std::map<std::string, std::set<std::string>>& AllowedArrows() {
+  static const std::map<std::string, std::set<std::string>> arrows = {
+      {"proto", {}},
+      {"planner", {"proto"}},
+      {"transport", {"proto"}},
+      {"discovery", {"proto", "transport"}},
+      {"runtime", {"proto", "transport"}},
+      {"agentd", {"proto", "transport", "discovery", "planner", "runtime"}},
+      {"cli", {"proto", "transport"}},
+  };
+  return arrows;
+}
+
+TEST(Tidy, IncludesFollowTheFolderArrows) {
+  static const std::regex include(R"(^\s*#\s*include\s+"([^"]+)\")");
+  size_t seen = 0;
+  for (const SourceFile& file : Tree()) {
+    const auto allowed = AllowedArrows().find(TopFolder(file.path));
+    if (!IsCpp(file) || allowed == AllowedArrows().end()) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      std::smatch match;
+      if (!std::regex_search(file.lines[i], match, include)) continue;
+      const std::string target = TopFolder(match[1].str());
+      if (!AllowedArrows().contains(target)) continue;  // a library's header
+      ++seen;
+      EXPECT_TRUE(target == TopFolder(file.path) || allowed->second.contains(target))
+          << Where(file, i) << ": " << TopFolder(file.path) << " may not include " << match[1]
+          << "; what passes between folders that don't know each other is a message or value of proto";
+    }
+  }
+  EXPECT_GT(seen, 50u);
+}
+
+TEST(Tidy, TestsAndDeployAreIncludedByNobody) {
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
+    EXPECT_NE(TopFolder(file.path), "deploy") << file.path << ": deploy holds no C++";
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_EQ(file.lines[i].find("#include \"tests/"), std::string::npos) << Where(file, i);
+    }
+  }
+}
+
+TEST(Tidy, LinesAndFilesAreShortEnough) {
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file)) continue;
+    EXPECT_LE(file.lines.size(), kFileLinesMax)
+        << file.path << ": perhaps two files with one door between them";
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      // Width in characters: continuation bytes of UTF-8 do not count.
+      const std::string& line = file.lines[i];
+      const auto width = std::count_if(line.begin(), line.end(),
+                                       [](char c) { return (c & 0xC0) != 0x80; });
+      EXPECT_LE(static_cast<size_t>(width), kLineWidthMax) << Where(file, i);
+      EXPECT_EQ(line.find('\t'), std::string::npos) << Where(file, i) << ": a tab";
+    }
+  }
+}
+
+TEST(Tidy, FunctionsFitOnAScreen) {
+  // clang-format puts the brace that closes a function at the indent of the line that opened it; a
+  // block that opens at column 0 after a ')' or a trailing qualifier is a function's.
+  static const std::regex opens(R"(^[A-Za-z_].*\{$|^  [A-Za-z_].*\)( const| override| final| noexcept)* \{$)");
+  static const std::regex not_function(
+      R"(^\s*(namespace|class|struct|enum|union|extern|constexpr .*=|const .*=|static .*=|if|for|while|switch|else|do)\b)");
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      if (!std::regex_search(line, opens) || std::regex_search(line, not_function)) continue;
+      const size_t indent = line.find_first_not_of(' ');
+      const std::string closing = std::string(indent, ' ') + "}";
+      for (size_t j = i + 1; j < file.lines.size(); ++j) {
+        if (file.lines[j].rfind(closing, 0) != 0) continue;
+        EXPECT_LE(j - i, kFunctionLinesMax) << Where(file, i) << ": a function of " << j - i
+                                            << " lines; name its steps";
+        break;
+      }
+    }
+  }
+}
+
+struct Ban {
+  std::string pattern;
+  std::string instead;
+  std::vector<std::string> folders;  // empty: everywhere in the product
+  std::vector<std::string> allowed;  // paths that begin so may
+};
+
+const std::vector<Ban>& Bans() {
+  // Cores decide on events and the time that they are handed.
+  static const std::vector<std::string> pure = {"planner", "agentd/cores"};
+  static const std::vector<Ban> bans = {
+      {R"(steady_clock::now|system_clock::now|\btime\(nullptr\)|gettimeofday)",
+       "take `now` as an argument", pure, {"agentd/cores/state_store"}},
+      {R"(\brand\(|random_device|mt19937)", "take random numbers as an argument", pure, {}},
+      {R"(#include <(thread|mutex|condition_variable|future)>)",
+       "pure code has no threads and no locks", pure, {}},
+      {R"(#include <grpcpp|#include <boost/asio|#include <sys/socket)",
+       "pure code has no sockets", pure, {}},
+      {R"(\bsleep_for\b|\busleep\(|\bsleep\()", "wait for the event, with a limit",
+       {"agentd", "discovery", "planner", "transport"}, {}},
+      {R"(\busing namespace std\b)", "name what you use", {}, {}},
+      {R"(\b(std::)?(sprintf|strcpy|strcat|gets)\()", "absl::StrFormat or std::string", {}, {}},
+      {R"(\bassert\()", "MACRAME_CHECK, which is on in release builds too", {}, {}},
+      {R"(\bsystem\(|\bpopen\()", "discovery/command_runner.h: no shell, a time limit", {}, {}},
+      {R"(TODO|FIXME|XXX)", "do it, or write an issue", {}, {}},
+  };
+  return bans;
+}
+
+bool IsAllowed(const Ban& ban, const SourceFile& file) {
+  return std::any_of(ban.allowed.begin(), ban.allowed.end(),
+                     [&](const std::string& prefix) { return file.path.rfind(prefix, 0) == 0; });
+}
+
+TEST(Tidy, BannedWordsHaveTheirReplacement) {
+  for (const Ban& ban : Bans()) {
+    const std::regex pattern(ban.pattern);
+    for (const SourceFile& file : Tree()) {
+      if (!IsCpp(file) || IsUnder(file, "tests") || IsAllowed(ban, file)) continue;
+      if (!ban.folders.empty() &&
+          std::none_of(ban.folders.begin(), ban.folders.end(),
+                       [&](const std::string& folder) { return IsUnder(file, folder); })) {
+        continue;
+      }
+      for (size_t i = 0; i < file.lines.size(); ++i) {
+        const std::string code = file.lines[i].substr(0, file.lines[i].find("//"));
+        EXPECT_FALSE(std::regex_search(code, pattern))
+            << Where(file, i) << ": '" << ban.pattern << "' is not used here; " << ban.instead;
+      }
+    }
+  }
+}
+
+TEST(Tidy, NamesSayWhatIsInside) {
+  static const std::regex vague(R"((^|[/_])(utils?|helpers?|misc|common_code|managers?)([/_.]|$))");
+  for (const SourceFile& file : Tree()) {
+    EXPECT_FALSE(std::regex_search(file.path, vague)) << file.path << ": say what it does";
+  }
+}
+
+TEST(Tidy, EveryFolderOfTheProductHasAReadme) {
+  std::set<std::string> folders = {"proto", "planner", "transport", "discovery", "runtime",
+                                   "agentd", "cli", "tests", "deploy"};
+  for (const std::string& folder : folders) {
+    EXPECT_TRUE(std::ifstream(folder + "/README.md").good()) << folder << " lacks a README.md";
+  }
+}
+
+TEST(Tidy, HeadersAreGuardedAndSayWhatTheyAre) {
+  for (const SourceFile& file : Tree()) {
+    if (!file.path.ends_with(".h") || file.path == "runtime/text/macrame_text.h") continue;
+    const bool guarded = std::find(file.lines.begin(), file.lines.end(), "#pragma once") !=
+                         file.lines.end();
+    EXPECT_TRUE(guarded) << file.path << ": no #pragma once";
+    const bool explained = std::any_of(file.lines.begin(), file.lines.end(), [](const auto& line) {
+      return line.rfind("//", 0) == 0;
+    });
+    EXPECT_TRUE(explained) << file.path << ": its header comment is the manual, and is missing";
+  }
+}
+
+}  // namespace
+}  // namespace macrame::tests
