@@ -1,0 +1,39 @@
+#pragma once
+
+// What the gateway is told when it starts. Every bound has a name here and a default that fits a
+// machine that serves its own user or a small office.
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace macrame::agentd {
+
+struct GatewayOptions {
+  std::string bind_address = "127.0.0.1";  // an IP address of this machine
+  uint16_t port = 8000;                    // 0: any free one
+  // Names under which clients may reach a loopback port besides localhost and the loopback
+  // addresses. A web page that has its name resolve to 127.0.0.1 is kept out by this list.
+  std::vector<std::string> allowed_hosts;
+  std::string version;  // the product's, for /version and the server header
+
+  size_t header_bytes_max = 16 * 1024;
+  size_t body_bytes_max = 4 * 1024 * 1024;
+  size_t json_depth_max = 32;
+  size_t connections_max = 256;
+  // Text that a slow client has not taken yet; beyond it the request is cancelled.
+  size_t unsent_bytes_max = 1024 * 1024;
+  // Answer of one request that is not streamed.
+  size_t answer_bytes_max = 16 * 1024 * 1024;
+
+  std::chrono::milliseconds idle_ms{60'000};      // between two requests of a connection
+  std::chrono::milliseconds header_ms{10'000};    // from its first byte to its last
+  std::chrono::milliseconds body_ms{30'000};      // from its first byte to its last
+  std::chrono::milliseconds write_ms{30'000};     // one write that the client does not take
+  std::chrono::milliseconds keep_alive_ms{10'000};  // silence after which a comment is sent
+  std::chrono::milliseconds silence_ms{300'000};  // silence of the model that ends a request
+};
+
+}  // namespace macrame::agentd

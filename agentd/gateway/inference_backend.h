@@ -1,0 +1,62 @@
+#pragma once
+
+// All that the HTTP gateway knows of the agent: it asks for text and for the list of what is loaded.
+//
+// The agent implements this interface; tests implement it with a script. Every method may be called
+// from any thread (the gateway calls from its own io thread) and returns at once: what takes time is
+// done elsewhere and told through the callbacks.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::agentd {
+
+// A deployment that requests can name. One that is being recovered stays in the list: its requests
+// are answered with UNAVAILABLE, not with "no such model".
+struct ServedModel {
+  std::string id;                   // the deployment's name
+  int64_t created_unix_seconds = 0;  // when it was asked for
+  uint32_t context_length = 0;      // tokens, prompt and answer together
+};
+
+// One request under way. Dropping it changes nothing; only Cancel() ends it early.
+class GenerateCall {
+ public:
+  virtual ~GenerateCall() = default;
+  // Any thread, any number of times, also after the end. on_done still comes (CANCELLED), within 5 s.
+  virtual void Cancel() = 0;
+};
+
+class InferenceBackend {
+ public:
+  using ChunkCallback = std::function<void(const v1::GenerateChunk& chunk)>;
+  using DoneCallback = std::function<void(absl::Status status)>;
+
+  virtual ~InferenceBackend() = default;
+
+  // Starts an answer. The callbacks come from any thread, never two at once, and possibly before
+  // StartGenerate has returned: on_chunk for each piece in order, then on_done exactly once.
+  //
+  // Errors carry a Reason (proto/reasons.h) and are told through on_done:
+  //   NOT_FOUND           MODEL_NOT_LOADED: no deployment of this name
+  //   INVALID_ARGUMENT    PROMPT_TOO_LONG, TEMPLATE_REFUSED, BAD_REQUEST
+  //   RESOURCE_EXHAUSTED  QUEUE_FULL
+  //   UNAVAILABLE         NOT_READY, ENTRY_UNREACHABLE: worth trying again
+  //   CANCELLED           after Cancel()
+  // Neither callback is called after the gateway has been told on_done. The caller keeps what the
+  // callbacks use alive; the backend drops both callbacks after on_done.
+  virtual std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request,
+                                                      ChunkCallback on_chunk,
+                                                      DoneCallback on_done) = 0;
+
+  // Every deployment that is asked for, in the order of their names.
+  virtual std::vector<ServedModel> ListModels() = 0;
+};
+
+}  // namespace macrame::agentd
