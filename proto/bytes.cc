@@ -38,7 +38,8 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
                                                    {"mb", 1e6},
                                                    {"gb", 1e9},
                                                    {"tb", 1e12}}};
-  const std::string trimmed(absl::StripAsciiWhitespace(absl::string_view(text.data(), text.size())));
+  const std::string trimmed(
+      absl::StripAsciiWhitespace(absl::string_view(text.data(), text.size())));
   const size_t digits = trimmed.find_first_not_of("0123456789.");
   const std::string number = trimmed.substr(0, digits);
   const std::string unit = absl::AsciiStrToLower(absl::StripAsciiWhitespace(
@@ -52,8 +53,8 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
       return Bytes(static_cast<uint64_t>(bytes));
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", std::string(text), "' is not an amount of memory; write for example 512MiB or 1.5GiB"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", std::string(text), "' is not an amount of memory; write for example 512MiB or 1.5GiB"));
 }
 
 }  // namespace macrame

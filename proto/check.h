@@ -1,7 +1,8 @@
 #pragma once
 
-// MACRAME_CHECK: for bugs only. On in every build; prints the condition, place and what was streamed,
-// then aborts. An environment that misbehaves is an absl::Status, a wrong start-up setting an exit code.
+// MACRAME_CHECK: for bugs only. On in every build; prints the condition, place and what was
+// streamed, then aborts. An environment that misbehaves is an absl::Status, a wrong start-up
+// setting an exit code.
 //
 //   MACRAME_CHECK(begin <= end) << "layer range of rank " << rank;
 

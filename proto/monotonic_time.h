@@ -1,7 +1,7 @@
 #pragma once
 
-// Time as pure code sees it: an instant of the monotonic clock, handed in by a shell. Wall-clock time
-// appears only in messages for people, as `…_unix_ms`.
+// Time as pure code sees it: an instant of the monotonic clock, handed in by a shell. Wall-clock
+// time appears only in messages for people, as `…_unix_ms`.
 
 #include <chrono>
 

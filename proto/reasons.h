@@ -3,7 +3,8 @@
 // Reasons: why something is not so, with a stable code, and how they travel inside an absl::Status.
 //
 // A code is listed once, in reasons.cc, with the remedy that people are given when the place that
-// raises it knows no better one. Codes are part of the product's interface: they are added, never renamed.
+// raises it knows no better one. Codes are part of the product's interface: they are added, never
+// renamed.
 
 #include <span>
 #include <string>

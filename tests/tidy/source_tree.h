@@ -12,8 +12,9 @@ struct SourceFile {
   std::vector<std::string> lines;
 };
 
-// All files that git tracks or would track, below the repository's root. Binary files and lock files
-// are left out. Fails the process when git does not answer: a tidy test that reads nothing passes all.
+// All files that git tracks or would track, below the repository's root. Binary files and lock
+// files are left out. Fails the process when git does not answer: a tidy test that reads nothing
+// passes all.
 std::vector<SourceFile> ReadSourceTree();
 
 bool IsCpp(const SourceFile& file);

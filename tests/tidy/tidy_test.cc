@@ -1,5 +1,5 @@
-// The repository keeps itself tidy: folder arrows, widths, lengths, bans and READMEs are rules here,
-// each failure naming the file, the line and what to do instead.
+// The repository keeps itself tidy: folder arrows, widths, lengths, bans and READMEs are rules
+// here. Each failure names the file, the line and what to do instead.
 
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(Tidy, IncludesFollowTheFolderArrows) {
       ++seen;
       EXPECT_TRUE(target == TopFolder(file.path) || allowed->second.contains(target))
           << Where(file, i) << ": " << TopFolder(file.path) << " may not include " << match[1]
-          << "; what passes between folders that don't know each other is a message or value of proto";
+          << "; what passes between folders that don't know each other is a message of proto";
     }
   }
   EXPECT_GT(seen, 50u);
@@ -81,8 +81,8 @@ TEST(Tidy, LinesAndFilesAreShortEnough) {
     for (size_t i = 0; i < file.lines.size(); ++i) {
       // Width in characters: continuation bytes of UTF-8 do not count.
       const std::string& line = file.lines[i];
-      const auto width = std::count_if(line.begin(), line.end(),
-                                       [](char c) { return (c & 0xC0) != 0x80; });
+      const auto width =
+          std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
       EXPECT_LE(static_cast<size_t>(width), kLineWidthMax) << Where(file, i);
       EXPECT_EQ(line.find('\t'), std::string::npos) << Where(file, i) << ": a tab";
     }
@@ -92,9 +92,11 @@ TEST(Tidy, LinesAndFilesAreShortEnough) {
 TEST(Tidy, FunctionsFitOnAScreen) {
   // clang-format puts the brace that closes a function at the indent of the line that opened it; a
   // block that opens at column 0 after a ')' or a trailing qualifier is a function's.
-  static const std::regex opens(R"(^[A-Za-z_].*\{$|^  [A-Za-z_].*\)( const| override| final| noexcept)* \{$)");
+  static const std::regex opens(R"(^[A-Za-z_].*\{$|)"
+                                R"(^  [A-Za-z_].*\)( const| override| final| noexcept)* \{$)");
   static const std::regex not_function(
-      R"(^\s*(namespace|class|struct|enum|union|extern|constexpr .*=|const .*=|static .*=|if|for|while|switch|else|do)\b)");
+      R"(^\s*(namespace|class|struct|enum|union|extern|constexpr .*=|const .*=|)"
+      R"(static .*=|if|for|while|switch|else|do)\b)");
   for (const SourceFile& file : Tree()) {
     if (!IsCpp(file) || IsUnder(file, "tests")) continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
@@ -104,8 +106,8 @@ TEST(Tidy, FunctionsFitOnAScreen) {
       const std::string closing = std::string(indent, ' ') + "}";
       for (size_t j = i + 1; j < file.lines.size(); ++j) {
         if (file.lines[j].rfind(closing, 0) != 0) continue;
-        EXPECT_LE(j - i, kFunctionLinesMax) << Where(file, i) << ": a function of " << j - i
-                                            << " lines; name its steps";
+        EXPECT_LE(j - i, kFunctionLinesMax)
+            << Where(file, i) << ": a function of " << j - i << " lines; name its steps";
         break;
       }
     }
@@ -124,14 +126,22 @@ const std::vector<Ban>& Bans() {
   static const std::vector<std::string> pure = {"planner", "agentd/cores"};
   static const std::vector<Ban> bans = {
       {R"(steady_clock::now|system_clock::now|\btime\(nullptr\)|gettimeofday)",
-       "take `now` as an argument", pure, {"agentd/cores/state_store"}},
+       "take `now` as an argument",
+       pure,
+       {"agentd/cores/state_store"}},
       {R"(\brand\(|random_device|mt19937)", "take random numbers as an argument", pure, {}},
       {R"(#include <(thread|mutex|condition_variable|future)>)",
-       "pure code has no threads and no locks", pure, {}},
+       "pure code has no threads and no locks",
+       pure,
+       {}},
       {R"(#include <grpcpp|#include <boost/asio|#include <sys/socket)",
-       "pure code has no sockets", pure, {}},
-      {R"(\bsleep_for\b|\busleep\(|\bsleep\()", "wait for the event, with a limit",
-       {"agentd", "discovery", "planner", "transport"}, {}},
+       "pure code has no sockets",
+       pure,
+       {}},
+      {R"(\bsleep_for\b|\busleep\(|\bsleep\()",
+       "wait for the event, with a limit",
+       {"agentd", "discovery", "planner", "transport"},
+       {}},
       {R"(\busing namespace std\b)", "name what you use", {}, {}},
       {R"(\b(std::)?(sprintf|strcpy|strcat|gets)\()", "absl::StrFormat or std::string", {}, {}},
       {R"(\bassert\()", "MACRAME_CHECK, which is on in release builds too", {}, {}},
@@ -173,8 +183,8 @@ TEST(Tidy, NamesSayWhatIsInside) {
 }
 
 TEST(Tidy, EveryFolderOfTheProductHasAReadme) {
-  std::set<std::string> folders = {"proto", "planner", "transport", "discovery", "runtime",
-                                   "agentd", "cli", "tests", "deploy"};
+  std::set<std::string> folders = {"proto",  "planner", "transport", "discovery", "runtime",
+                                   "agentd", "cli",     "tests",     "deploy"};
   for (const std::string& folder : folders) {
     EXPECT_TRUE(std::ifstream(folder + "/README.md").good()) << folder << " lacks a README.md";
   }
@@ -183,12 +193,11 @@ TEST(Tidy, EveryFolderOfTheProductHasAReadme) {
 TEST(Tidy, HeadersAreGuardedAndSayWhatTheyAre) {
   for (const SourceFile& file : Tree()) {
     if (!file.path.ends_with(".h") || file.path == "runtime/text/macrame_text.h") continue;
-    const bool guarded = std::find(file.lines.begin(), file.lines.end(), "#pragma once") !=
-                         file.lines.end();
+    const bool guarded =
+        std::find(file.lines.begin(), file.lines.end(), "#pragma once") != file.lines.end();
     EXPECT_TRUE(guarded) << file.path << ": no #pragma once";
-    const bool explained = std::any_of(file.lines.begin(), file.lines.end(), [](const auto& line) {
-      return line.rfind("//", 0) == 0;
-    });
+    const bool explained = std::any_of(file.lines.begin(), file.lines.end(),
+                                       [](const auto& line) { return line.rfind("//", 0) == 0; });
     EXPECT_TRUE(explained) << file.path << ": its header comment is the manual, and is missing";
   }
 }
