@@ -70,6 +70,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"NODE_NOT_ALIVE", "a node that is suspect, dead or left takes no ranks", ""},
     ReasonCode{"ENGINE_MISSING", "a node has no engine that can load the model",
                "install the engine on it; 'clusterctl devices list' shows what it has"},
+    ReasonCode{"CHOSEN", "why a plan was taken", ""},
     ReasonCode{"NOT_CHOSEN", "a shape that would work but was judged worse", ""},
     ReasonCode{"SNAPSHOT_STALE", "the cluster changed after the plan was made", "plan again"},
     // Ranks.
