@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 namespace macrame {
@@ -11,6 +12,8 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
 }
 
 CheckFailure::~CheckFailure() {
+  // On stderr too: whoever started the process keeps its last words from there.
+  std::fprintf(stderr, "%s\n", text_.str().c_str());
   spdlog::critical("{}", text_.str());
   spdlog::default_logger()->flush();
   std::abort();
