@@ -28,6 +28,28 @@ constexpr std::array kReasonCodes = {
                "delete the state folder of the machine that was cloned and start it again"},
     ReasonCode{"UNHEARD", "a peer hears this node but is not heard by it",
                "allow UDP 8888 inbound in this machine's firewall"},
+    ReasonCode{"NOT_ANSWERED", "peers are heard by this node but do not hear it",
+               "allow UDP 8888 outbound on this machine and inbound in the peers' firewalls"},
+    ReasonCode{"HEARD_NOBODY", "no peer is heard on a network interface",
+               "start agentd on the other machines; else allow UDP 8888 inbound in this machine's "
+               "firewall, or name the others as seeds"},
+    ReasonCode{"NO_INTERFACE", "no network interface is there to find peers on",
+               "plug in a network, or correct the configured list of interfaces"},
+    ReasonCode{"SEND_REFUSED", "the system does not let beacons out",
+               "allow UDP 8888 outbound; on macOS also the agent under Privacy & Security, Local "
+               "Network"},
+    ReasonCode{"SEED_UNRESOLVED", "a configured seed has no address",
+               "correct its name, or give its address"},
+    ReasonCode{"HOSTNAME_CLASH", "two nodes carry the same hostname",
+               "nothing needs doing; rename one of them to tell them apart more easily"},
+    ReasonCode{"MEMBERS_FULL", "the cluster has as many members as it may",
+               "remove dead ones with 'clusterctl node remove'"},
+    // Facts about a machine.
+    ReasonCode{"COMMAND_MISSING", "a command that tells a fact is not on this machine", ""},
+    ReasonCode{"COMMAND_TIMED_OUT", "a command that tells a fact did not end in time", ""},
+    ReasonCode{"COMMAND_FAILED", "a command that tells a fact failed", ""},
+    ReasonCode{"OUTPUT_UNREADABLE", "a command or file did not say what it was asked", ""},
+    ReasonCode{"FACT_UNKNOWN", "a fact could not be found out", ""},
     ReasonCode{"VERSION_SKEW", "nodes run different versions of the agent",
                "install the same version on all nodes"},
     // Coordination.

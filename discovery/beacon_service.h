@@ -1,0 +1,98 @@
+#pragma once
+
+// Sends and hears beacons on the network: the shell around BeaconCodec, BeaconSchedule and HearingTable.
+//
+// Two sockets a family: one bound to the beacon port, shared with other agents of this machine
+// (SO_REUSEADDR, SO_REUSEPORT), that hears broadcasts and multicasts; and one with a port of its own that
+// sends everything and so gets the answers that are meant for this process alone.
+// IPv4 goes to each interface's directed broadcast address (127.255.255.255 on loopback), IPv6 to the
+// link-local group below, seeds get theirs by unicast. Every datagram leaves by the
+// interface that it is meant for. Answers are given to members only, so nobody is flooded through us.
+//
+// Owner thread: the dispatcher's, for every call and callback. Each trouble (port taken, no
+// interface, sending refused, a seed that has no address) is logged once, with its remedy, and listed by Problems()
+// until it is over. Nothing here is fatal: a node without beacons still has its seeds, and one without
+// those its own company.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "discovery/beacon_codec.h"
+#include "discovery/beacon_schedule.h"
+#include "discovery/hearing_table.h"
+#include "discovery/interfaces.h"
+#include "macrame/v1/node.pb.h"
+
+namespace macrame::transport {
+class AsioDispatcher;
+}
+
+namespace macrame::discovery {
+
+inline constexpr uint16_t kBeaconPort = 8888;
+inline constexpr char kBeaconGroupV6[] = "ff12::4d43:524d";
+inline constexpr size_t kSeedsMax = 64;
+inline constexpr size_t kDatagramsPerTurnMax = 64;
+// The same address is answered at most so often.
+inline constexpr Duration kAnswerInterval = std::chrono::milliseconds(40);
+
+struct BeaconServiceOptions {
+  uint16_t port = kBeaconPort;
+  // On 127.255.255.255 as well: several agents on one machine.
+  bool use_loopback = false;
+  // Only these interfaces; empty: all that are up. A loopback interface named here is used too.
+  std::vector<std::string> interfaces;
+  // "10.0.0.7", "mac-studio.lan:8888", "[fd00::7]:8888". Names are resolved anew every 30 s.
+  std::vector<std::string> seeds;
+  BeaconIntervals intervals;
+  Duration interface_poll = std::chrono::seconds(2);
+  InterfaceKindLookup kind_of = KindFromName;
+};
+
+struct BeaconServiceCallbacks {
+  // A member of this cluster: `identity` has its id, incarnation, hostname, port, version and the
+  // one address that the beacon came from. interface_name is *this* machine's interface, which is
+  // also the zone of a link-local address.
+  std::function<void(const v1::NodeIdentity& identity)> on_peer;
+  // A node that is none, with the reason; beacons_heard is 1, counting is up to MembershipTable.
+  std::function<void(const v1::Stranger& stranger)> on_stranger;
+  // Another machine uses our node id.
+  std::function<void(const std::string& hostname, const std::string& address)> on_own_id_elsewhere;
+  // The interfaces changed: new addresses for the node's identity.
+  std::function<void(const std::vector<Interface>& interfaces)> on_interfaces;
+};
+
+class BeaconService {
+ public:
+  // `self`: node id, incarnation, hostname, control port and version are used.
+  BeaconService(transport::AsioDispatcher& dispatcher, BeaconServiceOptions options,
+                const v1::NodeIdentity& self, std::optional<BeaconTrust> trust,
+                BeaconServiceCallbacks callbacks);
+  ~BeaconService();  // on the owner thread, or when it no longer runs
+
+  // Opens the sockets and begins the first burst. Ok even when something is amiss: see Problems().
+  void Start();
+  void Stop();
+
+  // The cluster's secret appeared, changed or went: a new burst.
+  absl::Status SetTrust(std::optional<BeaconTrust> trust);
+  // True while every known member is connected: beacons become rarer.
+  void SetAllPeersConnected(bool connected);
+  // A member's heartbeat came in over gRPC from a node whose beacons were never heard: UNHEARD.
+  void NotePeerConnected(const NodeId& peer);
+
+  const std::vector<Interface>& interfaces() const;
+  std::vector<v1::Reason> Problems() const;
+  Hearing HearingOn(const std::string& interface_name) const;
+  uint64_t Count(BeaconVerdict verdict) const;
+  uint64_t beacons_sent() const;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace macrame::discovery

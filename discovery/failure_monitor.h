@@ -1,0 +1,97 @@
+#pragma once
+
+// Decides from heartbeats whether a member is alive, suspect or dead. Pure; one owner thread.
+//
+// A member is heard when its heartbeat arrives or when it answers ours. Silence of suspect_after makes
+// it suspect, and from then on the monitor asks for extra probes (twice as often), so that plain
+// loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so do two refused
+// connections in a row, as the machine is there and the agent is not.
+//
+// Slow is not dead, least of all when the slow one is we. A Tick that comes more than late_tick
+// after its time means that this process was paused: nobody's silence in that time counts, and the
+// limits are doubled (up to widen_max) until ten seconds pass without another. When two or more members, and
+// at least half of them, fall silent at once, this node's own network is the likelier culprit: those that
+// would die get one further dead_after first. So a member that is gone is dead after
+// dead_after at the soonest and 2 × dead_after at the latest, unless this node was itself paused.
+
+#include <map>
+#include <vector>
+
+#include "macrame/v1/node.pb.h"
+#include "proto/ids.h"
+#include "proto/monotonic_time.h"
+
+namespace macrame::discovery {
+
+struct FailureLimits {
+  Duration heartbeat_interval = std::chrono::milliseconds(500);
+  Duration suspect_after = std::chrono::milliseconds(1500);
+  Duration dead_after = std::chrono::milliseconds(3000);
+  Duration tick_interval = std::chrono::milliseconds(100);
+  Duration late_tick = std::chrono::milliseconds(500);
+  int widen_max = 8;
+  Duration narrow_after = std::chrono::seconds(10);
+  int refusals_until_dead = 2;
+};
+
+enum class HeartbeatFailure { kRefused, kTimeout };
+
+struct FailureEffect {
+  enum class Kind {
+    kBecameSuspect,
+    kBecameDead,
+    kBecameAlive,
+    kProbe,  // send it a heartbeat now, besides the regular ones
+  };
+  Kind kind;
+  NodeId node;
+  v1::Reason reason;  // NODE_SUSPECT or NODE_DEAD with the figures
+};
+using FailureEffects = std::vector<FailureEffect>;
+
+class FailureMonitor {
+ public:
+  explicit FailureMonitor(FailureLimits limits = {}) : limits_(limits) {}
+
+  // A member that was just heard; of a known one it starts the count anew (a restart).
+  void Add(const NodeId& node, MonotonicTime now);
+  // A member that left or was forgotten.
+  void Remove(const NodeId& node) { peers_.erase(node); }
+
+  FailureEffects HeartbeatReceived(const NodeId& node, MonotonicTime now) { return Hear(node, now); }
+  FailureEffects HeartbeatAnswered(const NodeId& node, MonotonicTime now) { return Hear(node, now); }
+  // All addresses of the member were tried. Unknown nodes are ignored everywhere.
+  FailureEffects HeartbeatFailed(const NodeId& node, HeartbeatFailure failure, MonotonicTime now);
+  // Each tick_interval.
+  FailureEffects Tick(MonotonicTime now);
+
+  // UNSPECIFIED for an unknown node.
+  v1::NodeState StateOf(const NodeId& node) const;
+  Duration SilenceOf(const NodeId& node, MonotonicTime now) const;
+  // 1 when this process runs smoothly.
+  int widening() const { return widening_; }
+
+ private:
+  struct Peer {
+    v1::NodeState state = v1::NODE_STATE_ALIVE;
+    MonotonicTime last_heard;
+    MonotonicTime last_probe;
+    int refusals = 0;
+    Duration grace{0};  // given once for each silence, when we blamed ourselves
+  };
+
+  FailureEffects Hear(const NodeId& node, MonotonicTime now);
+  void NoteOwnPause(MonotonicTime now);
+  void BlameSelfFirst(MonotonicTime now);
+  void Judge(const NodeId& node, Peer& peer, MonotonicTime now, FailureEffects& effects);
+  FailureEffect Die(const NodeId& node, Peer& peer, std::string message);
+
+  FailureLimits limits_;
+  std::map<NodeId, Peer> peers_;
+  MonotonicTime last_tick_{};
+  MonotonicTime last_late_{};
+  bool ticked_ = false;
+  int widening_ = 1;
+};
+
+}  // namespace macrame::discovery

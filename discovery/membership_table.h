@@ -1,0 +1,154 @@
+#pragma once
+
+// Who belongs to the cluster, as this node sees it. Pure; one owner thread.
+//
+// Three kinds of entries. A *candidate* was named by a signed beacon, a seed or another member: an
+// address worth a heartbeat. A *member* has shown its certificate in a heartbeat, either way. A *stranger*
+// was heard and can't be a member: another cluster's, or one without the secret.
+//
+// Members are told apart by NodeId alone: one node on many addresses is one node. A dead member
+// stays listed, and counts for nothing. All three lists are bounded; what makes room is the longest left,
+// then the longest dead; a live member never does.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "macrame/v1/node.pb.h"
+#include "proto/ids.h"
+#include "proto/monotonic_time.h"
+
+namespace macrame::discovery {
+
+inline constexpr size_t kMembersMax = 64;
+inline constexpr size_t kCandidatesMax = 64;
+inline constexpr size_t kStrangersMax = 64;
+inline constexpr size_t kAddressesPerNodeMax = 32;
+// A candidate that nobody names any more is forgotten; a stranger likewise.
+inline constexpr Duration kCandidateKeptFor = std::chrono::seconds(30);
+inline constexpr Duration kStrangerKeptFor = std::chrono::seconds(60);
+// Two machines with one id contradict each other within this time; one machine that moves does not.
+inline constexpr Duration kClashWindow = std::chrono::seconds(30);
+
+enum class MembershipChange {
+  kJoined,          // a new member
+  kRestarted,       // a known member with a higher incarnation
+  kAlive,           // heard again after suspect or dead
+  kSuspect,
+  kDead,
+  kLeft,
+  kChanged,         // addresses, ports, hostname or version
+  kIdClash,         // NODE_ID_CLASH; the news was not taken over
+  kHostnameClash,   // HOSTNAME_CLASH; both get a suffix
+  kVersionSkew,     // VERSION_SKEW with this node
+  kForgotten,       // made room, or removed by a person
+  kRefused,         // MEMBERS_FULL
+  kStranger,        // a stranger that was not listed before
+};
+std::string_view MembershipChangeName(MembershipChange change);
+
+struct MembershipEvent {
+  MembershipChange change;
+  NodeId node;
+  v1::Reason reason;  // empty where the change needs none
+};
+using MembershipEvents = std::vector<MembershipEvent>;
+
+struct Member {
+  v1::NodeIdentity identity;  // addresses best first
+  v1::NodeState state = v1::NODE_STATE_ALIVE;
+  v1::Reason state_reason;    // why suspect, dead or left
+  MonotonicTime last_heard;
+  MonotonicTime state_since;
+};
+
+// Where to send a heartbeat.
+struct HeartbeatTarget {
+  NodeId node;
+  std::vector<v1::NodeAddress> addresses;  // best first
+  uint32_t control_port = 0;
+  v1::NodeState state = v1::NODE_STATE_UNSPECIFIED;  // UNSPECIFIED: a candidate
+};
+
+class MembershipTable {
+ public:
+  // `self` is kept up to date with SetSelf; it is no member.
+  explicit MembershipTable(v1::NodeIdentity self);
+  void SetSelf(v1::NodeIdentity self) { self_ = std::move(self); }
+
+  // An address to try: from a signed beacon (one address) or another member's list. Older
+  // incarnations and this node itself are ignored.
+  void HearCandidate(const v1::NodeIdentity& identity, MonotonicTime now);
+  // The peer's certificate said that it is `identity.node_id`: it becomes or stays a member.
+  // `observed`: the address that it was reached at or came from, kept as well; may be null.
+  MembershipEvents HearMember(const v1::NodeIdentity& identity, const v1::NodeAddress* observed,
+                              MonotonicTime now);
+  // What the failure monitor decided. Unknown nodes and repeats give no event. A member that left
+  // is only brought back by HearMember with a higher incarnation.
+  MembershipEvents SetState(const NodeId& node, v1::NodeState state, const v1::Reason& reason,
+                            MonotonicTime now);
+  MembershipEvents Leave(const NodeId& node, MonotonicTime now);
+  // `clusterctl node remove`: of a member that is dead or left. FailedPrecondition for a live one.
+  MembershipEvents Forget(const NodeId& node);
+  // `stranger` as BeaconService gives it; its count and time are kept here.
+  MembershipEvents HearStranger(const v1::Stranger& stranger, MonotonicTime now);
+  // This node's own id was heard from elsewhere (BeaconVerdict::kIdClash).
+  MembershipEvents HearOwnIdElsewhere(const std::string& hostname, const std::string& address,
+                                      MonotonicTime now);
+  // Forgets candidates and strangers that nobody speaks of.
+  void Tick(MonotonicTime now);
+
+  const Member* Find(const NodeId& node) const;
+  std::vector<const Member*> Members() const;      // by node id
+  std::vector<const Member*> LiveMembers() const;  // alive and suspect
+  std::vector<v1::Stranger> Strangers() const;     // by node id
+  // Members that have not left, and candidates.
+  std::vector<HeartbeatTarget> HeartbeatTargets() const;
+  // Of all members, for HeartbeatRequest.known.
+  std::vector<v1::NodeIdentity> KnownIdentities() const;
+  bool AllMembersAlive() const;  // no candidate and none suspect or dead
+
+  // The hostname; with "-1a2b" of the node id behind it when another member or this node has the
+  // same one (compared without case and ".local"). The id's first digits when there is no hostname.
+  std::string DisplayName(const NodeId& node) const;
+  // Clashes of the last kClashWindow (node ids), and hostname clashes that last.
+  std::vector<v1::Reason> Problems(MonotonicTime now) const;
+
+ private:
+  struct Entry {
+    Member member;
+    std::string previous_hosts;   // address fingerprint before the last change
+    MonotonicTime hosts_changed;
+    std::optional<MonotonicTime> clash_at;
+    v1::Reason clash;
+    bool version_skew_told = false;
+  };
+  struct Candidate {
+    v1::NodeIdentity identity;
+    MonotonicTime last_named;
+  };
+  struct StrangerEntry {
+    v1::Stranger stranger;
+    MonotonicTime last_heard;
+  };
+
+  MembershipEvents AddMember(const v1::NodeIdentity& identity, MonotonicTime now);
+  bool Contradicts(Entry& entry, const v1::NodeIdentity& identity, MonotonicTime now) const;
+  void TakeIdentity(Entry& entry, const v1::NodeIdentity& identity,
+                    const v1::NodeAddress* observed, MonotonicTime now, MembershipEvents& events);
+  void NoteHostnameClashes(const NodeId& node, MembershipEvents& events) const;
+  void NoteVersionSkew(Entry& entry, MembershipEvents& events) const;
+  // True when there is room for one more member, made if need be.
+  bool MakeRoom(MembershipEvents& events);
+  bool SharesHostname(const v1::NodeIdentity& identity) const;
+
+  v1::NodeIdentity self_;
+  std::map<NodeId, Entry> members_;
+  std::map<NodeId, Candidate> candidates_;
+  std::map<NodeId, StrangerEntry> strangers_;
+  std::optional<MonotonicTime> own_clash_at_;
+  v1::Reason own_clash_;
+};
+
+}  // namespace macrame::discovery
