@@ -1,0 +1,202 @@
+#pragma once
+
+// Who leads: term, lease and fencing, as a pure core.
+//
+// Intuition: leading means holding leases. A node grants its lease to one coordinator at a time, for
+// `lease` of its own clock, and writes the grant to disk before it answers. A coordinator counts a lease
+// from the instant at which it *asked*, shortened by the drift that two clocks may have, so that it
+// always stops before the granter may grant to another. It leads while it holds the leases of a
+// majority of the live members; the moment it does not, it leads no more, tick or no tick: every effect
+// of a coordinator is guarded by Leading(now), which is why a coordinator that was paused fences itself.
+//
+// Pairs (term, id) order coordinators. Two halves that elected apart never tie; when they meet, the
+// lower one steps down. agentd/cores/README.md has the rules in plain words.
+//
+// Contract: pure. No thread, clock, socket, disk, log or random inside; `now` never goes backwards.
+// Every call returns effects that are carried out in order and at once. PersistGrant is synchronous: the
+// effects after it may be carried out only when it is on disk. If it can't be written, the rest of the
+// list is dropped and OnPersistFailed called: such a node grants and leads nothing until it is restarted
+// (rather no vote than a guessed one).
+// Owner: the agent's owner thread.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "macrame/v1/agent.pb.h"
+#include "proto/ids.h"
+#include "proto/monotonic_time.h"
+
+namespace macrame::agentd {
+
+enum class Consistency {
+  kAvailable,  // a majority of the live members, as the candidate sees them: a lone survivor goes on
+  kQuorum,     // a majority of all known members: a minority stops
+};
+
+struct ElectionOptions {
+  Duration lease = std::chrono::milliseconds(2000);
+  Duration renew_interval = std::chrono::milliseconds(500);
+  // A node that just started waits this long for others to be found before it stands for election.
+  Duration discovery_grace = std::chrono::milliseconds(1000);
+  // A follower without a coordinator stands after a random part of this.
+  Duration election_jitter = std::chrono::milliseconds(300);
+  // A round of votes that is not won in this time is given up.
+  Duration round_timeout = std::chrono::milliseconds(400);
+  // A member that just became alive counts in the majority that a *sitting* coordinator must renew after
+  // this long, or as soon as it has granted; so that two halves can meet without either losing its majority.
+  Duration joining_grace = std::chrono::milliseconds(3000);
+  // Two clocks may differ in speed by this much of a lease; the coordinator gives up so much earlier.
+  uint32_t clock_drift_percent = 5;
+  Consistency consistency = Consistency::kAvailable;
+};
+
+// Terms and leases beyond these are refused: they come from no honest node of ours.
+inline constexpr uint64_t kTermMax = uint64_t{1} << 62;
+inline constexpr uint32_t kLeaseMsMax = 60'000;
+
+// What a node promised. It is on disk before anyone is told; restarts keep it.
+struct GrantRecord {
+  FencePair granted;
+  Duration lease{};
+  bool operator==(const GrantRecord&) const = default;
+};
+
+// Write and fsync the record before doing what follows in the list.
+struct PersistGrant {
+  GrantRecord record;
+};
+// The answer to the LeaseRequest that was handed in. When `with_entries`, the shell adds the whole desired
+// state (LeaseResponse.entries).
+struct AnswerLease {
+  v1::LeaseResponse response;
+  bool with_entries = false;
+};
+// Sent by AgentService.RequestLease. The whole struct is handed back with the response. A request with
+// lease_ms 0 gives a lease back; its answer may be dropped.
+struct SendLeaseRequest {
+  NodeId to;
+  v1::LeaseRequest request;
+  MonotonicTime sent_at;
+};
+struct BecameCoordinator {
+  FencePair fence;
+};
+struct LostCoordination {
+  FencePair fence;
+  v1::Reason why;
+};
+// Whom this node obeys changed (nobody: empty). For heartbeats, forwarding and the event log.
+struct ObeysChanged {
+  std::optional<FencePair> coordinator;
+};
+
+using ElectionEffect = std::variant<PersistGrant, AnswerLease, SendLeaseRequest, BecameCoordinator,
+                                    LostCoordination, ObeysChanged>;
+using ElectionEffects = std::vector<ElectionEffect>;
+
+class Election {
+ public:
+  // `record` is what StateStore holds (empty on a fresh node). A grant to another is taken to run its
+  // whole length from `now`. `random` gives uniformly distributed 64-bit numbers.
+  Election(NodeId self, ElectionOptions options, std::optional<GrantRecord> record,
+           std::function<uint64_t()> random, MonotonicTime now);
+
+  // At least every 50 ms or so.
+  ElectionEffects OnTick(MonotonicTime now);
+  // `live`: members that are alive or suspect. `all`: every member that has not left. This node counts
+  // as live whether it is listed or not.
+  ElectionEffects OnMembershipChanged(const std::set<NodeId>& live, const std::set<NodeId>& all,
+                                      MonotonicTime now);
+  // `from` is the caller as its certificate names it. Exactly one AnswerLease is among the effects.
+  ElectionEffects OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request,
+                                 MonotonicTime now);
+  // Response entries must be merged into the StateTable *before* this call: what a new coordinator
+  // leads with is the sum of what its electors hold.
+  ElectionEffects OnLeaseResponse(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
+                                  MonotonicTime now);
+  ElectionEffects OnPersistFailed(MonotonicTime now);
+  // Steps down and gives the leases back, so that a successor need not wait for them. For shutting down.
+  ElectionEffects Resign(MonotonicTime now);
+
+  // The pair under which this node may act as coordinator at `now`. To be asked before every order,
+  // write and answer that only a coordinator may give.
+  std::optional<FencePair> Leading(MonotonicTime now) const;
+  // True when `node` has granted its lease to this coordinator and it has not run out: it will obey.
+  bool HoldsLeaseOf(const NodeId& node, MonotonicTime now) const;
+  // When the majority runs out, for status. Meaningless unless Leading.
+  MonotonicTime LeadsUntil() const;
+  // Whom this node obeys: itself when it leads, else the holder of its running lease.
+  std::optional<FencePair> Coordinator(MonotonicTime now) const;
+  // The highest pair granted (durable), and the highest term heard of.
+  const FencePair& granted() const { return granted_; }
+  Term highest_term() const { return highest_term_; }
+
+  // To be asked before any order (Replicate, Reserve, Launch, EndRanks) is obeyed. OK only for the very
+  // pair that this node has granted; as grants are durable, so is this fence. An older pair:
+  // FAILED_PRECONDITION with STALE_TERM. A newer one that has not been granted (yet): UNAVAILABLE with
+  // NO_COORDINATOR; the sender tries again after its next renewal.
+  absl::Status CheckFence(const FencePair& fence) const;
+
+ private:
+  enum class Role { kFollower, kAsking, kCandidate, kCoordinator };
+
+  bool LeasedToOther(const NodeId& asker, MonotonicTime now) const;
+  size_t MajorityOf(size_t count) const { return count / 2 + 1; }
+  std::set<NodeId> Electorate() const;
+  size_t VotesNeeded() const;
+  size_t VotesHeld(MonotonicTime now) const;
+  MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
+  void RecomputeLeadsUntil(MonotonicTime now);
+  Duration RandomPartOf(Duration whole);
+
+  void Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTime now,
+           ElectionEffects& effects);
+  void AskAll(bool pre_vote, MonotonicTime now, ElectionEffects& effects);
+  void GiveBackLeases(MonotonicTime now, ElectionEffects& effects);
+  void BeginAsking(MonotonicTime now, ElectionEffects& effects);
+  void BeginCandidacy(MonotonicTime now, ElectionEffects& effects);
+  void WinIfMajority(MonotonicTime now, ElectionEffects& effects);
+  void GiveUpRound(MonotonicTime now, ElectionEffects& effects);
+  void StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects);
+  void Grant(const FencePair& fence, Duration lease, MonotonicTime now, ElectionEffects& effects);
+  void Answer(bool granted, bool with_entries, MonotonicTime now, ElectionEffects& effects) const;
+  void TickFollower(MonotonicTime now, ElectionEffects& effects);
+  void TickCoordinator(MonotonicTime now, ElectionEffects& effects);
+  void AnswerRelease(const FencePair& fence, MonotonicTime now, ElectionEffects& effects);
+  void NoteObeyed(MonotonicTime now, ElectionEffects& effects);
+
+  const NodeId self_;
+  const ElectionOptions options_;
+  const std::function<uint64_t()> random_;
+  const MonotonicTime started_;
+
+  bool broken_ = false;  // the grant could not be written
+  Role role_ = Role::kFollower;
+  FencePair granted_;
+  MonotonicTime granted_until_;  // of a grant to another, by this node's clock
+  Term highest_term_;
+  FencePair mine_;                             // while asking, candidate or coordinator
+  std::set<NodeId> would_grant_;               // while asking
+  std::map<NodeId, MonotonicTime> leases_;     // while candidate or coordinator: held until
+  std::set<NodeId> asked_;                     // who may hold a lease for mine_
+  std::set<NodeId> live_;
+  std::set<NodeId> all_;
+  std::map<NodeId, MonotonicTime> live_since_;
+  MonotonicTime round_ends_;
+  std::optional<MonotonicTime> stand_at_;
+  MonotonicTime renew_at_;
+  MonotonicTime leads_until_;
+  std::optional<FencePair> last_obeyed_;
+};
+
+v1::Fence ToProto(const FencePair& fence);
+FencePair FromProto(const v1::Fence& fence);
+
+}  // namespace macrame::agentd

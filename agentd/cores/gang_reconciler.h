@@ -1,0 +1,217 @@
+#pragma once
+
+// Turns the difference between what is wanted (deployments) and what is (gangs, ranks, nodes) into
+// orders. Runs on the coordinator only.
+//
+// A gang is all or none: every rank of one epoch, launched together and ended together. The life of one:
+// plan → record with the next epoch on disk at a majority → reserve and launch → staging, connecting,
+// loading, warming up → ready. Whatever fails on the way ends all of it everywhere, and after a back-off
+// it begins again with a new plan and the next epoch. It never gives up, but its rate is bounded.
+//
+// Contract: pure. Reconcile is called after every event and at least every 100 ms, and only while
+// Election::Leading(now); its effects are carried out in order. PlanDeployment, ReserveAndLaunch, EndRanks
+// and WriteGang are each answered by the matching On… call; one that is not answered is given up by its
+// limit. The answers only change what the next Reconcile sees.
+// Owner: the agent's owner thread.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "macrame/v1/agent.pb.h"
+#include "macrame/v1/cluster.pb.h"
+#include "proto/ids.h"
+#include "proto/monotonic_time.h"
+
+namespace macrame::agentd {
+
+struct GangReconcilerOptions {
+  // Missing ranks and unknown nodes are not held against a gang for so long after this node became
+  // coordinator: heartbeats come first.
+  Duration adoption_grace = std::chrono::milliseconds(1500);
+  // From a successful launch to the first report of each rank.
+  Duration report_grace = std::chrono::milliseconds(5000);
+  // A new gang needs its predecessor's ranks gone, but waits no longer than this for a node to say so.
+  Duration ending_limit = std::chrono::milliseconds(15'000);
+  Duration end_retry = std::chrono::milliseconds(1000);
+  Duration first_backoff = std::chrono::milliseconds(200);  // then 1, 2, 4, … s
+  Duration backoff_max = std::chrono::seconds(30);
+  Duration stable_after = std::chrono::seconds(60);  // ready for so long: the back-off starts anew
+  Duration plan_limit = std::chrono::seconds(30);
+  Duration write_limit = std::chrono::seconds(5);
+  Duration launch_limit = std::chrono::seconds(60);
+  // Phase limits. Loading has none but for standing still.
+  Duration staging_limit = std::chrono::seconds(60);
+  Duration connecting_limit = std::chrono::seconds(30);
+  Duration loading_stall_limit = std::chrono::seconds(60);
+  Duration warming_up_limit = std::chrono::seconds(120);
+  // What does not fit is planned again when nodes or inventories change, and after this long.
+  Duration replan_interval = std::chrono::seconds(10);
+};
+
+// One member as the coordinator sees it.
+struct NodeView {
+  NodeId id;
+  std::string hostname;
+  v1::NodeState state = v1::NODE_STATE_UNSPECIFIED;
+  uint64_t inventory_revision = 0;
+  // It has granted this coordinator its lease (Election::HoldsLeaseOf), so it will take orders.
+  bool orderable = false;
+  bool heard = false;  // a heartbeat has come since this node became coordinator
+};
+
+// What Reconcile looks at. `ranks`: as last reported by each node; those of dead nodes may be left in,
+// they are not looked at.
+struct ClusterView {
+  std::vector<v1::Deployment> deployments;
+  std::vector<v1::GangRecord> gangs;
+  std::map<std::string, uint64_t> removed_epochs;  // last epoch of removed gangs, by deployment
+  std::vector<NodeView> nodes;
+  std::vector<v1::RankStatus> ranks;
+};
+
+// Fills deployments, gangs and removed_epochs from the entries of a StateTable. What does not parse is
+// left out.
+void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
+                   ClusterView& view);
+std::string DeploymentKey(const std::string& name);  // "deployment/NAME"
+std::string GangKey(const std::string& name);        // "gang/NAME"
+
+// Ask the planner with the nodes that are alive and orderable → OnPlanned.
+struct PlanDeployment {
+  v1::Deployment deployment;
+};
+// Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
+struct WriteGang {
+  v1::GangRecord record;
+};
+// Reserve on every node of the plan, then launch on every one → OnLaunched with OK, or with the first
+// failure (its Reason names the node).
+struct ReserveAndLaunch {
+  v1::Deployment deployment;
+  v1::Plan plan;
+  uint64_t epoch = 0;
+};
+// → OnEnded.
+struct EndRanks {
+  NodeId node;
+  std::string deployment;
+  uint64_t up_to_epoch = 0;
+  v1::Reason why;
+};
+// Remove the record; the tombstone's residue is to be a GangRecord with this epoch.
+struct RemoveGang {
+  std::string deployment;
+  uint64_t last_epoch = 0;
+};
+// For the event log and for those who wait: a deployment changed its state.
+struct Notify {
+  std::string deployment;
+  v1::DeploymentState state = v1::DEPLOYMENT_STATE_UNSPECIFIED;
+  uint64_t epoch = 0;
+  v1::Reason reason;  // code empty: no failure
+};
+
+using GangEffect =
+    std::variant<PlanDeployment, WriteGang, ReserveAndLaunch, EndRanks, RemoveGang, Notify>;
+using GangEffects = std::vector<GangEffect>;
+
+class GangReconciler {
+ public:
+  explicit GangReconciler(GangReconcilerOptions options = {});
+
+  // From BecameCoordinator to LostCoordination. Everything but records and ranks is forgotten: gangs
+  // that run are adopted.
+  void BeginLeading(MonotonicTime now);
+  void StopLeading();
+
+  GangEffects Reconcile(const ClusterView& view, MonotonicTime now);
+
+  void OnPlanned(const std::string& deployment, const v1::PlanResult& result, MonotonicTime now);
+  void OnGangWritten(const std::string& deployment, uint64_t epoch, const absl::Status& status,
+                     MonotonicTime now);
+  void OnLaunched(const std::string& deployment, uint64_t epoch, const absl::Status& status,
+                  MonotonicTime now);
+  void OnEnded(const NodeId& node, const std::string& deployment, uint64_t up_to_epoch,
+               const absl::Status& status, MonotonicTime now);
+
+  // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such deployment.
+  std::optional<v1::DeploymentStatus> Status(const std::string& deployment, const ClusterView& view,
+                                             MonotonicTime now) const;
+  std::vector<v1::DeploymentStatus> Statuses(const ClusterView& view, MonotonicTime now) const;
+
+ private:
+  // Where a deployment stands, on this coordinator.
+  enum class Stage { kPending, kPlanning, kWriting, kLaunching, kStarting, kReady, kEnding, kBackingOff };
+  struct RankProgress {
+    v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
+    uint64_t bytes_loaded = 0;
+    double progress = 0;
+    MonotonicTime changed_at;
+  };
+  struct Gang {
+    Stage stage = Stage::kPending;
+    MonotonicTime since;  // in this stage
+    std::string wanted;   // the deployment, serialised: a changed one is launched anew
+    v1::GangRecord record;
+    uint64_t epoch_seen = 0;  // the highest ever seen of it
+    v1::Reason failure;       // the last one
+    uint32_t failures = 0;    // since it was last stable
+    MonotonicTime retry_at;
+    std::optional<v1::Reason> refused;  // the planner's, while pending
+    std::string planned_on;             // the nodes that it did not fit
+    std::optional<v1::Plan> plan;       // planned, not yet in the record
+    v1::RankPhase lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
+    MonotonicTime lowest_phase_since;
+    std::map<uint32_t, RankProgress> progress;  // by rank
+    bool stable = false;
+    bool removing = false;
+  };
+  struct Ending {
+    uint64_t up_to_epoch = 0;
+    MonotonicTime sent_at;
+    bool answered = false;
+  };
+  struct Round;  // one Reconcile: view, now, indices, effects
+
+  void Adopt(Round& round);
+  void AdoptOne(Round& round, Gang& gang, const v1::GangRecord* record);
+  void Remove(Round& round, const std::string& name, Gang& gang);
+  void Step(Round& round, const std::string& name, Gang& gang);
+  void StepPending(Round& round, const std::string& name, Gang& gang);
+  void StepRunning(Round& round, const std::string& name, Gang& gang);
+  void StepEnding(Round& round, const std::string& name, Gang& gang);
+  void StepLimits(Round& round, const std::string& name, Gang& gang);
+  void TakePlan(Round& round, const std::string& name, Gang& gang);
+  std::optional<v1::Reason> FindFailure(const Round& round, const std::string& name, Gang& gang);
+  std::optional<v1::Reason> CheckAssignment(const Round& round, const std::string& name, Gang& gang,
+                                            const v1::Assignment& assignment);
+  std::optional<v1::Reason> CheckPhases(const Round& round, const std::string& name, Gang& gang);
+  void NoteProgress(const Round& round, const std::string& name, Gang& gang);
+  void BecomeReady(Round& round, const std::string& name, Gang& gang);
+  void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  void Enter(Gang& gang, Stage stage, MonotonicTime now);
+  void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,
+             const v1::Reason& why);
+  void EndOrphans(Round& round);
+  bool AllEnded(const Round& round, const std::string& name, const Gang& gang) const;
+  void Tell(Round& round, const std::string& name, const Gang& gang);
+  Duration Backoff(uint32_t failures) const;
+  v1::DeploymentState StateOf(const Gang& gang) const;
+
+  const GangReconcilerOptions options_;
+  std::optional<MonotonicTime> leading_since_;
+  std::map<std::string, Gang> gangs_;
+  std::map<std::pair<NodeId, std::string>, Ending> endings_;
+};
+
+// What any node can say of a deployment from the replicated state and the ranks that it hears of.
+v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::GangRecord* record,
+                                  const std::vector<v1::RankStatus>& ranks);
+
+}  // namespace macrame::agentd

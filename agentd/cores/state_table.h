@@ -1,0 +1,156 @@
+#pragma once
+
+// The desired state: a small map from key to versioned value, equal on every node in the end.
+//
+// Each entry carries the version (term, coordinator, sequence) of its writer; per key the highest
+// version wins, so merging is the same in any order and any number of times. Removed keys stay as
+// tombstones. Every entry also remembers, per coordinator that wrote its key, that coordinator's last
+// sequence (`history`): so that a merge can tell a successor from a write made apart, and report the
+// latter as lost.
+//
+// Contract: pure. Bounds: entries_max, value_bytes_max, kHistoryMax. What a call reports as changed
+// must be on disk (StateStore) before anyone is told that it is accepted.
+// Owner: the agent's owner thread.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agentd/cores/election.h"
+#include "macrame/v1/agent.pb.h"
+#include "proto/ids.h"
+
+namespace macrame::agentd {
+
+struct StateVersion {
+  FencePair fence;
+  uint64_t sequence = 0;
+  auto operator<=>(const StateVersion&) const = default;
+};
+StateVersion VersionOf(const v1::StateEntry& entry);
+
+// Writers remembered per key; an older one is taken for an ancestor.
+inline constexpr int kHistoryMax = 8;
+// Sequences beyond this are refused: they come from no honest node of ours.
+inline constexpr uint64_t kSequenceMax = uint64_t{1} << 62;
+// The key whose value says up to which version tombstones were dropped everywhere.
+inline constexpr std::string_view kTombstoneFloorKey = "meta/tombstone_floor";
+
+struct StateTableOptions {
+  size_t entries_max = 4096;          // tombstones included
+  size_t value_bytes_max = 1 << 20;
+  size_t tombstones_kept = 256;       // more are dropped once every known member has them
+};
+
+using StateEntries = google::protobuf::RepeatedPtrField<v1::StateEntry>;
+
+// What has to be written to disk, in one transaction.
+struct StateChange {
+  std::vector<v1::StateEntry> put;
+  std::vector<std::string> dropped;  // tombstones' keys
+  bool empty() const { return put.empty() && dropped.empty(); }
+};
+
+// A write that was made apart from the one that won.
+struct LostWrite {
+  v1::StateEntry lost;
+  v1::StateEntry won;
+};
+
+struct MergeResult {
+  StateChange change;
+  std::vector<LostWrite> lost;
+  std::vector<v1::StateEntry> newer_here;  // for ReplicateResponse.newer
+  size_t refused = 0;                      // malformed, too large, too many
+  std::string first_refusal;               // why, of the first
+};
+
+class StateTable {
+ public:
+  explicit StateTable(NodeId self, StateTableOptions options = {});
+
+  // Fills an empty table from disk.
+  void Load(const std::vector<v1::StateEntry>& entries);
+
+  // Takes what is newer. With `complete` the entries are the sender's whole state, and what it lacks is
+  // reported in newer_here too.
+  MergeResult Merge(const StateEntries& entries, bool complete);
+
+  // Null when there is none or it is removed.
+  const v1::StateEntry* Find(std::string_view key) const;
+  // Removed ones included: a tombstone keeps the residue that Remove was given.
+  const std::map<std::string, v1::StateEntry, std::less<>>& entries() const { return entries_; }
+  // Raised by each change: derived values are computed again when it differs.
+  uint64_t revision() const { return revision_; }
+  // SHA-256 over the sorted entries, 32 bytes. Equal exactly when the maps are.
+  const std::string& Digest() const;
+
+  // --- the coordinator's side ---
+
+  // From BecameCoordinator on. Progress of earlier terms is forgotten.
+  void BeginLeading(const FencePair& fence);
+  void StopLeading();
+  bool leading() const { return fence_.has_value(); }
+
+  // Write at the next sequence. FAILED_PRECONDITION (NO_COORDINATOR) when not leading,
+  // RESOURCE_EXHAUSTED when the table is full, INVALID_ARGUMENT for a bad key or value. A write that
+  // changes nothing gives the present entry and an empty change.
+  struct Proposal {
+    uint64_t sequence = 0;
+    StateChange change;
+  };
+  absl::StatusOr<Proposal> Propose(std::string_view key, std::string value);
+  // `residue` stays readable in the tombstone (a removed gang's last epoch).
+  absl::StatusOr<Proposal> Remove(std::string_view key, std::string residue = "");
+  // This node has written everything up to `sequence`.
+  void OnPersisted(uint64_t sequence);
+  // What `node` lacks as far as is known; empty when nothing. `sequence` is to be handed back to
+  // OnReplicated with the node's acceptance.
+  struct Batch {
+    std::vector<v1::StateEntry> entries;
+    bool complete = false;
+    uint64_t sequence = 0;
+  };
+  std::optional<Batch> PendingFor(const NodeId& node) const;
+  void OnReplicated(const NodeId& node, uint64_t sequence);
+  // The node's digest differs although it should not (seen in a heartbeat after it had everything): it is
+  // sent the whole state again.
+  void OnDigestDiffers(const NodeId& node);
+  // Writes of this coordinator up to this sequence are on disk on a majority of `electorate` (live
+  // members, or all with Consistency::kQuorum), this node included.
+  uint64_t CommittedUpTo(const std::set<NodeId>& electorate) const;
+  // Drops tombstones beyond tombstones_kept. Safe only when every known member, dead ones too, is known
+  // to hold this very state: pass whether that is so. Nullopt when there is nothing to do.
+  std::optional<Proposal> DropTombstones(bool every_known_member_agrees);
+
+ private:
+  using Map = std::map<std::string, v1::StateEntry, std::less<>>;
+
+  bool IsAcceptable(const v1::StateEntry& entry, MergeResult& result) const;
+  void MergeOne(const v1::StateEntry& entry, MergeResult& result);
+  void Put(v1::StateEntry entry, StateChange& change);
+  void ApplyFloor(const v1::StateEntry& entry, StateChange& change);
+  absl::StatusOr<Proposal> Write(std::string_view key, std::string value, bool removed);
+  v1::StateEntry NextEntry(std::string_view key, std::string value, bool removed);
+
+  const NodeId self_;
+  const StateTableOptions options_;
+  Map entries_;
+  StateVersion floor_;
+  uint64_t highest_sequence_ = 0;
+  uint64_t revision_ = 0;
+  mutable std::string digest_;  // empty: to be computed
+
+  std::optional<FencePair> fence_;
+  uint64_t first_sequence_ = 0;              // of this leadership; older ones are not ours to commit
+  uint64_t last_sequence_ = 0;
+  std::map<NodeId, uint64_t> replicated_;    // by node: accepted up to; absent: needs everything
+};
+
+}  // namespace macrame::agentd
