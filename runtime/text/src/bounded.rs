@@ -11,7 +11,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicIsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use crate::error::{Code, Result, TextError};
 
 /// After so many abandoned jobs nothing more is run: the process ought to be started afresh.
-pub const ABANDONED_JOBS_MAX: usize = 8;
+pub const ABANDONED_JOBS_MAX: isize = 8;
 /// Address space, not memory: deep values are dropped by recursion, one frame a level, and the
 /// fuel of a render (see `template`) allows some 200,000 levels.
 const STACK_BYTES: usize = 256 << 20;
 
-static ABANDONED_JOBS: AtomicUsize = AtomicUsize::new(0);
+static ABANDONED_JOBS: AtomicIsize = AtomicIsize::new(0);
 
 const UNBOUNDED: i64 = i64::MAX;
 const RUNNING: u8 = 0;

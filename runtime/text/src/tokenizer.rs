@@ -1,0 +1,223 @@
+//! A model's tokenizer, exactly as the crate `tokenizers` runs it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokenizers::{
+    AddedVocabulary, Encoding, Model, NormalizedString, OffsetReferential, OffsetType,
+    PreTokenizedString, PreTokenizer,
+};
+
+use crate::error::{Code, Result, TextError};
+use crate::files::{read_json_object, read_required, TOKENIZER_FILE_MAX_BYTES};
+use crate::markers::Breaker;
+use crate::special_tokens::SpecialTokens;
+
+/// The longest text that is encoded at once.
+pub const TEXT_MAX_BYTES: usize = 32 << 20;
+
+/// Encodes and decodes; may be shared between threads.
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    /// The added tokens again, with special ones read as ordinary text.
+    plain_tokens: AddedVocabulary,
+    eos_ids: BTreeSet<u32>,
+    bos_id: Option<u32>,
+    /// Added tokens that steer the model, whoever writes them.
+    special: Vec<String>,
+    /// Other added tokens: they steer it only where the model's own template writes them.
+    ordinary: Vec<String>,
+    special_breaker: Arc<Breaker>,
+    normalized_special: bool,
+}
+
+impl Tokenizer {
+    /// Reads tokenizer.json and the files that name its special tokens.
+    pub fn load(folder: &Path) -> Result<Tokenizer> {
+        let path = folder.join("tokenizer.json");
+        let bytes = read_required(&path, TOKENIZER_FILE_MAX_BYTES)?;
+        let mut inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| {
+            TextError::data_loss(format!("{} is not a usable tokenizer: {e}", path.display()))
+        })?;
+        // Some models ship a training-time cut or padding; a prompt must be whole.
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(internal)?;
+        let names = SpecialTokens::load(folder)?;
+        let says_bos = read_json_object(&folder.join("tokenizer_config.json"))?
+            .contains_key("bos_token");
+        let mut eos_ids = names.eos_ids.clone();
+        eos_ids.extend(names.text("eos_token").and_then(|text| inner.token_to_id(text)));
+        let named_bos = names.text("bos_token").and_then(|text| inner.token_to_id(text));
+        let bos_id = if says_bos { named_bos } else { named_bos.or(names.bos_id) };
+        Tokenizer::with_names(inner, eos_ids, bos_id)
+    }
+
+    fn with_names(
+        inner: tokenizers::Tokenizer,
+        eos_ids: BTreeSet<u32>,
+        bos_id: Option<u32>,
+    ) -> Result<Tokenizer> {
+        let mut plain_tokens = inner.get_added_vocabulary().clone();
+        plain_tokens.set_encode_special_tokens(true);
+        let (mut special, mut ordinary) = (Vec::new(), Vec::new());
+        let mut normalized_special = false;
+        for token in inner.get_added_tokens_decoder().into_values() {
+            if token.content.chars().count() < 2 {
+                continue;
+            }
+            if token.special {
+                normalized_special |= token.normalized;
+                special.push(token.content);
+            } else if !token.content.trim().is_empty() {
+                ordinary.push(token.content);
+            }
+        }
+        special.sort();
+        ordinary.sort();
+        normalized_special &= inner.get_normalizer().is_some();
+        let special_breaker = Arc::new(Breaker::new(special.clone())?);
+        Ok(Tokenizer {
+            inner,
+            plain_tokens,
+            eos_ids,
+            bos_id,
+            special,
+            ordinary,
+            special_breaker,
+            normalized_special,
+        })
+    }
+
+    /// Text to ids. With `special_in_text` false, special tokens in `text` are read as letters.
+    pub fn encode(&self, text: &str, add_special: bool, special_in_text: bool) -> Result<Vec<u32>> {
+        check_length(text)?;
+        let tokens = match special_in_text {
+            true => self.inner.get_added_vocabulary(),
+            false => &self.plain_tokens,
+        };
+        let pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), text);
+        let encoding = self.encode_pieces(pieces)?;
+        let encoding = self.inner.post_process(encoding, None, add_special).map_err(internal)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Encodes a rendered prompt; `marker` stands where a control token must not be seen.
+    ///
+    /// The result is what the tokenizer would give for the prompt without markers if the tokens
+    /// broken by them weren't in its table of added tokens.
+    pub fn encode_prompt(&self, prompt: &str, marker: Option<char>) -> Result<Vec<u32>> {
+        check_length(prompt)?;
+        // Nothing stands before the first character, so there is nothing to part there; and a
+        // tokenizer that puts a space before the first word looks at position 0.
+        let prompt = marker.map_or(prompt, |c| prompt.trim_start_matches(c));
+        let tokens = self.inner.get_added_vocabulary();
+        let mut pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), prompt);
+        if marker.is_some() || self.normalized_special {
+            self.refuse_lookalikes(prompt, &pieces)?;
+        }
+        if let Some(marker) = marker {
+            let take_out = |piece: &mut NormalizedString| {
+                piece.filter(|c| c != marker);
+                Ok(())
+            };
+            pieces.normalize(take_out).map_err(internal)?;
+        }
+        Ok(self.encode_pieces(pieces)?.get_ids().to_vec())
+    }
+
+    /// Refuses a prompt in which some text becomes a special token only by normalisation, such as
+    /// full-width letters: neither the template's author nor the caller can have meant that.
+    fn refuse_lookalikes(&self, prompt: &str, pieces: &PreTokenizedString) -> Result<()> {
+        for (_, (from, to), tokens) in
+            pieces.get_splits(OffsetReferential::Original, OffsetType::Byte)
+        {
+            let Some(token) = tokens.as_ref().and_then(|list| list.first()) else { continue };
+            let written = prompt.get(from..to).unwrap_or_default().trim();
+            let Some(content) = self.inner.get_added_vocabulary().simple_id_to_token(token.id)
+            else {
+                continue;
+            };
+            if written != content.trim() && self.special.binary_search(&content).is_ok() {
+                return Err(TextError::invalid(format!(
+                    "the text {written:?} would be read as the special token {content:?}; \
+                     take it out of the messages"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_pieces(&self, mut pieces: PreTokenizedString) -> Result<Encoding> {
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces).map_err(unencodable)?;
+        }
+        let model = self.inner.get_model();
+        pieces.tokenize(|piece| model.tokenize(piece.get())).map_err(unencodable)?;
+        pieces.into_encoding(None, 0, OffsetType::Byte).map_err(internal)
+    }
+
+    /// Ids to text. Ids that aren't in the vocabulary print as nothing.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        self.inner.decode(ids, skip_special).map_err(internal)
+    }
+
+    /// Whether `decode` with `skip_special` leaves this id out.
+    pub fn is_special(&self, id: u32) -> bool {
+        let tokens = self.inner.get_added_vocabulary();
+        tokens.simple_id_to_token(id).is_some_and(|text| tokens.is_special_token(&text))
+    }
+
+    /// The id of a whole token.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Number of tokens, added ones too.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// Every id that ends an answer.
+    pub fn eos_ids(&self) -> Vec<u32> {
+        self.eos_ids.iter().copied().collect()
+    }
+
+    /// The id that a text begins with, if the model has one.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos_id
+    }
+
+    /// Breaks special tokens only: for the assistant's own words.
+    pub fn special_breaker(&self) -> Arc<Breaker> {
+        self.special_breaker.clone()
+    }
+
+    /// Breaks special tokens, and other added ones that `template` writes.
+    pub fn breaker_for(&self, template: &str) -> Result<Arc<Breaker>> {
+        let written: Vec<String> =
+            self.ordinary.iter().filter(|text| template.contains(*text)).cloned().collect();
+        if written.is_empty() {
+            return Ok(self.special_breaker());
+        }
+        Ok(Arc::new(Breaker::new([self.special.clone(), written].concat())?))
+    }
+}
+
+fn check_length(text: &str) -> Result<()> {
+    if text.len() > TEXT_MAX_BYTES {
+        return Err(TextError::exhausted(format!(
+            "a text of {} bytes is longer than the {TEXT_MAX_BYTES} that are encoded at once",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+fn internal(error: tokenizers::Error) -> TextError {
+    TextError::new(Code::Internal, format!("the tokenizer failed: {error}"))
+}
+
+fn unencodable(error: tokenizers::Error) -> TextError {
+    TextError::invalid(format!("this text can't be encoded by the model's tokenizer: {error}"))
+}
