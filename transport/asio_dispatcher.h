@@ -36,7 +36,7 @@ class AsioDispatcher : public Dispatcher {
   // For sockets and signals of the owner thread. Include <boost/asio.hpp> to use it.
   boost::asio::io_context& io();
 
-  // Runs tasks on the calling thread until Stop(). May be called once.
+  // Runs tasks on the calling thread until Stop(); may be called again after it.
   void Run();
   // Any thread, and from a signal handler's task. Tasks still queued do not run.
   void Stop();

@@ -95,9 +95,11 @@ class GrpcServer {
   }
 
   // Serves TCP at `ip` (port 0: any free one) and returns the port. UNAVAILABLE with PORT_TAKEN when
-  // another program has it.
+  // another program has it. `plain`: the credentials are PlainServerCredentials (--insecure-dev), and
+  // a caller is believed who it says it is.
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
-                               std::shared_ptr<grpc::ServerCredentials> credentials);
+                               std::shared_ptr<grpc::ServerCredentials> credentials,
+                               bool plain = false);
   // Serves plain gRPC on a unix socket, mode 0600; see transport/unix_socket.h for the errors.
   absl::Status StartUnix(const std::string& path);
 

@@ -1,0 +1,65 @@
+#include "transport/asio_dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace macrame::transport {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(AsioDispatcherTest, TasksOfOtherThreadsRunOnTheOwnerThreadInOrder) {
+  AsioDispatcher dispatcher;
+  std::vector<int> seen;
+  std::thread other([&] {
+    for (int i = 0; i < 100; ++i) {
+      dispatcher.Post([&, i] {
+        EXPECT_TRUE(dispatcher.IsOwnerThread());
+        seen.push_back(i);
+      });
+    }
+    EXPECT_FALSE(dispatcher.IsOwnerThread());
+    dispatcher.Post([&] { dispatcher.Stop(); });
+  });
+  dispatcher.Run();
+  other.join();
+  ASSERT_EQ(seen.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(seen[i], i);
+}
+
+TEST(AsioDispatcherTest, TimersFireNotBeforeTheirTime) {
+  AsioDispatcher dispatcher;
+  const MonotonicTime start = dispatcher.Now();
+  Duration after{};
+  dispatcher.PostAfter(milliseconds(20), [&] {
+    after = dispatcher.Now() - start;
+    dispatcher.Stop();
+  });
+  dispatcher.Run();
+  EXPECT_GE(after, milliseconds(20));
+}
+
+TEST(AsioDispatcherTest, ACancelledTimerDoesNotFireEvenWhenItIsDue) {
+  AsioDispatcher dispatcher;
+  bool fired = false;
+  Dispatcher::TimerId second = 0;
+  // Both are due at once; the first one cancels the second.
+  dispatcher.PostAfter(Duration::zero(), [&] { dispatcher.Cancel(second); });
+  second = dispatcher.PostAfter(Duration::zero(), [&] { fired = true; });
+  dispatcher.PostAfter(milliseconds(10), [&] { dispatcher.Stop(); });
+  std::this_thread::sleep_for(milliseconds(2));
+  dispatcher.Run();
+  EXPECT_FALSE(fired);
+}
+
+TEST(AsioDispatcherTest, TimersArmedByOtherThreadsFire) {
+  AsioDispatcher dispatcher;
+  std::thread other([&] { dispatcher.PostAfter(milliseconds(1), [&] { dispatcher.Stop(); }); });
+  dispatcher.Run();
+  other.join();
+}
+
+}  // namespace
+}  // namespace macrame::transport

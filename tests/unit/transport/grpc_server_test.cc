@@ -1,0 +1,319 @@
+// The server and the channel against each other, over loopback and unix sockets.
+
+#include "transport/grpc_server.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "macrame/v1/agent.pb.h"
+#include "macrame/v1/rank.pb.h"
+#include "proto/reasons.h"
+#include "transport/asio_dispatcher.h"
+#include "transport/peer_channel.h"
+#include "transport/status_codec.h"
+#include "transport/tls_credentials.h"
+#include "transport/trust.h"
+#include "transport/unix_socket.h"
+
+namespace macrame::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const NodeId kServerId("00000000000000000000000000000001");
+const NodeId kClientId("00000000000000000000000000000002");
+constexpr char kUnary[] = "/macrame.v1.AgentService/DescribeModel";
+constexpr char kStream[] = "/macrame.v1.AgentService/Generate";
+
+using UnaryReply = GrpcServer::Reply<v1::DescribeModelResponse>;
+
+class GrpcServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    secret_ = *CreateClusterSecret("test");
+    server_credentials_ = *MakeNodeCredentials(secret_, kServerId);
+    client_credentials_ = *MakeNodeCredentials(secret_, kClientId);
+    server_.emplace(dispatcher_);
+    server_->HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
+        kUnary, [this](const Caller& caller, v1::DescribeModelRequest request, UnaryReply reply) {
+          EXPECT_TRUE(dispatcher_.IsOwnerThread());
+          callers_.push_back(caller);
+          on_unary_(request, std::move(reply));
+        });
+    server_->HandleStream<v1::GenerateRequest>(
+        kStream, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+          on_stream_(request, std::move(stream));
+        });
+    // Nothing here may wait for ever.
+    dispatcher_.PostAfter(seconds(20), [this] {
+      ADD_FAILURE() << "the test took too long";
+      dispatcher_.Stop();
+    });
+  }
+
+  void StartTls() {
+    const auto port = server_->StartTcp("127.0.0.1", 0, TlsServerCredentials(server_credentials_));
+    ASSERT_TRUE(port.ok()) << port.status();
+    address_ = absl::StrCat("127.0.0.1:", *port);
+  }
+
+  std::unique_ptr<PeerChannel> Connect(const NodeCredentials& credentials, const NodeId& expected) {
+    auto channel = std::make_unique<PeerChannel>(dispatcher_, TlsChannelCredentials(credentials),
+                                                 NodeTlsName(expected), credentials.node_id);
+    channel->SetAddresses({address_});
+    return channel;
+  }
+
+  // Runs the dispatcher until the call has ended.
+  absl::StatusOr<v1::DescribeModelResponse> CallUnary(PeerChannel& channel,
+                                                      Duration timeout = seconds(5)) {
+    v1::DescribeModelRequest request;
+    request.set_name_or_path("tiny");
+    absl::StatusOr<v1::DescribeModelResponse> result;
+    channel.Call<v1::DescribeModelResponse>(
+        kUnary, request, timeout, [&](absl::StatusOr<v1::DescribeModelResponse> response) {
+          EXPECT_TRUE(dispatcher_.IsOwnerThread());
+          result = std::move(response);
+          dispatcher_.Stop();
+        });
+    dispatcher_.Run();
+    return result;
+  }
+
+  AsioDispatcher dispatcher_;
+  ClusterSecret secret_;
+  NodeCredentials server_credentials_;
+  NodeCredentials client_credentials_;
+  std::optional<GrpcServer> server_;
+  std::string address_;
+  std::vector<Caller> callers_;
+  std::function<void(const v1::DescribeModelRequest&, UnaryReply)> on_unary_ =
+      [](const v1::DescribeModelRequest& request, UnaryReply reply) {
+        v1::DescribeModelResponse response;
+        response.mutable_model()->set_name(request.name_or_path());
+        reply(response);
+      };
+  std::function<void(const v1::GenerateRequest&, ServerStream)> on_stream_;
+};
+
+TEST_F(GrpcServerTest, AMemberIsAnsweredAndKnownByItsCertificate) {
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  const auto response = CallUnary(*channel);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(response->model().name(), "tiny");
+  ASSERT_EQ(callers_.size(), 1u);
+  EXPECT_EQ(callers_[0].node_id, kClientId);
+  EXPECT_FALSE(callers_[0].local);
+}
+
+TEST_F(GrpcServerTest, ACallerOfAnotherClusterDoesNotGetIn) {
+  StartTls();
+  const ClusterSecret other = *CreateClusterSecret("test");
+  NodeCredentials forged = *MakeNodeCredentials(other, kClientId);
+  // Even one that trusts our authority must show a certificate of it.
+  forged.authority_certificate_pem = secret_.authority_certificate_pem;
+  auto channel = Connect(forged, kServerId);
+  EXPECT_EQ(CallUnary(*channel).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(callers_.empty());
+}
+
+TEST_F(GrpcServerTest, AServerThatIsNotTheExpectedNodeIsNotCalled) {
+  StartTls();
+  auto channel = Connect(client_credentials_, NodeId("00000000000000000000000000000009"));
+  EXPECT_EQ(CallUnary(*channel).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(callers_.empty());
+}
+
+TEST_F(GrpcServerTest, APlainCallerDoesNotGetIn) {
+  StartTls();
+  PeerChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);
+  channel.SetAddresses({address_});
+  EXPECT_EQ(CallUnary(channel).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(callers_.empty());
+}
+
+TEST_F(GrpcServerTest, ErrorsKeepTheirReason) {
+  StartTls();
+  on_unary_ = [](const v1::DescribeModelRequest&, UnaryReply reply) {
+    reply(ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND", "no model 'tiny'"));
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  const auto response = CallUnary(*channel);
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReasonOf(response.status()).code(), "MODEL_NOT_FOUND");
+}
+
+TEST_F(GrpcServerTest, ADroppedReplyBecomesAnError) {
+  StartTls();
+  on_unary_ = [](const v1::DescribeModelRequest&, UnaryReply) {};
+  auto channel = Connect(client_credentials_, kServerId);
+  EXPECT_EQ(CallUnary(*channel).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(GrpcServerTest, ASlowAnswerEndsAtTheDeadlineAndLateRepliesAreHarmless) {
+  StartTls();
+  UnaryReply kept;
+  on_unary_ = [&](const v1::DescribeModelRequest&, UnaryReply reply) { kept = std::move(reply); };
+  auto channel = Connect(client_credentials_, kServerId);
+  EXPECT_EQ(CallUnary(*channel, milliseconds(300)).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  server_->Stop(milliseconds(10));
+  if (kept) kept(v1::DescribeModelResponse());
+}
+
+TEST_F(GrpcServerTest, NobodyListeningIsRefusedAtOnce) {
+  StartTls();
+  server_->Stop(Duration::zero());
+  auto channel = Connect(client_credentials_, kServerId);
+  const auto response = CallUnary(*channel);
+  EXPECT_TRUE(IsConnectionRefused(response.status())) << response.status();
+}
+
+TEST_F(GrpcServerTest, AChannelFindsItsPeerAgainAfterARestart) {
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  ASSERT_TRUE(CallUnary(*channel).ok());
+  const int port = std::stoi(address_.substr(address_.find(':') + 1));
+  server_->Stop(Duration::zero());
+  EXPECT_FALSE(CallUnary(*channel).ok());
+  GrpcServer again(dispatcher_);
+  again.HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
+      kUnary, [](const Caller&, v1::DescribeModelRequest, UnaryReply reply) {
+        reply(v1::DescribeModelResponse());
+      });
+  ASSERT_TRUE(again.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_)).ok());
+  int calls = 0;
+  std::function<void()> call = [&] {
+    channel->Call<v1::DescribeModelResponse>(
+        kUnary, v1::DescribeModelRequest(), seconds(1),
+        [&](absl::StatusOr<v1::DescribeModelResponse> response) {
+          if (response.ok()) return dispatcher_.Stop();
+          ASSERT_LT(++calls, 100);
+          dispatcher_.PostAfter(milliseconds(50), call);
+        });
+  };
+  call();
+  dispatcher_.Run();
+}
+
+TEST_F(GrpcServerTest, UnknownMethodsAndTakenPortsAreNamed) {
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  absl::Status status;
+  channel->Call<v1::LeaveResponse>("/macrame.v1.AgentService/Dance", v1::LeaveRequest(), seconds(5),
+                                   [&](absl::StatusOr<v1::LeaveResponse> response) {
+                                     status = response.status();
+                                     dispatcher_.Stop();
+                                   });
+  dispatcher_.Run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  GrpcServer second(dispatcher_);
+  const int port = std::stoi(address_.substr(address_.find(':') + 1));
+  EXPECT_EQ(ReasonOf(second.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_))
+                         .status())
+                .code(),
+            "PORT_TAKEN");
+}
+
+TEST_F(GrpcServerTest, AStreamArrivesWholeAndInOrder) {
+  StartTls();
+  on_stream_ = [](const v1::GenerateRequest& request, ServerStream stream) {
+    for (int i = 0; i < 500; ++i) {
+      v1::GenerateChunk chunk;
+      chunk.set_completion_tokens(i);
+      chunk.set_text(request.prompt());
+      EXPECT_TRUE(stream.Write(chunk));
+    }
+    stream.Finish(absl::OkStatus());
+    EXPECT_FALSE(stream.Write(v1::GenerateChunk()));
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  v1::GenerateRequest request;
+  request.set_prompt("p");
+  uint32_t next = 0;
+  absl::Status end = absl::UnknownError("not ended");
+  channel->Stream<v1::GenerateChunk>(
+      kStream, request, seconds(10),
+      [&](v1::GenerateChunk chunk) {
+        EXPECT_EQ(chunk.completion_tokens(), next++);
+        EXPECT_EQ(chunk.text(), "p");
+      },
+      [&](absl::Status status) {
+        end = status;
+        dispatcher_.Stop();
+      });
+  dispatcher_.Run();
+  EXPECT_TRUE(end.ok()) << end;
+  EXPECT_EQ(next, 500u);
+}
+
+TEST_F(GrpcServerTest, CancellingAStreamReachesTheHandler) {
+  StartTls();
+  bool cancelled = false;
+  bool ended = false;
+  std::optional<ServerStream> kept;
+  on_stream_ = [&](const v1::GenerateRequest&, ServerStream stream) {
+    kept = stream;
+    stream.OnCancel([&] {
+      cancelled = true;
+      if (ended) dispatcher_.Stop();
+    });
+    stream.Write(v1::GenerateChunk());
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  absl::Status end;
+  CallHandle handle;
+  handle = channel->Stream<v1::GenerateChunk>(
+      kStream, v1::GenerateRequest(), seconds(10), [&](v1::GenerateChunk) { handle.Cancel(); },
+      [&](absl::Status status) {
+        end = status;
+        ended = true;
+        if (cancelled) dispatcher_.Stop();
+      });
+  dispatcher_.Run();
+  EXPECT_EQ(end.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(cancelled);
+  EXPECT_FALSE(kept->Write(v1::GenerateChunk()));
+}
+
+TEST_F(GrpcServerTest, AChannelMayGoWithCallsUnderWay) {
+  StartTls();
+  UnaryReply kept;
+  on_unary_ = [&](const v1::DescribeModelRequest&, UnaryReply reply) {
+    kept = std::move(reply);
+    dispatcher_.Stop();
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  bool called = false;
+  channel->Call<v1::DescribeModelResponse>(
+      kUnary, v1::DescribeModelRequest(), seconds(10),
+      [&](absl::StatusOr<v1::DescribeModelResponse>) { called = true; });
+  dispatcher_.Run();
+  channel.reset();
+  EXPECT_FALSE(called);
+}
+
+TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
+  const std::string path =
+      ::testing::TempDir() + "gs" + std::to_string(::getpid()) + "/a.sock";
+  ASSERT_TRUE(server_->StartUnix(path).ok());
+  const auto mode = std::filesystem::status(path).permissions();
+  EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  PeerChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);
+  channel.SetAddresses({SocketTarget(path)});
+  EXPECT_TRUE(CallUnary(channel).ok());
+  ASSERT_EQ(callers_.size(), 1u);
+  EXPECT_TRUE(callers_[0].local);
+  EXPECT_TRUE(callers_[0].node_id.value().empty());
+  server_->Stop(Duration::zero());
+  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+}
+
+}  // namespace
+}  // namespace macrame::transport

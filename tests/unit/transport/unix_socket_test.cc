@@ -1,0 +1,72 @@
+#include "transport/unix_socket.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace macrame::transport {
+namespace {
+
+int BindAt(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(::listen(fd, 4), 0);
+  return fd;
+}
+
+class UnixSocketTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "us" + std::to_string(::getpid());
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+};
+
+TEST_F(UnixSocketTest, TheFolderIsMadeForThisUserOnly) {
+  ASSERT_TRUE(PrepareSocketPath(folder_ + "/a.sock").ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(folder_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+}
+
+TEST_F(UnixSocketTest, AStaleSocketIsRemovedAndALiveOneKept) {
+  const std::string path = folder_ + "/a.sock";
+  ASSERT_TRUE(PrepareSocketPath(path).ok());
+  const int fd = BindAt(path);
+  EXPECT_EQ(PrepareSocketPath(path).code(), absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(RestrictSocket(path).ok());
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  ::close(fd);
+  EXPECT_TRUE(PrepareSocketPath(path).ok());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(UnixSocketTest, AFileInTheWayIsNotRemoved) {
+  std::filesystem::create_directories(folder_);
+  std::ofstream(folder_ + "/a.sock") << "precious";
+  EXPECT_EQ(PrepareSocketPath(folder_ + "/a.sock").code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/a.sock"));
+}
+
+TEST_F(UnixSocketTest, PathsThatCannotWorkAreRefused) {
+  EXPECT_EQ(PrepareSocketPath("/" + std::string(kSocketPathBytesMax - 1, 'x')).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PrepareSocketPath("relative.sock").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_LT(DefaultSocketPath().size(), kSocketPathBytesMax);
+}
+
+}  // namespace
+}  // namespace macrame::transport

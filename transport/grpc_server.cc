@@ -1,0 +1,331 @@
+#include "transport/grpc_server.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/security/auth_context.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+#include "transport/byte_buffers.h"
+#include "transport/peer_channel.h"
+#include "transport/status_codec.h"
+#include "transport/tls_credentials.h"
+#include "transport/trust.h"
+#include "transport/unix_socket.h"
+
+namespace macrame::transport {
+namespace {
+
+enum class Edge { kLocal, kTls, kPlain };
+
+// Who calls, by certificate, by socket, or (plain TCP) by its own word. Empty and not local: nobody
+// that we know.
+Caller IdentifyCaller(const grpc::GenericCallbackServerContext& context, Edge edge) {
+  Caller caller;
+  if (edge == Edge::kLocal) {
+    caller.local = true;
+    return caller;
+  }
+  if (edge == Edge::kPlain) {
+    const auto found = context.client_metadata().find("macrame-node-id");
+    if (found == context.client_metadata().end()) return caller;
+    const std::string id(found->second.data(), found->second.size());
+    if (IsValidNodeId(id)) caller.node_id = NodeId(id);
+    return caller;
+  }
+  const auto auth = context.auth_context();
+  if (auth == nullptr || !auth->IsPeerAuthenticated()) return caller;
+  for (const grpc::string_ref& name : auth->FindPropertyValues(GRPC_X509_SAN_PROPERTY_NAME)) {
+    const NodeId id = NodeIdFromTlsName(std::string_view(name.data(), name.size()));
+    if (!id.value().empty()) caller.node_id = id;
+  }
+  return caller;
+}
+
+}  // namespace
+
+// One call: reads the request, hands it over, writes what the handler says. Lives until both gRPC and
+// the handler have let go of it.
+class CallReactor : public grpc::ServerGenericBidiReactor,
+                    public std::enable_shared_from_this<CallReactor> {
+ public:
+  using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
+  using Deliver = std::function<void(std::shared_ptr<CallReactor>, const grpc::ByteBuffer&)>;
+
+  CallReactor(Dispatcher& dispatcher, std::atomic<int>& open_calls)
+      : dispatcher_(dispatcher), open_calls_(open_calls) {}
+
+  // gRPC has it from here until OnDone.
+  void Begin(Deliver deliver) {
+    self_ = shared_from_this();
+    deliver_ = std::move(deliver);
+    StartRead(&request_);
+  }
+  void Refuse(const absl::Status& status) {
+    self_ = shared_from_this();
+    End(status);
+  }
+
+  bool Write(const google::protobuf::MessageLite& message) {
+    grpc::ByteBuffer buffer = ToByteBuffer(message);
+    bool too_slow = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (ending_ || cancelled_) return false;
+      // One message always fits, however large.
+      too_slow = !queue_.empty() && backlog_bytes_ + buffer.Length() > kStreamBacklogBytesMax;
+      if (!too_slow) {
+        backlog_bytes_ += buffer.Length();
+        queue_.push_back(std::move(buffer));
+        if (writing_) return true;
+        writing_ = true;
+      }
+    }
+    if (too_slow) {
+      End(absl::ResourceExhaustedError("the caller reads more slowly than the answer comes"));
+      return false;
+    }
+    StartWrite(&queue_.front());
+    return true;
+  }
+
+  void End(const absl::Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (ending_) return;
+      ending_ = true;
+      status_ = ToGrpcStatus(status);
+      if (writing_) return;  // OnWriteDone goes on
+    }
+    Finish(status_);
+  }
+
+  void NotifyCancel(std::function<void()> on_cancel) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (cancelled_) {
+      dispatcher_.Post(std::move(on_cancel));
+    } else if (!ending_) {
+      on_cancel_ = std::move(on_cancel);
+    }
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return End(absl::InvalidArgumentError("the call came without a request"));
+    deliver_(shared_from_this(), request_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    bool more = false;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      backlog_bytes_ -= queue_.front().Length();
+      queue_.pop_front();
+      if (!ok || cancelled_) queue_.clear();
+      more = !queue_.empty();
+      if (!more) {
+        writing_ = false;
+        if (!ending_) return;
+      }
+    }
+    if (more) {
+      StartWrite(&queue_.front());
+    } else {
+      Finish(status_);
+    }
+  }
+
+  void OnCancel() override {
+    std::function<void()> on_cancel;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      cancelled_ = true;
+      on_cancel.swap(on_cancel_);
+    }
+    if (on_cancel) dispatcher_.Post(std::move(on_cancel));
+    End(absl::CancelledError("the caller went away"));
+  }
+
+  void OnDone() override {
+    --open_calls_;
+    self_.reset();
+  }
+
+ private:
+  Dispatcher& dispatcher_;
+  std::atomic<int>& open_calls_;
+  std::shared_ptr<CallReactor> self_;
+  Deliver deliver_;
+  grpc::ByteBuffer request_;
+  std::mutex mutex_;
+  // A deque: the front stays where it is while gRPC writes it and others are added.
+  std::deque<grpc::ByteBuffer> queue_;
+  size_t backlog_bytes_ = 0;
+  bool writing_ = false;
+  bool ending_ = false;
+  bool cancelled_ = false;
+  grpc::Status status_;
+  std::function<void()> on_cancel_;
+};
+
+// What handlers hold: when the last copy goes without a word, the caller is told so.
+class ServerStream::Call {
+ public:
+  explicit Call(std::shared_ptr<CallReactor> reactor) : reactor_(std::move(reactor)) {}
+  ~Call() { reactor_->End(absl::InternalError("the agent dropped the call")); }
+  CallReactor& reactor() { return *reactor_; }
+
+ private:
+  std::shared_ptr<CallReactor> reactor_;
+};
+
+bool ServerStream::Write(const google::protobuf::MessageLite& message) const {
+  return call_ != nullptr && call_->reactor().Write(message);
+}
+
+void ServerStream::Finish(const absl::Status& status) const {
+  if (call_ != nullptr) call_->reactor().End(status);
+}
+
+void ServerStream::OnCancel(std::function<void()> on_cancel) const {
+  if (call_ != nullptr) call_->reactor().NotifyCancel(std::move(on_cancel));
+}
+
+struct GrpcServer::Parts {
+  explicit Parts(Dispatcher& dispatcher_in) : dispatcher(dispatcher_in), service(*this) {}
+
+  struct Method {
+    std::function<MessagePtr()> make;
+    AnyHandler handler;
+  };
+
+  class Service : public grpc::CallbackGenericService {
+   public:
+    explicit Service(Parts& parts) : parts_(parts) {}
+    grpc::ServerGenericBidiReactor* CreateReactor(
+        grpc::GenericCallbackServerContext* context) override {
+      return parts_.OpenCall(context);
+    }
+
+   private:
+    Parts& parts_;
+  };
+
+  grpc::ServerGenericBidiReactor* OpenCall(grpc::GenericCallbackServerContext* context);
+  absl::Status Start(const std::string& target, std::shared_ptr<grpc::ServerCredentials>, int* port);
+
+  Dispatcher& dispatcher;
+  std::map<std::string, Method, std::less<>> methods;  // fixed once started
+  Edge edge = Edge::kLocal;
+  std::atomic<int> open_calls{0};
+  // Gone with the server, so that a call still queued on the owner thread does nothing.
+  std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  Service service;
+  std::unique_ptr<grpc::Server> server;
+};
+
+grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
+    grpc::GenericCallbackServerContext* context) {
+  const int open = ++open_calls;
+  auto reactor = std::make_shared<CallReactor>(dispatcher, open_calls);
+  CallReactor* const raw = reactor.get();
+  if (open > kCallsMax) {
+    reactor->Refuse(absl::ResourceExhaustedError("too many calls are open on this agent"));
+    return raw;
+  }
+  const auto found = methods.find(context->method());
+  if (found == methods.end()) {
+    reactor->Refuse(absl::UnimplementedError(absl::StrCat(
+        "this agent does not know ", context->method(), "; do the versions differ?")));
+    return raw;
+  }
+  const Caller caller = IdentifyCaller(*context, edge);
+  if (!caller.local && caller.node_id.value().empty()) {
+    reactor->Refuse(absl::UnauthenticatedError("the caller shows no node id"));
+    return raw;
+  }
+  const Method* method = &found->second;
+  reactor->Begin([this, method, caller](std::shared_ptr<CallReactor> call,
+                                        const grpc::ByteBuffer& buffer) {
+    MessagePtr message = method->make();
+    if (!FromByteBuffer(buffer, message.get())) {
+      return call->End(absl::InvalidArgumentError("the request can't be parsed"));
+    }
+    ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
+    dispatcher.Post([weak = std::weak_ptr<bool>(alive), method, caller, message, stream] {
+      if (!weak.expired()) method->handler(caller, message, stream);
+    });
+  });
+  return raw;
+}
+
+absl::Status GrpcServer::Parts::Start(const std::string& target,
+                                      std::shared_ptr<grpc::ServerCredentials> credentials,
+                                      int* port) {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(target, std::move(credentials), port);
+  builder.RegisterCallbackGenericService(&service);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  // Two agents must never share a port unnoticed.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
+  server = builder.BuildAndStart();
+  if (server != nullptr && (port == nullptr || *port != 0)) return absl::OkStatus();
+  server.reset();
+  return ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN",
+                      absl::StrCat("nothing can be served at ", target,
+                                   ": another program has it, or the address is not this machine's"));
+}
+
+GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(dispatcher)) {}
+
+GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
+
+void GrpcServer::HandleAny(std::string_view method, std::function<MessagePtr()> make,
+                           AnyHandler handler) {
+  MACRAME_CHECK(parts_->server == nullptr) << "methods are registered before the start";
+  parts_->methods[std::string(method)] = {std::move(make), std::move(handler)};
+}
+
+absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,
+                                         std::shared_ptr<grpc::ServerCredentials> credentials,
+                                         bool plain) {
+  MACRAME_CHECK(parts_->server == nullptr) << "a server is started once";
+  parts_->edge = plain ? Edge::kPlain : Edge::kTls;
+  const bool is_v6 = ip.find(':') != std::string::npos;
+  const std::string target =
+      is_v6 ? absl::StrCat("[", ip, "]:", port) : absl::StrCat(ip, ":", port);
+  int bound = 0;
+  absl::Status started = parts_->Start(target, std::move(credentials), &bound);
+  if (!started.ok()) return started;
+  return bound;
+}
+
+absl::Status GrpcServer::StartUnix(const std::string& path) {
+  MACRAME_CHECK(parts_->server == nullptr) << "a server is started once";
+  parts_->edge = Edge::kLocal;
+  absl::Status prepared = PrepareSocketPath(path);
+  if (!prepared.ok()) return prepared;
+  absl::Status started = parts_->Start(SocketTarget(path), PlainServerCredentials(), nullptr);
+  if (!started.ok()) return started;
+  return RestrictSocket(path);
+}
+
+void GrpcServer::Stop(Duration grace) {
+  if (parts_->server == nullptr) return;
+  parts_->server->Shutdown(std::chrono::system_clock::now() + grace);
+  parts_->server->Wait();
+  parts_->server.reset();
+}
+
+}  // namespace macrame::transport

@@ -1,0 +1,277 @@
+#include "transport/peer_channel.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <unordered_map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/check.h"
+#include "transport/byte_buffers.h"
+#include "transport/status_codec.h"
+
+namespace macrame::transport {
+namespace {
+
+// After so many calls in a row without an answer a new connection is made: TCP's own back-off can
+// keep an old one silent for a minute after the network has come back.
+constexpr int kTimeoutsBeforeReconnect = 3;
+constexpr size_t kUnreadBytesMax = 4 * 1024 * 1024;
+
+// One call under way, as seen by Cancel and by the destructor.
+struct OpenCall {
+  grpc::ClientContext context;
+};
+
+std::string TargetOf(const std::vector<std::string>& addresses) {
+  if (addresses.size() == 1 && absl::StartsWith(addresses[0], "unix:")) return addresses[0];
+  // One target has one family; IPv4 first because it is what most networks route.
+  std::vector<std::string> v4;
+  std::vector<std::string> v6;
+  for (const std::string& address : addresses) {
+    (absl::StartsWith(address, "[") ? v6 : v4).push_back(address);
+  }
+  if (!v4.empty()) return absl::StrCat("ipv4:", absl::StrJoin(v4, ","));
+  return absl::StrCat("ipv6:", absl::StrJoin(v6, ","));
+}
+
+}  // namespace
+
+struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
+  Parts(Dispatcher& dispatcher_in, std::shared_ptr<grpc::ChannelCredentials> credentials_in,
+        std::string tls_name_in, NodeId self_in)
+      : dispatcher(dispatcher_in),
+        credentials(std::move(credentials_in)),
+        tls_name(std::move(tls_name_in)),
+        self(std::move(self_in)) {}
+
+  void Connect();
+  std::shared_ptr<OpenCall> Open(Duration timeout);
+  void Close(const OpenCall* call);
+  void NoteResult(const absl::Status& status);
+
+  Dispatcher& dispatcher;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials;
+  const std::string tls_name;
+  const NodeId self;
+  // Owner thread only.
+  bool alive = true;
+  int timeouts_in_a_row = 0;
+  std::vector<std::string> addresses;
+  std::shared_ptr<grpc::Channel> channel;
+  // The calls that gRPC has not ended yet.
+  std::mutex mutex;
+  std::condition_variable all_closed;
+  std::unordered_map<const OpenCall*, std::shared_ptr<OpenCall>> open;
+};
+
+void PeerChannel::Parts::Connect() {
+  timeouts_in_a_row = 0;
+  if (addresses.empty()) {
+    channel.reset();
+    return;
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectBackoffInitialMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectBackoffMaxMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectBackoffMaxMs);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A channel made anew must not find the old connection again.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  arguments.SetServiceConfigJSON("{}");
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  if (!tls_name.empty()) arguments.SetSslTargetNameOverride(tls_name);
+  channel = grpc::CreateCustomChannel(TargetOf(addresses), credentials, arguments);
+}
+
+std::shared_ptr<OpenCall> PeerChannel::Parts::Open(Duration timeout) {
+  auto call = std::make_shared<OpenCall>();
+  call->context.set_deadline(std::chrono::system_clock::now() + timeout);
+  call->context.AddMetadata("macrame-node-id", self.value());
+  std::lock_guard<std::mutex> lock(mutex);
+  open.emplace(call.get(), call);
+  return call;
+}
+
+void PeerChannel::Parts::Close(const OpenCall* call) {
+  std::lock_guard<std::mutex> lock(mutex);
+  open.erase(call);
+  if (open.empty()) all_closed.notify_all();
+}
+
+void PeerChannel::Parts::NoteResult(const absl::Status& status) {
+  if (!absl::IsDeadlineExceeded(status)) {
+    timeouts_in_a_row = 0;
+  } else if (++timeouts_in_a_row >= kTimeoutsBeforeReconnect) {
+    Connect();
+  }
+}
+
+PeerChannel::PeerChannel(Dispatcher& dispatcher,
+                         std::shared_ptr<grpc::ChannelCredentials> credentials,
+                         std::string tls_name, NodeId self)
+    : parts_(std::make_shared<Parts>(dispatcher, std::move(credentials), std::move(tls_name),
+                                     std::move(self))) {}
+
+PeerChannel::~PeerChannel() {
+  MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
+  parts_->alive = false;
+  std::unique_lock<std::mutex> lock(parts_->mutex);
+  // Cancelling may run callbacks at once, which take the lock.
+  std::vector<std::shared_ptr<OpenCall>> calls;
+  for (const auto& [pointer, call] : parts_->open) calls.push_back(call);
+  lock.unlock();
+  for (const auto& call : calls) call->context.TryCancel();
+  lock.lock();
+  // gRPC ends cancelled calls on its own threads; none needs this one.
+  parts_->all_closed.wait_for(lock, std::chrono::seconds(2), [this] { return parts_->open.empty(); });
+}
+
+void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
+  MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
+  if (addresses == parts_->addresses) return;
+  parts_->addresses = std::move(addresses);
+  parts_->Connect();
+}
+
+const std::vector<std::string>& PeerChannel::addresses() const { return parts_->addresses; }
+
+CallHandle PeerChannel::CallUnary(std::string_view method,
+                                  const google::protobuf::MessageLite& request,
+                                  MessagePtr response, Duration timeout,
+                                  std::function<void(absl::Status)> done) {
+  MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
+  if (parts_->channel == nullptr) {
+    parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
+      if (parts->alive) done(absl::UnavailableError("no address of the node is known"));
+    });
+    return CallHandle();
+  }
+  struct Buffers {
+    grpc::ByteBuffer request;
+    grpc::ByteBuffer response;
+  };
+  auto buffers = std::make_shared<Buffers>();
+  buffers->request = ToByteBuffer(request);
+  std::shared_ptr<OpenCall> call = parts_->Open(timeout);
+  grpc::GenericStub stub(parts_->channel);
+  stub.UnaryCall(
+      &call->context, std::string(method), grpc::StubOptions(), &buffers->request,
+      &buffers->response,
+      [parts = parts_, call, buffers, response, done = std::move(done)](grpc::Status status) {
+        absl::Status result = FromGrpcStatus(status);
+        if (result.ok() && !FromByteBuffer(buffers->response, response.get())) {
+          result = absl::InternalError("the node's answer can't be parsed");
+        }
+        parts->dispatcher.Post([parts, result, done = std::move(done)] {
+          if (!parts->alive) return;
+          parts->NoteResult(result);
+          done(result);
+        });
+        parts->Close(call.get());
+      });
+  return CallHandle([weak = std::weak_ptr<OpenCall>(call)] {
+    if (auto locked = weak.lock()) locked->context.TryCancel();
+  });
+}
+
+namespace {
+
+// Reads a server stream and hands each message to the owner thread. Deletes itself when done.
+class StreamReader : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  using OnBuffer = std::function<bool(const grpc::ByteBuffer&)>;  // false: stop reading
+  using OnEnd = std::function<void(const grpc::Status&)>;
+
+  StreamReader(grpc::ByteBuffer request, OnBuffer on_buffer, OnEnd on_end)
+      : request_(std::move(request)), on_buffer_(std::move(on_buffer)), on_end_(std::move(on_end)) {}
+
+  void Start(grpc::GenericStub& stub, grpc::ClientContext* context, const std::string& method) {
+    stub.PrepareBidiStreamingCall(context, method, grpc::StubOptions(), this);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartRead(&buffer_);
+    StartCall();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (on_buffer_(buffer_)) StartRead(&buffer_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    on_end_(status);
+    delete this;
+  }
+
+ private:
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer buffer_;
+  OnBuffer on_buffer_;
+  OnEnd on_end_;
+};
+
+}  // namespace
+
+CallHandle PeerChannel::CallStream(std::string_view method,
+                                   const google::protobuf::MessageLite& request,
+                                   MakeMessage make, Duration timeout,
+                                   std::function<void(absl::Status)> done) {
+  MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
+  if (parts_->channel == nullptr) {
+    parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
+      if (parts->alive) done(absl::UnavailableError("no address of the node is known"));
+    });
+    return CallHandle();
+  }
+  std::shared_ptr<OpenCall> call = parts_->Open(timeout);
+  auto unread_bytes = std::make_shared<std::atomic<size_t>>(0);
+  // What ended the stream on our side, if we did.
+  auto own_failure = std::make_shared<absl::Status>();
+  auto on_buffer = [parts = parts_, call, make = std::move(make), unread_bytes,
+                    own_failure](const grpc::ByteBuffer& buffer) {
+    const size_t size = buffer.Length();
+    auto [message, deliver] = make();
+    if (!FromByteBuffer(buffer, message.get())) {
+      *own_failure = absl::InternalError("a message of the stream can't be parsed");
+    } else if (unread_bytes->fetch_add(size) + size > kUnreadBytesMax) {
+      *own_failure = absl::ResourceExhaustedError("a stream came faster than it is read");
+    } else {
+      parts->dispatcher.Post([parts, deliver = std::move(deliver), unread_bytes, size] {
+        unread_bytes->fetch_sub(size);
+        if (parts->alive) deliver();
+      });
+      return true;
+    }
+    call->context.TryCancel();
+    return false;
+  };
+  auto on_end = [parts = parts_, call, own_failure,
+                 done = std::move(done)](const grpc::Status& status) {
+    absl::Status result = own_failure->ok() ? FromGrpcStatus(status) : *own_failure;
+    parts->dispatcher.Post([parts, result, done] {
+      if (parts->alive) done(result);
+    });
+    parts->Close(call.get());
+  };
+  auto* reader =
+      new StreamReader(ToByteBuffer(request), std::move(on_buffer), std::move(on_end));
+  grpc::GenericStub stub(parts_->channel);
+  reader->Start(stub, &call->context, std::string(method));
+  return CallHandle([weak = std::weak_ptr<OpenCall>(call)] {
+    if (auto locked = weak.lock()) locked->context.TryCancel();
+  });
+}
+
+}  // namespace macrame::transport

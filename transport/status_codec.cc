@@ -1,0 +1,56 @@
+#include "transport/status_codec.h"
+
+#include "proto/reasons.h"
+
+namespace macrame::transport {
+namespace {
+
+// Cut at a character's begin: half a character would make the message unparsable.
+void CutText(std::string* text) {
+  if (text->size() <= kReasonTextBytesMax) return;
+  size_t end = kReasonTextBytesMax;
+  while (end > 0 && (static_cast<unsigned char>((*text)[end]) & 0xC0) == 0x80) --end;
+  text->resize(end);
+  text->append("…");
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  std::string message(status.message());
+  CutText(&message);
+  const auto code = static_cast<grpc::StatusCode>(status.code());
+  const auto payload =
+      status.GetPayload(absl::string_view(kReasonPayloadUrl.data(), kReasonPayloadUrl.size()));
+  if (!payload.has_value()) return grpc::Status(code, message);
+  v1::Reason reason = ReasonOf(status);
+  CutText(reason.mutable_message());
+  CutText(reason.mutable_remedy());
+  CutText(reason.mutable_evidence());
+  return grpc::Status(code, message, reason.SerializeAsString());
+}
+
+absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  // gRPC and Abseil number their codes alike; anything else came from a broken peer.
+  const int code = static_cast<int>(status.error_code());
+  const auto known = code >= 1 && code <= 16 ? static_cast<absl::StatusCode>(code)
+                                             : absl::StatusCode::kUnknown;
+  absl::Status result(known, status.error_message());
+  v1::Reason reason;
+  const std::string details = status.error_details();
+  if (!details.empty() && reason.ParseFromString(details) && !reason.code().empty()) {
+    result.SetPayload(absl::string_view(kReasonPayloadUrl.data(), kReasonPayloadUrl.size()),
+                      absl::Cord(details));
+  }
+  return result;
+}
+
+bool IsConnectionRefused(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable &&
+         (status.message().find("Connection refused") != absl::string_view::npos ||
+          status.message().find("No such file or directory") != absl::string_view::npos);
+}
+
+}  // namespace macrame::transport
