@@ -5,17 +5,19 @@
 // Pure: the same request gives the same bytes back. Nothing here knows a clock, a file or a socket.
 // A plan is a value with its reasons; every node and shape that was not taken is in `rejections`.
 //
-// Shapes: one rank; pipeline parallel over n (contiguous layer ranges, sized by each node's memory);
-// tensor parallel over n (every layer cut n ways, evenly). Each rank has a node of its own.
+// Shapes: one rank; pipeline parallel over n (contiguous layer ranges, sized by each node's
+// memory); tensor parallel over n (every layer cut n ways, evenly). Each rank has a node of its
+// own.
 //
 // What is chosen when the wishes say nothing: the fewest ranks that fit, because each further rank
 // adds a hop to every token. Named wishes go first: `world_size` is met exactly, `node_ids` are the
 // only nodes used, a parallelism that is not AUTO is spread over at least two nodes where there are
-// two (over all of `node_ids` when they are named). Between pipeline and tensor of one size, pipeline
-// is taken unless every link between the nodes offers RDMA ("jaccl", "verbs"): over plain TCP, two
-// collectives a layer cost more than one hop a stage.
+// two (over all of `node_ids` when they are named). Between pipeline and tensor of one size,
+// pipeline is taken unless every link between the nodes offers RDMA ("jaccl", "verbs"): over plain
+// TCP, two collectives a layer cost more than one hop a stage.
 //
-// `recovering` softens `world_size` alone: when nodes are gone, fewer ranks are taken and said.
+// `recovering` softens wishes whose nodes are gone: first fewer ranks than `world_size`, in the end
+// the other way to divide; which is said in the reasons.
 //
 // Ties between equal nodes go to the one that is named first in the request, so callers give nodes
 // in a stable order (by node id).
@@ -28,10 +30,11 @@ namespace macrame::planner {
 inline constexpr int kNodesMax = 64;
 inline constexpr int kLayersMax = 1024;
 // Up to this many usable nodes every order of stages is considered; above it, by memory only.
-inline constexpr int kExactNodesMax = 10;
+inline constexpr int kExactNodesMax = 8;
 
-// Never throws and never aborts on a bad request: a description that makes no sense (no layers, layer
-// bytes missing) gives failure MODEL_CONFIG_INVALID, wishes that do not fit the model BAD_REQUEST.
+// Never throws and never aborts on a bad request: a description that makes no sense (no layers,
+// layer bytes missing) gives failure MODEL_CONFIG_INVALID, wishes that do not fit the model
+// BAD_REQUEST.
 v1::PlanResult PlanModel(const v1::PlanRequest& request);
 
 // The context that a deployment gets: the one wished for, else the smaller of the model's own and
