@@ -1,0 +1,215 @@
+#include "planner/planner.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/planner/test_models.h"
+
+namespace macrame::planner {
+namespace {
+
+std::vector<v1::PlannerNode> ThreeNodes() {
+  return {Node("aaaa", 8 * kGiB), Node("bbbb", 8 * kGiB), Node("cccc", 8 * kGiB)};
+}
+
+bool Rejected(const v1::PlanResult& result, const std::string& subject, const std::string& code) {
+  for (const v1::Rejection& rejection : result.rejections()) {
+    if (rejection.subject() == subject && rejection.reason().code() == code) return true;
+  }
+  return false;
+}
+
+TEST(Planner, ASmallModelGoesToOneNodeAndSaysWhy) {
+  const v1::PlanResult result = PlanModel(Request(SmallModel(), ThreeNodes()));
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  const v1::Plan& plan = result.plan();
+  EXPECT_EQ(plan.world_size(), 1u);
+  EXPECT_EQ(plan.backend(), "single");
+  EXPECT_EQ(plan.assignments(0).node_id(), "aaaa") << "the first of equals";
+  EXPECT_EQ(plan.context_length(), 1024u);
+  EXPECT_EQ(plan.snapshot_revision(), 7u);
+  EXPECT_NE(plan.reasons(0).message().find("fits on one node"), std::string::npos);
+  EXPECT_TRUE(Rejected(result, "pipeline parallel over 3", "NOT_CHOSEN"));
+  EXPECT_TRUE(Rejected(result, "tensor parallel over 3", "HEADS_INDIVISIBLE"));
+}
+
+TEST(Planner, AWorldSizeThatIsAskedForIsMet) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_world_size(3);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  const v1::Plan& plan = result.plan();
+  EXPECT_EQ(plan.world_size(), 3u);
+  EXPECT_EQ(plan.pp(), 3u);
+  EXPECT_EQ(plan.tp(), 1u);
+  EXPECT_EQ(plan.backend(), "ring");
+  EXPECT_TRUE(plan.assignments(0).holds_embedding());
+  EXPECT_FALSE(plan.assignments(0).holds_head());
+  EXPECT_TRUE(plan.assignments(2).holds_head());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(plan.assignments(i).stage(), static_cast<uint32_t>(i));
+    EXPECT_EQ(plan.assignments(i).layer_end() - plan.assignments(i).layer_begin(), 2u);
+  }
+}
+
+TEST(Planner, TensorParallelIsTakenWhenAskedFor) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().tp(), 2u);
+  EXPECT_EQ(result.plan().assignments(1).tp_rank(), 1u);
+  EXPECT_EQ(result.plan().assignments(1).layer_end(), 6u);
+
+  request.mutable_wishes()->set_world_size(3);
+  const v1::PlanResult refused = PlanModel(request);
+  EXPECT_FALSE(refused.has_plan());
+  EXPECT_EQ(refused.failure().code(), "HEADS_INDIVISIBLE");
+}
+
+TEST(Planner, NamedNodesAreTheOnlyOnesAndAWayToDivideUsesThemAll) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->add_node_ids("cccc");
+  request.mutable_wishes()->add_node_ids("host-bbbb");
+  v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().world_size(), 1u);
+  EXPECT_EQ(result.plan().assignments(0).node_id(), "bbbb");
+  EXPECT_TRUE(Rejected(result, "node host-aaaa (aaaa)", "NODE_EXCLUDED"));
+
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().world_size(), 2u);
+
+  request.mutable_wishes()->add_node_ids("dddd");
+  result = PlanModel(request);
+  EXPECT_EQ(result.failure().code(), "BAD_REQUEST");
+  EXPECT_NE(result.failure().message().find("dddd"), std::string::npos);
+}
+
+TEST(Planner, ANameThatMeansTwoNodesIsRefused) {
+  std::vector<v1::PlannerNode> nodes = ThreeNodes();
+  nodes[1].set_hostname(nodes[0].hostname());
+  v1::PlanRequest request = Request(SmallModel(), nodes);
+  request.mutable_wishes()->add_node_ids("host-aaaa");
+  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+}
+
+TEST(Planner, NodesThatCannotTakeARankAreRejectedEachForItsReason) {
+  std::vector<v1::PlannerNode> nodes = ThreeNodes();
+  nodes.push_back(Node("dddd", kGiB));
+  nodes.push_back(Node("eeee", kGiB));
+  nodes[0].set_schedulable(false);
+  nodes[1].set_has_model_files(false);
+  nodes[2].clear_engine_names();
+  nodes[3].set_memory_pressure(v1::MEMORY_PRESSURE_CRITICAL);
+  const v1::PlanResult result = PlanModel(Request(SmallModel(), nodes));
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().assignments(0).node_id(), "eeee");
+  EXPECT_TRUE(Rejected(result, "node host-aaaa (aaaa)", "NODE_NOT_ALIVE"));
+  EXPECT_TRUE(Rejected(result, "node host-bbbb (bbbb)", "MODEL_NOT_ON_NODE"));
+  EXPECT_TRUE(Rejected(result, "node host-cccc (cccc)", "ENGINE_MISSING"));
+  EXPECT_TRUE(Rejected(result, "node host-dddd (dddd)", "MEMORY_SHORT"));
+}
+
+TEST(Planner, WhenNoNodeHasTheFilesThatIsTheFailure) {
+  std::vector<v1::PlannerNode> nodes = ThreeNodes();
+  for (v1::PlannerNode& node : nodes) node.set_has_model_files(false);
+  const v1::PlanResult result = PlanModel(Request(SmallModel(), nodes));
+  EXPECT_FALSE(result.has_plan());
+  EXPECT_EQ(result.failure().code(), "MODEL_NOT_ON_NODE");
+  EXPECT_EQ(result.rejections_size(), 3);
+}
+
+TEST(Planner, FewerNodesThanRanksAskedFor) {
+  v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", 8 * kGiB), Node("bbbb", 8 * kGiB)});
+  request.mutable_wishes()->set_world_size(3);
+  EXPECT_EQ(PlanModel(request).failure().code(), "TOO_FEW_NODES");
+  request.set_recovering(true);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().world_size(), 2u);
+  EXPECT_NE(result.plan().reasons(0).message().find("3 ranks were asked for"), std::string::npos);
+}
+
+TEST(Planner, RecoveringServesInAnotherWayRatherThanNot) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_wishes()->set_world_size(4);
+  request.set_recovering(true);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().tp(), 2u) << "three do not divide the heads";
+}
+
+TEST(Planner, ARecoveringDeploymentForgetsNamedNodesThatAreGone) {
+  v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", 8 * kGiB)});
+  request.mutable_wishes()->add_node_ids("aaaa");
+  request.mutable_wishes()->add_node_ids("gone");
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+  request.set_recovering(true);
+  EXPECT_TRUE(PlanModel(request).has_plan());
+}
+
+TEST(Planner, TooLargeAModelSaysWhatWouldHelp) {
+  v1::PlanRequest request = Request(LargeModel("big", 30 * kGiB, 40), ThreeNodes());
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_FALSE(result.has_plan());
+  EXPECT_EQ(result.failure().code(), "MEMORY_SHORT");
+  EXPECT_NE(result.failure().message().find("host-bbbb (bbbb) 8.0 GiB"), std::string::npos)
+      << result.failure().message();
+  EXPECT_NE(result.failure().remedy().find("8-bit copy"), std::string::npos)
+      << result.failure().remedy();
+  EXPECT_NE(result.failure().remedy().find("more free memory"), std::string::npos);
+}
+
+TEST(Planner, TooLongAContextSaysWhichWouldFit) {
+  v1::PlanRequest request = Request(LargeModel("big", 10 * kGiB, 40), {Node("aaaa", 16 * kGiB)});
+  request.mutable_wishes()->set_context_length(131'072);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_FALSE(result.has_plan());
+  EXPECT_NE(result.failure().remedy().find("a context of "), std::string::npos)
+      << result.failure().remedy();
+  // What is advised is true.
+  const std::string& remedy = result.failure().remedy();
+  const uint32_t advised =
+      static_cast<uint32_t>(std::stoul(remedy.substr(remedy.find("a context of ") + 13)));
+  request.mutable_wishes()->set_context_length(advised);
+  EXPECT_TRUE(PlanModel(request).has_plan());
+  request.mutable_wishes()->set_context_length(advised + 256);
+  EXPECT_FALSE(PlanModel(request).has_plan());
+}
+
+TEST(Planner, AContextBeyondTheModelsOwnIsRefused) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_context_length(1025);
+  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+}
+
+TEST(Planner, RdmaLinksMakeTensorTheFirstChoice) {
+  v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", kGiB), Node("bbbb", kGiB)});
+  request.mutable_wishes()->set_world_size(2);
+  EXPECT_EQ(PlanModel(request).plan().parallelism(), v1::PARALLELISM_PIPELINE);
+  for (const auto& [from, to] : {std::pair("aaaa", "bbbb"), std::pair("bbbb", "aaaa")}) {
+    v1::PlannerLink* link = request.add_links();
+    link->set_from_node_id(from);
+    link->set_to_node_id(to);
+    link->add_backends("jaccl");
+  }
+  EXPECT_EQ(PlanModel(request).plan().parallelism(), v1::PARALLELISM_TENSOR);
+}
+
+TEST(Planner, NonsenseIsRefusedWithAReason) {
+  EXPECT_EQ(PlanModel(v1::PlanRequest()).failure().code(), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(PlanModel(Request(SmallModel(), {})).failure().code(), "TOO_FEW_NODES");
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_world_size(0xffffffff);
+  EXPECT_EQ(PlanModel(request).failure().code(), "TOO_FEW_NODES");
+  request.mutable_wishes()->set_world_size(0);
+  request.mutable_wishes()->set_concurrent_sequences(0xffffffff);
+  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+}
+
+}  // namespace
+}  // namespace macrame::planner
