@@ -14,6 +14,8 @@ pub enum Code {
     ResourceExhausted = 8,
     /// Right request, wrong moment or wrong model for it.
     FailedPrecondition = 9,
+    /// The model's template said no (`raise_exception`); the message is its own words.
+    Aborted = 10,
     /// A defect of this library.
     Internal = 13,
     /// A file says what can't be true.

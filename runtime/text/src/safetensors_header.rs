@@ -84,7 +84,7 @@ impl Header {
 }
 
 fn lie(name: &str, what: String) -> TextError {
-    TextError::data_loss(format!("{name}: {what}; fetch the file again"))
+    TextError::data_loss(format!("{name}: {what}"))
 }
 
 fn read_json(path: &Path, name: &str) -> Result<(Vec<u8>, u64)> {

@@ -236,7 +236,7 @@ fn overrun(origin: &str, over: Overrun) -> TextError {
 
 fn render_error(origin: &str, error: minijinja::Error) -> TextError {
     if let Some(text) = take_raised() {
-        return TextError::invalid(text);
+        return TextError::new(Code::Aborted, text);
     }
     // An error inside a macro or an include is wrapped: the innermost one says why.
     let mut kind = error.kind();
