@@ -5,7 +5,7 @@
 // A member is heard when its heartbeat arrives or when it answers ours. Silence of suspect_after makes
 // it suspect, and from then on the monitor asks for extra probes (twice as often), so that plain
 // loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so do two refused
-// connections in a row, as the machine is there and the agent is not.
+// connections in a row after refused_after, as the machine is there and the agent is not.
 //
 // Slow is not dead, least of all when the slow one is we. A Tick that comes more than late_tick
 // after its time means that this process was paused: nobody's silence in that time counts, and the
@@ -32,6 +32,8 @@ struct FailureLimits {
   int widen_max = 8;
   Duration narrow_after = std::chrono::seconds(10);
   int refusals_until_dead = 2;
+  // A node whose own heartbeats still come in is alive, whatever its port says.
+  Duration refused_after = std::chrono::milliseconds(750);
 };
 
 enum class HeartbeatFailure { kRefused, kTimeout };

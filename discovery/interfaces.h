@@ -63,7 +63,11 @@ v1::InterfaceKind KindFromName(std::string_view name);
 // Directed broadcast of an IPv4 address, "" for /31, /32 and what is not an IPv4 address.
 std::string DirectedBroadcast(const std::string& ip, uint32_t prefix_length);
 
-// All addresses at which peers might reach this machine, best first (SortAddresses): loopback only when asked for.
+// Whether two textual addresses of one family share their first `prefix_length` bits.
+bool InSameSubnet(const std::string& a, const std::string& b, uint32_t prefix_length);
+
+// All addresses at which peers might reach this machine, best first (SortAddresses). Loopback
+// only when asked for; never IPv6 link-local ones, which mean nothing without the reader's own interface.
 std::vector<v1::NodeAddress> NodeAddresses(const std::vector<Interface>& interfaces,
                                            bool with_loopback);
 

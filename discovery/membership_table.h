@@ -12,9 +12,12 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "macrame/v1/node.pb.h"
 #include "proto/ids.h"
 #include "proto/monotonic_time.h"
@@ -89,8 +92,9 @@ class MembershipTable {
   MembershipEvents SetState(const NodeId& node, v1::NodeState state, const v1::Reason& reason,
                             MonotonicTime now);
   MembershipEvents Leave(const NodeId& node, MonotonicTime now);
-  // `clusterctl node remove`: of a member that is dead or left. FailedPrecondition for a live one.
-  MembershipEvents Forget(const NodeId& node);
+  // `clusterctl node remove`: of a member that is dead or left. FAILED_PRECONDITION for a live one,
+  // NOT_FOUND for none.
+  absl::StatusOr<MembershipEvents> Forget(const NodeId& node);
   // `stranger` as BeaconService gives it; its count and time are kept here.
   MembershipEvents HearStranger(const v1::Stranger& stranger, MonotonicTime now);
   // This node's own id was heard from elsewhere (BeaconVerdict::kIdClash).
@@ -116,13 +120,22 @@ class MembershipTable {
   std::vector<v1::Reason> Problems(MonotonicTime now) const;
 
  private:
+  // Where an identity says that it lives; two machines with one id contradict each other in this.
+  struct Whereabouts {
+    std::string hostname;
+    uint32_t control_port = 0;
+    std::set<std::string> ips;
+    bool Contradicts(const Whereabouts& other) const;
+  };
   struct Entry {
     Member member;
-    std::string previous_hosts;   // address fingerprint before the last change
-    MonotonicTime hosts_changed;
+    std::vector<v1::NodeAddress> observed;  // where it was really met
+    Whereabouts whereabouts;
+    std::optional<Whereabouts> previous;
+    MonotonicTime moved;                    // when whereabouts took the place of previous
+    MonotonicTime incarnation_since;
     std::optional<MonotonicTime> clash_at;
     v1::Reason clash;
-    bool version_skew_told = false;
   };
   struct Candidate {
     v1::NodeIdentity identity;
@@ -133,20 +146,27 @@ class MembershipTable {
     MonotonicTime last_heard;
   };
 
-  MembershipEvents AddMember(const v1::NodeIdentity& identity, MonotonicTime now);
-  bool Contradicts(Entry& entry, const v1::NodeIdentity& identity, MonotonicTime now) const;
-  void TakeIdentity(Entry& entry, const v1::NodeIdentity& identity,
-                    const v1::NodeAddress* observed, MonotonicTime now, MembershipEvents& events);
-  void NoteHostnameClashes(const NodeId& node, MembershipEvents& events) const;
-  void NoteVersionSkew(Entry& entry, MembershipEvents& events) const;
-  // True when there is room for one more member, made if need be.
+  static Whereabouts WhereaboutsOf(const v1::NodeIdentity& identity);
+  MembershipEvents AddMember(const v1::NodeIdentity& identity, const v1::NodeAddress* observed,
+                             MonotonicTime now);
+  // True when the news is not to be believed; says so once in each kClashWindow.
+  bool IsClash(Entry& entry, const v1::NodeIdentity& identity, MonotonicTime now,
+               MembershipEvents& events) const;
+  void Update(Entry& entry, const v1::NodeIdentity& identity, const v1::NodeAddress* observed,
+              MonotonicTime now, MembershipEvents& events);
+  void NoteHostnameClash(const v1::NodeIdentity& identity, MembershipEvents& events) const;
+  void NoteVersionSkew(const v1::NodeIdentity& identity, MembershipEvents& events) const;
   bool MakeRoom(MembershipEvents& events);
   bool SharesHostname(const v1::NodeIdentity& identity) const;
+  // Those on a network that this node is on come first; loopback only for a node that uses it itself.
+  std::vector<v1::NodeAddress> Reachable(std::vector<v1::NodeAddress> addresses,
+                                         const std::vector<v1::NodeAddress>& observed) const;
 
   v1::NodeIdentity self_;
   std::map<NodeId, Entry> members_;
   std::map<NodeId, Candidate> candidates_;
   std::map<NodeId, StrangerEntry> strangers_;
+  std::optional<MonotonicTime> refused_at_;
   std::optional<MonotonicTime> own_clash_at_;
   v1::Reason own_clash_;
 };

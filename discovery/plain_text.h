@@ -1,0 +1,15 @@
+#pragma once
+
+// Names that came from other machines end up in terminals and logs: they must be text and nothing else.
+
+#include <string>
+#include <string_view>
+
+namespace macrame::discovery {
+
+// Well-formed UTF-8 without control characters (C0, DEL, C1).
+bool IsPlainText(std::string_view text);
+// Every offending byte replaced by '?', cut to at most `bytes_max` bytes at a character's end.
+std::string ToPlainText(std::string_view text, size_t bytes_max);
+
+}  // namespace macrame::discovery

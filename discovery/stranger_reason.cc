@@ -1,0 +1,67 @@
+#include "discovery/stranger_reason.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::discovery {
+namespace {
+
+v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
+                     const std::string& own_cluster) {
+  const v1::Beacon& beacon = decoded.beacon;
+  const std::string& id = beacon.node_id();
+  if (decoded.verdict == BeaconVerdict::kBadSignature) {
+    return MakeReason("BAD_SIGNATURE",
+                      absl::StrCat(who, " names cluster '", beacon.cluster_name(),
+                                   "' but its beacons were not made with that cluster's secret"),
+                      id);
+  }
+  if (decoded.verdict == BeaconVerdict::kNoSecret) {
+    v1::Reason reason = MakeReason("NO_SECRET", absl::StrCat(who, " has no cluster secret"), id);
+    if (own_cluster.empty()) {
+      reason.set_message(absl::StrCat(who, " has no cluster secret, and neither has this node"));
+      reason.set_remedy("run 'clusterctl cluster init' on one of them and give its secret file to "
+                        "the other");
+    }
+    return reason;
+  }
+  v1::Reason reason = MakeReason(
+      "OTHER_CLUSTER", absl::StrCat(who, " belongs to cluster '", beacon.cluster_name(), "'"), id);
+  if (own_cluster.empty()) {
+    reason.set_message(absl::StrCat(reason.message(), ", this node to none"));
+    reason.set_remedy("to join it, copy that cluster's secret file to this machine (mode 0600)");
+  } else if (own_cluster == beacon.cluster_name()) {
+    reason.set_message(absl::StrCat(reason.message(),
+                                    ", which has this cluster's name but another secret"));
+  }
+  return reason;
+}
+
+}  // namespace
+
+std::optional<v1::Stranger> StrangerOf(const DecodedBeacon& decoded, const std::string& source_ip,
+                                       const std::string& own_cluster, uint64_t now_unix_ms) {
+  switch (decoded.verdict) {
+    case BeaconVerdict::kOtherCluster:
+    case BeaconVerdict::kNoSecret:
+    case BeaconVerdict::kBadSignature:
+      break;
+    default:
+      return std::nullopt;
+  }
+  const v1::Beacon& beacon = decoded.beacon;
+  v1::Stranger stranger;
+  stranger.set_node_id(beacon.node_id());
+  stranger.set_hostname(beacon.hostname());
+  stranger.set_cluster_name(beacon.cluster_name());
+  stranger.set_address(source_ip);
+  stranger.set_beacons_heard(1);
+  stranger.set_last_heard_unix_ms(now_unix_ms);
+  const std::string who =
+      absl::StrCat(beacon.hostname().empty() ? beacon.node_id().substr(0, 8) : beacon.hostname(),
+                   " at ", source_ip);
+  *stranger.mutable_reason() = ReasonFor(decoded, who, own_cluster);
+  return stranger;
+}
+
+}  // namespace macrame::discovery
