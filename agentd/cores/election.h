@@ -153,6 +153,7 @@ class Election {
   size_t VotesNeeded() const;
   size_t VotesHeld(MonotonicTime now) const;
   MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
+  std::set<NodeId> Sitting(MonotonicTime now);
   void RecomputeLeadsUntil(MonotonicTime now);
   Duration RandomPartOf(Duration whole);
 
@@ -189,6 +190,7 @@ class Election {
   std::set<NodeId> live_;
   std::set<NodeId> all_;
   std::map<NodeId, MonotonicTime> live_since_;
+  std::set<NodeId> sitting_;                   // while coordinator: who counts in its majority
   MonotonicTime round_ends_;
   std::optional<MonotonicTime> stand_at_;
   MonotonicTime renew_at_;

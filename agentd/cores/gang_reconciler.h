@@ -162,15 +162,17 @@ class GangReconciler {
     uint64_t epoch_seen = 0;  // the highest ever seen of it
     v1::Reason failure;       // the last one
     uint32_t failures = 0;    // since it was last stable
-    MonotonicTime retry_at;
-    std::optional<v1::Reason> refused;  // the planner's, while pending
-    std::string planned_on;             // the nodes that it did not fit
-    std::optional<v1::Plan> plan;       // planned, not yet in the record
+    MonotonicTime retry_at;   // while ending and backing off
+    v1::Reason refused;       // why no plan, while pending
+    std::string planned_on;   // the nodes that it did not fit
+    std::optional<v1::PlanResult> planned;
+    bool launch_due = false;  // the record is written, nothing is launched yet
     v1::RankPhase lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
     MonotonicTime lowest_phase_since;
-    std::map<uint32_t, RankProgress> progress;  // by rank
-    bool stable = false;
+    std::map<uint32_t, RankProgress> progress;  // by rank, of this epoch
     bool removing = false;
+    v1::DeploymentState told = v1::DEPLOYMENT_STATE_UNSPECIFIED;
+    uint64_t told_epoch = 0;
   };
   struct Ending {
     uint64_t up_to_epoch = 0;
@@ -179,30 +181,38 @@ class GangReconciler {
   };
   struct Round;  // one Reconcile: view, now, indices, effects
 
-  void Adopt(Round& round);
-  void AdoptOne(Round& round, Gang& gang, const v1::GangRecord* record);
-  void Remove(Round& round, const std::string& name, Gang& gang);
+  Round MakeRound(const ClusterView& view, MonotonicTime now) const;
+  bool InGrace(MonotonicTime now) const;
+  static void Enter(Gang& gang, Stage stage, MonotonicTime now);
+  void TakeDeployments(Round& round);
+  void Adopt(const Round& round, const std::string& name, Gang& gang);
+  void TakeChange(Round& round, const std::string& name, Gang& gang, std::string wanted);
+  bool StepRemoving(Round& round, const std::string& name, Gang& gang);
   void Step(Round& round, const std::string& name, Gang& gang);
   void StepPending(Round& round, const std::string& name, Gang& gang);
+  void StepPlanning(Round& round, const std::string& name, Gang& gang);
+  void StepLaunching(Round& round, const std::string& name, Gang& gang);
   void StepRunning(Round& round, const std::string& name, Gang& gang);
   void StepEnding(Round& round, const std::string& name, Gang& gang);
-  void StepLimits(Round& round, const std::string& name, Gang& gang);
-  void TakePlan(Round& round, const std::string& name, Gang& gang);
-  std::optional<v1::Reason> FindFailure(const Round& round, const std::string& name, Gang& gang);
-  std::optional<v1::Reason> CheckAssignment(const Round& round, const std::string& name, Gang& gang,
-                                            const v1::Assignment& assignment);
-  std::optional<v1::Reason> CheckPhases(const Round& round, const std::string& name, Gang& gang);
-  void NoteProgress(const Round& round, const std::string& name, Gang& gang);
+  void Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  void NoteProgress(const Round& round, const std::string& name, Gang& gang) const;
+  std::optional<v1::Reason> FindLoss(const Round& round, const std::string& name,
+                                     const Gang& gang) const;
+  std::optional<v1::Reason> FindMissing(const Round& round, const std::string& name,
+                                        const Gang& gang) const;
+  std::optional<v1::Reason> FindOverdue(const Round& round, const std::string& name,
+                                        const Gang& gang) const;
   void BecomeReady(Round& round, const std::string& name, Gang& gang);
   void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
-  void Enter(Gang& gang, Stage stage, MonotonicTime now);
+  void BeginEnding(Round& round, const std::string& name, Gang& gang);
+  void EndEverywhere(Round& round, const std::string& name, const Gang& gang);
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,
              const v1::Reason& why);
   void EndOrphans(Round& round);
   bool AllEnded(const Round& round, const std::string& name, const Gang& gang) const;
-  void Tell(Round& round, const std::string& name, const Gang& gang);
+  void Tell(GangEffects& effects, const std::string& name, Gang& gang) const;
   Duration Backoff(uint32_t failures) const;
-  v1::DeploymentState StateOf(const Gang& gang) const;
+  static v1::DeploymentState StateOf(const Gang& gang);
 
   const GangReconcilerOptions options_;
   std::optional<MonotonicTime> leading_since_;

@@ -119,8 +119,8 @@ class StateTable {
   };
   std::optional<Batch> PendingFor(const NodeId& node) const;
   void OnReplicated(const NodeId& node, uint64_t sequence);
-  // The node's digest differs although it should not (seen in a heartbeat after it had everything): it is
-  // sent the whole state again.
+  // The node's digest differs although nothing is pending for it (seen in a heartbeat): it is sent the
+  // whole state once more. Merging something new while leading does this for every node by itself.
   void OnDigestDiffers(const NodeId& node);
   // Writes of this coordinator up to this sequence are on disk on a majority of `electorate` (live
   // members, or all with Consistency::kQuorum), this node included.
@@ -133,6 +133,8 @@ class StateTable {
   using Map = std::map<std::string, v1::StateEntry, std::less<>>;
 
   bool IsAcceptable(const v1::StateEntry& entry, MergeResult& result) const;
+  void CompareUnnamed(const StateEntries& entries, const std::set<std::string_view>& named,
+                      MergeResult& result);
   void MergeOne(const v1::StateEntry& entry, MergeResult& result);
   void Put(v1::StateEntry entry, StateChange& change);
   void ApplyFloor(const v1::StateEntry& entry, StateChange& change);
@@ -151,6 +153,7 @@ class StateTable {
   uint64_t first_sequence_ = 0;              // of this leadership; older ones are not ours to commit
   uint64_t last_sequence_ = 0;
   std::map<NodeId, uint64_t> replicated_;    // by node: accepted up to; absent: needs everything
+  std::set<NodeId> resend_;                  // need everything once more
 };
 
 }  // namespace macrame::agentd

@@ -1,0 +1,444 @@
+#include "agentd/cores/election.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+uint32_t ToMs(Duration duration) {
+  return static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+std::string Describe(const FencePair& fence) {
+  if (fence.coordinator.value().empty()) return "no coordinator";
+  return absl::StrCat("coordinator ", ShortId(fence.coordinator), " in term ", fence.term.value());
+}
+
+}  // namespace
+
+v1::Fence ToProto(const FencePair& fence) {
+  v1::Fence proto;
+  proto.set_term(fence.term.value());
+  proto.set_coordinator_id(fence.coordinator.value());
+  return proto;
+}
+
+FencePair FromProto(const v1::Fence& fence) {
+  return {Term(fence.term()), NodeId(fence.coordinator_id())};
+}
+
+Election::Election(NodeId self, ElectionOptions options, std::optional<GrantRecord> record,
+                   std::function<uint64_t()> random, MonotonicTime now)
+    : self_(std::move(self)),
+      options_(options),
+      random_(std::move(random)),
+      started_(now),
+      live_{self_},
+      all_{self_} {
+  MACRAME_CHECK(options_.renew_interval * 2 <= options_.lease);
+  MACRAME_CHECK(options_.clock_drift_percent < 50);
+  if (!record.has_value()) return;
+  granted_ = record->granted;
+  highest_term_ = granted_.term;
+  // How much of it has run is not known, so all of it is taken to be ahead. What this node granted to
+  // itself ended with the process that held it.
+  if (granted_.coordinator != self_) granted_until_ = now + record->lease;
+}
+
+// --- what is asked -------------------------------------------------------------------------------
+
+std::optional<FencePair> Election::Leading(MonotonicTime now) const {
+  if (role_ != Role::kCoordinator || broken_ || now >= leads_until_) return std::nullopt;
+  return mine_;
+}
+
+bool Election::HoldsLeaseOf(const NodeId& node, MonotonicTime now) const {
+  if (!Leading(now).has_value()) return false;
+  if (node == self_) return true;
+  const auto lease = leases_.find(node);
+  return lease != leases_.end() && now < lease->second;
+}
+
+MonotonicTime Election::LeadsUntil() const { return leads_until_; }
+
+std::optional<FencePair> Election::Coordinator(MonotonicTime now) const {
+  if (const auto leading = Leading(now); leading.has_value()) return leading;
+  if (LeasedToOther(self_, now)) return granted_;
+  return std::nullopt;
+}
+
+absl::Status Election::CheckFence(const FencePair& fence) const {
+  if (broken_) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "STATE_UNREADABLE",
+                        "this node could not write its grant to disk and takes no orders",
+                        self_.value());
+  }
+  if (fence == granted_ && !fence.coordinator.value().empty()) return absl::OkStatus();
+  if (fence < granted_) {
+    return ReasonStatus(
+        absl::StatusCode::kFailedPrecondition, "STALE_TERM",
+        absl::StrCat("an order of ", Describe(fence), " was refused: this node has granted its lease to ",
+                     Describe(granted_)),
+        self_.value());
+  }
+  return ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+                      absl::StrCat("an order of ", Describe(fence),
+                                   " was refused: this node has not granted it its lease yet"),
+                      self_.value());
+}
+
+// Whether anyone but `asker` may count on this node now.
+bool Election::LeasedToOther(const NodeId& asker, MonotonicTime now) const {
+  if (Leading(now).has_value()) return asker != self_;
+  return granted_.coordinator != asker && granted_.coordinator != self_ && now < granted_until_;
+}
+
+std::set<NodeId> Election::Electorate() const {
+  return options_.consistency == Consistency::kQuorum ? all_ : live_;
+}
+
+size_t Election::VotesNeeded() const { return MajorityOf(Electorate().size()); }
+
+size_t Election::VotesHeld(MonotonicTime now) const {
+  size_t votes = 0;
+  for (const NodeId& node : Electorate()) {
+    const auto lease = leases_.find(node);
+    if (node == self_ || (lease != leases_.end() && now < lease->second)) ++votes;
+  }
+  return votes;
+}
+
+MonotonicTime Election::LeaseEnd(MonotonicTime sent_at) const {
+  return sent_at + options_.lease * (100 - options_.clock_drift_percent) / 100;
+}
+
+// Who counts in the majority that a sitting coordinator must hold: its electors, who granted since, and
+// who has been live for long enough to have been asked several times.
+std::set<NodeId> Election::Sitting(MonotonicTime now) {
+  if (options_.consistency == Consistency::kQuorum) return all_;
+  for (const auto& [node, since] : live_since_) {
+    if (now - since >= options_.joining_grace) sitting_.insert(node);
+  }
+  std::erase_if(sitting_, [this](const NodeId& node) { return !live_.contains(node); });
+  return sitting_;
+}
+
+// The instant at which too few leases are left, if none is renewed.
+void Election::RecomputeLeadsUntil(MonotonicTime now) {
+  std::vector<MonotonicTime> ends;
+  for (const NodeId& node : Sitting(now)) {
+    const auto lease = leases_.find(node);
+    if (node == self_) {
+      ends.push_back(MonotonicTime::max());
+    } else {
+      ends.push_back(lease == leases_.end() ? MonotonicTime::min() : lease->second);
+    }
+  }
+  std::sort(ends.begin(), ends.end(), std::greater<>());
+  leads_until_ = ends[MajorityOf(ends.size()) - 1];
+}
+
+Duration Election::RandomPartOf(Duration whole) {
+  const uint64_t count = static_cast<uint64_t>(whole.count());
+  return count == 0 ? Duration{} : Duration(static_cast<int64_t>(random_() % count));
+}
+
+// --- what happens --------------------------------------------------------------------------------
+
+ElectionEffects Election::OnTick(MonotonicTime now) {
+  ElectionEffects effects;
+  if (broken_) return effects;
+  switch (role_) {
+    case Role::kFollower:
+      TickFollower(now, effects);
+      break;
+    case Role::kAsking:
+    case Role::kCandidate:
+      if (now >= round_ends_) GiveUpRound(now, effects);
+      break;
+    case Role::kCoordinator:
+      TickCoordinator(now, effects);
+      break;
+  }
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
+  if (LeasedToOther(self_, now)) {
+    stand_at_.reset();
+    return;
+  }
+  if (!stand_at_.has_value()) {
+    stand_at_ = std::max(now, started_ + options_.discovery_grace) +
+                RandomPartOf(options_.election_jitter);
+  }
+  if (now >= *stand_at_) BeginAsking(now, effects);
+}
+
+void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
+  // What ran out stays lost, even if the majority is smaller by now.
+  if (now < leads_until_) RecomputeLeadsUntil(now);
+  if (now >= leads_until_) {
+    StepDown(MakeReason("NO_COORDINATOR",
+                        absl::StrCat("the leases of a majority of ", Electorate().size(),
+                                     " members could not be renewed in time"),
+                        self_.value()),
+             now, effects);
+    return;
+  }
+  if (now < renew_at_) return;
+  renew_at_ = now + options_.renew_interval;
+  AskAll(/*pre_vote=*/false, now, effects);
+}
+
+ElectionEffects Election::OnMembershipChanged(const std::set<NodeId>& live,
+                                              const std::set<NodeId>& all, MonotonicTime now) {
+  ElectionEffects effects;
+  const std::set<NodeId> before = std::exchange(live_, live);
+  live_.insert(self_);
+  all_ = all;
+  all_.insert(live_.begin(), live_.end());
+  for (const NodeId& node : live_) {
+    if (!before.contains(node)) live_since_[node] = now;
+  }
+  std::erase_if(live_since_, [this](const auto& item) { return !live_.contains(item.first); });
+  if (broken_) return effects;
+  if (role_ == Role::kCoordinator) {
+    TickCoordinator(now, effects);
+    if (role_ == Role::kCoordinator) {
+      for (const NodeId& node : live_) {
+        if (!before.contains(node)) Ask(node, /*pre_vote=*/false, options_.lease, now, effects);
+      }
+    }
+  } else if (role_ == Role::kCandidate) {
+    WinIfMajority(now, effects);
+  }
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request,
+                                         MonotonicTime now) {
+  ElectionEffects effects;
+  const FencePair fence = FromProto(request.fence());
+  const bool honest = fence.coordinator == from && from != self_ && fence.term.value() > 0 &&
+                      fence.term.value() <= kTermMax && request.lease_ms() <= kLeaseMsMax;
+  if (broken_ || !honest) {
+    Answer(false, false, now, effects);
+    return effects;
+  }
+  if (request.pre_vote()) {
+    Answer(fence > granted_ && !LeasedToOther(from, now), false, now, effects);
+    return effects;
+  }
+  highest_term_ = std::max(highest_term_, fence.term);
+  if (request.lease_ms() == 0) {
+    AnswerRelease(fence, now, effects);
+  } else if (fence == granted_) {
+    // It renews in time after all: no more asking to be elected in its place.
+    role_ = Role::kFollower;
+    granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
+    stand_at_.reset();
+    Answer(true, false, now, effects);
+  } else if (fence < granted_) {
+    Answer(false, false, now, effects);
+  } else if (role_ == Role::kFollower && LeasedToOther(from, now)) {
+    Answer(false, false, now, effects);
+  } else {
+    if (role_ == Role::kCoordinator) {
+      StepDown(MakeReason("STALE_TERM", absl::StrCat("met ", Describe(fence), ", a higher pair"),
+                          from.value()),
+               now, effects);
+    } else if (role_ != Role::kFollower) {
+      GiveUpRound(now, effects);
+    }
+    Grant(fence, std::chrono::milliseconds(request.lease_ms()), now, effects);
+    Answer(true, true, now, effects);
+  }
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+void Election::AnswerRelease(const FencePair& fence, MonotonicTime now, ElectionEffects& effects) {
+  if (fence == granted_) granted_until_ = now;
+  Answer(fence == granted_, false, now, effects);
+}
+
+void Election::Answer(bool granted, bool with_entries, MonotonicTime now,
+                      ElectionEffects& effects) const {
+  AnswerLease answer;
+  answer.response.set_granted(granted);
+  *answer.response.mutable_highest() = ToProto(granted_);
+  if (!granted && granted_.coordinator != self_ && now < granted_until_) {
+    answer.response.set_remaining_ms(ToMs(granted_until_ - now));
+  }
+  answer.with_entries = with_entries;
+  effects.emplace_back(std::move(answer));
+}
+
+void Election::Grant(const FencePair& fence, Duration lease, MonotonicTime now,
+                     ElectionEffects& effects) {
+  effects.emplace_back(PersistGrant{{fence, lease}});
+  granted_ = fence;
+  granted_until_ = now + lease;
+  highest_term_ = std::max(highest_term_, fence.term);
+  role_ = Role::kFollower;
+  stand_at_.reset();
+}
+
+ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
+                                          const v1::LeaseResponse& response, MonotonicTime now) {
+  ElectionEffects effects;
+  const FencePair fence = FromProto(asked.request.fence());
+  const FencePair highest = FromProto(response.highest());
+  if (broken_ || highest.term.value() > kTermMax) return effects;
+  highest_term_ = std::max(highest_term_, highest.term);
+  if (asked.request.pre_vote()) {
+    if (role_ != Role::kAsking || fence != mine_ || !response.granted()) return effects;
+    would_grant_.insert(asked.to);
+    const std::set<NodeId> electorate = Electorate();
+    const auto votes = std::count_if(would_grant_.begin(), would_grant_.end(),
+                                     [&](const NodeId& node) { return electorate.contains(node); });
+    if (static_cast<size_t>(votes) >= VotesNeeded()) BeginCandidacy(now, effects);
+  } else if (asked.request.lease_ms() == 0) {
+    return effects;
+  } else if ((role_ == Role::kCandidate || role_ == Role::kCoordinator) && fence == mine_) {
+    if (role_ == Role::kCoordinator) TickCoordinator(now, effects);  // it may have run out meanwhile
+    if (role_ != Role::kFollower && response.granted()) {
+      MonotonicTime& lease = leases_[asked.to];
+      lease = std::max(lease, LeaseEnd(asked.sent_at));
+      if (role_ == Role::kCoordinator && now < lease) sitting_.insert(asked.to);
+      role_ == Role::kCandidate ? WinIfMajority(now, effects) : RecomputeLeadsUntil(now);
+    } else if (role_ == Role::kCoordinator && highest > mine_) {
+      StepDown(MakeReason("STALE_TERM",
+                          absl::StrCat("node ", ShortId(asked.to), " has granted its lease to ",
+                                       Describe(highest)),
+                          asked.to.value()),
+               now, effects);
+    } else if (role_ == Role::kCandidate && highest > mine_) {
+      GiveUpRound(now, effects);
+    }
+  } else if (response.granted()) {
+    // A lease that came too late to be used: others need not wait for it to run out.
+    v1::LeaseRequest release;
+    *release.mutable_fence() = asked.request.fence();
+    effects.emplace_back(SendLeaseRequest{asked.to, std::move(release), now});
+  }
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
+  ElectionEffects effects;
+  if (role_ == Role::kCoordinator) {
+    StepDown(MakeReason("STATE_UNREADABLE", "the grant could not be written to disk", self_.value()),
+             now, effects);
+  }
+  broken_ = true;
+  role_ = Role::kFollower;
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+ElectionEffects Election::Resign(MonotonicTime now) {
+  ElectionEffects effects;
+  if (role_ == Role::kCoordinator) {
+    StepDown(MakeReason("NODE_LEFT", "the coordinator is shutting down", self_.value()), now, effects);
+  } else if (role_ != Role::kFollower) {
+    GiveUpRound(now, effects);
+  }
+  stand_at_ = now + options_.lease * 2;
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+// --- standing, winning, losing -------------------------------------------------------------------
+
+void Election::Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTime now,
+                   ElectionEffects& effects) {
+  if (to == self_) return;
+  v1::LeaseRequest request;
+  *request.mutable_fence() = ToProto(mine_);
+  request.set_lease_ms(ToMs(lease));
+  request.set_pre_vote(pre_vote);
+  if (!pre_vote) asked_.insert(to);
+  effects.emplace_back(SendLeaseRequest{to, std::move(request), now});
+}
+
+void Election::AskAll(bool pre_vote, MonotonicTime now, ElectionEffects& effects) {
+  for (const NodeId& node : live_) Ask(node, pre_vote, options_.lease, now, effects);
+}
+
+// A pre-vote: it changes nothing anywhere, so a node that is half cut off disturbs no-one.
+void Election::BeginAsking(MonotonicTime now, ElectionEffects& effects) {
+  role_ = Role::kAsking;
+  mine_ = {Term(std::max(highest_term_, granted_.term).value() + 1), self_};
+  would_grant_ = {self_};
+  round_ends_ = now + options_.round_timeout;
+  stand_at_.reset();
+  if (VotesNeeded() <= 1) {
+    BeginCandidacy(now, effects);
+  } else {
+    AskAll(/*pre_vote=*/true, now, effects);
+  }
+}
+
+void Election::BeginCandidacy(MonotonicTime now, ElectionEffects& effects) {
+  role_ = Role::kCandidate;
+  round_ends_ = now + options_.round_timeout;
+  leases_.clear();
+  asked_.clear();
+  granted_ = mine_;
+  highest_term_ = std::max(highest_term_, mine_.term);
+  effects.emplace_back(PersistGrant{{mine_, options_.lease}});
+  AskAll(/*pre_vote=*/false, now, effects);
+  WinIfMajority(now, effects);
+}
+
+void Election::WinIfMajority(MonotonicTime now, ElectionEffects& effects) {
+  if (VotesHeld(now) < VotesNeeded()) return;
+  role_ = Role::kCoordinator;
+  sitting_ = Electorate();
+  RecomputeLeadsUntil(now);
+  renew_at_ = now + options_.renew_interval;
+  effects.emplace_back(BecameCoordinator{mine_});
+}
+
+void Election::GiveBackLeases(MonotonicTime now, ElectionEffects& effects) {
+  leases_.clear();
+  for (const NodeId& node : std::exchange(asked_, {})) {
+    v1::LeaseRequest release;
+    *release.mutable_fence() = ToProto(mine_);
+    effects.emplace_back(SendLeaseRequest{node, std::move(release), now});
+  }
+}
+
+void Election::GiveUpRound(MonotonicTime now, ElectionEffects& effects) {
+  role_ = Role::kFollower;
+  GiveBackLeases(now, effects);
+  stand_at_ = now + options_.round_timeout / 4 + RandomPartOf(options_.election_jitter);
+}
+
+void Election::StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects) {
+  role_ = Role::kFollower;
+  effects.emplace_back(LostCoordination{mine_, std::move(why)});
+  GiveBackLeases(now, effects);
+  // A successor that is there already renews in this time.
+  stand_at_ = now + options_.renew_interval * 3 / 2 + RandomPartOf(options_.election_jitter);
+}
+
+void Election::NoteObeyed(MonotonicTime now, ElectionEffects& effects) {
+  std::optional<FencePair> obeyed = Coordinator(now);
+  if (obeyed == last_obeyed_) return;
+  last_obeyed_ = obeyed;
+  effects.emplace_back(ObeysChanged{std::move(obeyed)});
+}
+
+}  // namespace macrame::agentd

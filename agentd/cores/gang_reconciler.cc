@@ -1,0 +1,592 @@
+#include "agentd/cores/gang_reconciler.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+bool IsReachable(const NodeView& node) {
+  return node.state == v1::NODE_STATE_ALIVE || node.state == v1::NODE_STATE_SUSPECT;
+}
+
+bool IsOver(v1::RankPhase phase) {
+  return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED;
+}
+
+std::string PhaseWord(v1::RankPhase phase) {
+  switch (phase) {
+    case v1::RANK_PHASE_CONNECTING: return "connecting";
+    case v1::RANK_PHASE_LOADING: return "loading";
+    case v1::RANK_PHASE_WARMING_UP: return "warming up";
+    case v1::RANK_PHASE_READY: return "ready";
+    case v1::RANK_PHASE_STOPPING: return "stopping";
+    case v1::RANK_PHASE_FAILED: return "failed";
+    case v1::RANK_PHASE_STOPPED: return "stopped";
+    default: return "staging";
+  }
+}
+
+double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+std::string Place(const v1::Assignment& assignment) {
+  const std::string host = assignment.hostname().empty()
+                               ? ShortId(NodeId(assignment.node_id()))
+                               : assignment.hostname();
+  return absl::StrCat("rank ", assignment.rank(), " on ", host);
+}
+
+}  // namespace
+
+// What one Reconcile looks at, by the keys that it is looked up by.
+struct GangReconciler::Round {
+  const ClusterView& view;
+  MonotonicTime now;
+  std::map<NodeId, const NodeView*> nodes;
+  std::map<std::string, std::vector<const v1::RankStatus*>> ranks;  // of reachable nodes
+  std::map<std::string, const v1::GangRecord*> records;
+  std::map<std::string, const v1::Deployment*> deployments;
+  std::string placement;  // the nodes that a plan could use, with their revisions
+  bool busy = false;      // one deployment is between planning and launched
+  GangEffects effects;
+
+  const NodeView* Node(const NodeId& id) const {
+    const auto it = nodes.find(id);
+    return it == nodes.end() ? nullptr : it->second;
+  }
+  const std::vector<const v1::RankStatus*>& RanksOf(const std::string& name) const {
+    static const std::vector<const v1::RankStatus*> kNone;
+    const auto it = ranks.find(name);
+    return it == ranks.end() ? kNone : it->second;
+  }
+  const v1::RankStatus* RankOf(const std::string& name, uint64_t epoch,
+                               const v1::Assignment& assignment) const {
+    for (const v1::RankStatus* rank : RanksOf(name)) {
+      if (rank->epoch() == epoch && rank->rank() == assignment.rank() &&
+          rank->node_id() == assignment.node_id()) {
+        return rank;
+      }
+    }
+    return nullptr;
+  }
+};
+
+GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options) {}
+
+void GangReconciler::BeginLeading(MonotonicTime now) {
+  StopLeading();
+  leading_since_ = now;
+}
+
+void GangReconciler::StopLeading() {
+  leading_since_.reset();
+  gangs_.clear();
+  endings_.clear();
+}
+
+bool GangReconciler::InGrace(MonotonicTime now) const {
+  return now - *leading_since_ < options_.adoption_grace;
+}
+
+GangReconciler::Round GangReconciler::MakeRound(const ClusterView& view, MonotonicTime now) const {
+  Round round{view, now, {}, {}, {}, {}, {}, false, {}};
+  std::map<NodeId, size_t> running;
+  for (const NodeView& node : view.nodes) round.nodes[node.id] = &node;
+  for (const v1::RankStatus& rank : view.ranks) {
+    const NodeView* node = round.Node(NodeId(rank.node_id()));
+    if (node == nullptr || !IsReachable(*node)) continue;
+    round.ranks[rank.deployment()].push_back(&rank);
+    if (!IsOver(rank.phase())) ++running[node->id];
+  }
+  for (const v1::GangRecord& record : view.gangs) round.records[record.deployment()] = &record;
+  for (const v1::Deployment& wanted : view.deployments) round.deployments[wanted.name()] = &wanted;
+  for (const auto& [id, node] : round.nodes) {
+    if (node->state != v1::NODE_STATE_ALIVE || !node->orderable) continue;
+    absl::StrAppend(&round.placement, id.value(), ":", node->inventory_revision, ":", running[id], " ");
+  }
+  return round;
+}
+
+GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now) {
+  if (!leading_since_.has_value()) return {};
+  Round round = MakeRound(view, now);
+  TakeDeployments(round);
+  for (const auto& [name, gang] : gangs_) {
+    round.busy |= !gang.removing && (gang.stage == Stage::kPlanning || gang.stage == Stage::kWriting ||
+                                     gang.stage == Stage::kLaunching);
+  }
+  for (auto it = gangs_.begin(); it != gangs_.end();) {
+    auto& [name, gang] = *it;
+    for (const v1::RankStatus* rank : round.RanksOf(name)) {
+      gang.epoch_seen = std::max(gang.epoch_seen, rank->epoch());
+    }
+    if (gang.removing && StepRemoving(round, name, gang)) {
+      it = gangs_.erase(it);
+      continue;
+    }
+    if (!gang.removing) Step(round, name, gang);
+    Tell(round.effects, name, gang);
+    ++it;
+  }
+  EndOrphans(round);
+  return std::move(round.effects);
+}
+
+// --- what is wanted ------------------------------------------------------------------------------
+
+void GangReconciler::TakeDeployments(Round& round) {
+  for (const auto& [name, deployment] : round.deployments) {
+    std::string wanted = deployment->SerializeAsString();
+    const auto [it, is_new] = gangs_.try_emplace(name);
+    Gang& gang = it->second;
+    if (is_new) {
+      gang.wanted = std::move(wanted);
+      Adopt(round, name, gang);
+    } else if (gang.removing || gang.wanted != wanted) {
+      TakeChange(round, name, gang, std::move(wanted));
+    }
+  }
+  for (const auto& [name, record] : round.records) {
+    if (round.deployments.contains(name) || gangs_.contains(name)) continue;
+    Adopt(round, name, gangs_[name]);
+  }
+  for (auto& [name, gang] : gangs_) {
+    if (gang.removing || round.deployments.contains(name)) continue;
+    gang.removing = true;
+    gang.failure = MakeReason("MODEL_NOT_LOADED", absl::StrCat("deployment '", name, "' was removed"));
+    BeginEnding(round, name, gang);
+  }
+}
+
+// A gang that another coordinator launched, or none yet. Whether its ranks are there shows in time.
+void GangReconciler::Adopt(const Round& round, const std::string& name, Gang& gang) {
+  gang.since = gang.lowest_phase_since = round.now;
+  const auto removed = round.view.removed_epochs.find(name);
+  if (removed != round.view.removed_epochs.end()) gang.epoch_seen = removed->second;
+  const auto record = round.records.find(name);
+  if (record == round.records.end()) return;
+  gang.record = *record->second;
+  gang.epoch_seen = std::max(gang.epoch_seen, gang.record.epoch());
+  gang.failures = gang.record.attempts();
+  gang.failure = gang.record.last_failure();
+  gang.stage = gang.record.plan().assignments().empty() ? Stage::kPending : Stage::kStarting;
+}
+
+void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gang,
+                                std::string wanted) {
+  gang.wanted = std::move(wanted);
+  gang.refused.Clear();
+  gang.planned_on.clear();
+  const bool ran = gang.stage != Stage::kPending && gang.stage != Stage::kPlanning;
+  if (gang.removing || ran) {
+    gang.failure = MakeReason("SNAPSHOT_STALE",
+                              absl::StrCat("deployment '", name, "' was changed and is launched anew"));
+    gang.failures = 0;
+    if (!gang.removing) BeginEnding(round, name, gang);
+    gang.removing = false;
+    gang.retry_at = round.now;
+  } else {
+    gang.planned.reset();
+    Enter(gang, Stage::kPending, round.now);
+  }
+}
+
+// True when nothing of it is left.
+bool GangReconciler::StepRemoving(Round& round, const std::string& name, Gang& gang) {
+  EndEverywhere(round, name, gang);
+  const bool ended = AllEnded(round, name, gang) || round.now - gang.since >= options_.ending_limit;
+  if (!ended || InGrace(round.now)) return false;
+  if (!round.records.contains(name)) return true;
+  if (gang.stage == Stage::kEnding || round.now >= gang.retry_at) {
+    gang.stage = Stage::kBackingOff;  // the record is asked to go again, should it stay
+    gang.retry_at = round.now + options_.end_retry;
+    round.effects.emplace_back(RemoveGang{name, gang.epoch_seen});
+  }
+  return false;
+}
+
+// --- stages --------------------------------------------------------------------------------------
+
+void GangReconciler::Enter(Gang& gang, Stage stage, MonotonicTime now) {
+  gang.stage = stage;
+  gang.since = now;
+}
+
+void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
+  switch (gang.stage) {
+    case Stage::kPending:
+      return StepPending(round, name, gang);
+    case Stage::kPlanning:
+      return StepPlanning(round, name, gang);
+    case Stage::kWriting:
+      if (round.now - gang.since < options_.write_limit) return;
+      return Fail(round, name, gang,
+                  MakeReason("NOT_ACKNOWLEDGED",
+                             absl::StrCat("the record of epoch ", gang.record.epoch(), " of '", name,
+                                          "' was not on disk on a majority in time")));
+    case Stage::kLaunching:
+      return StepLaunching(round, name, gang);
+    case Stage::kStarting:
+    case Stage::kReady:
+      return StepRunning(round, name, gang);
+    case Stage::kEnding:
+      return StepEnding(round, name, gang);
+    case Stage::kBackingOff:
+      if (round.now < gang.retry_at) return;
+      Enter(gang, Stage::kPending, round.now);
+      gang.refused.Clear();
+      gang.planned_on.clear();
+      return StepPending(round, name, gang);
+  }
+}
+
+void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
+  if (round.busy || InGrace(round.now)) return;
+  const bool same = !gang.refused.code().empty() && gang.planned_on == round.placement;
+  if (same && round.now - gang.since < options_.replan_interval) return;
+  gang.planned_on = round.placement;
+  gang.planned.reset();
+  Enter(gang, Stage::kPlanning, round.now);
+  round.busy = true;
+  round.effects.emplace_back(PlanDeployment{*round.deployments.at(name)});
+}
+
+// Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
+void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  gang.refused = std::move(why);
+  gang.planned.reset();
+  Enter(gang, Stage::kPending, round.now);
+  round.effects.emplace_back(
+      Notify{name, v1::DEPLOYMENT_STATE_PENDING, gang.record.epoch(), gang.refused});
+}
+
+void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& gang) {
+  if (!gang.planned.has_value()) {
+    if (round.now - gang.since < options_.plan_limit) return;
+    return Refuse(round, name, gang,
+                  MakeReason("INTERNAL", absl::StrCat("planning '", name, "' gave no answer in ",
+                                                      Seconds(options_.plan_limit), " s")));
+  }
+  const v1::PlanResult result = *std::exchange(gang.planned, std::nullopt);
+  if (!result.has_plan() || result.plan().assignments().empty()) {
+    v1::Reason why = result.failure();
+    if (why.code().empty()) why = MakeReason("INTERNAL", "the planner gave neither plan nor reason");
+    return Refuse(round, name, gang, std::move(why));
+  }
+  for (const v1::Assignment& assignment : result.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node != nullptr && node->state == v1::NODE_STATE_ALIVE && node->orderable) continue;
+    return Refuse(round, name, gang,
+                  MakeReason("SNAPSHOT_STALE",
+                             absl::StrCat("the node of ", Place(assignment), " went while '", name,
+                                          "' was planned"),
+                             assignment.node_id()));
+  }
+  v1::GangRecord record;
+  record.set_deployment(name);
+  record.set_epoch(++gang.epoch_seen);
+  *record.mutable_plan() = result.plan();
+  record.set_attempts(gang.failures + 1);
+  *record.mutable_last_failure() = gang.failure;
+  record.set_entry_node_id(result.plan().assignments(0).node_id());
+  gang.record = record;
+  gang.progress.clear();
+  gang.lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
+  gang.launch_due = false;
+  Enter(gang, Stage::kWriting, round.now);
+  round.effects.emplace_back(WriteGang{std::move(record)});
+}
+
+void GangReconciler::StepLaunching(Round& round, const std::string& name, Gang& gang) {
+  if (auto loss = FindLoss(round, name, gang); loss.has_value()) {
+    return Fail(round, name, gang, *std::move(loss));
+  }
+  if (std::exchange(gang.launch_due, false)) {
+    round.effects.emplace_back(
+        ReserveAndLaunch{*round.deployments.at(name), gang.record.plan(), gang.record.epoch()});
+  } else if (round.now - gang.since >= options_.launch_limit) {
+    Fail(round, name, gang,
+         MakeReason("RANK_STALLED", absl::StrCat("launching the ranks of '", name, "' took more than ",
+                                                 Seconds(options_.launch_limit), " s")));
+  }
+}
+
+void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& gang) {
+  NoteProgress(round, name, gang);
+  auto failure = FindLoss(round, name, gang);
+  if (!failure.has_value()) failure = FindMissing(round, name, gang);
+  if (!failure.has_value()) failure = FindOverdue(round, name, gang);
+  if (failure.has_value()) return Fail(round, name, gang, *std::move(failure));
+  if (gang.stage == Stage::kReady) {
+    if (round.now - gang.since >= options_.stable_after) gang.failures = 0;
+  } else if (gang.lowest_phase == v1::RANK_PHASE_READY) {
+    BecomeReady(round, name, gang);
+  }
+}
+
+void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& gang) {
+  Enter(gang, Stage::kReady, round.now);
+  if (gang.record.attempts() != 0) {
+    gang.record.set_attempts(0);
+    round.effects.emplace_back(WriteGang{gang.record});
+  }
+  Tell(round.effects, name, gang);
+}
+
+void GangReconciler::StepEnding(Round& round, const std::string& name, Gang& gang) {
+  EndEverywhere(round, name, gang);
+  if (AllEnded(round, name, gang) || round.now - gang.since >= options_.ending_limit) {
+    Enter(gang, Stage::kBackingOff, round.now);
+  }
+}
+
+// --- what went wrong -----------------------------------------------------------------------------
+
+void GangReconciler::NoteProgress(const Round& round, const std::string& name, Gang& gang) const {
+  v1::RankPhase lowest = v1::RANK_PHASE_READY;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    if (rank == nullptr) {
+      lowest = v1::RANK_PHASE_UNSPECIFIED;
+      continue;
+    }
+    lowest = std::min(lowest, rank->phase());
+    const auto [it, is_new] = gang.progress.try_emplace(assignment.rank());
+    RankProgress& known = it->second;
+    const bool moved = known.phase != rank->phase() || known.bytes_loaded != rank->bytes_loaded() ||
+                       known.progress != rank->progress();
+    if (is_new || moved) {
+      known = {rank->phase(), rank->bytes_loaded(), rank->progress(), round.now};
+    }
+  }
+  if (gang.lowest_phase != lowest) {
+    gang.lowest_phase = lowest;
+    gang.lowest_phase_since = round.now;
+  }
+}
+
+// A node that is gone, else a rank that ended. One loss makes the other ranks fail too, in ways that say
+// less: what was killed is named before what complained.
+std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std::string& name,
+                                                   const Gang& gang) const {
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node == nullptr ? InGrace(round.now) : IsReachable(*node)) continue;
+    return MakeReason("GANG_LOST_NODE",
+                      absl::StrCat("'", name, "' lost the node of ", Place(assignment)),
+                      assignment.node_id());
+  }
+  std::optional<v1::Reason> found;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    if (rank == nullptr || rank->phase() < v1::RANK_PHASE_STOPPING) continue;
+    v1::Reason why = rank->failure();
+    if (why.code().empty()) {
+      why = MakeReason("RANK_EXITED", absl::StrCat(Place(assignment), " of '", name, "' is ",
+                                                   PhaseWord(rank->phase())));
+    }
+    why.set_node_id(assignment.node_id());
+    if (why.code() == "RANK_KILLED") return why;
+    if (!found.has_value()) found = std::move(why);
+  }
+  return found;
+}
+
+// A rank that should have been reported by now, or was and is not any more.
+std::optional<v1::Reason> GangReconciler::FindMissing(const Round& round, const std::string& name,
+                                                      const Gang& gang) const {
+  if (InGrace(round.now)) return std::nullopt;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node == nullptr || round.RankOf(name, gang.record.epoch(), assignment) != nullptr) continue;
+    const bool was_there = gang.progress.contains(assignment.rank());
+    if (!was_there && round.now - gang.since < options_.report_grace) continue;
+    return MakeReason("RANK_EXITED",
+                      absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
+                                   was_there ? ") is gone" : ") was never reported"),
+                      assignment.node_id());
+  }
+  return std::nullopt;
+}
+
+// Phases have limits for the gang as a whole, counted from when its last rank came to the phase: those
+// ahead wait for it. Loading is limited by standing still, rank by rank.
+std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const std::string& name,
+                                                      const Gang& gang) const {
+  if (gang.stage == Stage::kReady) return std::nullopt;
+  const v1::RankPhase phase = gang.lowest_phase;
+  Duration limit = options_.staging_limit;
+  if (phase == v1::RANK_PHASE_CONNECTING) limit = options_.connecting_limit;
+  if (phase == v1::RANK_PHASE_WARMING_UP) limit = options_.warming_up_limit;
+  if (phase == v1::RANK_PHASE_LOADING) limit = options_.loading_stall_limit;
+  if (phase == v1::RANK_PHASE_READY) return std::nullopt;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const auto progress = gang.progress.find(assignment.rank());
+    const v1::RankPhase own =
+        progress == gang.progress.end() ? v1::RANK_PHASE_UNSPECIFIED : progress->second.phase;
+    if (own != phase) continue;
+    const MonotonicTime since = phase == v1::RANK_PHASE_LOADING ? progress->second.changed_at
+                                                                : gang.lowest_phase_since;
+    if (round.now - since < limit) continue;
+    return MakeReason(phase == v1::RANK_PHASE_CONNECTING ? "CONNECT_FAILED" : "RANK_STALLED",
+                      absl::StrCat(Place(assignment), " of '", name, "' has been ", PhaseWord(phase),
+                                   phase == v1::RANK_PHASE_LOADING ? " without progress for "
+                                                                   : " for ",
+                                   Seconds(limit), " s"),
+                      assignment.node_id());
+  }
+  return std::nullopt;
+}
+
+// --- ending --------------------------------------------------------------------------------------
+
+void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  gang.failure = std::move(why);
+  ++gang.failures;
+  gang.retry_at = round.now + Backoff(gang.failures);
+  BeginEnding(round, name, gang);
+}
+
+void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& gang) {
+  Enter(gang, Stage::kEnding, round.now);
+  gang.planned.reset();
+  gang.launch_due = false;
+  std::erase_if(endings_, [&](const auto& item) { return item.first.second == name; });
+  EndEverywhere(round, name, gang);
+}
+
+void GangReconciler::EndEverywhere(Round& round, const std::string& name, const Gang& gang) {
+  std::set<NodeId> running;
+  for (const v1::RankStatus* rank : round.RanksOf(name)) {
+    if (!IsOver(rank->phase())) running.insert(NodeId(rank->node_id()));
+  }
+  std::set<NodeId> nodes = running;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    nodes.insert(NodeId(assignment.node_id()));
+  }
+  for (const NodeId& node : nodes) {
+    const auto ending = endings_.find({node, name});
+    const bool done = ending != endings_.end() && ending->second.answered &&
+                      ending->second.up_to_epoch >= gang.epoch_seen && !running.contains(node);
+    if (!done) EndOn(round, node, name, gang.epoch_seen, gang.failure);
+  }
+}
+
+void GangReconciler::EndOn(Round& round, const NodeId& node, const std::string& name,
+                           uint64_t up_to_epoch, const v1::Reason& why) {
+  const NodeView* view = round.Node(node);
+  if (view == nullptr || !IsReachable(*view) || !view->orderable || up_to_epoch == 0) return;
+  const auto [it, is_new] = endings_.try_emplace({node, name});
+  Ending& ending = it->second;
+  if (!is_new && ending.up_to_epoch >= up_to_epoch && round.now - ending.sent_at < options_.end_retry) {
+    return;
+  }
+  const bool answered = !is_new && ending.answered && ending.up_to_epoch >= up_to_epoch;
+  ending = {std::max(ending.up_to_epoch, up_to_epoch), round.now, answered};
+  round.effects.emplace_back(EndRanks{node, name, up_to_epoch, why});
+}
+
+bool GangReconciler::AllEnded(const Round& round, const std::string& name, const Gang& gang) const {
+  for (const v1::RankStatus* rank : round.RanksOf(name)) {
+    if (!IsOver(rank->phase())) return false;
+  }
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node == nullptr || !IsReachable(*node)) continue;
+    const auto ending = endings_.find({node->id, name});
+    const bool done = ending != endings_.end() && ending->second.answered &&
+                      ending->second.up_to_epoch >= gang.record.epoch();
+    if (!done) return false;
+  }
+  return true;
+}
+
+// Ranks that belong to no gang in force: of removed deployments, of older or unknown epochs, on nodes that
+// the record does not name, or launched by an order that was overtaken.
+void GangReconciler::EndOrphans(Round& round) {
+  if (InGrace(round.now)) return;
+  for (const auto& [name, ranks] : round.ranks) {
+    const auto found = gangs_.find(name);
+    const Gang* gang = found == gangs_.end() ? nullptr : &found->second;
+    if (gang != nullptr && (gang->removing || gang->stage == Stage::kEnding)) continue;
+    const bool in_force = gang != nullptr &&
+                          (gang->stage == Stage::kLaunching || gang->stage == Stage::kStarting ||
+                           gang->stage == Stage::kReady);
+    for (const v1::RankStatus* rank : ranks) {
+      if (IsOver(rank->phase())) continue;
+      bool belongs = false;
+      if (in_force && rank->epoch() == gang->record.epoch()) {
+        for (const v1::Assignment& assignment : gang->record.plan().assignments()) {
+          belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();
+        }
+      }
+      if (belongs) continue;
+      EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
+            MakeReason("STALE_TERM",
+                       absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ", rank->epoch(),
+                                    ", belongs to no gang in force"),
+                       rank->node_id()));
+    }
+  }
+}
+
+Duration GangReconciler::Backoff(uint32_t failures) const {
+  if (failures <= 1) return options_.first_backoff;
+  const uint32_t doublings = std::min<uint32_t>(failures - 2, 20);
+  return std::min<Duration>(std::chrono::seconds(int64_t{1} << doublings), options_.backoff_max);
+}
+
+// --- answers -------------------------------------------------------------------------------------
+
+void GangReconciler::OnPlanned(const std::string& deployment, const v1::PlanResult& result,
+                               MonotonicTime) {
+  const auto it = gangs_.find(deployment);
+  if (it == gangs_.end() || it->second.stage != Stage::kPlanning) return;
+  it->second.planned = result;
+}
+
+void GangReconciler::OnGangWritten(const std::string& deployment, uint64_t epoch,
+                                   const absl::Status& status, MonotonicTime now) {
+  const auto it = gangs_.find(deployment);
+  if (it == gangs_.end() || it->second.stage != Stage::kWriting ||
+      it->second.record.epoch() != epoch) {
+    return;
+  }
+  // A refusal is left to the limit: the record may still have reached some, so its epoch is spent.
+  if (!status.ok()) return;
+  it->second.launch_due = true;
+  Enter(it->second, Stage::kLaunching, now);
+}
+
+void GangReconciler::OnLaunched(const std::string& deployment, uint64_t epoch,
+                                const absl::Status& status, MonotonicTime now) {
+  const auto it = gangs_.find(deployment);
+  if (it == gangs_.end() || it->second.stage != Stage::kLaunching ||
+      it->second.record.epoch() != epoch) {
+    return;
+  }
+  Gang& gang = it->second;
+  if (status.ok()) {
+    gang.lowest_phase_since = now;
+    return Enter(gang, Stage::kStarting, now);
+  }
+  gang.failure = ReasonOf(status);
+  ++gang.failures;
+  gang.retry_at = now + Backoff(gang.failures);
+  std::erase_if(endings_, [&](const auto& item) { return item.first.second == deployment; });
+  Enter(gang, Stage::kEnding, now);
+}
+
+void GangReconciler::OnEnded(const NodeId& node, const std::string& deployment, uint64_t up_to_epoch,
+                             const absl::Status& status, MonotonicTime) {
+  const auto it = endings_.find({node, deployment});
+  if (it == endings_.end() || it->second.up_to_epoch > up_to_epoch || !status.ok()) return;
+  it->second.answered = true;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,142 @@
+// What is said of a deployment to people, and how it is read from the desired state.
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "agentd/cores/gang_reconciler.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr char kDeploymentPrefix[] = "deployment/";
+constexpr char kGangPrefix[] = "gang/";
+
+}  // namespace
+
+std::string DeploymentKey(const std::string& name) { return absl::StrCat(kDeploymentPrefix, name); }
+std::string GangKey(const std::string& name) { return absl::StrCat(kGangPrefix, name); }
+
+void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
+                   ClusterView& view) {
+  view.deployments.clear();
+  view.gangs.clear();
+  view.removed_epochs.clear();
+  for (const auto& [key, entry] : entries) {
+    if (absl::StartsWith(key, kDeploymentPrefix)) {
+      v1::Deployment deployment;
+      if (entry.removed() || !deployment.ParseFromString(entry.value())) continue;
+      if (key == DeploymentKey(deployment.name())) view.deployments.push_back(std::move(deployment));
+    } else if (absl::StartsWith(key, kGangPrefix)) {
+      v1::GangRecord record;
+      if (!record.ParseFromString(entry.value()) || key != GangKey(record.deployment())) continue;
+      if (entry.removed()) {
+        view.removed_epochs[record.deployment()] = record.epoch();
+      } else {
+        view.gangs.push_back(std::move(record));
+      }
+    }
+  }
+}
+
+v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::GangRecord* record,
+                                  const std::vector<v1::RankStatus>& ranks) {
+  v1::DeploymentStatus status;
+  *status.mutable_deployment() = deployment;
+  status.set_state(v1::DEPLOYMENT_STATE_PENDING);
+  if (record == nullptr) return status;
+  status.set_epoch(record->epoch());
+  *status.mutable_plan() = record->plan();
+  *status.mutable_failure() = record->last_failure();
+  status.set_attempts(record->attempts());
+  status.set_entry_node_id(record->entry_node_id());
+  bool ready = !record->plan().assignments().empty();
+  for (const v1::Assignment& assignment : record->plan().assignments()) {
+    const auto rank = std::find_if(ranks.begin(), ranks.end(), [&](const v1::RankStatus& known) {
+      return known.deployment() == deployment.name() && known.epoch() == record->epoch() &&
+             known.rank() == assignment.rank() && known.node_id() == assignment.node_id();
+    });
+    ready &= rank != ranks.end() && rank->phase() == v1::RANK_PHASE_READY;
+    if (rank == ranks.end()) continue;
+    *status.add_ranks() = *rank;
+    status.set_tokens_per_second(status.tokens_per_second() + rank->tokens_per_second());
+  }
+  status.set_state(ready ? v1::DEPLOYMENT_STATE_READY : v1::DEPLOYMENT_STATE_LAUNCHING);
+  return status;
+}
+
+v1::DeploymentState GangReconciler::StateOf(const Gang& gang) {
+  if (gang.removing) return v1::DEPLOYMENT_STATE_REMOVING;
+  switch (gang.stage) {
+    case Stage::kPending:
+    case Stage::kPlanning:
+      return v1::DEPLOYMENT_STATE_PENDING;
+    case Stage::kWriting:
+    case Stage::kLaunching:
+    case Stage::kStarting:
+      return v1::DEPLOYMENT_STATE_LAUNCHING;
+    case Stage::kReady:
+      return v1::DEPLOYMENT_STATE_READY;
+    case Stage::kEnding:
+    case Stage::kBackingOff:
+      return v1::DEPLOYMENT_STATE_BACKING_OFF;
+  }
+  return v1::DEPLOYMENT_STATE_UNSPECIFIED;
+}
+
+// One Notify a change of state or epoch.
+void GangReconciler::Tell(GangEffects& effects, const std::string& name, Gang& gang) const {
+  const v1::DeploymentState state = StateOf(gang);
+  if (state == gang.told && gang.record.epoch() == gang.told_epoch) return;
+  gang.told = state;
+  gang.told_epoch = gang.record.epoch();
+  Notify notify{name, state, gang.record.epoch(), {}};
+  if (state == v1::DEPLOYMENT_STATE_BACKING_OFF) notify.reason = gang.failure;
+  effects.emplace_back(std::move(notify));
+}
+
+std::optional<v1::DeploymentStatus> GangReconciler::Status(const std::string& deployment,
+                                                           const ClusterView& view,
+                                                           MonotonicTime now) const {
+  const auto wanted =
+      std::find_if(view.deployments.begin(), view.deployments.end(),
+                   [&](const v1::Deployment& known) { return known.name() == deployment; });
+  const auto known = gangs_.find(deployment);
+  if (wanted == view.deployments.end() && known == gangs_.end()) return std::nullopt;
+  const auto record =
+      std::find_if(view.gangs.begin(), view.gangs.end(), [&](const v1::GangRecord& candidate) {
+        return candidate.deployment() == deployment;
+      });
+  v1::Deployment named;
+  named.set_name(deployment);
+  v1::DeploymentStatus status =
+      DeriveStatus(wanted == view.deployments.end() ? named : *wanted,
+                   record == view.gangs.end() ? nullptr : &*record, view.ranks);
+  if (known == gangs_.end()) return status;
+  const Gang& gang = known->second;
+  status.set_state(StateOf(gang));
+  status.set_attempts(gang.failures);
+  *status.mutable_failure() = gang.failure;
+  const bool pending = gang.stage == Stage::kPending || gang.stage == Stage::kPlanning;
+  if (pending && !gang.refused.code().empty()) *status.mutable_failure() = gang.refused;
+  const bool waits = gang.stage == Stage::kEnding || gang.stage == Stage::kBackingOff;
+  if (waits && !gang.removing && gang.retry_at > now) {
+    status.set_retry_in_ms(static_cast<uint32_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(gang.retry_at - now).count()));
+  }
+  return status;
+}
+
+std::vector<v1::DeploymentStatus> GangReconciler::Statuses(const ClusterView& view,
+                                                           MonotonicTime now) const {
+  std::vector<v1::DeploymentStatus> statuses;
+  for (const v1::Deployment& deployment : view.deployments) {
+    statuses.push_back(*Status(deployment.name(), view, now));
+  }
+  for (const auto& [name, gang] : gangs_) {
+    if (gang.removing) statuses.push_back(*Status(name, view, now));
+  }
+  return statuses;
+}
+
+}  // namespace macrame::agentd
