@@ -28,12 +28,12 @@ struct GatewayOptions {
   // Answer of one request that is not streamed.
   size_t answer_bytes_max = 16 * 1024 * 1024;
 
-  std::chrono::milliseconds idle_ms{60'000};      // between two requests of a connection
-  std::chrono::milliseconds header_ms{10'000};    // from its first byte to its last
-  std::chrono::milliseconds body_ms{30'000};      // from its first byte to its last
-  std::chrono::milliseconds write_ms{30'000};     // one write that the client does not take
+  std::chrono::milliseconds idle_ms{60'000};        // between two requests of a connection
+  std::chrono::milliseconds header_ms{10'000};      // from its first byte to its last
+  std::chrono::milliseconds body_ms{30'000};        // from its first byte to its last
+  std::chrono::milliseconds write_ms{30'000};       // one write that the client does not take
   std::chrono::milliseconds keep_alive_ms{10'000};  // silence after which a comment is sent
-  std::chrono::milliseconds silence_ms{300'000};  // silence of the model that ends a request
+  std::chrono::milliseconds silence_ms{300'000};    // silence of the model that ends a request
 };
 
 }  // namespace macrame::agentd

@@ -1,10 +1,11 @@
 #pragma once
 
-// All that the HTTP gateway knows of the agent: it asks for text and for the list of what is loaded.
+// All that the HTTP gateway knows of the agent: it asks for text and for the list of what is
+// loaded.
 //
 // The agent implements this interface; tests implement it with a script. Every method may be called
-// from any thread (the gateway calls from its own io thread) and returns at once: what takes time is
-// done elsewhere and told through the callbacks.
+// from any thread (the gateway calls from its own io thread) and returns at once: what takes time
+// is done elsewhere and told through the callbacks.
 
 #include <cstdint>
 #include <functional>
@@ -20,16 +21,17 @@ namespace macrame::agentd {
 // A deployment that requests can name. One that is being recovered stays in the list: its requests
 // are answered with UNAVAILABLE, not with "no such model".
 struct ServedModel {
-  std::string id;                   // the deployment's name
+  std::string id;                    // the deployment's name
   int64_t created_unix_seconds = 0;  // when it was asked for
-  uint32_t context_length = 0;      // tokens, prompt and answer together
+  uint32_t context_length = 0;       // tokens, prompt and answer together
 };
 
 // One request under way. Dropping it changes nothing; only Cancel() ends it early.
 class GenerateCall {
  public:
   virtual ~GenerateCall() = default;
-  // Any thread, any number of times, also after the end. on_done still comes (CANCELLED), within 5 s.
+  // Any thread, any number of times, also after the end. on_done still comes (CANCELLED), within 5
+  // s.
   virtual void Cancel() = 0;
 };
 

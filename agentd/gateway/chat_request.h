@@ -1,0 +1,39 @@
+#pragma once
+
+// The body of POST /v1/chat/completions, checked field by field and turned into a GenerateRequest.
+// Pure.
+//
+// Each field that OpenAI's clients know is in one of three groups: honoured; taken and without
+// effect here (`user`, `metadata`, …); or refused with 400 and `param`, because leaving it out
+// would change what the caller asked for (`tools`, a JSON schema, …). Fields that nobody knows are
+// taken and named in `ignored`, so that newer clients work and typing errors are seen.
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/api_error.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kModelNameBytesMax = 256;
+inline constexpr size_t kMessagesMax = 4096;
+inline constexpr size_t kContentPartsMax = 1024;
+inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopStringBytesMax = 512;
+inline constexpr int64_t kMaxTokensMax = 2'147'483'647;
+inline constexpr size_t kIgnoredNamesMax = 16;
+
+struct ChatRequest {
+  v1::GenerateRequest generate;  // all but request_id
+  bool stream = false;
+  bool include_usage = false;
+  std::vector<std::string> ignored;  // names of fields that nobody knows, safe for a header
+};
+
+std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body, size_t json_depth_max);
+
+}  // namespace macrame::agentd

@@ -1,0 +1,175 @@
+#include "agentd/gateway/gateway.h"
+
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "agentd/gateway/gateway_state.h"
+#include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/http_session.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+namespace net = boost::asio;
+using tcp = net::ip::tcp;
+using boost::system::error_code;
+
+constexpr auto kAwait = net::as_tuple(net::use_awaitable);
+// The pause after a failed accept (too many open files, say).
+constexpr std::chrono::milliseconds kAcceptPauseMs{100};
+constexpr std::chrono::milliseconds kStopMs{1000};
+
+net::awaitable<void> RunSession(std::shared_ptr<GatewayState> state, tcp::socket socket) {
+  HttpSession session(state, std::move(socket));
+  co_await session.Run();
+}
+
+// Best effort, without waiting: the socket's buffer is empty, so a few hundred bytes fit.
+void RefuseConnection(tcp::socket socket) {
+  ApiError error =
+      HttpError(503, "Too many connections; try again in a moment.", "too_many_connections");
+  ReplyHead head;
+  head.status = 503;
+  head.content_type = "application/json";
+  const std::string body = ErrorBody(error);
+  head.content_length = body.size();
+  head.headers.emplace_back("retry-after", "1");
+  const std::string bytes = ComposeHead(head) + body;
+  error_code ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(net::buffer(bytes), ignored);
+  socket.shutdown(tcp::socket::shutdown_send, ignored);
+}
+
+net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
+                                       std::shared_ptr<tcp::acceptor> acceptor) {
+  net::steady_timer pause(*state->io);
+  while (!state->stopping) {
+    auto [error, socket] = co_await acceptor->async_accept(kAwait);
+    if (state->stopping) co_return;
+    if (error) {
+      spdlog::warn("gateway: no connection could be taken: {}", error.message());
+      pause.expires_after(kAcceptPauseMs);
+      co_await pause.async_wait(kAwait);
+    } else if (state->sessions.size() >= state->options.connections_max) {
+      RefuseConnection(std::move(socket));
+    } else {
+      net::co_spawn(*state->io, RunSession(state, std::move(socket)),
+                    [](std::exception_ptr failed) {
+                      // Only allocation fails here; one connection is lost, the others go on.
+                      if (failed) spdlog::warn("gateway: a connection was given up");
+                    });
+    }
+  }
+}
+
+absl::Status DescribeBindFailure(const GatewayOptions& options, const error_code& error) {
+  const std::string place = absl::StrCat(options.bind_address, ":", options.port);
+  if (error == net::error::address_in_use) {
+    v1::Reason reason = MakeReason("PORT_TAKEN", absl::StrCat("the gateway can't listen on ", place,
+                                                              ": another program uses that port"));
+    reason.set_remedy("set gateway_port to a free port, or stop the other program");
+    return ReasonStatus(absl::StatusCode::kAlreadyExists, reason);
+  }
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+                      absl::StrCat("the gateway can't listen on ", place, ": ", error.message()));
+}
+
+absl::StatusOr<std::shared_ptr<tcp::acceptor>> Listen(net::io_context& io,
+                                                      const GatewayOptions& options) {
+  error_code error;
+  const auto address = net::ip::make_address(options.bind_address, error);
+  if (error) return DescribeBindFailure(options, error);
+  const tcp::endpoint endpoint(address, options.port);
+  auto acceptor = std::make_shared<tcp::acceptor>(io);
+  acceptor->open(endpoint.protocol(), error);
+  if (!error) acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor->bind(endpoint, error);
+  if (!error) acceptor->listen(net::socket_base::max_listen_connections, error);
+  if (error) return DescribeBindFailure(options, error);
+  return acceptor;
+}
+
+}  // namespace
+
+std::string RandomId(const char* prefix) {
+  static thread_local std::random_device source;
+  std::string id = prefix;
+  for (int i = 0; i < 4; ++i) absl::StrAppendFormat(&id, "%08x", source());
+  return id;
+}
+
+class Gateway::Impl {
+ public:
+  Impl(std::shared_ptr<GatewayState> state, std::shared_ptr<tcp::acceptor> acceptor)
+      : state_(std::move(state)),
+        acceptor_(std::move(acceptor)),
+        port_(acceptor_->local_endpoint().port()) {
+    net::co_spawn(*state_->io, AcceptConnections(state_, acceptor_), net::detached);
+    std::promise<void> ended;
+    ended_ = ended.get_future();
+    thread_ = std::thread([io = state_->io, ended = std::move(ended)]() mutable {
+      io->run();
+      ended.set_value();
+    });
+  }
+
+  ~Impl() { Stop(); }
+
+  uint16_t port() const { return port_; }
+
+  void Stop() {
+    if (!thread_.joinable()) return;
+    net::post(*state_->io, [state = state_, acceptor = acceptor_] {
+      state->stopping = true;
+      error_code ignored;
+      acceptor->close(ignored);
+      for (HttpSession* session : state->sessions) session->Abort();
+    });
+    if (ended_.wait_for(kStopMs) != std::future_status::ready) state_->io->stop();
+    thread_.join();
+    // Callbacks that were posted too late let go of what they hold.
+    state_->io->restart();
+    state_->io->poll();
+  }
+
+ private:
+  std::shared_ptr<GatewayState> state_;
+  std::shared_ptr<tcp::acceptor> acceptor_;
+  const uint16_t port_;
+  std::future<void> ended_;
+  std::thread thread_;
+};
+
+absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& options,
+                                                        InferenceBackend* backend) {
+  auto state = std::make_shared<GatewayState>();
+  state->options = options;
+  state->backend = backend;
+  state->io = std::make_shared<net::io_context>(1);
+  auto acceptor = Listen(*state->io, options);
+  if (!acceptor.ok()) return acceptor.status();
+  auto impl = std::make_unique<Impl>(std::move(state), *std::move(acceptor));
+  spdlog::info("gateway: listening on {}:{}", options.bind_address, impl->port());
+  return std::unique_ptr<Gateway>(new Gateway(std::move(impl)));
+}
+
+Gateway::Gateway(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Gateway::~Gateway() = default;
+uint16_t Gateway::port() const { return impl_->port(); }
+void Gateway::Stop() { impl_->Stop(); }
+
+}  // namespace macrame::agentd

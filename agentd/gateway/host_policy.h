@@ -1,0 +1,23 @@
+#pragma once
+
+// Which Host headers a request may carry. A web page can have its own name resolve to 127.0.0.1 and
+// then talk to a loopback port as "the same site"; the name in Host gives it away. Pure.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace macrame::agentd {
+
+// The host without its port, lower case, without brackets and closing dot; empty when `authority`
+// is malformed.
+std::string HostOf(absl::string_view authority);
+
+// On a connection to a loopback address: localhost, a loopback address, or one of `allowed_hosts`.
+// On another: any address, and any name unless `allowed_hosts` holds some (localhost always
+// passes).
+bool IsHostAllowed(absl::string_view host, bool over_loopback,
+                   const std::vector<std::string>& allowed_hosts);
+
+}  // namespace macrame::agentd

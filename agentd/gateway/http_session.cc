@@ -1,0 +1,243 @@
+#include "agentd/gateway/http_session.h"
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agentd/gateway/host_policy.h"
+#include "agentd/gateway/routes.h"
+
+namespace macrame::agentd {
+namespace {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kAwait = net::as_tuple(net::use_awaitable);
+// Requests that a client may send ahead while an answer is on its way.
+constexpr size_t kSentAheadBytesMax = 64 * 1024;
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+
+}  // namespace
+
+HttpSession::HttpSession(std::shared_ptr<GatewayState> state, net::ip::tcp::socket socket)
+    : state_(std::move(state)),
+      stream_(std::move(socket)),
+      buffer_(state_->options.header_bytes_max + kSentAheadBytesMax) {
+  state_->sessions.insert(this);
+}
+
+HttpSession::~HttpSession() { state_->sessions.erase(this); }
+
+void HttpSession::Abort() {
+  if (feed_ != nullptr) feed_->ClientGone();
+  beast::error_code ignored;
+  stream_.socket().close(ignored);
+}
+
+net::awaitable<void> HttpSession::Run() {
+  beast::error_code ignored;
+  stream_.socket().set_option(net::ip::tcp::no_delay(true), ignored);
+  bool more = true;
+  while (more && !state_->stopping) {
+    more = co_await AwaitFirstByte();
+    if (!more) break;
+    parser_.emplace();
+    parser_->header_limit(static_cast<uint32_t>(state_->options.header_bytes_max));
+    parser_->body_limit(state_->options.body_bytes_max);
+    request_id_ = RandomId("req_");
+    ignored_.clear();
+    started_ = Clock::now();
+    keep_alive_ = false;
+    stream_.expires_after(state_->options.header_ms);
+    auto [error, size] = co_await http::async_read_header(stream_, buffer_, *parser_, kAwait);
+    if (error) {
+      more = co_await RefuseUnreadable(error);
+    } else {
+      more = co_await ServeOne();
+    }
+  }
+  if (stream_.socket().is_open()) co_await LingerAndClose();
+}
+
+net::awaitable<bool> HttpSession::AwaitFirstByte() {
+  if (buffer_.size() > 0) co_return true;
+  stream_.expires_after(state_->options.idle_ms);
+  auto [error, size] = co_await stream_.async_read_some(buffer_.prepare(4096), kAwait);
+  if (error) co_return false;
+  buffer_.commit(size);
+  co_return true;
+}
+
+net::awaitable<bool> HttpSession::RefuseUnreadable(beast::error_code error) {
+  keep_alive_ = false;
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    co_return co_await SendError(
+        HttpError(431,
+                  absl::StrCat("The request's head is larger than ",
+                               state_->options.header_bytes_max, " bytes."),
+                  "head_too_large"));
+  }
+  if (error == http::error::body_limit) {
+    co_return co_await SendError(HttpError(
+        413, absl::StrCat("The body is larger than ", state_->options.body_bytes_max, " bytes."),
+        "body_too_large"));
+  }
+  // A connection that ended or ran out of time is beyond an answer; only bad HTTP gets one.
+  const bool malformed = error.category() == make_error_code(http::error::bad_method).category() &&
+                         error != http::error::end_of_stream &&
+                         error != http::error::partial_message;
+  if (malformed) {
+    co_return co_await SendError(
+        HttpError(400, absl::StrCat("Malformed HTTP: ", error.message(), "."), "malformed_http"));
+  }
+  beast::error_code ignored;
+  stream_.socket().close(ignored);
+  co_return false;
+}
+
+std::string HttpSession::Path() const {
+  absl::string_view target = View(parser_->get().target());
+  if (absl::StartsWithIgnoreCase(target, "http://")) {
+    const size_t slash = target.find('/', 7);
+    target = slash == absl::string_view::npos ? "/" : target.substr(slash);
+  }
+  return std::string(target.substr(0, target.find('?')));
+}
+
+std::string HttpSession::Authority() const {
+  const absl::string_view target = View(parser_->get().target());
+  if (absl::StartsWithIgnoreCase(target, "http://")) {
+    return std::string(target.substr(7, target.find('/', 7) - 7));
+  }
+  return std::string(View(parser_->get()[http::field::host]));
+}
+
+bool HttpSession::BodyIsUnread() const {
+  return parser_.has_value() && parser_->is_header_done() && !parser_->is_done();
+}
+
+std::optional<ApiError> HttpSession::CheckHead() const {
+  const auto& request = parser_->get();
+  const size_t hosts = request.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && request.version() >= 11)) {
+    return HttpError(400, "The request must carry one Host header.", "malformed_http");
+  }
+  if (request.version() != 10 && request.version() != 11) {
+    return HttpError(505, "Only HTTP/1.0 and HTTP/1.1 are spoken here.", "malformed_http");
+  }
+  if (request.count(http::field::content_length) > 1 ||
+      request.count(http::field::transfer_encoding) > 1 ||
+      (request.count(http::field::transfer_encoding) == 1 &&
+       !beast::iequals(request[http::field::transfer_encoding], "chunked"))) {
+    return HttpError(400, "The body's length is not stated in one plain way.", "malformed_http");
+  }
+  if (hosts == 0) return std::nullopt;  // HTTP/1.0: no browser
+  beast::error_code error;
+  const auto local = stream_.socket().local_endpoint(error);
+  const bool over_loopback = error || local.address().is_loopback();
+  if (!IsHostAllowed(HostOf(Authority()), over_loopback, state_->options.allowed_hosts)) {
+    return HttpError(403,
+                     "This Host is not served here. Use localhost or 127.0.0.1, or have the name "
+                     "added to the gateway's allowed hosts.",
+                     "host_not_allowed");
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> HttpSession::CheckContentType() const {
+  const auto& request = parser_->get();
+  const absl::string_view encoding = View(request[http::field::content_encoding]);
+  const absl::string_view type = View(request[http::field::content_type]);
+  const absl::string_view plain = absl::StripAsciiWhitespace(
+      absl::string_view(type.data(), std::min(type.find(';'), type.size())));
+  // A web page can send other types anywhere without asking first; this one it can't.
+  if (!absl::EqualsIgnoreCase(plain, "application/json")) {
+    return HttpError(415, "Send the body as 'content-type: application/json'.",
+                     "unsupported_media_type");
+  }
+  if (!encoding.empty() && encoding != "identity") {
+    return HttpError(415, "Send the body without a content-encoding.", "unsupported_media_type");
+  }
+  return std::nullopt;
+}
+
+net::awaitable<bool> HttpSession::ServeOne() {
+  const auto& request = parser_->get();
+  if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
+  keep_alive_ = request.keep_alive();
+  const std::string path = Path();
+  const Route* route = FindRoute(path);
+  if (route == nullptr) {
+    co_return co_await SendError(HttpError(404, "There is nothing at this path.", "unknown_path"));
+  }
+  if (!MethodFits(*route, View(request.method_string()))) {
+    co_return co_await SendReply(MethodNotAllowed(*route));
+  }
+  if (route->kind == RouteKind::kChat) co_return co_await ServeChat();
+  auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
+  if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
+  co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
+}
+
+net::awaitable<bool> HttpSession::ReadBody() {
+  if (beast::iequals(parser_->get()[http::field::expect], "100-continue") && BodyIsUnread()) {
+    const bool written = co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n");
+    if (!written) co_return false;
+  }
+  if (!BodyIsUnread()) co_return true;
+  stream_.expires_after(state_->options.body_ms);
+  auto [error, size] = co_await http::async_read(stream_, buffer_, *parser_, kAwait);
+  if (!error) co_return true;
+  co_await RefuseUnreadable(error);
+  co_return false;
+}
+
+net::awaitable<bool> HttpSession::ServeChat() {
+  if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
+  const bool complete = co_await ReadBody();
+  if (!complete) co_return false;
+  auto parsed = ParseChatRequest(parser_->get().body(), state_->options.json_depth_max);
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  ChatRequest& chat = std::get<ChatRequest>(parsed);
+  ignored_ = absl::StrJoin(chat.ignored, ",");
+
+  ChatAnswerHead head;
+  head.id = RandomId("chatcmpl-");
+  head.created_unix_seconds = UnixSeconds();
+  head.model = chat.generate.deployment();
+  head.system_fingerprint = absl::StrCat("macrame-", state_->options.version);
+  head.include_usage = chat.include_usage;
+  chat.generate.set_request_id(request_id_);
+  feed_ = GenerationFeed::Start(
+      state_->io, *state_->backend, std::move(chat.generate),
+      chat.stream ? state_->options.unsent_bytes_max : state_->options.answer_bytes_max);
+  auto watch = StartWatch();
+  bool more = false;
+  if (chat.stream) {
+    more = co_await StreamAnswer(std::move(head));
+  } else {
+    more = co_await CollectAnswer(std::move(head));
+  }
+  feed_->Close();
+  feed_.reset();
+  co_await EndWatch(watch);
+  co_return more;
+}
+
+}  // namespace macrame::agentd

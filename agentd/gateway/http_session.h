@@ -1,0 +1,93 @@
+#pragma once
+
+// One connection: reads requests one after the other, checks them, answers. On the io thread only.
+//
+// Life of a request: head (limits, deadline) → Host → route → body (limits, deadline) → chat
+// request checked → generation → body or event stream. While an answer is on its way the connection
+// is read from as well: its end cancels the generation, and what a client has sent ahead waits for
+// its turn.
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agentd/gateway/api_error.h"
+#include "agentd/gateway/chat_answer.h"
+#include "agentd/gateway/chat_request.h"
+#include "agentd/gateway/gateway_state.h"
+#include "agentd/gateway/generation_feed.h"
+#include "agentd/gateway/http_reply.h"
+
+namespace macrame::agentd {
+
+// For those who change the coroutines: GCC 12 destroys temporaries of a `?:` inside a co_await
+// expression twice. Choose first, await then.
+class HttpSession {
+ public:
+  HttpSession(std::shared_ptr<GatewayState> state, boost::asio::ip::tcp::socket socket);
+  ~HttpSession();
+
+  // Until the connection is closed.
+  boost::asio::awaitable<void> Run();
+  // Closes the connection; Run ends soon after.
+  void Abort();
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  struct ClientWatch;
+
+  // These return whether the connection can take another request.
+  boost::asio::awaitable<bool> ServeOne();
+  boost::asio::awaitable<bool> ServeChat();
+  boost::asio::awaitable<bool> StreamAnswer(ChatAnswerHead head);
+  boost::asio::awaitable<bool> CollectAnswer(ChatAnswerHead head);
+  boost::asio::awaitable<bool> SendReply(HttpReply reply);
+  boost::asio::awaitable<bool> SendError(ApiError error);
+  boost::asio::awaitable<bool> RefuseUnreadable(boost::beast::error_code error);
+
+  boost::asio::awaitable<bool> AwaitFirstByte();
+  // The body into the parser; an error reply is sent when that fails.
+  boost::asio::awaitable<bool> ReadBody();
+  boost::asio::awaitable<bool> WriteAll(std::string bytes);
+  boost::asio::awaitable<bool> WriteStreamHead();
+  // One piece of a stream, framed as the client's HTTP version wants it.
+  boost::asio::awaitable<bool> WritePiece(std::string piece);
+  boost::asio::awaitable<bool> EndStream();
+  // Events up to the end, beginning with `event`; false when the client is gone.
+  boost::asio::awaitable<bool> PumpEvents(StreamComposer& composer, GenerationFeed::Event event);
+  boost::asio::awaitable<bool> SendGenerationFailure(absl::Status status, std::string model);
+  boost::asio::awaitable<void> LingerAndClose();
+
+  boost::asio::awaitable<void> WatchClient(std::shared_ptr<ClientWatch> watch);
+  std::shared_ptr<ClientWatch> StartWatch();
+  boost::asio::awaitable<void> EndWatch(std::shared_ptr<ClientWatch> watch);
+
+  // The faults of a request's head, before any route is looked at.
+  std::optional<ApiError> CheckHead() const;
+  std::optional<ApiError> CheckContentType() const;
+  std::string Path() const;
+  std::string Authority() const;
+  bool BodyIsUnread() const;
+  HeaderFields CommonHeaders() const;
+  void LogFailure(const absl::Status& status) const;
+
+  std::shared_ptr<GatewayState> state_;
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::shared_ptr<GenerationFeed> feed_;  // the generation under way
+  std::string request_id_;
+  std::chrono::steady_clock::time_point started_;
+  bool keep_alive_ = false;
+  std::string ignored_;  // names of fields without effect, for a header
+};
+
+}  // namespace macrame::agentd

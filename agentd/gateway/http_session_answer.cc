@@ -1,0 +1,259 @@
+// The answering half of HttpSession: generations, streams, bytes to the client, and its departure.
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/bind_cancellation_slot.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/http_session.h"
+#include "agentd/gateway/routes.h"
+
+namespace macrame::agentd {
+namespace {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Clock = std::chrono::steady_clock;
+using EventKind = GenerationFeed::EventKind;
+
+constexpr auto kAwait = net::as_tuple(net::use_awaitable);
+// Events that have gathered go out in one write of about this size.
+constexpr size_t kWriteBytesAim = 16 * 1024;
+// What is still read from a client that was refused, so that it gets to see the answer.
+constexpr size_t kLingerBytesMax = 16 * 1024 * 1024;
+constexpr std::chrono::milliseconds kLingerMs{1000};
+
+int64_t ElapsedMs(Clock::time_point since) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
+}
+
+}  // namespace
+
+// The reading side of a connection while an answer is written to it.
+struct HttpSession::ClientWatch {
+  explicit ClientWatch(net::io_context& io) : ended_timer(io) {}
+  net::cancellation_signal stop;
+  net::steady_timer ended_timer;  // cancelled at the end
+  bool stopping = false;
+  bool ended = false;
+};
+
+net::awaitable<void> HttpSession::WatchClient(std::shared_ptr<ClientWatch> watch) {
+  // With a full buffer the client's end is noticed by the next write that fails.
+  while (!watch->stopping && buffer_.size() + 4096 <= buffer_.max_size()) {
+    auto [error, size] = co_await stream_.socket().async_read_some(buffer_.prepare(4096), kAwait);
+    if (!error) {
+      buffer_.commit(size);
+    } else {
+      if (!watch->stopping && feed_ != nullptr) feed_->ClientGone();
+      co_return;
+    }
+  }
+}
+
+std::shared_ptr<HttpSession::ClientWatch> HttpSession::StartWatch() {
+  stream_.expires_never();
+  auto watch = std::make_shared<ClientWatch>(*state_->io);
+  net::co_spawn(*state_->io, WatchClient(watch),
+                net::bind_cancellation_slot(watch->stop.slot(), [watch](std::exception_ptr) {
+                  watch->ended = true;
+                  watch->ended_timer.cancel();
+                }));
+  return watch;
+}
+
+net::awaitable<void> HttpSession::EndWatch(std::shared_ptr<ClientWatch> watch) {
+  watch->stopping = true;
+  watch->stop.emit(net::cancellation_type::terminal);
+  while (!watch->ended) {
+    watch->ended_timer.expires_after(std::chrono::seconds(1));
+    co_await watch->ended_timer.async_wait(kAwait);
+  }
+}
+
+void HttpSession::LogFailure(const absl::Status& status) const {
+  if (status.ok()) return;
+  const bool ours =
+      status.code() == absl::StatusCode::kInternal || status.code() == absl::StatusCode::kUnknown;
+  spdlog::log(ours ? spdlog::level::warn : spdlog::level::info, "gateway: request {} failed: {}",
+              request_id_, std::string(status.message()));
+}
+
+net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std::string model) {
+  LogFailure(status);
+  co_return co_await SendError(DescribeFailure(status, model, *state_->backend));
+}
+
+net::awaitable<bool> HttpSession::CollectAnswer(ChatAnswerHead head) {
+  std::string text;
+  TokenCounts counts;
+  absl::string_view finish = "stop";
+  for (;;) {
+    const GenerationFeed::Event event = co_await feed_->Next(state_->options.silence_ms);
+    if (event.kind == EventKind::kGone) co_return false;
+    if (event.kind == EventKind::kSilence) {
+      co_return co_await SendError(
+          HttpError(504, "The model did not answer in time.", "timed_out"));
+    }
+    if (event.kind == EventKind::kDone) {
+      if (event.status.ok()) break;
+      co_return co_await SendGenerationFailure(event.status, head.model);
+    }
+    if (text.size() + event.chunk.text().size() > state_->options.answer_bytes_max) {
+      co_return co_await SendError(HttpError(500, "The answer is too large.", "answer_too_large"));
+    }
+    text += event.chunk.text();
+    UpdateCounts(event.chunk, &counts);
+    if (event.chunk.finish_reason() == v1::FINISH_REASON_CANCELLED) {
+      co_return co_await SendGenerationFailure(
+          absl::CancelledError("The answer was ended by the cluster"), head.model);
+    }
+    if (event.chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      finish = FinishReasonName(event.chunk.finish_reason());
+    }
+  }
+  HttpReply reply;
+  reply.body = ChatCompletionBody(head, text, finish, counts);
+  co_return co_await SendReply(std::move(reply));
+}
+
+net::awaitable<bool> HttpSession::StreamAnswer(ChatAnswerHead head) {
+  // Errors that come before the first piece of text still get their own HTTP status.
+  const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
+  GenerationFeed::Event first = co_await feed_->Next(patience);
+  if (first.kind == EventKind::kGone) co_return false;
+  if (first.kind == EventKind::kDone && !first.status.ok()) {
+    co_return co_await SendGenerationFailure(first.status, head.model);
+  }
+  StreamComposer composer(std::move(head));
+  bool alive = co_await WriteStreamHead();
+  if (alive) alive = co_await WritePiece(composer.Open());
+  if (alive) alive = co_await PumpEvents(composer, std::move(first));
+  if (alive) alive = co_await EndStream();
+  spdlog::debug("gateway: request {} {} after {} ms", request_id_,
+                alive ? "streamed" : "lost its client", ElapsedMs(started_));
+  if (!alive) {
+    // A cut connection tells the client that this was not the end.
+    beast::error_code ignored;
+    stream_.socket().close(ignored);
+  }
+  co_return alive&& keep_alive_;
+}
+
+net::awaitable<bool> HttpSession::PumpEvents(StreamComposer& composer,
+                                             GenerationFeed::Event event) {
+  const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
+  Clock::time_point last_heard = started_;
+  std::string gathered;
+  for (;;) {
+    if (event.kind == EventKind::kGone) co_return false;
+    if (event.kind == EventKind::kSilence) {
+      const bool patient = Clock::now() - last_heard < state_->options.silence_ms;
+      gathered += patient ? std::string(kKeepAliveComment)
+                          : composer.Fail(HttpError(504, "The model went silent.", "timed_out"));
+    } else if (event.kind == EventKind::kChunk) {
+      last_heard = Clock::now();
+      gathered += composer.Chunk(event.chunk);
+    } else {
+      LogFailure(event.status);
+      gathered += composer.End(event.status);
+    }
+    const bool more_at_hand = !composer.ended() && feed_->HasMore();
+    if (!gathered.empty() && (!more_at_hand || gathered.size() >= kWriteBytesAim)) {
+      const bool written = co_await WritePiece(std::exchange(gathered, std::string()));
+      if (!written) co_return false;
+    }
+    if (composer.ended()) co_return true;
+    event = co_await feed_->Next(patience);
+  }
+}
+
+HeaderFields HttpSession::CommonHeaders() const {
+  HeaderFields headers;
+  headers.emplace_back("x-request-id", request_id_);
+  headers.emplace_back("server", absl::StrCat("macrame/", state_->options.version));
+  headers.emplace_back("cache-control", "no-store");
+  headers.emplace_back("openai-processing-ms", absl::StrCat(ElapsedMs(started_)));
+  if (!ignored_.empty()) headers.emplace_back("x-macrame-ignored-fields", ignored_);
+  return headers;
+}
+
+net::awaitable<bool> HttpSession::SendError(ApiError error) {
+  HttpReply reply;
+  reply.status = error.http_status;
+  reply.body = ErrorBody(error);
+  if (error.retry_after_seconds > 0) {
+    reply.headers.emplace_back("retry-after", absl::StrCat(error.retry_after_seconds));
+  }
+  co_return co_await SendReply(std::move(reply));
+}
+
+net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
+  // A body that was not read stands where the next request should; the connection ends here.
+  if (BodyIsUnread() || state_->stopping) keep_alive_ = false;
+  ReplyHead head;
+  head.status = reply.status;
+  head.content_type = reply.content_type;
+  head.content_length = reply.body.size();
+  head.keep_alive = keep_alive_;
+  head.headers = CommonHeaders();
+  for (auto& field : reply.headers) head.headers.push_back(std::move(field));
+  std::string bytes = ComposeHead(head);
+  const bool head_only = parser_->is_header_done() && parser_->get().method() == http::verb::head;
+  if (!head_only) bytes += reply.body;
+  spdlog::debug("gateway: request {} answered {} after {} ms", request_id_, reply.status,
+                ElapsedMs(started_));
+  const bool written = co_await WriteAll(std::move(bytes));
+  co_return written&& keep_alive_;
+}
+
+net::awaitable<bool> HttpSession::WriteStreamHead() {
+  ReplyHead head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  const bool chunked = parser_->get().version() >= 11;
+  if (!chunked) keep_alive_ = false;
+  head.framing = chunked ? BodyFraming::kChunked : BodyFraming::kUntilClose;
+  head.keep_alive = keep_alive_;
+  head.headers = CommonHeaders();
+  head.headers.emplace_back("x-accel-buffering", "no");
+  co_return co_await WriteAll(ComposeHead(head));
+}
+
+net::awaitable<bool> HttpSession::WritePiece(std::string piece) {
+  if (parser_->get().version() >= 11) piece = ComposeChunk(piece);
+  co_return co_await WriteAll(std::move(piece));
+}
+
+net::awaitable<bool> HttpSession::EndStream() {
+  if (parser_->get().version() < 11) co_return true;
+  co_return co_await WriteAll(std::string(kLastChunk));
+}
+
+net::awaitable<bool> HttpSession::WriteAll(std::string bytes) {
+  if (!stream_.socket().is_open()) co_return false;
+  stream_.expires_after(state_->options.write_ms);
+  auto [error, size] = co_await net::async_write(stream_, net::buffer(bytes), kAwait);
+  co_return !error;
+}
+
+net::awaitable<void> HttpSession::LingerAndClose() {
+  beast::error_code error;
+  stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
+  stream_.expires_after(kLingerMs);
+  size_t read = 0;
+  while (!error && read < kLingerBytesMax) {
+    buffer_.clear();
+    auto [failure, size] = co_await stream_.async_read_some(buffer_.prepare(16 * 1024), kAwait);
+    error = failure;
+    read += size;
+  }
+  stream_.socket().close(error);
+}
+
+}  // namespace macrame::agentd

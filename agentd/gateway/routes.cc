@@ -1,0 +1,128 @@
+#include "agentd/gateway/routes.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "agentd/gateway/chat_answer.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr size_t kModelsNamedMax = 8;
+
+constexpr std::array kRoutes = {
+    Route{RouteKind::kChat, "/v1/chat/completions", "POST"},
+    Route{RouteKind::kModelList, "/v1/models", "GET, HEAD"},
+    Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
+    Route{RouteKind::kHealth, "/health", "GET, HEAD"},
+    Route{RouteKind::kVersion, "/version", "GET, HEAD"},
+};
+
+ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
+  std::string loaded;
+  size_t named = 0;
+  for (const ServedModel& served : backend.ListModels()) {
+    if (named++ == kModelsNamedMax) {
+      absl::StrAppend(&loaded, ", …");
+      break;
+    }
+    absl::StrAppend(&loaded, loaded.empty() ? "" : ", ", served.id);
+  }
+  ApiError error = HttpError(
+      404,
+      absl::StrCat("The model '", model, "' does not exist or is not loaded. ",
+                   loaded.empty() ? "Nothing is loaded" : absl::StrCat("Loaded: ", loaded),
+                   ". Load one with 'clusterctl model load NAME'."),
+      "model_not_found");
+  error.param = "model";
+  return error;
+}
+
+HttpReply JsonReply(std::string body) {
+  HttpReply reply;
+  reply.body = std::move(body);
+  return reply;
+}
+
+}  // namespace
+
+const Route* FindRoute(absl::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (route.kind == RouteKind::kModel) {
+      if (path.size() > route.path.size() && path.substr(0, route.path.size()) == route.path) {
+        return &route;
+      }
+    } else if (path == route.path) {
+      return &route;
+    }
+  }
+  return nullptr;
+}
+
+bool MethodFits(const Route& route, absl::string_view method) {
+  for (const absl::string_view allowed : absl::StrSplit(route.methods, ", ")) {
+    if (method == allowed) return true;
+  }
+  return false;
+}
+
+HttpReply MethodNotAllowed(const Route& route) {
+  HttpReply reply;
+  reply.status = 405;
+  reply.body = ErrorBody(
+      HttpError(405, absl::StrCat("This path takes ", route.methods, "."), "method_not_allowed"));
+  reply.headers.emplace_back("allow", std::string(route.methods));
+  return reply;
+}
+
+std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,
+                                                    const GatewayOptions& options,
+                                                    InferenceBackend& backend) {
+  switch (route.kind) {
+    case RouteKind::kHealth:
+      return JsonReply(nlohmann::ordered_json{{"status", "ok"}}.dump());
+    case RouteKind::kVersion:
+      return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
+    case RouteKind::kModelList:
+      return JsonReply(ModelListBody(backend.ListModels()));
+    case RouteKind::kModel:
+      break;
+    case RouteKind::kChat:
+      return HttpError(500, "This path needs a body.", "internal");
+  }
+  const std::string id = PercentDecode(path.substr(route.path.size()));
+  for (const ServedModel& model : backend.ListModels()) {
+    if (model.id == id) return JsonReply(ModelBody(model));
+  }
+  return UnknownModel(id, backend);
+}
+
+ApiError DescribeFailure(const absl::Status& status, const std::string& model,
+                         InferenceBackend& backend) {
+  ApiError error = ApiErrorFromStatus(status);
+  return error.http_status == 404 ? UnknownModel(model, backend) : error;
+}
+
+std::string PercentDecode(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escaped = text[i] == '%' && i + 2 < text.size() &&
+                         absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) &&
+                         absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]));
+    int value = 0;
+    if (escaped && absl::SimpleHexAtoi(absl::string_view(text.data() + i + 1, 2), &value)) {
+      out.push_back(static_cast<char>(value));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,43 @@
+#pragma once
+
+// The table of paths: what is served where and by which methods. What is not in it is not served.
+
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/api_error.h"
+#include "agentd/gateway/gateway_options.h"
+#include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/inference_backend.h"
+
+namespace macrame::agentd {
+
+enum class RouteKind { kChat, kModelList, kModel, kHealth, kVersion };
+
+struct Route {
+  RouteKind kind;
+  absl::string_view path;     // of kModel: the part before the model's id
+  absl::string_view methods;  // as the Allow header lists them
+};
+
+// Null when nothing is served at `path` (without its query).
+const Route* FindRoute(absl::string_view path);
+bool MethodFits(const Route& route, absl::string_view method);
+// 405 with the Allow header.
+HttpReply MethodNotAllowed(const Route& route);
+
+// The answer of a route that needs no body: all but kChat.
+std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,
+                                                    const GatewayOptions& options,
+                                                    InferenceBackend& backend);
+
+// A failed generation as the client is told of it; an unknown model is told with those there are.
+ApiError DescribeFailure(const absl::Status& status, const std::string& model,
+                         InferenceBackend& backend);
+
+// "%2F" and the like; malformed ones stay as they are.
+std::string PercentDecode(absl::string_view text);
+
+}  // namespace macrame::agentd

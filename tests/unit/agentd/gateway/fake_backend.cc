@@ -1,0 +1,143 @@
+#include "tests/unit/agentd/gateway/fake_backend.h"
+
+#include <utility>
+
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+const std::vector<std::string>& Words() {
+  static const std::vector<std::string> words = {"RDMA", " lets", " a", " card", " write", "."};
+  return words;
+}
+
+absl::Status ScriptedFailure(const std::string& deployment) {
+  if (deployment == "busy") {
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "64 requests wait");
+  }
+  if (deployment == "loading") {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY", "'loading' is being loaded");
+  }
+  if (deployment == "broken") return absl::InternalError("open /var/secret/place failed");
+  if (deployment == "narrow") {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+                        "the prompt has 9000 tokens, the context 4096");
+  }
+  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED", "no such deployment");
+}
+
+void AnswerAll(FakeCall& call) {
+  const bool cut = call.request.max_tokens() > 0 && call.request.max_tokens() < Words().size();
+  const size_t count = cut ? call.request.max_tokens() : Words().size();
+  for (size_t i = 0; i < count; ++i) call.Text(Words()[i]);
+  call.Finish(cut ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP, 11,
+              static_cast<uint32_t>(count));
+  call.Done(absl::OkStatus());
+}
+
+}  // namespace
+
+FakeCall::FakeCall(v1::GenerateRequest the_request, InferenceBackend::ChunkCallback on_chunk,
+                   InferenceBackend::DoneCallback on_done)
+    : request(std::move(the_request)),
+      on_chunk_(std::move(on_chunk)),
+      on_done_(std::move(on_done)) {}
+
+void FakeCall::Cancel() {
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    changed_.notify_all();
+  }
+  Done(absl::CancelledError("cancelled"));
+}
+
+void FakeCall::Chunk(const v1::GenerateChunk& chunk) {
+  InferenceBackend::ChunkCallback on_chunk;
+  {
+    std::lock_guard lock(mutex_);
+    on_chunk = on_chunk_;
+  }
+  if (on_chunk) on_chunk(chunk);
+}
+
+void FakeCall::Text(const std::string& text) {
+  v1::GenerateChunk chunk;
+  chunk.set_text(text);
+  Chunk(chunk);
+}
+
+void FakeCall::Finish(v1::FinishReason reason, uint32_t prompt_tokens, uint32_t completion_tokens) {
+  v1::GenerateChunk chunk;
+  chunk.set_finish_reason(reason);
+  chunk.set_prompt_tokens(prompt_tokens);
+  chunk.set_completion_tokens(completion_tokens);
+  Chunk(chunk);
+}
+
+void FakeCall::Done(const absl::Status& status) {
+  InferenceBackend::DoneCallback on_done;
+  {
+    std::lock_guard lock(mutex_);
+    on_done = std::exchange(on_done_, nullptr);
+    on_chunk_ = nullptr;
+  }
+  if (on_done) on_done(status);
+}
+
+bool FakeCall::WaitForCancel(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return cancelled_; });
+}
+
+bool FakeCall::cancelled() const {
+  std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+FakeBackend::FakeBackend() = default;
+
+FakeBackend::~FakeBackend() {
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::shared_ptr<GenerateCall> FakeBackend::StartGenerate(v1::GenerateRequest request,
+                                                         ChunkCallback on_chunk,
+                                                         DoneCallback on_done) {
+  auto call =
+      std::make_shared<FakeCall>(std::move(request), std::move(on_chunk), std::move(on_done));
+  const std::string deployment = call->request.deployment();
+  {
+    std::lock_guard lock(mutex_);
+    calls_.push_back(call);
+    if (deployment == "threaded") threads_.emplace_back([call] { AnswerAll(*call); });
+    changed_.notify_all();
+  }
+  if (deployment == "tiny") {
+    AnswerAll(*call);
+  } else if (deployment != "manual" && deployment != "threaded") {
+    call->Done(ScriptedFailure(deployment));
+  }
+  return call;
+}
+
+std::vector<ServedModel> FakeBackend::ListModels() {
+  return {{"manual", 1'700'000'001, 4096},
+          {"mlx-community/Tiny-4bit", 1'700'000'000, 2048},
+          {"tiny", 1'700'000'002, 4096}};
+}
+
+std::shared_ptr<FakeCall> FakeBackend::WaitForCall(size_t index) {
+  std::unique_lock lock(mutex_);
+  const bool there =
+      changed_.wait_for(lock, std::chrono::seconds(5), [&] { return calls_.size() > index; });
+  return there ? calls_[index] : nullptr;
+}
+
+size_t FakeBackend::calls() const {
+  std::lock_guard lock(mutex_);
+  return calls_.size();
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,41 @@
+#include "agentd/gateway/host_policy.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::agentd {
+namespace {
+
+TEST(HostPolicy, FindsTheHostInAnAuthority) {
+  EXPECT_EQ(HostOf("localhost"), "localhost");
+  EXPECT_EQ(HostOf("LocalHost:8000"), "localhost");
+  EXPECT_EQ(HostOf("localhost."), "localhost");
+  EXPECT_EQ(HostOf("127.0.0.1:8000"), "127.0.0.1");
+  EXPECT_EQ(HostOf("[::1]:8000"), "::1");
+  EXPECT_EQ(HostOf("[::1]"), "::1");
+  for (const char* bad : {"", "[::1", "[::1]x", "a b", "localhost:80000000", "localhost:8x",
+                          "user@localhost", "localhost/../x", "local\xC3\xA9"}) {
+    EXPECT_EQ(HostOf(bad), "") << bad;
+  }
+}
+
+TEST(HostPolicy, LoopbackTakesOnlyItsOwnNames) {
+  for (const char* host : {"localhost", "127.0.0.1", "127.1.2.3", "::1"}) {
+    EXPECT_TRUE(IsHostAllowed(host, true, {})) << host;
+  }
+  for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
+                           "192.168.1.5", "0.0.0.0", "2130706433", "", "::ffff:7f00:1"}) {
+    EXPECT_FALSE(IsHostAllowed(host, true, {})) << host;
+  }
+  EXPECT_TRUE(IsHostAllowed("mini-1.local", true, {"Mini-1.local"}));
+  EXPECT_TRUE(IsHostAllowed("mini-1.local", true, {"mini-1.local:8000"}));
+}
+
+TEST(HostPolicy, OtherAddressesTakeNamesUnlessSomeAreListed) {
+  EXPECT_TRUE(IsHostAllowed("mini-1.local", false, {}));
+  EXPECT_FALSE(IsHostAllowed("evil.example", false, {"mini-1.local"}));
+  EXPECT_TRUE(IsHostAllowed("192.168.1.5", false, {"mini-1.local"}));
+  EXPECT_FALSE(IsHostAllowed("", false, {}));
+}
+
+}  // namespace
+}  // namespace macrame::agentd

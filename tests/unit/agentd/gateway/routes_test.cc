@@ -1,0 +1,55 @@
+#include "agentd/gateway/routes.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/agentd/gateway/fake_backend.h"
+
+namespace macrame::agentd {
+namespace {
+
+TEST(Routes, OnlyWhatIsInTheTableIsServed) {
+  for (const char* path : {"/", "", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/",
+                           "/health/x", "/../health", "//health", "/V1/models"}) {
+    EXPECT_EQ(FindRoute(path), nullptr) << path;
+  }
+  ASSERT_NE(FindRoute("/v1/models/a/b"), nullptr);
+  EXPECT_EQ(FindRoute("/v1/models/a/b")->kind, RouteKind::kModel);
+}
+
+TEST(Routes, MethodsAreHeldAgainstTheTable) {
+  const Route& chat = *FindRoute("/v1/chat/completions");
+  EXPECT_TRUE(MethodFits(chat, "POST"));
+  for (const char* method : {"GET", "post", "POS", "OPTIONS", ""}) {
+    EXPECT_FALSE(MethodFits(chat, method)) << method;
+  }
+  EXPECT_TRUE(MethodFits(*FindRoute("/health"), "HEAD"));
+}
+
+TEST(Routes, ModelIdsMayHoldSlashesPlainOrEscaped) {
+  FakeBackend backend;
+  for (const char* path :
+       {"/v1/models/mlx-community/Tiny-4bit", "/v1/models/mlx-community%2FTiny-4bit"}) {
+    auto reply = AnswerSimpleRoute(*FindRoute(path), path, {}, backend);
+    ASSERT_TRUE(std::holds_alternative<HttpReply>(reply)) << path;
+    EXPECT_EQ(nlohmann::json::parse(std::get<HttpReply>(reply).body)["id"],
+              "mlx-community/Tiny-4bit");
+  }
+  EXPECT_EQ(PercentDecode("a%2"), "a%2");
+  EXPECT_EQ(PercentDecode("%zz%41"), "%zzA");
+}
+
+TEST(Routes, AnUnknownModelIsToldWithThoseThereAre) {
+  FakeBackend backend;
+  const char* path = "/v1/models/nope";
+  auto reply = AnswerSimpleRoute(*FindRoute(path), path, {}, backend);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(reply));
+  const ApiError& error = std::get<ApiError>(reply);
+  EXPECT_EQ(error.http_status, 404);
+  EXPECT_EQ(error.code, "model_not_found");
+  EXPECT_NE(error.message.find("tiny"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace macrame::agentd
