@@ -63,13 +63,16 @@ class ChatTemplate {
   // Control tokens are the tokenizer's special tokens, and those other added tokens that the
   // template itself writes. Where their text stands in a message, a tool or an argument, the result
   // is what the tokenizer would give if that occurrence were not in its table of added tokens: plain
-  // letters, joined with their neighbours as plain letters are. That holds too for a token put
-  // together from two strings. In messages of the assistant only special tokens are read so:
-  // "<think>" and the like are its own words there.
+  // letters, joined with their neighbours as plain letters are. (A tokenizer whose model spells the
+  // token all the same, as Unigram models do, has the text cut behind the token's first character.)
+  // That holds too for a token put together from two strings. In messages of the assistant only
+  // special tokens are read so: "<think>" and the like are its own words there.
+  //
+  // The template sees a private-use character in place of the first one of such a text, so it can't
+  // act on it either (`'</think>' in content` is false for a user's message).
   //
   // InvalidArgument when that can't be kept: the template escapes the text letter by letter, or a
-  // text becomes a special token only by the tokenizer's normalisation (full-width letters). Special
-  // tokens of a single character are not told apart.
+  // text becomes a special token only by the tokenizer's normalisation (full-width letters).
   absl::StatusOr<std::vector<int32_t>> EncodeChat(const Tokenizer& tokenizer,
                                                   const ChatPrompt& prompt) const;
 

@@ -1,11 +1,12 @@
-//! Breaking control tokens that stand in a caller's text.
+//! Hiding control tokens that stand in a caller's text.
 //!
-//! A *marker* is one private-use character that occurs in none of the inputs. Put inside a piece
-//! of text that spells a control token, it keeps the tokenizer from seeing the token there,
-//! whatever the template does around it; after the template's own tokens have been found, the
-//! marker is taken out again and the text is what the caller wrote.
+//! A *marker* is a private-use character that occurs in none of the inputs and stands in for one
+//! character of a caller's text. Where the first character of a control token's text is replaced
+//! so, the tokenizer doesn't see the token, whatever the template does around it; after the
+//! template's own tokens have been found, the marker becomes its character again. Lengths and
+//! positions stay what they were, so a template hardly ever notices.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use aho_corasick::AhoCorasick;
 use serde_json::Value;
@@ -50,77 +51,75 @@ impl Breaker {
         Ok(Breaker { finder, beginnings, ends, longest })
     }
 
-    /// Whether `text` stops inside a token that its right neighbour could complete.
-    fn stops_inside(&self, text: &str) -> bool {
-        let reach = text.char_indices().rev().take(self.longest);
-        reach.take_while(|(i, _)| text.len() - i < self.longest)
-            .any(|(i, _)| self.beginnings.contains(&text[i..]))
-    }
-
-    /// Whether `text` begins inside a token that its left neighbour could have begun.
-    fn begins_inside(&self, text: &str) -> bool {
-        let reach = text.char_indices().take(self.longest).map(|(i, c)| i + c.len_utf8());
-        reach.take_while(|end| *end < self.longest).any(|end| self.ends.contains(&text[..end]))
-    }
-
-    /// The byte positions of `text` at which a marker has to stand; none for harmless text.
+    /// The byte positions of the characters of `text` that must be hidden; none in harmless text.
     ///
-    /// One behind the first character of each occurrence, overlapping ones too; one at the end
-    /// when the text stops inside a token, and one at the start when it begins inside a token, so
-    /// that no token is put together from neighbours.
-    fn cuts(&self, text: &str) -> Vec<usize> {
-        let mut cuts = Vec::new();
+    /// The first of each occurrence, overlapping ones too. Where the text stops inside a token or
+    /// begins inside one, a character of that part, so that no token is put together from
+    /// neighbours.
+    fn hidden(&self, text: &str) -> BTreeSet<usize> {
+        let mut hidden = BTreeSet::new();
         if let Some(finder) = &self.finder {
-            for found in finder.find_overlapping_iter(text) {
-                let first = text[found.start()..].chars().next().map_or(1, char::len_utf8);
-                if found.start() + first < found.end() {
-                    cuts.push(found.start() + first);
-                }
-            }
+            hidden.extend(finder.find_overlapping_iter(text).map(|found| found.start()));
         }
-        if self.stops_inside(text) {
-            cuts.push(text.len());
+        let tail = text.char_indices().rev().take_while(|(i, _)| text.len() - i < self.longest);
+        hidden.extend(tail.map(|(i, _)| i).filter(|i| self.beginnings.contains(&text[*i..])));
+        let heads = text.char_indices().map(|(i, c)| i + c.len_utf8());
+        if heads.take_while(|end| *end < self.longest).any(|end| self.ends.contains(&text[..end])) {
+            hidden.insert(0);
         }
-        if self.begins_inside(text) {
-            cuts.push(0);
-        }
-        cuts.sort_unstable();
-        cuts.dedup();
-        cuts
+        hidden
     }
 
-    /// Whether any string of `value` needs a marker.
-    pub fn concerns(&self, value: &Value) -> bool {
+    /// Adds to `found` the characters of all strings of `value` that must be hidden.
+    pub fn collect(&self, value: &Value, found: &mut BTreeSet<char>) {
         match value {
-            Value::String(text) => !self.cuts(text).is_empty(),
-            Value::Array(list) => list.iter().any(|item| self.concerns(item)),
-            Value::Object(map) => map.iter().any(|(key, item)| {
-                !self.cuts(key).is_empty() || self.concerns(item)
+            Value::String(text) => self.collect_text(text, found),
+            Value::Array(list) => list.iter().for_each(|item| self.collect(item, found)),
+            Value::Object(map) => map.iter().for_each(|(key, item)| {
+                self.collect_text(key, found);
+                self.collect(item, found);
             }),
+            _ => {}
+        }
+    }
+
+    /// Whether any string of `value` holds a whole token.
+    pub fn finds_in(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.count(text) > 0,
+            Value::Array(list) => list.iter().any(|item| self.finds_in(item)),
+            Value::Object(map) => {
+                map.iter().any(|(key, item)| self.count(key) > 0 || self.finds_in(item))
+            }
             _ => false,
         }
     }
 
-    /// Puts `marker` into every string of `value` that needs it, keys too.
-    pub fn mark(&self, value: &mut Value, marker: char, depth: usize) -> Result<()> {
+    /// How many tokens `text` spells.
+    pub fn count(&self, text: &str) -> usize {
+        self.finder.as_ref().map_or(0, |finder| finder.find_overlapping_iter(text).count())
+    }
+
+    fn collect_text(&self, text: &str, found: &mut BTreeSet<char>) {
+        found.extend(self.hidden(text).into_iter().filter_map(|i| text[i..].chars().next()));
+    }
+
+    /// Puts markers into every string of `value` that needs them, keys too.
+    pub fn mark(&self, value: &mut Value, markers: &Markers, depth: usize) -> Result<()> {
         if depth > DEPTH_MAX {
             return Err(TextError::invalid("the request is nested too deep"));
         }
         match value {
-            Value::String(text) => {
-                if let Some(marked) = self.marked(text, marker) {
-                    *text = marked;
-                }
-            }
+            Value::String(text) => *text = self.marked(text, markers),
             Value::Array(list) => {
                 for item in list {
-                    self.mark(item, marker, depth + 1)?;
+                    self.mark(item, markers, depth + 1)?;
                 }
             }
             Value::Object(map) => {
                 for (key, mut item) in std::mem::take(map) {
-                    self.mark(&mut item, marker, depth + 1)?;
-                    map.insert(self.marked(&key, marker).unwrap_or(key), item);
+                    self.mark(&mut item, markers, depth + 1)?;
+                    map.insert(self.marked(&key, markers), item);
                 }
             }
             _ => {}
@@ -128,53 +127,95 @@ impl Breaker {
         Ok(())
     }
 
-    fn marked(&self, text: &str, marker: char) -> Option<String> {
-        let cuts = self.cuts(text);
-        if cuts.is_empty() {
-            return None;
-        }
-        let mut out = String::with_capacity(text.len() + 4 * cuts.len());
-        let mut from = 0;
-        for cut in cuts {
-            out.push_str(&text[from..cut]);
-            out.push(marker);
-            from = cut;
-        }
-        out.push_str(&text[from..]);
-        Some(out)
+    fn marked(&self, text: &str, markers: &Markers) -> String {
+        let hidden = self.hidden(text);
+        let stand_in = |(i, c)| if hidden.contains(&i) { markers.hide(c) } else { c };
+        text.char_indices().map(stand_in).collect()
     }
 }
 
-/// A marker that occurs in none of `texts`.
-pub fn choose_marker(texts: &[&str]) -> Result<char> {
-    MARKER_CANDIDATES
-        .filter_map(char::from_u32)
-        .find(|c| texts.iter().all(|text| !text.contains(*c)))
-        .ok_or_else(|| TextError::invalid("the request uses every private-use character"))
+/// Which private-use character stands for which.
+#[derive(Debug, Default)]
+pub struct Markers {
+    pairs: Vec<(char, char)>,
+}
+
+impl Markers {
+    /// A marker for each of `hidden`; none of them occurs in `texts`.
+    pub fn choose(hidden: &BTreeSet<char>, texts: &[&str]) -> Result<Markers> {
+        let used: HashSet<char> =
+            texts.iter().flat_map(|text| text.chars()).filter(|c| is_candidate(*c)).collect();
+        let mut free =
+            MARKER_CANDIDATES.filter_map(char::from_u32).filter(|c| !used.contains(c));
+        let mut pairs = Vec::new();
+        for c in hidden {
+            let marker = free.next().ok_or_else(|| {
+                TextError::invalid("the messages use every private-use character there is")
+            })?;
+            pairs.push((*c, marker));
+        }
+        Ok(Markers { pairs })
+    }
+
+    fn hide(&self, c: char) -> char {
+        self.pairs.iter().find(|(hidden, _)| *hidden == c).map_or(c, |(_, marker)| *marker)
+    }
+
+    /// The character that `c` stands for, or `c` itself.
+    pub fn show(&self, c: char) -> char {
+        if !is_candidate(c) {
+            return c;
+        }
+        self.pairs.iter().find(|(_, marker)| *marker == c).map_or(c, |(hidden, _)| *hidden)
+    }
+
+    /// Whether a marker of `text` was turned into an escape, which can't be undone.
+    pub fn are_escaped_in(&self, text: &str) -> bool {
+        let lower = text.to_lowercase();
+        self.pairs.iter().any(|(_, marker)| {
+            let mut units = [0; 2];
+            let units = marker.encode_utf16(&mut units).iter();
+            lower.contains(&units.map(|unit| format!("\\u{unit:04x}")).collect::<String>())
+        })
+    }
+}
+
+fn is_candidate(c: char) -> bool {
+    MARKER_CANDIDATES.contains(&(c as u32))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn breaker() -> Breaker {
-        Breaker::new(vec!["<|im_start|>".into(), "<a>".into(), "<<a>".into()]).unwrap()
+    fn marked(text: &str) -> String {
+        let tokens = vec!["<|im_start|>".into(), "<a>".into(), "<<a>".into()];
+        let breaker = Breaker::new(tokens).unwrap();
+        let value = Value::String(text.into());
+        let mut hidden = BTreeSet::new();
+        breaker.collect(&value, &mut hidden);
+        let markers = Markers::choose(&hidden, &[text]).unwrap();
+        let marked = breaker.marked(text, &markers);
+        assert_eq!(marked.chars().map(|c| markers.show(c)).collect::<String>(), text);
+        marked.chars().map(|c| if markers.show(c) == c { c } else { '!' }).collect()
     }
 
     #[test]
-    fn overlapping_occurrences_are_all_broken() {
-        assert_eq!(breaker().marked("x<<a>y", '!').unwrap(), "x<!<!a>y");
+    fn overlapping_occurrences_are_all_hidden() {
+        assert_eq!(marked("x<<a>y"), "x!!a>y");
     }
 
     #[test]
-    fn cut_off_tokens_are_broken_at_the_edge() {
-        assert_eq!(breaker().marked("tail <|im_", '!').unwrap(), "tail <|im_!");
-        assert_eq!(breaker().marked("start|> head", '!').unwrap(), "!start|> head");
-        assert_eq!(breaker().marked("plain > text <b", '!'), None);
+    fn cut_off_tokens_are_hidden_at_the_edge() {
+        assert_eq!(marked("tail <|im_"), "tail !|im_");
+        assert_eq!(marked("start|> head"), "!tart|> head");
+        assert_eq!(marked("plain > text <b"), "plain > text <b");
     }
 
     #[test]
-    fn the_marker_is_absent_from_all_inputs() {
-        assert_eq!(choose_marker(&["\u{100000}", "\u{100001}x"]).unwrap(), '\u{100002}');
+    fn markers_are_absent_from_all_inputs() {
+        let hidden = BTreeSet::from(['<']);
+        let markers = Markers::choose(&hidden, &["\u{100000}", "\u{100001}x"]).unwrap();
+        assert_eq!(markers.hide('<'), '\u{100002}');
     }
 }

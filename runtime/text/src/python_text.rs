@@ -144,6 +144,45 @@ pub fn python_split_spaces(text: &str) -> Vec<Value> {
     text.split(is_python_space).filter(|word| !word.is_empty()).map(Value::from).collect()
 }
 
+/// `str.splitlines()`: every line break that Python knows, and no empty last line.
+pub fn python_split_lines(text: &str) -> Vec<Value> {
+    let is_break = |c: char| {
+        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}')
+            || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(is_break).unwrap_or(rest.len());
+        lines.push(Value::from(&rest[..end]));
+        let after = &rest[end..];
+        let skip = match after.strip_prefix("\r\n") {
+            Some(_) => 2,
+            None => after.chars().next().map_or(0, char::len_utf8),
+        };
+        rest = &after[skip..];
+    }
+    lines
+}
+
+/// `str.title()`: a letter is large exactly when no letter stands before it.
+pub fn python_title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        if inside {
+            out.extend(c.to_lowercase());
+        } else {
+            // A ligature's capital is several letters, of which only the first is large here.
+            let mut upper = c.to_uppercase();
+            out.extend(upper.next());
+            out.extend(upper.flat_map(char::to_lowercase));
+        }
+        inside = c.is_lowercase() || c.is_uppercase();
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +201,13 @@ mod tests {
         ] {
             assert_eq!(python_float(number), text);
         }
+    }
+
+    #[test]
+    fn lines_and_titles() {
+        let lines = python_split_lines("a\r\nb\rc\n\nd\u{2028}");
+        assert_eq!(python_str(&Value::from(lines)).unwrap(), "['a', 'b', 'c', '', 'd']");
+        assert_eq!(python_title("they're 2nd \u{1f600}x \u{fb01}n"), "They'Re 2Nd \u{1f600}X Fin");
     }
 
     #[test]

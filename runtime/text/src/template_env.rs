@@ -7,7 +7,9 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehav
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use crate::python_json::tojson;
-use crate::python_text::{python_split_spaces, python_str, python_strip};
+use crate::python_text::{
+    python_split_lines, python_split_spaces, python_str, python_strip, python_title,
+};
 use crate::strftime::strftime;
 
 /// Instructions that one render may take. A long tool-using template spends some 200 a message.
@@ -47,6 +49,11 @@ pub fn build(source: &str) -> Result<Environment<'static>, Error> {
     });
     env.set_unknown_method_callback(call_method);
     env.add_filter("tojson", tojson);
+    env.add_filter("length", python_len);
+    env.add_filter("count", python_len);
+    env.add_filter("title", |value: Value| -> Result<String, Error> {
+        Ok(python_title(&python_str(&value)?))
+    });
     env.add_filter("string", |value: Value| python_str(&value));
     env.add_filter("trim", |value: Value, chars: Option<String>| -> Result<String, Error> {
         Ok(python_strip(&python_str(&value)?, chars.as_deref(), true, true))
@@ -59,6 +66,19 @@ pub fn build(source: &str) -> Result<Environment<'static>, Error> {
     env.add_function("strftime_now", strftime_now);
     env.add_template_owned(TEMPLATE_NAME, without_generation_tags(source))?;
     Ok(env)
+}
+
+/// Jinja's undefined has the length 0.
+fn python_len(value: Value) -> Result<usize, Error> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    value.len().ok_or_else(|| {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("a value of type {} has no length", value.kind()),
+        )
+    })
 }
 
 fn strftime_now(state: &State, format: String) -> Result<String, Error> {
@@ -82,6 +102,8 @@ fn call_method(state: &State, value: &Value, name: &str, args: &[Value]) -> Resu
             "lstrip" => return Ok(python_strip(text, chars, true, false).into()),
             "rstrip" => return Ok(python_strip(text, chars, false, true).into()),
             "split" if args.is_empty() => return Ok(Value::from(python_split_spaces(text))),
+            "splitlines" if args.is_empty() => return Ok(Value::from(python_split_lines(text))),
+            "title" => return Ok(python_title(text).into()),
             "rsplit" => return rsplit(text, args),
             "removeprefix" | "removesuffix" => return remove_affix(text, name, chars),
             _ => {}

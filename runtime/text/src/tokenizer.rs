@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use tokenizers::{
     AddedVocabulary, Encoding, Model, NormalizedString, OffsetReferential, OffsetType,
-    PreTokenizedString, PreTokenizer,
+    PreTokenizedString, PreTokenizer, Token,
 };
 
 use crate::error::{Code, Result, TextError};
 use crate::files::{read_json_object, read_required, TOKENIZER_FILE_MAX_BYTES};
-use crate::markers::Breaker;
+use crate::markers::{Breaker, Markers};
 use crate::special_tokens::SpecialTokens;
 
 /// The longest text that is encoded at once.
@@ -63,7 +63,7 @@ impl Tokenizer {
         let (mut special, mut ordinary) = (Vec::new(), Vec::new());
         let mut normalized_special = false;
         for token in inner.get_added_tokens_decoder().into_values() {
-            if token.content.chars().count() < 2 {
+            if token.content.is_empty() {
                 continue;
             }
             if token.special {
@@ -97,33 +97,30 @@ impl Tokenizer {
             false => &self.plain_tokens,
         };
         let pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), text);
-        let encoding = self.encode_pieces(pieces)?;
+        let encoding = self.encode_pieces(pieces, !special_in_text)?;
         let encoding = self.inner.post_process(encoding, None, add_special).map_err(internal)?;
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Encodes a rendered prompt; `marker` stands where a control token must not be seen.
+    /// Encodes a rendered prompt in which `markers` hide what must not be seen as control tokens.
     ///
     /// The result is what the tokenizer would give for the prompt without markers if the tokens
-    /// broken by them weren't in its table of added tokens.
-    pub fn encode_prompt(&self, prompt: &str, marker: Option<char>) -> Result<Vec<u32>> {
+    /// hidden by them weren't in its table of added tokens.
+    pub fn encode_prompt(&self, prompt: &str, markers: Option<&Markers>) -> Result<Vec<u32>> {
         check_length(prompt)?;
-        // Nothing stands before the first character, so there is nothing to part there; and a
-        // tokenizer that puts a space before the first word looks at position 0.
-        let prompt = marker.map_or(prompt, |c| prompt.trim_start_matches(c));
         let tokens = self.inner.get_added_vocabulary();
         let mut pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), prompt);
-        if marker.is_some() || self.normalized_special {
+        if markers.is_some() || self.normalized_special {
             self.refuse_lookalikes(prompt, &pieces)?;
         }
-        if let Some(marker) = marker {
-            let take_out = |piece: &mut NormalizedString| {
-                piece.filter(|c| c != marker);
+        if let Some(markers) = markers {
+            let show = |piece: &mut NormalizedString| {
+                piece.map(|c| markers.show(c));
                 Ok(())
             };
-            pieces.normalize(take_out).map_err(internal)?;
+            pieces.normalize(show).map_err(internal)?;
         }
-        Ok(self.encode_pieces(pieces)?.get_ids().to_vec())
+        Ok(self.encode_pieces(pieces, markers.is_some())?.get_ids().to_vec())
     }
 
     /// Refuses a prompt in which some text becomes a special token only by normalisation, such as
@@ -148,13 +145,48 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn encode_pieces(&self, mut pieces: PreTokenizedString) -> Result<Encoding> {
+    fn encode_pieces(&self, mut pieces: PreTokenizedString, plain: bool) -> Result<Encoding> {
         if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(unencodable)?;
         }
         let model = self.inner.get_model();
-        pieces.tokenize(|piece| model.tokenize(piece.get())).map_err(unencodable)?;
+        let encode = |piece: &NormalizedString| match plain {
+            true => self.encode_plain(piece.get()),
+            false => model.tokenize(piece.get()),
+        };
+        pieces.tokenize(encode).map_err(unencodable)?;
         pieces.into_encoding(None, 0, OffsetType::Byte).map_err(internal)
+    }
+
+    /// The tokens of `text`, none of them special.
+    ///
+    /// Unigram models and word lists hold their special tokens as ordinary entries and would spell
+    /// "</s>" with one; there the text is cut behind the token's first character.
+    fn encode_plain(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
+        let model = self.inner.get_model();
+        let mut out = Vec::new();
+        let mut from = 0;
+        let mut until = text.len();
+        while from < text.len() {
+            let mut tokens = model.tokenize(&text[from..until])?;
+            let forged = tokens.iter().find(|token| {
+                text.get(from + token.offsets.0..from + token.offsets.1)
+                    .is_some_and(|written| self.special.binary_search_by(|s| s.as_str().cmp(written)).is_ok())
+                    && token.offsets.1 - token.offsets.0 > first_char_len(&text[from + token.offsets.0..])
+            });
+            if let Some(token) = forged {
+                let start = from + token.offsets.0;
+                until = start + first_char_len(&text[start..]);
+                continue;
+            }
+            for token in &mut tokens {
+                token.offsets = (token.offsets.0 + from, token.offsets.1 + from);
+            }
+            out.append(&mut tokens);
+            from = until;
+            until = text.len();
+        }
+        Ok(out)
     }
 
     /// Ids to text. Ids that aren't in the vocabulary print as nothing.
@@ -202,6 +234,10 @@ impl Tokenizer {
         }
         Ok(Arc::new(Breaker::new([self.special.clone(), written].concat())?))
     }
+}
+
+fn first_char_len(text: &str) -> usize {
+    text.chars().next().map_or(0, char::len_utf8)
 }
 
 fn check_length(text: &str) -> Result<()> {

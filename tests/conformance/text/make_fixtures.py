@@ -90,7 +90,8 @@ def byte_fallback():
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
     save("byte_fallback", tokenizer,
-         {"bos_token": {"content": "<s>", "lstrip": False}, "eos_token": "</s>",
+         {"bos_token": {"__type": "AddedToken", "content": "<s>", "lstrip": False,
+                        "rstrip": False, "normalized": False, "single_word": False}, "eos_token": "</s>",
           "unk_token": "<unk>"}, "instruct_brackets.jinja")
 
 
