@@ -211,12 +211,9 @@ ElectionEffects Election::OnMembershipChanged(const std::set<NodeId>& live,
   std::erase_if(live_since_, [this](const auto& item) { return !live_.contains(item.first); });
   if (broken_) return effects;
   if (role_ == Role::kCoordinator) {
+    const bool joined = !std::includes(before.begin(), before.end(), live_.begin(), live_.end());
+    if (joined) renew_at_ = now;  // asked at once
     TickCoordinator(now, effects);
-    if (role_ == Role::kCoordinator) {
-      for (const NodeId& node : live_) {
-        if (!before.contains(node)) Ask(node, /*pre_vote=*/false, options_.lease, now, effects);
-      }
-    }
   } else if (role_ == Role::kCandidate) {
     WinIfMajority(now, effects);
   }

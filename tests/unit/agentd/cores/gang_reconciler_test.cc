@@ -1,0 +1,430 @@
+#include "agentd/cores/gang_reconciler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "agentd/cores/state_table.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+using ::testing::HasSubstr;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+NodeId Id(char letter) { return NodeId(std::string(32, letter)); }
+
+// A coordinator's shell in which every order succeeds unless told otherwise, and ranks come up at once.
+class Harness {
+ public:
+  explicit Harness(const std::string& nodes, GangReconcilerOptions options = {})
+      : reconciler(options) {
+    for (char letter : nodes) {
+      view.nodes.push_back({Id(letter), std::string("mini-") + letter, v1::NODE_STATE_ALIVE, 1, true, true});
+    }
+    reconciler.BeginLeading(now);
+  }
+
+  void Deploy(const std::string& name) {
+    v1::Deployment deployment;
+    deployment.set_name(name);
+    view.deployments.push_back(deployment);
+  }
+
+  NodeView& Node(char letter) {
+    for (NodeView& node : view.nodes) {
+      if (node.id == Id(letter)) return node;
+    }
+    ADD_FAILURE() << "no node " << letter;
+    return view.nodes.front();
+  }
+
+  v1::RankStatus* FindRank(const std::string& name, uint32_t rank) {
+    for (v1::RankStatus& status : view.ranks) {
+      if (status.deployment() == name && status.rank() == rank) return &status;
+    }
+    return nullptr;
+  }
+
+  void SetAll(v1::RankPhase phase) {
+    for (v1::RankStatus& status : view.ranks) status.set_phase(phase);
+  }
+
+  void Run(Duration span) {
+    const MonotonicTime end = now + span;
+    while (true) {
+      for (GangEffect& effect : reconciler.Reconcile(view, now)) {
+        effects.push_back(effect);
+        std::visit([this](auto& one) { Do(one); }, effect);
+      }
+      if (now >= end) return;
+      now += milliseconds(50);
+    }
+  }
+
+  template <typename Effect>
+  std::vector<Effect> Take() {
+    std::vector<Effect> taken;
+    for (const GangEffect& effect : effects) {
+      if (const auto* one = std::get_if<Effect>(&effect)) taken.push_back(*one);
+    }
+    effects.clear();
+    return taken;
+  }
+
+  v1::DeploymentStatus Status(const std::string& name) { return *reconciler.Status(name, view, now); }
+
+  void Do(const PlanDeployment& plan) {
+    v1::PlanResult result;
+    for (const NodeView& node : view.nodes) {
+      if (node.state != v1::NODE_STATE_ALIVE) continue;
+      v1::Assignment* assignment = result.mutable_plan()->add_assignments();
+      assignment->set_rank(result.plan().assignments_size() - 1);
+      assignment->set_node_id(node.id.value());
+      assignment->set_hostname(node.hostname);
+    }
+    if (fits) {
+      reconciler.OnPlanned(plan.deployment.name(), result, now);
+    } else {
+      v1::PlanResult refused;
+      *refused.mutable_failure() = MakeReason("MEMORY_SHORT", "7 GiB short");
+      reconciler.OnPlanned(plan.deployment.name(), refused, now);
+    }
+  }
+  void Do(const WriteGang& write) {
+    std::erase_if(view.gangs, [&](const auto& gang) {
+      return gang.deployment() == write.record.deployment();
+    });
+    view.gangs.push_back(write.record);
+    if (writes) {
+      reconciler.OnGangWritten(write.record.deployment(), write.record.epoch(), absl::OkStatus(), now);
+    }
+  }
+  void Do(const ReserveAndLaunch& launch) {
+    epochs.push_back(launch.epoch);
+    launched_at.push_back(now);
+    if (!launches.ok()) {
+      return reconciler.OnLaunched(launch.deployment.name(), launch.epoch, launches, now);
+    }
+    for (const v1::Assignment& assignment : launch.plan.assignments()) {
+      v1::RankStatus rank;
+      rank.set_deployment(launch.deployment.name());
+      rank.set_epoch(launch.epoch);
+      rank.set_rank(assignment.rank());
+      rank.set_node_id(assignment.node_id());
+      rank.set_phase(first_phase);
+      view.ranks.push_back(rank);
+    }
+    reconciler.OnLaunched(launch.deployment.name(), launch.epoch, absl::OkStatus(), now);
+  }
+  void Do(const EndRanks& end) {
+    std::erase_if(view.ranks, [&](const v1::RankStatus& rank) {
+      return rank.node_id() == end.node.value() && rank.deployment() == end.deployment &&
+             rank.epoch() <= end.up_to_epoch;
+    });
+    reconciler.OnEnded(end.node, end.deployment, end.up_to_epoch, absl::OkStatus(), now);
+  }
+  void Do(const RemoveGang& remove) {
+    std::erase_if(view.gangs, [&](const auto& gang) { return gang.deployment() == remove.deployment; });
+    view.removed_epochs[remove.deployment] = remove.last_epoch;
+  }
+  void Do(const Notify&) {}
+
+  MonotonicTime now{seconds(1000)};
+  ClusterView view;
+  GangReconciler reconciler;
+  GangEffects effects;
+  std::vector<uint64_t> epochs;
+  std::vector<MonotonicTime> launched_at;
+  bool fits = true;
+  bool writes = true;
+  absl::Status launches;
+  v1::RankPhase first_phase = v1::RANK_PHASE_READY;
+};
+
+TEST(GangReconciler, BringsADeploymentToReady) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("m").ranks_size(), 3);
+  EXPECT_EQ(h.Status("m").entry_node_id(), Id('a').value());
+  EXPECT_EQ(h.epochs, std::vector<uint64_t>{1});
+}
+
+TEST(GangReconciler, NothingIsLaunchedBeforeItsRecordIsWritten) {
+  Harness h("ab");
+  h.writes = false;
+  h.Deploy("m");
+  h.Run(seconds(4));
+  EXPECT_TRUE(h.epochs.empty());
+  h.Run(seconds(5));
+  EXPECT_EQ(h.Status("m").failure().code(), "NOT_ACKNOWLEDGED");
+  h.writes = true;
+  h.Run(seconds(10));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_GT(h.epochs.at(0), 1u) << "an epoch that was written is spent";
+}
+
+TEST(GangReconciler, OneFailedRankEndsAllAndTheNextEpochFollows) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.Take<Notify>();
+  h.FindRank("m", 1)->set_phase(v1::RANK_PHASE_FAILED);
+  *h.FindRank("m", 1)->mutable_failure() = MakeReason("RANK_EXITED", "out of cheese");
+  h.Run(milliseconds(0));
+  EXPECT_EQ(h.Take<EndRanks>().size(), 3u);
+  EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("out of cheese"));
+  h.Run(seconds(1));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("out of cheese")) << "stays visible";
+}
+
+TEST(GangReconciler, WhoWasKilledIsNamedBeforeWhoComplained) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    h.FindRank("m", rank)->set_phase(v1::RANK_PHASE_FAILED);
+    *h.FindRank("m", rank)->mutable_failure() =
+        MakeReason(rank == 2 ? "RANK_KILLED" : "CONNECT_FAILED", "rank " + std::to_string(rank));
+  }
+  h.Run(milliseconds(0));
+  EXPECT_EQ(h.Status("m").failure().code(), "RANK_KILLED");
+}
+
+TEST(GangReconciler, ALostNodeIsPlannedAround) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.Node('b').state = v1::NODE_STATE_SUSPECT;
+  h.Run(seconds(1));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY) << "suspect is not lost";
+  h.Node('b').state = v1::NODE_STATE_DEAD;
+  h.Run(seconds(1));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("m").plan().assignments_size(), 2);
+  EXPECT_EQ(h.Status("m").failure().code(), "GANG_LOST_NODE");
+  h.Node('b').state = v1::NODE_STATE_ALIVE;
+  h.Node('b').inventory_revision = 9;
+  h.Run(seconds(100));
+  EXPECT_EQ(h.epochs.size(), 2u) << "a node that comes back disturbs nothing";
+}
+
+TEST(GangReconciler, BacksOffAndStartsAnewAfterAStableMinute) {
+  Harness h("a");
+  h.launches = ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN", "port 1 is taken", "a");
+  h.Deploy("m");
+  h.Run(seconds(120));
+  std::vector<int> waits;
+  for (size_t i = 1; i < h.launched_at.size(); ++i) {
+    waits.push_back(static_cast<int>((h.launched_at[i] - h.launched_at[i - 1]) / milliseconds(100)));
+  }
+  ASSERT_GE(waits.size(), 8u);
+  const std::vector<int> expected = {2, 10, 20, 40, 80, 160, 300, 300};
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(waits[i], expected[i], 2) << i;
+  for (size_t i = 1; i < h.epochs.size(); ++i) EXPECT_EQ(h.epochs[i], h.epochs[i - 1] + 1);
+  EXPECT_EQ(h.Status("m").failure().code(), "PORT_TAKEN");
+  EXPECT_GT(h.Status("m").retry_in_ms(), 0u);
+  h.launches = absl::OkStatus();
+  h.Run(seconds(31 + 61));
+  ASSERT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  const size_t before = h.launched_at.size();
+  const MonotonicTime failed_at = h.now;
+  h.FindRank("m", 0)->set_phase(v1::RANK_PHASE_STOPPED);
+  h.Run(seconds(2));
+  ASSERT_GT(h.launched_at.size(), before);
+  EXPECT_LT(h.launched_at[before] - failed_at, milliseconds(400));
+}
+
+TEST(GangReconciler, PhaseLimitsNameThePhaseAndTheRank) {
+  struct Case {
+    v1::RankPhase phase;
+    Duration limit;
+    std::string code;
+    std::string words;
+  };
+  const GangReconcilerOptions options;
+  for (const Case& one :
+       {Case{v1::RANK_PHASE_STAGING, options.staging_limit, "RANK_STALLED", "staging"},
+        Case{v1::RANK_PHASE_CONNECTING, options.connecting_limit, "CONNECT_FAILED", "connecting"},
+        Case{v1::RANK_PHASE_LOADING, options.loading_stall_limit, "RANK_STALLED", "without progress"},
+        Case{v1::RANK_PHASE_WARMING_UP, options.warming_up_limit, "RANK_STALLED", "warming up"}}) {
+    Harness h("ab");
+    h.first_phase = v1::RANK_PHASE_WARMING_UP;
+    h.Deploy("m");
+    h.Run(seconds(2));
+    h.FindRank("m", 1)->set_phase(one.phase);
+    h.Run(one.limit - seconds(1));
+    EXPECT_EQ(h.epochs.size(), 1u) << one.words;
+    h.Run(seconds(2));
+    EXPECT_EQ(h.Status("m").failure().code(), one.code);
+    EXPECT_THAT(h.Status("m").failure().message(), HasSubstr(one.words));
+    if (one.phase != v1::RANK_PHASE_WARMING_UP) {
+      EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("rank 1 on mini-b"));
+    }
+  }
+}
+
+TEST(GangReconciler, SlowLoadingIsNoFailure) {
+  Harness h("ab");
+  h.first_phase = v1::RANK_PHASE_LOADING;
+  h.Deploy("m");
+  h.Run(seconds(2));
+  for (int i = 1; i < 100; ++i) {
+    for (v1::RankStatus& rank : h.view.ranks) rank.set_bytes_loaded(i);
+    h.Run(seconds(10));
+  }
+  EXPECT_EQ(h.epochs.size(), 1u);
+}
+
+TEST(GangReconciler, ANewCoordinatorAdoptsARunningGang) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.reconciler.StopLeading();
+  EXPECT_TRUE(h.reconciler.Reconcile(h.view, h.now).empty());
+  auto ranks = std::exchange(h.view.ranks, {});
+  h.reconciler.BeginLeading(h.now);
+  h.Take<Notify>();
+  h.Run(seconds(1));
+  h.view.ranks = ranks;  // heartbeats come a little later
+  h.Run(seconds(30));
+  EXPECT_EQ(h.epochs.size(), 1u);
+  EXPECT_TRUE(h.Take<EndRanks>().empty());
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, AnAdoptedGangWithoutRanksIsLaunchedAnew) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.ranks.clear();
+  h.reconciler.BeginLeading(h.now);
+  h.Run(seconds(10));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, OrphansAreEnded) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.Take<Notify>();
+  v1::RankStatus orphan;
+  orphan.set_deployment("forgotten");
+  orphan.set_epoch(7);
+  orphan.set_node_id(Id('b').value());
+  orphan.set_phase(v1::RANK_PHASE_READY);
+  h.view.ranks.push_back(orphan);
+  h.Run(milliseconds(0));
+  const auto ended = h.Take<EndRanks>();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].up_to_epoch, 7u);
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, ARankOnANodeThatTheRecordDoesNotNameIsAnOrphan) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.nodes.push_back({Id('c'), "mini-c", v1::NODE_STATE_ALIVE, 1, true, true});
+  v1::RankStatus other = *h.FindRank("m", 0);  // of the half that lost: same epoch, other node
+  other.set_node_id(Id('c').value());
+  h.view.ranks.push_back(other);
+  h.Take<Notify>();
+  h.Run(seconds(1));
+  const auto ended = h.Take<EndRanks>();
+  ASSERT_EQ(ended.size(), 1u);
+  EXPECT_EQ(ended[0].node, Id('c'));
+  EXPECT_EQ(h.epochs.size(), 1u);
+}
+
+TEST(GangReconciler, WhatDoesNotFitStaysPendingWithThePlannersReason) {
+  Harness h("ab");
+  h.fits = false;
+  h.Deploy("m");
+  h.Run(seconds(3));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_PENDING);
+  EXPECT_EQ(h.Status("m").failure().code(), "MEMORY_SHORT");
+  EXPECT_EQ(h.Take<PlanDeployment>().size(), 1u);
+  h.Run(seconds(100));
+  EXPECT_LE(h.Take<PlanDeployment>().size(), 11u) << "its rate is bounded";
+  h.fits = true;
+  h.Node('b').inventory_revision = 2;
+  h.Run(milliseconds(500));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, RemovalEndsTheGangThenTheRecordAndEpochsGoOn) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.deployments.clear();
+  h.effects.clear();
+  h.Run(seconds(2));
+  EXPECT_TRUE(h.view.ranks.empty());
+  EXPECT_TRUE(h.view.gangs.empty());
+  EXPECT_FALSE(h.reconciler.Status("m", h.view, h.now).has_value());
+  h.Deploy("m");
+  h.Run(seconds(2));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2})) << "no epoch is used twice";
+}
+
+TEST(GangReconciler, ARecordWithoutADeploymentIsRemoved) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.deployments.clear();
+  h.reconciler.BeginLeading(h.now);
+  h.Run(seconds(5));
+  EXPECT_TRUE(h.view.ranks.empty());
+  EXPECT_TRUE(h.view.gangs.empty());
+}
+
+TEST(GangReconciler, AChangedDeploymentIsLaunchedAnewWithoutBackOff) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.deployments[0].mutable_wishes()->set_context_length(99);
+  h.Run(milliseconds(200));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2}));
+}
+
+TEST(GangReconciler, OneDeploymentAtATimeIsPlannedAndLaunched) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Deploy("n");
+  h.writes = false;
+  h.Run(seconds(3));
+  EXPECT_EQ(h.Take<PlanDeployment>().size(), 1u);
+  h.writes = true;
+  h.Run(seconds(20));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("n").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, StateIsReadFromTheTable) {
+  StateTable table(Id('a'));
+  table.BeginLeading({Term(1), Id('a')});
+  v1::Deployment deployment;
+  deployment.set_name("m");
+  v1::GangRecord record;
+  record.set_deployment("gone");
+  record.set_epoch(5);
+  ASSERT_TRUE(table.Propose(DeploymentKey("m"), deployment.SerializeAsString()).ok());
+  ASSERT_TRUE(table.Propose(DeploymentKey("bad"), "\xff\xff").ok());
+  ASSERT_TRUE(table.Propose(GangKey("gone"), record.SerializeAsString()).ok());
+  ASSERT_TRUE(table.Remove(GangKey("gone"), record.SerializeAsString()).ok());
+  ClusterView view;
+  FillFromState(table.entries(), view);
+  ASSERT_EQ(view.deployments.size(), 1u);
+  EXPECT_TRUE(view.gangs.empty());
+  EXPECT_EQ(view.removed_epochs.at("gone"), 5u);
+}
+
+}  // namespace
+}  // namespace macrame::agentd

@@ -1,0 +1,170 @@
+#include "agentd/cores/state_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const NodeId kFresh(std::string(32, 'a'));
+
+class StateStoreTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "/state_store_" +
+              ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::unique_ptr<StateStore> Open() {
+    auto store = StateStore::Open(folder_, kFresh);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+  void ExpectUnreadable(const std::string& what) {
+    const auto store = StateStore::Open(folder_, kFresh);
+    ASSERT_FALSE(store.ok());
+    EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(ReasonOf(store.status()).code(), "STATE_UNREADABLE");
+    EXPECT_THAT(std::string(store.status().message()), HasSubstr(what));
+  }
+  void Fill() {
+    auto store = Open();
+    StateChange change;
+    for (int i = 0; i < 200; ++i) {
+      v1::StateEntry entry;
+      entry.set_key("deployment/number_" + std::to_string(i));
+      entry.set_value(std::string(100, 'x'));
+      entry.set_term(1);
+      entry.set_sequence(i + 1);
+      entry.set_coordinator_id(kFresh.value());
+      change.put.push_back(entry);
+    }
+    ASSERT_TRUE(store->SaveChange(change).ok());
+  }
+  std::string Database() const { return folder_ + "/state.db"; }
+
+  std::string folder_;
+};
+
+TEST_F(StateStoreTest, KeepsEverythingAndRaisesTheIncarnation) {
+  const GrantRecord grant{{Term(7), NodeId(std::string(32, 'b'))}, std::chrono::milliseconds(2000)};
+  v1::StateEntry entry;
+  entry.set_key("deployment/x");
+  entry.set_value(std::string("\0binary", 7));
+  {
+    auto store = Open();
+    EXPECT_EQ(store->node_id(), kFresh);
+    EXPECT_EQ(store->incarnation(), Incarnation(1));
+    EXPECT_FALSE(store->loaded_grant().has_value());
+    ASSERT_TRUE(store->SaveGrant(grant).ok());
+    ASSERT_TRUE(store->SaveChange({{entry}, {}}).ok());
+  }
+  auto again = StateStore::Open(folder_, NodeId(std::string(32, 'c')));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)->node_id(), kFresh) << "a fresh id is for fresh folders";
+  EXPECT_EQ((*again)->incarnation(), Incarnation(2));
+  EXPECT_EQ((*again)->loaded_grant(), grant);
+  ASSERT_EQ((*again)->loaded_entries().size(), 1u);
+  EXPECT_EQ((*again)->loaded_entries()[0].SerializeAsString(), entry.SerializeAsString());
+  ASSERT_TRUE((*again)->SaveChange({{}, {"deployment/x"}}).ok());
+  again->reset();
+  EXPECT_TRUE(Open()->loaded_entries().empty());
+}
+
+TEST_F(StateStoreTest, IsReadableByItsOwnerOnly) {
+  auto store = Open();
+  struct stat info;
+  ASSERT_EQ(::stat(folder_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  ASSERT_EQ(::stat(Database().c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+TEST_F(StateStoreTest, ASecondAgentIsToldWhoHoldsTheFolder) {
+  auto first = Open();
+  const auto second = StateStore::Open(folder_, kFresh);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(::getpid())));
+  first.reset();
+  EXPECT_TRUE(StateStore::Open(folder_, kFresh).ok());
+}
+
+TEST_F(StateStoreTest, AMissingDatabaseIsNotReplaced) {
+  Fill();
+  std::filesystem::remove(Database());
+  ExpectUnreadable("gone");
+  EXPECT_FALSE(std::filesystem::exists(Database()));
+}
+
+TEST_F(StateStoreTest, AnEmptyDatabaseIsNotReplaced) {
+  Fill();
+  std::ofstream(Database(), std::ios::trunc);
+  ExpectUnreadable("empty");
+}
+
+TEST_F(StateStoreTest, ATruncatedDatabaseIsRefused) {
+  Fill();
+  std::filesystem::resize_file(Database(), std::filesystem::file_size(Database()) / 2);
+  ExpectUnreadable("");
+}
+
+TEST_F(StateStoreTest, GarbageIsRefused) {
+  Fill();
+  std::ofstream(Database(), std::ios::trunc) << std::string(8192, 'z');
+  ExpectUnreadable("");
+}
+
+TEST_F(StateStoreTest, EveryFlippedByteIsFoundOrHarmless) {
+  Fill();
+  std::ifstream in(Database(), std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  in.close();
+  int refused = 0;
+  for (size_t at = 0; at < good.size(); at += 499) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x20);
+    std::ofstream(Database(), std::ios::binary | std::ios::trunc) << bad;
+    const auto store = StateStore::Open(folder_, kFresh);
+    if (!store.ok()) {
+      ++refused;
+      EXPECT_EQ(ReasonOf(store.status()).code(), "STATE_UNREADABLE");
+      continue;
+    }
+    EXPECT_EQ((*store)->node_id(), kFresh) << "byte " << at;
+    EXPECT_EQ((*store)->loaded_entries().size(), 200u) << "byte " << at;
+    for (const auto& entry : (*store)->loaded_entries()) EXPECT_EQ(entry.value(), std::string(100, 'x'));
+  }
+  EXPECT_GT(refused, 10);
+}
+
+TEST_F(StateStoreTest, AHalfMadeFolderIsMadeWhole) {
+  std::filesystem::create_directories(folder_);
+  std::ofstream(Database(), std::ios::trunc);
+  EXPECT_EQ(Open()->incarnation(), Incarnation(1));
+}
+
+TEST_F(StateStoreTest, AFileInPlaceOfTheFolderIsAnError) {
+  std::ofstream(folder_) << "x";
+  const auto store = StateStore::Open(folder_, kFresh);
+  EXPECT_EQ(store.status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(StateStoreTest, AFreshStoreNeedsAValidId) {
+  EXPECT_FALSE(StateStore::Open(folder_, NodeId("short")).ok());
+  EXPECT_EQ(Open()->node_id(), kFresh) << "nothing was left behind that hinders";
+}
+
+}  // namespace
+}  // namespace macrame::agentd
