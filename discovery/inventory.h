@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "discovery/command_runner.h"
+#include "discovery/interfaces.h"
 #include "macrame/v1/node.pb.h"
 #include "proto/ids.h"
 #include "transport/dispatcher.h"
@@ -64,6 +65,8 @@ class InventoryProber {
   void Stop();
 
   const v1::Inventory& inventory() const;
+  // For BeaconServiceOptions.kind_of; owner thread; works on after the prober is gone.
+  InterfaceKindLookup kind_lookup() const;
   void SetModels(std::vector<v1::LocalModel> models);
   void SetEngines(std::vector<v1::Engine> engines, std::optional<uint64_t> mlx_working_set_bytes);
 

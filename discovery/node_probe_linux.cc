@@ -1,0 +1,16 @@
+#include "discovery/linux_probe.h"
+#include "discovery/node_probe.h"
+
+namespace macrame::discovery {
+
+std::unique_ptr<NodeProbe> MakeNodeProbe(const std::string& root, CommandRunner& runner) {
+  (void)runner;
+  return std::make_unique<LinuxProbe>(root);
+}
+
+v1::InterfaceKind QuickInterfaceKind(const std::string& root, const std::string& name) {
+  const v1::InterfaceKind kind = KindFromSysfs(root, name);
+  return kind == v1::INTERFACE_KIND_UNSPECIFIED ? KindFromName(name) : kind;
+}
+
+}  // namespace macrame::discovery
