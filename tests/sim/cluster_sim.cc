@@ -1,0 +1,261 @@
+#include "tests/sim/cluster_sim.h"
+
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::agentd::sim {
+
+ClusterSim::ClusterSim(SimOptions options)
+    : options_(options),
+      random_(options.seed),
+      cut_(options.nodes, std::vector<bool>(options.nodes, false)) {
+  for (int i = 0; i < options_.nodes; ++i) {
+    auto node = std::make_unique<SimNode>();
+    node->index = i;
+    node->id = NodeId(std::string(32, static_cast<char>('a' + i)));
+    node->clock_offset = Between(1'000'000'000, 90'000'000'000);
+    const double drift = options_.plant == Plant::kWildClocks ? 0.2 : 0.02;
+    node->clock_rate = 1 + drift * (static_cast<double>(Between(0, 2000)) / 1000 - 1);
+    nodes_.push_back(std::move(node));
+  }
+}
+
+// --- time and network ----------------------------------------------------------------------------
+
+void ClusterSim::After(Us delay, std::function<void()> run) {
+  queue_.push({now_ + delay, ++order_, std::move(run)});
+}
+
+Us ClusterSim::LocalUs(const SimNode& node) const {
+  return node.clock_offset + static_cast<Us>(static_cast<double>(now_) * node.clock_rate);
+}
+
+MonotonicTime ClusterSim::Local(const SimNode& node) const {
+  return MonotonicTime(Duration(LocalUs(node)));
+}
+
+bool ClusterSim::Chance(double probability) {
+  return static_cast<double>(random_() % 1'000'000) < probability * 1'000'000;
+}
+
+Us ClusterSim::Between(Us low, Us high) {
+  return low + static_cast<Us>(random_() % static_cast<uint64_t>(high - low + 1));
+}
+
+int ClusterSim::RandomNode() { return static_cast<int>(random_() % nodes_.size()); }
+
+void ClusterSim::Send(int from, int to, std::function<void(SimNode&)> deliver) {
+  const int copies = Chance(duplicate_) ? 2 : 1;
+  for (int copy = 0; copy < copies; ++copy) {
+    if (cut_[from][to] || Chance(loss_)) continue;
+    Us delay = Between(100, delay_max_);
+    if (chaos_ && Chance(0.01)) delay += Between(0, 2'500'000);  // stuck somewhere for a while
+    After(delay, [this, to, from, run = nodes_[from]->run, deliver] { Deliver(to, run, from, deliver); });
+  }
+}
+
+void ClusterSim::Deliver(int to, uint64_t from_run, int from,
+                         const std::function<void(SimNode&)>& deliver) {
+  SimNode& node = *nodes_[to];
+  if (!node.up || cut_[from][to]) return;
+  if (node.paused) {
+    node.inbox.push_back([this, to, from_run, from, deliver] { Deliver(to, from_run, from, deliver); });
+    return;
+  }
+  deliver(node);
+}
+
+void ClusterSim::RunFor(int ms) {
+  const Us end = now_ + Us{ms} * 1000;
+  while (!queue_.empty() && queue_.top().at <= end && violation_.empty()) {
+    Event event = queue_.top();
+    queue_.pop();
+    now_ = event.at;
+    event.run();
+    ++events_;
+    if (violation_.empty()) Check();
+  }
+  now_ = std::max(now_, end);
+}
+
+// --- what happens to nodes -----------------------------------------------------------------------
+
+void ClusterSim::StartAll() {
+  for (const auto& node : nodes_) {
+    if (!node->up) Start(node->index);
+  }
+}
+
+void ClusterSim::Start(int index) {
+  SimNode& node = *nodes_[index];
+  node.up = true;
+  node.paused = false;
+  ++node.run;
+  ElectionOptions options;
+  options.consistency = options_.consistency;
+  node.election = std::make_unique<Election>(
+      node.id, options, node.disk_grant, [this] { return random_(); }, Local(node));
+  node.table = std::make_unique<StateTable>(node.id);
+  std::vector<v1::StateEntry> entries;
+  for (const auto& [key, entry] : node.disk) entries.push_back(entry);
+  node.table->Load(entries);
+  GangReconcilerOptions gang_options;
+  gang_options.backoff_max = std::chrono::seconds(4);
+  gang_options.connecting_limit = std::chrono::seconds(5);
+  node.reconciler = std::make_unique<GangReconciler>(gang_options);
+  node.heard.clear();
+  node.live.clear();
+  node.known = {node.id};
+  node.ranks.clear();
+  node.ended_up_to.clear();
+  node.replicated_at.clear();
+  node.waiting.clear();
+  node.inbox.clear();
+  node.view_revision = ~uint64_t{0};
+  node.last_tick = LocalUs(node);
+  node.heartbeat_at = 0;
+  Trace(node, "starts");
+  ScheduleTick(index, node.run);
+}
+
+void ClusterSim::Crash(int index) {
+  SimNode& node = *nodes_[index];
+  if (!node.up) return;
+  Trace(node, "crashes");
+  node.up = false;
+  node.paused = false;
+  ++node.run;
+  node.ranks.clear();
+  node.inbox.clear();
+}
+
+void ClusterSim::Pause(int index) {
+  SimNode& node = *nodes_[index];
+  if (!node.up || node.paused) return;
+  Trace(node, "is paused");
+  node.paused = true;
+}
+
+void ClusterSim::Resume(int index) {
+  SimNode& node = *nodes_[index];
+  if (!node.up || !node.paused) return;
+  Trace(node, "goes on");
+  node.paused = false;
+  // What had come meanwhile is handled before or after the first tick, as it happens.
+  if (Chance(0.5)) Tick(node);
+  for (auto& handle : std::exchange(node.inbox, {})) {
+    if (node.up && !node.paused) handle();
+  }
+}
+
+void ClusterSim::Isolate(int index, bool cut) {
+  for (int other = 0; other < options_.nodes; ++other) {
+    if (other != index) cut_[index][other] = cut_[other][index] = cut;
+  }
+}
+
+void ClusterSim::KillRank(int index) {
+  SimNode& node = *nodes_[index];
+  if (!node.up || node.ranks.empty()) return;
+  SimRank& rank = node.ranks[random_() % node.ranks.size()];
+  if (rank.status.phase() > v1::RANK_PHASE_READY) return;
+  Trace(node, "loses a rank");
+  rank.status.set_phase(v1::RANK_PHASE_FAILED);
+  rank.status.mutable_failure()->set_code("RANK_KILLED");
+  rank.status.mutable_failure()->set_message("killed by the simulation");
+}
+
+// --- faults --------------------------------------------------------------------------------------
+
+void ClusterSim::ScheduleFault() {
+  After(Between(100'000, 2'500'000), [this] {
+    if (!chaos_) return;
+    InjectFault();
+    ScheduleFault();
+  });
+}
+
+void ClusterSim::InjectFault() {
+  const int node = RandomNode();
+  switch (random_() % 14) {
+    case 0:
+    case 1:
+      Crash(node);
+      After(Between(0, 6'000'000), [this, node] {
+        if (!nodes_[node]->up) Start(node);
+      });
+      return;
+    case 2:
+    case 3:
+      Pause(node);
+      After(Between(100'000, 6'000'000), [this, node] { Resume(node); });
+      return;
+    case 4:
+    case 5: {  // two halves
+      std::vector<bool> side(nodes_.size());
+      for (size_t i = 0; i < side.size(); ++i) side[i] = Chance(0.5);
+      for (size_t a = 0; a < side.size(); ++a) {
+        for (size_t b = 0; b < side.size(); ++b) cut_[a][b] = side[a] != side[b];
+      }
+      return;
+    }
+    case 6:
+      Isolate(node, true);
+      return;
+    case 7: {  // one way, or between two only
+      const int other = RandomNode();
+      if (other != node) cut_[node][other] = true;
+      if (other != node && Chance(0.5)) cut_[other][node] = true;
+      return;
+    }
+    case 8:
+    case 9:
+      for (auto& row : cut_) row.assign(row.size(), false);
+      return;
+    case 10:
+      loss_ = static_cast<double>(Between(0, 30)) / 100;
+      duplicate_ = static_cast<double>(Between(0, 10)) / 100;
+      delay_max_ = Between(200, 200'000);
+      return;
+    case 11:
+      KillRank(node);
+      return;
+    default:
+      Propose(node, absl::StrCat("m", random_() % 2), Chance(0.3));
+      return;
+  }
+}
+
+void ClusterSim::Heal() {
+  chaos_ = false;
+  loss_ = duplicate_ = 0;
+  delay_max_ = 2'000;
+  for (auto& row : cut_) row.assign(row.size(), false);
+  for (const auto& node : nodes_) {
+    if (!node->up) Start(node->index);
+    if (node->paused) Resume(node->index);
+  }
+}
+
+std::string ClusterSim::Run() {
+  for (const auto& node : nodes_) {
+    After(Between(0, 1'500'000), [this, index = node->index] {
+      if (!nodes_[index]->up) Start(index);
+    });
+  }
+  RunFor(4000);
+  if (const auto leader = CoordinatorIndex(); leader.has_value()) Propose(*leader, "m0", false);
+  if (options_.faults) {
+    chaos_ = true;
+    ScheduleFault();
+    RunFor(options_.fault_ms);
+    Heal();
+  }
+  RunFor(options_.heal_ms);
+  if (violation_.empty()) CheckConverged();
+  return violation_;
+}
+
+}  // namespace macrame::agentd::sim

@@ -1,0 +1,216 @@
+#pragma once
+
+// A cluster of 1 to 5 nodes in one process: real Election, StateTable and GangReconciler, simulated
+// clocks, network, disks, failure detection and rank processes, all drawn from one seed.
+//
+// A run has two phases: faults (loss, delay, duplicates, partitions, one-way cuts, crashes, restarts,
+// pauses, dying ranks, users that deploy and remove), in which checkers look at the whole cluster after
+// every event; then everything is healed, and it has to converge in time.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agentd/cores/election.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_table.h"
+
+namespace macrame::agentd::sim {
+
+// Deliberate mistakes of a shell, to see that the checkers find them.
+enum class Plant {
+  kNone,
+  kIgnoreFence,          // obeys any coordinator
+  kForgetGrant,          // grants are not on disk
+  kForgetEntries,        // accepts writes that are not on disk
+  kLeadWithoutMerging,   // a new coordinator does not take its electors' entries
+  kActWithoutLeading,    // orders are sent without asking Leading(now)
+  kWildClocks,           // clocks differ by far more than the election's margin
+  kLaunchUnwritten,      // gangs are launched before their record is written
+};
+
+struct SimOptions {
+  uint64_t seed = 1;
+  int nodes = 3;
+  Consistency consistency = Consistency::kAvailable;
+  bool faults = true;
+  int fault_ms = 20'000;
+  int heal_ms = 25'000;
+  Plant plant = Plant::kNone;
+  bool trace = false;
+};
+
+// Nodes are a, b, c, … in what is printed.
+inline std::string Letter(const NodeId& id) { return id.value().substr(0, 1); }
+
+using Us = int64_t;  // microseconds of the simulation's own clock
+
+struct SimRank {
+  v1::RankStatus status;
+  FencePair started_by;
+  std::vector<int> peers;  // nodes of the gang
+  Us next_phase_at = 0;
+  Us peers_lost_at = 0;    // 0: all reachable
+};
+
+struct SimHeard {
+  Us at_local = 0;
+  std::vector<v1::RankStatus> ranks;
+  std::string digest;
+};
+
+struct SimWaiting {
+  std::string key;
+  StateVersion version;
+  std::string gang;  // deployment whose record this is; empty: a user's write
+  uint64_t epoch = 0;
+};
+
+struct SimNode {
+  int index = 0;
+  NodeId id;
+  bool up = false;
+  bool paused = false;
+  uint64_t run = 0;  // incarnation
+  Us clock_offset = 0;
+  double clock_rate = 1;
+  // The disk.
+  std::optional<GrantRecord> disk_grant;
+  std::map<std::string, v1::StateEntry> disk;
+  // The process.
+  std::unique_ptr<Election> election;
+  std::unique_ptr<StateTable> table;
+  std::unique_ptr<GangReconciler> reconciler;
+  std::map<int, SimHeard> heard;
+  std::set<NodeId> live;
+  std::set<NodeId> known;
+  std::vector<SimRank> ranks;
+  std::map<std::string, uint64_t> ended_up_to;
+  std::map<int, Us> replicated_at;
+  std::vector<SimWaiting> waiting;
+  std::vector<std::function<void()>> inbox;  // while paused
+  uint64_t view_revision = ~uint64_t{0};
+  ClusterView view;
+  Us last_tick = 0;
+  Us heartbeat_at = 0;
+  FencePair obeyed;  // the highest fence whose order was carried out (checker; survives restarts)
+};
+
+struct AckedWrite {
+  std::string key;
+  StateVersion version;
+  std::set<int> on_disk;  // nodes that had it when it was acknowledged
+};
+
+class ClusterSim {
+ public:
+  explicit ClusterSim(SimOptions options);
+
+  // Faults, then healing, then the convergence checks. Empty when all held, else what did not.
+  std::string Run();
+
+  // For tests that drive by hand.
+  void RunFor(int ms);
+  void StartAll();
+  void Crash(int node);
+  void Start(int node);
+  void Pause(int node);
+  void Resume(int node);
+  void Isolate(int node, bool cut);
+  void KillRank(int node);
+  std::optional<int> CoordinatorIndex() const;
+  bool Propose(int node, const std::string& deployment, bool remove);
+  // A READY gang of this deployment, as the one coordinator sees it and as the ranks really are.
+  bool IsReady(const std::string& deployment) const;
+  const std::string& violation() const { return violation_; }
+  const std::vector<std::unique_ptr<SimNode>>& nodes() const { return nodes_; }
+  uint64_t events() const { return events_; }
+  uint64_t acked() const { return acked_.size(); }
+  uint64_t elections() const { return elections_; }
+
+ private:
+  struct Event {
+    Us at;
+    uint64_t order;
+    std::function<void()> run;
+    bool operator<(const Event& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+
+  // cluster_sim.cc: time, network, faults.
+  void After(Us delay, std::function<void()> run);
+  MonotonicTime Local(const SimNode& node) const;
+  Us LocalUs(const SimNode& node) const;
+  void Send(int from, int to, std::function<void(SimNode&)> deliver);
+  void Deliver(int to, uint64_t from_run, int from, const std::function<void(SimNode&)>& deliver);
+  bool Chance(double probability);
+  Us Between(Us low, Us high);
+  void ScheduleFault();
+  void InjectFault();
+  void Heal();
+  int RandomNode();
+
+  // sim_shell.cc: what an agent's shell does with the cores.
+  void Tick(SimNode& node);
+  void ScheduleTick(int index, uint64_t run);
+  void UpdateMembership(SimNode& node);
+  void SendHeartbeats(SimNode& node);
+  void Carry(SimNode& node, const ElectionEffects& effects, const SendLeaseRequest* answered, int asker);
+  void OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked);
+  void OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked, const v1::LeaseResponse& response);
+  void Save(SimNode& node, const StateChange& change);
+  void Replicate(SimNode& node);
+  void OnReplicate(SimNode& node, int from, const FencePair& fence, const StateTable::Batch& batch);
+  void NoteCommits(SimNode& node);
+  void Lead(SimNode& node);
+  void Reconcile(SimNode& node);
+  void Carry(SimNode& node, const FencePair& fence, const GangEffect& effect);
+  void Plan(SimNode& node, const PlanDeployment& plan);
+  void WriteRecord(SimNode& node, const WriteGang& write);
+  void Launch(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch);
+  void OrderEnd(SimNode& node, const FencePair& fence, const EndRanks& end);
+  bool Obeys(SimNode& node, const FencePair& fence);
+  bool StartRank(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch,
+                 const v1::Assignment& assignment);
+  void AdvanceRanks(SimNode& node);
+  int IndexOf(const NodeId& id) const;
+
+  // sim_checks.cc
+  void Check();
+  void CheckLeases();
+  void CheckOneLeaderInQuorum();
+  void CheckDisk(const SimNode& node, const v1::StateEntry& entry);
+  void CheckElected(const SimNode& node, const FencePair& fence);
+  void CheckReady(const SimNode& node, const Notify& notify);
+  void CheckConverged();
+  void CheckRanksConverged(const SimNode& leader);
+  void Violate(const std::string& what);
+  void Trace(const SimNode& node, const std::string& what);
+
+  const SimOptions options_;
+  std::mt19937_64 random_;
+  Us now_ = 0;
+  uint64_t order_ = 0;
+  uint64_t events_ = 0;
+  uint64_t elections_ = 0;
+  bool chaos_ = false;
+  double loss_ = 0;
+  double duplicate_ = 0;
+  Us delay_max_ = 2'000;
+  std::vector<std::vector<bool>> cut_;  // [from][to]
+  std::priority_queue<Event> queue_;
+  std::vector<std::unique_ptr<SimNode>> nodes_;
+  std::vector<AckedWrite> acked_;
+  std::map<std::string, uint64_t> launched_by_;  // "deployment/epoch/fence" seen, for epoch reuse
+  std::string violation_;
+};
+
+}  // namespace macrame::agentd::sim

@@ -1,0 +1,151 @@
+// MACRAME_SIM_SEED=n runs that seed alone (with MACRAME_SIM_TRACE=1: and tells what happens);
+// MACRAME_SIM_SEEDS=n runs so many.
+
+#include "tests/sim/cluster_sim.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace macrame::agentd::sim {
+namespace {
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+SimOptions OptionsOf(uint64_t seed) {
+  SimOptions options;
+  options.seed = seed;
+  options.nodes = static_cast<int>(1 + (seed * 7 + seed / 5) % 5);
+  if (seed % 6 == 5) options.consistency = Consistency::kQuorum;
+  options.trace = std::getenv("MACRAME_SIM_TRACE") != nullptr;
+  return options;
+}
+
+TEST(ClusterSim, EverySeedHolds) {
+  const uint64_t only = FromEnvironment("MACRAME_SIM_SEED", 0);
+  const uint64_t first = only != 0 ? only : 1;
+  const uint64_t last = only != 0 ? only : FromEnvironment("MACRAME_SIM_SEEDS", 240);
+  uint64_t events = 0, elections = 0, acked = 0, failed = 0;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    ClusterSim sim(OptionsOf(seed));
+    const std::string violation = sim.Run();
+    EXPECT_EQ(violation, "") << "MACRAME_SIM_SEED=" << seed;
+    events += sim.events();
+    elections += sim.elections();
+    acked += sim.acked();
+    failed += !violation.empty();
+    if (failed >= 10) break;
+  }
+  std::printf("%llu events, %llu elections, %llu acknowledged writes, %llu seeds failed\n",
+              static_cast<unsigned long long>(events), static_cast<unsigned long long>(elections),
+              static_cast<unsigned long long>(acked), static_cast<unsigned long long>(failed));
+}
+
+// A quiet cluster with one ready gang, to which one thing is done.
+class SingleFailure : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    SimOptions options;
+    options.seed = 77 + static_cast<uint64_t>(GetParam());
+    options.nodes = GetParam();
+    options.trace = std::getenv("MACRAME_SIM_TRACE") != nullptr;
+    sim_ = std::make_unique<ClusterSim>(options);
+    sim_->StartAll();
+    sim_->RunFor(4000);
+    ASSERT_TRUE(sim_->CoordinatorIndex().has_value());
+    leader_ = *sim_->CoordinatorIndex();
+    ASSERT_TRUE(sim_->Propose(leader_, "m0", false));
+    ExpectReadyWithin(4000);
+  }
+  void TearDown() override { EXPECT_EQ(sim_->violation(), ""); }
+
+  void ExpectReadyWithin(int ms) {
+    for (int waited = 0; waited < ms; waited += 50) {
+      sim_->RunFor(50);
+      if (sim_->IsReady("m0")) return;
+    }
+    ADD_FAILURE() << "m0 is not ready after " << ms << " ms";
+  }
+  int Follower() const { return leader_ == 0 ? 1 : 0; }
+
+  std::unique_ptr<ClusterSim> sim_;
+  int leader_ = 0;
+};
+
+TEST_P(SingleFailure, TheCoordinatorIsKilled) {
+  sim_->Crash(leader_);
+  sim_->RunFor(3500);
+  ExpectReadyWithin(9000);
+}
+
+TEST_P(SingleFailure, TheCoordinatorIsKilledAndComesBackAtOnce) {
+  sim_->Crash(leader_);
+  sim_->Start(leader_);
+  sim_->RunFor(3500);
+  ExpectReadyWithin(9000);
+}
+
+TEST_P(SingleFailure, AFollowerIsKilled) {
+  sim_->Crash(Follower());
+  sim_->RunFor(3500);
+  ExpectReadyWithin(9000);
+}
+
+TEST_P(SingleFailure, ARankIsKilled) {
+  sim_->KillRank(Follower());
+  ExpectReadyWithin(3000);
+}
+
+TEST_P(SingleFailure, TheCoordinatorIsPaused) {
+  sim_->Pause(leader_);
+  sim_->RunFor(8000);
+  sim_->Resume(leader_);
+  sim_->RunFor(2000);
+  ExpectReadyWithin(9000);
+}
+
+TEST_P(SingleFailure, TheCoordinatorIsCutOffAndComesBack) {
+  sim_->Isolate(leader_, true);
+  sim_->RunFor(10'000);
+  sim_->Isolate(leader_, false);
+  sim_->RunFor(3000);
+  ExpectReadyWithin(12'000);
+}
+
+TEST_P(SingleFailure, AShortPauseDisturbsNothing) {
+  const uint64_t elections = sim_->elections();
+  for (int node = 0; node < GetParam(); ++node) {
+    sim_->Pause(node);
+    sim_->RunFor(1000);
+    sim_->Resume(node);
+    sim_->RunFor(2000);
+    EXPECT_TRUE(sim_->IsReady("m0"));
+  }
+  EXPECT_EQ(sim_->elections(), elections);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, SingleFailure, ::testing::Values(2, 3, 4, 5));
+
+// The checkers are worth what they find.
+class PlantedBug : public ::testing::TestWithParam<Plant> {};
+
+TEST_P(PlantedBug, IsFound) {
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    SimOptions options = OptionsOf(seed);
+    options.nodes = std::max(options.nodes, 2);
+    options.plant = GetParam();
+    if (!ClusterSim(options).Run().empty()) return;
+  }
+  FAIL() << "no seed found it";
+}
+
+INSTANTIATE_TEST_SUITE_P(Shells, PlantedBug,
+                         ::testing::Values(Plant::kIgnoreFence, Plant::kForgetGrant,
+                                           Plant::kForgetEntries, Plant::kLeadWithoutMerging,
+                                           Plant::kWildClocks));
+
+}  // namespace
+}  // namespace macrame::agentd::sim

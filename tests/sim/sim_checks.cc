@@ -1,0 +1,175 @@
+// What has to hold: after every event, at certain moments, and in the end.
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/cluster_sim.h"
+
+namespace macrame::agentd::sim {
+
+void ClusterSim::Violate(const std::string& what) {
+  if (!violation_.empty()) return;
+  violation_ = absl::StrCat("at ", now_ / 1000, " ms: ", what);
+  if (options_.trace) std::fprintf(stderr, "%s\n", violation_.c_str());
+}
+
+void ClusterSim::Trace(const SimNode& node, const std::string& what) {
+  if (!options_.trace) return;
+  std::fprintf(stderr, "%7.3f s  %s  %s\n", static_cast<double>(now_) / 1e6, Letter(node.id).c_str(),
+               what.c_str());
+}
+
+void ClusterSim::Check() {
+  CheckLeases();
+  CheckOneLeaderInQuorum();
+}
+
+// Nobody counts on a lease that is not so: of each node there is at most one believer, and the believer
+// is whom the node (or its disk) has granted to.
+void ClusterSim::CheckLeases() {
+  for (const auto& leader : nodes_) {
+    if (!leader->up) continue;
+    const auto fence = leader->election->Leading(Local(*leader));
+    if (!fence.has_value()) continue;
+    for (const auto& granter : nodes_) {
+      if (!leader->election->HoldsLeaseOf(granter->id, Local(*leader))) continue;
+      const FencePair truth = granter->up ? granter->election->granted()
+                              : granter->disk_grant ? granter->disk_grant->granted
+                                                    : FencePair{};
+      if (truth != *fence) {
+        Violate(absl::StrCat("node ", Letter(leader->id), " (term ", fence->term.value(),
+                             ") believes to hold the lease of ", Letter(granter->id),
+                             ", which granted ", truth.coordinator.value().substr(0, 1), " in term ",
+                             truth.term.value()));
+      }
+    }
+  }
+}
+
+void ClusterSim::CheckOneLeaderInQuorum() {
+  if (options_.consistency != Consistency::kQuorum) return;
+  int leaders = 0;
+  for (const auto& node : nodes_) {
+    // A node that has not found all others yet does not know what a majority is.
+    if (!node->up || node->known.size() < nodes_.size()) continue;
+    leaders += node->election->Leading(Local(*node)).has_value();
+  }
+  if (leaders > 1) Violate(absl::StrCat(leaders, " coordinators at once, though a quorum is a must"));
+}
+
+void ClusterSim::CheckDisk(const SimNode& node, const v1::StateEntry& entry) {
+  const auto before = node.disk.find(entry.key());
+  if (before != node.disk.end() && VersionOf(entry) < VersionOf(before->second)) {
+    Violate(absl::StrCat("node ", Letter(node.id), " replaced ", entry.key(), " by an older write"));
+  }
+}
+
+// A coordinator begins with everything that its electors had acknowledged.
+void ClusterSim::CheckElected(const SimNode& node, const FencePair& fence) {
+  for (const AckedWrite& acked : acked_) {
+    bool elector_had_it = false;
+    for (int index : acked.on_disk) {
+      const SimNode& elector = *nodes_[index];
+      const bool granted = elector.up ? elector.election->granted() == fence
+                                      : elector.disk_grant && elector.disk_grant->granted == fence;
+      elector_had_it |= granted && node.election->HoldsLeaseOf(elector.id, Local(node));
+    }
+    if (!elector_had_it) continue;
+    const auto entry = node.table->entries().find(acked.key);
+    if (entry == node.table->entries().end() || VersionOf(entry->second) < acked.version) {
+      Violate(absl::StrCat("node ", Letter(node.id), " leads without the acknowledged write ",
+                           acked.version.sequence, " to ", acked.key));
+    }
+  }
+}
+
+// A gang that is called ready was started by one coordinator in one epoch, and is whole.
+void ClusterSim::CheckReady(const SimNode& node, const Notify& notify) {
+  if (notify.state != v1::DEPLOYMENT_STATE_READY) return;
+  std::set<FencePair> starters;
+  for (const v1::GangRecord& record : node.view.gangs) {
+    if (record.deployment() != notify.deployment) continue;
+    for (const v1::Assignment& assignment : record.plan().assignments()) {
+      for (const SimRank& rank : nodes_[IndexOf(NodeId(assignment.node_id()))]->ranks) {
+        if (rank.status.deployment() == notify.deployment && rank.status.epoch() == notify.epoch) {
+          starters.insert(rank.started_by);
+        }
+      }
+    }
+  }
+  if (starters.size() > 1) {
+    Violate(absl::StrCat(notify.deployment, " epoch ", notify.epoch, " is ready with ranks started by ",
+                         starters.size(), " coordinators"));
+  }
+}
+
+std::optional<int> ClusterSim::CoordinatorIndex() const {
+  std::optional<int> found;
+  for (const auto& node : nodes_) {
+    if (!node->up || !node->election->Leading(Local(*node)).has_value()) continue;
+    if (found.has_value()) return std::nullopt;
+    found = node->index;
+  }
+  return found;
+}
+
+bool ClusterSim::IsReady(const std::string& deployment) const {
+  const auto leader = CoordinatorIndex();
+  if (!leader.has_value()) return false;
+  const SimNode& node = *nodes_[*leader];
+  const auto status = node.reconciler->Status(deployment, node.view, Local(node));
+  if (!status.has_value() || status->state() != v1::DEPLOYMENT_STATE_READY) return false;
+  int ready = 0;
+  for (const auto& holder : nodes_) {
+    for (const SimRank& rank : holder->ranks) {
+      ready += holder->up && rank.status.deployment() == deployment &&
+               rank.status.epoch() == status->epoch() &&
+               rank.status.phase() == v1::RANK_PHASE_READY;
+    }
+  }
+  return ready > 0 && ready == status->plan().assignments_size();
+}
+
+void ClusterSim::CheckConverged() {
+  const auto leader = CoordinatorIndex();
+  if (!leader.has_value()) return Violate("healed, but not one coordinator");
+  const SimNode& coordinator = *nodes_[*leader];
+  const FencePair fence = *coordinator.election->Leading(Local(coordinator));
+  for (const auto& node : nodes_) {
+    if (node->election->Coordinator(Local(*node)) != fence) {
+      Violate(absl::StrCat("healed, but node ", Letter(node->id), " obeys another"));
+    }
+    if (node->table->Digest() != coordinator.table->Digest()) {
+      Violate(absl::StrCat("healed, but the state of node ", Letter(node->id), " differs"));
+    }
+    for (const AckedWrite& acked : acked_) {
+      const auto entry = node->table->entries().find(acked.key);
+      if (entry == node->table->entries().end() || VersionOf(entry->second) < acked.version) {
+        Violate(absl::StrCat("the acknowledged write ", acked.version.sequence, " to ", acked.key,
+                             " is lost on node ", Letter(node->id)));
+      }
+    }
+  }
+  CheckRanksConverged(coordinator);
+}
+
+void ClusterSim::CheckRanksConverged(const SimNode& leader) {
+  std::map<std::string, uint64_t> epochs;
+  for (const v1::Deployment& deployment : leader.view.deployments) {
+    if (!IsReady(deployment.name())) Violate(absl::StrCat("healed, but ", deployment.name(), " is not ready"));
+    const auto status = leader.reconciler->Status(deployment.name(), leader.view, Local(leader));
+    epochs[deployment.name()] = status->epoch();
+  }
+  for (const auto& node : nodes_) {
+    for (const SimRank& rank : node->ranks) {
+      if (rank.status.phase() > v1::RANK_PHASE_READY) continue;
+      const auto epoch = epochs.find(rank.status.deployment());
+      if (epoch == epochs.end() || epoch->second != rank.status.epoch()) {
+        Violate(absl::StrCat("healed, but a rank of ", rank.status.deployment(), " epoch ",
+                             rank.status.epoch(), " is left over on ", Letter(node->id)));
+      }
+    }
+  }
+}
+
+}  // namespace macrame::agentd::sim
