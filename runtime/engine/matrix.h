@@ -1,0 +1,48 @@
+#pragma once
+
+// A rank's part of one linear map, ready to be applied.
+//
+// On a CPU the weights stay where they are mapped and our own kernels (runtime/kernels) read them as
+// stored; activations are float32 there, because MLX sums bf16 in bf16 on a CPU. On a GPU the weights
+// are MLX arrays and MLX's kernels do the work in the model's own type.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "mlx/mlx.h"
+#include "runtime/kernels/matrix_view.h"
+
+namespace macrame::runtime::engine {
+
+// The type of hidden states on this machine's default device.
+mlx::core::Dtype ActivationType(mlx::core::Dtype model_type);
+
+class Matrix {
+ public:
+  // Weights that a kernel reads in place; `owner` keeps the memory that `view` points into.
+  Matrix(kernels::MatrixView view, std::shared_ptr<const void> owner,
+         std::optional<mlx::core::array> bias);
+  // Weights as MLX arrays: `scales` and `biases` unset for floats.
+  Matrix(mlx::core::array weight, std::optional<mlx::core::array> scales,
+         std::optional<mlx::core::array> biases, int group_size, int bits,
+         std::optional<mlx::core::array> bias);
+
+  // x [..., columns] -> [..., rows], plus the bias.
+  mlx::core::array Apply(const mlx::core::array& x) const;
+  // Rows as embeddings: [1, ids.size(), columns]. Every id must be below rows().
+  mlx::core::array Rows(std::span<const int32_t> ids, mlx::core::Dtype type) const;
+
+  int rows() const;
+
+ private:
+  kernels::MatrixView view_;
+  std::shared_ptr<const void> owner_;  // null: the arrays below hold the weights
+  std::optional<mlx::core::array> weight_;
+  std::optional<mlx::core::array> scales_;
+  std::optional<mlx::core::array> biases_;
+  std::optional<mlx::core::array> bias_;
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,35 @@
+#pragma once
+
+// From logits to the next token. Pure: chance comes from (seed, position) alone, so a sequence can be
+// taken up again anywhere, on another machine, and goes on as it would have.
+//
+// Order: temperature, then top-k, then top-p, then min-p, each on what the one before left, then a draw
+// among the rest in proportion. Equal logits are ordered by token id.
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+namespace macrame::runtime::engine {
+
+struct SamplingTraits {
+  double temperature = 0.0;  // 0: greedy, the other fields don't matter
+  uint32_t top_k = 0;        // 0: all
+  double top_p = 1.0;        // the smallest set of likeliest tokens with at least this probability
+  double min_p = 0.0;        // at least this share of the likeliest token's probability
+  uint64_t seed = 0;
+};
+
+// temperature in [0, 100], top_p in (0, 1], min_p in [0, 1]; BAD_REQUEST otherwise.
+absl::Status CheckSampling(const SamplingTraits& traits);
+
+// `position`: index of the token within the whole sequence, prompt included. Logits that are NaN are
+// never chosen; INTERNAL when none is finite.
+absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const SamplingTraits& traits,
+                                    uint64_t position);
+
+// A number in [0, 1) that (seed, position) fix.
+double UniformAt(uint64_t seed, uint64_t position);
+
+}  // namespace macrame::runtime::engine

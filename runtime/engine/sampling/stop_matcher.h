@@ -1,0 +1,37 @@
+#pragma once
+
+// Finds stop strings in text that comes in pieces. Text that may be the beginning of a stop string is
+// held back until it is clear; a stop string itself is never given out. Pure.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr size_t kStopStringsMax = 16;
+inline constexpr size_t kStopStringBytesMax = 1024;
+
+// BAD_REQUEST above the bounds, or for an empty one.
+absl::Status CheckStopStrings(const std::vector<std::string>& stops);
+
+class StopMatcher {
+ public:
+  explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+
+  // What may be given out now. After a stop string was found: nothing more.
+  std::string Push(std::string_view text);
+  // The text has ended: what was held back.
+  std::string Finish();
+  bool stopped() const { return stopped_; }
+
+ private:
+  const std::vector<std::string> stops_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,59 @@
+#pragma once
+
+// The safetensors files of a model folder, memory-mapped. Nothing is read until a tensor's bytes are
+// touched; what a rank does not touch never leaves the disk.
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace macrame::runtime::engine {
+
+// One tensor as stored: dtype as safetensors spells it ("F32", "BF16", "F16", "U32", …).
+struct StoredTensor {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;  // inside the mapping, not necessarily aligned
+  size_t bytes = 0;
+  std::string file;  // for messages
+};
+
+// Immutable after Open; any thread. Arrays made over the mapping keep a shared_ptr to it.
+class WeightFiles {
+ public:
+  // The shards that model.safetensors.index.json names, or else every *.safetensors of the folder
+  // (at most kShardsMax). MODEL_FILE_MISSING, MODEL_FILE_BROKEN or MODEL_FORMAT_UNSUPPORTED.
+  static absl::StatusOr<std::shared_ptr<const WeightFiles>> Open(const std::string& folder);
+
+  ~WeightFiles();
+  WeightFiles(const WeightFiles&) = delete;
+  WeightFiles& operator=(const WeightFiles&) = delete;
+
+  // Null when no file holds it.
+  const StoredTensor* Find(std::string_view name) const;
+  const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
+  const std::string& folder() const { return folder_; }
+
+  static constexpr size_t kShardsMax = 2048;
+
+ private:
+  WeightFiles() = default;
+  absl::Status Map(const std::string& path);
+
+  struct Mapping {
+    void* address;
+    size_t bytes;
+  };
+  std::string folder_;
+  std::vector<Mapping> mappings_;
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
+};
+
+}  // namespace macrame::runtime::engine
