@@ -58,6 +58,8 @@ constexpr std::array kReasonCodes = {
                "wait a few seconds and try again; 'clusterctl status' shows who is missing"},
     ReasonCode{"NOT_ACKNOWLEDGED", "a change is not on disk on a majority of the live members",
                "try again; 'clusterctl status' shows who is missing"},
+    ReasonCode{"WRITE_LOST", "a change made while the cluster was split gave way to a newer one",
+               "make the change again if it is still wanted"},
     ReasonCode{"STATE_UNREADABLE", "the desired state on disk can't be read",
                "move the state folder away; the node gets the state from its peers"},
     // Models.

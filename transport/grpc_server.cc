@@ -5,12 +5,15 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
 #include <mutex>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "transport/byte_buffers.h"
@@ -25,6 +28,18 @@ namespace {
 
 enum class Edge { kLocal, kTls, kPlain };
 
+// "ipv4:10.0.0.7:4711" and "ipv6:%5Bfd00::7%5D:4711" → the address. Empty when it is neither.
+std::string AddressOfPeer(const std::string& peer) {
+  const bool is_v6 = absl::StartsWith(peer, "ipv6:");
+  if (!is_v6 && !absl::StartsWith(peer, "ipv4:")) return "";
+  std::string host = absl::StrReplaceAll(peer.substr(5), {{"%5B", "["}, {"%5D", "]"}});
+  host.resize(std::min(host.size(), host.rfind(':')));
+  if (is_v6 && host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  // A dual-stack socket shows IPv4 callers as mapped addresses.
+  if (absl::StartsWith(host, "::ffff:") && host.find('.') != std::string::npos) host = host.substr(7);
+  return host;
+}
+
 // Who calls, by certificate, by socket, or (plain TCP) by its own word. Empty and not local: nobody
 // that we know.
 Caller IdentifyCaller(const grpc::GenericCallbackServerContext& context, Edge edge) {
@@ -33,6 +48,7 @@ Caller IdentifyCaller(const grpc::GenericCallbackServerContext& context, Edge ed
     caller.local = true;
     return caller;
   }
+  caller.address = AddressOfPeer(context.peer());
   if (edge == Edge::kPlain) {
     const auto found = context.client_metadata().find("macrame-node-id");
     if (found == context.client_metadata().end()) return caller;

@@ -31,8 +31,9 @@ inline constexpr size_t kStreamBacklogBytesMax = 4 * 1024 * 1024;
 
 // Who calls. Over TLS the id is the one in the caller's certificate.
 struct Caller {
-  NodeId node_id;      // empty for a local one
-  bool local = false;  // came over the unix socket
+  NodeId node_id;       // empty for a local one
+  bool local = false;   // came over the unix socket
+  std::string address;  // the ip that it came from; empty for a local one
 };
 
 // The answering side of a server stream. Any thread. When the last copy goes without Finish, the
