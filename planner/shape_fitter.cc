@@ -105,28 +105,40 @@ v1::Reason ShapeFitter::PipelineShort(uint32_t stages) const {
                                                  "layers keeps each of them within its own"));
 }
 
+// Every rank holds the embedding; the first one the head as well, for it alone computes logits.
 std::variant<ShapeFitter::Assignments, v1::Reason> ShapeFitter::FitTensor(uint32_t degree) {
   const MemoryModel memory(model_, load_, degree);
   const uint32_t layers = model_.layer_count();
+  const auto need = [&](const Candidate& candidate, bool head) {
+    return memory.NeedBytes(candidate.kind, 0, layers, true, head);
+  };
+  const auto holds_head = [&](const Candidate& candidate) {
+    return need(candidate, true) <= candidate.budget_bytes;
+  };
+  const auto first = std::find_if(candidates_.begin(), candidates_.end(), holds_head);
   Assignments assignments;
-  const Candidate* first_short = nullptr;
-  for (const Candidate& candidate : candidates_) {
-    if (assignments.size() == degree) break;
-    if (memory.NeedBytes(candidate.kind, 0, layers, true, true) > candidate.budget_bytes) {
-      if (first_short == nullptr) first_short = &candidate;
+  const Candidate* short_one = first == candidates_.end() ? &candidates_.front() : nullptr;
+  if (first != candidates_.end()) {
+    assignments.push_back(Assign(memory, *first, 0, 0, layers, true, true));
+  }
+  for (auto it = candidates_.begin(); it != candidates_.end(); ++it) {
+    if (assignments.empty() || assignments.size() == degree) break;
+    if (it == first) continue;
+    if (need(*it, false) > it->budget_bytes) {
+      if (short_one == nullptr) short_one = &*it;
       continue;
     }
     const uint32_t rank = static_cast<uint32_t>(assignments.size());
-    assignments.push_back(Assign(memory, candidate, rank, 0, layers, true, true));
+    assignments.push_back(Assign(memory, *it, rank, 0, layers, true, false));
     assignments.back().set_tp_rank(rank);
   }
   if (assignments.size() == degree) return assignments;
-  const uint64_t need = memory.NeedBytes(first_short->kind, 0, layers, true, true);
   return MakeReason("MEMORY_SHORT",
                     absl::StrCat("each of ", degree, " equal slices needs ",
-                                 FormatBytes(Bytes(need)), "; ", NodeName(*first_short->node),
-                                 " can give ", FormatBytes(Bytes(first_short->budget_bytes))),
-                    first_short->node->node_id());
+                                 FormatBytes(Bytes(need(*short_one, assignments.empty()))), "; ",
+                                 NodeName(*short_one->node), " can give ",
+                                 FormatBytes(Bytes(short_one->budget_bytes))),
+                    short_one->node->node_id());
 }
 
 }  // namespace macrame::planner

@@ -3,8 +3,8 @@
 // What a model is, read from its own files: config.json and the headers of its safetensors files.
 // The name is never taken for a fact.
 //
-// Reads a few megabytes at most, however large the model. Blocking: not for an owner thread that has
-// deadlines, but fast enough (a millisecond or so for each shard) for one-off requests.
+// Reads a few megabytes at most, however large the model. Blocking: not for an owner thread that
+// has deadlines, but fast enough (a millisecond or so for each shard) for one-off requests.
 //
 // Errors carry a Reason:
 //   MODEL_FILE_MISSING           no weights at all, or a shard that the index names
@@ -26,8 +26,8 @@ namespace macrame::runtime {
 // knows a better one (ModelFolders does) sets it. `path` is `folder`.
 //
 // The fingerprint is the same on two nodes whose files hold the same model, however config.json is
-// laid out and the tensors are spread over files: SHA-256 over the config's values, the sorted table of
-// tensors, and a few bytes of some of them, in hex, first 32 digits.
+// laid out and the tensors are spread over files: SHA-256 over the config's values, the sorted
+// table of tensors, and a few bytes of some of them, in hex, first 32 digits.
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder);
 
 // "llama", "mistral", "qwen2", "qwen3".

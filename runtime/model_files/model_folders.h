@@ -6,7 +6,8 @@
 //   NAME/config.json                                        plain
 //   ORG/NAME/config.json                                    LM Studio and others; named "ORG/NAME"
 //   models--ORG--NAME/snapshots/REVISION/config.json        Hugging Face's cache; named "ORG/NAME"
-// A folder may also be a model itself. Symbolic links to folders are followed once, never in a circle.
+// A folder may also be a model itself. Symbolic links to folders are followed once, never in a
+// circle.
 //
 // Not thread-safe: one thread owns an object. Scan touches the disk: hundreds of stat calls at most
 // when nothing changed, the headers of new models otherwise.
@@ -31,7 +32,8 @@ inline constexpr int kModelsMax = 256;               // kept in all
 struct ResolvedModel {
   v1::LocalModel model;
   v1::ModelDescription description;  // name = model.name, path = model.path
-  // "kimmi-k2-1t-moe resolved to mlx-community/Kimi-K2-Instruct-4bit"; empty when the name was exact.
+  // "kimmi-k2-1t-moe resolved to mlx-community/Kimi-K2-Instruct-4bit"; empty when the name was
+  // exact.
   std::string note;
 };
 
@@ -44,18 +46,19 @@ class ModelFolders {
   // read again. Broken models are left out and listed by Broken().
   std::vector<v1::LocalModel> Scan();
 
-  // Models that the last scan found and could not describe: the reason, with the path in its message.
+  // Models that the last scan found and could not describe: the reason, with the path in its
+  // message.
   std::vector<v1::Reason> Broken() const;
 
-  // `name_or_path`: a path when it begins with "/", "./", "../" or "~/"; else a name, looked up among the
-  // models of a fresh scan and never joined to a path: exact, then without regard to case, the part
-  // after "ORG/", a known alias, a unique beginning or end. MODEL_NOT_FOUND names near misses and
-  // what an alias was resolved to; MODEL_AMBIGUOUS lists the candidates. A model that is there but
-  // can't be described gives its own error.
+  // `name_or_path`: a path when it begins with "/", "./", "../" or "~/"; else a name, looked up
+  // among the models of a fresh scan and never joined to a path: exact, then without regard to
+  // case, the part after "ORG/", a known alias, a unique beginning or end. MODEL_NOT_FOUND names
+  // near misses and what an alias was resolved to; MODEL_AMBIGUOUS lists the candidates. A model
+  // that is there but can't be described gives its own error.
   absl::StatusOr<ResolvedModel> Resolve(const std::string& name_or_path);
 
-  // The same model as another node has it: by name and fingerprint. MODEL_NOT_ON_NODE when this node
-  // has none of that name, or one of another fingerprint (the message tells the two apart).
+  // The same model as another node has it: by name and fingerprint. MODEL_NOT_ON_NODE when this
+  // node has none of that name, or one of another fingerprint (the message tells the two apart).
   absl::StatusOr<ResolvedModel> Find(std::string_view name, std::string_view fingerprint);
 
  private:

@@ -4,14 +4,14 @@
 // them, ends them, and keeps their last words.
 //
 // Owner thread: the dispatcher's; every call and every callback happens on it, none of them blocks.
-// Waiting for processes, reading their output and talking to them is done by threads and gRPC behind
-// it, which Post what they learnt.
+// Waiting for processes, reading their output and talking to them is done by threads and gRPC
+// behind it, which Post what they learnt.
 //
 // Life of a rank: Reserve keeps memory and ports for `hold_ms`; Launch turns the reservation into a
 // process (`rankd --launch-spec FILE`, own process group, stdin a pipe that closes when the agent
 // dies); its RankService reports on a unix socket. It ends by itself (FAILED, RANK_EXITED or
-// RANK_KILLED), by silence longer than `silence_limit` (FAILED, RANK_STALLED), or by EndRanks (STOPPED).
-// Memory stays reserved until the process is gone for certain.
+// RANK_KILLED), by silence longer than `silence_limit` (FAILED, RANK_STALLED), or by EndRanks
+// (STOPPED). Memory stays reserved until the process is gone for certain.
 
 #include <cstdint>
 #include <functional>
@@ -26,31 +26,30 @@
 #include "macrame/v1/rank.pb.h"
 #include "proto/bytes.h"
 #include "proto/monotonic_time.h"
+#include "runtime/supervisor/memory_admission.h"
 #include "transport/dispatcher.h"
 
 namespace macrame::runtime {
 
 struct SupervisorOptions {
   std::string node_id;
-  // Holds `ranks/` (specs, sockets, run files; 0700) and `logs/`. Short: socket paths have 104 bytes.
+  // Holds `ranks/` (specs, sockets, run files; 0700) and `logs/`. Short: socket paths have 104
+  // bytes.
   std::string state_folder;
-  std::string rankd_path;  // empty: `rankd` beside the running program
-  Duration silence_limit = std::chrono::seconds(10);       // rankd reports at least every 2 s
+  std::string rankd_path;                             // empty: `rankd` beside the running program
+  Duration silence_limit = std::chrono::seconds(10);  // rankd reports at least every 2 s
   Duration first_report_limit = std::chrono::seconds(30);  // from start to the first report
   Duration stop_grace = std::chrono::seconds(3);           // Stop is asked for; then SIGTERM
   Duration term_grace = std::chrono::seconds(2);           // after SIGTERM; then SIGKILL
-  uint32_t ranks_max = 16;            // reserved, running and ending together
-  uint32_t ended_statuses_max = 64;   // FAILED and STOPPED ones kept for the coordinator to see
+  uint32_t ranks_max = 16;                                 // reserved, running and ending together
+  uint32_t ended_statuses_max = 64;  // FAILED and STOPPED ones kept for the coordinator to see
   Duration stopped_status_kept = std::chrono::seconds(10);
-  uint64_t log_bytes_max = 4 << 20;   // a rank's log file; one older one is kept beside it
-  uint32_t last_words_lines_max = 20; // of stderr, in the Reason's evidence
+  uint64_t log_bytes_max = 4 << 20;    // a rank's log file; one older one is kept beside it
+  uint32_t last_words_lines_max = 20;  // of stderr, in the Reason's evidence
 };
 
-// The node's memory as the inventory and load have it, at the moment of an admission.
-struct NodeMemory {
-  Bytes usable;     // the most that models may take here in all
-  Bytes available;  // free now
-};
+// Where rankd is looked for unless the options say: in the folder of the running program.
+std::string RankdBesideThisProgram();
 
 class RankSupervisor {
  public:
@@ -64,27 +63,29 @@ class RankSupervisor {
   RankSupervisor(const RankSupervisor&) = delete;
   RankSupervisor& operator=(const RankSupervisor&) = delete;
 
-  // Makes the folders, finds rankd, and ends rank processes that an earlier agent of this state folder
-  // left behind (a process is touched only when pid and start time are those of its run file).
-  // NotFound when there is no rankd: the agent goes on, and Reserve refuses with ENGINE_MISSING.
+  // Makes the folders, finds rankd, and ends rank processes that an earlier agent of this state
+  // folder left behind (a process is touched only when pid and start time are those of its run
+  // file). NotFound when there is no rankd: the agent goes on, and Reserve refuses with
+  // ENGINE_MISSING.
   absl::Status Start();
 
   // Keeps `assignment.need.total_bytes` and a port (two for rank 0) bound on `local_ip` until
   // launched, ended, or `hold_ms` is over. A second call for the same rank replaces the first.
-  // `model_path` of the answer is request.model().path(): the caller resolves it to this node's beforehand.
-  // Errors: MEMORY_SHORT, PORT_TAKEN, ENGINE_MISSING (RESOURCE_EXHAUSTED, UNAVAILABLE,
+  // `model_path` of the answer is request.model().path(): the caller resolves it to this node's
+  // beforehand. Errors: MEMORY_SHORT, PORT_TAKEN, ENGINE_MISSING (RESOURCE_EXHAUSTED, UNAVAILABLE,
   // FAILED_PRECONDITION).
   absl::StatusOr<v1::ReserveResponse> Reserve(const v1::ReserveRequest& request,
                                               const std::string& local_ip,
                                               const NodeMemory& memory);
 
   // Starts the rank of a reservation. The spec's socket_path is set here. RESERVATION_LAPSED when
-  // there is no reservation for (deployment, epoch, rank). Launching a rank that runs answers its pid.
+  // there is no reservation for (deployment, epoch, rank). Launching a rank that runs answers its
+  // pid.
   absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
 
-  // Ends ranks and reservations of `deployment` with epoch <= `up_to_epoch`, and forgets the ends of
-  // those that failed. Returns how many processes were told to stop; they pass through STOPPING and
-  // STOPPED. Empty `deployment`: all.
+  // Ends ranks and reservations of `deployment` with epoch <= `up_to_epoch`, and forgets the ends
+  // of those that failed. Returns how many processes were told to stop; they pass through STOPPING
+  // and STOPPED. Empty `deployment`: all.
   uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why);
 
   // Running ranks, then ended ones that are still kept.
@@ -97,8 +98,8 @@ class RankSupervisor {
 
   // Hands a request to the local entry rank (rank 0) of request.deployment(), of its newest READY
   // epoch or request.epoch() when given. `on_chunk` any number of times, then `on_done` once, never
-  // from within this call. NOT_READY and MODEL_NOT_LOADED come through on_done. The next chunk is
-  // read when on_chunk returns. A rank that dies gives on_done(UNAVAILABLE).
+  // from within this call. NOT_READY and MODEL_NOT_LOADED come through on_done. A rank that dies
+  // gives on_done(UNAVAILABLE) with the reason.
   GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                       DoneCallback on_done);
   // on_done(CANCELLED) follows. Unknown ids are ignored.

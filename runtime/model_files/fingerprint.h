@@ -1,0 +1,25 @@
+#pragma once
+
+// One short text for what a model is: equal on two nodes exactly when they hold the same model,
+// without reading its gigabytes.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "runtime/engine/weight_files.h"
+
+namespace macrame::runtime {
+
+// Tensors of which a few bytes are read, evenly over the sorted table, so that two trainings of one
+// shape differ.
+inline constexpr size_t kSampledTensorsMax = 64;
+inline constexpr size_t kSampleBytes = 256;
+
+// SHA-256 over config.json's values, the sorted table of tensors (name, type, shape) and the
+// samples; the first 32 hex digits. How tensors are spread over files does not matter, nor do
+// config.json's layout and the keys that tools stamp into it. MODEL_CONFIG_INVALID,
+// MODEL_FILE_BROKEN.
+absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
+                                          const engine::WeightFiles& files);
+
+}  // namespace macrame::runtime

@@ -1,0 +1,302 @@
+#include "runtime/model_files/model_description.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/reasons.h"
+#include "runtime/engine/model_config.h"
+#include "runtime/engine/weight_files.h"
+#include "runtime/engine/weight_needs.h"
+#include "runtime/model_files/fingerprint.h"
+
+namespace macrame::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
+constexpr int kConfigDepthMax = 32;
+constexpr int kFolderEntriesMax = 4096;
+constexpr std::array<std::string_view, 4> kArchitectures = {"llama", "mistral", "qwen2", "qwen3"};
+
+absl::Status Unsupported(std::string message) {
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_FORMAT_UNSUPPORTED",
+                      std::move(message));
+}
+
+absl::Status InvalidConfig(std::string message) {
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+                      std::move(message));
+}
+
+// Formats that people have lying about, by the ends of their files' names.
+struct ForeignFormat {
+  std::string_view ending;
+  std::string_view name;
+};
+constexpr std::array kForeignFormats = {
+    ForeignFormat{".gguf", "GGUF (llama.cpp)"},
+    ForeignFormat{".ggml", "GGML"},
+    ForeignFormat{".bin", "PyTorch pickles"},
+    ForeignFormat{".pt", "PyTorch pickles"},
+    ForeignFormat{".pth", "PyTorch pickles"},
+    ForeignFormat{".npz", "NumPy archives"},
+    ForeignFormat{".onnx", "ONNX"},
+    ForeignFormat{".mlmodelc", "Core ML"},
+    ForeignFormat{".mlpackage", "Core ML"},
+    ForeignFormat{".h5", "Keras"},
+    ForeignFormat{".msgpack", "Flax"},
+    ForeignFormat{".exl2", "ExLlama"},
+};
+
+struct FolderContents {
+  bool safetensors = false;
+  bool index = false;
+  std::set<std::string> foreign;  // names of formats, with an example
+};
+
+FolderContents LookInto(const std::string& folder) {
+  FolderContents contents;
+  std::error_code error;
+  int entries = 0;
+  for (fs::directory_iterator it(folder, error), end;
+       !error && it != end && entries < kFolderEntriesMax; it.increment(error), ++entries) {
+    const std::string name = it->path().filename().string();
+    if (absl::EndsWith(name, ".safetensors")) contents.safetensors = true;
+    if (name == "model.safetensors.index.json") contents.index = true;
+    for (const ForeignFormat& format : kForeignFormats) {
+      if (absl::EndsWithIgnoreCase(name, std::string(format.ending)) &&
+          contents.foreign.size() < 3) {
+        contents.foreign.insert(absl::StrCat(std::string(format.name), ": ", name));
+        break;
+      }
+    }
+  }
+  return contents;
+}
+
+absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/config.json");
+  std::error_code error;
+  const auto size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  if (error || size == 0) return InvalidConfig(absl::StrCat(path, " is missing or empty"));
+  if (size > kConfigBytesMax) {
+    return InvalidConfig(absl::StrCat(path, " has ", size, " bytes, above ", kConfigBytesMax));
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::string text(size, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (file.gcount() != static_cast<std::streamsize>(size)) {
+    return InvalidConfig(absl::StrCat(path, " can't be read"));
+  }
+  return text;
+}
+
+// Before anything walks the document: is it JSON, an object, and shallow?
+absl::Status CheckJson(const std::string& text, const std::string& folder) {
+  bool too_deep = false;
+  const auto callback = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kConfigDepthMax) too_deep = true;
+    return !too_deep;
+  };
+  const auto config = nlohmann::json::parse(text, callback, /*allow_exceptions=*/false);
+  if (too_deep) return InvalidConfig(absl::StrCat(folder, "/config.json is nested too deeply"));
+  if (!config.is_object()) {
+    return InvalidConfig(absl::StrCat(folder, "/config.json is not a JSON object"));
+  }
+  return absl::OkStatus();
+}
+
+// Other programs' quantisations keep their weights in safetensors too.
+absl::Status CheckStorage(const engine::WeightFiles& files) {
+  for (const auto& [name, tensor] : files.tensors()) {
+    const std::string at = absl::StrCat(files.folder(), ": tensor '", name, "' ");
+    if (absl::EndsWith(name, ".qweight") || absl::EndsWith(name, ".qzeros") ||
+        absl::EndsWith(name, ".g_idx")) {
+      return Unsupported(absl::StrCat(at, "belongs to GPTQ or AWQ"));
+    }
+    if (absl::StartsWith(tensor.dtype, "F8")) {
+      return Unsupported(absl::StrCat(at, "is stored in 8-bit floats (", tensor.dtype, ")"));
+    }
+    if (absl::EndsWith(name, ".weight.absmax") || absl::EndsWith(name, ".SCB")) {
+      return Unsupported(absl::StrCat(at, "belongs to bitsandbytes"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string DtypeName(const std::string& stored) {
+  if (stored == "BF16") return "bfloat16";
+  if (stored == "F16") return "float16";
+  return "float32";
+}
+
+// "model.layers.12.mlp…" → 12; -1 for tensors of no layer.
+int LayerOf(const std::string& name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (name.compare(0, kPrefix.size(), kPrefix) != 0) return -1;
+  const std::string rest = name.substr(kPrefix.size());
+  int layer = -1;
+  return absl::SimpleAtoi(rest.substr(0, rest.find('.')), &layer) ? layer : -1;
+}
+
+// Does a tensor split divide it? All parts of the matrices do; a bias that is added after the
+// ranks' sums (of o and down) is whole on each.
+std::set<std::string> DivisibleTensors(const engine::ModelConfig& config, int layer) {
+  const engine::LayerNeeds needs = engine::NeedsOfLayer(config, layer);
+  std::set<std::string> names;
+  for (const engine::MatrixNeed* need :
+       {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
+    for (const char* part : {".weight", ".scales", ".biases"}) {
+      names.insert(absl::StrCat(need->module, part));
+    }
+    if (need->split == engine::Split::kRows) names.insert(absl::StrCat(need->module, ".bias"));
+  }
+  return names;
+}
+
+void AddBytes(const engine::ModelConfig& config, const engine::WeightFiles& files,
+              v1::ModelDescription* out) {
+  std::vector<std::set<std::string>> divisible;
+  for (int layer = 0; layer < config.layer_count; ++layer) {
+    divisible.push_back(DivisibleTensors(config, layer));
+    out->add_layer_bytes(0);
+    out->add_layer_divisible_bytes(0);
+  }
+  for (const auto& [name, tensor] : files.tensors()) {
+    const int layer = LayerOf(name);
+    if (layer >= 0 && layer < config.layer_count) {
+      out->set_layer_bytes(layer, out->layer_bytes(layer) + tensor.bytes);
+      if (divisible[layer].count(name) > 0) {
+        out->set_layer_divisible_bytes(layer, out->layer_divisible_bytes(layer) + tensor.bytes);
+      }
+    } else if (absl::StartsWith(name, "model.embed_tokens.")) {
+      out->set_embedding_bytes(out->embedding_bytes() + tensor.bytes);
+    } else if (absl::StartsWith(name, "lm_head.") && !config.tied_embeddings) {
+      out->set_head_bytes(out->head_bytes() + tensor.bytes);
+    } else if (absl::StartsWith(name, "model.norm.")) {
+      out->set_final_norm_bytes(out->final_norm_bytes() + tensor.bytes);
+    }
+  }
+}
+
+// The modules that are really quantised, as their tensors show: the default's bits, and the
+// coarsest groups of any, which is what a tensor split has to keep whole. Counts weights on the
+// way.
+void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& files,
+                v1::ModelDescription* out) {
+  std::map<std::string, uint64_t> float_bytes;
+  std::map<uint32_t, uint64_t> bytes_by_bits;
+  uint32_t group_size = 0;
+  uint64_t parameters = 0;
+  for (const auto& [name, tensor] : files.tensors()) {
+    const bool part = absl::EndsWith(name, ".scales") || absl::EndsWith(name, ".biases");
+    if (!part && tensor.dtype != "U32") {
+      float_bytes[tensor.dtype] += tensor.bytes;
+      parameters += tensor.bytes / (tensor.dtype == "F32" ? 4 : 2);
+    } else if (!part) {
+      const auto traits = config.QuantizationOf(name.substr(0, name.rfind('.')));
+      if (traits.bits == 0) continue;
+      bytes_by_bits[static_cast<uint32_t>(traits.bits)] += tensor.bytes;
+      group_size = std::max(group_size, static_cast<uint32_t>(traits.group_size));
+      parameters += tensor.bytes * 8 / static_cast<uint64_t>(traits.bits);
+    }
+  }
+  const auto by_bytes = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto most_floats = std::max_element(float_bytes.begin(), float_bytes.end(), by_bytes);
+  const auto most_bits = std::max_element(bytes_by_bits.begin(), bytes_by_bits.end(), by_bytes);
+  out->set_dtype(most_floats == float_bytes.end() ? "float16" : DtypeName(most_floats->first));
+  if (most_bits != bytes_by_bits.end()) {
+    out->mutable_quantization()->set_bits(most_bits->first);
+    out->mutable_quantization()->set_group_size(group_size);
+  }
+  out->set_parameter_count(parameters);
+}
+
+void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
+  out->set_architecture(config.architecture);
+  out->set_layer_count(static_cast<uint32_t>(config.layer_count));
+  out->set_hidden_size(static_cast<uint32_t>(config.hidden_size));
+  out->set_intermediate_size(static_cast<uint32_t>(config.intermediate_size));
+  out->set_attention_heads(static_cast<uint32_t>(config.attention_heads));
+  out->set_kv_heads(static_cast<uint32_t>(config.kv_heads));
+  out->set_head_dim(static_cast<uint32_t>(config.head_dim));
+  out->set_vocab_size(static_cast<uint32_t>(config.vocab_size));
+  out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));
+  out->set_tied_embeddings(config.tied_embeddings);
+  // One figure for all layers: a single one that sees everything makes it "everything".
+  int window = 0;
+  for (int layer_window : config.sliding_windows) {
+    if (layer_window == 0) {
+      window = 0;
+      break;
+    }
+    window = std::max(window, layer_window);
+  }
+  out->set_sliding_window(static_cast<uint32_t>(window));
+}
+
+std::string Architectures() {
+  return absl::StrJoin(std::vector<std::string>(kArchitectures.begin(), kArchitectures.end()),
+                       ", ");
+}
+
+absl::Status KnownOnes(const absl::Status& status) {
+  v1::Reason reason = ReasonOf(status);
+  if (reason.code() != "MODEL_ARCHITECTURE_UNKNOWN") return status;
+  reason.set_message(absl::StrCat(reason.message(), " is not known; known are ", Architectures()));
+  return ReasonStatus(status.code(), reason);
+}
+
+}  // namespace
+
+std::span<const std::string_view> KnownArchitectures() { return kArchitectures; }
+
+absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
+                        absl::StrCat(folder, " is not a folder"));
+  }
+  const FolderContents contents = LookInto(folder);
+  if (!contents.safetensors && !contents.index && !contents.foreign.empty()) {
+    return Unsupported(
+        absl::StrCat(folder, " holds no safetensors but ", absl::StrJoin(contents.foreign, "; ")));
+  }
+  const auto text = ReadConfig(folder);
+  if (!text.ok()) return text.status();
+  if (auto status = CheckJson(*text, folder); !status.ok()) return status;
+  const auto config = engine::ParseModelConfig(*text, folder);
+  if (!config.ok()) return KnownOnes(config.status());
+  const auto files = engine::WeightFiles::Open(folder);
+  if (!files.ok()) return files.status();
+  if (auto status = CheckStorage(**files); !status.ok()) return status;
+  engine::ShardPlace whole;
+  whole.layer_end = config->layer_count;
+  if (auto status = engine::CheckWeights(*config, whole, **files); !status.ok()) return status;
+
+  v1::ModelDescription description;
+  description.set_name(fs::path(folder).lexically_normal().filename().string());
+  description.set_path(folder);
+  AddConfig(*config, &description);
+  AddBytes(*config, **files, &description);
+  AddStorage(*config, **files, &description);
+  auto fingerprint = FingerprintOf(*text, **files);
+  if (!fingerprint.ok()) return fingerprint.status();
+  description.set_fingerprint(*std::move(fingerprint));
+  return description;
+}
+
+}  // namespace macrame::runtime

@@ -1,0 +1,273 @@
+#include "runtime/model_files/model_folders.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "proto/reasons.h"
+#include "runtime/model_files/model_aliases.h"
+#include "runtime/model_files/model_description.h"
+#include "runtime/model_files/name_match.h"
+
+namespace macrame::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kModelFilesMax = 4096;  // looked at in one model's folder
+constexpr std::string_view kHubPrefix = "models--";
+
+std::string Expand(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || !absl::StartsWith(path, "~/")) return path;
+  return absl::StrCat(home, path.substr(1));
+}
+
+bool IsPath(const std::string& text) {
+  return absl::StartsWith(text, "/") || absl::StartsWith(text, "./") ||
+         absl::StartsWith(text, "../") || absl::StartsWith(text, "~/") || text == "." ||
+         text == "..";
+}
+
+// Names, sizes and times of the files that a description depends on, and their bytes.
+std::string StampOf(const std::string& folder, uint64_t* size_bytes) {
+  std::vector<std::string> parts;
+  std::error_code error;
+  int entries = 0;
+  *size_bytes = 0;
+  for (fs::directory_iterator it(folder, error), end;
+       !error && it != end && entries < kModelFilesMax; it.increment(error), ++entries) {
+    struct stat info {};
+    if (stat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    const std::string name = it->path().filename().string();
+    *size_bytes += static_cast<uint64_t>(info.st_size);
+    if (!absl::EndsWith(name, ".safetensors") && !absl::EndsWith(name, ".json")) continue;
+    parts.push_back(absl::StrCat(name, ":", info.st_size, ":", info.st_mtime, ":", info.st_ino));
+  }
+  std::sort(parts.begin(), parts.end());
+  return absl::StrJoin(parts, "\n");
+}
+
+// "models--ORG--NAME" → "ORG/NAME"; empty for other names.
+std::string HubId(const std::string& folder_name) {
+  if (!absl::StartsWith(folder_name, std::string(kHubPrefix))) return "";
+  return absl::StrReplaceAll(folder_name.substr(kHubPrefix.size()), {{"--", "/"}});
+}
+
+// The revision that "main" points at, else the one that changed last; empty when there is none.
+fs::path NewestSnapshot(const fs::path& hub_folder) {
+  std::error_code error;
+  std::vector<std::pair<fs::file_time_type, fs::path>> snapshots;
+  for (fs::directory_iterator it(hub_folder / "snapshots", error), end;
+       !error && it != end && snapshots.size() < 64; it.increment(error)) {
+    std::error_code ignored;
+    if (!fs::exists(it->path() / "config.json", ignored)) continue;
+    snapshots.emplace_back(fs::last_write_time(it->path(), ignored), it->path());
+  }
+  if (snapshots.empty()) return {};
+  return std::max_element(snapshots.begin(), snapshots.end())->second;
+}
+
+absl::Status NotFound(const std::string& wanted, const std::string& alias,
+                      const std::vector<std::string>& near) {
+  std::string message = absl::StrCat("no model '", wanted, "' on this node");
+  if (!alias.empty()) {
+    message = absl::StrCat("'", wanted, "' resolved to ", alias, ", which is not on this node");
+  }
+  if (!near.empty()) absl::StrAppend(&message, "; did you mean ", absl::StrJoin(near, ", "), "?");
+  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND", message);
+}
+
+}  // namespace
+
+ModelFolders::ModelFolders(std::vector<std::string> folders) {
+  for (const std::string& folder : folders) folders_.push_back(Expand(folder));
+}
+
+std::vector<v1::LocalModel> ModelFolders::Scan() {
+  std::map<std::string, Entry> found;
+  for (const std::string& folder : folders_) ScanFolder(folder, &found);
+  entries_ = std::move(found);
+  std::vector<v1::LocalModel> models;
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.description.ok()) continue;
+    v1::LocalModel model;
+    model.set_name(name);
+    model.set_path(entry.path);
+    model.set_fingerprint(entry.description->fingerprint());
+    model.set_size_bytes(entry.size_bytes);
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+std::vector<v1::Reason> ModelFolders::Broken() const {
+  std::vector<v1::Reason> reasons;
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.description.ok()) reasons.push_back(ReasonOf(entry.description.status()));
+  }
+  return reasons;
+}
+
+// Breadth first, so that what lies near the top is found when a bound cuts the search short.
+void ModelFolders::ScanFolder(const std::string& folder, std::map<std::string, Entry>* found) {
+  struct Level {
+    fs::path path;
+    int depth;
+    std::string org;  // the folder above, when it may be an organisation
+  };
+  std::deque<Level> queue = {{folder, 0, ""}};
+  std::set<std::string> seen;
+  int looked_at = 0;
+  while (!queue.empty()) {
+    const Level level = queue.front();
+    queue.pop_front();
+    std::error_code error;
+    const std::string real = fs::canonical(level.path, error).string();
+    if (error || !seen.insert(real).second) continue;
+    const std::string own = level.path.lexically_normal().filename().string();
+    if (fs::exists(level.path / "config.json", error)) {
+      Take(level.org.empty() ? own : absl::StrCat(level.org, "/", own), level.path.string(), found);
+      continue;
+    }
+    if (const std::string id = HubId(own); !id.empty()) {
+      const fs::path snapshot = NewestSnapshot(level.path);
+      if (!snapshot.empty()) Take(id, snapshot.string(), found);
+      continue;
+    }
+    if (level.depth >= kModelFolderDepthMax) continue;
+    std::vector<fs::path> below;
+    for (fs::directory_iterator it(level.path, error), end;
+         !error && it != end && looked_at < kModelFolderEntriesMax; it.increment(error)) {
+      ++looked_at;
+      std::error_code ignored;
+      const std::string name = it->path().filename().string();
+      if (!absl::StartsWith(name, ".") && it->is_directory(ignored)) below.push_back(it->path());
+    }
+    std::sort(below.begin(), below.end());
+    for (fs::path& path : below) {
+      queue.push_back({std::move(path), level.depth + 1, level.depth == 0 ? "" : own});
+    }
+  }
+}
+
+void ModelFolders::Take(const std::string& name, const std::string& path,
+                        std::map<std::string, Entry>* found) {
+  if (found->count(name) > 0 || found->size() >= static_cast<size_t>(kModelsMax)) return;
+  Entry entry;
+  entry.name = name;
+  entry.path = path;
+  entry.stamp = StampOf(path, &entry.size_bytes);
+  const auto known = entries_.find(name);
+  if (known != entries_.end() && known->second.path == path && known->second.stamp == entry.stamp) {
+    entry.description = known->second.description;
+  } else {
+    entry.description = DescribeModel(path);
+    if (entry.description.ok()) entry.description->set_name(name);
+  }
+  found->emplace(name, std::move(entry));
+}
+
+absl::StatusOr<ResolvedModel> ModelFolders::Resolved(const Entry& entry, std::string note) const {
+  if (!entry.description.ok()) return entry.description.status();
+  ResolvedModel resolved;
+  resolved.description = *entry.description;
+  resolved.model.set_name(entry.name);
+  resolved.model.set_path(entry.path);
+  resolved.model.set_fingerprint(entry.description->fingerprint());
+  resolved.model.set_size_bytes(entry.size_bytes);
+  resolved.note = std::move(note);
+  return resolved;
+}
+
+absl::StatusOr<ResolvedModel> ModelFolders::ResolvePath(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(Expand(path), error);
+  if (error) {
+    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
+                        absl::StrCat("there is no folder ", path, " on this node"));
+  }
+  // The same folder under its known name, when a scan finds it.
+  Scan();
+  for (const auto& [name, entry] : entries_) {
+    if (fs::canonical(entry.path, error) == real && !error) return Resolved(entry, "");
+  }
+  Entry entry;
+  entry.path = real.string();
+  entry.name = real.filename().string();
+  StampOf(entry.path, &entry.size_bytes);
+  entry.description = DescribeModel(entry.path);
+  return Resolved(entry, "");
+}
+
+absl::StatusOr<ResolvedModel> ModelFolders::Resolve(const std::string& name_or_path) {
+  if (IsPath(name_or_path)) return ResolvePath(name_or_path);
+  Scan();
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) names.push_back(name);
+  NameMatch match = MatchName(name_or_path, names);
+  std::string alias;
+  // A whole name wins over an alias, an alias over a part of a name.
+  const bool whole = match.fits.size() == 1 &&
+                     (absl::EqualsIgnoreCase(match.fits[0], name_or_path) ||
+                      absl::EndsWithIgnoreCase(match.fits[0], absl::StrCat("/", name_or_path)));
+  if (!whole) {
+    for (const ModelAlias& known : ModelAliases()) {
+      if (absl::AsciiStrToLower(name_or_path) != known.name) continue;
+      alias = std::string(known.hub_id);
+      match = MatchName(alias, names);
+      if (match.fits.empty()) match = MatchName(alias.substr(alias.find('/') + 1), names);
+      break;
+    }
+  }
+  if (match.fits.size() == 1) {
+    const std::string& name = match.fits[0];
+    std::string note;
+    if (!match.exact || !alias.empty()) {
+      note = absl::StrCat("'", name_or_path, "' resolved to ", name);
+    }
+    return Resolved(entries_.at(name), std::move(note));
+  }
+  if (match.fits.size() > 1) {
+    return ReasonStatus(
+        absl::StatusCode::kFailedPrecondition, "MODEL_AMBIGUOUS",
+        absl::StrCat("'", name_or_path, "' may be any of ", absl::StrJoin(match.fits, ", ")));
+  }
+  return NotFound(name_or_path, alias, NearMisses(name_or_path, names));
+}
+
+absl::StatusOr<ResolvedModel> ModelFolders::Find(std::string_view name,
+                                                 std::string_view fingerprint) {
+  Scan();
+  const auto found = entries_.find(std::string(name));
+  if (found != entries_.end() && found->second.description.ok() &&
+      found->second.description->fingerprint() == fingerprint) {
+    return Resolved(found->second, "");
+  }
+  // The same files under another name serve as well.
+  for (const auto& [other, entry] : entries_) {
+    if (entry.description.ok() && entry.description->fingerprint() == fingerprint) {
+      return Resolved(entry, "");
+    }
+  }
+  std::string message = absl::StrCat("this node has no model ", std::string(name));
+  if (found != entries_.end()) {
+    message = found->second.description.ok()
+                  ? absl::StrCat("this node's ", std::string(name),
+                                 " has other files than the model that is asked for")
+                  : std::string(found->second.description.status().message());
+  }
+  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_ON_NODE", message);
+}
+
+}  // namespace macrame::runtime

@@ -1,0 +1,29 @@
+#pragma once
+
+// Which of many names somebody means. Pure.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace macrame::runtime {
+
+inline constexpr size_t kNearMissesMax = 5;
+
+struct NameMatch {
+  // All names that fit at the first rule that any fits; one: it is meant. Rules, in order: equal;
+  // equal but for case; equal to the part after "ORG/"; the beginning or end of a name or of that
+  // part.
+  std::vector<std::string> fits;
+  bool exact = false;  // by the first rule
+};
+NameMatch MatchName(std::string_view wanted, const std::vector<std::string>& names);
+
+// Up to kNearMissesMax names that differ from `wanted` by a few letters, or contain it, nearest
+// first.
+std::vector<std::string> NearMisses(std::string_view wanted, const std::vector<std::string>& names);
+
+// Letters to insert, delete or replace to make one of the other, case aside. At most `limit` + 1.
+size_t EditDistance(std::string_view a, std::string_view b, size_t limit);
+
+}  // namespace macrame::runtime

@@ -1,0 +1,28 @@
+#include "runtime/supervisor/last_lines.h"
+
+namespace macrame::runtime {
+
+void LastLines::Add(std::string_view bytes) {
+  for (const char c : bytes) {
+    if (c == '\n') {
+      if (!unfinished_.empty()) lines_.push_back(std::move(unfinished_));
+      unfinished_.clear();
+      if (lines_.size() > lines_max_) lines_.pop_front();
+    } else if (unfinished_.size() < kLineBytesMax) {
+      const unsigned char byte = static_cast<unsigned char>(c);
+      unfinished_ += (byte < 0x20 && c != '\t') || byte == 0x7f ? '?' : c;
+    }
+  }
+}
+
+std::string LastLines::Text() const {
+  std::string text;
+  for (const std::string& line : lines_) {
+    if (!text.empty()) text += '\n';
+    text += line;
+  }
+  if (unfinished_.empty()) return text;
+  return text.empty() ? unfinished_ : text + "\n" + unfinished_;
+}
+
+}  // namespace macrame::runtime

@@ -1,0 +1,394 @@
+#include "runtime/supervisor/rank_supervisor.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <utility>
+
+#ifdef __APPLE__
+#include <mach-o/dyld.h>
+#endif
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+#include "runtime/supervisor/memory_admission.h"
+#include "runtime/supervisor/port_reservation.h"
+#include "runtime/supervisor/process_identity.h"
+#include "runtime/supervisor/run_files.h"
+#include "runtime/supervisor/supervised_rank.h"
+
+namespace macrame::runtime {
+namespace {
+
+constexpr Duration kLeftoverGrace = std::chrono::seconds(2);
+constexpr uint32_t kHoldMsMax = 10 * 60 * 1000;
+}  // namespace
+
+class RankSupervisor::Impl {
+ public:
+  Impl(SupervisorOptions options, transport::Dispatcher* dispatcher)
+      : options_(std::move(options)), dispatcher_(dispatcher), files_(options_.state_folder) {}
+  ~Impl() {
+    *alive_ = false;
+    ranks_.clear();
+  }
+
+  absl::Status Start();
+  absl::StatusOr<v1::ReserveResponse> Reserve(const v1::ReserveRequest& request,
+                                              const std::string& local_ip,
+                                              const NodeMemory& memory);
+  absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
+  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why);
+  std::vector<v1::RankStatus> Statuses() const;
+  Bytes ReservedBytes() const;
+  GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
+                      DoneCallback on_done);
+  void CancelGenerate(GenerateId id);
+  void ShutDown(std::function<void()> done);
+
+  std::function<void()> on_change = [] {};
+
+ private:
+  struct Generation {
+    RankKey rank;
+    DoneCallback done;
+    transport::CallHandle call;
+  };
+  struct Ended {
+    v1::RankStatus status;
+    MonotonicTime when;
+  };
+
+  void EndLeftovers();
+  absl::Status CheckRoom(const v1::ReserveRequest& request, const RankKey& key,
+                         const NodeMemory& memory) const;
+  void Gone(const RankKey& key);
+  void FinishGeneration(GenerateId id, const absl::Status& status);
+  void FinishShutDown();
+  SupervisedRank* EntryRank(const v1::GenerateRequest& request, RankKey* key,
+                            absl::Status* why_not);
+  void After(Duration delay, std::function<void()> task) {
+    dispatcher_->PostAfter(delay, [alive = alive_, task = std::move(task)] {
+      if (*alive) task();
+    });
+  }
+
+  const SupervisorOptions options_;
+  transport::Dispatcher* const dispatcher_;
+  RunFiles files_;
+  std::string rankd_path_;  // empty: there is none
+  std::map<RankKey, std::unique_ptr<SupervisedRank>> ranks_;
+  std::deque<Ended> ended_;
+  std::map<GenerateId, Generation> generations_;
+  GenerateId last_generation_ = 0;
+  uint64_t last_serial_ = 0;
+  bool shutting_down_ = false;
+  std::function<void()> shut_down_done_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+absl::Status RankSupervisor::Impl::Start() {
+  if (auto prepared = files_.Prepare(); !prepared.ok()) return prepared;
+  EndLeftovers();
+  const std::string path =
+      options_.rankd_path.empty() ? RankdBesideThisProgram() : options_.rankd_path;
+  if (access(path.c_str(), X_OK) != 0) {
+    return ReasonStatus(absl::StatusCode::kNotFound, "ENGINE_MISSING",
+                        absl::StrCat("there is no rankd at ", path), options_.node_id);
+  }
+  rankd_path_ = path;
+  return absl::OkStatus();
+}
+
+// Their stdin ended with the agent that started them, so most are gone or going; these are asked,
+// then made to.
+void RankSupervisor::Impl::EndLeftovers() {
+  for (const RunNote& note : files_.TakeLeftovers()) {
+    const auto still_there = [note] {
+      return note.pid > 1 && !note.identity.empty() && ProcessIdentity(note.pid) == note.identity;
+    };
+    if (!still_there()) continue;
+    kill(-note.pid, SIGTERM);
+    After(kLeftoverGrace, [note, still_there] {
+      if (still_there()) kill(-note.pid, SIGKILL);
+    });
+  }
+}
+
+absl::Status RankSupervisor::Impl::CheckRoom(const v1::ReserveRequest& request, const RankKey& key,
+                                             const NodeMemory& memory) const {
+  if (shutting_down_) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT", "this agent is shutting down",
+                        options_.node_id);
+  }
+  if (rankd_path_.empty()) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "ENGINE_MISSING",
+                        "this node has no rankd", options_.node_id);
+  }
+  std::vector<AdmittedRank> admitted;
+  for (const auto& [other, rank] : ranks_) {
+    if (other != key) admitted.push_back(rank->memory());
+  }
+  if (admitted.size() >= options_.ranks_max) {
+    return ReasonStatus(
+        absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+        absl::StrCat("this node has ", admitted.size(), " ranks, as many as may be"),
+        options_.node_id);
+  }
+  return AdmitMemory(Bytes(request.assignment().need().total_bytes()), admitted, memory,
+                     options_.node_id);
+}
+
+absl::StatusOr<v1::ReserveResponse> RankSupervisor::Impl::Reserve(const v1::ReserveRequest& request,
+                                                                  const std::string& local_ip,
+                                                                  const NodeMemory& memory) {
+  const RankKey key{request.deployment(), request.epoch(), request.assignment().rank()};
+  const auto known = ranks_.find(key);
+  if (known != ranks_.end() && known->second->running()) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "SNAPSHOT_STALE",
+                        "this rank runs already", options_.node_id);
+  }
+  if (auto room = CheckRoom(request, key, memory); !room.ok()) return room;
+  auto ring = PortReservation::Bind(local_ip);
+  if (!ring.ok()) return ring.status();
+  PortReservation step;
+  if (key.rank == 0) {
+    auto bound = PortReservation::Bind(local_ip);
+    if (!bound.ok()) return bound.status();
+    step = *std::move(bound);
+  }
+  SupervisedRank::Events events;
+  events.changed = [this] { on_change(); };
+  events.gone = [this, key] { Gone(key); };
+  auto rank = std::make_unique<SupervisedRank>(options_, dispatcher_, request, *std::move(ring),
+                                               std::move(step), std::move(events));
+  v1::ReserveResponse response;
+  response.set_ring_address(rank->ring_address());
+  response.set_step_address(rank->step_address());
+  response.set_model_path(request.model().path());
+  const SupervisedRank* made = rank.get();
+  ranks_[key] = std::move(rank);
+  After(std::chrono::milliseconds(std::min(request.hold_ms(), kHoldMsMax)), [this, key, made] {
+    const auto found = ranks_.find(key);
+    if (found != ranks_.end() && found->second.get() == made && !made->running()) {
+      ranks_.erase(found);
+    }
+  });
+  return response;
+}
+
+absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::LaunchSpec& spec) {
+  const RankKey key{spec.deployment(), spec.epoch(), spec.rank()};
+  const auto found = ranks_.find(key);
+  if (found == ranks_.end()) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "RESERVATION_LAPSED",
+                        absl::StrCat("nothing is reserved for rank ", key.rank, " of ",
+                                     key.deployment, " (epoch ", key.epoch, ")"),
+                        options_.node_id);
+  }
+  if (!found->second->running()) {
+    const absl::Status launched = found->second->Launch(spec, rankd_path_, ++last_serial_);
+    if (!launched.ok()) {
+      ranks_.erase(found);
+      return ReasonStatus(launched.code(), "RANK_EXITED", std::string(launched.message()),
+                          options_.node_id);
+    }
+    dispatcher_->Post([this, alive = alive_] {
+      if (*alive) on_change();
+    });
+  }
+  v1::LaunchResponse response;
+  response.set_pid(found->second->status().pid());
+  return response;
+}
+
+uint32_t RankSupervisor::Impl::EndRanks(const std::string& deployment, uint64_t up_to_epoch,
+                                        const std::string& why) {
+  const auto is_meant = [&](const std::string& name, uint64_t epoch) {
+    return (deployment.empty() || name == deployment) && epoch <= up_to_epoch;
+  };
+  uint32_t told = 0;
+  std::vector<SupervisedRank*> running;
+  for (auto it = ranks_.begin(); it != ranks_.end();) {
+    if (!is_meant(it->first.deployment, it->first.epoch)) {
+      ++it;
+    } else if (it->second->running()) {
+      running.push_back((it++)->second.get());
+    } else {
+      it = ranks_.erase(it);
+    }
+  }
+  ended_.erase(std::remove_if(ended_.begin(), ended_.end(),
+                              [&](const Ended& ended) {
+                                return ended.status.phase() == v1::RANK_PHASE_FAILED &&
+                                       is_meant(ended.status.deployment(), ended.status.epoch());
+                              }),
+               ended_.end());
+  for (SupervisedRank* rank : running) {
+    rank->End(why);
+    ++told;
+  }
+  return told;
+}
+
+void RankSupervisor::Impl::Gone(const RankKey& key) {
+  const auto found = ranks_.find(key);
+  MACRAME_CHECK(found != ranks_.end()) << "an unknown rank ended";
+  const v1::RankStatus status = found->second->status();
+  ended_.push_back({status, dispatcher_->Now()});
+  if (ended_.size() > options_.ended_statuses_max) ended_.pop_front();
+  ranks_.erase(found);
+  std::vector<GenerateId> cut_off;
+  for (const auto& [id, generation] : generations_) {
+    if (generation.rank == key) cut_off.push_back(id);
+  }
+  v1::Reason reason = status.failure();
+  if (reason.code().empty()) reason = MakeReason("NOT_READY", "the rank was stopped");
+  for (GenerateId id : cut_off) {
+    FinishGeneration(id, ReasonStatus(absl::StatusCode::kUnavailable, reason));
+  }
+  on_change();
+  FinishShutDown();
+}
+
+std::vector<v1::RankStatus> RankSupervisor::Impl::Statuses() const {
+  std::vector<v1::RankStatus> statuses;
+  for (const auto& [key, rank] : ranks_) {
+    if (rank->running()) statuses.push_back(rank->status());
+  }
+  const MonotonicTime now = dispatcher_->Now();
+  for (const Ended& ended : ended_) {
+    const bool stopped = ended.status.phase() == v1::RANK_PHASE_STOPPED;
+    if (!stopped || now - ended.when <= options_.stopped_status_kept) {
+      statuses.push_back(ended.status);
+    }
+  }
+  return statuses;
+}
+
+Bytes RankSupervisor::Impl::ReservedBytes() const {
+  Bytes total;
+  for (const auto& [key, rank] : ranks_) total += rank->memory().need;
+  return total;
+}
+
+SupervisedRank* RankSupervisor::Impl::EntryRank(const v1::GenerateRequest& request, RankKey* key,
+                                                absl::Status* why_not) {
+  SupervisedRank* best = nullptr;
+  bool known = false;
+  for (const auto& [other, rank] : ranks_) {  // by rising epoch
+    if (other.deployment != request.deployment() || other.rank != 0) continue;
+    if (request.epoch() != 0 && other.epoch != request.epoch()) continue;
+    known = true;
+    if (rank->running() && rank->status().phase() == v1::RANK_PHASE_READY) {
+      best = rank.get();
+      *key = other;
+    }
+  }
+  if (best == nullptr) {
+    *why_not = known ? ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                                    absl::StrCat(request.deployment(), " is not ready yet"))
+                     : ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+                                    absl::StrCat("no entry rank of ", request.deployment(),
+                                                 " is on this node"),
+                                    options_.node_id);
+  }
+  return best;
+}
+
+RankSupervisor::GenerateId RankSupervisor::Impl::Generate(const v1::GenerateRequest& request,
+                                                          ChunkCallback on_chunk,
+                                                          DoneCallback on_done) {
+  const GenerateId id = ++last_generation_;
+  Generation& generation = generations_[id];
+  generation.done = std::move(on_done);
+  absl::Status why_not;
+  SupervisedRank* entry = EntryRank(request, &generation.rank, &why_not);
+  if (entry == nullptr) {
+    dispatcher_->Post([this, alive = alive_, id, why_not] {
+      if (*alive) FinishGeneration(id, why_not);
+    });
+    return id;
+  }
+  generation.call = entry->Generate(
+      request,
+      [on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) { on_chunk(chunk); },
+      [this, id](const absl::Status& status) { FinishGeneration(id, status); });
+  return id;
+}
+
+void RankSupervisor::Impl::FinishGeneration(GenerateId id, const absl::Status& status) {
+  auto node = generations_.extract(id);
+  if (!node.empty()) node.mapped().done(status);
+}
+
+void RankSupervisor::Impl::CancelGenerate(GenerateId id) {
+  const auto found = generations_.find(id);
+  if (found != generations_.end()) found->second.call.Cancel();
+}
+
+void RankSupervisor::Impl::ShutDown(std::function<void()> done) {
+  shutting_down_ = true;
+  shut_down_done_ = std::move(done);
+  EndRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down");
+  dispatcher_->Post([this, alive = alive_] {
+    if (*alive) FinishShutDown();
+  });
+}
+
+void RankSupervisor::Impl::FinishShutDown() {
+  if (!shutting_down_ || !ranks_.empty() || !shut_down_done_) return;
+  const auto done = std::exchange(shut_down_done_, nullptr);
+  done();
+}
+
+std::string RankdBesideThisProgram() {
+  std::error_code error;
+#ifdef __APPLE__
+  std::string path(4096, '\0');
+  uint32_t size = static_cast<uint32_t>(path.size());
+  if (_NSGetExecutablePath(path.data(), &size) != 0) return "rankd";
+  const std::filesystem::path program =
+      std::filesystem::canonical(std::string(path.c_str()), error);
+#else
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+#endif
+  if (error) return "rankd";
+  return (program.parent_path() / "rankd").string();
+}
+
+RankSupervisor::RankSupervisor(SupervisorOptions options, transport::Dispatcher* dispatcher)
+    : impl_(std::make_unique<Impl>(std::move(options), dispatcher)) {}
+RankSupervisor::~RankSupervisor() = default;
+absl::Status RankSupervisor::Start() { return impl_->Start(); }
+absl::StatusOr<v1::ReserveResponse> RankSupervisor::Reserve(const v1::ReserveRequest& request,
+                                                            const std::string& local_ip,
+                                                            const NodeMemory& memory) {
+  return impl_->Reserve(request, local_ip, memory);
+}
+absl::StatusOr<v1::LaunchResponse> RankSupervisor::Launch(const v1::LaunchSpec& spec) {
+  return impl_->Launch(spec);
+}
+uint32_t RankSupervisor::EndRanks(const std::string& deployment, uint64_t up_to_epoch,
+                                  const std::string& why) {
+  return impl_->EndRanks(deployment, up_to_epoch, why);
+}
+std::vector<v1::RankStatus> RankSupervisor::Statuses() const { return impl_->Statuses(); }
+void RankSupervisor::OnChange(std::function<void()> callback) {
+  impl_->on_change = std::move(callback);
+}
+Bytes RankSupervisor::ReservedBytes() const { return impl_->ReservedBytes(); }
+RankSupervisor::GenerateId RankSupervisor::Generate(const v1::GenerateRequest& request,
+                                                    ChunkCallback on_chunk, DoneCallback on_done) {
+  return impl_->Generate(request, std::move(on_chunk), std::move(on_done));
+}
+void RankSupervisor::CancelGenerate(GenerateId id) { impl_->CancelGenerate(id); }
+void RankSupervisor::ShutDown(std::function<void()> done) { impl_->ShutDown(std::move(done)); }
+
+}  // namespace macrame::runtime

@@ -1,0 +1,118 @@
+#include "runtime/supervisor/run_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kNoteBytesMax = 16 << 10;
+constexpr int kLeftoversMax = 4096;
+constexpr size_t kLogNameBytesMax = 48;
+
+absl::Status WritePrivate(const std::string& path, const std::string& bytes) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    return absl::UnavailableError(absl::StrCat("can't write ", path, ": ", std::strerror(errno)));
+  }
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = write(fd, bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+  }
+  const int error = errno;
+  close(fd);
+  if (done == bytes.size()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("can't write ", path, ": ", std::strerror(error)));
+}
+
+std::string SafeName(const std::string& text) {
+  std::string safe = text.substr(0, kLogNameBytesMax);
+  for (char& c : safe) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_') c = '_';
+  }
+  return safe;
+}
+
+}  // namespace
+
+RunFiles::RunFiles(std::string state_folder) : state_folder_(std::move(state_folder)) {}
+
+absl::Status RunFiles::Prepare() const {
+  for (const char* name : {"/ranks", "/logs"}) {
+    const std::string folder = state_folder_ + name;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error || chmod(folder.c_str(), 0700) != 0) {
+      return absl::UnavailableError(absl::StrCat("can't make the folder ", folder));
+    }
+  }
+  return absl::OkStatus();
+}
+
+RunPaths RunFiles::PathsOf(uint64_t serial, const std::string& deployment, uint32_t rank) const {
+  const std::string base = absl::StrCat(state_folder_, "/ranks/", getpid(), "-", serial);
+  return {base + ".spec", base + ".sock", base + ".json",
+          absl::StrCat(state_folder_, "/logs/", SafeName(deployment), "-rank", rank, ".log")};
+}
+
+absl::Status RunFiles::WriteSpec(const std::string& path, const v1::LaunchSpec& spec) const {
+  return WritePrivate(path, spec.SerializeAsString());
+}
+
+absl::Status RunFiles::WriteNote(const std::string& path, const RunNote& note) const {
+  const nlohmann::json json = {{"pid", note.pid},
+                               {"identity", note.identity},
+                               {"deployment", note.deployment},
+                               {"epoch", note.epoch},
+                               {"rank", note.rank}};
+  return WritePrivate(path, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void RunFiles::Remove(const RunPaths& paths) const {
+  for (const std::string* path : {&paths.spec, &paths.socket, &paths.note}) unlink(path->c_str());
+}
+
+std::vector<RunNote> RunFiles::TakeLeftovers() const {
+  std::vector<RunNote> notes;
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator it(state_folder_ + "/ranks", error), end;
+       !error && it != end && paths.size() < kLeftoversMax; it.increment(error)) {
+    paths.push_back(it->path());
+  }
+  for (const fs::path& path : paths) {
+    if (path.extension() == ".json" && fs::file_size(path, error) <= kNoteBytesMax && !error) {
+      std::ifstream file(path);
+      const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+      if (json.is_object() && json.value("pid", nlohmann::json()).is_number_integer() &&
+          json.value("identity", nlohmann::json()).is_string()) {
+        RunNote note;
+        note.pid = static_cast<pid_t>(json["pid"].get<int64_t>());
+        note.identity = json["identity"].get<std::string>();
+        const auto deployment = json.value("deployment", nlohmann::json());
+        if (deployment.is_string()) note.deployment = deployment.get<std::string>();
+        notes.push_back(std::move(note));
+      }
+    }
+    unlink(path.c_str());
+  }
+  return notes;
+}
+
+}  // namespace macrame::runtime

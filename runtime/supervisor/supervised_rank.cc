@@ -1,0 +1,286 @@
+#include "runtime/supervisor/supervised_rank.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/ids.h"
+#include "proto/reasons.h"
+#include "runtime/supervisor/launch_environment.h"
+#include "runtime/supervisor/process_identity.h"
+#include "transport/tls_credentials.h"
+#include "transport/unix_socket.h"
+
+extern char** environ;
+
+namespace macrame::runtime {
+namespace {
+
+constexpr const char* kWatchMethod = "/macrame.v1.RankService/Watch";
+constexpr const char* kStopMethod = "/macrame.v1.RankService/Stop";
+constexpr const char* kGenerateMethod = "/macrame.v1.RankService/Generate";
+constexpr Duration kWatchLimit = std::chrono::hours(24);    // then watched anew
+constexpr Duration kGenerateLimit = std::chrono::hours(2);  // of one answer
+constexpr Duration kWatchRetry = std::chrono::milliseconds(100);
+constexpr Duration kSilenceCheckInterval = std::chrono::seconds(1);
+// A check that comes later than this was held up with everything else of this process: the rank may
+// have reported, and nobody was there to hear it.
+constexpr Duration kLatenessTolerated = std::chrono::milliseconds(500);
+constexpr size_t kLastWordsBytesMax = 4096;
+
+std::string SignalName(int signal) {
+  switch (signal) {
+    case SIGKILL:
+      return "SIGKILL";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGSEGV:
+      return "SIGSEGV";
+    case SIGABRT:
+      return "SIGABRT";
+    case SIGBUS:
+      return "SIGBUS";
+    case SIGILL:
+      return "SIGILL";
+    case SIGFPE:
+      return "SIGFPE";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return absl::StrCat("signal ", signal);
+  }
+}
+
+std::string LastLine(const std::string& text) { return text.substr(text.rfind('\n') + 1); }
+
+std::string Tail(const std::string& text) {
+  return text.size() <= kLastWordsBytesMax ? text : text.substr(text.size() - kLastWordsBytesMax);
+}
+
+int64_t Seconds(Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
+}  // namespace
+
+SupervisedRank::SupervisedRank(const SupervisorOptions& options, transport::Dispatcher* dispatcher,
+                               const v1::ReserveRequest& request, PortReservation ring,
+                               PortReservation step, Events events)
+    : options_(options),
+      dispatcher_(dispatcher),
+      events_(std::move(events)),
+      key_{request.deployment(), request.epoch(), request.assignment().rank()},
+      need_(request.assignment().need().total_bytes()),
+      ring_(std::move(ring)),
+      step_(std::move(step)),
+      files_(options.state_folder) {
+  status_.set_deployment(key_.deployment);
+  status_.set_epoch(key_.epoch);
+  status_.set_rank(key_.rank);
+  status_.set_node_id(options.node_id);
+}
+
+SupervisedRank::~SupervisedRank() {
+  *alive_ = false;
+  const bool was_running = running();
+  channel_.reset();
+  process_.reset();
+  if (was_running) files_.Remove(paths_);
+}
+
+std::string SupervisedRank::Name() const {
+  return absl::StrCat("rank ", key_.rank, " of ", key_.deployment, " (epoch ", key_.epoch, ")");
+}
+
+void SupervisedRank::After(Duration delay, std::function<void()> task) {
+  dispatcher_->PostAfter(delay, [alive = alive_, task = std::move(task)] {
+    if (*alive) task();
+  });
+}
+
+absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rankd_path,
+                                    uint64_t serial) {
+  paths_ = files_.PathsOf(serial, key_.deployment, key_.rank);
+  if (paths_.socket.size() >= transport::kSocketPathBytesMax) {
+    return absl::FailedPreconditionError(absl::StrCat("the socket path ", paths_.socket,
+                                                      " is too long; use a shorter state folder"));
+  }
+  spec.set_socket_path(paths_.socket);
+  if (auto written = files_.WriteSpec(paths_.spec, spec); !written.ok()) return written;
+  ring_.Release();
+  step_.Release();
+  ProcessCommand command;
+  command.arguments = {rankd_path, "--launch-spec", paths_.spec};
+  command.environment = LaunchEnvironment(environ);
+  command.log_path = paths_.log;
+  command.log_bytes_max = options_.log_bytes_max;
+  command.last_lines_max = options_.last_words_lines_max;
+  auto process =
+      RankProcess::Start(command, dispatcher_, [this](const ProcessExit& exit) { Exited(exit); });
+  if (!process.ok()) {
+    files_.Remove(paths_);
+    return process.status();
+  }
+  process_ = *std::move(process);
+  const pid_t pid = process_->pid();
+  const absl::Status noted = files_.WriteNote(
+      paths_.note, {pid, ProcessIdentity(pid), key_.deployment, key_.epoch, key_.rank});
+  if (!noted.ok()) {  // without a note nobody would find it later
+    process_.reset();
+    files_.Remove(paths_);
+    return noted;
+  }
+  status_.set_phase(v1::RANK_PHASE_STAGING);
+  status_.set_pid(static_cast<uint64_t>(pid));
+  channel_ = std::make_unique<transport::PeerChannel>(
+      *dispatcher_, transport::PlainChannelCredentials(), "", NodeId(options_.node_id));
+  channel_->SetAddresses({transport::SocketTarget(paths_.socket)});
+  last_report_ = dispatcher_->Now();
+  ScheduleSilenceCheck();
+  Watch();
+  return absl::OkStatus();
+}
+
+void SupervisedRank::Watch() {
+  // The socket appears a moment after the process; until then, and should the stream break, anew.
+  if (!running()) return;
+  if (!reported_ && access(paths_.socket.c_str(), F_OK) != 0) {
+    After(kWatchRetry, [this] { Watch(); });
+    return;
+  }
+  channel_->Stream<v1::RankStatus>(
+      kWatchMethod, v1::WatchRequest(), kWatchLimit,
+      [this](const v1::RankStatus& report) { Reported(report); },
+      [this](const absl::Status&) { After(kWatchRetry, [this] { Watch(); }); });
+}
+
+void SupervisedRank::Reported(const v1::RankStatus& report) {
+  if (!running() || status_.phase() == v1::RANK_PHASE_FAILED) return;
+  last_report_ = dispatcher_->Now();
+  reported_ = true;
+  const v1::RankStatus before = status_;
+  status_ = report;
+  // Who it is and that it is being ended is known better here.
+  status_.set_deployment(key_.deployment);
+  status_.set_epoch(key_.epoch);
+  status_.set_rank(key_.rank);
+  status_.set_node_id(options_.node_id);
+  status_.set_pid(before.pid());
+  if (ending_) status_.set_phase(v1::RANK_PHASE_STOPPING);
+  if (!std::isfinite(status_.progress())) status_.set_progress(0);
+  const bool moved = std::floor(status_.progress() * 100) != std::floor(before.progress() * 100);
+  if (status_.phase() == v1::RANK_PHASE_FAILED) {
+    // It says so itself and is about to exit; if it doesn't, it is made to.
+    ScheduleSignal(options_.term_grace, SIGKILL);
+  }
+  if (status_.phase() != before.phase() || moved) events_.changed();
+}
+
+void SupervisedRank::ScheduleSilenceCheck() {
+  const MonotonicTime due = dispatcher_->Now() + kSilenceCheckInterval;
+  After(kSilenceCheckInterval, [this, due] { CheckSilence(due); });
+}
+
+void SupervisedRank::CheckSilence(MonotonicTime due) {
+  if (!running() || ending_ || status_.phase() == v1::RANK_PHASE_FAILED) return;
+  const MonotonicTime now = dispatcher_->Now();
+  if (now - due > kLatenessTolerated) last_report_ += now - due;
+  const Duration limit = reported_ ? options_.silence_limit : options_.first_report_limit;
+  if (now - last_report_ <= limit) {
+    ScheduleSilenceCheck();
+    return;
+  }
+  status_.set_phase(v1::RANK_PHASE_FAILED);
+  *status_.mutable_failure() =
+      MakeReason("RANK_STALLED",
+                 absl::StrCat(Name(), reported_ ? " said nothing for " : " did not report within ",
+                              Seconds(limit), " s and was killed"),
+                 options_.node_id);
+  process_->Signal(SIGKILL);
+  events_.changed();
+}
+
+void SupervisedRank::End(const std::string& why) {
+  if (!running() || ending_) return;
+  ending_ = true;
+  why_ending_ = why;
+  if (status_.phase() == v1::RANK_PHASE_FAILED) {
+    process_->Signal(SIGKILL);
+    return;
+  }
+  status_.set_phase(v1::RANK_PHASE_STOPPING);
+  v1::StopRequest request;
+  request.set_grace_ms(static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.stop_grace).count()));
+  channel_->Call<v1::StopResponse>(kStopMethod, request, options_.stop_grace,
+                                   [this](const absl::StatusOr<v1::StopResponse>& response) {
+                                     // Nobody serves (yet): no use in waiting.
+                                     if (!response.ok() && running()) process_->Signal(SIGTERM);
+                                   });
+  ScheduleSignal(options_.stop_grace, SIGTERM);
+  ScheduleSignal(options_.stop_grace + options_.term_grace, SIGKILL);
+  events_.changed();
+}
+
+void SupervisedRank::ScheduleSignal(Duration delay, int signal) {
+  After(delay, [this, signal] {
+    if (running()) process_->Signal(signal);
+  });
+}
+
+v1::Reason SupervisedRank::WhyEnded(const ProcessExit& exit) const {
+  std::string words = LastLine(exit.last_words);
+  if (!words.empty()) words = absl::StrCat("; its last words: ", words);
+  if (exit.signal == 0) {
+    return MakeReason("RANK_EXITED", absl::StrCat(Name(), " exited with code ", exit.code, words),
+                      options_.node_id);
+  }
+  std::string guess;
+  if (exit.signal == SIGKILL) guess = ", perhaps by the system because memory ran out";
+  return MakeReason("RANK_KILLED",
+                    absl::StrCat(Name(), " was ended by ", SignalName(exit.signal), guess, words),
+                    options_.node_id);
+}
+
+void SupervisedRank::Exited(const ProcessExit& exit) {
+  channel_.reset();
+  process_.reset();
+  files_.Remove(paths_);
+  if (status_.phase() == v1::RANK_PHASE_FAILED) {
+    if (status_.failure().code().empty()) *status_.mutable_failure() = WhyEnded(exit);
+  } else if (ending_) {
+    status_.set_phase(v1::RANK_PHASE_STOPPED);
+  } else {
+    status_.set_phase(v1::RANK_PHASE_FAILED);
+    *status_.mutable_failure() = WhyEnded(exit);
+  }
+  if (status_.has_failure()) {
+    status_.mutable_failure()->set_evidence(Tail(exit.last_words));
+    if (status_.failure().node_id().empty()) {
+      status_.mutable_failure()->set_node_id(options_.node_id);
+    }
+  }
+  status_.set_memory_bytes(0);
+  status_.set_tokens_per_second(0);
+  status_.set_requests_running(0);
+  status_.set_requests_queued(0);
+  const auto gone = events_.gone;  // outlives this, which it destroys
+  gone();
+}
+
+transport::CallHandle SupervisedRank::Generate(const v1::GenerateRequest& request,
+                                               std::function<void(v1::GenerateChunk)> on_chunk,
+                                               std::function<void(absl::Status)> done) {
+  return channel_->Stream<v1::GenerateChunk>(kGenerateMethod, request, kGenerateLimit,
+                                             std::move(on_chunk), std::move(done));
+}
+
+}  // namespace macrame::runtime
