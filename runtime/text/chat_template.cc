@@ -48,8 +48,8 @@ absl::StatusOr<std::vector<int32_t>> ChatTemplate::EncodeChat(const Tokenizer& t
   const MacrameTextChatArguments arguments = Arguments(prompt);
   MacrameTextIds ids{};
   MacrameTextBytes error{};
-  const auto status = macrame_text_encode_chat(tokenizer.handle_.get(), handle_.get(), &arguments,
-                                               &ids, &error);
+  const auto status =
+      macrame_text_encode_chat(tokenizer.handle_.get(), handle_.get(), &arguments, &ids, &error);
   if (status != 0) return TakeStatus(status, error, kReasons);
   return TakeIds(ids);
 }

@@ -3,9 +3,10 @@
 // A model's chat template: from messages to the prompt, byte for byte as `transformers` renders it.
 //
 // The template is a program that a stranger wrote. It has no way to files, network or clock, and it
-// runs under bounds: 1,000,000 instructions, 96 MiB of memory beside eight times its input, 5 s, and
-// 32 MiB of output (all ResourceExhausted). One that breaks the bound of memory or time is not run a
-// second time by this object. A compiled template may be used by any number of threads at once.
+// runs under bounds: 1,000,000 instructions, 96 MiB of memory beside eight times its input, 5 s,
+// and 32 MiB of output (all ResourceExhausted). One that breaks the bound of memory once, or that
+// of time three times, is not run again by this object (FailedPrecondition). A compiled template
+// may be used by any number of threads at once.
 //
 // What a user writes can't speak in the template's voice: see EncodeChat.
 
@@ -47,8 +48,8 @@ struct ChatPrompt {
 
 class ChatTemplate {
  public:
-  // Looks for chat_template.jinja, then `chat_template` in tokenizer_config.json (a string, or a list
-  // of named ones: "default", and "tool_use" when there are tools), then chat_template.json.
+  // Looks for chat_template.jinja, then `chat_template` in tokenizer_config.json (a string, or a
+  // list of named ones: "default", and "tool_use" when there are tools), then chat_template.json.
   // MODEL_FILE_MISSING when there is none, TOKENIZER_INVALID when it can't be compiled.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model_folder);
 
@@ -62,11 +63,11 @@ class ChatTemplate {
   //
   // Control tokens are the tokenizer's special tokens, and those other added tokens that the
   // template itself writes. Where their text stands in a message, a tool or an argument, the result
-  // is what the tokenizer would give if that occurrence were not in its table of added tokens: plain
-  // letters, joined with their neighbours as plain letters are. (A tokenizer whose model spells the
-  // token all the same, as Unigram models do, has the text cut behind the token's first character.)
-  // That holds too for a token put together from two strings. In messages of the assistant only
-  // special tokens are read so: "<think>" and the like are its own words there.
+  // is what the tokenizer would give if that occurrence were not in its table of added tokens:
+  // plain letters, joined with their neighbours as plain letters are. (A tokenizer whose model
+  // spells the token all the same, as Unigram models do, has the text cut behind the token's first
+  // character.) That holds too for a token put together from two strings. In messages of the
+  // assistant only special tokens are read so: "<think>" and the like are its own words there.
   //
   // The template sees a private-use character in place of the first one of such a text, so it can't
   // act on it either (`'</think>' in content` is false for a user's message).

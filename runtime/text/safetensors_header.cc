@@ -11,9 +11,7 @@ namespace {
 constexpr FailureReasons kReasons = {"MODEL_FILE_MISSING", "MODEL_FILE_BROKEN", "BAD_REQUEST"};
 
 struct HeaderDeleter {
-  void operator()(MacrameTextHeaderHandle* handle) const {
-    macrame_text_safetensors_free(handle);
-  }
+  void operator()(MacrameTextHeaderHandle* handle) const { macrame_text_safetensors_free(handle); }
 };
 
 TensorEntry Copy(const MacrameTextTensorView& view) {
@@ -34,8 +32,8 @@ absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const std::string& path)
   size_t tensors = 0;
   size_t pairs = 0;
   MacrameTextBytes error{};
-  auto status = macrame_text_safetensors_read(Lend(path), &raw, &tensors, &pairs,
-                                              &header.file_bytes, &error);
+  auto status =
+      macrame_text_safetensors_read(Lend(path), &raw, &tensors, &pairs, &header.file_bytes, &error);
   if (status != 0) return TakeStatus(status, error, kReasons);
   const std::unique_ptr<MacrameTextHeaderHandle, HeaderDeleter> handle(raw);
   header.tensors.reserve(tensors);

@@ -2,8 +2,9 @@
 
 // The header of a safetensors file, checked against the file before anybody believes it.
 //
-// Reads the header alone, never the tensors; any thread. Bounds: a header of 32 MiB, 200,000 tensors,
-// 16 dimensions. Tensors must lie back to back from the end of the header to the end of the file.
+// Reads the header alone, never the tensors; any thread. Bounds: a header of 32 MiB, 200,000
+// tensors, 16 dimensions. Tensors must lie back to back from the end of the header to the end of
+// the file.
 
 #include <cstdint>
 #include <map>

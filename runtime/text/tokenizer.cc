@@ -31,8 +31,7 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model_folder) {
   tokenizer.handle_.reset(handle);
   int64_t bos_id = -1;
   MacrameTextIds eos_ids{};
-  status =
-      macrame_text_tokenizer_facts(handle, &tokenizer.vocab_size_, &bos_id, &eos_ids, &error);
+  status = macrame_text_tokenizer_facts(handle, &tokenizer.vocab_size_, &bos_id, &eos_ids, &error);
   if (status != 0) return TakeStatus(status, error, kReasons);
   const std::vector<int32_t> eos = TakeIds(eos_ids);
   tokenizer.eos_ids_.insert(eos.begin(), eos.end());
@@ -45,8 +44,8 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                        bool special_tokens_in_text) const {
   MacrameTextIds ids{};
   MacrameTextBytes error{};
-  const auto status = macrame_text_tokenizer_encode(
-      handle_.get(), Lend(text), add_special_tokens, special_tokens_in_text, &ids, &error);
+  const auto status = macrame_text_tokenizer_encode(handle_.get(), Lend(text), add_special_tokens,
+                                                    special_tokens_in_text, &ids, &error);
   if (status != 0) return TakeStatus(status, error, kReasons);
   return TakeIds(ids);
 }
@@ -64,17 +63,15 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
   }
   MacrameTextBytes text{};
   MacrameTextBytes error{};
-  const auto status =
-      macrame_text_tokenizer_decode(handle_.get(), unsigned_ids.data(), unsigned_ids.size(),
-                                    skip_special_tokens, &text, &error);
+  const auto status = macrame_text_tokenizer_decode(
+      handle_.get(), unsigned_ids.data(), unsigned_ids.size(), skip_special_tokens, &text, &error);
   if (status != 0) return TakeStatus(status, error, kReasons);
   return TakeString(text);
 }
 
 StreamDecoder Tokenizer::NewStream(bool skip_special_tokens) const {
   MacrameTextStreamHandle* stream = nullptr;
-  const auto status =
-      macrame_text_stream_new(handle_.get(), skip_special_tokens, &stream, nullptr);
+  const auto status = macrame_text_stream_new(handle_.get(), skip_special_tokens, &stream, nullptr);
   MACRAME_CHECK(status == 0) << "a tokenizer that was moved away makes no stream";
   return StreamDecoder(stream);
 }

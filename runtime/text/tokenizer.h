@@ -2,8 +2,9 @@
 
 // A model's tokenizer: text to ids and back, with the very code that Hugging Face runs.
 //
-// A loaded Tokenizer never changes and may be used by any number of threads at once; a StreamDecoder
-// belongs to one answer and one thread. Ids are int32_t everywhere, as MLX's arrays hold them.
+// A loaded Tokenizer never changes and may be used by any number of threads at once; a
+// StreamDecoder belongs to one answer and one thread. Ids are int32_t everywhere, as MLX's arrays
+// hold them.
 //
 // Encoding costs about a microsecond a token, decoding less. A text of more than 32 MiB is refused
 // (ResourceExhausted). Texts are UTF-8; one that isn't is InvalidArgument.
@@ -52,15 +53,15 @@ class StreamDecoder {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json, tokenizer_config.json, special_tokens_map.json, generation_config.json and
-  // config.json of `model_folder`; only the first must be there. TOKENIZER_INVALID when one can't be
-  // used, MODEL_FILE_MISSING when tokenizer.json is missing.
+  // Reads tokenizer.json, tokenizer_config.json, special_tokens_map.json, generation_config.json
+  // and config.json of `model_folder`; only the first must be there. TOKENIZER_INVALID when one
+  // can't be used, MODEL_FILE_MISSING when tokenizer.json is missing.
   static absl::StatusOr<Tokenizer> Load(const std::string& model_folder);
 
-  // `add_special_tokens`: what the tokenizer puts around every text, such as a first token. A prompt
-  // from a chat template carries its own, so false there.
-  // `special_tokens_in_text`: whether "<|im_end|>" in `text` is that token; false reads it as ten
-  // letters. False for everything that a user wrote.
+  // `add_special_tokens`: what the tokenizer puts around every text, such as a first token. A
+  // prompt from a chat template carries its own, so false there. `special_tokens_in_text`: whether
+  // "<|im_end|>" in `text` is that token; false reads it as ten letters. False for everything that
+  // a user wrote.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
                                               bool special_tokens_in_text) const;
 

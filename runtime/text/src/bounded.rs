@@ -11,7 +11,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -101,7 +101,9 @@ fn stop_for_ever() -> ! {
     let gate = GATE.get();
     // SAFETY: a thread with a budget set its gate first and keeps it alive to its end.
     unsafe {
-        if (*gate).state.compare_exchange(RUNNING, OVER_MEMORY, Ordering::AcqRel, Ordering::Acquire)
+        if (*gate)
+            .state
+            .compare_exchange(RUNNING, OVER_MEMORY, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
             ABANDONED_JOBS.fetch_add(1, Ordering::Relaxed);
@@ -190,8 +192,12 @@ fn wait(gate: &Gate, limit: Duration) -> u8 {
         }
         let now = Instant::now();
         if now >= deadline {
-            match gate.state.compare_exchange(RUNNING, OVER_TIME, Ordering::AcqRel, Ordering::Acquire)
-            {
+            match gate.state.compare_exchange(
+                RUNNING,
+                OVER_TIME,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
                 Ok(_) => {
                     ABANDONED_JOBS.fetch_add(1, Ordering::Relaxed);
                     return OVER_TIME;

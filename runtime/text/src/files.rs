@@ -42,18 +42,17 @@ pub fn read_if_there(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>> {
 
 /// Reads a file that must be there.
 pub fn read_required(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
-    read_if_there(path, max_bytes)?.ok_or_else(|| {
-        TextError::new(Code::NotFound, format!("{} does not exist", path.display()))
-    })
+    read_if_there(path, max_bytes)?
+        .ok_or_else(|| TextError::new(Code::NotFound, format!("{} does not exist", path.display())))
 }
 
 /// Reads a UTF-8 text file, if it is there.
 pub fn read_text_if_there(path: &Path, max_bytes: u64) -> Result<Option<String>> {
     match read_if_there(path, max_bytes)? {
         None => Ok(None),
-        Some(bytes) => String::from_utf8(bytes).map(Some).map_err(|e| {
-            TextError::data_loss(format!("{} is not UTF-8: {e}", path.display()))
-        }),
+        Some(bytes) => String::from_utf8(bytes)
+            .map(Some)
+            .map_err(|e| TextError::data_loss(format!("{} is not UTF-8: {e}", path.display()))),
     }
 }
 

@@ -145,8 +145,7 @@ impl Markers {
     pub fn choose(hidden: &BTreeSet<char>, texts: &[&str]) -> Result<Markers> {
         let used: HashSet<char> =
             texts.iter().flat_map(|text| text.chars()).filter(|c| is_candidate(*c)).collect();
-        let mut free =
-            MARKER_CANDIDATES.filter_map(char::from_u32).filter(|c| !used.contains(c));
+        let mut free = MARKER_CANDIDATES.filter_map(char::from_u32).filter(|c| !used.contains(c));
         let mut pairs = Vec::new();
         for c in hidden {
             let marker = free.next().ok_or_else(|| {

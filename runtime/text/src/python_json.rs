@@ -64,7 +64,12 @@ fn new_line(layout: &Layout, depth: usize, out: &mut String) {
     }
 }
 
-fn write_value(value: &Value, layout: &Layout, depth: usize, out: &mut String) -> Result<(), Error> {
+fn write_value(
+    value: &Value,
+    layout: &Layout,
+    depth: usize,
+    out: &mut String,
+) -> Result<(), Error> {
     if depth > PRINT_DEPTH_MAX {
         return Err(too_deep());
     }

@@ -74,7 +74,7 @@ impl Header {
         for (tensor_name, tensor) in raw.tensors {
             tensors.push(checked_tensor(&name, tensor_name, tensor, data_begin, data_bytes)?);
         }
-        tensors.sort_by(|a, b| (a.begin, a.end).cmp(&(b.begin, b.end)));
+        tensors.sort_by_key(|tensor| (tensor.begin, tensor.end));
         check_layout(&name, &tensors, data_begin, file_bytes)?;
         // The format's own reader has the last word.
         serde_json::from_slice::<Metadata>(&json)
@@ -178,8 +178,11 @@ fn check_layout(name: &str, tensors: &[Tensor], data_begin: u64, file_bytes: u64
         if tensor.begin > at {
             return Err(lie(
                 name,
-                format!("there is a hole of {} bytes before tensor \"{}\"", tensor.begin - at,
-                    tensor.name),
+                format!(
+                    "there is a hole of {} bytes before tensor \"{}\"",
+                    tensor.begin - at,
+                    tensor.name
+                ),
             ));
         }
         at = tensor.end;

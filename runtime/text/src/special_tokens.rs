@@ -13,15 +13,8 @@ use crate::error::Result;
 use crate::files::read_json_object;
 
 /// The names that a template may see, as `transformers` hands them in.
-const NAMED_TOKENS: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
+const NAMED_TOKENS: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Named tokens in text form, and the ids given as numbers.
 #[derive(Clone, Debug, Default)]

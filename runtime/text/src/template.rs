@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ pub const RENDER_OUTPUT_MAX_BYTES: usize = 32 << 20;
 const RENDER_MEMORY_BYTES: usize = 96 << 20;
 /// Wall-clock limit of a render; a real one takes well under a millisecond.
 const RENDER_LIMIT: Duration = Duration::from_secs(5);
+/// A template is not run again after so many strikes. Asking for too much memory is its own doing;
+/// running too long may be the fault of a machine that is out of breath, so that is one strike.
+const STRIKES_MAX: u32 = 3;
 
 /// What a caller asks a template to render.
 #[derive(Clone, Debug, Default)]
@@ -46,8 +49,8 @@ struct Shared {
     default: Compiled,
     tool_use: Option<Compiled>,
     named_tokens: Vec<(String, String)>,
-    /// Set when a run of this template was abandoned: it is not run again.
-    abandoned: AtomicBool,
+    /// Runs of this template that were abandoned, see `STRIKES_MAX`.
+    strikes: AtomicU32,
     origin: String,
 }
 
@@ -78,8 +81,8 @@ impl ChatTemplate {
             Ok((default, tool_use))
         });
         let (default, tool_use) = built.unwrap_or_else(|over| Err(overrun(&origin, over)))?;
-        let abandoned = AtomicBool::new(false);
-        let shared = Shared { default, tool_use, named_tokens, abandoned, origin };
+        let strikes = AtomicU32::new(0);
+        let shared = Shared { default, tool_use, named_tokens, strikes, origin };
         Ok(ChatTemplate { shared: Arc::new(shared) })
     }
 
@@ -90,7 +93,7 @@ impl ChatTemplate {
 
     /// Renders each request; all with the same template, in one bounded run.
     pub fn render_all(&self, requests: Vec<ChatRequest>) -> Result<Vec<String>> {
-        if self.shared.abandoned.load(Ordering::Acquire) {
+        if self.shared.strikes.load(Ordering::Acquire) >= STRIKES_MAX {
             return Err(TextError::new(
                 Code::FailedPrecondition,
                 format!(
@@ -100,14 +103,15 @@ impl ChatTemplate {
                 ),
             ));
         }
-        let input_bytes: usize = requests.iter().map(|request| size_of_request(request)).sum();
+        let input_bytes: usize = requests.iter().map(size_of_request).sum();
         let budget = RENDER_MEMORY_BYTES + 8 * input_bytes;
         let shared = self.shared.clone();
         let outcome = bounded::run(budget, RENDER_LIMIT, move || {
             requests.into_iter().map(|request| shared.render(request)).collect()
         });
         outcome.unwrap_or_else(|over| {
-            self.shared.abandoned.store(true, Ordering::Release);
+            let strikes = if over == Overrun::Memory { STRIKES_MAX } else { 1 };
+            self.shared.strikes.fetch_add(strikes, Ordering::AcqRel);
             Err(overrun(&self.shared.origin, over))
         })
     }
@@ -231,7 +235,7 @@ fn overrun(origin: &str, over: Overrun) -> TextError {
         Overrun::Memory => "took more memory than a prompt can need".to_string(),
         Overrun::Time => format!("ran for more than {} s", RENDER_LIMIT.as_secs()),
     };
-    TextError::exhausted(format!("{origin}: the chat template {what}; it is not run again"))
+    TextError::exhausted(format!("{origin}: the chat template {what}"))
 }
 
 fn render_error(origin: &str, error: minijinja::Error) -> TextError {

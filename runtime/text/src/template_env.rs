@@ -125,9 +125,8 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
 }
 
 fn remove_affix(text: &str, name: &str, affix: Option<&str>) -> Result<Value, Error> {
-    let affix = affix.ok_or_else(|| {
-        Error::new(ErrorKind::MissingArgument, format!("{name} needs a string"))
-    })?;
+    let affix = affix
+        .ok_or_else(|| Error::new(ErrorKind::MissingArgument, format!("{name} needs a string")))?;
     let rest = match name {
         "removeprefix" => text.strip_prefix(affix),
         _ => text.strip_suffix(affix),
@@ -169,7 +168,9 @@ mod tests {
     #[test]
     fn generation_tags_become_conditions() {
         assert_eq!(
-            without_generation_tags("a{%- generation -%}b{% endgeneration %}c{% if x %}{% endif %}"),
+            without_generation_tags(
+                "a{%- generation -%}b{% endgeneration %}c{% if x %}{% endif %}"
+            ),
             "a{%-  if true  -%}b{%  endif  %}c{% if x %}{% endif %}"
         );
     }

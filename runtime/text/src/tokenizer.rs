@@ -29,7 +29,10 @@ pub struct Tokenizer {
     /// Other added tokens: they steer it only where the model's own template writes them.
     ordinary: Vec<String>,
     special_breaker: Arc<Breaker>,
+    /// Whether a special token is looked for in normalised text.
     normalized_special: bool,
+    /// Whether the model itself spells a special token when it meets its letters.
+    spelled_special: bool,
 }
 
 impl Tokenizer {
@@ -44,8 +47,8 @@ impl Tokenizer {
         inner.with_padding(None);
         inner.with_truncation(None).map_err(internal)?;
         let names = SpecialTokens::load(folder)?;
-        let says_bos = read_json_object(&folder.join("tokenizer_config.json"))?
-            .contains_key("bos_token");
+        let says_bos =
+            read_json_object(&folder.join("tokenizer_config.json"))?.contains_key("bos_token");
         let mut eos_ids = names.eos_ids.clone();
         eos_ids.extend(names.text("eos_token").and_then(|text| inner.token_to_id(text)));
         let named_bos = names.text("bos_token").and_then(|text| inner.token_to_id(text));
@@ -76,6 +79,11 @@ impl Tokenizer {
         special.sort();
         ordinary.sort();
         normalized_special &= inner.get_normalizer().is_some();
+        let model = inner.get_model();
+        let spelled_special = special.iter().any(|text| {
+            let tokens = model.tokenize(text).unwrap_or_default();
+            tokens.iter().any(|token| text.get(token.offsets.0..token.offsets.1) == Some(text))
+        });
         let special_breaker = Arc::new(Breaker::new(special.clone())?);
         Ok(Tokenizer {
             inner,
@@ -86,6 +94,7 @@ impl Tokenizer {
             ordinary,
             special_breaker,
             normalized_special,
+            spelled_special,
         })
     }
 
@@ -97,7 +106,8 @@ impl Tokenizer {
             false => &self.plain_tokens,
         };
         let pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), text);
-        let encoding = self.encode_pieces(pieces, !special_in_text)?;
+        let plain = !special_in_text && self.spelled_special;
+        let encoding = self.encode_pieces(pieces, plain)?;
         let encoding = self.inner.post_process(encoding, None, add_special).map_err(internal)?;
         Ok(encoding.get_ids().to_vec())
     }
@@ -120,7 +130,7 @@ impl Tokenizer {
             };
             pieces.normalize(show).map_err(internal)?;
         }
-        Ok(self.encode_pieces(pieces, markers.is_some())?.get_ids().to_vec())
+        Ok(self.encode_pieces(pieces, self.spelled_special)?.get_ids().to_vec())
     }
 
     /// Refuses a prompt in which some text becomes a special token only by normalisation, such as
@@ -135,7 +145,7 @@ impl Tokenizer {
             else {
                 continue;
             };
-            if written != content.trim() && self.special.binary_search(&content).is_ok() {
+            if written != content.trim() && self.is_special_text(&content) {
                 return Err(TextError::invalid(format!(
                     "the text {written:?} would be read as the special token {content:?}; \
                      take it out of the messages"
@@ -170,9 +180,10 @@ impl Tokenizer {
         while from < text.len() {
             let mut tokens = model.tokenize(&text[from..until])?;
             let forged = tokens.iter().find(|token| {
-                text.get(from + token.offsets.0..from + token.offsets.1)
-                    .is_some_and(|written| self.special.binary_search_by(|s| s.as_str().cmp(written)).is_ok())
-                    && token.offsets.1 - token.offsets.0 > first_char_len(&text[from + token.offsets.0..])
+                let written = text.get(from + token.offsets.0..from + token.offsets.1);
+                written.is_some_and(|written| {
+                    written.len() > first_char_len(written) && self.is_special_text(written)
+                })
             });
             if let Some(token) = forged {
                 let start = from + token.offsets.0;
@@ -187,6 +198,10 @@ impl Tokenizer {
             until = text.len();
         }
         Ok(out)
+    }
+
+    fn is_special_text(&self, text: &str) -> bool {
+        self.special.binary_search_by(|special| special.as_str().cmp(text)).is_ok()
     }
 
     /// Ids to text. Ids that aren't in the vocabulary print as nothing.

@@ -53,8 +53,9 @@ class Probe {
     const auto tokenizer = tokenizers_.Get(folder);
     if (!tokenizer.ok()) return Failure(tokenizer.status());
     if (op == "encode") {
-      const auto ids = (*tokenizer)->Encode(request["text"].get<std::string>(), request["add"],
-                                            request["special"]);
+      const auto ids =
+          (*tokenizer)
+              ->Encode(request["text"].get<std::string>(), request["add"], request["special"]);
       return ids.ok() ? Json{{"ids", *ids}} : Failure(ids.status());
     }
     if (op == "facts") {
