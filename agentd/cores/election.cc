@@ -243,7 +243,7 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     role_ = Role::kFollower;
     granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
     stand_at_.reset();
-    Answer(true, false, now, effects);
+    Answer(true, request.wants_entries(), now, effects);
   } else if (fence < granted_) {
     Answer(false, false, now, effects);
   } else if (role_ == Role::kFollower && LeasedToOther(from, now)) {
@@ -257,7 +257,7 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
       GiveUpRound(now, effects);
     }
     Grant(fence, std::chrono::milliseconds(request.lease_ms()), now, effects);
-    Answer(true, true, now, effects);
+    Answer(true, request.wants_entries(), now, effects);
   }
   NoteObeyed(now, effects);
   return effects;
@@ -309,6 +309,7 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
   } else if ((role_ == Role::kCandidate || role_ == Role::kCoordinator) && fence == mine_) {
     if (role_ == Role::kCoordinator) TickCoordinator(now, effects);  // it may have run out meanwhile
     if (role_ != Role::kFollower && response.granted()) {
+      if (asked.request.wants_entries()) entries_from_.insert(asked.to);
       MonotonicTime& lease = leases_[asked.to];
       lease = std::max(lease, LeaseEnd(asked.sent_at));
       if (role_ == Role::kCoordinator && now < lease) sitting_.insert(asked.to);
@@ -365,7 +366,11 @@ void Election::Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTim
   *request.mutable_fence() = ToProto(mine_);
   request.set_lease_ms(ToMs(lease));
   request.set_pre_vote(pre_vote);
-  if (!pre_vote) asked_.insert(to);
+  if (!pre_vote) {
+    asked_.insert(to);
+    // A lease counts only together with what its granter holds, and an answer may be lost.
+    request.set_wants_entries(!entries_from_.contains(to));
+  }
   effects.emplace_back(SendLeaseRequest{to, std::move(request), now});
 }
 
@@ -392,6 +397,7 @@ void Election::BeginCandidacy(MonotonicTime now, ElectionEffects& effects) {
   round_ends_ = now + options_.round_timeout;
   leases_.clear();
   asked_.clear();
+  entries_from_.clear();
   granted_ = mine_;
   highest_term_ = std::max(highest_term_, mine_.term);
   effects.emplace_back(PersistGrant{{mine_, options_.lease}});

@@ -187,6 +187,7 @@ class Election {
   std::set<NodeId> would_grant_;               // while asking
   std::map<NodeId, MonotonicTime> leases_;     // while candidate or coordinator: held until
   std::set<NodeId> asked_;                     // who may hold a lease for mine_
+  std::set<NodeId> entries_from_;              // whose desired state was handed in under mine_
   std::set<NodeId> live_;
   std::set<NodeId> all_;
   std::map<NodeId, MonotonicTime> live_since_;

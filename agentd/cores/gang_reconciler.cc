@@ -78,9 +78,10 @@ struct GangReconciler::Round {
 
 GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options) {}
 
-void GangReconciler::BeginLeading(MonotonicTime now) {
+void GangReconciler::BeginLeading(const FencePair& fence, MonotonicTime now) {
   StopLeading();
   leading_since_ = now;
+  term_ = fence.term;
 }
 
 void GangReconciler::StopLeading() {
@@ -149,6 +150,8 @@ void GangReconciler::TakeDeployments(Round& round) {
       Adopt(round, name, gang);
     } else if (gang.removing || gang.wanted != wanted) {
       TakeChange(round, name, gang, std::move(wanted));
+    } else {
+      AdoptMerged(round, name, gang);
     }
   }
   for (const auto& [name, record] : round.records) {
@@ -163,16 +166,37 @@ void GangReconciler::TakeDeployments(Round& round) {
   }
 }
 
+// The record can change under a coordinator only by a merge with another half, whose write won: then it
+// is the other half's gang that is in force.
+void GangReconciler::AdoptMerged(const Round& round, const std::string& name, Gang& gang) {
+  const auto found = round.records.find(name);
+  const bool writing = gang.stage == Stage::kWriting || gang.stage == Stage::kLaunching;
+  if (found == round.records.end() || writing) return;
+  const v1::GangRecord& record = *found->second;
+  bool same = record.epoch() == gang.record.epoch() &&
+              record.plan().assignments_size() == gang.record.plan().assignments_size();
+  for (int i = 0; same && i < record.plan().assignments_size(); ++i) {
+    same = record.plan().assignments(i).node_id() == gang.record.plan().assignments(i).node_id();
+  }
+  if (same) return;
+  gang.progress.clear();
+  gang.planned.reset();
+  gang.lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
+  Adopt(round, name, gang);
+}
+
 // A gang that another coordinator launched, or none yet. Whether its ranks are there shows in time.
 void GangReconciler::Adopt(const Round& round, const std::string& name, Gang& gang) {
   gang.since = gang.lowest_phase_since = round.now;
   const auto removed = round.view.removed_epochs.find(name);
-  if (removed != round.view.removed_epochs.end()) gang.epoch_seen = removed->second;
+  if (removed != round.view.removed_epochs.end()) {
+    gang.epoch_seen = std::max(gang.epoch_seen, removed->second);
+  }
   const auto record = round.records.find(name);
   if (record == round.records.end()) return;
   gang.record = *record->second;
   gang.epoch_seen = std::max(gang.epoch_seen, gang.record.epoch());
-  gang.failures = gang.record.attempts();
+  gang.failures = std::max(gang.failures, gang.record.attempts());
   gang.failure = gang.record.last_failure();
   gang.stage = gang.record.plan().assignments().empty() ? Stage::kPending : Stage::kStarting;
 }
@@ -289,7 +313,8 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   }
   v1::GangRecord record;
   record.set_deployment(name);
-  record.set_epoch(++gang.epoch_seen);
+  gang.epoch_seen = std::max(gang.epoch_seen, term_.value() * kEpochsPerTerm) + 1;
+  record.set_epoch(gang.epoch_seen);
   *record.mutable_plan() = result.plan();
   record.set_attempts(gang.failures + 1);
   *record.mutable_last_failure() = gang.failure;

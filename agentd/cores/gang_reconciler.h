@@ -121,13 +121,17 @@ using GangEffect =
     std::variant<PlanDeployment, WriteGang, ReserveAndLaunch, EndRanks, RemoveGang, Notify>;
 using GangEffects = std::vector<GangEffect>;
 
+// Epoch 3002 is the second launch of term 3.
+inline constexpr uint64_t kEpochsPerTerm = 1000;
+
 class GangReconciler {
  public:
   explicit GangReconciler(GangReconcilerOptions options = {});
 
   // From BecameCoordinator to LostCoordination. Everything but records and ranks is forgotten: gangs
-  // that run are adopted.
-  void BeginLeading(MonotonicTime now);
+  // that run are adopted. Epochs begin anew at term × kEpochsPerTerm: a coordinator whose records lost a
+  // merge does not know all that it used, but no term is its own twice.
+  void BeginLeading(const FencePair& fence, MonotonicTime now);
   void StopLeading();
 
   GangEffects Reconcile(const ClusterView& view, MonotonicTime now);
@@ -185,6 +189,7 @@ class GangReconciler {
   bool InGrace(MonotonicTime now) const;
   static void Enter(Gang& gang, Stage stage, MonotonicTime now);
   void TakeDeployments(Round& round);
+  void AdoptMerged(const Round& round, const std::string& name, Gang& gang);
   void Adopt(const Round& round, const std::string& name, Gang& gang);
   void TakeChange(Round& round, const std::string& name, Gang& gang, std::string wanted);
   bool StepRemoving(Round& round, const std::string& name, Gang& gang);
@@ -216,6 +221,7 @@ class GangReconciler {
 
   const GangReconcilerOptions options_;
   std::optional<MonotonicTime> leading_since_;
+  Term term_;
   std::map<std::string, Gang> gangs_;
   std::map<std::pair<NodeId, std::string>, Ending> endings_;
 };

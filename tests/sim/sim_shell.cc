@@ -99,7 +99,7 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
       ++elections_;
       Trace(node, absl::StrCat("leads in term ", won->fence.term.value()));
       node.table->BeginLeading(won->fence);
-      node.reconciler->BeginLeading(Local(node));
+      node.reconciler->BeginLeading(won->fence, Local(node));
       node.replicated_at.clear();
       node.waiting.clear();
       CheckElected(node, won->fence);

@@ -27,6 +27,7 @@ v1::LeaseRequest Request(uint64_t term, char who, uint32_t lease_ms = 2000, bool
   *request.mutable_fence() = ToProto({Term(term), Id(who)});
   request.set_lease_ms(lease_ms);
   request.set_pre_vote(pre_vote);
+  request.set_wants_entries(true);
   return request;
 }
 
@@ -104,7 +105,9 @@ TEST(Election, GrantIsPersistedBeforeItIsAnswered) {
   EXPECT_TRUE(std::holds_alternative<PersistGrant>(effects[0]));
   EXPECT_TRUE(std::holds_alternative<AnswerLease>(effects[1]));
   EXPECT_TRUE(std::get<AnswerLease>(effects[1]).with_entries);
-  const auto renewal = node->OnLeaseRequest(Id('a'), Request(1, 'a'), At(510));
+  v1::LeaseRequest again = Request(1, 'a');
+  again.set_wants_entries(false);
+  const auto renewal = node->OnLeaseRequest(Id('a'), again, At(510));
   EXPECT_TRUE(Pick<PersistGrant>(renewal).empty()) << "a renewal costs no fsync";
   EXPECT_FALSE(Pick<AnswerLease>(renewal).at(0).with_entries);
 }
@@ -182,6 +185,24 @@ TEST(Election, PausedCoordinatorIsNotRevivedByALateAnswer) {
   ASSERT_EQ(asked.size(), 2u);
   node->OnLeaseResponse(asked[0], Yes(), At(9000));
   EXPECT_FALSE(node->Leading(At(9000)).has_value());
+}
+
+TEST(Election, EntriesAreWantedUntilTheyCame) {
+  auto node = MakeCoordinator();
+  const std::set<NodeId> members = {Id('a'), Id('b'), Id('c'), Id('d')};
+  const auto wants = [](const ElectionEffects& effects) {
+    std::set<NodeId> nodes;
+    for (const SendLeaseRequest& asked : Pick<SendLeaseRequest>(effects)) {
+      if (asked.request.wants_entries()) nodes.insert(asked.to);
+    }
+    return nodes;
+  };
+  const auto first = node->OnMembershipChanged(members, members, At(1100));
+  EXPECT_EQ(wants(first), std::set<NodeId>{Id('d')}) << "its answer is lost";
+  const auto second = node->OnTick(At(1600));
+  EXPECT_EQ(wants(second), std::set<NodeId>{Id('d')});
+  for (const auto& asked : Pick<SendLeaseRequest>(second)) node->OnLeaseResponse(asked, Yes(), At(1601));
+  EXPECT_TRUE(wants(node->OnTick(At(2100))).empty());
 }
 
 TEST(Election, LeasesCountFromTheAskingNotTheAnswer) {

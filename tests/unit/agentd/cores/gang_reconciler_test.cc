@@ -23,7 +23,7 @@ class Harness {
     for (char letter : nodes) {
       view.nodes.push_back({Id(letter), std::string("mini-") + letter, v1::NODE_STATE_ALIVE, 1, true, true});
     }
-    reconciler.BeginLeading(now);
+    reconciler.BeginLeading({Term(1), Id('a')}, now);
   }
 
   void Deploy(const std::string& name) {
@@ -150,7 +150,7 @@ TEST(GangReconciler, BringsADeploymentToReady) {
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
   EXPECT_EQ(h.Status("m").ranks_size(), 3);
   EXPECT_EQ(h.Status("m").entry_node_id(), Id('a').value());
-  EXPECT_EQ(h.epochs, std::vector<uint64_t>{1});
+  EXPECT_EQ(h.epochs, std::vector<uint64_t>{1001});
 }
 
 TEST(GangReconciler, NothingIsLaunchedBeforeItsRecordIsWritten) {
@@ -164,7 +164,7 @@ TEST(GangReconciler, NothingIsLaunchedBeforeItsRecordIsWritten) {
   h.writes = true;
   h.Run(seconds(10));
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
-  EXPECT_GT(h.epochs.at(0), 1u) << "an epoch that was written is spent";
+  EXPECT_GT(h.epochs.at(0), 1001u) << "an epoch that was written is spent";
 }
 
 TEST(GangReconciler, OneFailedRankEndsAllAndTheNextEpochFollows) {
@@ -178,7 +178,7 @@ TEST(GangReconciler, OneFailedRankEndsAllAndTheNextEpochFollows) {
   EXPECT_EQ(h.Take<EndRanks>().size(), 3u);
   EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("out of cheese"));
   h.Run(seconds(1));
-  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 1002}));
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
   EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("out of cheese")) << "stays visible";
 }
@@ -288,7 +288,7 @@ TEST(GangReconciler, ANewCoordinatorAdoptsARunningGang) {
   h.reconciler.StopLeading();
   EXPECT_TRUE(h.reconciler.Reconcile(h.view, h.now).empty());
   auto ranks = std::exchange(h.view.ranks, {});
-  h.reconciler.BeginLeading(h.now);
+  h.reconciler.BeginLeading({Term(2), Id('b')}, h.now);
   h.Take<Notify>();
   h.Run(seconds(1));
   h.view.ranks = ranks;  // heartbeats come a little later
@@ -303,10 +303,29 @@ TEST(GangReconciler, AnAdoptedGangWithoutRanksIsLaunchedAnew) {
   h.Deploy("m");
   h.Run(seconds(3));
   h.view.ranks.clear();
-  h.reconciler.BeginLeading(h.now);
+  h.reconciler.BeginLeading({Term(2), Id('b')}, h.now);
   h.Run(seconds(10));
-  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 2001}));
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, TheOtherHalfsGangIsAdoptedWhenItsRecordWonTheMerge) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  v1::GangRecord theirs = h.view.gangs.at(0);
+  theirs.set_epoch(1005);
+  theirs.mutable_plan()->mutable_assignments()->DeleteSubrange(1, 2);
+  h.view.gangs = {theirs};
+  v1::RankStatus rank = *h.FindRank("m", 0);
+  rank.set_epoch(1005);
+  h.view.ranks.push_back(rank);
+  h.Run(milliseconds(100));
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("m").epoch(), 1005u);
+  EXPECT_EQ(h.Status("m").ranks_size(), 1);
+  EXPECT_EQ(h.epochs.size(), 1u);
+  EXPECT_EQ(h.FindRank("m", 1), nullptr) << "this half's ranks are orphans now";
 }
 
 TEST(GangReconciler, OrphansAreEnded) {
@@ -371,7 +390,7 @@ TEST(GangReconciler, RemovalEndsTheGangThenTheRecordAndEpochsGoOn) {
   EXPECT_FALSE(h.reconciler.Status("m", h.view, h.now).has_value());
   h.Deploy("m");
   h.Run(seconds(2));
-  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2})) << "no epoch is used twice";
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 1002})) << "no epoch is used twice";
 }
 
 TEST(GangReconciler, ARecordWithoutADeploymentIsRemoved) {
@@ -379,7 +398,7 @@ TEST(GangReconciler, ARecordWithoutADeploymentIsRemoved) {
   h.Deploy("m");
   h.Run(seconds(3));
   h.view.deployments.clear();
-  h.reconciler.BeginLeading(h.now);
+  h.reconciler.BeginLeading({Term(2), Id('b')}, h.now);
   h.Run(seconds(5));
   EXPECT_TRUE(h.view.ranks.empty());
   EXPECT_TRUE(h.view.gangs.empty());
@@ -391,7 +410,7 @@ TEST(GangReconciler, AChangedDeploymentIsLaunchedAnewWithoutBackOff) {
   h.Run(seconds(3));
   h.view.deployments[0].mutable_wishes()->set_context_length(99);
   h.Run(milliseconds(200));
-  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1, 2}));
+  EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 1002}));
 }
 
 TEST(GangReconciler, OneDeploymentAtATimeIsPlannedAndLaunched) {
