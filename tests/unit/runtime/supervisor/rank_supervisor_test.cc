@@ -1,0 +1,510 @@
+#include "runtime/supervisor/rank_supervisor.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "proto/reasons.h"
+#include "runtime/supervisor/process_identity.h"
+#include "runtime/supervisor/run_files.h"
+#include "transport/asio_dispatcher.h"
+
+extern char** environ;
+
+namespace macrame::runtime {
+namespace {
+
+using testing::HasSubstr;
+constexpr uint64_t kAllEpochs = std::numeric_limits<uint64_t>::max();
+constexpr auto kLimit = std::chrono::seconds(20);
+
+// A supervisor on an owner thread of its own; the test's thread asks and waits.
+class RankSupervisorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    // Short, because it holds a socket.
+    char folder[] = "/tmp/macrame-sup-XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    options_.state_folder = folder;
+    options_.node_id = "00112233445566778899aabbccddeeff";
+    options_.rankd_path = FAKE_RANKD_PATH;
+    options_.stop_grace = std::chrono::milliseconds(1500);
+    options_.term_grace = std::chrono::milliseconds(300);
+    options_.silence_limit = std::chrono::seconds(1);
+    options_.first_report_limit = std::chrono::seconds(3);
+    thread_ = std::thread([this] { dispatcher_.Run(); });
+  }
+  void TearDown() override {
+    OnOwner([&] { supervisor_.reset(); });
+    dispatcher_.Stop();
+    thread_.join();
+    std::filesystem::remove_all(options_.state_folder);
+  }
+
+  void OnOwner(std::function<void()> task) {
+    std::promise<void> done;
+    dispatcher_.Post([&] {
+      task();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  absl::Status Start() {
+    absl::Status status;
+    OnOwner([&] {
+      supervisor_ = std::make_unique<RankSupervisor>(options_, &dispatcher_);
+      status = supervisor_->Start();
+    });
+    return status;
+  }
+  v1::ReserveRequest Request(const std::string& deployment, uint64_t epoch, uint32_t rank,
+                             uint64_t bytes = 1000) {
+    v1::ReserveRequest request;
+    request.set_deployment(deployment);
+    request.set_epoch(epoch);
+    request.set_hold_ms(20'000);
+    request.mutable_assignment()->set_rank(rank);
+    request.mutable_assignment()->mutable_need()->set_total_bytes(bytes);
+    request.mutable_model()->set_path("/models/m");
+    return request;
+  }
+  absl::StatusOr<v1::ReserveResponse> Reserve(const v1::ReserveRequest& request,
+                                              uint64_t usable = 10'000) {
+    absl::StatusOr<v1::ReserveResponse> response;
+    OnOwner([&] {
+      response = supervisor_->Reserve(request, "127.0.0.1", {Bytes(usable), Bytes(usable)});
+    });
+    return response;
+  }
+  absl::StatusOr<v1::LaunchResponse> Launch(const std::string& script,
+                                            const std::string& deployment, uint64_t epoch,
+                                            uint32_t rank) {
+    v1::LaunchSpec spec;
+    spec.set_deployment(deployment);
+    spec.set_epoch(epoch);
+    spec.set_rank(rank);
+    spec.mutable_model()->set_name(script);
+    absl::StatusOr<v1::LaunchResponse> response;
+    OnOwner([&] { response = supervisor_->Launch(spec); });
+    return response;
+  }
+  pid_t ReserveAndLaunch(const std::string& script, const std::string& deployment = "m",
+                         uint64_t epoch = 1, uint32_t rank = 0) {
+    const auto reserved = Reserve(Request(deployment, epoch, rank));
+    EXPECT_TRUE(reserved.ok()) << reserved.status();
+    const auto launched = Launch(script, deployment, epoch, rank);
+    EXPECT_TRUE(launched.ok()) << launched.status();
+    return launched.ok() ? static_cast<pid_t>(launched->pid()) : -1;
+  }
+  std::vector<v1::RankStatus> Statuses() {
+    std::vector<v1::RankStatus> statuses;
+    OnOwner([&] { statuses = supervisor_->Statuses(); });
+    return statuses;
+  }
+  uint32_t EndRanks(const std::string& deployment, uint64_t epoch) {
+    uint32_t told = 0;
+    OnOwner([&] { told = supervisor_->EndRanks(deployment, epoch, "test"); });
+    return told;
+  }
+  bool WaitUntil(const std::function<bool()>& happened) {
+    const auto end = std::chrono::steady_clock::now() + kLimit;
+    while (!happened()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return true;
+  }
+  bool WaitForPhase(v1::RankPhase phase) {
+    return WaitUntil([&] {
+      const auto statuses = Statuses();
+      return statuses.size() == 1 && statuses[0].phase() == phase;
+    });
+  }
+  bool WaitForFailure(v1::Reason* failure) {
+    const bool failed = WaitUntil([&] {
+      const auto statuses = Statuses();
+      if (statuses.size() != 1 || statuses[0].phase() != v1::RANK_PHASE_FAILED) return false;
+      *failure = statuses[0].failure();
+      return ReservedBytes() == 0;  // the process is gone too
+    });
+    return failed;
+  }
+  uint64_t ReservedBytes() {
+    uint64_t bytes = 0;
+    OnOwner([&] { bytes = supervisor_->ReservedBytes().count(); });
+    return bytes;
+  }
+  std::string LogText(const std::string& name) {
+    std::ifstream file(options_.state_folder + "/logs/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  size_t RunFileCount() {
+    size_t count = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(options_.state_folder + "/ranks")) {
+      count += entry.is_regular_file() || entry.is_socket() ? 1 : 0;
+    }
+    return count;
+  }
+
+  SupervisorOptions options_;
+  transport::AsioDispatcher dispatcher_;
+  std::thread thread_;
+  std::unique_ptr<RankSupervisor> supervisor_;
+};
+
+TEST_F(RankSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
+  ASSERT_TRUE(Start().ok());
+  const auto reserved = Reserve(Request("m", 1, 0, 4000));
+  ASSERT_TRUE(reserved.ok()) << reserved.status();
+  EXPECT_THAT(reserved->ring_address(), HasSubstr("127.0.0.1:"));
+  EXPECT_THAT(reserved->step_address(), HasSubstr("127.0.0.1:"));
+  EXPECT_NE(reserved->ring_address(), reserved->step_address());
+  EXPECT_EQ(reserved->model_path(), "/models/m");
+  EXPECT_EQ(ReservedBytes(), 4000u);
+  EXPECT_TRUE(Statuses().empty()) << "a reservation is not a rank";
+  const auto launched = Launch("ready", "m", 1, 0);
+  ASSERT_TRUE(launched.ok()) << launched.status();
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  const v1::RankStatus status = Statuses()[0];
+  EXPECT_EQ(status.deployment(), "m");
+  EXPECT_EQ(status.node_id(), options_.node_id);
+  EXPECT_EQ(status.pid(), launched->pid());
+  EXPECT_EQ(status.memory_bytes(), 1234u);
+  EXPECT_EQ(Launch("ready", "m", 1, 0)->pid(), launched->pid()) << "launching again";
+  EXPECT_EQ(RunFileCount(), 3u) << "spec, socket, note";
+  EXPECT_EQ(EndRanks("m", 1), 1u);
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
+  EXPECT_EQ(ReservedBytes(), 0u);
+  EXPECT_EQ(RunFileCount(), 0u);
+  EXPECT_EQ(kill(static_cast<pid_t>(launched->pid()), 0), -1) << "reaped";
+}
+
+TEST_F(RankSupervisorTest, LastWordsOfACrashAreKept) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("crash");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_EXITED");
+  EXPECT_THAT(failure.message(), HasSubstr("code 7"));
+  EXPECT_THAT(failure.message(), HasSubstr("the ceiling fell down"));
+  EXPECT_EQ(failure.evidence(), "first line\nrankd: the ceiling fell down");
+  EXPECT_EQ(failure.node_id(), options_.node_id);
+  EXPECT_EQ(EndRanks("m", 1), 0u) << "nothing runs";
+  EXPECT_TRUE(Statuses().empty()) << "but the failure is forgotten";
+}
+
+TEST_F(RankSupervisorTest, ASignalIsNamed) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("segfault");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_KILLED");
+  EXPECT_THAT(failure.message(), HasSubstr("SIGSEGV"));
+}
+
+TEST_F(RankSupervisorTest, SigkillFromOutsideIsToldWithItsLikelyCause) {
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("ready");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  kill(pid, SIGKILL);
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_KILLED");
+  EXPECT_THAT(failure.message(), HasSubstr("memory"));
+}
+
+TEST_F(RankSupervisorTest, TheRanksOwnReasonIsKept) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("failed");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "MODEL_FILE_BROKEN");
+  EXPECT_EQ(failure.evidence(), "rankd: the file is broken");
+}
+
+TEST_F(RankSupervisorTest, SilenceIsAStall) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("mute");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_STALLED");
+}
+
+TEST_F(RankSupervisorTest, NeverReportingIsAStallToo) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("silent");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_STALLED");
+  EXPECT_THAT(failure.message(), HasSubstr("did not report within 3 s"));
+}
+
+TEST_F(RankSupervisorTest, AStoppedProcessIsFoundOut) {
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("ready");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  kill(pid, SIGSTOP);
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "RANK_STALLED");
+}
+
+TEST_F(RankSupervisorTest, AStubbornRankIsKilledInTheEnd) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("stubborn");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  EXPECT_EQ(EndRanks("m", kAllEpochs), 1u);
+  EXPECT_EQ(Statuses()[0].phase(), v1::RANK_PHASE_STOPPING);
+  EXPECT_GT(ReservedBytes(), 0u) << "memory is promised until the process is gone";
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
+}
+
+TEST_F(RankSupervisorTest, ARankThatServesNothingStopsAtOnce) {
+  options_.first_report_limit = std::chrono::minutes(1);
+  options_.stop_grace = std::chrono::seconds(1);
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("silent");
+  EXPECT_EQ(EndRanks("m", 1), 1u);
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
+}
+
+TEST_F(RankSupervisorTest, AFloodOfOutputIsBounded) {
+  options_.log_bytes_max = 1 << 20;
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("flood");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_THAT(failure.evidence(), HasSubstr("the ceiling fell down"));
+  const std::string logs = options_.state_folder + "/logs/m-rank0.log";
+  EXPECT_LE(std::filesystem::file_size(logs), options_.log_bytes_max + 8192);
+  EXPECT_LE(std::filesystem::file_size(logs + ".1"), options_.log_bytes_max + 8192);
+}
+
+TEST_F(RankSupervisorTest, MemoryIsPromisedOnce) {
+  ASSERT_TRUE(Start().ok());
+  ASSERT_TRUE(Reserve(Request("a", 1, 0, 6000)).ok());
+  const auto second = Reserve(Request("b", 1, 0, 6000));
+  EXPECT_EQ(ReasonOf(second.status()).code(), "MEMORY_SHORT");
+  EXPECT_TRUE(Reserve(Request("a", 1, 0, 9000)).ok()) << "again replaces the first";
+  EndRanks("a", 1);
+  EXPECT_TRUE(Reserve(Request("b", 1, 0, 6000)).ok());
+}
+
+TEST_F(RankSupervisorTest, ReservationsLapse) {
+  ASSERT_TRUE(Start().ok());
+  v1::ReserveRequest request = Request("m", 1, 0);
+  request.set_hold_ms(50);
+  ASSERT_TRUE(Reserve(request).ok());
+  ASSERT_TRUE(WaitUntil([&] { return ReservedBytes() == 0; }));
+  EXPECT_EQ(ReasonOf(Launch("ready", "m", 1, 0).status()).code(), "RESERVATION_LAPSED");
+}
+
+TEST_F(RankSupervisorTest, OlderEpochsEndAndNewerStay) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("ready", "m", 1, 0);
+  ReserveAndLaunch("ready", "m", 2, 0);
+  ReserveAndLaunch("ready", "other", 1, 0);
+  EXPECT_EQ(EndRanks("m", 1), 1u);
+  ASSERT_TRUE(WaitUntil([&] {
+    int ready = 0;
+    int stopped = 0;
+    for (const auto& status : Statuses()) {
+      ready += status.phase() == v1::RANK_PHASE_READY ? 1 : 0;
+      stopped += status.phase() == v1::RANK_PHASE_STOPPED && status.epoch() == 1 ? 1 : 0;
+    }
+    return ready == 2 && stopped == 1;
+  }));
+}
+
+TEST_F(RankSupervisorTest, WithoutRankdNothingIsReserved) {
+  options_.rankd_path = "/nonexistent/rankd";
+  EXPECT_EQ(ReasonOf(Start()).code(), "ENGINE_MISSING");
+  EXPECT_EQ(ReasonOf(Reserve(Request("m", 1, 0)).status()).code(), "ENGINE_MISSING");
+}
+
+TEST_F(RankSupervisorTest, AnAddressOfAnotherMachineIsRefused) {
+  ASSERT_TRUE(Start().ok());
+  absl::StatusOr<v1::ReserveResponse> response;
+  OnOwner([&] {
+    response = supervisor_->Reserve(Request("m", 1, 0), "192.0.2.1", {Bytes(10000), Bytes(10000)});
+  });
+  EXPECT_EQ(ReasonOf(response.status()).code(), "PORT_TAKEN");
+}
+
+struct Answer {
+  std::string text;
+  absl::Status status;
+  bool done = false;
+};
+
+TEST_F(RankSupervisorTest, GenerateReachesTheEntryRank) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("ready");
+  v1::GenerateRequest request;
+  request.set_deployment("m");
+  request.set_prompt("one two three");
+  Answer early;
+  Answer answer;
+  const auto ask = [&](Answer* out) {
+    supervisor_->Generate(
+        request, [out](const v1::GenerateChunk& chunk) { out->text += chunk.text() + "|"; },
+        [out](const absl::Status& status) {
+          out->status = status;
+          out->done = true;
+        });
+    EXPECT_FALSE(out->done) << "never from within the call";
+  };
+  const auto done = [&](Answer* out) {
+    return WaitUntil([&] {
+      bool is_done = false;
+      OnOwner([&] { is_done = out->done; });
+      return is_done;
+    });
+  };
+  OnOwner([&] { ask(&early); });
+  ASSERT_TRUE(done(&early));
+  EXPECT_EQ(ReasonOf(early.status).code(), "NOT_READY");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  OnOwner([&] { ask(&answer); });
+  ASSERT_TRUE(done(&answer));
+  EXPECT_TRUE(answer.status.ok()) << answer.status;
+  EXPECT_EQ(answer.text, "one|two|three|");
+
+  Answer refused;
+  request.set_prompt("refuse");
+  OnOwner([&] { ask(&refused); });
+  ASSERT_TRUE(done(&refused));
+  EXPECT_EQ(refused.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReasonOf(refused.status).code(), "PROMPT_TOO_LONG");
+
+  Answer unknown;
+  request.set_deployment("nobody");
+  OnOwner([&] { ask(&unknown); });
+  ASSERT_TRUE(done(&unknown));
+  EXPECT_EQ(ReasonOf(unknown.status).code(), "MODEL_NOT_LOADED");
+}
+
+TEST_F(RankSupervisorTest, GenerateEndsWhenCancelledOrTheRankDies) {
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("ready");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  v1::GenerateRequest request;
+  request.set_deployment("m");
+  request.set_prompt("word");
+  request.set_max_tokens(1);  // the fake goes on until it is cancelled
+  Answer answers[2];
+  RankSupervisor::GenerateId first = 0;
+  OnOwner([&] {
+    for (Answer& answer : answers) {
+      const auto id = supervisor_->Generate(
+          request, [&answer](const v1::GenerateChunk& chunk) { answer.text += chunk.text(); },
+          [&answer](const absl::Status& status) {
+            answer.status = status;
+            answer.done = true;
+          });
+      if (first == 0) first = id;
+    }
+  });
+  const auto holds = [&](const std::function<bool()>& what) {
+    return WaitUntil([&] {
+      bool is_so = false;
+      OnOwner([&] { is_so = what(); });
+      return is_so;
+    });
+  };
+  ASSERT_TRUE(holds([&] { return answers[0].text == "word" && answers[1].text == "word"; }));
+  OnOwner([&] { supervisor_->CancelGenerate(first); });
+  ASSERT_TRUE(holds([&] { return answers[0].done; }));
+  EXPECT_EQ(answers[0].status.code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(answers[1].done);
+  kill(pid, SIGKILL);
+  ASSERT_TRUE(holds([&] { return answers[1].done; }));
+  EXPECT_EQ(answers[1].status.code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RankSupervisorTest, ShutDownEndsAllAndAdmitsNothing) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("ready", "a", 1, 0);
+  ReserveAndLaunch("stubborn", "b", 1, 0);
+  std::promise<void> done;
+  OnOwner([&] { supervisor_->ShutDown([&] { done.set_value(); }); });
+  EXPECT_EQ(done.get_future().wait_for(kLimit), std::future_status::ready);
+  EXPECT_EQ(ReservedBytes(), 0u);
+  EXPECT_FALSE(Reserve(Request("c", 1, 0)).ok());
+}
+
+TEST_F(RankSupervisorTest, DestroyingTheSupervisorLeavesNoProcess) {
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("stubborn");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  OnOwner([&] { supervisor_.reset(); });
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+// A process that an earlier agent could have left: a group of its own, ignoring nothing.
+pid_t StartSleeper() {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  pid_t pid = -1;
+  char name[] = "/bin/sleep";
+  char seconds[] = "60";
+  char* arguments[] = {name, seconds, nullptr};
+  EXPECT_EQ(posix_spawn(&pid, name, nullptr, &attributes, arguments, environ), 0);
+  posix_spawnattr_destroy(&attributes);
+  return pid;
+}
+
+TEST_F(RankSupervisorTest, LeftoversOfAnEarlierAgentAreEnded) {
+  RunFiles files(options_.state_folder);
+  ASSERT_TRUE(files.Prepare().ok());
+  const pid_t left = StartSleeper();
+  const pid_t unrelated = StartSleeper();
+  const RunPaths first = files.PathsOf(1, "m", 0);
+  const RunPaths second = files.PathsOf(2, "m", 1);
+  ASSERT_TRUE(files.WriteNote(first.note, {left, ProcessIdentity(left), "m", 1, 0}).ok());
+  // The pid was given to another process since.
+  ASSERT_TRUE(files.WriteNote(second.note, {unrelated, "another time", "m", 1, 1}).ok());
+  std::ofstream(options_.state_folder + "/ranks/broken.json") << "{\"pid\": -1}";
+  ASSERT_TRUE(Start().ok());
+  int status = 0;
+  ASSERT_EQ(waitpid(left, &status, 0), left);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(waitpid(unrelated, &status, WNOHANG), 0) << "still runs";
+  EXPECT_EQ(RunFileCount(), 0u);
+  kill(unrelated, SIGKILL);
+  waitpid(unrelated, &status, 0);
+}
+
+TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivate) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("ready");
+  bool found = false;
+  for (const auto& entry : std::filesystem::directory_iterator(options_.state_folder + "/ranks")) {
+    if (entry.path().extension() != ".spec") continue;
+    found = true;
+    EXPECT_EQ(entry.status().permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  }
+  EXPECT_TRUE(found);
+}
+
+}  // namespace
+}  // namespace macrame::runtime
