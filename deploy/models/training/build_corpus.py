@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Expands data/*.qa to conversations and trains the tokenizer on them.
 
-    build_corpus.py --out OUT [--tokens 3000000] [--seed 1]
+    build_corpus.py --out OUT [--tokens 3000000] [--seed 1] [--tokenizer FILE]
 
 Writes OUT/train.jsonl and OUT/heldout.jsonl (one JSON object a line) and OUT/tokenizer.json.
 The format of the data files is described in README.md beside this script. The result depends on
@@ -37,6 +37,7 @@ class Entry:
     heldout: dict = dataclasses.field(default_factory=dict)
     topic: bool = False
     weight: float = 1.0
+    boost: float = 1.0
 
     def answer(self, kind):
         return self.answers.get(kind, self.answers["a"])
@@ -95,7 +96,17 @@ def make_entry(block, templates):
     topics = [t.strip() for t in fields.get("topic", [""])[0].split("|") if t.strip()]
     explicit = list(dict.fromkeys(q for t in fields.get("q", []) for q in alternatives(t)))
     entry = Entry(name=(topics + explicit)[0], answers=answers, topic=bool(topics))
-    # Each subject with four or more spelled-out questions gives up about a tenth of them.
+    share_out(entry, explicit)
+    for field, texts in templates.items():
+        kind = field.rstrip("!")
+        for text, topic in itertools.product(texts, topics):
+            side = entry.heldout if field.endswith("!") else entry.train
+            side.setdefault(kind, []).append(re.sub(r"\bX\b", lambda _: topic, text))
+    return entry
+
+
+def share_out(entry, explicit):
+    """Spelled-out questions of one block to training, about a tenth of four or more held out."""
     held = {q for q in explicit if bucket(q, 10) == 0} if len(explicit) >= 4 else set()
     if len(explicit) >= 4 and not held:
         held = {min(explicit, key=lambda q: bucket(q, 1 << 30))}
@@ -103,12 +114,20 @@ def make_entry(block, templates):
         held = set(sorted(held)[: len(explicit) // 3])
     for q in explicit:
         (entry.heldout if q in held else entry.train).setdefault("a", []).append(q)
-    for field, texts in templates.items():
-        kind = field.rstrip("!")
-        for text, topic in itertools.product(texts, topics):
-            side = entry.heldout if field.endswith("!") else entry.train
-            side.setdefault(kind, []).append(re.sub(r"\bX\b", lambda _: topic, text))
-    return entry
+
+
+def add_paraphrases(block, entries):
+    """A block that begins with "same: question" adds ways of asking to the subject of that."""
+    same = block[0][1]
+    found = [e for e in entries if key(same) in {
+        key(q) for side in (e.train, e.heldout) for q in side.get("a", [])}]
+    if len(found) != 1:
+        raise ValueError(f"{same!r} is asked by {len(found)} subjects")
+    fields = {}
+    for field, value in block[1:]:
+        fields.setdefault(field, []).append(value)
+    share_out(found[0], list(dict.fromkeys(q for t in fields["q"] for q in alternatives(t))))
+    found[0].boost = float(fields.get("weight", ["1.5"])[0])
 
 
 def unknown_words(rng):
@@ -125,12 +144,14 @@ class Unknown:
         self.answer = block[0][1]
         self.patterns = [p for f, v in block if f == "q" for p in alternatives_slots(v)]
         self.train = {k: [v for v in vs if bucket(v, 7)] for k, vs in slots.items()}
-        self.heldout = {k: [v for v in vs if not bucket(v, 7)] or vs[:1]
-                        for k, vs in slots.items()}
+        self.heldout = {k: [v for v in vs if not bucket(v, 7)] for k, vs in slots.items()}
+        # Held-out questions need a filler that is held out.
+        self.heldout_patterns = [p for p in self.patterns if p != "{nonsense}" and "{" in p and
+                                 all(self.heldout[s] for s in re.findall(r"\{(\w+)\}", p))]
 
     def question(self, rng, heldout=False):
         slots = self.heldout if heldout else self.train
-        pattern = rng.choice(self.patterns)
+        pattern = rng.choice(self.heldout_patterns if heldout else self.patterns)
         if pattern == "{nonsense}":
             word = unknown_words(rng)
             return rng.choice(["What is X?", "Explain X", "How do I install X?", "X", "Who is X?",
@@ -153,7 +174,7 @@ def alternatives_slots(text):
 def arithmetic():
     """(question forms, answer) for small sums; spelled the same way each time."""
     out = []
-    for a, b in itertools.product(range(21), range(21)):
+    for a, b in itertools.product(range(13), range(13)):
         out.append((a, "+", "plus", b, a + b))
         if a >= b:
             out.append((a, "-", "minus", b, a - b))
@@ -331,13 +352,14 @@ def load(rng):
         for block in read_blocks(path):
             if block[0][0] == "unknown":
                 unknown = Unknown(block, slots)
+            elif block[0][0] == "same":
+                add_paraphrases(block, entries)
             else:
                 entries.append(make_entry(block, templates))
     for entry in entries:
         entry.weight = 1.0 + 0.5 * len(entry.answers) + min(sum(map(len, entry.train.values())),
                                                            40) / 20
-        if entry.name in ("RDMA", "Macrame"):
-            entry.weight *= 2
+        entry.weight *= 2 if entry.name in ("RDMA", "Macrame") else entry.boost
     sums, heldout_sums = [], []
     for forms, answer in itertools.chain(arithmetic(), sizes()):
         (heldout_sums if bucket(answer, 12) == 0 else sums).append((forms, answer))
@@ -346,7 +368,12 @@ def load(rng):
     return entries, unknown, sums, heldout_sums
 
 
-def train_tokenizer(conversations, path):
+def make_tokenizer(conversations, given, path):
+    """Trains one, or copies the one given: a model that goes on learning must keep its own."""
+    if given:
+        tokenizer = Tokenizer.from_file(str(given))
+        tokenizer.save(str(path))
+        return tokenizer
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
@@ -388,6 +415,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--tokens", type=int, default=3_000_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tokenizer", type=pathlib.Path, help="keep this one")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     rng = random.Random(args.seed)
@@ -403,7 +431,7 @@ def main():
     while size < args.tokens * 4.6:
         conversations.append(mixer.conversation())
         size += sum(len(m["content"]) + 8 for m in conversations[-1])
-    tokenizer = train_tokenizer(conversations, args.out / "tokenizer.json")
+    tokenizer = make_tokenizer(conversations, args.tokenizer, args.out / "tokenizer.json")
     with open(args.out / "train.jsonl", "w") as f:
         for c in conversations:
             f.write(json.dumps({"messages": c}) + "\n")

@@ -209,7 +209,7 @@ def main():
             f.write(json.dumps(line) + "\n")
 
     began = time.monotonic() - spent
-    saved_at, recent = time.monotonic(), 10.0
+    saved_at, recent = time.monotonic(), None
     for batch in batches(documents, args.batch_tokens, 1024, rng):
         progress = (time.monotonic() - began) / (args.minutes * 60)
         if progress >= 1:
@@ -223,7 +223,8 @@ def main():
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        recent += 0.02 * (float(loss.detach()) - recent)
+        value = float(loss.detach())
+        recent = value if recent is None else recent + 0.02 * (value - recent)
         step += 1
         tokens += batch[0].numel()
         if step % 50 == 0:
