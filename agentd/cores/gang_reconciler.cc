@@ -316,7 +316,7 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   gang.epoch_seen = std::max(gang.epoch_seen, term_.value() * kEpochsPerTerm) + 1;
   record.set_epoch(gang.epoch_seen);
   *record.mutable_plan() = result.plan();
-  record.set_attempts(gang.failures + 1);
+  record.set_attempts(gang.record.attempts() + 1);
   *record.mutable_last_failure() = gang.failure;
   record.set_entry_node_id(result.plan().assignments(0).node_id());
   gang.record = record;
@@ -450,6 +450,8 @@ std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const 
   if (phase == v1::RANK_PHASE_WARMING_UP) limit = options_.warming_up_limit;
   if (phase == v1::RANK_PHASE_LOADING) limit = options_.loading_stall_limit;
   if (phase == v1::RANK_PHASE_READY) return std::nullopt;
+  std::string late;
+  NodeId node;
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
     const auto progress = gang.progress.find(assignment.rank());
     const v1::RankPhase own =
@@ -458,14 +460,14 @@ std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const 
     const MonotonicTime since = phase == v1::RANK_PHASE_LOADING ? progress->second.changed_at
                                                                 : gang.lowest_phase_since;
     if (round.now - since < limit) continue;
-    return MakeReason(phase == v1::RANK_PHASE_CONNECTING ? "CONNECT_FAILED" : "RANK_STALLED",
-                      absl::StrCat(Place(assignment), " of '", name, "' has been ", PhaseWord(phase),
-                                   phase == v1::RANK_PHASE_LOADING ? " without progress for "
-                                                                   : " for ",
-                                   Seconds(limit), " s"),
-                      assignment.node_id());
+    if (late.empty()) node = NodeId(assignment.node_id());
+    absl::StrAppend(&late, late.empty() ? "" : ", ", Place(assignment));
   }
-  return std::nullopt;
+  if (late.empty()) return std::nullopt;
+  return MakeReason(
+      phase == v1::RANK_PHASE_CONNECTING ? "CONNECT_FAILED" : "RANK_STALLED",
+      absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ", Seconds(limit), " s: ", late),
+      node.value());
 }
 
 // --- ending --------------------------------------------------------------------------------------

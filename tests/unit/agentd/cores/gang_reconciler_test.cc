@@ -251,7 +251,7 @@ TEST(GangReconciler, PhaseLimitsNameThePhaseAndTheRank) {
   for (const Case& one :
        {Case{v1::RANK_PHASE_STAGING, options.staging_limit, "RANK_STALLED", "staging"},
         Case{v1::RANK_PHASE_CONNECTING, options.connecting_limit, "CONNECT_FAILED", "connecting"},
-        Case{v1::RANK_PHASE_LOADING, options.loading_stall_limit, "RANK_STALLED", "without progress"},
+        Case{v1::RANK_PHASE_LOADING, options.loading_stall_limit, "RANK_STALLED", "loading"},
         Case{v1::RANK_PHASE_WARMING_UP, options.warming_up_limit, "RANK_STALLED", "warming up"}}) {
     Harness h("ab");
     h.first_phase = v1::RANK_PHASE_WARMING_UP;
