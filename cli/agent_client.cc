@@ -1,0 +1,162 @@
+#include "cli/agent_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "macrame/v1/cluster.grpc.pb.h"
+#include "proto/reasons.h"
+#include "transport/status_codec.h"
+#include "transport/unix_socket.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr std::chrono::seconds kAnswerLimit{10};
+// Planning and unloading may ask other nodes.
+constexpr std::chrono::seconds kWorkLimit{60};
+constexpr std::chrono::seconds kLoadSlack{5};
+constexpr std::chrono::hours kStreamLimit{24};
+constexpr int kMessageBytesMax = 64 * 1024 * 1024;
+
+using Stub = v1::ClusterService::Stub;
+
+}  // namespace
+
+class AgentClient::Impl {
+ public:
+  explicit Impl(std::string socket_path) : socket_path_(std::move(socket_path)) {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+    // Over a unix socket there is no name to check; some versions dislike the path as an authority.
+    arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
+    stub_ = v1::ClusterService::NewStub(grpc::CreateCustomChannel(
+        transport::SocketTarget(socket_path_), grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                            Response*),
+                               const Request& request, std::chrono::seconds limit) {
+    grpc::ClientContext context;
+    Response response;
+    const Guard guard(*this, context, limit);
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    if (!status.ok()) return Describe(status);
+    return response;
+  }
+
+  // `on_message` returns false to end the stream early.
+  template <typename Request, typename Message, typename OnMessage>
+  absl::Status Stream(std::unique_ptr<grpc::ClientReader<Message>> (Stub::*method)(
+                          grpc::ClientContext*, const Request&),
+                      const Request& request, std::chrono::milliseconds limit,
+                      const OnMessage& on_message) {
+    grpc::ClientContext context;
+    const Guard guard(*this, context, limit);
+    auto reader = (stub_.get()->*method)(&context, request);
+    Message message;
+    bool ended_here = false;
+    while (reader->Read(&message)) {
+      if (!ended_here && !on_message(message)) {
+        ended_here = true;
+        context.TryCancel();
+      }
+    }
+    const grpc::Status status = reader->Finish();
+    return status.ok() || ended_here ? absl::OkStatus() : Describe(status);
+  }
+
+  void Cancel() {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+  }
+
+ private:
+  // The context of the one call under way, for Cancel().
+  class Guard {
+   public:
+    Guard(Impl& impl, grpc::ClientContext& context, std::chrono::milliseconds limit) : impl_(impl) {
+      context.set_deadline(std::chrono::system_clock::now() + limit);
+      const std::lock_guard lock(impl.mutex_);
+      impl.context_ = &context;
+      if (impl.cancelled_) context.TryCancel();
+    }
+    ~Guard() {
+      const std::lock_guard lock(impl_.mutex_);
+      impl_.context_ = nullptr;
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    Impl& impl_;
+  };
+
+  absl::Status Describe(const grpc::Status& status) const {
+    const absl::Status described = transport::FromGrpcStatus(status);
+    const bool from_agent = ReasonOf(described).code() != "INTERNAL";
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || from_agent) return described;
+    return ReasonStatus(absl::StatusCode::kUnavailable, "AGENT_UNREACHABLE",
+                        absl::StrCat("agentd does not answer at ", socket_path_));
+  }
+
+  const std::string socket_path_;
+  std::unique_ptr<Stub> stub_;
+  std::mutex mutex_;
+  grpc::ClientContext* context_ = nullptr;  // guarded by mutex_
+  bool cancelled_ = false;                  // guarded by mutex_
+};
+
+AgentClient::AgentClient(const std::string& socket_path)
+    : impl_(std::make_unique<Impl>(socket_path)) {}
+AgentClient::~AgentClient() = default;
+void AgentClient::Cancel() { impl_->Cancel(); }
+
+absl::StatusOr<v1::ClusterStatus> AgentClient::GetStatus() {
+  return impl_->Ask(&Stub::GetStatus, v1::GetStatusRequest(), kAnswerLimit);
+}
+
+absl::Status AgentClient::WatchStatus(const v1::WatchStatusRequest& request,
+                                      const OnStatus& on_status) {
+  return impl_->Stream(&Stub::WatchStatus, request, kStreamLimit, on_status);
+}
+
+absl::StatusOr<v1::PlanResult> AgentClient::PlanModel(const v1::PlanModelRequest& request) {
+  return impl_->Ask(&Stub::PlanModel, request, kWorkLimit);
+}
+
+absl::Status AgentClient::LoadModel(const v1::LoadModelRequest& request,
+                                    const OnProgress& on_progress) {
+  const auto limit = std::chrono::milliseconds(request.timeout_ms()) + kLoadSlack;
+  return impl_->Stream(&Stub::LoadModel, request, limit,
+                       [&](const v1::LoadModelProgress& progress) {
+                         on_progress(progress);
+                         return true;
+                       });
+}
+
+absl::Status AgentClient::UnloadModel(const std::string& name) {
+  v1::UnloadModelRequest request;
+  request.set_name(name);
+  return impl_->Ask(&Stub::UnloadModel, request, kWorkLimit).status();
+}
+
+absl::StatusOr<v1::ListModelsResponse> AgentClient::ListModels() {
+  return impl_->Ask(&Stub::ListModels, v1::ListModelsRequest(), kAnswerLimit);
+}
+
+absl::Status AgentClient::Infer(const v1::GenerateRequest& request, const OnChunk& on_chunk) {
+  return impl_->Stream(&Stub::Infer, request, kStreamLimit, [&](const v1::GenerateChunk& chunk) {
+    on_chunk(chunk);
+    return true;
+  });
+}
+
+absl::StatusOr<v1::VersionResponse> AgentClient::Version() {
+  return impl_->Ask(&Stub::Version, v1::VersionRequest(), kAnswerLimit);
+}
+
+}  // namespace macrame::cli

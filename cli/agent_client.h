@@ -1,0 +1,51 @@
+#pragma once
+
+// Calls to the agent on this machine, over its unix socket. Blocking; every call has a limit. The
+// only place of the tool that knows gRPC.
+//
+// Errors are those that the agent gave, with their Reason; when nobody answers at the socket, it is
+// UNAVAILABLE with AGENT_UNREACHABLE. Cancel() may be called from any thread.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "macrame/v1/cluster.pb.h"
+
+namespace macrame::cli {
+
+class AgentClient {
+ public:
+  // Return false to end the stream; the call then answers OK.
+  using OnStatus = std::function<bool(const v1::ClusterStatus& status)>;
+  using OnProgress = std::function<void(const v1::LoadModelProgress& progress)>;
+  using OnChunk = std::function<void(const v1::GenerateChunk& chunk)>;
+
+  explicit AgentClient(const std::string& socket_path);
+  ~AgentClient();
+  AgentClient(const AgentClient&) = delete;
+  AgentClient& operator=(const AgentClient&) = delete;
+
+  absl::StatusOr<v1::ClusterStatus> GetStatus();
+  absl::Status WatchStatus(const v1::WatchStatusRequest& request, const OnStatus& on_status);
+  absl::StatusOr<v1::PlanResult> PlanModel(const v1::PlanModelRequest& request);
+  // Waits for request.timeout_ms and a little longer: the agent is the one to say
+  // DEADLINE_EXCEEDED.
+  absl::Status LoadModel(const v1::LoadModelRequest& request, const OnProgress& on_progress);
+  absl::Status UnloadModel(const std::string& name);
+  absl::StatusOr<v1::ListModelsResponse> ListModels();
+  absl::Status Infer(const v1::GenerateRequest& request, const OnChunk& on_chunk);
+  absl::StatusOr<v1::VersionResponse> Version();
+
+  // Ends the call under way and all later ones with CANCELLED.
+  void Cancel();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace macrame::cli

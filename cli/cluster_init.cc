@@ -1,0 +1,64 @@
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "proto/reasons.h"
+#include "transport/trust.h"
+
+namespace macrame::cli {
+namespace {
+
+struct InitOptions {
+  std::string name = "macrame";
+  std::string out;
+};
+
+std::string NextSteps(const std::string& path) {
+  return absl::StrCat(
+      "Whoever has this file belongs to the cluster: keep it to yourself (mode 0600).\n"
+      "Next:\n"
+      "  1. Copy it to the same place on every other node, by scp or by hand.\n"
+      "  2. Start agentd on each node",
+      path == transport::DefaultClusterSecretPath()
+          ? std::string("; one that runs already takes the file up by itself.\n")
+          : absl::StrCat(" with --cluster-secret-file ", path, "\n"),
+      "  3. clusterctl devices list\n");
+}
+
+int RunClusterInit(const Invocation& run, const InitOptions& options) {
+  const std::string path =
+      options.out.empty() ? transport::DefaultClusterSecretPath() : options.out;
+  const auto secret = transport::CreateClusterSecret(options.name);
+  if (!secret.ok()) return run.Fail(secret.status());
+  const absl::Status written = transport::WriteClusterSecret(*secret, path);
+  if (!written.ok()) return run.Fail(written);
+  if (run.wants_table()) {
+    *run.environment.out << "Cluster '" << Printable(secret->cluster_name) << "' ("
+                         << secret->cluster_id.substr(0, 8) << ") is made: its secret is in "
+                         << Printable(path) << "\n"
+                         << NextSteps(path);
+    return kExitOk;
+  }
+  Json document = Document("ClusterSecret");
+  document["cluster_id"] = secret->cluster_id;
+  document["cluster_name"] = secret->cluster_name;
+  document["path"] = path;
+  run.PrintDocument(document);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddClusterInit(CommandTree& tree, CLI::App* cluster) {
+  CLI::App* command =
+      tree.Add(cluster, "init", "Make a new cluster: its authority and secret file");
+  auto options = std::make_shared<InitOptions>();
+  command->add_option("--name", options->name, "The cluster's name, for people (macrame)");
+  command->add_option("--out", options->out,
+                      absl::StrCat("Where to write the secret; by default ",
+                                   transport::DefaultClusterSecretPath()));
+  tree.OnChosen(command,
+                [options](const Invocation& run) { return RunClusterInit(run, *options); });
+}
+
+}  // namespace macrame::cli

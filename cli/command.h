@@ -1,0 +1,86 @@
+#pragma once
+
+// What a subcommand's file offers and is given.
+//
+// Each file adds its subcommand to the option tree and, when it is chosen, hands over a function
+// that does the work. Flags are checked by then: nothing has happened before the whole command line
+// is known to be right. Usage errors found later are thrown as CLI::ValidationError by callbacks
+// only.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/agent_client.h"
+#include "cli/environment.h"
+#include "cli/exit_codes.h"
+#include "cli/format/message_json.h"
+#include "cli/format/text.h"
+#include "macrame/v1/plan.pb.h"
+
+namespace macrame::cli {
+
+enum class OutputFormat { kTable, kJson, kYaml };
+
+// Flags that every subcommand takes.
+struct GlobalOptions {
+  std::string socket_path;
+  OutputFormat output = OutputFormat::kTable;
+  ColorMode color = ColorMode::kAuto;
+  bool quiet = false;
+};
+
+// One run, after the command line was read.
+struct Invocation {
+  const Environment& environment;
+  const GlobalOptions& options;
+  Style style;      // for stdout
+  Style err_style;  // for stderr
+
+  bool wants_table() const { return options.output == OutputFormat::kTable; }
+  // In the chosen format; not for kTable.
+  void PrintDocument(const Json& document) const;
+  // The error on stderr, as a block or as JSON; returns its exit code.
+  int Fail(const absl::Status& status) const;
+};
+
+using RunCommand = std::function<int(const Invocation&)>;
+
+// The tree of subcommands while it is built.
+struct CommandTree {
+  CLI::App* root = nullptr;
+  RunCommand chosen;
+
+  // The subcommand `name` of `parent`, with a description; its flags may stand before or after.
+  CLI::App* Add(CLI::App* parent, const std::string& name, const std::string& description);
+  // What runs when `command` was typed.
+  void OnChosen(CLI::App* command, RunCommand run);
+};
+
+// "plan" and "model load" take the same wishes.
+struct WishOptions {
+  uint32_t context = 0;
+  std::string parallelism = "auto";
+  std::vector<std::string> nodes;
+  uint32_t ranks = 0;
+};
+void AddWishFlags(CLI::App* command, WishOptions* options);
+// Names of nodes become their ids, which takes a question to the agent when there are any.
+absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client);
+
+void AddDevicesList(CommandTree& tree);
+void AddStatus(CommandTree& tree);  // `status` and `cluster status`
+void AddModelLoad(CommandTree& tree, CLI::App* model);
+void AddModelList(CommandTree& tree, CLI::App* model);
+void AddModelUnload(CommandTree& tree, CLI::App* model);
+void AddModelInfer(CommandTree& tree, CLI::App* model);
+void AddPlan(CommandTree& tree);
+void AddClusterInit(CommandTree& tree, CLI::App* cluster);
+void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
+void AddVersion(CommandTree& tree);
+
+// The version that this binary was built as.
+std::string ClientVersion();
+
+}  // namespace macrame::cli

@@ -1,0 +1,232 @@
+#include "cli/format/cluster_view.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "cli/format/model_view.h"
+#include "cli/format/reason_text.h"
+#include "cli/format/table.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr size_t kShortId = 8;
+constexpr int kBarWidth = 12;
+
+Cell StateCell(v1::NodeState state) {
+  switch (state) {
+    case v1::NODE_STATE_ALIVE:
+      return {"alive", Tone::kGood};
+    case v1::NODE_STATE_SUSPECT:
+      return {"suspect", Tone::kWarn};
+    case v1::NODE_STATE_DEAD:
+      return {"dead", Tone::kBad};
+    case v1::NODE_STATE_LEFT:
+      return {"left", Tone::kDim};
+    default:
+      return {"unknown", Tone::kWarn};
+  }
+}
+
+std::string Name(const v1::NodeIdentity& identity) {
+  return identity.hostname().empty() ? identity.node_id().substr(0, kShortId) : identity.hostname();
+}
+
+bool IsUp(const v1::NodeStatus& node) {
+  return node.state() == v1::NODE_STATE_ALIVE || node.state() == v1::NODE_STATE_SUSPECT;
+}
+
+// The address that another machine would take: no loopback if there is any other.
+std::string Address(const v1::NodeIdentity& identity) {
+  for (const auto& address : identity.addresses()) {
+    if (address.interface_kind() != v1::INTERFACE_KIND_LOOPBACK) return address.ip();
+  }
+  return identity.addresses().empty() ? "-" : identity.addresses(0).ip();
+}
+
+std::string MemoryText(const v1::NodeStatus& node) {
+  const uint64_t total = node.inventory().memory_total_bytes();
+  if (total == 0) return "-";
+  if (!IsUp(node)) return GiB(total);
+  const std::string free = GiB(node.load().memory_available_bytes());
+  const std::string whole = GiB(total);
+  // "12.3 of 64.0 GiB" when both have the same unit.
+  const size_t unit = free.rfind(' ');
+  const bool same = unit != std::string::npos && whole.size() > free.size() - unit &&
+                    whole.substr(whole.size() - (free.size() - unit)) == free.substr(unit);
+  return absl::StrCat(same ? free.substr(0, unit) : free, " of ", whole);
+}
+
+double MemoryUsedRatio(const v1::NodeStatus& node) {
+  const double total = static_cast<double>(node.inventory().memory_total_bytes());
+  const double free = static_cast<double>(node.load().memory_available_bytes());
+  return total > 0 ? std::clamp(1 - free / total, 0.0, 1.0) : 0;
+}
+
+Cell MemoryUseCell(const v1::NodeStatus& node) {
+  if (!IsUp(node) || node.inventory().memory_total_bytes() == 0) return {"-"};
+  const double used = MemoryUsedRatio(node);
+  const v1::MemoryPressure pressure = node.load().memory_pressure();
+  const Tone tone = pressure == v1::MEMORY_PRESSURE_CRITICAL  ? Tone::kBad
+                    : pressure == v1::MEMORY_PRESSURE_WARNING ? Tone::kWarn
+                                                              : Tone::kPlain;
+  return {absl::StrCat(Bar(used, kBarWidth), " ", Percent(used)), tone};
+}
+
+std::string GpuText(const v1::Inventory& inventory) {
+  if (inventory.gpu_cores() > 0) return Plural(inventory.gpu_cores(), "core");
+  return inventory.gpu_name().empty() ? "none" : inventory.gpu_name();
+}
+
+std::string SystemText(const v1::Inventory& inventory) {
+  if (inventory.os_name().empty()) return "-";
+  return absl::StrCat(inventory.os_name(), " ", inventory.os_version());
+}
+
+std::string Seen(const v1::NodeStatus& node) {
+  if (node.is_self()) return "here";
+  if (node.state() == v1::NODE_STATE_LEFT) return "-";
+  return absl::StrCat(Milliseconds(static_cast<double>(node.last_heartbeat_age_ms())), " ago");
+}
+
+// Beside the name: "*" leads, "(here)" answers.
+std::string MarkedName(const v1::NodeStatus& node) {
+  return absl::StrCat(Name(node.identity()), node.is_coordinator() ? " *" : "");
+}
+
+std::string StrangersText(const v1::ClusterStatus& status) {
+  if (status.strangers().empty()) return "";
+  std::string out = "\nSeen on this network, not members:\n";
+  for (const v1::Stranger& stranger : status.strangers()) {
+    const std::string name =
+        stranger.hostname().empty() ? stranger.node_id().substr(0, kShortId) : stranger.hostname();
+    absl::StrAppend(&out, "  ", Printable(name), " (", Printable(stranger.address()), ", ",
+                    stranger.cluster_name().empty()
+                        ? std::string("no cluster")
+                        : absl::StrCat("cluster '", Printable(stranger.cluster_name()), "'"),
+                    "): ", ReasonSentence(stranger.reason()), "\n");
+  }
+  return out;
+}
+
+std::string Heading(const v1::ClusterStatus& status, const Style& style) {
+  const std::string name =
+      status.cluster_name().empty() ? "(no cluster yet)" : Printable(status.cluster_name());
+  std::string out = absl::StrCat("Cluster ", style.Bold(name), ", ");
+  if (status.coordinator().term() == 0) {
+    absl::StrAppend(&out, style.Warn("no coordinator"));
+  } else {
+    absl::StrAppend(&out, "coordinator ", NodeName(status, status.coordinator().coordinator_id()),
+                    " (term ", status.coordinator().term(), ")");
+  }
+  if (status.insecure()) absl::StrAppend(&out, ", ", style.Bad("INSECURE: --insecure-dev"));
+  return out + "\n";
+}
+
+std::string HealthText(const v1::ClusterStatus& status, const Style& style) {
+  if (status.healthy()) return style.Good(kAllHealthyLine) + "\n";
+  const auto alive = std::count_if(
+      status.nodes().begin(), status.nodes().end(),
+      [](const v1::NodeStatus& node) { return node.state() == v1::NODE_STATE_ALIVE; });
+  const auto ready = std::count_if(status.deployments().begin(), status.deployments().end(),
+                                   [](const v1::DeploymentStatus& deployment) {
+                                     return deployment.state() == v1::DEPLOYMENT_STATE_READY;
+                                   });
+  std::string out =
+      absl::StrCat("Not healthy: ", alive, " of ", Plural(status.nodes_size(), "node"), " alive");
+  if (status.deployments_size() > 0) {
+    absl::StrAppend(&out, ", ", ready, " of ", Plural(status.deployments_size(), "model"),
+                    " ready");
+  }
+  return style.Bad(out) + "\n";
+}
+
+std::string ProblemsText(const v1::ClusterStatus& status, const Style& style) {
+  if (status.problems().empty()) return "";
+  std::string out = absl::StrCat("\n", style.Bold("Problems"), "\n");
+  for (const v1::Reason& problem : status.problems()) {
+    const std::string where =
+        problem.node_id().empty() ? "" : absl::StrCat(" on ", NodeName(status, problem.node_id()));
+    absl::StrAppend(&out, "  ", style.Bad(Printable(problem.code())), where, ": ",
+                    ReasonSentence(problem), "\n");
+  }
+  return out;
+}
+
+std::string NodesTable(const v1::ClusterStatus& status, int width, const Style& style) {
+  const std::vector<Column> columns = {{"NODE", false, 8, 10},
+                                       {"STATE"},
+                                       {"MEMORY USED", false, 5, 12},
+                                       {"FREE", false, 6, 10},
+                                       {"CPU", true, 0},
+                                       {"RANKS", true},
+                                       {"TOK/S", true},
+                                       {"RUNNING", true, 0},
+                                       {"SEEN", false, 0}};
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    int ranks = 0;
+    for (const auto& deployment : status.deployments()) {
+      for (const auto& rank : deployment.ranks()) {
+        ranks += rank.node_id() == node.identity().node_id() ? 1 : 0;
+      }
+    }
+    const bool up = IsUp(node);
+    rows.push_back({MarkedName(node), StateCell(node.state()), MemoryUseCell(node),
+                    MemoryText(node), up ? Percent(node.load().cpu_busy_ratio()) : "-",
+                    absl::StrCat(ranks), up ? Rate(node.load().tokens_per_second()) : "-",
+                    up ? absl::StrCat(node.load().requests_running()) : "-", Seen(node)});
+  }
+  return RenderTable(columns, rows, width, style);
+}
+
+std::string TotalsText(const v1::AggregateLoad& load) {
+  return absl::StrCat("Total: ", GiB(load.memory_available_bytes()), " free of ",
+                      GiB(load.memory_total_bytes()), ", ", Plural(load.gpu_cores(), "GPU core"),
+                      ", ", Rate(load.tokens_per_second()), " tokens/s, ", load.requests_running(),
+                      " running, ", load.requests_queued(), " queued\n");
+}
+
+}  // namespace
+
+std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id) {
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.identity().node_id() == node_id) return Printable(Name(node.identity()));
+  }
+  return Printable(node_id.substr(0, kShortId));
+}
+
+std::string DevicesView(const v1::ClusterStatus& status, int width, const Style& style) {
+  const std::vector<Column> columns = {{"HOSTNAME", false, 8, 12}, {"STATUS"},
+                                       {"ADDRESS", false, 7, 12},  {"MEMORY FREE", false, 6, 10},
+                                       {"GPU", false, 3, 6},       {"CHIP", false, 2, 8},
+                                       {"SYSTEM", false, 1, 8},    {"TRANSPORT", false, 4, 8},
+                                       {"NODE ID", false, 0}};
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    const v1::Inventory& inventory = node.inventory();
+    rows.push_back({MarkedName(node), StateCell(node.state()), Address(node.identity()),
+                    MemoryText(node), GpuText(inventory),
+                    inventory.chip().empty() ? "-" : inventory.chip(), SystemText(inventory),
+                    node.transport_verdict().empty() ? "-" : node.transport_verdict(),
+                    node.identity().node_id().substr(0, kShortId)});
+  }
+  return RenderTable(columns, rows, width, style) + StrangersText(status);
+}
+
+std::string StatusView(const v1::ClusterStatus& status, int width, const Style& style) {
+  std::string out = Heading(status, style);
+  out += HealthText(status, style);
+  absl::StrAppend(&out, "\n", NodesTable(status, width, style));
+  out += TotalsText(status.aggregate_load());
+  if (status.deployments().empty()) {
+    out += "\nNo model is loaded; 'clusterctl model load NAME' loads one.\n";
+  } else {
+    absl::StrAppend(&out, "\n", DeploymentsView(status, width, style));
+  }
+  out += ProblemsText(status, style);
+  out += StrangersText(status);
+  return out;
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,24 @@
+#pragma once
+
+// The cluster as people read it: `devices list` and `status`. Pure: message and width in, text out.
+
+#include <string>
+
+#include "cli/format/text.h"
+#include "macrame/v1/cluster.pb.h"
+
+namespace macrame::cli {
+
+inline constexpr char kAllHealthyLine[] = "All nodes healthy";
+
+// One line a node: name, state, address, memory, GPU, chip, system, transport; then strangers.
+std::string DevicesView(const v1::ClusterStatus& status, int width, const Style& style);
+
+// Cluster, health, nodes, models with their ranks, problems with what to do about them.
+// Holds the line kAllHealthyLine exactly when status.healthy().
+std::string StatusView(const v1::ClusterStatus& status, int width, const Style& style);
+
+// The hostname of a node, or the start of its id when it has none.
+std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id);
+
+}  // namespace macrame::cli

@@ -1,0 +1,173 @@
+#include "cli/format/message_json.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+
+namespace macrame::cli {
+namespace {
+
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// "NODE_STATE_" for NodeState.
+std::string EnumPrefix(const std::string& name) {
+  std::string prefix;
+  for (const char c : name) {
+    if (absl::ascii_isupper(static_cast<unsigned char>(c)) && !prefix.empty()) prefix += '_';
+    prefix += absl::ascii_toupper(static_cast<unsigned char>(c));
+  }
+  return prefix + "_";
+}
+
+Json EnumWord(const EnumValueDescriptor* value) {
+  const std::string prefix = EnumPrefix(value->type()->name());
+  std::string word = value->name();
+  if (word.rfind(prefix, 0) == 0) word.erase(0, prefix.size());
+  word = absl::AsciiStrToLower(word);
+  return word == "unspecified" ? "unknown" : word;
+}
+
+Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json Text(const FieldDescriptor* field, const std::string& value) {
+  return field->type() == FieldDescriptor::TYPE_BYTES ? absl::BytesToHexString(value) : value;
+}
+
+Json Single(const Message& message, const Reflection& reflection, const FieldDescriptor* field) {
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.GetInt32(message, field);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection.GetInt64(message, field);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return reflection.GetUInt32(message, field);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return reflection.GetUInt64(message, field);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Number(reflection.GetDouble(message, field));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return Number(reflection.GetFloat(message, field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, field);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumWord(reflection.GetEnum(message, field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return Text(field, reflection.GetString(message, field));
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return MessageToJson(reflection.GetMessage(message, field));
+  }
+  return nullptr;
+}
+
+Json Element(const Message& message, const Reflection& reflection, const FieldDescriptor* field,
+             int i) {
+  switch (field->cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.GetRepeatedInt32(message, field, i);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection.GetRepeatedInt64(message, field, i);
+    case FieldDescriptor::CPPTYPE_UINT32:
+      return reflection.GetRepeatedUInt32(message, field, i);
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return reflection.GetRepeatedUInt64(message, field, i);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return Number(reflection.GetRepeatedDouble(message, field, i));
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return Number(reflection.GetRepeatedFloat(message, field, i));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetRepeatedBool(message, field, i);
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return EnumWord(reflection.GetRepeatedEnum(message, field, i));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return Text(field, reflection.GetRepeatedString(message, field, i));
+    case FieldDescriptor::CPPTYPE_MESSAGE:
+      return MessageToJson(reflection.GetRepeatedMessage(message, field, i));
+  }
+  return nullptr;
+}
+
+std::string Scalar(const Json& value) {
+  // A JSON string is a YAML double-quoted one.
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+bool IsBlock(const Json& value) { return value.is_structured() && !value.empty(); }
+
+void AppendYaml(const Json& value, int indent, std::string* out) {
+  const std::string pad(indent, ' ');
+  if (value.is_array()) {
+    for (const Json& item : value) {
+      if (!IsBlock(item)) {
+        *out += pad + "- " + Scalar(item) + "\n";
+        continue;
+      }
+      std::string block;
+      AppendYaml(item, indent + 2, &block);
+      block.replace(indent, 2, "- ");
+      *out += block;
+    }
+    return;
+  }
+  for (const auto& [name, item] : value.items()) {
+    *out += pad + name + ":";
+    if (IsBlock(item)) {
+      *out += "\n";
+      AppendYaml(item, indent + 2, out);
+    } else {
+      *out += " " + Scalar(item) + "\n";
+    }
+  }
+}
+
+}  // namespace
+
+Json MessageToJson(const Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  Json object = Json::object();
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    if (field->is_repeated()) {
+      Json list = Json::array();
+      for (int k = 0; k < reflection.FieldSize(message, field); ++k) {
+        list.push_back(Element(message, reflection, field, k));
+      }
+      object[field->name()] = std::move(list);
+    } else if (!field->has_presence() || reflection.HasField(message, field)) {
+      object[field->name()] = Single(message, reflection, field);
+    }
+  }
+  return object;
+}
+
+Json Document(const std::string& kind) {
+  Json document = Json::object();
+  document["apiVersion"] = kApiVersion;
+  document["kind"] = kind;
+  return document;
+}
+
+Json Document(const std::string& kind, const Message& message) {
+  Json document = Document(kind);
+  for (auto& [name, value] : MessageToJson(message).items()) document[name] = value;
+  return document;
+}
+
+std::string ToJsonText(const Json& document, bool compact) {
+  return document.dump(compact ? -1 : 2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string ToYamlText(const Json& document) {
+  if (!IsBlock(document)) return Scalar(document) + "\n";
+  std::string out;
+  AppendYaml(document, 0, &out);
+  return out;
+}
+
+}  // namespace macrame::cli

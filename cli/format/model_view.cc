@@ -1,0 +1,279 @@
+#include "cli/format/model_view.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/format/cluster_view.h"
+#include "cli/format/reason_text.h"
+#include "cli/format/table.h"
+
+namespace macrame::cli {
+namespace {
+
+Tone ToneOf(v1::DeploymentState state) {
+  switch (state) {
+    case v1::DEPLOYMENT_STATE_READY:
+      return Tone::kGood;
+    case v1::DEPLOYMENT_STATE_BACKING_OFF:
+      return Tone::kBad;
+    default:
+      return Tone::kWarn;
+  }
+}
+
+Tone ToneOf(v1::RankPhase phase) {
+  if (phase == v1::RANK_PHASE_READY) return Tone::kGood;
+  return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED ? Tone::kBad
+                                                                           : Tone::kWarn;
+}
+
+std::string LayersText(const v1::Assignment& assignment) {
+  return absl::StrCat("[", assignment.layer_begin(), ", ", assignment.layer_end(), ")");
+}
+
+std::string HoldsText(const v1::Assignment& assignment) {
+  if (assignment.holds_embedding() && assignment.holds_head()) return "embedding, head";
+  if (assignment.holds_embedding()) return "embedding";
+  return assignment.holds_head() ? "head" : "";
+}
+
+const v1::RankStatus* FindRank(const v1::DeploymentStatus& deployment, uint32_t rank) {
+  for (const v1::RankStatus& status : deployment.ranks()) {
+    if (status.rank() == rank) return &status;
+  }
+  return nullptr;
+}
+
+int ReadyRanks(const v1::DeploymentStatus& deployment) {
+  int ready = 0;
+  for (const auto& rank : deployment.ranks()) ready += rank.phase() == v1::RANK_PHASE_READY;
+  return ready;
+}
+
+std::string ProgressText(const v1::RankStatus* rank) {
+  if (rank == nullptr) return "-";
+  if (rank->phase() == v1::RANK_PHASE_LOADING) return Percent(rank->progress());
+  return rank->memory_bytes() > 0 ? GiB(rank->memory_bytes()) : "-";
+}
+
+void AppendDeployment(const v1::DeploymentStatus& deployment,
+                      std::vector<std::vector<Cell>>* rows) {
+  const v1::AggregateLoad none;
+  uint32_t running = 0, queued = 0;
+  for (const auto& rank : deployment.ranks()) {
+    running += rank.requests_running();
+    queued += rank.requests_queued();
+  }
+  const int world = static_cast<int>(deployment.plan().world_size());
+  rows->push_back({deployment.deployment().name(),
+                   {DeploymentWord(deployment.state()), ToneOf(deployment.state())},
+                   absl::StrCat(ReadyRanks(deployment), "/", world),
+                   world == 0 ? "-" : ShapeText(deployment.plan()),
+                   world == 0 ? "-" : absl::StrCat(deployment.plan().context_length()),
+                   Rate(deployment.tokens_per_second()),
+                   absl::StrCat(running, "+", queued)});
+}
+
+std::string RankLines(const v1::DeploymentStatus& deployment, int width, const Style& style) {
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::Assignment& assignment : deployment.plan().assignments()) {
+    const v1::RankStatus* rank = FindRank(deployment, assignment.rank());
+    rows.push_back({deployment.deployment().name(), absl::StrCat(assignment.rank()),
+                    assignment.hostname(), LayersText(assignment),
+                    rank == nullptr ? Cell("not started", Tone::kDim)
+                                    : Cell(PhaseWord(rank->phase()), ToneOf(rank->phase())),
+                    ProgressText(rank), GiB(assignment.need().total_bytes())});
+  }
+  if (rows.empty()) return "";
+  return RenderTable({{"MODEL", false, 8, 10},
+                      {"RANK", true},
+                      {"NODE", false, 7, 10},
+                      {"LAYERS"},
+                      {"PHASE"},
+                      {"MEMORY", true, 3, 8},
+                      {"PLANNED", true, 0}},
+                     rows, width, style);
+}
+
+std::string FailureLine(const v1::DeploymentStatus& deployment, const Style& style) {
+  if (!deployment.has_failure() || deployment.failure().code().empty()) return "";
+  const bool over = deployment.state() == v1::DEPLOYMENT_STATE_READY;
+  std::string out = absl::StrCat(over ? style.Dim("last failure of ") : style.Bad("failure of "),
+                                 Printable(deployment.deployment().name()), ": ",
+                                 ReasonSentence(deployment.failure()));
+  if (!over && deployment.retry_in_ms() > 0) {
+    absl::StrAppend(&out, " (tried again in ", Milliseconds(deployment.retry_in_ms()), ", attempt ",
+                    deployment.attempts() + 1, ")");
+  }
+  return out + "\n";
+}
+
+void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& rejections,
+                      std::string* out) {
+  if (rejections.empty()) return;
+  absl::StrAppend(out, "\nNot taken:\n");
+  for (const v1::Rejection& rejection : rejections) {
+    absl::StrAppend(out, "  ", Printable(rejection.subject()), ": ",
+                    ReasonSentence(rejection.reason()), "\n");
+  }
+}
+
+std::string AssignmentsTable(const v1::Plan& plan, int width, const Style& style) {
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::Assignment& assignment : plan.assignments()) {
+    const v1::MemoryNeed& need = assignment.need();
+    const double share = assignment.budget_bytes() == 0
+                             ? -1
+                             : static_cast<double>(need.total_bytes()) /
+                                   static_cast<double>(assignment.budget_bytes());
+    rows.push_back({absl::StrCat(assignment.rank()), assignment.hostname(), LayersText(assignment),
+                    HoldsText(assignment),
+                    GiB(need.weights_bytes() + need.embedding_bytes() + need.head_bytes()),
+                    GiB(need.kv_cache_bytes()), GiB(need.total_bytes()),
+                    GiB(assignment.budget_bytes()), Percent(share)});
+  }
+  return RenderTable({{"RANK", true},
+                      {"NODE", false, 7, 10},
+                      {"LAYERS"},
+                      {"HOLDS", false, 0},
+                      {"WEIGHTS", true, 3, 8},
+                      {"KV CACHE", true, 2, 8},
+                      {"NEEDS", true},
+                      {"BUDGET", true},
+                      {"USE", true}},
+                     rows, width, style);
+}
+
+}  // namespace
+
+std::string DeploymentWord(v1::DeploymentState state) {
+  switch (state) {
+    case v1::DEPLOYMENT_STATE_PENDING:
+      return "pending";
+    case v1::DEPLOYMENT_STATE_LAUNCHING:
+      return "loading";
+    case v1::DEPLOYMENT_STATE_READY:
+      return "ready";
+    case v1::DEPLOYMENT_STATE_BACKING_OFF:
+      return "recovering";
+    case v1::DEPLOYMENT_STATE_REMOVING:
+      return "removing";
+    default:
+      return "unknown";
+  }
+}
+
+std::string PhaseWord(v1::RankPhase phase) {
+  switch (phase) {
+    case v1::RANK_PHASE_STAGING:
+      return "staging";
+    case v1::RANK_PHASE_CONNECTING:
+      return "connecting";
+    case v1::RANK_PHASE_LOADING:
+      return "loading";
+    case v1::RANK_PHASE_WARMING_UP:
+      return "warming up";
+    case v1::RANK_PHASE_READY:
+      return "ready";
+    case v1::RANK_PHASE_STOPPING:
+      return "stopping";
+    case v1::RANK_PHASE_FAILED:
+      return "failed";
+    case v1::RANK_PHASE_STOPPED:
+      return "stopped";
+    default:
+      return "starting";
+  }
+}
+
+std::string ShapeText(const v1::Plan& plan) {
+  if (plan.world_size() <= 1) return "one node";
+  if (plan.tp() > 1 && plan.pp() > 1) {
+    return absl::StrCat("tensor ", plan.tp(), " x pipeline ", plan.pp());
+  }
+  return plan.tp() > 1 ? absl::StrCat("tensor over ", plan.tp())
+                       : absl::StrCat("pipeline over ", plan.pp());
+}
+
+std::string DeploymentsView(const v1::ClusterStatus& status, int width, const Style& style) {
+  std::vector<std::vector<Cell>> rows;
+  std::string ranks, failures;
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    AppendDeployment(deployment, &rows);
+    ranks += RankLines(deployment, width, style);
+    failures += FailureLine(deployment, style);
+  }
+  std::string out = RenderTable({{"MODEL", false, 8, 10},
+                                 {"STATE"},
+                                 {"RANKS", true},
+                                 {"SHAPE", false, 4, 8},
+                                 {"CONTEXT", true, 0},
+                                 {"TOK/S", true},
+                                 {"REQUESTS", true, 0}},
+                                rows, width, style);
+  if (!ranks.empty()) absl::StrAppend(&out, "\n", ranks);
+  if (!failures.empty()) absl::StrAppend(&out, "\n", failures);
+  return out;
+}
+
+std::string ModelsView(const v1::ListModelsResponse& models, int width, const Style& style) {
+  if (models.models().empty()) {
+    return "No node has a model. Put a model's folder into one of the model folders.\n";
+  }
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::ModelEntry& model : models.models()) {
+    const bool loaded = model.has_deployment();
+    rows.push_back(
+        {model.name(),
+         loaded
+             ? Cell(DeploymentWord(model.deployment().state()), ToneOf(model.deployment().state()))
+             : Cell("not loaded", Tone::kDim),
+         GiB(model.size_bytes()), Plural(model.node_ids_size(), "node"),
+         loaded ? ShapeText(model.deployment().plan()) : "-", model.fingerprint().substr(0, 12)});
+  }
+  return RenderTable({{"MODEL", false, 8, 16},
+                      {"STATE"},
+                      {"SIZE", true},
+                      {"FILES ON"},
+                      {"SHAPE", false, 3, 8},
+                      {"FINGERPRINT", false, 0}},
+                     rows, width, style);
+}
+
+std::string PlanView(const v1::PlanResult& result, int width, const Style& style) {
+  std::string out;
+  if (!result.has_plan()) {
+    absl::StrAppend(&out, style.Bad("Does not fit: "), ReasonSentence(result.failure()), "\n");
+    AppendRejections(result.rejections(), &out);
+    return out;
+  }
+  const v1::Plan& plan = result.plan();
+  absl::StrAppend(&out, style.Bold(Printable(plan.model_name())), ": ", ShapeText(plan), " (",
+                  Plural(plan.world_size(), "rank"), ", ", Printable(plan.backend()), "), context ",
+                  plan.context_length(), ", ", Plural(plan.concurrent_sequences(), "sequence"),
+                  " at once\n\n", AssignmentsTable(plan, width, style));
+  if (!plan.reasons().empty()) {
+    absl::StrAppend(&out, "\nWhy:\n");
+    for (const v1::Reason& reason : plan.reasons()) {
+      absl::StrAppend(&out, "  ", ReasonSentence(reason), "\n");
+    }
+  }
+  AppendRejections(plan.rejections().empty() ? result.rejections() : plan.rejections(), &out);
+  return out;
+}
+
+std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
+  const v1::Plan& plan = status.plan();
+  uint64_t bytes = 0;
+  std::string nodes;
+  for (const v1::Assignment& assignment : plan.assignments()) {
+    bytes += assignment.need().total_bytes();
+    absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", Printable(assignment.hostname()));
+  }
+  const std::string name = Printable(status.deployment().name());
+  return absl::StrCat(name, " is ready: ", ShapeText(plan), " (", nodes, "), context ",
+                      plan.context_length(), ", ", GiB(bytes), " planned, ",
+                      absl::StrFormat("%.1f s", seconds), "\nAsk it:  clusterctl model infer ",
+                      name, " --prompt \"...\"\n");
+}
+
+}  // namespace macrame::cli

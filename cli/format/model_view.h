@@ -1,0 +1,28 @@
+#pragma once
+
+// Models, deployments and plans as people read them. Pure.
+
+#include <string>
+
+#include "cli/format/text.h"
+#include "macrame/v1/cluster.pb.h"
+
+namespace macrame::cli {
+
+// "pending", "loading", "ready", "recovering", "removing".
+std::string DeploymentWord(v1::DeploymentState state);
+// "staging", "connecting", "loading", …
+std::string PhaseWord(v1::RankPhase phase);
+// "one node", "pipeline over 3", "tensor over 2".
+std::string ShapeText(const v1::Plan& plan);
+
+// Every deployment with a line for each of its ranks.
+std::string DeploymentsView(const v1::ClusterStatus& status, int width, const Style& style);
+// `model list`: what is on disk and what is loaded.
+std::string ModelsView(const v1::ListModelsResponse& models, int width, const Style& style);
+// `plan`: the plan that would be carried out and why, or why there is none.
+std::string PlanView(const v1::PlanResult& result, int width, const Style& style);
+// The lines that end `model load`.
+std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds);
+
+}  // namespace macrame::cli

@@ -1,0 +1,40 @@
+#include "cli/format/reason_text.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+
+std::string ReasonSentence(const v1::Reason& reason) {
+  std::string text = Printable(reason.message().empty() ? reason.code() : reason.message());
+  if (!reason.remedy().empty()) absl::StrAppend(&text, "; ", Printable(reason.remedy()));
+  return text;
+}
+
+std::string ErrorBlock(const absl::Status& status, const Style& style) {
+  const v1::Reason reason = ReasonOf(status);
+  std::string out = absl::StrCat(style.Bad("error:"), " ", Printable(reason.message(), true), "\n");
+  const auto line = [&](const char* title, const std::string& text) {
+    if (!text.empty()) absl::StrAppend(&out, "  ", title, Printable(text), "\n");
+  };
+  if (reason.code() != "INTERNAL") line("reason: ", reason.code());
+  line("node:   ", reason.node_id());
+  line("it said: ", reason.evidence());
+  line("next:   ", reason.remedy());
+  return out;
+}
+
+Json ErrorDocument(const absl::Status& status) {
+  const v1::Reason reason = ReasonOf(status);
+  Json error = Json::object();
+  error["code"] = reason.code();
+  error["message"] = reason.message();
+  error["hint"] = reason.remedy();
+  error["node"] = reason.node_id();
+  error["evidence"] = reason.evidence();
+  Json document = Json::object();
+  document["error"] = std::move(error);
+  return document;
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,192 @@
+#include <chrono>
+#include <istream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr size_t kPromptBytesMax = 4 * 1024 * 1024;
+constexpr uint32_t kMaxTokensMax = 1'000'000'000;
+
+struct InferOptions {
+  std::string model, prompt, system;
+  std::vector<std::string> stop;
+  uint32_t max_tokens = 0, top_k = 0;
+  double temperature = 0, top_p = 0, min_p = 0;
+  uint64_t seed = 0;
+};
+
+// Which flags were given is asked of the option tree: 0 is a value like others.
+v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& command,
+                                const std::string& prompt) {
+  v1::GenerateRequest request;
+  request.set_deployment(options.model);
+  request.set_max_tokens(options.max_tokens);
+  if (!options.system.empty()) {
+    v1::ChatMessage* message = request.add_messages();
+    message->set_role("system");
+    message->set_content(options.system);
+  }
+  v1::ChatMessage* message = request.add_messages();
+  message->set_role("user");
+  message->set_content(prompt);
+  v1::Sampling& sampling = *request.mutable_sampling();
+  const auto given = [&](const char* flag) { return command.get_option(flag)->count() > 0; };
+  if (given("--temperature")) sampling.set_temperature(options.temperature);
+  if (given("--top-p")) sampling.set_top_p(options.top_p);
+  if (given("--top-k")) sampling.set_top_k(options.top_k);
+  if (given("--min-p")) sampling.set_min_p(options.min_p);
+  if (given("--seed")) sampling.set_seed(options.seed);
+  for (const std::string& stop : options.stop) request.add_stop(stop);
+  return request;
+}
+
+absl::StatusOr<std::string> ReadPrompt(std::istream& in) {
+  std::string text;
+  char block[65536];
+  while (in.read(block, sizeof block) || in.gcount() > 0) {
+    text.append(block, static_cast<size_t>(in.gcount()));
+    if (text.size() > kPromptBytesMax) {
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+                          "the prompt on stdin has more than 4 MiB");
+    }
+  }
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+// What came, put together.
+struct Answer {
+  std::string text;
+  uint32_t prompt_tokens = 0, completion_tokens = 0;
+  double prefill_ms = 0, decode_ms = 0, first_text_ms = -1;
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+
+  void Add(const v1::GenerateChunk& chunk, double now_ms) {
+    if (first_text_ms < 0 && !chunk.text().empty()) first_text_ms = now_ms;
+    text += chunk.text();
+    prompt_tokens = std::max(prompt_tokens, chunk.prompt_tokens());
+    completion_tokens = std::max(completion_tokens, chunk.completion_tokens());
+    prefill_ms = std::max(prefill_ms, chunk.prefill_ms());
+    decode_ms = std::max(decode_ms, chunk.decode_ms());
+    if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
+  }
+};
+
+const char* FinishWord(v1::FinishReason finish) {
+  switch (finish) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_CANCELLED:
+      return "cancelled";
+    default:
+      return "unknown";
+  }
+}
+
+std::string Timed(uint32_t tokens, double ms) {
+  std::string text = Plural(tokens, "token");
+  if (ms > 0) {
+    absl::StrAppend(&text, " in ", Milliseconds(ms), " (", Rate(tokens * 1000.0 / ms),
+                    " tokens/s)");
+  }
+  return text;
+}
+
+std::string Statistics(const Answer& answer) {
+  std::string text = absl::StrCat("prompt ", Timed(answer.prompt_tokens, answer.prefill_ms),
+                                  ", answer ", Timed(answer.completion_tokens, answer.decode_ms));
+  if (answer.first_text_ms >= 0) {
+    absl::StrAppend(&text, ", first text after ", Milliseconds(answer.first_text_ms));
+  }
+  return absl::StrCat(text, ", finish: ", FinishWord(answer.finish), "\n");
+}
+
+Json AnswerDocument(const std::string& model, const Answer& answer) {
+  Json document = Document("Completion");
+  document["model"] = model;
+  document["text"] = answer.text;
+  document["finish_reason"] = FinishWord(answer.finish);
+  document["prompt_tokens"] = answer.prompt_tokens;
+  document["completion_tokens"] = answer.completion_tokens;
+  document["prefill_ms"] = answer.prefill_ms;
+  document["decode_ms"] = answer.decode_ms;
+  document["first_text_ms"] = answer.first_text_ms;
+  return document;
+}
+
+int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI::App& command) {
+  const Environment& environment = run.environment;
+  std::string prompt = options.prompt;
+  const bool from_stdin = prompt == "-" || command.get_option("--prompt")->count() == 0;
+  if (from_stdin) {
+    if (prompt != "-" && environment.in_is_terminal) {
+      *environment.err << "error: no prompt\n  next:   add --prompt \"...\", or pipe it in\n";
+      return kExitUsage;
+    }
+    auto read = ReadPrompt(*environment.in);
+    if (!read.ok()) return run.Fail(read.status());
+    prompt = *std::move(read);
+  }
+  AgentClient client(run.options.socket_path);
+  Answer answer;
+  const auto begin = std::chrono::steady_clock::now();
+  InterruptWatch interrupt([&] { client.Cancel(); });
+  const absl::Status ended =
+      client.Infer(MakeRequest(options, command, prompt), [&](const v1::GenerateChunk& chunk) {
+        const std::chrono::duration<double, std::milli> now =
+            std::chrono::steady_clock::now() - begin;
+        answer.Add(chunk, now.count());
+        if (!run.wants_table() || chunk.text().empty()) return;
+        // A model's words must not steer the terminal; a file gets them as they are.
+        *environment.out << (environment.out_is_terminal ? Printable(chunk.text(), true)
+                                                         : chunk.text())
+                         << std::flush;
+      });
+  const bool open_line = run.wants_table() && !answer.text.empty() && answer.text.back() != '\n';
+  if (open_line) *environment.out << "\n" << std::flush;
+  if (interrupt.interrupted()) return interrupt.exit_code();
+  if (!ended.ok()) return run.Fail(ended);
+  if (!run.wants_table()) run.PrintDocument(AnswerDocument(options.model, answer));
+  if (run.wants_table() && !run.options.quiet) {
+    *environment.err << run.err_style.Dim(Statistics(answer));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddModelInfer(CommandTree& tree, CLI::App* model) {
+  CLI::App* command = tree.Add(model, "infer", "Ask a loaded model; the answer streams to stdout");
+  auto options = std::make_shared<InferOptions>();
+  command->add_option("model", options->model, "The name it is served under")->required();
+  command->add_option("-p,--prompt", options->prompt, "The question; '-' or nothing reads stdin");
+  command->add_option("--system", options->system, "Instructions ahead of the question");
+  command->add_option("--max-tokens", options->max_tokens, "At most this many tokens of answer")
+      ->check(CLI::Range(1u, kMaxTokensMax));
+  command->add_option("--temperature", options->temperature, "0 always takes the likeliest token")
+      ->check(CLI::Range(0.0, 2.0));
+  command->add_option("--top-p", options->top_p, "Only the likeliest tokens up to this share")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--top-k", options->top_k, "Only this many likeliest tokens; 0 takes all")
+      ->check(CLI::Range(0u, kMaxTokensMax));
+  command->add_option("--min-p", options->min_p, "Only tokens this likely beside the likeliest")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", options->seed, "Makes the answer repeatable");
+  command->add_option("--stop", options->stop, "End before this text; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  tree.OnChosen(command, [options, command](const Invocation& run) {
+    return RunModelInfer(run, *options, *command);
+  });
+}
+
+}  // namespace macrame::cli

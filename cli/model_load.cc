@@ -1,0 +1,99 @@
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/duration.h"
+#include "cli/format/load_progress.h"
+#include "cli/format/model_view.h"
+#include "cli/interrupt.h"
+#include "cli/repaint.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+namespace {
+
+struct LoadOptions {
+  std::string name_or_path;
+  std::string deployment_name;
+  std::string timeout = "10m";
+  WishOptions wishes;
+};
+
+// A folder is named as the agent will find it, whatever its own working folder is.
+std::string Absolute(const std::string& name_or_path) {
+  std::error_code error;
+  const std::filesystem::path path(name_or_path);
+  const bool meant_as_path = name_or_path.rfind(".", 0) == 0 || path.is_absolute();
+  if (!meant_as_path && !std::filesystem::exists(path / "config.json", error)) return name_or_path;
+  const auto absolute = std::filesystem::absolute(path, error).lexically_normal();
+  return error ? name_or_path : absolute.string();
+}
+
+absl::Status NotReady(const v1::DeploymentStatus& status) {
+  v1::Reason reason = status.failure();
+  if (reason.code().empty()) {
+    reason = MakeReason("NOT_READY", "the agent stopped telling of the load before it was ready");
+  }
+  return ReasonStatus(absl::StatusCode::kInternal, reason);
+}
+
+int RunModelLoad(const Invocation& run, const LoadOptions& options) {
+  const Environment& environment = run.environment;
+  AgentClient client(run.options.socket_path);
+  const auto wishes = ResolveWishes(options.wishes, client);
+  if (!wishes.ok()) return run.Fail(wishes.status());
+  v1::LoadModelRequest request;
+  request.set_name_or_path(Absolute(options.name_or_path));
+  request.set_deployment_name(options.deployment_name);
+  *request.mutable_wishes() = *wishes;
+  request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
+
+  v1::LoadModelProgress last;
+  const auto begin = std::chrono::steady_clock::now();
+  absl::Status ended;
+  InterruptWatch interrupt([&] { client.Cancel(); });
+  {
+    Repainter bars(environment, true);
+    ProgressLines lines;
+    ended = client.LoadModel(request, [&](const v1::LoadModelProgress& progress) {
+      last = progress;
+      if (run.options.quiet) return;
+      if (environment.err_is_terminal) {
+        bars.Show(ProgressBars(progress, environment.terminal_size().columns, run.err_style));
+      } else {
+        *environment.err << lines.Update(progress) << std::flush;
+      }
+    });
+  }
+  if (interrupt.interrupted()) {
+    *environment.err << "Not waiting any longer; the load goes on. 'clusterctl model unload "
+                     << Printable(last.status().deployment().name()) << "' ends it.\n";
+    return interrupt.exit_code();
+  }
+  if (!ended.ok()) return run.Fail(ended);
+  if (last.status().state() != v1::DEPLOYMENT_STATE_READY) return run.Fail(NotReady(last.status()));
+  if (run.wants_table()) {
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    *environment.out << LoadedSummary(last.status(), took.count());
+  } else {
+    run.PrintDocument(Document("DeploymentStatus", last.status()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddModelLoad(CommandTree& tree, CLI::App* model) {
+  CLI::App* command = tree.Add(model, "load", "Serve a model, split over nodes where it has to be");
+  auto options = std::make_shared<LoadOptions>();
+  command->add_option("model", options->name_or_path, "A model's name, or the path of its folder")
+      ->required();
+  AddWishFlags(command, &options->wishes);
+  command->add_option("--name", options->deployment_name, "Serve it under this name");
+  command->add_option("--timeout", options->timeout, "How long to wait: 90s, 10m (the default), 1h")
+      ->check(IsDuration());
+  tree.OnChosen(command, [options](const Invocation& run) { return RunModelLoad(run, *options); });
+}
+
+}  // namespace macrame::cli

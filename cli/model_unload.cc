@@ -1,0 +1,31 @@
+#include <memory>
+
+#include "cli/command.h"
+
+namespace macrame::cli {
+namespace {
+
+int RunModelUnload(const Invocation& run, const std::string& name) {
+  AgentClient client(run.options.socket_path);
+  const absl::Status done = client.UnloadModel(name);
+  if (!done.ok()) return run.Fail(done);
+  if (run.wants_table()) {
+    *run.environment.out << Printable(name) << " is unloaded\n";
+    return kExitOk;
+  }
+  Json document = Document("ModelUnloaded");
+  document["name"] = name;
+  run.PrintDocument(document);
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddModelUnload(CommandTree& tree, CLI::App* model) {
+  CLI::App* command = tree.Add(model, "unload", "Stop serving a model and free its memory");
+  auto name = std::make_shared<std::string>();
+  command->add_option("model", *name, "The name it is served under")->required();
+  tree.OnChosen(command, [name](const Invocation& run) { return RunModelUnload(run, *name); });
+}
+
+}  // namespace macrame::cli

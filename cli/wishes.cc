@@ -1,0 +1,68 @@
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr uint32_t kContextMax = 16 * 1024 * 1024;
+constexpr uint32_t kRanksMax = 1024;
+
+absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name) {
+  std::vector<std::string> found;
+  std::string known;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    const auto& identity = node.identity();
+    const bool by_id = name.size() >= 4 && absl::StartsWith(identity.node_id(), name);
+    if (by_id || absl::EqualsIgnoreCase(identity.hostname(), name)) {
+      found.push_back(identity.node_id());
+    }
+    absl::StrAppend(&known, known.empty() ? "" : ", ", identity.hostname());
+  }
+  if (found.size() == 1) return found[0];
+  v1::Reason reason;
+  reason.set_code(found.empty() ? "NODE_NOT_FOUND" : "NODE_AMBIGUOUS");
+  reason.set_message(found.empty()
+                         ? absl::StrCat("no node is called '", name, "'; there are: ", known)
+                         : absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
+  reason.set_remedy(found.empty() ? "'clusterctl devices list' shows all nodes"
+                                  : "write the node's id, as 'clusterctl devices list' shows it");
+  return ReasonStatus(absl::StatusCode::kNotFound, reason);
+}
+
+}  // namespace
+
+void AddWishFlags(CLI::App* command, WishOptions* options) {
+  command->add_option("--context", options->context, "Tokens of prompt and answer together")
+      ->check(CLI::Range(1u, kContextMax));
+  command->add_option("--parallelism", options->parallelism, "How the model is split")
+      ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));
+  command->add_option("--nodes", options->nodes, "Only these nodes (hostnames or ids)")
+      ->delimiter(',');
+  command->add_option("--ranks", options->ranks, "Exactly this many ranks")
+      ->check(CLI::Range(1u, kRanksMax));
+}
+
+absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {
+  v1::Wishes wishes;
+  wishes.set_context_length(options.context);
+  wishes.set_world_size(options.ranks);
+  wishes.set_parallelism(options.parallelism == "tensor"     ? v1::PARALLELISM_TENSOR
+                         : options.parallelism == "pipeline" ? v1::PARALLELISM_PIPELINE
+                                                             : v1::PARALLELISM_AUTO);
+  if (options.nodes.empty()) return wishes;
+  const auto status = client.GetStatus();
+  if (!status.ok()) return status.status();
+  for (const std::string& name : options.nodes) {
+    const auto node_id = ResolveNode(*status, name);
+    if (!node_id.ok()) return node_id.status();
+    wishes.add_node_ids(*node_id);
+  }
+  return wishes;
+}
+
+}  // namespace macrame::cli
