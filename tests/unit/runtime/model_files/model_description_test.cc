@@ -1,0 +1,190 @@
+#include "runtime/model_files/model_description.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "proto/reasons.h"
+#include "tests/unit/runtime/model_files/model_writer.h"
+
+namespace macrame::runtime {
+namespace {
+
+using testing::HasSubstr;
+
+std::string CodeOf(const std::string& folder) {
+  return ReasonOf(DescribeModel(folder).status()).code();
+}
+std::string MessageOf(const std::string& folder) {
+  return std::string(DescribeModel(folder).status().message());
+}
+
+TEST(ModelDescription, CountsBytesAsTheFilesSay) {
+  const std::string folder = MakeFolder("plain");
+  WriteModel(folder, SmallConfig(), SmallTensors());
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->name(), "plain");
+  EXPECT_EQ(model->path(), folder);
+  EXPECT_EQ(model->architecture(), "llama");
+  EXPECT_EQ(model->layer_count(), 2u);
+  EXPECT_EQ(model->head_dim(), 16u);
+  EXPECT_EQ(model->kv_heads(), 2u);
+  EXPECT_EQ(model->context_length_max(), 512u);
+  EXPECT_EQ(model->dtype(), "bfloat16");
+  EXPECT_EQ(model->quantization().bits(), 0u);
+  EXPECT_EQ(model->embedding_bytes(), 100u * 64 * 2);
+  EXPECT_EQ(model->head_bytes(), 100u * 64 * 2);
+  EXPECT_EQ(model->final_norm_bytes(), 128u);
+  const uint64_t divisible = 2 * (64 * 64 * 2 + 2 * 32 * 64 + 3 * 128 * 64);
+  ASSERT_EQ(model->layer_bytes_size(), 2);
+  EXPECT_EQ(model->layer_divisible_bytes(0), divisible);
+  EXPECT_EQ(model->layer_bytes(1), divisible + 2 * 128);
+  EXPECT_EQ(model->parameter_count(), 2 * 6400 + 64 + 2 * (divisible / 2 + 128));
+  EXPECT_EQ(model->fingerprint().size(), 32u);
+}
+
+TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
+  for (const int bits : {4, 6, 8}) {
+    const std::string folder = MakeFolder("q");
+    nlohmann::json config = SmallConfig();
+    config["quantization"] = {{"bits", bits}, {"group_size", 32}};
+    WriteModel(folder, config, QuantizedTensors(bits, 32));
+    const auto model = DescribeModel(folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->quantization().bits(), static_cast<uint32_t>(bits));
+    EXPECT_EQ(model->quantization().group_size(), 32u);
+    // Packed weights, and 16 bits of scale and of bias a group.
+    EXPECT_EQ(model->embedding_bytes(), 100u * 64 * bits / 8 + 2u * 100 * 2 * 2);
+  }
+}
+
+TEST(ModelDescription, AConfigThatContradictsTheWeightsIsInvalid) {
+  const std::string folder = MakeFolder("m");
+  nlohmann::json config = SmallConfig();
+  config["quantization"] = {{"bits", 8}, {"group_size", 32}};
+  WriteModel(folder, config, QuantizedTensors(4, 32));
+  EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID") << "8 bits said, 4 stored";
+  config = SmallConfig();
+  config["num_hidden_layers"] = 3;
+  WriteModel(folder, config, SmallTensors());
+  EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID");
+  EXPECT_THAT(MessageOf(folder), HasSubstr("model.layers.2"));
+  config["num_hidden_layers"] = 1;
+  WriteConfig(folder, config);
+  EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID") << "a layer too many";
+  config = SmallConfig();
+  config["vocab_size"] = 99;
+  WriteConfig(folder, config);
+  EXPECT_THAT(MessageOf(folder), HasSubstr("model.embed_tokens.weight"));
+}
+
+TEST(ModelDescription, ConfigsThatAreNotOne) {
+  const std::string folder = MakeFolder("m");
+  WriteSafetensors(folder + "/model.safetensors", SmallTensors());
+  EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID") << "missing";
+  for (const char* text : {"", "{", "[]", "null", "{\"model_type\": 3}"}) {
+    WriteFile(folder + "/config.json", text);
+    EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID") << text;
+  }
+  WriteFile(folder + "/config.json", std::string(500'000, '['));
+  EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID");
+  WriteFile(folder + "/config.json",
+            "{\"a\":" + std::string(400'000, '[') + std::string(400'000, ']') + "}");
+  EXPECT_EQ(CodeOf(folder), "MODEL_CONFIG_INVALID");
+  EXPECT_THAT(MessageOf(folder), HasSubstr("nested too deeply"));
+}
+
+TEST(ModelDescription, UnknownArchitecturesListTheKnownOnes) {
+  const std::string folder = MakeFolder("m");
+  nlohmann::json config = SmallConfig();
+  config["model_type"] = "mamba";
+  WriteModel(folder, config, SmallTensors());
+  EXPECT_EQ(CodeOf(folder), "MODEL_ARCHITECTURE_UNKNOWN");
+  EXPECT_THAT(MessageOf(folder), HasSubstr("mamba"));
+  EXPECT_THAT(MessageOf(folder), HasSubstr("llama, mistral, qwen2, qwen3"));
+}
+
+TEST(ModelDescription, ForeignFormatsSayWhatWasFound) {
+  const std::string gguf = MakeFolder("g");
+  WriteConfig(gguf, SmallConfig());
+  WriteFile(gguf + "/model-Q4_K_M.gguf", "GGUF");
+  EXPECT_EQ(CodeOf(gguf), "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_THAT(MessageOf(gguf), HasSubstr("model-Q4_K_M.gguf"));
+  const std::string pickle = MakeFolder("p");
+  WriteConfig(pickle, SmallConfig());
+  WriteFile(pickle + "/pytorch_model.bin", "x");
+  EXPECT_THAT(MessageOf(pickle), HasSubstr("PyTorch"));
+  const std::string gptq = MakeFolder("q");
+  TestTensors tensors = SmallTensors();
+  tensors["model.layers.0.self_attn.q_proj.qweight"] = {"U32", {8, 64}};
+  WriteModel(gptq, SmallConfig(), tensors);
+  EXPECT_EQ(CodeOf(gptq), "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_THAT(MessageOf(gptq), HasSubstr("GPTQ"));
+  nlohmann::json config = SmallConfig();
+  config["quantization_config"] = {{"quant_method", "awq"}};
+  WriteConfig(gptq, config);
+  EXPECT_THAT(MessageOf(gptq), HasSubstr("awq"));
+}
+
+TEST(ModelDescription, MissingAndBrokenFiles) {
+  EXPECT_EQ(CodeOf("/nonexistent"), "MODEL_NOT_FOUND");
+  const std::string folder = MakeFolder("m");
+  WriteConfig(folder, SmallConfig());
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_MISSING");
+  WriteSafetensors(folder + "/a.safetensors", SmallTensors());
+  WriteFile(folder + "/model.safetensors.index.json",
+            R"({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}})");
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_MISSING");
+  EXPECT_THAT(MessageOf(folder), HasSubstr("b.safetensors"));
+  WriteFile(folder + "/model.safetensors.index.json",
+            R"({"weight_map": {"x": "../../etc/passwd"}})");
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_BROKEN");
+  WriteFile(folder + "/model.safetensors.index.json", "{");
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_BROKEN");
+  std::filesystem::remove(folder + "/model.safetensors.index.json");
+  EXPECT_TRUE(DescribeModel(folder).ok());
+  std::filesystem::resize_file(folder + "/a.safetensors", 5000);
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_BROKEN");
+  WriteFile(folder + "/a.safetensors", std::string(8, '\xff'));
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_BROKEN");
+}
+
+TEST(ModelDescription, FingerprintsTellModelsApartAndNothingElse) {
+  const std::string folder = MakeFolder("a");
+  WriteModel(folder, SmallConfig(), SmallTensors());
+  const std::string one = DescribeModel(folder)->fingerprint();
+  // The same model: other layout of config.json, two shards.
+  const std::string sharded = MakeFolder("b");
+  nlohmann::json config = SmallConfig();
+  config["transformers_version"] = "4.99";
+  WriteFile(sharded + "/config.json", config.dump());
+  TestTensors first, second;
+  int index = 0;
+  for (const auto& [name, tensor] : SmallTensors()) (index++ % 2 ? first : second)[name] = tensor;
+  WriteSafetensors(sharded + "/1.safetensors", first);
+  WriteSafetensors(sharded + "/2.safetensors", second);
+  EXPECT_EQ(DescribeModel(sharded)->fingerprint(), one);
+  // Other weights of the same shape; another setting.
+  WriteModel(folder, SmallConfig(), SmallTensors(), 2);
+  EXPECT_NE(DescribeModel(folder)->fingerprint(), one);
+  config["rope_theta"] = 5e5;
+  WriteModel(folder, config, SmallTensors());
+  EXPECT_NE(DescribeModel(folder)->fingerprint(), one);
+}
+
+TEST(ModelDescription, TheBundledModel) {
+  const std::string folder = "deploy/models/knot-5m-4bit";
+  if (!std::filesystem::exists(folder + "/config.json")) GTEST_SKIP() << "not there yet";
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->quantization().bits(), 4u);
+  EXPECT_EQ(model->layer_count() % 6, 0u) << "two and three stages divide it";
+  EXPECT_EQ(model->kv_heads() % 4, 0u);
+  EXPECT_TRUE(model->tied_embeddings());
+  EXPECT_EQ(model->head_bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace macrame::runtime
