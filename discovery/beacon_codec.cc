@@ -44,8 +44,8 @@ const std::string& KeylessKey() {
   return key;
 }
 
-// Protobuf would refuse a string that is not UTF-8 too, but says so on stderr each time: whoever can
-// send datagrams could fill the log. Only the wire types that Beacon has are let through.
+// Protobuf would refuse a string that is not UTF-8 too, but says so on stderr each time: whoever
+// can send datagrams could fill the log. Only the wire types that Beacon has are let through.
 bool StringsArePlain(std::string_view payload) {
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(payload.data()),
                                             static_cast<int>(payload.size()));
@@ -91,14 +91,16 @@ bool FieldsHold(const v1::Beacon& beacon) {
 absl::Status CheckTrust(const std::optional<BeaconTrust>& trust) {
   if (!trust.has_value()) return absl::OkStatus();
   if (trust->key.size() != kBeaconKeyBytes) {
-    return absl::InvalidArgumentError("the cluster secret's beacon key does not have 32 bytes; "
-                                      "copy the secret file again from a node that works");
+    return absl::InvalidArgumentError(
+        "the cluster secret's beacon key does not have 32 bytes; "
+        "copy the secret file again from a node that works");
   }
   if (trust->fingerprint.size() != kBeaconFingerprintBytes || trust->cluster_name.empty() ||
       trust->cluster_name.size() > kBeaconClusterNameBytesMax ||
       !IsPlainText(trust->cluster_name)) {
-    return absl::InvalidArgumentError("the cluster secret has no usable name or fingerprint; "
-                                      "copy the secret file again from a node that works");
+    return absl::InvalidArgumentError(
+        "the cluster secret has no usable name or fingerprint; "
+        "copy the secret file again from a node that works");
   }
   return absl::OkStatus();
 }
@@ -107,15 +109,24 @@ absl::Status CheckTrust(const std::optional<BeaconTrust>& trust) {
 
 std::string_view BeaconVerdictName(BeaconVerdict verdict) {
   switch (verdict) {
-    case BeaconVerdict::kMember: return "member";
-    case BeaconVerdict::kOtherCluster: return "other_cluster";
-    case BeaconVerdict::kNoSecret: return "no_secret";
-    case BeaconVerdict::kBadSignature: return "bad_signature";
-    case BeaconVerdict::kOwn: return "own";
-    case BeaconVerdict::kIdClash: return "id_clash";
-    case BeaconVerdict::kReplayed: return "replayed";
-    case BeaconVerdict::kOtherVersion: return "other_version";
-    case BeaconVerdict::kMalformed: return "malformed";
+    case BeaconVerdict::kMember:
+      return "member";
+    case BeaconVerdict::kOtherCluster:
+      return "other_cluster";
+    case BeaconVerdict::kNoSecret:
+      return "no_secret";
+    case BeaconVerdict::kBadSignature:
+      return "bad_signature";
+    case BeaconVerdict::kOwn:
+      return "own";
+    case BeaconVerdict::kIdClash:
+      return "id_clash";
+    case BeaconVerdict::kReplayed:
+      return "replayed";
+    case BeaconVerdict::kOtherVersion:
+      return "other_version";
+    case BeaconVerdict::kMalformed:
+      return "malformed";
   }
   return "unknown";
 }
@@ -208,10 +219,10 @@ DecodedBeacon BeaconCodec::Judge(std::string_view datagram) {
 BeaconVerdict BeaconCodec::JudgeSigned(const v1::Beacon& beacon) {
   if (beacon.node_id() == self_.node_id.value()) {
     // A former incarnation of ours may still echo, on this very port.
-    const bool is_ours = beacon.control_port() == self_.control_port &&
-                         (beacon.incarnation() < self_.incarnation.value() ||
-                          (beacon.incarnation() == self_.incarnation.value() &&
-                           beacon.sequence() <= sequence_));
+    const bool is_ours =
+        beacon.control_port() == self_.control_port &&
+        (beacon.incarnation() < self_.incarnation.value() ||
+         (beacon.incarnation() == self_.incarnation.value() && beacon.sequence() <= sequence_));
     return is_ours ? BeaconVerdict::kOwn : BeaconVerdict::kIdClash;
   }
   return IsReplay(beacon) ? BeaconVerdict::kReplayed : BeaconVerdict::kMember;
@@ -233,7 +244,8 @@ bool BeaconCodec::IsReplay(const v1::Beacon& beacon) {
   window.used = decoded_;
   if (beacon.incarnation() < window.incarnation) return true;
   if (beacon.incarnation() > window.incarnation) {
-    window = Window{.incarnation = beacon.incarnation(), .highest = 0, .seen = {}, .used = decoded_};
+    window =
+        Window{.incarnation = beacon.incarnation(), .highest = 0, .seen = {}, .used = decoded_};
   }
   if (beacon.sequence() == 0) return true;  // codecs count from 1
   if (beacon.sequence() > window.highest) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The frame of a UDP beacon: how a node says "I am here" so that only holders of the cluster's secret
-// are believed. Pure; belongs to one owner thread.
+// The frame of a UDP beacon: how a node says "I am here" so that only holders of the cluster's
+// secret are believed. Pure; belongs to one owner thread.
 //
 //   offset 0   "MCRM"
 //          4   version, 1
@@ -10,8 +10,9 @@
 //          8   payload: v1::Beacon
 //          8+n HMAC-SHA-256 over everything before it, 32 bytes
 //
-// The key is the cluster's beacon key. A node without a cluster tags with 32 zero bytes: that proves
-// nothing, but damage on the way is seen. A frame has at most 512 bytes, so that it never fragments.
+// The key is the cluster's beacon key. A node without a cluster tags with 32 zero bytes: that
+// proves nothing, but damage on the way is seen. A frame has at most 512 bytes, so that it never
+// fragments.
 //
 // A recorded beacon that is played again is refused by a window over the sequence numbers of each
 // (node, incarnation); an older incarnation than the highest seen is refused too. A receiver that
@@ -78,8 +79,8 @@ class BeaconCodec {
 
   BeaconCodec(Self self, std::optional<BeaconTrust> trust);
 
-  // When the secret file appears or is replaced. InvalidArgument for a key or fingerprint of the wrong
-  // length; the old trust stays in force.
+  // When the secret file appears or is replaced. InvalidArgument for a key or fingerprint of the
+  // wrong length; the old trust stays in force.
   absl::Status SetTrust(std::optional<BeaconTrust> trust);
   bool has_trust() const { return trust_.has_value(); }
 
@@ -87,7 +88,8 @@ class BeaconCodec {
   // an Encode of its own. Names that are too long are cut; heard_node_ids are dropped from the end
   // until the frame fits.
   std::string Encode(v1::Beacon beacon);
-  // How many heard_node_ids found room in the last Encode, so that a caller with more can rotate them.
+  // How many heard_node_ids found room in the last Encode, so that a caller with more can rotate
+  // them.
   size_t last_heard_count() const { return last_heard_count_; }
 
   // Any bytes at all. Counts the verdict.

@@ -7,9 +7,9 @@ namespace macrame::discovery {
 namespace {
 
 // Distances double, so that one congested moment does not eat them all.
-constexpr std::array kBurstAt = {
-    std::chrono::milliseconds(0), std::chrono::milliseconds(50), std::chrono::milliseconds(150),
-    std::chrono::milliseconds(350), std::chrono::milliseconds(750)};
+constexpr std::array kBurstAt = {std::chrono::milliseconds(0), std::chrono::milliseconds(50),
+                                 std::chrono::milliseconds(150), std::chrono::milliseconds(350),
+                                 std::chrono::milliseconds(750)};
 
 }  // namespace
 
@@ -34,9 +34,8 @@ bool BeaconSchedule::TakeDue(MonotonicTime now) {
   while (burst_step_.has_value() && burst_start_ + kBurstAt[*burst_step_] <= now) {
     if (++*burst_step_ == kBurstAt.size()) burst_step_.reset();
   }
-  next_ = burst_step_.has_value()
-              ? burst_start_ + kBurstAt[*burst_step_]
-              : now + (settled_ ? intervals_.settled : intervals_.searching);
+  next_ = burst_step_.has_value() ? burst_start_ + kBurstAt[*burst_step_]
+                                  : now + (settled_ ? intervals_.settled : intervals_.searching);
   return true;
 }
 

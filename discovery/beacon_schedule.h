@@ -2,9 +2,9 @@
 
 // When the next beacon is due. Pure.
 //
-// A burst at 0, 50, 150, 350 and 750 ms, so that the loss of a few datagrams or of a simultaneous start costs
-// tenths of seconds and not a whole interval; then each second, or each 5 s while every known peer is
-// connected (newcomers are found by their own burst, which is answered at once).
+// A burst at 0, 50, 150, 350 and 750 ms, so that the loss of a few datagrams or of a simultaneous
+// start costs tenths of seconds and not a whole interval; then each second, or each 5 s while every
+// known peer is connected (newcomers are found by their own burst, which is answered at once).
 
 #include <cstddef>
 #include <optional>

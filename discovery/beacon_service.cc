@@ -203,13 +203,13 @@ std::shared_ptr<BeaconSocket> BeaconService::Impl::OpenListener(bool is_v6) {
     Receive(socket);
     return socket;
   }
-  v1::Reason reason =
-      MakeReason("PORT_TAKEN",
-                 absl::StrCat("UDP port ", options_.port, is_v6 ? " (IPv6)" : "",
-                              " can't be listened on: ", std::strerror(error)),
-                 self_.node_id());
-  reason.set_remedy("end the program that holds the port, or one agentd of another user; or give "
-                    "all nodes another beacon port");
+  v1::Reason reason = MakeReason("PORT_TAKEN",
+                                 absl::StrCat("UDP port ", options_.port, is_v6 ? " (IPv6)" : "",
+                                              " can't be listened on: ", std::strerror(error)),
+                                 self_.node_id());
+  reason.set_remedy(
+      "end the program that holds the port, or one agentd of another user; or give "
+      "all nodes another beacon port");
   problems_.Raise(key, reason);
   return nullptr;
 }
@@ -241,7 +241,9 @@ bool BeaconService::Impl::RefreshInterfaces() {
   if (*listed == interfaces_) return false;
   const MonotonicTime now = dispatcher_.Now();
   for (const Interface& old : interfaces_) {
-    const auto same = [&](const Interface& found) { return found.name == old.name && IsUsed(found); };
+    const auto same = [&](const Interface& found) {
+      return found.name == old.name && IsUsed(found);
+    };
     if (std::none_of(listed->begin(), listed->end(), same)) {
       hearing_.RemoveInterface(old.name);
       joined_.erase(old.index);
@@ -256,10 +258,10 @@ bool BeaconService::Impl::RefreshInterfaces() {
     hearing_.AddInterface(interface.name, now);
   }
   if (used == 0) {
-    problems_.Raise("interfaces",
-                    MakeReason("NO_INTERFACE",
-                               "no network interface is up that beacons may be sent on",
-                               self_.node_id()));
+    problems_.Raise(
+        "interfaces",
+        MakeReason("NO_INTERFACE", "no network interface is up that beacons may be sent on",
+                   self_.node_id()));
   } else {
     problems_.Clear("interfaces");
   }
@@ -283,7 +285,8 @@ void BeaconService::Impl::PollInterfaces() {
 void BeaconService::Impl::JoinGroups() {
   if (!listen_v6_) return;
   for (const Interface& interface : interfaces_) {
-    if (!IsUsed(interface) || !interface.can_multicast || joined_.contains(interface.index)) continue;
+    if (!IsUsed(interface) || !interface.can_multicast || joined_.contains(interface.index))
+      continue;
     const int error = listen_v6_->JoinGroup(kBeaconGroupV6, interface.index);
     if (error == 0) {
       joined_.insert(interface.index);
@@ -334,14 +337,14 @@ void BeaconService::Impl::SendOn(const Interface& interface, bool reply_wanted) 
   bool sent = false;
   int error = 0;
   for (const std::string& broadcast : targets) {
-    const int failed = Send(false, MakeBeacon(reply_wanted, ""), broadcast, options_.port,
-                            interface.index);
+    const int failed =
+        Send(false, MakeBeacon(reply_wanted, ""), broadcast, options_.port, interface.index);
     sent = sent || failed == 0 || IsTransient(failed);
     if (failed != 0) error = failed;
   }
   if (sends_v6) {
-    const int failed = Send(true, MakeBeacon(reply_wanted, ""), kBeaconGroupV6, options_.port,
-                            interface.index);
+    const int failed =
+        Send(true, MakeBeacon(reply_wanted, ""), kBeaconGroupV6, options_.port, interface.index);
     sent = sent || failed == 0 || IsTransient(failed);
     if (failed != 0 && error == 0) error = failed;
   }
@@ -418,10 +421,10 @@ void BeaconService::Impl::ResolveSeed(size_t index) {
         ResolvedSeed& resolved = self->seeds_[index];
         const std::string key = "seed/" + resolved.seed.host;
         if (failed) {  // the addresses of before are kept
-          self->problems_.Raise(key, MakeReason("SEED_UNRESOLVED",
-                                                absl::StrCat("seed '", resolved.seed.host,
-                                                             "': ", failed.message()),
-                                                self->self_.node_id()));
+          self->problems_.Raise(
+              key, MakeReason("SEED_UNRESOLVED",
+                              absl::StrCat("seed '", resolved.seed.host, "': ", failed.message()),
+                              self->self_.node_id()));
           return;
         }
         self->problems_.Clear(key);
@@ -506,9 +509,10 @@ void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
     }
     case BeaconVerdict::kMalformed:
       if (codec_.Count(BeaconVerdict::kMalformed) == 1) {
-        spdlog::info("discovery: {} sends datagrams to UDP port {} that are no beacons; they are "
-                     "ignored and counted",
-                     datagram.source_ip, options_.port);
+        spdlog::info(
+            "discovery: {} sends datagrams to UDP port {} that are no beacons; they are "
+            "ignored and counted",
+            datagram.source_ip, options_.port);
       }
       return;
     default:
@@ -533,8 +537,7 @@ void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagr
   }
 }
 
-v1::NodeIdentity BeaconService::Impl::IdentityOf(const v1::Beacon& beacon,
-                                                 const Datagram& datagram,
+v1::NodeIdentity BeaconService::Impl::IdentityOf(const v1::Beacon& beacon, const Datagram& datagram,
                                                  const Interface& interface) const {
   v1::NodeIdentity identity;
   identity.set_node_id(beacon.node_id());
@@ -568,7 +571,8 @@ void BeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagra
 void BeaconService::Impl::Answer(const Datagram& datagram, const std::string& peer_id) {
   const MonotonicTime now = dispatcher_.Now();
   if (answered_.size() >= kAnsweredMax) {
-    std::erase_if(answered_, [now](const auto& entry) { return now - entry.second > kAnswerInterval; });
+    std::erase_if(answered_,
+                  [now](const auto& entry) { return now - entry.second > kAnswerInterval; });
     if (answered_.size() >= kAnsweredMax) return;
   }
   const auto [place, is_new] =
@@ -607,11 +611,13 @@ std::vector<v1::Reason> BeaconService::Impl::Problems() const {
       continue;
     }
     if (std::find(heard.begin(), heard.end(), peer) != heard.end()) continue;
-    v1::Reason reason = MakeReason(
-        "UNHEARD",
-        absl::StrCat("node ", ShortId(peer), " is connected, but its beacons do not come in: it is "
-                     "on another subnet, or a firewall drops UDP ", options_.port),
-        peer.value());
+    v1::Reason reason =
+        MakeReason("UNHEARD",
+                   absl::StrCat("node ", ShortId(peer),
+                                " is connected, but its beacons do not come in: it is "
+                                "on another subnet, or a firewall drops UDP ",
+                                options_.port),
+                   peer.value());
     problems.push_back(std::move(reason));
   }
   return problems;

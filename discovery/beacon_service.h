@@ -1,18 +1,20 @@
 #pragma once
 
-// Sends and hears beacons on the network: the shell around BeaconCodec, BeaconSchedule and HearingTable.
+// Sends and hears beacons on the network: the shell around BeaconCodec, BeaconSchedule and
+// HearingTable.
 //
 // Two sockets a family: one bound to the beacon port, shared with other agents of this machine
-// (SO_REUSEADDR, SO_REUSEPORT), that hears broadcasts and multicasts; and one with a port of its own that
-// sends everything and so gets the answers that are meant for this process alone.
-// IPv4 goes to each interface's directed broadcast address (127.255.255.255 on loopback), IPv6 to the
+// (SO_REUSEADDR, SO_REUSEPORT), that hears broadcasts and multicasts; and one with a port of its
+// own that sends everything and so gets the answers that are meant for this process alone. IPv4
+// goes to each interface's directed broadcast address (127.255.255.255 on loopback), IPv6 to the
 // link-local group below, seeds get theirs by unicast. Every datagram leaves by the
-// interface that it is meant for. Answers are given to members only, so nobody is flooded through us.
+// interface that it is meant for. Answers are given to members only, so nobody is flooded through
+// us.
 //
 // Owner thread: the dispatcher's, for every call and callback. Each trouble (port taken, no
-// interface, sending refused, a seed that has no address) is logged once, with its remedy, and listed by Problems()
-// until it is over. Nothing here is fatal: a node without beacons still has its seeds, and one without
-// those its own company.
+// interface, sending refused, a seed that has no address) is logged once, with its remedy, and
+// listed by Problems() until it is over. Nothing here is fatal: a node without beacons still has
+// its seeds, and one without those its own company.
 
 #include <functional>
 #include <memory>

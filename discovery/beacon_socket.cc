@@ -117,7 +117,8 @@ void BeaconSocket::Wait() {
   socket_.async_wait(udp::socket::wait_read,
                      [self = shared_from_this()](const boost::system::error_code& failed) {
                        if (failed || self->is_closed_) return;
-                       // Bounded, so that a flood does not keep the owner thread from its other work.
+                       // Bounded, so that a flood does not keep the owner thread from its other
+                       // work.
                        for (size_t i = 0; i < kDatagramsPerTurnMax && self->ReceiveOne(); ++i) {
                        }
                        if (!self->is_closed_) self->Wait();

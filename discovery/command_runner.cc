@@ -103,7 +103,8 @@ int Spawn(const std::string& program, const Command& command, const std::string&
   posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
 
   std::vector<char*> argv;
-  for (const std::string& argument : command.argv) argv.push_back(const_cast<char*>(argument.c_str()));
+  for (const std::string& argument : command.argv)
+    argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const char* home = std::getenv("HOME");
   std::array<std::string, 3> environment = {"LC_ALL=C", absl::StrCat("PATH=", path_folders),
@@ -213,14 +214,18 @@ std::string DescribeOutcome(const Command& command, const CommandResult& result)
   const std::string words = FirstLineOf(result.err).substr(0, 200);
   const std::string tail = words.empty() ? "" : absl::StrCat(": ", words);
   switch (result.outcome) {
-    case CommandOutcome::kNotFound: return "no such command";
+    case CommandOutcome::kNotFound:
+      return "no such command";
     case CommandOutcome::kTimedOut:
       return absl::StrCat(
           "no answer within ",
           std::chrono::duration_cast<std::chrono::milliseconds>(command.limit).count(), " ms");
-    case CommandOutcome::kSignalled: return absl::StrCat("ended by signal ", result.signal, tail);
-    case CommandOutcome::kNotRun: return absl::StrCat("could not be run", tail);
-    case CommandOutcome::kExited: break;
+    case CommandOutcome::kSignalled:
+      return absl::StrCat("ended by signal ", result.signal, tail);
+    case CommandOutcome::kNotRun:
+      return absl::StrCat("could not be run", tail);
+    case CommandOutcome::kExited:
+      break;
   }
   if (result.truncated) return "printed more than may be kept";
   return absl::StrCat("exit code ", result.exit_code, tail);
@@ -250,8 +255,7 @@ CommandResult ProcessCommandRunner::Run(const Command& command) {
     return result;
   }
   pid_t pid = -1;
-  const int error =
-      Spawn(program, command, absl::StrJoin(search_folders_, ":"), out, err, pid);
+  const int error = Spawn(program, command, absl::StrJoin(search_folders_, ":"), out, err, pid);
   if (error != 0) {
     result.outcome = error == ENOENT ? CommandOutcome::kNotFound : CommandOutcome::kNotRun;
     result.err = std::strerror(error);

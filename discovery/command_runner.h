@@ -1,8 +1,8 @@
 #pragma once
 
 // The one way in which the product asks another program. No shell; LC_ALL=C; a time limit; bounded
-// output; and "no such command", "took too long", "failed" and "said so" told apart, because what a missing
-// command would have said is unknown, never "no".
+// output; and "no such command", "took too long", "failed" and "said so" told apart, because what a
+// missing command would have said is unknown, never "no".
 
 #include <atomic>
 #include <map>
@@ -53,7 +53,8 @@ std::string CommandLine(const Command& command);
 class CommandRunner {
  public:
   virtual ~CommandRunner() = default;
-  // Blocks for at most the command's limit (and a little more to reap). Any thread but an owner thread.
+  // Blocks for at most the command's limit (and a little more to reap). Any thread but an owner
+  // thread.
   virtual CommandResult Run(const Command& command) = 0;
 };
 

@@ -29,7 +29,8 @@ std::vector<DfRow> ParseDf(std::string_view text) {
       const auto free_bytes = Multiply(*free, kBlockBytes);
       if (total_bytes && free_bytes && *free_bytes <= *total_bytes) {
         const char* mount = words[i + 4].data();
-        const std::string_view mounted(mount, static_cast<size_t>(line.data() + line.size() - mount));
+        const std::string_view mounted(mount,
+                                       static_cast<size_t>(line.data() + line.size() - mount));
         const char* device_end = words[i - 1].data() + words[i - 1].size();
         rows.push_back({std::string(words[0].data(), device_end), std::string(Trim(mounted)),
                         *total_bytes, *free_bytes});

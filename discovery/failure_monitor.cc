@@ -100,10 +100,10 @@ void FailureMonitor::Judge(const NodeId& node, Peer& peer, MonotonicTime now,
     return;
   }
   if (peer.refusals >= limits_.refusals_until_dead && silence >= limits_.refused_after) {
-    effects.push_back(Die(
-        node, peer,
-        absl::StrCat("refused ", peer.refusals, " connections in a row and was not heard for ",
-                     Seconds(silence), ": the machine is there, but no agent runs on it")));
+    effects.push_back(
+        Die(node, peer,
+            absl::StrCat("refused ", peer.refusals, " connections in a row and was not heard for ",
+                         Seconds(silence), ": the machine is there, but no agent runs on it")));
     return;
   }
   if (silence < limits_.suspect_after * widening_) return;

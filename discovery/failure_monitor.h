@@ -2,17 +2,19 @@
 
 // Decides from heartbeats whether a member is alive, suspect or dead. Pure; one owner thread.
 //
-// A member is heard when its heartbeat arrives or when it answers ours. Silence of suspect_after makes
-// it suspect, and from then on the monitor asks for extra probes (twice as often), so that plain
-// loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so do two refused
-// connections in a row after refused_after, as the machine is there and the agent is not.
+// A member is heard when its heartbeat arrives or when it answers ours. Silence of suspect_after
+// makes it suspect, and from then on the monitor asks for extra probes (twice as often), so that
+// plain loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so
+// do two refused connections in a row after refused_after, as the machine is there and the agent is
+// not.
 //
 // Slow is not dead, least of all when the slow one is we. A Tick that comes more than late_tick
 // after its time means that this process was paused: nobody's silence in that time counts, and the
-// limits are doubled (up to widen_max) until ten seconds pass without another. When two or more members, and
-// at least half of them, fall silent at once, this node's own network is the likelier culprit: those that
-// would die get one further dead_after first. So a member that is gone is dead after
-// dead_after at the soonest and 2 × dead_after at the latest, unless this node was itself paused.
+// limits are doubled (up to widen_max) until ten seconds pass without another. When two or more
+// members, and at least half of them, fall silent at once, this node's own network is the likelier
+// culprit: those that would die get one further dead_after first. So a member that is gone is dead
+// after dead_after at the soonest and 2 × dead_after at the latest, unless this node was itself
+// paused.
 
 #include <map>
 #include <vector>
@@ -60,8 +62,12 @@ class FailureMonitor {
   // A member that left or was forgotten.
   void Remove(const NodeId& node) { peers_.erase(node); }
 
-  FailureEffects HeartbeatReceived(const NodeId& node, MonotonicTime now) { return Hear(node, now); }
-  FailureEffects HeartbeatAnswered(const NodeId& node, MonotonicTime now) { return Hear(node, now); }
+  FailureEffects HeartbeatReceived(const NodeId& node, MonotonicTime now) {
+    return Hear(node, now);
+  }
+  FailureEffects HeartbeatAnswered(const NodeId& node, MonotonicTime now) {
+    return Hear(node, now);
+  }
   // All addresses of the member were tried. Unknown nodes are ignored everywhere.
   FailureEffects HeartbeatFailed(const NodeId& node, HeartbeatFailure failure, MonotonicTime now);
   // Each tick_interval.

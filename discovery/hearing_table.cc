@@ -74,11 +74,11 @@ std::vector<v1::Reason> HearingTable::Problems(MonotonicTime now) const {
             absl::StrAppend(&who, who.empty() ? "" : ", ", ShortId(node));
           }
         }
-        problems.push_back(MakeReason(
-            "NOT_ANSWERED",
-            absl::StrCat("by interface ", name, " this node hears ", who,
-                         ", but none of them says that it hears this node"),
-            self_.value()));
+        problems.push_back(
+            MakeReason("NOT_ANSWERED",
+                       absl::StrCat("by interface ", name, " this node hears ", who,
+                                    ", but none of them says that it hears this node"),
+                       self_.value()));
         break;
       }
     }

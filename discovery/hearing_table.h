@@ -1,7 +1,7 @@
 #pragma once
 
-// Who is heard on which interface, and whether they hear us: what tells a firewall that eats incoming
-// beacons from one that eats outgoing ones. Pure.
+// Who is heard on which interface, and whether they hear us: what tells a firewall that eats
+// incoming beacons from one that eats outgoing ones. Pure.
 //
 // A peer says in its beacons whom it has heard lately; when we are never among them, it does not
 // hear us. On a point-to-point link silence means only that nobody is at the other end.
@@ -23,9 +23,9 @@ inline constexpr Duration kHeardFor = std::chrono::seconds(15);
 inline constexpr Duration kHearingJudgedAfter = std::chrono::seconds(11);
 
 enum class Hearing {
-  kTooEarly,           // not listened long enough
-  kHeardNobody,        // alone, or incoming beacons are dropped
-  kHeardNotAnswered,   // peers are heard, none of them hears us
+  kTooEarly,          // not listened long enough
+  kHeardNobody,       // alone, or incoming beacons are dropped
+  kHeardNotAnswered,  // peers are heard, none of them hears us
   kBothWays,
 };
 
@@ -35,9 +35,10 @@ class HearingTable {
 
   void AddInterface(const std::string& interface_name, MonotonicTime now);
   void RemoveInterface(const std::string& interface_name);
-  // A member's beacon came in by this interface; `lists_us` when its heard_node_ids name this node or
-  // it was sent as an answer to us.
-  void Heard(const std::string& interface_name, const NodeId& peer, bool lists_us, MonotonicTime now);
+  // A member's beacon came in by this interface; `lists_us` when its heard_node_ids name this node
+  // or it was sent as an answer to us.
+  void Heard(const std::string& interface_name, const NodeId& peer, bool lists_us,
+             MonotonicTime now);
 
   Hearing StateOf(const std::string& interface_name, MonotonicTime now) const;
   // One reason for each interface that is not kBothWays (HEARD_NOBODY, NOT_ANSWERED).

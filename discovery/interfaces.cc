@@ -64,13 +64,20 @@ bool IsLinkLocal(const std::string& ip) {
 
 int KindOrder(v1::InterfaceKind kind) {
   switch (kind) {
-    case v1::INTERFACE_KIND_THUNDERBOLT: return 0;
-    case v1::INTERFACE_KIND_ETHERNET: return 1;
-    case v1::INTERFACE_KIND_WIFI: return 2;
-    case v1::INTERFACE_KIND_LOOPBACK: return 4;
-    case v1::INTERFACE_KIND_VPN: return 5;
-    case v1::INTERFACE_KIND_BRIDGE: return 6;
-    default: return 3;
+    case v1::INTERFACE_KIND_THUNDERBOLT:
+      return 0;
+    case v1::INTERFACE_KIND_ETHERNET:
+      return 1;
+    case v1::INTERFACE_KIND_WIFI:
+      return 2;
+    case v1::INTERFACE_KIND_LOOPBACK:
+      return 4;
+    case v1::INTERFACE_KIND_VPN:
+      return 5;
+    case v1::INTERFACE_KIND_BRIDGE:
+      return 6;
+    default:
+      return 3;
   }
 }
 
@@ -95,7 +102,8 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces(const InterfaceKindLookup&
       interface.is_loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
       interface.can_multicast = (entry->ifa_flags & IFF_MULTICAST) != 0;
       interface.is_point_to_point = (entry->ifa_flags & IFF_POINTOPOINT) != 0;
-      interface.kind = interface.is_loopback ? v1::INTERFACE_KIND_LOOPBACK : kind_of(interface.name);
+      interface.kind =
+          interface.is_loopback ? v1::INTERFACE_KIND_LOOPBACK : kind_of(interface.name);
     }
     InterfaceAddress address;
     if (entry->ifa_addr != nullptr && interface.addresses.size() < kAddressesPerInterfaceMax &&

@@ -2,9 +2,10 @@
 
 // The machine's network interfaces: names, kinds and addresses.
 //
-// Which interfaces exist and their addresses come from getifaddrs. The kind comes from sysfs on Linux
-// and from `networksetup -listallhardwareports` on a Mac, where names mean nothing (en5 may be Ethernet,
-// Wi-Fi or Thunderbolt); what neither tells is judged by name, and stays UNSPECIFIED when that fails.
+// Which interfaces exist and their addresses come from getifaddrs. The kind comes from sysfs on
+// Linux and from `networksetup -listallhardwareports` on a Mac, where names mean nothing (en5 may
+// be Ethernet, Wi-Fi or Thunderbolt); what neither tells is judged by name, and stays UNSPECIFIED
+// when that fails.
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +23,7 @@ inline constexpr size_t kInterfacesMax = 64;
 inline constexpr size_t kAddressesPerInterfaceMax = 16;
 
 struct InterfaceAddress {
-  std::string ip;         // textual, without a zone
+  std::string ip;  // textual, without a zone
   bool is_v6 = false;
   uint32_t prefix_length = 0;
   std::string broadcast;  // IPv4 directed broadcast; empty when there is none (/31, /32, IPv6)
@@ -53,8 +54,8 @@ absl::StatusOr<std::vector<Interface>> ListInterfaces(const InterfaceKindLookup&
 // `root` is "" on a live machine.
 v1::InterfaceKind KindFromSysfs(const std::string& root, const std::string& name);
 
-// macOS: from the output of `networksetup -listallhardwareports`: device → kind. Unknown ports are left
-// out. Never fails: what is cut off is not there.
+// macOS: from the output of `networksetup -listallhardwareports`: device → kind. Unknown ports are
+// left out. Never fails: what is cut off is not there.
 std::map<std::string, v1::InterfaceKind> ParseHardwarePorts(std::string_view text);
 
 // By name alone: "lo0", "utun3", "bridge0", "docker0", "awdl0", …
@@ -67,7 +68,8 @@ std::string DirectedBroadcast(const std::string& ip, uint32_t prefix_length);
 bool InSameSubnet(const std::string& a, const std::string& b, uint32_t prefix_length);
 
 // All addresses at which peers might reach this machine, best first (SortAddresses). Loopback
-// only when asked for; never IPv6 link-local ones, which mean nothing without the reader's own interface.
+// only when asked for; never IPv6 link-local ones, which mean nothing without the reader's own
+// interface.
 std::vector<v1::NodeAddress> NodeAddresses(const std::vector<Interface>& interfaces,
                                            bool with_loopback);
 

@@ -128,7 +128,8 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
         });
   }
 
-  // The probe outlives the worker, which Stop() joins; results find their way back by a weak pointer.
+  // The probe outlives the worker, which Stop() joins; results find their way back by a weak
+  // pointer.
   void AskInventory() {
     dispatcher_.Cancel(inventory_timer_);
     boost::asio::post(worker_, [weak = weak_from_this(), probe = probe_.get(), inputs = inputs_,
@@ -154,16 +155,16 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
   }
 
   void AskLoad() {
-    boost::asio::post(worker_, [weak = weak_from_this(), probe = probe_.get(),
-                                dispatcher = &dispatcher_] {
-      auto load = probe->CollectSlowLoad();
-      dispatcher->Post([weak, load = std::move(load)] {
-        const auto self = weak.lock();
-        if (!self || !self->running_) return;
-        self->slow_load_ = load;
-        self->ArmLoad();
-      });
-    });
+    boost::asio::post(worker_,
+                      [weak = weak_from_this(), probe = probe_.get(), dispatcher = &dispatcher_] {
+                        auto load = probe->CollectSlowLoad();
+                        dispatcher->Post([weak, load = std::move(load)] {
+                          const auto self = weak.lock();
+                          if (!self || !self->running_) return;
+                          self->slow_load_ = load;
+                          self->ArmLoad();
+                        });
+                      });
   }
 
   transport::Dispatcher& dispatcher_;

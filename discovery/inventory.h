@@ -3,11 +3,12 @@
 // What a node is made of and what it is doing now: macrame.v1.Inventory and NodeLoad.
 //
 // Linux is read from /proc, /sys and /etc/os-release below a root folder; a Mac from what its own
-// commands print, through a CommandRunner. Both collectors are plain C++ that compiles and is tested
-// everywhere; only InventoryProber's two platform files know which machine they are on.
+// commands print, through a CommandRunner. Both collectors are plain C++ that compiles and is
+// tested everywhere; only InventoryProber's two platform files know which machine they are on.
 //
-// A fact that can't be found out is left at zero or UNSPECIFIED and gets a Reason in Inventory.unknown
-// (COMMAND_MISSING, COMMAND_TIMED_OUT, COMMAND_FAILED, OUTPUT_UNREADABLE, FACT_UNKNOWN), never a guess.
+// A fact that can't be found out is left at zero or UNSPECIFIED and gets a Reason in
+// Inventory.unknown (COMMAND_MISSING, COMMAND_TIMED_OUT, COMMAND_FAILED, OUTPUT_UNREADABLE,
+// FACT_UNKNOWN), never a guess.
 
 #include <cstdint>
 #include <functional>
@@ -30,7 +31,8 @@ struct InventoryInputs {
   std::vector<v1::Engine> engines;
   // MLX's max_recommended_working_set_size, where MLX runs on a GPU.
   std::optional<uint64_t> mlx_working_set_bytes;
-  // Folders whose disks are told of: the root and the model stores. Those on one disk give one entry.
+  // Folders whose disks are told of: the root and the model stores. Those on one disk give one
+  // entry.
   std::vector<std::string> disk_paths = {"/"};
 };
 
@@ -43,8 +45,8 @@ v1::Inventory CollectMacInventory(CommandRunner& runner, const InventoryInputs& 
 // less than 1 % of the disk, are left out.
 bool SameFacts(const v1::Inventory& a, const v1::Inventory& b);
 
-// Keeps the inventory and its load up to date. Owner thread: the dispatcher's. Whatever may be slow runs on
-// one worker thread, each fact with its own interval.
+// Keeps the inventory and its load up to date. Owner thread: the dispatcher's. Whatever may be slow
+// runs on one worker thread, each fact with its own interval.
 class InventoryProber {
  public:
   struct Options {
@@ -52,15 +54,15 @@ class InventoryProber {
     uint64_t first_revision = 1;
     Duration inventory_interval = std::chrono::seconds(60);
     Duration load_interval = std::chrono::seconds(10);  // of what only commands can tell
-    std::string root;                // Linux: below which /proc and /sys are
+    std::string root;                                   // Linux: below which /proc and /sys are
     CommandRunner* runner = nullptr;  // a Mac's commands; null: real ones. Outlives the prober.
   };
 
   InventoryProber(transport::Dispatcher& dispatcher, InventoryInputs inputs, Options options);
   ~InventoryProber();  // waits for the worker, at most some 50 ms and a blocked disk's time
 
-  // Collects for the first time on the calling thread, which may block (start-up), then periodically.
-  // `on_change` runs on the owner thread after each change of revision.
+  // Collects for the first time on the calling thread, which may block (start-up), then
+  // periodically. `on_change` runs on the owner thread after each change of revision.
   void Start(std::function<void(const v1::Inventory&)> on_change);
   void Stop();
 
@@ -70,7 +72,8 @@ class InventoryProber {
   void SetModels(std::vector<v1::LocalModel> models);
   void SetEngines(std::vector<v1::Engine> engines, std::optional<uint64_t> mlx_working_set_bytes);
 
-  // Below 1 ms on Linux and a Mac. tokens_per_second, requests_* and reserved_bytes are the caller's to fill.
+  // Below 1 ms on Linux and a Mac. tokens_per_second, requests_* and reserved_bytes are the
+  // caller's to fill.
   v1::NodeLoad SampleLoad();
 
  private:

@@ -27,6 +27,8 @@ std::string ReadLine(const std::string& path) {
   return std::string(Trim(std::string_view(text).substr(0, text.find('\n'))));
 }
 
-std::optional<uint64_t> ReadNumber(const std::string& path) { return ParseUnsigned(ReadLine(path)); }
+std::optional<uint64_t> ReadNumber(const std::string& path) {
+  return ParseUnsigned(ReadLine(path));
+}
 
 }  // namespace macrame::discovery

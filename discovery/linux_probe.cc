@@ -105,8 +105,8 @@ v1::Inventory LinuxProbe::CollectInventory(const InventoryInputs& inputs) {
 }
 
 v1::ThermalState LinuxProbe::Thermal() {
-  const auto count = ReadNumber(
-      root_ + "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count");
+  const auto count =
+      ReadNumber(root_ + "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count");
   const auto before = std::exchange(last_throttle_count_, count);
   if (!count || !before) return v1::THERMAL_STATE_UNSPECIFIED;
   return *count > *before ? v1::THERMAL_STATE_THROTTLED : v1::THERMAL_STATE_NOMINAL;

@@ -1,6 +1,7 @@
 #pragma once
 
-// A Linux machine, read from files below a root folder. Compiles everywhere; tests give it captured trees.
+// A Linux machine, read from files below a root folder. Compiles everywhere; tests give it captured
+// trees.
 
 #include <cstdint>
 #include <map>
@@ -12,8 +13,8 @@
 
 namespace macrame::discovery {
 
-// Memory limits of the control groups that this process lives in, the tightest of all levels; version
-// 2 and version 1. Files that are not there set no limit.
+// Memory limits of the control groups that this process lives in, the tightest of all levels;
+// version 2 and version 1. Files that are not there set no limit.
 class CgroupMemory {
  public:
   explicit CgroupMemory(const std::string& root);
@@ -59,9 +60,9 @@ class LinuxProbe : public NodeProbe {
 
   const std::string root_;
   const CgroupMemory cgroup_;
-  std::optional<CpuTicks> last_ticks_;            // owner thread
-  double last_busy_ = 0;                          // owner thread
-  std::optional<uint64_t> last_throttle_count_;   // worker thread
+  std::optional<CpuTicks> last_ticks_;           // owner thread
+  double last_busy_ = 0;                         // owner thread
+  std::optional<uint64_t> last_throttle_count_;  // worker thread
 };
 
 }  // namespace macrame::discovery

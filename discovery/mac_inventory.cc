@@ -108,9 +108,8 @@ class MacCollection {
   void ReadMemory() {
     inventory_.set_memory_total_bytes(memory_bytes_.value_or(0));
     if (!memory_bytes_) UnknownFromSysctl("memory_total_bytes");
-    const GpuBudget budget =
-        MacGpuBudget(SysctlNumber(sysctl_, "iogpu.wired_limit_mb"), inputs_.mlx_working_set_bytes,
-                     memory_bytes_);
+    const GpuBudget budget = MacGpuBudget(SysctlNumber(sysctl_, "iogpu.wired_limit_mb"),
+                                          inputs_.mlx_working_set_bytes, memory_bytes_);
     inventory_.set_memory_gpu_usable_bytes(budget.bytes);
     if (budget.bytes == 0) {
       UnknownFromSysctl("memory_gpu_usable_bytes");

@@ -1,7 +1,8 @@
 #pragma once
 
-// Parsers of what a Mac's commands print. Pure; any bytes are safe; a fact that is not there, cut off or
-// out of bounds is nullopt or empty. Lines and words only: column widths differ between versions.
+// Parsers of what a Mac's commands print. Pure; any bytes are safe; a fact that is not there, cut
+// off or out of bounds is nullopt or empty. Lines and words only: column widths differ between
+// versions.
 
 #include <cstdint>
 #include <map>
@@ -47,8 +48,8 @@ struct VmStat {
   std::optional<uint64_t> free, speculative, file_backed, purgeable;
 };
 VmStat ParseVmStat(std::string_view text);
-// Bytes that can be had without swapping: free + speculative + file-backed + purgeable; only the first two
-// once the system itself speaks of pressure. nullopt unless all of them were read.
+// Bytes that can be had without swapping: free + speculative + file-backed + purgeable; only the
+// first two once the system itself speaks of pressure. nullopt unless all of them were read.
 std::optional<uint64_t> AvailableBytes(const VmStat& stat, v1::MemoryPressure pressure);
 
 // `memory_pressure -Q` → the free share, 0 to 1.

@@ -67,15 +67,16 @@ v1::NodeLoad MacProbe::CollectSlowLoad() {
   if (cores.value_or(0) > 0 && waiting) {  // an estimate: runnable threads of the last minute
     load.set_cpu_busy_ratio(std::min(1.0, *waiting / static_cast<double>(*cores)));
   }
-  auto available = AvailableBytes(ParseVmStat(runner_.Run(VmStatCommand()).out),
-                                  load.memory_pressure());
+  auto available =
+      AvailableBytes(ParseVmStat(runner_.Run(VmStatCommand()).out), load.memory_pressure());
   const auto total = SysctlNumber(values, "hw.memsize");
   if (!available && total && *total <= kMemoryBytesMax) {
     const auto ratio = ParseMemoryFreeRatio(runner_.Run(MemoryPressureCommand()).out);
     if (ratio) available = static_cast<uint64_t>(static_cast<double>(*total) * *ratio);
   }
   load.set_memory_available_bytes(available.value_or(0));
-  load.set_gpu_busy_ratio(ParseIoregGpu(runner_.Run(IoregGpuCommand()).out).busy_ratio.value_or(-1));
+  load.set_gpu_busy_ratio(
+      ParseIoregGpu(runner_.Run(IoregGpuCommand()).out).busy_ratio.value_or(-1));
   load.set_thermal_state(ParsePmsetTherm(runner_.Run(PmsetThermCommand()).out));
   load.set_on_battery(ParsePmsetOnBattery(runner_.Run(PmsetBattCommand()).out).value_or(false));
   return load;

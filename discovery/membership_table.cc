@@ -57,19 +57,32 @@ bool SameIdentity(const v1::NodeIdentity& a, const v1::NodeIdentity& b) {
 
 std::string_view MembershipChangeName(MembershipChange change) {
   switch (change) {
-    case MembershipChange::kJoined: return "joined";
-    case MembershipChange::kRestarted: return "restarted";
-    case MembershipChange::kAlive: return "alive";
-    case MembershipChange::kSuspect: return "suspect";
-    case MembershipChange::kDead: return "dead";
-    case MembershipChange::kLeft: return "left";
-    case MembershipChange::kChanged: return "changed";
-    case MembershipChange::kIdClash: return "id_clash";
-    case MembershipChange::kHostnameClash: return "hostname_clash";
-    case MembershipChange::kVersionSkew: return "version_skew";
-    case MembershipChange::kForgotten: return "forgotten";
-    case MembershipChange::kRefused: return "refused";
-    case MembershipChange::kStranger: return "stranger";
+    case MembershipChange::kJoined:
+      return "joined";
+    case MembershipChange::kRestarted:
+      return "restarted";
+    case MembershipChange::kAlive:
+      return "alive";
+    case MembershipChange::kSuspect:
+      return "suspect";
+    case MembershipChange::kDead:
+      return "dead";
+    case MembershipChange::kLeft:
+      return "left";
+    case MembershipChange::kChanged:
+      return "changed";
+    case MembershipChange::kIdClash:
+      return "id_clash";
+    case MembershipChange::kHostnameClash:
+      return "hostname_clash";
+    case MembershipChange::kVersionSkew:
+      return "version_skew";
+    case MembershipChange::kForgotten:
+      return "forgotten";
+    case MembershipChange::kRefused:
+      return "refused";
+    case MembershipChange::kStranger:
+      return "stranger";
   }
   return "unknown";
 }
@@ -108,9 +121,8 @@ void MembershipTable::HearCandidate(const v1::NodeIdentity& identity, MonotonicT
   if (found == candidates_.end()) {
     if (candidates_.size() >= kCandidatesMax) {
       candidates_.erase(std::min_element(
-          candidates_.begin(), candidates_.end(), [](const auto& a, const auto& b) {
-            return a.second.last_named < b.second.last_named;
-          }));
+          candidates_.begin(), candidates_.end(),
+          [](const auto& a, const auto& b) { return a.second.last_named < b.second.last_named; }));
     }
     candidates_[node] = Candidate{Orderly(identity), now};
     return;
@@ -210,8 +222,8 @@ bool MembershipTable::IsClash(Entry& entry, const v1::NodeIdentity& identity, Mo
   entry.clash_at = now;
   entry.clash = MakeReason(
       "NODE_ID_CLASH",
-      absl::StrCat("node id ", identity.node_id().substr(0, 8), " is used by two machines at once: ",
-                   entry.member.identity.hostname(), " port ",
+      absl::StrCat("node id ", identity.node_id().substr(0, 8),
+                   " is used by two machines at once: ", entry.member.identity.hostname(), " port ",
                    entry.member.identity.control_port(), " and ", identity.hostname(), " port ",
                    identity.control_port()),
       identity.node_id());
@@ -271,19 +283,23 @@ MembershipEvents MembershipTable::SetState(const NodeId& node, v1::NodeState sta
     case v1::NODE_STATE_ALIVE:
       member.last_heard = std::max(member.last_heard, now);
       return {{MembershipChange::kAlive, node, reason}};
-    case v1::NODE_STATE_SUSPECT: return {{MembershipChange::kSuspect, node, reason}};
-    case v1::NODE_STATE_DEAD: return {{MembershipChange::kDead, node, reason}};
-    case v1::NODE_STATE_LEFT: return {{MembershipChange::kLeft, node, reason}};
-    default: return {};
+    case v1::NODE_STATE_SUSPECT:
+      return {{MembershipChange::kSuspect, node, reason}};
+    case v1::NODE_STATE_DEAD:
+      return {{MembershipChange::kDead, node, reason}};
+    case v1::NODE_STATE_LEFT:
+      return {{MembershipChange::kLeft, node, reason}};
+    default:
+      return {};
   }
 }
 
 MembershipEvents MembershipTable::Leave(const NodeId& node, MonotonicTime now) {
   candidates_.erase(node);
-  return SetState(node, v1::NODE_STATE_LEFT,
-                  MakeReason("NODE_LEFT", absl::StrCat(DisplayName(node), " left the cluster"),
-                             node.value()),
-                  now);
+  return SetState(
+      node, v1::NODE_STATE_LEFT,
+      MakeReason("NODE_LEFT", absl::StrCat(DisplayName(node), " left the cluster"), node.value()),
+      now);
 }
 
 absl::StatusOr<MembershipEvents> MembershipTable::Forget(const NodeId& node) {
@@ -336,9 +352,8 @@ MembershipEvents MembershipTable::HearStranger(const v1::Stranger& stranger, Mon
   } else {
     if (strangers_.size() >= kStrangersMax) {
       strangers_.erase(std::min_element(
-          strangers_.begin(), strangers_.end(), [](const auto& a, const auto& b) {
-            return a.second.last_heard < b.second.last_heard;
-          }));
+          strangers_.begin(), strangers_.end(),
+          [](const auto& a, const auto& b) { return a.second.last_heard < b.second.last_heard; }));
     }
     StrangerEntry& entry = strangers_[node];
     entry = StrangerEntry{stranger, now};
@@ -352,11 +367,11 @@ MembershipEvents MembershipTable::HearOwnIdElsewhere(const std::string& hostname
                                                      MonotonicTime now) {
   const bool told = own_clash_at_.has_value() && now - *own_clash_at_ <= kClashWindow;
   own_clash_at_ = now;
-  own_clash_ = MakeReason("NODE_ID_CLASH",
-                          absl::StrCat("this node's id ", self_.node_id().substr(0, 8),
-                                       " is also used by ", hostname.empty() ? "a host" : hostname,
-                                       address.empty() ? "" : " at ", address),
-                          self_.node_id());
+  own_clash_ = MakeReason(
+      "NODE_ID_CLASH",
+      absl::StrCat("this node's id ", self_.node_id().substr(0, 8), " is also used by ",
+                   hostname.empty() ? "a host" : hostname, address.empty() ? "" : " at ", address),
+      self_.node_id());
   if (told) return {};
   return {{MembershipChange::kIdClash, NodeId(self_.node_id()), own_clash_}};
 }
@@ -384,7 +399,8 @@ std::vector<const Member*> MembershipTable::Members() const {
 std::vector<const Member*> MembershipTable::LiveMembers() const {
   std::vector<const Member*> members;
   for (const auto& [node, entry] : members_) {
-    if (entry.member.state == v1::NODE_STATE_ALIVE || entry.member.state == v1::NODE_STATE_SUSPECT) {
+    if (entry.member.state == v1::NODE_STATE_ALIVE ||
+        entry.member.state == v1::NODE_STATE_SUSPECT) {
       members.push_back(&entry.member);
     }
   }
@@ -446,7 +462,8 @@ std::vector<HeartbeatTarget> MembershipTable::HeartbeatTargets() const {
   for (const auto& [node, candidate] : candidates_) {
     if (members_.contains(node)) continue;
     const auto& identity = candidate.identity;
-    targets.push_back({node, Reachable({identity.addresses().begin(), identity.addresses().end()}, {}),
+    targets.push_back({node,
+                       Reachable({identity.addresses().begin(), identity.addresses().end()}, {}),
                        identity.control_port(), v1::NODE_STATE_UNSPECIFIED});
   }
   return targets;
@@ -505,12 +522,12 @@ void MembershipTable::NoteHostnameClash(const v1::NodeIdentity& identity,
 void MembershipTable::NoteVersionSkew(const v1::NodeIdentity& identity,
                                       MembershipEvents& events) const {
   if (identity.agent_version() == self_.agent_version()) return;
-  events.push_back({MembershipChange::kVersionSkew, NodeId(identity.node_id()),
-                    MakeReason("VERSION_SKEW",
-                               absl::StrCat(Who(identity), " runs agentd ",
-                                            identity.agent_version(), ", this node ",
-                                            self_.agent_version()),
-                               identity.node_id())});
+  events.push_back(
+      {MembershipChange::kVersionSkew, NodeId(identity.node_id()),
+       MakeReason("VERSION_SKEW",
+                  absl::StrCat(Who(identity), " runs agentd ", identity.agent_version(),
+                               ", this node ", self_.agent_version()),
+                  identity.node_id())});
 }
 
 std::vector<v1::Reason> MembershipTable::Problems(MonotonicTime now) const {

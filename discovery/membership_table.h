@@ -3,12 +3,12 @@
 // Who belongs to the cluster, as this node sees it. Pure; one owner thread.
 //
 // Three kinds of entries. A *candidate* was named by a signed beacon, a seed or another member: an
-// address worth a heartbeat. A *member* has shown its certificate in a heartbeat, either way. A *stranger*
-// was heard and can't be a member: another cluster's, or one without the secret.
+// address worth a heartbeat. A *member* has shown its certificate in a heartbeat, either way. A
+// *stranger* was heard and can't be a member: another cluster's, or one without the secret.
 //
 // Members are told apart by NodeId alone: one node on many addresses is one node. A dead member
-// stays listed, and counts for nothing. All three lists are bounded; what makes room is the longest left,
-// then the longest dead; a live member never does.
+// stays listed, and counts for nothing. All three lists are bounded; what makes room is the longest
+// left, then the longest dead; a live member never does.
 
 #include <map>
 #include <optional>
@@ -35,19 +35,19 @@ inline constexpr Duration kStrangerKeptFor = std::chrono::seconds(60);
 inline constexpr Duration kClashWindow = std::chrono::seconds(30);
 
 enum class MembershipChange {
-  kJoined,          // a new member
-  kRestarted,       // a known member with a higher incarnation
-  kAlive,           // heard again after suspect or dead
+  kJoined,     // a new member
+  kRestarted,  // a known member with a higher incarnation
+  kAlive,      // heard again after suspect or dead
   kSuspect,
   kDead,
   kLeft,
-  kChanged,         // addresses, ports, hostname or version
-  kIdClash,         // NODE_ID_CLASH; the news was not taken over
-  kHostnameClash,   // HOSTNAME_CLASH; both get a suffix
-  kVersionSkew,     // VERSION_SKEW with this node
-  kForgotten,       // made room, or removed by a person
-  kRefused,         // MEMBERS_FULL
-  kStranger,        // a stranger that was not listed before
+  kChanged,        // addresses, ports, hostname or version
+  kIdClash,        // NODE_ID_CLASH; the news was not taken over
+  kHostnameClash,  // HOSTNAME_CLASH; both get a suffix
+  kVersionSkew,    // VERSION_SKEW with this node
+  kForgotten,      // made room, or removed by a person
+  kRefused,        // MEMBERS_FULL
+  kStranger,       // a stranger that was not listed before
 };
 std::string_view MembershipChangeName(MembershipChange change);
 
@@ -61,7 +61,7 @@ using MembershipEvents = std::vector<MembershipEvent>;
 struct Member {
   v1::NodeIdentity identity;  // addresses best first
   v1::NodeState state = v1::NODE_STATE_ALIVE;
-  v1::Reason state_reason;    // why suspect, dead or left
+  v1::Reason state_reason;  // why suspect, dead or left
   MonotonicTime last_heard;
   MonotonicTime state_since;
 };
@@ -132,7 +132,7 @@ class MembershipTable {
     std::vector<v1::NodeAddress> observed;  // where it was really met
     Whereabouts whereabouts;
     std::optional<Whereabouts> previous;
-    MonotonicTime moved;                    // when whereabouts took the place of previous
+    MonotonicTime moved;  // when whereabouts took the place of previous
     MonotonicTime incarnation_since;
     std::optional<MonotonicTime> clash_at;
     v1::Reason clash;
@@ -158,7 +158,8 @@ class MembershipTable {
   void NoteVersionSkew(const v1::NodeIdentity& identity, MembershipEvents& events) const;
   bool MakeRoom(MembershipEvents& events);
   bool SharesHostname(const v1::NodeIdentity& identity) const;
-  // Those on a network that this node is on come first; loopback only for a node that uses it itself.
+  // Those on a network that this node is on come first; loopback only for a node that uses it
+  // itself.
   std::vector<v1::NodeAddress> Reachable(std::vector<v1::NodeAddress> addresses,
                                          const std::vector<v1::NodeAddress>& observed) const;
 

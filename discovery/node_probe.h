@@ -17,10 +17,12 @@ class NodeProbe {
   virtual ~NodeProbe() = default;
   // May block; worker thread.
   virtual v1::Inventory CollectInventory(const InventoryInputs& inputs) = 0;
-  // What may be slow to ask: GPU, thermal state, battery, and on a Mac without better means everything else.
-  // Worker thread, never two at once. power_watts and gpu_busy_ratio are -1 when not known.
+  // What may be slow to ask: GPU, thermal state, battery, and on a Mac without better means
+  // everything else. Worker thread, never two at once. power_watts and gpu_busy_ratio are -1 when
+  // not known.
   virtual v1::NodeLoad CollectSlowLoad() = 0;
-  // Overwrites in `load` what can be had within a millisecond. Owner thread, at the same time as the others.
+  // Overwrites in `load` what can be had within a millisecond. Owner thread, at the same time as
+  // the others.
   virtual void SampleFastLoad(v1::NodeLoad& load) = 0;
   // Device → kind, where only a command can tell. Worker thread.
   virtual std::map<std::string, v1::InterfaceKind> CollectInterfaceKinds() = 0;

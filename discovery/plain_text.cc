@@ -5,7 +5,8 @@
 namespace macrame::discovery {
 namespace {
 
-// Length of the well-formed character without control meaning at the start of `text`, 0 if there is none.
+// Length of the well-formed character without control meaning at the start of `text`, 0 if there is
+// none.
 size_t PlainCharacter(std::string_view text) {
   const auto at = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = at(0);

@@ -1,6 +1,7 @@
 #pragma once
 
-// Names that came from other machines end up in terminals and logs: they must be text and nothing else.
+// Names that came from other machines end up in terminals and logs: they must be text and nothing
+// else.
 
 #include <string>
 #include <string_view>

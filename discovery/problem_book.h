@@ -1,7 +1,7 @@
 #pragma once
 
-// Troubles that last: each is logged once when it begins and once when it is over. Pure but for the log;
-// one owner thread.
+// Troubles that last: each is logged once when it begins and once when it is over. Pure but for the
+// log; one owner thread.
 
 #include <map>
 #include <string>

@@ -32,16 +32,14 @@ absl::StatusOr<SeedAddress> ParseSeed(std::string_view text, uint16_t default_po
   }
   uint32_t number = seed.port;
   const bool port_holds =
-      port.empty() ||
-      (absl::SimpleAtoi(absl::string_view(port.data(), port.size()), &number) && number > 0 &&
-       number <= 65535);
-  const bool host_holds =
-      !seed.host.empty() && seed.host.size() <= 253 &&
-      std::all_of(seed.host.begin(), seed.host.end(), [](unsigned char c) { return c > ' ' && c < 127; });
+      port.empty() || (absl::SimpleAtoi(absl::string_view(port.data(), port.size()), &number) &&
+                       number > 0 && number <= 65535);
+  const bool host_holds = !seed.host.empty() && seed.host.size() <= 253 &&
+                          std::all_of(seed.host.begin(), seed.host.end(),
+                                      [](unsigned char c) { return c > ' ' && c < 127; });
   if (!port_holds || !host_holds) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("seed '", std::string(text.substr(0, 100)),
-                     "' is not HOST, HOST:PORT or [IPV6]:PORT"));
+    return absl::InvalidArgumentError(absl::StrCat("seed '", std::string(text.substr(0, 100)),
+                                                   "' is not HOST, HOST:PORT or [IPV6]:PORT"));
   }
   seed.port = static_cast<uint16_t>(number);
   return seed;

@@ -14,8 +14,8 @@ struct SeedAddress {
   uint16_t port = 0;
 };
 
-// "10.0.0.7", "mac-studio.lan:8888", "fd00::7", "[fd00::7]:8888". INVALID_ARGUMENT with what to write
-// instead.
+// "10.0.0.7", "mac-studio.lan:8888", "fd00::7", "[fd00::7]:8888". INVALID_ARGUMENT with what to
+// write instead.
 absl::StatusOr<SeedAddress> ParseSeed(std::string_view text, uint16_t default_port);
 
 }  // namespace macrame::discovery

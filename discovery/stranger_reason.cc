@@ -20,8 +20,9 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
     v1::Reason reason = MakeReason("NO_SECRET", absl::StrCat(who, " has no cluster secret"), id);
     if (own_cluster.empty()) {
       reason.set_message(absl::StrCat(who, " has no cluster secret, and neither has this node"));
-      reason.set_remedy("run 'clusterctl cluster init' on one of them and give its secret file to "
-                        "the other");
+      reason.set_remedy(
+          "run 'clusterctl cluster init' on one of them and give its secret file to "
+          "the other");
     }
     return reason;
   }
@@ -31,8 +32,8 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
     reason.set_message(absl::StrCat(reason.message(), ", this node to none"));
     reason.set_remedy("to join it, copy that cluster's secret file to this machine (mode 0600)");
   } else if (own_cluster == beacon.cluster_name()) {
-    reason.set_message(absl::StrCat(reason.message(),
-                                    ", which has this cluster's name but another secret"));
+    reason.set_message(
+        absl::StrCat(reason.message(), ", which has this cluster's name but another secret"));
   }
   return reason;
 }

@@ -11,11 +11,20 @@ std::optional<uint64_t> ParseSize(std::string_view text) {
   if (text.empty()) return std::nullopt;
   double unit = 0;
   switch (text.back()) {
-    case 'K': unit = 1024.0; break;
-    case 'M': unit = 1024.0 * 1024; break;
-    case 'G': unit = 1024.0 * 1024 * 1024; break;
-    case 'T': unit = 1024.0 * 1024 * 1024 * 1024; break;
-    default: return std::nullopt;
+    case 'K':
+      unit = 1024.0;
+      break;
+    case 'M':
+      unit = 1024.0 * 1024;
+      break;
+    case 'G':
+      unit = 1024.0 * 1024 * 1024;
+      break;
+    case 'T':
+      unit = 1024.0 * 1024 * 1024 * 1024;
+      break;
+    default:
+      return std::nullopt;
   }
   text.remove_suffix(1);
   const auto number = ParseReal(text);
@@ -81,10 +90,14 @@ std::optional<double> ParseLoadAverage(std::string_view value) {
 
 v1::MemoryPressure PressureOfLevel(std::optional<uint64_t> level) {
   switch (level.value_or(0)) {
-    case 1: return v1::MEMORY_PRESSURE_NORMAL;
-    case 2: return v1::MEMORY_PRESSURE_WARNING;
-    case 4: return v1::MEMORY_PRESSURE_CRITICAL;
-    default: return v1::MEMORY_PRESSURE_UNSPECIFIED;
+    case 1:
+      return v1::MEMORY_PRESSURE_NORMAL;
+    case 2:
+      return v1::MEMORY_PRESSURE_WARNING;
+    case 4:
+      return v1::MEMORY_PRESSURE_CRITICAL;
+    default:
+      return v1::MEMORY_PRESSURE_UNSPECIFIED;
   }
 }
 

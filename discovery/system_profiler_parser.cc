@@ -37,7 +37,8 @@ std::optional<uint64_t> PhysicalMemory(std::string_view text) {
   return bytes && *bytes > 0 && *bytes <= kMemoryBytesMax ? bytes : std::nullopt;
 }
 
-// "proc 32:24:8" (all:performance:efficiency), with a fourth field on newer systems; or a plain number.
+// "proc 32:24:8" (all:performance:efficiency), with a fourth field on newer systems; or a plain
+// number.
 void ReadProcessors(const json& value, HardwareOverview& overview) {
   if (value.is_number_unsigned()) {
     const uint64_t cores = value.get<uint64_t>();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Reading what commands print, without ever trusting it: output may be cut off anywhere, translated or
-// from a newer system. Pure.
+// Reading what commands print, without ever trusting it: output may be cut off anywhere, translated
+// or from a newer system. Pure.
 
 #include <cstdint>
 #include <optional>
@@ -12,8 +12,8 @@ namespace macrame::discovery {
 
 inline constexpr size_t kScannedLinesMax = 100'000;
 
-// Lines that end with '\n', without it. A last line that does not end may be cut within a number, and is
-// left out.
+// Lines that end with '\n', without it. A last line that does not end may be cut within a number,
+// and is left out.
 std::vector<std::string_view> WholeLines(std::string_view text);
 // Words between white space.
 std::vector<std::string_view> Words(std::string_view line);

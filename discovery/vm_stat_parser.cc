@@ -40,11 +40,10 @@ std::optional<uint64_t> AvailableBytes(const VmStat& stat, v1::MemoryPressure pr
       !stat.purgeable) {
     return std::nullopt;
   }
-  const bool under_pressure = pressure == v1::MEMORY_PRESSURE_WARNING ||
-                              pressure == v1::MEMORY_PRESSURE_CRITICAL;
+  const bool under_pressure =
+      pressure == v1::MEMORY_PRESSURE_WARNING || pressure == v1::MEMORY_PRESSURE_CRITICAL;
   uint64_t pages = 0;
-  for (const uint64_t part : {*stat.free, *stat.speculative,
-                              under_pressure ? 0 : *stat.file_backed,
+  for (const uint64_t part : {*stat.free, *stat.speculative, under_pressure ? 0 : *stat.file_backed,
                               under_pressure ? 0 : *stat.purgeable}) {
     if (part > kMemoryBytesMax) return std::nullopt;
     pages += part;
@@ -57,7 +56,8 @@ std::optional<double> ParseMemoryFreeRatio(std::string_view text) {
   for (const std::string_view line : WholeLines(text)) {
     std::string_view name;
     std::string_view value;
-    if (!SplitOnce(line, ":", name, value) || name != "System-wide memory free percentage") continue;
+    if (!SplitOnce(line, ":", name, value) || name != "System-wide memory free percentage")
+      continue;
     if (!value.ends_with('%')) return std::nullopt;
     value.remove_suffix(1);
     const auto percent = ParseUnsigned(value);

@@ -1,0 +1,282 @@
+#include "discovery/failure_monitor.h"
+
+#include <gtest/gtest.h>
+
+#include <queue>
+#include <random>
+
+namespace macrame::discovery {
+namespace {
+
+using std::chrono::milliseconds;
+using Kind = FailureEffect::Kind;
+
+const MonotonicTime kStart(std::chrono::hours(2));
+
+NodeId Node(int i) {
+  char id[33];
+  snprintf(id, sizeof(id), "%032x", i + 1);
+  return NodeId(id);
+}
+
+// Ticks each 100 ms up to `until`; returns what happened but for probes.
+class Harness {
+ public:
+  explicit Harness(int peers, FailureLimits limits = {}) : monitor(limits), peers_(peers) {
+    for (int i = 0; i < peers; ++i) monitor.Add(Node(i), now);
+    monitor.Tick(now);
+  }
+
+  // All but `silent` are heard each 500 ms.
+  void RunFor(Duration span, std::vector<int> silent = {}) {
+    const MonotonicTime until = now + span;
+    while (now < until) {
+      now += milliseconds(100);
+      if ((now - kStart).count() % 500'000 == 0) {
+        for (int i = 0; i < peers_; ++i) {
+          if (std::find(silent.begin(), silent.end(), i) == silent.end()) {
+            Note(monitor.HeartbeatReceived(Node(i), now));
+          }
+        }
+      }
+      Note(monitor.Tick(now));
+    }
+  }
+
+  void Note(const FailureEffects& effects) {
+    for (const FailureEffect& effect : effects) {
+      if (effect.kind == Kind::kProbe) {
+        ++probes;
+      } else {
+        seen.push_back(effect);
+        at.push_back(now);
+      }
+    }
+  }
+
+  std::string Story() const {
+    std::string story;
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const char* word = seen[i].kind == Kind::kBecameDead      ? "dead"
+                         : seen[i].kind == Kind::kBecameSuspect ? "suspect"
+                                                                : "alive";
+      story += std::to_string(std::chrono::duration_cast<milliseconds>(at[i] - kStart).count()) +
+               " " + word + " " + seen[i].node.value().substr(31) + "; ";
+    }
+    return story;
+  }
+
+  MonotonicTime now = kStart;
+  FailureMonitor monitor;
+  std::vector<FailureEffect> seen;
+  std::vector<MonotonicTime> at;
+  int probes = 0;
+
+ private:
+  int peers_;
+};
+
+TEST(FailureMonitor, SilenceMakesSuspectThenDead) {
+  Harness harness(4);
+  harness.RunFor(milliseconds(2000));
+  EXPECT_EQ(harness.Story(), "");
+  harness.RunFor(milliseconds(4000), {1});
+  EXPECT_EQ(harness.Story(), "3500 suspect 2; 5000 dead 2; ");
+  EXPECT_EQ(harness.seen[0].reason.code(), "NODE_SUSPECT");
+  EXPECT_EQ(harness.seen[1].reason.code(), "NODE_DEAD");
+  EXPECT_EQ(harness.seen[1].reason.message(), "not heard for 3.0 s");
+  EXPECT_EQ(harness.seen[1].reason.node_id(), Node(1).value());
+  EXPECT_GE(harness.probes, 5);
+  // It comes back.
+  harness.RunFor(milliseconds(1000));
+  EXPECT_EQ(harness.monitor.StateOf(Node(1)), v1::NODE_STATE_ALIVE);
+  EXPECT_EQ(harness.seen.back().kind, Kind::kBecameAlive);
+}
+
+TEST(FailureMonitor, TheOnlyPeerDiesInTime) {
+  Harness harness(1);
+  harness.RunFor(milliseconds(500));
+  harness.RunFor(milliseconds(4000), {0});
+  EXPECT_EQ(harness.Story(), "2000 suspect 1; 3500 dead 1; ");
+}
+
+TEST(FailureMonitor, OneOfTwoPeersDiesInTime) {
+  Harness harness(2);
+  harness.RunFor(milliseconds(500));
+  harness.RunFor(milliseconds(4000), {0});
+  EXPECT_EQ(harness.Story(), "2000 suspect 1; 3500 dead 1; ");
+}
+
+TEST(FailureMonitor, RefusedTwiceIsDeadSooner) {
+  Harness harness(2);
+  harness.RunFor(milliseconds(500));
+  harness.RunFor(milliseconds(600), {0});
+  harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
+  EXPECT_EQ(harness.Story(), "");
+  harness.RunFor(milliseconds(200), {0});
+  harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
+  EXPECT_EQ(harness.Story(), "1300 dead 1; ");
+  EXPECT_NE(harness.seen[0].reason.message().find("refused 2 connections"), std::string::npos);
+}
+
+TEST(FailureMonitor, RefusalsOfANodeThatStillSpeaksMeanNothing) {
+  Harness harness(2);
+  for (int i = 0; i < 50; ++i) {
+    harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
+    harness.RunFor(milliseconds(100));
+  }
+  EXPECT_EQ(harness.Story(), "");
+}
+
+TEST(FailureMonitor, ATimeOutAddsNothingToSilence) {
+  Harness harness(2);
+  for (int i = 0; i < 10; ++i) {
+    harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kTimeout, harness.now));
+  }
+  harness.RunFor(milliseconds(1000));
+  EXPECT_EQ(harness.Story(), "");
+}
+
+TEST(FailureMonitor, AnOwnPauseBlamesNobody) {
+  Harness harness(3);
+  harness.RunFor(milliseconds(1000));
+  harness.now += std::chrono::seconds(20);  // stopped, or asleep
+  harness.Note(harness.monitor.Tick(harness.now));
+  EXPECT_EQ(harness.Story(), "");
+  EXPECT_EQ(harness.monitor.widening(), 2);
+  harness.RunFor(milliseconds(1000));
+  EXPECT_EQ(harness.Story(), "");
+}
+
+TEST(FailureMonitor, PausesWidenUpToABoundAndWearOff) {
+  Harness harness(2);
+  for (int i = 0; i < 6; ++i) {
+    harness.now += milliseconds(1000);
+    harness.Note(harness.monitor.Tick(harness.now));
+  }
+  EXPECT_EQ(harness.monitor.widening(), 8);
+  harness.RunFor(std::chrono::seconds(31));
+  EXPECT_EQ(harness.monitor.widening(), 1);
+  // While widened, death takes longer, but not for ever.
+  harness.now += milliseconds(1000);
+  harness.Note(harness.monitor.Tick(harness.now));
+  ASSERT_EQ(harness.monitor.widening(), 2);
+  harness.RunFor(milliseconds(4500), {0});
+  EXPECT_EQ(harness.monitor.StateOf(Node(0)), v1::NODE_STATE_SUSPECT);
+  harness.RunFor(milliseconds(2500), {0});
+  EXPECT_EQ(harness.monitor.StateOf(Node(0)), v1::NODE_STATE_DEAD);
+}
+
+TEST(FailureMonitor, ManySilentAtOnceGetOneFurtherLimit) {
+  Harness harness(4);
+  harness.RunFor(milliseconds(500));
+  harness.RunFor(milliseconds(5000), {0, 1, 2});
+  EXPECT_EQ(harness.monitor.StateOf(Node(0)), v1::NODE_STATE_SUSPECT);
+  harness.RunFor(milliseconds(1100), {0, 1, 2});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(harness.monitor.StateOf(Node(i)), v1::NODE_STATE_DEAD);
+  EXPECT_EQ(harness.monitor.StateOf(Node(3)), v1::NODE_STATE_ALIVE);
+}
+
+TEST(FailureMonitor, AShortOutageOfOurOwnNetworkKillsNobody) {
+  Harness harness(4);
+  harness.RunFor(milliseconds(500));
+  harness.RunFor(milliseconds(5000), {0, 1, 2, 3});
+  harness.RunFor(milliseconds(1000));
+  for (const FailureEffect& effect : harness.seen) EXPECT_NE(effect.kind, Kind::kBecameDead);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(harness.monitor.StateOf(Node(i)), v1::NODE_STATE_ALIVE);
+}
+
+TEST(FailureMonitor, UnknownAndRemovedNodesAreIgnored) {
+  Harness harness(2);
+  EXPECT_TRUE(harness.monitor.HeartbeatReceived(Node(9), harness.now).empty());
+  EXPECT_TRUE(
+      harness.monitor.HeartbeatFailed(Node(9), HeartbeatFailure::kRefused, harness.now).empty());
+  harness.monitor.Remove(Node(0));
+  EXPECT_EQ(harness.monitor.StateOf(Node(0)), v1::NODE_STATE_UNSPECIFIED);
+  harness.RunFor(std::chrono::seconds(5), {0});
+  EXPECT_EQ(harness.Story(), "");
+}
+
+// One node's monitor among peers that are all alive, with every datagram lost independently.
+// Returns false deaths; `suspicions` counts how often loss looked like trouble.
+int SimulateLoss(uint64_t seed, int peers, double loss, Duration span, int& suspicions) {
+  std::mt19937_64 random(seed);
+  const auto arrives = [&] { return std::generate_canonical<double, 53>(random) >= loss; };
+  FailureMonitor monitor;
+  MonotonicTime now = kStart;
+  for (int i = 0; i < peers; ++i) monitor.Add(Node(i), now);
+  int deaths = 0;
+  const auto note = [&](const FailureEffects& effects) {
+    std::vector<NodeId> probes;
+    for (const FailureEffect& effect : effects) {
+      if (effect.kind == Kind::kBecameDead) ++deaths;
+      if (effect.kind == Kind::kBecameSuspect) ++suspicions;
+      if (effect.kind == Kind::kProbe) probes.push_back(effect.node);
+    }
+    return probes;
+  };
+  const auto round_trip = [&](const NodeId& node) {
+    if (arrives() && arrives()) note(monitor.HeartbeatAnswered(node, now));
+  };
+  for (int64_t tick = 1; now < kStart + span; ++tick) {
+    // The timer is up to 40 ms late each time.
+    now = kStart + milliseconds(100) * tick + milliseconds(random() % 40);
+    for (int i = 0; i < peers; ++i) {
+      if ((tick + i) % 5 != 0) continue;
+      round_trip(Node(i));
+      if (arrives()) note(monitor.HeartbeatReceived(Node(i), now));
+    }
+    for (const NodeId& node : note(monitor.Tick(now))) round_trip(node);
+  }
+  return deaths;
+}
+
+TEST(FailureMonitorProperty, LossKillsNobody) {
+  for (const double loss : {0.05, 0.20, 0.30}) {
+    int suspicions = 0;
+    int deaths = 0;
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+      deaths += SimulateLoss(seed, 7, loss, std::chrono::hours(3), suspicions);
+    }
+    RecordProperty("suspicions", suspicions);
+    std::cout << "84 peer-hours at " << loss * 100 << " % loss: " << suspicions << " suspicions, "
+              << deaths << " false deaths\n";
+    EXPECT_EQ(deaths, 0) << loss;
+  }
+}
+
+TEST(FailureMonitorProperty, TheDeadAreFoundWithinTheLimit) {
+  Duration worst{0};
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random(seed);
+    const int peers = 2 + static_cast<int>(random() % 7);
+    const int victim = static_cast<int>(random() % static_cast<uint64_t>(peers));
+    const Duration dies_after = milliseconds(1000 + random() % 5000);
+    FailureMonitor monitor;
+    MonotonicTime now = kStart;
+    for (int i = 0; i < peers; ++i) monitor.Add(Node(i), now);
+    MonotonicTime last_sign = now;
+    bool dead = false;
+    for (int64_t tick = 1; !dead && tick < 400; ++tick) {
+      now = kStart + milliseconds(100) * tick + milliseconds(random() % 30);
+      for (int i = 0; i < peers; ++i) {
+        const bool speaks = i != victim || now - kStart < dies_after;
+        if (!speaks || random() % 5 == 0 || (tick + i) % 5 != 0) continue;
+        monitor.HeartbeatReceived(Node(i), now);
+        if (i == victim) last_sign = now;
+      }
+      for (const FailureEffect& effect : monitor.Tick(now)) {
+        if (effect.kind != Kind::kBecameDead) continue;
+        ASSERT_EQ(effect.node, Node(victim)) << "seed " << seed;
+        worst = std::max(worst, now - last_sign);
+        dead = true;
+      }
+    }
+    ASSERT_TRUE(dead) << "seed " << seed;
+  }
+  std::cout << "slowest detection after the last sign of life: " << worst.count() / 1000 << " ms\n";
+  EXPECT_LE(worst, milliseconds(6200));
+}
+
+}  // namespace
+}  // namespace macrame::discovery
