@@ -46,8 +46,8 @@ Election::Election(NodeId self, ElectionOptions options, std::optional<GrantReco
   if (!record.has_value()) return;
   granted_ = record->granted;
   highest_term_ = granted_.term;
-  // How much of it has run is not known, so all of it is taken to be ahead. What this node granted to
-  // itself ended with the process that held it.
+  // How much of it has run is not known, so all of it is taken to be ahead. What this node granted
+  // to itself ended with the process that held it.
   if (granted_.coordinator != self_) granted_until_ = now + record->lease;
 }
 
@@ -83,8 +83,8 @@ absl::Status Election::CheckFence(const FencePair& fence) const {
   if (fence < granted_) {
     return ReasonStatus(
         absl::StatusCode::kFailedPrecondition, "STALE_TERM",
-        absl::StrCat("an order of ", Describe(fence), " was refused: this node has granted its lease to ",
-                     Describe(granted_)),
+        absl::StrCat("an order of ", Describe(fence),
+                     " was refused: this node has granted its lease to ", Describe(granted_)),
         self_.value());
   }
   return ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
@@ -118,8 +118,8 @@ MonotonicTime Election::LeaseEnd(MonotonicTime sent_at) const {
   return sent_at + options_.lease * (100 - options_.clock_drift_percent) / 100;
 }
 
-// Who counts in the majority that a sitting coordinator must hold: its electors, who granted since, and
-// who has been live for long enough to have been asked several times.
+// Who counts in the majority that a sitting coordinator must hold: its electors, who granted since,
+// and who has been live for long enough to have been asked several times.
 std::set<NodeId> Election::Sitting(MonotonicTime now) {
   if (options_.consistency == Consistency::kQuorum) return all_;
   for (const auto& [node, since] : live_since_) {
@@ -176,8 +176,8 @@ void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
     return;
   }
   if (!stand_at_.has_value()) {
-    stand_at_ = std::max(now, started_ + options_.discovery_grace) +
-                RandomPartOf(options_.election_jitter);
+    stand_at_ =
+        std::max(now, started_ + options_.discovery_grace) + RandomPartOf(options_.election_jitter);
   }
   if (now >= *stand_at_) BeginAsking(now, effects);
 }
@@ -307,7 +307,8 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
   } else if (asked.request.lease_ms() == 0) {
     return effects;
   } else if ((role_ == Role::kCandidate || role_ == Role::kCoordinator) && fence == mine_) {
-    if (role_ == Role::kCoordinator) TickCoordinator(now, effects);  // it may have run out meanwhile
+    if (role_ == Role::kCoordinator)
+      TickCoordinator(now, effects);  // it may have run out meanwhile
     if (role_ != Role::kFollower && response.granted()) {
       if (asked.request.wants_entries()) entries_from_.insert(asked.to);
       MonotonicTime& lease = leases_[asked.to];
@@ -336,8 +337,9 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
 ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
   ElectionEffects effects;
   if (role_ == Role::kCoordinator) {
-    StepDown(MakeReason("STATE_UNREADABLE", "the grant could not be written to disk", self_.value()),
-             now, effects);
+    StepDown(
+        MakeReason("STATE_UNREADABLE", "the grant could not be written to disk", self_.value()),
+        now, effects);
   }
   broken_ = true;
   role_ = Role::kFollower;
@@ -348,7 +350,8 @@ ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
 ElectionEffects Election::Resign(MonotonicTime now) {
   ElectionEffects effects;
   if (role_ == Role::kCoordinator) {
-    StepDown(MakeReason("NODE_LEFT", "the coordinator is shutting down", self_.value()), now, effects);
+    StepDown(MakeReason("NODE_LEFT", "the coordinator is shutting down", self_.value()), now,
+             effects);
   } else if (role_ != Role::kFollower) {
     GiveUpRound(now, effects);
   }

@@ -2,22 +2,23 @@
 
 // Who leads: term, lease and fencing, as a pure core.
 //
-// Intuition: leading means holding leases. A node grants its lease to one coordinator at a time, for
-// `lease` of its own clock, and writes the grant to disk before it answers. A coordinator counts a lease
-// from the instant at which it *asked*, shortened by the drift that two clocks may have, so that it
-// always stops before the granter may grant to another. It leads while it holds the leases of a
-// majority of the live members; the moment it does not, it leads no more, tick or no tick: every effect
-// of a coordinator is guarded by Leading(now), which is why a coordinator that was paused fences itself.
+// Intuition: leading means holding leases. A node grants its lease to one coordinator at a time,
+// for `lease` of its own clock, and writes the grant to disk before it answers. A coordinator
+// counts a lease from the instant at which it *asked*, shortened by the drift that two clocks may
+// have, so that it always stops before the granter may grant to another. It leads while it holds
+// the leases of a majority of the live members; the moment it does not, it leads no more, tick or
+// no tick: every effect of a coordinator is guarded by Leading(now), which is why a coordinator
+// that was paused fences itself.
 //
 // Pairs (term, id) order coordinators. Two halves that elected apart never tie; when they meet, the
 // lower one steps down. agentd/cores/README.md has the rules in plain words.
 //
 // Contract: pure. No thread, clock, socket, disk, log or random inside; `now` never goes backwards.
-// Every call returns effects that are carried out in order and at once. PersistGrant is synchronous: the
-// effects after it may be carried out only when it is on disk. If it can't be written, the rest of the
-// list is dropped and OnPersistFailed called: such a node grants and leads nothing until it is restarted
-// (rather no vote than a guessed one).
-// Owner: the agent's owner thread.
+// Every call returns effects that are carried out in order and at once. PersistGrant is
+// synchronous: the effects after it may be carried out only when it is on disk. If it can't be
+// written, the rest of the list is dropped and OnPersistFailed called: such a node grants and leads
+// nothing until it is restarted (rather no vote than a guessed one). Owner: the agent's owner
+// thread.
 
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,8 @@
 namespace macrame::agentd {
 
 enum class Consistency {
-  kAvailable,  // a majority of the live members, as the candidate sees them: a lone survivor goes on
+  kAvailable,  // a majority of the live members, as the candidate sees them: a lone survivor goes
+               // on
   kQuorum,     // a majority of all known members: a minority stops
 };
 
@@ -49,10 +51,12 @@ struct ElectionOptions {
   Duration election_jitter = std::chrono::milliseconds(300);
   // A round of votes that is not won in this time is given up.
   Duration round_timeout = std::chrono::milliseconds(400);
-  // A member that just became alive counts in the majority that a *sitting* coordinator must renew after
-  // this long, or as soon as it has granted; so that two halves can meet without either losing its majority.
+  // A member that just became alive counts in the majority that a *sitting* coordinator must renew
+  // after this long, or as soon as it has granted; so that two halves can meet without either
+  // losing its majority.
   Duration joining_grace = std::chrono::milliseconds(3000);
-  // Two clocks may differ in speed by this much of a lease; the coordinator gives up so much earlier.
+  // Two clocks may differ in speed by this much of a lease; the coordinator gives up so much
+  // earlier.
   uint32_t clock_drift_percent = 5;
   Consistency consistency = Consistency::kAvailable;
 };
@@ -72,14 +76,14 @@ struct GrantRecord {
 struct PersistGrant {
   GrantRecord record;
 };
-// The answer to the LeaseRequest that was handed in. When `with_entries`, the shell adds the whole desired
-// state (LeaseResponse.entries).
+// The answer to the LeaseRequest that was handed in. When `with_entries`, the shell adds the whole
+// desired state (LeaseResponse.entries).
 struct AnswerLease {
   v1::LeaseResponse response;
   bool with_entries = false;
 };
-// Sent by AgentService.RequestLease. The whole struct is handed back with the response. A request with
-// lease_ms 0 gives a lease back; its answer may be dropped.
+// Sent by AgentService.RequestLease. The whole struct is handed back with the response. A request
+// with lease_ms 0 gives a lease back; its answer may be dropped.
 struct SendLeaseRequest {
   NodeId to;
   v1::LeaseRequest request;
@@ -103,15 +107,15 @@ using ElectionEffects = std::vector<ElectionEffect>;
 
 class Election {
  public:
-  // `record` is what StateStore holds (empty on a fresh node). A grant to another is taken to run its
-  // whole length from `now`. `random` gives uniformly distributed 64-bit numbers.
+  // `record` is what StateStore holds (empty on a fresh node). A grant to another is taken to run
+  // its whole length from `now`. `random` gives uniformly distributed 64-bit numbers.
   Election(NodeId self, ElectionOptions options, std::optional<GrantRecord> record,
            std::function<uint64_t()> random, MonotonicTime now);
 
   // At least every 50 ms or so.
   ElectionEffects OnTick(MonotonicTime now);
-  // `live`: members that are alive or suspect. `all`: every member that has not left. This node counts
-  // as live whether it is listed or not.
+  // `live`: members that are alive or suspect. `all`: every member that has not left. This node
+  // counts as live whether it is listed or not.
   ElectionEffects OnMembershipChanged(const std::set<NodeId>& live, const std::set<NodeId>& all,
                                       MonotonicTime now);
   // `from` is the caller as its certificate names it. Exactly one AnswerLease is among the effects.
@@ -122,13 +126,15 @@ class Election {
   ElectionEffects OnLeaseResponse(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
                                   MonotonicTime now);
   ElectionEffects OnPersistFailed(MonotonicTime now);
-  // Steps down and gives the leases back, so that a successor need not wait for them. For shutting down.
+  // Steps down and gives the leases back, so that a successor need not wait for them. For shutting
+  // down.
   ElectionEffects Resign(MonotonicTime now);
 
   // The pair under which this node may act as coordinator at `now`. To be asked before every order,
   // write and answer that only a coordinator may give.
   std::optional<FencePair> Leading(MonotonicTime now) const;
-  // True when `node` has granted its lease to this coordinator and it has not run out: it will obey.
+  // True when `node` has granted its lease to this coordinator and it has not run out: it will
+  // obey.
   bool HoldsLeaseOf(const NodeId& node, MonotonicTime now) const;
   // When the majority runs out, for status. Meaningless unless Leading.
   MonotonicTime LeadsUntil() const;
@@ -138,10 +144,10 @@ class Election {
   const FencePair& granted() const { return granted_; }
   Term highest_term() const { return highest_term_; }
 
-  // To be asked before any order (Replicate, Reserve, Launch, EndRanks) is obeyed. OK only for the very
-  // pair that this node has granted; as grants are durable, so is this fence. An older pair:
-  // FAILED_PRECONDITION with STALE_TERM. A newer one that has not been granted (yet): UNAVAILABLE with
-  // NO_COORDINATOR; the sender tries again after its next renewal.
+  // To be asked before any order (Replicate, Reserve, Launch, EndRanks) is obeyed. OK only for the
+  // very pair that this node has granted; as grants are durable, so is this fence. An older pair:
+  // FAILED_PRECONDITION with STALE_TERM. A newer one that has not been granted (yet): UNAVAILABLE
+  // with NO_COORDINATOR; the sender tries again after its next renewal.
   absl::Status CheckFence(const FencePair& fence) const;
 
  private:
@@ -183,15 +189,15 @@ class Election {
   FencePair granted_;
   MonotonicTime granted_until_;  // of a grant to another, by this node's clock
   Term highest_term_;
-  FencePair mine_;                             // while asking, candidate or coordinator
-  std::set<NodeId> would_grant_;               // while asking
-  std::map<NodeId, MonotonicTime> leases_;     // while candidate or coordinator: held until
-  std::set<NodeId> asked_;                     // who may hold a lease for mine_
-  std::set<NodeId> entries_from_;              // whose desired state was handed in under mine_
+  FencePair mine_;                          // while asking, candidate or coordinator
+  std::set<NodeId> would_grant_;            // while asking
+  std::map<NodeId, MonotonicTime> leases_;  // while candidate or coordinator: held until
+  std::set<NodeId> asked_;                  // who may hold a lease for mine_
+  std::set<NodeId> entries_from_;           // whose desired state was handed in under mine_
   std::set<NodeId> live_;
   std::set<NodeId> all_;
   std::map<NodeId, MonotonicTime> live_since_;
-  std::set<NodeId> sitting_;                   // while coordinator: who counts in its majority
+  std::set<NodeId> sitting_;  // while coordinator: who counts in its majority
   MonotonicTime round_ends_;
   std::optional<MonotonicTime> stand_at_;
   MonotonicTime renew_at_;

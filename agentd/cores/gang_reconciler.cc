@@ -21,23 +21,30 @@ bool IsOver(v1::RankPhase phase) {
 
 std::string PhaseWord(v1::RankPhase phase) {
   switch (phase) {
-    case v1::RANK_PHASE_CONNECTING: return "connecting";
-    case v1::RANK_PHASE_LOADING: return "loading";
-    case v1::RANK_PHASE_WARMING_UP: return "warming up";
-    case v1::RANK_PHASE_READY: return "ready";
-    case v1::RANK_PHASE_STOPPING: return "stopping";
-    case v1::RANK_PHASE_FAILED: return "failed";
-    case v1::RANK_PHASE_STOPPED: return "stopped";
-    default: return "staging";
+    case v1::RANK_PHASE_CONNECTING:
+      return "connecting";
+    case v1::RANK_PHASE_LOADING:
+      return "loading";
+    case v1::RANK_PHASE_WARMING_UP:
+      return "warming up";
+    case v1::RANK_PHASE_READY:
+      return "ready";
+    case v1::RANK_PHASE_STOPPING:
+      return "stopping";
+    case v1::RANK_PHASE_FAILED:
+      return "failed";
+    case v1::RANK_PHASE_STOPPED:
+      return "stopped";
+    default:
+      return "staging";
   }
 }
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 std::string Place(const v1::Assignment& assignment) {
-  const std::string host = assignment.hostname().empty()
-                               ? ShortId(NodeId(assignment.node_id()))
-                               : assignment.hostname();
+  const std::string host =
+      assignment.hostname().empty() ? ShortId(NodeId(assignment.node_id())) : assignment.hostname();
   return absl::StrCat("rank ", assignment.rank(), " on ", host);
 }
 
@@ -108,7 +115,8 @@ GangReconciler::Round GangReconciler::MakeRound(const ClusterView& view, Monoton
   for (const v1::Deployment& wanted : view.deployments) round.deployments[wanted.name()] = &wanted;
   for (const auto& [id, node] : round.nodes) {
     if (node->state != v1::NODE_STATE_ALIVE || !node->orderable) continue;
-    absl::StrAppend(&round.placement, id.value(), ":", node->inventory_revision, ":", running[id], " ");
+    absl::StrAppend(&round.placement, id.value(), ":", node->inventory_revision, ":", running[id],
+                    " ");
   }
   return round;
 }
@@ -118,8 +126,9 @@ GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now
   Round round = MakeRound(view, now);
   TakeDeployments(round);
   for (const auto& [name, gang] : gangs_) {
-    round.busy |= !gang.removing && (gang.stage == Stage::kPlanning || gang.stage == Stage::kWriting ||
-                                     gang.stage == Stage::kLaunching);
+    round.busy |=
+        !gang.removing && (gang.stage == Stage::kPlanning || gang.stage == Stage::kWriting ||
+                           gang.stage == Stage::kLaunching);
   }
   for (auto it = gangs_.begin(); it != gangs_.end();) {
     auto& [name, gang] = *it;
@@ -161,13 +170,14 @@ void GangReconciler::TakeDeployments(Round& round) {
   for (auto& [name, gang] : gangs_) {
     if (gang.removing || round.deployments.contains(name)) continue;
     gang.removing = true;
-    gang.failure = MakeReason("MODEL_NOT_LOADED", absl::StrCat("deployment '", name, "' was removed"));
+    gang.failure =
+        MakeReason("MODEL_NOT_LOADED", absl::StrCat("deployment '", name, "' was removed"));
     BeginEnding(round, name, gang);
   }
 }
 
-// The record can change under a coordinator only by a merge with another half, whose write won: then it
-// is the other half's gang that is in force.
+// The record can change under a coordinator only by a merge with another half, whose write won:
+// then it is the other half's gang that is in force.
 void GangReconciler::AdoptMerged(const Round& round, const std::string& name, Gang& gang) {
   const auto found = round.records.find(name);
   const bool writing = gang.stage == Stage::kWriting || gang.stage == Stage::kLaunching;
@@ -208,8 +218,8 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.planned_on.clear();
   const bool ran = gang.stage != Stage::kPending && gang.stage != Stage::kPlanning;
   if (gang.removing || ran) {
-    gang.failure = MakeReason("SNAPSHOT_STALE",
-                              absl::StrCat("deployment '", name, "' was changed and is launched anew"));
+    gang.failure = MakeReason(
+        "SNAPSHOT_STALE", absl::StrCat("deployment '", name, "' was changed and is launched anew"));
     gang.failures = 0;
     if (!gang.removing) BeginEnding(round, name, gang);
     gang.removing = false;
@@ -251,8 +261,8 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
       if (round.now - gang.since < options_.write_limit) return;
       return Fail(round, name, gang,
                   MakeReason("NOT_ACKNOWLEDGED",
-                             absl::StrCat("the record of epoch ", gang.record.epoch(), " of '", name,
-                                          "' was not on disk on a majority in time")));
+                             absl::StrCat("the record of epoch ", gang.record.epoch(), " of '",
+                                          name, "' was not on disk on a majority in time")));
     case Stage::kLaunching:
       return StepLaunching(round, name, gang);
     case Stage::kStarting:
@@ -299,7 +309,8 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   const v1::PlanResult result = *std::exchange(gang.planned, std::nullopt);
   if (!result.has_plan() || result.plan().assignments().empty()) {
     v1::Reason why = result.failure();
-    if (why.code().empty()) why = MakeReason("INTERNAL", "the planner gave neither plan nor reason");
+    if (why.code().empty())
+      why = MakeReason("INTERNAL", "the planner gave neither plan nor reason");
     return Refuse(round, name, gang, std::move(why));
   }
   for (const v1::Assignment& assignment : result.plan().assignments()) {
@@ -336,8 +347,9 @@ void GangReconciler::StepLaunching(Round& round, const std::string& name, Gang& 
         ReserveAndLaunch{*round.deployments.at(name), gang.record.plan(), gang.record.epoch()});
   } else if (round.now - gang.since >= options_.launch_limit) {
     Fail(round, name, gang,
-         MakeReason("RANK_STALLED", absl::StrCat("launching the ranks of '", name, "' took more than ",
-                                                 Seconds(options_.launch_limit), " s")));
+         MakeReason("RANK_STALLED",
+                    absl::StrCat("launching the ranks of '", name, "' took more than ",
+                                 Seconds(options_.launch_limit), " s")));
   }
 }
 
@@ -395,8 +407,8 @@ void GangReconciler::NoteProgress(const Round& round, const std::string& name, G
   }
 }
 
-// A node that is gone, else a rank that ended. One loss makes the other ranks fail too, in ways that say
-// less: what was killed is named before what complained.
+// A node that is gone, else a rank that ended. One loss makes the other ranks fail too, in ways
+// that say less: what was killed is named before what complained.
 std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std::string& name,
                                                    const Gang& gang) const {
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
@@ -431,16 +443,17 @@ std::optional<v1::Reason> GangReconciler::FindMissing(const Round& round, const 
     if (node == nullptr || round.RankOf(name, gang.record.epoch(), assignment) != nullptr) continue;
     const bool was_there = gang.progress.contains(assignment.rank());
     if (!was_there && round.now - gang.since < options_.report_grace) continue;
-    return MakeReason("RANK_EXITED",
-                      absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
-                                   was_there ? ") is gone" : ") was never reported"),
-                      assignment.node_id());
+    return MakeReason(
+        "RANK_EXITED",
+        absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
+                     was_there ? ") is gone" : ") was never reported"),
+        assignment.node_id());
   }
   return std::nullopt;
 }
 
-// Phases have limits for the gang as a whole, counted from when its last rank came to the phase: those
-// ahead wait for it. Loading is limited by standing still, rank by rank.
+// Phases have limits for the gang as a whole, counted from when its last rank came to the phase:
+// those ahead wait for it. Loading is limited by standing still, rank by rank.
 std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const std::string& name,
                                                       const Gang& gang) const {
   if (gang.stage == Stage::kReady) return std::nullopt;
@@ -457,17 +470,17 @@ std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const 
     const v1::RankPhase own =
         progress == gang.progress.end() ? v1::RANK_PHASE_UNSPECIFIED : progress->second.phase;
     if (own != phase) continue;
-    const MonotonicTime since = phase == v1::RANK_PHASE_LOADING ? progress->second.changed_at
-                                                                : gang.lowest_phase_since;
+    const MonotonicTime since =
+        phase == v1::RANK_PHASE_LOADING ? progress->second.changed_at : gang.lowest_phase_since;
     if (round.now - since < limit) continue;
     if (late.empty()) node = NodeId(assignment.node_id());
     absl::StrAppend(&late, late.empty() ? "" : ", ", Place(assignment));
   }
   if (late.empty()) return std::nullopt;
-  return MakeReason(
-      phase == v1::RANK_PHASE_CONNECTING ? "CONNECT_FAILED" : "RANK_STALLED",
-      absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ", Seconds(limit), " s: ", late),
-      node.value());
+  return MakeReason(phase == v1::RANK_PHASE_CONNECTING ? "CONNECT_FAILED" : "RANK_STALLED",
+                    absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ",
+                                 Seconds(limit), " s: ", late),
+                    node.value());
 }
 
 // --- ending --------------------------------------------------------------------------------------
@@ -510,7 +523,8 @@ void GangReconciler::EndOn(Round& round, const NodeId& node, const std::string& 
   if (view == nullptr || !IsReachable(*view) || !view->orderable || up_to_epoch == 0) return;
   const auto [it, is_new] = endings_.try_emplace({node, name});
   Ending& ending = it->second;
-  if (!is_new && ending.up_to_epoch >= up_to_epoch && round.now - ending.sent_at < options_.end_retry) {
+  if (!is_new && ending.up_to_epoch >= up_to_epoch &&
+      round.now - ending.sent_at < options_.end_retry) {
     return;
   }
   const bool answered = !is_new && ending.answered && ending.up_to_epoch >= up_to_epoch;
@@ -533,17 +547,17 @@ bool GangReconciler::AllEnded(const Round& round, const std::string& name, const
   return true;
 }
 
-// Ranks that belong to no gang in force: of removed deployments, of older or unknown epochs, on nodes that
-// the record does not name, or launched by an order that was overtaken.
+// Ranks that belong to no gang in force: of removed deployments, of older or unknown epochs, on
+// nodes that the record does not name, or launched by an order that was overtaken.
 void GangReconciler::EndOrphans(Round& round) {
   if (InGrace(round.now)) return;
   for (const auto& [name, ranks] : round.ranks) {
     const auto found = gangs_.find(name);
     const Gang* gang = found == gangs_.end() ? nullptr : &found->second;
     if (gang != nullptr && (gang->removing || gang->stage == Stage::kEnding)) continue;
-    const bool in_force = gang != nullptr &&
-                          (gang->stage == Stage::kLaunching || gang->stage == Stage::kStarting ||
-                           gang->stage == Stage::kReady);
+    const bool in_force =
+        gang != nullptr && (gang->stage == Stage::kLaunching || gang->stage == Stage::kStarting ||
+                            gang->stage == Stage::kReady);
     for (const v1::RankStatus* rank : ranks) {
       if (IsOver(rank->phase())) continue;
       bool belongs = false;
@@ -555,8 +569,8 @@ void GangReconciler::EndOrphans(Round& round) {
       if (belongs) continue;
       EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
             MakeReason("STALE_TERM",
-                       absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ", rank->epoch(),
-                                    ", belongs to no gang in force"),
+                       absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
+                                    rank->epoch(), ", belongs to no gang in force"),
                        rank->node_id()));
     }
   }
@@ -609,8 +623,8 @@ void GangReconciler::OnLaunched(const std::string& deployment, uint64_t epoch,
   Enter(gang, Stage::kEnding, now);
 }
 
-void GangReconciler::OnEnded(const NodeId& node, const std::string& deployment, uint64_t up_to_epoch,
-                             const absl::Status& status, MonotonicTime) {
+void GangReconciler::OnEnded(const NodeId& node, const std::string& deployment,
+                             uint64_t up_to_epoch, const absl::Status& status, MonotonicTime) {
   const auto it = endings_.find({node, deployment});
   if (it == endings_.end() || it->second.up_to_epoch > up_to_epoch || !status.ok()) return;
   it->second.answered = true;

@@ -3,16 +3,17 @@
 // Turns the difference between what is wanted (deployments) and what is (gangs, ranks, nodes) into
 // orders. Runs on the coordinator only.
 //
-// A gang is all or none: every rank of one epoch, launched together and ended together. The life of one:
-// plan → record with the next epoch on disk at a majority → reserve and launch → staging, connecting,
-// loading, warming up → ready. Whatever fails on the way ends all of it everywhere, and after a back-off
-// it begins again with a new plan and the next epoch. It never gives up, but its rate is bounded.
+// A gang is all or none: every rank of one epoch, launched together and ended together. The life of
+// one: plan → record with the next epoch on disk at a majority → reserve and launch → staging,
+// connecting, loading, warming up → ready. Whatever fails on the way ends all of it everywhere, and
+// after a back-off it begins again with a new plan and the next epoch. It never gives up, but its
+// rate is bounded.
 //
 // Contract: pure. Reconcile is called after every event and at least every 100 ms, and only while
-// Election::Leading(now); its effects are carried out in order. PlanDeployment, ReserveAndLaunch, EndRanks
-// and WriteGang are each answered by the matching On… call; one that is not answered is given up by its
-// limit. The answers only change what the next Reconcile sees.
-// Owner: the agent's owner thread.
+// Election::Leading(now); its effects are carried out in order. PlanDeployment, ReserveAndLaunch,
+// EndRanks and WriteGang are each answered by the matching On… call; one that is not answered is
+// given up by its limit. The answers only change what the next Reconcile sees. Owner: the agent's
+// owner thread.
 
 #include <cstdint>
 #include <map>
@@ -36,7 +37,8 @@ struct GangReconcilerOptions {
   Duration adoption_grace = std::chrono::milliseconds(1500);
   // From a successful launch to the first report of each rank.
   Duration report_grace = std::chrono::milliseconds(5000);
-  // A new gang needs its predecessor's ranks gone, but waits no longer than this for a node to say so.
+  // A new gang needs its predecessor's ranks gone, but waits no longer than this for a node to say
+  // so.
   Duration ending_limit = std::chrono::milliseconds(15'000);
   Duration end_retry = std::chrono::milliseconds(1000);
   Duration first_backoff = std::chrono::milliseconds(200);  // then 1, 2, 4, … s
@@ -65,8 +67,8 @@ struct NodeView {
   bool heard = false;  // a heartbeat has come since this node became coordinator
 };
 
-// What Reconcile looks at. `ranks`: as last reported by each node; those of dead nodes may be left in,
-// they are not looked at.
+// What Reconcile looks at. `ranks`: as last reported by each node; those of dead nodes may be left
+// in, they are not looked at.
 struct ClusterView {
   std::vector<v1::Deployment> deployments;
   std::vector<v1::GangRecord> gangs;
@@ -75,8 +77,8 @@ struct ClusterView {
   std::vector<v1::RankStatus> ranks;
 };
 
-// Fills deployments, gangs and removed_epochs from the entries of a StateTable. What does not parse is
-// left out.
+// Fills deployments, gangs and removed_epochs from the entries of a StateTable. What does not parse
+// is left out.
 void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
                    ClusterView& view);
 std::string DeploymentKey(const std::string& name);  // "deployment/NAME"
@@ -90,8 +92,8 @@ struct PlanDeployment {
 struct WriteGang {
   v1::GangRecord record;
 };
-// Reserve on every node of the plan, then launch on every one → OnLaunched with OK, or with the first
-// failure (its Reason names the node).
+// Reserve on every node of the plan, then launch on every one → OnLaunched with OK, or with the
+// first failure (its Reason names the node).
 struct ReserveAndLaunch {
   v1::Deployment deployment;
   v1::Plan plan;
@@ -128,9 +130,9 @@ class GangReconciler {
  public:
   explicit GangReconciler(GangReconcilerOptions options = {});
 
-  // From BecameCoordinator to LostCoordination. Everything but records and ranks is forgotten: gangs
-  // that run are adopted. Epochs begin anew at term × kEpochsPerTerm: a coordinator whose records lost a
-  // merge does not know all that it used, but no term is its own twice.
+  // From BecameCoordinator to LostCoordination. Everything but records and ranks is forgotten:
+  // gangs that run are adopted. Epochs begin anew at term × kEpochsPerTerm: a coordinator whose
+  // records lost a merge does not know all that it used, but no term is its own twice.
   void BeginLeading(const FencePair& fence, MonotonicTime now);
   void StopLeading();
 
@@ -144,14 +146,24 @@ class GangReconciler {
   void OnEnded(const NodeId& node, const std::string& deployment, uint64_t up_to_epoch,
                const absl::Status& status, MonotonicTime now);
 
-  // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such deployment.
+  // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such
+  // deployment.
   std::optional<v1::DeploymentStatus> Status(const std::string& deployment, const ClusterView& view,
                                              MonotonicTime now) const;
   std::vector<v1::DeploymentStatus> Statuses(const ClusterView& view, MonotonicTime now) const;
 
  private:
   // Where a deployment stands, on this coordinator.
-  enum class Stage { kPending, kPlanning, kWriting, kLaunching, kStarting, kReady, kEnding, kBackingOff };
+  enum class Stage {
+    kPending,
+    kPlanning,
+    kWriting,
+    kLaunching,
+    kStarting,
+    kReady,
+    kEnding,
+    kBackingOff
+  };
   struct RankProgress {
     v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
     uint64_t bytes_loaded = 0;

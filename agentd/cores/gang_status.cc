@@ -26,7 +26,8 @@ void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& ent
     if (absl::StartsWith(key, kDeploymentPrefix)) {
       v1::Deployment deployment;
       if (entry.removed() || !deployment.ParseFromString(entry.value())) continue;
-      if (key == DeploymentKey(deployment.name())) view.deployments.push_back(std::move(deployment));
+      if (key == DeploymentKey(deployment.name()))
+        view.deployments.push_back(std::move(deployment));
     } else if (absl::StartsWith(key, kGangPrefix)) {
       v1::GangRecord record;
       if (!record.ParseFromString(entry.value()) || key != GangKey(record.deployment())) continue;
@@ -103,10 +104,9 @@ std::optional<v1::DeploymentStatus> GangReconciler::Status(const std::string& de
                    [&](const v1::Deployment& known) { return known.name() == deployment; });
   const auto known = gangs_.find(deployment);
   if (wanted == view.deployments.end() && known == gangs_.end()) return std::nullopt;
-  const auto record =
-      std::find_if(view.gangs.begin(), view.gangs.end(), [&](const v1::GangRecord& candidate) {
-        return candidate.deployment() == deployment;
-      });
+  const auto record = std::find_if(
+      view.gangs.begin(), view.gangs.end(),
+      [&](const v1::GangRecord& candidate) { return candidate.deployment() == deployment; });
   v1::Deployment named;
   named.set_name(deployment);
   v1::DeploymentStatus status =

@@ -67,9 +67,10 @@ absl::StatusOr<int> LockFolder(const std::string& folder) {
     char pid[24] = {};
     if (::pread(fd, pid, sizeof(pid) - 1, 0) <= 0) std::strcpy(pid, "unknown");
     ::close(fd);
-    return FolderError(absl::StrCat("another agent (pid ", pid, ") uses the state folder ", folder),
-                       absl::StrCat("stop process ", pid, ", or give this agent a state folder of its own"),
-                       absl::StatusCode::kFailedPrecondition);
+    return FolderError(
+        absl::StrCat("another agent (pid ", pid, ") uses the state folder ", folder),
+        absl::StrCat("stop process ", pid, ", or give this agent a state folder of its own"),
+        absl::StatusCode::kFailedPrecondition);
   }
   const std::string pid = absl::StrCat(::getpid());
   if (::ftruncate(fd, 0) != 0 ||
@@ -166,7 +167,8 @@ absl::Status StateStore::Prepare(const NodeId& fresh_node_id) {
     if (!has_schema && !tables.done()) return Unreadable(sqlite3_errmsg(database_));
   }
   if (!has_schema) {
-    // A start that was cut off before its first transaction leaves an empty database, and no marker.
+    // A start that was cut off before its first transaction leaves an empty database, and no
+    // marker.
     if (made_before) return Unreadable("its tables are gone");
     status = CreateSchema(fresh_node_id);
     if (!status.ok()) return status;
@@ -192,7 +194,8 @@ absl::Status StateStore::OpenDatabase(bool expected) {
       return expected ? Unreadable(sqlite3_errmsg(database_)) : status;
     }
   }
-  // macOS answers fsync before the disk has it; this asks for the real thing. Elsewhere it does nothing.
+  // macOS answers fsync before the disk has it; this asks for the real thing. Elsewhere it does
+  // nothing.
   return Execute("PRAGMA fullfsync=ON");
 }
 
@@ -238,7 +241,8 @@ absl::StatusOr<std::optional<std::string>> StateStore::ReadMeta(const std::strin
     return std::optional<std::string>();
   }
   std::string value = read.Column(0);
-  if (read.Column(1) != SumOf(key, value)) return Unreadable("the value of " + key + " was altered");
+  if (read.Column(1) != SumOf(key, value))
+    return Unreadable("the value of " + key + " was altered");
   return std::optional<std::string>(std::move(value));
 }
 
@@ -250,7 +254,8 @@ absl::Status StateStore::LoadMeta() {
     return Unreadable("it does not say its schema");
   }
   if (version > kStateSchemaVersion) {
-    return Unreadable(absl::StrCat("its schema ", version, " was written by a newer agentd; this one knows ",
+    return Unreadable(absl::StrCat("its schema ", version,
+                                   " was written by a newer agentd; this one knows ",
                                    kStateSchemaVersion));
   }
   const auto id = ReadMeta("node_id");
@@ -271,7 +276,8 @@ absl::Status StateStore::LoadMeta() {
   if (!record.ParseFromString(**grant) || record.fence().term() == 0) {
     return Unreadable("its grant can't be understood");
   }
-  loaded_grant_ = GrantRecord{FromProto(record.fence()), std::chrono::milliseconds(record.lease_ms())};
+  loaded_grant_ =
+      GrantRecord{FromProto(record.fence()), std::chrono::milliseconds(record.lease_ms())};
   return absl::OkStatus();
 }
 
@@ -281,7 +287,8 @@ absl::Status StateStore::LoadEntries() {
     const std::string key = read.Column(0);
     const std::string value = read.Column(1);
     v1::StateEntry entry;
-    if (read.Column(2) != SumOf(key, value) || !entry.ParseFromString(value) || entry.key() != key) {
+    if (read.Column(2) != SumOf(key, value) || !entry.ParseFromString(value) ||
+        entry.key() != key) {
       return Unreadable("the entry '" + key + "' was altered");
     }
     loaded_entries_.push_back(std::move(entry));
@@ -348,11 +355,11 @@ absl::Status StateStore::Execute(const char* sql) {
 }
 
 absl::Status StateStore::Unreadable(const std::string& what) const {
-  return FolderError(
-      absl::StrCat("the state in ", DatabasePath(), " can't be used: ", what),
-      absl::StrCat("move ", folder_, " away and start again: the node joins as a new one and gets the "
-                   "state from its peers"),
-      absl::StatusCode::kDataLoss);
+  return FolderError(absl::StrCat("the state in ", DatabasePath(), " can't be used: ", what),
+                     absl::StrCat("move ", folder_,
+                                  " away and start again: the node joins as a new one and gets the "
+                                  "state from its peers"),
+                     absl::StatusCode::kDataLoss);
 }
 
 absl::Status StateStore::DiskError(const std::string& doing) const {

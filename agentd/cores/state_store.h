@@ -2,12 +2,13 @@
 
 // What a node must not forget: its id, its incarnation, its grant and the desired state, in SQLite.
 //
-// One database `state.db` in the state folder (WAL, synchronous=FULL: a call that returned OK survives
-// a power cut), opened by one agent at a time. A database that is missing though it was there, torn,
-// altered or of a newer schema is STATE_UNREADABLE: never silently a new one, for a node that forgot its
-// grant could grant twice.
+// One database `state.db` in the state folder (WAL, synchronous=FULL: a call that returned OK
+// survives a power cut), opened by one agent at a time. A database that is missing though it was
+// there, torn, altered or of a newer schema is STATE_UNREADABLE: never silently a new one, for a
+// node that forgot its grant could grant twice.
 //
-// Owner: the agent's owner thread; calls block for an fsync (milliseconds) and at most kBusyLimitMs.
+// Owner: the agent's owner thread; calls block for an fsync (milliseconds) and at most
+// kBusyLimitMs.
 
 #include <memory>
 #include <optional>
@@ -28,14 +29,16 @@ namespace macrame::agentd {
 inline constexpr int kStateSchemaVersion = 1;
 // How long a call may wait for a lock that a backup tool holds.
 inline constexpr int kBusyLimitMs = 2000;
-// The integrity check at opening stops with an error after this many steps of SQLite's machine (about 5 s).
+// The integrity check at opening stops with an error after this many steps of SQLite's machine
+// (about 5 s).
 inline constexpr uint64_t kCheckStepsMax = 400'000'000;
 
 class StateStore {
  public:
-  // Opens or makes the store in `folder` (made with mode 0700 when missing) and raises the incarnation.
-  // `fresh_node_id` is taken only when the store is new. Errors: FAILED_PRECONDITION with the holder's
-  // pid when another agent has the folder; DATA_LOSS with STATE_UNREADABLE; UNAVAILABLE for disk trouble.
+  // Opens or makes the store in `folder` (made with mode 0700 when missing) and raises the
+  // incarnation. `fresh_node_id` is taken only when the store is new. Errors: FAILED_PRECONDITION
+  // with the holder's pid when another agent has the folder; DATA_LOSS with STATE_UNREADABLE;
+  // UNAVAILABLE for disk trouble.
   static absl::StatusOr<std::unique_ptr<StateStore>> Open(const std::string& folder,
                                                           const NodeId& fresh_node_id);
   ~StateStore();

@@ -27,16 +27,15 @@ StateVersion FromProto(const v1::StateVersion& proto) {
   return {{Term(proto.term()), NodeId(proto.coordinator_id())}, proto.sequence()};
 }
 
-// Whether the writer of `later` knew of `version`: it is in its history, or older than all of a history
-// that was cut off.
+// Whether the writer of `later` knew of `version`: it is in its history, or older than all of a
+// history that was cut off.
 bool Succeeds(const v1::StateEntry& later, const StateVersion& version) {
   if (VersionOf(later).fence == version.fence) return true;
   for (const v1::StateVersion& past : later.history()) {
     const StateVersion known = FromProto(past);
     if (known.fence == version.fence) return version.sequence <= known.sequence;
   }
-  return later.history_size() == kHistoryMax &&
-         version < FromProto(later.history(kHistoryMax - 1));
+  return later.history_size() == kHistoryMax && version < FromProto(later.history(kHistoryMax - 1));
 }
 
 bool SameContent(const v1::StateEntry& a, const v1::StateEntry& b) {
@@ -105,8 +104,8 @@ MergeResult StateTable::Merge(const StateEntries& entries, bool complete) {
 }
 
 // What this node holds and the sender's whole state lacks.
-void StateTable::CompareUnnamed(const StateEntries& entries, const std::set<std::string_view>& named,
-                                MergeResult& result) {
+void StateTable::CompareUnnamed(const StateEntries& entries,
+                                const std::set<std::string_view>& named, MergeResult& result) {
   const bool same_floor = std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
     const auto own = entries_.find(kTombstoneFloorKey);
     return entry.key() == kTombstoneFloorKey && own != entries_.end() &&
@@ -244,9 +243,10 @@ absl::StatusOr<StateTable::Proposal> StateTable::Remove(std::string_view key, st
 absl::StatusOr<StateTable::Proposal> StateTable::Write(std::string_view key, std::string value,
                                                        bool removed) {
   if (!fence_.has_value()) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "NO_COORDINATOR",
-                        absl::StrCat("'", std::string(key), "' can't be changed here: this node does not lead"),
-                        self_.value());
+    return ReasonStatus(
+        absl::StatusCode::kFailedPrecondition, "NO_COORDINATOR",
+        absl::StrCat("'", std::string(key), "' can't be changed here: this node does not lead"),
+        self_.value());
   }
   if (key.empty() || key.size() > kKeyBytesMax || value.size() > options_.value_bytes_max) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
@@ -258,9 +258,10 @@ absl::StatusOr<StateTable::Proposal> StateTable::Write(std::string_view key, std
   if (present == entries_.end() && entries_.size() >= options_.entries_max) {
     return ReasonStatus(
         absl::StatusCode::kResourceExhausted, "BAD_REQUEST",
-        absl::StrCat("the desired state holds ", entries_.size(),
-                     " entries, removed ones included, as many as it may; removed ones go when every "
-                     "known node is back"));
+        absl::StrCat(
+            "the desired state holds ", entries_.size(),
+            " entries, removed ones included, as many as it may; removed ones go when every "
+            "known node is back"));
   }
   Proposal proposal;
   v1::StateEntry entry = NextEntry(key, std::move(value), removed);
@@ -299,8 +300,8 @@ std::optional<StateTable::Batch> StateTable::PendingFor(const NodeId& node) cons
   batch.complete = progress == replicated_.end() || resend_.contains(node);
   if (!batch.complete && progress->second >= last_sequence_) return std::nullopt;
   for (const auto& [key, entry] : entries_) {
-    const bool new_there =
-        batch.complete || (VersionOf(entry).fence == *fence_ && entry.sequence() > progress->second);
+    const bool new_there = batch.complete || (VersionOf(entry).fence == *fence_ &&
+                                              entry.sequence() > progress->second);
     if (new_there) batch.entries.push_back(entry);
   }
   return batch;

@@ -4,9 +4,9 @@
 //
 // Each entry carries the version (term, coordinator, sequence) of its writer; per key the highest
 // version wins, so merging is the same in any order and any number of times. Removed keys stay as
-// tombstones. Every entry also remembers, per coordinator that wrote its key, that coordinator's last
-// sequence (`history`): so that a merge can tell a successor from a write made apart, and report the
-// latter as lost.
+// tombstones. Every entry also remembers, per coordinator that wrote its key, that coordinator's
+// last sequence (`history`): so that a merge can tell a successor from a write made apart, and
+// report the latter as lost.
 //
 // Contract: pure. Bounds: entries_max, value_bytes_max, kHistoryMax. What a call reports as changed
 // must be on disk (StateStore) before anyone is told that it is accepted.
@@ -43,9 +43,9 @@ inline constexpr uint64_t kSequenceMax = uint64_t{1} << 62;
 inline constexpr std::string_view kTombstoneFloorKey = "meta/tombstone_floor";
 
 struct StateTableOptions {
-  size_t entries_max = 4096;          // tombstones included
+  size_t entries_max = 4096;  // tombstones included
   size_t value_bytes_max = 1 << 20;
-  size_t tombstones_kept = 256;       // more are dropped once every known member has them
+  size_t tombstones_kept = 256;  // more are dropped once every known member has them
 };
 
 using StateEntries = google::protobuf::RepeatedPtrField<v1::StateEntry>;
@@ -78,8 +78,8 @@ class StateTable {
   // Fills an empty table from disk.
   void Load(const std::vector<v1::StateEntry>& entries);
 
-  // Takes what is newer. With `complete` the entries are the sender's whole state, and what it lacks is
-  // reported in newer_here too.
+  // Takes what is newer. With `complete` the entries are the sender's whole state, and what it
+  // lacks is reported in newer_here too.
   MergeResult Merge(const StateEntries& entries, bool complete);
 
   // Null when there is none or it is removed.
@@ -99,8 +99,8 @@ class StateTable {
   bool leading() const { return fence_.has_value(); }
 
   // Write at the next sequence. FAILED_PRECONDITION (NO_COORDINATOR) when not leading,
-  // RESOURCE_EXHAUSTED when the table is full, INVALID_ARGUMENT for a bad key or value. A write that
-  // changes nothing gives the present entry and an empty change.
+  // RESOURCE_EXHAUSTED when the table is full, INVALID_ARGUMENT for a bad key or value. A write
+  // that changes nothing gives the present entry and an empty change.
   struct Proposal {
     uint64_t sequence = 0;
     StateChange change;
@@ -119,14 +119,15 @@ class StateTable {
   };
   std::optional<Batch> PendingFor(const NodeId& node) const;
   void OnReplicated(const NodeId& node, uint64_t sequence);
-  // The node's digest differs although nothing is pending for it (seen in a heartbeat): it is sent the
-  // whole state once more. Merging something new while leading does this for every node by itself.
+  // The node's digest differs although nothing is pending for it (seen in a heartbeat): it is sent
+  // the whole state once more. Merging something new while leading does this for every node by
+  // itself.
   void OnDigestDiffers(const NodeId& node);
   // Writes of this coordinator up to this sequence are on disk on a majority of `electorate` (live
   // members, or all with Consistency::kQuorum), this node included.
   uint64_t CommittedUpTo(const std::set<NodeId>& electorate) const;
-  // Drops tombstones beyond tombstones_kept. Safe only when every known member, dead ones too, is known
-  // to hold this very state: pass whether that is so. Nullopt when there is nothing to do.
+  // Drops tombstones beyond tombstones_kept. Safe only when every known member, dead ones too, is
+  // known to hold this very state: pass whether that is so. Nullopt when there is nothing to do.
   std::optional<Proposal> DropTombstones(bool every_known_member_agrees);
 
  private:
@@ -150,10 +151,10 @@ class StateTable {
   mutable std::string digest_;  // empty: to be computed
 
   std::optional<FencePair> fence_;
-  uint64_t first_sequence_ = 0;              // of this leadership; older ones are not ours to commit
+  uint64_t first_sequence_ = 0;  // of this leadership; older ones are not ours to commit
   uint64_t last_sequence_ = 0;
-  std::map<NodeId, uint64_t> replicated_;    // by node: accepted up to; absent: needs everything
-  std::set<NodeId> resend_;                  // need everything once more
+  std::map<NodeId, uint64_t> replicated_;  // by node: accepted up to; absent: needs everything
+  std::set<NodeId> resend_;                // need everything once more
 };
 
 }  // namespace macrame::agentd

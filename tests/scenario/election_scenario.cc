@@ -46,7 +46,8 @@ class ElectionScenario : public Scenario {
       std::set<NodeId> live, all;
       for (size_t i = 2; i < words.size(); ++i) live.insert(Id(words[i]));
       for (const auto& [id, node] : nodes_) all.insert(id);
-      Carry(Id(words.at(1)), nodes_[Id(words.at(1))].election->OnMembershipChanged(live, all, now_));
+      Carry(Id(words.at(1)),
+            nodes_[Id(words.at(1))].election->OnMembershipChanged(live, all, now_));
     } else if (command == "crash") {
       nodes_[Id(words.at(1))].election.reset();
     } else if (command == "start") {
@@ -70,7 +71,8 @@ class ElectionScenario : public Scenario {
     Node& node = nodes_[id];
     // Different, fixed delays, so that who stands first is plain.
     const uint64_t delay = static_cast<uint64_t>(Name(id)[0] - 'a') * 100'000;
-    node.election = std::make_unique<Election>(id, options_, node.disk, [delay] { return delay; }, now_);
+    node.election = std::make_unique<Election>(
+        id, options_, node.disk, [delay] { return delay; }, now_);
     std::set<NodeId> all;
     for (const auto& [other, unused] : nodes_) all.insert(other);
     Carry(id, node.election->OnMembershipChanged(all, all, now_));
@@ -126,7 +128,8 @@ class ElectionScenario : public Scenario {
 
   void Order(const NodeId& to, const NodeId& from, uint64_t term) {
     const absl::Status status = nodes_[to].election->CheckFence({Term(term), from});
-    Say(to) << (status.ok() ? "obeys the order" : "refuses the order: " + ReasonOf(status).code()) << "\n";
+    Say(to) << (status.ok() ? "obeys the order" : "refuses the order: " + ReasonOf(status).code())
+            << "\n";
   }
 
   void Who() {

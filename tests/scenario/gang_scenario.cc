@@ -30,7 +30,8 @@ v1::RankPhase PhaseOf(const std::string& word) {
   return phase;
 }
 
-// Records are written as soon as they are proposed; everything else is answered by the file's commands.
+// Records are written as soon as they are proposed; everything else is answered by the file's
+// commands.
 class GangScenario : public Scenario {
  public:
   std::string Run(const std::vector<std::string>& words) override {
@@ -39,7 +40,8 @@ class GangScenario : public Scenario {
     const std::string name = words.size() > 1 ? words[1] : "";
     if (command == "nodes") {
       for (size_t i = 1; i < words.size(); ++i) {
-        view_.nodes.push_back({Id(words[i]), "mini-" + words[i], v1::NODE_STATE_ALIVE, 1, true, true});
+        view_.nodes.push_back(
+            {Id(words[i]), "mini-" + words[i], v1::NODE_STATE_ALIVE, 1, true, true});
       }
     } else if (command == "lead") {
       reconciler_.BeginLeading({Term(std::stoull(name)), Id("a")}, now_);
@@ -56,14 +58,15 @@ class GangScenario : public Scenario {
       *result.mutable_failure() = MakeReason(words.at(2), Rest(words, 3));
       reconciler_.OnPlanned(name, result, now_);
     } else if (command == "launched") {
-      const absl::Status status =
-          words.at(3) == "ok" ? absl::OkStatus()
-                              : ReasonStatus(absl::StatusCode::kUnavailable, words[3], Rest(words, 4));
+      const absl::Status status = words.at(3) == "ok" ? absl::OkStatus()
+                                                      : ReasonStatus(absl::StatusCode::kUnavailable,
+                                                                     words[3], Rest(words, 4));
       reconciler_.OnLaunched(name, std::stoull(words.at(2)), status, now_);
     } else if (command == "rank") {
       SetRank(words);
     } else if (command == "gone") {
-      std::erase_if(view_.ranks, [&](const auto& one) { return one.node_id() == Id(name).value(); });
+      std::erase_if(view_.ranks,
+                    [&](const auto& one) { return one.node_id() == Id(name).value(); });
     } else if (command == "ended") {
       reconciler_.OnEnded(Id(name), words.at(2), std::stoull(words.at(3)), absl::OkStatus(), now_);
       std::erase_if(view_.ranks, [&](const auto& one) {
@@ -104,7 +107,8 @@ class GangScenario : public Scenario {
   void SetRank(const std::vector<std::string>& words) {
     v1::RankStatus* rank = nullptr;
     for (v1::RankStatus& known : view_.ranks) {
-      const bool same = known.deployment() == words.at(1) && known.epoch() == std::stoull(words.at(2)) &&
+      const bool same = known.deployment() == words.at(1) &&
+                        known.epoch() == std::stoull(words.at(2)) &&
                         known.rank() == std::stoul(words.at(3));
       if (same) rank = &known;
     }
@@ -133,7 +137,8 @@ class GangScenario : public Scenario {
     const v1::GangRecord& record = write.record;
     Say() << "write gang " << record.deployment() << " epoch " << record.epoch() << " attempts "
           << record.attempts() << "\n";
-    std::erase_if(view_.gangs, [&](const auto& one) { return one.deployment() == record.deployment(); });
+    std::erase_if(view_.gangs,
+                  [&](const auto& one) { return one.deployment() == record.deployment(); });
     view_.gangs.push_back(record);
     reconciler_.OnGangWritten(record.deployment(), record.epoch(), absl::OkStatus(), now_);
   }
@@ -145,12 +150,13 @@ class GangScenario : public Scenario {
     out_ << "\n";
   }
   void Tell(const EndRanks& end) {
-    Say() << "end " << end.deployment << " up to epoch " << end.up_to_epoch << " on " << Name(end.node)
-          << ": " << end.why.code() << "\n";
+    Say() << "end " << end.deployment << " up to epoch " << end.up_to_epoch << " on "
+          << Name(end.node) << ": " << end.why.code() << "\n";
   }
   void Tell(const RemoveGang& remove) {
     Say() << "remove gang " << remove.deployment << ", last epoch " << remove.last_epoch << "\n";
-    std::erase_if(view_.gangs, [&](const auto& one) { return one.deployment() == remove.deployment; });
+    std::erase_if(view_.gangs,
+                  [&](const auto& one) { return one.deployment() == remove.deployment; });
     view_.removed_epochs[remove.deployment] = remove.last_epoch;
   }
   void Tell(const Notify& notify) {

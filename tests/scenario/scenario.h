@@ -15,11 +15,11 @@ class Scenario {
   virtual std::string Run(const std::vector<std::string>& words) = 0;
 };
 
-// Several nodes' Election, with instant messages: nodes, run, cut, heal, see, crash, start, pause, resume,
-// order, resign.
+// Several nodes' Election, with instant messages: nodes, run, cut, heal, see, crash, start, pause,
+// resume, order, resign.
 std::unique_ptr<Scenario> MakeElectionScenario();
-// One coordinator's GangReconciler: nodes, lead, deploy, remove, node, plan, refuse, written, launched,
-// rank, gone, ended, run, status.
+// One coordinator's GangReconciler: nodes, lead, deploy, remove, node, plan, refuse, written,
+// launched, rank, gone, ended, run, status.
 std::unique_ptr<Scenario> MakeGangScenario();
 
 }  // namespace macrame::scenario

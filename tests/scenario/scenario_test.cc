@@ -1,5 +1,6 @@
-// A file of data/ is a sequence of blocks: commands, a line "----", what they answer, an empty line. Lines
-// that begin with # are comments. The file's name up to the first _ says which scenario interprets it.
+// A file of data/ is a sequence of blocks: commands, a line "----", what they answer, an empty
+// line. Lines that begin with # are comments. The file's name up to the first _ says which scenario
+// interprets it.
 
 #include <gtest/gtest.h>
 

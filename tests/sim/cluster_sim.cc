@@ -52,7 +52,8 @@ void ClusterSim::Send(int from, int to, std::function<void(SimNode&)> deliver) {
     if (cut_[from][to] || Chance(loss_)) continue;
     Us delay = Between(100, delay_max_);
     if (chaos_ && Chance(0.01)) delay += Between(0, 2'500'000);  // stuck somewhere for a while
-    After(delay, [this, to, from, run = nodes_[from]->run, deliver] { Deliver(to, run, from, deliver); });
+    After(delay,
+          [this, to, from, run = nodes_[from]->run, deliver] { Deliver(to, run, from, deliver); });
   }
 }
 
@@ -61,7 +62,8 @@ void ClusterSim::Deliver(int to, uint64_t from_run, int from,
   SimNode& node = *nodes_[to];
   if (!node.up || cut_[from][to]) return;
   if (node.paused) {
-    node.inbox.push_back([this, to, from_run, from, deliver] { Deliver(to, from_run, from, deliver); });
+    node.inbox.push_back(
+        [this, to, from_run, from, deliver] { Deliver(to, from_run, from, deliver); });
     return;
   }
   deliver(node);

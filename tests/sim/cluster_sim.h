@@ -3,9 +3,9 @@
 // A cluster of 1 to 5 nodes in one process: real Election, StateTable and GangReconciler, simulated
 // clocks, network, disks, failure detection and rank processes, all drawn from one seed.
 //
-// A run has two phases: faults (loss, delay, duplicates, partitions, one-way cuts, crashes, restarts,
-// pauses, dying ranks, users that deploy and remove), in which checkers look at the whole cluster after
-// every event; then everything is healed, and it has to converge in time.
+// A run has two phases: faults (loss, delay, duplicates, partitions, one-way cuts, crashes,
+// restarts, pauses, dying ranks, users that deploy and remove), in which checkers look at the whole
+// cluster after every event; then everything is healed, and it has to converge in time.
 
 #include <cstdint>
 #include <functional>
@@ -27,13 +27,13 @@ namespace macrame::agentd::sim {
 // Deliberate mistakes of a shell, to see that the checkers find them.
 enum class Plant {
   kNone,
-  kIgnoreFence,          // obeys any coordinator
-  kForgetGrant,          // grants are not on disk
-  kForgetEntries,        // accepts writes that are not on disk
-  kLeadWithoutMerging,   // a new coordinator does not take its electors' entries
-  kActWithoutLeading,    // orders are sent without asking Leading(now)
-  kWildClocks,           // clocks differ by far more than the election's margin
-  kLaunchUnwritten,      // gangs are launched before their record is written
+  kIgnoreFence,         // obeys any coordinator
+  kForgetGrant,         // grants are not on disk
+  kForgetEntries,       // accepts writes that are not on disk
+  kLeadWithoutMerging,  // a new coordinator does not take its electors' entries
+  kActWithoutLeading,   // orders are sent without asking Leading(now)
+  kWildClocks,          // clocks differ by far more than the election's margin
+  kLaunchUnwritten,     // gangs are launched before their record is written
 };
 
 struct SimOptions {
@@ -57,7 +57,7 @@ struct SimRank {
   FencePair started_by;
   std::vector<int> peers;  // nodes of the gang
   Us next_phase_at = 0;
-  Us peers_lost_at = 0;    // 0: all reachable
+  Us peers_lost_at = 0;  // 0: all reachable
 };
 
 struct SimHeard {
@@ -163,9 +163,11 @@ class ClusterSim {
   void ScheduleTick(int index, uint64_t run);
   void UpdateMembership(SimNode& node);
   void SendHeartbeats(SimNode& node);
-  void Carry(SimNode& node, const ElectionEffects& effects, const SendLeaseRequest* answered, int asker);
+  void Carry(SimNode& node, const ElectionEffects& effects, const SendLeaseRequest* answered,
+             int asker);
   void OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked);
-  void OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked, const v1::LeaseResponse& response);
+  void OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked,
+                       const v1::LeaseResponse& response);
   void Save(SimNode& node, const StateChange& change);
   void Replicate(SimNode& node);
   void OnReplicate(SimNode& node, int from, const FencePair& fence, const StateTable::Batch& batch);

@@ -15,8 +15,8 @@ void ClusterSim::Violate(const std::string& what) {
 
 void ClusterSim::Trace(const SimNode& node, const std::string& what) {
   if (!options_.trace) return;
-  std::fprintf(stderr, "%7.3f s  %s  %s\n", static_cast<double>(now_) / 1e6, Letter(node.id).c_str(),
-               what.c_str());
+  std::fprintf(stderr, "%7.3f s  %s  %s\n", static_cast<double>(now_) / 1e6,
+               Letter(node.id).c_str(), what.c_str());
 }
 
 void ClusterSim::Check() {
@@ -24,8 +24,8 @@ void ClusterSim::Check() {
   CheckOneLeaderInQuorum();
 }
 
-// Nobody counts on a lease that is not so: of each node there is at most one believer, and the believer
-// is whom the node (or its disk) has granted to.
+// Nobody counts on a lease that is not so: of each node there is at most one believer, and the
+// believer is whom the node (or its disk) has granted to.
 void ClusterSim::CheckLeases() {
   for (const auto& leader : nodes_) {
     if (!leader->up) continue;
@@ -33,14 +33,14 @@ void ClusterSim::CheckLeases() {
     if (!fence.has_value()) continue;
     for (const auto& granter : nodes_) {
       if (!leader->election->HoldsLeaseOf(granter->id, Local(*leader))) continue;
-      const FencePair truth = granter->up ? granter->election->granted()
+      const FencePair truth = granter->up           ? granter->election->granted()
                               : granter->disk_grant ? granter->disk_grant->granted
                                                     : FencePair{};
       if (truth != *fence) {
         Violate(absl::StrCat("node ", Letter(leader->id), " (term ", fence->term.value(),
                              ") believes to hold the lease of ", Letter(granter->id),
-                             ", which granted ", truth.coordinator.value().substr(0, 1), " in term ",
-                             truth.term.value()));
+                             ", which granted ", truth.coordinator.value().substr(0, 1),
+                             " in term ", truth.term.value()));
       }
     }
   }
@@ -54,13 +54,15 @@ void ClusterSim::CheckOneLeaderInQuorum() {
     if (!node->up || node->known.size() < nodes_.size()) continue;
     leaders += node->election->Leading(Local(*node)).has_value();
   }
-  if (leaders > 1) Violate(absl::StrCat(leaders, " coordinators at once, though a quorum is a must"));
+  if (leaders > 1)
+    Violate(absl::StrCat(leaders, " coordinators at once, though a quorum is a must"));
 }
 
 void ClusterSim::CheckDisk(const SimNode& node, const v1::StateEntry& entry) {
   const auto before = node.disk.find(entry.key());
   if (before != node.disk.end() && VersionOf(entry) < VersionOf(before->second)) {
-    Violate(absl::StrCat("node ", Letter(node.id), " replaced ", entry.key(), " by an older write"));
+    Violate(
+        absl::StrCat("node ", Letter(node.id), " replaced ", entry.key(), " by an older write"));
   }
 }
 
@@ -98,8 +100,8 @@ void ClusterSim::CheckReady(const SimNode& node, const Notify& notify) {
     }
   }
   if (starters.size() > 1) {
-    Violate(absl::StrCat(notify.deployment, " epoch ", notify.epoch, " is ready with ranks started by ",
-                         starters.size(), " coordinators"));
+    Violate(absl::StrCat(notify.deployment, " epoch ", notify.epoch,
+                         " is ready with ranks started by ", starters.size(), " coordinators"));
   }
 }
 
@@ -156,7 +158,8 @@ void ClusterSim::CheckConverged() {
 void ClusterSim::CheckRanksConverged(const SimNode& leader) {
   std::map<std::string, uint64_t> epochs;
   for (const v1::Deployment& deployment : leader.view.deployments) {
-    if (!IsReady(deployment.name())) Violate(absl::StrCat("healed, but ", deployment.name(), " is not ready"));
+    if (!IsReady(deployment.name()))
+      Violate(absl::StrCat("healed, but ", deployment.name(), " is not ready"));
     const auto status = leader.reconciler->Status(deployment.name(), leader.view, Local(leader));
     epochs[deployment.name()] = status->epoch();
   }

@@ -113,7 +113,8 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
 }
 
 void ClusterSim::OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked) {
-  Carry(node, node.election->OnLeaseRequest(nodes_[from]->id, asked.request, Local(node)), &asked, from);
+  Carry(node, node.election->OnLeaseRequest(nodes_[from]->id, asked.request, Local(node)), &asked,
+        from);
 }
 
 void ClusterSim::OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked,
@@ -142,8 +143,8 @@ bool ClusterSim::Propose(int index, const std::string& deployment, bool remove) 
   wanted.set_name(deployment);
   wanted.set_created_unix_ms(static_cast<uint64_t>(now_));
   const std::string key = DeploymentKey(deployment);
-  const auto proposal = remove ? node.table->Remove(key)
-                               : node.table->Propose(key, wanted.SerializeAsString());
+  const auto proposal =
+      remove ? node.table->Remove(key) : node.table->Propose(key, wanted.SerializeAsString());
   if (!proposal.ok() || proposal->change.empty()) return false;
   Trace(node, absl::StrCat(remove ? "removes " : "deploys ", deployment));
   Save(node, proposal->change);
@@ -195,8 +196,7 @@ void ClusterSim::OnReplicate(SimNode& node, int from, const FencePair& fence,
 void ClusterSim::NoteCommits(SimNode& node) {
   const auto leading = node.election->Leading(Local(node));
   if (!leading.has_value()) return;
-  const auto& electorate =
-      options_.consistency == Consistency::kQuorum ? node.known : node.live;
+  const auto& electorate = options_.consistency == Consistency::kQuorum ? node.known : node.live;
   const uint64_t committed = node.table->CommittedUpTo(electorate);
   std::vector<SimWaiting> still;
   for (SimWaiting& waiting : std::exchange(node.waiting, {})) {
@@ -213,7 +213,8 @@ void ClusterSim::NoteCommits(SimNode& node) {
     }
     size_t among = 0;
     for (const NodeId& id : electorate) among += acked.on_disk.contains(IndexOf(id));
-    if (among * 2 <= electorate.size()) Violate("a write was acknowledged without a majority of disks");
+    if (among * 2 <= electorate.size())
+      Violate("a write was acknowledged without a majority of disks");
     acked_.push_back(std::move(acked));
     if (!waiting.gang.empty()) {
       node.reconciler->OnGangWritten(waiting.gang, waiting.epoch, absl::OkStatus(), Local(node));
@@ -242,8 +243,12 @@ void ClusterSim::Reconcile(SimNode& node) {
   view.ranks.clear();
   for (const NodeId& id : node.known) {
     const int index = IndexOf(id);
-    NodeView one{id, id.value().substr(0, 1), v1::NODE_STATE_ALIVE, 1,
-                 node.election->HoldsLeaseOf(id, Local(node)), true};
+    NodeView one{id,
+                 id.value().substr(0, 1),
+                 v1::NODE_STATE_ALIVE,
+                 1,
+                 node.election->HoldsLeaseOf(id, Local(node)),
+                 true};
     if (index != node.index) {
       const Us age = LocalUs(node) - node.heard.at(index).at_local;
       if (age > kSuspectAfter) one.state = v1::NODE_STATE_SUSPECT;
@@ -278,8 +283,9 @@ void ClusterSim::Carry(SimNode& node, const FencePair& fence, const GangEffect& 
     Save(node, proposal->change);
     node.table->OnPersisted(proposal->sequence);
   } else if (const auto* notify = std::get_if<Notify>(&effect)) {
-    Trace(node, absl::StrCat(notify->deployment, " epoch ", notify->epoch, " is ",
-                             v1::DeploymentState_Name(notify->state), " ", notify->reason.message()));
+    Trace(node,
+          absl::StrCat(notify->deployment, " epoch ", notify->epoch, " is ",
+                       v1::DeploymentState_Name(notify->state), " ", notify->reason.message()));
     CheckReady(node, *notify);
   }
 }
@@ -294,12 +300,13 @@ void ClusterSim::Plan(SimNode& node, const PlanDeployment& plan) {
     assignment->set_rank(result.plan().assignments_size() - 1);
     assignment->set_node_id(view.id.value());
   }
-  After(Between(1000, 20'000), [this, index = node.index, run = node.run,
-                                name = plan.deployment.name(), result] {
-    SimNode& planner = *nodes_[index];
-    if (!planner.up || planner.run != run || planner.paused) return;  // the limit deals with it
-    planner.reconciler->OnPlanned(name, result, Local(planner));
-  });
+  After(Between(1000, 20'000),
+        [this, index = node.index, run = node.run, name = plan.deployment.name(), result] {
+          SimNode& planner = *nodes_[index];
+          if (!planner.up || planner.run != run || planner.paused)
+            return;  // the limit deals with it
+          planner.reconciler->OnPlanned(name, result, Local(planner));
+        });
 }
 
 void ClusterSim::WriteRecord(SimNode& node, const WriteGang& write) {
@@ -311,8 +318,8 @@ void ClusterSim::WriteRecord(SimNode& node, const WriteGang& write) {
   node.waiting.push_back({key, VersionOf(proposal->change.put.at(0)), write.record.deployment(),
                           write.record.epoch()});
   if (options_.plant == Plant::kLaunchUnwritten) {
-    node.reconciler->OnGangWritten(write.record.deployment(), write.record.epoch(), absl::OkStatus(),
-                                   Local(node));
+    node.reconciler->OnGangWritten(write.record.deployment(), write.record.epoch(),
+                                   absl::OkStatus(), Local(node));
   }
 }
 
@@ -362,8 +369,8 @@ bool ClusterSim::Obeys(SimNode& node, const FencePair& fence) {
   const bool ok = node.election->CheckFence(fence).ok() || options_.plant == Plant::kIgnoreFence;
   if (!ok) return false;
   if (fence < node.obeyed) {
-    Violate(absl::StrCat("node ", Letter(node.id), " obeyed term ", fence.term.value(), " after term ",
-                         node.obeyed.term.value()));
+    Violate(absl::StrCat("node ", Letter(node.id), " obeyed term ", fence.term.value(),
+                         " after term ", node.obeyed.term.value()));
   }
   node.obeyed = std::max(node.obeyed, fence);
   // Whoever believes to hold this node's lease has to be the one who is obeyed.

@@ -45,7 +45,8 @@ v1::LeaseResponse No(uint64_t term, char who) {
 
 std::unique_ptr<Election> Make(char self, std::optional<GrantRecord> record = std::nullopt,
                                ElectionOptions options = {}) {
-  return std::make_unique<Election>(Id(self), options, record, [] { return uint64_t{0}; }, At(0));
+  return std::make_unique<Election>(
+      Id(self), options, record, [] { return uint64_t{0}; }, At(0));
 }
 
 v1::LeaseResponse Ask(Election& node, char from, const v1::LeaseRequest& request, int ms) {
@@ -166,7 +167,8 @@ TEST(Election, FenceSurvivesARestart) {
 TEST(Election, CoordinatorStopsBeforeAnyLeaseCanGoToAnother) {
   auto node = MakeCoordinator();  // asked at 1000 or 1001
   EXPECT_TRUE(node->Leading(At(2899)).has_value());
-  EXPECT_FALSE(node->Leading(At(2901)).has_value()) << "5 % before the granter's 2000 ms, without a tick";
+  EXPECT_FALSE(node->Leading(At(2901)).has_value())
+      << "5 % before the granter's 2000 ms, without a tick";
   EXPECT_FALSE(node->HoldsLeaseOf(Id('b'), At(2901)));
   const auto effects = node->OnTick(At(2901));
   EXPECT_EQ(Pick<LostCoordination>(effects).size(), 1u);
@@ -201,7 +203,8 @@ TEST(Election, EntriesAreWantedUntilTheyCame) {
   EXPECT_EQ(wants(first), std::set<NodeId>{Id('d')}) << "its answer is lost";
   const auto second = node->OnTick(At(1600));
   EXPECT_EQ(wants(second), std::set<NodeId>{Id('d')});
-  for (const auto& asked : Pick<SendLeaseRequest>(second)) node->OnLeaseResponse(asked, Yes(), At(1601));
+  for (const auto& asked : Pick<SendLeaseRequest>(second))
+    node->OnLeaseResponse(asked, Yes(), At(1601));
   EXPECT_TRUE(wants(node->OnTick(At(2100))).empty());
 }
 
@@ -218,11 +221,13 @@ TEST(Election, SurvivorOfTwoGoesOnAlone) {
   const std::set<NodeId> both = {Id('a'), Id('b')};
   node->OnMembershipChanged(both, both, At(0));
   for (int ms = 0; ms < 2900; ms += 50) {
-    EXPECT_TRUE(Pick<BecameCoordinator>(node->OnTick(At(ms))).empty()) << "one of two live is no majority";
+    EXPECT_TRUE(Pick<BecameCoordinator>(node->OnTick(At(ms))).empty())
+        << "one of two live is no majority";
   }
   node->OnMembershipChanged({Id('b')}, both, At(3000));
   bool leads = false;
-  for (int ms = 3000; ms < 4000; ms += 50) leads |= !Pick<BecameCoordinator>(node->OnTick(At(ms))).empty();
+  for (int ms = 3000; ms < 4000; ms += 50)
+    leads |= !Pick<BecameCoordinator>(node->OnTick(At(ms))).empty();
   EXPECT_TRUE(leads);
   EXPECT_EQ(node->Leading(At(4000))->term, Term(2));
 }
@@ -243,7 +248,8 @@ TEST(Election, WhenTwoHalvesMeetTheLowerPairStepsDown) {
   ASSERT_EQ(Pick<LostCoordination>(effects).size(), 1u);
   EXPECT_TRUE(Pick<AnswerLease>(effects).at(0).response.granted()) << "same term, higher id";
   size_t given_back = 0;
-  for (const auto& sent : Pick<SendLeaseRequest>(effects)) given_back += sent.request.lease_ms() == 0;
+  for (const auto& sent : Pick<SendLeaseRequest>(effects))
+    given_back += sent.request.lease_ms() == 0;
   EXPECT_EQ(given_back, 2u);
   EXPECT_EQ(node->Coordinator(At(1101))->coordinator, Id('d'));
 }

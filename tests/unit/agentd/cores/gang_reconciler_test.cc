@@ -9,19 +9,21 @@
 namespace macrame::agentd {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 NodeId Id(char letter) { return NodeId(std::string(32, letter)); }
 
-// A coordinator's shell in which every order succeeds unless told otherwise, and ranks come up at once.
+// A coordinator's shell in which every order succeeds unless told otherwise, and ranks come up at
+// once.
 class Harness {
  public:
   explicit Harness(const std::string& nodes, GangReconcilerOptions options = {})
       : reconciler(options) {
     for (char letter : nodes) {
-      view.nodes.push_back({Id(letter), std::string("mini-") + letter, v1::NODE_STATE_ALIVE, 1, true, true});
+      view.nodes.push_back(
+          {Id(letter), std::string("mini-") + letter, v1::NODE_STATE_ALIVE, 1, true, true});
     }
     reconciler.BeginLeading({Term(1), Id('a')}, now);
   }
@@ -73,7 +75,9 @@ class Harness {
     return taken;
   }
 
-  v1::DeploymentStatus Status(const std::string& name) { return *reconciler.Status(name, view, now); }
+  v1::DeploymentStatus Status(const std::string& name) {
+    return *reconciler.Status(name, view, now);
+  }
 
   void Do(const PlanDeployment& plan) {
     v1::PlanResult result;
@@ -93,12 +97,12 @@ class Harness {
     }
   }
   void Do(const WriteGang& write) {
-    std::erase_if(view.gangs, [&](const auto& gang) {
-      return gang.deployment() == write.record.deployment();
-    });
+    std::erase_if(view.gangs,
+                  [&](const auto& gang) { return gang.deployment() == write.record.deployment(); });
     view.gangs.push_back(write.record);
     if (writes) {
-      reconciler.OnGangWritten(write.record.deployment(), write.record.epoch(), absl::OkStatus(), now);
+      reconciler.OnGangWritten(write.record.deployment(), write.record.epoch(), absl::OkStatus(),
+                               now);
     }
   }
   void Do(const ReserveAndLaunch& launch) {
@@ -126,7 +130,8 @@ class Harness {
     reconciler.OnEnded(end.node, end.deployment, end.up_to_epoch, absl::OkStatus(), now);
   }
   void Do(const RemoveGang& remove) {
-    std::erase_if(view.gangs, [&](const auto& gang) { return gang.deployment() == remove.deployment; });
+    std::erase_if(view.gangs,
+                  [&](const auto& gang) { return gang.deployment() == remove.deployment; });
     view.removed_epochs[remove.deployment] = remove.last_epoch;
   }
   void Do(const Notify&) {}
@@ -221,7 +226,8 @@ TEST(GangReconciler, BacksOffAndStartsAnewAfterAStableMinute) {
   h.Run(seconds(120));
   std::vector<int> waits;
   for (size_t i = 1; i < h.launched_at.size(); ++i) {
-    waits.push_back(static_cast<int>((h.launched_at[i] - h.launched_at[i - 1]) / milliseconds(100)));
+    waits.push_back(
+        static_cast<int>((h.launched_at[i] - h.launched_at[i - 1]) / milliseconds(100)));
   }
   ASSERT_GE(waits.size(), 8u);
   const std::vector<int> expected = {2, 10, 20, 40, 80, 160, 300, 300};

@@ -144,7 +144,8 @@ TEST_F(StateStoreTest, EveryFlippedByteIsFoundOrHarmless) {
     }
     EXPECT_EQ((*store)->node_id(), kFresh) << "byte " << at;
     EXPECT_EQ((*store)->loaded_entries().size(), 200u) << "byte " << at;
-    for (const auto& entry : (*store)->loaded_entries()) EXPECT_EQ(entry.value(), std::string(100, 'x'));
+    for (const auto& entry : (*store)->loaded_entries())
+      EXPECT_EQ(entry.value(), std::string(100, 'x'));
   }
   EXPECT_GT(refused, 10);
 }

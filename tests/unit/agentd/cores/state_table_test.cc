@@ -19,7 +19,9 @@ StateEntries All(const StateTable& table) {
   return entries;
 }
 
-MergeResult MergeAll(StateTable& into, const StateTable& from) { return into.Merge(All(from), true); }
+MergeResult MergeAll(StateTable& into, const StateTable& from) {
+  return into.Merge(All(from), true);
+}
 
 void Write(StateTable& table, const std::string& key, const std::string& value) {
   const auto proposal = table.Propose(key, value);
@@ -208,7 +210,8 @@ TEST(StateTable, BadEntriesAreRefusedAndCounted) {
   options.value_bytes_max = 10;
   StateTable table(Id('a'), options);
   StateEntries entries;
-  const auto add = [&](const std::string& key, const std::string& value, uint64_t term, uint64_t seq) {
+  const auto add = [&](const std::string& key, const std::string& value, uint64_t term,
+                       uint64_t seq) {
     v1::StateEntry* entry = entries.Add();
     entry->set_key(key);
     entry->set_value(value);
