@@ -69,6 +69,9 @@ void AddWishFlags(CLI::App* command, WishOptions* options);
 // Names of nodes become their ids, which takes a question to the agent when there are any.
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client);
 
+// A model named by a path is named as the agent will find it, whatever its own working folder is.
+std::string AbsoluteModelPath(const std::string& name_or_path);
+
 void AddDevicesList(CommandTree& tree);
 void AddStatus(CommandTree& tree);  // `status` and `cluster status`
 void AddModelLoad(CommandTree& tree, CLI::App* model);

@@ -19,7 +19,7 @@ struct InferOptions {
   std::vector<std::string> stop;
   uint32_t max_tokens = 0, top_k = 0;
   double temperature = 0, top_p = 0, min_p = 0;
-  uint64_t seed = 0;
+  int64_t seed = 0;
 };
 
 // Which flags were given is asked of the option tree: 0 is a value like others.
@@ -42,7 +42,7 @@ v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& com
   if (given("--top-p")) sampling.set_top_p(options.top_p);
   if (given("--top-k")) sampling.set_top_k(options.top_k);
   if (given("--min-p")) sampling.set_min_p(options.min_p);
-  if (given("--seed")) sampling.set_seed(options.seed);
+  if (given("--seed")) sampling.set_seed(static_cast<uint64_t>(options.seed));
   for (const std::string& stop : options.stop) request.add_stop(stop);
   return request;
 }

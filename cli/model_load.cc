@@ -1,5 +1,4 @@
 #include <chrono>
-#include <filesystem>
 #include <memory>
 
 #include "cli/command.h"
@@ -20,16 +19,6 @@ struct LoadOptions {
   WishOptions wishes;
 };
 
-// A folder is named as the agent will find it, whatever its own working folder is.
-std::string Absolute(const std::string& name_or_path) {
-  std::error_code error;
-  const std::filesystem::path path(name_or_path);
-  const bool meant_as_path = name_or_path.rfind(".", 0) == 0 || path.is_absolute();
-  if (!meant_as_path && !std::filesystem::exists(path / "config.json", error)) return name_or_path;
-  const auto absolute = std::filesystem::absolute(path, error).lexically_normal();
-  return error ? name_or_path : absolute.string();
-}
-
 absl::Status NotReady(const v1::DeploymentStatus& status) {
   v1::Reason reason = status.failure();
   if (reason.code().empty()) {
@@ -44,7 +33,7 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   const auto wishes = ResolveWishes(options.wishes, client);
   if (!wishes.ok()) return run.Fail(wishes.status());
   v1::LoadModelRequest request;
-  request.set_name_or_path(Absolute(options.name_or_path));
+  request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
   request.set_deployment_name(options.deployment_name);
   *request.mutable_wishes() = *wishes;
   request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));

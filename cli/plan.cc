@@ -16,7 +16,7 @@ int RunPlan(const Invocation& run, const PlanOptions& options) {
   const auto wishes = ResolveWishes(options.wishes, client);
   if (!wishes.ok()) return run.Fail(wishes.status());
   v1::PlanModelRequest request;
-  request.set_name_or_path(options.name_or_path);
+  request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
   *request.mutable_wishes() = *wishes;
   const auto result = client.PlanModel(request);
   if (!result.ok()) return run.Fail(result.status());

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/command.h"
 #include "proto/reasons.h"
 
@@ -24,14 +27,12 @@ absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const s
     absl::StrAppend(&known, known.empty() ? "" : ", ", identity.hostname());
   }
   if (found.size() == 1) return found[0];
-  v1::Reason reason;
-  reason.set_code(found.empty() ? "NODE_NOT_FOUND" : "NODE_AMBIGUOUS");
-  reason.set_message(found.empty()
-                         ? absl::StrCat("no node is called '", name, "'; there are: ", known)
-                         : absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
-  reason.set_remedy(found.empty() ? "'clusterctl devices list' shows all nodes"
-                                  : "write the node's id, as 'clusterctl devices list' shows it");
-  return ReasonStatus(absl::StatusCode::kNotFound, reason);
+  if (found.empty()) {
+    return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+                        absl::StrCat("no node is called '", name, "'; there are: ", known));
+  }
+  return ReasonStatus(absl::StatusCode::kNotFound, "NODE_AMBIGUOUS",
+                      absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
 }
 
 }  // namespace
@@ -42,9 +43,19 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
   command->add_option("--parallelism", options->parallelism, "How the model is split")
       ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));
   command->add_option("--nodes", options->nodes, "Only these nodes (hostnames or ids)")
-      ->delimiter(',');
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--ranks", options->ranks, "Exactly this many ranks")
       ->check(CLI::Range(1u, kRanksMax));
+}
+
+std::string AbsoluteModelPath(const std::string& name_or_path) {
+  std::error_code error;
+  const std::filesystem::path path(name_or_path);
+  const bool meant_as_path = name_or_path.rfind(".", 0) == 0 || path.is_absolute();
+  if (!meant_as_path && !std::filesystem::exists(path / "config.json", error)) return name_or_path;
+  const auto absolute = std::filesystem::absolute(path, error).lexically_normal();
+  return error ? name_or_path : absolute.string();
 }
 
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {
@@ -57,7 +68,9 @@ absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient
   if (options.nodes.empty()) return wishes;
   const auto status = client.GetStatus();
   if (!status.ok()) return status.status();
-  for (const std::string& name : options.nodes) {
+  for (const absl::string_view part : absl::StrSplit(absl::StrJoin(options.nodes, ","), ',')) {
+    const std::string name(absl::StripAsciiWhitespace(part));
+    if (name.empty()) continue;
     const auto node_id = ResolveNode(*status, name);
     if (!node_id.ok()) return node_id.status();
     wishes.add_node_ids(*node_id);

@@ -199,8 +199,8 @@ std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id
 std::string DevicesView(const v1::ClusterStatus& status, int width, const Style& style) {
   const std::vector<Column> columns = {{"HOSTNAME", false, 8, 12}, {"STATUS"},
                                        {"ADDRESS", false, 7, 12},  {"MEMORY FREE", false, 6, 10},
-                                       {"GPU", false, 3, 6},       {"CHIP", false, 2, 8},
-                                       {"SYSTEM", false, 1, 8},    {"TRANSPORT", false, 4, 8},
+                                       {"GPU", false, 3, 6},       {"CHIP", false, 0},
+                                       {"SYSTEM", false, 0},       {"TRANSPORT", false, 4, 8},
                                        {"NODE ID", false, 0}};
   std::vector<std::vector<Cell>> rows;
   for (const v1::NodeStatus& node : status.nodes()) {

@@ -155,7 +155,8 @@ Json Document(const std::string& kind) {
 
 Json Document(const std::string& kind, const Message& message) {
   Json document = Document(kind);
-  for (auto& [name, value] : MessageToJson(message).items()) document[name] = value;
+  const Json fields = MessageToJson(message);
+  for (const auto& [name, value] : fields.items()) document[name] = value;
   return document;
 }
 

@@ -1,0 +1,243 @@
+#include "cli/app.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/exit_codes.h"
+#include "proto/reasons.h"
+#include "tests/unit/cli/cli_run.h"
+#include "tests/unit/cli/fake_cluster_service.h"
+
+namespace macrame::cli {
+namespace {
+
+using nlohmann::json;
+
+class AppTest : public ::testing::Test {
+ protected:
+  CliRun Run(std::vector<std::string> arguments, CliWorld world = {}) {
+    world.variables["MACRAME_SOCKET"] = agent_.socket_path();
+    return Clusterctl(arguments, world);
+  }
+  FakeAgent agent_;
+};
+
+TEST_F(AppTest, DevicesListAndStatusShowTheNodes) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"devices", "list"}, {"status"}, {"cluster", "status"}}) {
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+    EXPECT_NE(run.out.find("mini-3"), std::string::npos);
+    EXPECT_EQ(run.err, "");
+    EXPECT_EQ(run.out.find('\x1b'), std::string::npos);
+  }
+}
+
+TEST_F(AppTest, TheHealthyLineIsThereExactlyWhenHealthy) {
+  EXPECT_NE(Run({"status"}).out.find("\nAll nodes healthy\n"), std::string::npos);
+  agent_.service.troubled = true;
+  EXPECT_EQ(Run({"status"}).out.find("All nodes healthy"), std::string::npos);
+}
+
+TEST_F(AppTest, StatusJsonHasNodesAndAggregateLoad) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"status", "--json"},
+                                                {"--json", "status"},
+                                                {"status", "-o", "json"},
+                                                {"cluster", "status", "--output=json"}}) {
+    const json document = json::parse(Run(words).out);
+    EXPECT_EQ(document["apiVersion"], "macrame/v1");
+    EXPECT_EQ(document["kind"], "ClusterStatus");
+    EXPECT_EQ(document["nodes"].size(), 3u);
+    EXPECT_TRUE(document["aggregate_load"].is_object());
+    EXPECT_TRUE(document["nodes"][0]["inventory"]["memory_total_bytes"].is_number());
+    EXPECT_EQ(document["nodes"][0]["state"], "alive");
+  }
+  CliWorld world;
+  world.variables["MACRAME_OUTPUT"] = "yaml";
+  EXPECT_NE(Run({"status"}, world).out.find("\nnodes:\n  - identity:\n"), std::string::npos);
+  world.variables["MACRAME_OUTPUT"] = "xml";
+  EXPECT_EQ(Run({"status"}, world).exit_code, kExitUsage);
+}
+
+TEST_F(AppTest, NobodyAtTheSocketIsItsOwnExitCode) {
+  const CliRun run = Clusterctl({"status", "--socket", "/nowhere/agentd.sock"});
+  EXPECT_EQ(run.exit_code, kExitUnreachable);
+  EXPECT_EQ(run.out, "");
+  EXPECT_NE(run.err.find("AGENT_UNREACHABLE"), std::string::npos);
+  EXPECT_NE(run.err.find("next:"), std::string::npos);
+  EXPECT_EQ(Clusterctl({"version", "--socket", "/nowhere/agentd.sock"}).exit_code, kExitOk);
+}
+
+TEST_F(AppTest, ErrorsOfTheAgentKeepTheirReasonAndExitCode) {
+  const struct {
+    absl::StatusCode status;
+    const char* reason;
+    int exit_code;
+  } cases[] = {{absl::StatusCode::kNotFound, "MODEL_NOT_FOUND", kExitNotFound},
+               {absl::StatusCode::kFailedPrecondition, "MEMORY_SHORT", kExitConflict},
+               {absl::StatusCode::kUnavailable, "NO_COORDINATOR", kExitUnreachable},
+               {absl::StatusCode::kUnavailable, "NOT_READY", kExitConflict},
+               {absl::StatusCode::kDeadlineExceeded, "RANK_STALLED", kExitTimedOut},
+               {absl::StatusCode::kInternal, "RANK_EXITED", kExitFailure}};
+  for (const auto& one : cases) {
+    v1::Reason reason = MakeReason(one.reason, "what happened", "node-7");
+    reason.set_evidence("a line it printed");
+    agent_.service.failure = ReasonStatus(one.status, reason);
+    const CliRun run = Run({"model", "load", "tiny"});
+    EXPECT_EQ(run.exit_code, one.exit_code) << one.reason;
+    EXPECT_NE(run.err.find("what happened"), std::string::npos);
+    EXPECT_NE(run.err.find("node-7"), std::string::npos);
+    EXPECT_NE(run.err.find("a line it printed"), std::string::npos);
+    const json error = json::parse(Run({"model", "load", "tiny", "--json"}).err)["error"];
+    EXPECT_EQ(error["code"], one.reason);
+    EXPECT_EQ(error["node"], "node-7");
+  }
+}
+
+TEST_F(AppTest, ModelLoadSendsWishesAndSaysHowItWent) {
+  const CliRun run = Run({"model", "load", "tiny", "--context", "2048", "--parallelism", "pipeline",
+                          "--nodes", "mini-1,a1b2c3d3", "--ranks", "2", "--timeout", "90s"});
+  EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+  EXPECT_NE(run.out.find("tiny is ready: pipeline over 3"), std::string::npos) << run.out;
+  EXPECT_NE(run.err.find("rank 1 mini-2: loading 50%"), std::string::npos) << run.err;
+  const v1::LoadModelRequest& request = agent_.service.last_load;
+  EXPECT_EQ(request.name_or_path(), "tiny");
+  EXPECT_EQ(request.wishes().context_length(), 2048u);
+  EXPECT_EQ(request.wishes().parallelism(), v1::PARALLELISM_PIPELINE);
+  EXPECT_EQ(request.wishes().node_ids_size(), 2);
+  EXPECT_EQ(request.wishes().world_size(), 2u);
+  EXPECT_EQ(request.timeout_ms(), 90'000u);
+  EXPECT_EQ(Run({"model", "load", "--nodes", "mini-1", "tiny"}).exit_code, kExitOk);
+  EXPECT_EQ(Run({"model", "load", "tiny", "--nodes", "mini-9"}).exit_code, kExitNotFound);
+  EXPECT_EQ(Run({"-q", "model", "load", "tiny"}).err, "");
+  Run({"model", "load", "./some-model"});
+  EXPECT_TRUE(std::filesystem::path(agent_.service.last_load.name_or_path()).is_absolute());
+}
+
+TEST_F(AppTest, ModelLoadOnATerminalDrawsBarsAndShowsTheCursorAgain) {
+  CliWorld world;
+  world.out_is_terminal = true;
+  const CliRun run = Run({"model", "load", "tiny"}, world);
+  EXPECT_NE(run.err.find("[####"), std::string::npos);
+  EXPECT_NE(run.err.find("\x1b[?25l"), std::string::npos);
+  EXPECT_GT(run.err.rfind("\x1b[?25h"), run.err.rfind("\x1b[?25l"));
+}
+
+TEST_F(AppTest, InferPrintsTheTextAloneOnStdout) {
+  const CliRun run = Run({"model", "infer", "tiny", "--prompt", "Explain RDMA", "--max-tokens",
+                          "200", "--temperature", "0", "--seed", "0", "--stop", "a", "--stop", "b",
+                          "--system", "Be brief"});
+  EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+  EXPECT_EQ(run.out, "RDMA is \x1b[31mquick\n");
+  EXPECT_NE(run.err.find("4 tokens in 100 ms (40.0 tokens/s)"), std::string::npos) << run.err;
+  const v1::GenerateRequest& request = agent_.service.last_infer;
+  EXPECT_EQ(request.max_tokens(), 200u);
+  EXPECT_TRUE(request.sampling().has_temperature());
+  EXPECT_TRUE(request.sampling().has_seed());
+  EXPECT_FALSE(request.sampling().has_top_p());
+  ASSERT_EQ(request.messages_size(), 2);
+  EXPECT_EQ(request.messages(0).role(), "system");
+  EXPECT_EQ(request.messages(1).content(), "Explain RDMA");
+  EXPECT_EQ(request.stop_size(), 2);
+}
+
+TEST_F(AppTest, AModelCannotSteerTheTerminal) {
+  CliWorld world;
+  world.out_is_terminal = true;
+  EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "-q"}, world).out, "RDMA is ?[31mquick\n");
+}
+
+TEST_F(AppTest, InferReadsItsPromptFromStdin) {
+  CliWorld world;
+  world.stdin_text = "piped\nprompt\n";
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"model", "infer", "tiny"},
+                                                {"model", "infer", "tiny", "--prompt", "-"}}) {
+    EXPECT_EQ(Run(words, world).exit_code, kExitOk);
+    EXPECT_EQ(agent_.service.last_infer.messages(0).content(), "piped\nprompt");
+  }
+  world.in_is_terminal = true;
+  EXPECT_EQ(Run({"model", "infer", "tiny"}, world).exit_code, kExitUsage);
+  world.in_is_terminal = false;
+  world.stdin_text.assign(5 * 1024 * 1024, 'x');
+  EXPECT_EQ(Run({"model", "infer", "tiny"}, world).exit_code, kExitFailure);
+}
+
+TEST_F(AppTest, InferAsJsonIsOneDocument) {
+  const json document = json::parse(Run({"model", "infer", "tiny", "-p", "x", "--json"}).out);
+  EXPECT_EQ(document["kind"], "Completion");
+  EXPECT_EQ(document["finish_reason"], "stop");
+  EXPECT_EQ(document["completion_tokens"], 4);
+}
+
+TEST_F(AppTest, PlanSaysByItsExitCodeWhetherItFits) {
+  const CliRun fits = Run({"plan", "tiny"});
+  EXPECT_EQ(fits.exit_code, kExitOk);
+  EXPECT_NE(fits.out.find("tensor parallel over 3: 8 heads"), std::string::npos) << fits.out;
+  agent_.service.fits = false;
+  const CliRun misfit = Run({"plan", "huge"});
+  EXPECT_EQ(misfit.exit_code, kExitFailure);
+  EXPECT_NE(misfit.out.find("812 GiB"), std::string::npos);
+  EXPECT_EQ(Run({"plan", "huge", "--json"}).exit_code, kExitFailure);
+}
+
+TEST_F(AppTest, ModelListAndUnload) {
+  EXPECT_NE(Run({"model", "list"}).out.find("not loaded"), std::string::npos);
+  EXPECT_EQ(json::parse(Run({"model", "list", "--json"}).out)["items"].size(), 2u);
+  EXPECT_EQ(Run({"model", "unload", "tiny"}).exit_code, kExitOk);
+  EXPECT_EQ(agent_.service.last_unload, "tiny");
+}
+
+TEST_F(AppTest, WrongCommandLinesAreUsageErrorsWithANearMiss) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{},
+                                                {"model"},
+                                                {"devices"},
+                                                {"plan"},
+                                                {"status", "--nope"},
+                                                {"model", "load"},
+                                                {"model", "load", "a", "b"},
+                                                {"model", "infer", "a", "--top-p", "2"},
+                                                {"model", "infer", "a", "--seed", "x"},
+                                                {"model", "load", "a", "--timeout", "0"},
+                                                {"model", "load", "a", "--context", "0"},
+                                                {"status", "-o", "xml"},
+                                                {"model", "load", "a", "--parallelism", "both"}}) {
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitUsage) << (words.empty() ? "" : words.back());
+    EXPECT_EQ(run.out, "");
+    EXPECT_NE(run.err.find("error: "), std::string::npos);
+    EXPECT_NE(run.err.find("--help"), std::string::npos);
+  }
+  EXPECT_NE(Run({"stauts"}).err.find("did you mean: clusterctl status"), std::string::npos);
+  EXPECT_NE(Run({"--color", "never", "model", "lod", "x"}).err.find("clusterctl model load"),
+            std::string::npos);
+}
+
+TEST_F(AppTest, HelpListsTheExitCodes) {
+  const CliRun run = Run({"--help"});
+  EXPECT_EQ(run.exit_code, kExitOk);
+  for (const char* code : {"\n  0 ", "\n  1 ", "\n  2 ", "\n  3 ", "\n  4 ", "\n  5 ", "\n  6 ",
+                           "\n  7 ", "\n  8 ", "\n  130 "}) {
+    EXPECT_NE(run.out.find(code), std::string::npos) << code;
+  }
+}
+
+TEST_F(AppTest, ClusterInitWritesTheSecretOnceAndForOneUser) {
+  const std::string path = ::testing::TempDir() + "init-" + std::to_string(getpid()) + "/secret";
+  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+  const CliRun run = Run({"cluster", "init", "--name", "lab", "--out", path});
+  ASSERT_EQ(run.exit_code, kExitOk) << run.err;
+  EXPECT_NE(run.out.find("Next:"), std::string::npos);
+  struct stat facts {};
+  ASSERT_EQ(stat(path.c_str(), &facts), 0);
+  EXPECT_EQ(facts.st_mode & 0777, 0600u);
+  const CliRun again = Run({"cluster", "init", "--name", "lab", "--out", path});
+  EXPECT_EQ(again.exit_code, kExitConflict) << again.err;
+  EXPECT_NE(Run({"cluster", "init", "--name", "a b", "--out", path + "2"}).exit_code, kExitOk);
+  std::filesystem::remove_all(std::filesystem::path(path).parent_path());
+}
+
+}  // namespace
+}  // namespace macrame::cli

@@ -1,0 +1,120 @@
+#include "tests/unit/cli/fake_cluster_service.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "proto/check.h"
+#include "tests/unit/cli/sample_messages.h"
+#include "transport/status_codec.h"
+#include "transport/unix_socket.h"
+
+namespace macrame::cli {
+
+using transport::ToGrpcStatus;
+
+grpc::Status FakeClusterService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                                           v1::ClusterStatus* response) {
+  *response = troubled ? TroubledCluster() : HealthyCluster();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::WatchStatus(grpc::ServerContext* context,
+                                             const v1::WatchStatusRequest*,
+                                             grpc::ServerWriter<v1::ClusterStatus>* writer) {
+  ++watches;
+  if (!failure.ok()) return ToGrpcStatus(failure);
+  for (int i = 0; statuses_per_watch == 0 || i < statuses_per_watch; ++i) {
+    if (!writer->Write(troubled ? TroubledCluster() : HealthyCluster())) break;
+    if (context->IsCancelled()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeClusterService::PlanModel(grpc::ServerContext*,
+                                           const v1::PlanModelRequest* request,
+                                           v1::PlanResult* response) {
+  last_plan = *request;
+  *response = fits ? FittingPlan() : MisfitPlan();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::LoadModel(grpc::ServerContext*,
+                                           const v1::LoadModelRequest* request,
+                                           grpc::ServerWriter<v1::LoadModelProgress>* writer) {
+  last_load = *request;
+  if (!failure.ok()) return ToGrpcStatus(failure);
+  v1::LoadModelProgress progress = SampleProgress();
+  writer->Write(progress);
+  *progress.mutable_status() = HealthyCluster().deployments(0);
+  writer->Write(progress);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeClusterService::UnloadModel(grpc::ServerContext*,
+                                             const v1::UnloadModelRequest* request,
+                                             v1::UnloadModelResponse*) {
+  last_unload = request->name();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                                            v1::ListModelsResponse* response) {
+  *response = SampleModels();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
+                                       const v1::GenerateRequest* request,
+                                       grpc::ServerWriter<v1::GenerateChunk>* writer) {
+  last_infer = *request;
+  if (!failure.ok()) return ToGrpcStatus(failure);
+  v1::GenerateChunk chunk;
+  chunk.set_text("RDMA is");
+  chunk.set_prompt_tokens(12);
+  writer->Write(chunk);
+  if (request->deployment() == "slow") {
+    while (!context->IsCancelled()) {
+      writer->Write(chunk);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    infer_was_cancelled = true;
+    return grpc::Status::CANCELLED;
+  }
+  chunk.set_text(" \x1b[31mquick");
+  chunk.set_completion_tokens(4);
+  chunk.set_decode_ms(100);
+  chunk.set_finish_reason(v1::FINISH_REASON_STOP);
+  writer->Write(chunk);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeClusterService::Version(grpc::ServerContext*, const v1::VersionRequest*,
+                                         v1::VersionResponse* response) {
+  response->set_version("0.1.0");
+  response->set_hostname("mini-2");
+  response->set_mlx_version("0.32.4");
+  return grpc::Status::OK;
+}
+
+FakeAgent::FakeAgent() {
+  static int count = 0;
+  socket_path_ = ::testing::TempDir() + "cli-" + std::to_string(getpid()) + "-" +
+                 std::to_string(++count) + ".sock";
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(transport::SocketTarget(socket_path_),
+                           grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  server_ = builder.BuildAndStart();
+  MACRAME_CHECK(server_ != nullptr) << "nothing can be served at " << socket_path_;
+}
+
+FakeAgent::~FakeAgent() {
+  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  unlink(socket_path_.c_str());
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,64 @@
+#pragma once
+
+// A ClusterService on a unix socket that answers from a script, for running clusterctl against.
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "macrame/v1/cluster.grpc.pb.h"
+
+namespace macrame::cli {
+
+class FakeClusterService final : public v1::ClusterService::Service {
+ public:
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::ClusterStatus* response) override;
+  grpc::Status WatchStatus(grpc::ServerContext* context, const v1::WatchStatusRequest*,
+                           grpc::ServerWriter<v1::ClusterStatus>* writer) override;
+  grpc::Status PlanModel(grpc::ServerContext*, const v1::PlanModelRequest* request,
+                         v1::PlanResult* response) override;
+  grpc::Status LoadModel(grpc::ServerContext*, const v1::LoadModelRequest* request,
+                         grpc::ServerWriter<v1::LoadModelProgress>* writer) override;
+  grpc::Status UnloadModel(grpc::ServerContext*, const v1::UnloadModelRequest* request,
+                           v1::UnloadModelResponse*) override;
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse* response) override;
+  // "slow" streams words until it is cancelled; others answer two pieces.
+  grpc::Status Infer(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                     grpc::ServerWriter<v1::GenerateChunk>* writer) override;
+  grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
+                       v1::VersionResponse* response) override;
+
+  // The script; set before calls.
+  absl::Status failure;  // of every call, unless OK
+  bool troubled = false;
+  bool fits = true;
+  int statuses_per_watch = 0;  // 0: until cancelled
+  // What was asked last.
+  v1::LoadModelRequest last_load;
+  v1::PlanModelRequest last_plan;
+  v1::GenerateRequest last_infer;
+  std::string last_unload;
+  std::atomic<int> watches{0};
+  std::atomic<bool> infer_was_cancelled{false};
+};
+
+// Serves at a path of its own in the test's temporary folder.
+class FakeAgent {
+ public:
+  FakeAgent();
+  ~FakeAgent();
+  const std::string& socket_path() const { return socket_path_; }
+  FakeClusterService service;
+
+ private:
+  std::string socket_path_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace macrame::cli

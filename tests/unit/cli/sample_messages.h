@@ -1,0 +1,21 @@
+#pragma once
+
+// A cluster of three nodes with one model, as an agent would tell of it: for views and commands.
+
+#include "macrame/v1/cluster.pb.h"
+
+namespace macrame::cli {
+
+// Three alive nodes; "tiny" is ready as a pipeline over them.
+v1::ClusterStatus HealthyCluster();
+// The third node is dead, the model is being launched again, a stranger was heard; some names try
+// to steer the terminal.
+v1::ClusterStatus TroubledCluster();
+v1::Plan SamplePlan();
+v1::PlanResult FittingPlan();
+v1::PlanResult MisfitPlan();
+v1::ListModelsResponse SampleModels();
+// A load under way: rank 0 ready, rank 1 half loaded, rank 2 not started.
+v1::LoadModelProgress SampleProgress();
+
+}  // namespace macrame::cli
