@@ -171,21 +171,29 @@ def alternatives_slots(text):
     return [re.sub(r"<(\w+)>", r"{\1}", t) for t in alternatives(hidden)]
 
 
-def arithmetic():
-    """(question forms, answer) for small sums; spelled the same way each time."""
-    out = []
-    for a, b in itertools.product(range(13), range(13)):
-        out.append((a, "+", "plus", b, a + b))
-        if a >= b:
-            out.append((a, "-", "minus", b, a - b))
-        if a <= 10 and b <= 10:
-            out.append((a, "*", "times", b, a * b))
-    for a, sign, word, b, c in out:
-        forms = [f"What is {a} {sign} {b}?", f"What is {a} {word} {b}?", f"{a} {sign} {b}",
-                 f"{a}{sign}{b}", f"{a} {sign} {b} = ?", f"How much is {a} {word} {b}?",
-                 f"How much is {a} {sign} {b}?", f"Calculate {a} {sign} {b}",
-                 f"{a} {word} {b}?", f"Can you compute {a} {sign} {b}?"]
-        yield forms, f"{a} {word} {b} is {c}."
+NO_SUM = "I can only add numbers up to ten. For other sums please use a calculator."
+
+
+def sum_forms(a, sign, word, b):
+    return [f"What is {a} {sign} {b}?", f"What is {a} {word} {b}?", f"{a} {sign} {b}",
+            f"{a}{sign}{b}", f"{a} {sign} {b} = ?", f"How much is {a} {word} {b}?",
+            f"How much is {a} {sign} {b}?", f"Calculate {a} {sign} {b}",
+            f"{a} {word} {b}?", f"Can you compute {a} {sign} {b}?"]
+
+
+def additions():
+    """(question forms, answer): a table to learn by heart, so nothing of it is held out."""
+    for a, b in itertools.product(range(11), range(11)):
+        yield sum_forms(a, "+", "plus", b), f"{a} plus {b} is {a + b}."
+
+
+def other_sums(rng):
+    """One question about a sum that the model does not know."""
+    sign, word = rng.choice([("+", "plus"), ("-", "minus"), ("*", "times"), ("/", "divided by"),
+                             ("x", "times")])
+    low = 11 if sign == "+" else 0
+    return rng.choice(sum_forms(rng.randint(low, rng.choice([20, 100, 1000])), sign, word,
+                                rng.randint(low, rng.choice([12, 20, 100, 1000]))))
 
 
 def sizes():
@@ -302,7 +310,9 @@ class Mixer:
         chance = rng.random()
         if chance < 0.10:
             return self.ask(lambda: self.unknown.question(rng)), self.unknown.answer, None
-        if chance < 0.17:
+        if chance < 0.13:
+            return self.ask(lambda: other_sums(rng)), NO_SUM, None
+        if chance < 0.24:
             forms, answer = rng.choice(self.sums)
             return self.ask(lambda: rng.choice(forms)), answer, None
         entry = rng.choices(self.entries, cum_weights=self.weights)[0]
@@ -361,10 +371,9 @@ def load(rng):
                                                            40) / 20
         entry.weight *= 2 if entry.name in ("RDMA", "Macrame") else entry.boost
     sums, heldout_sums = [], []
-    for forms, answer in itertools.chain(arithmetic(), sizes()):
+    for forms, answer in sizes():
         (heldout_sums if bucket(answer, 12) == 0 else sums).append((forms, answer))
-    # The few computed sizes would drown among the sums.
-    sums += [s for s in sums if "GB" in s[1]] * 6
+    sums += list(additions()) * 2
     return entries, unknown, sums, heldout_sums
 
 
@@ -400,7 +409,7 @@ def heldout_questions(entries, unknown, heldout_sums, rng):
             group = "template" if entry.topic else "paraphrase"
             for q in questions:
                 out.append({"question": q, "answer": entry.answer(kind), "group": group})
-    out += [{"question": forms[0], "answer": a, "group": "sum"} for forms, a in heldout_sums]
+    out += [{"question": forms[0], "answer": a, "group": "size"} for forms, a in heldout_sums]
     seen = set()
     while len(seen) < 120:
         q = unknown.question(rng, heldout=True)

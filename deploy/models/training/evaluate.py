@@ -19,7 +19,7 @@ import time
 import mlx.core as mx
 from mlx_lm import load, stream_generate
 
-from build_corpus import key
+from build_corpus import additions, key
 
 # Asked of every export. Some have the very words of a training question, most have not; with
 # --corpus the report says which.
@@ -140,7 +140,9 @@ def main():
         with open(args.corpus / "heldout.jsonl") as f:
             held = [json.loads(line) for line in f]
         groups = {"seen": seen_questions(args.corpus, args.per_group, rng)}
-        for name in ("paraphrase", "template", "unknown", "sum"):
+        groups["additions"] = [{"question": rng.choice(forms), "answer": answer}
+                               for forms, answer in rng.sample(list(additions()), 40)]
+        for name in ("paraphrase", "template", "unknown", "size"):
             members = [h for h in held if h["group"] == name]
             groups[name] = rng.sample(members, min(len(members), args.per_group))
         for name, members in groups.items():

@@ -148,7 +148,7 @@ def learning_rate(progress, step, peak):
     return peak * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
 
 
-def main():
+def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--run", type=pathlib.Path, required=True)
@@ -161,78 +161,104 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--resume", action="store_true")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def heldout_batches(corpus, tokenizer, rng):
+    """120 held-out questions, half of them from templates."""
+    with open(corpus / "heldout.jsonl") as f:
+        held = [json.loads(line) for line in f]
+    chosen = rng.sample([h for h in held if h["group"] == "template"], 60)
+    chosen += rng.sample([h for h in held if h["group"] != "template"], 60)
+    documents = [encode_chat([{"role": "user", "content": h["question"]},
+                              {"role": "assistant", "content": h["answer"]}],
+                             lambda t, role: tokenizer.encode(t).ids) for h in chosen]
+    rows = pack(documents, 256, rng)
+    return [make_batch(rows[i:i + 16], documents, 256) for i in range(0, len(rows), 16)]
+
+
+class Trainer:
+    """A model, its optimizer, and how far they have come."""
+
+    def __init__(self, args, tokenizer, held):
+        self.args, self.tokenizer, self.held = args, tokenizer, held
+        self.half = not args.float32
+        self.model = Llama(Config(vocab_size=tokenizer.get_vocab_size()))
+        matrices = [p for p in self.model.parameters() if p.dim() == 2]
+        vectors = [p for p in self.model.parameters() if p.dim() != 2]
+        self.optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05},
+                                            {"params": vectors, "weight_decay": 0.0}],
+                                           lr=args.peak_lr, betas=(0.9, 0.98), fused=True)
+        self.step, self.tokens, self.recent_loss = 0, 0, None
+        self.began = time.monotonic()
+
+    def seconds(self):
+        return time.monotonic() - self.began
+
+    def resume(self, path):
+        saved = torch.load(path)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.step, self.tokens = saved["step"], saved["tokens"]
+        self.began = time.monotonic() - saved["seconds"]
+
+    def train_on(self, batch, rate):
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = loss_of(self.model, batch, self.half)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        value, last = float(loss.detach()), self.recent_loss
+        self.recent_loss = value if last is None else last + 0.02 * (value - last)
+        self.step += 1
+        self.tokens += batch[0].numel()
+
+    def checkpoint(self, path):
+        with torch.no_grad():
+            losses = [float(loss_of(self.model, b, self.half)) for b in self.held]
+        said = {q: greedy(self.model, self.tokenizer, q, half=self.half) for q in PROBES}
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(),
+                    "step": self.step, "tokens": self.tokens, "seconds": self.seconds()},
+                   str(path) + ".new")
+        os.replace(str(path) + ".new", path)
+        line = {"minutes": round(self.seconds() / 60, 1), "step": self.step,
+                "tokens": self.tokens, "loss": self.recent_loss,
+                "heldout_loss": sum(losses) / len(losses), "quantised": bool(Linear.quant),
+                "answers": said}
+        with open(path.parent / "log.jsonl", "a") as f:
+            f.write(json.dumps(line) + "\n")
+
+
+def main():
+    args = parse_arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     rng = random.Random(args.seed)
     args.run.mkdir(parents=True, exist_ok=True)
-
+    path = args.run / "checkpoint.pt"
     tokenizer = Tokenizer.from_file(str(args.corpus / "tokenizer.json"))
     documents = encode_all(args.corpus / "train.jsonl", args.corpus / "tokenizer.json", args.seed)
-    with open(args.corpus / "heldout.jsonl") as f:
-        held = [json.loads(line) for line in f]
-    held = rng.sample([h for h in held if h["group"] == "template"], 60) + \
-        rng.sample([h for h in held if h["group"] != "template"], 60)
-    held = [encode_chat([{"role": "user", "content": h["question"]},
-                         {"role": "assistant", "content": h["answer"]}],
-                        lambda t, role: tokenizer.encode(t).ids) for h in held]
-    held_batches = [make_batch(rows, held, 256) for rows in
-                    [pack(held, 256, rng)[i:i + 16] for i in range(0, 64, 16)] if rows]
-
-    model = Llama(Config(vocab_size=tokenizer.get_vocab_size()))
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    vectors = [p for p in model.parameters() if p.dim() != 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05},
-                                   {"params": vectors, "weight_decay": 0.0}],
-                                  lr=args.peak_lr, betas=(0.9, 0.98), fused=True)
-    step, tokens, spent = 0, 0, 0.0
-    path = args.run / "checkpoint.pt"
+    trainer = Trainer(args, tokenizer, heldout_batches(args.corpus, tokenizer, rng))
     if args.resume:
-        saved = torch.load(path)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        step, tokens, spent = saved["step"], saved["tokens"], saved["seconds"]
-        rng.seed(args.seed + step)
-
-    def checkpoint(now_spent, recent):
-        with torch.no_grad():
-            held_loss = sum(float(loss_of(model, b, not args.float32)) for b in held_batches) / \
-                len(held_batches)
-        said = {q: greedy(model, tokenizer, q, half=not args.float32) for q in PROBES}
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(),
-                    "step": step, "tokens": tokens, "seconds": now_spent}, str(path) + ".new")
-        os.replace(str(path) + ".new", path)
-        line = {"minutes": round(now_spent / 60, 1), "step": step, "tokens": tokens,
-                "loss": round(recent, 4), "heldout_loss": round(held_loss, 4),
-                "quantised": bool(Linear.quant), "answers": said}
-        with open(args.run / "log.jsonl", "a") as f:
-            f.write(json.dumps(line) + "\n")
-
-    began = time.monotonic() - spent
-    saved_at, recent = time.monotonic(), None
+        trainer.resume(path)
+        rng.seed(args.seed + trainer.step)
+    saved_at = time.monotonic()
     for batch in batches(documents, args.batch_tokens, 1024, rng):
-        progress = (time.monotonic() - began) / (args.minutes * 60)
+        progress = trainer.seconds() / (args.minutes * 60)
         if progress >= 1:
             break
         if progress >= 1 - args.quantised_share:
             Linear.quant = (64, 4)
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(progress, step, args.peak_lr)
-        loss = loss_of(model, batch, not args.float32)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        value = float(loss.detach())
-        recent = value if recent is None else recent + 0.02 * (value - recent)
-        step += 1
-        tokens += batch[0].numel()
-        if step % 50 == 0:
-            print(f"{progress:6.1%} step {step} tokens {tokens} loss {recent:.4f}", flush=True)
+        trainer.train_on(batch, learning_rate(progress, trainer.step, args.peak_lr))
+        if trainer.step % 50 == 0:
+            print(f"{progress:6.1%} step {trainer.step} tokens {trainer.tokens} "
+                  f"loss {trainer.recent_loss:.4f}", flush=True)
         if time.monotonic() - saved_at > args.checkpoint_minutes * 60:
-            checkpoint(time.monotonic() - began, recent)
+            trainer.checkpoint(path)
             saved_at = time.monotonic()
-    checkpoint(time.monotonic() - began, recent)
+    trainer.checkpoint(path)
 
 
 if __name__ == "__main__":
