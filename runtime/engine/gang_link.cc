@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
@@ -112,23 +113,40 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
     auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
     if (!leader.ok()) return leader.status();
     link->leader_ = *std::move(leader);
-    Step connect;
-    connect.kind = StepKind::kConnect;
-    connect.wire_type = wire_type;
-    const absl::Status status = link->leader_->Send(connect);
+    const absl::Status status = link->StartRing(spec, wire_type);
     if (!status.ok()) return status;
-  } else {
-    auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
-    if (!follower.ok()) return follower.status();
-    link->follower_ = *std::move(follower);
-    const auto step = link->follower_->Receive();
-    if (!step.ok()) return step.status();
-    if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
-    link->wire_type_ = DtypeOf(step->wire_type);
+    return link;
   }
+  auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
+  if (!follower.ok()) return follower.status();
+  link->follower_ = *std::move(follower);
+  const auto step = link->follower_->Receive();
+  if (!step.ok()) return step.status();
+  if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
+  link->wire_type_ = DtypeOf(step->wire_type);
   const absl::Status status = link->FormRing(spec);
   if (!status.ok()) return status;
   return link;
+}
+
+absl::Status GangLink::StartRing(const v1::LaunchSpec& spec, WireType wire_type) {
+  Step connect;
+  connect.kind = StepKind::kConnect;
+  connect.wire_type = wire_type;
+  const uint32_t last = spec.world_size() - 1;
+  for (uint32_t rank = 1; rank < last; ++rank) {
+    const absl::Status status = leader_->SendTo(rank, connect);
+    if (!status.ok()) return status;
+  }
+  // The last rank closes the ring by connecting to this one, which must listen by then.
+  absl::Status told;
+  std::thread teller([&] {
+    std::this_thread::sleep_for(kRingHeadStart);
+    told = leader_->SendTo(last, connect);
+  });
+  const absl::Status formed = FormRing(spec);
+  teller.join();
+  return told.ok() ? formed : told;
 }
 
 absl::Status GangLink::FormRing(const v1::LaunchSpec& spec) {

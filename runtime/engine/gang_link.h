@@ -4,6 +4,7 @@
 // the gang is one rank. The ring is formed only after every rank has joined the step channel, so that
 // nobody waits in it alone.
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,10 @@ namespace macrame::runtime::engine {
 // Pure tensor or pure pipeline; rank == stage of a pipeline, rank == tp_rank of a tensor split.
 // The launch spec's flags and ranges must agree: CONFIG_INVALID otherwise.
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
+
+// MLX's ring tries again only after a second when nobody listens yet: ranks get this head start to
+// listen before they are connected to. Only speed hangs on it.
+inline constexpr std::chrono::milliseconds kRingHeadStart{100};
 
 class GangLink {
  public:
@@ -39,6 +44,7 @@ class GangLink {
 
  private:
   GangLink() = default;
+  absl::Status StartRing(const v1::LaunchSpec& spec, WireType wire_type);
   absl::Status FormRing(const v1::LaunchSpec& spec);
 
   std::unique_ptr<StepLeader> leader_;

@@ -111,12 +111,16 @@ absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(const StepSocket&
 }
 
 absl::Status StepLeader::Send(const Step& step) {
-  const std::string payload = EncodeStep(step);
   for (uint32_t rank = 1; rank < followers_.size(); ++rank) {
-    const absl::Status status = followers_[rank].SendFrame(payload);
-    if (!status.ok()) return RankGone(rank, std::string(status.message()));
+    const absl::Status status = SendTo(rank, step);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status StepLeader::SendTo(uint32_t rank, const Step& step) {
+  const absl::Status status = followers_[rank].SendFrame(EncodeStep(step));
+  return status.ok() ? status : RankGone(rank, std::string(status.message()));
 }
 
 absl::StatusOr<uint32_t> StepLeader::WaitForReport(const std::vector<bool>& awaited,

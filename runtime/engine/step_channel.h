@@ -45,8 +45,9 @@ class StepLeader {
                                                             std::chrono::milliseconds limit,
                                                             const RandomBytes& random_bytes);
 
-  // To every rank. RANK_EXITED names the rank that can't be reached.
+  // To every rank, or one of them. RANK_EXITED names the rank that can't be reached.
   absl::Status Send(const Step& step);
+  absl::Status SendTo(uint32_t rank, const Step& step);
 
   // Waits for one kLoaded from every rank. RANK_EXITED with a rank's last words, or that it is gone;
   // there is no limit here: ranks watch over their own loading.

@@ -52,6 +52,7 @@ class Watchdog {
   std::string what_ ABSL_GUARDED_BY(mutex_);
   std::chrono::milliseconds limit_ ABSL_GUARDED_BY(mutex_){0};
   std::chrono::steady_clock::time_point deadline_ ABSL_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point waiting_for_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -28,7 +28,7 @@ struct GenerationLimits {
   uint32_t prompt_tokens = 0;
   uint32_t max_tokens = 0;       // 0: until the context is full
   uint32_t context_length = 0;   // prompt and answer together
-  std::set<int32_t> end_tokens;
+  std::set<int32_t> end_tokens{};
 };
 
 class Generation {

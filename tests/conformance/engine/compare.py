@@ -1,0 +1,180 @@
+"""Logits of rankd against mlx-lm's, on tiny random models.
+
+Each case is an architecture (with its own traits) in one storage. mlx-lm's model is made, its
+weights are brought to the storage, saved as a model folder and run by rankd: a prompt in chunks,
+then greedy steps through the KV cache. mlx-lm runs the same tokens in one go, over the very numbers
+that were stored but in float32: on a CPU, MLX sums bf16 in bf16, which says nothing about either
+engine. rankd computes in float32 on a CPU anyway, so the bound is that of two float32 programs that
+add in different orders.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models import llama, qwen2, qwen3
+
+PROMPT_TOKENS = 40
+GREEDY_STEPS = 8
+PREFILL_CHUNK = 16
+# Largest difference of any logit, as a share of the largest logit.
+BOUND = 5e-5
+
+BASE = {
+    "num_hidden_layers": 3,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "vocab_size": 160,
+    "max_position_embeddings": 128,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+}
+
+LLAMA3_SCALING = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+# name: (mlx-lm module, config)
+ARCHITECTURES = {
+    "llama": (llama, {**BASE, "model_type": "llama"}),
+    "llama-tied": (llama, {**BASE, "model_type": "llama", "tie_word_embeddings": True}),
+    "llama-bias": (
+        llama,
+        {**BASE, "model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    ),
+    "llama-rope-llama3": (llama, {**BASE, "model_type": "llama", "rope_scaling": LLAMA3_SCALING}),
+    "llama-rope-linear": (
+        llama,
+        {**BASE, "model_type": "llama", "rope_scaling": {"type": "linear", "factor": 4.0}},
+    ),
+    "qwen2": (qwen2, {**BASE, "model_type": "qwen2", "tie_word_embeddings": True}),
+    "qwen3": (qwen3, {**BASE, "model_type": "qwen3", "head_dim": 32, "rope_theta": 1e6}),
+    "mistral-sliding": (
+        llama,
+        {
+            **BASE,
+            "model_type": "mistral",
+            "sliding_window": 12,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+}
+
+# name: (type of what is not packed, bits, group size)
+STORAGES = {
+    "float32": (mx.float32, 0, 0),
+    "bfloat16": (mx.bfloat16, 0, 0),
+    "float16": (mx.float16, 0, 0),
+    "4bit-g64": (mx.bfloat16, 4, 64),
+    "4bit-g32": (mx.float16, 4, 32),
+    "6bit-g64": (mx.bfloat16, 6, 64),
+    "8bit-g64": (mx.bfloat16, 8, 64),
+    "8bit-g32-float32": (mx.float32, 8, 32),
+}
+
+
+def randomize(model):
+    """Weights large enough that every part of the model matters to the logits."""
+
+    def draw(path, value):
+        if path.endswith("norm.weight"):
+            return 1.0 + 0.2 * mx.random.normal(value.shape)
+        scale = 0.3 if path.endswith("bias") else 1.5 / value.shape[-1] ** 0.5
+        return scale * mx.random.normal(value.shape)
+
+    flat = tree_flatten(model.parameters())
+    model.load_weights([(path, draw(path, value)) for path, value in flat])
+
+
+def as_type(model, dtype):
+    model.update(
+        tree_map(
+            lambda p: p.astype(dtype) if mx.issubdtype(p.dtype, mx.floating) else p,
+            model.parameters(),
+        )
+    )
+
+
+def write_folder(folder, model, config, bits, group_size):
+    config = dict(config)
+    if bits:
+        config["quantization"] = {"bits": bits, "group_size": group_size}
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump(config, file)
+    path = os.path.join(folder, "model.safetensors")
+    mx.save_safetensors(path, dict(tree_flatten(model.parameters())), metadata={"format": "mlx"})
+
+
+def run_rankd(rankd, folder, prompt, vocab):
+    out = os.path.join(folder, "logits.f32")
+    command = [rankd, "--generate", "--model", folder, "--logits", out]
+    command += ["--prompt-tokens", ",".join(map(str, prompt))]
+    command += ["--max-tokens", str(GREEDY_STEPS), "--prefill-chunk", str(PREFILL_CHUNK)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise RuntimeError(f"rankd ended with {done.returncode}: {done.stderr.strip()}")
+    return np.fromfile(out, dtype=np.float32).reshape(-1, vocab)
+
+
+def compare(rankd, architecture, storage, seed):
+    module, config = ARCHITECTURES[architecture]
+    dtype, bits, group_size = STORAGES[storage]
+    mx.random.seed(seed)
+    model = module.Model(module.ModelArgs.from_dict(config))
+    randomize(model)
+    as_type(model, dtype)
+    if bits:
+        nn.quantize(model, group_size=group_size, bits=bits)
+    mx.eval(model.parameters())
+    prompt = mx.random.randint(0, config["vocab_size"], (PROMPT_TOKENS,)).tolist()
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(folder, model, config, bits, group_size)
+        ours = run_rankd(rankd, folder, prompt, config["vocab_size"])
+    rows = PROMPT_TOKENS + GREEDY_STEPS - 1
+    if ours.shape[0] != rows:
+        raise RuntimeError(f"rankd wrote {ours.shape[0]} rows of logits, not {rows}")
+    added = [int(row.argmax()) for row in ours[PROMPT_TOKENS - 1 : -1]]
+    as_type(model, mx.float32)
+    theirs = np.array(model(mx.array([prompt + added]))[0].astype(mx.float32))
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def main():
+    rankd = sys.argv[1]
+    mx.set_default_device(mx.cpu)
+    failed = 0
+    worst = 0.0
+    cases = [(a, s) for a in ARCHITECTURES for s in STORAGES]
+    for seed, (architecture, storage) in enumerate(cases):
+        try:
+            difference = compare(rankd, architecture, storage, seed)
+        except RuntimeError as error:
+            print(f"FAILED {architecture} {storage}: {error}")
+            failed += 1
+            continue
+        worst = max(worst, difference)
+        if not difference <= BOUND:
+            print(f"FAILED {architecture} {storage}: off by {difference:.2e}, bound {BOUND:.0e}")
+            failed += 1
+    print(
+        f"engine conformance: {len(cases) - failed} of {len(cases)} models agree with mlx-lm, "
+        f"largest difference {worst:.1e} of the largest logit (bound {BOUND:.0e})"
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+#pragma once
+
+// Tiny models on disk for tests: random weights as safetensors, written byte by byte.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace macrame::runtime::engine {
+
+struct FixtureTensor {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+// A safetensors file's bytes.
+std::string Safetensors(const std::map<std::string, FixtureTensor>& tensors);
+
+// float32 numbers in (-0.1, 0.1) that `seed` fixes.
+FixtureTensor RandomTensor(std::vector<int64_t> shape, uint32_t seed);
+
+// A two-layer Llama of 64 hidden units, 4 heads, 2 key-value heads and 96 tokens, in float32.
+std::map<std::string, FixtureTensor> TinyLlama();
+std::string TinyLlamaConfig();
+
+// A fresh folder with these files in it (name -> content).
+std::string WriteFolder(const std::map<std::string, std::string>& files);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,79 @@
+#pragma once
+
+// Starts real rankd processes for tests: launch specs on loopback, stdin pipes, stderr to files.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "macrame/v1/rank.grpc.pb.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::runtime::engine {
+
+// One process. Killed and reaped at the end of its object.
+class RankdProcess {
+ public:
+  RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path);
+  ~RankdProcess();
+  RankdProcess(const RankdProcess&) = delete;
+  RankdProcess& operator=(const RankdProcess&) = delete;
+
+  void CloseStdin();
+  void Signal(int signal) const;
+  // The exit code, 128 + n for signal n, or -1 when it still runs after `limit`.
+  int WaitForExit(std::chrono::milliseconds limit);
+  std::string Log() const;
+
+ private:
+  pid_t pid_ = -1;
+  int stdin_ = -1;
+  int result_ = -1;
+  std::string log_path_;
+};
+
+enum class GangShape { kPipeline, kTensor };
+
+struct GangOptions {
+  uint32_t step_timeout_ms = 30'000;
+  uint32_t connect_timeout_ms = 20'000;
+  uint32_t context_length = 512;
+  uint32_t queued_requests_max = 0;
+};
+
+// Specs of all ranks of a gang over the layers of the model in `folder`.
+std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape, uint32_t ranks,
+                                      const GangOptions& options = {});
+
+class Gang {
+ public:
+  explicit Gang(const std::vector<v1::LaunchSpec>& specs);
+
+  // Waits until rank 0 is ready; false with the logs printed when a rank ends or `limit` passes.
+  bool WaitUntilReady(std::chrono::milliseconds limit = std::chrono::seconds(60));
+  RankdProcess& rank(size_t index) { return *processes_[index]; }
+  v1::RankService::Stub& stub(size_t index = 0) { return *stubs_[index]; }
+
+ private:
+  std::vector<std::unique_ptr<RankdProcess>> processes_;
+  std::vector<std::unique_ptr<v1::RankService::Stub>> stubs_;
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::string text;
+  v1::GenerateChunk first;
+  v1::GenerateChunk last;
+  grpc::Status status;
+};
+Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request);
+// A greedy question through the chat template.
+v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens);
+
+// The bundled model's folder, relative to the repository's root, where ctest runs.
+inline constexpr char kBundledModel[] = "deploy/models/knot-5m-4bit";
+
+}  // namespace macrame::runtime::engine
