@@ -109,6 +109,7 @@ TEST_F(GrpcServerTest, AMemberIsAnsweredAndKnownByItsCertificate) {
   EXPECT_EQ(response->model().name(), "tiny");
   ASSERT_EQ(callers_.size(), 1u);
   EXPECT_EQ(callers_[0].node_id, kClientId);
+  EXPECT_EQ(callers_[0].address, "127.0.0.1");
   EXPECT_FALSE(callers_[0].local);
 }
 

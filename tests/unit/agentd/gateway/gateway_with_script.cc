@@ -2,10 +2,13 @@
 
 #include <cstdio>
 
+#include <spdlog/spdlog.h>
+
 #include "agentd/gateway/gateway.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 
 int main() {
+  spdlog::set_level(spdlog::level::off);  // stdout is for the port
   macrame::agentd::FakeBackend backend;
   macrame::agentd::GatewayOptions options;
   options.port = 0;
