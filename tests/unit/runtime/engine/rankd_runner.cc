@@ -48,7 +48,10 @@ std::string FreeAddress() {
 RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path)
     : log_path_(log_path) {
   int pipe_ends[2];
-  MACRAME_CHECK(pipe2(pipe_ends, O_CLOEXEC) == 0) << "pipe";
+  MACRAME_CHECK(pipe(pipe_ends) == 0) << "pipe";
+  // A later process must not hold this one's stdin open.
+  fcntl(pipe_ends[0], F_SETFD, FD_CLOEXEC);
+  fcntl(pipe_ends[1], F_SETFD, FD_CLOEXEC);
   std::vector<char*> argv;
   std::string program = MACRAME_RANKD;
   argv.push_back(program.data());
