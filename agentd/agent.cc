@@ -1,0 +1,424 @@
+#include "agentd/agent.h"
+
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/agent_parts.h"
+#include "agentd/log_text.h"
+#include "agentd/rpc_methods.h"
+#include "agentd/version.h"
+#include "proto/reasons.h"
+#include "transport/tls_credentials.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr Duration kTick = std::chrono::milliseconds(50);
+constexpr Duration kSlowTick = std::chrono::milliseconds(100);
+constexpr Duration kSecretPoll = std::chrono::seconds(1);
+constexpr Duration kModelScanInterval = std::chrono::seconds(30);
+constexpr Duration kLeaveTimeout = std::chrono::seconds(1);
+constexpr char kInsecureName[] = "insecure-dev";
+
+#ifdef __APPLE__
+constexpr char kEngineDevice[] = "metal";
+#else
+constexpr char kEngineDevice[] = "cpu";
+#endif
+
+}  // namespace
+
+class Agent::Impl {
+ public:
+  Impl(transport::AsioDispatcher& dispatcher, const Config& config,
+       std::unique_ptr<StateStore> store)
+      : dispatcher_(dispatcher),
+        config_(config),
+        parts_(dispatcher, config, std::move(store), MakeEvents()) {}
+
+  absl::Status Start();
+  void Shutdown(std::function<void()> done);
+  ~Impl();
+
+ private:
+  AgentEvents MakeEvents();
+  void StartOwnParts();
+  absl::Status StartTrust();
+  absl::Status Join(const transport::ClusterSecret& secret);
+  absl::Status JoinInsecure();
+  absl::Status ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials, bool plain);
+  void StartBeacons(std::optional<discovery::BeaconTrust> trust);
+  void StartGateway();
+  void PollSecret();
+  void TakeInterfaces(const std::vector<discovery::Interface>& interfaces);
+  void Tick();
+  void SlowTick();
+  void OnMember(const discovery::MembershipEvent& event);
+  void OnHeartbeat(const NodeId& from, bool changed);
+  void MembersChanged();
+  v1::HeartbeatRequest MakeHeartbeat();
+  std::vector<v1::Reason> Problems() const;
+  void SendGoodbyes();
+  void FinishShutdown();
+
+  transport::AsioDispatcher& dispatcher_;
+  const Config config_;
+  AgentParts parts_;
+  bool joined_ = false;
+  bool stopping_ = false;
+  std::string secret_trouble_;  // the last that was logged
+  MonotonicTime secret_polled_;
+  MonotonicTime slow_ticked_;
+  v1::Reason gateway_trouble_;
+  v1::Reason engine_trouble_;
+  std::function<void()> on_shutdown_;
+};
+
+AgentEvents Agent::Impl::MakeEvents() {
+  AgentEvents events;
+  events.on_member = [this](const auto& event) { OnMember(event); };
+  events.on_probe = [this](const NodeId& node) { parts_.heartbeats.SendTo(node); };
+  events.on_became_coordinator = [this](const FencePair& fence) {
+    parts_.replicator.BeginLeading(fence);
+    parts_.conductor.BeginLeading(fence);
+    parts_.cluster_service.NoteChange();
+  };
+  events.on_lost_coordination = [this] {
+    parts_.conductor.StopLeading();
+    parts_.replicator.StopLeading();
+    parts_.cluster_service.StopLeading();
+    parts_.cluster_service.NoteChange();
+  };
+  events.on_obeys_changed = [this] { parts_.cluster_service.NoteChange(); };
+  events.on_state_changed = [this] {
+    parts_.router.Refresh();
+    parts_.conductor.Wake();
+    parts_.cluster_service.NoteChange();
+  };
+  events.on_deployment_changed = [this] { parts_.cluster_service.NoteChange(); };
+  events.on_heartbeat = [this](const NodeId& from, bool changed) { OnHeartbeat(from, changed); };
+  events.make_heartbeat = [this] { return MakeHeartbeat(); };
+  events.problems = [this] { return Problems(); };
+  return events;
+}
+
+absl::Status Agent::Impl::Start() {
+  spdlog::info("agentd {} of node {} ({}), run {}", kAgentVersion,
+               parts_.own.identity().hostname(), ShortId(parts_.self),
+               parts_.own.identity().incarnation());
+  StartOwnParts();
+  absl::Status status = parts_.local_server.StartUnix(config_.socket_path);
+  if (!status.ok()) return status;
+  status = StartTrust();
+  if (!status.ok()) return status;
+  StartGateway();
+  MembersChanged();
+  dispatcher_.Post([this] { Tick(); });
+  return absl::OkStatus();
+}
+
+void Agent::Impl::StartOwnParts() {
+  parts_.supervisor.OnChange([this] {
+    parts_.own.ForgetRanks();
+    parts_.conductor.Wake();
+    parts_.cluster_service.NoteChange();
+    if (!stopping_) parts_.heartbeats.SendToAll();
+  });
+  const absl::Status engine = parts_.supervisor.Start();
+  parts_.prober.Start([this](const v1::Inventory&) {
+    parts_.conductor.Wake();
+    parts_.cluster_service.NoteChange();
+  });
+  if (engine.ok()) {
+    v1::Engine mlx;
+    mlx.set_name("mlx");
+    mlx.set_version(kMlxVersion);
+    mlx.set_device(kEngineDevice);
+    parts_.prober.SetEngines({mlx}, std::nullopt);
+  } else {
+    spdlog::warn("no ranks can be started on this node: {}", LogText(engine));
+    engine_trouble_ = MakeReason("ENGINE_MISSING", std::string(engine.message()),
+                                 parts_.self.value());
+  }
+  parts_.library.Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
+    parts_.prober.SetModels(std::move(models));
+  });
+  parts_.router.Refresh();
+}
+
+absl::Status Agent::Impl::StartTrust() {
+  if (config_.insecure_dev) return JoinInsecure();
+  absl::StatusOr<transport::ClusterSecret> secret =
+      transport::ReadClusterSecret(config_.cluster_secret_file);
+  if (secret.ok()) return Join(*secret);
+  if (!absl::IsNotFound(secret.status())) return secret.status();
+  spdlog::warn("no cluster secret at {}: this node stands alone until the file appears",
+               config_.cluster_secret_file);
+  StartBeacons(std::nullopt);
+  return absl::OkStatus();
+}
+
+absl::Status Agent::Impl::Join(const transport::ClusterSecret& secret) {
+  absl::StatusOr<transport::NodeCredentials> credentials =
+      transport::MakeNodeCredentials(secret, parts_.self);
+  if (!credentials.ok()) return credentials.status();
+  absl::StatusOr<std::string> fingerprint = transport::ClusterFingerprint(secret);
+  if (!fingerprint.ok()) return fingerprint.status();
+  absl::Status served = ServePeers(transport::TlsServerCredentials(*credentials), false);
+  if (!served.ok()) return served;
+  parts_.channels.UseTls(*credentials);
+  parts_.reporter.SetCluster(secret.cluster_id, secret.cluster_name, false);
+  spdlog::info("member of cluster {} ({})", secret.cluster_name, secret.cluster_id.substr(0, 8));
+  joined_ = true;
+  StartBeacons(discovery::BeaconTrust{secret.cluster_name, *fingerprint, secret.beacon_key});
+  return absl::OkStatus();
+}
+
+absl::Status Agent::Impl::JoinInsecure() {
+  spdlog::warn("INSECURE: no TLS and no secret; anybody on this machine can give orders");
+  absl::Status served = ServePeers(transport::PlainServerCredentials(), true);
+  if (!served.ok()) return served;
+  parts_.channels.UsePlain();
+  parts_.reporter.SetCluster(kInsecureName, kInsecureName, true);
+  joined_ = true;
+  StartBeacons(discovery::BeaconTrust{kInsecureName, std::string(8, '\0'), std::string(32, '\0')});
+  return absl::OkStatus();
+}
+
+absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials,
+                                     bool plain) {
+  auto server = std::make_unique<transport::GrpcServer>(dispatcher_);
+  parts_.agent_service.Register(*server);
+  parts_.cluster_service.Register(*server);
+  absl::StatusOr<int> port = server->StartTcp(
+      config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
+  if (!port.ok()) return port.status();
+  parts_.peer_server = std::move(server);
+  parts_.own.SetControlPort(static_cast<uint32_t>(*port));
+  spdlog::info("agents reach this one at {}", HostPort(config_.control_bind, *port));
+  return absl::OkStatus();
+}
+
+void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
+  discovery::BeaconServiceOptions options;
+  options.port = static_cast<uint16_t>(config_.discovery_port);
+  options.use_loopback = config_.discovery_loopback;
+  options.interfaces = config_.discovery_interfaces;
+  options.seeds = config_.discovery_seeds;
+  discovery::BeaconServiceCallbacks callbacks;
+  callbacks.on_peer = [this](const v1::NodeIdentity& identity) {
+    const bool is_known = parts_.members.IsAlive(NodeId(identity.node_id()));
+    parts_.members.HeardCandidate(identity);
+    if (!is_known) parts_.heartbeats.Tick();
+  };
+  callbacks.on_stranger = [this](const v1::Stranger& stranger) {
+    parts_.members.HeardStranger(stranger);
+  };
+  callbacks.on_own_id_elsewhere = [this](const std::string& hostname, const std::string& address) {
+    parts_.members.HeardOwnIdElsewhere(hostname, address);
+  };
+  callbacks.on_interfaces = [this](const std::vector<discovery::Interface>& interfaces) {
+    TakeInterfaces(interfaces);
+  };
+  parts_.beacons.reset();
+  parts_.beacons = std::make_unique<discovery::BeaconService>(
+      dispatcher_, std::move(options), parts_.own.identity(), std::move(trust),
+      std::move(callbacks));
+  parts_.beacons->Start();
+  TakeInterfaces(parts_.beacons->interfaces());
+}
+
+void Agent::Impl::TakeInterfaces(const std::vector<discovery::Interface>& interfaces) {
+  std::vector<v1::NodeAddress> all =
+      discovery::NodeAddresses(interfaces, config_.discovery_loopback || config_.insecure_dev);
+  if (config_.control_bind != "0.0.0.0" && config_.control_bind != "::") {
+    // Reached at that one address only.
+    v1::NodeAddress bound;
+    bound.set_ip(config_.control_bind);
+    for (const v1::NodeAddress& address : all) {
+      if (address.ip() == config_.control_bind) bound = address;
+    }
+    all = {bound};
+  }
+  parts_.own.SetAddresses(all);
+  parts_.members.SetSelf(parts_.own.identity());
+}
+
+void Agent::Impl::StartGateway() {
+  if (!config_.gateway_enabled) return;
+  GatewayOptions options;
+  options.bind_address = config_.gateway_bind;
+  options.port = static_cast<uint16_t>(config_.gateway_port);
+  options.allowed_hosts = config_.gateway_hosts;
+  options.version = kAgentVersion;
+  absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(options, &parts_.router);
+  if (!gateway.ok()) {
+    spdlog::warn("no HTTP gateway on this node: {}", LogText(gateway.status()));
+    gateway_trouble_ = ReasonOf(gateway.status());
+    gateway_trouble_.set_node_id(parts_.self.value());
+    return;
+  }
+  parts_.gateway = std::move(*gateway);
+  parts_.own.SetGatewayPort(parts_.gateway->port());
+  parts_.members.SetSelf(parts_.own.identity());
+  spdlog::info("HTTP gateway at http://{}", HostPort(config_.gateway_bind, parts_.gateway->port()));
+}
+
+void Agent::Impl::PollSecret() {
+  absl::StatusOr<transport::ClusterSecret> secret =
+      transport::ReadClusterSecret(config_.cluster_secret_file);
+  absl::Status status = secret.status();
+  if (secret.ok()) status = Join(*secret);
+  if (status.ok() || absl::IsNotFound(status)) return;
+  const std::string trouble(status.message());
+  if (trouble != secret_trouble_) spdlog::error("{}", trouble);
+  secret_trouble_ = trouble;
+}
+
+void Agent::Impl::Tick() {
+  if (stopping_) return;
+  const MonotonicTime now = dispatcher_.Now();
+  if (!joined_ && now - secret_polled_ >= kSecretPoll) {
+    secret_polled_ = now;
+    PollSecret();
+  }
+  parts_.leases.Tick();
+  parts_.heartbeats.Tick();
+  parts_.replicator.Tick();
+  if (now - slow_ticked_ >= kSlowTick) {
+    slow_ticked_ = now;
+    SlowTick();
+  }
+  dispatcher_.PostAfter(kTick, [this] { Tick(); });
+}
+
+void Agent::Impl::SlowTick() {
+  parts_.members.Tick();
+  parts_.conductor.Tick();
+  parts_.cluster_service.Tick();
+  const discovery::MembershipTable& table = parts_.members.table();
+  parts_.beacons->SetAllPeersConnected(!table.Members().empty() && table.AllMembersAlive());
+}
+
+void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
+  using discovery::MembershipChange;
+  switch (event.change) {
+    case MembershipChange::kForgotten:
+      parts_.reports.Forget(event.node);
+      parts_.channels.Forget(event.node);
+      break;
+    case MembershipChange::kRestarted:
+      parts_.reports.Forget(event.node);
+      break;
+    default:
+      break;
+  }
+  MembersChanged();
+  parts_.conductor.Wake();
+  parts_.cluster_service.NoteChange();
+}
+
+void Agent::Impl::MembersChanged() {
+  parts_.leases.OnMembersChanged(parts_.members.Live(), parts_.members.All());
+}
+
+void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
+  parts_.beacons->NotePeerConnected(from);
+  if (const NodeReport* report = parts_.reports.Find(from)) {
+    parts_.replicator.NoteDigest(from, report->state_digest);
+  }
+  if (!changed) return;
+  parts_.conductor.Wake();
+  parts_.cluster_service.NoteChange();
+}
+
+v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
+  const MonotonicTime now = dispatcher_.Now();
+  v1::HeartbeatRequest request;
+  *request.mutable_identity() = parts_.own.identity();
+  *request.mutable_load() = parts_.own.load();
+  for (const v1::RankStatus& rank : parts_.own.ranks()) *request.add_ranks() = rank;
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  if (coordinator.has_value()) *request.mutable_coordinator() = ToProto(*coordinator);
+  request.set_state_digest(parts_.replicator.table().Digest());
+  request.set_sent_unix_ms(dispatcher_.UnixMs());
+  return request;
+}
+
+std::vector<v1::Reason> Agent::Impl::Problems() const {
+  std::vector<v1::Reason> problems;
+  if (!joined_) {
+    problems.push_back(MakeReason(
+        "NO_SECRET", absl::StrCat("this node has no cluster secret and stands alone; it looks for ",
+                                  config_.cluster_secret_file),
+        parts_.self.value()));
+  }
+  if (parts_.beacons != nullptr) {
+    for (v1::Reason& reason : parts_.beacons->Problems()) problems.push_back(std::move(reason));
+  }
+  for (const v1::Reason& reason : {gateway_trouble_, engine_trouble_}) {
+    if (!reason.code().empty()) problems.push_back(reason);
+  }
+  for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
+  for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
+  return problems;
+}
+
+void Agent::Impl::SendGoodbyes() {
+  v1::LeaveRequest request;
+  request.set_node_id(parts_.self.value());
+  for (const NodeId& node : parts_.members.Live()) {
+    transport::PeerChannel* channel = parts_.channels.For(node);
+    if (channel == nullptr) continue;
+    channel->Call<v1::LeaveResponse>(kLeave, request, kLeaveTimeout,
+                                     [](absl::StatusOr<v1::LeaveResponse>) {});
+  }
+}
+
+void Agent::Impl::Shutdown(std::function<void()> done) {
+  if (stopping_) return;
+  spdlog::info("stopping");
+  stopping_ = true;
+  on_shutdown_ = std::move(done);
+  parts_.gateway.reset();
+  parts_.conductor.StopLeading();
+  parts_.leases.Resign();
+  SendGoodbyes();
+  if (parts_.beacons != nullptr) parts_.beacons->Stop();
+  dispatcher_.PostAfter(kShutdownLimit, [this] { FinishShutdown(); });
+  parts_.supervisor.ShutDown([this] {
+    // The goodbyes are on their way; they need not be answered, but they should get out.
+    dispatcher_.PostAfter(std::chrono::milliseconds(150), [this] { FinishShutdown(); });
+  });
+}
+
+void Agent::Impl::FinishShutdown() {
+  if (!on_shutdown_) return;
+  std::function<void()> done;
+  done.swap(on_shutdown_);
+  spdlog::info("stopped");
+  done();
+}
+
+Agent::Impl::~Impl() {
+  stopping_ = true;
+  parts_.gateway.reset();
+  parts_.beacons.reset();
+  parts_.library.Stop();
+  // Answers under way end here, while everybody who waits for them is still there.
+  parts_.channels.Clear();
+  if (parts_.peer_server != nullptr) parts_.peer_server->Stop(Duration::zero());
+  parts_.local_server.Stop(Duration::zero());
+}
+
+Agent::Agent(transport::AsioDispatcher& dispatcher, const Config& config,
+             std::unique_ptr<StateStore> store)
+    : impl_(std::make_unique<Impl>(dispatcher, config, std::move(store))) {}
+
+Agent::~Agent() = default;
+
+absl::Status Agent::Start() { return impl_->Start(); }
+
+void Agent::Shutdown(std::function<void()> done) { impl_->Shutdown(std::move(done)); }
+
+}  // namespace macrame::agentd

@@ -1,0 +1,42 @@
+#pragma once
+
+// The daemon: puts the parts together, keeps them ticking, and takes them down in order.
+//
+// Owner thread: the dispatcher's, for everything. agentd/README.md shows the parts and who calls whom.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agentd/config.h"
+#include "agentd/cores/state_store.h"
+#include "transport/asio_dispatcher.h"
+
+namespace macrame::agentd {
+
+// What is under way is given this long when the agent stops.
+inline constexpr Duration kShutdownLimit = std::chrono::milliseconds(4500);
+
+class Agent {
+ public:
+  // `store` is open: its node id and incarnation are this agent's.
+  Agent(transport::AsioDispatcher& dispatcher, const Config& config,
+        std::unique_ptr<StateStore> store);
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Opens sockets and ports and begins. Errors are start-up misconfigurations: an unusable secret
+  // file, a socket or control port that is taken. A taken gateway port is none: the agent goes on without.
+  absl::Status Start();
+
+  // Says goodbye to the members, ends the ranks; `done` within kShutdownLimit. Once.
+  void Shutdown(std::function<void()> done);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,136 @@
+#include "agentd/agent_parts.h"
+
+#include <random>
+
+#include "agentd/version.h"
+
+namespace macrame::agentd {
+namespace {
+
+Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
+
+v1::NodeIdentity FirstIdentity(const Config& config, const StateStore& store) {
+  v1::NodeIdentity identity;
+  identity.set_node_id(store.node_id().value());
+  identity.set_incarnation(store.incarnation().value());
+  identity.set_hostname(config.node_name.empty() ? discovery::LocalHostname() : config.node_name);
+  identity.set_agent_version(kAgentVersion);
+  return identity;
+}
+
+runtime::SupervisorOptions SupervisorOptionsOf(const Config& config, const StateStore& store) {
+  runtime::SupervisorOptions options;
+  options.node_id = store.node_id().value();
+  options.state_folder = config.state_folder;
+  options.rankd_path = config.rankd_path;
+  return options;
+}
+
+discovery::InventoryInputs InventoryInputsOf(const Config& config, const StateStore& store) {
+  discovery::InventoryInputs inputs;
+  inputs.node_id = store.node_id();
+  inputs.disk_paths = {"/", config.state_folder};
+  for (const std::string& folder : config.model_folders) {
+    inputs.disk_paths.push_back(ExpandHome(folder));
+  }
+  return inputs;
+}
+
+discovery::InventoryProber::Options ProberOptionsOf(const transport::Clock& clock) {
+  discovery::InventoryProber::Options options;
+  options.first_revision = clock.UnixMs();
+  return options;
+}
+
+discovery::FailureLimits FailureLimitsOf(const Config& config) {
+  discovery::FailureLimits limits;
+  limits.heartbeat_interval = Ms(config.heartbeat_interval_ms);
+  limits.suspect_after = Ms(config.suspect_after_ms);
+  limits.dead_after = Ms(config.dead_after_ms);
+  return limits;
+}
+
+ElectionOptions ElectionOptionsOf(const Config& config) {
+  ElectionOptions options;
+  options.lease = Ms(config.lease_ms);
+  options.renew_interval = Ms(config.lease_ms) / 4;
+  options.consistency =
+      config.consistency == "quorum" ? Consistency::kQuorum : Consistency::kAvailable;
+  return options;
+}
+
+std::function<uint64_t()> SystemRandom() {
+  auto generator = std::make_shared<std::mt19937_64>(std::random_device{}());
+  return [generator] { return (*generator)(); };
+}
+
+HeartbeatOptions HeartbeatOptionsOf(const Config& config) {
+  HeartbeatOptions options;
+  options.interval = Ms(config.heartbeat_interval_ms);
+  options.timeout = Ms(config.suspect_after_ms);
+  return options;
+}
+
+GangLauncher::Options LaunchOptionsOf(const Config& config) {
+  GangLauncher::Options options;
+  options.connect_timeout_ms = static_cast<uint32_t>(config.rank_connect_timeout_ms);
+  options.step_timeout_ms = static_cast<uint32_t>(config.rank_step_timeout_ms);
+  options.queued_requests_max = static_cast<uint32_t>(config.queued_requests_max);
+  return options;
+}
+
+GangReconcilerOptions ReconcilerOptionsOf(const Config& config) {
+  GangReconcilerOptions options;
+  // The ranks give up by themselves first, with words that say why.
+  options.connecting_limit = Ms(config.rank_connect_timeout_ms) + std::chrono::seconds(10);
+  return options;
+}
+
+}  // namespace
+
+AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
+                       std::unique_ptr<StateStore> store_in, AgentEvents events)
+    : dispatcher(dispatcher_in),
+      config(config_in),
+      store(std::move(store_in)),
+      self(store->node_id()),
+      supervisor(SupervisorOptionsOf(config, *store), &dispatcher),
+      prober(dispatcher, InventoryInputsOf(config, *store), ProberOptionsOf(dispatcher)),
+      own(dispatcher, FirstIdentity(config, *store), prober, supervisor),
+      members(dispatcher, own.identity(), FailureLimitsOf(config),
+              {events.on_member, events.on_probe}),
+      election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
+               dispatcher.Now()),
+      channels(dispatcher, self),
+      replicator(dispatcher, self, *store, election, channels, {},
+                 {[this] {
+                    return config.consistency == "quorum" ? members.All() : members.Live();
+                  },
+                  events.on_state_changed}),
+      leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
+             {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed}),
+      library(dispatcher, config.model_folders),
+      orders(election, library, supervisor,
+             {[this] { return config.ring_bind.empty() ? own.BestAddress() : config.ring_bind; },
+              [this] { return own.memory(); }}),
+      calls(self, channels, orders, library),
+      views(dispatcher, own, members, reports, election),
+      planner(calls, views),
+      launcher(calls, LaunchOptionsOf(config)),
+      conductor({dispatcher, election, replicator, views, planner, launcher, calls},
+                ReconcilerOptionsOf(config), events.on_deployment_changed),
+      router(dispatcher, self, replicator, channels, supervisor),
+      reporter({dispatcher, election, members, views, conductor, own, events.problems}),
+      heartbeats(dispatcher, channels, members, HeartbeatOptionsOf(config),
+                 {events.make_heartbeat,
+                  [this]() -> const v1::Inventory& { return own.inventory(); },
+                  [](const NodeId&) {}}),
+      agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
+                     events.on_heartbeat}),
+      cluster_service(
+          {dispatcher, election, channels, own, replicator, conductor, planner, reporter, router}),
+      local_server(dispatcher) {
+  cluster_service.Register(local_server);
+}
+
+}  // namespace macrame::agentd

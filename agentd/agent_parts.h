@@ -1,0 +1,92 @@
+#pragma once
+
+// All parts of a running agent, in the order in which they are made; they go in the reverse order, so
+// that nobody is called back after what it uses. Internal to agent*.cc. Owner thread.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agentd/agent_service.h"
+#include "agentd/cluster_service.h"
+#include "agentd/config.h"
+#include "agentd/cores/election.h"
+#include "agentd/cores/state_store.h"
+#include "agentd/deployment_planner.h"
+#include "agentd/gang_conductor.h"
+#include "agentd/gang_launcher.h"
+#include "agentd/gateway/gateway.h"
+#include "agentd/generate_router.h"
+#include "agentd/heartbeat_sender.h"
+#include "agentd/lease_client.h"
+#include "agentd/member_monitor.h"
+#include "agentd/model_library.h"
+#include "agentd/node_calls.h"
+#include "agentd/node_views.h"
+#include "agentd/own_node.h"
+#include "agentd/peer_channels.h"
+#include "agentd/rank_orders.h"
+#include "agentd/report_table.h"
+#include "agentd/state_replicator.h"
+#include "agentd/status_reporter.h"
+#include "discovery/beacon_service.h"
+#include "discovery/inventory.h"
+#include "runtime/supervisor/rank_supervisor.h"
+#include "transport/asio_dispatcher.h"
+#include "transport/grpc_server.h"
+#include "transport/trust.h"
+
+namespace macrame::agentd {
+
+// What the parts tell the agent.
+struct AgentEvents {
+  std::function<void(const discovery::MembershipEvent&)> on_member;
+  std::function<void(const NodeId&)> on_probe;
+  std::function<void(const FencePair&)> on_became_coordinator;
+  std::function<void()> on_lost_coordination;
+  std::function<void()> on_obeys_changed;
+  std::function<void()> on_state_changed;
+  std::function<void()> on_deployment_changed;
+  std::function<void(const NodeId&, bool)> on_heartbeat;
+  std::function<v1::HeartbeatRequest()> make_heartbeat;
+  std::function<std::vector<v1::Reason>()> problems;
+};
+
+struct AgentParts {
+  AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
+             std::unique_ptr<StateStore> store_in, AgentEvents events);
+
+  transport::AsioDispatcher& dispatcher;
+  const Config config;
+  std::unique_ptr<StateStore> store;
+  const NodeId self;
+  runtime::RankSupervisor supervisor;
+  discovery::InventoryProber prober;
+  OwnNode own;
+  ReportTable reports;
+  MemberMonitor members;
+  Election election;
+  // Before all that wait for its answers: it goes after them.
+  PeerChannels channels;
+  StateReplicator replicator;
+  LeaseClient leases;
+  ModelLibrary library;
+  RankOrders orders;
+  NodeCalls calls;
+  NodeViews views;
+  DeploymentPlanner planner;
+  GangLauncher launcher;
+  GangConductor conductor;
+  GenerateRouter router;
+  StatusReporter reporter;
+  HeartbeatSender heartbeats;
+  AgentService agent_service;
+  ClusterService cluster_service;
+  transport::GrpcServer local_server;
+  std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
+  std::unique_ptr<discovery::BeaconService> beacons;
+  std::unique_ptr<Gateway> gateway;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,142 @@
+#include "agentd/agent_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "agentd/rpc_methods.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+using transport::Caller;
+using transport::GrpcServer;
+using transport::ServerStream;
+
+// Members named in one heartbeat; more are not looked at.
+constexpr int kKnownMax = 64;
+
+}  // namespace
+
+void ServeGenerate(ServerStream stream, const StartGenerateCall& start) {
+  auto handle = std::make_shared<transport::CallHandle>();
+  *handle = start(
+      [stream, handle](const v1::GenerateChunk& chunk) {
+        if (!stream.Write(chunk)) handle->Cancel();
+      },
+      [stream](const absl::Status& status) { stream.Finish(status); });
+  stream.OnCancel([handle] { handle->Cancel(); });
+}
+
+absl::Status AgentService::CheckMember(const Caller& caller) const {
+  if (parts_.members.IsMember(caller.node_id)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
+}
+
+absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& caller,
+                                                                v1::HeartbeatRequest request) {
+  if (request.identity().node_id() != caller.node_id.value()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("the certificate is that of node ", ShortId(caller.node_id),
+                     ", the heartbeat claims to be another"));
+  }
+  if (caller.node_id == parts_.own.id()) {
+    parts_.members.HeardOwnIdElsewhere(request.identity().hostname(), caller.address);
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_ID_CLASH",
+                        "the caller carries the node id of the node that it calls");
+  }
+  parts_.members.HeardMember(request.identity(), caller.address, /*answered=*/false);
+  int named = 0;
+  for (const v1::NodeIdentity& known : request.known()) {
+    if (++named > kKnownMax) break;
+    if (IsValidNodeId(known.node_id()) && known.node_id() != parts_.own.id().value()) {
+      parts_.members.HeardCandidate(known);
+    }
+  }
+  v1::HeartbeatResponse response;
+  *response.mutable_identity() = parts_.own.identity();
+  const uint64_t claimed = request.inventory_revision();
+  bool changed = false;
+  // A refused member (too many, or a clashing id) is not listened to.
+  if (parts_.members.IsMember(caller.node_id)) {
+    changed = parts_.reports.Take(caller.node_id, std::move(request), parts_.dispatcher.Now());
+  }
+  response.set_known_inventory_revision(parts_.reports.KnownRevision(caller.node_id));
+  response.set_wants_inventory(response.known_inventory_revision() != claimed);
+  parts_.on_heartbeat(caller.node_id, changed);
+  return response;
+}
+
+void AgentService::Register(GrpcServer& server) {
+  RegisterMembership(server);
+  RegisterOrders(server);
+  server.HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
+      kDescribeModel, [this](const Caller& caller, v1::DescribeModelRequest request,
+                             GrpcServer::Reply<v1::DescribeModelResponse> reply) {
+        absl::Status member = CheckMember(caller);
+        if (!member.ok()) return reply(member);
+        parts_.library.Resolve(request.name_or_path(),
+                               [reply](absl::StatusOr<DescribedModel> found) {
+                                 if (!found.ok()) return reply(found.status());
+                                 v1::DescribeModelResponse response;
+                                 *response.mutable_model() = std::move(found->description);
+                                 reply(std::move(response));
+                               });
+      });
+  server.HandleStream<v1::GenerateRequest>(
+      kGenerate, [this](const Caller& caller, v1::GenerateRequest request, ServerStream stream) {
+        absl::Status member = CheckMember(caller);
+        if (!member.ok()) return stream.Finish(member);
+        ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
+          return parts_.router.RouteLocal(request, std::move(on_chunk), std::move(on_done));
+        });
+      });
+}
+
+void AgentService::RegisterMembership(GrpcServer& server) {
+  server.HandleUnary<v1::HeartbeatRequest, v1::HeartbeatResponse>(
+      kHeartbeat, [this](const Caller& caller, v1::HeartbeatRequest request,
+                         GrpcServer::Reply<v1::HeartbeatResponse> reply) {
+        reply(OnHeartbeat(caller, std::move(request)));
+      });
+  server.HandleUnary<v1::LeaseRequest, v1::LeaseResponse>(
+      kRequestLease, [this](const Caller& caller, v1::LeaseRequest request,
+                            GrpcServer::Reply<v1::LeaseResponse> reply) {
+        absl::Status member = CheckMember(caller);
+        if (!member.ok()) return reply(member);
+        parts_.leases.OnLeaseRequest(caller.node_id, request, std::move(reply));
+      });
+  server.HandleUnary<v1::LeaveRequest, v1::LeaveResponse>(
+      kLeave, [this](const Caller& caller, v1::LeaveRequest request,
+                     GrpcServer::Reply<v1::LeaveResponse> reply) {
+        if (request.node_id() != caller.node_id.value()) {
+          return reply(absl::PermissionDeniedError("a node says goodbye for itself only"));
+        }
+        parts_.members.Leave(caller.node_id);
+        reply(v1::LeaveResponse());
+      });
+}
+
+void AgentService::RegisterOrders(GrpcServer& server) {
+  server.HandleUnary<v1::ReplicateRequest, v1::ReplicateResponse>(
+      kReplicate, [this](const Caller& caller, v1::ReplicateRequest request,
+                         GrpcServer::Reply<v1::ReplicateResponse> reply) {
+        reply(parts_.replicator.OnReplicate(caller.node_id, request));
+      });
+  server.HandleUnary<v1::ReserveRequest, v1::ReserveResponse>(
+      kReserve, [this](const Caller& caller, v1::ReserveRequest request,
+                       GrpcServer::Reply<v1::ReserveResponse> reply) {
+        parts_.orders.Reserve(caller.node_id, request, std::move(reply));
+      });
+  server.HandleUnary<v1::LaunchRequest, v1::LaunchResponse>(
+      kLaunch, [this](const Caller& caller, v1::LaunchRequest request,
+                      GrpcServer::Reply<v1::LaunchResponse> reply) {
+        parts_.orders.Launch(caller.node_id, request, std::move(reply));
+      });
+  server.HandleUnary<v1::EndRanksRequest, v1::EndRanksResponse>(
+      kEndRanks, [this](const Caller& caller, v1::EndRanksRequest request,
+                        GrpcServer::Reply<v1::EndRanksResponse> reply) {
+        parts_.orders.EndRanks(caller.node_id, request, std::move(reply));
+      });
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,53 @@
+#pragma once
+
+// AgentService: what other agents may ask of this one, over mutual TLS. Owner thread.
+
+#include <functional>
+
+#include "agentd/generate_router.h"
+#include "agentd/lease_client.h"
+#include "agentd/member_monitor.h"
+#include "agentd/model_library.h"
+#include "agentd/own_node.h"
+#include "agentd/rank_orders.h"
+#include "agentd/report_table.h"
+#include "agentd/state_replicator.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+class AgentService {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    OwnNode& own;
+    MemberMonitor& members;
+    ReportTable& reports;
+    LeaseClient& leases;
+    StateReplicator& replicator;
+    RankOrders& orders;
+    ModelLibrary& library;
+    GenerateRouter& router;
+    // After each heartbeat: `changed` when ranks or inventory did.
+    std::function<void(const NodeId& from, bool changed)> on_heartbeat;
+  };
+
+  explicit AgentService(Parts parts) : parts_(std::move(parts)) {}
+  void Register(transport::GrpcServer& server);
+
+ private:
+  void RegisterMembership(transport::GrpcServer& server);
+  void RegisterOrders(transport::GrpcServer& server);
+  absl::StatusOr<v1::HeartbeatResponse> OnHeartbeat(const transport::Caller& caller,
+                                                    v1::HeartbeatRequest request);
+  absl::Status CheckMember(const transport::Caller& caller) const;
+
+  Parts parts_;
+};
+
+// Passes an answer on to whoever asked for it over the wire, and stops it when they go away.
+using StartGenerateCall = std::function<transport::CallHandle(
+    InferenceBackend::ChunkCallback, InferenceBackend::DoneCallback)>;
+void ServeGenerate(transport::ServerStream stream, const StartGenerateCall& start);
+
+}  // namespace macrame::agentd

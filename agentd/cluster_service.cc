@@ -1,0 +1,276 @@
+#include "agentd/cluster_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "agentd/agent_service.h"
+#include "agentd/rpc_methods.h"
+#include "agentd/version.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+using transport::Caller;
+using transport::GrpcServer;
+using transport::ServerStream;
+
+constexpr Duration kRefreshTimeout = std::chrono::milliseconds(800);
+constexpr Duration kRefreshInterval = std::chrono::milliseconds(500);
+constexpr Duration kPlanTimeout = std::chrono::seconds(20);
+constexpr Duration kUnloadTimeout = std::chrono::seconds(30);
+constexpr Duration kUnloadGoneLimit = std::chrono::seconds(20);
+constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+
+absl::Status NoCoordinator() {
+  return ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+                      "no coordinator is agreed on");
+}
+
+}  // namespace
+
+ClusterService::ClusterService(Parts parts)
+    : parts_(parts), loads_(parts.dispatcher, parts.conductor) {}
+
+void ClusterService::Register(GrpcServer& server) {
+  RegisterReading(server);
+  RegisterChanging(server);
+}
+
+void ClusterService::RegisterReading(GrpcServer& server) {
+  server.HandleUnary<v1::GetStatusRequest, v1::ClusterStatus>(
+      kGetStatus, [this](const Caller& caller, v1::GetStatusRequest,
+                         Reply<v1::ClusterStatus> reply) { OnGetStatus(caller, std::move(reply)); });
+  server.HandleStream<v1::WatchStatusRequest>(
+      kWatchStatus, [this](const Caller&, v1::WatchStatusRequest request, ServerStream stream) {
+        if (watches_.size() >= kStatusWatchesMax) {
+          return stream.Finish(absl::ResourceExhaustedError("too many watch the status"));
+        }
+        uint32_t interval = request.interval_ms_max();
+        if (interval == 0) interval = kStatusIntervalDefaultMs;
+        StatusWatch watch;
+        watch.stream = std::move(stream);
+        watch.interval = std::chrono::milliseconds(std::max(interval, kStatusIntervalMinMs));
+        watches_.push_back(std::move(watch));
+        RefreshFromCoordinator([this] { Tick(); });
+      });
+  server.HandleUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
+      kListModels,
+      [this](const Caller&, v1::ListModelsRequest, Reply<v1::ListModelsResponse> reply) {
+        RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Models()); });
+      });
+  server.HandleUnary<v1::VersionRequest, v1::VersionResponse>(
+      kVersion, [this](const Caller&, v1::VersionRequest, Reply<v1::VersionResponse> reply) {
+        v1::VersionResponse response;
+        response.set_version(kAgentVersion);
+        response.set_node_id(parts_.own.id().value());
+        response.set_hostname(parts_.own.identity().hostname());
+        response.set_mlx_version(kMlxVersion);
+        reply(std::move(response));
+      });
+  server.HandleStream<v1::GenerateRequest>(
+      kInfer, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+        ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
+          return parts_.router.Route(request, std::move(on_chunk), std::move(on_done));
+        });
+      });
+}
+
+void ClusterService::RegisterChanging(GrpcServer& server) {
+  server.HandleUnary<v1::PlanModelRequest, v1::PlanResult>(
+      kPlanModel,
+      [this](const Caller& caller, v1::PlanModelRequest request, Reply<v1::PlanResult> reply) {
+        Unary<v1::PlanResult>(kPlanModel, caller, request, kPlanTimeout, reply,
+                              [this, request, reply] {
+                                PlanOrder order{request.name_or_path(), "", request.wishes(), false};
+                                parts_.planner.Plan(
+                                    order, [reply](absl::StatusOr<PlanOutcome> outcome) {
+                                      if (!outcome.ok()) return reply(outcome.status());
+                                      reply(std::move(outcome->result));
+                                    });
+                              });
+      });
+  server.HandleStream<v1::LoadModelRequest>(
+      kLoadModel,
+      [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
+        OnLoadModel(caller, request, std::move(stream));
+      });
+  server.HandleUnary<v1::UnloadModelRequest, v1::UnloadModelResponse>(
+      kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
+                           Reply<v1::UnloadModelResponse> reply) {
+        Unary<v1::UnloadModelResponse>(
+            kUnloadModel, caller, request, kUnloadTimeout, reply,
+            [this, request, reply] { UnloadHere(request.name(), reply); });
+      });
+}
+
+void ClusterService::AtCoordinator(const Caller& caller, std::function<void()> here,
+                                   std::function<void(transport::PeerChannel&)> there,
+                                   std::function<void(const absl::Status&)> fail,
+                                   std::optional<MonotonicTime> since) {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (parts_.election.Leading(now).has_value()) return here();
+  if (!caller.local) return fail(NoCoordinator());
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  if (coordinator.has_value() && coordinator->coordinator != parts_.own.id()) {
+    transport::PeerChannel* channel = parts_.channels.For(coordinator->coordinator);
+    if (channel != nullptr) return there(*channel);
+  }
+  const MonotonicTime begun = since.value_or(now);
+  if (now - begun > kCoordinatorWait) return fail(NoCoordinator());
+  parts_.dispatcher.PostAfter(
+      kPollInterval, [this, caller, here = std::move(here), there = std::move(there),
+                      fail = std::move(fail), begun] { AtCoordinator(caller, here, there, fail, begun); });
+}
+
+template <typename Response, typename Request>
+void ClusterService::Unary(std::string_view method, const Caller& caller, const Request& request,
+                           Duration timeout, Reply<Response> reply, std::function<void()> here) {
+  AtCoordinator(
+      caller, std::move(here),
+      [method, request, timeout, reply](transport::PeerChannel& channel) {
+        channel.Call<Response>(method, request, timeout, reply);
+      },
+      [reply](const absl::Status& status) { reply(status); });
+}
+
+void ClusterService::RefreshFromCoordinator(std::function<void()> done) {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  if (!coordinator.has_value() || coordinator->coordinator == parts_.own.id()) return done();
+  transport::PeerChannel* channel = parts_.channels.For(coordinator->coordinator);
+  if (channel == nullptr) return done();
+  channel->Call<v1::ClusterStatus>(
+      kGetStatus, v1::GetStatusRequest(), kRefreshTimeout,
+      [this, done = std::move(done)](absl::StatusOr<v1::ClusterStatus> status) {
+        if (status.ok()) parts_.reporter.TakeDeployments(*status);
+        done();
+      });
+}
+
+void ClusterService::OnGetStatus(const Caller& caller, Reply<v1::ClusterStatus> reply) {
+  if (!caller.local) return reply(parts_.reporter.Status());
+  RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Status()); });
+}
+
+void ClusterService::Tick() {
+  loads_.Tick();
+  if (watches_.empty()) {
+    changed_ = false;
+    return;
+  }
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (!refreshing_ && now - refreshed_at_ > kRefreshInterval) {
+    refreshing_ = true;
+    refreshed_at_ = now;
+    RefreshFromCoordinator([this] { refreshing_ = false; });
+  }
+  std::optional<v1::ClusterStatus> status;
+  watches_.remove_if([&](StatusWatch& watch) {
+    if (!changed_ && now - watch.last_sent < watch.interval) return false;
+    if (!status.has_value()) status = parts_.reporter.Status();
+    watch.last_sent = now;
+    return !watch.stream.Write(*status);
+  });
+  changed_ = false;
+}
+
+void ClusterService::StopLeading() { loads_.EndAll(NoCoordinator()); }
+
+void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelRequest& request,
+                                 ServerStream stream) {
+  const Duration timeout =
+      std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
+                                                          : request.timeout_ms()) +
+      std::chrono::seconds(30);
+  AtCoordinator(
+      caller, [this, request, stream] { LoadHere(request, stream); },
+      [request, stream, timeout](transport::PeerChannel& channel) {
+        const transport::CallHandle handle = channel.Stream<v1::LoadModelProgress>(
+            kLoadModel, request, timeout,
+            [stream](const v1::LoadModelProgress& progress) { stream.Write(progress); },
+            [stream](const absl::Status& status) { stream.Finish(status); });
+        stream.OnCancel([handle] { handle.Cancel(); });
+      },
+      [stream](const absl::Status& status) { stream.Finish(status); });
+}
+
+void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream stream) {
+  if (request.deployment_name().size() > kDeploymentNameBytesMax) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                                      "the deployment's name is too long"));
+  }
+  PlanOrder order{request.name_or_path(), "", request.wishes(), false};
+  parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
+    if (!outcome.ok()) return stream.Finish(outcome.status());
+    LoadPlanned(request, *outcome, stream);
+  });
+}
+
+void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
+                                 ServerStream stream) {
+  const std::string name = request.deployment_name().empty() ? outcome.model.name()
+                                                             : request.deployment_name();
+  const StateTable& table = parts_.replicator.table();
+  v1::Deployment deployment;
+  const v1::StateEntry* present = table.Find(DeploymentKey(name));
+  const bool is_loaded = present != nullptr && deployment.ParseFromString(present->value()) &&
+                         deployment.model_fingerprint() == outcome.model.fingerprint() &&
+                         deployment.wishes().SerializeAsString() ==
+                             request.wishes().SerializeAsString();
+  if (is_loaded) return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
+  if (!outcome.result.has_plan()) {
+    v1::Reason reason = outcome.result.failure();
+    for (const v1::Rejection& rejection : outcome.result.rejections()) {
+      absl::StrAppend(reason.mutable_evidence(), reason.evidence().empty() ? "" : "\n",
+                      rejection.subject(), ": ", rejection.reason().message());
+    }
+    return stream.Finish(ReasonStatus(absl::StatusCode::kFailedPrecondition, reason));
+  }
+  deployment.Clear();
+  deployment.set_name(name);
+  deployment.set_model_name(outcome.model.name());
+  deployment.set_model_fingerprint(outcome.model.fingerprint());
+  deployment.set_model_path(request.name_or_path());
+  *deployment.mutable_wishes() = request.wishes();
+  deployment.set_created_unix_ms(parts_.dispatcher.UnixMs());
+  v1::GangRecord record;
+  const v1::StateEntry* gang = table.Find(GangKey(name));
+  const uint64_t epoch =
+      gang != nullptr && record.ParseFromString(gang->value()) ? record.epoch() : 0;
+  parts_.replicator.Write(
+      DeploymentKey(name), deployment.SerializeAsString(),
+      [this, name, epoch, stream, model = outcome.model.name(),
+       timeout_ms = request.timeout_ms()](const absl::Status& status) {
+        if (!status.ok()) return stream.Finish(status);
+        parts_.conductor.Wake();
+        // Behind the pass that this woke, so that what is told first is not of the time before.
+        parts_.dispatcher.Post([this, name, epoch, stream, model, timeout_ms] {
+          loads_.Add(stream, name, model, epoch, timeout_ms);
+        });
+      });
+}
+
+void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
+  if (parts_.replicator.table().Find(DeploymentKey(name)) == nullptr) {
+    return reply(ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+                              absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));
+  }
+  parts_.replicator.Remove(DeploymentKey(name), "", [this, name, reply](const absl::Status& status) {
+    if (!status.ok()) return reply(status);
+    parts_.conductor.Wake();
+    AnswerWhenGone(name, parts_.dispatcher.Now(), reply);
+  });
+}
+
+void ClusterService::AnswerWhenGone(const std::string& name, MonotonicTime since,
+                                    Reply<v1::UnloadModelResponse> reply) {
+  const bool gone = parts_.replicator.table().Find(GangKey(name)) == nullptr;
+  // The order is on disk; ranks that take longer to end are ended all the same.
+  if (gone || parts_.dispatcher.Now() - since > kUnloadGoneLimit) {
+    return reply(v1::UnloadModelResponse());
+  }
+  parts_.dispatcher.PostAfter(kPollInterval, [this, name, since, reply] {
+    AnswerWhenGone(name, since, reply);
+  });
+}
+
+}  // namespace macrame::agentd

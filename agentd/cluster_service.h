@@ -1,0 +1,96 @@
+#pragma once
+
+// ClusterService: what clusterctl asks, on the unix socket of any agent; and what an agent passes on to
+// the coordinator's, over mutual TLS. Owner thread.
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "agentd/deployment_planner.h"
+#include "agentd/gang_conductor.h"
+#include "agentd/generate_router.h"
+#include "agentd/load_watches.h"
+#include "agentd/peer_channels.h"
+#include "agentd/state_replicator.h"
+#include "agentd/status_reporter.h"
+#include "macrame/v1/cluster.pb.h"
+#include "transport/dispatcher.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kStatusWatchesMax = 32;
+inline constexpr uint32_t kStatusIntervalMinMs = 100;
+inline constexpr uint32_t kStatusIntervalDefaultMs = 1000;
+inline constexpr size_t kDeploymentNameBytesMax = 200;
+// A call that needs a coordinator waits so long for one to be agreed on.
+inline constexpr Duration kCoordinatorWait = std::chrono::seconds(5);
+
+class ClusterService {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    const Election& election;
+    PeerChannels& channels;
+    const OwnNode& own;
+    StateReplicator& replicator;
+    GangConductor& conductor;
+    DeploymentPlanner& planner;
+    StatusReporter& reporter;
+    GenerateRouter& router;
+  };
+
+  explicit ClusterService(Parts parts);
+  void Register(transport::GrpcServer& server);
+
+  // Something that status shows has changed.
+  void NoteChange() { changed_ = true; }
+  // Each 100 ms or so.
+  void Tick();
+  void StopLeading();
+
+ private:
+  template <typename Response>
+  using Reply = transport::GrpcServer::Reply<Response>;
+  struct StatusWatch {
+    transport::ServerStream stream;
+    Duration interval{};
+    MonotonicTime last_sent;
+  };
+
+  void RegisterReading(transport::GrpcServer& server);
+  void RegisterChanging(transport::GrpcServer& server);
+
+  // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise (callers of
+  // this machine only: what came over the wire is not passed on again), `fail` when there is none.
+  void AtCoordinator(const transport::Caller& caller, std::function<void()> here,
+                     std::function<void(transport::PeerChannel&)> there,
+                     std::function<void(const absl::Status&)> fail,
+                     std::optional<MonotonicTime> since = std::nullopt);
+  template <typename Response, typename Request>
+  void Unary(std::string_view method, const transport::Caller& caller, const Request& request,
+             Duration timeout, Reply<Response> reply, std::function<void()> here);
+
+  void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
+  void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
+                   transport::ServerStream stream);
+  void LoadHere(const v1::LoadModelRequest& request, transport::ServerStream stream);
+  void LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
+                   transport::ServerStream stream);
+  void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
+  void AnswerWhenGone(const std::string& name, MonotonicTime since,
+                      Reply<v1::UnloadModelResponse> reply);
+  // Asks the coordinator for its word on deployments; `done` when it is there or won't come.
+  void RefreshFromCoordinator(std::function<void()> done);
+
+  Parts parts_;
+  LoadWatches loads_;
+  std::list<StatusWatch> watches_;
+  bool changed_ = false;
+  bool refreshing_ = false;
+  MonotonicTime refreshed_at_;
+};
+
+}  // namespace macrame::agentd

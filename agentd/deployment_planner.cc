@@ -1,0 +1,122 @@
+#include "agentd/deployment_planner.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "planner/planner.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+
+struct DeploymentPlanner::Asking {
+  PlanOrder order;
+  Done done;
+  size_t waiting = 0;
+  std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>> answers;
+  NodeId self;
+};
+
+namespace {
+
+using Answers = std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>>;
+
+// The model that the order means: the one asked for by fingerprint, else what most nodes have under the
+// name, this node's own first among equals.
+const v1::ModelDescription* Choose(const Answers& answers, const PlanOrder& order,
+                                   const NodeId& self) {
+  std::map<std::string, int> votes;
+  for (const auto& [node, answer] : answers) {
+    if (answer.ok()) votes[answer->model().fingerprint()] += node == self ? 3 : 2;
+  }
+  const v1::ModelDescription* best = nullptr;
+  int best_votes = 0;
+  for (const auto& [node, answer] : answers) {
+    if (!answer.ok()) continue;
+    const std::string& fingerprint = answer->model().fingerprint();
+    if (!order.fingerprint.empty() && fingerprint != order.fingerprint) continue;
+    if (votes[fingerprint] > best_votes) {
+      best = &answer->model();
+      best_votes = votes[fingerprint];
+    }
+  }
+  return best;
+}
+
+// Of several nodes' refusals the one that says most: a broken model before one that is not there.
+absl::Status WorstRefusal(const Answers& answers, const NodeId& self) {
+  absl::Status own = absl::OkStatus();
+  absl::Status telling = absl::OkStatus();
+  for (const auto& [node, answer] : answers) {
+    if (answer.ok()) continue;
+    if (node == self) own = answer.status();
+    const bool absent = absl::IsNotFound(answer.status()) || absl::IsUnavailable(answer.status()) ||
+                        absl::IsDeadlineExceeded(answer.status());
+    if (!absent && telling.ok()) telling = answer.status();
+  }
+  if (!telling.ok()) return telling;
+  if (!own.ok()) return own;
+  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
+                      "no live node has these very files any more");
+}
+
+v1::PlannerLink Link(const std::string& from, const std::string& to) {
+  v1::PlannerLink link;
+  link.set_from_node_id(from);
+  link.set_to_node_id(to);
+  link.add_backends("ring");
+  return link;
+}
+
+}  // namespace
+
+void DeploymentPlanner::Plan(PlanOrder order, Done done) {
+  auto asking = std::make_shared<Asking>();
+  asking->order = std::move(order);
+  asking->done = std::move(done);
+  std::vector<NodeId> asked;
+  for (const NodeFacts& facts : views_.All()) {
+    if (facts.is_self) asking->self = facts.id;
+    if (facts.is_self || facts.state == v1::NODE_STATE_ALIVE) asked.push_back(facts.id);
+  }
+  asking->waiting = asked.size();
+  for (const NodeId& node : asked) {
+    calls_.DescribeModel(node, asking->order.name_or_path,
+                         [this, asking, node](absl::StatusOr<v1::DescribeModelResponse> answer) {
+                           asking->answers.emplace(node, std::move(answer));
+                           if (--asking->waiting == 0) Decide(asking);
+                         });
+  }
+}
+
+void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
+  const v1::ModelDescription* model = Choose(asking->answers, asking->order, asking->self);
+  if (model == nullptr) return asking->done(WorstRefusal(asking->answers, asking->self));
+  std::set<NodeId> has_files;
+  for (const auto& [node, answer] : asking->answers) {
+    if (answer.ok() && answer->model().fingerprint() == model->fingerprint()) {
+      has_files.insert(node);
+    }
+  }
+  v1::PlanRequest request;
+  *request.mutable_model() = *model;
+  *request.mutable_wishes() = asking->order.wishes;
+  request.set_recovering(asking->order.recovering);
+  request.set_snapshot_revision(++revision_);
+  for (v1::PlannerNode& node : views_.ForPlanner(has_files)) {
+    *request.add_nodes() = std::move(node);
+  }
+  for (const v1::PlannerNode& from : request.nodes()) {
+    for (const v1::PlannerNode& to : request.nodes()) {
+      if (from.node_id() != to.node_id()) {
+        *request.add_links() = Link(from.node_id(), to.node_id());
+      }
+    }
+  }
+  PlanOutcome outcome;
+  outcome.model = *model;
+  outcome.result = planner::PlanModel(request);
+  asking->done(std::move(outcome));
+}
+
+}  // namespace macrame::agentd

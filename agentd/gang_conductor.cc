@@ -1,0 +1,199 @@
+#include "agentd/gang_conductor.h"
+
+#include <spdlog/spdlog.h>
+
+#include "agentd/log_text.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr size_t kModelsRememberedMax = 64;
+
+v1::PlanResult Refusal(const absl::Status& status) {
+  v1::PlanResult result;
+  *result.mutable_failure() = ReasonOf(status);
+  return result;
+}
+
+}  // namespace
+
+GangConductor::GangConductor(Parts parts, GangReconcilerOptions options,
+                             std::function<void()> on_changed)
+    : parts_(parts), reconciler_(options), on_changed_(std::move(on_changed)) {}
+
+void GangConductor::BeginLeading(const FencePair& fence) {
+  ++leadership_;
+  leading_since_ = parts_.dispatcher.Now();
+  reconciler_.BeginLeading(fence, *leading_since_);
+  Wake();
+}
+
+void GangConductor::StopLeading() {
+  ++leadership_;
+  leading_since_.reset();
+  reconciler_.StopLeading();
+}
+
+void GangConductor::Wake() {
+  if (awake_ || !leading_since_.has_value()) return;
+  awake_ = true;
+  parts_.dispatcher.Post([this] {
+    awake_ = false;
+    Pass();
+  });
+}
+
+ClusterView GangConductor::MakeView() {
+  ClusterView view;
+  FillFromState(parts_.replicator.table().entries(), view);
+  view.nodes = parts_.views.ForReconciler(leading_since_.value_or(parts_.dispatcher.Now()));
+  view.ranks = parts_.views.AllRanks();
+  return view;
+}
+
+void GangConductor::Pass() {
+  if (!leading_since_.has_value()) return;
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (!parts_.election.Leading(now).has_value()) return;
+  const uint64_t leadership = leadership_;
+  for (const GangEffect& effect : reconciler_.Reconcile(MakeView(), now)) {
+    // An effect may end this leadership.
+    if (leadership != leadership_) return;
+    std::visit([this](const auto& one) { Carry(one); }, effect);
+  }
+}
+
+void GangConductor::Carry(const PlanDeployment& effect) {
+  const v1::Deployment& deployment = effect.deployment;
+  const v1::StateEntry* gang = parts_.replicator.table().Find(GangKey(deployment.name()));
+  PlanOrder order;
+  order.name_or_path =
+      deployment.model_path().empty() ? deployment.model_name() : deployment.model_path();
+  order.fingerprint = deployment.model_fingerprint();
+  order.wishes = deployment.wishes();
+  order.recovering = gang != nullptr;
+  parts_.planner.Plan(order, [this, name = deployment.name(), leadership = leadership_](
+                                 absl::StatusOr<PlanOutcome> outcome) {
+    if (leadership != leadership_) return;
+    if (outcome.ok()) {
+      if (models_.size() >= kModelsRememberedMax) models_.clear();
+      models_[outcome->model.fingerprint()] = outcome->model;
+    }
+    reconciler_.OnPlanned(name, outcome.ok() ? outcome->result : Refusal(outcome.status()),
+                          parts_.dispatcher.Now());
+    Wake();
+  });
+}
+
+void GangConductor::Carry(const WriteGang& effect) {
+  const std::string& name = effect.record.deployment();
+  parts_.replicator.Write(
+      GangKey(name), effect.record.SerializeAsString(),
+      [this, name, epoch = effect.record.epoch(), leadership = leadership_](const absl::Status& status) {
+        if (leadership != leadership_) return;
+        reconciler_.OnGangWritten(name, epoch, status, parts_.dispatcher.Now());
+        Wake();
+      });
+}
+
+void GangConductor::Carry(const ReserveAndLaunch& effect) {
+  spdlog::info("launching {} (epoch {}) over {} ranks", effect.deployment.name(), effect.epoch,
+               effect.plan.world_size());
+  const auto known = models_.find(effect.deployment.model_fingerprint());
+  if (known != models_.end()) return Launch(effect, known->second);
+  // Planned by an earlier coordinator: ask what the model is first.
+  PlanOrder order;
+  order.name_or_path = effect.deployment.model_path().empty() ? effect.deployment.model_name()
+                                                              : effect.deployment.model_path();
+  order.fingerprint = effect.deployment.model_fingerprint();
+  order.wishes = effect.deployment.wishes();
+  parts_.planner.Plan(order, [this, effect, leadership = leadership_](
+                                 absl::StatusOr<PlanOutcome> outcome) {
+    if (leadership != leadership_) return;
+    if (outcome.ok()) return Launch(effect, outcome->model);
+    reconciler_.OnLaunched(effect.deployment.name(), effect.epoch, outcome.status(),
+                           parts_.dispatcher.Now());
+    Wake();
+  });
+}
+
+void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescription& model) {
+  const std::string& name = effect.deployment.name();
+  const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
+  if (!fence.has_value()) return;
+  GangOrder order;
+  order.fence = ToProto(*fence);
+  order.deployment = name;
+  order.epoch = effect.epoch;
+  order.plan = effect.plan;
+  order.model = model;
+  parts_.launcher.Launch(std::move(order), [this, name, epoch = effect.epoch,
+                                            leadership = leadership_](const absl::Status& status) {
+    if (leadership != leadership_) return;
+    if (!status.ok()) spdlog::warn("launch of {} (epoch {}): {}", name, epoch, LogText(status));
+    reconciler_.OnLaunched(name, epoch, status, parts_.dispatcher.Now());
+    Wake();
+  });
+}
+
+void GangConductor::Carry(const EndRanks& effect) {
+  const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
+  if (!fence.has_value()) return;
+  v1::EndRanksRequest request;
+  *request.mutable_fence() = ToProto(*fence);
+  request.set_deployment(effect.deployment);
+  request.set_up_to_epoch(effect.up_to_epoch);
+  request.set_why(effect.why.message());
+  parts_.calls.EndRanks(
+      effect.node, request,
+      [this, effect, leadership = leadership_](absl::StatusOr<v1::EndRanksResponse> response) {
+        if (leadership != leadership_) return;
+        reconciler_.OnEnded(effect.node, effect.deployment, effect.up_to_epoch, response.status(),
+                            parts_.dispatcher.Now());
+        Wake();
+      });
+}
+
+void GangConductor::Carry(const RemoveGang& effect) {
+  v1::GangRecord residue;
+  residue.set_deployment(effect.deployment);
+  residue.set_epoch(effect.last_epoch);
+  parts_.replicator.Remove(GangKey(effect.deployment), residue.SerializeAsString(),
+                           [this](const absl::Status&) { Wake(); });
+}
+
+void GangConductor::Carry(const Notify& effect) {
+  const std::string& state = v1::DeploymentState_Name(effect.state);
+  if (effect.reason.code().empty()) {
+    spdlog::info("{} (epoch {}): {}", effect.deployment, effect.epoch, state);
+  } else {
+    spdlog::warn("{} (epoch {}): {}: {}", effect.deployment, effect.epoch, state,
+                 effect.reason.message());
+  }
+  on_changed_();
+}
+
+std::vector<v1::DeploymentStatus> GangConductor::Statuses() {
+  const ClusterView view = MakeView();
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (leading_since_.has_value()) return reconciler_.Statuses(view, now);
+  std::vector<v1::DeploymentStatus> statuses;
+  for (const v1::Deployment& deployment : view.deployments) {
+    const v1::GangRecord* record = nullptr;
+    for (const v1::GangRecord& gang : view.gangs) {
+      if (gang.deployment() == deployment.name()) record = &gang;
+    }
+    statuses.push_back(DeriveStatus(deployment, record, view.ranks));
+  }
+  return statuses;
+}
+
+std::optional<v1::DeploymentStatus> GangConductor::Status(const std::string& deployment) {
+  for (v1::DeploymentStatus& status : Statuses()) {
+    if (status.deployment().name() == deployment) return std::move(status);
+  }
+  return std::nullopt;
+}
+
+}  // namespace macrame::agentd

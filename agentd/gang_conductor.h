@@ -1,0 +1,70 @@
+#pragma once
+
+// Carries out what GangReconciler decides while this node leads: plans, records, launches, ends.
+// Owner thread.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agentd/cores/election.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/deployment_planner.h"
+#include "agentd/gang_launcher.h"
+#include "agentd/node_calls.h"
+#include "agentd/node_views.h"
+#include "agentd/state_replicator.h"
+#include "macrame/v1/cluster.pb.h"
+#include "transport/dispatcher.h"
+
+namespace macrame::agentd {
+
+class GangConductor {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    const Election& election;
+    StateReplicator& replicator;
+    NodeViews& views;
+    DeploymentPlanner& planner;
+    GangLauncher& launcher;
+    NodeCalls& calls;
+  };
+
+  // `on_changed`: a deployment's state changed.
+  GangConductor(Parts parts, GangReconcilerOptions options, std::function<void()> on_changed);
+
+  void BeginLeading(const FencePair& fence);
+  void StopLeading();
+  // Something happened that the reconciler should see soon: many calls make one pass.
+  void Wake();
+  // Each 100 ms or so.
+  void Tick() { Pass(); }
+
+  // By name. Of any node; the coordinator's say more.
+  std::vector<v1::DeploymentStatus> Statuses();
+  std::optional<v1::DeploymentStatus> Status(const std::string& deployment);
+
+ private:
+  void Pass();
+  ClusterView MakeView();
+  void Carry(const PlanDeployment& effect);
+  void Carry(const WriteGang& effect);
+  void Carry(const ReserveAndLaunch& effect);
+  void Carry(const EndRanks& effect);
+  void Carry(const RemoveGang& effect);
+  void Carry(const Notify& effect);
+  void Launch(const ReserveAndLaunch& effect, const v1::ModelDescription& model);
+
+  Parts parts_;
+  GangReconciler reconciler_;
+  std::function<void()> on_changed_;
+  std::optional<MonotonicTime> leading_since_;
+  uint64_t leadership_ = 0;  // answers to an earlier one's orders are dropped
+  bool awake_ = false;
+  std::map<std::string, v1::ModelDescription> models_;  // by fingerprint, as planned
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,117 @@
+#include "agentd/gang_launcher.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+#include "transport/trust.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr size_t kGangSecretBytes = 32;
+
+// The failure with the node that it happened on.
+absl::Status OnNode(const absl::Status& status, const v1::Assignment& assignment,
+                    std::string_view doing) {
+  v1::Reason reason = ReasonOf(status);
+  if (reason.node_id().empty()) reason.set_node_id(assignment.node_id());
+  reason.set_message(absl::StrCat(absl::string_view(doing.data(), doing.size()), " rank ",
+                                  assignment.rank(), " on ", assignment.hostname(), ": ",
+                                  reason.message()));
+  return ReasonStatus(status.code(), reason);
+}
+
+}  // namespace
+
+struct GangLauncher::Launching {
+  GangOrder order;
+  Done done;
+  size_t waiting = 0;
+  absl::Status failure = absl::OkStatus();
+  std::vector<v1::ReserveResponse> reserved;  // by rank
+  std::string secret;
+};
+
+void GangLauncher::Launch(GangOrder order, Done done) {
+  auto launching = std::make_shared<Launching>();
+  launching->order = std::move(order);
+  launching->done = std::move(done);
+  launching->secret = transport::RandomBytes(kGangSecretBytes);
+  const v1::Plan& plan = launching->order.plan;
+  if (plan.assignments_size() == 0) {
+    return launching->done(absl::InvalidArgumentError("the plan has no ranks"));
+  }
+  launching->waiting = plan.assignments_size();
+  launching->reserved.resize(plan.assignments_size());
+  for (int rank = 0; rank < plan.assignments_size(); ++rank) {
+    v1::ReserveRequest request;
+    *request.mutable_fence() = launching->order.fence;
+    request.set_deployment(launching->order.deployment);
+    request.set_epoch(launching->order.epoch);
+    *request.mutable_assignment() = plan.assignments(rank);
+    *request.mutable_model() = launching->order.model;
+    request.set_hold_ms(options_.hold_ms);
+    calls_.Reserve(NodeId(plan.assignments(rank).node_id()), request,
+                   [this, launching, rank](absl::StatusOr<v1::ReserveResponse> response) {
+                     OnReserved(launching, rank, std::move(response));
+                   });
+  }
+}
+
+void GangLauncher::OnReserved(const std::shared_ptr<Launching>& launching, int rank,
+                              absl::StatusOr<v1::ReserveResponse> response) {
+  if (response.ok()) {
+    launching->reserved[rank] = std::move(*response);
+  } else if (launching->failure.ok()) {
+    launching->failure =
+        OnNode(response.status(), launching->order.plan.assignments(rank), "reserving for");
+  }
+  if (--launching->waiting > 0) return;
+  if (!launching->failure.ok()) return launching->done(launching->failure);
+  StartRanks(launching);
+}
+
+void GangLauncher::StartRanks(const std::shared_ptr<Launching>& launching) {
+  const v1::Plan& plan = launching->order.plan;
+  launching->waiting = plan.assignments_size();
+  for (int rank = 0; rank < plan.assignments_size(); ++rank) {
+    v1::LaunchRequest request;
+    *request.mutable_fence() = launching->order.fence;
+    *request.mutable_spec() = SpecOf(*launching, rank);
+    calls_.Launch(NodeId(plan.assignments(rank).node_id()), request,
+                  [launching, rank](absl::StatusOr<v1::LaunchResponse> response) {
+                    if (!response.ok() && launching->failure.ok()) {
+                      launching->failure = OnNode(
+                          response.status(), launching->order.plan.assignments(rank), "starting");
+                    }
+                    if (--launching->waiting == 0) launching->done(launching->failure);
+                  });
+  }
+}
+
+v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const {
+  const GangOrder& order = launching.order;
+  v1::LaunchSpec spec;
+  spec.set_deployment(order.deployment);
+  spec.set_epoch(order.epoch);
+  spec.set_rank(rank);
+  spec.set_world_size(order.plan.world_size());
+  spec.set_tp(order.plan.tp());
+  spec.set_pp(order.plan.pp());
+  spec.set_backend(order.plan.world_size() == 1 ? "single" : order.plan.backend());
+  *spec.mutable_model() = order.model;
+  spec.mutable_model()->set_path(launching.reserved[rank].model_path());
+  *spec.mutable_assignment() = order.plan.assignments(rank);
+  for (const v1::ReserveResponse& reserved : launching.reserved) {
+    spec.add_ring_addresses(reserved.ring_address());
+  }
+  spec.set_step_address(launching.reserved[0].step_address());
+  spec.set_gang_secret(launching.secret);
+  spec.set_context_length(order.plan.context_length());
+  spec.set_step_timeout_ms(options_.step_timeout_ms);
+  spec.set_connect_timeout_ms(options_.connect_timeout_ms);
+  spec.set_queued_requests_max(options_.queued_requests_max);
+  spec.set_entry_node_id(order.plan.assignments(0).node_id());
+  return spec;
+}
+
+}  // namespace macrame::agentd

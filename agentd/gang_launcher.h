@@ -1,0 +1,52 @@
+#pragma once
+
+// Launches one gang: reserves on every node of the plan, then starts every rank. All or none: after the
+// first failure nothing further is started, and whoever asked ends what runs. Owner thread.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agentd/cores/election.h"
+#include "agentd/node_calls.h"
+#include "macrame/v1/agent.pb.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::agentd {
+
+struct GangOrder {
+  v1::Fence fence;
+  std::string deployment;
+  uint64_t epoch = 0;
+  v1::Plan plan;
+  v1::ModelDescription model;
+};
+
+class GangLauncher {
+ public:
+  using Done = std::function<void(const absl::Status&)>;
+  struct Options {
+    uint32_t connect_timeout_ms = 30'000;
+    uint32_t step_timeout_ms = 60'000;
+    uint32_t queued_requests_max = 64;
+    uint32_t hold_ms = 30'000;
+  };
+
+  GangLauncher(NodeCalls& calls, Options options) : calls_(calls), options_(options) {}
+
+  // `done` once, after every node has answered; the first failure's Reason names its node.
+  void Launch(GangOrder order, Done done);
+
+ private:
+  struct Launching;
+  void OnReserved(const std::shared_ptr<Launching>& launching, int rank,
+                  absl::StatusOr<v1::ReserveResponse> response);
+  void StartRanks(const std::shared_ptr<Launching>& launching);
+  v1::LaunchSpec SpecOf(const Launching& launching, int rank) const;
+
+  NodeCalls& calls_;
+  const Options options_;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,152 @@
+#include "agentd/generate_router.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/rpc_methods.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr absl::string_view kDeploymentPrefix = "deployment/";
+
+// A failure of the way there, not of the model.
+absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
+  const bool has_reason = ReasonOf(status).code() != "INTERNAL";
+  if (has_reason || !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+    return status;
+  }
+  return ReasonStatus(
+      absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+      absl::StrCat("node ", ShortId(entry), " does not answer: ", status.message()),
+      entry.value());
+}
+
+}  // namespace
+
+// A request of the gateway: started, cancelled and ended on the owner thread, whatever thread asks.
+class GenerateRouter::GatewayCall : public GenerateCall,
+                                    public std::enable_shared_from_this<GatewayCall> {
+ public:
+  explicit GatewayCall(transport::Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
+
+  void Cancel() override {
+    dispatcher_.Post([self = shared_from_this()] {
+      self->cancelled_ = true;
+      self->handle_.Cancel();
+    });
+  }
+
+  // Owner thread from here on.
+  void Start(GenerateRouter* router, const v1::GenerateRequest& request, ChunkCallback on_chunk,
+             DoneCallback on_done) {
+    if (cancelled_) return on_done(absl::CancelledError("cancelled before it began"));
+    handle_ = router->Route(request, std::move(on_chunk), std::move(on_done));
+  }
+
+ private:
+  transport::Dispatcher& dispatcher_;
+  bool cancelled_ = false;
+  transport::CallHandle handle_;
+};
+
+GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
+                               const StateReplicator& replicator, PeerChannels& channels,
+                               runtime::RankSupervisor& supervisor)
+    : dispatcher_(dispatcher),
+      self_(std::move(self)),
+      replicator_(replicator),
+      channels_(channels),
+      supervisor_(supervisor) {}
+
+absl::StatusOr<NodeId> GenerateRouter::EntryNodeOf(const std::string& deployment) const {
+  const StateTable& table = replicator_.table();
+  if (table.Find(DeploymentKey(deployment)) == nullptr) {
+    std::vector<std::string> names;
+    for (const ServedModel& model : served_.Get()) names.push_back(model.id);
+    return ReasonStatus(
+        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        absl::StrCat("no model '", deployment.substr(0, 128), "' is loaded",
+                     names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
+  }
+  const v1::StateEntry* entry = table.Find(GangKey(deployment));
+  v1::GangRecord record;
+  if (entry == nullptr || !record.ParseFromString(entry->value()) ||
+      record.entry_node_id().empty()) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                        absl::StrCat(deployment, " is not placed on any node yet"));
+  }
+  return NodeId(record.entry_node_id());
+}
+
+transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
+                                            ChunkCallback on_chunk, DoneCallback on_done) {
+  const absl::StatusOr<NodeId> entry = EntryNodeOf(request.deployment());
+  if (!entry.ok()) {
+    dispatcher_.Post([status = entry.status(), on_done = std::move(on_done)] { on_done(status); });
+    return transport::CallHandle();
+  }
+  if (*entry == self_) return RouteLocal(request, std::move(on_chunk), std::move(on_done));
+  return RouteRemote(*entry, request, std::move(on_chunk), std::move(on_done));
+}
+
+transport::CallHandle GenerateRouter::RouteLocal(const v1::GenerateRequest& request,
+                                                 ChunkCallback on_chunk, DoneCallback on_done) {
+  const runtime::RankSupervisor::GenerateId id =
+      supervisor_.Generate(request, std::move(on_chunk), std::move(on_done));
+  return transport::CallHandle([this, id] { supervisor_.CancelGenerate(id); });
+}
+
+transport::CallHandle GenerateRouter::RouteRemote(const NodeId& entry,
+                                                  const v1::GenerateRequest& request,
+                                                  ChunkCallback on_chunk, DoneCallback on_done) {
+  transport::PeerChannel* channel = channels_.For(entry);
+  if (channel == nullptr) {
+    dispatcher_.Post([entry, on_done = std::move(on_done)] {
+      on_done(Unreachable(absl::UnavailableError("this node has left its cluster"), entry));
+    });
+    return transport::CallHandle();
+  }
+  return channel->Stream<v1::GenerateChunk>(
+      kGenerate, request, kGenerateLimit,
+      [on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) { on_chunk(chunk); },
+      [entry, on_done = std::move(on_done)](const absl::Status& status) {
+        on_done(Unreachable(status, entry));
+      });
+}
+
+void GenerateRouter::Refresh() {
+  std::vector<ServedModel> served;
+  for (const auto& [key, entry] : replicator_.table().entries()) {
+    if (entry.removed() || !absl::StartsWith(key, kDeploymentPrefix)) continue;
+    v1::Deployment deployment;
+    if (!deployment.ParseFromString(entry.value())) continue;
+    ServedModel model;
+    model.id = deployment.name();
+    model.created_unix_seconds = static_cast<int64_t>(deployment.created_unix_ms() / 1000);
+    v1::GangRecord record;
+    const v1::StateEntry* gang = replicator_.table().Find(GangKey(deployment.name()));
+    if (gang != nullptr && record.ParseFromString(gang->value())) {
+      model.context_length = record.plan().context_length();
+    }
+    served.push_back(std::move(model));
+  }
+  served_.Set(std::move(served));
+}
+
+std::shared_ptr<GenerateCall> GenerateRouter::StartGenerate(v1::GenerateRequest request,
+                                                            ChunkCallback on_chunk,
+                                                            DoneCallback on_done) {
+  auto call = std::make_shared<GatewayCall>(dispatcher_);
+  dispatcher_.Post([this, call, request = std::move(request), on_chunk = std::move(on_chunk),
+                    on_done = std::move(on_done)] {
+    call->Start(this, request, on_chunk, on_done);
+  });
+  return call;
+}
+
+std::vector<ServedModel> GenerateRouter::ListModels() { return served_.Get(); }
+
+}  // namespace macrame::agentd

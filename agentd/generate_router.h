@@ -1,0 +1,58 @@
+#pragma once
+
+// Takes each request for text to the node that holds the entry rank: this one's rank process, or the
+// other node's agent. Owner thread, but for the InferenceBackend methods, which the gateway calls from
+// its own.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agentd/gateway/inference_backend.h"
+#include "agentd/peer_channels.h"
+#include "agentd/state_replicator.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/supervisor/rank_supervisor.h"
+#include "transport/dispatcher.h"
+#include "transport/guarded.h"
+#include "transport/peer_channel.h"
+
+namespace macrame::agentd {
+
+// The longest that one answer may take.
+inline constexpr Duration kGenerateLimit = std::chrono::hours(2);
+
+class GenerateRouter : public InferenceBackend {
+ public:
+  GenerateRouter(transport::Dispatcher& dispatcher, NodeId self, const StateReplicator& replicator,
+                 PeerChannels& channels, runtime::RankSupervisor& supervisor);
+
+  // Wherever the entry rank is. `on_done` once, never from within the call.
+  transport::CallHandle Route(const v1::GenerateRequest& request, ChunkCallback on_chunk,
+                              DoneCallback on_done);
+  // The entry rank must be here.
+  transport::CallHandle RouteLocal(const v1::GenerateRequest& request, ChunkCallback on_chunk,
+                                   DoneCallback on_done);
+  // The desired state changed: what is served is listed anew.
+  void Refresh();
+
+  std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
+                                              DoneCallback on_done) override;
+  std::vector<ServedModel> ListModels() override;
+
+ private:
+  class GatewayCall;
+  absl::StatusOr<NodeId> EntryNodeOf(const std::string& deployment) const;
+  transport::CallHandle RouteRemote(const NodeId& entry, const v1::GenerateRequest& request,
+                                    ChunkCallback on_chunk, DoneCallback on_done);
+
+  transport::Dispatcher& dispatcher_;
+  const NodeId self_;
+  const StateReplicator& replicator_;
+  PeerChannels& channels_;
+  runtime::RankSupervisor& supervisor_;
+  transport::Guarded<std::vector<ServedModel>> served_;
+};
+
+}  // namespace macrame::agentd

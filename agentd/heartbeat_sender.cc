@@ -1,0 +1,121 @@
+#include "agentd/heartbeat_sender.h"
+
+#include <spdlog/spdlog.h>
+
+#include <optional>
+#include <set>
+
+#include "agentd/log_text.h"
+#include "agentd/rpc_methods.h"
+#include "proto/reasons.h"
+#include "transport/status_codec.h"
+
+namespace macrame::agentd {
+
+HeartbeatSender::HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels,
+                                 MemberMonitor& members, HeartbeatOptions options,
+                                 Callbacks callbacks)
+    : dispatcher_(dispatcher),
+      channels_(channels),
+      members_(members),
+      options_(options),
+      callbacks_(std::move(callbacks)) {}
+
+bool HeartbeatSender::IsDue(const discovery::HeartbeatTarget& target, const Link& link,
+                            MonotonicTime now) const {
+  if (link.unanswered >= kHeartbeatsUnansweredMax) return false;
+  const bool slow = target.state == v1::NODE_STATE_DEAD ||
+                    (target.state == v1::NODE_STATE_UNSPECIFIED && link.failures > 1);
+  return now - link.last_sent >= (slow ? options_.slow_interval : options_.interval);
+}
+
+void HeartbeatSender::Tick() {
+  if (!channels_.ready()) return;
+  const MonotonicTime now = dispatcher_.Now();
+  std::optional<v1::HeartbeatRequest> request;
+  std::set<NodeId> present;
+  for (const discovery::HeartbeatTarget& target : members_.table().HeartbeatTargets()) {
+    present.insert(target.node);
+    Link& link = links_[target.node];
+    if (!IsDue(target, link, now)) continue;
+    if (!request.has_value()) request = callbacks_.make();
+    Send(target, link, *request);
+  }
+  std::erase_if(links_, [&](const auto& entry) {
+    return !present.contains(entry.first) && entry.second.unanswered == 0;
+  });
+}
+
+void HeartbeatSender::SendToAll() {
+  if (!channels_.ready()) return;
+  std::optional<v1::HeartbeatRequest> request;
+  for (const discovery::HeartbeatTarget& target : members_.table().HeartbeatTargets()) {
+    if (target.state != v1::NODE_STATE_ALIVE && target.state != v1::NODE_STATE_SUSPECT) continue;
+    Link& link = links_[target.node];
+    if (link.unanswered >= kHeartbeatsUnansweredMax) continue;
+    if (!request.has_value()) request = callbacks_.make();
+    Send(target, link, *request);
+  }
+}
+
+void HeartbeatSender::SendTo(const NodeId& node) {
+  if (!channels_.ready()) return;
+  for (const discovery::HeartbeatTarget& target : members_.table().HeartbeatTargets()) {
+    if (target.node != node) continue;
+    Link& link = links_[node];
+    if (link.unanswered < kHeartbeatsUnansweredMax) Send(target, link, callbacks_.make());
+    return;
+  }
+}
+
+void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
+                           v1::HeartbeatRequest request) {
+  const MonotonicTime now = dispatcher_.Now();
+  channels_.SetAddresses(target.node, target.addresses, target.control_port);
+  transport::PeerChannel* channel = channels_.For(target.node);
+  if (channel == nullptr) return;
+  const v1::Inventory& inventory = callbacks_.inventory();
+  request.set_inventory_revision(inventory.revision());
+  if (link.wants_inventory || link.inventory_sent != inventory.revision()) {
+    *request.mutable_inventory() = inventory;
+    link.inventory_sent = inventory.revision();
+  }
+  if (now - link.last_gossip >= options_.gossip_interval) {
+    link.last_gossip = now;
+    for (v1::NodeIdentity& known : members_.table().KnownIdentities()) {
+      *request.add_known() = std::move(known);
+    }
+  }
+  link.last_sent = now;
+  ++link.unanswered;
+  channel->Call<v1::HeartbeatResponse>(
+      kHeartbeat, request, options_.timeout,
+      [this, node = target.node](absl::StatusOr<v1::HeartbeatResponse> response) {
+        OnAnswer(node, std::move(response));
+      });
+}
+
+void HeartbeatSender::OnAnswer(const NodeId& node,
+                               absl::StatusOr<v1::HeartbeatResponse> response) {
+  Link& link = links_[node];
+  --link.unanswered;
+  if (!response.ok()) {
+    ++link.failures;
+    if (link.failures == 1) {
+      spdlog::info("heartbeat to {} failed: {}", ShortId(node), LogText(response.status()));
+    }
+    members_.HeartbeatFailed(node, transport::IsConnectionRefused(response.status())
+                                       ? discovery::HeartbeatFailure::kRefused
+                                       : discovery::HeartbeatFailure::kTimeout);
+    return;
+  }
+  link.failures = 0;
+  // The channel holds the peer to the id in its certificate; its answer must agree.
+  if (response->identity().node_id() != node.value()) return;
+  link.wants_inventory = response->wants_inventory();
+  members_.HeardMember(response->identity(), "", /*answered=*/true);
+  if (link.wants_inventory) SendTo(node);
+  callbacks_.on_answer(node);
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,67 @@
+#pragma once
+
+// Sends this node's heartbeat to every member and candidate. Owner thread.
+
+#include <functional>
+#include <map>
+
+#include "agentd/member_monitor.h"
+#include "agentd/peer_channels.h"
+#include "macrame/v1/agent.pb.h"
+#include "transport/dispatcher.h"
+
+namespace macrame::agentd {
+
+// Heartbeats to one node that wait for an answer; with more the node is not sent further ones.
+inline constexpr int kHeartbeatsUnansweredMax = 3;
+
+struct HeartbeatOptions {
+  Duration interval = std::chrono::milliseconds(500);
+  Duration timeout = std::chrono::milliseconds(1500);
+  // To members that are dead and candidates that did not answer.
+  Duration slow_interval = std::chrono::milliseconds(2000);
+  // Members name each other so often.
+  Duration gossip_interval = std::chrono::milliseconds(5000);
+};
+
+class HeartbeatSender {
+ public:
+  struct Callbacks {
+    // Everything but inventory and known; called once for a round of sending.
+    std::function<v1::HeartbeatRequest()> make;
+    std::function<const v1::Inventory&()> inventory;
+    std::function<void(const NodeId&)> on_answer;
+  };
+
+  HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels, MemberMonitor& members,
+                  HeartbeatOptions options, Callbacks callbacks);
+
+  // Sends what is due. At least each 50 ms or so.
+  void Tick();
+  // To every live member, now: something changed that others wait for.
+  void SendToAll();
+  void SendTo(const NodeId& node);
+
+ private:
+  struct Link {
+    MonotonicTime last_sent;
+    MonotonicTime last_gossip;
+    int unanswered = 0;
+    int failures = 0;  // in a row
+    bool wants_inventory = true;
+    uint64_t inventory_sent = 0;
+  };
+
+  void Send(const discovery::HeartbeatTarget& target, Link& link, v1::HeartbeatRequest request);
+  void OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatResponse> response);
+  bool IsDue(const discovery::HeartbeatTarget& target, const Link& link, MonotonicTime now) const;
+
+  transport::Dispatcher& dispatcher_;
+  PeerChannels& channels_;
+  MemberMonitor& members_;
+  const HeartbeatOptions options_;
+  Callbacks callbacks_;
+  std::map<NodeId, Link> links_;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,93 @@
+#include "agentd/lease_client.h"
+
+#include <spdlog/spdlog.h>
+
+#include "agentd/log_text.h"
+#include "agentd/rpc_methods.h"
+
+namespace macrame::agentd {
+
+LeaseClient::LeaseClient(transport::Dispatcher& dispatcher, Election& election, StateStore& store,
+                         StateReplicator& replicator, PeerChannels& channels, Duration timeout,
+                         Callbacks callbacks)
+    : dispatcher_(dispatcher),
+      election_(election),
+      store_(store),
+      replicator_(replicator),
+      channels_(channels),
+      timeout_(timeout),
+      callbacks_(std::move(callbacks)) {}
+
+void LeaseClient::Tick() { Carry(election_.OnTick(dispatcher_.Now())); }
+
+void LeaseClient::OnMembersChanged(const std::set<NodeId>& live, const std::set<NodeId>& all) {
+  Carry(election_.OnMembershipChanged(live, all, dispatcher_.Now()));
+}
+
+void LeaseClient::OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request,
+                                 LeaseReply reply) {
+  Carry(election_.OnLeaseRequest(from, request, dispatcher_.Now()), reply);
+}
+
+void LeaseClient::Resign() { Carry(election_.Resign(dispatcher_.Now())); }
+
+void LeaseClient::Carry(ElectionEffects effects, const LeaseReply& reply) {
+  for (const ElectionEffect& effect : effects) {
+    if (const auto* persist = std::get_if<PersistGrant>(&effect)) {
+      if (!Persist(*persist, reply)) return;
+    } else if (const auto* answer = std::get_if<AnswerLease>(&effect)) {
+      Answer(*answer, reply);
+    } else if (const auto* send = std::get_if<SendLeaseRequest>(&effect)) {
+      Send(*send);
+    } else if (const auto* became = std::get_if<BecameCoordinator>(&effect)) {
+      spdlog::info("this node is coordinator, term {}", became->fence.term.value());
+      callbacks_.on_became_coordinator(became->fence);
+    } else if (const auto* lost = std::get_if<LostCoordination>(&effect)) {
+      spdlog::warn("this node is coordinator no more (term {}): {}", lost->fence.term.value(),
+                   lost->why.message());
+      callbacks_.on_lost_coordination();
+    } else if (const auto* obeys = std::get_if<ObeysChanged>(&effect)) {
+      if (obeys->coordinator.has_value()) {
+        spdlog::info("coordinator is {}, term {}", ShortId(obeys->coordinator->coordinator),
+                     obeys->coordinator->term.value());
+      } else {
+        spdlog::info("no coordinator");
+      }
+      callbacks_.on_obeys_changed();
+    }
+  }
+}
+
+bool LeaseClient::Persist(const PersistGrant& effect, const LeaseReply& reply) {
+  const absl::Status saved = store_.SaveGrant(effect.record);
+  if (saved.ok()) return true;
+  spdlog::error("the grant of a lease can't be written; this node votes no more: {}",
+                LogText(saved));
+  if (reply) reply(saved);
+  Carry(election_.OnPersistFailed(dispatcher_.Now()));
+  return false;
+}
+
+void LeaseClient::Answer(const AnswerLease& effect, const LeaseReply& reply) {
+  if (!reply) return;
+  v1::LeaseResponse response = effect.response;
+  if (effect.with_entries) replicator_.AddAllEntries(response.mutable_entries());
+  reply(std::move(response));
+}
+
+void LeaseClient::Send(const SendLeaseRequest& effect) {
+  transport::PeerChannel* channel = channels_.For(effect.to);
+  if (channel == nullptr) return;
+  channel->Call<v1::LeaseResponse>(
+      kRequestLease, effect.request, timeout_,
+      [this, effect](absl::StatusOr<v1::LeaseResponse> response) {
+        if (!response.ok()) return;
+        // What this elector holds is merged before its lease counts.
+        if (response->entries_size() > 0 && !replicator_.TakeEntries(response->entries()).ok()) {
+          return;
+        }
+        Carry(election_.OnLeaseResponse(effect, *response, dispatcher_.Now()));
+      });
+}
+
+}  // namespace macrame::agentd

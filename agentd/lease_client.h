@@ -1,0 +1,52 @@
+#pragma once
+
+// Carries out what Election decides: grants to disk, requests to peers, answers to callers. Owner thread.
+
+#include <functional>
+#include <set>
+
+#include "agentd/cores/election.h"
+#include "agentd/cores/state_store.h"
+#include "agentd/peer_channels.h"
+#include "agentd/state_replicator.h"
+#include "macrame/v1/agent.pb.h"
+#include "transport/dispatcher.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+class LeaseClient {
+ public:
+  using LeaseReply = transport::GrpcServer::Reply<v1::LeaseResponse>;
+  struct Callbacks {
+    std::function<void(const FencePair&)> on_became_coordinator;
+    std::function<void()> on_lost_coordination;
+    std::function<void()> on_obeys_changed;
+  };
+
+  LeaseClient(transport::Dispatcher& dispatcher, Election& election, StateStore& store,
+              StateReplicator& replicator, PeerChannels& channels, Duration timeout,
+              Callbacks callbacks);
+
+  void Tick();
+  void OnMembersChanged(const std::set<NodeId>& live, const std::set<NodeId>& all);
+  void OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request, LeaseReply reply);
+  void Resign();
+
+ private:
+  void Carry(ElectionEffects effects, const LeaseReply& reply = nullptr);
+  // False: the rest of the effects must not be carried out.
+  bool Persist(const PersistGrant& effect, const LeaseReply& reply);
+  void Answer(const AnswerLease& effect, const LeaseReply& reply);
+  void Send(const SendLeaseRequest& effect);
+
+  transport::Dispatcher& dispatcher_;
+  Election& election_;
+  StateStore& store_;
+  StateReplicator& replicator_;
+  PeerChannels& channels_;
+  const Duration timeout_;
+  Callbacks callbacks_;
+};
+
+}  // namespace macrame::agentd

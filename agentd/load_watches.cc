@@ -1,0 +1,79 @@
+#include "agentd/load_watches.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+
+void LoadWatches::Add(transport::ServerStream stream, std::string deployment,
+                      std::string resolved_name, uint64_t after_epoch, uint32_t timeout_ms) {
+  if (watches_.size() >= kLoadWatchesMax) {
+    return stream.Finish(absl::ResourceExhaustedError("too many wait for models to load"));
+  }
+  Watch watch;
+  watch.stream = std::move(stream);
+  watch.deployment = std::move(deployment);
+  watch.resolved_name = std::move(resolved_name);
+  watch.after_epoch = after_epoch;
+  watch.ends = dispatcher_.Now() +
+               std::chrono::milliseconds(timeout_ms == 0 ? kLoadTimeoutDefaultMs : timeout_ms);
+  watches_.push_back(std::move(watch));
+  Tick();
+}
+
+void LoadWatches::Tick() {
+  if (watches_.empty()) return;
+  const std::vector<v1::DeploymentStatus> statuses = conductor_.Statuses();
+  watches_.remove_if([&](Watch& watch) {
+    std::optional<v1::DeploymentStatus> found;
+    for (const v1::DeploymentStatus& status : statuses) {
+      if (status.deployment().name() == watch.deployment) found = status;
+    }
+    return Tell(watch, found);
+  });
+}
+
+bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& status) {
+  if (!status.has_value()) {
+    watch.stream.Finish(absl::AbortedError(
+        absl::StrCat(watch.deployment, " was unloaded while it was being loaded")));
+    return true;
+  }
+  v1::LoadModelProgress progress;
+  *progress.mutable_status() = *status;
+  *progress.mutable_plan() = status->plan();
+  progress.set_resolved_name(watch.resolved_name);
+  const std::string bytes = progress.SerializeAsString();
+  if (bytes != watch.last_sent) {
+    watch.last_sent = bytes;
+    // Nobody listens any more; the load itself goes on.
+    if (!watch.stream.Write(progress)) return true;
+  }
+  const bool is_current = status->epoch() > watch.after_epoch;
+  if (is_current && status->state() == v1::DEPLOYMENT_STATE_READY) {
+    watch.stream.Finish(absl::OkStatus());
+    return true;
+  }
+  const bool failed_often = is_current && status->state() == v1::DEPLOYMENT_STATE_BACKING_OFF &&
+                            status->attempts() >= kAttemptsUntilTold;
+  const bool refused =
+      status->state() == v1::DEPLOYMENT_STATE_PENDING && !status->failure().code().empty();
+  if (failed_often || refused) {
+    watch.stream.Finish(ReasonStatus(
+        refused ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable,
+        status->failure()));
+    return true;
+  }
+  if (dispatcher_.Now() < watch.ends) return false;
+  watch.stream.Finish(absl::DeadlineExceededError(absl::StrCat(
+      watch.deployment, " is not ready yet; the load goes on, 'clusterctl status' shows it",
+      status->failure().message().empty() ? "" : ". Last failure: ", status->failure().message())));
+  return true;
+}
+
+void LoadWatches::EndAll(const absl::Status& status) {
+  for (const Watch& watch : watches_) watch.stream.Finish(status);
+  watches_.clear();
+}
+
+}  // namespace macrame::agentd

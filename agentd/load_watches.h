@@ -1,0 +1,51 @@
+#pragma once
+
+// Those who wait for a deployment to become ready: each is told of every change until it is, or until it
+// is clear that it won't be soon. Owner thread, coordinator only.
+
+#include <list>
+#include <string>
+
+#include "agentd/gang_conductor.h"
+#include "macrame/v1/cluster.pb.h"
+#include "transport/dispatcher.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kLoadWatchesMax = 64;
+inline constexpr uint32_t kLoadTimeoutDefaultMs = 10 * 60 * 1000;
+// After so many failed launches the one who waits is told; the cluster goes on trying.
+inline constexpr uint32_t kAttemptsUntilTold = 3;
+
+class LoadWatches {
+ public:
+  LoadWatches(transport::Dispatcher& dispatcher, GangConductor& conductor)
+      : dispatcher_(dispatcher), conductor_(conductor) {}
+
+  // `after_epoch`: a gang of this epoch or an older one is not what is waited for.
+  void Add(transport::ServerStream stream, std::string deployment, std::string resolved_name,
+           uint64_t after_epoch, uint32_t timeout_ms);
+  // Tells of changes. Each 100 ms or so, and when something changed.
+  void Tick();
+  // This node leads no more.
+  void EndAll(const absl::Status& status);
+
+ private:
+  struct Watch {
+    transport::ServerStream stream;
+    std::string deployment;
+    std::string resolved_name;
+    uint64_t after_epoch = 0;
+    MonotonicTime ends;
+    std::string last_sent;
+  };
+  // True when the watch has ended.
+  bool Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& status);
+
+  transport::Dispatcher& dispatcher_;
+  GangConductor& conductor_;
+  std::list<Watch> watches_;
+};
+
+}  // namespace macrame::agentd

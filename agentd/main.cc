@@ -1,0 +1,155 @@
+// agentd: the daemon of one node. `agentd --help` and agentd/README.md say how it is started.
+
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
+#include <CLI/CLI.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "agentd/agent.h"
+#include "agentd/config.h"
+#include "agentd/exit_codes.h"
+#include "agentd/log_text.h"
+#include "agentd/logging.h"
+#include "agentd/version.h"
+#include "transport/grpc_logging.h"
+#include "transport/trust.h"
+
+namespace macrame::agentd {
+namespace {
+
+struct Arguments {
+  std::string config_file;
+  bool print_config = false;
+  std::map<std::string, std::string> flags;  // by key
+};
+
+int Misconfigured(const absl::Status& status) {
+  std::fprintf(stderr, "agentd: %s\n", std::string(status.message()).c_str());
+  return kExitMisconfigured;
+}
+
+void DeclareFlags(CLI::App& app, Arguments& arguments) {
+  app.add_option("--config", arguments.config_file,
+                 "YAML file of settings (env MACRAME_CONFIG; default ~/.macrame/agentd.yaml, then "
+                 "/etc/macrame/agentd.yaml)")
+      ->envname("MACRAME_CONFIG");
+  app.add_flag("--print-config", arguments.print_config,
+               "print every setting with its value and origin as YAML, and stop");
+  app.set_version_flag("--version", std::string("agentd ") + kAgentVersion);
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string name(key.name);
+    auto* option = app.add_option_function<std::string>(
+        FlagName(key), [&arguments, name](const std::string& text) { arguments.flags[name] = text; },
+        std::string(key.text) + " [" + EnvironmentName(key) + "]");
+    if (std::holds_alternative<bool Config::*>(key.field)) option->expected(0, 1)->default_str("true");
+    if (std::holds_alternative<std::vector<std::string> Config::*>(key.field)) {
+      option->type_name("A,B,…");
+    }
+  }
+  app.footer(kExitCodesText);
+}
+
+absl::StatusOr<LoadedConfig> LoadConfig(const Arguments& arguments) {
+  LoadedConfig config = DefaultConfig();
+  const std::string path =
+      arguments.config_file.empty() ? FindConfigFile() : ExpandHome(arguments.config_file);
+  absl::Status status;
+  if (!path.empty()) {
+    absl::StatusOr<std::string> text = ReadConfigFile(path);
+    if (!text.ok()) return text.status();
+    status = ApplyYaml(*text, path, &config);
+    if (!status.ok()) return status;
+  }
+  status = ApplyEnvironment([](const char* name) { return std::getenv(name); }, &config);
+  if (!status.ok()) return status;
+  for (const auto& [name, text] : arguments.flags) {
+    const ConfigKey* key = FindConfigKey(name);
+    status = SetFromText(*key, text, "flag " + FlagName(*key), &config);
+    if (!status.ok()) return status;
+  }
+  ExpandPaths(&config.values);
+  if (config.values.log_file.empty()) {
+    config.values.log_file = config.values.state_folder + "/agentd.log";
+  }
+  status = CheckConfig(config.values);
+  if (!status.ok()) return status;
+  return config;
+}
+
+void PrepareProcess() {
+  std::signal(SIGPIPE, SIG_IGN);
+  // State, sockets and logs are this user's alone.
+  ::umask(077);
+#ifdef __GLIBC__
+  // One arena for each of gRPC's threads would cost megabytes and save nothing here.
+  ::mallopt(M_ARENA_MAX, 2);
+  ::mallopt(M_TRIM_THRESHOLD, 128 * 1024);
+#endif
+}
+
+int Serve(const Config& config) {
+  absl::Status logging = StartLogging(config.log_level, config.log_file);
+  if (!logging.ok()) return Misconfigured(logging);
+  transport::RouteGrpcLogs();
+  absl::StatusOr<std::unique_ptr<StateStore>> store = StateStore::Open(
+      config.state_folder, NodeId(transport::HexEncode(transport::RandomBytes(16))));
+  if (!store.ok()) {
+    spdlog::critical("{}", LogText(store.status()));
+    return kExitMisconfigured;
+  }
+  transport::AsioDispatcher dispatcher;
+  Agent agent(dispatcher, config, std::move(*store));
+  boost::asio::signal_set signals(dispatcher.io(), SIGTERM, SIGINT);
+  bool asked = false;
+  std::function<void(const boost::system::error_code&, int)> on_signal =
+      [&](const boost::system::error_code& error, int) {
+        if (error) return;
+        if (asked) std::_Exit(kExitFailed);  // asked twice: at once
+        asked = true;
+        agent.Shutdown([&] { dispatcher.Stop(); });
+        signals.async_wait(on_signal);
+      };
+  signals.async_wait(on_signal);
+  const absl::Status started = agent.Start();
+  if (!started.ok()) {
+    spdlog::critical("{}", LogText(started));
+    return kExitMisconfigured;
+  }
+  dispatcher.Run();
+  return kExitOk;
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("The daemon of one node of a Macrame cluster.", "agentd");
+  DeclareFlags(app, arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kExitOk : kExitMisconfigured;
+  }
+  PrepareProcess();
+  absl::StatusOr<LoadedConfig> config = LoadConfig(arguments);
+  if (!config.ok()) return Misconfigured(config.status());
+  if (arguments.print_config) {
+    std::fputs(PrintConfig(*config).c_str(), stdout);
+    return kExitOk;
+  }
+  return Serve(config->values);
+}
+
+}  // namespace
+}  // namespace macrame::agentd
+
+int main(int argc, char** argv) { return macrame::agentd::Main(argc, argv); }

@@ -1,0 +1,133 @@
+#include "agentd/member_monitor.h"
+
+#include <spdlog/spdlog.h>
+
+namespace macrame::agentd {
+namespace {
+
+using discovery::MembershipChange;
+
+bool IsTrouble(MembershipChange change) {
+  switch (change) {
+    case MembershipChange::kSuspect:
+    case MembershipChange::kDead:
+    case MembershipChange::kIdClash:
+    case MembershipChange::kHostnameClash:
+    case MembershipChange::kVersionSkew:
+    case MembershipChange::kRefused:
+    case MembershipChange::kStranger:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void LogEvent(const discovery::MembershipTable& table, const discovery::MembershipEvent& event) {
+  const std::string line = fmt::format(
+      "node {} ({}): {}{}{}", table.DisplayName(event.node), ShortId(event.node),
+      discovery::MembershipChangeName(event.change), event.reason.message().empty() ? "" : ": ",
+      event.reason.message());
+  if (IsTrouble(event.change)) {
+    spdlog::warn("{}", line);
+  } else {
+    spdlog::info("{}", line);
+  }
+}
+
+}  // namespace
+
+MemberMonitor::MemberMonitor(transport::Dispatcher& dispatcher, const v1::NodeIdentity& self,
+                             discovery::FailureLimits limits, Callbacks callbacks)
+    : dispatcher_(dispatcher), table_(self), failures_(limits), callbacks_(std::move(callbacks)) {}
+
+void MemberMonitor::HeardCandidate(const v1::NodeIdentity& identity) {
+  table_.HearCandidate(identity, dispatcher_.Now());
+}
+
+void MemberMonitor::HeardStranger(const v1::Stranger& stranger) {
+  Tell(table_.HearStranger(stranger, dispatcher_.Now()));
+}
+
+void MemberMonitor::HeardOwnIdElsewhere(const std::string& hostname, const std::string& address) {
+  Tell(table_.HearOwnIdElsewhere(hostname, address, dispatcher_.Now()));
+}
+
+void MemberMonitor::HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip,
+                                bool answered) {
+  const MonotonicTime now = dispatcher_.Now();
+  const NodeId node(identity.node_id());
+  v1::NodeAddress observed;
+  observed.set_ip(observed_ip);
+  Tell(table_.HearMember(identity, observed_ip.empty() ? nullptr : &observed, now));
+  Carry(answered ? failures_.HeartbeatAnswered(node, now) : failures_.HeartbeatReceived(node, now));
+}
+
+void MemberMonitor::HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure) {
+  Carry(failures_.HeartbeatFailed(node, failure, dispatcher_.Now()));
+}
+
+void MemberMonitor::Leave(const NodeId& node) { Tell(table_.Leave(node, dispatcher_.Now())); }
+
+void MemberMonitor::Tick() {
+  const MonotonicTime now = dispatcher_.Now();
+  table_.Tick(now);
+  Carry(failures_.Tick(now));
+}
+
+std::set<NodeId> MemberMonitor::Live() const {
+  std::set<NodeId> live;
+  for (const discovery::Member* member : table_.LiveMembers()) {
+    live.insert(NodeId(member->identity.node_id()));
+  }
+  return live;
+}
+
+std::set<NodeId> MemberMonitor::All() const {
+  std::set<NodeId> all;
+  for (const discovery::Member* member : table_.Members()) {
+    if (member->state != v1::NODE_STATE_LEFT) all.insert(NodeId(member->identity.node_id()));
+  }
+  return all;
+}
+
+bool MemberMonitor::IsAlive(const NodeId& node) const {
+  const discovery::Member* member = table_.Find(node);
+  return member != nullptr && member->state == v1::NODE_STATE_ALIVE;
+}
+
+void MemberMonitor::Tell(const discovery::MembershipEvents& events) {
+  const MonotonicTime now = dispatcher_.Now();
+  for (const discovery::MembershipEvent& event : events) {
+    if (event.change == MembershipChange::kJoined || event.change == MembershipChange::kRestarted) {
+      failures_.Add(event.node, now);
+    }
+    if (event.change == MembershipChange::kLeft || event.change == MembershipChange::kForgotten) {
+      failures_.Remove(event.node);
+    }
+    LogEvent(table_, event);
+    callbacks_.on_event(event);
+  }
+}
+
+void MemberMonitor::Carry(const discovery::FailureEffects& effects) {
+  using Kind = discovery::FailureEffect::Kind;
+  const MonotonicTime now = dispatcher_.Now();
+  for (const discovery::FailureEffect& effect : effects) {
+    switch (effect.kind) {
+      case Kind::kProbe:
+        callbacks_.on_probe(effect.node);
+        break;
+      case Kind::kBecameSuspect:
+        Tell(table_.SetState(effect.node, v1::NODE_STATE_SUSPECT, effect.reason, now));
+        break;
+      case Kind::kBecameDead:
+        Tell(table_.SetState(effect.node, v1::NODE_STATE_DEAD, effect.reason, now));
+        break;
+      case Kind::kBecameAlive:
+        Tell(table_.SetState(effect.node, v1::NODE_STATE_ALIVE, effect.reason, now));
+        break;
+    }
+  }
+}
+
+}  // namespace macrame::agentd

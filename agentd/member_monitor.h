@@ -1,0 +1,58 @@
+#pragma once
+
+// Who is a member and who is alive: the membership table and the failure monitor, fed by beacons and
+// heartbeats, and the log lines that come of it. Owner thread.
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "discovery/failure_monitor.h"
+#include "discovery/membership_table.h"
+#include "macrame/v1/node.pb.h"
+#include "proto/ids.h"
+#include "transport/dispatcher.h"
+
+namespace macrame::agentd {
+
+class MemberMonitor {
+ public:
+  struct Callbacks {
+    std::function<void(const discovery::MembershipEvent&)> on_event;
+    // A silent member: send it a heartbeat besides the regular ones.
+    std::function<void(const NodeId&)> on_probe;
+  };
+
+  MemberMonitor(transport::Dispatcher& dispatcher, const v1::NodeIdentity& self,
+                discovery::FailureLimits limits, Callbacks callbacks);
+
+  void SetSelf(const v1::NodeIdentity& self) { table_.SetSelf(self); }
+  void HeardCandidate(const v1::NodeIdentity& identity);
+  void HeardStranger(const v1::Stranger& stranger);
+  void HeardOwnIdElsewhere(const std::string& hostname, const std::string& address);
+  // Its certificate named it. `observed_ip`: where it was met; may be empty.
+  void HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip, bool answered);
+  void HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure);
+  void Leave(const NodeId& node);
+  void Tick();
+
+  const discovery::MembershipTable& table() const { return table_; }
+  const discovery::FailureMonitor& failures() const { return failures_; }
+  // Alive and suspect, without this node.
+  std::set<NodeId> Live() const;
+  // Every one that has not left, without this node.
+  std::set<NodeId> All() const;
+  bool IsMember(const NodeId& node) const { return table_.Find(node) != nullptr; }
+  bool IsAlive(const NodeId& node) const;
+
+ private:
+  void Tell(const discovery::MembershipEvents& events);
+  void Carry(const discovery::FailureEffects& effects);
+
+  transport::Dispatcher& dispatcher_;
+  discovery::MembershipTable table_;
+  discovery::FailureMonitor failures_;
+  Callbacks callbacks_;
+};
+
+}  // namespace macrame::agentd

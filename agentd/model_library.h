@@ -1,0 +1,66 @@
+#pragma once
+
+// This node's models, looked after by a thread of its own because looking blocks. Owner thread for all
+// calls and callbacks.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "macrame/v1/model.pb.h"
+#include "macrame/v1/node.pb.h"
+#include "transport/dispatcher.h"
+#include "transport/worker_thread.h"
+
+namespace macrame::runtime {
+class ModelFolders;
+}
+
+namespace macrame::agentd {
+
+struct DescribedModel {
+  v1::ModelDescription description;  // path: on this node
+  std::string note;                  // what a name was taken for; empty when it was exact
+};
+
+class ModelLibrary {
+ public:
+  using Described = std::function<void(absl::StatusOr<DescribedModel>)>;
+
+  ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders);
+  // Waits for the look that is under way.
+  ~ModelLibrary();
+
+  // `on_models` after each scan that found something else than the last one. Scans each `interval`.
+  void Start(Duration interval, std::function<void(std::vector<v1::LocalModel>)> on_models);
+  void Stop();
+
+  // By name or path as people give it.
+  void Resolve(const std::string& name_or_path, Described done);
+  // The very model that another node described. `path` is tried when no folder has it.
+  void Find(const v1::ModelDescription& model, Described done);
+
+  // Models that are there and can't be used.
+  const std::vector<v1::Reason>& broken() const { return broken_; }
+
+ private:
+  void ScanLater(Duration delay);
+  void Scan();
+  void Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken);
+  void Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done);
+
+  transport::Dispatcher& dispatcher_;
+  // Used by the worker only, which is stopped before it goes.
+  std::shared_ptr<runtime::ModelFolders> folders_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Duration interval_{};
+  transport::Dispatcher::TimerId timer_ = 0;
+  std::function<void(std::vector<v1::LocalModel>)> on_models_;
+  std::string last_models_;
+  std::vector<v1::Reason> broken_;
+  std::unique_ptr<transport::WorkerThread> worker_;
+};
+
+}  // namespace macrame::agentd

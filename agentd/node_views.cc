@@ -1,0 +1,118 @@
+#include "agentd/node_views.h"
+
+#include <algorithm>
+
+namespace macrame::agentd {
+
+NodeViews::NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
+                     const ReportTable& reports, const Election& election)
+    : dispatcher_(dispatcher),
+      own_(own),
+      members_(members),
+      reports_(reports),
+      election_(election) {}
+
+std::vector<NodeFacts> NodeViews::All() const {
+  const MonotonicTime now = dispatcher_.Now();
+  std::vector<NodeFacts> all;
+  NodeFacts self;
+  self.id = own_.id();
+  self.identity = own_.identity();
+  self.display_name = DisplayName(self.id);
+  self.state = v1::NODE_STATE_ALIVE;
+  self.is_self = true;
+  self.reported_at = now;
+  self.inventory = &own_.inventory();
+  self.load = &own_.load();
+  self.ranks = &own_.ranks();
+  all.push_back(std::move(self));
+  for (const discovery::Member* member : members_.table().Members()) {
+    NodeFacts facts;
+    facts.id = NodeId(member->identity.node_id());
+    facts.identity = member->identity;
+    facts.display_name = DisplayName(facts.id);
+    facts.state = member->state;
+    facts.state_reason = member->state_reason;
+    const Duration silence = members_.failures().SilenceOf(facts.id, now);
+    facts.age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count();
+    if (const NodeReport* report = reports_.Find(facts.id)) {
+      facts.reported_at = report->at;
+      if (report->inventory.revision() > 0) facts.inventory = &report->inventory;
+      facts.load = &report->load;
+      facts.ranks = &report->ranks;
+    }
+    all.push_back(std::move(facts));
+  }
+  std::sort(all.begin(), all.end(),
+            [](const NodeFacts& a, const NodeFacts& b) { return a.id < b.id; });
+  return all;
+}
+
+std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) const {
+  const MonotonicTime now = dispatcher_.Now();
+  std::vector<NodeView> views;
+  for (const NodeFacts& facts : All()) {
+    NodeView view;
+    view.id = facts.id;
+    view.hostname = facts.display_name;
+    view.state = facts.state;
+    view.inventory_revision = facts.inventory == nullptr ? 0 : facts.inventory->revision();
+    view.orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
+    view.heard = facts.is_self || facts.reported_at >= leading_since;
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+std::vector<v1::RankStatus> NodeViews::AllRanks() const {
+  std::vector<v1::RankStatus> ranks;
+  for (const NodeFacts& facts : All()) {
+    if (facts.ranks != nullptr) ranks.insert(ranks.end(), facts.ranks->begin(), facts.ranks->end());
+  }
+  return ranks;
+}
+
+std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
+  const MonotonicTime now = dispatcher_.Now();
+  std::vector<v1::PlannerNode> nodes;
+  for (const NodeFacts& facts : All()) {
+    if (facts.state == v1::NODE_STATE_LEFT) continue;
+    v1::PlannerNode node;
+    node.set_node_id(facts.id.value());
+    node.set_hostname(facts.display_name);
+    const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
+    node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
+                         facts.inventory != nullptr);
+    if (facts.state != v1::NODE_STATE_ALIVE) {
+      node.set_unschedulable_reason(facts.state_reason.message().empty()
+                                        ? "it is not alive"
+                                        : facts.state_reason.message());
+    } else if (!node.schedulable()) {
+      node.set_unschedulable_reason("it has just joined and has not told what it has yet");
+    }
+    if (facts.inventory != nullptr) {
+      const v1::Inventory& inventory = *facts.inventory;
+      uint64_t usable = inventory.memory_gpu_usable_bytes();
+      if (usable == 0 || usable > inventory.memory_total_bytes()) {
+        usable = inventory.memory_total_bytes();
+      }
+      node.set_memory_usable_bytes(usable);
+      node.set_gpu_cores(inventory.gpu_cores());
+      for (const v1::Engine& engine : inventory.engines()) node.add_engine_names(engine.name());
+    }
+    if (facts.load != nullptr) {
+      node.set_memory_available_bytes(facts.load->memory_available_bytes());
+      node.set_memory_reserved_bytes(facts.load->reserved_bytes());
+      node.set_memory_pressure(facts.load->memory_pressure());
+    }
+    node.set_has_model_files(has_files.contains(facts.id));
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::string NodeViews::DisplayName(const NodeId& node) const {
+  return node == own_.id() ? own_.identity().hostname() : members_.table().DisplayName(node);
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,51 @@
+#pragma once
+
+// One channel for each other node, made when first asked for. Owner thread.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "macrame/v1/node.pb.h"
+#include "proto/ids.h"
+#include "transport/dispatcher.h"
+#include "transport/peer_channel.h"
+#include "transport/trust.h"
+
+namespace macrame::agentd {
+
+// More addresses of one node than this are not tried: each that does not answer costs a second.
+inline constexpr size_t kAddressesTriedMax = 6;
+
+class PeerChannels {
+ public:
+  PeerChannels(transport::Dispatcher& dispatcher, NodeId self);
+
+  // From now on peers are called with mutual TLS, each held to the node id in its certificate.
+  void UseTls(const transport::NodeCredentials& credentials);
+  // --insecure-dev.
+  void UsePlain();
+  bool ready() const { return credentials_ != nullptr; }
+
+  // Where `node` is reached, best first.
+  void SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
+                    uint32_t control_port);
+  // Null while there are no credentials. Belongs to this object; gone after Forget.
+  transport::PeerChannel* For(const NodeId& node);
+  void Forget(const NodeId& node);
+  void Clear();
+
+ private:
+  transport::Dispatcher& dispatcher_;
+  const NodeId self_;
+  bool plain_ = false;
+  std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  std::map<NodeId, std::unique_ptr<transport::PeerChannel>> channels_;
+};
+
+// "10.0.0.7:4711", "[fd00::7]:4711".
+std::string HostPort(const std::string& ip, uint32_t port);
+
+}  // namespace macrame::agentd

@@ -1,0 +1,54 @@
+#include "agentd/report_table.h"
+
+namespace macrame::agentd {
+namespace {
+
+bool SameRanks(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankStatus>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].deployment() != b[i].deployment() || a[i].epoch() != b[i].epoch() ||
+        a[i].rank() != b[i].rank() || a[i].phase() != b[i].phase() ||
+        a[i].bytes_loaded() != b[i].bytes_loaded()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, MonotonicTime now) {
+  if (reports_.size() >= kReportsMax && !reports_.contains(from)) return false;
+  NodeReport& report = reports_[from];
+  std::vector<v1::RankStatus> ranks;
+  for (v1::RankStatus& rank : *request.mutable_ranks()) {
+    if (ranks.size() == kRanksPerReportMax) break;
+    rank.set_node_id(from.value());  // nobody speaks for another's ranks
+    ranks.push_back(std::move(rank));
+  }
+  bool changed = !SameRanks(ranks, report.ranks);
+  report.ranks = std::move(ranks);
+  report.load = std::move(*request.mutable_load());
+  report.coordinator = request.coordinator();
+  report.state_digest = request.state_digest();
+  report.claimed_revision = request.inventory_revision();
+  report.at = now;
+  if (request.has_inventory() && request.inventory().revision() != report.inventory.revision()) {
+    report.inventory = std::move(*request.mutable_inventory());
+    report.inventory.set_node_id(from.value());
+    changed = true;
+  }
+  return changed;
+}
+
+const NodeReport* ReportTable::Find(const NodeId& node) const {
+  const auto found = reports_.find(node);
+  return found == reports_.end() ? nullptr : &found->second;
+}
+
+uint64_t ReportTable::KnownRevision(const NodeId& node) const {
+  const NodeReport* report = Find(node);
+  return report == nullptr ? 0 : report->inventory.revision();
+}
+
+}  // namespace macrame::agentd

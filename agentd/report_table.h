@@ -1,0 +1,42 @@
+#pragma once
+
+// What each other node last said of itself in a heartbeat. Owner thread; pure.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "macrame/v1/agent.pb.h"
+#include "proto/ids.h"
+#include "proto/monotonic_time.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kReportsMax = 64;
+inline constexpr int kRanksPerReportMax = 64;
+
+struct NodeReport {
+  v1::NodeLoad load;
+  v1::Inventory inventory;  // revision 0: not known yet
+  std::vector<v1::RankStatus> ranks;
+  v1::Fence coordinator;
+  std::string state_digest;
+  uint64_t claimed_revision = 0;
+  MonotonicTime at;
+};
+
+class ReportTable {
+ public:
+  // True when ranks or inventory differ from before.
+  bool Take(const NodeId& from, v1::HeartbeatRequest request, MonotonicTime now);
+  // Null when nothing was heard.
+  const NodeReport* Find(const NodeId& node) const;
+  uint64_t KnownRevision(const NodeId& node) const;
+  void Forget(const NodeId& node) { reports_.erase(node); }
+  const std::map<NodeId, NodeReport>& reports() const { return reports_; }
+
+ private:
+  std::map<NodeId, NodeReport> reports_;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,233 @@
+#include "agentd/state_replicator.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/log_text.h"
+#include "agentd/rpc_methods.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+// A heartbeat that was sent before the state arrived still carries the old digest.
+constexpr int kDigestsUntilResent = 2;
+
+}  // namespace
+
+StateReplicator::StateReplicator(transport::Dispatcher& dispatcher, NodeId self, StateStore& store,
+                                 const Election& election, PeerChannels& channels, Options options,
+                                 Callbacks callbacks)
+    : dispatcher_(dispatcher),
+      self_(self),
+      store_(store),
+      election_(election),
+      channels_(channels),
+      options_(options),
+      callbacks_(std::move(callbacks)),
+      table_(self) {
+  table_.Load(store_.loaded_entries());
+}
+
+void StateReplicator::BeginLeading(const FencePair& fence) {
+  peers_.clear();
+  table_.BeginLeading(fence);
+  SendToAll();
+}
+
+void StateReplicator::StopLeading() {
+  table_.StopLeading();
+  std::vector<Waiting> waiting;
+  waiting.swap(waiting_);
+  for (const Waiting& write : waiting) {
+    write.done(ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+                            "this node stopped being coordinator before the change was acknowledged"));
+  }
+}
+
+void StateReplicator::Write(const std::string& key, std::string value, Done done) {
+  Finish(table_.Propose(key, std::move(value)), std::move(done));
+}
+
+void StateReplicator::Remove(const std::string& key, std::string residue, Done done) {
+  Finish(table_.Remove(key, std::move(residue)), std::move(done));
+}
+
+void StateReplicator::Finish(absl::StatusOr<StateTable::Proposal> proposal, Done done) {
+  if (!proposal.ok()) return done(proposal.status());
+  if (waiting_.size() >= kWritesWaitingMax) {
+    return done(absl::ResourceExhaustedError("too many changes wait to be acknowledged"));
+  }
+  const absl::Status saved = Save(std::move(proposal->change));
+  if (saved.ok()) table_.OnPersisted(proposal->sequence);
+  waiting_.push_back({proposal->sequence, dispatcher_.Now(), std::move(done)});
+  SendToAll();
+  AnswerCommitted();
+  callbacks_.on_changed();
+}
+
+absl::Status StateReplicator::Save(StateChange change) {
+  // What the disk refused before goes first: later entries of the same keys must win.
+  StateChange all;
+  std::swap(all, unsaved_);
+  std::move(change.put.begin(), change.put.end(), std::back_inserter(all.put));
+  std::move(change.dropped.begin(), change.dropped.end(), std::back_inserter(all.dropped));
+  if (all.empty()) return absl::OkStatus();
+  absl::Status saved = store_.SaveChange(all);
+  if (!saved.ok()) {
+    spdlog::error("the desired state can't be written: {}", LogText(saved));
+    unsaved_ = std::move(all);
+  }
+  return saved;
+}
+
+void StateReplicator::Tick() {
+  if (!table_.leading()) return;
+  const MonotonicTime now = dispatcher_.Now();
+  if (!unsaved_.empty() && Save({}).ok()) {
+    for (const Waiting& write : waiting_) table_.OnPersisted(write.sequence);
+  }
+  SendToAll();
+  AnswerCommitted();
+  std::vector<Waiting> late;
+  std::erase_if(waiting_, [&](Waiting& write) {
+    if (now - write.since < options_.acknowledge_limit) return false;
+    late.push_back(std::move(write));
+    return true;
+  });
+  for (const Waiting& write : late) {
+    write.done(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_ACKNOWLEDGED",
+                            "the change is on this node's disk but not on a majority of the members'"));
+  }
+}
+
+void StateReplicator::AnswerCommitted() {
+  if (waiting_.empty()) return;
+  std::set<NodeId> electorate = callbacks_.electorate();
+  electorate.insert(self_);
+  const uint64_t committed = table_.CommittedUpTo(electorate);
+  std::vector<Waiting> ready;
+  std::erase_if(waiting_, [&](Waiting& write) {
+    if (write.sequence > committed) return false;
+    ready.push_back(std::move(write));
+    return true;
+  });
+  for (const Waiting& write : ready) write.done(absl::OkStatus());
+}
+
+void StateReplicator::NoteDigest(const NodeId& node, const std::string& digest) {
+  if (!table_.leading()) return;
+  Peer& peer = peers_[node];
+  if (peer.sending || digest == table_.Digest() || table_.PendingFor(node).has_value()) {
+    peer.digest_differed = 0;
+    return;
+  }
+  if (++peer.digest_differed < kDigestsUntilResent) return;
+  peer.digest_differed = 0;
+  table_.OnDigestDiffers(node);
+  SendTo(node);
+}
+
+void StateReplicator::SendToAll() {
+  if (!table_.leading()) return;
+  for (const NodeId& node : callbacks_.electorate()) {
+    if (node != self_) SendTo(node);
+  }
+}
+
+void StateReplicator::SendTo(const NodeId& node) {
+  const MonotonicTime now = dispatcher_.Now();
+  const std::optional<FencePair> fence = election_.Leading(now);
+  transport::PeerChannel* channel = channels_.For(node);
+  if (!fence.has_value() || channel == nullptr || !election_.HoldsLeaseOf(node, now)) return;
+  Peer& peer = peers_[node];
+  if (peer.sending || now < peer.retry_at) return;
+  std::optional<StateTable::Batch> batch = table_.PendingFor(node);
+  if (!batch.has_value()) return;
+  v1::ReplicateRequest request;
+  *request.mutable_fence() = ToProto(*fence);
+  request.set_complete(batch->complete);
+  for (v1::StateEntry& entry : batch->entries) *request.add_entries() = std::move(entry);
+  peer.sending = true;
+  channel->Call<v1::ReplicateResponse>(
+      kReplicate, request, options_.send_timeout,
+      [this, node, sequence = batch->sequence](absl::StatusOr<v1::ReplicateResponse> response) {
+        OnReplicated(node, sequence, std::move(response));
+      });
+}
+
+void StateReplicator::OnReplicated(const NodeId& node, uint64_t sequence,
+                                   absl::StatusOr<v1::ReplicateResponse> response) {
+  Peer& peer = peers_[node];
+  peer.sending = false;
+  if (!table_.leading()) return;
+  if (!response.ok() || !response->accepted()) {
+    peer.retry_at = dispatcher_.Now() + options_.retry_interval;
+    return;
+  }
+  table_.OnReplicated(node, sequence);
+  if (response->newer_size() > 0) {
+    absl::Status taken = TakeEntries(response->newer());
+    if (!taken.ok()) spdlog::warn("entries of {} are not taken: {}", ShortId(node), LogText(taken));
+  }
+  AnswerCommitted();
+  SendTo(node);
+}
+
+absl::StatusOr<MergeResult> StateReplicator::Merge(const StateEntries& entries, bool complete) {
+  MergeResult result = table_.Merge(entries, complete);
+  if (result.refused > 0) {
+    spdlog::warn("{} entries of the desired state were refused; the first: {}", result.refused,
+                 result.first_refusal);
+  }
+  NoteLost(result);
+  const bool changed = !result.change.empty();
+  absl::Status saved = Save(std::move(result.change));
+  if (changed) callbacks_.on_changed();
+  if (!saved.ok()) return saved;
+  return result;
+}
+
+absl::Status StateReplicator::TakeEntries(const StateEntries& entries) {
+  return Merge(entries, /*complete=*/false).status();
+}
+
+absl::StatusOr<v1::ReplicateResponse> StateReplicator::OnReplicate(
+    const NodeId& from, const v1::ReplicateRequest& request) {
+  const FencePair fence = FromProto(request.fence());
+  if (from != fence.coordinator) {
+    return absl::PermissionDeniedError("the caller is not the coordinator that its order names");
+  }
+  absl::Status obeyed = election_.CheckFence(fence);
+  if (!obeyed.ok()) return obeyed;
+  absl::StatusOr<MergeResult> merged = Merge(request.entries(), request.complete());
+  if (!merged.ok()) return merged.status();
+  v1::ReplicateResponse response;
+  response.set_accepted(true);
+  *response.mutable_highest() = ToProto(election_.granted());
+  response.set_state_digest(table_.Digest());
+  for (v1::StateEntry& entry : merged->newer_here) *response.add_newer() = std::move(entry);
+  return response;
+}
+
+void StateReplicator::AddAllEntries(StateEntries* entries) const {
+  for (const auto& [key, entry] : table_.entries()) *entries->Add() = entry;
+}
+
+void StateReplicator::NoteLost(const MergeResult& result) {
+  for (const LostWrite& write : result.lost) {
+    v1::Reason reason = MakeReason(
+        "WRITE_LOST", absl::StrCat("a change to ", write.lost.key(), " that was made apart (term ",
+                                   write.lost.term(), ") gave way to that of term ",
+                                   write.won.term()));
+    spdlog::warn("{}", reason.message());
+    lost_writes_.push_back(std::move(reason));
+  }
+  if (lost_writes_.size() > kLostWritesShownMax) {
+    lost_writes_.erase(lost_writes_.begin(), lost_writes_.end() - kLostWritesShownMax);
+  }
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,140 @@
+#include "agentd/status_reporter.h"
+
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+
+void StatusReporter::SetCluster(std::string id, std::string name, bool insecure) {
+  cluster_id_ = std::move(id);
+  cluster_name_ = std::move(name);
+  insecure_ = insecure;
+}
+
+void StatusReporter::TakeDeployments(const v1::ClusterStatus& coordinators) {
+  told_.assign(coordinators.deployments().begin(), coordinators.deployments().end());
+  told_by_ = coordinators.answered_by();
+  told_at_ = parts_.dispatcher.Now();
+}
+
+std::vector<v1::DeploymentStatus> StatusReporter::Deployments() const {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  const bool told = coordinator.has_value() && coordinator->coordinator.value() == told_by_ &&
+                    now - told_at_ < kCoordinatorWordHolds;
+  const bool leads = parts_.election.Leading(now).has_value();
+  return told && !leads ? told_ : parts_.conductor.Statuses();
+}
+
+void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
+  for (const NodeFacts& facts : parts_.views.All()) {
+    v1::NodeStatus& node = *status.add_nodes();
+    *node.mutable_identity() = facts.identity;
+    node.mutable_identity()->set_hostname(facts.display_name);
+    node.set_state(facts.state);
+    *node.mutable_state_reason() = facts.state_reason;
+    if (facts.inventory != nullptr) *node.mutable_inventory() = *facts.inventory;
+    if (facts.load != nullptr) *node.mutable_load() = *facts.load;
+    node.set_is_coordinator(status.coordinator().term() > 0 &&
+                            status.coordinator().coordinator_id() == facts.id.value());
+    node.set_is_self(facts.is_self);
+    node.set_last_heartbeat_age_ms(facts.age_ms);
+    node.set_transport_verdict("ring-only");
+  }
+}
+
+void StatusReporter::AddLoad(v1::ClusterStatus& status) const {
+  v1::AggregateLoad& sum = *status.mutable_aggregate_load();
+  double busy_cores = 0;
+  uint32_t cores = 0;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.state() == v1::NODE_STATE_LEFT) continue;
+    sum.set_nodes_total(sum.nodes_total() + 1);
+    if (node.state() != v1::NODE_STATE_ALIVE) continue;
+    sum.set_nodes_alive(sum.nodes_alive() + 1);
+    const v1::Inventory& inventory = node.inventory();
+    const v1::NodeLoad& load = node.load();
+    sum.set_memory_total_bytes(sum.memory_total_bytes() + inventory.memory_total_bytes());
+    sum.set_memory_available_bytes(sum.memory_available_bytes() + load.memory_available_bytes());
+    sum.set_gpu_cores(sum.gpu_cores() + inventory.gpu_cores());
+    sum.set_tokens_per_second(sum.tokens_per_second() + load.tokens_per_second());
+    sum.set_requests_running(sum.requests_running() + load.requests_running());
+    sum.set_requests_queued(sum.requests_queued() + load.requests_queued());
+    busy_cores += load.cpu_busy_ratio() * inventory.cpu_cores();
+    cores += inventory.cpu_cores();
+  }
+  if (cores > 0) sum.set_cpu_busy_ratio(busy_cores / cores);
+}
+
+bool StatusReporter::IsHealthy(const v1::ClusterStatus& status) const {
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (node.state() != v1::NODE_STATE_ALIVE && node.state() != v1::NODE_STATE_LEFT) return false;
+  }
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    if (deployment.state() != v1::DEPLOYMENT_STATE_READY) return false;
+  }
+  return status.coordinator().term() > 0;
+}
+
+v1::ClusterStatus StatusReporter::Status() const {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  v1::ClusterStatus status;
+  status.set_cluster_id(cluster_id_);
+  status.set_cluster_name(cluster_name_);
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  if (coordinator.has_value()) *status.mutable_coordinator() = ToProto(*coordinator);
+  AddNodes(status);
+  AddLoad(status);
+  for (v1::DeploymentStatus& deployment : Deployments()) {
+    *status.add_deployments() = std::move(deployment);
+  }
+  for (const v1::Stranger& stranger : parts_.members.table().Strangers()) {
+    *status.add_strangers() = stranger;
+  }
+  status.set_healthy(IsHealthy(status));
+  if (!coordinator.has_value()) {
+    *status.add_problems() = MakeReason("NO_COORDINATOR", "no coordinator is agreed on");
+  }
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (!node.state_reason().code().empty() && node.state() != v1::NODE_STATE_ALIVE &&
+        node.state() != v1::NODE_STATE_LEFT) {
+      *status.add_problems() = node.state_reason();
+    }
+  }
+  for (v1::Reason& reason : parts_.members.table().Problems(now)) {
+    *status.add_problems() = std::move(reason);
+  }
+  for (v1::Reason& reason : parts_.problems()) *status.add_problems() = std::move(reason);
+  status.set_answered_by(parts_.own.id().value());
+  status.set_insecure(insecure_);
+  return status;
+}
+
+v1::ListModelsResponse StatusReporter::Models() const {
+  // By name and fingerprint: two nodes may hold different models under one name.
+  std::map<std::pair<std::string, std::string>, v1::ModelEntry> entries;
+  for (const NodeFacts& facts : parts_.views.All()) {
+    if (facts.inventory == nullptr || facts.state != v1::NODE_STATE_ALIVE) continue;
+    for (const v1::LocalModel& model : facts.inventory->models()) {
+      v1::ModelEntry& entry = entries[{model.name(), model.fingerprint()}];
+      entry.set_name(model.name());
+      entry.set_fingerprint(model.fingerprint());
+      entry.set_size_bytes(model.size_bytes());
+      entry.add_node_ids(facts.id.value());
+    }
+  }
+  for (const v1::DeploymentStatus& status : Deployments()) {
+    const v1::Deployment& deployment = status.deployment();
+    v1::ModelEntry& entry = entries[{deployment.model_name(), deployment.model_fingerprint()}];
+    entry.set_name(deployment.model_name());
+    entry.set_fingerprint(deployment.model_fingerprint());
+    if (!entry.has_deployment()) *entry.mutable_deployment() = status;
+  }
+  v1::ListModelsResponse response;
+  for (auto& [key, entry] : entries) *response.add_models() = std::move(entry);
+  return response;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,56 @@
+#pragma once
+
+// Puts together what `clusterctl status` and its kin show. Owner thread.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "agentd/gang_conductor.h"
+#include "agentd/member_monitor.h"
+#include "agentd/node_views.h"
+#include "macrame/v1/cluster.pb.h"
+
+namespace macrame::agentd {
+
+class StatusReporter {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    const Election& election;
+    const MemberMonitor& members;
+    NodeViews& views;
+    GangConductor& conductor;
+    const OwnNode& own;
+    // Troubles of this node's own: beacons, models, lost writes, ports.
+    std::function<std::vector<v1::Reason>()> problems;
+  };
+
+  explicit StatusReporter(Parts parts) : parts_(std::move(parts)) {}
+
+  void SetCluster(std::string id, std::string name, bool insecure);
+  // The coordinator's word on deployments, for nodes that don't lead. It counts for
+  // kCoordinatorWordHolds.
+  void TakeDeployments(const v1::ClusterStatus& coordinators);
+
+  v1::ClusterStatus Status() const;
+  v1::ListModelsResponse Models() const;
+  std::vector<v1::DeploymentStatus> Deployments() const;
+
+ private:
+  void AddNodes(v1::ClusterStatus& status) const;
+  void AddLoad(v1::ClusterStatus& status) const;
+  bool IsHealthy(const v1::ClusterStatus& status) const;
+
+  Parts parts_;
+  std::string cluster_id_;
+  std::string cluster_name_;
+  bool insecure_ = false;
+  std::vector<v1::DeploymentStatus> told_;
+  std::string told_by_;
+  MonotonicTime told_at_;
+};
+
+inline constexpr Duration kCoordinatorWordHolds = std::chrono::seconds(3);
+
+}  // namespace macrame::agentd

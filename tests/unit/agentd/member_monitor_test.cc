@@ -1,0 +1,98 @@
+#include "agentd/member_monitor.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "agentd/peer_channels.h"
+#include "transport/fake_dispatcher.h"
+
+namespace macrame::agentd {
+namespace {
+
+using discovery::MembershipChange;
+using std::chrono::milliseconds;
+
+v1::NodeIdentity Identity(char digit, uint64_t incarnation = 1) {
+  v1::NodeIdentity identity;
+  identity.set_node_id(std::string(32, digit));
+  identity.set_incarnation(incarnation);
+  identity.set_hostname(std::string("host-") + digit);
+  identity.set_control_port(4000);
+  return identity;
+}
+
+class MemberMonitorTest : public ::testing::Test {
+ protected:
+  // Ticks as the agent does while `duration` passes.
+  void Pass(Duration duration) {
+    for (Duration passed{}; passed < duration; passed += milliseconds(100)) {
+      dispatcher_.AdvanceBy(milliseconds(100));
+      monitor_.Tick();
+    }
+  }
+  int Count(MembershipChange change) const {
+    int count = 0;
+    for (const auto& event : events_) count += event.change == change;
+    return count;
+  }
+
+  transport::FakeDispatcher dispatcher_;
+  std::vector<discovery::MembershipEvent> events_;
+  int probes_ = 0;
+  MemberMonitor monitor_{dispatcher_, Identity('0'), discovery::FailureLimits(),
+                         {[this](const auto& event) { events_.push_back(event); },
+                          [this](const NodeId&) { ++probes_; }}};
+  const NodeId peer_{std::string(32, 'a')};
+};
+
+TEST_F(MemberMonitorTest, ACandidateIsNoMemberUntilItsHeartbeat) {
+  monitor_.HeardCandidate(Identity('a'));
+  EXPECT_FALSE(monitor_.IsMember(peer_));
+  EXPECT_TRUE(monitor_.Live().empty());
+  monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
+  EXPECT_TRUE(monitor_.IsAlive(peer_));
+  EXPECT_EQ(Count(MembershipChange::kJoined), 1);
+  EXPECT_EQ(monitor_.Live().size(), 1u);
+}
+
+TEST_F(MemberMonitorTest, SilenceMakesSuspectThenDeadAndAHeartbeatAliveAgain) {
+  monitor_.HeardMember(Identity('a'), "", true);
+  Pass(milliseconds(2000));
+  EXPECT_EQ(Count(MembershipChange::kSuspect), 1);
+  EXPECT_GT(probes_, 0);
+  EXPECT_EQ(monitor_.Live().size(), 1u);
+  Pass(milliseconds(6000));
+  EXPECT_EQ(Count(MembershipChange::kDead), 1);
+  EXPECT_TRUE(monitor_.Live().empty());
+  EXPECT_EQ(monitor_.All().size(), 1u);
+  monitor_.HeardMember(Identity('a'), "", false);
+  EXPECT_TRUE(monitor_.IsAlive(peer_));
+}
+
+TEST_F(MemberMonitorTest, TwoRefusalsAreEnough) {
+  monitor_.HeardMember(Identity('a'), "", true);
+  monitor_.HeartbeatFailed(peer_, discovery::HeartbeatFailure::kRefused);
+  monitor_.HeartbeatFailed(peer_, discovery::HeartbeatFailure::kRefused);
+  EXPECT_EQ(Count(MembershipChange::kDead), 1);
+}
+
+TEST_F(MemberMonitorTest, WhoLeftComesBackOnlyWithALaterRun) {
+  monitor_.HeardMember(Identity('a', 1), "", true);
+  monitor_.Leave(peer_);
+  EXPECT_TRUE(monitor_.All().empty());
+  monitor_.HeardMember(Identity('a', 1), "", true);
+  EXPECT_FALSE(monitor_.IsAlive(peer_));
+  monitor_.HeardMember(Identity('a', 2), "", true);
+  EXPECT_TRUE(monitor_.IsAlive(peer_));
+  Pass(milliseconds(1000));
+  EXPECT_TRUE(monitor_.IsAlive(peer_));
+}
+
+TEST(HostPortTest, AddressesOfBothFamilies) {
+  EXPECT_EQ(HostPort("10.0.0.7", 80), "10.0.0.7:80");
+  EXPECT_EQ(HostPort("fd00::7", 80), "[fd00::7]:80");
+}
+
+}  // namespace
+}  // namespace macrame::agentd

@@ -1,0 +1,56 @@
+#include "agentd/report_table.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::agentd {
+namespace {
+
+const NodeId kNode("0123456789abcdef0123456789abcdef");
+const MonotonicTime kNow(std::chrono::seconds(100));
+
+v1::HeartbeatRequest Heartbeat(uint64_t revision, v1::RankPhase phase) {
+  v1::HeartbeatRequest request;
+  request.set_inventory_revision(revision);
+  v1::RankStatus& rank = *request.add_ranks();
+  rank.set_deployment("tiny");
+  rank.set_phase(phase);
+  rank.set_node_id("ffffffffffffffffffffffffffffffff");
+  return request;
+}
+
+TEST(ReportTableTest, TellsWhetherRanksOrInventoryChanged) {
+  ReportTable table;
+  EXPECT_TRUE(table.Take(kNode, Heartbeat(7, v1::RANK_PHASE_LOADING), kNow));
+  EXPECT_FALSE(table.Take(kNode, Heartbeat(7, v1::RANK_PHASE_LOADING), kNow));
+  EXPECT_TRUE(table.Take(kNode, Heartbeat(7, v1::RANK_PHASE_READY), kNow));
+  v1::HeartbeatRequest with_inventory = Heartbeat(7, v1::RANK_PHASE_READY);
+  with_inventory.mutable_inventory()->set_revision(7);
+  EXPECT_EQ(table.KnownRevision(kNode), 0u);
+  EXPECT_TRUE(table.Take(kNode, with_inventory, kNow));
+  EXPECT_EQ(table.KnownRevision(kNode), 7u);
+  EXPECT_FALSE(table.Take(kNode, Heartbeat(7, v1::RANK_PHASE_READY), kNow));
+  EXPECT_EQ(table.KnownRevision(kNode), 7u) << "a heartbeat without inventory keeps the last one";
+}
+
+TEST(ReportTableTest, NobodySpeaksForAnothersRanks) {
+  ReportTable table;
+  table.Take(kNode, Heartbeat(1, v1::RANK_PHASE_READY), kNow);
+  EXPECT_EQ(table.Find(kNode)->ranks.at(0).node_id(), kNode.value());
+}
+
+TEST(ReportTableTest, IsBounded) {
+  ReportTable table;
+  for (size_t i = 0; i < kReportsMax + 10; ++i) {
+    table.Take(NodeId(absl::StrCat("node ", i)), Heartbeat(1, v1::RANK_PHASE_READY), kNow);
+  }
+  EXPECT_EQ(table.reports().size(), kReportsMax);
+  v1::HeartbeatRequest many;
+  for (int i = 0; i < kRanksPerReportMax + 10; ++i) many.add_ranks();
+  table.Take(NodeId("node 0"), many, kNow);
+  EXPECT_EQ(table.Find(NodeId("node 0"))->ranks.size(), static_cast<size_t>(kRanksPerReportMax));
+}
+
+}  // namespace
+}  // namespace macrame::agentd
