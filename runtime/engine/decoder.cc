@@ -117,22 +117,21 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x, KvC
   }
   const mx::array mixed = mx::fast::scaled_dot_product_attention(
       queries, seen.keys, seen.values, scale, windowed || count == 1 ? "" : "causal", mask);
-  return layer.o.Apply(mx::reshape(mx::transpose(mixed, {0, 2, 1, 3}),
-                                   {1, count, heads * config_.head_dim}));
+  return layer.o.Apply(
+      mx::reshape(mx::transpose(mixed, {0, 2, 1, 3}), {1, count, heads * config_.head_dim}));
 }
 
 mx::array Decoder::Feed(const Layer& layer, const mx::array& x) const {
   const mx::array gate = layer.gate.Apply(x);
-  return layer.down.Apply(
-      mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), layer.up.Apply(x)));
+  return layer.down.Apply(mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), layer.up.Apply(x)));
 }
 
 mx::array Decoder::Run(mx::array hidden, KvCache& cache, int begin) const {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const mx::array normed = mx::fast::rms_norm(hidden, layer.input_norm, config_.rms_norm_eps);
-    hidden = mx::add(hidden, sum_over_ranks_(
-                                 Attend(layer, static_cast<int>(i), normed, cache, begin)));
+    hidden =
+        mx::add(hidden, sum_over_ranks_(Attend(layer, static_cast<int>(i), normed, cache, begin)));
     const mx::array inner =
         mx::fast::rms_norm(hidden, layer.post_attention_norm, config_.rms_norm_eps);
     hidden = mx::add(hidden, sum_over_ranks_(Feed(layer, inner)));
@@ -143,8 +142,7 @@ mx::array Decoder::Run(mx::array hidden, KvCache& cache, int begin) const {
 mx::array Decoder::Logits(const mx::array& hidden, int rows) const {
   MACRAME_CHECK(final_norm_.has_value()) << "this rank holds no head";
   const int count = hidden.shape(1);
-  const mx::array last =
-      mx::slice(hidden, {0, count - rows, 0}, {1, count, config_.hidden_size});
+  const mx::array last = mx::slice(hidden, {0, count - rows, 0}, {1, count, config_.hidden_size});
   const mx::array normed = mx::fast::rms_norm(last, *final_norm_, config_.rms_norm_eps);
   const Matrix& head = head_.has_value() ? *head_ : *embedding_;
   return mx::astype(mx::reshape(head.Apply(normed), {rows, config_.vocab_size}), mx::float32);

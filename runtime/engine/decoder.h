@@ -1,8 +1,8 @@
 #pragma once
 
 // One rank's stretch of a decoder-only transformer: the embedding (first stage), layers
-// [layer_begin, layer_end), the final norm and head (last stage). One implementation for Llama, Qwen2,
-// Qwen3 and Mistral; ModelConfig's traits say where they differ.
+// [layer_begin, layer_end), the final norm and head (last stage). One implementation for Llama,
+// Qwen2, Qwen3 and Mistral; ModelConfig's traits say where they differ.
 //
 // Builds MLX graphs; nothing is computed until the caller evaluates them. Engine thread only.
 
@@ -66,8 +66,9 @@ class Decoder {
   std::optional<mlx::core::array> rope_wavelengths_;  // llama3 scaling only
 };
 
-// The divisors that rope's positions are divided by, one per pair of dimensions: theta^(2i/d), stretched
-// as Llama 3.1 does it (long wavelengths by `factor`, short ones not, smoothly between). Pure.
+// The divisors that rope's positions are divided by, one per pair of dimensions: theta^(2i/d),
+// stretched as Llama 3.1 does it (long wavelengths by `factor`, short ones not, smoothly between).
+// Pure.
 std::vector<float> Llama3RopeDivisors(const RopeTraits& rope, int head_dim);
 
 // Which keys the queries at [begin, begin + count) see under a sliding window: row-major

@@ -41,16 +41,15 @@ absl::Status ForwardEngine::Announce(StepKind kind) {
   return SendStep(std::move(step));
 }
 
-absl::StatusOr<std::vector<float>> ForwardEngine::Forward(
-    std::span<const int32_t> tokens, int begin, LogitRows rows,
-    const std::function<bool()>& keep_going) {
+absl::StatusOr<std::vector<float>> ForwardEngine::Forward(std::span<const int32_t> tokens,
+                                                          int begin, LogitRows rows,
+                                                          const std::function<bool()>& keep_going) {
   const int end = begin + static_cast<int>(tokens.size());
   MACRAME_CHECK(!tokens.empty() && begin >= 0 && end <= limits_.context_length)
       << "positions [" << begin << ", " << end << ") of " << limits_.context_length;
   std::vector<float> logits;
   while (!tokens.empty()) {
-    const size_t count =
-        std::min(tokens.size(), static_cast<size_t>(limits_.prefill_chunk_tokens));
+    const size_t count = std::min(tokens.size(), static_cast<size_t>(limits_.prefill_chunk_tokens));
     const bool last = count == tokens.size();
     Step step;
     step.begin = static_cast<uint32_t>(begin);
@@ -69,8 +68,8 @@ absl::StatusOr<std::vector<float>> ForwardEngine::Forward(
 absl::Status ForwardEngine::Follow(const Step& step) {
   const uint64_t end = uint64_t{step.begin} + step.tokens.size();
   if (step.tokens.empty() || end > static_cast<uint64_t>(limits_.context_length)) {
-    return absl::InternalError(absl::StrCat("rank 0 sent a step up to position ", end, " of ",
-                                            limits_.context_length));
+    return absl::InternalError(
+        absl::StrCat("rank 0 sent a step up to position ", end, " of ", limits_.context_length));
   }
   for (const int32_t token : step.tokens) {
     if (token < 0 || token >= config_.vocab_size) {
@@ -101,12 +100,11 @@ void ForwardEngine::RunStages(const Step& step, std::vector<float>* logits) {
                                                          : 0;
   const int rank = link_.single() ? 0 : link_.group().rank();
   const int world = link_.single() ? 1 : link_.group().size();
-  mx::array hidden = place_.embeds
-                         ? decoder_.Embed(step.tokens)
-                         : mx::astype(mx::distributed::recv({1, count, config_.hidden_size},
-                                                            link_.wire_type(), rank - 1,
-                                                            link_.group()),
-                                      decoder_.activation_type());
+  mx::array hidden =
+      place_.embeds ? decoder_.Embed(step.tokens)
+                    : mx::astype(mx::distributed::recv({1, count, config_.hidden_size},
+                                                       link_.wire_type(), rank - 1, link_.group()),
+                                 decoder_.activation_type());
   hidden = decoder_.Run(std::move(hidden), cache_, static_cast<int>(step.begin));
 
   mx::array result = hidden;
@@ -122,8 +120,8 @@ void ForwardEngine::RunStages(const Step& step, std::vector<float>* logits) {
 
   if (rank != 0 || rows == 0) return;
   if (!place_.has_head) {
-    result = mx::distributed::recv({rows, config_.vocab_size}, mx::float32, world - 1,
-                                   link_.group());
+    result =
+        mx::distributed::recv({rows, config_.vocab_size}, mx::float32, world - 1, link_.group());
     mx::eval(result);
   }
   const float* values = result.data<float>();

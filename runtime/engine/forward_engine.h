@@ -1,11 +1,13 @@
 #pragma once
 
-// Runs forward steps on this rank, and on rank 0 drives those of the gang. Every rank runs the same step
-// at the same time: rank 0 sends it over the step channel and takes part; the others receive and follow.
+// Runs forward steps on this rank, and on rank 0 drives those of the gang. Every rank runs the same
+// step at the same time: rank 0 sends it over the step channel and takes part; the others receive
+// and follow.
 //
-// Pipeline: hidden states go from stage to stage over the ring's neighbour links, the last stage's logits
-// to rank 0, its neighbour at the ring's end. Prefill chunks without logits are not waited for, so the
-// stages work on different chunks at once. Tensor: partial sums are added by all_sum; rank 0 has the head.
+// Pipeline: hidden states go from stage to stage over the ring's neighbour links, the last stage's
+// logits to rank 0, its neighbour at the ring's end. Prefill chunks without logits are not waited
+// for, so the stages work on different chunks at once. Tensor: partial sums are added by all_sum;
+// rank 0 has the head.
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 
@@ -40,9 +42,9 @@ class ForwardEngine {
   ForwardEngine(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
                 GangLink& link, Watchdog& watchdog, ForwardLimits limits);
 
-  // Rank 0: runs `tokens` at positions [begin, begin + tokens.size()), in chunks, and gives the logits
-  // asked for as float32 rows of vocab_size. Tokens must be in the vocabulary and fit the context.
-  // `keep_going` is asked between chunks; CANCELLED when it says no.
+  // Rank 0: runs `tokens` at positions [begin, begin + tokens.size()), in chunks, and gives the
+  // logits asked for as float32 rows of vocab_size. Tokens must be in the vocabulary and fit the
+  // context. `keep_going` is asked between chunks; CANCELLED when it says no.
   absl::StatusOr<std::vector<float>> Forward(std::span<const int32_t> tokens, int begin,
                                              LogitRows rows,
                                              const std::function<bool()>& keep_going);

@@ -75,8 +75,8 @@ std::string RingHostfile(const v1::LaunchSpec& spec) {
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   const v1::Assignment& part = spec.assignment();
   const uint32_t world = spec.world_size();
-  if (world == 0 || spec.tp() == 0 || spec.pp() == 0 || spec.rank() >= world ||
-      spec.tp() > world || spec.pp() > world || spec.tp() * spec.pp() != world) {
+  if (world == 0 || spec.tp() == 0 || spec.pp() == 0 || spec.rank() >= world || spec.tp() > world ||
+      spec.pp() > world || spec.tp() * spec.pp() != world) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " of ", world, " with tp ", spec.tp(),
                                 " and pp ", spec.pp()));
   }
@@ -87,7 +87,8 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
                                 " and tensor part ", part.tp_rank()));
   }
   if (world > 1 && static_cast<uint32_t>(spec.ring_addresses_size()) != world) {
-    return BadSpec(absl::StrCat(spec.ring_addresses_size(), " ring addresses for ", world, " ranks"));
+    return BadSpec(
+        absl::StrCat(spec.ring_addresses_size(), " ring addresses for ", world, " ranks"));
   }
   ShardPlace place;
   place.layer_begin = static_cast<int>(part.layer_begin());

@@ -1,8 +1,8 @@
 #pragma once
 
-// What ties this rank to its gang: the step channel and MLX's collective group, or nothing at all when
-// the gang is one rank. The ring is formed only after every rank has joined the step channel, so that
-// nobody waits in it alone.
+// What ties this rank to its gang: the step channel and MLX's collective group, or nothing at all
+// when the gang is one rank. The ring is formed only after every rank has joined the step channel,
+// so that nobody waits in it alone.
 
 #include <chrono>
 #include <memory>

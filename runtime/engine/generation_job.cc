@@ -62,7 +62,8 @@ std::string ReadWhole(const std::string& path) {
 // The answer's chunks as they come about: text and the tokens behind it.
 class ChunkWriter {
  public:
-  ChunkWriter(const GenerationJob& job, const std::function<void(const v1::GenerateChunk&)>& on_chunk)
+  ChunkWriter(const GenerationJob& job,
+              const std::function<void(const v1::GenerateChunk&)>& on_chunk)
       : job_(job), on_chunk_(on_chunk) {}
 
   void Add(const Generation::Outcome& outcome) {
@@ -153,15 +154,15 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
   if (prompt.empty()) return BadRequest("the prompt is empty");
   for (const int32_t token : prompt) {
     if (token < 0 || token >= vocab_size) {
-      return BadRequest(absl::StrCat("the prompt holds token ", token, ", the model has ",
-                                     vocab_size));
+      return BadRequest(
+          absl::StrCat("the prompt holds token ", token, ", the model has ", vocab_size));
     }
   }
   if (prompt.size() >= context_length) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
-                        absl::StrCat("the prompt has ", prompt.size(),
-                                     " tokens, the model was loaded with a context of ",
-                                     context_length));
+    return ReasonStatus(
+        absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+        absl::StrCat("the prompt has ", prompt.size(),
+                     " tokens, the model was loaded with a context of ", context_length));
   }
   return absl::OkStatus();
 }

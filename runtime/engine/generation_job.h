@@ -23,13 +23,13 @@ namespace macrame::runtime::engine {
 struct ModelText {
   text::Tokenizer tokenizer;
   std::optional<text::ChatTemplate> chat_template;
-  absl::Status no_template;        // why chat_template is unset
+  absl::Status no_template;          // why chat_template is unset
   SamplingTraits sampling_defaults;  // generation_config.json's; greedy when it does not sample
 };
 absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder);
 
-// What generation_config.json says of sampling. Fields that are missing or malformed are left at: no
-// file or "do_sample" true, temperature 1; else greedy. Pure.
+// What generation_config.json says of sampling. Fields that are missing or malformed are left at:
+// no file or "do_sample" true, temperature 1; else greedy. Pure.
 SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json);
 
 struct GenerationJob {
@@ -41,8 +41,8 @@ struct GenerationJob {
 };
 
 // Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
-// `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with BAD_REQUEST,
-// PROMPT_TOO_LONG or TEMPLATE_REFUSED.
+// `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
+// BAD_REQUEST, PROMPT_TOO_LONG or TEMPLATE_REFUSED.
 absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
                                          int vocab_size, uint32_t context_length, uint64_t seed,
                                          int64_t local_unix_s);
@@ -50,14 +50,14 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
 // The wall clock of this place, for PrepareJob: seconds since 1970 as if local time were UTC.
 int64_t LocalUnixSeconds();
 
-// BAD_REQUEST for an empty prompt or ids outside of the vocabulary, PROMPT_TOO_LONG when nothing would
-// fit behind it.
+// BAD_REQUEST for an empty prompt or ids outside of the vocabulary, PROMPT_TOO_LONG when nothing
+// would fit behind it.
 absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
                          uint32_t context_length);
 
-// Runs a job on rank 0's engine thread. Each piece goes to `on_chunk` as soon as it is certain; the last
-// one carries the finish reason. `cancelled` is looked at between steps. Returns what ended it when that
-// was an error.
+// Runs a job on rank 0's engine thread. Each piece goes to `on_chunk` as soon as it is certain; the
+// last one carries the finish reason. `cancelled` is looked at between steps. Returns what ended it
+// when that was an error.
 absl::Status RunJob(const GenerationJob& job, ForwardEngine& engine, TextStream text,
                     const std::atomic<bool>& cancelled,
                     const std::function<void(const v1::GenerateChunk&)>& on_chunk);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Keys and values of one sequence for the layers of this rank. Grows in steps of kGrowthPositions, never
-// above the context length that the rank was launched with. Engine thread only.
+// Keys and values of one sequence for the layers of this rank. Grows in steps of kGrowthPositions,
+// never above the context length that the rank was launched with. Engine thread only.
 
 #include <vector>
 
@@ -17,12 +17,12 @@ class KvCache {
   KvCache(int layers, int capacity_max);
 
   struct View {
-    mlx::core::array keys;    // [1, kv_heads, begin + count, head_dim]
+    mlx::core::array keys;  // [1, kv_heads, begin + count, head_dim]
     mlx::core::array values;
   };
   // Writes keys and values [1, kv_heads, count, head_dim] of one layer at positions
-  // [begin, begin + count) and gives those of [0, begin + count). What lay behind is forgotten, so a
-  // new sequence simply begins at 0. begin + count must not pass capacity_max.
+  // [begin, begin + count) and gives those of [0, begin + count). What lay behind is forgotten, so
+  // a new sequence simply begins at 0. begin + count must not pass capacity_max.
   View Append(int layer, const mlx::core::array& keys, const mlx::core::array& values, int begin);
 
   // The whole buffers, to be evaluated together with a step's result.

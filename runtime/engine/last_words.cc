@@ -10,8 +10,7 @@
 namespace macrame::runtime::engine {
 
 LastWords::LastWords(const v1::LaunchSpec& spec) {
-  const std::string& model =
-      spec.deployment().empty() ? spec.model().path() : spec.deployment();
+  const std::string& model = spec.deployment().empty() ? spec.model().path() : spec.deployment();
   prefix_ = absl::StrCat("rankd: rank ", spec.rank(), " of model ", model, ": ");
 }
 

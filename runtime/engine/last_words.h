@@ -16,7 +16,8 @@ class LastWords {
  public:
   explicit LastWords(const v1::LaunchSpec& spec);
 
-  // Any thread. Only the first call speaks: what comes later are consequences. True when it was first.
+  // Any thread. Only the first call speaks: what comes later are consequences. True when it was
+  // first.
   bool Say(const absl::Status& why);
 
  private:

@@ -2,9 +2,9 @@
 
 // A rank's part of one linear map, ready to be applied.
 //
-// On a CPU the weights stay where they are mapped and our own kernels (runtime/kernels) read them as
-// stored; activations are float32 there, because MLX sums bf16 in bf16 on a CPU. On a GPU the weights
-// are MLX arrays and MLX's kernels do the work in the model's own type.
+// On a CPU the weights stay where they are mapped and our own kernels (runtime/kernels) read them
+// as stored; activations are float32 there, because MLX sums bf16 in bf16 on a CPU. On a GPU the
+// weights are MLX arrays and MLX's kernels do the work in the model's own type.
 
 #include <cstdint>
 #include <memory>

@@ -39,7 +39,8 @@ int ReadInt(const json& config, const char* key, std::optional<int> fallback, in
   }
   const int64_t value = found->get<int64_t>();
   if (value < minimum || value > kDimensionMax) {
-    Invalid(absl::StrCat("'", key, "' is ", value, ", not in [", minimum, ", ", kDimensionMax, "]"));
+    Invalid(
+        absl::StrCat("'", key, "' is ", value, ", not in [", minimum, ", ", kDimensionMax, "]"));
   }
   return static_cast<int>(value);
 }
@@ -140,8 +141,8 @@ void ReadQuantization(const json& config, ModelConfig& out) {
   out.quantization = ReadQuantizationTraits(*found, "'quantization'", {});
   for (const auto& [name, value] : found->items()) {
     if (value.is_object()) {
-      out.quantization_overrides[name] =
-          ReadQuantizationTraits(value, absl::StrCat("'quantization.", name, "'"), out.quantization);
+      out.quantization_overrides[name] = ReadQuantizationTraits(
+          value, absl::StrCat("'quantization.", name, "'"), out.quantization);
     } else if (value.is_boolean() && name.find('.') != std::string::npos) {
       out.quantization_overrides[name] =
           value.get<bool>() ? out.quantization : QuantizationTraits{};
@@ -183,8 +184,8 @@ void ReadArchitectureTraits(const json& config, ModelConfig& out) {
   out.qk_norm = out.architecture == "qwen3";
   const auto activation = config.find("hidden_act");
   if (activation != config.end() && activation->is_string() && *activation != "silu") {
-    throw ConfigError{"MODEL_FORMAT_UNSUPPORTED",
-                      absl::StrCat("activation ", activation->dump(), "; only silu is implemented")};
+    throw ConfigError{"MODEL_FORMAT_UNSUPPORTED", absl::StrCat("activation ", activation->dump(),
+                                                               "; only silu is implemented")};
   }
 }
 

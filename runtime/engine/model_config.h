@@ -4,8 +4,8 @@
 // architectures; where they differ is a trait here, never a branch on the name elsewhere.
 //
 // Keys are those of Hugging Face's configuration classes (LlamaConfig, Qwen2Config, Qwen3Config,
-// MistralConfig), in the spelling before and after transformers 5 ("rope_scaling", "rope_parameters"),
-// and MLX's "quantization" object.
+// MistralConfig), in the spelling before and after transformers 5 ("rope_scaling",
+// "rope_parameters"), and MLX's "quantization" object.
 
 #include <cstdint>
 #include <map>
@@ -30,7 +30,7 @@ struct RopeTraits {
   double theta = 10000.0;
   RopeScalingKind scaling = RopeScalingKind::kNone;
   double factor = 1.0;
-  double low_freq_factor = 1.0;   // llama3 only, as the next two
+  double low_freq_factor = 1.0;  // llama3 only, as the next two
   double high_freq_factor = 4.0;
   int original_context = 8192;
 };
@@ -55,16 +55,19 @@ struct ModelConfig {
   // By layer: how many last positions it sees; 0: all of them.
   std::vector<int> sliding_windows;
   QuantizationTraits quantization;  // the default of all quantised tensors
-  // Modules ("model.layers.0.self_attn.q_proj") whose quantisation differs; bits 0: stored as floats.
+  // Modules ("model.layers.0.self_attn.q_proj") whose quantisation differs; bits 0: stored as
+  // floats.
   std::map<std::string, QuantizationTraits> quantization_overrides;
 
-  // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors show.
+  // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors
+  // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;
 };
 
 // `folder` appears in error messages only. Errors carry a Reason: MODEL_CONFIG_INVALID,
 // MODEL_ARCHITECTURE_UNKNOWN or MODEL_FORMAT_UNSUPPORTED.
-absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json, const std::string& folder);
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
+                                             const std::string& folder);
 
 // Reads FOLDER/config.json (at most 1 MiB).
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder);

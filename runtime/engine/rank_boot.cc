@@ -28,8 +28,7 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
       if (!loaded.ok()) return loaded;
     }
     const int32_t token[] = {0};
-    const auto logits =
-        rank.engine->Forward(token, 0, LogitRows::kLast, [] { return true; });
+    const auto logits = rank.engine->Forward(token, 0, LogitRows::kLast, [] { return true; });
     if (!logits.ok()) return logits.status();
     return rank.engine->Announce(StepKind::kReady);
   }
@@ -63,8 +62,8 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.step_limit = milliseconds(spec.step_timeout_ms());
   const auto guard = watchdog.Watch("loading weights", kLoadingStallLimit);
   try {
-    rank.engine = std::make_unique<ForwardEngine>(rank.config, place, loader, *rank.link, watchdog,
-                                                  limits);
+    rank.engine =
+        std::make_unique<ForwardEngine>(rank.config, place, loader, *rank.link, watchdog, limits);
   } catch (const std::bad_alloc&) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
                         absl::StrCat("the system refused memory while loading ", total, " bytes"));
@@ -146,9 +145,9 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
 
 ExitCode ExitCodeOf(const absl::Status& status) {
   static const std::set<std::string> model_faults = {
-      "MODEL_FILE_MISSING",       "MODEL_FILE_BROKEN",  "MODEL_CONFIG_INVALID",
+      "MODEL_FILE_MISSING",         "MODEL_FILE_BROKEN",        "MODEL_CONFIG_INVALID",
       "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID",
-      "HEADS_INDIVISIBLE",        "GROUPS_INDIVISIBLE"};
+      "HEADS_INDIVISIBLE",          "GROUPS_INDIVISIBLE"};
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
   if (code == "CONFIG_INVALID") return kExitUsage;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Brings a rank from its launch spec to readiness: files checked, gang formed, weights loaded, one step
-// run. Blocks; engine thread. Used by the serving process and by `rankd --generate`.
+// Brings a rank from its launch spec to readiness: files checked, gang formed, weights loaded, one
+// step run. Blocks; engine thread. Used by the serving process and by `rankd --generate`.
 
 #include <cstdint>
 #include <functional>
@@ -47,8 +47,7 @@ struct BootOptions {
 // Fills in the limits that a spec leaves at 0. CONFIG_INVALID for what can't be used.
 absl::Status CompleteSpec(v1::LaunchSpec& spec);
 
-absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& spec,
-                                                     Watchdog& watchdog,
+absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& spec, Watchdog& watchdog,
                                                      const BootOptions& options);
 
 // The exit code that tells of a boot's or gang's failure.

@@ -50,13 +50,12 @@ int RankProcess::Run() {
 
 void RankProcess::WatchParent() {
   parts_->parent.assign(dup(STDIN_FILENO));
-  parts_->parent.async_read_some(
-      boost::asio::buffer(parts_->discarded),
-      [this](const boost::system::error_code& error, size_t) {
-        if (error == boost::asio::error::operation_aborted) return;
-        if (error) return BeginStop();  // the agent is gone
-        WatchParent();
-      });
+  parts_->parent.async_read_some(boost::asio::buffer(parts_->discarded),
+                                 [this](const boost::system::error_code& error, size_t) {
+                                   if (error == boost::asio::error::operation_aborted) return;
+                                   if (error) return BeginStop();  // the agent is gone
+                                   WatchParent();
+                                 });
 }
 
 void RankProcess::WatchSignals() {
@@ -122,14 +121,14 @@ void RankProcess::Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>&
   TextStream text{[stream](int32_t id) { return stream->Push(id); },
                   [stream] { return stream->Finish(); }};
   uint32_t reported = 0;
-  const absl::Status status = RunJob(
-      request->job, *rank.engine, std::move(text), request->cancelled,
-      [&](const v1::GenerateChunk& chunk) {
-        if (!request->stream.Write(chunk)) request->cancelled = true;
-        const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
-        reported += fresh;
-        dispatcher_.Post([this, fresh] { service_.OnTokens(fresh); });
-      });
+  const absl::Status status =
+      RunJob(request->job, *rank.engine, std::move(text), request->cancelled,
+             [&](const v1::GenerateChunk& chunk) {
+               if (!request->stream.Write(chunk)) request->cancelled = true;
+               const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
+               reported += fresh;
+               dispatcher_.Post([this, fresh] { service_.OnTokens(fresh); });
+             });
   const std::string code = status.ok() ? "" : ReasonOf(status).code();
   if (code == "RANK_EXITED") {
     // A broken collective names no culprit; the step channel will in a moment.
@@ -170,7 +169,8 @@ void RankProcess::Fail(const absl::Status& why) {
       _exit(code);
     });
   }
-  // The owner thread ends the process as soon as the watchers have been told; or else this one does.
+  // The owner thread ends the process as soon as the watchers have been told; or else this one
+  // does.
   absl::SleepFor(absl::FromChrono(kFarewellLimit * (first ? 2 : 4)));
   _exit(ExitCodeOf(why));
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// One rank process: the owner thread with its RankService, the engine thread, the watchdog, and how it all
-// ends. Threads and who owns what: runtime/README.md.
+// One rank process: the owner thread with its RankService, the engine thread, the watchdog, and how
+// it all ends. Threads and who owns what: runtime/README.md.
 
 #include <atomic>
 #include <memory>
@@ -34,7 +34,8 @@ class RankProcess {
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  // Serves until told to stop; returns the exit code, or ends the process itself when it can't wait.
+  // Serves until told to stop; returns the exit code, or ends the process itself when it can't
+  // wait.
   int Run();
 
  private:

@@ -49,9 +49,8 @@ absl::Status RankService::Start() {
       [this](const transport::Caller&, v1::GenerateRequest request,
              transport::ServerStream stream) { Generate(std::move(request), std::move(stream)); });
   server_.HandleUnary<v1::StopRequest, v1::StopResponse>(
-      "/macrame.v1.RankService/Stop",
-      [this](const transport::Caller&, v1::StopRequest,
-             transport::GrpcServer::Reply<v1::StopResponse> reply) {
+      "/macrame.v1.RankService/Stop", [this](const transport::Caller&, v1::StopRequest,
+                                             transport::GrpcServer::Reply<v1::StopResponse> reply) {
         reply(v1::StopResponse());
         stop_();
       });
@@ -109,8 +108,7 @@ void RankService::SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_b
   status_.set_bytes_total(total);
   status_.set_memory_bytes(memory_bytes);
   const double before = status_.progress();
-  status_.set_progress(total == 0 ? 0.0
-                                  : static_cast<double>(loaded) / static_cast<double>(total));
+  status_.set_progress(total == 0 ? 0.0 : static_cast<double>(loaded) / static_cast<double>(total));
   // A hundred messages tell as much as ten thousand.
   if (status_.progress() - before >= 0.01 || loaded == total || loaded == 0) Publish();
 }
@@ -145,9 +143,9 @@ absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const
                         absl::StrCat("rank ", spec_.rank(), " takes no requests; rank 0 does"));
   }
   if (!request.deployment().empty() && request.deployment() != spec_.deployment()) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
-                        absl::StrCat("this rank serves ", spec_.deployment(), ", not ",
-                                     request.deployment()));
+    return ReasonStatus(
+        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        absl::StrCat("this rank serves ", spec_.deployment(), ", not ", request.deployment()));
   }
   if (status_.phase() != v1::RANK_PHASE_READY || text_ == nullptr) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",

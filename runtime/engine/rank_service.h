@@ -1,7 +1,8 @@
 #pragma once
 
-// The RPC edge of a rank: keeps the rank's status, tells watchers of each change, queues requests for the
-// engine. Serves macrame.v1.RankService on the spec's unix socket. Owner thread only, but where noted.
+// The RPC edge of a rank: keeps the rank's status, tells watchers of each change, queues requests
+// for the engine. Serves macrame.v1.RankService on the spec's unix socket. Owner thread only, but
+// where noted.
 
 #include <atomic>
 #include <deque>
@@ -22,8 +23,8 @@ inline constexpr uint32_t kQueuedRequestsDefault = 32;
 inline constexpr Duration kStatusInterval = std::chrono::seconds(1);
 inline constexpr Duration kRateWindow = std::chrono::seconds(10);
 
-// A request on its way through the engine. The engine thread reads `job` and `cancelled`, and writes
-// chunks to `stream`, which is thread-safe.
+// A request on its way through the engine. The engine thread reads `job` and `cancelled`, and
+// writes chunks to `stream`, which is thread-safe.
 struct PendingRequest {
   GenerationJob job;
   std::atomic<bool> cancelled = false;

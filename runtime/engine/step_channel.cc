@@ -191,8 +191,8 @@ absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::stri
   do {
     auto socket = StepSocket::Connect(address, LeftUntil(end));
     if (!socket.ok()) {
-      return ConnectFailed(absl::StrCat("rank ", place.rank, " can't reach rank 0: ",
-                                        socket.status().message(),
+      return ConnectFailed(absl::StrCat("rank ", place.rank,
+                                        " can't reach rank 0: ", socket.status().message(),
                                         last.ok() ? "" : absl::StrCat("; ", last.message())));
     }
     // Rank 0 may be busy with another knock: a quarter of the limit is ours.

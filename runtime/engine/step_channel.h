@@ -1,11 +1,12 @@
 #pragma once
 
-// How rank 0 drives the other ranks: each waits in a blocking read, without using the CPU, until rank 0
-// names the next step. Collectives alone can't do this: a rank that waits inside MLX's ring spins.
+// How rank 0 drives the other ranks: each waits in a blocking read, without using the CPU, until
+// rank 0 names the next step. Collectives alone can't do this: a rank that waits inside MLX's ring
+// spins.
 //
-// Both sides prove that they know the gang's secret before anything else is said (step_codec.h). Frames
-// after that are neither encrypted nor authenticated one by one: they hold token ids, like the ring's
-// hidden states beside them.
+// Both sides prove that they know the gang's secret before anything else is said (step_codec.h).
+// Frames after that are neither encrypted nor authenticated one by one: they hold token ids, like
+// the ring's hidden states beside them.
 
 #include <atomic>
 #include <chrono>
@@ -38,8 +39,8 @@ inline constexpr std::chrono::milliseconds kKnockLimit{1000};
 // Rank 0's side. Send, AwaitReports from one thread; WaitForLoss from another; ShutDown from any.
 class StepLeader {
  public:
-  // Waits until all other ranks have connected and proved themselves. CONNECT_FAILED names those that
-  // have not when `limit` has passed.
+  // Waits until all other ranks have connected and proved themselves. CONNECT_FAILED names those
+  // that have not when `limit` has passed.
   static absl::StatusOr<std::unique_ptr<StepLeader>> Gather(const StepSocket& listener,
                                                             const GangPlace& place,
                                                             std::chrono::milliseconds limit,
@@ -49,8 +50,8 @@ class StepLeader {
   absl::Status Send(const Step& step);
   absl::Status SendTo(uint32_t rank, const Step& step);
 
-  // Waits for one kLoaded from every rank. RANK_EXITED with a rank's last words, or that it is gone;
-  // there is no limit here: ranks watch over their own loading.
+  // Waits for one kLoaded from every rank. RANK_EXITED with a rank's last words, or that it is
+  // gone; there is no limit here: ranks watch over their own loading.
   absl::Status AwaitLoaded();
 
   // Blocks until a rank fails or goes (RANK_EXITED, naming it), or ShutDown (CANCELLED), or `limit`

@@ -137,9 +137,9 @@ std::string MakeProof(ProofOf side, std::string_view secret, std::string_view le
   Put(text, epoch);
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
-  const auto* made = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-                          reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest,
-                          &size);
+  const auto* made =
+      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size);
   MACRAME_CHECK(made != nullptr && size == kProofBytes) << "HMAC-SHA-256 failed";
   return std::string(reinterpret_cast<const char*>(digest), size);
 }

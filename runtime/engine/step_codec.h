@@ -1,8 +1,8 @@
 #pragma once
 
-// What rank 0 says to the other ranks of its gang before each piece of work, and what they answer, as
-// bytes. Pure. Little-endian; every frame is a u32 length (of what follows) and a payload whose first
-// byte is its kind.
+// What rank 0 says to the other ranks of its gang before each piece of work, and what they answer,
+// as bytes. Pure. Little-endian; every frame is a u32 length (of what follows) and a payload whose
+// first byte is its kind.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace macrame::runtime::engine {
 
-inline constexpr size_t kStepTokensMax = 8192;     // of one prefill chunk
+inline constexpr size_t kStepTokensMax = 8192;  // of one prefill chunk
 inline constexpr size_t kReportTextBytesMax = 4096;
 inline constexpr size_t kFrameBytesMax = 64 * 1024;  // longer ones end the channel
 
@@ -58,8 +58,9 @@ std::string EncodeReport(const Report& report);
 absl::StatusOr<Report> DecodeReport(std::string_view payload);
 
 // Who knocks: the first payload that a rank sends after rank 0's challenge (kChallengeBytes random
-// bytes). `proof` is HMAC-SHA-256 with the gang's secret over a label, both challenges, the rank and the
-// epoch; rank 0 answers with its own proof over another label, so that both sides know the secret.
+// bytes). `proof` is HMAC-SHA-256 with the gang's secret over a label, both challenges, the rank
+// and the epoch; rank 0 answers with its own proof over another label, so that both sides know the
+// secret.
 inline constexpr size_t kChallengeBytes = 32;
 inline constexpr size_t kProofBytes = 32;
 

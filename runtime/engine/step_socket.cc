@@ -145,9 +145,9 @@ absl::StatusOr<StepSocket> StepSocket::Connect(const std::string& address, milli
       return attempt;
     }
     if (steady_clock::now() + kConnectRetry >= end) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("no connection to ", address, " within ", limit.count(),
-                       " ms; last: ", std::strerror(last_error)));
+      return absl::DeadlineExceededError(absl::StrCat("no connection to ", address, " within ",
+                                                      limit.count(),
+                                                      " ms; last: ", std::strerror(last_error)));
     }
     std::this_thread::sleep_for(kConnectRetry);
   }

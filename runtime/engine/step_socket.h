@@ -1,7 +1,7 @@
 #pragma once
 
-// A TCP connection that carries length-prefixed frames, blocking, with limits. The small base of the step
-// channel; nothing else uses it.
+// A TCP connection that carries length-prefixed frames, blocking, with limits. The small base of
+// the step channel; nothing else uses it.
 
 #include <chrono>
 #include <string>

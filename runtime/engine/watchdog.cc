@@ -44,8 +44,8 @@ void Watchdog::Disarm() {
 }
 
 void Watchdog::Run() {
-  // Steps come and go by the thousand: the thread wakes only when the deadline that it waits for has
-  // come, or an earlier one is set.
+  // Steps come and go by the thousand: the thread wakes only when the deadline that it waits for
+  // has come, or an earlier one is set.
   absl::MutexLock lock(&mutex_);
   while (!ending_) {
     if (!armed_) {
@@ -67,13 +67,13 @@ void Watchdog::Run() {
       continue;
     }
     waiting_for_ = deadline_;
-    mutex_.AwaitWithTimeout(
-        absl::Condition(
-            +[](Watchdog* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-              return self->ending_ || (self->armed_ && self->deadline_ < self->waiting_for_);
-            },
-            this),
-        absl::FromChrono(left));
+    mutex_.AwaitWithTimeout(absl::Condition(
+                                +[](Watchdog* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+                                  return self->ending_ ||
+                                         (self->armed_ && self->deadline_ < self->waiting_for_);
+                                },
+                                this),
+                            absl::FromChrono(left));
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Ends what would wait for ever. MLX's ring throws when a peer's process dies but waits without end when
-// a peer is stopped, so every wait on others has a limit that this thread watches.
+// Ends what would wait for ever. MLX's ring throws when a peer's process dies but waits without end
+// when a peer is stopped, so every wait on others has a limit that this thread watches.
 
 #include <chrono>
 #include <functional>

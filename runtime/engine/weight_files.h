@@ -1,7 +1,7 @@
 #pragma once
 
-// The safetensors files of a model folder, memory-mapped. Nothing is read until a tensor's bytes are
-// touched; what a rank does not touch never leaves the disk.
+// The safetensors files of a model folder, memory-mapped. Nothing is read until a tensor's bytes
+// are touched; what a rank does not touch never leaves the disk.
 
 #include <cstddef>
 #include <cstdint>

@@ -41,8 +41,8 @@ void ReadPages(const std::byte* data, size_t bytes) {
 
 }  // namespace
 
-std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes, int part,
-                                      int parts) {
+std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes,
+                                      int part, int parts) {
   const size_t part_bytes = row_bytes / static_cast<size_t>(parts);
   MACRAME_CHECK(part_bytes * parts == row_bytes) << row_bytes << " bytes over " << parts;
   std::vector<std::byte> out(rows * part_bytes);
@@ -175,8 +175,8 @@ uint64_t WeightLoader::BytesNeeded() const {
   if (place_.embeds) bytes += BytesOf(EmbeddingNeed(config_));
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, layer);
-    for (const MatrixNeed* need : {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up,
-                                   &needs.down}) {
+    for (const MatrixNeed* need :
+         {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
       bytes += BytesOf(*need);
     }
     for (const VectorNeed* need :

@@ -1,7 +1,7 @@
 #pragma once
 
-// Turns a rank's part of the mapped weights into matrices and vectors. Call CheckWeights first: shapes
-// and types are taken as checked here.
+// Turns a rank's part of the mapped weights into matrices and vectors. Call CheckWeights first:
+// shapes and types are taken as checked here.
 
 #include <cstdint>
 #include <functional>
@@ -20,8 +20,8 @@ namespace macrame::runtime::engine {
 
 // Part `part` of `parts` of the columns (in bytes) of a row-after-row matrix, copied without gaps.
 // Pure; row_bytes must be divisible by parts.
-std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes, int part,
-                                      int parts);
+std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes,
+                                      int part, int parts);
 
 class WeightLoader {
  public:

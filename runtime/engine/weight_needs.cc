@@ -51,12 +51,11 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
     return nullptr;
   }
   if (tensor->shape != shape) {
-    Fault(absl::StrCat("tensor '", name, "' is ", ShapeText(tensor->shape), ", config.json implies ",
-                       ShapeText(shape)));
+    Fault(absl::StrCat("tensor '", name, "' is ", ShapeText(tensor->shape),
+                       ", config.json implies ", ShapeText(shape)));
     return nullptr;
   }
-  const bool is_float =
-      tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16";
+  const bool is_float = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16";
   if (packed ? tensor->dtype != "U32" : !is_float) {
     code_ = "MODEL_FORMAT_UNSUPPORTED";
     Fault(absl::StrCat("tensor '", name, "' is stored as ", tensor->dtype));
@@ -195,8 +194,8 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
   if (place.embeds) check.Matrix(EmbeddingNeed(config));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config, layer);
-    for (const MatrixNeed* need : {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up,
-                                   &needs.down}) {
+    for (const MatrixNeed* need :
+         {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
       check.Matrix(*need);
     }
     for (const VectorNeed* need :

@@ -3,8 +3,9 @@
 // Which tensors a rank holds, and which part of each: pure, derived from the config and the rank's
 // place alone, so that a folder can be checked in whole before anything is loaded.
 //
-// A tensor split gives rank t of tp the t-th of tp equal parts: of the output rows of q, k, v, gate and
-// up, of the input columns of o and down. What the ranks' o and down give is summed over the ranks.
+// A tensor split gives rank t of tp the t-th of tp equal parts: of the output rows of q, k, v, gate
+// and up, of the input columns of o and down. What the ranks' o and down give is summed over the
+// ranks.
 
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ namespace macrame::runtime::engine {
 
 enum class Split { kNone, kRows, kColumns };
 
-// A linear map stored as [rows, columns], whole-model sizes; its module has a weight and perhaps a bias.
+// A linear map stored as [rows, columns], whole-model sizes; its module has a weight and perhaps a
+// bias.
 struct MatrixNeed {
   std::string module;  // "model.layers.0.self_attn.q_proj"
   int rows = 0;
@@ -54,8 +56,8 @@ MatrixNeed EmbeddingNeed(const ModelConfig& config);
 MatrixNeed HeadNeed(const ModelConfig& config);
 VectorNeed FinalNormNeed(const ModelConfig& config);
 
-// Holds the folder against the config: every tensor that this rank needs is there with the shape and
-// type that the config implies, no layer is left over, and the splits fit the heads and groups.
+// Holds the folder against the config: every tensor that this rank needs is there with the shape
+// and type that the config implies, no layer is left over, and the splits fit the heads and groups.
 // All faults are named, up to kFaultsNamedMax. MODEL_CONFIG_INVALID, MODEL_FORMAT_UNSUPPORTED,
 // HEADS_INDIVISIBLE or GROUPS_INDIVISIBLE.
 absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,

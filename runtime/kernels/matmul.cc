@@ -7,8 +7,8 @@
 #define HWY_DISABLED_TARGETS (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/matmul.cc"
-#include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/aligned_allocator.h"
+#include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -106,8 +106,7 @@ void UnpackBytes(const uint8_t* row, int bits, size_t begin, size_t count, uint8
 void UnpackRow(const MatrixView& matrix, size_t row, size_t begin, size_t count, float* out) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
-  const auto* weights =
-      static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
+  const auto* weights = static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
   if (matrix.bits == 0) {
     size_t c = 0;
     for (; c + lanes <= count; c += lanes) {
@@ -133,8 +132,7 @@ void UnpackRow(const MatrixView& matrix, size_t row, size_t begin, size_t count,
 float DotDense(const MatrixView& matrix, size_t row, const float* x) {
   const F32 d;
   const size_t lanes = hn::Lanes(d);
-  const auto* weights =
-      static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
+  const auto* weights = static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
   auto sum0 = hn::Zero(d);
   auto sum1 = hn::Zero(d);
   size_t c = 0;
@@ -153,8 +151,7 @@ float DotAffine(const MatrixView& matrix, size_t row, const float* x, const floa
   const size_t lanes = hn::Lanes(d);
   const size_t group = static_cast<size_t>(matrix.group_size);
   const size_t groups = matrix.columns / group;
-  const auto* weights =
-      static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
+  const auto* weights = static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
   HWY_ALIGN uint8_t numbers[128];
   auto sum = hn::Zero(d);
   float from_biases = 0.0F;

@@ -10,8 +10,8 @@ namespace macrame::runtime::kernels {
 enum class Scalar : uint8_t { kFloat32, kBfloat16, kFloat16 };
 
 // `rows` x `columns` elements, row after row without gaps, no alignment needed. With bits == 0
-// `weights` are `type` scalars. Else each row is a little-endian stream of `bits`-wide unsigned numbers
-// (MLX's affine packing) and element (r, c) is
+// `weights` are `type` scalars. Else each row is a little-endian stream of `bits`-wide unsigned
+// numbers (MLX's affine packing) and element (r, c) is
 //   scales[r][c / group_size] * q + biases[r][c / group_size]
 // with scales and biases of `type`. `columns` is then a multiple of group_size.
 struct MatrixView {

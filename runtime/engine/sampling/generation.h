@@ -1,7 +1,7 @@
 #pragma once
 
-// One answer in the making: takes the logits of each step, gives the next token and the text that may be
-// sent, and says when the answer is over. Pure but for the decoder that it is given.
+// One answer in the making: takes the logits of each step, gives the next token and the text that
+// may be sent, and says when the answer is over. Pure but for the decoder that it is given.
 
 #include <cstdint>
 #include <functional>
@@ -26,8 +26,8 @@ struct TextStream {
 
 struct GenerationLimits {
   uint32_t prompt_tokens = 0;
-  uint32_t max_tokens = 0;       // 0: until the context is full
-  uint32_t context_length = 0;   // prompt and answer together
+  uint32_t max_tokens = 0;      // 0: until the context is full
+  uint32_t context_length = 0;  // prompt and answer together
   std::set<int32_t> end_tokens{};
 };
 
@@ -38,7 +38,7 @@ class Generation {
 
   struct Outcome {
     int32_t token = 0;
-    std::string text;                // may be sent now; never holds a stop string or end token
+    std::string text;  // may be sent now; never holds a stop string or end token
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;  // set: the answer is over
   };
   // `logits` of the last position so far. Not to be called after the answer is over.

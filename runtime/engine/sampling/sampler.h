@@ -1,10 +1,10 @@
 #pragma once
 
-// From logits to the next token. Pure: chance comes from (seed, position) alone, so a sequence can be
-// taken up again anywhere, on another machine, and goes on as it would have.
+// From logits to the next token. Pure: chance comes from (seed, position) alone, so a sequence can
+// be taken up again anywhere, on another machine, and goes on as it would have.
 //
-// Order: temperature, then top-k, then top-p, then min-p, each on what the one before left, then a draw
-// among the rest in proportion. Equal logits are ordered by token id.
+// Order: temperature, then top-k, then top-p, then min-p, each on what the one before left, then a
+// draw among the rest in proportion. Equal logits are ordered by token id.
 
 #include <cstdint>
 #include <span>
@@ -24,8 +24,8 @@ struct SamplingTraits {
 // temperature in [0, 100], top_p in (0, 1], min_p in [0, 1]; BAD_REQUEST otherwise.
 absl::Status CheckSampling(const SamplingTraits& traits);
 
-// `position`: index of the token within the whole sequence, prompt included. Logits that are NaN are
-// never chosen; INTERNAL when none is finite.
+// `position`: index of the token within the whole sequence, prompt included. Logits that are NaN
+// are never chosen; INTERNAL when none is finite.
 absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const SamplingTraits& traits,
                                     uint64_t position);
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// Finds stop strings in text that comes in pieces. Text that may be the beginning of a stop string is
-// held back until it is clear; a stop string itself is never given out. Pure.
+// Finds stop strings in text that comes in pieces. Text that may be the beginning of a stop string
+// is held back until it is clear; a stop string itself is never given out. Pure.
 
 #include <cstddef>
 #include <string>

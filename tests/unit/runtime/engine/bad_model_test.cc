@@ -1,4 +1,5 @@
-// Model folders and prompts that can't be used, through the real binary: one line and an exit code each.
+// Model folders and prompts that can't be used, through the real binary: one line and an exit code
+// each.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,8 +63,8 @@ TEST(BadModelTest, AMissingShard) {
 }
 
 TEST(BadModelTest, AnUnknownArchitecture) {
-  const Ended ended = Generate(
-      Folder(Replaced(TinyLlamaConfig(), "llama", "mamba2"), Safetensors(TinyLlama())));
+  const Ended ended =
+      Generate(Folder(Replaced(TinyLlamaConfig(), "llama", "mamba2"), Safetensors(TinyLlama())));
   EXPECT_EQ(ended.code, kExitModelInvalid);
   EXPECT_THAT(ended.log, AllOf(HasSubstr("MODEL_ARCHITECTURE_UNKNOWN"), HasSubstr("mamba2")));
 }
@@ -84,8 +85,8 @@ TEST(BadModelTest, APromptLongerThanTheContext) {
 }
 
 TEST(BadModelTest, ATextPromptNeedsATokenizer) {
-  const Ended ended = Generate(Folder(TinyLlamaConfig(), Safetensors(TinyLlama())),
-                               {"--prompt", "hello"});
+  const Ended ended =
+      Generate(Folder(TinyLlamaConfig(), Safetensors(TinyLlama())), {"--prompt", "hello"});
   EXPECT_EQ(ended.code, kExitModelInvalid);
   EXPECT_THAT(ended.log, HasSubstr("tokenizer.json"));
 }

@@ -1,4 +1,5 @@
-// The engine's pieces in one process: caches, masks, slices, the watchdog, and a tiny model as a whole.
+// The engine's pieces in one process: caches, masks, slices, the watchdog, and a tiny model as a
+// whole.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

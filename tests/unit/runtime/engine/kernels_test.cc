@@ -162,12 +162,11 @@ TEST_P(KernelsTest, RowsComeOutAsTheyMean) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, KernelsTest,
-                         ::testing::Combine(::testing::Values(Case{0, 0}, Case{4, 32}, Case{4, 64},
-                                                              Case{4, 128}, Case{6, 64},
-                                                              Case{8, 64}, Case{8, 32}),
-                                            ::testing::Values(Scalar::kFloat32, Scalar::kBfloat16,
-                                                              Scalar::kFloat16)));
+INSTANTIATE_TEST_SUITE_P(
+    All, KernelsTest,
+    ::testing::Combine(::testing::Values(Case{0, 0}, Case{4, 32}, Case{4, 64}, Case{4, 128},
+                                         Case{6, 64}, Case{8, 64}, Case{8, 32}),
+                       ::testing::Values(Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16)));
 
 TEST(KernelsRangeTest, TouchesOnlyTheRowsAskedFor) {
   const Stored stored = Make(20, 128, 4, 64, Scalar::kFloat32, 5);

@@ -1,6 +1,7 @@
 #include "tests/unit/runtime/engine/model_fixture.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <fstream>

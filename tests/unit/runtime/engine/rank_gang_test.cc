@@ -1,5 +1,5 @@
-// Real rankd processes on the bundled model: every split answers alike, and every way to fail ends in
-// bounded time with its own exit code and a line that says why.
+// Real rankd processes on the bundled model: every split answers alike, and every way to fail ends
+// in bounded time with its own exit code and a line that says why.
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -28,7 +28,8 @@ Answer AnswerOf(GangShape shape, uint32_t ranks, uint32_t max_tokens) {
 }
 
 TEST(RankGangTest, EverySplitGivesTheSameTokens) {
-  // MLX's ring spins while it waits: with more ranks than cores a tensor step takes long, so few tokens.
+  // MLX's ring spins while it waits: with more ranks than cores a tensor step takes long, so few
+  // tokens.
   constexpr uint32_t kTokens = 12;
   const Answer one = AnswerOf(GangShape::kPipeline, 1, kTokens);
   ASSERT_EQ(one.tokens.size(), kTokens);

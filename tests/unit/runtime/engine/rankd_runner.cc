@@ -161,8 +161,8 @@ Gang::Gang(const std::vector<v1::LaunchSpec>& specs) {
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
-    stubs_.push_back(v1::RankService::NewStub(grpc::CreateCustomChannel(
-        "unix:" + base, grpc::InsecureChannelCredentials(), arguments)));
+    stubs_.push_back(v1::RankService::NewStub(
+        grpc::CreateCustomChannel("unix:" + base, grpc::InsecureChannelCredentials(), arguments)));
   }
 }
 

@@ -29,7 +29,8 @@ struct Channel {
     std::vector<std::thread> joining;
     for (uint32_t rank = 1; rank < world; ++rank) {
       joining.emplace_back([this, rank, world] {
-        followers[rank] = *StepFollower::Join(address, Place(rank, world), milliseconds(5000), Bytes);
+        followers[rank] =
+            *StepFollower::Join(address, Place(rank, world), milliseconds(5000), Bytes);
       });
     }
     leader = *StepLeader::Gather(listener, Place(0, world), milliseconds(5000), Bytes);
@@ -72,9 +73,8 @@ TEST(StepCodecTest, EveryTruncationAndLieIsRefused) {
 
 TEST(StepCodecTest, ProofsDependOnEverything) {
   const auto proof = [](ProofOf side, const char* secret, const char* a, const char* b,
-                        uint32_t rank, uint64_t epoch) {
-    return MakeProof(side, secret, a, b, rank, epoch);
-  };
+                        uint32_t rank,
+                        uint64_t epoch) { return MakeProof(side, secret, a, b, rank, epoch); };
   const std::string base = proof(ProofOf::kFollower, "s", "a", "b", 1, 2);
   EXPECT_TRUE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 1, 2)));
   EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kLeader, "s", "a", "b", 1, 2)));

@@ -40,12 +40,11 @@ TEST(WeightsTest, AMatchingFolderPasses) {
 }
 
 TEST(WeightsTest, ContradictionsNameTheTensorAndBothShapes) {
-  const auto status = CheckWith(Replaced(TinyLlamaConfig(), "\"vocab_size\": 96",
-                                         "\"vocab_size\": 97"));
+  const auto status =
+      CheckWith(Replaced(TinyLlamaConfig(), "\"vocab_size\": 96", "\"vocab_size\": 97"));
   EXPECT_EQ(Code(status), "MODEL_CONFIG_INVALID");
-  EXPECT_THAT(Text(status),
-              AllOf(HasSubstr("'model.embed_tokens.weight'"), HasSubstr("[96, 64]"),
-                    HasSubstr("[97, 64]")));
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("'model.embed_tokens.weight'"), HasSubstr("[96, 64]"),
+                                  HasSubstr("[97, 64]")));
 }
 
 TEST(WeightsTest, TooManyOrTooFewLayersAreNoticed) {
@@ -66,11 +65,11 @@ TEST(WeightsTest, TooManyOrTooFewLayersAreNoticed) {
 }
 
 TEST(WeightsTest, AMissingShardIsNamed) {
-  const std::string folder = WriteFolder(
-      {{"config.json", TinyLlamaConfig()},
-       {"model-00001-of-00002.safetensors", Safetensors(TinyLlama())},
-       {"model.safetensors.index.json",
-        R"({"weight_map": {"a": "model-00001-of-00002.safetensors",
+  const std::string folder =
+      WriteFolder({{"config.json", TinyLlamaConfig()},
+                   {"model-00001-of-00002.safetensors", Safetensors(TinyLlama())},
+                   {"model.safetensors.index.json",
+                    R"({"weight_map": {"a": "model-00001-of-00002.safetensors",
                            "b": "model-00002-of-00002.safetensors"}})"}});
   const auto status = CheckFolder(folder);
   EXPECT_EQ(Code(status), "MODEL_FILE_MISSING");
@@ -86,7 +85,8 @@ TEST(WeightsTest, AnIndexCanNotPointOutOfTheFolder) {
 
 TEST(WeightsTest, ATruncatedFileIsBroken) {
   const std::string whole = Safetensors(TinyLlama());
-  for (const size_t size : {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
+  for (const size_t size :
+       {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
     const auto status = CheckFolder(WriteFolder(
         {{"config.json", TinyLlamaConfig()}, {"model.safetensors", whole.substr(0, size)}}));
     EXPECT_EQ(Code(status), "MODEL_FILE_BROKEN") << size << ": " << Text(status);
@@ -135,11 +135,11 @@ TEST(ModelConfigTest, ReadsArchitectureTraits) {
       Replaced(Replaced(base, "llama", "mistral"), "}", R"(, "sliding_window": 16})"), "m");
   ASSERT_TRUE(mistral.ok());
   EXPECT_EQ(mistral->sliding_windows, (std::vector<int>{16, 16}));
-  const auto quantized = ParseModelConfig(
-      Replaced(base, "}",
-               R"(, "quantization": {"bits": 4, "group_size": 32,
+  const auto quantized =
+      ParseModelConfig(Replaced(base, "}",
+                                R"(, "quantization": {"bits": 4, "group_size": 32,
                    "lm_head": {"bits": 8, "group_size": 64}, "model.embed_tokens": false}})"),
-      "m");
+                       "m");
   ASSERT_TRUE(quantized.ok()) << quantized.status().ToString();
   EXPECT_EQ(quantized->QuantizationOf("model.layers.0.mlp.up_proj"), (QuantizationTraits{4, 32}));
   EXPECT_EQ(quantized->QuantizationOf("lm_head"), (QuantizationTraits{8, 64}));
