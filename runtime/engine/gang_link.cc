@@ -35,7 +35,8 @@ absl::Status BadSpec(std::string message) {
 class PrivateFile {
  public:
   explicit PrivateFile(const std::string& text) {
-    std::string path = (std::filesystem::temp_directory_path() / "macrame-ring-XXXXXX").string();
+    std::string path = (std::filesystem::temp_directory_path() / "macrame-ring-").string();
+    path.append(6, 'X');  // what mkstemp replaces
     const int fd = mkstemp(path.data());
     if (fd < 0) return;
     const ssize_t written = write(fd, text.data(), text.size());
