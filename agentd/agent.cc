@@ -50,6 +50,8 @@ class Agent::Impl {
   void StartBeacons(std::optional<discovery::BeaconTrust> trust);
   void StartGateway();
   void PollSecret();
+  std::vector<std::string> BeaconInterfaces() const;
+  bool IsBoundToOneAddress() const;
   void TakeInterfaces(const std::vector<discovery::Interface>& interfaces);
   void Tick();
   void SlowTick();
@@ -203,13 +205,15 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
   discovery::BeaconServiceOptions options;
   options.port = static_cast<uint16_t>(config_.discovery_port);
   options.use_loopback = config_.discovery_loopback;
-  options.interfaces = config_.discovery_interfaces;
+  options.interfaces = BeaconInterfaces();
   options.seeds = config_.discovery_seeds;
   discovery::BeaconServiceCallbacks callbacks;
   callbacks.on_peer = [this](const v1::NodeIdentity& identity) {
     const bool is_known = parts_.members.IsAlive(NodeId(identity.node_id()));
     parts_.members.HeardCandidate(identity);
-    if (!is_known) parts_.heartbeats.Tick();
+    if (is_known) return;
+    parts_.heartbeats.Wake();
+    parts_.heartbeats.Tick();
   };
   callbacks.on_stranger = [this](const v1::Stranger& stranger) {
     parts_.members.HeardStranger(stranger);
@@ -228,10 +232,31 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
   TakeInterfaces(parts_.beacons->interfaces());
 }
 
+bool Agent::Impl::IsBoundToOneAddress() const {
+  return config_.control_bind != "0.0.0.0" && config_.control_bind != "::";
+}
+
+// Beacons on an interface say "reach me at the address that this came from": where the control port is
+// bound to one address, only the interface that has it tells the truth.
+std::vector<std::string> Agent::Impl::BeaconInterfaces() const {
+  if (!config_.discovery_interfaces.empty() || !IsBoundToOneAddress()) {
+    return config_.discovery_interfaces;
+  }
+  const absl::StatusOr<std::vector<discovery::Interface>> all =
+      discovery::ListInterfaces(discovery::KindFromName);
+  if (!all.ok()) return {};
+  for (const discovery::Interface& one : *all) {
+    for (const discovery::InterfaceAddress& address : one.addresses) {
+      if (address.ip == config_.control_bind) return {one.name};
+    }
+  }
+  return {};
+}
+
 void Agent::Impl::TakeInterfaces(const std::vector<discovery::Interface>& interfaces) {
   std::vector<v1::NodeAddress> all =
       discovery::NodeAddresses(interfaces, config_.discovery_loopback || config_.insecure_dev);
-  if (config_.control_bind != "0.0.0.0" && config_.control_bind != "::") {
+  if (IsBoundToOneAddress()) {
     // Reached at that one address only.
     v1::NodeAddress bound;
     bound.set_ip(config_.control_bind);
@@ -313,6 +338,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
     default:
       break;
   }
+  parts_.heartbeats.Wake();
   MembersChanged();
   parts_.conductor.Wake();
   parts_.cluster_service.NoteChange();

@@ -115,7 +115,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
               [this] { return own.memory(); }}),
       calls(self, channels, orders, library),
       views(dispatcher, own, members, reports, election),
-      planner(calls, views),
+      planner(dispatcher, calls, views),
       launcher(calls, LaunchOptionsOf(config)),
       conductor({dispatcher, election, replicator, views, planner, launcher, calls},
                 ReconcilerOptionsOf(config), events.on_deployment_changed),

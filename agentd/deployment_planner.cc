@@ -13,6 +13,8 @@ struct DeploymentPlanner::Asking {
   PlanOrder order;
   Done done;
   size_t waiting = 0;
+  bool decided = false;
+  bool impatient = false;
   std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>> answers;
   NodeId self;
 };
@@ -84,9 +86,23 @@ void DeploymentPlanner::Plan(PlanOrder order, Done done) {
     calls_.DescribeModel(node, asking->order.name_or_path,
                          [this, asking, node](absl::StatusOr<v1::DescribeModelResponse> answer) {
                            asking->answers.emplace(node, std::move(answer));
-                           if (--asking->waiting == 0) Decide(asking);
+                           --asking->waiting;
+                           DecideIfReady(asking);
                          });
   }
+  dispatcher_.PostAfter(kPlanPatience, [this, asking] {
+    asking->impatient = true;
+    DecideIfReady(asking);
+  });
+}
+
+void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
+  if (asking->decided) return;
+  const bool has_model =
+      Choose(asking->answers, asking->order, asking->self) != nullptr;
+  if (asking->waiting > 0 && !(asking->impatient && has_model)) return;
+  asking->decided = true;
+  Decide(asking);
 }
 
 void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {

@@ -14,6 +14,10 @@
 
 namespace macrame::agentd {
 
+// Once one node has the model, the others are waited for so long: a node that hangs must not keep the
+// cluster from planning without it.
+inline constexpr Duration kPlanPatience = std::chrono::seconds(2);
+
 struct PlanOrder {
   std::string name_or_path;
   std::string fingerprint;  // only this very model; empty: whichever the name means
@@ -30,7 +34,8 @@ class DeploymentPlanner {
  public:
   using Done = std::function<void(absl::StatusOr<PlanOutcome>)>;
 
-  DeploymentPlanner(NodeCalls& calls, const NodeViews& views) : calls_(calls), views_(views) {}
+  DeploymentPlanner(transport::Dispatcher& dispatcher, NodeCalls& calls, const NodeViews& views)
+      : dispatcher_(dispatcher), calls_(calls), views_(views) {}
 
   // An error when no node has the model (the reason says why not); a refusal of the planner is in
   // result.failure.
@@ -38,8 +43,11 @@ class DeploymentPlanner {
 
  private:
   struct Asking;
+  // Decides when all have answered, or when patience is over and somebody has the model.
+  void DecideIfReady(const std::shared_ptr<Asking>& asking);
   void Decide(const std::shared_ptr<Asking>& asking);
 
+  transport::Dispatcher& dispatcher_;
   NodeCalls& calls_;
   const NodeViews& views_;
   uint64_t revision_ = 0;

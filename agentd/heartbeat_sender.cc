@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 
@@ -11,6 +12,15 @@
 #include "transport/status_codec.h"
 
 namespace macrame::agentd {
+namespace {
+
+std::string TextOf(const discovery::HeartbeatTarget& target) {
+  std::string text = std::to_string(target.control_port);
+  for (const v1::NodeAddress& address : target.addresses) text += " " + address.ip();
+  return text;
+}
+
+}  // namespace
 
 HeartbeatSender::HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels,
                                  MemberMonitor& members, HeartbeatOptions options,
@@ -21,25 +31,33 @@ HeartbeatSender::HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels
       options_(options),
       callbacks_(std::move(callbacks)) {}
 
-bool HeartbeatSender::IsDue(const discovery::HeartbeatTarget& target, const Link& link,
-                            MonotonicTime now) const {
-  if (link.unanswered >= kHeartbeatsUnansweredMax) return false;
+MonotonicTime HeartbeatSender::DueAt(const discovery::HeartbeatTarget& target,
+                                     const Link& link) const {
+  // An answer, or the timeout, comes first.
+  if (link.unanswered >= kHeartbeatsUnansweredMax) return link.last_sent + options_.timeout;
+  // Found at another address: no reason to wait for what the old one says.
+  if (link.tried != TextOf(target)) return MonotonicTime();
   const bool slow = target.state == v1::NODE_STATE_DEAD ||
                     (target.state == v1::NODE_STATE_UNSPECIFIED && link.failures > 1);
-  return now - link.last_sent >= (slow ? options_.slow_interval : options_.interval);
+  return link.last_sent + (slow ? options_.slow_interval : options_.interval);
 }
 
 void HeartbeatSender::Tick() {
   if (!channels_.ready()) return;
   const MonotonicTime now = dispatcher_.Now();
+  if (now < next_due_) return;
+  next_due_ = now + options_.interval;
   std::optional<v1::HeartbeatRequest> request;
   std::set<NodeId> present;
   for (const discovery::HeartbeatTarget& target : members_.table().HeartbeatTargets()) {
     present.insert(target.node);
     Link& link = links_[target.node];
-    if (!IsDue(target, link, now)) continue;
-    if (!request.has_value()) request = callbacks_.make();
-    Send(target, link, *request);
+    const bool is_full = link.unanswered >= kHeartbeatsUnansweredMax;
+    if (!is_full && DueAt(target, link) <= now) {
+      if (!request.has_value()) request = callbacks_.make();
+      Send(target, link, *request);
+    }
+    next_due_ = std::min(next_due_, DueAt(target, link));
   }
   std::erase_if(links_, [&](const auto& entry) {
     return !present.contains(entry.first) && entry.second.unanswered == 0;
@@ -71,9 +89,10 @@ void HeartbeatSender::SendTo(const NodeId& node) {
 void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
                            v1::HeartbeatRequest request) {
   const MonotonicTime now = dispatcher_.Now();
-  channels_.SetAddresses(target.node, target.addresses, target.control_port);
+  link.last_sent = now;
+  link.tried = TextOf(target);
+  if (!channels_.SetAddresses(target.node, target.addresses, target.control_port)) return;
   transport::PeerChannel* channel = channels_.For(target.node);
-  if (channel == nullptr) return;
   const v1::Inventory& inventory = callbacks_.inventory();
   request.set_inventory_revision(inventory.revision());
   if (link.wants_inventory || link.inventory_sent != inventory.revision()) {
@@ -86,7 +105,6 @@ void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
       *request.add_known() = std::move(known);
     }
   }
-  link.last_sent = now;
   ++link.unanswered;
   channel->Call<v1::HeartbeatResponse>(
       kHeartbeat, request, options_.timeout,
@@ -100,6 +118,7 @@ void HeartbeatSender::OnAnswer(const NodeId& node,
   Link& link = links_[node];
   --link.unanswered;
   if (!response.ok()) {
+    Wake();
     ++link.failures;
     if (link.failures == 1) {
       spdlog::info("heartbeat to {} failed: {}", ShortId(node), LogText(response.status()));

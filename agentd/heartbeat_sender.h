@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <string>
 
 #include "agentd/member_monitor.h"
 #include "agentd/peer_channels.h"
@@ -36,8 +37,10 @@ class HeartbeatSender {
   HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels, MemberMonitor& members,
                   HeartbeatOptions options, Callbacks callbacks);
 
-  // Sends what is due. At least each 50 ms or so.
+  // Sends what is due. At least each 50 ms or so; costs nothing while nothing is due.
   void Tick();
+  // Members, candidates or their addresses changed: looks again at the next Tick.
+  void Wake() { next_due_ = MonotonicTime(); }
   // To every live member, now: something changed that others wait for.
   void SendToAll();
   void SendTo(const NodeId& node);
@@ -48,13 +51,14 @@ class HeartbeatSender {
     MonotonicTime last_gossip;
     int unanswered = 0;
     int failures = 0;  // in a row
+    std::string tried;  // addresses that were called last
     bool wants_inventory = true;
     uint64_t inventory_sent = 0;
   };
 
   void Send(const discovery::HeartbeatTarget& target, Link& link, v1::HeartbeatRequest request);
   void OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatResponse> response);
-  bool IsDue(const discovery::HeartbeatTarget& target, const Link& link, MonotonicTime now) const;
+  MonotonicTime DueAt(const discovery::HeartbeatTarget& target, const Link& link) const;
 
   transport::Dispatcher& dispatcher_;
   PeerChannels& channels_;
@@ -62,6 +66,7 @@ class HeartbeatSender {
   const HeartbeatOptions options_;
   Callbacks callbacks_;
   std::map<NodeId, Link> links_;
+  MonotonicTime next_due_;
 };
 
 }  // namespace macrame::agentd

@@ -26,10 +26,10 @@ void PeerChannels::UsePlain() {
   credentials_ = transport::PlainChannelCredentials();
 }
 
-void PeerChannels::SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
+bool PeerChannels::SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
                                 uint32_t control_port) {
   transport::PeerChannel* channel = For(node);
-  if (channel == nullptr || control_port == 0) return;
+  if (channel == nullptr || control_port == 0) return false;
   std::vector<std::string> targets;
   for (const v1::NodeAddress& address : addresses) {
     if (targets.size() == kAddressesTriedMax) break;
@@ -37,7 +37,9 @@ void PeerChannels::SetAddresses(const NodeId& node, const std::vector<v1::NodeAd
     if (absl::StartsWith(address.ip(), "fe80:")) continue;
     targets.push_back(HostPort(address.ip(), control_port));
   }
-  if (!targets.empty()) channel->SetAddresses(std::move(targets));
+  if (targets.empty()) return false;
+  channel->SetAddresses(std::move(targets));
+  return true;
 }
 
 transport::PeerChannel* PeerChannels::For(const NodeId& node) {

@@ -29,8 +29,8 @@ class PeerChannels {
   void UsePlain();
   bool ready() const { return credentials_ != nullptr; }
 
-  // Where `node` is reached, best first.
-  void SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
+  // Where `node` is reached, best first. False when there is nothing that could be called.
+  bool SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
                     uint32_t control_port);
   // Null while there are no credentials. Belongs to this object; gone after Forget.
   transport::PeerChannel* For(const NodeId& node);

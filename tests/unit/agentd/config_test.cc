@@ -98,7 +98,7 @@ TEST(ConfigTest, WrongValuesNameTheBounds) {
 TEST(ConfigTest, WhatIsNoConfigIsRefused) {
   EXPECT_TRUE(Holds(ErrorOf("- a\n- b\n"), "'key: value' lines"));
   EXPECT_TRUE(Holds(ErrorOf("a: [\n"), "a.yaml:"));
-  EXPECT_TRUE(Holds(ErrorOf("node_name: \"open\n"), "a.yaml:"));
+  EXPECT_TRUE(Holds(ErrorOf("a: {b: c\n"), "a.yaml:"));
   EXPECT_TRUE(Holds(ErrorOf(std::string(40, '[')), "nested too deeply"));
   std::string dashes;
   for (int i = 0; i < 2000; ++i) dashes += "- ";

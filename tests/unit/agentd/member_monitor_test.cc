@@ -70,8 +70,10 @@ TEST_F(MemberMonitorTest, SilenceMakesSuspectThenDeadAndAHeartbeatAliveAgain) {
   EXPECT_TRUE(monitor_.IsAlive(peer_));
 }
 
-TEST_F(MemberMonitorTest, TwoRefusalsAreEnough) {
+TEST_F(MemberMonitorTest, TwoRefusalsAreEnoughForOneThatIsNotHeardEither) {
   monitor_.HeardMember(Identity('a'), "", true);
+  Pass(milliseconds(1000));
+  EXPECT_EQ(Count(MembershipChange::kSuspect), 0);
   monitor_.HeartbeatFailed(peer_, discovery::HeartbeatFailure::kRefused);
   monitor_.HeartbeatFailed(peer_, discovery::HeartbeatFailure::kRefused);
   EXPECT_EQ(Count(MembershipChange::kDead), 1);

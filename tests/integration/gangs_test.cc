@@ -1,0 +1,165 @@
+// Three real agents with the bundled model over three ranks: loaded, asked, and recovered after each loss.
+
+#include <signal.h>
+
+#include <filesystem>
+#include <set>
+
+#include "tests/integration/cluster_test_base.h"
+
+namespace macrame::tests {
+namespace {
+
+constexpr char kModel[] = "knot-5m-4bit";
+constexpr double kReadyLimitSeconds = 90;
+
+const v1::DeploymentStatus* Deployment(const v1::ClusterStatus& status) {
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    if (deployment.deployment().name() == kModel) return &deployment;
+  }
+  return nullptr;
+}
+
+class GangsTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    ClusterTest::SetUp();
+    if (!std::filesystem::exists(MACRAME_BIN "/rankd") ||
+        !std::filesystem::exists(std::string(MACRAME_SOURCE "/deploy/models/") + kModel)) {
+      GTEST_SKIP() << "rankd or the bundled model is not there";
+    }
+  }
+
+  void Load(AgentProcess& through, uint32_t ranks) {
+    v1::LoadModelRequest request;
+    request.set_name_or_path(kModel);
+    request.mutable_wishes()->set_world_size(ranks);
+    request.set_timeout_ms(90'000);
+    std::vector<v1::LoadModelProgress> progress;
+    const absl::Status loaded =
+        Stream(through, "LoadModel", request, std::chrono::seconds(100), &progress);
+    ASSERT_TRUE(loaded.ok()) << loaded;
+    ASSERT_FALSE(progress.empty());
+    EXPECT_EQ(progress.back().status().state(), v1::DEPLOYMENT_STATE_READY);
+    EXPECT_EQ(progress.back().status().plan().world_size(), ranks);
+  }
+
+  std::string Infer(AgentProcess& through) {
+    v1::GenerateRequest request;
+    request.set_deployment(kModel);
+    v1::ChatMessage& message = *request.add_messages();
+    message.set_role("user");
+    message.set_content("Explain RDMA in simple terms");
+    request.set_max_tokens(24);
+    request.mutable_sampling()->set_temperature(0);
+    std::vector<v1::GenerateChunk> chunks;
+    const absl::Status ended =
+        Stream(through, "Infer", request, std::chrono::seconds(60), &chunks);
+    EXPECT_TRUE(ended.ok()) << ended;
+    std::string text;
+    for (const v1::GenerateChunk& chunk : chunks) text += chunk.text();
+    return text;
+  }
+
+  uint64_t Epoch() {
+    const auto status = Status(*Running().front());
+    const v1::DeploymentStatus* deployment = status.ok() ? Deployment(*status) : nullptr;
+    return deployment == nullptr ? 0 : deployment->epoch();
+  }
+
+  double WaitForReady(uint64_t after_epoch) {
+    return WaitFor("ready again", Running(), kReadyLimitSeconds,
+                   [after_epoch](const v1::ClusterStatus& status) {
+                     const v1::DeploymentStatus* found = Deployment(status);
+                     return found != nullptr && found->epoch() > after_epoch &&
+                            found->state() == v1::DEPLOYMENT_STATE_READY;
+                   });
+  }
+
+  // The process of a rank that is not the entry rank.
+  pid_t SomeWorker() {
+    const auto status = Status(*Running().front());
+    for (const v1::RankStatus& rank : Deployment(*status)->ranks()) {
+      if (rank.rank() > 0 && rank.pid() > 1) return static_cast<pid_t>(rank.pid());
+    }
+    return 0;
+  }
+};
+
+TEST_F(GangsTest, LoadedOverThreeAskedThroughEachAndUnloaded) {
+  StartThree();
+  Load(*agents_[1], 3);
+  std::set<std::string> answers;
+  for (AgentProcess* agent : Running()) answers.insert(Infer(*agent));
+  EXPECT_EQ(answers.size(), 1u) << "greedy answers differ by the agent that was asked";
+  EXPECT_GT(answers.begin()->size(), 10u);
+  std::cout << "answer: " << *answers.begin() << "\n";
+  // Once more is harmless and quick.
+  const uint64_t epoch = Epoch();
+  Load(*agents_[2], 3);
+  EXPECT_EQ(Epoch(), epoch);
+  v1::UnloadModelRequest unload;
+  unload.set_name(kModel);
+  const auto unloaded = Call<v1::UnloadModelResponse>(*agents_[2], "UnloadModel", unload,
+                                                      std::chrono::seconds(30));
+  EXPECT_TRUE(unloaded.ok()) << unloaded.status();
+  WaitFor("nothing loaded", Running(), 20, [](const v1::ClusterStatus& status) {
+    return status.deployments_size() == 0;
+  });
+}
+
+TEST_F(GangsTest, KillingAWorkerAnAgentAndTheCoordinatorIsRecoveredFrom) {
+  StartThree();
+  Load(*agents_[0], 3);
+  const std::string before = Infer(*agents_[0]);
+
+  uint64_t epoch = Epoch();
+  const pid_t worker = SomeWorker();
+  ASSERT_GT(worker, 1);
+  ::kill(worker, SIGKILL);
+  std::cout << "worker killed, ready again: " << WaitForReady(epoch) << " s\n";
+  EXPECT_EQ(Infer(*agents_[0]), before);
+
+  epoch = Epoch();
+  AgentProcess* bystander = nullptr;
+  AgentProcess& coordinator = Coordinator();
+  for (AgentProcess* agent : Running()) {
+    if (agent != &coordinator) bystander = agent;
+  }
+  bystander->Kill(SIGKILL);
+  std::cout << "agent killed, ready again: " << WaitForReady(epoch) << " s\n";
+  EXPECT_EQ(Infer(coordinator), before);
+  bystander->Start();
+  WaitFor("three alive", Running(), 20, [](const auto& status) { return AliveCount(status) == 3; });
+
+  epoch = Epoch();
+  AgentProcess& leader = Coordinator();
+  const auto status = Status(leader);
+  bool held_a_rank = false;
+  for (const v1::Assignment& assignment : Deployment(*status)->plan().assignments()) {
+    held_a_rank = held_a_rank || assignment.node_id() == status->answered_by();
+  }
+  leader.Kill(SIGKILL);
+  std::cout << "coordinator killed, ready again: " << WaitForReady(held_a_rank ? epoch : epoch - 1)
+            << " s\n";
+  EXPECT_EQ(Infer(*Running().front()), before);
+}
+
+TEST_F(GangsTest, AModelThatIsNotThereIsRefusedAtOnce) {
+  StartThree();
+  v1::LoadModelRequest request;
+  request.set_name_or_path("no-such-model");
+  std::vector<v1::LoadModelProgress> progress;
+  const absl::Status refused =
+      Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(20), &progress);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << refused;
+  EXPECT_TRUE(progress.empty());
+  request.set_name_or_path(kModel);
+  request.mutable_wishes()->set_world_size(7);
+  const absl::Status too_many =
+      Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(20), &progress);
+  EXPECT_EQ(too_many.code(), absl::StatusCode::kFailedPrecondition) << too_many;
+}
+
+}  // namespace
+}  // namespace macrame::tests
