@@ -62,6 +62,16 @@ FREE_QUESTIONS = [
     "How fast is Thunderbolt 5 compared to Thunderbolt 4?",
 ]
 
+# Played turn by turn with the model's own answers; the last makes a long context.
+TALKS = [
+    ["What is RDMA?", "And in simple terms?", "Why does it matter?", "Thanks!"],
+    ["Hi", "what is the kv cache", "how does it work?", "How do I see the status?"],
+    ["What is pipeline parallelism?", "Explain it more simply", "Who is Napoleon?",
+     "What is tensor parallelism?", "How does it work?", "What is MLX?", "What is JACCL?",
+     "How does it work?", "What is unified memory?", "What is quantisation?",
+     "How do I enable RDMA?", "What is a gang?", "Explain RDMA in simple terms"],
+]
+
 
 def ask(model, tokenizer, messages, limit=160):
     """(text, ended by itself, tokens)."""
@@ -94,6 +104,18 @@ def score(model, tokenizer, questions):
     n = len(questions)
     return {"asked": n, "exact": exact / n, "right_subject": subject / n, "ended": ended / n,
             "misses": misses}
+
+
+def talk(model, tokenizer, turns):
+    messages = []
+    for turn in turns:
+        messages.append({"role": "user", "content": turn})
+        text, stop, _ = ask(model, tokenizer, messages)
+        messages.append({"role": "assistant", "content": text})
+        print(f"U: {turn}\nM: {text}{'' if stop else ' [did not end]'}")
+    size = len(tokenizer.apply_chat_template(messages))
+    print(f"({size} tokens)\n", flush=True)
+    return messages
 
 
 def trained_keys(corpus):
@@ -135,6 +157,7 @@ def main():
         report["free"].append({"question": question, "seen": seen, "answer": text, "ended": stop})
         print(f"Q: {question}{' [seen]' if seen else ''}\nA: {text}"
               f"{'' if stop else ' [did not end]'} ({tokens} tokens)\n", flush=True)
+    report["talks"] = [talk(model, tokenizer, turns) for turns in TALKS]
     if args.corpus:
         rng = random.Random(args.seed)
         with open(args.corpus / "heldout.jsonl") as f:
