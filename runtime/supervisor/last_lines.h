@@ -16,7 +16,8 @@ class LastLines {
  public:
   explicit LastLines(size_t lines_max) : lines_max_(lines_max) {}
 
-  // Any pieces, as they come from a pipe. Control characters but tab become '?'.
+  // Any pieces, as they come from a pipe. Control characters but tab become '?', and so does each
+  // byte that is not part of a UTF-8 character: messages carry nothing else.
   void Add(std::string_view bytes);
   // The last lines, an unfinished one included, joined by newlines.
   std::string Text() const;

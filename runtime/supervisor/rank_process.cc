@@ -62,6 +62,16 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// An ignored SIGCHLD, which may have been inherited, makes the system reap children by itself:
+// their exit codes would be lost, and a pid that is signalled here could be another process's by
+// then.
+void KeepEndedChildren() {
+  struct sigaction action {};
+  if (sigaction(SIGCHLD, nullptr, &action) != 0) return;
+  if (action.sa_handler != SIG_IGN && (action.sa_flags & SA_NOCLDWAIT) == 0) return;
+  signal(SIGCHLD, SIG_DFL);
+}
+
 // Own group, default signals, nothing open but the three pipes.
 int Spawn(const ProcessCommand& command, const Pipes& pipes, pid_t* pid) {
   posix_spawnattr_t attributes;
@@ -176,6 +186,7 @@ Ending WaitForEnd(pid_t pid) {
 absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(
     const ProcessCommand& command, transport::Dispatcher* dispatcher,
     std::function<void(const ProcessExit&)> on_exit) {
+  KeepEndedChildren();
   Pipes pipes;
   pid_t pid = -1;
   const int error = pipes.Make() ? Spawn(command, pipes, &pid) : errno;

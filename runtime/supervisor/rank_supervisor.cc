@@ -28,6 +28,13 @@ namespace {
 
 constexpr Duration kLeftoverGrace = std::chrono::seconds(2);
 constexpr uint32_t kHoldMsMax = 10 * 60 * 1000;
+// A broken stream is often the first sign of a rank's death; why it died is known a moment later.
+constexpr Duration kExitNewsLimit = std::chrono::seconds(1);
+
+bool HasReason(const absl::Status& status) {
+  return status.GetPayload({kReasonPayloadUrl.data(), kReasonPayloadUrl.size()}).has_value();
+}
+
 }  // namespace
 
 class RankSupervisor::Impl {
@@ -82,8 +89,8 @@ class RankSupervisor::Impl {
   const SupervisorOptions options_;
   transport::Dispatcher* const dispatcher_;
   RunFiles files_;
-  std::string rankd_path_;  // empty: there is none
-  std::map<RankKey, std::unique_ptr<SupervisedRank>> ranks_;
+  std::string rankd_path_;                                    // empty: there is none
+  std::map<RankKey, std::shared_ptr<SupervisedRank>> ranks_;  // no other owner
   std::deque<Ended> ended_;
   std::map<GenerateId, Generation> generations_;
   GenerateId last_generation_ = 0;
@@ -166,20 +173,21 @@ absl::StatusOr<v1::ReserveResponse> RankSupervisor::Impl::Reserve(const v1::Rese
   SupervisedRank::Events events;
   events.changed = [this] { on_change(); };
   events.gone = [this, key] { Gone(key); };
-  auto rank = std::make_unique<SupervisedRank>(options_, dispatcher_, request, *std::move(ring),
+  auto rank = std::make_shared<SupervisedRank>(options_, dispatcher_, request, *std::move(ring),
                                                std::move(step), std::move(events));
   v1::ReserveResponse response;
   response.set_ring_address(rank->ring_address());
   response.set_step_address(rank->step_address());
   response.set_model_path(request.model().path());
-  const SupervisedRank* made = rank.get();
+  // Weak, not by address: a later reservation may lie where this one did.
+  After(std::chrono::milliseconds(std::min(request.hold_ms(), kHoldMsMax)),
+        [this, key, made = std::weak_ptr<SupervisedRank>(rank)] {
+          const auto found = ranks_.find(key);
+          if (found != ranks_.end() && found->second == made.lock() && !found->second->running()) {
+            ranks_.erase(found);
+          }
+        });
   ranks_[key] = std::move(rank);
-  After(std::chrono::milliseconds(std::min(request.hold_ms(), kHoldMsMax)), [this, key, made] {
-    const auto found = ranks_.find(key);
-    if (found != ranks_.end() && found->second.get() == made && !made->running()) {
-      ranks_.erase(found);
-    }
-  });
   return response;
 }
 
@@ -319,7 +327,10 @@ RankSupervisor::GenerateId RankSupervisor::Impl::Generate(const v1::GenerateRequ
   generation.call = entry->Generate(
       request,
       [on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) { on_chunk(chunk); },
-      [this, id](const absl::Status& status) { FinishGeneration(id, status); });
+      [this, id](const absl::Status& status) {
+        if (!absl::IsUnavailable(status) || HasReason(status)) return FinishGeneration(id, status);
+        After(kExitNewsLimit, [this, id, status] { FinishGeneration(id, status); });  // Gone first
+      });
   return id;
 }
 

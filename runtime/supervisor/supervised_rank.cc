@@ -61,8 +61,12 @@ std::string SignalName(int signal) {
 
 std::string LastLine(const std::string& text) { return text.substr(text.rfind('\n') + 1); }
 
+// Begins with a whole character: a message's string must be UTF-8.
 std::string Tail(const std::string& text) {
-  return text.size() <= kLastWordsBytesMax ? text : text.substr(text.size() - kLastWordsBytesMax);
+  if (text.size() <= kLastWordsBytesMax) return text;
+  size_t begin = text.size() - kLastWordsBytesMax;
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) ++begin;
+  return text.substr(begin);
 }
 
 int64_t Seconds(Duration duration) {

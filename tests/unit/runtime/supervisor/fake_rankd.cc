@@ -2,12 +2,11 @@
 // script:
 //   ready     connects, loads, is ready, answers Generate with the words of the prompt
 //   crash     writes a line to stderr and exits with code 7
-//   segfault  ends itself by SIGSEGV
-//   failed    reports FAILED with MODEL_FILE_BROKEN, then exits with code 65
-//   silent    never serves anything
-//   mute      is ready, then reports nothing more
-//   stubborn  is ready; ignores SIGTERM and does not stop when asked
-//   flood     writes 8 MiB to stdout, one line to stderr, then crashes
+//   bytes     writes 16 lines of two-byte letters to stderr, each after a bad byte, and exits with
+//   code 7 segfault  ends itself by SIGSEGV failed    reports FAILED with MODEL_FILE_BROKEN, then
+//   exits with code 65 silent    never serves anything mute      is ready, then reports nothing
+//   more stubborn  is ready; ignores SIGTERM and does not stop when asked flood     writes 8 MiB to
+//   stdout, one line to stderr, then crashes
 // All but stubborn exit when stdin ends.
 
 #include <signal.h>
@@ -132,6 +131,14 @@ int Main(int argc, char** argv) {
   if (script == "flood") Flood();
   if (script == "crash" || script == "flood") {
     std::fputs("first line\nrankd: the ceiling fell down\n", stderr);
+    return 7;
+  }
+  if (script == "bytes") {
+    for (int line = 0; line < 16; ++line) {
+      std::string letters = "\xff";
+      for (int i = 0; i < 250; ++i) letters += "\xc3\xa9";
+      std::fputs((letters + "\n").c_str(), stderr);
+    }
     return 7;
   }
   if (script == "segfault") {

@@ -209,6 +209,31 @@ TEST_F(RankSupervisorTest, LastWordsOfACrashAreKept) {
   EXPECT_TRUE(Statuses().empty()) << "but the failure is forgotten";
 }
 
+TEST_F(RankSupervisorTest, LastWordsThatAreNoTextDoNotSpoilTheMessage) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("bytes");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  v1::Reason read;
+  EXPECT_TRUE(read.ParseFromString(failure.SerializeAsString()));
+  EXPECT_GT(failure.evidence().size(), 4000u);
+  EXPECT_LE(failure.evidence().size(), 4096u);
+}
+
+// Whoever started the agent may have had SIGCHLD ignored, which is inherited: the system would then
+// reap ranks by itself and give their pids away.
+TEST_F(RankSupervisorTest, ExitCodesAreKnownUnderAnIgnoredSigchld) {
+  ASSERT_NE(signal(SIGCHLD, SIG_IGN), SIG_ERR);
+  const absl::Status started = Start();
+  v1::Reason failure;
+  ReserveAndLaunch("crash");
+  const bool failed = WaitForFailure(&failure);
+  signal(SIGCHLD, SIG_DFL);
+  ASSERT_TRUE(started.ok());
+  ASSERT_TRUE(failed);
+  EXPECT_THAT(failure.message(), HasSubstr("code 7"));
+}
+
 TEST_F(RankSupervisorTest, ASignalIsNamed) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("segfault");
@@ -313,6 +338,21 @@ TEST_F(RankSupervisorTest, ReservationsLapse) {
   ASSERT_TRUE(Reserve(request).ok());
   ASSERT_TRUE(WaitUntil([&] { return ReservedBytes() == 0; }));
   EXPECT_EQ(ReasonOf(Launch("ready", "m", 1, 0).status()).code(), "RESERVATION_LAPSED");
+}
+
+TEST_F(RankSupervisorTest, AReservationOutlivesTheTermOfTheOneItReplaced) {
+  ASSERT_TRUE(Start().ok());
+  v1::ReserveRequest brief = Request("m", 1, 0);
+  brief.set_hold_ms(200);
+  ASSERT_TRUE(Reserve(brief).ok());
+  // The third most likely lies where the first did.
+  ASSERT_TRUE(Reserve(Request("m", 1, 0)).ok());
+  ASSERT_TRUE(Reserve(Request("m", 1, 0)).ok());
+  v1::ReserveRequest later = Request("later", 1, 0);
+  later.set_hold_ms(300);
+  ASSERT_TRUE(Reserve(later).ok());
+  ASSERT_TRUE(WaitUntil([&] { return ReservedBytes() <= 1000; }));
+  EXPECT_TRUE(Launch("ready", "m", 1, 0).ok());
 }
 
 TEST_F(RankSupervisorTest, OlderEpochsEndAndNewerStay) {
@@ -436,6 +476,7 @@ TEST_F(RankSupervisorTest, GenerateEndsWhenCancelledOrTheRankDies) {
   kill(pid, SIGKILL);
   ASSERT_TRUE(holds([&] { return answers[1].done; }));
   EXPECT_EQ(answers[1].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ReasonOf(answers[1].status).code(), "RANK_KILLED") << answers[1].status;
 }
 
 TEST_F(RankSupervisorTest, ShutDownEndsAllAndAdmitsNothing) {
