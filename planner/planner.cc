@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -68,17 +69,20 @@ MaybeReason CheckWishes(const v1::PlanRequest& request) {
 }
 
 // Each name in the wishes has to mean one node. Nodes that are gone are left out when recovering.
+// `named` gets how many different nodes are meant.
 MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
+  std::set<std::string> ids;
   for (const std::string& wish : request.wishes().node_ids()) {
     std::vector<std::string> meant;
+    std::string id;
     for (const v1::PlannerNode& node : request.nodes()) {
-      if (wish == node.node_id()) {
-        meant = {NodeName(node)};
-        break;
-      }
-      if (Names(wish, node)) meant.push_back(NodeName(node));
+      if (!Names(wish, node)) continue;
+      id = node.node_id();
+      if (wish == id) meant.clear();
+      meant.push_back(NodeName(node));
+      if (wish == id) break;
     }
-    if (meant.size() == 1) ++*named;
+    if (meant.size() == 1) ids.insert(id);
     if (meant.size() == 1 || (meant.empty() && request.recovering())) continue;
     v1::Reason reason;
     if (meant.empty()) {
@@ -94,6 +98,7 @@ MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
     reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
     return reason;
   }
+  *named = static_cast<uint32_t>(ids.size());
   return {};
 }
 

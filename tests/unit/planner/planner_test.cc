@@ -81,6 +81,12 @@ TEST(Planner, NamedNodesAreTheOnlyOnesAndAWayToDivideUsesThemAll) {
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   EXPECT_EQ(result.plan().world_size(), 2u);
 
+  request.mutable_wishes()->add_node_ids("bbbb");
+  result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << "naming a node twice asks for no more: "
+                                 << result.failure().message();
+  EXPECT_EQ(result.plan().world_size(), 2u);
+
   request.mutable_wishes()->add_node_ids("dddd");
   result = PlanModel(request);
   EXPECT_EQ(result.failure().code(), "BAD_REQUEST");
