@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <utility>
 
@@ -24,7 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kModelFilesMax = 4096;  // looked at in one model's folder
+constexpr int kModelFilesMax = 4096;       // looked at in one model's folder
+constexpr size_t kRevisionBytesMax = 128;  // a commit's hash has 40
 constexpr std::string_view kHubPrefix = "models--";
 
 std::string Expand(const std::string& path) {
@@ -64,9 +66,28 @@ std::string HubId(const std::string& folder_name) {
   return absl::StrReplaceAll(folder_name.substr(kHubPrefix.size()), {{"--", "/"}});
 }
 
-// The revision that "main" points at, else the one that changed last; empty when there is none.
-fs::path NewestSnapshot(const fs::path& hub_folder) {
+// What "refs/main" names; empty when it isn't there or holds more than a name.
+std::string MainRevision(const fs::path& hub_folder) {
+  const fs::path path = hub_folder / "refs" / "main";
   std::error_code error;
+  if (!fs::is_regular_file(path, error)) return "";
+  std::string revision(kRevisionBytesMax, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(revision.data(), static_cast<std::streamsize>(revision.size()));
+  revision.resize(static_cast<size_t>(file.gcount()));
+  absl::StripAsciiWhitespace(&revision);
+  const bool is_name = std::all_of(revision.begin(), revision.end(),
+                                   [](unsigned char c) { return absl::ascii_isalnum(c); });
+  return is_name ? revision : "";
+}
+
+// The revision that "main" points at, else the one that changed last; empty when there is none.
+fs::path ChosenSnapshot(const fs::path& hub_folder) {
+  std::error_code error;
+  if (const std::string revision = MainRevision(hub_folder); !revision.empty()) {
+    fs::path main = hub_folder / "snapshots" / revision;
+    if (fs::exists(main / "config.json", error)) return main;
+  }
   std::vector<std::pair<fs::file_time_type, fs::path>> snapshots;
   for (fs::directory_iterator it(hub_folder / "snapshots", error), end;
        !error && it != end && snapshots.size() < 64; it.increment(error)) {
@@ -141,7 +162,7 @@ void ModelFolders::ScanFolder(const std::string& folder, std::map<std::string, E
       continue;
     }
     if (const std::string id = HubId(own); !id.empty()) {
-      const fs::path snapshot = NewestSnapshot(level.path);
+      const fs::path snapshot = ChosenSnapshot(level.path);
       if (!snapshot.empty()) Take(id, snapshot.string(), found);
       continue;
     }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 
 #include "proto/reasons.h"
 #include "tests/unit/runtime/model_files/model_writer.h"
@@ -42,6 +43,25 @@ TEST(ModelFolders, UnderstandsThreeLayouts) {
   EXPECT_THAT(Names(single), ElementsAre("plain-4bit")) << "a folder may be a model itself";
   ModelFolders none({"/nonexistent"});
   EXPECT_TRUE(none.Scan().empty());
+}
+
+TEST(ModelFolders, TheHubsMainRevisionIsTaken) {
+  const std::string root = MakeFolder("models");
+  const std::string hub = root + "/models--Qwen--Qwen3-0.6B";
+  Add(hub + "/snapshots/aaa");
+  Add(hub + "/snapshots/bbb");
+  fs::last_write_time(hub + "/snapshots/aaa",
+                      fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const auto taken = [&] { return ModelFolders({root}).Scan().at(0).path(); };
+  EXPECT_EQ(taken(), hub + "/snapshots/bbb") << "the newest, when nothing says which";
+  fs::create_directory(hub + "/refs");
+  std::ofstream(hub + "/refs/main") << "aaa\n";
+  EXPECT_EQ(taken(), hub + "/snapshots/aaa");
+  std::ofstream(hub + "/refs/main") << "gone";
+  EXPECT_EQ(taken(), hub + "/snapshots/bbb");
+  Add(root + "/elsewhere");
+  std::ofstream(hub + "/refs/main") << "../../elsewhere";
+  EXPECT_EQ(taken(), hub + "/snapshots/bbb") << "a revision is no path";
 }
 
 TEST(ModelFolders, BoundsAndCirclesEndTheSearch) {
