@@ -15,26 +15,37 @@ pub const CONFIG_FILE_MAX_BYTES: u64 = 16 << 20;
 /// The longest chat template that any well-known model ships is under 40 kB.
 pub const TEMPLATE_MAX_BYTES: u64 = 1 << 20;
 
+/// Opens a regular file; `None` when there is no such file. Looks first, because to open a pipe is to
+/// wait for whoever writes to it.
+pub fn open_regular(path: &Path) -> Result<Option<(File, u64)>> {
+    let look = || -> std::io::Result<Option<(File, u64)>> {
+        if !std::fs::metadata(path)?.is_file() {
+            return Ok(None);
+        }
+        let file = File::open(path)?;
+        let meta = file.metadata()?;
+        Ok(meta.is_file().then_some((file, meta.len())))
+    };
+    match look() {
+        Ok(Some(opened)) => Ok(Some(opened)),
+        Ok(None) => Err(TextError::data_loss(format!("{} is not a regular file", path.display()))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unreadable(path, &e)),
+    }
+}
+
 /// Reads a regular file of at most `max_bytes`; `None` when there is no such file.
 pub fn read_if_there(path: &Path, max_bytes: u64) -> Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(unreadable(path, &e)),
-    };
-    let meta = file.metadata().map_err(|e| unreadable(path, &e))?;
-    if !meta.is_file() {
-        return Err(TextError::data_loss(format!("{} is not a regular file", path.display())));
-    }
-    if meta.len() > max_bytes {
+    let Some((file, file_bytes)) = open_regular(path)? else { return Ok(None) };
+    if file_bytes > max_bytes {
         return Err(TextError::exhausted(format!(
             "{} has {} bytes, more than the {} that are accepted",
             path.display(),
-            meta.len(),
+            file_bytes,
             max_bytes
         )));
     }
-    let mut bytes = Vec::with_capacity(meta.len() as usize);
+    let mut bytes = Vec::with_capacity(file_bytes as usize);
     // The file may grow between the look and the read: the bound holds for what is read.
     file.take(max_bytes).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
     Ok(Some(bytes))

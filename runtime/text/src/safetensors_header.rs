@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::{Result, TextError};
-use crate::files::unreadable;
+use crate::files::{open_regular, unreadable};
 
 /// The header of a 1,000-expert shard is about 2 MB; the format's own reader accepts 100 MB.
 pub const HEADER_MAX_BYTES: u64 = 32 << 20;
@@ -88,12 +87,9 @@ fn lie(name: &str, what: String) -> TextError {
 }
 
 fn read_json(path: &Path, name: &str) -> Result<(Vec<u8>, u64)> {
-    let mut file = File::open(path).map_err(|e| unreadable(path, &e))?;
-    let meta = file.metadata().map_err(|e| unreadable(path, &e))?;
-    if !meta.is_file() {
-        return Err(lie(name, "it is not a regular file".into()));
-    }
-    let file_bytes = meta.len();
+    let Some((mut file, file_bytes)) = open_regular(path)? else {
+        return Err(unreadable(path, &std::io::ErrorKind::NotFound.into()));
+    };
     if file_bytes < LENGTH_BYTES {
         return Err(lie(name, format!("it has {file_bytes} bytes, too few for a header")));
     }
@@ -135,6 +131,9 @@ fn checked_tensor(
         .map_err(|_| wrong(format!("has the unknown dtype \"{}\"", raw.dtype)))?;
     if raw.shape.len() > RANK_MAX {
         return Err(wrong(format!("has {} dimensions, more than {RANK_MAX}", raw.shape.len())));
+    }
+    if let Some(dim) = raw.shape.iter().find(|dim| i64::try_from(**dim).is_err()) {
+        return Err(wrong(format!("has a dimension of {dim}, more than 63 bits hold")));
     }
     let bits = raw
         .shape

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <random>
 
@@ -53,6 +54,20 @@ TEST(SafetensorsHeader, ReadsNamesShapesAndPlaces) {
   EXPECT_EQ(header->tensors[1].begin, data + 12);
   EXPECT_EQ(header->tensors[1].end, header->file_bytes);
   EXPECT_EQ(header->metadata.at("format"), "mlx");
+}
+
+// Opening one would wait for a writer, for ever.
+TEST(SafetensorsHeader, APipeIsNotWaitedFor) {
+  const std::string path = NewFolder("pipe") + "/m.safetensors";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  const auto header = ReadSafetensorsHeader(path);
+  EXPECT_EQ(ReasonOf(header.status()).code(), "MODEL_FILE_BROKEN") << header.status();
+}
+
+TEST(SafetensorsHeader, DimensionsStayPositiveInSignedNumbers) {
+  ExpectBroken(
+      File(R"({"a":{"dtype":"U8","shape":[0,9223372036854775808],"data_offsets":[0,0]}})", 0),
+      "9223372036854775808");
 }
 
 TEST(SafetensorsHeader, EmptyFilesScalarsAndPaddingAreFine) {
