@@ -105,9 +105,8 @@ AgentEvents Agent::Impl::MakeEvents() {
 }
 
 absl::Status Agent::Impl::Start() {
-  spdlog::info("agentd {} of node {} ({}), run {}", kAgentVersion,
-               parts_.own.identity().hostname(), ShortId(parts_.self),
-               parts_.own.identity().incarnation());
+  spdlog::info("agentd {} of node {} ({}), run {}", kAgentVersion, parts_.own.identity().hostname(),
+               ShortId(parts_.self), parts_.own.identity().incarnation());
   StartOwnParts();
   absl::Status status = parts_.local_server.StartUnix(config_.socket_path);
   if (!status.ok()) return status;
@@ -139,8 +138,8 @@ void Agent::Impl::StartOwnParts() {
     parts_.prober.SetEngines({mlx}, std::nullopt);
   } else {
     spdlog::warn("no ranks can be started on this node: {}", LogText(engine));
-    engine_trouble_ = MakeReason("ENGINE_MISSING", std::string(engine.message()),
-                                 parts_.self.value());
+    engine_trouble_ =
+        MakeReason("ENGINE_MISSING", std::string(engine.message()), parts_.self.value());
   }
   parts_.library.Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
     parts_.prober.SetModels(std::move(models));
@@ -236,8 +235,8 @@ bool Agent::Impl::IsBoundToOneAddress() const {
   return config_.control_bind != "0.0.0.0" && config_.control_bind != "::";
 }
 
-// Beacons on an interface say "reach me at the address that this came from": where the control port is
-// bound to one address, only the interface that has it tells the truth.
+// Beacons on an interface say "reach me at the address that this came from": where the control port
+// is bound to one address, only the interface that has it tells the truth.
 std::vector<std::string> Agent::Impl::BeaconInterfaces() const {
   if (!config_.discovery_interfaces.empty() || !IsBoundToOneAddress()) {
     return config_.discovery_interfaces;
@@ -374,10 +373,11 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
 std::vector<v1::Reason> Agent::Impl::Problems() const {
   std::vector<v1::Reason> problems;
   if (!joined_) {
-    problems.push_back(MakeReason(
-        "NO_SECRET", absl::StrCat("this node has no cluster secret and stands alone; it looks for ",
-                                  config_.cluster_secret_file),
-        parts_.self.value()));
+    problems.push_back(
+        MakeReason("NO_SECRET",
+                   absl::StrCat("this node has no cluster secret and stands alone; it looks for ",
+                                config_.cluster_secret_file),
+                   parts_.self.value()));
   }
   if (parts_.beacons != nullptr) {
     for (v1::Reason& reason : parts_.beacons->Problems()) problems.push_back(std::move(reason));

@@ -2,7 +2,8 @@
 
 // The daemon: puts the parts together, keeps them ticking, and takes them down in order.
 //
-// Owner thread: the dispatcher's, for everything. agentd/README.md shows the parts and who calls whom.
+// Owner thread: the dispatcher's, for everything. agentd/README.md shows the parts and who calls
+// whom.
 
 #include <functional>
 #include <memory>
@@ -28,7 +29,8 @@ class Agent {
   Agent& operator=(const Agent&) = delete;
 
   // Opens sockets and ports and begins. Errors are start-up misconfigurations: an unusable secret
-  // file, a socket or control port that is taken. A taken gateway port is none: the agent goes on without.
+  // file, a socket or control port that is taken. A taken gateway port is none: the agent goes on
+  // without.
   absl::Status Start();
 
   // Says goodbye to the members, ends the ranks; `done` within kShutdownLimit. Once.

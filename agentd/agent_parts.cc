@@ -102,11 +102,10 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
                dispatcher.Now()),
       channels(dispatcher, self),
-      replicator(dispatcher, self, *store, election, channels, {},
-                 {[this] {
-                    return config.consistency == "quorum" ? members.All() : members.Live();
-                  },
-                  events.on_state_changed}),
+      replicator(
+          dispatcher, self, *store, election, channels, {},
+          {[this] { return config.consistency == "quorum" ? members.All() : members.Live(); },
+           events.on_state_changed}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed}),
       library(dispatcher, config.model_folders),
@@ -121,10 +120,10 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                 ReconcilerOptionsOf(config), events.on_deployment_changed),
       router(dispatcher, self, replicator, channels, supervisor),
       reporter({dispatcher, election, members, views, conductor, own, events.problems}),
-      heartbeats(dispatcher, channels, members, HeartbeatOptionsOf(config),
-                 {events.make_heartbeat,
-                  [this]() -> const v1::Inventory& { return own.inventory(); },
-                  [](const NodeId&) {}}),
+      heartbeats(
+          dispatcher, channels, members, HeartbeatOptionsOf(config),
+          {events.make_heartbeat, [this]() -> const v1::Inventory& { return own.inventory(); },
+           [](const NodeId&) {}}),
       agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
                      events.on_heartbeat}),
       cluster_service(

@@ -1,7 +1,7 @@
 #pragma once
 
-// All parts of a running agent, in the order in which they are made; they go in the reverse order, so
-// that nobody is called back after what it uses. Internal to agent*.cc. Owner thread.
+// All parts of a running agent, in the order in which they are made; they go in the reverse order,
+// so that nobody is called back after what it uses. Internal to agent*.cc. Owner thread.
 
 #include <memory>
 #include <optional>

@@ -35,9 +35,9 @@ absl::Status AgentService::CheckMember(const Caller& caller) const {
 absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& caller,
                                                                 v1::HeartbeatRequest request) {
   if (request.identity().node_id() != caller.node_id.value()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("the certificate is that of node ", ShortId(caller.node_id),
-                     ", the heartbeat claims to be another"));
+    return absl::PermissionDeniedError(absl::StrCat("the certificate is that of node ",
+                                                    ShortId(caller.node_id),
+                                                    ", the heartbeat claims to be another"));
   }
   if (caller.node_id == parts_.own.id()) {
     parts_.members.HeardOwnIdElsewhere(request.identity().hostname(), caller.address);

@@ -46,8 +46,8 @@ class AgentService {
 };
 
 // Passes an answer on to whoever asked for it over the wire, and stops it when they go away.
-using StartGenerateCall = std::function<transport::CallHandle(
-    InferenceBackend::ChunkCallback, InferenceBackend::DoneCallback)>;
+using StartGenerateCall = std::function<transport::CallHandle(InferenceBackend::ChunkCallback,
+                                                              InferenceBackend::DoneCallback)>;
 void ServeGenerate(transport::ServerStream stream, const StartGenerateCall& start);
 
 }  // namespace macrame::agentd

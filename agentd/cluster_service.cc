@@ -37,8 +37,10 @@ void ClusterService::Register(GrpcServer& server) {
 
 void ClusterService::RegisterReading(GrpcServer& server) {
   server.HandleUnary<v1::GetStatusRequest, v1::ClusterStatus>(
-      kGetStatus, [this](const Caller& caller, v1::GetStatusRequest,
-                         Reply<v1::ClusterStatus> reply) { OnGetStatus(caller, std::move(reply)); });
+      kGetStatus,
+      [this](const Caller& caller, v1::GetStatusRequest, Reply<v1::ClusterStatus> reply) {
+        OnGetStatus(caller, std::move(reply));
+      });
   server.HandleStream<v1::WatchStatusRequest>(
       kWatchStatus, [this](const Caller&, v1::WatchStatusRequest request, ServerStream stream) {
         if (watches_.size() >= kStatusWatchesMax) {
@@ -78,19 +80,17 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
   server.HandleUnary<v1::PlanModelRequest, v1::PlanResult>(
       kPlanModel,
       [this](const Caller& caller, v1::PlanModelRequest request, Reply<v1::PlanResult> reply) {
-        Unary<v1::PlanResult>(kPlanModel, caller, request, kPlanTimeout, reply,
-                              [this, request, reply] {
-                                PlanOrder order{request.name_or_path(), "", request.wishes(), false};
-                                parts_.planner.Plan(
-                                    order, [reply](absl::StatusOr<PlanOutcome> outcome) {
-                                      if (!outcome.ok()) return reply(outcome.status());
-                                      reply(std::move(outcome->result));
-                                    });
-                              });
+        Unary<v1::PlanResult>(
+            kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
+              PlanOrder order{request.name_or_path(), "", request.wishes(), false};
+              parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
+                if (!outcome.ok()) return reply(outcome.status());
+                reply(std::move(outcome->result));
+              });
+            });
       });
   server.HandleStream<v1::LoadModelRequest>(
-      kLoadModel,
-      [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
+      kLoadModel, [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
         OnLoadModel(caller, request, std::move(stream));
       });
   server.HandleUnary<v1::UnloadModelRequest, v1::UnloadModelResponse>(
@@ -117,8 +117,9 @@ void ClusterService::AtCoordinator(const Caller& caller, std::function<void()> h
   const MonotonicTime begun = since.value_or(now);
   if (now - begun > kCoordinatorWait) return fail(NoCoordinator());
   parts_.dispatcher.PostAfter(
-      kPollInterval, [this, caller, here = std::move(here), there = std::move(there),
-                      fail = std::move(fail), begun] { AtCoordinator(caller, here, there, fail, begun); });
+      kPollInterval,
+      [this, caller, here = std::move(here), there = std::move(there), fail = std::move(fail),
+       begun] { AtCoordinator(caller, here, there, fail, begun); });
 }
 
 template <typename Response, typename Request>
@@ -207,15 +208,15 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
 
 void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
                                  ServerStream stream) {
-  const std::string name = request.deployment_name().empty() ? outcome.model.name()
-                                                             : request.deployment_name();
+  const std::string name =
+      request.deployment_name().empty() ? outcome.model.name() : request.deployment_name();
   const StateTable& table = parts_.replicator.table();
   v1::Deployment deployment;
   const v1::StateEntry* present = table.Find(DeploymentKey(name));
-  const bool is_loaded = present != nullptr && deployment.ParseFromString(present->value()) &&
-                         deployment.model_fingerprint() == outcome.model.fingerprint() &&
-                         deployment.wishes().SerializeAsString() ==
-                             request.wishes().SerializeAsString();
+  const bool is_loaded =
+      present != nullptr && deployment.ParseFromString(present->value()) &&
+      deployment.model_fingerprint() == outcome.model.fingerprint() &&
+      deployment.wishes().SerializeAsString() == request.wishes().SerializeAsString();
   if (is_loaded) return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
   if (!outcome.result.has_plan()) {
     v1::Reason reason = outcome.result.failure();
@@ -236,17 +237,17 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   const v1::StateEntry* gang = table.Find(GangKey(name));
   const uint64_t epoch =
       gang != nullptr && record.ParseFromString(gang->value()) ? record.epoch() : 0;
-  parts_.replicator.Write(
-      DeploymentKey(name), deployment.SerializeAsString(),
-      [this, name, epoch, stream, model = outcome.model.name(),
-       timeout_ms = request.timeout_ms()](const absl::Status& status) {
-        if (!status.ok()) return stream.Finish(status);
-        parts_.conductor.Wake();
-        // Behind the pass that this woke, so that what is told first is not of the time before.
-        parts_.dispatcher.Post([this, name, epoch, stream, model, timeout_ms] {
-          loads_.Add(stream, name, model, epoch, timeout_ms);
-        });
-      });
+  parts_.replicator.Write(DeploymentKey(name), deployment.SerializeAsString(),
+                          [this, name, epoch, stream, model = outcome.model.name(),
+                           timeout_ms = request.timeout_ms()](const absl::Status& status) {
+                            if (!status.ok()) return stream.Finish(status);
+                            parts_.conductor.Wake();
+                            // Behind the pass that this woke, so that what is told first is not of
+                            // the time before.
+                            parts_.dispatcher.Post([this, name, epoch, stream, model, timeout_ms] {
+                              loads_.Add(stream, name, model, epoch, timeout_ms);
+                            });
+                          });
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
@@ -254,11 +255,12 @@ void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelRe
     return reply(ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
                               absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));
   }
-  parts_.replicator.Remove(DeploymentKey(name), "", [this, name, reply](const absl::Status& status) {
-    if (!status.ok()) return reply(status);
-    parts_.conductor.Wake();
-    AnswerWhenGone(name, parts_.dispatcher.Now(), reply);
-  });
+  parts_.replicator.Remove(DeploymentKey(name), "",
+                           [this, name, reply](const absl::Status& status) {
+                             if (!status.ok()) return reply(status);
+                             parts_.conductor.Wake();
+                             AnswerWhenGone(name, parts_.dispatcher.Now(), reply);
+                           });
 }
 
 void ClusterService::AnswerWhenGone(const std::string& name, MonotonicTime since,
@@ -268,9 +270,8 @@ void ClusterService::AnswerWhenGone(const std::string& name, MonotonicTime since
   if (gone || parts_.dispatcher.Now() - since > kUnloadGoneLimit) {
     return reply(v1::UnloadModelResponse());
   }
-  parts_.dispatcher.PostAfter(kPollInterval, [this, name, since, reply] {
-    AnswerWhenGone(name, since, reply);
-  });
+  parts_.dispatcher.PostAfter(kPollInterval,
+                              [this, name, since, reply] { AnswerWhenGone(name, since, reply); });
 }
 
 }  // namespace macrame::agentd

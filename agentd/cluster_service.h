@@ -1,7 +1,7 @@
 #pragma once
 
-// ClusterService: what clusterctl asks, on the unix socket of any agent; and what an agent passes on to
-// the coordinator's, over mutual TLS. Owner thread.
+// ClusterService: what clusterctl asks, on the unix socket of any agent; and what an agent passes
+// on to the coordinator's, over mutual TLS. Owner thread.
 
 #include <functional>
 #include <list>
@@ -63,8 +63,9 @@ class ClusterService {
   void RegisterReading(transport::GrpcServer& server);
   void RegisterChanging(transport::GrpcServer& server);
 
-  // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise (callers of
-  // this machine only: what came over the wire is not passed on again), `fail` when there is none.
+  // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise
+  // (callers of this machine only: what came over the wire is not passed on again), `fail` when
+  // there is none.
   void AtCoordinator(const transport::Caller& caller, std::function<void()> here,
                      std::function<void(transport::PeerChannel&)> there,
                      std::function<void(const absl::Status&)> fail,

@@ -20,7 +20,9 @@
 namespace macrame::agentd {
 namespace {
 
-absl::string_view View(std::string_view text) { return absl::string_view(text.data(), text.size()); }
+absl::string_view View(std::string_view text) {
+  return absl::string_view(text.data(), text.size());
+}
 
 absl::Status Wrong(const ConfigKey& key, const std::string& text, const std::string& wanted) {
   return absl::InvalidArgumentError(
@@ -96,7 +98,8 @@ bool IsLoopback(const std::string& ip) { return absl::StartsWith(ip, "127.") || 
 
 bool IsAddress(const std::string& text) {
   unsigned char bytes[16];
-  return inet_pton(AF_INET, text.c_str(), bytes) == 1 || inet_pton(AF_INET6, text.c_str(), bytes) == 1;
+  return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), bytes) == 1;
 }
 
 }  // namespace
@@ -167,8 +170,7 @@ absl::Status SetFromText(const ConfigKey& key, const std::string& text, const st
   } else if (const auto* truth = std::get_if<bool Config::*>(&key.field)) {
     status = SetTruth(key, text, &(values.**truth));
   } else {
-    status = SetList(key, text,
-                     &(values.*std::get<std::vector<std::string> Config::*>(key.field)));
+    status = SetList(key, text, &(values.*std::get<std::vector<std::string> Config::*>(key.field)));
   }
   if (status.ok()) config->origins[std::string(key.name)] = origin;
   return status;
@@ -200,9 +202,9 @@ absl::Status CheckConfig(const Config& config) {
     return wrong("dead_after_ms (", config.dead_after_ms, ") must be above suspect_after_ms (",
                  config.suspect_after_ms, ")");
   }
-  for (const auto& [name, ip] : {std::pair("control_bind", config.control_bind),
-                                 std::pair("gateway_bind", config.gateway_bind),
-                                 std::pair("ring_bind", config.ring_bind)}) {
+  for (const auto& [name, ip] :
+       {std::pair("control_bind", config.control_bind),
+        std::pair("gateway_bind", config.gateway_bind), std::pair("ring_bind", config.ring_bind)}) {
     if (!ip.empty() && !IsAddress(ip)) return wrong(name, ": '", ip, "' is not an IP address");
   }
   if (config.control_bind.empty()) return wrong("control_bind must not be empty");
@@ -226,8 +228,8 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
     return absl::NotFoundError(absl::StrCat("there is no config file ", path));
   }
   if (!S_ISREG(info.st_mode) || static_cast<size_t>(info.st_size) > kConfigFileBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file of at most ",
-                                                   kConfigFileBytesMax, " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not a file of at most ", kConfigFileBytesMax, " bytes"));
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -237,8 +239,8 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
 }
 
 std::string FindConfigFile() {
-  for (const std::string& path : {ExpandHome("~/.macrame/agentd.yaml"),
-                                  std::string("/etc/macrame/agentd.yaml")}) {
+  for (const std::string& path :
+       {ExpandHome("~/.macrame/agentd.yaml"), std::string("/etc/macrame/agentd.yaml")}) {
     struct stat info {};
     if (::stat(path.c_str(), &info) == 0) return path;
   }

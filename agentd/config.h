@@ -1,7 +1,8 @@
 #pragma once
 
-// Every setting of agentd, declared once (config_keys.cc): its name, text, unit, default and bounds. The
-// YAML reader, the environment, the flags, --print-config and --help all come from that table.
+// Every setting of agentd, declared once (config_keys.cc): its name, text, unit, default and
+// bounds. The YAML reader, the environment, the flags, --print-config and --help all come from that
+// table.
 //
 // Precedence: flag > environment > file > default. The environment's name of `key_name` is
 // MACRAME_KEY_NAME, its flag --key-name. Pure but for ReadConfigFile; any thread.
@@ -61,9 +62,8 @@ struct Config {
   bool insecure_dev = false;
 };
 
-using ConfigField =
-    std::variant<std::string Config::*, int64_t Config::*, bool Config::*,
-                 std::vector<std::string> Config::*>;
+using ConfigField = std::variant<std::string Config::*, int64_t Config::*, bool Config::*,
+                                 std::vector<std::string> Config::*>;
 
 struct ConfigKey {
   std::string_view name;
@@ -92,13 +92,13 @@ struct LoadedConfig {
 // The defaults, with this user's paths filled in.
 LoadedConfig DefaultConfig();
 
-// Takes one value as text. Lists are comma-separated, truth is true/false/yes/no/on/off/1/0. Errors name
-// the key, what is wrong and the bounds.
+// Takes one value as text. Lists are comma-separated, truth is true/false/yes/no/on/off/1/0. Errors
+// name the key, what is wrong and the bounds.
 absl::Status SetFromText(const ConfigKey& key, const std::string& text, const std::string& origin,
                          LoadedConfig* config);
 
-// Takes a YAML file's text. INVALID_ARGUMENT with "path:line: …": unknown key (with the nearest one),
-// a key given twice, a wrong type, a value out of bounds, nesting, malformed YAML.
+// Takes a YAML file's text. INVALID_ARGUMENT with "path:line: …": unknown key (with the nearest
+// one), a key given twice, a wrong type, a value out of bounds, nesting, malformed YAML.
 absl::Status ApplyYaml(const std::string& text, const std::string& path, LoadedConfig* config);
 
 // `lookup` is getenv in the program.
@@ -113,7 +113,8 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path);
 // "~/.macrame/agentd.yaml", then "/etc/macrame/agentd.yaml": the first that exists; empty for none.
 std::string FindConfigFile();
 
-// YAML with every key, its value, origin, text, bounds and default. Reading it back gives the same values.
+// YAML with every key, its value, origin, text, bounds and default. Reading it back gives the same
+// values.
 std::string PrintConfig(const LoadedConfig& config);
 
 // "~/x" → home; otherwise unchanged.

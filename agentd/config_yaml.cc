@@ -15,7 +15,9 @@ namespace {
 // Deeper nesting than any setting has is refused before the parser recurses into it.
 constexpr int kNestingMax = 16;
 
-absl::string_view View(std::string_view text) { return absl::string_view(text.data(), text.size()); }
+absl::string_view View(std::string_view text) {
+  return absl::string_view(text.data(), text.size());
+}
 
 absl::Status At(const std::string& path, int line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(path, ":", line, ": ", what));
@@ -60,8 +62,8 @@ absl::Status ApplyOne(const ConfigKey& key, const YAML::Node& node, const std::s
       entries.push_back(entry.Scalar());
     }
     if (entries.size() > kConfigListEntriesMax) {
-      return At(path, line, absl::StrCat(View(key.name), " has more than ", kConfigListEntriesMax,
-                                         " entries"));
+      return At(path, line,
+                absl::StrCat(View(key.name), " has more than ", kConfigListEntriesMax, " entries"));
     }
     config->values.*std::get<std::vector<std::string> Config::*>(key.field) = std::move(entries);
     config->origins[std::string(key.name)] = origin;
@@ -127,8 +129,7 @@ std::string ValueText(const ConfigKey& key, const Config& values) {
     return values.**truth ? "true" : "false";
   }
   std::vector<std::string> quoted;
-  for (const std::string& entry :
-       values.*std::get<std::vector<std::string> Config::*>(key.field)) {
+  for (const std::string& entry : values.*std::get<std::vector<std::string> Config::*>(key.field)) {
     quoted.push_back(Quoted(entry));
   }
   return absl::StrCat("[", absl::StrJoin(quoted, ", "), "]");
@@ -162,8 +163,8 @@ std::string PrintConfig(const LoadedConfig& config) {
       std::vector<std::string> choices(key.choices.begin(), key.choices.end());
       absl::StrAppend(&out, ": ", absl::StrJoin(choices, ", "));
     }
-    absl::StrAppend(&out, "\n# default ", ValueText(key, defaults.values), "; ", FlagName(key), ", ",
-                    EnvironmentName(key), "\n");
+    absl::StrAppend(&out, "\n# default ", ValueText(key, defaults.values), "; ", FlagName(key),
+                    ", ", EnvironmentName(key), "\n");
     const auto origin = config.origins.find(key.name);
     const std::string from = origin == config.origins.end() ? "default" : origin->second;
     absl::StrAppend(&out, "# from: ", absl::StrReplaceAll(from, {{"\n", " "}}), "\n");

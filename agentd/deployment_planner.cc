@@ -23,8 +23,8 @@ namespace {
 
 using Answers = std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>>;
 
-// The model that the order means: the one asked for by fingerprint, else what most nodes have under the
-// name, this node's own first among equals.
+// The model that the order means: the one asked for by fingerprint, else what most nodes have under
+// the name, this node's own first among equals.
 const v1::ModelDescription* Choose(const Answers& answers, const PlanOrder& order,
                                    const NodeId& self) {
   std::map<std::string, int> votes;
@@ -98,8 +98,7 @@ void DeploymentPlanner::Plan(PlanOrder order, Done done) {
 
 void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
   if (asking->decided) return;
-  const bool has_model =
-      Choose(asking->answers, asking->order, asking->self) != nullptr;
+  const bool has_model = Choose(asking->answers, asking->order, asking->self) != nullptr;
   if (asking->waiting > 0 && !(asking->impatient && has_model)) return;
   asking->decided = true;
   Decide(asking);

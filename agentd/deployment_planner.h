@@ -1,6 +1,7 @@
 #pragma once
 
-// From a name and wishes to a plan: asks every live node for the model, then the planner. Owner thread.
+// From a name and wishes to a plan: asks every live node for the model, then the planner. Owner
+// thread.
 
 #include <functional>
 #include <map>
@@ -14,8 +15,8 @@
 
 namespace macrame::agentd {
 
-// Once one node has the model, the others are waited for so long: a node that hangs must not keep the
-// cluster from planning without it.
+// Once one node has the model, the others are waited for so long: a node that hangs must not keep
+// the cluster from planning without it.
 inline constexpr Duration kPlanPatience = std::chrono::seconds(2);
 
 struct PlanOrder {

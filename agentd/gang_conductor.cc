@@ -44,6 +44,18 @@ void GangConductor::Wake() {
   });
 }
 
+void GangConductor::Tick() {
+  if (!IsIdle()) Pass();
+}
+
+// Nothing is wanted and nothing runs: what could change that wakes the conductor.
+bool GangConductor::IsIdle() const {
+  for (const auto& [key, entry] : parts_.replicator.table().entries()) {
+    if (!entry.removed()) return false;
+  }
+  return !parts_.views.AnyRanks();
+}
+
 ClusterView GangConductor::MakeView() {
   ClusterView view;
   FillFromState(parts_.replicator.table().entries(), view);
@@ -73,8 +85,8 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.fingerprint = deployment.model_fingerprint();
   order.wishes = deployment.wishes();
   order.recovering = gang != nullptr;
-  parts_.planner.Plan(order, [this, name = deployment.name(), leadership = leadership_](
-                                 absl::StatusOr<PlanOutcome> outcome) {
+  parts_.planner.Plan(order, [this, name = deployment.name(),
+                              leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
     if (leadership != leadership_) return;
     if (outcome.ok()) {
       if (models_.size() >= kModelsRememberedMax) models_.clear();
@@ -88,13 +100,13 @@ void GangConductor::Carry(const PlanDeployment& effect) {
 
 void GangConductor::Carry(const WriteGang& effect) {
   const std::string& name = effect.record.deployment();
-  parts_.replicator.Write(
-      GangKey(name), effect.record.SerializeAsString(),
-      [this, name, epoch = effect.record.epoch(), leadership = leadership_](const absl::Status& status) {
-        if (leadership != leadership_) return;
-        reconciler_.OnGangWritten(name, epoch, status, parts_.dispatcher.Now());
-        Wake();
-      });
+  parts_.replicator.Write(GangKey(name), effect.record.SerializeAsString(),
+                          [this, name, epoch = effect.record.epoch(),
+                           leadership = leadership_](const absl::Status& status) {
+                            if (leadership != leadership_) return;
+                            reconciler_.OnGangWritten(name, epoch, status, parts_.dispatcher.Now());
+                            Wake();
+                          });
 }
 
 void GangConductor::Carry(const ReserveAndLaunch& effect) {
@@ -108,14 +120,14 @@ void GangConductor::Carry(const ReserveAndLaunch& effect) {
                                                               : effect.deployment.model_path();
   order.fingerprint = effect.deployment.model_fingerprint();
   order.wishes = effect.deployment.wishes();
-  parts_.planner.Plan(order, [this, effect, leadership = leadership_](
-                                 absl::StatusOr<PlanOutcome> outcome) {
-    if (leadership != leadership_) return;
-    if (outcome.ok()) return Launch(effect, outcome->model);
-    reconciler_.OnLaunched(effect.deployment.name(), effect.epoch, outcome.status(),
-                           parts_.dispatcher.Now());
-    Wake();
-  });
+  parts_.planner.Plan(
+      order, [this, effect, leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
+        if (leadership != leadership_) return;
+        if (outcome.ok()) return Launch(effect, outcome->model);
+        reconciler_.OnLaunched(effect.deployment.name(), effect.epoch, outcome.status(),
+                               parts_.dispatcher.Now());
+        Wake();
+      });
 }
 
 void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescription& model) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Launches one gang: reserves on every node of the plan, then starts every rank. All or none: after the
-// first failure nothing further is started, and whoever asked ends what runs. Owner thread.
+// Launches one gang: reserves on every node of the plan, then starts every rank. All or none: after
+// the first failure nothing further is started, and whoever asked ends what runs. Owner thread.
 
 #include <functional>
 #include <memory>

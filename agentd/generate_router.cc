@@ -18,10 +18,9 @@ absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
   if (has_reason || !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
     return status;
   }
-  return ReasonStatus(
-      absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
-      absl::StrCat("node ", ShortId(entry), " does not answer: ", status.message()),
-      entry.value());
+  return ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+                      absl::StrCat("node ", ShortId(entry), " does not answer: ", status.message()),
+                      entry.value());
 }
 
 }  // namespace
@@ -140,10 +139,9 @@ std::shared_ptr<GenerateCall> GenerateRouter::StartGenerate(v1::GenerateRequest 
                                                             ChunkCallback on_chunk,
                                                             DoneCallback on_done) {
   auto call = std::make_shared<GatewayCall>(dispatcher_);
-  dispatcher_.Post([this, call, request = std::move(request), on_chunk = std::move(on_chunk),
-                    on_done = std::move(on_done)] {
-    call->Start(this, request, on_chunk, on_done);
-  });
+  dispatcher_.Post(
+      [this, call, request = std::move(request), on_chunk = std::move(on_chunk),
+       on_done = std::move(on_done)] { call->Start(this, request, on_chunk, on_done); });
   return call;
 }
 

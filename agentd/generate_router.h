@@ -1,8 +1,8 @@
 #pragma once
 
-// Takes each request for text to the node that holds the entry rank: this one's rank process, or the
-// other node's agent. Owner thread, but for the InferenceBackend methods, which the gateway calls from
-// its own.
+// Takes each request for text to the node that holds the entry rank: this one's rank process, or
+// the other node's agent. Owner thread, but for the InferenceBackend methods, which the gateway
+// calls from its own.
 
 #include <functional>
 #include <memory>

@@ -113,8 +113,7 @@ void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
       });
 }
 
-void HeartbeatSender::OnAnswer(const NodeId& node,
-                               absl::StatusOr<v1::HeartbeatResponse> response) {
+void HeartbeatSender::OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatResponse> response) {
   Link& link = links_[node];
   --link.unanswered;
   if (!response.ok()) {

@@ -50,7 +50,7 @@ class HeartbeatSender {
     MonotonicTime last_sent;
     MonotonicTime last_gossip;
     int unanswered = 0;
-    int failures = 0;  // in a row
+    int failures = 0;   // in a row
     std::string tried;  // addresses that were called last
     bool wants_inventory = true;
     uint64_t inventory_sent = 0;

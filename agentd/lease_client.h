@@ -1,6 +1,7 @@
 #pragma once
 
-// Carries out what Election decides: grants to disk, requests to peers, answers to callers. Owner thread.
+// Carries out what Election decides: grants to disk, requests to peers, answers to callers. Owner
+// thread.
 
 #include <functional>
 #include <set>

@@ -1,7 +1,7 @@
 #pragma once
 
-// Those who wait for a deployment to become ready: each is told of every change until it is, or until it
-// is clear that it won't be soon. Owner thread, coordinator only.
+// Those who wait for a deployment to become ready: each is told of every change until it is, or
+// until it is clear that it won't be soon. Owner thread, coordinator only.
 
 #include <list>
 #include <string>

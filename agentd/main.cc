@@ -50,9 +50,11 @@ void DeclareFlags(CLI::App& app, Arguments& arguments) {
   for (const ConfigKey& key : ConfigKeys()) {
     const std::string name(key.name);
     auto* option = app.add_option_function<std::string>(
-        FlagName(key), [&arguments, name](const std::string& text) { arguments.flags[name] = text; },
+        FlagName(key),
+        [&arguments, name](const std::string& text) { arguments.flags[name] = text; },
         std::string(key.text) + " [" + EnvironmentName(key) + "]");
-    if (std::holds_alternative<bool Config::*>(key.field)) option->expected(0, 1)->default_str("true");
+    if (std::holds_alternative<bool Config::*>(key.field))
+      option->expected(0, 1)->default_str("true");
     if (std::holds_alternative<std::vector<std::string> Config::*>(key.field)) {
       option->type_name("A,B,…");
     }

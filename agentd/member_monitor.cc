@@ -23,10 +23,10 @@ bool IsTrouble(MembershipChange change) {
 }
 
 void LogEvent(const discovery::MembershipTable& table, const discovery::MembershipEvent& event) {
-  const std::string line = fmt::format(
-      "node {} ({}): {}{}{}", table.DisplayName(event.node), ShortId(event.node),
-      discovery::MembershipChangeName(event.change), event.reason.message().empty() ? "" : ": ",
-      event.reason.message());
+  const std::string line =
+      fmt::format("node {} ({}): {}{}{}", table.DisplayName(event.node), ShortId(event.node),
+                  discovery::MembershipChangeName(event.change),
+                  event.reason.message().empty() ? "" : ": ", event.reason.message());
   if (IsTrouble(event.change)) {
     spdlog::warn("{}", line);
   } else {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Who is a member and who is alive: the membership table and the failure monitor, fed by beacons and
-// heartbeats, and the log lines that come of it. Owner thread.
+// Who is a member and who is alive: the membership table and the failure monitor, fed by beacons
+// and heartbeats, and the log lines that come of it. Owner thread.
 
 #include <functional>
 #include <set>

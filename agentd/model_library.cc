@@ -41,9 +41,10 @@ void ModelLibrary::Scan() {
   worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
     std::vector<v1::LocalModel> models = folders->Scan();
     std::vector<v1::Reason> broken = folders->Broken();
-    dispatcher_.Post([this, weak, models = std::move(models), broken = std::move(broken)]() mutable {
-      if (!weak.expired()) Took(std::move(models), std::move(broken));
-    });
+    dispatcher_.Post(
+        [this, weak, models = std::move(models), broken = std::move(broken)]() mutable {
+          if (!weak.expired()) Took(std::move(models), std::move(broken));
+        });
   });
 }
 

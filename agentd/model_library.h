@@ -1,7 +1,7 @@
 #pragma once
 
-// This node's models, looked after by a thread of its own because looking blocks. Owner thread for all
-// calls and callbacks.
+// This node's models, looked after by a thread of its own because looking blocks. Owner thread for
+// all calls and callbacks.
 
 #include <functional>
 #include <memory>

@@ -1,7 +1,7 @@
 #pragma once
 
-// The coordinator's calls to nodes, itself among them: the same order takes the wire or goes straight to
-// this node's own RankOrders. Owner thread; every call ends by its timeout.
+// The coordinator's calls to nodes, itself among them: the same order takes the wire or goes
+// straight to this node's own RankOrders. Owner thread; every call ends by its timeout.
 
 #include <functional>
 
@@ -30,8 +30,8 @@ class NodeCalls {
 
  private:
   template <typename Response, typename Request>
-  void Remote(const NodeId& node, std::string_view method, const Request& request,
-              Duration timeout, Done<Response> done);
+  void Remote(const NodeId& node, std::string_view method, const Request& request, Duration timeout,
+              Done<Response> done);
 
   const NodeId self_;
   PeerChannels& channels_;

@@ -72,6 +72,14 @@ std::vector<v1::RankStatus> NodeViews::AllRanks() const {
   return ranks;
 }
 
+bool NodeViews::AnyRanks() const {
+  if (!own_.ranks().empty()) return true;
+  for (const auto& [node, report] : reports_.reports()) {
+    if (!report.ranks.empty()) return true;
+  }
+  return false;
+}
+
 std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
   const MonotonicTime now = dispatcher_.Now();
   std::vector<v1::PlannerNode> nodes;
@@ -84,9 +92,8 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
                          facts.inventory != nullptr);
     if (facts.state != v1::NODE_STATE_ALIVE) {
-      node.set_unschedulable_reason(facts.state_reason.message().empty()
-                                        ? "it is not alive"
-                                        : facts.state_reason.message());
+      node.set_unschedulable_reason(
+          facts.state_reason.message().empty() ? "it is not alive" : facts.state_reason.message());
     } else if (!node.schedulable()) {
       node.set_unschedulable_reason("it has just joined and has not told what it has yet");
     }

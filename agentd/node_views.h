@@ -1,7 +1,7 @@
 #pragma once
 
-// All nodes as this one sees them, itself included: one list from which plans, reconciling and status
-// are made. Owner thread.
+// All nodes as this one sees them, itself included: one list from which plans, reconciling and
+// status are made. Owner thread.
 
 #include <string>
 #include <vector>
@@ -23,9 +23,9 @@ struct NodeFacts {
   v1::NodeState state = v1::NODE_STATE_UNSPECIFIED;
   v1::Reason state_reason;
   bool is_self = false;
-  uint64_t age_ms = 0;                        // since it was heard
-  MonotonicTime reported_at;                  // last heartbeat with ranks
-  const v1::Inventory* inventory = nullptr;   // null: not known
+  uint64_t age_ms = 0;                       // since it was heard
+  MonotonicTime reported_at;                 // last heartbeat with ranks
+  const v1::Inventory* inventory = nullptr;  // null: not known
   const v1::NodeLoad* load = nullptr;
   const std::vector<v1::RankStatus>* ranks = nullptr;
 };
@@ -40,6 +40,7 @@ class NodeViews {
   // As the reconciler wants them; `leading_since`: when this node became coordinator.
   std::vector<NodeView> ForReconciler(MonotonicTime leading_since) const;
   std::vector<v1::RankStatus> AllRanks() const;
+  bool AnyRanks() const;
   // As the planner wants them. `has_files`: nodes that have the model's very files.
   std::vector<v1::PlannerNode> ForPlanner(const std::set<NodeId>& has_files) const;
   std::string DisplayName(const NodeId& node) const;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "discovery/inventory.h"
 #include "discovery/interfaces.h"
+#include "discovery/inventory.h"
 #include "macrame/v1/node.pb.h"
 #include "macrame/v1/rank.pb.h"
 #include "runtime/supervisor/rank_supervisor.h"

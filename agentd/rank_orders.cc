@@ -23,15 +23,16 @@ void RankOrders::Reserve(const NodeId& from, const v1::ReserveRequest& request,
                          Reply<v1::ReserveResponse> reply) {
   absl::Status obeyed = CheckOrder(from, request.fence());
   if (!obeyed.ok()) return reply(obeyed);
-  library_.Find(request.model(), [this, from, request, reply](absl::StatusOr<DescribedModel> found) {
-    if (!found.ok()) return reply(found.status());
-    // Looking took a moment in which another may have been granted the lease.
-    absl::Status still_obeyed = CheckOrder(from, request.fence());
-    if (!still_obeyed.ok()) return reply(still_obeyed);
-    v1::ReserveRequest local = request;
-    local.mutable_model()->set_path(found->description.path());
-    reply(supervisor_.Reserve(local, callbacks_.local_ip(), callbacks_.memory()));
-  });
+  library_.Find(request.model(),
+                [this, from, request, reply](absl::StatusOr<DescribedModel> found) {
+                  if (!found.ok()) return reply(found.status());
+                  // Looking took a moment in which another may have been granted the lease.
+                  absl::Status still_obeyed = CheckOrder(from, request.fence());
+                  if (!still_obeyed.ok()) return reply(still_obeyed);
+                  v1::ReserveRequest local = request;
+                  local.mutable_model()->set_path(found->description.path());
+                  reply(supervisor_.Reserve(local, callbacks_.local_ip(), callbacks_.memory()));
+                });
 }
 
 void RankOrders::Launch(const NodeId& from, const v1::LaunchRequest& request,

@@ -1,7 +1,7 @@
 #pragma once
 
-// The coordinator's orders about ranks, as this node obeys them: fences are checked, files and memory
-// admitted, ranks started and ended through the supervisor. Owner thread.
+// The coordinator's orders about ranks, as this node obeys them: fences are checked, files and
+// memory admitted, ranks started and ended through the supervisor. Owner thread.
 
 #include <functional>
 #include <string>

@@ -1,6 +1,7 @@
 #pragma once
 
-// The paths of the methods that agents and clusterctl call (proto/macrame/v1/agent.proto, cluster.proto).
+// The paths of the methods that agents and clusterctl call (proto/macrame/v1/agent.proto,
+// cluster.proto).
 
 #include <string_view>
 

@@ -42,8 +42,9 @@ void StateReplicator::StopLeading() {
   std::vector<Waiting> waiting;
   waiting.swap(waiting_);
   for (const Waiting& write : waiting) {
-    write.done(ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
-                            "this node stopped being coordinator before the change was acknowledged"));
+    write.done(
+        ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+                     "this node stopped being coordinator before the change was acknowledged"));
   }
 }
 
@@ -98,8 +99,9 @@ void StateReplicator::Tick() {
     return true;
   });
   for (const Waiting& write : late) {
-    write.done(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_ACKNOWLEDGED",
-                            "the change is on this node's disk but not on a majority of the members'"));
+    write.done(
+        ReasonStatus(absl::StatusCode::kUnavailable, "NOT_ACKNOWLEDGED",
+                     "the change is on this node's disk but not on a majority of the members'"));
   }
 }
 
@@ -218,10 +220,10 @@ void StateReplicator::AddAllEntries(StateEntries* entries) const {
 
 void StateReplicator::NoteLost(const MergeResult& result) {
   for (const LostWrite& write : result.lost) {
-    v1::Reason reason = MakeReason(
-        "WRITE_LOST", absl::StrCat("a change to ", write.lost.key(), " that was made apart (term ",
-                                   write.lost.term(), ") gave way to that of term ",
-                                   write.won.term()));
+    v1::Reason reason =
+        MakeReason("WRITE_LOST", absl::StrCat("a change to ", write.lost.key(),
+                                              " that was made apart (term ", write.lost.term(),
+                                              ") gave way to that of term ", write.won.term()));
     spdlog::warn("{}", reason.message());
     lost_writes_.push_back(std::move(reason));
   }

@@ -45,8 +45,8 @@ class StateReplicator {
   // Writes that wait are answered with NO_COORDINATOR.
   void StopLeading();
 
-  // Coordinator only. `done` once, when the write is on disk at a majority (NOT_ACKNOWLEDGED when it was
-  // not within acknowledge_limit; it may still come true), possibly before the call returns.
+  // Coordinator only. `done` once, when the write is on disk at a majority (NOT_ACKNOWLEDGED when
+  // it was not within acknowledge_limit; it may still come true), possibly before the call returns.
   void Write(const std::string& key, std::string value, Done done);
   void Remove(const std::string& key, std::string residue, Done done);
   // Sends what is missing and answers writes that ran out of time. Each 50 ms or so.

@@ -22,8 +22,7 @@ uint64_t SystemClock::UnixMs() const {
 struct AsioDispatcher::Parts {
   // One thread runs it; the hint lets Asio leave out what only several would need.
   boost::asio::io_context io{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{
-      io.get_executor()};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
   std::mutex mutex;
   TimerId last_timer = 0;
   std::unordered_map<TimerId, std::unique_ptr<boost::asio::steady_timer>> timers;

@@ -16,8 +16,7 @@ inline grpc::ByteBuffer ToByteBuffer(const google::protobuf::MessageLite& messag
   return grpc::ByteBuffer(&slice, 1);
 }
 
-inline bool FromByteBuffer(const grpc::ByteBuffer& buffer,
-                           google::protobuf::MessageLite* message) {
+inline bool FromByteBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
   std::vector<grpc::Slice> slices;
   if (!buffer.Dump(&slices).ok()) return false;
   if (slices.size() == 1) {

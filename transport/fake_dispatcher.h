@@ -21,7 +21,8 @@ class FakeDispatcher : public Dispatcher {
   // Runs what is posted, and what that posts, until nothing is left. Timers do not fire.
   // Returns the number of tasks run.
   int RunPosted();
-  // Lets time pass, firing timers at their very instants in order, and running posted tasks between.
+  // Lets time pass, firing timers at their very instants in order, and running posted tasks
+  // between.
   void AdvanceBy(Duration duration);
   // Timers that have not fired yet.
   int pending_timers() const;

@@ -1,7 +1,7 @@
 #pragma once
 
-// gRPC's own log lines go to our log, at debug: what they mean for us (a peer refused, a port taken)
-// is said by whoever gets the status. Call once, before any gRPC object is made.
+// gRPC's own log lines go to our log, at debug: what they mean for us (a peer refused, a port
+// taken) is said by whoever gets the status. Call once, before any gRPC object is made.
 
 namespace macrame::transport {
 

@@ -36,7 +36,8 @@ std::string AddressOfPeer(const std::string& peer) {
   host.resize(std::min(host.size(), host.rfind(':')));
   if (is_v6 && host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   // A dual-stack socket shows IPv4 callers as mapped addresses.
-  if (absl::StartsWith(host, "::ffff:") && host.find('.') != std::string::npos) host = host.substr(7);
+  if (absl::StartsWith(host, "::ffff:") && host.find('.') != std::string::npos)
+    host = host.substr(7);
   return host;
 }
 
@@ -67,8 +68,8 @@ Caller IdentifyCaller(const grpc::GenericCallbackServerContext& context, Edge ed
 
 }  // namespace
 
-// One call: reads the request, hands it over, writes what the handler says. Lives until both gRPC and
-// the handler have let go of it.
+// One call: reads the request, hands it over, writes what the handler says. Lives until both gRPC
+// and the handler have let go of it.
 class CallReactor : public grpc::ServerGenericBidiReactor,
                     public std::enable_shared_from_this<CallReactor> {
  public:
@@ -234,7 +235,8 @@ struct GrpcServer::Parts {
   };
 
   grpc::ServerGenericBidiReactor* OpenCall(grpc::GenericCallbackServerContext* context);
-  absl::Status Start(const std::string& target, std::shared_ptr<grpc::ServerCredentials>, int* port);
+  absl::Status Start(const std::string& target, std::shared_ptr<grpc::ServerCredentials>,
+                     int* port);
 
   Dispatcher& dispatcher;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
@@ -257,8 +259,8 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
   }
   const auto found = methods.find(context->method());
   if (found == methods.end()) {
-    reactor->Refuse(absl::UnimplementedError(absl::StrCat(
-        "this agent does not know ", context->method(), "; do the versions differ?")));
+    reactor->Refuse(absl::UnimplementedError(
+        absl::StrCat("this agent does not know ", context->method(), "; do the versions differ?")));
     return raw;
   }
   const Caller caller = IdentifyCaller(*context, edge);
@@ -267,17 +269,17 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     return raw;
   }
   const Method* method = &found->second;
-  reactor->Begin([this, method, caller](std::shared_ptr<CallReactor> call,
-                                        const grpc::ByteBuffer& buffer) {
-    MessagePtr message = method->make();
-    if (!FromByteBuffer(buffer, message.get())) {
-      return call->End(absl::InvalidArgumentError("the request can't be parsed"));
-    }
-    ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
-    dispatcher.Post([weak = std::weak_ptr<bool>(alive), method, caller, message, stream] {
-      if (!weak.expired()) method->handler(caller, message, stream);
-    });
-  });
+  reactor->Begin(
+      [this, method, caller](std::shared_ptr<CallReactor> call, const grpc::ByteBuffer& buffer) {
+        MessagePtr message = method->make();
+        if (!FromByteBuffer(buffer, message.get())) {
+          return call->End(absl::InvalidArgumentError("the request can't be parsed"));
+        }
+        ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
+        dispatcher.Post([weak = std::weak_ptr<bool>(alive), method, caller, message, stream] {
+          if (!weak.expired()) method->handler(caller, message, stream);
+        });
+      });
   return raw;
 }
 
@@ -298,9 +300,10 @@ absl::Status GrpcServer::Parts::Start(const std::string& target,
   server = builder.BuildAndStart();
   if (server != nullptr && (port == nullptr || *port != 0)) return absl::OkStatus();
   server.reset();
-  return ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN",
-                      absl::StrCat("nothing can be served at ", target,
-                                   ": another program has it, or the address is not this machine's"));
+  return ReasonStatus(
+      absl::StatusCode::kUnavailable, "PORT_TAKEN",
+      absl::StrCat("nothing can be served at ", target,
+                   ": another program has it, or the address is not this machine's"));
 }
 
 GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(dispatcher)) {}

@@ -4,8 +4,8 @@
 // generated messages; no gRPC header is needed to use it.
 //
 // Limits: a message may have kMessageBytesMax (peer_channel.h); at most kCallsMax calls are open at
-// once, more are refused with RESOURCE_EXHAUSTED; a stream whose reader falls kStreamBacklogBytesMax
-// behind is ended.
+// once, more are refused with RESOURCE_EXHAUSTED; a stream whose reader falls
+// kStreamBacklogBytesMax behind is ended.
 
 #include <functional>
 #include <memory>
@@ -72,39 +72,41 @@ class GrpcServer {
   template <typename Request, typename Response>
   void HandleUnary(std::string_view method,
                    std::function<void(const Caller&, Request, Reply<Response>)> handler) {
-    HandleAny(method, [] { return std::make_shared<Request>(); },
-              [handler = std::move(handler)](const Caller& caller, MessagePtr message,
-                                             ServerStream stream) {
-                Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
-                  if (response.ok()) stream.Write(*response);
-                  stream.Finish(response.status());
-                };
-                handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
-                        std::move(reply));
-              });
+    HandleAny(
+        method, [] { return std::make_shared<Request>(); },
+        [handler = std::move(handler)](const Caller& caller, MessagePtr message,
+                                       ServerStream stream) {
+          Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
+            if (response.ok()) stream.Write(*response);
+            stream.Finish(response.status());
+          };
+          handler(caller, std::move(*std::static_pointer_cast<Request>(message)), std::move(reply));
+        });
   }
 
   template <typename Request>
   void HandleStream(std::string_view method,
                     std::function<void(const Caller&, Request, ServerStream)> handler) {
-    HandleAny(method, [] { return std::make_shared<Request>(); },
-              [handler = std::move(handler)](const Caller& caller, MessagePtr message,
-                                             ServerStream stream) {
-                handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
-                        std::move(stream));
-              });
+    HandleAny(
+        method, [] { return std::make_shared<Request>(); },
+        [handler = std::move(handler)](const Caller& caller, MessagePtr message,
+                                       ServerStream stream) {
+          handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
+                  std::move(stream));
+        });
   }
 
-  // Serves TCP at `ip` (port 0: any free one) and returns the port. UNAVAILABLE with PORT_TAKEN when
-  // another program has it. `plain`: the credentials are PlainServerCredentials (--insecure-dev), and
-  // a caller is believed who it says it is.
+  // Serves TCP at `ip` (port 0: any free one) and returns the port. UNAVAILABLE with PORT_TAKEN
+  // when another program has it. `plain`: the credentials are PlainServerCredentials
+  // (--insecure-dev), and a caller is believed who it says it is.
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                bool plain = false);
   // Serves plain gRPC on a unix socket, mode 0600; see transport/unix_socket.h for the errors.
   absl::Status StartUnix(const std::string& path);
 
-  // Refuses new calls, gives those under way `grace`, then cancels them. Returns when all have ended.
+  // Refuses new calls, gives those under way `grace`, then cancels them. Returns when all have
+  // ended.
   void Stop(Duration grace);
 
  private:

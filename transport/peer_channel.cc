@@ -136,7 +136,8 @@ PeerChannel::~PeerChannel() {
   for (const auto& call : calls) call->context.TryCancel();
   lock.lock();
   // gRPC ends cancelled calls on its own threads; none needs this one.
-  parts_->all_closed.wait_for(lock, std::chrono::seconds(2), [this] { return parts_->open.empty(); });
+  parts_->all_closed.wait_for(lock, std::chrono::seconds(2),
+                              [this] { return parts_->open.empty(); });
 }
 
 void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
@@ -149,9 +150,8 @@ void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
 const std::vector<std::string>& PeerChannel::addresses() const { return parts_->addresses; }
 
 CallHandle PeerChannel::CallUnary(std::string_view method,
-                                  const google::protobuf::MessageLite& request,
-                                  MessagePtr response, Duration timeout,
-                                  std::function<void(absl::Status)> done) {
+                                  const google::protobuf::MessageLite& request, MessagePtr response,
+                                  Duration timeout, std::function<void(absl::Status)> done) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   if (parts_->channel == nullptr) {
     parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
@@ -196,7 +196,9 @@ class StreamReader : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
   using OnEnd = std::function<void(const grpc::Status&)>;
 
   StreamReader(grpc::ByteBuffer request, OnBuffer on_buffer, OnEnd on_end)
-      : request_(std::move(request)), on_buffer_(std::move(on_buffer)), on_end_(std::move(on_end)) {}
+      : request_(std::move(request)),
+        on_buffer_(std::move(on_buffer)),
+        on_end_(std::move(on_end)) {}
 
   void Start(grpc::GenericStub& stub, grpc::ClientContext* context, const std::string& method) {
     stub.PrepareBidiStreamingCall(context, method, grpc::StubOptions(), this);
@@ -225,9 +227,8 @@ class StreamReader : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
 }  // namespace
 
 CallHandle PeerChannel::CallStream(std::string_view method,
-                                   const google::protobuf::MessageLite& request,
-                                   MakeMessage make, Duration timeout,
-                                   std::function<void(absl::Status)> done) {
+                                   const google::protobuf::MessageLite& request, MakeMessage make,
+                                   Duration timeout, std::function<void(absl::Status)> done) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   if (parts_->channel == nullptr) {
     parts_->dispatcher.Post([parts = parts_, done = std::move(done)] {
@@ -265,8 +266,7 @@ CallHandle PeerChannel::CallStream(std::string_view method,
     });
     parts->Close(call.get());
   };
-  auto* reader =
-      new StreamReader(ToByteBuffer(request), std::move(on_buffer), std::move(on_end));
+  auto* reader = new StreamReader(ToByteBuffer(request), std::move(on_buffer), std::move(on_end));
   grpc::GenericStub stub(parts_->channel);
   reader->Start(stub, &call->context, std::string(method));
   return CallHandle([weak = std::weak_ptr<OpenCall>(call)] {

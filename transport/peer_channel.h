@@ -1,8 +1,8 @@
 #pragma once
 
-// Calls to one other agent (or to any gRPC server): asynchronous, each with a deadline, answers on the
-// owner thread. No gRPC header is needed to use it: methods are named by their path, messages are the
-// generated ones.
+// Calls to one other agent (or to any gRPC server): asynchronous, each with a deadline, answers on
+// the owner thread. No gRPC header is needed to use it: methods are named by their path, messages
+// are the generated ones.
 //
 //   channel.Call<v1::HeartbeatResponse>(kHeartbeatMethod, request, std::chrono::seconds(1),
 //       [this](absl::StatusOr<v1::HeartbeatResponse> response) { … });
@@ -32,8 +32,8 @@ inline constexpr int kReconnectBackoffInitialMs = 100;
 inline constexpr int kReconnectBackoffMaxMs = 1000;
 inline constexpr int kMessageBytesMax = 8 * 1024 * 1024;
 
-// A call under way. Cancel() ends it: `done` is still called once, with CANCELLED, unless the call had
-// ended already. Dropping the handle changes nothing. Any thread.
+// A call under way. Cancel() ends it: `done` is still called once, with CANCELLED, unless the call
+// had ended already. Dropping the handle changes nothing. Any thread.
 class CallHandle {
  public:
   CallHandle() = default;
@@ -46,12 +46,12 @@ class CallHandle {
   std::function<void()> cancel_;
 };
 
-// Owner thread only. May be destroyed with calls under way: they are cancelled, and their callbacks do
-// not run any more.
+// Owner thread only. May be destroyed with calls under way: they are cancelled, and their callbacks
+// do not run any more.
 class PeerChannel {
  public:
-  // `tls_name`: the name that the peer's certificate must carry; empty when `credentials` are plain.
-  // `self`: sent along so that, without TLS, the peer knows who calls; TLS peers ignore it.
+  // `tls_name`: the name that the peer's certificate must carry; empty when `credentials` are
+  // plain. `self`: sent along so that, without TLS, the peer knows who calls; TLS peers ignore it.
   PeerChannel(Dispatcher& dispatcher, std::shared_ptr<grpc::ChannelCredentials> credentials,
               std::string tls_name, NodeId self);
   ~PeerChannel();
@@ -85,10 +85,9 @@ class PeerChannel {
                     std::function<void(absl::Status)> done) {
     auto make = [on_message = std::move(on_message)]() {
       auto message = std::make_shared<Message>();
-      return std::make_pair(std::static_pointer_cast<google::protobuf::MessageLite>(message),
-                            std::function<void()>([message, on_message] {
-                              on_message(std::move(*message));
-                            }));
+      return std::make_pair(
+          std::static_pointer_cast<google::protobuf::MessageLite>(message),
+          std::function<void()>([message, on_message] { on_message(std::move(*message)); }));
     };
     return CallStream(method, request, std::move(make), timeout, std::move(done));
   }
@@ -102,8 +101,7 @@ class PeerChannel {
                        MessagePtr response, Duration timeout,
                        std::function<void(absl::Status)> done);
   CallHandle CallStream(std::string_view method, const google::protobuf::MessageLite& request,
-                        MakeMessage make, Duration timeout,
-                        std::function<void(absl::Status)> done);
+                        MakeMessage make, Duration timeout, std::function<void(absl::Status)> done);
 
   struct Parts;
   std::shared_ptr<Parts> parts_;

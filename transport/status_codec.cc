@@ -35,8 +35,8 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   // gRPC and Abseil number their codes alike; anything else came from a broken peer.
   const int code = static_cast<int>(status.error_code());
-  const auto known = code >= 1 && code <= 16 ? static_cast<absl::StatusCode>(code)
-                                             : absl::StatusCode::kUnknown;
+  const auto known =
+      code >= 1 && code <= 16 ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown;
   absl::Status result(known, status.error_message());
   v1::Reason reason;
   const std::string details = status.error_details();

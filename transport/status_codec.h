@@ -1,7 +1,7 @@
 #pragma once
 
-// absl::Status inside the product, grpc::Status on the wire. A Reason (proto/reasons.h) that the status
-// carries travels as the serialised message in grpc::Status::error_details(). Any thread.
+// absl::Status inside the product, grpc::Status on the wire. A Reason (proto/reasons.h) that the
+// status carries travels as the serialised message in grpc::Status::error_details(). Any thread.
 
 #include <grpcpp/support/status.h>
 

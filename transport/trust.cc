@@ -51,8 +51,8 @@ std::string CertificatePem(X509* certificate) {
 
 std::string KeyPem(EVP_PKEY* key) {
   Owned<BIO> bio(BIO_new(BIO_s_mem()));
-  MACRAME_CHECK(
-      PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1);
+  MACRAME_CHECK(PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) ==
+                1);
   return Drain(bio.get());
 }
 
@@ -101,8 +101,9 @@ Owned<X509> NewCertificate(EVP_PKEY* key, long days) {
 
 absl::Status CheckClusterName(const std::string& name) {
   const bool fits = !name.empty() && name.size() <= kClusterNameBytesMax &&
-                    name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                           "0123456789-_.") == std::string::npos;
+                    name.find_first_not_of(
+                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                        "0123456789-_.") == std::string::npos;
   if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("'", name, "' can't be a cluster's name: 1 to ", kClusterNameBytesMax,
@@ -113,8 +114,8 @@ absl::Status CheckClusterName(const std::string& name) {
 
 std::string RandomBytes(size_t count) {
   std::string bytes(count, '\0');
-  MACRAME_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()),
-                           static_cast<int>(count)) == 1)
+  MACRAME_CHECK(
+      RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) == 1)
       << "the system gives no random bytes";
   return bytes;
 }
@@ -131,7 +132,8 @@ std::string HexEncode(std::string_view bytes) {
 }
 
 std::string NodeTlsName(const NodeId& node_id) {
-  return absl::StrCat(node_id.value(), absl::string_view(kTlsNameSuffix.data(), kTlsNameSuffix.size()));
+  return absl::StrCat(node_id.value(),
+                      absl::string_view(kTlsNameSuffix.data(), kTlsNameSuffix.size()));
 }
 
 NodeId NodeIdFromTlsName(std::string_view name) {

@@ -2,10 +2,10 @@
 
 // Who belongs to a cluster: the secret file, and what a node makes from it.
 //
-// The secret file is the whole trust of a cluster: whoever holds it can join. It carries the cluster's
-// certificate authority (P-256) and the key that beacons are authenticated with. Each agent makes
-// itself a key and a certificate from it at start; they live in memory only. All functions may be
-// called from any thread; creating keys takes some milliseconds.
+// The secret file is the whole trust of a cluster: whoever holds it can join. It carries the
+// cluster's certificate authority (P-256) and the key that beacons are authenticated with. Each
+// agent makes itself a key and a certificate from it at start; they live in memory only. All
+// functions may be called from any thread; creating keys takes some milliseconds.
 
 #include <string>
 
@@ -47,8 +47,8 @@ absl::Status WriteClusterSecret(const ClusterSecret& secret, const std::string& 
 // command that mends it); INVALID_ARGUMENT when it is malformed, cut short, or its parts disagree.
 absl::StatusOr<ClusterSecret> ReadClusterSecret(const std::string& path);
 
-// First kClusterFingerprintBytes of SHA-256 over the authority's certificate (DER), raw bytes: what a
-// beacon shows of its cluster.
+// First kClusterFingerprintBytes of SHA-256 over the authority's certificate (DER), raw bytes: what
+// a beacon shows of its cluster.
 absl::StatusOr<std::string> ClusterFingerprint(const ClusterSecret& secret);
 
 // A key pair and a certificate for `node_id`, signed by the cluster's authority.

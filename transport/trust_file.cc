@@ -34,11 +34,10 @@ class Fd {
 };
 
 absl::Status Malformed(const std::string& path, std::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("the cluster secret ", path, " is not usable: ",
-                   absl::string_view(what.data(), what.size()),
-                   ". Copy it from another node again, or make a new one with 'clusterctl cluster "
-                   "init'"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the cluster secret ", path, " is not usable: ", absl::string_view(what.data(), what.size()),
+      ". Copy it from another node again, or make a new one with 'clusterctl cluster "
+      "init'"));
 }
 
 absl::Status CheckMode(const std::string& path, const struct stat& info) {
@@ -93,9 +92,8 @@ absl::Status WriteAll(int fd, const std::string& text, const std::string& path) 
     const ssize_t wrote = ::write(fd, text.data() + done, text.size() - done);
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) {
-      return absl::InternalError(
-          absl::StrCat("the cluster secret can't be written to ", path, ": ",
-                       std::strerror(errno)));
+      return absl::InternalError(absl::StrCat("the cluster secret can't be written to ", path, ": ",
+                                              std::strerror(errno)));
     }
     done += static_cast<size_t>(wrote);
   }
@@ -126,8 +124,9 @@ absl::Status WriteClusterSecret(const ClusterSecret& secret, const std::string& 
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (fd.get() < 0 && errno == EEXIST) {
     return absl::AlreadyExistsError(absl::StrCat(
-        path, " is there already and is not overwritten: the nodes that have it would be cut off. "
-              "Name another file, or remove it first"));
+        path,
+        " is there already and is not overwritten: the nodes that have it would be cut off. "
+        "Name another file, or remove it first"));
   }
   if (fd.get() < 0) {
     return absl::PermissionDeniedError(

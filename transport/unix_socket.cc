@@ -21,8 +21,8 @@ absl::Status MakeFolder(const std::filesystem::path& folder) {
   if (folder.empty() || std::filesystem::exists(folder, error)) return absl::OkStatus();
   std::filesystem::create_directories(folder, error);
   if (error) {
-    return absl::PermissionDeniedError(absl::StrCat("the folder ", folder.string(),
-                                                    " can't be made: ", error.message()));
+    return absl::PermissionDeniedError(
+        absl::StrCat("the folder ", folder.string(), " can't be made: ", error.message()));
   }
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   return absl::OkStatus();
@@ -55,9 +55,9 @@ std::string DefaultSocketPath() {
 
 absl::Status PrepareSocketPath(const std::string& path) {
   if (path.size() >= kSocketPathBytesMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the socket path ", path, " has ", path.size(), " bytes; at most ",
-                     kSocketPathBytesMax - 1, " work. Choose a shorter socket_path"));
+    return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " has ", path.size(),
+                                                   " bytes; at most ", kSocketPathBytesMax - 1,
+                                                   " work. Choose a shorter socket_path"));
   }
   if (path.empty() || path[0] != '/') {
     return absl::InvalidArgumentError(
@@ -68,8 +68,8 @@ absl::Status PrepareSocketPath(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return absl::OkStatus();
   if (!S_ISSOCK(info.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is there and is not a socket; remove it or choose another socket_path"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is there and is not a socket; remove it or choose another socket_path"));
   }
   if (IsServed(path)) {
     return absl::AlreadyExistsError(

@@ -1,7 +1,7 @@
 #pragma once
 
-// One thread for work that blocks (disks, slow files), so that an owner thread need not. Tasks run in
-// the order in which they were given; what they learnt they Post to their owner.
+// One thread for work that blocks (disks, slow files), so that an owner thread need not. Tasks run
+// in the order in which they were given; what they learnt they Post to their owner.
 
 #include <condition_variable>
 #include <deque>

@@ -80,9 +80,7 @@ void AgentProcess::Kill(int signal) {
   MACRAME_CHECK(WaitForExit(15'000).has_value()) << "agentd did not end after signal " << signal;
 }
 
-std::string AgentProcess::Log() const {
-  return ReadWholeFile(folder_ + "/out.log");
-}
+std::string AgentProcess::Log() const { return ReadWholeFile(folder_ + "/out.log"); }
 
 double AgentProcess::ResidentMiB() const {
   std::istringstream statm(ReadWholeFile("/proc/" + std::to_string(pid_) + "/statm"));

@@ -22,7 +22,8 @@ class AgentProcess {
   void Start();
   // Sends the signal and waits until the process is gone.
   void Kill(int signal);
-  // The exit code (128 + signal when it was killed), waiting at most `limit_ms`; nullopt: still running.
+  // The exit code (128 + signal when it was killed), waiting at most `limit_ms`; nullopt: still
+  // running.
   std::optional<int> WaitForExit(int limit_ms);
   bool IsRunning();
 

@@ -60,7 +60,8 @@ TEST_F(AgentsTest, AnotherClustersNodeIsNamedAndNotAdmitted) {
   other.Start();
   bare.Start();
   AgentProcess& own = *agents_[0];
-  WaitFor("two strangers", {&own}, 20, [](const auto& status) { return status.strangers_size() == 2; });
+  WaitFor("two strangers", {&own}, 20,
+          [](const auto& status) { return status.strangers_size() == 2; });
   const auto status = Status(own);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(AliveCount(*status), 3);
@@ -72,9 +73,8 @@ TEST_F(AgentsTest, AnotherClustersNodeIsNamedAndNotAdmitted) {
   }
   EXPECT_TRUE(codes.contains("NO_SECRET"));
   EXPECT_EQ(codes.size(), 2u);
-  WaitFor("the others are strangers to it", {&bare}, 20, [](const auto& seen) {
-    return seen.nodes_size() == 1 && seen.strangers_size() == 4;
-  });
+  WaitFor("the others are strangers to it", {&bare}, 20,
+          [](const auto& seen) { return seen.nodes_size() == 1 && seen.strangers_size() == 4; });
 }
 
 TEST_F(AgentsTest, ANodeJoinsWhenItsSecretAppears) {
@@ -85,12 +85,11 @@ TEST_F(AgentsTest, ANodeJoinsWhenItsSecretAppears) {
           [](const auto& status) { return AliveCount(status) == 2 && HasCoordinator(status); });
   // Written beside and renamed, as a careful copy is.
   std::filesystem::copy_file(secret_path_, late_path + ".new");
-  std::filesystem::permissions(late_path + ".new", std::filesystem::perms::owner_read |
-                                                       std::filesystem::perms::owner_write);
+  std::filesystem::permissions(
+      late_path + ".new", std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   std::filesystem::rename(late_path + ".new", late_path);
-  WaitFor("three members", Running(), 20, [](const auto& status) {
-    return AliveCount(status) == 3 && HasCoordinator(status);
-  });
+  WaitFor("three members", Running(), 20,
+          [](const auto& status) { return AliveCount(status) == 3 && HasCoordinator(status); });
 }
 
 TEST_F(AgentsTest, AnAgentLeavesInOrderWithinFiveSeconds) {
@@ -121,9 +120,8 @@ TEST_F(AgentsTest, APausedCoordinatorIsReplacedAndFollowsWhenItWakes) {
     return HasCoordinator(status) && status.coordinator().coordinator_id() != id;
   });
   ::kill(paused.pid(), SIGCONT);
-  WaitFor("all follow one coordinator", Running(), 20, [&](const auto& status) {
-    return AliveCount(status) == 3 && HasCoordinator(status);
-  });
+  WaitFor("all follow one coordinator", Running(), 20,
+          [&](const auto& status) { return AliveCount(status) == 3 && HasCoordinator(status); });
   std::set<std::string> coordinators;
   for (AgentProcess* agent : Running()) {
     coordinators.insert(Status(*agent)->coordinator().coordinator_id());
@@ -148,8 +146,8 @@ TEST_F(AgentsTest, ASecondAgentOnOneStateFolderIsRefused) {
   AgentProcess& first = AddAgent("ada");
   first.Start();
   WaitFor("the first runs", {&first}, 10, [](const auto&) { return true; });
-  AgentProcess second(folder_ + "/ada", {"cluster_secret_file: " + secret_path_,
-                                         "gateway_port: 0", "control_bind: 127.0.0.1"});
+  AgentProcess second(folder_ + "/ada", {"cluster_secret_file: " + secret_path_, "gateway_port: 0",
+                                         "control_bind: 127.0.0.1"});
   second.Start();
   EXPECT_EQ(second.WaitForExit(5'000), 2);
   EXPECT_TRUE(first.IsRunning());

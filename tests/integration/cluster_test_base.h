@@ -1,7 +1,7 @@
 #pragma once
 
-// A cluster of real agents on this machine's loopback interface, with a discovery port, a secret and a
-// folder of its own. Nothing is left behind; when a test fails, the agents' logs are printed.
+// A cluster of real agents on this machine's loopback interface, with a discovery port, a secret
+// and a folder of its own. Nothing is left behind; when a test fails, the agents' logs are printed.
 
 #include <gtest/gtest.h>
 

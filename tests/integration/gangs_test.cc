@@ -1,4 +1,5 @@
-// Three real agents with the bundled model over three ranks: loaded, asked, and recovered after each loss.
+// Three real agents with the bundled model over three ranks: loaded, asked, and recovered after
+// each loss.
 
 #include <signal.h>
 
@@ -53,8 +54,7 @@ class GangsTest : public ClusterTest {
     request.set_max_tokens(24);
     request.mutable_sampling()->set_temperature(0);
     std::vector<v1::GenerateChunk> chunks;
-    const absl::Status ended =
-        Stream(through, "Infer", request, std::chrono::seconds(60), &chunks);
+    const absl::Status ended = Stream(through, "Infer", request, std::chrono::seconds(60), &chunks);
     EXPECT_TRUE(ended.ok()) << ended;
     std::string text;
     for (const v1::GenerateChunk& chunk : chunks) text += chunk.text();
@@ -100,12 +100,11 @@ TEST_F(GangsTest, LoadedOverThreeAskedThroughEachAndUnloaded) {
   EXPECT_EQ(Epoch(), epoch);
   v1::UnloadModelRequest unload;
   unload.set_name(kModel);
-  const auto unloaded = Call<v1::UnloadModelResponse>(*agents_[2], "UnloadModel", unload,
-                                                      std::chrono::seconds(30));
+  const auto unloaded =
+      Call<v1::UnloadModelResponse>(*agents_[2], "UnloadModel", unload, std::chrono::seconds(30));
   EXPECT_TRUE(unloaded.ok()) << unloaded.status();
-  WaitFor("nothing loaded", Running(), 20, [](const v1::ClusterStatus& status) {
-    return status.deployments_size() == 0;
-  });
+  WaitFor("nothing loaded", Running(), 20,
+          [](const v1::ClusterStatus& status) { return status.deployments_size() == 0; });
 }
 
 TEST_F(GangsTest, KillingAWorkerAnAgentAndTheCoordinatorIsRecoveredFrom) {

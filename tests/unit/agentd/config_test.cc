@@ -78,8 +78,9 @@ TEST(ConfigTest, LaterSourcesWin) {
 }
 
 TEST(ConfigTest, AnUnknownKeyIsNamedWithItsLineAndTheNearestOne) {
-  EXPECT_EQ(ErrorOf("node_name: a\nheartbeat_intervall_ms: 5\n"),
-            "a.yaml:2: unknown key 'heartbeat_intervall_ms'; did you mean 'heartbeat_interval_ms'?");
+  EXPECT_EQ(
+      ErrorOf("node_name: a\nheartbeat_intervall_ms: 5\n"),
+      "a.yaml:2: unknown key 'heartbeat_intervall_ms'; did you mean 'heartbeat_interval_ms'?");
   EXPECT_TRUE(Holds(ErrorOf("Gateway-Port: 5\n"), "did you mean 'gateway_port'?"));
   EXPECT_FALSE(Holds(ErrorOf("zzzzzzzzzzzzzzz: 5\n"), "did you mean"));
 }
@@ -92,7 +93,8 @@ TEST(ConfigTest, WrongValuesNameTheBounds) {
   EXPECT_TRUE(Holds(ErrorOf("insecure_dev: perhaps\n"), "true or false"));
   EXPECT_TRUE(Holds(ErrorOf("consistency: strong\n"), "one of available, quorum"));
   EXPECT_TRUE(Holds(ErrorOf("model_folders: [[a]]\n"), "list of texts"));
-  EXPECT_TRUE(Holds(ErrorOf("lease_ms: 1000\nlease_ms: 2000\n"), "a.yaml:2: lease_ms is given twice"));
+  EXPECT_TRUE(
+      Holds(ErrorOf("lease_ms: 1000\nlease_ms: 2000\n"), "a.yaml:2: lease_ms is given twice"));
 }
 
 TEST(ConfigTest, WhatIsNoConfigIsRefused) {

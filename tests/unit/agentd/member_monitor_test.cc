@@ -40,7 +40,9 @@ class MemberMonitorTest : public ::testing::Test {
   transport::FakeDispatcher dispatcher_;
   std::vector<discovery::MembershipEvent> events_;
   int probes_ = 0;
-  MemberMonitor monitor_{dispatcher_, Identity('0'), discovery::FailureLimits(),
+  MemberMonitor monitor_{dispatcher_,
+                         Identity('0'),
+                         discovery::FailureLimits(),
                          {[this](const auto& event) { events_.push_back(event); },
                           [this](const NodeId&) { ++probes_; }}};
   const NodeId peer_{std::string(32, 'a')};

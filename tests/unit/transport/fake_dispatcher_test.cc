@@ -16,7 +16,9 @@ TEST(FakeDispatcherTest, TimersFireInOrderAtTheirInstants) {
   dispatcher.PostAfter(milliseconds(20), [&] { fired.push_back({'b', dispatcher.Now() - start}); });
   dispatcher.PostAfter(milliseconds(10), [&] {
     fired.push_back({'a', dispatcher.Now() - start});
-    dispatcher.PostAfter(milliseconds(5), [&] { fired.push_back({'c', dispatcher.Now() - start}); });
+    dispatcher.PostAfter(milliseconds(5), [&] {
+      fired.push_back({'c', dispatcher.Now() - start});
+    });
   });
   dispatcher.AdvanceBy(milliseconds(100));
   const std::vector<std::pair<char, Duration>> expected = {

@@ -216,10 +216,11 @@ TEST_F(GrpcServerTest, UnknownMethodsAndTakenPortsAreNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   GrpcServer second(dispatcher_);
   const int port = std::stoi(address_.substr(address_.find(':') + 1));
-  EXPECT_EQ(ReasonOf(second.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_))
-                         .status())
-                .code(),
-            "PORT_TAKEN");
+  EXPECT_EQ(
+      ReasonOf(
+          second.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_)).status())
+          .code(),
+      "PORT_TAKEN");
 }
 
 TEST_F(GrpcServerTest, AStreamArrivesWholeAndInOrder) {
@@ -301,8 +302,7 @@ TEST_F(GrpcServerTest, AChannelMayGoWithCallsUnderWay) {
 }
 
 TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
-  const std::string path =
-      ::testing::TempDir() + "gs" + std::to_string(::getpid()) + "/a.sock";
+  const std::string path = ::testing::TempDir() + "gs" + std::to_string(::getpid()) + "/a.sock";
   ASSERT_TRUE(server_->StartUnix(path).ok());
   const auto mode = std::filesystem::status(path).permissions();
   EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);

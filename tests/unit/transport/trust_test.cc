@@ -112,7 +112,8 @@ TEST_F(TrustTest, AFolderOrHugeFileIsRefused) {
 TEST(ClusterNameTest, NamesAreChecked) {
   EXPECT_TRUE(CreateClusterSecret("a.b_C-9").ok());
   for (const std::string name : {"", "two words", "naïve", "a/b"}) {
-    EXPECT_EQ(CreateClusterSecret(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_EQ(CreateClusterSecret(name).status().code(), absl::StatusCode::kInvalidArgument)
+        << name;
   }
   EXPECT_FALSE(CreateClusterSecret(std::string(64, 'x')).ok());
 }
