@@ -78,7 +78,8 @@ class RankSupervisor {
                                               const std::string& local_ip,
                                               const NodeMemory& memory);
 
-  // Starts the rank of a reservation. The spec's socket_path is set here. RESERVATION_LAPSED when
+  // Starts the rank of a reservation. The spec's socket_path is set here, and its model's path is
+  // that of the reservation: no other node names a folder of this one. RESERVATION_LAPSED when
   // there is no reservation for (deployment, epoch, rank). Launching a rank that runs answers its
   // pid.
   absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);

@@ -83,6 +83,7 @@ SupervisedRank::SupervisedRank(const SupervisorOptions& options, transport::Disp
       events_(std::move(events)),
       key_{request.deployment(), request.epoch(), request.assignment().rank()},
       need_(request.assignment().need().total_bytes()),
+      model_path_(request.model().path()),
       ring_(std::move(ring)),
       step_(std::move(step)),
       files_(options.state_folder) {
@@ -118,6 +119,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
                                                       " is too long; use a shorter state folder"));
   }
   spec.set_socket_path(paths_.socket);
+  spec.mutable_model()->set_path(model_path_);
   if (auto written = files_.WriteSpec(paths_.spec, spec); !written.ok()) return written;
   ring_.Release();
   step_.Release();

@@ -78,6 +78,7 @@ class SupervisedRank {
   const Events events_;
   const RankKey key_;
   const Bytes need_;
+  const std::string model_path_;  // as this node resolved it
   PortReservation ring_;
   PortReservation step_;
   RunFiles files_;

@@ -534,15 +534,19 @@ TEST_F(RankSupervisorTest, LeftoversOfAnEarlierAgentAreEnded) {
   waitpid(unrelated, &status, 0);
 }
 
-TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivate) {
+TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivateAndNamesTheReservedFolder) {
   ASSERT_TRUE(Start().ok());
-  ReserveAndLaunch("ready");
+  ReserveAndLaunch("ready");  // its spec names no folder at all
   bool found = false;
   for (const auto& entry : std::filesystem::directory_iterator(options_.state_folder + "/ranks")) {
     if (entry.path().extension() != ".spec") continue;
     found = true;
     EXPECT_EQ(entry.status().permissions(),
               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    std::ifstream file(entry.path(), std::ios::binary);
+    v1::LaunchSpec spec;
+    ASSERT_TRUE(spec.ParseFromIstream(&file));
+    EXPECT_EQ(spec.model().path(), "/models/m");
   }
   EXPECT_TRUE(found);
 }
