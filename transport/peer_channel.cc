@@ -24,6 +24,8 @@ namespace {
 // keep an old one silent for a minute after the network has come back.
 constexpr int kTimeoutsBeforeReconnect = 3;
 constexpr size_t kUnreadBytesMax = 4 * 1024 * 1024;
+// What a message costs beside its bytes, of which it may have none, while it waits to be read.
+constexpr size_t kUnreadMessageBytes = 512;
 
 // One call under way, as seen by Cancel and by the destructor.
 struct OpenCall {
@@ -54,7 +56,8 @@ struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
 
   void Connect();
   std::shared_ptr<OpenCall> Open(Duration timeout);
-  void Close(const OpenCall* call);
+  void Close(std::shared_ptr<OpenCall> call);
+  void DropEnded();
   void NoteResult(const absl::Status& status);
 
   Dispatcher& dispatcher;
@@ -66,10 +69,13 @@ struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
   int timeouts_in_a_row = 0;
   std::vector<std::string> addresses;
   std::shared_ptr<grpc::Channel> channel;
-  // The calls that gRPC has not ended yet.
+  // The calls that gRPC has not ended yet, and those that it has. A call holds its gRPC channel,
+  // and the last one of a process must not go on a thread of gRPC, which would then wait for itself
+  // (and aborts): so ended calls, too, are let go on the owner thread.
   std::mutex mutex;
   std::condition_variable all_closed;
   std::unordered_map<const OpenCall*, std::shared_ptr<OpenCall>> open;
+  std::vector<std::shared_ptr<OpenCall>> ended;
 };
 
 void PeerChannel::Parts::Connect() {
@@ -105,10 +111,17 @@ std::shared_ptr<OpenCall> PeerChannel::Parts::Open(Duration timeout) {
   return call;
 }
 
-void PeerChannel::Parts::Close(const OpenCall* call) {
+void PeerChannel::Parts::Close(std::shared_ptr<OpenCall> call) {
   std::lock_guard<std::mutex> lock(mutex);
-  open.erase(call);
+  open.erase(call.get());
+  ended.push_back(std::move(call));
   if (open.empty()) all_closed.notify_all();
+}
+
+void PeerChannel::Parts::DropEnded() {
+  std::vector<std::shared_ptr<OpenCall>> dropped;
+  std::lock_guard<std::mutex> lock(mutex);
+  dropped.swap(ended);
 }
 
 void PeerChannel::Parts::NoteResult(const absl::Status& status) {
@@ -138,6 +151,10 @@ PeerChannel::~PeerChannel() {
   // gRPC ends cancelled calls on its own threads; none needs this one.
   parts_->all_closed.wait_for(lock, std::chrono::seconds(2),
                               [this] { return parts_->open.empty(); });
+  lock.unlock();
+  calls.clear();
+  parts_->DropEnded();
+  parts_->channel.reset();
 }
 
 void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
@@ -167,21 +184,22 @@ CallHandle PeerChannel::CallUnary(std::string_view method,
   buffers->request = ToByteBuffer(request);
   std::shared_ptr<OpenCall> call = parts_->Open(timeout);
   grpc::GenericStub stub(parts_->channel);
-  stub.UnaryCall(
-      &call->context, std::string(method), grpc::StubOptions(), &buffers->request,
-      &buffers->response,
-      [parts = parts_, call, buffers, response, done = std::move(done)](grpc::Status status) {
-        absl::Status result = FromGrpcStatus(status);
-        if (result.ok() && !FromByteBuffer(buffers->response, response.get())) {
-          result = absl::InternalError("the node's answer can't be parsed");
-        }
-        parts->dispatcher.Post([parts, result, done = std::move(done)] {
-          if (!parts->alive) return;
-          parts->NoteResult(result);
-          done(result);
-        });
-        parts->Close(call.get());
-      });
+  stub.UnaryCall(&call->context, std::string(method), grpc::StubOptions(), &buffers->request,
+                 &buffers->response,
+                 [parts = parts_, call, buffers, response,
+                  done = std::move(done)](grpc::Status status) mutable {
+                   absl::Status result = FromGrpcStatus(status);
+                   if (result.ok() && !FromByteBuffer(buffers->response, response.get())) {
+                     result = absl::InternalError("the node's answer can't be parsed");
+                   }
+                   parts->dispatcher.Post([parts, result, done = std::move(done)] {
+                     parts->DropEnded();
+                     if (!parts->alive) return;
+                     parts->NoteResult(result);
+                     done(result);
+                   });
+                   parts->Close(std::move(call));
+                 });
   return CallHandle([weak = std::weak_ptr<OpenCall>(call)] {
     if (auto locked = weak.lock()) locked->context.TryCancel();
   });
@@ -240,9 +258,11 @@ CallHandle PeerChannel::CallStream(std::string_view method,
   auto unread_bytes = std::make_shared<std::atomic<size_t>>(0);
   // What ended the stream on our side, if we did.
   auto own_failure = std::make_shared<absl::Status>();
-  auto on_buffer = [parts = parts_, call, make = std::move(make), unread_bytes,
+  // Not a share of the call: see Parts::ended. `on_end` has one until nothing is read any more.
+  OpenCall* const open_call = call.get();
+  auto on_buffer = [parts = parts_, open_call, make = std::move(make), unread_bytes,
                     own_failure](const grpc::ByteBuffer& buffer) {
-    const size_t size = buffer.Length();
+    const size_t size = buffer.Length() + kUnreadMessageBytes;
     auto [message, deliver] = make();
     if (!FromByteBuffer(buffer, message.get())) {
       *own_failure = absl::InternalError("a message of the stream can't be parsed");
@@ -255,16 +275,17 @@ CallHandle PeerChannel::CallStream(std::string_view method,
       });
       return true;
     }
-    call->context.TryCancel();
+    open_call->context.TryCancel();
     return false;
   };
   auto on_end = [parts = parts_, call, own_failure,
-                 done = std::move(done)](const grpc::Status& status) {
+                 done = std::move(done)](const grpc::Status& status) mutable {
     absl::Status result = own_failure->ok() ? FromGrpcStatus(status) : *own_failure;
     parts->dispatcher.Post([parts, result, done] {
+      parts->DropEnded();
       if (parts->alive) done(result);
     });
-    parts->Close(call.get());
+    parts->Close(std::move(call));
   };
   auto* reader = new StreamReader(ToByteBuffer(request), std::move(on_buffer), std::move(on_end));
   grpc::GenericStub stub(parts_->channel);
