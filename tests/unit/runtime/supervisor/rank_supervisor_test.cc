@@ -137,10 +137,11 @@ class RankSupervisorTest : public testing::Test {
   }
   bool WaitForFailure(v1::Reason* failure) {
     const bool failed = WaitUntil([&] {
+      const bool gone = ReservedBytes() == 0;  // asked first: the evidence comes with the exit
       const auto statuses = Statuses();
       if (statuses.size() != 1 || statuses[0].phase() != v1::RANK_PHASE_FAILED) return false;
       *failure = statuses[0].failure();
-      return ReservedBytes() == 0;  // the process is gone too
+      return gone;
     });
     return failed;
   }
