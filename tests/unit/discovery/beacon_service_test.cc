@@ -37,7 +37,8 @@ uint16_t FreePort() {
 }
 
 std::string LoopbackName() {
-  for (const Interface& interface : *ListInterfaces(KindFromName)) {
+  const auto interfaces = ListInterfaces(KindFromName);
+  for (const Interface& interface : *interfaces) {
     if (interface.is_loopback) return interface.name;
   }
   return "";
