@@ -16,13 +16,11 @@
 namespace macrame::cli {
 namespace {
 
-std::string Folder() {
-  const std::string file = __FILE__;
-  return file.substr(0, file.rfind('/') + 1);
-}
+// ctest runs this at the repository's root.
+constexpr char kFolder[] = "tests/golden/";
 
 void ExpectGolden(const std::string& name, const std::string& text) {
-  const std::string path = Folder() + name;
+  const std::string path = kFolder + name;
   if (getenv("MACRAME_REWRITE") != nullptr) {
     std::ofstream(path) << text;
     return;

@@ -95,8 +95,8 @@ TEST(Tidy, FunctionsFitOnAScreen) {
   static const std::regex opens(R"(^[A-Za-z_].*\{$|)"
                                 R"(^  [A-Za-z_].*\)( const| override| final| noexcept)* \{$)");
   static const std::regex not_function(
-      R"(^\s*(namespace|class|struct|enum|union|extern|constexpr .*=|const .*=|)"
-      R"(static .*=|if|for|while|switch|else|do)\b)");
+      R"(^\s*((namespace|class|struct|enum|union|extern|if|for|while|switch|else|do)\b|)"
+      R"((constexpr|const|static|inline) .*= ?\{$))");
   for (const SourceFile& file : Tree()) {
     if (!IsCpp(file) || IsUnder(file, "tests")) continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
