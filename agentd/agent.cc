@@ -57,6 +57,7 @@ class Agent::Impl {
   void SlowTick();
   void OnMember(const discovery::MembershipEvent& event);
   void OnHeartbeat(const NodeId& from, bool changed);
+  void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
   void MembersChanged();
   v1::HeartbeatRequest MakeHeartbeat();
   std::vector<v1::Reason> Problems() const;
@@ -67,6 +68,7 @@ class Agent::Impl {
   const Config config_;
   AgentParts parts_;
   bool joined_ = false;
+  uint64_t heartbeat_sequence_ = 0;
   bool stopping_ = false;
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
@@ -98,7 +100,13 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.cluster_service.NoteChange();
   };
   events.on_deployment_changed = [this] { parts_.cluster_service.NoteChange(); };
-  events.on_heartbeat = [this](const NodeId& from, bool changed) { OnHeartbeat(from, changed); };
+  events.on_heartbeat = [this](const NodeId& from, bool changed) {
+    parts_.heartbeats.NoteReceived(from);
+    OnHeartbeat(from, changed);
+  };
+  events.on_answer = [this](const NodeId& from, v1::HeartbeatResponse answer) {
+    OnAnswer(from, std::move(answer));
+  };
   events.make_heartbeat = [this] { return MakeHeartbeat(); };
   events.problems = [this] { return Problems(); };
   return events;
@@ -357,6 +365,13 @@ void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
   parts_.cluster_service.NoteChange();
 }
 
+void Agent::Impl::OnAnswer(const NodeId& from, v1::HeartbeatResponse answer) {
+  if (!answer.has_own() || !parts_.members.IsMember(from)) return;
+  const bool changed =
+      parts_.reports.Take(from, std::move(*answer.mutable_own()), dispatcher_.Now());
+  OnHeartbeat(from, changed);
+}
+
 v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   const MonotonicTime now = dispatcher_.Now();
   v1::HeartbeatRequest request;
@@ -367,6 +382,7 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   if (coordinator.has_value()) *request.mutable_coordinator() = ToProto(*coordinator);
   request.set_state_digest(parts_.replicator.table().Digest());
   request.set_sent_unix_ms(dispatcher_.UnixMs());
+  request.set_sequence(++heartbeat_sequence_);
   return request;
 }
 

@@ -123,9 +123,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       heartbeats(
           dispatcher, channels, members, HeartbeatOptionsOf(config),
           {events.make_heartbeat, [this]() -> const v1::Inventory& { return own.inventory(); },
-           [](const NodeId&) {}}),
+           [this](const NodeId& node) { return reports.KnownRevision(node); }, events.on_answer}),
       agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
-                     events.on_heartbeat}),
+                     events.make_heartbeat, events.on_heartbeat}),
       cluster_service(
           {dispatcher, election, channels, own, replicator, conductor, planner, reporter, router}),
       local_server(dispatcher) {

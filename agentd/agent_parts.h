@@ -49,6 +49,7 @@ struct AgentEvents {
   std::function<void()> on_state_changed;
   std::function<void()> on_deployment_changed;
   std::function<void(const NodeId&, bool)> on_heartbeat;
+  std::function<void(const NodeId&, v1::HeartbeatResponse)> on_answer;
   std::function<v1::HeartbeatRequest()> make_heartbeat;
   std::function<std::vector<v1::Reason>()> problems;
 };

@@ -55,6 +55,7 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& ca
   v1::HeartbeatResponse response;
   *response.mutable_identity() = parts_.own.identity();
   const uint64_t claimed = request.inventory_revision();
+  const uint64_t known_revision = request.known_inventory_revision();
   bool changed = false;
   // A refused member (too many, or a clashing id) is not listened to.
   if (parts_.members.IsMember(caller.node_id)) {
@@ -62,6 +63,12 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& ca
   }
   response.set_known_inventory_revision(parts_.reports.KnownRevision(caller.node_id));
   response.set_wants_inventory(response.known_inventory_revision() != claimed);
+  *response.mutable_own() = parts_.make_heartbeat();
+  const v1::Inventory& inventory = parts_.own.inventory();
+  response.mutable_own()->set_inventory_revision(inventory.revision());
+  if (known_revision != inventory.revision()) {
+    *response.mutable_own()->mutable_inventory() = inventory;
+  }
   parts_.on_heartbeat(caller.node_id, changed);
   return response;
 }

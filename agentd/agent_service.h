@@ -28,6 +28,8 @@ class AgentService {
     RankOrders& orders;
     ModelLibrary& library;
     GenerateRouter& router;
+    // This node's own heartbeat, without inventory and known members.
+    std::function<v1::HeartbeatRequest()> make_heartbeat;
     // After each heartbeat: `changed` when ranks or inventory did.
     std::function<void(const NodeId& from, bool changed)> on_heartbeat;
   };

@@ -39,7 +39,9 @@ MonotonicTime HeartbeatSender::DueAt(const discovery::HeartbeatTarget& target,
   if (link.tried != TextOf(target)) return MonotonicTime();
   const bool slow = target.state == v1::NODE_STATE_DEAD ||
                     (target.state == v1::NODE_STATE_UNSPECIFIED && link.failures > 1);
-  return link.last_sent + (slow ? options_.slow_interval : options_.interval);
+  if (slow) return link.last_sent + options_.slow_interval;
+  return std::max(link.last_sent + options_.interval,
+                  link.last_received + options_.interval + options_.interval / 4);
 }
 
 void HeartbeatSender::Tick() {
@@ -76,6 +78,11 @@ void HeartbeatSender::SendToAll() {
   }
 }
 
+void HeartbeatSender::NoteReceived(const NodeId& node) {
+  const auto link = links_.find(node);
+  if (link != links_.end()) link->second.last_received = dispatcher_.Now();
+}
+
 void HeartbeatSender::SendTo(const NodeId& node) {
   if (!channels_.ready()) return;
   for (const discovery::HeartbeatTarget& target : members_.table().HeartbeatTargets()) {
@@ -95,6 +102,7 @@ void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
   transport::PeerChannel* channel = channels_.For(target.node);
   const v1::Inventory& inventory = callbacks_.inventory();
   request.set_inventory_revision(inventory.revision());
+  request.set_known_inventory_revision(callbacks_.known_revision(target.node));
   if (link.wants_inventory || link.inventory_sent != inventory.revision()) {
     *request.mutable_inventory() = inventory;
     link.inventory_sent = inventory.revision();
@@ -133,7 +141,7 @@ void HeartbeatSender::OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatR
   link.wants_inventory = response->wants_inventory();
   members_.HeardMember(response->identity(), "", /*answered=*/true);
   if (link.wants_inventory) SendTo(node);
-  callbacks_.on_answer(node);
+  callbacks_.on_answer(node, std::move(*response));
 }
 
 }  // namespace macrame::agentd

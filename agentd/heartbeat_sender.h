@@ -1,6 +1,10 @@
 #pragma once
 
-// Sends this node's heartbeat to every member and candidate. Owner thread.
+// Exchanges heartbeats with every member and candidate. Owner thread.
+//
+// One exchange serves both ways: the answer to a heartbeat carries what the answering node would
+// send. So of two nodes one calls, and the other calls only when that is late: half the traffic,
+// and a call that is refused still tells the caller at once.
 
 #include <functional>
 #include <map>
@@ -31,7 +35,9 @@ class HeartbeatSender {
     // Everything but inventory and known; called once for a round of sending.
     std::function<v1::HeartbeatRequest()> make;
     std::function<const v1::Inventory&()> inventory;
-    std::function<void(const NodeId&)> on_answer;
+    // Of that node's inventory, as it is known here; 0: none.
+    std::function<uint64_t(const NodeId&)> known_revision;
+    std::function<void(const NodeId&, v1::HeartbeatResponse)> on_answer;
   };
 
   HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels, MemberMonitor& members,
@@ -44,10 +50,13 @@ class HeartbeatSender {
   // To every live member, now: something changed that others wait for.
   void SendToAll();
   void SendTo(const NodeId& node);
+  // A heartbeat of that node came in and was answered: it knows what ours would say.
+  void NoteReceived(const NodeId& node);
 
  private:
   struct Link {
     MonotonicTime last_sent;
+    MonotonicTime last_received;
     MonotonicTime last_gossip;
     int unanswered = 0;
     int failures = 0;   // in a row

@@ -56,15 +56,22 @@ bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& 
   }
   const bool failed_often = is_current && status->state() == v1::DEPLOYMENT_STATE_BACKING_OFF &&
                             status->attempts() >= kAttemptsUntilTold;
-  const bool refused =
-      status->state() == v1::DEPLOYMENT_STATE_PENDING && !status->failure().code().empty();
+  const MonotonicTime now = dispatcher_.Now();
+  if (status->state() != v1::DEPLOYMENT_STATE_PENDING) {
+    watch.pending_since.reset();
+  } else if (!watch.pending_since.has_value()) {
+    watch.pending_since = now;
+  }
+  const bool refused = watch.pending_since.has_value() &&
+                       now - *watch.pending_since >= kPendingUntilTold &&
+                       !status->failure().code().empty();
   if (failed_often || refused) {
     watch.stream.Finish(ReasonStatus(
         refused ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable,
         status->failure()));
     return true;
   }
-  if (dispatcher_.Now() < watch.ends) return false;
+  if (now < watch.ends) return false;
   watch.stream.Finish(absl::DeadlineExceededError(absl::StrCat(
       watch.deployment, " is not ready yet; the load goes on, 'clusterctl status' shows it",
       status->failure().message().empty() ? "" : ". Last failure: ", status->failure().message())));

@@ -4,6 +4,7 @@
 // until it is clear that it won't be soon. Owner thread, coordinator only.
 
 #include <list>
+#include <optional>
 #include <string>
 
 #include "agentd/gang_conductor.h"
@@ -15,6 +16,8 @@ namespace macrame::agentd {
 
 inline constexpr size_t kLoadWatchesMax = 64;
 inline constexpr uint32_t kLoadTimeoutDefaultMs = 10 * 60 * 1000;
+// A deployment that waits for so long with a reason has been refused, not just interrupted.
+inline constexpr Duration kPendingUntilTold = std::chrono::seconds(4);
 // After so many failed launches the one who waits is told; the cluster goes on trying.
 inline constexpr uint32_t kAttemptsUntilTold = 3;
 
@@ -38,6 +41,7 @@ class LoadWatches {
     std::string resolved_name;
     uint64_t after_epoch = 0;
     MonotonicTime ends;
+    std::optional<MonotonicTime> pending_since;
     std::string last_sent;
   };
   // True when the watch has ended.

@@ -1,5 +1,7 @@
 #include "agentd/report_table.h"
 
+#include <utility>
+
 namespace macrame::agentd {
 namespace {
 
@@ -20,6 +22,12 @@ bool SameRanks(const std::vector<v1::RankStatus>& a, const std::vector<v1::RankS
 bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, MonotonicTime now) {
   if (reports_.size() >= kReportsMax && !reports_.contains(from)) return false;
   NodeReport& report = reports_[from];
+  const uint64_t incarnation = request.identity().incarnation();
+  if (std::pair(incarnation, request.sequence()) < std::pair(report.incarnation, report.sequence)) {
+    return false;
+  }
+  report.incarnation = incarnation;
+  report.sequence = request.sequence();
   std::vector<v1::RankStatus> ranks;
   for (v1::RankStatus& rank : *request.mutable_ranks()) {
     if (ranks.size() == kRanksPerReportMax) break;
@@ -31,7 +39,6 @@ bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, Monoton
   report.load = std::move(*request.mutable_load());
   report.coordinator = request.coordinator();
   report.state_digest = request.state_digest();
-  report.claimed_revision = request.inventory_revision();
   report.at = now;
   if (request.has_inventory() && request.inventory().revision() != report.inventory.revision()) {
     report.inventory = std::move(*request.mutable_inventory());

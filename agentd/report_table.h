@@ -21,13 +21,15 @@ struct NodeReport {
   std::vector<v1::RankStatus> ranks;
   v1::Fence coordinator;
   std::string state_digest;
-  uint64_t claimed_revision = 0;
+  uint64_t incarnation = 0;
+  uint64_t sequence = 0;
   MonotonicTime at;
 };
 
 class ReportTable {
  public:
-  // True when ranks or inventory differ from before.
+  // True when ranks or inventory differ from before. One that was overtaken by a later one of the same
+  // run is not looked at.
   bool Take(const NodeId& from, v1::HeartbeatRequest request, MonotonicTime now);
   // Null when nothing was heard.
   const NodeReport* Find(const NodeId& node) const;

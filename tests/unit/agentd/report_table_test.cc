@@ -34,6 +34,21 @@ TEST(ReportTableTest, TellsWhetherRanksOrInventoryChanged) {
   EXPECT_EQ(table.KnownRevision(kNode), 7u) << "a heartbeat without inventory keeps the last one";
 }
 
+TEST(ReportTableTest, WhatWasOvertakenIsNotLookedAt) {
+  ReportTable table;
+  v1::HeartbeatRequest later = Heartbeat(1, v1::RANK_PHASE_READY);
+  later.set_sequence(9);
+  v1::HeartbeatRequest earlier = Heartbeat(1, v1::RANK_PHASE_LOADING);
+  earlier.set_sequence(8);
+  EXPECT_TRUE(table.Take(kNode, later, kNow));
+  EXPECT_FALSE(table.Take(kNode, earlier, kNow));
+  EXPECT_EQ(table.Find(kNode)->ranks.at(0).phase(), v1::RANK_PHASE_READY);
+  // A new run counts from one again.
+  earlier.set_sequence(1);
+  earlier.mutable_identity()->set_incarnation(2);
+  EXPECT_TRUE(table.Take(kNode, earlier, kNow));
+}
+
 TEST(ReportTableTest, NobodySpeaksForAnothersRanks) {
   ReportTable table;
   table.Take(kNode, Heartbeat(1, v1::RANK_PHASE_READY), kNow);
