@@ -30,7 +30,7 @@ class Repainter {
   const Environment& environment_;
   const bool terminal_;
   TerminalSize size_;
-  int lines_drawn_ = 0;
+  int rows_drawn_ = 0;
   bool drawn_ = false;
 };
 

@@ -92,7 +92,7 @@ class MembershipTable {
   MembershipEvents SetState(const NodeId& node, v1::NodeState state, const v1::Reason& reason,
                             MonotonicTime now);
   MembershipEvents Leave(const NodeId& node, MonotonicTime now);
-  // `clusterctl node remove`: of a member that is dead or left. FAILED_PRECONDITION for a live one,
+  // Forgets a member that is dead or left. FAILED_PRECONDITION for a live one,
   // NOT_FOUND for none.
   absl::StatusOr<MembershipEvents> Forget(const NodeId& node);
   // `stranger` as BeaconService gives it; its count and time are kept here.

@@ -16,7 +16,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"NODE_SUSPECT", "heartbeats of a node are missing",
                "wait a few seconds; if it stays so, check that the machine is awake and cabled"},
     ReasonCode{"NODE_DEAD", "a node has not been heard for so long that it is not counted on",
-               "start agentd on it again, or remove it with 'clusterctl node remove'"},
+               "start agentd on it again"},
     ReasonCode{"NODE_LEFT", "a node took itself out of the cluster", ""},
     ReasonCode{"OTHER_CLUSTER", "a node on this network belongs to another cluster",
                "nothing, if that is meant; else give it this cluster's secret file"},
@@ -47,7 +47,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"HOSTNAME_CLASH", "two nodes carry the same hostname",
                "nothing needs doing; rename one of them to tell them apart more easily"},
     ReasonCode{"MEMBERS_FULL", "the cluster has as many members as it may",
-               "remove dead ones with 'clusterctl node remove'"},
+               "start the cluster with fewer nodes, or make a second cluster"},
     // Facts about a machine.
     ReasonCode{"COMMAND_MISSING", "a command that tells a fact is not on this machine", ""},
     ReasonCode{"COMMAND_TIMED_OUT", "a command that tells a fact did not end in time", ""},
