@@ -28,9 +28,9 @@ Answer AnswerOf(GangShape shape, uint32_t ranks, uint32_t max_tokens) {
 }
 
 TEST(RankGangTest, EverySplitGivesTheSameTokens) {
-  // MLX's ring spins while it waits: with more ranks than cores a tensor step takes long, so few
-  // tokens.
-  constexpr uint32_t kTokens = 12;
+  constexpr uint32_t kTokens = 40;
+  // MLX's ring spins while it waits: with more ranks than cores a tensor step takes long, so fewer.
+  constexpr uint32_t kTokensOfFour = 12;
   const Answer one = AnswerOf(GangShape::kPipeline, 1, kTokens);
   ASSERT_EQ(one.tokens.size(), kTokens);
   EXPECT_GT(one.first.prompt_tokens(), 5u);
@@ -39,14 +39,16 @@ TEST(RankGangTest, EverySplitGivesTheSameTokens) {
   EXPECT_EQ(AnswerOf(GangShape::kPipeline, 2, kTokens).tokens, one.tokens);
   EXPECT_EQ(AnswerOf(GangShape::kPipeline, 3, kTokens).tokens, one.tokens);
   EXPECT_EQ(AnswerOf(GangShape::kTensor, 2, kTokens).tokens, one.tokens);
-  EXPECT_EQ(AnswerOf(GangShape::kTensor, 4, kTokens).tokens, one.tokens);
+  const std::vector<int32_t> begin(one.tokens.begin(), one.tokens.begin() + kTokensOfFour);
+  EXPECT_EQ(AnswerOf(GangShape::kTensor, 4, kTokensOfFour).tokens, begin);
 }
 
 TEST(RankGangTest, SeedFixesTheTextAndStopStringsEndIt) {
   Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
   ASSERT_TRUE(gang.WaitUntilReady());
   v1::GenerateRequest request = Question(kQuestion, 24);
-  request.mutable_sampling()->set_temperature(1.0);
+  // The model is sure of what it was trained on: hot enough that the seed decides.
+  request.mutable_sampling()->set_temperature(5.0);
   request.mutable_sampling()->set_seed(11);
   const Answer first = Ask(gang.stub(), request);
   EXPECT_EQ(first.tokens, Ask(gang.stub(), request).tokens);
