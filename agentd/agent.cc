@@ -13,8 +13,8 @@
 namespace macrame::agentd {
 namespace {
 
-constexpr Duration kTick = std::chrono::milliseconds(50);
-constexpr Duration kSlowTick = std::chrono::milliseconds(100);
+// Every wake-up of an idle agent costs; no limit of the protocol is finer than this.
+constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kSecretPoll = std::chrono::seconds(1);
 constexpr Duration kModelScanInterval = std::chrono::seconds(30);
 constexpr Duration kLeaveTimeout = std::chrono::seconds(1);
@@ -54,7 +54,6 @@ class Agent::Impl {
   bool IsBoundToOneAddress() const;
   void TakeInterfaces(const std::vector<discovery::Interface>& interfaces);
   void Tick();
-  void SlowTick();
   void OnMember(const discovery::MembershipEvent& event);
   void OnHeartbeat(const NodeId& from, bool changed);
   void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
@@ -72,7 +71,6 @@ class Agent::Impl {
   bool stopping_ = false;
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
-  MonotonicTime slow_ticked_;
   v1::Reason gateway_trouble_;
   v1::Reason engine_trouble_;
   std::function<void()> on_shutdown_;
@@ -317,19 +315,12 @@ void Agent::Impl::Tick() {
   parts_.leases.Tick();
   parts_.heartbeats.Tick();
   parts_.replicator.Tick();
-  if (now - slow_ticked_ >= kSlowTick) {
-    slow_ticked_ = now;
-    SlowTick();
-  }
-  dispatcher_.PostAfter(kTick, [this] { Tick(); });
-}
-
-void Agent::Impl::SlowTick() {
   parts_.members.Tick();
   parts_.conductor.Tick();
   parts_.cluster_service.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
   parts_.beacons->SetAllPeersConnected(!table.Members().empty() && table.AllMembersAlive());
+  dispatcher_.PostAfter(kTick, [this] { Tick(); });
 }
 
 void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {

@@ -43,7 +43,7 @@ class HeartbeatSender {
   HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels& channels, MemberMonitor& members,
                   HeartbeatOptions options, Callbacks callbacks);
 
-  // Sends what is due. At least each 50 ms or so; costs nothing while nothing is due.
+  // Sends what is due. At least each 100 ms or so; costs nothing while nothing is due.
   void Tick();
   // Members, candidates or their addresses changed: looks again at the next Tick.
   void Wake() { next_due_ = MonotonicTime(); }

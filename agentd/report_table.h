@@ -28,8 +28,8 @@ struct NodeReport {
 
 class ReportTable {
  public:
-  // True when ranks or inventory differ from before. One that was overtaken by a later one of the same
-  // run is not looked at.
+  // True when ranks or inventory differ from before. One that was overtaken by a later one of the
+  // same run is not looked at.
   bool Take(const NodeId& from, v1::HeartbeatRequest request, MonotonicTime now);
   // Null when nothing was heard.
   const NodeReport* Find(const NodeId& node) const;

@@ -49,7 +49,7 @@ class StateReplicator {
   // it was not within acknowledge_limit; it may still come true), possibly before the call returns.
   void Write(const std::string& key, std::string value, Done done);
   void Remove(const std::string& key, std::string residue, Done done);
-  // Sends what is missing and answers writes that ran out of time. Each 50 ms or so.
+  // Sends what is missing and answers writes that ran out of time. Each 100 ms or so.
   void Tick();
   // From a member's heartbeat.
   void NoteDigest(const NodeId& node, const std::string& digest);
