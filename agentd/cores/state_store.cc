@@ -64,8 +64,9 @@ absl::StatusOr<int> LockFolder(const std::string& folder) {
                        "give the state folder to the user that runs agentd");
   }
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    char pid[24] = {};
-    if (::pread(fd, pid, sizeof(pid) - 1, 0) <= 0) std::strcpy(pid, "unknown");
+    char digits[24];
+    const ssize_t length = ::pread(fd, digits, sizeof(digits), 0);
+    const std::string pid = length > 0 ? std::string(digits, length) : "unknown";
     ::close(fd);
     return FolderError(
         absl::StrCat("another agent (pid ", pid, ") uses the state folder ", folder),
