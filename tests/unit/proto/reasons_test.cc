@@ -15,9 +15,9 @@ TEST(Reasons, CodesAreUniqueAndSpelledAlike) {
   for (const ReasonCode& code : AllReasonCodes()) {
     const std::string name(code.code);
     EXPECT_TRUE(seen.insert(name).second) << name << " stands twice";
-    EXPECT_TRUE(std::all_of(name.begin(), name.end(),
-                            [](unsigned char c) { return std::isupper(c) || c == '_'; }))
-        << name;
+    EXPECT_TRUE(std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isupper(c) || c == '_';
+    })) << name;
     EXPECT_FALSE(code.meaning.empty()) << name;
   }
 }
