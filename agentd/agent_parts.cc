@@ -126,8 +126,8 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            [this](const NodeId& node) { return reports.KnownRevision(node); }, events.on_answer}),
       agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
                      events.make_heartbeat, events.on_heartbeat}),
-      cluster_service(
-          {dispatcher, election, channels, own, replicator, conductor, planner, reporter, router}),
+      cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
+                       reporter, router, config.log_file}),
       local_server(dispatcher) {
   cluster_service.Register(local_server);
 }

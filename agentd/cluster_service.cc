@@ -18,6 +18,8 @@ constexpr Duration kRefreshInterval = std::chrono::milliseconds(500);
 constexpr Duration kPlanTimeout = std::chrono::seconds(20);
 constexpr Duration kUnloadTimeout = std::chrono::seconds(30);
 constexpr Duration kUnloadGoneLimit = std::chrono::seconds(20);
+// Who follows a log for longer starts again.
+constexpr Duration kLogsLimit = std::chrono::hours(24);
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
 absl::Status NoCoordinator() {
@@ -28,7 +30,9 @@ absl::Status NoCoordinator() {
 }  // namespace
 
 ClusterService::ClusterService(Parts parts)
-    : parts_(parts), loads_(parts.dispatcher, parts.conductor) {}
+    : parts_(std::move(parts)),
+      loads_(parts_.dispatcher, parts_.conductor),
+      logs_(parts_.log_file) {}
 
 void ClusterService::Register(GrpcServer& server) {
   RegisterReading(server);
@@ -67,6 +71,10 @@ void ClusterService::RegisterReading(GrpcServer& server) {
         response.set_hostname(parts_.own.identity().hostname());
         response.set_mlx_version(kMlxVersion);
         reply(std::move(response));
+      });
+  server.HandleStream<v1::LogsRequest>(
+      kLogs, [this](const Caller& caller, v1::LogsRequest request, ServerStream stream) {
+        OnLogs(caller, request, std::move(stream));
       });
   server.HandleStream<v1::GenerateRequest>(
       kInfer, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
@@ -154,6 +162,7 @@ void ClusterService::OnGetStatus(const Caller& caller, Reply<v1::ClusterStatus> 
 
 void ClusterService::Tick() {
   loads_.Tick();
+  logs_.Tick();
   if (watches_.empty()) {
     changed_ = false;
     return;
@@ -172,6 +181,24 @@ void ClusterService::Tick() {
     return !watch.stream.Write(*status);
   });
   changed_ = false;
+}
+
+void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request,
+                            ServerStream stream) {
+  const bool own = request.node_id().empty() || request.node_id() == parts_.own.id().value();
+  if (own) return logs_.Add(request, std::move(stream));
+  // What came over the wire is not passed on again.
+  transport::PeerChannel* channel =
+      caller.local ? parts_.channels.For(NodeId(request.node_id())) : nullptr;
+  if (channel == nullptr) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+                                      "that node can't be reached from this one",
+                                      request.node_id().substr(0, 32)));
+  }
+  const transport::CallHandle handle = channel->Stream<v1::LogsChunk>(
+      kLogs, request, kLogsLimit, [stream](const v1::LogsChunk& chunk) { stream.Write(chunk); },
+      [stream](const absl::Status& status) { stream.Finish(status); });
+  stream.OnCancel([handle] { handle.Cancel(); });
 }
 
 void ClusterService::StopLeading() { loads_.EndAll(NoCoordinator()); }

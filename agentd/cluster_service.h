@@ -12,6 +12,7 @@
 #include "agentd/gang_conductor.h"
 #include "agentd/generate_router.h"
 #include "agentd/load_watches.h"
+#include "agentd/log_watches.h"
 #include "agentd/peer_channels.h"
 #include "agentd/state_replicator.h"
 #include "agentd/status_reporter.h"
@@ -40,6 +41,7 @@ class ClusterService {
     DeploymentPlanner& planner;
     StatusReporter& reporter;
     GenerateRouter& router;
+    std::string log_file;
   };
 
   explicit ClusterService(Parts parts);
@@ -75,6 +77,8 @@ class ClusterService {
              Duration timeout, Reply<Response> reply, std::function<void()> here);
 
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
+  void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,
+              transport::ServerStream stream);
   void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
                    transport::ServerStream stream);
   void LoadHere(const v1::LoadModelRequest& request, transport::ServerStream stream);
@@ -88,6 +92,7 @@ class ClusterService {
 
   Parts parts_;
   LoadWatches loads_;
+  LogWatches logs_;
   std::list<StatusWatch> watches_;
   bool changed_ = false;
   bool refreshing_ = false;

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "transport/log_tail.h"
 #include "transport/trust.h"
 #include "transport/unix_socket.h"
 
@@ -152,7 +153,7 @@ void ExpandPaths(Config* config) {
 LoadedConfig DefaultConfig() {
   LoadedConfig config;
   config.values.cluster_secret_file = transport::DefaultClusterSecretPath();
-  config.values.state_folder = ExpandHome("~/.macrame/state");
+  config.values.state_folder = transport::DefaultStateFolder();
   config.values.socket_path = transport::DefaultSocketPath();
   config.values.model_folders = {"~/.macrame/models", "~/.cache/huggingface/hub"};
   for (const ConfigKey& key : ConfigKeys()) config.origins[std::string(key.name)] = "default";

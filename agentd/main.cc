@@ -23,6 +23,7 @@
 #include "agentd/logging.h"
 #include "agentd/version.h"
 #include "transport/grpc_logging.h"
+#include "transport/log_tail.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -82,7 +83,7 @@ absl::StatusOr<LoadedConfig> LoadConfig(const Arguments& arguments) {
   }
   ExpandPaths(&config.values);
   if (config.values.log_file.empty()) {
-    config.values.log_file = config.values.state_folder + "/agentd.log";
+    config.values.log_file = transport::DefaultLogFile(config.values.state_folder);
   }
   status = CheckConfig(config.values);
   if (!status.ok()) return status;

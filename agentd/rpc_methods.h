@@ -24,6 +24,7 @@ inline constexpr std::string_view kLoadModel = "/macrame.v1.ClusterService/LoadM
 inline constexpr std::string_view kUnloadModel = "/macrame.v1.ClusterService/UnloadModel";
 inline constexpr std::string_view kListModels = "/macrame.v1.ClusterService/ListModels";
 inline constexpr std::string_view kInfer = "/macrame.v1.ClusterService/Infer";
+inline constexpr std::string_view kLogs = "/macrame.v1.ClusterService/Logs";
 inline constexpr std::string_view kVersion = "/macrame.v1.ClusterService/Version";
 
 }  // namespace macrame::agentd

@@ -155,6 +155,13 @@ absl::Status AgentClient::Infer(const v1::GenerateRequest& request, const OnChun
   });
 }
 
+absl::Status AgentClient::Logs(const v1::LogsRequest& request, const OnLogs& on_logs) {
+  return impl_->Stream(&Stub::Logs, request, kStreamLimit, [&](const v1::LogsChunk& chunk) {
+    on_logs(chunk);
+    return true;
+  });
+}
+
 absl::StatusOr<v1::VersionResponse> AgentClient::Version() {
   return impl_->Ask(&Stub::Version, v1::VersionRequest(), kAnswerLimit);
 }

@@ -24,6 +24,8 @@ class AgentClient {
   using OnProgress = std::function<void(const v1::LoadModelProgress& progress)>;
   using OnChunk = std::function<void(const v1::GenerateChunk& chunk)>;
 
+  using OnLogs = std::function<void(const v1::LogsChunk& chunk)>;
+
   explicit AgentClient(const std::string& socket_path);
   ~AgentClient();
   AgentClient(const AgentClient&) = delete;
@@ -38,6 +40,7 @@ class AgentClient {
   absl::Status UnloadModel(const std::string& name);
   absl::StatusOr<v1::ListModelsResponse> ListModels();
   absl::Status Infer(const v1::GenerateRequest& request, const OnChunk& on_chunk);
+  absl::Status Logs(const v1::LogsRequest& request, const OnLogs& on_logs);
   absl::StatusOr<v1::VersionResponse> Version();
 
   // Ends the call under way and all later ones with CANCELLED.

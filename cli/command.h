@@ -69,6 +69,9 @@ void AddWishFlags(CLI::App* command, WishOptions* options);
 // Names of nodes become their ids, which takes a question to the agent when there are any.
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client);
 
+// The id of the node that `name` (a hostname, or four or more digits of an id) means.
+absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name);
+
 // A model named by a path is named as the agent will find it, whatever its own working folder is.
 std::string AbsoluteModelPath(const std::string& name_or_path);
 
@@ -78,6 +81,7 @@ void AddModelLoad(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
 void AddModelUnload(CommandTree& tree, CLI::App* model);
 void AddModelInfer(CommandTree& tree, CLI::App* model);
+void AddLogs(CommandTree& tree);
 void AddPlan(CommandTree& tree);
 void AddClusterInit(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);

@@ -15,6 +15,8 @@ namespace {
 constexpr uint32_t kContextMax = 16 * 1024 * 1024;
 constexpr uint32_t kRanksMax = 1024;
 
+}  // namespace
+
 absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name) {
   std::vector<std::string> found;
   std::string known;
@@ -34,8 +36,6 @@ absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const s
   return ReasonStatus(absl::StatusCode::kNotFound, "NODE_AMBIGUOUS",
                       absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
 }
-
-}  // namespace
 
 void AddWishFlags(CLI::App* command, WishOptions* options) {
   command->add_option("--context", options->context, "Tokens of prompt and answer together")

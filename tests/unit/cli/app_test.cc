@@ -190,6 +190,19 @@ TEST_F(AppTest, ModelListAndUnload) {
   EXPECT_EQ(agent_.service.last_unload, "tiny");
 }
 
+TEST_F(AppTest, LogsOfThisAndOfAnotherNode) {
+  const CliRun own = Run({"logs", "-n", "5"});
+  EXPECT_EQ(own.exit_code, kExitOk) << own.err;
+  EXPECT_EQ(own.out.rfind("heard mini-3", 0), 0u);
+  EXPECT_EQ(own.out.find('\x1b'), std::string::npos) << "a log line steers the terminal";
+  EXPECT_EQ(agent_.service.last_logs.lines(), 5u);
+  EXPECT_EQ(agent_.service.last_logs.node_id(), "");
+  const CliRun other = Run({"logs", "mini-3", "-f"});
+  EXPECT_NE(other.out.find("followed\n"), std::string::npos);
+  EXPECT_EQ(agent_.service.last_logs.node_id().size(), 32u);
+  EXPECT_EQ(Run({"logs", "no-such-node"}).exit_code, kExitNotFound);
+}
+
 TEST_F(AppTest, WrongCommandLinesAreUsageErrorsWithANearMiss) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{},
                                                 {"model"},

@@ -100,6 +100,20 @@ grpc::Status FakeClusterService::Version(grpc::ServerContext*, const v1::Version
   return grpc::Status::OK;
 }
 
+grpc::Status FakeClusterService::Logs(grpc::ServerContext*, const v1::LogsRequest* request,
+                                      grpc::ServerWriter<v1::LogsChunk>* writer) {
+  if (!failure.ok()) return transport::ToGrpcStatus(failure);
+  last_logs = *request;
+  v1::LogsChunk chunk;
+  chunk.set_text("heard mini-3\x1b[2J\n");
+  writer->Write(chunk);
+  if (request->follow()) {
+    chunk.set_text("followed\n");
+    writer->Write(chunk);
+  }
+  return grpc::Status::OK;
+}
+
 FakeAgent::FakeAgent() {
   static int count = 0;
   socket_path_ = ::testing::TempDir() + "cli-" + std::to_string(getpid()) + "-" +

@@ -34,6 +34,10 @@ class FakeClusterService final : public v1::ClusterService::Service {
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
                        v1::VersionResponse* response) override;
 
+  // One line, then "followed" when it was asked to follow.
+  grpc::Status Logs(grpc::ServerContext*, const v1::LogsRequest* request,
+                    grpc::ServerWriter<v1::LogsChunk>* writer) override;
+
   // The script; set before calls.
   absl::Status failure;  // of every call, unless OK
   bool troubled = false;
@@ -43,6 +47,7 @@ class FakeClusterService final : public v1::ClusterService::Service {
   v1::LoadModelRequest last_load;
   v1::PlanModelRequest last_plan;
   v1::GenerateRequest last_infer;
+  v1::LogsRequest last_logs;
   std::string last_unload;
   std::atomic<int> watches{0};
   std::atomic<bool> infer_was_cancelled{false};

@@ -1,0 +1,38 @@
+#pragma once
+
+// Those who read this node's log through the agent (`clusterctl logs`). Owner thread.
+
+#include <list>
+#include <memory>
+#include <string>
+
+#include "macrame/v1/cluster.pb.h"
+#include "transport/grpc_server.h"
+#include "transport/log_tail.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kLogWatchesMax = 16;
+inline constexpr uint32_t kLogLinesDefault = 100;
+
+class LogWatches {
+ public:
+  explicit LogWatches(std::string path) : path_(std::move(path)) {}
+
+  // The last request.lines lines; with request.follow also what comes, until the reader goes away.
+  void Add(const v1::LogsRequest& request, transport::ServerStream stream);
+  // Hands on what is new. Each 100 ms or so; reads nothing while nobody follows.
+  void Tick();
+
+ private:
+  struct Watch {
+    transport::ServerStream stream;
+    transport::LogTail tail;
+    std::shared_ptr<bool> gone;
+  };
+
+  const std::string path_;
+  std::list<Watch> watches_;
+};
+
+}  // namespace macrame::agentd

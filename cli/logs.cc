@@ -1,0 +1,73 @@
+#include <chrono>
+#include <memory>
+#include <ostream>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "proto/reasons.h"
+#include "transport/log_tail.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr uint32_t kLinesMax = 10000;
+constexpr auto kPollInterval = std::chrono::milliseconds(200);
+
+struct LogsOptions {
+  std::string node;
+  uint32_t lines = 100;
+  bool follow = false;
+};
+
+// No agent: this machine's own log is still there to be read, which is when it is needed most.
+int ReadDefaultLog(const Invocation& run, const LogsOptions& options,
+                   const absl::Status& unreachable, const InterruptWatch& interrupt) {
+  transport::LogTail tail(transport::DefaultLogFile(transport::DefaultStateFolder()));
+  const absl::StatusOr<std::string> last = tail.Last(options.lines);
+  if (!last.ok()) return run.Fail(unreachable);
+  *run.environment.err << "agentd does not answer; this is what it wrote last\n";
+  *run.environment.out << Printable(*last, true) << std::flush;
+  while (options.follow && !interrupt.interrupted()) {
+    std::this_thread::sleep_for(kPollInterval);
+    *run.environment.out << Printable(tail.New(), true) << std::flush;
+  }
+  return interrupt.interrupted() ? interrupt.exit_code() : kExitOk;
+}
+
+int RunLogs(const Invocation& run, const LogsOptions& options) {
+  AgentClient client(run.options.socket_path);
+  InterruptWatch interrupt([&client] { client.Cancel(); });
+  v1::LogsRequest request;
+  request.set_lines(options.lines);
+  request.set_follow(options.follow);
+  if (!options.node.empty()) {
+    const absl::StatusOr<v1::ClusterStatus> status = client.GetStatus();
+    if (!status.ok()) return run.Fail(status.status());
+    const absl::StatusOr<std::string> id = ResolveNode(*status, options.node);
+    if (!id.ok()) return run.Fail(id.status());
+    request.set_node_id(*id);
+  }
+  const absl::Status done = client.Logs(request, [&](const v1::LogsChunk& chunk) {
+    *run.environment.out << Printable(chunk.text(), true) << std::flush;
+  });
+  if (interrupt.interrupted()) return interrupt.exit_code();
+  if (done.ok()) return kExitOk;
+  const bool nobody = ReasonOf(done).code() == "AGENT_UNREACHABLE";
+  if (nobody && options.node.empty()) return ReadDefaultLog(run, options, done, interrupt);
+  return run.Fail(done);
+}
+
+}  // namespace
+
+void AddLogs(CommandTree& tree) {
+  CLI::App* command = tree.Add(tree.root, "logs", "What an agent logged; -f goes on with it");
+  auto options = std::make_shared<LogsOptions>();
+  command->add_option("node", options->node, "Hostname or id (default: this machine's agent)");
+  command->add_option("-n,--lines", options->lines, "Lines to begin with (default 100)")
+      ->check(CLI::Range(1u, kLinesMax));
+  command->add_flag("-f,--follow", options->follow, "Go on with new lines until Ctrl-C");
+  tree.OnChosen(command, [options](const Invocation& run) { return RunLogs(run, *options); });
+}
+
+}  // namespace macrame::cli
