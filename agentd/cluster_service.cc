@@ -197,7 +197,11 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
   }
   const transport::CallHandle handle = channel->Stream<v1::LogsChunk>(
       kLogs, request, kLogsLimit, [stream](const v1::LogsChunk& chunk) { stream.Write(chunk); },
-      [stream](const absl::Status& status) { stream.Finish(status); });
+      [stream, node = request.node_id()](const absl::Status& status) {
+        if (!absl::IsUnavailable(status)) return stream.Finish(status);
+        stream.Finish(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_DEAD",
+                                   "that node's agent does not answer", node));
+      });
   stream.OnCancel([handle] { handle.Cancel(); });
 }
 
@@ -240,10 +244,11 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   const StateTable& table = parts_.replicator.table();
   v1::Deployment deployment;
   const v1::StateEntry* present = table.Find(DeploymentKey(name));
-  const bool is_loaded =
-      present != nullptr && deployment.ParseFromString(present->value()) &&
-      deployment.model_fingerprint() == outcome.model.fingerprint() &&
-      deployment.wishes().SerializeAsString() == request.wishes().SerializeAsString();
+  // Who wishes nothing in particular is content with how it is served already.
+  const std::string wishes = request.wishes().SerializeAsString();
+  const bool is_loaded = present != nullptr && deployment.ParseFromString(present->value()) &&
+                         deployment.model_fingerprint() == outcome.model.fingerprint() &&
+                         (wishes.empty() || deployment.wishes().SerializeAsString() == wishes);
   if (is_loaded) return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
   if (!outcome.result.has_plan()) {
     v1::Reason reason = outcome.result.failure();

@@ -1,9 +1,15 @@
 #include "cli/format/reason_text.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
+namespace {
+
+constexpr char kBelowSaid[] = "\n           ";
+
+}  // namespace
 
 std::string ReasonSentence(const v1::Reason& reason) {
   std::string text = Printable(reason.message().empty() ? reason.code() : reason.message());
@@ -19,7 +25,12 @@ std::string ErrorBlock(const absl::Status& status, const Style& style) {
   };
   if (reason.code() != "INTERNAL") line("reason: ", reason.code());
   line("node:   ", reason.node_id());
-  line("it said: ", reason.evidence());
+  // What a machine printed may be lines; they stay lines.
+  if (!reason.evidence().empty()) {
+    absl::StrAppend(&out, "  it said: ",
+                    absl::StrReplaceAll(Printable(reason.evidence(), true), {{"\n", kBelowSaid}}),
+                    "\n");
+  }
   line("next:   ", reason.remedy());
   return out;
 }

@@ -190,6 +190,16 @@ TEST_F(AppTest, ModelListAndUnload) {
   EXPECT_EQ(agent_.service.last_unload, "tiny");
 }
 
+TEST_F(AppTest, EvidenceOfSeveralLinesStaysLines) {
+  v1::Reason reason = MakeReason("MEMORY_SHORT", "it does not fit");
+  reason.set_evidence("tensor over 2: no\nnode b: 1 GiB short");
+  agent_.service.failure = ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
+  EXPECT_NE(Run({"model", "load", "m"})
+                .err.find("  it said: tensor over 2: no\n"
+                          "           node b: 1 GiB short\n"),
+            std::string::npos);
+}
+
 TEST_F(AppTest, LogsOfThisAndOfAnotherNode) {
   const CliRun own = Run({"logs", "-n", "5"});
   EXPECT_EQ(own.exit_code, kExitOk) << own.err;
