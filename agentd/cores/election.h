@@ -112,7 +112,7 @@ class Election {
   Election(NodeId self, ElectionOptions options, std::optional<GrantRecord> record,
            std::function<uint64_t()> random, MonotonicTime now);
 
-  // At least every 50 ms or so.
+  // Each 100 ms or so: what is late by a tick is no danger, leases are seconds.
   ElectionEffects OnTick(MonotonicTime now);
   // `live`: members that are alive or suspect. `all`: every member that has not left. This node
   // counts as live whether it is listed or not.
