@@ -19,6 +19,10 @@ struct ReasonCode {
   std::string_view code;     // "STALE_TERM"
   std::string_view meaning;  // one line, for docs and --explain
   std::string_view remedy;   // the default remedy; empty when there is none
+  // Who can carry the remedy out: "root", "admin" (an administrator of that machine), "hands" (who
+  // is at the cables), "in person" (at that Mac, in Recovery), "user session" (logged in at its
+  // screen). Empty: anyone, or nothing to do.
+  std::string_view who = "";
 };
 
 std::span<const ReasonCode> AllReasonCodes();

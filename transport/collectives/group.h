@@ -1,0 +1,68 @@
+#pragma once
+
+// The collectives of one gang. All ranks call the same operations in the same order, with the same
+// sizes; results are bit-identical on every rank, because contributions are always added in rank
+// order. One thread at a time.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "transport/collectives/wire.h"
+
+namespace macrame::transport {
+
+enum class Element {
+  kBool,
+  kUint8,
+  kInt8,
+  kUint16,
+  kInt16,
+  kUint32,
+  kInt32,
+  kUint64,
+  kInt64,
+  kFloat16,
+  kBfloat16,
+  kFloat32,
+  kFloat64,
+  kComplex64,
+};
+size_t SizeOf(Element element);
+
+enum class Reduction { kSum, kMax, kMin };
+
+enum class Topology { kMesh, kRing };
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view backend() const = 0;
+
+  // `in` and `out` may be the same memory; both have `count` elements.
+  virtual absl::Status AllReduce(const void* in, void* out, size_t count, Element element,
+                                 Reduction reduction) = 0;
+  // `out` holds size() times the bytes of `in`, in rank order.
+  virtual absl::Status AllGather(std::span<const std::byte> in, std::span<std::byte> out) = 0;
+  // `in` has size() times `count` elements; this rank gets part rank() of the sum.
+  virtual absl::Status ReduceScatter(const void* in, void* out, size_t count, Element element,
+                                     Reduction reduction) = 0;
+  virtual absl::Status Broadcast(std::span<std::byte> bytes, int root) = 0;
+  virtual absl::Status SendTo(std::span<const std::byte> bytes, int peer) = 0;
+  virtual absl::Status ReceiveFrom(std::span<std::byte> bytes, int peer) = 0;
+  virtual absl::Status Barrier() = 0;
+
+  virtual WireStats stats() const = 0;
+  // Any thread.
+  virtual void ShutDown() = 0;
+};
+
+// Collectives over a wire: a mesh exchanges small messages at once with everybody and large ones as
+// reduce-scatter and all-gather; a ring passes pieces to its neighbours.
+std::unique_ptr<Group> MakeGroup(std::unique_ptr<Wire> wire, Topology topology);
+
+}  // namespace macrame::transport

@@ -1,0 +1,42 @@
+#pragma once
+
+// How MLX is told about a group: host files for mlx.launch, device matrices and the MLX_* settings
+// of each rank. The same code serves our own rank processes and those who run mlx.launch. Formats
+// after MLX 0.32's launch.py, ring.cpp and jaccl. Pure. Any thread.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "macrame/v1/cluster.pb.h"
+#include "macrame/v1/link.pb.h"
+
+namespace macrame::transport {
+
+inline constexpr int kJacclPort = 32323;  // MLX's own default
+
+// "ring", "jaccl", "jaccl-ring". `ssh_names` by rank: what mlx.launch's ssh calls each node.
+// Refuses a backend that the verdict does not allow, with the verdict's reasons.
+absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,
+                                        const std::vector<std::string>& ssh_names);
+
+// The content of the file that MLX_IBV_DEVICES names: null, a name, or a list for each cell.
+std::string DeviceMatrixJson(const v1::GroupVerdict& group);
+
+struct MlxEnvironment {
+  std::vector<std::pair<std::string, std::string>> settings;  // MLX_RANK, MLX_JACCL_COORDINATOR, …
+  // Files that settings name by these placeholders: {"MLX_IBV_DEVICES", content}.
+  std::vector<std::pair<std::string, std::string>> files;
+};
+absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
+                                                const std::string& backend, int rank, int port);
+
+struct HostfileFault {
+  int line = 0;  // 1 is the first
+  std::string message;
+};
+// Every fault that mlx.launch would refuse or misread; empty: it is good.
+std::vector<HostfileFault> CheckHostfile(const std::string& text);
+
+}  // namespace macrame::transport
