@@ -25,6 +25,65 @@ absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
 
 }  // namespace
 
+bool IsWorthAnotherTry(const absl::Status& status) {
+  const std::string code = ReasonOf(status).code();
+  return code == "NOT_READY" || code == "ENTRY_UNREACHABLE" || code == "MODEL_NOT_LOADED";
+}
+
+// One request on its way: asks again, where the record then says, until a first chunk came, the
+// failure is of another kind or kEntryWaitMax is over. Owner thread, but for Cancel.
+class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCall> {
+ public:
+  RoutedCall(GenerateRouter& router, v1::GenerateRequest request, ChunkCallback on_chunk,
+             DoneCallback on_done)
+      : router_(router),
+        request_(std::move(request)),
+        on_chunk_(std::move(on_chunk)),
+        on_done_(std::move(on_done)),
+        give_up_(router.dispatcher_.Now() + kEntryWaitMax) {}
+
+  // Any thread.
+  void Cancel() {
+    router_.dispatcher_.Post([self = shared_from_this()] {
+      self->cancelled_ = true;
+      self->attempt_.Cancel();
+    });
+  }
+
+  void Try() {
+    if (cancelled_) return on_done_(absl::CancelledError("cancelled before it began"));
+    const absl::StatusOr<NodeId> entry = router_.EntryNodeOf(request_.deployment());
+    if (!entry.ok()) {
+      if (absl::IsNotFound(entry.status())) return on_done_(entry.status());
+      return Ended(entry.status());
+    }
+    attempt_ = router_.RouteOnce(
+        *entry, request_,
+        [self = shared_from_this()](const v1::GenerateChunk& chunk) {
+          self->has_answered_ = true;
+          self->on_chunk_(chunk);
+        },
+        [self = shared_from_this()](const absl::Status& status) { self->Ended(status); });
+  }
+
+ private:
+  void Ended(const absl::Status& status) {
+    const bool again = !status.ok() && !has_answered_ && !cancelled_ && IsWorthAnotherTry(status) &&
+                       router_.dispatcher_.Now() < give_up_;
+    if (!again) return on_done_(status);
+    router_.dispatcher_.PostAfter(kEntryRetryPause, [self = shared_from_this()] { self->Try(); });
+  }
+
+  GenerateRouter& router_;
+  const v1::GenerateRequest request_;
+  const ChunkCallback on_chunk_;
+  const DoneCallback on_done_;
+  const MonotonicTime give_up_;
+  bool has_answered_ = false;
+  bool cancelled_ = false;
+  transport::CallHandle attempt_;
+};
+
 // A request of the gateway: started, cancelled and ended on the owner thread, whatever thread asks.
 class GenerateRouter::GatewayCall : public GenerateCall,
                                     public std::enable_shared_from_this<GatewayCall> {
@@ -82,13 +141,16 @@ absl::StatusOr<NodeId> GenerateRouter::EntryNodeOf(const std::string& deployment
 
 transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
                                             ChunkCallback on_chunk, DoneCallback on_done) {
-  const absl::StatusOr<NodeId> entry = EntryNodeOf(request.deployment());
-  if (!entry.ok()) {
-    dispatcher_.Post([status = entry.status(), on_done = std::move(on_done)] { on_done(status); });
-    return transport::CallHandle();
-  }
-  if (*entry == self_) return RouteLocal(request, std::move(on_chunk), std::move(on_done));
-  return RouteRemote(*entry, request, std::move(on_chunk), std::move(on_done));
+  auto call = std::make_shared<RoutedCall>(*this, request, std::move(on_chunk), std::move(on_done));
+  dispatcher_.Post([call] { call->Try(); });
+  return transport::CallHandle([call] { call->Cancel(); });
+}
+
+transport::CallHandle GenerateRouter::RouteOnce(const NodeId& entry,
+                                                const v1::GenerateRequest& request,
+                                                ChunkCallback on_chunk, DoneCallback on_done) {
+  if (entry == self_) return RouteLocal(request, std::move(on_chunk), std::move(on_done));
+  return RouteRemote(entry, request, std::move(on_chunk), std::move(on_done));
 }
 
 transport::CallHandle GenerateRouter::RouteLocal(const v1::GenerateRequest& request,

@@ -22,13 +22,23 @@ namespace macrame::agentd {
 
 // The longest that one answer may take.
 inline constexpr Duration kGenerateLimit = std::chrono::hours(2);
+// A request that has no answer yet waits this long for an entry rank that is being moved: a node
+// that was away knows only after a moment that the gang went elsewhere.
+inline constexpr Duration kEntryWaitMax = std::chrono::seconds(8);
+inline constexpr Duration kEntryRetryPause = std::chrono::milliseconds(100);
+
+// Whether the same request may find an entry rank a moment later: the failure is of the way there
+// (NOT_READY, ENTRY_UNREACHABLE) or of a record that is out of date (MODEL_NOT_LOADED, from a node
+// that was said to hold the entry rank). Pure.
+bool IsWorthAnotherTry(const absl::Status& status);
 
 class GenerateRouter : public InferenceBackend {
  public:
   GenerateRouter(transport::Dispatcher& dispatcher, NodeId self, const StateReplicator& replicator,
                  PeerChannels& channels, runtime::RankSupervisor& supervisor);
 
-  // Wherever the entry rank is. `on_done` once, never from within the call.
+  // Wherever the entry rank is, or will be within kEntryWaitMax. `on_done` once, never from within
+  // the call.
   transport::CallHandle Route(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                               DoneCallback on_done);
   // The entry rank must be here.
@@ -43,6 +53,9 @@ class GenerateRouter : public InferenceBackend {
 
  private:
   class GatewayCall;
+  class RoutedCall;
+  transport::CallHandle RouteOnce(const NodeId& entry, const v1::GenerateRequest& request,
+                                  ChunkCallback on_chunk, DoneCallback on_done);
   absl::StatusOr<NodeId> EntryNodeOf(const std::string& deployment) const;
   transport::CallHandle RouteRemote(const NodeId& entry, const v1::GenerateRequest& request,
                                     ChunkCallback on_chunk, DoneCallback on_done);
