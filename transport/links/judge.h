@@ -37,13 +37,22 @@ std::string_view LayerName(Layer layer);
 // The layer that a reason code belongs to; kNone for those of none.
 Layer LayerOf(std::string_view reason_code);
 
-// All links and paths of the snapshot, and the verdict of all its nodes together.
-v1::ClusterLinks JudgeLinks(const v1::LinkSnapshot& snapshot);
+// All links and paths of the snapshot, and the verdict of all its nodes together. `previous`, when
+// given, keeps a path that is still about as good as the best: within three tenths of its
+// bandwidth.
+v1::ClusterLinks JudgeLinks(const v1::LinkSnapshot& snapshot,
+                            const v1::ClusterLinks* previous = nullptr);
 
 // The verdict of a subset, rank order included: `node_ids` in the order that is wished for; ranks
 // follow it unless a ring asks for another.
 v1::GroupVerdict JudgeGroup(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& links,
                             std::span<const std::string> node_ids);
+
+// Which devices of each node lead to each other one, in the order of `node_ids`; `only_usable`: of
+// links that RDMA works on. macOS names the device of interface enX rdma_enX; where a link's device
+// is not listed, that name stands in the matrix that is not for use.
+std::vector<v1::DeviceRow> DeviceMatrix(const v1::ClusterLinks& links,
+                                        std::span<const std::string> node_ids, bool only_usable);
 
 // The best measured (else the best by kind: Thunderbolt, Ethernet, Wi-Fi) way; null when there is
 // none. Never a wildcard, loopback to another machine, bridge or VPN address.

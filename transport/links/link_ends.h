@@ -1,0 +1,47 @@
+#pragma once
+
+// One end of a Thunderbolt link, judged by itself: the rows "new enough macOS, Thunderbolt 5
+// controller, RDMA on here, peer, RDMA on there, 80 Gb/s, port up, address and GID", in this order.
+// Pure.
+
+#include <string>
+#include <vector>
+
+#include "macrame/v1/link.pb.h"
+#include "transport/links/judge.h"
+
+namespace macrame::transport {
+
+// The oldest macOS that has RDMA over Thunderbolt, after Apple's technical note TN3205.
+inline constexpr char kRdmaOsVersionMin[] = "26.2";
+// The only GID index that JACCL names as its own when it brings a queue pair up (MLX 0.32).
+inline constexpr uint32_t kJacclGidIndex = 1;
+inline constexpr uint32_t kThunderbolt5Gbps = 80;
+
+struct EndVerdict {
+  // What fails, lowest layer first; what merely follows from a lower failure is left out.
+  std::vector<v1::Reason> reasons;
+  // What could not be found out and might fail; empty: everything was known.
+  std::vector<v1::Reason> unknown;
+  std::vector<v1::Reason> warnings;
+  v1::LinkEnd end;
+};
+
+// `peer_facts` and `peer_port` are null when the peer runs no agent of this cluster; `peer` is null
+// when nothing is plugged in.
+EndVerdict JudgeEnd(const v1::LinkFacts& facts, const v1::ThunderboltPort& port,
+                    const v1::ThunderboltPeer* peer, const v1::LinkFacts* peer_facts,
+                    const v1::ThunderboltPort* peer_port);
+
+// Warnings that hold for a whole node, whatever its links.
+std::vector<v1::Reason> NodeWarnings(const v1::LinkFacts& facts);
+
+// -1, 0, 1; by numbers, not by text: "26.10" is newer than "26.2". Missing parts are 0.
+int CompareVersions(std::string_view a, std::string_view b);
+
+const v1::LinkInterface* FindInterface(const v1::LinkFacts& facts, const std::string& name);
+const v1::RdmaDevice* FindDevice(const v1::LinkFacts& facts, const std::string& name);
+// "mini-1 socket 2 (en3)"
+std::string PortText(const v1::LinkFacts& facts, const v1::ThunderboltPort& port);
+
+}  // namespace macrame::transport
