@@ -7,6 +7,7 @@
 #include <boost/asio/thread_pool.hpp>
 #include <utility>
 
+#include "discovery/link_facts.h"
 #include "discovery/node_probe.h"
 #include "discovery/plain_text.h"
 #include "proto/check.h"
@@ -53,8 +54,11 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
       : dispatcher_(dispatcher),
         inputs_(std::move(inputs)),
         options_(std::move(options)),
+        own_runner_(CommandsFolder().empty() ? std::make_unique<ProcessCommandRunner>()
+                                             : std::make_unique<ProcessCommandRunner>(
+                                                   std::vector<std::string>{CommandsFolder()})),
         probe_(MakeNodeProbe(options_.root,
-                             options_.runner != nullptr ? *options_.runner : own_runner_)),
+                             options_.runner != nullptr ? *options_.runner : *own_runner_)),
         kinds_(std::make_shared<Kinds>()) {
     inventory_.set_node_id(inputs_.node_id.value());
   }
@@ -73,7 +77,7 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
     running_ = false;
     dispatcher_.Cancel(inventory_timer_);
     dispatcher_.Cancel(load_timer_);
-    own_runner_.Stop();
+    own_runner_->Stop();
     worker_.stop();
     worker_.join();
   }
@@ -170,7 +174,7 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
   transport::Dispatcher& dispatcher_;
   InventoryInputs inputs_;
   const Options options_;
-  ProcessCommandRunner own_runner_;
+  const std::unique_ptr<ProcessCommandRunner> own_runner_;
   const std::unique_ptr<NodeProbe> probe_;
   const std::shared_ptr<Kinds> kinds_;
   boost::asio::thread_pool worker_{1};

@@ -1,10 +1,13 @@
+#include "discovery/link_facts.h"
 #include "discovery/linux_probe.h"
+#include "discovery/mac_probe.h"
 #include "discovery/node_probe.h"
 
 namespace macrame::discovery {
 
 std::unique_ptr<NodeProbe> MakeNodeProbe(const std::string& root, CommandRunner& runner) {
-  (void)runner;
+  // A folder of commands that answer for a Mac makes this machine one.
+  if (IsMacByCommands()) return std::make_unique<MacProbe>(runner);
   return std::make_unique<LinuxProbe>(root);
 }
 
