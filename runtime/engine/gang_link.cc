@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
   const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
   const std::chrono::milliseconds limit(spec.connect_timeout_ms());
   if (spec.rank() == 0) {
-    const auto listener = StepSocket::Listen(spec.step_address());
+    const auto listener = transport::StreamSocket::Listen(spec.step_address());
     if (!listener.ok()) return listener.status();
     auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
     if (!leader.ok()) return leader.status();

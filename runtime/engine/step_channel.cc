@@ -31,7 +31,7 @@ milliseconds LeftUntil(steady_clock::time_point end) {
 }
 
 // Rank 0's half of the handshake with whoever connected; gives its rank.
-absl::StatusOr<uint32_t> Admit(const StepSocket& socket, const GangPlace& place,
+absl::StatusOr<uint32_t> Admit(const transport::StreamSocket& socket, const GangPlace& place,
                                const RandomBytes& random_bytes) {
   socket.SetReceiveLimit(kKnockLimit);
   const std::string challenge = random_bytes(kChallengeBytes);
@@ -54,7 +54,7 @@ absl::StatusOr<uint32_t> Admit(const StepSocket& socket, const GangPlace& place,
   return knock->rank;
 }
 
-absl::Status Prove(const StepSocket& socket, const GangPlace& place,
+absl::Status Prove(const transport::StreamSocket& socket, const GangPlace& place,
                    const RandomBytes& random_bytes) {
   std::string challenge(kChallengeBytes, '\0');
   absl::Status status = socket.ReceiveBytes(challenge.data(), challenge.size());
@@ -79,7 +79,7 @@ absl::Status Prove(const StepSocket& socket, const GangPlace& place,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(const StepSocket& listener,
+absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(const transport::StreamSocket& listener,
                                                                const GangPlace& place,
                                                                milliseconds limit,
                                                                const RandomBytes& random_bytes) {
@@ -179,7 +179,7 @@ absl::Status StepLeader::WaitForLoss(milliseconds limit) {
 
 void StepLeader::ShutDown() {
   shut_down_ = true;
-  for (const StepSocket& follower : followers_) follower.ShutDown();
+  for (const transport::StreamSocket& follower : followers_) follower.ShutDown();
 }
 
 absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::string& address,
@@ -189,7 +189,7 @@ absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::stri
   const auto end = steady_clock::now() + limit;
   absl::Status last;
   do {
-    auto socket = StepSocket::Connect(address, LeftUntil(end));
+    auto socket = transport::StreamSocket::Connect(address, LeftUntil(end));
     if (!socket.ok()) {
       return ConnectFailed(absl::StrCat("rank ", place.rank,
                                         " can't reach rank 0: ", socket.status().message(),

@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/engine/step_codec.h"
-#include "runtime/engine/step_socket.h"
+#include "transport/stream_socket.h"
 
 namespace macrame::runtime::engine {
 
@@ -41,7 +41,7 @@ class StepLeader {
  public:
   // Waits until all other ranks have connected and proved themselves. CONNECT_FAILED names those
   // that have not when `limit` has passed.
-  static absl::StatusOr<std::unique_ptr<StepLeader>> Gather(const StepSocket& listener,
+  static absl::StatusOr<std::unique_ptr<StepLeader>> Gather(const transport::StreamSocket& listener,
                                                             const GangPlace& place,
                                                             std::chrono::milliseconds limit,
                                                             const RandomBytes& random_bytes);
@@ -67,7 +67,7 @@ class StepLeader {
   absl::StatusOr<uint32_t> WaitForReport(const std::vector<bool>& awaited,
                                          std::chrono::milliseconds limit);
 
-  std::vector<StepSocket> followers_;  // by rank; [0] is closed
+  std::vector<transport::StreamSocket> followers_;  // by rank; [0] is closed
   std::atomic<bool> shut_down_ = false;
 };
 
@@ -87,7 +87,7 @@ class StepFollower {
 
  private:
   StepFollower() = default;
-  StepSocket socket_;
+  transport::StreamSocket socket_;
   uint64_t next_number_ = 0;
 };
 

@@ -15,7 +15,6 @@ namespace macrame::runtime::engine {
 
 inline constexpr size_t kStepTokensMax = 8192;  // of one prefill chunk
 inline constexpr size_t kReportTextBytesMax = 4096;
-inline constexpr size_t kFrameBytesMax = 64 * 1024;  // longer ones end the channel
 
 enum class StepKind : uint8_t {
   kConnect = 1,  // everybody is here: form the collective group now

@@ -1,8 +1,9 @@
 #pragma once
 
 // The collectives of one gang. All ranks call the same operations in the same order, with the same
-// sizes; results are bit-identical on every rank, because contributions are always added in rank
-// order. One thread at a time.
+// sizes. Results are bit-identical on every rank: each element is summed once and handed to all, or
+// summed by all in rank order. 16-bit floats are added in float32 and rounded once where a mesh
+// sums them, once a hop in a ring. One thread at a time.
 
 #include <cstddef>
 #include <cstdint>

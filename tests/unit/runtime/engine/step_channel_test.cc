@@ -20,7 +20,7 @@ GangPlace Place(uint32_t rank, uint32_t world = 3) {
 }
 
 struct Channel {
-  StepSocket listener = *StepSocket::Listen("127.0.0.1:0");
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
   std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
   std::vector<std::unique_ptr<StepFollower>> followers;
   std::unique_ptr<StepLeader> leader;
@@ -132,7 +132,7 @@ TEST(StepChannelTest, ShutDownWakesWhoeverWaits) {
 }
 
 TEST(StepChannelTest, StrangersAndOtherEpochsAreRefused) {
-  StepSocket listener = *StepSocket::Listen("127.0.0.1:0");
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
   const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
   absl::Status wrong_secret;
   absl::Status wrong_epoch;
@@ -152,9 +152,9 @@ TEST(StepChannelTest, StrangersAndOtherEpochsAreRefused) {
 }
 
 TEST(StepChannelTest, ASilentCallerDoesNotHoldUpTheGang) {
-  StepSocket listener = *StepSocket::Listen("127.0.0.1:0");
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
   const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
-  const StepSocket silent = *StepSocket::Connect(address, milliseconds(1000));
+  const transport::StreamSocket silent = *transport::StreamSocket::Connect(address, milliseconds(1000));
   std::thread joining([&] {
     EXPECT_TRUE(StepFollower::Join(address, Place(1, 2), milliseconds(8000), Bytes).ok());
   });
@@ -163,11 +163,11 @@ TEST(StepChannelTest, ASilentCallerDoesNotHoldUpTheGang) {
 }
 
 TEST(StepSocketTest, SaysWhenAPortIsTakenOrAnAddressIsNone) {
-  const StepSocket first = *StepSocket::Listen("127.0.0.1:0");
-  const auto second = StepSocket::Listen("127.0.0.1:" + std::to_string(first.LocalPort()));
+  const transport::StreamSocket first = *transport::StreamSocket::Listen("127.0.0.1:0");
+  const auto second = transport::StreamSocket::Listen("127.0.0.1:" + std::to_string(first.LocalPort()));
   EXPECT_EQ(ReasonOf(second.status()).code(), "PORT_TAKEN");
-  EXPECT_FALSE(StepSocket::Listen("nonsense").ok());
-  EXPECT_FALSE(StepSocket::Connect("127.0.0.1:x", milliseconds(10)).ok());
+  EXPECT_FALSE(transport::StreamSocket::Listen("nonsense").ok());
+  EXPECT_FALSE(transport::StreamSocket::Connect("127.0.0.1:x", milliseconds(10)).ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "runtime/engine/step_socket.h"
+#include "transport/stream_socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -14,13 +14,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
-#include "runtime/engine/step_codec.h"
 
-namespace macrame::runtime::engine {
+namespace macrame::transport {
 namespace {
 
 using std::chrono::milliseconds;
@@ -92,7 +90,7 @@ absl::Status SystemError(const char* what) {
 
 }  // namespace
 
-StepSocket& StepSocket::operator=(StepSocket&& other) noexcept {
+StreamSocket& StreamSocket::operator=(StreamSocket&& other) noexcept {
   if (this != &other) {
     Close();
     fd_ = std::exchange(other.fd_, -1);
@@ -100,11 +98,11 @@ StepSocket& StepSocket::operator=(StepSocket&& other) noexcept {
   return *this;
 }
 
-absl::StatusOr<StepSocket> StepSocket::Listen(const std::string& address) {
+absl::StatusOr<StreamSocket> StreamSocket::Listen(const std::string& address) {
   auto resolved = Resolve(address);
   if (!resolved.ok()) return resolved.status();
   const addrinfo& info = **resolved;
-  StepSocket listener(socket(info.ai_family, SOCK_STREAM, 0));
+  StreamSocket listener(socket(info.ai_family, SOCK_STREAM, 0));
   if (!listener.open()) return SystemError("socket");
   fcntl(listener.fd_, F_SETFD, FD_CLOEXEC);
   SetOption(listener.fd_, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -112,19 +110,19 @@ absl::StatusOr<StepSocket> StepSocket::Listen(const std::string& address) {
     const int error = errno;
     return ReasonStatus(absl::StatusCode::kUnavailable,
                         error == EADDRINUSE ? "PORT_TAKEN" : "CONNECT_FAILED",
-                        absl::StrCat("step channel at ", address, ": ", std::strerror(error)));
+                        absl::StrCat("listening at ", address, ": ", std::strerror(error)));
   }
   return listener;
 }
 
-absl::StatusOr<StepSocket> StepSocket::Connect(const std::string& address, milliseconds limit) {
+absl::StatusOr<StreamSocket> StreamSocket::Connect(const std::string& address, milliseconds limit) {
   auto resolved = Resolve(address);
   if (!resolved.ok()) return resolved.status();
   const addrinfo& info = **resolved;
   const auto end = steady_clock::now() + limit;
   int last_error = ETIMEDOUT;
   while (true) {
-    StepSocket attempt(socket(info.ai_family, SOCK_STREAM, 0));
+    StreamSocket attempt(socket(info.ai_family, SOCK_STREAM, 0));
     if (!attempt.open()) return SystemError("socket");
     fcntl(attempt.fd_, F_SETFL, O_NONBLOCK);
     int result = connect(attempt.fd_, info.ai_addr, info.ai_addrlen);
@@ -149,22 +147,22 @@ absl::StatusOr<StepSocket> StepSocket::Connect(const std::string& address, milli
                                                       limit.count(),
                                                       " ms; last: ", std::strerror(last_error)));
     }
-    std::this_thread::sleep_for(kConnectRetry);
+    poll(nullptr, 0, static_cast<int>(kConnectRetry.count()));
   }
 }
 
-absl::StatusOr<StepSocket> StepSocket::Accept(milliseconds limit) const {
+absl::StatusOr<StreamSocket> StreamSocket::Accept(milliseconds limit) const {
   pollfd wait{fd_, POLLIN, 0};
   const int ready = poll(&wait, 1, static_cast<int>(std::max<int64_t>(0, limit.count())));
   if (ready == 0) return absl::DeadlineExceededError("nobody connected");
   if (ready < 0) return SystemError("poll");
-  StepSocket accepted(accept(fd_, nullptr, nullptr));
+  StreamSocket accepted(accept(fd_, nullptr, nullptr));
   if (!accepted.open()) return SystemError("accept");
   Configure(accepted.fd_);
   return accepted;
 }
 
-absl::Status StepSocket::SendBytes(std::string_view bytes) const {
+absl::Status StreamSocket::SendBytes(std::string_view bytes) const {
   while (!bytes.empty()) {
     const ssize_t sent = send(fd_, bytes.data(), bytes.size(), kSendFlags);
     if (sent < 0 && errno == EINTR) continue;
@@ -174,7 +172,7 @@ absl::Status StepSocket::SendBytes(std::string_view bytes) const {
   return absl::OkStatus();
 }
 
-absl::Status StepSocket::ReceiveBytes(char* out, size_t count) const {
+absl::Status StreamSocket::ReceiveBytes(char* out, size_t count) const {
   while (count > 0) {
     const ssize_t received = recv(fd_, out, count, 0);
     if (received < 0 && errno == EINTR) continue;
@@ -186,7 +184,7 @@ absl::Status StepSocket::ReceiveBytes(char* out, size_t count) const {
   return absl::OkStatus();
 }
 
-absl::Status StepSocket::SendFrame(std::string_view payload) const {
+absl::Status StreamSocket::SendFrame(std::string_view payload) const {
   if (payload.size() > kFrameBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("a frame of ", payload.size(), " bytes"));
   }
@@ -197,14 +195,14 @@ absl::Status StepSocket::SendFrame(std::string_view payload) const {
   return SendBytes(frame);
 }
 
-absl::StatusOr<std::string> StepSocket::ReceiveFrame() const {
+absl::StatusOr<std::string> StreamSocket::ReceiveFrame() const {
   unsigned char length[4];
   absl::Status status = ReceiveBytes(reinterpret_cast<char*>(length), sizeof(length));
   if (!status.ok()) return status;
   size_t size = 0;
   for (int i = 0; i < 4; ++i) size |= size_t{length[i]} << (8 * i);
   if (size > kFrameBytesMax) {
-    return absl::DataLossError(absl::StrCat("step channel: a frame of ", size, " bytes"));
+    return absl::DataLossError(absl::StrCat("a frame of ", size, " bytes"));
   }
   std::string payload(size, '\0');
   status = ReceiveBytes(payload.data(), size);
@@ -212,23 +210,23 @@ absl::StatusOr<std::string> StepSocket::ReceiveFrame() const {
   return payload;
 }
 
-void StepSocket::SetReceiveLimit(milliseconds limit) const {
+void StreamSocket::SetReceiveLimit(milliseconds limit) const {
   timeval value{};
   value.tv_sec = static_cast<decltype(value.tv_sec)>(limit.count() / 1000);
   value.tv_usec = static_cast<decltype(value.tv_usec)>(limit.count() % 1000 * 1000);
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value));
 }
 
-void StepSocket::ShutDown() const {
+void StreamSocket::ShutDown() const {
   if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
 }
 
-void StepSocket::Close() {
+void StreamSocket::Close() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
 }
 
-int StepSocket::LocalPort() const {
+int StreamSocket::LocalPort() const {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
   if (getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
@@ -238,4 +236,4 @@ int StepSocket::LocalPort() const {
   return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
 }
 
-}  // namespace macrame::runtime::engine
+}  // namespace macrame::transport

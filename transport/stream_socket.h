@@ -1,7 +1,7 @@
 #pragma once
 
-// A TCP connection that carries length-prefixed frames, blocking, with limits. The small base of
-// the step channel; nothing else uses it.
+// A TCP connection of a gang: bytes or length-prefixed frames, blocking, with limits. Under the step
+// channel and the TCP wire. One thread at a time, but for ShutDown.
 
 #include <chrono>
 #include <string>
@@ -11,24 +11,26 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace macrame::runtime::engine {
+namespace macrame::transport {
+
+inline constexpr size_t kFrameBytesMax = 64 * 1024;  // longer ones end the connection
 
 // Owns a file descriptor.
-class StepSocket {
+class StreamSocket {
  public:
-  StepSocket() = default;
-  explicit StepSocket(int fd) : fd_(fd) {}
-  StepSocket(StepSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  StepSocket& operator=(StepSocket&& other) noexcept;
-  ~StepSocket() { Close(); }
+  StreamSocket() = default;
+  explicit StreamSocket(int fd) : fd_(fd) {}
+  StreamSocket(StreamSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  StreamSocket& operator=(StreamSocket&& other) noexcept;
+  ~StreamSocket() { Close(); }
 
   // `address` is "ip:port" or "[ip6]:port". PORT_TAKEN when another program listens there.
-  static absl::StatusOr<StepSocket> Listen(const std::string& address);
+  static absl::StatusOr<StreamSocket> Listen(const std::string& address);
   // Tries again until `limit` has passed, since the other side may not be up yet.
-  static absl::StatusOr<StepSocket> Connect(const std::string& address,
+  static absl::StatusOr<StreamSocket> Connect(const std::string& address,
                                             std::chrono::milliseconds limit);
   // DEADLINE_EXCEEDED when nobody came.
-  absl::StatusOr<StepSocket> Accept(std::chrono::milliseconds limit) const;
+  absl::StatusOr<StreamSocket> Accept(std::chrono::milliseconds limit) const;
 
   absl::Status SendBytes(std::string_view bytes) const;
   absl::Status ReceiveBytes(char* out, size_t count) const;
@@ -42,6 +44,8 @@ class StepSocket {
   void ShutDown() const;
   void Close();
 
+  // Gives the descriptor up to the caller.
+  int Release() { return std::exchange(fd_, -1); }
   bool open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
   // The port that Listen got when it was asked for port 0.
@@ -51,4 +55,4 @@ class StepSocket {
   int fd_ = -1;
 };
 
-}  // namespace macrame::runtime::engine
+}  // namespace macrame::transport

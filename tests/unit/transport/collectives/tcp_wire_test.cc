@@ -1,0 +1,150 @@
+#include "transport/collectives/tcp_wire.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "proto/reasons.h"
+#include "tests/unit/transport/collectives/loopback_ranks.h"
+#include "transport/collectives/group.h"
+
+namespace macrame::transport {
+namespace {
+
+using std::chrono::steady_clock;
+
+double Seconds(steady_clock::time_point since) {
+  return std::chrono::duration<double>(steady_clock::now() - since).count();
+}
+
+TEST(TcpWire, NamesTheRanksThatNeverCame) {
+  LoopbackRanks ranks(3);
+  TcpWireOptions options = ranks.Options(0);
+  options.connect_timeout = std::chrono::milliseconds(200);
+  const auto wire = ConnectTcpWire(options);
+  ASSERT_FALSE(wire.ok());
+  EXPECT_EQ(ReasonOf(wire.status()).code(), "CONNECT_FAILED");
+  EXPECT_NE(wire.status().message().find("rank 1 (127.0.0.1:"), absl::string_view::npos);
+  EXPECT_NE(wire.status().message().find("2 (127.0.0.1:"), absl::string_view::npos);
+}
+
+TEST(TcpWire, WhoDoesNotKnowTheSecretIsNotLetIn) {
+  LoopbackRanks ranks(2);
+  TcpWireOptions stranger = ranks.Options(1), own = ranks.Options(0);
+  stranger.secret = std::string(32, 'x');
+  stranger.connect_timeout = own.connect_timeout = std::chrono::milliseconds(600);
+  std::thread thread([&] { EXPECT_FALSE(ConnectTcpWire(stranger).ok()); });
+  const auto wire = ConnectTcpWire(own);
+  thread.join();
+  ASSERT_FALSE(wire.ok());
+  EXPECT_NE(wire.status().message().find("does not know the gang's secret"),
+            absl::string_view::npos)
+      << wire.status();
+}
+
+TEST(TcpWire, SomeoneElsesConnectionDoesNotDisturb) {
+  LoopbackRanks ranks(2);
+  TcpWireOptions zero = ranks.Options(0), one = ranks.Options(1);
+  const auto noise = StreamSocket::Connect(zero.addresses[0], std::chrono::seconds(5));
+  ASSERT_TRUE(noise.ok());
+  ASSERT_TRUE(noise->SendBytes(std::string(100, 'G')).ok());
+  std::thread thread([&] { EXPECT_TRUE(ConnectTcpWire(one).ok()); });
+  EXPECT_TRUE(ConnectTcpWire(zero).ok());
+  thread.join();
+}
+
+TEST(TcpWire, AMessageOfAnotherLengthIsFoundOut) {
+  LoopbackRanks ranks(2);
+  ranks.Run([](int rank, std::unique_ptr<Wire> wire) {
+    std::vector<std::byte> bytes(rank == 0 ? 100 : 200);
+    const Send send{1 - rank, bytes};
+    const Receive receive{1 - rank, bytes};
+    const absl::Status status =
+        rank == 0 ? wire->Exchange({&send, 1}, {}) : wire->Exchange({}, {&receive, 1});
+    if (rank == 1) {
+      EXPECT_EQ(ReasonOf(status).code(), "COLLECTIVE_FAILED") << status;
+      EXPECT_EQ(wire->Exchange({}, {}), status) << "a broken wire stays broken";
+    }
+  });
+}
+
+TEST(TcpWire, ShutDownEndsABlockedExchange) {
+  LoopbackRanks ranks(2);
+  ranks.Run([](int rank, std::unique_ptr<Wire> wire) {
+    if (rank == 1) {
+      // Gone when rank 0 has ended: its exchange, never answered, fails as well.
+      std::byte byte{};
+      const Receive receive{0, {&byte, 1}};
+      EXPECT_FALSE(wire->Exchange({}, {&receive, 1}).ok());
+      return;
+    }
+    std::thread stopper([&] { wire->ShutDown(); });
+    std::byte byte{};
+    const Receive receive{1, {&byte, 1}};
+    EXPECT_EQ(wire->Exchange({}, {&receive, 1}).code(), absl::StatusCode::kCancelled);
+    stopper.join();
+  });
+}
+
+// A rank as a process of its own, so that it can be killed and stopped.
+class RankProcess {
+ public:
+  RankProcess(const TcpWireOptions& options) : pid_(fork()) {
+    if (pid_ != 0) return;
+    auto wire = ConnectTcpWire(options);
+    if (!wire.ok()) _exit(1);
+    const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
+    while (group->Barrier().ok()) {
+    }
+    _exit(0);
+  }
+  ~RankProcess() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  void Signal(int signal) const { kill(pid_, signal); }
+
+ private:
+  const pid_t pid_;
+};
+
+TEST(TcpWire, TheDeathOfAPeerIsSeenWithinASecondAndNamed) {
+  LoopbackRanks ranks(3);
+  const TcpWireOptions zero = ranks.Options(0), one = ranks.Options(1), two = ranks.Options(2);
+  const RankProcess first(one), second(two);
+  auto wire = ConnectTcpWire(zero);
+  ASSERT_TRUE(wire.ok()) << wire.status();
+  close(one.listen_fd);
+  close(two.listen_fd);
+  const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
+  ASSERT_TRUE(group->Barrier().ok());
+  second.Signal(SIGKILL);
+  const auto since = steady_clock::now();
+  absl::Status status;
+  while (status.ok()) status = group->Barrier();
+  EXPECT_LT(Seconds(since), 1.0);
+  EXPECT_EQ(ReasonOf(status).code(), "PEER_LOST") << status;
+  EXPECT_NE(status.message().find("rank 2"), absl::string_view::npos) << status;
+}
+
+TEST(TcpWire, AStoppedPeerEndsTheWaitAtItsLimit) {
+  LoopbackRanks ranks(2);
+  TcpWireOptions zero = ranks.Options(0);
+  const TcpWireOptions one = ranks.Options(1);
+  zero.collective_timeout = std::chrono::milliseconds(500);
+  const RankProcess peer(one);
+  auto wire = ConnectTcpWire(zero);
+  ASSERT_TRUE(wire.ok()) << wire.status();
+  const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
+  ASSERT_TRUE(group->Barrier().ok());
+  peer.Signal(SIGSTOP);
+  absl::Status status;
+  while (status.ok()) status = group->Barrier();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_NE(status.message().find("rank 1"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace macrame::transport
