@@ -37,6 +37,11 @@ std::string PlatformUuid(std::string_view text) {
   return "";
 }
 
+// Output that ended by itself and with its last line: only such a list lacks what it does not name.
+bool IsWhole(const CommandResult& result) {
+  return result.Succeeded() && result.out.ends_with('\n');
+}
+
 class MacLinks {
  public:
   MacLinks(CommandRunner& runner, const LinkInputs& inputs) : runner_(runner) {
@@ -177,6 +182,7 @@ class MacLinks {
     if (hardware_ports_.empty()) Unknown("hardware_ports", HardwarePortsCommand(), ports);
     const CommandResult config = Ask(IfconfigCommand());
     IfconfigAnswer answer = ParseIfconfig(config.out);
+    interfaces_are_whole_ = IsWhole(config);
     if (answer.interfaces.empty()) Unknown("interfaces", IfconfigCommand(), config);
     for (v1::LinkInterface& interface : answer.interfaces) {
       Complete(kinds, interface);
@@ -236,7 +242,7 @@ class MacLinks {
     // The list stays in the preferences when sharing is off; the bridge is what is on.
     if (made_bridge) {
       facts_.set_internet_sharing(v1::FACT_YES);
-    } else if (facts_.interfaces_size() > 0) {
+    } else if (facts_.interfaces_size() > 0 && interfaces_are_whole_) {
       facts_.set_internet_sharing(v1::FACT_NO);
     }
   }
@@ -253,7 +259,7 @@ class MacLinks {
     }
     const CommandResult list = Ask(IbvDevicesCommand());
     const auto devices = ParseIbvDevices(list.out);
-    if (!devices || !list.Succeeded()) {
+    if (!devices || !IsWhole(list)) {
       Unknown("rdma_devices", IbvDevicesCommand(), list);
       return;
     }
@@ -262,7 +268,9 @@ class MacLinks {
     if (devices->empty()) return;
     const CommandResult info = Ask(IbvDevinfoCommand());
     MergeDevinfo(ParseIbvDevinfo(info.out));
-    if (!info.Succeeded()) Unknown("rdma_port_state", IbvDevinfoCommand(), info);
+    if (IsWhole(info)) return;
+    Unknown("rdma_port_state", IbvDevinfoCommand(), info);
+    for (v1::RdmaDevice& device : *facts_.mutable_rdma_devices()) device.set_gids_known(false);
   }
 
   void MergeDevinfo(const std::vector<v1::RdmaDevice>& detailed) {
@@ -295,9 +303,8 @@ class MacLinks {
 
   void ReadKernel() {
     const CommandResult kexts = Ask(KextsCommand());
-    facts_.set_rdma_family_kext(ParseKextLoaded(kexts.out, "com.apple.iokit.IORDMAFamily"));
-    facts_.set_rdma_driver_kext(
-        ParseKextLoaded(kexts.out, "com.apple.driver.AppleThunderboltRDMA"));
+    facts_.set_rdma_family_kext(KextIn(kexts, "com.apple.iokit.IORDMAFamily"));
+    facts_.set_rdma_driver_kext(KextIn(kexts, "com.apple.driver.AppleThunderboltRDMA"));
     const CommandResult shown = Ask(KernelLogCommand());
     KernelLog log = ParseKernelLog(shown.out);
     facts_.set_kernel_log_readable(log.read && shown.Succeeded() ? v1::FACT_YES : v1::FACT_UNKNOWN);
@@ -314,6 +321,11 @@ class MacLinks {
     }
   }
 
+  static v1::Fact KextIn(const CommandResult& list, std::string_view bundle_id) {
+    const v1::Fact loaded = ParseKextLoaded(list.out, bundle_id);
+    return loaded == v1::FACT_NO && !IsWhole(list) ? v1::FACT_UNKNOWN : loaded;
+  }
+
   void ReadPower() {
     const PowerSettings power = ParsePowerSettings(Ask(PowerCommand()).out);
     facts_.set_sleep_minutes(power.sleep_minutes ? static_cast<int32_t>(*power.sleep_minutes) : -1);
@@ -324,6 +336,7 @@ class MacLinks {
   CommandRunner& runner_;
   v1::LinkFacts facts_;
   std::map<std::string, std::string> hardware_ports_;
+  bool interfaces_are_whole_ = false;
 };
 
 }  // namespace

@@ -87,8 +87,9 @@ std::string KernelCode(std::string_view line) {
   if (has("does not support Thunderbolt 5")) return "TB4_CONTROLLER";
   if (has("Local network prohibited")) return "LOCAL_NETWORK_PRIVACY";
   if (has("RDMA enabled, starting")) return "RDMA_STARTING";
-  if (has("Failed INIT->RTR") || has("queue resource shortage") || has("TX already started") ||
-      has("DART InvalidSTE") || has("DART") || has("RDMA")) {
+  // Other lines about RDMA are no failures, and lines about a DART may be of any other device.
+  if (has("Failed INIT->RTR") || has("Failed RTR->RTS") || has("queue resource shortage") ||
+      has("TX already started") || has("DART InvalidSTE")) {
     return "QUEUE_PAIR_FAILED";
   }
   return "";

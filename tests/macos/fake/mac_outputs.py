@@ -7,16 +7,16 @@ description, so that the same description always prints the same. Standard libra
 import hashlib
 import json
 
-# Sockets: receptacle number -> interface of hardware port "Thunderbolt N". The interfaces are not in
-# order on purpose: nothing may be computed from names.
+# Sockets: receptacle number -> interface of hardware port "Thunderbolt N". The interfaces are not
+# in order on purpose: nothing may be computed from names.
 MODELS = {
     "macbook-m3-max": {
-        "id": "Mac15,9", "name": "MacBook Pro", "chip": "Apple M3 Max", "cores": (16, 12), "gpu": 40,
-        "gib": 128, "thunderbolt": 4, "lan": ("USB 10/100/1G/2.5G LAN", "en7"), "wifi": "en0",
+        "id": "Mac15,9", "name": "MacBook Pro", "chip": "Apple M3 Max", "cores": (16, 12),
+        "gpu": 40, "gib": 128, "thunderbolt": 4, "lan": ("USB 10/100/1G/2.5G LAN", "en7"), "wifi": "en0",
         "sockets": {1: "en1", 2: "en2", 3: "en3"}},
     "macbook-m4-max": {
-        "id": "Mac16,5", "name": "MacBook Pro", "chip": "Apple M4 Max", "cores": (16, 12), "gpu": 40,
-        "gib": 128, "thunderbolt": 5, "lan": ("USB 10/100/1G/2.5G LAN", "en7"), "wifi": "en0",
+        "id": "Mac16,5", "name": "MacBook Pro", "chip": "Apple M4 Max", "cores": (16, 12),
+        "gpu": 40, "gib": 128, "thunderbolt": 5, "lan": ("USB 10/100/1G/2.5G LAN", "en7"), "wifi": "en0",
         "sockets": {1: "en1", 2: "en2", 3: "en3"}},
     "macbook-m5-max": {
         "id": "Mac17,7", "name": "MacBook Pro", "chip": "Apple M5 Max", "cores": (18, 6), "gpu": 40,
@@ -31,8 +31,8 @@ MODELS = {
         "gib": 64, "thunderbolt": 5, "lan": ("Ethernet", "en0"), "wifi": "en1",
         "sockets": {1: "en2", 2: "en3", 3: "en4"}},
     "studio-m3-ultra": {
-        "id": "Mac15,14", "name": "Mac Studio", "chip": "Apple M3 Ultra", "cores": (32, 24), "gpu": 80,
-        "gib": 512, "thunderbolt": 5, "lan": ("Ethernet", "en0"), "wifi": "en1",
+        "id": "Mac15,14", "name": "Mac Studio", "chip": "Apple M3 Ultra", "cores": (32, 24),
+        "gpu": 80, "gib": 512, "thunderbolt": 5, "lan": ("Ethernet", "en0"), "wifi": "en1",
         "sockets": {1: "en2", 2: "en3", 3: "en4", 4: "en5", 5: "en6", 6: "en7"}},
 }
 DEFAULTS = {"os": ["26.4.1", "25E253"], "rdma": "enabled", "kexts": True, "sleep": 0,
@@ -247,7 +247,8 @@ class Mac:
                 f"\toptions=460<TSO4,TSO6,CHANNEL_IO>\n\tether {mac_address(self.name, name)}\n")
         if ip:
             mask = (0xffffffff << (32 - prefix)) & 0xffffffff
-            text += (f"\tinet6 {link_local(self.name, name)}%{name} prefixlen 64 secured scopeid 0xb\n"
+            text += (f"\tinet6 {link_local(self.name, name)}%{name} prefixlen 64 secured "
+                     "scopeid 0xb\n"
                      f"\tinet {ip} netmask 0x{mask:08x} broadcast {broadcast(ip, prefix)}\n")
         text += "\tnd6 options=201<PERFORMNUD,DAD>\n\tmedia: autoselect <full-duplex>\n"
         return text + f"\tstatus: {'active' if active else 'inactive'}\n"
@@ -292,7 +293,9 @@ class Mac:
                              self.sockets[socket], "!"))
         if self.says["sharing"]:
             rows.append(("192.168.2", "link#30", "UC", "bridge100", "!"))
-        return "Routing tables\n\nInternet:\nDestination        Gateway            Flags    Netif Expire\n" + (
+        heading = ("Routing tables\n\nInternet:\n"
+                   "Destination        Gateway            Flags    Netif Expire\n")
+        return heading + (
             "".join(f"{d:<18} {g:<18} {f:<8} {i:>8} {e:>6}\n" for d, g, f, i, e in rows))
 
     # -- Thunderbolt and RDMA
@@ -361,7 +364,8 @@ class Mac:
                      "          Services:\n            Internet Protocol:\n"
                      "              Protocol ID: 1\n")
             if peer.runs_rdma():
-                text += f"            Service: Unknown:\n              Protocol ID: {RDMA_PROTOCOL}\n"
+                text += ("            Service: Unknown:\n"
+                         f"              Protocol ID: {RDMA_PROTOCOL}\n")
         return text + "\n"
 
     def thunderbolt_ports(self):
@@ -410,7 +414,8 @@ class Mac:
         if self.says["kexts"]:
             for number, name in ((97, "com.apple.iokit.IORDMAFamily (1.0)"),
                                  (98, "com.apple.driver.AppleThunderboltRDMA (0.0.1)")):
-                text += f"   {number}    1 0                  0          0          {name} {uuid(name)} <12>\n"
+                text += (f"   {number}    1 0                  0          0          {name} "
+                         f"{uuid(name)} <12>\n")
         return text
 
     def kernel_log(self):
