@@ -3,15 +3,18 @@
 #include <openssl/rand.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "transport/collectives/tcp_wire.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -35,7 +38,7 @@ absl::Status BadSpec(std::string message) {
 class PrivateFile {
  public:
   explicit PrivateFile(const std::string& text) {
-    std::string path = (std::filesystem::temp_directory_path() / "macrame-ring-").string();
+    std::string path = (std::filesystem::temp_directory_path() / "macrame-devices-").string();
     path.append(6, 'X');  // what mkstemp replaces
     const int fd = mkstemp(path.data());
     if (fd < 0) return;
@@ -55,6 +58,50 @@ class PrivateFile {
   bool ok_ = false;
 };
 
+// Row by row: null, the name of a device, or a list of several.
+std::string DeviceMatrixOf(const v1::LaunchSpec& spec) {
+  nlohmann::json matrix = nlohmann::json::array();
+  for (const v1::DeviceRow& row : spec.device_matrix()) {
+    nlohmann::json cells = nlohmann::json::array();
+    for (const v1::DeviceCell& cell : row.cells()) {
+      if (cell.devices().empty()) {
+        cells.push_back(nullptr);
+      } else if (cell.devices_size() == 1) {
+        cells.push_back(cell.devices(0));
+      } else {
+        cells.push_back(std::vector<std::string>(cell.devices().begin(), cell.devices().end()));
+      }
+    }
+    matrix.push_back(std::move(cells));
+  }
+  return matrix.dump();
+}
+
+std::chrono::milliseconds CollectiveTimeout(const v1::LaunchSpec& spec) {
+  return spec.collective_timeout_ms() == 0
+             ? kCollectiveTimeoutDefault
+             : std::chrono::milliseconds(spec.collective_timeout_ms());
+}
+
+// -1 when the agent kept none.
+int InheritedListener() {
+  const char* text = std::getenv(kRingFdVariable);
+  int fd = -1;
+  if (text == nullptr || !absl::SimpleAtoi(text, &fd) || fd < 0) return -1;
+  unsetenv(kRingFdVariable);
+  return fd;
+}
+
+void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse& response) {
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  v1::CollectiveTiming& timing = *response.add_timings();
+  timing.set_size_bytes(size);
+  timing.set_us_p50(times[times.size() / 2]);
+  timing.set_us_p99(times[times.size() * 99 / 100]);
+  timing.set_bandwidth_bytes_per_second(static_cast<double>(size) / timing.us_p50() * 1e6);
+}
+
 }  // namespace
 
 WireType WireTypeOf(mx::Dtype type) {
@@ -65,12 +112,6 @@ WireType WireTypeOf(mx::Dtype type) {
 mx::Dtype DtypeOf(WireType type) {
   if (type == WireType::kBfloat16) return mx::bfloat16;
   return type == WireType::kFloat16 ? mx::float16 : mx::float32;
-}
-
-std::string RingHostfile(const v1::LaunchSpec& spec) {
-  nlohmann::json hosts = nlohmann::json::array();
-  for (const std::string& address : spec.ring_addresses()) hosts.push_back({address});
-  return hosts.dump();
 }
 
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
@@ -103,10 +144,12 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
 }
 
 absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& spec,
-                                                         WireType wire_type) {
+                                                         WireType wire_type,
+                                                         const PhaseCallback& on_phase) {
   std::unique_ptr<GangLink> link(new GangLink);
   link->wire_type_ = DtypeOf(wire_type);
   if (spec.world_size() == 1) return link;
+  on_phase("rendezvous");
   const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
   const std::chrono::milliseconds limit(spec.connect_timeout_ms());
   if (spec.rank() == 0) {
@@ -115,62 +158,144 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
     auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
     if (!leader.ok()) return leader.status();
     link->leader_ = *std::move(leader);
-    const absl::Status status = link->StartRing(spec, wire_type);
-    if (!status.ok()) return status;
-    return link;
+    Step connect;
+    connect.kind = StepKind::kConnect;
+    connect.wire_type = wire_type;
+    const absl::Status told = link->leader_->Send(connect);
+    if (!told.ok()) return told;
+  } else {
+    auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
+    if (!follower.ok()) return follower.status();
+    link->follower_ = *std::move(follower);
+    const auto step = link->follower_->Receive();
+    if (!step.ok()) return step.status();
+    if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
+    link->wire_type_ = DtypeOf(step->wire_type);
   }
-  auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
-  if (!follower.ok()) return follower.status();
-  link->follower_ = *std::move(follower);
-  const auto step = link->follower_->Receive();
-  if (!step.ok()) return step.status();
-  if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
-  link->wire_type_ = DtypeOf(step->wire_type);
-  const absl::Status status = link->FormRing(spec);
+  absl::Status status = link->FormGroup(spec, on_phase);
+  if (!status.ok()) return status;
+  on_phase("first_collective");
+  status = link->Prove(spec);
   if (!status.ok()) return status;
   return link;
 }
 
-absl::Status GangLink::StartRing(const v1::LaunchSpec& spec, WireType wire_type) {
-  Step connect;
-  connect.kind = StepKind::kConnect;
-  connect.wire_type = wire_type;
-  const uint32_t last = spec.world_size() - 1;
-  for (uint32_t rank = 1; rank < last; ++rank) {
-    const absl::Status status = leader_->SendTo(rank, connect);
-    if (!status.ok()) return status;
-  }
-  // The last rank closes the ring by connecting to this one, which must listen by then.
-  absl::Status told;
-  std::thread teller([&] {
-    std::this_thread::sleep_for(kRingHeadStart);
-    told = leader_->SendTo(last, connect);
-  });
-  const absl::Status formed = FormRing(spec);
-  teller.join();
-  return told.ok() ? formed : told;
+absl::Status GangLink::FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
+  if (spec.backend() == "jaccl") return FormJaccl(spec);
+  return spec.backend() == "verbs" ? FormVerbs(spec, on_phase) : FormTcp(spec);
 }
 
-absl::Status GangLink::FormRing(const v1::LaunchSpec& spec) {
-  const PrivateFile hostfile(RingHostfile(spec));
-  if (!hostfile.ok()) return absl::InternalError("the ring's host file can't be written");
-  setenv("MLX_HOSTFILE", hostfile.path().c_str(), 1);
+absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
+  transport::TcpWireOptions options;
+  options.rank = static_cast<int>(spec.rank());
+  options.size = static_cast<int>(spec.world_size());
+  options.addresses.assign(spec.ring_addresses().begin(), spec.ring_addresses().end());
+  options.secret = spec.gang_secret();
+  options.connect_timeout = std::chrono::milliseconds(spec.connect_timeout_ms());
+  options.collective_timeout = CollectiveTimeout(spec);
+  options.listen_fd = InheritedListener();
+  auto wire = transport::ConnectTcpWire(options);
+  if (!wire.ok()) return wire.status();
+  own_group_.emplace(transport::MakeGroup(*std::move(wire), transport::Topology::kMesh));
+  group_ = own_group_->handle();
+  backend_ = std::string(own_group_->group().backend());
+  return absl::OkStatus();
+}
+
+absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
+  (void)on_phase;
+  return ReasonStatus(absl::StatusCode::kUnavailable, "TRANSPORT_UNAVAILABLE",
+                      absl::StrCat("rank ", spec.rank(), " can't do verbs on this system"));
+}
+
+// MLX's own, started with the environment that it documents.
+absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
+  const PrivateFile matrix(DeviceMatrixOf(spec));
+  if (!matrix.ok()) return absl::InternalError("the device matrix can't be written");
   setenv("MLX_RANK", std::to_string(spec.rank()).c_str(), 1);
-  const auto failed = [&](const std::string& why) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED",
-                        absl::StrCat("rank ", spec.rank(), " could not form the ring: ", why));
-  };
+  setenv("MLX_IBV_DEVICES", matrix.path().c_str(), 1);
+  setenv("MLX_JACCL_COORDINATOR", spec.rendezvous_address().c_str(), 1);
+  if (spec.backend_topology() == "ring") setenv("MLX_JACCL_RING", "1", 1);
   try {
-    group_ = mx::distributed::init(/*strict=*/true, "ring");
+    group_ = mx::distributed::init(/*strict=*/true, "jaccl");
   } catch (const std::exception& error) {
-    return failed(error.what());
+    return ReasonStatus(
+        absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+        absl::StrCat("rank ", spec.rank(), " could not form the jaccl group: ", error.what()));
   }
-  if (group_->size() != static_cast<int>(spec.world_size()) ||
-      group_->rank() != static_cast<int>(spec.rank())) {
-    return failed(absl::StrCat("it came up as rank ", group_->rank(), " of ", group_->size(),
-                               " instead of ", spec.world_size()));
+  backend_ = "jaccl";
+  return absl::OkStatus();
+}
+
+// A group that came up alone, or lacks a rank's share, would answer with nonsense ever after.
+absl::Status GangLink::Prove(const v1::LaunchSpec& spec) {
+  const int world = static_cast<int>(spec.world_size());
+  const auto wrong = [&](std::string what) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "GROUP_MISMATCH",
+                        absl::StrCat("rank ", spec.rank(), ": ", what));
+  };
+  group_size_ = static_cast<uint32_t>(group_->size());
+  if (group_->size() != world || group_->rank() != static_cast<int>(spec.rank())) {
+    return wrong(absl::StrCat("the ", backend_, " group came up as rank ", group_->rank(), " of ",
+                              group_->size(), " instead of ", spec.rank(), " of ", world));
+  }
+  try {
+    std::vector<float> own(static_cast<size_t>(world), 0);
+    own[spec.rank()] = static_cast<float>(spec.rank() + 1);
+    mx::array sum = mx::distributed::all_sum(mx::array(own.data(), {world}), *group_);
+    sum.eval();
+    for (int rank = 0; rank < world; ++rank) {
+      if (sum.data<float>()[rank] == static_cast<float>(rank + 1)) continue;
+      return wrong(absl::StrCat("the share of rank ", rank, " is missing from a first sum"));
+    }
+  } catch (const std::exception& error) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+                        absl::StrCat("rank ", spec.rank(), ", first collective: ", error.what()));
   }
   return absl::OkStatus();
+}
+
+uint64_t GangLink::bytes_sent() const {
+  return own_group_.has_value()
+             ? const_cast<transport::MlxGroup&>(*own_group_).group().stats().bytes_sent
+             : 0;
+}
+
+transport::CollectiveTimes GangLink::times() const {
+  return own_group_.has_value() ? own_group_->times() : transport::CollectiveTimes{};
+}
+
+absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRequest& request) {
+  v1::VerifyGroupResponse response;
+  response.set_backend(backend_);
+  response.set_group_size(group_size_);
+  response.set_sum_correct(true);
+  if (single()) return response;
+  try {
+    for (const uint64_t size : request.sizes_bytes()) {
+      const int count = static_cast<int>(std::max<uint64_t>(1, size / sizeof(float)));
+      std::vector<double> times;
+      for (uint32_t round = 0; round < request.rounds(); ++round) {
+        mx::array own = mx::full({count}, static_cast<float>(group_->rank() + 1));
+        own.eval();
+        const auto begun = std::chrono::steady_clock::now();
+        mx::array sum = mx::distributed::all_sum(own, *group_);
+        sum.eval();
+        const std::chrono::duration<double, std::micro> took =
+            std::chrono::steady_clock::now() - begun;
+        times.push_back(took.count());
+        const float wanted = static_cast<float>(group_size_ * (group_size_ + 1)) / 2;
+        if (sum.data<float>()[0] != wanted || sum.data<float>()[count - 1] != wanted) {
+          response.set_sum_correct(false);
+        }
+      }
+      AddTiming(size, std::move(times), response);
+    }
+  } catch (const std::exception& error) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+                        absl::StrCat("a collective failed: ", error.what()));
+  }
+  return response;
 }
 
 void GangLink::ShutDown() {

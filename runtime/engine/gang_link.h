@@ -1,10 +1,11 @@
 #pragma once
 
-// What ties this rank to its gang: the step channel and MLX's collective group, or nothing at all
-// when the gang is one rank. The ring is formed only after every rank has joined the step channel,
-// so that nobody waits in it alone.
+// What ties this rank to its gang: the step channel and a collective group, or nothing at all when
+// the gang is one rank. The group is formed only after every rank has joined the step channel, so
+// that nobody waits in it alone, and proven by a first collective that holds every rank's share.
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 #include "mlx/mlx.h"
 #include "runtime/engine/step_channel.h"
 #include "runtime/engine/weight_needs.h"
+#include "transport/mlx_group/mlx_group.h"
 
 namespace macrame::runtime::engine {
 
@@ -21,16 +23,23 @@ namespace macrame::runtime::engine {
 // The launch spec's flags and ranges must agree: CONFIG_INVALID otherwise.
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
 
-// MLX's ring tries again only after a second when nobody listens yet: ranks get this head start to
-// listen before they are connected to. Only speed hangs on it.
-inline constexpr std::chrono::milliseconds kRingHeadStart{100};
+// A listening socket that the agent kept open for this rank's group; the number of its descriptor
+// stands in this environment variable. Without it the rank listens at its own ring address.
+inline constexpr char kRingFdVariable[] = "MACRAME_RING_FD";
+inline constexpr std::chrono::milliseconds kCollectiveTimeoutDefault{30'000};
 
 class GangLink {
  public:
+  // "rendezvous", "queue_pair", "first_collective".
+  using PhaseCallback = std::function<void(const std::string& detail)>;
+
   // Forms the gang: blocks up to spec.connect_timeout_ms. `wire_type` counts on rank 0 only, which
-  // tells the others. CONNECT_FAILED names who is missing, or a group smaller than asked for.
+  // tells the others. CONNECT_FAILED names who is missing; GROUP_MISMATCH: the group came up
+  // smaller than asked for, on another backend, or adds wrongly; TRANSPORT_UNAVAILABLE: this rank
+  // process can't do the backend at all.
   static absl::StatusOr<std::unique_ptr<GangLink>> Form(const v1::LaunchSpec& spec,
-                                                        WireType wire_type);
+                                                        WireType wire_type,
+                                                        const PhaseCallback& on_phase);
 
   bool single() const { return !group_.has_value(); }
   const mlx::core::distributed::Group& group() const { return *group_; }
@@ -39,24 +48,41 @@ class GangLink {
   StepLeader* leader() const { return leader_.get(); }
   StepFollower* follower() const { return follower_.get(); }
 
-  // Any thread: wakes whoever waits on the step channel.
+  // What the group says of itself. Any thread.
+  const std::string& backend() const { return backend_; }
+  uint32_t group_size() const { return group_size_; }
+  uint64_t bytes_sent() const;
+  transport::CollectiveTimes times() const;
+
+  // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
+  absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
+
+  // Any thread: wakes whoever waits on the step channel or in a collective of ours.
   void ShutDown();
 
  private:
   GangLink() = default;
-  absl::Status StartRing(const v1::LaunchSpec& spec, WireType wire_type);
-  absl::Status FormRing(const v1::LaunchSpec& spec);
+  absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::Status FormTcp(const v1::LaunchSpec& spec);
+  absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::Status FormJaccl(const v1::LaunchSpec& spec);
+  absl::Status Prove(const v1::LaunchSpec& spec);
 
   std::unique_ptr<StepLeader> leader_;
   std::unique_ptr<StepFollower> follower_;
+  std::optional<transport::MlxGroup> own_group_;
   std::optional<mlx::core::distributed::Group> group_;
   mlx::core::Dtype wire_type_ = mlx::core::float32;
+  std::string backend_ = "single";
+  uint32_t group_size_ = 1;
 };
 
 WireType WireTypeOf(mlx::core::Dtype type);
 mlx::core::Dtype DtypeOf(WireType type);
 
-// The file that MLX's ring reads: a JSON list of each rank's addresses. Pure.
-std::string RingHostfile(const v1::LaunchSpec& spec);
+// The most that one verification may ask for.
+inline constexpr int kVerifySizesMax = 16;
+inline constexpr uint64_t kVerifyBytesMax = 256 << 20;
+inline constexpr uint32_t kVerifyRoundsMax = 1000;
 
 }  // namespace macrame::runtime::engine

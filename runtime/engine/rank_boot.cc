@@ -127,8 +127,11 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   phase(v1::RANK_PHASE_CONNECTING);
   {
     const auto guard = watchdog.Watch("connecting to the gang",
-                                      milliseconds(spec.connect_timeout_ms()) + kRingGrace);
-    auto link = GangLink::Form(spec, WireTypeFor(rank->config, *place, *files));
+                                      milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
+    auto link = GangLink::Form(spec, WireTypeFor(rank->config, *place, *files),
+                               [&](const std::string& detail) {
+                                 if (options.on_connecting) options.on_connecting(detail);
+                               });
     if (!link.ok()) return link.status();
     rank->link = *std::move(link);
   }
@@ -151,7 +154,10 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
   if (code == "CONFIG_INVALID") return kExitUsage;
-  if (code == "CONNECT_FAILED" || code == "PORT_TAKEN") return kExitConnectFailed;
+  if (code == "CONNECT_FAILED" || code == "PORT_TAKEN" || code == "GROUP_MISMATCH" ||
+      code == "TRANSPORT_UNAVAILABLE") {
+    return kExitConnectFailed;
+  }
   if (code == "RANK_EXITED") return kExitPeerLost;
   if (code == "RANK_STALLED") return kExitStalled;
   return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;

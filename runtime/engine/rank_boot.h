@@ -19,8 +19,8 @@ namespace macrame::runtime::engine {
 
 // While weights are read, this long without a byte ends the process.
 inline constexpr std::chrono::milliseconds kLoadingStallLimit{120'000};
-// Beyond connect_timeout_ms, for the ring itself, which has no limit of its own.
-inline constexpr std::chrono::milliseconds kRingGrace{2'000};
+// Beyond connect_timeout_ms, for backends that have no limit of their own.
+inline constexpr std::chrono::milliseconds kGroupGrace{2'000};
 inline constexpr uint32_t kConnectTimeoutDefaultMs = 20'000;
 inline constexpr uint32_t kStepTimeoutDefaultMs = 60'000;
 
@@ -39,6 +39,8 @@ struct BootOptions {
   bool needs_text = true;
   int prefill_chunk_tokens = kPrefillChunkTokens;
   std::function<void(v1::RankPhase)> on_phase;
+  // Within CONNECTING: "rendezvous", "queue_pair", "first_collective".
+  std::function<void(const std::string& detail)> on_connecting;
   std::function<void(uint64_t loaded, uint64_t total)> on_progress;
   // As soon as there is one, so that another thread can shut it down.
   std::function<void(GangLink&)> on_link;
