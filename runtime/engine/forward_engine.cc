@@ -41,6 +41,10 @@ absl::Status ForwardEngine::Announce(StepKind kind) {
   return SendStep(std::move(step));
 }
 
+absl::Status ForwardEngine::AnnounceVerify(const v1::VerifyGroupRequest& request) {
+  return SendStep(VerifyStepOf(request));
+}
+
 absl::StatusOr<std::vector<float>> ForwardEngine::Forward(std::span<const int32_t> tokens,
                                                           int begin, LogitRows rows,
                                                           const std::function<bool()>& keep_going) {

@@ -51,6 +51,8 @@ class ForwardEngine {
 
   // Rank 0: tells the others, without running anything.
   absl::Status Announce(StepKind kind);
+  // Rank 0: tells the others to take part in timed collectives now.
+  absl::Status AnnounceVerify(const v1::VerifyGroupRequest& request);
 
   // Other ranks: one kForward step that was received.
   absl::Status Follow(const Step& step);

@@ -77,6 +77,10 @@ class GangLink {
   uint32_t group_size_ = 1;
 };
 
+// How a verification crosses the step channel: sizes in whole KiB.
+Step VerifyStepOf(const v1::VerifyGroupRequest& request);
+v1::VerifyGroupRequest VerifyRequestOf(const Step& step);
+
 WireType WireTypeOf(mlx::core::Dtype type);
 mlx::core::Dtype DtypeOf(WireType type);
 

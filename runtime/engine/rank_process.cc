@@ -77,6 +77,19 @@ void RankProcess::BeginStop() {
   dispatcher_.PostAfter(kStopLimit, [this] { dispatcher_.Stop(); });
 }
 
+namespace {
+
+void FillGroup(const GangLink& link, v1::RankStatus& status) {
+  status.set_backend(link.backend());
+  status.set_group_size(link.group_size());
+  status.set_collective_bytes(link.bytes_sent());
+  const transport::CollectiveTimes times = link.times();
+  status.set_collective_us_p50(times.us_p50);
+  status.set_collective_us_p99(times.us_p99);
+}
+
+}  // namespace
+
 void RankProcess::RunEngine() {
   BootOptions options;
   options.on_phase = [this](v1::RankPhase phase) {
@@ -86,7 +99,15 @@ void RankProcess::RunEngine() {
     const uint64_t memory = mlx::core::get_active_memory() + loaded;
     dispatcher_.Post([=, this] { service_.SetProgress(loaded, total, memory); });
   };
-  options.on_link = [this](GangLink& link) { link_ = &link; };
+  options.on_connecting = [this](const std::string& detail) {
+    dispatcher_.Post([this, detail] { service_.SetConnecting(detail); });
+  };
+  options.on_link = [this](GangLink& link) {
+    link_ = &link;
+    dispatcher_.Post([this, &link] {
+      service_.SetGroup([&link](v1::RankStatus& status) { FillGroup(link, status); });
+    });
+  };
   auto rank = BootRank(spec_, watchdog_, options);
   absl::Status status = rank.status();
   if (status.ok()) {
@@ -110,9 +131,26 @@ absl::Status RankProcess::Lead(BootedRank& rank) {
     follower_watch_ = std::thread([this] { WatchFollowers(); });
     follower_watch_.detach();
   }
-  while (auto request = mailbox_.Take()) Serve(rank, *request);
+  while (auto request = mailbox_.Take()) {
+    if ((*request)->verify.has_value()) {
+      Verify(rank, *request);
+    } else {
+      Serve(rank, *request);
+    }
+  }
   rank.engine->Announce(StepKind::kStop).IgnoreError();
   return absl::OkStatus();
+}
+
+void RankProcess::Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
+  const absl::Status told = rank.engine->AnnounceVerify(*request->verify);
+  absl::StatusOr<v1::VerifyGroupResponse> response = told;
+  if (told.ok()) {
+    const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
+    response = rank.link->Verify(VerifyRequestOf(VerifyStepOf(*request->verify)));
+  }
+  dispatcher_.Post([request, response] { request->on_verified(response); });
+  if (!response.ok()) Fail(response.status());
 }
 
 void RankProcess::Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
@@ -151,6 +189,12 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
     const auto step = rank.link->follower()->Receive();
     if (!step.ok()) return step.status();
     if (step->kind == StepKind::kStop) return absl::OkStatus();
+    if (step->kind == StepKind::kVerify) {
+      const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
+      const auto verified = rank.link->Verify(VerifyRequestOf(*step));
+      if (!verified.ok()) return verified.status();
+      continue;
+    }
     const absl::Status status = rank.engine->Follow(*step);
     if (!status.ok()) return status;
   }

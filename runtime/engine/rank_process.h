@@ -26,6 +26,8 @@ inline constexpr Duration kStopLimit = std::chrono::milliseconds(1500);
 inline constexpr std::chrono::milliseconds kFarewellLimit{300};
 // How long rank 0 waits, after a collective broke, to hear on the step channel which rank it was.
 inline constexpr std::chrono::milliseconds kBlameLimit{300};
+// All sizes and rounds of one verification.
+inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
 
 class RankProcess {
  public:
@@ -48,6 +50,7 @@ class RankProcess {
   absl::Status Lead(BootedRank& rank);
   absl::Status FollowLeader(BootedRank& rank);
   void Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
+  void Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
   // Rank 0: waits for the step channel to say that a rank is gone.
   void WatchFollowers();
   // Any thread: last words, the status for watchers, and the end. Does not return.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "runtime/engine/gang_link.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -54,6 +55,12 @@ absl::Status RankService::Start() {
         reply(v1::StopResponse());
         stop_();
       });
+  server_.HandleUnary<v1::VerifyGroupRequest, v1::VerifyGroupResponse>(
+      "/macrame.v1.RankService/VerifyGroup",
+      [this](const transport::Caller&, v1::VerifyGroupRequest request,
+             transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
+        VerifyGroup(std::move(request), std::move(reply));
+      });
   const absl::Status status = server_.StartUnix(spec_.socket_path());
   if (status.ok()) dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
   return status;
@@ -92,6 +99,7 @@ void RankService::Tick() {
   for (const Made& made : made_) tokens += made.tokens;
   const double seconds = std::chrono::duration<double>(kRateWindow).count();
   status_.set_tokens_per_second(static_cast<double>(tokens) / seconds);
+  if (fill_group_) fill_group_(status_);
   Publish();
   dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
 }
@@ -99,7 +107,21 @@ void RankService::Tick() {
 void RankService::SetPhase(v1::RankPhase phase) {
   if (status_.phase() == v1::RANK_PHASE_FAILED) return;
   status_.set_phase(phase);
+  if (phase != v1::RANK_PHASE_CONNECTING && phase != v1::RANK_PHASE_FAILED) {
+    status_.clear_phase_detail();
+  }
   if (phase >= v1::RANK_PHASE_WARMING_UP) status_.set_progress(1.0);
+  Publish();
+}
+
+void RankService::SetConnecting(const std::string& detail) {
+  status_.set_phase_detail(detail);
+  Publish();
+}
+
+void RankService::SetGroup(std::function<void(v1::RankStatus&)> fill) {
+  fill_group_ = std::move(fill);
+  fill_group_(status_);
   Publish();
 }
 
@@ -178,6 +200,24 @@ void RankService::Generate(v1::GenerateRequest request, transport::ServerStream 
   requests_.push_back(pending);
   CountRequests();
   Publish();
+  submit_(std::move(pending));
+}
+
+void RankService::VerifyGroup(v1::VerifyGroupRequest request,
+                              transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
+  const absl::Status serving = CheckServing(v1::GenerateRequest());
+  if (!serving.ok()) return reply(serving);
+  const auto too_large = [](uint64_t size) { return size > kVerifyBytesMax; };
+  if (request.sizes_bytes_size() > kVerifySizesMax || request.rounds() > kVerifyRoundsMax ||
+      std::any_of(request.sizes_bytes().begin(), request.sizes_bytes().end(), too_large)) {
+    return reply(
+        ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                     absl::StrCat("at most ", kVerifySizesMax, " sizes of ", kVerifyBytesMax,
+                                  " bytes and ", kVerifyRoundsMax, " rounds")));
+  }
+  auto pending = std::make_shared<PendingRequest>();
+  pending->verify = std::move(request);
+  pending->on_verified = std::move(reply);
   submit_(std::move(pending));
 }
 

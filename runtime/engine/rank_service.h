@@ -8,10 +8,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
 #include "runtime/engine/generation_job.h"
 #include "transport/dispatcher.h"
@@ -29,6 +31,10 @@ struct PendingRequest {
   GenerationJob job;
   std::atomic<bool> cancelled = false;
   transport::ServerStream stream;
+  // Set instead of `job` and `stream`: a timed round of collectives. `on_verified` on the owner
+  // thread.
+  std::optional<v1::VerifyGroupRequest> verify;
+  std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> on_verified;
 };
 
 class RankService {
@@ -45,7 +51,10 @@ class RankService {
   // The engine's news.
   void SetPhase(v1::RankPhase phase);
   void SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_bytes);
+  void SetConnecting(const std::string& detail);
   void SetFailure(const v1::Reason& reason);
+  // Where the group's own figures come from, once it is formed; called on the owner thread.
+  void SetGroup(std::function<void(v1::RankStatus&)> fill);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
   void OnTokens(uint32_t count);
@@ -56,6 +65,8 @@ class RankService {
  private:
   void Watch(transport::ServerStream stream);
   void Generate(v1::GenerateRequest request, transport::ServerStream stream);
+  void VerifyGroup(v1::VerifyGroupRequest request,
+                   transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply);
   absl::Status CheckServing(const v1::GenerateRequest& request) const;
   void Publish();
   void Tick();
@@ -70,6 +81,7 @@ class RankService {
   std::vector<transport::ServerStream> watchers_;
   std::deque<std::shared_ptr<PendingRequest>> requests_;  // the first one is running
   std::shared_ptr<const ModelText> text_;
+  std::function<void(v1::RankStatus&)> fill_group_;
   int vocab_size_ = 0;
   uint32_t context_length_ = 0;
   struct Made {

@@ -79,10 +79,9 @@ absl::Status Prove(const transport::StreamSocket& socket, const GangPlace& place
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(const transport::StreamSocket& listener,
-                                                               const GangPlace& place,
-                                                               milliseconds limit,
-                                                               const RandomBytes& random_bytes) {
+absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
+    const transport::StreamSocket& listener, const GangPlace& place, milliseconds limit,
+    const RandomBytes& random_bytes) {
   std::unique_ptr<StepLeader> leader(new StepLeader);
   leader->followers_.resize(place.world_size);
   const auto end = steady_clock::now() + limit;

@@ -80,7 +80,7 @@ absl::StatusOr<Step> DecodeStep(std::string_view payload) {
   const auto wire = reader.Take<uint8_t>();
   step.begin = reader.Take<uint32_t>();
   const auto count = reader.Take<uint32_t>();
-  if (kind < 1 || kind > 4 || rows > 2 || wire > 2) return Malformed("step");
+  if (kind < 1 || kind > 5 || rows > 2 || wire > 2) return Malformed("step");
   if (count > kStepTokensMax || reader.left() != size_t{count} * 4) return Malformed("step");
   step.kind = static_cast<StepKind>(kind);
   step.logit_rows = static_cast<LogitRows>(rows);

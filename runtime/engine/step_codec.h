@@ -21,6 +21,7 @@ enum class StepKind : uint8_t {
   kForward = 2,  // run tokens through the layers
   kReady = 3,    // the gang has warmed up
   kStop = 4,     // orderly end
+  kVerify = 5,   // timed collectives: `begin` rounds of each size in `tokens`, KiB
 };
 
 // Which positions of a forward step rank 0 wants logits of.
