@@ -1,0 +1,98 @@
+// From the outputs of whole made-up clusters to what the judge makes of them: the parsers, the
+// joining of one machine's facts and the judging of all, in one.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/unit/discovery/fake_cluster.h"
+#include "transport/links/judge.h"
+
+namespace macrame::discovery {
+namespace {
+
+using ::testing::Contains;
+using ::testing::IsEmpty;
+
+struct Judged {
+  v1::ClusterLinks links;
+  std::set<std::string> link_codes, group_codes, warnings;
+};
+
+void Take(const google::protobuf::RepeatedPtrField<v1::Reason>& reasons,
+          std::set<std::string>& codes) {
+  for (const v1::Reason& reason : reasons) codes.insert(reason.code());
+}
+
+Judged Judge(const std::string& cluster) {
+  v1::LinkSnapshot snapshot;
+  int number = 0;
+  for (auto& [name, facts] : tests::ClusterFacts(cluster)) {
+    v1::NodeLinks& node = *snapshot.add_nodes();
+    node.set_node_id("000000000000000000000000000000" + std::to_string(10 + number++));
+    node.set_revision(1);
+    *node.mutable_facts() = facts;
+    node.mutable_facts()->set_node_id(node.node_id());
+  }
+  Judged judged;
+  judged.links = transport::JudgeLinks(snapshot);
+  for (const v1::LinkVerdict& link : judged.links.links()) {
+    if (link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
+    Take(link.reasons(), judged.link_codes);
+    Take(link.warnings(), judged.warnings);
+  }
+  Take(judged.links.group().reasons(), judged.group_codes);
+  Take(judged.links.group().warnings(), judged.warnings);
+  return judged;
+}
+
+TEST(ClusterVerdicts, MeshesRunJacclAndNameOneCableAtBothEnds) {
+  for (const std::string cluster : {"mesh-2", "mesh-3", "mesh-4", "internet-sharing"}) {
+    const Judged judged = Judge(cluster);
+    EXPECT_EQ(judged.links.group().verdict(), "jaccl-mesh") << cluster;
+    EXPECT_THAT(judged.link_codes, IsEmpty()) << cluster;
+    const auto& rows = judged.links.group().device_matrix();
+    for (int a = 0; a < rows.size(); ++a) {
+      for (int b = 0; b < rows.size(); ++b) {
+        EXPECT_EQ(rows[a].cells(b).devices_size(), a == b ? 0 : 1) << cluster;
+      }
+    }
+    EXPECT_FALSE(judged.links.group().rendezvous_ip().empty()) << cluster;
+  }
+  EXPECT_THAT(Judge("internet-sharing").warnings, Contains("INTERNET_SHARING"));
+}
+
+TEST(ClusterVerdicts, AMeshThatLacksACableIsARing) {
+  const Judged judged = Judge("ring-4");
+  EXPECT_EQ(judged.links.group().verdict(), "jaccl-ring");
+  EXPECT_THAT(judged.group_codes, Contains("MESH_INCOMPLETE"));
+}
+
+TEST(ClusterVerdicts, EveryFaultHasItsOwnCodeAndTheRingServes) {
+  const std::pair<const char*, const char*> faults[] = {
+      {"dock", "PEER_BEHIND_DOCK"},
+      {"slow-cable", "LINK_40G"},
+      {"rdma-off-there", "RDMA_DISABLED_LOCAL"},
+      {"bridged", "NO_IPV4"},
+      {"too-old", "OS_TOO_OLD"},
+      {"tb4-pair", "TB4_CONTROLLER"},
+      {"tb4-beside-tb5", "TB4_CONTROLLER"},
+  };
+  for (const auto& [cluster, code] : faults) {
+    const Judged judged = Judge(cluster);
+    EXPECT_EQ(judged.links.group().verdict(), "ring-only") << cluster;
+    EXPECT_THAT(judged.link_codes, Contains(code)) << cluster;
+    for (const v1::RankAddresses& addresses : judged.links.group().ring_addresses()) {
+      EXPECT_FALSE(addresses.ips().empty()) << cluster;
+      for (const std::string& ip : addresses.ips()) {
+        EXPECT_NE(ip, "192.168.2.1") << "the address of Internet Sharing's bridge";
+        EXPECT_NE(ip, "0.0.0.0");
+      }
+    }
+  }
+  EXPECT_EQ(Judge("chain-3").links.group().verdict(), "ring-only") << "over the LAN";
+}
+
+}  // namespace
+}  // namespace macrame::discovery
