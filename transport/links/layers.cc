@@ -44,7 +44,7 @@ constexpr std::array<std::pair<std::string_view, Layer>, 44> kCodes = {{
     {"LOCAL_NETWORK_PRIVACY", Layer::kRendezvous},
     {"LINK_UNREACHABLE", Layer::kRendezvous},
     {"CONNECT_FAILED", Layer::kRendezvous},
-    {"DEVICE_MATRIX_INVALID", Layer::kQueuePair},
+    {"MATRIX_WRONG", Layer::kQueuePair},
     {"INIT_STALLED", Layer::kQueuePair},
     {"MLX_USE", Layer::kQueuePair},
     {"MLX_INTERNAL", Layer::kQueuePair},
