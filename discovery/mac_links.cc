@@ -135,11 +135,15 @@ class MacLinks {
   void ReadThunderbolt() {
     const CommandResult answer = Ask(ThunderboltCommand());
     ThunderboltBuses buses = ParseThunderboltBuses(answer.out);
-    if (!buses.read) {
+    if (buses.read) {
+      facts_.set_has_thunderbolt(FactOf(!buses.ports.empty()));
+    } else {
       Unknown("ports", ThunderboltCommand(), answer);
-      return;
+      // The form for people tells most of it, when that can be had.
+      buses = ParseThunderboltText(Ask(ThunderboltTextCommand()).out);
+      if (buses.ports.empty()) return;
+      facts_.set_has_thunderbolt(v1::FACT_YES);
     }
-    facts_.set_has_thunderbolt(FactOf(!buses.ports.empty()));
     const auto sockets = ParseThunderboltSockets(Ask(ThunderboltSocketsCommand()).out);
     for (v1::ThunderboltPort& port : buses.ports) {
       // The driver's own bit outweighs the speed that system_profiler words.

@@ -276,6 +276,23 @@ TEST(MacLinks, AListThatWasCutDoesNotLackWhatItDoesNotName) {
   }
 }
 
+TEST(MacLinks, WithoutJsonTheFormForPeopleIsRead) {
+  auto runner = ReplayCommandRunner::Open(tests::MakeCluster("mesh-2") + "/oak");
+  ASSERT_TRUE(runner.ok());
+  LinkInputs inputs;
+  inputs.node_id = NodeId("000000000000000000000000000000aa");
+  const v1::LinkFacts json = CollectMacLinks(*runner, inputs);
+  CommandResult silent;
+  silent.outcome = CommandOutcome::kTimedOut;
+  runner->Set(CommandLine(ThunderboltCommand()), silent);
+  const v1::LinkFacts text = CollectMacLinks(*runner, inputs);
+  EXPECT_EQ(text.has_thunderbolt(), v1::FACT_YES);
+  EXPECT_EQ(PortAt(text, 2).peers(0).domain_uuid(), PortAt(json, 2).peers(0).domain_uuid());
+  EXPECT_EQ(PortAt(text, 2).rdma_device(), PortAt(json, 2).rdma_device());
+  ASSERT_EQ(text.unknown_size(), 1);
+  EXPECT_EQ(text.unknown(0).code(), "COMMAND_TIMED_OUT");
+}
+
 TEST(MacLinks, OutputsForReportsNameTheirCommandAndAreBounded) {
   const auto cluster = ClusterFacts("mesh-4");
   for (const auto& [name, facts] : cluster) {
