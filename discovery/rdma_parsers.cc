@@ -63,7 +63,7 @@ uint32_t WidthOf(std::string_view text) {
   return lanes && *lanes <= 16 ? static_cast<uint32_t>(*lanes) : 0;
 }
 
-// "GID[  1]:		::ffff:192.168.0.1"
+// "GID[  1]:   ::ffff:192.168.0.1"
 bool ReadGid(std::string_view content, v1::RdmaDevice& device) {
   if (!content.starts_with("GID[")) return false;
   const size_t close = content.find("]:");
