@@ -1,0 +1,334 @@
+#include "transport/links/diagnosis.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/reasons.h"
+#include "transport/links/finding_texts.h"
+#include "transport/links/judge.h"
+#include "transport/links/link_ends.h"
+#include "transport/links/node_links.h"
+#include "transport/links/refusals.h"
+
+namespace macrame::transport {
+namespace {
+
+// Failures that something lower down may explain.
+bool IsDownstream(const std::string& code) {
+  static const std::set<std::string> codes = {
+      "PORT_DOWN",      "COORDINATOR",    "CONNECT_FAILED",         "PEER_LOST",
+      "RANK_EXITED",    "RANK_KILLED",    "PHASE_DEADLINE",         "INIT_STALLED",
+      "RANK_STALLED",   "NO_IPV4_GID",    "RESOURCE_EXHAUSTED",     "MATRIX_WRONG",
+      "GROUP_MISMATCH", "NO_RDMA_DEVICE", "RENDEZVOUS_UNREACHABLE", "COLLECTIVE_FAILED"};
+  return codes.contains(code);
+}
+
+class Doctor {
+ public:
+  Doctor(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& links,
+         std::span<const std::string> node_ids)
+      : snapshot_(snapshot), links_(links), nodes_(NodesOf(snapshot)) {
+    for (const auto& [id, node] : nodes_) {
+      const bool asked =
+          node_ids.empty() || std::find(node_ids.begin(), node_ids.end(), id) != node_ids.end();
+      if (asked) ids_.push_back(id);
+    }
+  }
+
+  v1::Diagnosis Examine(std::span<const v1::Reason> run_failures) {
+    out_.set_made_unix_ms(snapshot_.now_unix_ms());
+    *out_.mutable_group() = JudgeGroup(snapshot_, links_, ids_);
+    FindLinkFaults();
+    FindWarnings();
+    FindUnknowns();
+    FindRunFailures(run_failures);
+    SortFindings();
+    RuleOut();
+    Conclude();
+    return std::move(out_);
+  }
+
+  // The reason of the lowest layer that fails on a link among the nodes; null: none.
+  const v1::Reason* LowestCause() const {
+    const v1::Reason* best = nullptr;
+    for (const v1::LinkVerdict& link : links_.links()) {
+      if (!Concerns(link) || link.rdma_usable() != v1::FACT_NO) continue;
+      for (const v1::Reason& reason : link.reasons()) {
+        const Layer layer = LayerOf(reason.code());
+        if (layer == Layer::kNone) continue;
+        if (best == nullptr || layer < LayerOf(best->code())) best = &reason;
+      }
+    }
+    return best;
+  }
+
+ private:
+  bool Holds(const std::string& id) const {
+    return std::find(ids_.begin(), ids_.end(), id) != ids_.end();
+  }
+  bool Concerns(const v1::LinkVerdict& link) const {
+    return Holds(link.a().node_id()) && (link.b().node_id().empty() || Holds(link.b().node_id()));
+  }
+  const v1::LinkFacts* FactsOf(const std::string& id) const {
+    const auto node = nodes_.find(id);
+    return node == nodes_.end() ? nullptr : &node->second->facts();
+  }
+
+  static std::string LinkText(const v1::LinkVerdict& link) {
+    const auto end = [](const v1::LinkEnd& one) {
+      const std::string socket = one.socket() == 0 ? "" : absl::StrCat(" socket ", one.socket());
+      const std::string interface =
+          one.interface_name().empty() ? "" : absl::StrCat(" (", one.interface_name(), ")");
+      return absl::StrCat(one.hostname().empty() ? "?" : one.hostname(), socket, interface);
+    };
+    return absl::StrCat(end(link.a()), " - ", end(link.b()));
+  }
+
+  // One finding for each cause and node, however many links it spoils.
+  v1::Finding& FindingOf(const v1::Reason& reason, v1::Severity severity) {
+    const std::string key = absl::StrCat(reason.code(), "/", reason.node_id());
+    const auto known = index_.find(key);
+    if (known != index_.end()) {
+      v1::Finding& found = *out_.mutable_findings(known->second);
+      found.set_severity(std::max(found.severity(), severity));
+      return found;
+    }
+    index_[key] = out_.findings_size();
+    v1::Finding& finding = *out_.add_findings();
+    finding.set_severity(severity);
+    *finding.mutable_reason() = reason;
+    const FindingText text = TextOf(reason.code());
+    finding.set_symptom(text.symptom.empty() ? reason.message() : std::string(text.symptom));
+    const ReasonCode* code = FindReasonCode(reason.code());
+    finding.set_cause(!text.cause.empty() ? std::string(text.cause)
+                      : code != nullptr   ? std::string(code->meaning)
+                                          : reason.message());
+    finding.set_layer(std::string(LayerName(LayerOf(reason.code()))));
+    for (const std::string_view step : text.steps) finding.add_steps(std::string(step));
+    if (finding.steps().empty() && !reason.remedy().empty()) finding.add_steps(reason.remedy());
+    AddEvidence(reason, finding);
+    return finding;
+  }
+
+  void AddEvidence(const v1::Reason& reason, v1::Finding& finding) {
+    const v1::LinkFacts* facts = FactsOf(reason.node_id());
+    const std::string host = facts == nullptr ? "" : facts->hostname();
+    if (!reason.evidence().empty()) {
+      Add(reason.node_id(), host, SourceOf(reason.code()), reason.evidence(),
+          finding.add_evidence());
+    }
+    if (facts == nullptr) return;
+    if (reason.code() == "TB4_CONTROLLER" || reason.code() == "NO_RDMA_DEVICE") {
+      for (const v1::KernelLine& line : facts->kernel_lines()) {
+        if (line.code() == "QUEUE_PAIR_FAILED" || line.text() == reason.evidence()) continue;
+        Add(reason.node_id(), host, "kernel log", line.text(), finding.add_evidence());
+      }
+      if (facts->rdma_devices_listed() == v1::FACT_YES) {
+        Add(reason.node_id(), host, "ibv_devices", DeviceList(*facts), finding.add_evidence());
+      }
+    }
+  }
+
+  static std::string DeviceList(const v1::LinkFacts& facts) {
+    std::vector<std::string> names;
+    for (const v1::RdmaDevice& device : facts.rdma_devices()) names.push_back(device.name());
+    return names.empty() ? "no device listed" : absl::StrJoin(names, ", ");
+  }
+
+  static void Add(const std::string& node_id, const std::string& host, std::string source,
+                  std::string text, v1::Evidence* evidence) {
+    evidence->set_node_id(node_id);
+    evidence->set_hostname(host);
+    evidence->set_source(std::move(source));
+    evidence->set_text(std::move(text));
+  }
+
+  // A link that can't do RDMA is degraded when IP still passes, else an error; a machine that is no
+  // Mac and has no verbs device lacks nothing.
+  void FindLinkFaults() {
+    for (const v1::LinkVerdict& link : links_.links()) {
+      if (!Concerns(link)) continue;
+      *out_.add_links() = link;
+      if (link.rdma_usable() == v1::FACT_YES) continue;
+      const bool reached = link.b().node_id().empty() ||
+                           PathBetween(links_, link.a().node_id(), link.b().node_id()) != nullptr;
+      for (const v1::Reason& reason : link.reasons()) {
+        const v1::Severity severity =
+            reason.code() == "FACT_UNKNOWN" || reason.code() == "PEER_UNKNOWN" ? v1::SEVERITY_INFO
+            : reached ? v1::SEVERITY_DEGRADED
+                      : v1::SEVERITY_ERROR;
+        FindingOf(reason, severity).add_subjects(LinkText(link));
+      }
+    }
+    if (out_.group().verdict() == "none") {
+      for (const v1::Reason& reason : out_.group().reasons()) {
+        FindingOf(reason, v1::SEVERITY_ERROR);
+      }
+    }
+    for (const v1::TransportRefusal& refusal : snapshot_.refusals()) {
+      const bool ours = std::all_of(refusal.node_ids().begin(), refusal.node_ids().end(),
+                                    [this](const std::string& id) { return Holds(id); });
+      if (!ours) continue;
+      *out_.add_refusals() = refusal;
+      v1::Finding& finding = FindingOf(refusal.reason(), v1::SEVERITY_DEGRADED);
+      if (refusal.has_symptom()) {
+        Add(refusal.reason().node_id(), "", "first seen as", refusal.symptom().message(),
+            finding.add_evidence());
+      }
+    }
+  }
+
+  void FindWarnings() {
+    for (const v1::Reason& warning : out_.group().warnings()) {
+      if (warning.code() == "COORDINATOR" && out_.group().verdict() != "none") continue;
+      FindingOf(warning, v1::SEVERITY_WARNING);
+    }
+    for (const v1::NodePath& path : links_.paths()) {
+      if (!Holds(path.from_node_id()) || !Holds(path.to_node_id())) continue;
+      for (const v1::Reason& rejected : path.rejected()) {
+        if (rejected.code() == "LINK_UNREACHABLE") FindingOf(rejected, v1::SEVERITY_WARNING);
+      }
+    }
+  }
+
+  void FindUnknowns() {
+    for (const std::string& id : ids_) {
+      const v1::LinkFacts* facts = FactsOf(id);
+      for (const v1::Reason& unknown : facts->unknown()) {
+        v1::Reason reason = unknown;
+        reason.set_message(absl::StrCat(facts->hostname(), ": ", unknown.message()));
+        const std::string key = absl::StrCat(reason.code(), "/", id, "/", unknown.message());
+        if (!index_.emplace(key, out_.findings_size()).second) continue;
+        v1::Finding& finding = *out_.add_findings();
+        finding.set_severity(v1::SEVERITY_INFO);
+        *finding.mutable_reason() = reason;
+        finding.set_symptom("a fact could not be found out; nothing was concluded from that");
+        finding.set_cause(reason.message());
+      }
+    }
+  }
+
+  void FindRunFailures(std::span<const v1::Reason> failures) {
+    const v1::Reason* cause = LowestCause();
+    for (const v1::Reason& failure : failures) {
+      if (cause != nullptr && IsDownstream(failure.code())) {
+        v1::Finding& finding = FindingOf(*cause, v1::SEVERITY_DEGRADED);
+        Add(failure.node_id(), "", "a gang failed with",
+            failure.evidence().empty() ? failure.message() : failure.evidence(),
+            finding.add_evidence());
+        continue;
+      }
+      FindingOf(failure, v1::SEVERITY_WARNING);
+    }
+  }
+
+  // Worst first; at the same severity the lowest layer first, because the others may follow from
+  // it.
+  void SortFindings() {
+    auto* findings = out_.mutable_findings();
+    std::stable_sort(findings->begin(), findings->end(),
+                     [](const v1::Finding& a, const v1::Finding& b) {
+                       if (a.severity() != b.severity()) return a.severity() > b.severity();
+                       const Layer x = LayerOf(a.reason().code()), y = LayerOf(b.reason().code());
+                       return (x == Layer::kNone ? 100 : static_cast<int>(x)) <
+                              (y == Layer::kNone ? 100 : static_cast<int>(y));
+                     });
+  }
+
+  // What people look for first, and what shows that it is not the matter.
+  void RuleOut() {
+    if (LowestCause() == nullptr) return;
+    for (const std::string& id : ids_) RuleOutOn(*FactsOf(id));
+    for (const v1::LinkVerdict& link : links_.links()) {
+      if (!Concerns(link) || link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
+      const bool passes = link.has_measurement() && !link.measurement().has_failure();
+      if (!passes) continue;
+      Exclude("plain networking over the Thunderbolt cable", link.a().node_id(),
+              link.a().hostname(), "measured",
+              absl::StrCat(LinkText(link), ": ",
+                           static_cast<int>(link.measurement().round_trip_us_p50()),
+                           " us round trip over TCP"));
+    }
+    if (!out_.group().rendezvous_ip().empty()) {
+      Exclude("a rendezvous address that nobody can reach (0.0.0.0)", "", "", "the verdict",
+              absl::StrCat("rank 0 would meet the others at ", out_.group().rendezvous_ip()));
+    }
+  }
+
+  void RuleOutOn(const v1::LinkFacts& facts) {
+    if (facts.is_mac() != v1::FACT_YES) return;
+    const std::string& id = facts.node_id();
+    const std::string& host = facts.hostname();
+    if (CompareVersions(facts.os_version(), kRdmaOsVersionMin) >= 0) {
+      Exclude("a macOS that is too old", id, host, "sw_vers",
+              absl::StrCat(facts.os_version(), " (", facts.os_build(), ")"));
+    }
+    if (facts.rdma_enabled() == v1::FACT_YES) {
+      Exclude("RDMA not being enabled", id, host, "rdma_ctl status", "enabled");
+    }
+    if (facts.rdma_family_kext() == v1::FACT_YES && facts.rdma_driver_kext() == v1::FACT_YES) {
+      Exclude("a missing kernel extension or a bad install", id, host, "kmutil showloaded",
+              "com.apple.iokit.IORDMAFamily and com.apple.driver.AppleThunderboltRDMA are loaded");
+    }
+    if (facts.internet_sharing() == v1::FACT_NO && facts.interfaces_size() > 0) {
+      Exclude("Internet Sharing", id, host, "ifconfig", "no bridge100");
+    }
+  }
+
+  void Exclude(std::string hypothesis, const std::string& id, const std::string& host,
+               std::string source, std::string text) {
+    v1::RuledOut* entry = nullptr;
+    for (v1::RuledOut& known : *out_.mutable_ruled_out()) {
+      if (known.hypothesis() == hypothesis) entry = &known;
+    }
+    if (entry == nullptr) {
+      entry = out_.add_ruled_out();
+      entry->set_hypothesis(std::move(hypothesis));
+    }
+    Add(id, host, std::move(source), std::move(text), entry->add_evidence());
+  }
+
+  void Conclude() {
+    for (const std::string& id : ids_) *out_.add_facts() = *FactsOf(id);
+    const v1::Reason* cause = LowestCause();
+    const std::string& verdict = out_.group().verdict();
+    if (cause != nullptr) {
+      out_.set_lowest_failing_layer(std::string(LayerName(LayerOf(cause->code()))));
+    }
+    out_.set_conclusion(ConclusionOf(out_.group(), cause, ids_.size()));
+    if (verdict != "ring-only" || cause == nullptr) return;
+    for (const std::string_view trigger : RetryTriggers()) {
+      out_.add_retry_triggers(std::string(trigger));
+    }
+  }
+
+  const v1::LinkSnapshot& snapshot_;
+  const v1::ClusterLinks& links_;
+  const NodesById nodes_;
+  std::vector<std::string> ids_;
+  std::map<std::string, int> index_;
+  v1::Diagnosis out_;
+};
+
+}  // namespace
+
+v1::Diagnosis Diagnose(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& links,
+                       std::span<const std::string> node_ids,
+                       std::span<const v1::Reason> run_failures) {
+  return Doctor(snapshot, links, node_ids).Examine(run_failures);
+}
+
+v1::Reason RootCause(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& links,
+                     std::span<const std::string> node_ids, const v1::Reason& symptom) {
+  if (!IsDownstream(symptom.code())) return symptom;
+  const Doctor doctor(snapshot, links, node_ids);
+  const v1::Reason* cause = doctor.LowestCause();
+  return cause == nullptr ? symptom : *cause;
+}
+
+}  // namespace macrame::transport

@@ -1,0 +1,148 @@
+#include "transport/links/mlx_settings.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/reasons.h"
+
+namespace macrame::transport {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json CellJson(const v1::DeviceCell& cell) {
+  if (cell.devices().empty()) return nullptr;
+  if (cell.devices_size() == 1) return cell.devices(0);
+  return std::vector<std::string>(cell.devices().begin(), cell.devices().end());
+}
+
+bool IsJaccl(const std::string& backend) { return backend == "jaccl" || backend == "jaccl-ring"; }
+
+// The verdict's own word for a backend of mlx.launch.
+const v1::BackendChoice* ChoiceFor(const v1::GroupVerdict& group, const std::string& backend) {
+  const std::string name = backend == "ring" ? "ring" : "jaccl";
+  const std::string topology = backend == "jaccl-ring" ? "ring" : "mesh";
+  for (const v1::BackendChoice& choice : group.choices()) {
+    if (choice.backend() != name) continue;
+    if (name == "ring" || choice.topology() == topology) return &choice;
+  }
+  return nullptr;
+}
+
+// What the group lacks for this backend; OK when it can be used.
+absl::Status CheckBackend(const v1::GroupVerdict& group, const std::string& backend) {
+  if (backend != "ring" && !IsJaccl(backend)) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                        absl::StrCat("no backend '", backend.substr(0, 32),
+                                     "'; there are: ring, jaccl, jaccl-ring"));
+  }
+  if (group.verdict() == "single") return absl::OkStatus();
+  const v1::BackendChoice* choice = ChoiceFor(group, backend);
+  if (choice != nullptr && choice->usable()) return absl::OkStatus();
+  std::vector<std::string> why;
+  if (choice != nullptr) {
+    for (const v1::Reason& reason : choice->reasons()) {
+      why.push_back(absl::StrCat(reason.code(), " (", reason.message(), ")"));
+    }
+  }
+  if (why.empty()) why.push_back("these nodes do not have it");
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, "TRANSPORT_UNAVAILABLE",
+                      absl::StrCat(backend, " can't be used: ", absl::StrJoin(why, "; ")));
+}
+
+std::vector<std::string> AddressesOf(const v1::GroupVerdict& group, const std::string& backend,
+                                     int rank) {
+  if (backend == "ring") {
+    if (rank >= group.ring_addresses_size()) return {};
+    const auto& ips = group.ring_addresses(rank).ips();
+    return {ips.begin(), ips.end()};
+  }
+  if (rank != 0 || group.rendezvous_ip().empty()) return {};
+  return {group.rendezvous_ip()};
+}
+
+}  // namespace
+
+std::string DeviceMatrixJson(const v1::GroupVerdict& group) {
+  Json matrix = Json::array();
+  for (const v1::DeviceRow& row : group.device_matrix()) {
+    Json cells = Json::array();
+    for (const v1::DeviceCell& cell : row.cells()) cells.push_back(CellJson(cell));
+    matrix.push_back(std::move(cells));
+  }
+  return matrix.dump();
+}
+
+absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,
+                                        const std::vector<std::string>& ssh_names) {
+  const absl::Status usable = CheckBackend(group, backend);
+  if (!usable.ok()) return usable;
+  const int count = group.node_ids_size();
+  if (static_cast<int>(ssh_names.size()) != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(ssh_names.size(), " names for ", count, " ranks"));
+  }
+  Json hosts = Json::array();
+  for (int rank = 0; rank < count; ++rank) {
+    const std::vector<std::string> ips = AddressesOf(group, backend, rank);
+    if (ips.empty() && (backend == "ring" || rank == 0) && count > 1) {
+      return ReasonStatus(absl::StatusCode::kFailedPrecondition, "COORDINATOR",
+                          absl::StrCat("no address of ", ssh_names[static_cast<size_t>(rank)],
+                                       " is known that the others reach"),
+                          group.node_ids(rank));
+    }
+    Json row = Json::array();
+    if (IsJaccl(backend) && rank < group.device_matrix_size()) {
+      for (const v1::DeviceCell& cell : group.device_matrix(rank).cells()) {
+        row.push_back(CellJson(cell));
+      }
+    }
+    Json host;
+    host["ssh"] = ssh_names[static_cast<size_t>(rank)];
+    host["ips"] = ips;
+    host["rdma"] = std::move(row);
+    hosts.push_back(std::move(host));
+  }
+  // A host a line, so that a fault can be pointed at.
+  std::string text =
+      absl::StrCat("{\n  \"backend\": \"", backend, "\",\n  \"envs\": [],\n", "  \"hosts\": [");
+  for (int rank = 0; rank < count; ++rank) {
+    absl::StrAppend(&text, rank == 0 ? "\n    " : ",\n    ",
+                    hosts[static_cast<size_t>(rank)].dump());
+  }
+  return absl::StrCat(text, "\n  ]\n}\n");
+}
+
+absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
+                                                const std::string& backend, int rank, int port) {
+  const absl::Status usable = CheckBackend(group, backend);
+  if (!usable.ok()) return usable;
+  if (rank < 0 || rank >= group.node_ids_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no rank ", rank, " among ", group.node_ids_size()));
+  }
+  MlxEnvironment environment;
+  environment.settings.emplace_back("MLX_RANK", std::to_string(rank));
+  if (backend == "ring") {
+    Json hosts = Json::array();
+    for (int i = 0; i < group.node_ids_size(); ++i) {
+      Json addresses = Json::array();
+      // mlx.launch counts ports on from host to host; so does whoever reads this.
+      for (const std::string& ip : AddressesOf(group, backend, i)) {
+        addresses.push_back(absl::StrCat(ip, ":", port++));
+      }
+      hosts.push_back(std::move(addresses));
+    }
+    environment.files.emplace_back("MLX_HOSTFILE", hosts.dump());
+    return environment;
+  }
+  environment.settings.emplace_back("MLX_JACCL_COORDINATOR",
+                                    absl::StrCat(group.rendezvous_ip(), ":", port));
+  if (backend == "jaccl-ring") environment.settings.emplace_back("MLX_JACCL_RING", "1");
+  environment.files.emplace_back("MLX_IBV_DEVICES", DeviceMatrixJson(group));
+  return environment;
+}
+
+}  // namespace macrame::transport
