@@ -55,6 +55,16 @@ struct NetworkService {
 };
 std::vector<NetworkService> ParseServiceOrder(std::string_view text);
 
+// `networksetup -getinfo SERVICE`: nullopt when there is no such service, or its way of getting an
+// address is not told.
+struct ServiceInfo {
+  std::string method;  // "DHCP", "Manual", … as printed
+  std::string ip;      // empty: none
+  std::string subnet_mask;
+  std::string router;
+};
+std::optional<ServiceInfo> ParseServiceInfo(std::string_view text);
+
 // `ifconfig` of all interfaces or some: interfaces, and bridges with their members.
 struct IfconfigAnswer {
   std::vector<v1::LinkInterface> interfaces;

@@ -182,6 +182,25 @@ std::vector<NetworkService> ParseServiceOrder(std::string_view text) {
   return services;
 }
 
+std::optional<ServiceInfo> ParseServiceInfo(std::string_view text) {
+  constexpr std::string_view kHeadingEnd = " Configuration";
+  std::optional<ServiceInfo> info;
+  for (const std::string_view line : WholeLines(text)) {
+    const std::string_view content = Trim(line);
+    if (!info) {
+      if (!content.ends_with(kHeadingEnd)) return std::nullopt;
+      info.emplace().method = Name(content.substr(0, content.size() - kHeadingEnd.size()));
+      continue;
+    }
+    std::string_view key, value;
+    if (!SplitOnce(content, ":", key, value) || value == "(null)" || value == "none") continue;
+    if (key == "IP address") info->ip = Name(value);
+    if (key == "Subnet mask") info->subnet_mask = Name(value);
+    if (key == "Router") info->router = Name(value);
+  }
+  return info;
+}
+
 IfconfigAnswer ParseIfconfig(std::string_view text) { return IfconfigReader().Read(text); }
 
 RoutingTable ParseRoutes(std::string_view text) {

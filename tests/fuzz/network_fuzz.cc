@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   ParseHardwarePortNames(text);
   ParseServiceOrder(text);
+  ParseServiceInfo(text);
   ParseRouteGet(text);
   ParseSharingDevices(text);
   if (ParseRoutes(text).routes.size() > kRoutesMax) std::abort();

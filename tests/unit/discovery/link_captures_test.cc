@@ -112,6 +112,8 @@ bool CheckNetwork(const std::string& name, const std::string& text) {
     EXPECT_EQ(ParseHardwarePortNames(text).empty(), !Has(text, "\nDevice: ")) << name;
   } else if (name.starts_with("service-order")) {
     EXPECT_EQ(ParseServiceOrder(text).empty(), !Has(text, "(Hardware Port:")) << name;
+  } else if (name.starts_with("getinfo")) {
+    EXPECT_EQ(ParseServiceInfo(text).has_value(), Has(text, " Configuration\n")) << name;
   } else if (name.starts_with("ifconfig")) {
     EXPECT_EQ(ParseIfconfig(text).interfaces.empty(), !Has(text, ": flags=")) << name;
   } else if (name.starts_with("netstat-rn")) {
@@ -133,6 +135,7 @@ void RunAll(const std::string& text) {
   ParseThunderboltSockets(text);
   ParseHardwarePortNames(text);
   ParseServiceOrder(text);
+  ParseServiceInfo(text);
   ParseIfconfig(text);
   ParseRoutes(text);
   ParseRouteGet(text);

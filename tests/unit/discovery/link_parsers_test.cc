@@ -136,6 +136,22 @@ TEST(ServiceOrder, AStarIsOffAndNamesMayHoldBrackets) {
   EXPECT_EQ(services[2].device, "");
 }
 
+TEST(ServiceInfo, ManualWithoutRouterDhcpWithoutLeaseAndNoService) {
+  const auto manual = ParseServiceInfo(
+      "Manual Configuration\nIP address: 10.9.0.1\nSubnet mask: 255.255.255.252\n"
+      "Router: (null)\nIPv6: Link Local\nIPv6 Router: none\n");
+  ASSERT_TRUE(manual);
+  EXPECT_EQ(manual->method, "Manual");
+  EXPECT_EQ(manual->ip, "10.9.0.1");
+  EXPECT_EQ(manual->subnet_mask, "255.255.255.252");
+  EXPECT_EQ(manual->router, "");
+  const auto leaseless = ParseServiceInfo("DHCP Configuration\nClient ID: \nIPv6: Automatic\n");
+  ASSERT_TRUE(leaseless);
+  EXPECT_EQ(leaseless->ip, "");
+  EXPECT_FALSE(ParseServiceInfo("Thunderbolt 9 is not a recognized network service.\n"));
+  EXPECT_FALSE(ParseServiceInfo(""));
+}
+
 TEST(Ifconfig, FlagsAddressesAndMembersAreRead) {
   const IfconfigAnswer answer = ParseIfconfig(
       "en2: flags=8963<UP,BROADCAST,SMART,RUNNING,PROMISC,SIMPLEX,MULTICAST> mtu 9000\n"
