@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tests/unit/discovery/fake_cluster.h"
+#include "transport/links/diagnosis.h"
 #include "transport/links/judge.h"
 
 namespace macrame::discovery {
@@ -25,7 +26,7 @@ void Take(const google::protobuf::RepeatedPtrField<v1::Reason>& reasons,
   for (const v1::Reason& reason : reasons) codes.insert(reason.code());
 }
 
-Judged Judge(const std::string& cluster) {
+v1::LinkSnapshot Snapshot(const std::string& cluster) {
   v1::LinkSnapshot snapshot;
   int number = 0;
   for (auto& [name, facts] : tests::ClusterFacts(cluster)) {
@@ -35,8 +36,12 @@ Judged Judge(const std::string& cluster) {
     *node.mutable_facts() = facts;
     node.mutable_facts()->set_node_id(node.node_id());
   }
+  return snapshot;
+}
+
+Judged Judge(const std::string& cluster) {
   Judged judged;
-  judged.links = transport::JudgeLinks(snapshot);
+  judged.links = transport::JudgeLinks(Snapshot(cluster));
   for (const v1::LinkVerdict& link : judged.links.links()) {
     if (link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
     Take(link.reasons(), judged.link_codes);
@@ -92,6 +97,27 @@ TEST(ClusterVerdicts, EveryFaultHasItsOwnCodeAndTheRingServes) {
     }
   }
   EXPECT_EQ(Judge("chain-3").links.group().verdict(), "ring-only") << "over the LAN";
+}
+
+// What is printed when MLX is started there all the same is a symptom; the controller is the cause.
+TEST(ClusterVerdicts, TheDoctorNamesTheControllerAndWhatToCleanUp) {
+  const v1::LinkSnapshot snapshot = Snapshot("tb4-beside-tb5");
+  const v1::ClusterLinks links = transport::JudgeLinks(snapshot);
+  const v1::Diagnosis diagnosis = transport::Diagnose(snapshot, links, {}, {});
+  ASSERT_GT(diagnosis.findings_size(), 1);
+  const v1::Finding& first = diagnosis.findings(0);
+  EXPECT_EQ(first.reason().code(), "TB4_CONTROLLER");
+  EXPECT_EQ(diagnosis.lowest_failing_layer(), "controller");
+  std::string evidence;
+  for (const v1::Evidence& item : first.evidence()) evidence += item.text() + "\n";
+  EXPECT_THAT(evidence, ::testing::HasSubstr("does not support Thunderbolt 5, RDMA not supported"));
+  std::set<std::string> codes;
+  for (const v1::Finding& finding : diagnosis.findings()) codes.insert(finding.reason().code());
+  EXPECT_THAT(codes, Contains("INTERNET_SHARING"));
+  EXPECT_FALSE(codes.contains("RDMA_DISABLED_LOCAL")) << "nobody is sent to Recovery";
+  EXPECT_FALSE(codes.contains("NO_RDMA_DEVICE"));
+  EXPECT_GT(diagnosis.retry_triggers_size(), 0);
+  EXPECT_GT(diagnosis.ruled_out_size(), 0);
 }
 
 }  // namespace
