@@ -98,6 +98,10 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.cluster_service.NoteChange();
   };
   events.on_deployment_changed = [this] { parts_.cluster_service.NoteChange(); };
+  events.on_links_changed = [this] {
+    parts_.conductor.Wake();
+    parts_.cluster_service.NoteChange();
+  };
   events.on_heartbeat = [this](const NodeId& from, bool changed) {
     parts_.heartbeats.NoteReceived(from);
     OnHeartbeat(from, changed);
@@ -151,6 +155,7 @@ void Agent::Impl::StartOwnParts() {
     parts_.prober.SetModels(std::move(models));
   });
   parts_.router.Refresh();
+  parts_.links.Start();
 }
 
 absl::Status Agent::Impl::StartTrust() {
@@ -197,6 +202,8 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   auto server = std::make_unique<transport::GrpcServer>(dispatcher_);
   parts_.agent_service.Register(*server);
   parts_.cluster_service.Register(*server);
+  parts_.link_service.RegisterAgent(*server);
+  parts_.link_service.RegisterCluster(*server);
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
   if (!port.ok()) return port.status();
@@ -316,6 +323,7 @@ void Agent::Impl::Tick() {
   parts_.heartbeats.Tick();
   parts_.replicator.Tick();
   parts_.members.Tick();
+  parts_.links.Tick();
   parts_.conductor.Tick();
   parts_.cluster_service.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
@@ -328,6 +336,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
   switch (event.change) {
     case MembershipChange::kForgotten:
       parts_.reports.Forget(event.node);
+      parts_.links.Forget(event.node);
       parts_.channels.Forget(event.node);
       break;
     case MembershipChange::kRestarted:
@@ -358,6 +367,7 @@ void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
 
 void Agent::Impl::OnAnswer(const NodeId& from, v1::HeartbeatResponse answer) {
   if (!answer.has_own() || !parts_.members.IsMember(from)) return;
+  if (answer.own().has_links()) parts_.links.Take(from, answer.own().links());
   const bool changed =
       parts_.reports.Take(from, std::move(*answer.mutable_own()), dispatcher_.Now());
   OnHeartbeat(from, changed);

@@ -1,5 +1,6 @@
 #include "agentd/agent_parts.h"
 
+#include <algorithm>
 #include <random>
 
 #include "agentd/version.h"
@@ -86,6 +87,23 @@ GangReconcilerOptions ReconcilerOptionsOf(const Config& config) {
   return options;
 }
 
+LinkTable::Options LinkOptionsOf(const Config& config, const transport::Clock& clock) {
+  LinkTable::Options options;
+  options.allow_vpn = config.allow_vpn;
+  options.rdma_nodes_max = static_cast<uint32_t>(config.rdma_nodes_max);
+  options.probe_interval = std::chrono::seconds(config.link_probe_interval_s);
+  options.knowledge_files = {config.knowledge_file.empty() ? config.state_folder + "/knowledge.yaml"
+                                                           : ExpandHome(config.knowledge_file)};
+  options.first_revision = clock.UnixMs();
+  options.mlx_version = kMlxVersion;
+  return options;
+}
+
+bool IsServing(const std::vector<v1::RankStatus>& ranks) {
+  return std::any_of(ranks.begin(), ranks.end(),
+                     [](const v1::RankStatus& rank) { return rank.requests_running() > 0; });
+}
+
 }  // namespace
 
 AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
@@ -108,6 +126,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            events.on_state_changed}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed}),
+      links({dispatcher, own, members, election, replicator, channels,
+             [this] { return IsServing(own.ranks()); }, events.on_links_changed},
+            LinkOptionsOf(config, dispatcher)),
       library(dispatcher, config.model_folders),
       orders(election, library, supervisor,
              {[this] { return config.ring_bind.empty() ? own.BestAddress() : config.ring_bind; },
@@ -119,17 +140,22 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       conductor({dispatcher, election, replicator, views, planner, launcher, calls},
                 ReconcilerOptionsOf(config), events.on_deployment_changed),
       router(dispatcher, self, replicator, channels, supervisor),
-      reporter({dispatcher, election, members, views, conductor, own, events.problems}),
+      reporter({dispatcher, election, members, views, conductor, own, links, events.problems}),
       heartbeats(
           dispatcher, channels, members, HeartbeatOptionsOf(config),
           {events.make_heartbeat, [this]() -> const v1::Inventory& { return own.inventory(); },
-           [this](const NodeId& node) { return reports.KnownRevision(node); }, events.on_answer}),
+           [this](const NodeId& node) { return reports.KnownRevision(node); },
+           [this]() -> const v1::NodeLinks& { return links.own(); },
+           [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer}),
+      link_service({dispatcher, links, views, election, replicator, members, channels, conductor,
+                    supervisor, self}),
       agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
-                     events.make_heartbeat, events.on_heartbeat}),
+                     links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
                        reporter, router, config.log_file}),
       local_server(dispatcher) {
   cluster_service.Register(local_server);
+  link_service.RegisterCluster(local_server);
 }
 
 }  // namespace macrame::agentd

@@ -20,6 +20,8 @@
 #include "agentd/generate_router.h"
 #include "agentd/heartbeat_sender.h"
 #include "agentd/lease_client.h"
+#include "agentd/link_service.h"
+#include "agentd/link_table.h"
 #include "agentd/member_monitor.h"
 #include "agentd/model_library.h"
 #include "agentd/node_calls.h"
@@ -48,6 +50,7 @@ struct AgentEvents {
   std::function<void()> on_obeys_changed;
   std::function<void()> on_state_changed;
   std::function<void()> on_deployment_changed;
+  std::function<void()> on_links_changed;
   std::function<void(const NodeId&, bool)> on_heartbeat;
   std::function<void(const NodeId&, v1::HeartbeatResponse)> on_answer;
   std::function<v1::HeartbeatRequest()> make_heartbeat;
@@ -72,6 +75,7 @@ struct AgentParts {
   PeerChannels channels;
   StateReplicator replicator;
   LeaseClient leases;
+  LinkTable links;
   ModelLibrary library;
   RankOrders orders;
   NodeCalls calls;
@@ -82,6 +86,7 @@ struct AgentParts {
   GenerateRouter router;
   StatusReporter reporter;
   HeartbeatSender heartbeats;
+  LinkService link_service;
   AgentService agent_service;
   ClusterService cluster_service;
   transport::GrpcServer local_server;

@@ -56,19 +56,27 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& ca
   *response.mutable_identity() = parts_.own.identity();
   const uint64_t claimed = request.inventory_revision();
   const uint64_t known_revision = request.known_inventory_revision();
+  const uint64_t claimed_links = request.links_revision();
+  const uint64_t known_links = request.known_links_revision();
   bool changed = false;
   // A refused member (too many, or a clashing id) is not listened to.
   if (parts_.members.IsMember(caller.node_id)) {
+    if (request.has_links()) parts_.links.Take(caller.node_id, request.links());
     changed = parts_.reports.Take(caller.node_id, std::move(request), parts_.dispatcher.Now());
   }
   response.set_known_inventory_revision(parts_.reports.KnownRevision(caller.node_id));
   response.set_wants_inventory(response.known_inventory_revision() != claimed);
+  response.set_known_links_revision(parts_.links.KnownRevision(caller.node_id));
+  response.set_wants_links(response.known_links_revision() != claimed_links);
   *response.mutable_own() = parts_.make_heartbeat();
   const v1::Inventory& inventory = parts_.own.inventory();
   response.mutable_own()->set_inventory_revision(inventory.revision());
   if (known_revision != inventory.revision()) {
     *response.mutable_own()->mutable_inventory() = inventory;
   }
+  const v1::NodeLinks& links = parts_.links.own();
+  response.mutable_own()->set_links_revision(links.revision());
+  if (known_links != links.revision()) *response.mutable_own()->mutable_links() = links;
   parts_.on_heartbeat(caller.node_id, changed);
   return response;
 }

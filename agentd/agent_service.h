@@ -6,6 +6,7 @@
 
 #include "agentd/generate_router.h"
 #include "agentd/lease_client.h"
+#include "agentd/link_table.h"
 #include "agentd/member_monitor.h"
 #include "agentd/model_library.h"
 #include "agentd/own_node.h"
@@ -28,6 +29,7 @@ class AgentService {
     RankOrders& orders;
     ModelLibrary& library;
     GenerateRouter& router;
+    LinkTable& links;
     // This node's own heartbeat, without inventory and known members.
     std::function<v1::HeartbeatRequest()> make_heartbeat;
     // After each heartbeat: `changed` when ranks or inventory did.

@@ -52,6 +52,12 @@ struct Config {
   int64_t lease_ms = 2000;
   std::string consistency = "available";
 
+  std::string transport = "auto";
+  bool allow_vpn = false;
+  int64_t rdma_nodes_max = 4;
+  int64_t link_probe_interval_s = 30;
+  std::string knowledge_file;
+
   int64_t rank_connect_timeout_ms = 30'000;
   int64_t rank_step_timeout_ms = 60'000;
   int64_t queued_requests_max = 64;

@@ -87,6 +87,21 @@ Keys ClusterKeys() {
   };
 }
 
+Keys LinkKeys() {
+  return {
+      Choice("transport", &Config::transport,
+             "backend between ranks: the best that works, or this one or none",
+             {"auto", "jaccl", "verbs", "ring"}),
+      Truth("allow_vpn", &Config::allow_vpn, "ranks may meet over a VPN's addresses"),
+      Number("rdma_nodes_max", &Config::rdma_nodes_max, "nodes", 2, 8,
+             "most nodes of one RDMA mesh: 4 as reported for macOS 26; jaccl itself takes 8"),
+      Number("link_probe_interval_s", &Config::link_probe_interval_s, "s", 5, 86'400,
+             "between looks at this node's own ports and interfaces"),
+      Text("knowledge_file", &Config::knowledge_file,
+           "dated YAML of machines that RDMA came to; empty: knowledge.yaml in the state folder"),
+  };
+}
+
 Keys RankKeys() {
   return {
       Number("rank_connect_timeout_ms", &Config::rank_connect_timeout_ms, "ms", 1000, 600'000,
@@ -112,7 +127,8 @@ Keys ProcessKeys() {
 
 Keys AllKeys() {
   Keys all;
-  for (Keys part : {NodeKeys(), NetworkKeys(), ClusterKeys(), RankKeys(), ProcessKeys()}) {
+  for (Keys part :
+       {NodeKeys(), NetworkKeys(), ClusterKeys(), LinkKeys(), RankKeys(), ProcessKeys()}) {
     std::move(part.begin(), part.end(), std::back_inserter(all));
   }
   return all;

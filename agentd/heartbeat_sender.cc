@@ -107,6 +107,13 @@ void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
     *request.mutable_inventory() = inventory;
     link.inventory_sent = inventory.revision();
   }
+  const v1::NodeLinks& links = callbacks_.links();
+  request.set_links_revision(links.revision());
+  request.set_known_links_revision(callbacks_.known_links_revision(target.node));
+  if (links.revision() != 0 && (link.wants_links || link.links_sent != links.revision())) {
+    *request.mutable_links() = links;
+    link.links_sent = links.revision();
+  }
   if (now - link.last_gossip >= options_.gossip_interval) {
     link.last_gossip = now;
     for (v1::NodeIdentity& known : members_.table().KnownIdentities()) {
@@ -139,6 +146,7 @@ void HeartbeatSender::OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatR
   // The channel holds the peer to the id in its certificate; its answer must agree.
   if (response->identity().node_id() != node.value()) return;
   link.wants_inventory = response->wants_inventory();
+  link.wants_links = response->wants_links();
   members_.HeardMember(response->identity(), "", /*answered=*/true);
   if (link.wants_inventory) SendTo(node);
   callbacks_.on_answer(node, std::move(*response));

@@ -37,6 +37,9 @@ class HeartbeatSender {
     std::function<const v1::Inventory&()> inventory;
     // Of that node's inventory, as it is known here; 0: none.
     std::function<uint64_t(const NodeId&)> known_revision;
+    // The same two for links.
+    std::function<const v1::NodeLinks&()> links;
+    std::function<uint64_t(const NodeId&)> known_links_revision;
     std::function<void(const NodeId&, v1::HeartbeatResponse)> on_answer;
   };
 
@@ -63,6 +66,8 @@ class HeartbeatSender {
     std::string tried;  // addresses that were called last
     bool wants_inventory = true;
     uint64_t inventory_sent = 0;
+    bool wants_links = true;
+    uint64_t links_sent = 0;
   };
 
   void Send(const discovery::HeartbeatTarget& target, Link& link, v1::HeartbeatRequest request);

@@ -15,6 +15,11 @@ inline constexpr std::string_view kLaunch = "/macrame.v1.AgentService/Launch";
 inline constexpr std::string_view kEndRanks = "/macrame.v1.AgentService/EndRanks";
 inline constexpr std::string_view kDescribeModel = "/macrame.v1.AgentService/DescribeModel";
 inline constexpr std::string_view kLeave = "/macrame.v1.AgentService/Leave";
+inline constexpr std::string_view kCheckReach = "/macrame.v1.AgentService/CheckReach";
+inline constexpr std::string_view kOpenMeter = "/macrame.v1.AgentService/OpenMeter";
+inline constexpr std::string_view kProbeLinks = "/macrame.v1.AgentService/ProbeLinks";
+inline constexpr std::string_view kMeasureLink = "/macrame.v1.AgentService/MeasureLink";
+inline constexpr std::string_view kVerifyGroup = "/macrame.v1.AgentService/VerifyGroup";
 inline constexpr std::string_view kGenerate = "/macrame.v1.AgentService/Generate";
 
 inline constexpr std::string_view kGetStatus = "/macrame.v1.ClusterService/GetStatus";
@@ -25,6 +30,13 @@ inline constexpr std::string_view kUnloadModel = "/macrame.v1.ClusterService/Unl
 inline constexpr std::string_view kListModels = "/macrame.v1.ClusterService/ListModels";
 inline constexpr std::string_view kInfer = "/macrame.v1.ClusterService/Infer";
 inline constexpr std::string_view kLogs = "/macrame.v1.ClusterService/Logs";
+inline constexpr std::string_view kGetLinks = "/macrame.v1.ClusterService/GetLinks";
+inline constexpr std::string_view kDiagnose = "/macrame.v1.ClusterService/Diagnose";
+inline constexpr std::string_view kRecheckLinks = "/macrame.v1.ClusterService/RecheckLinks";
+inline constexpr std::string_view kBenchLinks = "/macrame.v1.ClusterService/BenchLinks";
+inline constexpr std::string_view kExportHostfile = "/macrame.v1.ClusterService/ExportHostfile";
+inline constexpr std::string_view kVerifyTransport = "/macrame.v1.ClusterService/VerifyTransport";
+inline constexpr std::string_view kPlanNet = "/macrame.v1.ClusterService/PlanNet";
 inline constexpr std::string_view kVersion = "/macrame.v1.ClusterService/Version";
 
 }  // namespace macrame::agentd

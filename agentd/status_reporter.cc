@@ -41,7 +41,7 @@ void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
                             status.coordinator().coordinator_id() == facts.id.value());
     node.set_is_self(facts.is_self);
     node.set_last_heartbeat_age_ms(facts.age_ms);
-    node.set_transport_verdict("ring-only");
+    node.set_transport_verdict(parts_.links.links().group().verdict());
   }
 }
 
@@ -93,6 +93,7 @@ v1::ClusterStatus StatusReporter::Status() const {
   for (const v1::Stranger& stranger : parts_.members.table().Strangers()) {
     *status.add_strangers() = stranger;
   }
+  *status.mutable_links() = parts_.links.links();
   status.set_healthy(IsHealthy(status));
   if (!coordinator.has_value()) {
     *status.add_problems() = MakeReason("NO_COORDINATOR", "no coordinator is agreed on");

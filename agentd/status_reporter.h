@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agentd/gang_conductor.h"
+#include "agentd/link_table.h"
 #include "agentd/member_monitor.h"
 #include "agentd/node_views.h"
 #include "macrame/v1/cluster.pb.h"
@@ -22,6 +23,7 @@ class StatusReporter {
     NodeViews& views;
     GangConductor& conductor;
     const OwnNode& own;
+    LinkTable& links;
     // Troubles of this node's own: beacons, models, lost writes, ports.
     std::function<std::vector<v1::Reason>()> problems;
   };

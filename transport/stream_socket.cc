@@ -115,16 +115,23 @@ absl::StatusOr<StreamSocket> StreamSocket::Listen(const std::string& address) {
   return listener;
 }
 
-absl::StatusOr<StreamSocket> StreamSocket::Connect(const std::string& address, milliseconds limit) {
+absl::StatusOr<StreamSocket> StreamSocket::Connect(const std::string& address, milliseconds limit,
+                                                   const std::string& source_ip) {
   auto resolved = Resolve(address);
   if (!resolved.ok()) return resolved.status();
   const addrinfo& info = **resolved;
+  absl::StatusOr<AddressList> source = AddressList(nullptr, &freeaddrinfo);
+  if (!source_ip.empty()) source = Resolve(source_ip + ":0");
+  if (!source.ok()) return source.status();
   const auto end = steady_clock::now() + limit;
   int last_error = ETIMEDOUT;
   while (true) {
     StreamSocket attempt(socket(info.ai_family, SOCK_STREAM, 0));
     if (!attempt.open()) return SystemError("socket");
     fcntl(attempt.fd_, F_SETFL, O_NONBLOCK);
+    if (*source != nullptr && bind(attempt.fd_, (*source)->ai_addr, (*source)->ai_addrlen) != 0) {
+      return SystemError(source_ip.c_str());
+    }
     int result = connect(attempt.fd_, info.ai_addr, info.ai_addrlen);
     if (result != 0 && errno == EINPROGRESS) {
       const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());

@@ -27,8 +27,10 @@ class StreamSocket {
   // `address` is "ip:port" or "[ip6]:port". PORT_TAKEN when another program listens there.
   static absl::StatusOr<StreamSocket> Listen(const std::string& address);
   // Tries again until `limit` has passed, since the other side may not be up yet.
+  // `source_ip`: the own address that it leaves from; empty: the system's choice.
   static absl::StatusOr<StreamSocket> Connect(const std::string& address,
-                                            std::chrono::milliseconds limit);
+                                            std::chrono::milliseconds limit,
+                                            const std::string& source_ip = "");
   // DEADLINE_EXCEEDED when nobody came.
   absl::StatusOr<StreamSocket> Accept(std::chrono::milliseconds limit) const;
 

@@ -56,6 +56,8 @@ class RankSupervisor::Impl {
   Bytes ReservedBytes() const;
   GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                       DoneCallback on_done);
+  void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
+                   std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
   void CancelGenerate(GenerateId id);
   void ShutDown(std::function<void()> done);
 
@@ -339,6 +341,18 @@ void RankSupervisor::Impl::FinishGeneration(GenerateId id, const absl::Status& s
   if (!node.empty()) node.mapped().done(status);
 }
 
+void RankSupervisor::Impl::VerifyGroup(
+    const std::string& deployment, const v1::VerifyGroupRequest& request,
+    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
+  v1::GenerateRequest asked;
+  asked.set_deployment(deployment);
+  RankKey key;
+  absl::Status why_not;
+  SupervisedRank* entry = EntryRank(asked, &key, &why_not);
+  if (entry == nullptr) return done(why_not);
+  entry->VerifyGroup(request, std::move(done));
+}
+
 void RankSupervisor::Impl::CancelGenerate(GenerateId id) {
   const auto found = generations_.find(id);
   if (found != generations_.end()) found->second.call.Cancel();
@@ -399,6 +413,12 @@ RankSupervisor::GenerateId RankSupervisor::Generate(const v1::GenerateRequest& r
                                                     ChunkCallback on_chunk, DoneCallback on_done) {
   return impl_->Generate(request, std::move(on_chunk), std::move(on_done));
 }
+void RankSupervisor::VerifyGroup(
+    const std::string& deployment, const v1::VerifyGroupRequest& request,
+    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
+  impl_->VerifyGroup(deployment, request, std::move(done));
+}
+
 void RankSupervisor::CancelGenerate(GenerateId id) { impl_->CancelGenerate(id); }
 void RankSupervisor::ShutDown(std::function<void()> done) { impl_->ShutDown(std::move(done)); }
 

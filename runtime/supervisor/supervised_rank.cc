@@ -26,6 +26,8 @@ constexpr const char* kWatchMethod = "/macrame.v1.RankService/Watch";
 constexpr const char* kStopMethod = "/macrame.v1.RankService/Stop";
 constexpr const char* kGenerateMethod = "/macrame.v1.RankService/Generate";
 constexpr Duration kWatchLimit = std::chrono::hours(24);    // then watched anew
+constexpr const char* kVerifyGroupMethod = "/macrame.v1.RankService/VerifyGroup";
+constexpr Duration kVerifyGroupLimit = std::chrono::seconds(70);
 constexpr Duration kGenerateLimit = std::chrono::hours(2);  // of one answer
 constexpr Duration kWatchRetry = std::chrono::milliseconds(100);
 constexpr Duration kSilenceCheckInterval = std::chrono::seconds(1);
@@ -280,6 +282,13 @@ void SupervisedRank::Exited(const ProcessExit& exit) {
   status_.set_requests_queued(0);
   const auto gone = events_.gone;  // outlives this, which it destroys
   gone();
+}
+
+void SupervisedRank::VerifyGroup(
+    const v1::VerifyGroupRequest& request,
+    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
+  channel_->Call<v1::VerifyGroupResponse>(kVerifyGroupMethod, request, kVerifyGroupLimit,
+                                          std::move(done));
 }
 
 transport::CallHandle SupervisedRank::Generate(const v1::GenerateRequest& request,

@@ -57,6 +57,8 @@ class SupervisedRank {
   void End(const std::string& why);
 
   // To the rank's own Generate; `done` does not run any more once this is destroyed.
+  void VerifyGroup(const v1::VerifyGroupRequest& request,
+                   std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
   transport::CallHandle Generate(const v1::GenerateRequest& request,
                                  std::function<void(v1::GenerateChunk)> on_chunk,
                                  std::function<void(absl::Status)> done);

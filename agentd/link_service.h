@@ -1,0 +1,75 @@
+#pragma once
+
+// The RPC edge of links: what other agents ask of this node (meters, probes, reachability) and what
+// clusterctl asks of the cluster (links, doctor, host files, addresses, verified transports). Owner
+// thread.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agentd/gang_conductor.h"
+#include "agentd/link_table.h"
+#include "agentd/node_views.h"
+#include "agentd/peer_channels.h"
+#include "runtime/supervisor/rank_supervisor.h"
+#include "transport/grpc_server.h"
+#include "transport/worker_thread.h"
+
+namespace macrame::agentd {
+
+inline constexpr int kReachAddressesMax = 64;
+inline constexpr uint32_t kReachTimeoutMaxMs = 5000;
+// Probing and measuring all pairs again, on all nodes.
+inline constexpr Duration kRecheckLimit = std::chrono::seconds(25);
+inline constexpr Duration kVerifyTimeout = std::chrono::seconds(90);
+
+class LinkService {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    LinkTable& links;
+    const NodeViews& views;
+    const Election& election;
+    const StateReplicator& replicator;
+    const MemberMonitor& members;
+    PeerChannels& channels;
+    GangConductor& conductor;
+    runtime::RankSupervisor& supervisor;
+    NodeId self;
+  };
+
+  explicit LinkService(Parts parts) : parts_(std::move(parts)) {}
+
+  // Between agents; the caller's certificate must be a member's.
+  void RegisterAgent(transport::GrpcServer& server);
+  // For clusterctl.
+  void RegisterCluster(transport::GrpcServer& server);
+
+ private:
+  template <typename Response>
+  using Reply = transport::GrpcServer::Reply<Response>;
+
+  absl::Status CheckMember(const transport::Caller& caller) const;
+  void CheckReach(const v1::CheckReachRequest& request, Reply<v1::CheckReachResponse> reply);
+  void Measure(const v1::MeasureLinkRequest& request, Reply<v1::MeasureLinkResponse> reply);
+  void Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnosis> reply);
+  void Recheck(const transport::Caller& caller, const v1::RecheckLinksRequest& request,
+               Reply<v1::RecheckLinksResponse> reply);
+  void RecheckNodes(v1::RecheckLinksResponse response, Reply<v1::RecheckLinksResponse> reply);
+  void Bench(const v1::BenchLinksRequest& request, transport::ServerStream stream);
+  void Export(const v1::ExportHostfileRequest& request, Reply<v1::ExportHostfileResponse> reply);
+  void Verify(const transport::Caller& caller, const v1::VerifyTransportRequest& request,
+              Reply<v1::VerifyTransportResponse> reply);
+  void VerifyHere(const v1::VerifyTransportRequest& request,
+                  Reply<v1::VerifyTransportResponse> reply);
+  absl::StatusOr<std::vector<std::string>> NodesOf(
+      const google::protobuf::RepeatedPtrField<std::string>& asked) const;
+  v1::LinksView View();
+
+  Parts parts_;
+  transport::WorkerThread worker_;  // waits for connections
+};
+
+}  // namespace macrame::agentd
