@@ -13,6 +13,7 @@
 namespace macrame::cli {
 namespace {
 
+constexpr std::chrono::seconds kMeasureLimit{100};
 constexpr std::chrono::seconds kAnswerLimit{10};
 // Planning and unloading may ask other nodes.
 constexpr std::chrono::seconds kWorkLimit{60};
@@ -164,6 +165,43 @@ absl::Status AgentClient::Logs(const v1::LogsRequest& request, const OnLogs& on_
 
 absl::StatusOr<v1::VersionResponse> AgentClient::Version() {
   return impl_->Ask(&Stub::Version, v1::VersionRequest(), kAnswerLimit);
+}
+
+absl::StatusOr<v1::LinksView> AgentClient::GetLinks() {
+  return impl_->Ask(&Stub::GetLinks, v1::GetLinksRequest(), kAnswerLimit);
+}
+
+absl::StatusOr<v1::Diagnosis> AgentClient::Diagnose(const v1::DiagnoseRequest& request) {
+  return impl_->Ask(&Stub::Diagnose, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::RecheckLinksResponse> AgentClient::RecheckLinks(
+    const v1::RecheckLinksRequest& request) {
+  return impl_->Ask(&Stub::RecheckLinks, request, kMeasureLimit);
+}
+
+absl::Status AgentClient::BenchLinks(
+    const v1::BenchLinksRequest& request,
+    const std::function<void(const v1::LinkMeasurement&)>& on_measured) {
+  return impl_->Stream(&Stub::BenchLinks, request, kMeasureLimit,
+                       [&](const v1::LinkMeasurement& measured) {
+                         on_measured(measured);
+                         return true;
+                       });
+}
+
+absl::StatusOr<v1::ExportHostfileResponse> AgentClient::ExportHostfile(
+    const v1::ExportHostfileRequest& request) {
+  return impl_->Ask(&Stub::ExportHostfile, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::VerifyTransportResponse> AgentClient::VerifyTransport(
+    const v1::VerifyTransportRequest& request) {
+  return impl_->Ask(&Stub::VerifyTransport, request, kMeasureLimit);
+}
+
+absl::StatusOr<v1::NetPlan> AgentClient::PlanNet(const v1::PlanNetRequest& request) {
+  return impl_->Ask(&Stub::PlanNet, request, kAnswerLimit);
 }
 
 }  // namespace macrame::cli

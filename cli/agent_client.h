@@ -42,6 +42,16 @@ class AgentClient {
   absl::Status Infer(const v1::GenerateRequest& request, const OnChunk& on_chunk);
   absl::Status Logs(const v1::LogsRequest& request, const OnLogs& on_logs);
   absl::StatusOr<v1::VersionResponse> Version();
+  absl::StatusOr<v1::LinksView> GetLinks();
+  absl::StatusOr<v1::Diagnosis> Diagnose(const v1::DiagnoseRequest& request);
+  absl::StatusOr<v1::RecheckLinksResponse> RecheckLinks(const v1::RecheckLinksRequest& request);
+  absl::Status BenchLinks(const v1::BenchLinksRequest& request,
+                          const std::function<void(const v1::LinkMeasurement&)>& on_measured);
+  absl::StatusOr<v1::ExportHostfileResponse> ExportHostfile(
+      const v1::ExportHostfileRequest& request);
+  absl::StatusOr<v1::VerifyTransportResponse> VerifyTransport(
+      const v1::VerifyTransportRequest& request);
+  absl::StatusOr<v1::NetPlan> PlanNet(const v1::PlanNetRequest& request);
 
   // Ends the call under way and all later ones with CANCELLED.
   void Cancel();

@@ -79,6 +79,14 @@ void AddCommands(CommandTree& tree) {
   cluster->require_subcommand(1);
   AddClusterInit(tree, cluster);
   AddClusterStatus(tree, cluster);
+  AddLinks(tree);
+  AddDoctor(tree);
+  AddStats(tree);
+  AddExport(tree);
+  AddValidate(tree);
+  AddVerify(tree);
+  AddRdma(tree);
+  AddNet(tree);
   AddVersion(tree);
 }
 

@@ -72,6 +72,10 @@ absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient
 // The id of the node that `name` (a hostname, or four or more digits of an id) means.
 absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name);
 
+// Ids of all of them; asks the agent only when there are any.
+absl::StatusOr<std::vector<std::string>> ResolveNodes(AgentClient& client,
+                                                      const std::vector<std::string>& names);
+
 // A model named by a path is named as the agent will find it, whatever its own working folder is.
 std::string AbsoluteModelPath(const std::string& name_or_path);
 
@@ -86,6 +90,14 @@ void AddPlan(CommandTree& tree);
 void AddClusterInit(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
 void AddVersion(CommandTree& tree);
+void AddLinks(CommandTree& tree);
+void AddStats(CommandTree& tree);
+void AddDoctor(CommandTree& tree);
+void AddExport(CommandTree& tree);
+void AddValidate(CommandTree& tree);
+void AddVerify(CommandTree& tree);
+void AddRdma(CommandTree& tree);
+void AddNet(CommandTree& tree);
 
 // The version that this binary was built as.
 std::string ClientVersion();

@@ -40,6 +40,7 @@ std::string ExitCodesText() {
          "  6    not permitted\n"
          "  7    agentd does not answer, or the cluster has no coordinator\n"
          "  8    timed out\n"
+         "  10   doctor: warnings (11: degraded, 12: errors)\n"
          "  130  interrupted (143: terminated)\n";
 }
 

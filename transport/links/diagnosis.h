@@ -23,5 +23,7 @@ v1::Reason RootCause(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& l
 
 // The diagnosis as a document, Markdown and JSON; secrets (serials, MACs, user names) cut.
 std::string DiagnosisMarkdown(const v1::Diagnosis& diagnosis);
+// MAC addresses, serial numbers, UUIDs and names in home folders taken out of any text.
+std::string CutSecrets(std::string text);
 
 }  // namespace macrame::transport

@@ -13,23 +13,12 @@ namespace {
 
 constexpr const char* kSeverities[] = {"", "note", "warning", "degraded", "error"};
 
-// MAC addresses, serial numbers, long identifiers and home folders.
-std::string Cut(std::string text) {
-  static const std::regex mac(R"(\b([0-9a-fA-F]{1,2}:){5}[0-9a-fA-F]{1,2}\b)");
-  static const std::regex serial(R"((serial[^\n:=]*[:=]\s*)\S+)", std::regex::icase);
-  static const std::regex uuid(R"(\b[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b)");
-  static const std::regex home(R"(/(Users|home)/[^/\s"]+)");
-  text = std::regex_replace(text, mac, "[MAC]");
-  text = std::regex_replace(text, serial, "$1[cut]");
-  text = std::regex_replace(text, uuid, "[UUID]");
-  return std::regex_replace(text, home, "/$1/[user]");
-}
-
 void AppendEvidence(const google::protobuf::RepeatedPtrField<v1::Evidence>& evidence,
                     std::string* out) {
   for (const v1::Evidence& one : evidence) {
     absl::StrAppend(out, "  - ", one.hostname().empty() ? "" : absl::StrCat(one.hostname(), ", "),
-                    one.source(), ": `", absl::StrReplaceAll(Cut(one.text()), {{"`", "'"}}), "`\n");
+                    one.source(), ": `", absl::StrReplaceAll(CutSecrets(one.text()), {{"`", "'"}}),
+                    "`\n");
   }
 }
 
@@ -56,8 +45,9 @@ void AppendFindings(const v1::Diagnosis& diagnosis, std::string* out) {
   for (const v1::Finding& finding : diagnosis.findings()) {
     const int severity = std::clamp(static_cast<int>(finding.severity()), 0, 4);
     absl::StrAppend(out, "\n### ", finding.reason().code(), " (", kSeverities[severity], ")\n\n",
-                    Cut(finding.reason().message()), "\n\n- symptom: ", Cut(finding.symptom()),
-                    "\n- cause: ", Cut(finding.cause()), "\n");
+                    CutSecrets(finding.reason().message()),
+                    "\n\n- symptom: ", CutSecrets(finding.symptom()),
+                    "\n- cause: ", CutSecrets(finding.cause()), "\n");
     if (!finding.subjects().empty()) {
       absl::StrAppend(out, "- links: ", absl::StrJoin(finding.subjects(), "; "), "\n");
     }
@@ -74,6 +64,17 @@ void AppendFindings(const v1::Diagnosis& diagnosis, std::string* out) {
 }
 
 }  // namespace
+
+std::string CutSecrets(std::string text) {
+  static const std::regex mac(R"(\b([0-9a-fA-F]{1,2}:){5}[0-9a-fA-F]{1,2}\b)");
+  static const std::regex serial(R"((serial[^\n:=]*[:=]\s*)\S+)", std::regex::icase);
+  static const std::regex uuid(R"(\b[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b)");
+  static const std::regex home(R"(/(Users|home)/[^/\s"]+)");
+  text = std::regex_replace(text, mac, "[MAC]");
+  text = std::regex_replace(text, serial, "$1[cut]");
+  text = std::regex_replace(text, uuid, "[UUID]");
+  return std::regex_replace(text, home, "/$1/[user]");
+}
 
 std::string DiagnosisMarkdown(const v1::Diagnosis& diagnosis) {
   std::vector<std::string> names;

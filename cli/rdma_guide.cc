@@ -1,0 +1,146 @@
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/duration.h"
+#include "cli/interrupt.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr std::chrono::seconds kLookInterval{5};
+
+struct GuideOptions {
+  std::string node;
+  std::string timeout = "30m";
+  bool no_wait = false;
+};
+
+const v1::LinkFacts* FactsOf(const v1::LinksView& view, const std::string& node_id) {
+  for (const v1::NodeLinks& node : view.nodes()) {
+    if (node.node_id() == node_id) return &node.facts();
+  }
+  return nullptr;
+}
+
+bool IsThunderbolt4(const v1::LinkFacts& facts) {
+  if (facts.kernel_refuses_rdma() == v1::FACT_YES && facts.rdma_devices().empty()) return true;
+  for (const v1::ThunderboltPort& port : facts.ports()) {
+    if (port.is_thunderbolt5() != v1::FACT_NO) return false;
+  }
+  return !facts.ports().empty();
+}
+
+// Why the walk to that machine would be for nothing; empty: it may help.
+std::string WhyNot(const v1::LinkFacts& facts) {
+  if (facts.is_mac() != v1::FACT_YES) return "it is not a Mac: RDMA over Thunderbolt is macOS's";
+  if (facts.is_virtual_machine() == v1::FACT_YES) return "it is a virtual machine";
+  if (facts.rdma_ctl_missing()) {
+    return absl::StrCat("its macOS ", facts.os_version(),
+                        " has no rdma_ctl: update to 26.2 or later first");
+  }
+  if (IsThunderbolt4(facts)) {
+    return "its Thunderbolt controller is older than Thunderbolt 5: macOS refuses RDMA on it, "
+           "whatever is enabled. The ring is its backend";
+  }
+  if (facts.rdma_enabled() == v1::FACT_YES) return "RDMA is on already";
+  return "";
+}
+
+void PrintSteps(const Invocation& run, const std::string& host) {
+  *run.environment.out
+      << "At " << Printable(host) << " itself (not by ssh, not with sudo):\n"
+      << "  1. shut it down fully\n"
+      << "  2. hold its power button until 'Options' shows; choose Options, Continue\n"
+      << "  3. menu Utilities, Terminal\n"
+      << "  4. type: rdma_ctl enable\n"
+      << "  5. restart from the Apple menu\n"
+      << run.style.Warn("Mind:") << " RDMA lets a program at the other end of the cable write into "
+      << "this Mac's memory. Enable it only on machines that you control, cabled to nothing else; "
+      << "not on one that another organisation manages.\n";
+}
+
+void PrintRemaining(const Invocation& run, const v1::LinksView& view) {
+  bool heading = false;
+  for (const v1::NodeLinks& node : view.nodes()) {
+    if (!WhyNot(node.facts()).empty()) continue;
+    if (!heading) *run.environment.out << "Macs that still need it:\n";
+    heading = true;
+    *run.environment.out << "  " << Printable(node.facts().hostname()) << "\n";
+  }
+}
+
+int WaitForIt(const Invocation& run, AgentClient& client, const std::string& node_id,
+              std::chrono::milliseconds limit, const InterruptWatch& interrupt) {
+  *run.environment.err
+      << "waiting for it to come back with RDMA on; Ctrl-C ends the waiting only\n";
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (std::chrono::steady_clock::now() < end && !interrupt.interrupted()) {
+    const auto view = client.GetLinks();
+    const v1::LinkFacts* facts = view.ok() ? FactsOf(*view, node_id) : nullptr;
+    if (facts != nullptr && facts->rdma_enabled() == v1::FACT_YES) {
+      *run.environment.out << "RDMA is on; " << facts->rdma_devices_size()
+                           << " RDMA devices are listed\n";
+      PrintRemaining(run, *view);
+      return facts->rdma_devices().empty() ? kExitFailure : kExitOk;
+    }
+    for (int i = 0; i < 50 && !interrupt.interrupted(); ++i) {
+      std::this_thread::sleep_for(kLookInterval / 50);
+    }
+  }
+  if (interrupt.interrupted()) return interrupt.exit_code();
+  *run.environment.err << "error: RDMA was not seen on within the time\n";
+  return kExitTimedOut;
+}
+
+int RunGuide(const Invocation& run, const GuideOptions& options) {
+  AgentClient client(run.options.socket_path);
+  const auto ids = ResolveNodes(client, {options.node});
+  if (!ids.ok()) return run.Fail(ids.status());
+  const auto view = client.GetLinks();
+  if (!view.ok()) return run.Fail(view.status());
+  const v1::LinkFacts* facts = FactsOf(*view, ids->front());
+  if (facts == nullptr) {
+    *run.environment.err << "error: nothing is known of its ports yet\n";
+    return kExitConflict;
+  }
+  const std::string why_not = WhyNot(*facts);
+  if (!run.wants_table()) {
+    Json document = Document("RdmaGuide");
+    document["node"] = facts->hostname();
+    document["worth_it"] = why_not.empty();
+    document["why_not"] = why_not;
+    run.PrintDocument(document);
+    return kExitOk;
+  }
+  if (!why_not.empty()) {
+    *run.environment.out << Printable(facts->hostname())
+                         << ": not worth the walk: " << Printable(why_not) << "\n";
+    PrintRemaining(run, *view);
+    return kExitOk;
+  }
+  PrintSteps(run, facts->hostname());
+  PrintRemaining(run, *view);
+  if (options.no_wait) return kExitOk;
+  InterruptWatch interrupt([&client] { client.Cancel(); });
+  return WaitForIt(run, client, ids->front(), *ParseDuration(options.timeout), interrupt);
+}
+
+}  // namespace
+
+void AddRdma(CommandTree& tree) {
+  CLI::App* group = tree.Add(tree.root, "rdma", "RDMA over Thunderbolt on a Mac");
+  group->require_subcommand(1);
+  CLI::App* command = tree.Add(
+      group, "guide", "Whether enabling it there can help, and how; then waits and verifies");
+  auto options = std::make_shared<GuideOptions>();
+  command->add_option("node", options->node, "Hostname or id")->required();
+  command->add_option("--timeout", options->timeout, "How long to wait (default 30m)")
+      ->check(IsDuration());
+  command->add_flag("--no-wait", options->no_wait, "Only the steps");
+  tree.OnChosen(command, [options](const Invocation& run) { return RunGuide(run, *options); });
+}
+
+}  // namespace macrame::cli
