@@ -136,9 +136,19 @@ void LinkTable::Take(const NodeId& from, v1::NodeLinks links) {
   links.set_node_id(from.value());
   links.mutable_facts()->set_node_id(from.value());  // nobody speaks for another
   const bool facts_changed = !discovery::SameLinkFacts(links.facts(), known.facts());
+  // What changed at the other end of a cable changed at this end too, as a rule.
+  if (facts_changed && known.revision() != 0) ProbeBecauseOfPeer();
   known = std::move(links);
   stale_ = wants_write_ = true;
   if (facts_changed) RefreshPairs();
+}
+
+void LinkTable::ProbeBecauseOfPeer() {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (has_probed_for_peer_ && now - probed_for_peer_ < kPeerProbeInterval) return;
+  has_probed_for_peer_ = true;
+  probed_for_peer_ = now;
+  prober_.ProbeNow([] {});
 }
 
 uint64_t LinkTable::KnownRevision(const NodeId& node) const {

@@ -32,6 +32,8 @@ inline constexpr char kRefusalPrefix[] = "refusal/";
 inline constexpr size_t kRefusalsMax = 256;
 // Changes come in bursts: judged at most this often.
 inline constexpr Duration kJudgeInterval = std::chrono::milliseconds(250);
+// A peer's news makes this node look at its own ports again, at most this often.
+inline constexpr Duration kPeerProbeInterval = std::chrono::seconds(10);
 inline constexpr Duration kKnowledgeInterval = std::chrono::seconds(30);
 
 class LinkTable {
@@ -94,6 +96,7 @@ class LinkTable {
  private:
   void OnFacts(const v1::LinkFacts& facts);
   void RefreshPairs();
+  void ProbeBecauseOfPeer();
   void StartMeasurement();
   void RunMeasurement(const LinkPair& pair, const v1::OpenMeterResponse& offer);
   void TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measured);
@@ -116,6 +119,8 @@ class LinkTable {
   MonotonicTime knowledge_read_{};
   bool has_read_knowledge_ = false;
   v1::ClusterLinks judged_;
+  MonotonicTime probed_for_peer_{};
+  bool has_probed_for_peer_ = false;
   bool stale_ = true;        // judged_ does not hold any more
   bool wants_write_ = true;  // the coordinator has not looked since
   MonotonicTime judged_at_{};
