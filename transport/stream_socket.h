@@ -1,7 +1,7 @@
 #pragma once
 
-// A TCP connection of a gang: bytes or length-prefixed frames, blocking, with limits. Under the step
-// channel and the TCP wire. One thread at a time, but for ShutDown.
+// A TCP connection of a gang: bytes or length-prefixed frames, blocking, with limits. Under the
+// step channel and the TCP wire. One thread at a time, but for ShutDown.
 
 #include <chrono>
 #include <string>
@@ -29,8 +29,8 @@ class StreamSocket {
   // Tries again until `limit` has passed, since the other side may not be up yet.
   // `source_ip`: the own address that it leaves from; empty: the system's choice.
   static absl::StatusOr<StreamSocket> Connect(const std::string& address,
-                                            std::chrono::milliseconds limit,
-                                            const std::string& source_ip = "");
+                                              std::chrono::milliseconds limit,
+                                              const std::string& source_ip = "");
   // DEADLINE_EXCEEDED when nobody came.
   absl::StatusOr<StreamSocket> Accept(std::chrono::milliseconds limit) const;
 

@@ -103,7 +103,8 @@ class RankSupervisor {
   // gives on_done(UNAVAILABLE) with the reason.
   GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                       DoneCallback on_done);
-  // A timed round of collectives over the local entry rank's gang; `done` once, on the owner thread.
+  // A timed round of collectives over the local entry rank's gang; `done` once, on the owner
+  // thread.
   void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
                    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
   // on_done(CANCELLED) follows. Unknown ids are ignored.

@@ -16,7 +16,7 @@ TEST(Reasons, CodesAreUniqueAndSpelledAlike) {
     const std::string name(code.code);
     EXPECT_TRUE(seen.insert(name).second) << name << " stands twice";
     EXPECT_TRUE(std::all_of(name.begin(), name.end(), [](unsigned char c) {
-      return std::isupper(c) || c == '_';
+      return std::isupper(c) || std::isdigit(c) || c == '_';
     })) << name;
     EXPECT_FALSE(code.meaning.empty()) << name;
   }

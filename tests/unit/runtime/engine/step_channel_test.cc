@@ -154,7 +154,8 @@ TEST(StepChannelTest, StrangersAndOtherEpochsAreRefused) {
 TEST(StepChannelTest, ASilentCallerDoesNotHoldUpTheGang) {
   transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
   const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
-  const transport::StreamSocket silent = *transport::StreamSocket::Connect(address, milliseconds(1000));
+  const transport::StreamSocket silent =
+      *transport::StreamSocket::Connect(address, milliseconds(1000));
   std::thread joining([&] {
     EXPECT_TRUE(StepFollower::Join(address, Place(1, 2), milliseconds(8000), Bytes).ok());
   });
@@ -164,7 +165,8 @@ TEST(StepChannelTest, ASilentCallerDoesNotHoldUpTheGang) {
 
 TEST(StepSocketTest, SaysWhenAPortIsTakenOrAnAddressIsNone) {
   const transport::StreamSocket first = *transport::StreamSocket::Listen("127.0.0.1:0");
-  const auto second = transport::StreamSocket::Listen("127.0.0.1:" + std::to_string(first.LocalPort()));
+  const auto second =
+      transport::StreamSocket::Listen("127.0.0.1:" + std::to_string(first.LocalPort()));
   EXPECT_EQ(ReasonOf(second.status()).code(), "PORT_TAKEN");
   EXPECT_FALSE(transport::StreamSocket::Listen("nonsense").ok());
   EXPECT_FALSE(transport::StreamSocket::Connect("127.0.0.1:x", milliseconds(10)).ok());
