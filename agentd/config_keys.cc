@@ -62,7 +62,7 @@ Keys NetworkKeys() {
       Number("control_port", &Config::control_port, "port", 0, kPortMax,
              "TCP port between agents; 0: any free one"),
       Text("ring_bind", &Config::ring_bind,
-           "address that ranks exchange activations at; empty: this node's best"),
+           "the one address that ranks listen at; empty: all, reached by measured paths"),
       Truth("gateway_enabled", &Config::gateway_enabled, "serve the HTTP API"),
       Text("gateway_bind", &Config::gateway_bind, "address of the HTTP API"),
       Number("gateway_port", &Config::gateway_port, "port", 0, kPortMax,

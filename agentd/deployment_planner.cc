@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "agentd/transport_choice.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
 
@@ -131,6 +132,13 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   PlanOutcome outcome;
   outcome.model = *model;
   outcome.result = planner::PlanModel(request);
+  std::vector<std::string> by_rank;
+  for (const v1::Assignment& assignment : outcome.result.plan().assignments()) {
+    by_rank.push_back(assignment.node_id());
+  }
+  const std::string& wished = asking->order.wishes.transport();
+  ChooseTransport(by_rank.size() > 1 ? links_.Group(by_rank) : v1::GroupVerdict(),
+                  BackendOfName(wished.empty() ? transport_ : wished), &outcome.result);
   asking->done(std::move(outcome));
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "agentd/link_table.h"
 #include "agentd/node_calls.h"
 #include "agentd/node_views.h"
 #include "macrame/v1/model.pb.h"
@@ -35,8 +36,14 @@ class DeploymentPlanner {
  public:
   using Done = std::function<void(absl::StatusOr<PlanOutcome>)>;
 
-  DeploymentPlanner(transport::Dispatcher& dispatcher, NodeCalls& calls, const NodeViews& views)
-      : dispatcher_(dispatcher), calls_(calls), views_(views) {}
+  // `transport`: the configured one ("auto", "jaccl", …), for requests that wish none.
+  DeploymentPlanner(transport::Dispatcher& dispatcher, NodeCalls& calls, const NodeViews& views,
+                    LinkTable& links, std::string transport)
+      : dispatcher_(dispatcher),
+        calls_(calls),
+        views_(views),
+        links_(links),
+        transport_(std::move(transport)) {}
 
   // An error when no node has the model (the reason says why not); a refusal of the planner is in
   // result.failure.
@@ -51,6 +58,8 @@ class DeploymentPlanner {
   transport::Dispatcher& dispatcher_;
   NodeCalls& calls_;
   const NodeViews& views_;
+  LinkTable& links_;
+  const std::string transport_;
   uint64_t revision_ = 0;
 };
 

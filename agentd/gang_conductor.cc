@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "absl/strings/match.h"
 #include "agentd/log_text.h"
 #include "proto/reasons.h"
 
@@ -9,6 +10,7 @@ namespace macrame::agentd {
 namespace {
 
 constexpr size_t kModelsRememberedMax = 64;
+constexpr absl::string_view kDeploymentPrefix = "deployment/", kGangPrefix = "gang/";
 
 v1::PlanResult Refusal(const absl::Status& status) {
   v1::PlanResult result;
@@ -51,7 +53,9 @@ void GangConductor::Tick() {
 // Nothing is wanted and nothing runs: what could change that wakes the conductor.
 bool GangConductor::IsIdle() const {
   for (const auto& [key, entry] : parts_.replicator.table().entries()) {
-    if (!entry.removed()) return false;
+    const bool is_ours =
+        absl::StartsWith(key, kDeploymentPrefix) || absl::StartsWith(key, kGangPrefix);
+    if (!entry.removed() && is_ours) return false;
   }
   return !parts_.views.AnyRanks();
 }

@@ -1,7 +1,9 @@
 #include "agentd/gang_launcher.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "transport/links/judge.h"
 #include "transport/trust.h"
 
 namespace macrame::agentd {
@@ -67,7 +69,23 @@ void GangLauncher::OnReserved(const std::shared_ptr<Launching>& launching, int r
   }
   if (--launching->waiting > 0) return;
   if (!launching->failure.ok()) return launching->done(launching->failure);
+  const absl::Status reachable = CheckAddresses(*launching);
+  if (!reachable.ok()) return launching->done(reachable);
   StartRanks(launching);
+}
+
+absl::Status GangLauncher::CheckAddresses(const Launching& launching) const {
+  const v1::Plan& plan = launching.order.plan;
+  for (int from = 0; from < plan.assignments_size(); ++from) {
+    for (int to = 0; to < plan.assignments_size(); ++to) {
+      if (!AddressFor(launching, from, to, launching.reserved[to].ring_address()).empty()) continue;
+      return ReasonStatus(absl::StatusCode::kUnavailable, "NO_RING",
+                          absl::StrCat("no way is known from ", plan.assignments(from).hostname(),
+                                       " to ", plan.assignments(to).hostname()),
+                          plan.assignments(from).node_id());
+    }
+  }
+  return absl::OkStatus();
 }
 
 void GangLauncher::StartRanks(const std::shared_ptr<Launching>& launching) {
@@ -88,6 +106,32 @@ void GangLauncher::StartRanks(const std::shared_ptr<Launching>& launching) {
   }
 }
 
+// A rank that listens everywhere is reached by the best way that leads to its node from the one in
+// question; nobody is ever handed a wildcard but the rank that listens.
+std::string GangLauncher::AddressFor(const Launching& launching, int from, int to,
+                                     const std::string& reserved) const {
+  constexpr absl::string_view kEverywhere = "0.0.0.0:";
+  if (from == to || !absl::StartsWith(reserved, kEverywhere)) return reserved;
+  const v1::Plan& plan = launching.order.plan;
+  const v1::NodePath* path = transport::PathBetween(
+      links_.links(), plan.assignments(from).node_id(), plan.assignments(to).node_id());
+  return path == nullptr ? ""
+                         : absl::StrCat(path->to_ip(), ":", reserved.substr(kEverywhere.size()));
+}
+
+// What jaccl is told: which device leads to which rank, and where rank 0 is met.
+void GangLauncher::AddDevices(const Launching& launching, v1::LaunchSpec* spec) const {
+  std::vector<std::string> by_rank;
+  for (const v1::Assignment& assignment : launching.order.plan.assignments()) {
+    by_rank.push_back(assignment.node_id());
+  }
+  const v1::GroupVerdict group = links_.Group(by_rank);
+  *spec->mutable_device_matrix() = group.device_matrix();
+  const std::string& step = launching.reserved[0].ring_address();
+  spec->set_rendezvous_address(
+      absl::StrCat(group.rendezvous_ip(), ":", step.substr(step.rfind(':') + 1)));
+}
+
 v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const {
   const GangOrder& order = launching.order;
   v1::LaunchSpec spec;
@@ -101,10 +145,13 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
   *spec.mutable_model() = order.model;
   spec.mutable_model()->set_path(launching.reserved[rank].model_path());
   *spec.mutable_assignment() = order.plan.assignments(rank);
-  for (const v1::ReserveResponse& reserved : launching.reserved) {
-    spec.add_ring_addresses(reserved.ring_address());
+  for (int other = 0; other < order.plan.assignments_size(); ++other) {
+    spec.add_ring_addresses(
+        AddressFor(launching, rank, other, launching.reserved[other].ring_address()));
   }
-  spec.set_step_address(launching.reserved[0].step_address());
+  spec.set_step_address(AddressFor(launching, rank, 0, launching.reserved[0].step_address()));
+  spec.set_backend_topology(order.plan.backend_topology());
+  if (spec.backend() == "jaccl") AddDevices(launching, &spec);
   spec.set_gang_secret(launching.secret);
   spec.set_context_length(order.plan.context_length());
   spec.set_step_timeout_ms(options_.step_timeout_ms);

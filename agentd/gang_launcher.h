@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agentd/cores/election.h"
+#include "agentd/link_table.h"
 #include "agentd/node_calls.h"
 #include "macrame/v1/agent.pb.h"
 #include "macrame/v1/rank.pb.h"
@@ -33,7 +34,8 @@ class GangLauncher {
     uint32_t hold_ms = 30'000;
   };
 
-  GangLauncher(NodeCalls& calls, Options options) : calls_(calls), options_(options) {}
+  GangLauncher(NodeCalls& calls, LinkTable& links, Options options)
+      : calls_(calls), links_(links), options_(options) {}
 
   // `done` once, after every node has answered; the first failure's Reason names its node.
   void Launch(GangOrder order, Done done);
@@ -43,9 +45,15 @@ class GangLauncher {
   void OnReserved(const std::shared_ptr<Launching>& launching, int rank,
                   absl::StatusOr<v1::ReserveResponse> response);
   void StartRanks(const std::shared_ptr<Launching>& launching);
+  std::string AddressFor(const Launching& launching, int from, int to,
+                         const std::string& reserved) const;
+  void AddDevices(const Launching& launching, v1::LaunchSpec* spec) const;
+  // NO_RING of a rank that no way leads to.
+  absl::Status CheckAddresses(const Launching& launching) const;
   v1::LaunchSpec SpecOf(const Launching& launching, int rank) const;
 
   NodeCalls& calls_;
+  LinkTable& links_;
   const Options options_;
 };
 

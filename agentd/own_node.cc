@@ -18,13 +18,6 @@ void OwnNode::SetAddresses(const std::vector<v1::NodeAddress>& addresses) {
   for (const v1::NodeAddress& address : addresses) *identity_.add_addresses() = address;
 }
 
-std::string OwnNode::BestAddress() const {
-  for (const v1::NodeAddress& address : identity_.addresses()) {
-    if (!absl::StartsWith(address.ip(), "fe80:")) return address.ip();
-  }
-  return "127.0.0.1";
-}
-
 const std::vector<v1::RankStatus>& OwnNode::ranks() {
   const MonotonicTime now = dispatcher_.Now();
   // Counters change without a word, so the answer ages.

@@ -27,8 +27,6 @@ class OwnNode {
   void SetControlPort(uint32_t port) { identity_.set_control_port(port); }
   void SetGatewayPort(uint32_t port) { identity_.set_gateway_port(port); }
   void SetAddresses(const std::vector<v1::NodeAddress>& addresses);
-  // Best address of this node, for ranks to listen on; loopback when there is none.
-  std::string BestAddress() const;
 
   const v1::Inventory& inventory() const { return prober_.inventory(); }
   const v1::NodeLoad& load();

@@ -64,6 +64,7 @@ struct WishOptions {
   std::string parallelism = "auto";
   std::vector<std::string> nodes;
   uint32_t ranks = 0;
+  std::string transport;
 };
 void AddWishFlags(CLI::App* command, WishOptions* options);
 // Names of nodes become their ids, which takes a question to the agent when there are any.

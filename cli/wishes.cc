@@ -45,6 +45,11 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
   command->add_option("--nodes", options->nodes, "Only these nodes (hostnames or ids)")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--transport", options->transport,
+                   "Between ranks (default: the best that works)")
+      ->check(CLI::IsMember(
+          {"auto", "jaccl", "verbs", "ring", "rdma", "mlx-rdma", "mlx-ring", "mdma"}));
   command->add_option("--ranks", options->ranks, "Exactly this many ranks")
       ->check(CLI::Range(1u, kRanksMax));
 }
@@ -62,6 +67,7 @@ absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient
   v1::Wishes wishes;
   wishes.set_context_length(options.context);
   wishes.set_world_size(options.ranks);
+  if (options.transport != "auto") wishes.set_transport(options.transport);
   wishes.set_parallelism(options.parallelism == "tensor"     ? v1::PARALLELISM_TENSOR
                          : options.parallelism == "pipeline" ? v1::PARALLELISM_PIPELINE
                                                              : v1::PARALLELISM_AUTO);

@@ -69,7 +69,8 @@ class Node:
             "discovery_port": self.cluster.discovery_port,
             "discovery_loopback": not self.cluster.namespaces,
             "control_bind": self.address,
-            "ring_bind": self.address,
+            # On a network of their own ranks listen everywhere and are reached by measured paths.
+            "ring_bind": "" if self.namespace else "127.0.0.1",
             "gateway_bind": "127.0.0.1",
             "gateway_port": self.gateway_port,
             "log_file": self.log_path,
