@@ -164,7 +164,10 @@ CLI::App* CommandTree::Add(CLI::App* parent, const std::string& name,
 }
 
 void CommandTree::OnChosen(CLI::App* command, RunCommand run) {
-  command->callback([this, run = std::move(run)] { chosen = run; });
+  command->callback([this, command, run = std::move(run)] {
+    // One that has subcommands of its own runs only when none of them was typed.
+    if (command->get_subcommands().empty()) chosen = run;
+  });
 }
 
 void Invocation::PrintDocument(const Json& document) const {

@@ -154,10 +154,7 @@ void AddLinks(CommandTree& tree) {
   auto options = std::make_shared<LinksOptions>();
   links->add_option("node", options->nodes, "Only this node's links")->expected(0, 1);
   links->add_flag("--detail", options->detail, "Each node's ports and devices as well");
-  tree.OnChosen(links, [options, links](const Invocation& run) {
-    (void)links;
-    return RunLinks(run, *options);
-  });
+  tree.OnChosen(links, [options](const Invocation& run) { return RunLinks(run, *options); });
   CLI::App* recheck =
       tree.Add(links, "recheck", "Forget what was refused; probe and measure again");
   auto asked = std::make_shared<LinksOptions>();

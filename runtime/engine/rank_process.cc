@@ -144,8 +144,10 @@ absl::Status RankProcess::Lead(BootedRank& rank) {
 
 void RankProcess::Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
   const absl::Status told = rank.engine->AnnounceVerify(*request->verify);
-  absl::StatusOr<v1::VerifyGroupResponse> response = told;
-  if (told.ok()) {
+  absl::StatusOr<v1::VerifyGroupResponse> response = absl::InternalError("not begun");
+  if (!told.ok()) {
+    response = told;
+  } else {
     const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
     response = rank.link->Verify(VerifyRequestOf(VerifyStepOf(*request->verify)));
   }
