@@ -1,0 +1,86 @@
+#include "agentd/transport_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::agentd {
+namespace {
+
+v1::PlanResult PlanOver(const std::vector<std::string>& nodes) {
+  v1::PlanResult result;
+  v1::Plan& plan = *result.mutable_plan();
+  plan.set_world_size(static_cast<uint32_t>(nodes.size()));
+  for (const std::string& node : nodes) plan.add_assignments()->set_node_id(node);
+  return result;
+}
+
+v1::BackendChoice& Add(v1::GroupVerdict& group, const std::string& backend,
+                       const std::string& topology, bool usable) {
+  v1::BackendChoice& choice = *group.add_choices();
+  choice.set_backend(backend);
+  choice.set_topology(topology);
+  choice.set_usable(usable);
+  if (!usable) choice.add_reasons()->set_code("LINK_40G");
+  return choice;
+}
+
+TEST(TransportChoice, TheFirstThatWorksIsTaken) {
+  v1::GroupVerdict group;
+  Add(group, "jaccl", "mesh", false);
+  Add(group, "ring", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b"});
+  ChooseTransport(group, "auto", &result);
+  EXPECT_EQ(result.plan().backend(), "ring");
+  ASSERT_EQ(result.plan().rejections_size(), 1);
+  EXPECT_EQ(result.plan().rejections(0).reason().code(), "LINK_40G");
+  group.mutable_choices(0)->set_usable(true);
+  result = PlanOver({"a", "b"});
+  ChooseTransport(group, "", &result);
+  EXPECT_EQ(result.plan().backend(), "jaccl");
+}
+
+TEST(TransportChoice, AWishThatCantBeHadIsRefusedWithTheReasons) {
+  v1::GroupVerdict group;
+  Add(group, "jaccl", "mesh", false);
+  Add(group, "ring", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b"});
+  ChooseTransport(group, "jaccl", &result);
+  EXPECT_FALSE(result.has_plan());
+  EXPECT_EQ(result.failure().code(), "TRANSPORT_UNAVAILABLE");
+  EXPECT_NE(result.failure().message().find("LINK_40G"), std::string::npos);
+}
+
+TEST(TransportChoice, ARingOfCablesNeedsTheRanksInItsOrder) {
+  v1::GroupVerdict group;
+  for (const char* node : {"a", "c", "b"}) group.add_node_ids(node);
+  Add(group, "jaccl", "ring", true);
+  Add(group, "ring", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b", "c"});
+  ChooseTransport(group, "", &result);
+  EXPECT_EQ(result.plan().backend(), "ring");
+  result = PlanOver({"a", "c", "b"});
+  ChooseTransport(group, "", &result);
+  EXPECT_EQ(result.plan().backend(), "jaccl");
+  EXPECT_EQ(result.plan().backend_topology(), "ring");
+}
+
+TEST(TransportChoice, OneRankNeedsNone) {
+  v1::PlanResult result = PlanOver({"a"});
+  ChooseTransport(v1::GroupVerdict(), "jaccl", &result);
+  EXPECT_EQ(result.plan().backend(), "single");
+}
+
+TEST(TransportChoice, BeforeAnyLinkIsKnownTheRingIsThere) {
+  v1::PlanResult result = PlanOver({"a", "b"});
+  ChooseTransport(v1::GroupVerdict(), "auto", &result);
+  EXPECT_EQ(result.plan().backend(), "ring");
+}
+
+TEST(TransportChoice, KnowsWhatPeopleCallThem) {
+  EXPECT_EQ(BackendOfName("MDMA"), "ring");
+  EXPECT_EQ(BackendOfName("mlx-ring"), "ring");
+  EXPECT_EQ(BackendOfName("mlx-rdma"), "rdma");
+  EXPECT_EQ(BackendOfName("jaccl"), "jaccl");
+}
+
+}  // namespace
+}  // namespace macrame::agentd
