@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <fstream>
 #include <set>
+#include <sstream>
 #include <string>
 
 namespace macrame {
@@ -37,6 +39,23 @@ TEST(Reasons, AStatusWithoutOneKeepsItsText) {
   const v1::Reason reason = ReasonOf(absl::UnavailableError("socket closed"));
   EXPECT_EQ(reason.code(), "INTERNAL");
   EXPECT_EQ(reason.message(), "socket closed");
+}
+
+// cli/LINKS.md tells people what the codes of links mean: from the first to the last of them.
+TEST(Reasons, ThePageAboutLinksNamesEachOfTheirCodes) {
+  std::ifstream file("cli/LINKS.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  ASSERT_FALSE(page.str().empty());
+  bool is_of_links = false;
+  for (const ReasonCode& code : AllReasonCodes()) {
+    is_of_links = is_of_links || code.code == "NOT_MAC";
+    if (code.code == "BAD_REQUEST") break;
+    if (!is_of_links) continue;
+    const std::string name(code.code);
+    EXPECT_NE(page.str().find("| `" + name + "` | " + std::string(code.meaning)), std::string::npos)
+        << name;
+  }
 }
 
 TEST(ReasonsDeathTest, AnUnlistedCodeIsABug) {
