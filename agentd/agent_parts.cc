@@ -138,7 +138,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       views(dispatcher, own, members, reports, election),
       planner(dispatcher, calls, views, links, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
-      conductor({dispatcher, election, replicator, views, planner, launcher, calls},
+      conductor({dispatcher, election, replicator, views, planner, launcher, calls, links},
                 ReconcilerOptionsOf(config), events.on_deployment_changed),
       router(dispatcher, self, replicator, channels, supervisor),
       reporter({dispatcher, election, members, views, conductor, own, links, events.problems}),

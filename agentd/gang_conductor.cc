@@ -3,8 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "agentd/log_text.h"
 #include "proto/reasons.h"
+#include "runtime/diagnosis/rank_messages.h"
+#include "transport/links/diagnosis.h"
+#include "transport/links/refusals.h"
 
 namespace macrame::agentd {
 namespace {
@@ -188,6 +192,29 @@ void GangConductor::Carry(const Notify& effect) {
                  effect.reason.message());
   }
   on_changed_();
+}
+
+// The root of it where the probes know one; else what the ranks' last words say first.
+void GangConductor::Carry(const RefuseTransport& effect) {
+  std::vector<std::string> nodes;
+  for (const v1::Assignment& assignment : effect.plan.assignments()) {
+    nodes.push_back(assignment.node_id());
+  }
+  std::vector<runtime::RankWords> words;
+  for (const v1::RankStatus& rank : parts_.views.AllRanks()) {
+    if (rank.deployment() != effect.deployment || !rank.has_failure()) continue;
+    words.push_back({static_cast<int>(rank.rank()),
+                     absl::StrCat(rank.failure().message(), "\n", rank.failure().evidence())});
+  }
+  v1::Reason symptom = effect.why;
+  if (const auto recognised = runtime::RecogniseGang(words)) {
+    symptom = recognised->second.reason;
+    symptom.set_node_id(effect.why.node_id());
+  }
+  const v1::LinkSnapshot snapshot = parts_.links.Snapshot();
+  const v1::Reason cause = transport::RootCause(snapshot, parts_.links.links(), nodes, symptom);
+  parts_.links.Remember(
+      transport::MakeRefusal(snapshot, nodes, effect.plan.backend(), cause, symptom));
 }
 
 std::vector<v1::DeploymentStatus> GangConductor::Statuses() {

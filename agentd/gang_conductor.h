@@ -13,6 +13,7 @@
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/deployment_planner.h"
 #include "agentd/gang_launcher.h"
+#include "agentd/link_table.h"
 #include "agentd/node_calls.h"
 #include "agentd/node_views.h"
 #include "agentd/state_replicator.h"
@@ -31,6 +32,7 @@ class GangConductor {
     DeploymentPlanner& planner;
     GangLauncher& launcher;
     NodeCalls& calls;
+    LinkTable& links;
   };
 
   // `on_changed`: a deployment's state changed.
@@ -57,6 +59,7 @@ class GangConductor {
   void Carry(const EndRanks& effect);
   void Carry(const RemoveGang& effect);
   void Carry(const Notify& effect);
+  void Carry(const RefuseTransport& effect);
   void Launch(const ReserveAndLaunch& effect, const v1::ModelDescription& model);
 
   Parts parts_;

@@ -11,6 +11,8 @@
 namespace macrame::agentd {
 namespace {
 
+constexpr int kFallbacksKept = 8;
+
 bool IsReachable(const NodeView& node) {
   return node.state == v1::NODE_STATE_ALIVE || node.state == v1::NODE_STATE_SUSPECT;
 }
@@ -329,6 +331,7 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   *record.mutable_plan() = result.plan();
   record.set_attempts(gang.record.attempts() + 1);
   *record.mutable_last_failure() = gang.failure;
+  *record.mutable_fallbacks() = gang.record.fallbacks();
   record.set_entry_node_id(result.plan().assignments(0).node_id());
   gang.record = record;
   gang.progress.clear();
@@ -489,7 +492,27 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   gang.failure = std::move(why);
   ++gang.failures;
   gang.retry_at = round.now + Backoff(gang.failures);
+  FallBack(round, name, gang);
   BeginEnding(round, name, gang);
+}
+
+// What fails while the group is being formed is the transport's fault, unless a node went.
+void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang) {
+  const v1::Plan& plan = gang.record.plan();
+  const bool forming =
+      gang.stage == Stage::kStarting && gang.lowest_phase <= v1::RANK_PHASE_CONNECTING;
+  const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
+  if (!forming || !has_lesser || gang.failure.code() == "GANG_LOST_NODE") return;
+  if (gang.record.fallbacks_size() < kFallbacksKept) {
+    v1::Reason& fallback = *gang.record.add_fallbacks();
+    fallback = MakeReason("TRANSPORT_FALLBACK",
+                          absl::StrCat("'", name, "' could not be formed over ", plan.backend(),
+                                       ": ", gang.failure.message()),
+                          gang.failure.node_id());
+    fallback.set_evidence(gang.failure.evidence());
+  }
+  gang.retry_at = round.now;  // the next backend, at once
+  round.effects.emplace_back(RefuseTransport{name, plan, gang.failure});
 }
 
 void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& gang) {

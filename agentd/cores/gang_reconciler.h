@@ -119,8 +119,16 @@ struct Notify {
   v1::Reason reason;  // code empty: no failure
 };
 
-using GangEffect =
-    std::variant<PlanDeployment, WriteGang, ReserveAndLaunch, EndRanks, RemoveGang, Notify>;
+// A gang could not be formed over its plan's backend, which is not the ring that always is there:
+// it is not to be tried again on these very nodes, so that the next plan takes the next backend.
+struct RefuseTransport {
+  std::string deployment;
+  v1::Plan plan;
+  v1::Reason why;
+};
+
+using GangEffect = std::variant<PlanDeployment, WriteGang, ReserveAndLaunch, EndRanks, RemoveGang,
+                                Notify, RefuseTransport>;
 using GangEffects = std::vector<GangEffect>;
 
 // Epoch 3002 is the second launch of term 3.
@@ -221,6 +229,7 @@ class GangReconciler {
                                         const Gang& gang) const;
   void BecomeReady(Round& round, const std::string& name, Gang& gang);
   void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  void FallBack(Round& round, const std::string& name, Gang& gang);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
   void EndEverywhere(Round& round, const std::string& name, const Gang& gang);
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,

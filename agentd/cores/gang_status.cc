@@ -49,6 +49,7 @@ v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::Ga
   status.set_epoch(record->epoch());
   *status.mutable_plan() = record->plan();
   *status.mutable_failure() = record->last_failure();
+  *status.mutable_fallbacks() = record->fallbacks();
   status.set_attempts(record->attempts());
   status.set_entry_node_id(record->entry_node_id());
   bool ready = !record->plan().assignments().empty();

@@ -159,6 +159,10 @@ class GangScenario : public Scenario {
                   [&](const auto& one) { return one.deployment() == remove.deployment; });
     view_.removed_epochs[remove.deployment] = remove.last_epoch;
   }
+  void Tell(const RefuseTransport& refuse) {
+    Say() << "refuse " << refuse.plan.backend() << " for " << refuse.deployment << ": "
+          << refuse.why.message() << "\n";
+  }
   void Tell(const Notify& notify) {
     Say() << notify.deployment << " is "
           << Short(v1::DeploymentState_Name(notify.state), "DEPLOYMENT_STATE_", notify.state);

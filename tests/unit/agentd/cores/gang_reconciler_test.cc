@@ -89,6 +89,7 @@ class Harness {
       assignment->set_hostname(node.hostname);
     }
     if (fits) {
+      result.mutable_plan()->set_backend(backend);
       reconciler.OnPlanned(plan.deployment.name(), result, now);
     } else {
       v1::PlanResult refused;
@@ -135,6 +136,8 @@ class Harness {
     view.removed_epochs[remove.deployment] = remove.last_epoch;
   }
   void Do(const Notify&) {}
+  // The next plan takes the next backend.
+  void Do(const RefuseTransport&) { backend = "ring"; }
 
   MonotonicTime now{seconds(1000)};
   ClusterView view;
@@ -142,6 +145,7 @@ class Harness {
   GangEffects effects;
   std::vector<uint64_t> epochs;
   std::vector<MonotonicTime> launched_at;
+  std::string backend;
   bool fits = true;
   bool writes = true;
   absl::Status launches;
@@ -449,6 +453,50 @@ TEST(GangReconciler, StateIsReadFromTheTable) {
   ASSERT_EQ(view.deployments.size(), 1u);
   EXPECT_TRUE(view.gangs.empty());
   EXPECT_EQ(view.removed_epochs.at("gone"), 5u);
+}
+
+// A rank that can't form the group over RDMA: the ring is next, at once, and it is said why.
+TEST(GangReconciler, FallsToTheNextBackendWhenAGroupCantBeFormed) {
+  Harness harness("ab");
+  harness.backend = "jaccl";
+  harness.first_phase = v1::RANK_PHASE_CONNECTING;
+  harness.Deploy("m");
+  harness.Run(seconds(1));
+  ASSERT_EQ(harness.epochs.size(), 1u);
+  harness.effects.clear();
+  v1::RankStatus* rank = harness.FindRank("m", 1);
+  ASSERT_NE(rank, nullptr);
+  rank->set_phase(v1::RANK_PHASE_FAILED);
+  *rank->mutable_failure() = MakeReason("CONNECT_FAILED", "no protection domain");
+  harness.first_phase = v1::RANK_PHASE_READY;
+  const MonotonicTime failed_at = harness.now;
+  harness.Run(seconds(1));
+  const auto refused = harness.Take<RefuseTransport>();
+  ASSERT_EQ(refused.size(), 1u);
+  EXPECT_EQ(refused[0].plan.backend(), "jaccl");
+  EXPECT_EQ(refused[0].why.code(), "CONNECT_FAILED");
+  ASSERT_EQ(harness.epochs.size(), 2u);
+  EXPECT_LT(harness.launched_at[1] - failed_at, milliseconds(300)) << "no back-off";
+  const v1::DeploymentStatus status = harness.Status("m");
+  EXPECT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(status.plan().backend(), "ring");
+  ASSERT_EQ(status.fallbacks_size(), 1);
+  EXPECT_EQ(status.fallbacks(0).code(), "TRANSPORT_FALLBACK");
+  EXPECT_THAT(status.fallbacks(0).message(), HasSubstr("no protection domain"));
+}
+
+TEST(GangReconciler, ARankThatDiesWhileServingIsNotTheTransportsFault) {
+  Harness harness("ab");
+  harness.backend = "jaccl";
+  harness.Deploy("m");
+  harness.Run(seconds(1));
+  harness.effects.clear();
+  v1::RankStatus* rank = harness.FindRank("m", 1);
+  ASSERT_NE(rank, nullptr);
+  rank->set_phase(v1::RANK_PHASE_FAILED);
+  harness.Run(seconds(3));
+  EXPECT_TRUE(harness.Take<RefuseTransport>().empty());
+  EXPECT_EQ(harness.Status("m").plan().backend(), "jaccl");
 }
 
 }  // namespace
