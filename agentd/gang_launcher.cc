@@ -119,7 +119,7 @@ std::string GangLauncher::AddressFor(const Launching& launching, int from, int t
                          : absl::StrCat(path->to_ip(), ":", reserved.substr(kEverywhere.size()));
 }
 
-// What jaccl is told: which device leads to which rank, and where rank 0 is met.
+// What jaccl and verbs are told: which device leads to which rank, and where rank 0 is met.
 void GangLauncher::AddDevices(const Launching& launching, v1::LaunchSpec* spec) const {
   std::vector<std::string> by_rank;
   for (const v1::Assignment& assignment : launching.order.plan.assignments()) {
@@ -151,7 +151,7 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
   }
   spec.set_step_address(AddressFor(launching, rank, 0, launching.reserved[0].step_address()));
   spec.set_backend_topology(order.plan.backend_topology());
-  if (spec.backend() == "jaccl") AddDevices(launching, &spec);
+  if (spec.backend() == "jaccl" || spec.backend() == "verbs") AddDevices(launching, &spec);
   spec.set_gang_secret(launching.secret);
   spec.set_context_length(order.plan.context_length());
   spec.set_step_timeout_ms(options_.step_timeout_ms);

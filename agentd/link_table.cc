@@ -11,6 +11,7 @@
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
 #include "transport/links/refusals.h"
+#include "transport/verbs/verbs_devices.h"
 
 namespace macrame::agentd {
 namespace {
@@ -31,6 +32,9 @@ discovery::LinkProber::Options ProberOptionsOf(Duration interval) {
   discovery::LinkProber::Options options;
   options.interval = interval;
   options.is_mac = discovery::IsMacByCommands();
+  options.verbs = [](bool* library_missing) {
+    return transport::ListVerbsDevices(/*root=*/"", library_missing);
+  };
   return options;
 }
 

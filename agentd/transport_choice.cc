@@ -36,10 +36,6 @@ v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice
     return choice.reasons().empty() ? MakeReason("NOT_CHOSEN", "it does not work here")
                                     : choice.reasons(0);
   }
-  if (choice.backend() == "verbs") {
-    return MakeReason("TRANSPORT_UNAVAILABLE",
-                      "rank processes of this release do not do verbs yet");
-  }
   if (!FitsOrder(group, choice, plan)) {
     return MakeReason("NOT_CHOSEN", "the plan's order of ranks does not follow the ring of cables");
   }

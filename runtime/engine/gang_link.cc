@@ -15,6 +15,7 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "transport/collectives/tcp_wire.h"
+#include "transport/verbs/verbs_wire.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -185,7 +186,7 @@ absl::Status GangLink::FormGroup(const v1::LaunchSpec& spec, const PhaseCallback
   return spec.backend() == "verbs" ? FormVerbs(spec, on_phase) : FormTcp(spec);
 }
 
-absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
+absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::LaunchSpec& spec) {
   transport::TcpWireOptions options;
   options.rank = static_cast<int>(spec.rank());
   options.size = static_cast<int>(spec.world_size());
@@ -194,18 +195,41 @@ absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
   options.connect_timeout = std::chrono::milliseconds(spec.connect_timeout_ms());
   options.collective_timeout = CollectiveTimeout(spec);
   options.listen_fd = InheritedListener();
-  auto wire = transport::ConnectTcpWire(options);
-  if (!wire.ok()) return wire.status();
-  own_group_.emplace(transport::MakeGroup(*std::move(wire), transport::Topology::kMesh));
+  return transport::ConnectTcpWire(options);
+}
+
+void GangLink::Adopt(std::unique_ptr<transport::Wire> wire, transport::Topology topology) {
+  own_group_.emplace(transport::MakeGroup(std::move(wire), topology));
   group_ = own_group_->handle();
   backend_ = std::string(own_group_->group().backend());
+}
+
+absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
+  auto wire = ConnectTcp(spec);
+  if (!wire.ok()) return wire.status();
+  Adopt(*std::move(wire), transport::Topology::kMesh);
   return absl::OkStatus();
 }
 
 absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
-  (void)on_phase;
-  return ReasonStatus(absl::StatusCode::kUnavailable, "TRANSPORT_UNAVAILABLE",
-                      absl::StrCat("rank ", spec.rank(), " can't do verbs on this system"));
+  const int rank = static_cast<int>(spec.rank());
+  if (rank >= spec.device_matrix_size() ||
+      spec.device_matrix(rank).cells_size() != static_cast<int>(spec.world_size())) {
+    return BadSpec("the device matrix is not of the gang's size");
+  }
+  auto side = ConnectTcp(spec);
+  if (!side.ok()) return side.status();
+  on_phase("queue_pair");
+  transport::VerbsWireOptions options;
+  for (const v1::DeviceCell& cell : spec.device_matrix(rank).cells()) {
+    options.devices.push_back(cell.devices().empty() ? "" : cell.devices(0));
+  }
+  options.collective_timeout = CollectiveTimeout(spec);
+  auto wire = transport::ConnectVerbsWire(options, *std::move(side));
+  if (!wire.ok()) return wire.status();
+  Adopt(*std::move(wire), spec.backend_topology() == "ring" ? transport::Topology::kRing
+                                                            : transport::Topology::kMesh);
+  return absl::OkStatus();
 }
 
 // MLX's own, started with the environment that it documents.

@@ -63,7 +63,9 @@ class GangLink {
  private:
   GangLink() = default;
   absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::StatusOr<std::unique_ptr<transport::Wire>> ConnectTcp(const v1::LaunchSpec& spec);
   absl::Status FormTcp(const v1::LaunchSpec& spec);
+  void Adopt(std::unique_ptr<transport::Wire> wire, transport::Topology topology);
   absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::Status FormJaccl(const v1::LaunchSpec& spec);
   absl::Status Prove(const v1::LaunchSpec& spec);

@@ -34,8 +34,10 @@ constexpr microseconds kSpinWithCores{60};
 // A blocked wait looks up this often for a peer that died unheard or a call to stop.
 constexpr milliseconds kBlockSlice{100};
 constexpr int kSocketBufferBytes = 4 << 20;
+#ifdef TCP_USER_TIMEOUT
 // Data that stays unacknowledged for so long means that the peer's machine is gone.
 constexpr int kUserTimeoutMs = 5000;
+#endif
 constexpr uint32_t kHeaderMark = 0x4d43524d;  // "MRCM"
 
 #ifdef MSG_NOSIGNAL
@@ -112,6 +114,7 @@ class TcpWire : public Wire {
   std::string_view backend() const override { return "ring"; }
   bool Reaches(int peer) const override { return peer != options_.rank; }
   absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
+  absl::Status CheckPeers() override;
   WireStats stats() const override {
     return {bytes_sent_.load(), bytes_received_.load(), exchanges_.load()};
   }
@@ -238,6 +241,11 @@ void TcpWire::Adopt(int rank, StreamSocket socket) {
 #ifdef TCP_USER_TIMEOUT
   const int limit = kUserTimeoutMs;
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
+  // Also while nothing is sent: a side channel only listens.
+  const int on = 1, seconds = 1;
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
 #endif
   peers_[rank].socket = std::move(socket);
 }
@@ -378,6 +386,19 @@ absl::Status TcpWire::Block(milliseconds limit) {
     char byte = 0;
     const ssize_t left = recv(waits[i].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (left <= 0) return Lost(ranks[i], "its connection ended");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TcpWire::CheckPeers() {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (!peers_[rank].socket.open()) continue;
+    char byte = 0;
+    const ssize_t left = recv(peers_[rank].socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (left == 0) return Lost(rank, "it closed the connection");
+    if (left < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+      return Lost(rank, std::strerror(errno));
+    }
   }
   return absl::OkStatus();
 }

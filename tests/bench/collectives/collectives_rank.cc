@@ -1,10 +1,13 @@
 // One rank of the collectives' benchmark. Prints a line "SIZE_BYTES US_MIN US_P50" for each size;
 // rank 0 is read.
 //
-//   collectives_rank GROUP RANK ROUNDS ADDRESS,ADDRESS,… SIZE,SIZE,…
+//   collectives_rank GROUP RANK ROUNDS ADDRESS,ADDRESS,… SIZE,SIZE,… [DEVICE,DEVICE,…]
 //
 // GROUP: ours (TCP group, called directly), ours-mlx (the same inside an MLX graph), mlx-ring
-// (MLX's own backend, inside an MLX graph).
+// (MLX's own backend, inside an MLX graph), verbs and verbs-uc (RDMA over reliable and unreliable
+// connections, called directly; DEVICE is by rank the one that leads there, "-" for oneself).
+//
+// Each result is compared with the sum that it must be.
 
 #include <unistd.h>
 
@@ -22,6 +25,7 @@
 #include "mlx/mlx.h"
 #include "transport/collectives/tcp_wire.h"
 #include "transport/mlx_group/mlx_group.h"
+#include "transport/verbs/verbs_wire.h"
 
 namespace {
 
@@ -40,19 +44,60 @@ AllReduce OverMlx(const mx::distributed::Group& group) {
   };
 }
 
-std::shared_ptr<macrame::transport::Group> ConnectOurs(int rank,
-                                                       const std::vector<std::string>& addresses) {
+[[noreturn]] void Give(const absl::Status& why) {
+  std::fprintf(stderr, "%s\n", std::string(why.message()).c_str());
+  std::exit(1);
+}
+
+std::unique_ptr<macrame::transport::Wire> ConnectTcp(int rank,
+                                                     const std::vector<std::string>& addresses) {
   macrame::transport::TcpWireOptions options;
   options.rank = rank;
   options.size = static_cast<int>(addresses.size());
   options.addresses = addresses;
   options.secret = std::string(32, 'b');
   auto wire = macrame::transport::ConnectTcpWire(options);
-  if (!wire.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(wire.status().message()).c_str());
-    std::exit(1);
+  if (!wire.ok()) Give(wire.status());
+  return *std::move(wire);
+}
+
+std::shared_ptr<macrame::transport::Group> ConnectOurs(int rank,
+                                                       const std::vector<std::string>& addresses) {
+  return macrame::transport::MakeGroup(ConnectTcp(rank, addresses),
+                                       macrame::transport::Topology::kMesh);
+}
+
+std::shared_ptr<macrame::transport::Group> ConnectVerbs(
+    int rank, const std::vector<std::string>& addresses, const std::string& devices,
+    macrame::transport::VerbsConnection connection) {
+  macrame::transport::VerbsWireOptions options;
+  for (const absl::string_view device : absl::StrSplit(devices, ',')) {
+    options.devices.emplace_back(device == "-" ? "" : std::string(device));
   }
+  options.connection = connection;
+  auto wire = macrame::transport::ConnectVerbsWire(options, ConnectTcp(rank, addresses));
+  if (!wire.ok()) Give(wire.status());
   return macrame::transport::MakeGroup(*std::move(wire), macrame::transport::Topology::kMesh);
+}
+
+AllReduce Direct(const std::shared_ptr<macrame::transport::Group>& group, size_t size_max) {
+  auto in = std::make_shared<std::vector<float>>(size_max / sizeof(float) + 1);
+  auto out = std::make_shared<std::vector<float>>(in->size());
+  for (size_t i = 0; i < in->size(); ++i) {
+    (*in)[i] = static_cast<float>(i % 1000) + static_cast<float>(group->rank());
+  }
+  return [group, in, out](size_t count) {
+    const absl::Status status =
+        group->AllReduce(in->data(), out->data(), count, macrame::transport::Element::kFloat32,
+                         macrame::transport::Reduction::kSum);
+    if (!status.ok()) Give(status);
+    const int ranks = group->size();
+    for (const size_t i : {size_t{0}, count / 2, count - 1}) {
+      const float wanted = static_cast<float>((i % 1000) * static_cast<size_t>(ranks)) +
+                           static_cast<float>(ranks * (ranks - 1) / 2);
+      if ((*out)[i] != wanted) Give(absl::DataLossError("a sum is wrong"));
+    }
+  };
 }
 
 mx::distributed::Group ConnectMlxRing(int rank, const std::vector<std::string>& addresses) {
@@ -92,8 +137,8 @@ void Measure(const AllReduce& all_reduce, const std::vector<size_t>& sizes, int 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    std::fprintf(stderr, "usage: %s GROUP RANK ROUNDS ADDRESSES SIZES\n", argv[0]);
+  if (argc != 6 && argc != 7) {
+    std::fprintf(stderr, "usage: %s GROUP RANK ROUNDS ADDRESSES SIZES [DEVICES]\n", argv[0]);
     return 2;
   }
   const std::string kind = argv[1];
@@ -104,17 +149,15 @@ int main(int argc, char** argv) {
     sizes.push_back(static_cast<size_t>(std::strtoull(std::string(size).c_str(), nullptr, 10)));
   }
   mx::set_default_device(mx::Device::cpu);
+  const size_t size_max = *std::max_element(sizes.begin(), sizes.end());
   if (kind == "ours") {
-    const auto group = ConnectOurs(rank, addresses);
-    std::vector<float> in(sizes.back() / sizeof(float) + 1, 1.0f), out(in.size());
-    Measure(
-        [&](size_t count) {
-          const absl::Status status =
-              group->AllReduce(in.data(), out.data(), count, macrame::transport::Element::kFloat32,
-                               macrame::transport::Reduction::kSum);
-          if (!status.ok()) std::exit(1);
-        },
-        sizes, rounds);
+    Measure(Direct(ConnectOurs(rank, addresses), size_max), sizes, rounds);
+  } else if ((kind == "verbs" || kind == "verbs-uc") && argc == 7) {
+    using macrame::transport::VerbsConnection;
+    const auto group =
+        ConnectVerbs(rank, addresses, argv[6],
+                     kind == "verbs" ? VerbsConnection::kReliable : VerbsConnection::kUnreliable);
+    Measure(Direct(group, size_max), sizes, rounds);
   } else if (kind == "ours-mlx") {
     const macrame::transport::MlxGroup group(ConnectOurs(rank, addresses));
     Measure(OverMlx(group.handle()), sizes, rounds);

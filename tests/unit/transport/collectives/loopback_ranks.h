@@ -48,7 +48,7 @@ class LoopbackRanks {
   void Run(const std::function<void(int rank, std::unique_ptr<Wire> wire)>& body) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size(); ++rank) {
-      threads.emplace_back([this, rank, &body, options = Options(rank)] {
+      threads.emplace_back([rank, &body, options = Options(rank)] {
         auto wire = ConnectTcpWire(options);
         ASSERT_TRUE(wire.ok()) << "rank " << rank << ": " << wire.status();
         body(rank, *std::move(wire));
