@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/log_text.h"
@@ -69,7 +71,39 @@ ClusterView GangConductor::MakeView() {
   FillFromState(parts_.replicator.table().entries(), view);
   view.nodes = parts_.views.ForReconciler(leading_since_.value_or(parts_.dispatcher.Now()));
   view.ranks = parts_.views.AllRanks();
+  for (const v1::GangRecord& gang : view.gangs) {
+    if (gang.plan().backend() != "verbs") continue;
+    if (auto why = WhyBroken(gang.plan())) {
+      view.broken_transports.emplace(gang.deployment(), *std::move(why));
+    }
+  }
   return view;
+}
+
+// Only what a probe saw for certain counts: a gang that works is not ended on a guess. On Macs it
+// is not ended at all while it works: what their commands say of a port in use is not proven.
+std::optional<v1::Reason> GangConductor::WhyBroken(const v1::Plan& plan) {
+  static constexpr std::string_view kCertain[] = {"NO_VERBS_DEVICE", "PORT_DOWN", "NO_IPV4_GID"};
+  const uint64_t judgement = parts_.links.judgement();
+  const std::string key = plan.SerializeAsString();
+  if (judged_ != judgement) broken_.clear();
+  judged_ = judgement;
+  const auto known = broken_.find(key);
+  if (known != broken_.end()) return known->second;
+  std::vector<std::string> nodes;
+  for (const v1::Assignment& assignment : plan.assignments()) nodes.push_back(assignment.node_id());
+  const v1::GroupVerdict group = parts_.links.Group(nodes);
+  std::optional<v1::Reason>& why = broken_[key];
+  for (const v1::BackendChoice& choice : group.choices()) {
+    const bool is_own = choice.backend() == plan.backend() &&
+                        choice.topology() == plan.backend_topology() && !choice.usable();
+    for (const v1::Reason& reason : choice.reasons()) {
+      const bool is_certain =
+          std::find(std::begin(kCertain), std::end(kCertain), reason.code()) != std::end(kCertain);
+      if (is_own && is_certain && !why.has_value()) why = reason;
+    }
+  }
+  return why;
 }
 
 void GangConductor::Pass() {

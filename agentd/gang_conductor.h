@@ -53,6 +53,7 @@ class GangConductor {
   void Pass();
   bool IsIdle() const;
   ClusterView MakeView();
+  std::optional<v1::Reason> WhyBroken(const v1::Plan& plan);
   void Carry(const PlanDeployment& effect);
   void Carry(const WriteGang& effect);
   void Carry(const ReserveAndLaunch& effect);
@@ -69,6 +70,8 @@ class GangConductor {
   uint64_t leadership_ = 0;  // answers to an earlier one's orders are dropped
   bool awake_ = false;
   std::map<std::string, v1::ModelDescription> models_;  // by fingerprint, as planned
+  uint64_t judged_ = 0;  // which judgement of the links `broken_` follows from
+  std::map<std::string, std::optional<v1::Reason>> broken_;  // by plan
 };
 
 }  // namespace macrame::agentd

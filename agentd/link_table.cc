@@ -288,6 +288,7 @@ const v1::ClusterLinks& LinkTable::links() {
   stale_ = false;
   const v1::ClusterLinks previous = std::move(judged_);
   judged_ = transport::JudgeLinks(Snapshot(), &previous);
+  ++judgement_;
   return judged_;
 }
 

@@ -76,6 +76,11 @@ class LinkTable {
   v1::LinkSnapshot Snapshot() const;
   // As this node judges it now.
   const v1::ClusterLinks& links();
+  // Counts how often it was judged anew: what follows from links() holds until it changes.
+  uint64_t judgement() {
+    links();
+    return judgement_;
+  }
   v1::GroupVerdict Group(const std::vector<std::string>& node_ids);
   std::vector<v1::TransportRefusal> Refusals() const;
   v1::LinksView View();
@@ -121,6 +126,7 @@ class LinkTable {
   v1::ClusterLinks judged_;
   MonotonicTime probed_for_peer_{};
   bool has_probed_for_peer_ = false;
+  uint64_t judgement_ = 0;
   bool stale_ = true;        // judged_ does not hold any more
   bool wants_write_ = true;  // the coordinator has not looked since
   MonotonicTime judged_at_{};

@@ -1,6 +1,7 @@
 #include "agentd/transport_choice.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -17,27 +18,83 @@ bool IsWished(const v1::BackendChoice& choice, const std::string& wished) {
   return choice.backend() == wished;
 }
 
-// A ring of devices needs neighbours in rank order; a mesh takes any order.
-bool FitsOrder(const v1::GroupVerdict& group, const v1::BackendChoice& choice,
-               const v1::Plan& plan) {
-  if (choice.backend() == "ring" || choice.topology() == "mesh") return true;
-  const int count = group.node_ids_size();
-  if (count != plan.assignments_size()) return false;
-  for (int rank = 0; rank < count; ++rank) {
-    if (group.node_ids(rank) != plan.assignments(rank).node_id()) return false;
+using Order = std::vector<std::string>;  // node ids by rank
+
+// Which orders of ranks a choice takes, the plan's own first. A ring of devices needs neighbours
+// next to each other; jaccl meets at rank 0, which must be the node whose address all reach.
+std::vector<Order> OrdersFor(const v1::GroupVerdict& group, const v1::BackendChoice& choice,
+                             const Order& own) {
+  if (choice.backend() == "ring" || (choice.backend() == "verbs" && choice.topology() == "mesh")) {
+    return {own};
+  }
+  const Order cables(group.node_ids().begin(), group.node_ids().end());
+  if (cables.size() != own.size()) return {};
+  std::vector<Order> orders;
+  if (choice.topology() == "mesh") {
+    orders.push_back(own);
+    const auto meeting = std::find(orders[0].begin(), orders[0].end(), cables[0]);
+    if (meeting == orders[0].end()) return {};
+    std::iter_swap(orders[0].begin(), meeting);
+    return orders;
+  }
+  for (size_t turn = 0; turn < cables.size(); ++turn) {
+    if (turn > 0 && choice.backend() == "jaccl") break;
+    Order forward = cables;
+    std::rotate(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(turn),
+                forward.end());
+    Order backward = forward;
+    std::reverse(backward.begin() + 1, backward.end());
+    orders.push_back(std::move(forward));
+    orders.push_back(std::move(backward));
+  }
+  const auto same = std::find(orders.begin(), orders.end(), own);
+  if (same != orders.end()) std::iter_swap(orders.begin(), same);
+  return orders;
+}
+
+// Gives each rank the node that `order` says. False, and nothing changed, when a node could not
+// hold what its rank needs.
+bool Reorder(const Order& order, v1::Plan& plan) {
+  std::map<std::string, const v1::Assignment*> by_node;
+  const v1::Plan before = plan;
+  for (const v1::Assignment& one : before.assignments()) by_node[one.node_id()] = &one;
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const auto node = by_node.find(order[rank]);
+    const v1::Assignment& part = before.assignments(static_cast<int>(rank));
+    if (node == by_node.end()) return false;
+    const bool stays = node->second->node_id() == part.node_id();
+    if (!stays && part.need().total_bytes() > node->second->budget_bytes()) return false;
+  }
+  for (size_t rank = 0; rank < order.size(); ++rank) {
+    const v1::Assignment& node = *by_node[order[rank]];
+    v1::Assignment& part = *plan.mutable_assignments(static_cast<int>(rank));
+    part.set_node_id(node.node_id());
+    part.set_hostname(node.hostname());
+    part.set_budget_bytes(node.budget_bytes());
   }
   return true;
 }
 
-// Why a choice is not for this plan; empty code: it is.
-v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice,
-                  const v1::Plan& plan) {
+bool TakeOrder(const v1::GroupVerdict& group, const v1::BackendChoice& choice, v1::Plan& plan) {
+  Order own;
+  for (const v1::Assignment& one : plan.assignments()) own.push_back(one.node_id());
+  for (const Order& order : OrdersFor(group, choice, own)) {
+    if (Reorder(order, plan)) return true;
+  }
+  return false;
+}
+
+// Why a choice is not for this plan; empty code: it is, and its ranks are in the order that it
+// needs.
+v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice, bool is_wished,
+                  v1::Plan& plan) {
   if (!choice.usable()) {
     return choice.reasons().empty() ? MakeReason("NOT_CHOSEN", "it does not work here")
                                     : choice.reasons(0);
   }
-  if (!FitsOrder(group, choice, plan)) {
-    return MakeReason("NOT_CHOSEN", "the plan's order of ranks does not follow the ring of cables");
+  if (is_wished && !TakeOrder(group, choice, plan)) {
+    return MakeReason("NOT_CHOSEN",
+                      "in the order that the cables ask for, a node could not hold its part");
   }
   return {};
 }
@@ -62,8 +119,9 @@ void ChooseTransport(const v1::GroupVerdict& group, const std::string& wished,
   }
   std::vector<std::string> refused;
   for (const v1::BackendChoice& choice : group.choices()) {
-    const v1::Reason why_not = WhyNot(group, choice, plan);
-    if (why_not.code().empty() && IsWished(choice, wished)) {
+    const bool is_wished = IsWished(choice, wished);
+    const v1::Reason why_not = WhyNot(group, choice, is_wished, plan);
+    if (why_not.code().empty() && is_wished) {
       plan.set_backend(choice.backend());
       plan.set_backend_topology(choice.topology());
       return;

@@ -15,7 +15,8 @@ namespace macrame::agentd {
 // back.
 std::string BackendOfName(const std::string& name);
 
-// Sets the plan's backend, its topology and why each better one was not taken. `wished`: of the
+// Sets the plan's backend, its topology and why each better one was not taken; where the cables ask
+// for another order of ranks, nodes change places, each within its budget. `wished`: of the
 // request, else of the configuration; empty or "auto": the best. When it can't be had the plan is
 // taken out of `result` and failure says TRANSPORT_UNAVAILABLE with the group's reasons.
 void ChooseTransport(const v1::GroupVerdict& group, const std::string& wished,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "discovery/link_watcher.h"
 
 namespace macrame::discovery {
 
@@ -60,6 +61,7 @@ namespace {
 // system_profiler and the log take a Mac's cores for seconds: what they say is kept for this long
 // while the quick answers stay as they are.
 constexpr Duration kSlowAnswersKept = std::chrono::minutes(5);
+constexpr Duration kChangeInterval = std::chrono::seconds(1);
 
 // Worker thread. Passes questions on, but answers the slow ones from memory while nothing moved.
 class ThriftyRunner : public CommandRunner {
@@ -109,12 +111,34 @@ class LinkProber::Impl : public std::enable_shared_from_this<LinkProber::Impl> {
   void Start(std::function<void(const v1::LinkFacts&)> on_facts) {
     on_facts_ = std::move(on_facts);
     running_ = true;
+    if (options_.watch) {
+      watcher_ = std::make_unique<LinkWatcher>([weak = weak_from_this(), &to = dispatcher_] {
+        to.Post([weak] {
+          if (const auto self = weak.lock()) self->OnChange();
+        });
+      });
+    }
     Ask();
+  }
+
+  // At most one probe an interval, so that a port that flaps costs little.
+  void OnChange() {
+    if (!running_ || change_due_) return;
+    change_due_ = true;
+    const Duration since = dispatcher_.Now() - asked_at_;
+    const Duration wait = since >= kChangeInterval ? Duration::zero() : kChangeInterval - since;
+    dispatcher_.PostAfter(wait, [weak = weak_from_this()] {
+      const auto self = weak.lock();
+      if (!self) return;
+      self->change_due_ = false;
+      self->ProbeNow({});
+    });
   }
 
   void Stop() {
     if (!running_) return;
     running_ = false;
+    watcher_.reset();
     dispatcher_.Cancel(timer_);
     own_runner_->Stop();
     worker_.stop();
@@ -146,7 +170,7 @@ class LinkProber::Impl : public std::enable_shared_from_this<LinkProber::Impl> {
     asking_ = true;
     std::vector<std::function<void()>> done;
     done.swap(waiting_);
-    const MonotonicTime now = dispatcher_.Now();
+    const MonotonicTime now = asked_at_ = dispatcher_.Now();
     boost::asio::post(
         worker_, [this, weak = weak_from_this(), now, done = std::move(done)]() mutable {
           v1::LinkFacts fresh = Collect(now, /*forget=*/!done.empty());
@@ -183,6 +207,9 @@ class LinkProber::Impl : public std::enable_shared_from_this<LinkProber::Impl> {
   bool running_ = false;
   bool asking_ = false;
   bool again_ = false;
+  bool change_due_ = false;
+  MonotonicTime asked_at_{};
+  std::unique_ptr<LinkWatcher> watcher_;
   std::vector<std::function<void()>> waiting_;
   transport::Dispatcher::TimerId timer_ = 0;
   v1::LinkFacts facts_;

@@ -22,6 +22,8 @@ class LinkProber {
     CommandRunner* runner = nullptr;  // a Mac's commands; null: real ones. Outlives the prober
     bool is_mac = false;
     VerbsLister verbs;  // Linux; any thread
+    // Also when the system says that an interface, an address or a device changed.
+    bool watch = true;
   };
 
   LinkProber(transport::Dispatcher& dispatcher, LinkInputs inputs, Options options);

@@ -42,6 +42,11 @@ std::string PhaseWord(v1::RankPhase phase) {
   }
 }
 
+// What a rank says when it was another that failed.
+bool IsSymptom(std::string_view code) {
+  return code == "PEER_LOST" || code == "CONNECT_FAILED" || code == "RANK_EXITED";
+}
+
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 std::string Place(const v1::Assignment& assignment) {
@@ -361,7 +366,15 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
   auto failure = FindLoss(round, name, gang);
   if (!failure.has_value()) failure = FindMissing(round, name, gang);
   if (!failure.has_value()) failure = FindOverdue(round, name, gang);
+  if (!failure.has_value()) failure = FindMismatch(round, name, gang);
   if (failure.has_value()) return Fail(round, name, gang, *std::move(failure));
+  const auto broken = round.view.broken_transports.find(name);
+  if (broken != round.view.broken_transports.end()) {
+    Fail(round, name, gang, broken->second);
+    NoteFallback(name, gang, "goes on without");
+    gang.retry_at = round.now;  // the planner sees what the probes see
+    return;
+  }
   if (gang.stage == Stage::kReady) {
     if (round.now - gang.since >= options_.stable_after) gang.failures = 0;
   } else if (gang.lowest_phase == v1::RANK_PHASE_READY) {
@@ -399,9 +412,10 @@ void GangReconciler::NoteProgress(const Round& round, const std::string& name, G
     const auto [it, is_new] = gang.progress.try_emplace(assignment.rank());
     RankProgress& known = it->second;
     const bool moved = known.phase != rank->phase() || known.bytes_loaded != rank->bytes_loaded() ||
-                       known.progress != rank->progress();
+                       known.progress != rank->progress() || known.detail != rank->phase_detail();
     if (is_new || moved) {
-      known = {rank->phase(), rank->bytes_loaded(), rank->progress(), round.now};
+      known = {rank->phase(), rank->bytes_loaded(), rank->progress(), rank->phase_detail(),
+               round.now};
     }
   }
   if (gang.lowest_phase != lowest) {
@@ -432,7 +446,9 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
     }
     why.set_node_id(assignment.node_id());
     if (why.code() == "RANK_KILLED") return why;
-    if (!found.has_value()) found = std::move(why);
+    if (!found.has_value() || (IsSymptom(found->code()) && !IsSymptom(why.code()))) {
+      found = std::move(why);
+    }
   }
   return found;
 }
@@ -450,6 +466,27 @@ std::optional<v1::Reason> GangReconciler::FindMissing(const Round& round, const 
         "RANK_EXITED",
         absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
                      was_there ? ") is gone" : ") was never reported"),
+        assignment.node_id());
+  }
+  return std::nullopt;
+}
+
+// A group that came up smaller, or on another backend, would answer with nonsense or crawl.
+std::optional<v1::Reason> GangReconciler::FindMismatch(const Round& round, const std::string& name,
+                                                       const Gang& gang) const {
+  const v1::Plan& plan = gang.record.plan();
+  for (const v1::Assignment& assignment : plan.assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    const auto world = static_cast<uint32_t>(plan.assignments_size());
+    if (rank == nullptr || rank->group_size() == 0 || world <= 1) continue;
+    if (rank->group_size() == world &&
+        (plan.backend().empty() || rank->backend() == plan.backend())) {
+      continue;
+    }
+    return MakeReason(
+        "GROUP_MISMATCH",
+        absl::StrCat(Place(assignment), " of '", name, "' is in a ", rank->backend(), " group of ",
+                     rank->group_size(), "; planned were ", world, " ranks over ", plan.backend()),
         assignment.node_id());
   }
   return std::nullopt;
@@ -478,9 +515,12 @@ std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const 
     if (round.now - since < limit) continue;
     if (late.empty()) node = NodeId(assignment.node_id());
     absl::StrAppend(&late, late.empty() ? "" : ", ", Place(assignment));
+    if (progress != gang.progress.end() && !progress->second.detail.empty()) {
+      absl::StrAppend(&late, " (", progress->second.detail, ")");
+    }
   }
   if (late.empty()) return std::nullopt;
-  return MakeReason(phase == v1::RANK_PHASE_CONNECTING ? "CONNECT_FAILED" : "RANK_STALLED",
+  return MakeReason("PHASE_DEADLINE",
                     absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ",
                                  Seconds(limit), " s: ", late),
                     node.value());
@@ -503,16 +543,22 @@ void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang)
       gang.stage == Stage::kStarting && gang.lowest_phase <= v1::RANK_PHASE_CONNECTING;
   const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
   if (!forming || !has_lesser || gang.failure.code() == "GANG_LOST_NODE") return;
-  if (gang.record.fallbacks_size() < kFallbacksKept) {
-    v1::Reason& fallback = *gang.record.add_fallbacks();
-    fallback = MakeReason("TRANSPORT_FALLBACK",
-                          absl::StrCat("'", name, "' could not be formed over ", plan.backend(),
-                                       ": ", gang.failure.message()),
-                          gang.failure.node_id());
-    fallback.set_evidence(gang.failure.evidence());
-  }
+  NoteFallback(name, gang, "could not be formed over");
   gang.retry_at = round.now;  // the next backend, at once
   round.effects.emplace_back(RefuseTransport{name, plan, gang.failure});
+}
+
+void GangReconciler::NoteFallback(const std::string& name, Gang& gang, std::string_view how) {
+  if (gang.record.fallbacks_size() >= kFallbacksKept) {
+    gang.record.mutable_fallbacks()->DeleteSubrange(0, 1);
+  }
+  v1::Reason& fallback = *gang.record.add_fallbacks();
+  fallback = MakeReason("TRANSPORT_FALLBACK",
+                        absl::StrCat("'", name, "' ", absl::string_view(how.data(), how.size()),
+                                     " ", gang.record.plan().backend(), ": ", gang.failure.code(),
+                                     ": ", gang.failure.message()),
+                        gang.failure.node_id());
+  fallback.set_evidence(gang.failure.evidence());
 }
 
 void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& gang) {

@@ -75,6 +75,8 @@ struct ClusterView {
   std::map<std::string, uint64_t> removed_epochs;  // last epoch of removed gangs, by deployment
   std::vector<NodeView> nodes;
   std::vector<v1::RankStatus> ranks;
+  // By deployment: the probes say that the backend of its gang works no more, and why.
+  std::map<std::string, v1::Reason> broken_transports;
 };
 
 // Fills deployments, gangs and removed_epochs from the entries of a StateTable. What does not parse
@@ -176,6 +178,7 @@ class GangReconciler {
     v1::RankPhase phase = v1::RANK_PHASE_UNSPECIFIED;
     uint64_t bytes_loaded = 0;
     double progress = 0;
+    std::string detail;  // within the phase: "rendezvous", "queue_pair"
     MonotonicTime changed_at;
   };
   struct Gang {
@@ -225,11 +228,14 @@ class GangReconciler {
                                      const Gang& gang) const;
   std::optional<v1::Reason> FindMissing(const Round& round, const std::string& name,
                                         const Gang& gang) const;
+  std::optional<v1::Reason> FindMismatch(const Round& round, const std::string& name,
+                                         const Gang& gang) const;
   std::optional<v1::Reason> FindOverdue(const Round& round, const std::string& name,
                                         const Gang& gang) const;
   void BecomeReady(Round& round, const std::string& name, Gang& gang);
   void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
   void FallBack(Round& round, const std::string& name, Gang& gang);
+  static void NoteFallback(const std::string& name, Gang& gang, std::string_view how);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
   void EndEverywhere(Round& round, const std::string& name, const Gang& gang);
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,

@@ -107,6 +107,15 @@ std::string FailureLine(const v1::DeploymentStatus& deployment, const Style& sty
   return out + "\n";
 }
 
+// Which backends it fell from, the last first.
+std::string FallbackLines(const v1::DeploymentStatus& deployment, const Style& style) {
+  std::string out;
+  for (int i = deployment.fallbacks_size() - 1; i >= 0; --i) {
+    absl::StrAppend(&out, style.Warn("transport: "), ReasonSentence(deployment.fallbacks(i)), "\n");
+  }
+  return out;
+}
+
 void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& rejections,
                       std::string* out) {
   if (rejections.empty()) return;
@@ -200,7 +209,7 @@ std::string DeploymentsView(const v1::ClusterStatus& status, int width, const St
   for (const v1::DeploymentStatus& deployment : status.deployments()) {
     AppendDeployment(deployment, &rows);
     ranks += RankLines(deployment, width, style);
-    failures += FailureLine(deployment, style);
+    failures += FailureLine(deployment, style) + FallbackLines(deployment, style);
   }
   std::string out = RenderTable({{"MODEL", false, 8, 10},
                                  {"STATE"},

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "runtime/engine/rendezvous.h"
 #include "transport/collectives/tcp_wire.h"
 #include "transport/verbs/verbs_wire.h"
 
@@ -234,6 +235,10 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
 
 // MLX's own, started with the environment that it documents.
 absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
+  const absl::Status met = MeetAtRendezvous(
+      {spec.rank(), spec.world_size(), spec.rendezvous_address(), spec.gang_secret()},
+      std::chrono::milliseconds(spec.connect_timeout_ms()));
+  if (!met.ok()) return met;
   const PrivateFile matrix(DeviceMatrixOf(spec));
   if (!matrix.ok()) return absl::InternalError("the device matrix can't be written");
   setenv("MLX_RANK", std::to_string(spec.rank()).c_str(), 1);

@@ -193,7 +193,10 @@ class GroupJudge {
     std::vector<v1::Reason> found;
     std::set<std::pair<std::string, std::string>> seen;
     for (const v1::LinkVerdict& link : links_.links()) {
-      if (!index_.contains(link.a().node_id()) || !index_.contains(link.b().node_id())) continue;
+      // A verbs device without an address has nobody at its other end.
+      const bool is_open = link.kind() == v1::LINK_KIND_VERBS && link.b().node_id().empty();
+      if (!index_.contains(link.a().node_id())) continue;
+      if (!is_open && !index_.contains(link.b().node_id())) continue;
       if (link.rdma_usable() == v1::FACT_YES) continue;
       for (const v1::Reason& reason : link.reasons()) {
         if (seen.emplace(reason.code(), reason.node_id()).second) found.push_back(reason);

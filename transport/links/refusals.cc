@@ -60,7 +60,8 @@ std::optional<std::string> KnowledgeTrigger(const v1::TransportRefusal& refusal,
   return std::nullopt;
 }
 
-std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFacts& facts) {
+std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFacts& facts,
+                                      const std::string& backend) {
   const v1::NodeKey now = KeyOf(facts);
   const auto changed = [](const std::string& a, const std::string& b) {
     return !a.empty() && !b.empty() && a != b;
@@ -83,7 +84,15 @@ std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFac
   for (const std::string& name : now.rdma_devices()) {
     if (!before.contains(name)) return absl::StrCat(name, " appeared on ", host);
   }
-  return std::nullopt;
+  // Ports and addresses of verbs devices come and go with cables; a refusal lasts no longer.
+  if (backend != "verbs" || then.rdma_ports_size() == 0) return std::nullopt;
+  const std::set<std::string> ports = RdmaNames(then.rdma_ports());
+  for (const std::string& port : now.rdma_ports()) {
+    if (!ports.contains(port)) return absl::StrCat("on ", host, " it is now: ", port);
+  }
+  return ports.size() == static_cast<size_t>(now.rdma_ports_size())
+             ? std::nullopt
+             : std::optional<std::string>(absl::StrCat("a device of ", host, " is gone"));
 }
 
 bool IsHeld(const v1::LinkSnapshot& snapshot, const v1::TransportRefusal& refusal) {
@@ -114,6 +123,16 @@ v1::NodeKey KeyOf(const v1::LinkFacts& facts) {
   std::set<std::string> names;
   for (const v1::RdmaDevice& device : facts.rdma_devices()) names.insert(device.name());
   for (const std::string& name : names) key.add_rdma_devices(name);
+  std::set<std::string> ports;
+  for (const v1::RdmaDevice& device : facts.rdma_devices()) {
+    std::string port = absl::StrCat(
+        device.name(), device.port_state() == v1::RDMA_PORT_STATE_ACTIVE ? " active" : " down");
+    for (const v1::RdmaGid& gid : device.gids()) {
+      if (!gid.ipv4().empty()) absl::StrAppend(&port, " ", gid.ipv4());
+    }
+    ports.insert(std::move(port));
+  }
+  for (const std::string& port : ports) key.add_rdma_ports(port);
   return key;
 }
 
@@ -156,7 +175,7 @@ std::optional<std::string> TriggerToRetry(const v1::TransportRefusal& refusal,
   for (const v1::NodeKey& key : refusal.keys()) {
     const v1::LinkFacts* facts = FactsOf(snapshot, key.node_id());
     if (facts == nullptr) continue;
-    std::optional<std::string> trigger = KeyTrigger(key, *facts);
+    std::optional<std::string> trigger = KeyTrigger(key, *facts, refusal.backend());
     if (!trigger.has_value()) trigger = KnowledgeTrigger(refusal, *facts, snapshot.knowledge());
     if (trigger.has_value()) return trigger;
   }

@@ -122,6 +122,33 @@ v1::LinkVerdict JudgePair(const NodesById& nodes, const Candidate& a, const Cand
   return link;
 }
 
+// Devices whose interface has no IPv4 address: whoever is at the other end, nobody meets them.
+void AddUnaddressed(const v1::LinkFacts& facts, const std::vector<Candidate>& candidates,
+                    std::vector<v1::LinkVerdict>& links) {
+  for (const v1::RdmaDevice& device : facts.rdma_devices()) {
+    const bool has_address =
+        std::any_of(candidates.begin(), candidates.end(),
+                    [&](const Candidate& one) { return one.device == &device; });
+    if (has_address || device.interface_name().empty()) continue;
+    v1::LinkVerdict& link = links.emplace_back();
+    link.set_kind(v1::LINK_KIND_VERBS);
+    v1::LinkEnd& end = *link.mutable_a();
+    end.set_node_id(facts.node_id());
+    end.set_hostname(facts.hostname());
+    end.set_interface_name(device.interface_name());
+    end.set_rdma_device(device.name());
+    if (device.port_state() == v1::RDMA_PORT_STATE_DOWN) {
+      Fault(end, "PORT_DOWN", absl::StrCat("the port of ", device.name(), " is not active"));
+    }
+    Fault(end, "NO_IPV4_GID",
+          absl::StrCat(device.name(), " has no IPv4-mapped GID: ", device.interface_name(), " of ",
+                       facts.hostname(), " has no IPv4 address"));
+    *link.mutable_reasons() = end.reasons();
+    link.set_rdma_usable(v1::FACT_NO);
+    link.set_lowest_failing_layer(std::string(LayerName(LayerOf(end.reasons(0).code()))));
+  }
+}
+
 }  // namespace
 
 std::vector<v1::LinkVerdict> JudgeVerbs(const NodesById& nodes) {
@@ -129,6 +156,7 @@ std::vector<v1::LinkVerdict> JudgeVerbs(const NodesById& nodes) {
   for (auto a = nodes.begin(); a != nodes.end(); ++a) {
     if (a->second->facts().is_mac() == v1::FACT_YES) continue;
     const std::vector<Candidate> mine = CandidatesOf(a->second->facts());
+    AddUnaddressed(a->second->facts(), mine, links);
     for (auto b = std::next(a); b != nodes.end(); ++b) {
       if (b->second->facts().is_mac() == v1::FACT_YES) continue;
       std::set<std::pair<std::string, std::string>> devices;

@@ -19,9 +19,9 @@
 
 namespace macrame::transport {
 
-// A message travels in pieces of this size, so many of them in flight; so many more may be credits
-// only (they are sent for every half of the slots).
-inline constexpr size_t kSlotBytes = 64 << 10;
+// A message travels in pieces of this size (a header and at least 64 KiB), so many of them in
+// flight; so many more may be credits only (they are sent for every half of the slots).
+inline constexpr size_t kSlotBytes = (64 << 10) + 4096;
 inline constexpr int kSlots = 16;
 inline constexpr int kCreditSlots = 4;
 inline constexpr int kAllSlots = kSlots + kCreditSlots;
@@ -36,7 +36,6 @@ struct QueuePairCard {
   uint16_t local_id = 0;  // InfiniBand; 0 on Ethernet
   uint8_t mtu = 0;        // ibv_mtu
   uint8_t connection = 0;
-  uint32_t failed = 0;  // 1: this side could not open its device
   uint32_t gid_count = 0;
   std::array<Gid, kCardGidsMax> gids{};
 };

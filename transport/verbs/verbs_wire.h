@@ -8,7 +8,7 @@
 // with them a lost packet is found out by its number and breaks the group instead of the sum.
 //
 // Buffers: kSlotBytes a message piece, kSlots in flight to each peer; the receiver gives credits
-// back, so that a sender never overruns it. Locked memory: about 2.4 MiB a peer.
+// back, so that a sender never overruns it. Locked memory: about 2.7 MiB a peer.
 
 #include <chrono>
 #include <memory>

@@ -36,6 +36,24 @@ static_assert(sizeof(PieceHeader) == 16);
 constexpr uint64_t kCreditOnly = ~uint64_t{0};
 constexpr size_t kPieceBytes = kSlotBytes - sizeof(PieceHeader);
 
+// What each rank tells all others before anyone sends: all is well, or what went wrong where.
+struct Outcome {
+  uint32_t mark = kCardMark;
+  char code[32] = {};  // empty: all is well
+  char message[220] = {};
+};
+
+void Write(std::string_view text, std::span<char> field) {
+  const size_t length = std::min(text.size(), field.size() - 1);
+  std::copy_n(text.begin(), length, field.begin());
+  field[length] = 0;
+}
+
+template <size_t kSize>
+std::string Read(const char (&field)[kSize]) {
+  return std::string(field, strnlen(field, kSize));
+}
+
 struct Outgoing {
   const std::byte* data;
   size_t bytes, done;
@@ -89,7 +107,11 @@ class VerbsWire : public Wire {
   }
 
  private:
-  absl::Status ExchangeCards(std::vector<QueuePairCard>& own, std::vector<QueuePairCard>& theirs);
+  template <typename Card>
+  absl::Status ExchangeCards(std::vector<Card>& own, std::vector<Card>& theirs);
+  absl::Status OpenPairs(std::vector<QueuePairCard>& cards);
+  absl::Status ConnectPairs(const std::vector<QueuePairCard>& cards);
+  absl::Status Agree(const absl::Status& own);
   absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives);
   absl::Status Pump(bool* moved);
   absl::Status TakeCompletions(int rank, Peer& peer, bool* moved);
@@ -130,56 +152,76 @@ absl::Status VerbsWire::Lost(int rank, const absl::Status& why) const {
                       absl::StrCat("rank ", rank, " is gone: ", why.message()));
 }
 
+// Everybody hears of everybody's devices, also of those that could not be opened: nobody waits.
 absl::Status VerbsWire::Connect() {
   if (static_cast<int>(options_.devices.size()) != size()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options_.devices.size(), " devices for ", size(), " ranks"));
   }
-  const auto library = FindVerbsLibrary();
   std::vector<QueuePairCard> own(static_cast<size_t>(size())), theirs(own.size());
-  absl::Status failure = library.status();
-  for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[rank];
-    if (rank == this->rank() || options_.devices[rank].empty()) continue;
-    own[rank].mark = kCardMark;
-    own[rank].failed = 1;
-    if (!library.ok()) continue;
-    auto pair = QueuePair::Open(**library, options_.devices[rank], options_.connection);
-    if (pair.ok()) {
-      peer.pair = *std::move(pair);
-      own[rank] = peer.pair->Card();
-      for (int slot = kAllSlots - 1; slot >= 0; --slot) peer.free_slots.push_back(slot);
-    } else if (failure.ok()) {
-      failure = AtRank(rank, pair.status());
-    }
-  }
-  // Everybody hears of everybody's devices, also of those that could not be opened: nobody waits.
+  absl::Status status = OpenPairs(own);
   const absl::Status told = ExchangeCards(own, theirs);
-  if (!failure.ok()) return failure;
-  if (!told.ok()) return told;
-  for (int rank = 0; rank < size(); ++rank) {
+  if (status.ok()) status = told;
+  if (status.ok()) status = ConnectPairs(theirs);
+  // After this all receive, before anyone sends.
+  status = Agree(status);
+  for (int rank = 0; status.ok() && rank < size(); ++rank) {
     if (!peers_[rank].pair) continue;
-    if (theirs[rank].failed != 0) {
-      return ReasonStatus(
-          absl::StatusCode::kUnavailable, "PEER_LOST",
-          absl::StrCat("rank ", rank, " could not open its device towards rank ", this->rank()));
-    }
-    const absl::Status status = peers_[rank].pair->Connect(theirs[rank]);
-    if (!status.ok()) return AtRank(rank, status);
+    const absl::Status ready = peers_[rank].pair->BecomeReady();
+    if (!ready.ok()) status = AtRank(rank, ready);
   }
-  // A barrier: all receive before anyone sends.
-  const absl::Status all_connected = ExchangeCards(own, theirs);
-  if (!all_connected.ok()) return all_connected;
+  return status;
+}
+
+absl::Status VerbsWire::OpenPairs(std::vector<QueuePairCard>& cards) {
+  const auto library = FindVerbsLibrary();
+  if (!library.ok()) return library.status();
   for (int rank = 0; rank < size(); ++rank) {
-    if (!peers_[rank].pair) continue;
-    const absl::Status status = peers_[rank].pair->BecomeReady();
+    if (rank == this->rank() || options_.devices[rank].empty()) continue;
+    auto pair = QueuePair::Open(**library, options_.devices[rank], options_.connection);
+    if (!pair.ok()) return AtRank(rank, pair.status());
+    cards[rank] = (*pair)->Card();
+    Peer& peer = peers_[rank];
+    peer.pair = *std::move(pair);
+    for (int slot = kAllSlots - 1; slot >= 0; --slot) peer.free_slots.push_back(slot);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VerbsWire::ConnectPairs(const std::vector<QueuePairCard>& cards) {
+  for (int rank = 0; rank < size(); ++rank) {
+    // No card: it has no device towards here, or could not open it and says so in a moment.
+    if (!peers_[rank].pair || cards[rank].mark == 0) continue;
+    const absl::Status status = peers_[rank].pair->Connect(cards[rank]);
     if (!status.ok()) return AtRank(rank, status);
   }
   return absl::OkStatus();
 }
 
-absl::Status VerbsWire::ExchangeCards(std::vector<QueuePairCard>& own,
-                                      std::vector<QueuePairCard>& theirs) {
+// The own trouble first, else the first that another rank tells of.
+absl::Status VerbsWire::Agree(const absl::Status& own) {
+  Outcome mine;
+  if (!own.ok()) {
+    const v1::Reason reason = ReasonOf(own);
+    Write(reason.code(), mine.code);
+    Write(reason.message(), mine.message);
+  }
+  std::vector<Outcome> all_mine(peers_.size(), mine), theirs(peers_.size());
+  const absl::Status told = ExchangeCards(all_mine, theirs);
+  if (!own.ok()) return own;
+  if (!told.ok()) return told;
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::string code = Read(theirs[rank].code);
+    if (rank == this->rank() || code.empty()) continue;
+    const bool is_known = FindReasonCode(code) != nullptr;
+    return ReasonStatus(absl::StatusCode::kUnavailable, is_known ? code : "CONNECT_FAILED",
+                        Read(theirs[rank].message));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Card>
+absl::Status VerbsWire::ExchangeCards(std::vector<Card>& own, std::vector<Card>& theirs) {
   std::vector<Send> sends;
   std::vector<Receive> receives;
   for (int rank = 0; rank < size(); ++rank) {

@@ -49,16 +49,58 @@ TEST(TransportChoice, AWishThatCantBeHadIsRefusedWithTheReasons) {
   EXPECT_NE(result.failure().message().find("LINK_40G"), std::string::npos);
 }
 
-TEST(TransportChoice, ARingOfCablesNeedsTheRanksInItsOrder) {
+std::vector<std::string> NodesOf(const v1::Plan& plan) {
+  std::vector<std::string> nodes;
+  for (const v1::Assignment& one : plan.assignments()) nodes.push_back(one.node_id());
+  return nodes;
+}
+
+TEST(TransportChoice, JacclMeetsAtTheNodeWhoseAddressAllReach) {
+  v1::GroupVerdict group;
+  for (const char* node : {"b", "a", "c"}) group.add_node_ids(node);
+  Add(group, "jaccl", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b", "c"});
+  ChooseTransport(group, "", &result);
+  EXPECT_EQ(result.plan().backend(), "jaccl");
+  EXPECT_EQ(NodesOf(result.plan()), (std::vector<std::string>{"b", "a", "c"}));
+}
+
+TEST(TransportChoice, NodesChangePlacesOnlyWithinTheirBudgets) {
+  v1::GroupVerdict group;
+  for (const char* node : {"a", "c", "b", "d"}) group.add_node_ids(node);
+  Add(group, "verbs", "ring", true);
+  Add(group, "ring", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b", "c", "d"});
+  for (v1::Assignment& one : *result.mutable_plan()->mutable_assignments()) {
+    one.mutable_need()->set_total_bytes(10);
+    one.set_budget_bytes(one.node_id() == "c" ? 10 : 100);
+  }
+  result.mutable_plan()->mutable_assignments(0)->mutable_need()->set_total_bytes(50);
+  v1::PlanResult second = result;
+  ChooseTransport(group, "", &result);
+  EXPECT_EQ(result.plan().backend(), "verbs");
+  EXPECT_NE(NodesOf(result.plan())[0], "c") << "it could not hold 50 bytes";
+  for (v1::Assignment& one : *second.mutable_plan()->mutable_assignments()) {
+    one.mutable_need()->set_total_bytes(one.budget_bytes());
+  }
+  second.mutable_plan()->mutable_assignments(3)->set_budget_bytes(20);
+  second.mutable_plan()->mutable_assignments(3)->mutable_need()->set_total_bytes(20);
+  ChooseTransport(group, "", &second);
+  EXPECT_EQ(second.plan().backend(), "ring");
+  EXPECT_EQ(NodesOf(second.plan()), (std::vector<std::string>{"a", "b", "c", "d"}));
+}
+
+TEST(TransportChoice, ARingOfCablesPutsTheRanksInItsOrder) {
   v1::GroupVerdict group;
   for (const char* node : {"a", "c", "b"}) group.add_node_ids(node);
   Add(group, "jaccl", "ring", true);
   Add(group, "ring", "mesh", true);
   v1::PlanResult result = PlanOver({"a", "b", "c"});
+  ChooseTransport(group, "ring", &result);
+  EXPECT_EQ(NodesOf(result.plan()), (std::vector<std::string>{"a", "b", "c"}));
+  result = PlanOver({"b", "a", "c"});
   ChooseTransport(group, "", &result);
-  EXPECT_EQ(result.plan().backend(), "ring");
-  result = PlanOver({"a", "c", "b"});
-  ChooseTransport(group, "", &result);
+  EXPECT_EQ(NodesOf(result.plan())[0], "a") << "jaccl meets at the first of the ring";
   EXPECT_EQ(result.plan().backend(), "jaccl");
   EXPECT_EQ(result.plan().backend_topology(), "ring");
 }

@@ -259,10 +259,11 @@ TEST(GangReconciler, PhaseLimitsNameThePhaseAndTheRank) {
   };
   const GangReconcilerOptions options;
   for (const Case& one :
-       {Case{v1::RANK_PHASE_STAGING, options.staging_limit, "RANK_STALLED", "staging"},
-        Case{v1::RANK_PHASE_CONNECTING, options.connecting_limit, "CONNECT_FAILED", "connecting"},
-        Case{v1::RANK_PHASE_LOADING, options.loading_stall_limit, "RANK_STALLED", "loading"},
-        Case{v1::RANK_PHASE_WARMING_UP, options.warming_up_limit, "RANK_STALLED", "warming up"}}) {
+       {Case{v1::RANK_PHASE_STAGING, options.staging_limit, "PHASE_DEADLINE", "staging"},
+        Case{v1::RANK_PHASE_CONNECTING, options.connecting_limit, "PHASE_DEADLINE", "connecting"},
+        Case{v1::RANK_PHASE_LOADING, options.loading_stall_limit, "PHASE_DEADLINE", "loading"},
+        Case{v1::RANK_PHASE_WARMING_UP, options.warming_up_limit, "PHASE_DEADLINE",
+             "warming up"}}) {
     Harness h("ab");
     h.first_phase = v1::RANK_PHASE_WARMING_UP;
     h.Deploy("m");
@@ -483,6 +484,57 @@ TEST(GangReconciler, FallsToTheNextBackendWhenAGroupCantBeFormed) {
   ASSERT_EQ(status.fallbacks_size(), 1);
   EXPECT_EQ(status.fallbacks(0).code(), "TRANSPORT_FALLBACK");
   EXPECT_THAT(status.fallbacks(0).message(), HasSubstr("no protection domain"));
+}
+
+// The probes see a device go before a collective does: the gang moves, and says why.
+TEST(GangReconciler, LeavesATransportThatTheProbesSayIsGone) {
+  Harness harness("ab");
+  harness.backend = "verbs";
+  harness.Deploy("m");
+  harness.Run(seconds(1));
+  ASSERT_EQ(harness.Status("m").plan().backend(), "verbs");
+  harness.effects.clear();
+  harness.backend = "ring";
+  harness.view.broken_transports["m"] =
+      MakeReason("NO_IPV4_GID", "rdma_cable1 has no GID", Id('b').value());
+  harness.Run(milliseconds(50));
+  harness.view.broken_transports.clear();
+  harness.Run(seconds(1));
+  EXPECT_TRUE(harness.Take<RefuseTransport>().empty()) << "the probes remember by themselves";
+  const v1::DeploymentStatus status = harness.Status("m");
+  EXPECT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(status.plan().backend(), "ring");
+  ASSERT_EQ(status.fallbacks_size(), 1);
+  EXPECT_THAT(status.fallbacks(0).message(), HasSubstr("NO_IPV4_GID"));
+}
+
+TEST(GangReconciler, AGroupThatCameUpSmallerIsAFailure) {
+  Harness harness("ab");
+  harness.Deploy("m");
+  harness.Run(seconds(1));
+  ASSERT_EQ(harness.epochs.size(), 1u);
+  v1::RankStatus* rank = harness.FindRank("m", 1);
+  ASSERT_NE(rank, nullptr);
+  rank->set_backend(harness.backend);
+  rank->set_group_size(1);
+  harness.Run(seconds(2));
+  EXPECT_EQ(harness.epochs.size(), 2u);
+  EXPECT_EQ(harness.Status("m").failure().code(), "GROUP_MISMATCH");
+}
+
+TEST(GangReconciler, TheRankThatSaysWhyIsNamedBeforeThoseThatLostIt) {
+  Harness harness("ab");
+  harness.Deploy("m");
+  harness.Run(seconds(1));
+  for (const uint32_t number : {0u, 1u}) {
+    v1::RankStatus* rank = harness.FindRank("m", number);
+    ASSERT_NE(rank, nullptr);
+    rank->set_phase(v1::RANK_PHASE_FAILED);
+    *rank->mutable_failure() = number == 0 ? MakeReason("PEER_LOST", "rank 1 is gone")
+                                           : MakeReason("PORT_DOWN", "the port went down");
+  }
+  harness.Run(seconds(2));
+  EXPECT_EQ(harness.Status("m").failure().code(), "PORT_DOWN");
 }
 
 TEST(GangReconciler, ARankThatDiesWhileServingIsNotTheTransportsFault) {
