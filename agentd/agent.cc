@@ -131,6 +131,7 @@ absl::Status Agent::Impl::Start() {
 void Agent::Impl::StartOwnParts() {
   parts_.supervisor.OnChange([this] {
     parts_.own.ForgetRanks();
+    parts_.links.NoteRanks(parts_.own.ranks());
     parts_.conductor.Wake();
     parts_.cluster_service.NoteChange();
     if (!stopping_) parts_.heartbeats.SendToAll();

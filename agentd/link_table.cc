@@ -269,6 +269,23 @@ void LinkTable::TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measur
   OwnChanged();
 }
 
+void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {
+  static constexpr std::string_view kTroubles[] = {"CONNECT_FAILED", "PEER_LOST", "INIT_STALLED",
+                                                   "RENDEZVOUS_UNREACHABLE"};
+  for (const v1::RankStatus& rank : ranks) {
+    if (std::find(std::begin(kTroubles), std::end(kTroubles), rank.failure().code()) ==
+        std::end(kTroubles)) {
+      continue;
+    }
+    if (doubted_.size() > kOthersMax) doubted_.clear();
+    uint64_t& epoch = doubted_[rank.deployment()];
+    if (rank.epoch() <= epoch) continue;
+    epoch = rank.epoch();
+    schedule_.Hurry("");
+    prober_.ProbeNow({});
+  }
+}
+
 v1::LinkSnapshot LinkTable::Snapshot() const {
   v1::LinkSnapshot snapshot;
   if (!own_links_.facts().node_id().empty()) *snapshot.add_nodes() = own_links_;

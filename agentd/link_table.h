@@ -91,6 +91,10 @@ class LinkTable {
   void Remember(const v1::TransportRefusal& refusal);
   std::vector<v1::TransportRefusal> ForgetRefusals(const std::vector<std::string>& node_ids);
 
+  // This node's ranks. One that failed to reach another puts all measured ways in doubt: this node
+  // looks and measures again, once for each launch.
+  void NoteRanks(const std::vector<v1::RankStatus>& ranks);
+
   transport::LinkMeter& meter() { return meter_; }
   // Probes at once; `done` when the answer is taken in.
   void ProbeNow(std::function<void()> done);
@@ -127,8 +131,9 @@ class LinkTable {
   MonotonicTime probed_for_peer_{};
   bool has_probed_for_peer_ = false;
   uint64_t judgement_ = 0;
-  bool stale_ = true;        // judged_ does not hold any more
-  bool wants_write_ = true;  // the coordinator has not looked since
+  std::map<std::string, uint64_t> doubted_;  // epoch of the last launch that failed, by deployment
+  bool stale_ = true;                        // judged_ does not hold any more
+  bool wants_write_ = true;                  // the coordinator has not looked since
   MonotonicTime judged_at_{};
   std::string written_;  // substance of what was written last
   struct Waiting {

@@ -47,6 +47,13 @@ bool ShareStack(const v1::LinkFacts& from, const v1::LinkFacts& to, const std::v
   });
 }
 
+// Whatever address packets are sent from, they leave by the interface in the receiver's subnet: a
+// pair with another interface's address would measure that one, and outlive it.
+bool HasSubnetOf(const std::vector<Held>& held, const Held& other) {
+  return std::any_of(held.begin(), held.end(),
+                     [&](const Held& one) { return one.subnet == other.subnet; });
+}
+
 // The slower of the two decides what can be expected.
 v1::InterfaceKind KindOf(const Held& a, const Held& b) {
   return a.interface->kind() == v1::INTERFACE_KIND_THUNDERBOLT ? b.interface->kind()
@@ -75,7 +82,7 @@ std::vector<LinkPair> PairsBetween(const v1::LinkFacts& from, const v1::LinkFact
                          b.interface->kind() == v1::INTERFACE_KIND_THUNDERBOLT;
       if (a.subnet == b.subnet) {
         near.push_back(std::move(pair));
-      } else if (!local) {
+      } else if (!local && !HasSubnetOf(mine, b) && !HasSubnetOf(theirs, a)) {
         far.push_back(std::move(pair));
       }
     }

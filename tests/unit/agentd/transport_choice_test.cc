@@ -25,6 +25,7 @@ v1::BackendChoice& Add(v1::GroupVerdict& group, const std::string& backend,
 
 TEST(TransportChoice, TheFirstThatWorksIsTaken) {
   v1::GroupVerdict group;
+  for (const char* node : {"a", "b"}) group.add_node_ids(node);
   Add(group, "jaccl", "mesh", false);
   Add(group, "ring", "mesh", true);
   v1::PlanResult result = PlanOver({"a", "b"});

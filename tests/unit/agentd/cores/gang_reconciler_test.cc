@@ -462,7 +462,7 @@ TEST(GangReconciler, FallsToTheNextBackendWhenAGroupCantBeFormed) {
   harness.backend = "jaccl";
   harness.first_phase = v1::RANK_PHASE_CONNECTING;
   harness.Deploy("m");
-  harness.Run(seconds(1));
+  harness.Run(seconds(3));
   ASSERT_EQ(harness.epochs.size(), 1u);
   harness.effects.clear();
   v1::RankStatus* rank = harness.FindRank("m", 1);
@@ -491,7 +491,7 @@ TEST(GangReconciler, LeavesATransportThatTheProbesSayIsGone) {
   Harness harness("ab");
   harness.backend = "verbs";
   harness.Deploy("m");
-  harness.Run(seconds(1));
+  harness.Run(seconds(3));
   ASSERT_EQ(harness.Status("m").plan().backend(), "verbs");
   harness.effects.clear();
   harness.backend = "ring";
@@ -511,7 +511,7 @@ TEST(GangReconciler, LeavesATransportThatTheProbesSayIsGone) {
 TEST(GangReconciler, AGroupThatCameUpSmallerIsAFailure) {
   Harness harness("ab");
   harness.Deploy("m");
-  harness.Run(seconds(1));
+  harness.Run(seconds(3));
   ASSERT_EQ(harness.epochs.size(), 1u);
   v1::RankStatus* rank = harness.FindRank("m", 1);
   ASSERT_NE(rank, nullptr);
@@ -525,7 +525,7 @@ TEST(GangReconciler, AGroupThatCameUpSmallerIsAFailure) {
 TEST(GangReconciler, TheRankThatSaysWhyIsNamedBeforeThoseThatLostIt) {
   Harness harness("ab");
   harness.Deploy("m");
-  harness.Run(seconds(1));
+  harness.Run(seconds(3));
   for (const uint32_t number : {0u, 1u}) {
     v1::RankStatus* rank = harness.FindRank("m", number);
     ASSERT_NE(rank, nullptr);
@@ -541,7 +541,7 @@ TEST(GangReconciler, ARankThatDiesWhileServingIsNotTheTransportsFault) {
   Harness harness("ab");
   harness.backend = "jaccl";
   harness.Deploy("m");
-  harness.Run(seconds(1));
+  harness.Run(seconds(3));
   harness.effects.clear();
   v1::RankStatus* rank = harness.FindRank("m", 1);
   ASSERT_NE(rank, nullptr);

@@ -82,6 +82,24 @@ v1::LinkFacts Facts(const std::string& id, const std::string& hardware, const st
   return facts;
 }
 
+// A cable and a LAN: from the LAN's address to the cable's, packets would go over the cable.
+TEST(LinkPairs, AddressesOfASubnetAreReachedFromItAlone) {
+  const auto kind = v1::INTERFACE_KIND_ETHERNET;
+  v1::LinkFacts a = Facts("a", "m", "lan0", kind, "192.0.2.1");
+  v1::LinkFacts b = Facts("b", "n", "lan0", kind, "192.0.2.2");
+  *a.add_interfaces() = Facts("a", "m", "cable0", kind, "198.51.100.1").interfaces(0);
+  *b.add_interfaces() = Facts("b", "n", "cable0", kind, "198.51.100.2").interfaces(0);
+  EXPECT_EQ(PairsBetween(a, b, false).size(), 2u);
+  // Cut at one end: what is left is the LAN.
+  a.mutable_interfaces(1)->set_is_up(v1::FACT_NO);
+  const auto left = PairsBetween(a, b, false);
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_EQ(left[0].to_ip, "192.0.2.2");
+  // Behind a router every address may do.
+  const v1::LinkFacts far = Facts("c", "o", "eth0", kind, "203.0.113.9");
+  EXPECT_EQ(PairsBetween(a, far, false).size(), 1u);
+}
+
 TEST(LinkPairs, TwoAgentsInOneStackHaveTheLoopbackAlone) {
   const auto kind = v1::INTERFACE_KIND_ETHERNET;
   const v1::LinkFacts a = Facts("a", "m", "eth0", kind, "192.0.2.1");
