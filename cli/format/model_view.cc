@@ -196,11 +196,13 @@ std::string PhaseWord(v1::RankPhase phase) {
 
 std::string ShapeText(const v1::Plan& plan) {
   if (plan.world_size() <= 1) return "one node";
+  const std::string via =
+      plan.backend().empty() ? "" : absl::StrCat(" via ", Printable(plan.backend()));
   if (plan.tp() > 1 && plan.pp() > 1) {
-    return absl::StrCat("tensor ", plan.tp(), " x pipeline ", plan.pp());
+    return absl::StrCat("tensor ", plan.tp(), " x pipeline ", plan.pp(), via);
   }
-  return plan.tp() > 1 ? absl::StrCat("tensor over ", plan.tp())
-                       : absl::StrCat("pipeline over ", plan.pp());
+  return plan.tp() > 1 ? absl::StrCat("tensor over ", plan.tp(), via)
+                       : absl::StrCat("pipeline over ", plan.pp(), via);
 }
 
 std::string DeploymentsView(const v1::ClusterStatus& status, int width, const Style& style) {

@@ -1,46 +1,16 @@
-// The tables that people see, held against the files beside this one. After a change that is meant:
-// MACRAME_REWRITE=1 build/dev/tests/golden_test, then read the difference.
+// The tables that people see, held against the files beside this one.
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "cli/format/cluster_view.h"
 #include "cli/format/load_progress.h"
 #include "cli/format/message_json.h"
 #include "cli/format/model_view.h"
+#include "tests/golden/golden_files.h"
 #include "tests/unit/cli/sample_messages.h"
 
 namespace macrame::cli {
 namespace {
-
-// ctest runs this at the repository's root.
-constexpr char kFolder[] = "tests/golden/";
-
-void ExpectGolden(const std::string& name, const std::string& text) {
-  const std::string path = kFolder + name;
-  if (getenv("MACRAME_REWRITE") != nullptr) {
-    std::ofstream(path) << text;
-    return;
-  }
-  std::ifstream in(path);
-  ASSERT_TRUE(in.good()) << path << " is missing; MACRAME_REWRITE=1 makes it";
-  std::stringstream golden;
-  golden << in.rdbuf();
-  EXPECT_EQ(text, golden.str()) << path;
-}
-
-void ExpectWithin(int width, const std::string& text) {
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    // Sentences wrap as the terminal does; tables do not.
-    if (line.find("  ") == std::string::npos) continue;
-    if (line.rfind("  ", 0) == 0) continue;
-    EXPECT_LE(DisplayWidth(line), width) << line;
-  }
-}
 
 TEST(Golden, Status) {
   for (const int width : {80, 120}) {

@@ -157,7 +157,12 @@ class Doctor {
       if (link.rdma_usable() == v1::FACT_YES) continue;
       const bool reached = link.b().node_id().empty() ||
                            PathBetween(links_, link.a().node_id(), link.b().node_id()) != nullptr;
+      const bool is_old = std::any_of(
+          link.reasons().begin(), link.reasons().end(),
+          [](const v1::Reason& reason) { return reason.code() == "TB4_CONTROLLER"; });
       for (const v1::Reason& reason : link.reasons()) {
+        // The old controller is what slows the link: another cable changes nothing.
+        if (is_old && reason.code() == "LINK_40G") continue;
         const v1::Severity severity =
             reason.code() == "FACT_UNKNOWN" || reason.code() == "PEER_UNKNOWN" ? v1::SEVERITY_INFO
             : reached ? v1::SEVERITY_DEGRADED

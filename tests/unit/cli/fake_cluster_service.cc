@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/check.h"
+#include "tests/unit/cli/sample_links.h"
 #include "tests/unit/cli/sample_messages.h"
 #include "transport/status_codec.h"
 #include "transport/unix_socket.h"
@@ -112,6 +113,45 @@ grpc::Status FakeClusterService::Logs(grpc::ServerContext*, const v1::LogsReques
     writer->Write(chunk);
   }
   return grpc::Status::OK;
+}
+
+grpc::Status FakeClusterService::GetLinks(grpc::ServerContext*, const v1::GetLinksRequest*,
+                                          v1::LinksView* response) {
+  *response = SamplePair();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::Diagnose(grpc::ServerContext*, const v1::DiagnoseRequest* request,
+                                          v1::Diagnosis* response) {
+  last_diagnose = *request;
+  if (troubled) *response = SampleDiagnosis();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::RecheckLinks(grpc::ServerContext*,
+                                              const v1::RecheckLinksRequest* request,
+                                              v1::RecheckLinksResponse* response) {
+  last_recheck = *request;
+  const v1::LinksView view = SamplePair();
+  *response->mutable_links() = view.links();
+  *response->mutable_forgotten() = view.refusals();
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::ExportHostfile(grpc::ServerContext*,
+                                                const v1::ExportHostfileRequest* request,
+                                                v1::ExportHostfileResponse* response) {
+  last_export = *request;
+  response->set_hostfile("[{\"ssh\": \"mini-a\", \"ips\": [\"10.77.5.1\"]}]\n");
+  response->set_backend("ring");
+  return ToGrpcStatus(failure);
+}
+
+grpc::Status FakeClusterService::PlanNet(grpc::ServerContext*, const v1::PlanNetRequest* request,
+                                         v1::NetPlan* response) {
+  last_plan_net = *request;
+  *response = SampleNetPlan();
+  return ToGrpcStatus(failure);
 }
 
 FakeAgent::FakeAgent() {

@@ -38,6 +38,17 @@ class FakeClusterService final : public v1::ClusterService::Service {
   grpc::Status Logs(grpc::ServerContext*, const v1::LogsRequest* request,
                     grpc::ServerWriter<v1::LogsChunk>* writer) override;
 
+  grpc::Status GetLinks(grpc::ServerContext*, const v1::GetLinksRequest*,
+                        v1::LinksView* response) override;
+  grpc::Status Diagnose(grpc::ServerContext*, const v1::DiagnoseRequest* request,
+                        v1::Diagnosis* response) override;
+  grpc::Status RecheckLinks(grpc::ServerContext*, const v1::RecheckLinksRequest* request,
+                            v1::RecheckLinksResponse* response) override;
+  grpc::Status ExportHostfile(grpc::ServerContext*, const v1::ExportHostfileRequest* request,
+                              v1::ExportHostfileResponse* response) override;
+  grpc::Status PlanNet(grpc::ServerContext*, const v1::PlanNetRequest* request,
+                       v1::NetPlan* response) override;
+
   // The script; set before calls.
   absl::Status failure;  // of every call, unless OK
   bool troubled = false;
@@ -49,6 +60,10 @@ class FakeClusterService final : public v1::ClusterService::Service {
   v1::GenerateRequest last_infer;
   v1::LogsRequest last_logs;
   std::string last_unload;
+  v1::DiagnoseRequest last_diagnose;
+  v1::RecheckLinksRequest last_recheck;
+  v1::ExportHostfileRequest last_export;
+  v1::PlanNetRequest last_plan_net;
   std::atomic<int> watches{0};
   std::atomic<bool> infer_was_cancelled{false};
 };

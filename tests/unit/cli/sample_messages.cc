@@ -75,6 +75,7 @@ v1::ClusterStatus HealthyCluster() {
   AddNode(status, 3, 24 * kGiB, 900 * kMiB);
   status.mutable_nodes(0)->set_is_coordinator(true);
   status.mutable_nodes(1)->set_is_self(true);
+  status.set_answered_by(status.nodes(1).identity().node_id());
   status.mutable_nodes(0)->mutable_load()->set_tokens_per_second(41.25);
   status.mutable_coordinator()->set_term(4);
   status.mutable_coordinator()->set_coordinator_id(status.nodes(0).identity().node_id());
@@ -120,6 +121,11 @@ v1::ClusterStatus TroubledCluster() {
   deployment->mutable_ranks(1)->set_phase(v1::RANK_PHASE_LOADING);
   deployment->mutable_ranks(1)->set_progress(0.4);
   deployment->mutable_ranks(2)->set_phase(v1::RANK_PHASE_FAILED);
+  v1::Reason* fallback = deployment->add_fallbacks();
+  fallback->set_code("TRANSPORT_FALLBACK");
+  fallback->set_message(
+      "'tiny' could not be formed over jaccl: TB4_CONTROLLER: mini-2 has Thunderbolt 4");
+  fallback->set_remedy("'clusterctl doctor' says why");
   v1::Reason* problem = status.add_problems();
   problem->set_code("NODE_DEAD");
   problem->set_node_id(dead->identity().node_id());
