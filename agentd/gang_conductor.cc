@@ -219,6 +219,12 @@ void GangConductor::Carry(const RemoveGang& effect) {
 
 void GangConductor::Carry(const Notify& effect) {
   const std::string& state = v1::DeploymentState_Name(effect.state);
+  if (effect.reason.code() == "GANG_LOST_NODE") {
+    const v1::StateEntry* gang = parts_.replicator.table().Find(GangKey(effect.deployment));
+    v1::GangRecord record;
+    if (gang != nullptr) record.ParseFromString(gang->value());
+    parts_.links.NoteLostNode(NodeId(effect.reason.node_id()), record.plan().backend());
+  }
   if (effect.reason.code().empty()) {
     spdlog::info("{} (epoch {}): {}", effect.deployment, effect.epoch, state);
   } else {

@@ -204,6 +204,7 @@ void LinkService::Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnos
       failures.push_back(status.failure());
     }
   }
+  for (v1::Reason& crash : parts_.links.CrashReasons()) failures.push_back(std::move(crash));
   reply(transport::Diagnose(parts_.links.Snapshot(), parts_.links.links(), *ids, failures));
 }
 

@@ -144,6 +144,9 @@ void LinkTable::Take(const NodeId& from, v1::NodeLinks links) {
   if (facts_changed && known.revision() != 0) ProbeBecauseOfPeer();
   known = std::move(links);
   stale_ = wants_write_ = true;
+  const auto crashed =
+      crash_log_.NoteBoot(from, known.facts().boot_time_unix_seconds(), parts_.dispatcher.Now());
+  if (crashed.has_value()) NoteCrash(from, *crashed);
   if (facts_changed) RefreshPairs();
 }
 
@@ -267,6 +270,46 @@ void LinkTable::TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measur
     *own_links_.add_measurements() = measured;
   }
   OwnChanged();
+}
+
+void LinkTable::NoteLostNode(const NodeId& node, const std::string& backend) {
+  crash_log_.NoteLost(node, backend, parts_.dispatcher.Now());
+}
+
+void LinkTable::NoteCrash(const NodeId& node, const std::string& backend) {
+  if (!parts_.election.Leading(parts_.dispatcher.Now()).has_value()) return;
+  const std::string key = absl::StrCat(kCrashPrefix, node.value());
+  v1::NodeCrashes crashes;
+  const v1::StateEntry* entry = parts_.replicator.table().Find(key);
+  if (entry != nullptr) crashes.ParseFromString(entry->value());
+  crashes.set_node_id(node.value());
+  AddCrash(crashes, backend, parts_.dispatcher.UnixMs());
+  const v1::Reason why = CrashReason(crashes, HostnameOf(node));
+  spdlog::warn("{}", why.message());
+  parts_.replicator.Write(key, crashes.SerializeAsString(), [](const absl::Status&) {});
+  if (!IsQuarantined(crashes)) return;
+  for (const char* rdma : {"jaccl", "verbs"}) {
+    Remember(transport::MakeRefusal(Snapshot(), {node.value()}, rdma, why, why));
+  }
+}
+
+std::vector<v1::Reason> LinkTable::CrashReasons() const {
+  std::vector<v1::Reason> reasons;
+  for (const auto& [key, entry] : parts_.replicator.table().entries()) {
+    if (entry.removed() || !absl::StartsWith(key, kCrashPrefix)) continue;
+    v1::NodeCrashes crashes;
+    if (!crashes.ParseFromString(entry.value()) || crashes.crashes().empty()) continue;
+    reasons.push_back(CrashReason(crashes, HostnameOf(NodeId(crashes.node_id()))));
+  }
+  return reasons;
+}
+
+std::string LinkTable::HostnameOf(const NodeId& node) const {
+  const auto known = others_.find(node);
+  const std::string& name =
+      known == others_.end() ? own_links_.facts().hostname() : known->second.facts().hostname();
+  const bool is_known = known != others_.end() || node == parts_.own.id();
+  return is_known && !name.empty() ? name : ShortId(node);
 }
 
 void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {

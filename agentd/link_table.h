@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/cores/crash_log.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/link_schedule.h"
 #include "agentd/member_monitor.h"
@@ -29,6 +30,7 @@ namespace macrame::agentd {
 
 inline constexpr char kLinksKey[] = "links";
 inline constexpr char kRefusalPrefix[] = "refusal/";
+inline constexpr char kCrashPrefix[] = "crash/";
 inline constexpr size_t kRefusalsMax = 256;
 // Changes come in bursts: judged at most this often.
 inline constexpr Duration kJudgeInterval = std::chrono::milliseconds(250);
@@ -91,6 +93,12 @@ class LinkTable {
   void Remember(const v1::TransportRefusal& refusal);
   std::vector<v1::TransportRefusal> ForgetRefusals(const std::vector<std::string>& node_ids);
 
+  // Coordinator: a gang over `backend` lost this node. Should it turn out that its machine
+  // restarted, that is remembered; twice within an hour keep it off RDMA.
+  void NoteLostNode(const NodeId& node, const std::string& backend);
+  // Machines that restarted while they held a rank, for the doctor.
+  std::vector<v1::Reason> CrashReasons() const;
+
   // This node's ranks. One that failed to reach another puts all measured ways in doubt: this node
   // looks and measures again, once for each launch.
   void NoteRanks(const std::vector<v1::RankStatus>& ranks);
@@ -109,6 +117,8 @@ class LinkTable {
   void StartMeasurement();
   void RunMeasurement(const LinkPair& pair, const v1::OpenMeterResponse& offer);
   void TakeMeasurement(const LinkPair& pair, v1::LinkMeasurement measured);
+  void NoteCrash(const NodeId& node, const std::string& backend);
+  std::string HostnameOf(const NodeId& node) const;
   void OwnChanged();
   void JudgeAsCoordinator();
   void WriteVerdicts();
@@ -131,6 +141,7 @@ class LinkTable {
   MonotonicTime probed_for_peer_{};
   bool has_probed_for_peer_ = false;
   uint64_t judgement_ = 0;
+  CrashLog crash_log_;
   std::map<std::string, uint64_t> doubted_;  // epoch of the last launch that failed, by deployment
   bool stale_ = true;                        // judged_ does not hold any more
   bool wants_write_ = true;                  // the coordinator has not looked since

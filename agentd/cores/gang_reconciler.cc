@@ -520,7 +520,12 @@ std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const 
     }
   }
   if (late.empty()) return std::nullopt;
-  return MakeReason("PHASE_DEADLINE",
+  // All are there and none gets on: it is the group that does not form.
+  const bool all_met = phase == v1::RANK_PHASE_CONNECTING &&
+                       std::all_of(gang.progress.begin(), gang.progress.end(), [](const auto& one) {
+                         return !one.second.detail.empty() && one.second.detail != "rendezvous";
+                       });
+  return MakeReason(all_met ? "INIT_STALLED" : "PHASE_DEADLINE",
                     absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ",
                                  Seconds(limit), " s: ", late),
                     node.value());

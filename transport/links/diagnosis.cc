@@ -157,9 +157,9 @@ class Doctor {
       if (link.rdma_usable() == v1::FACT_YES) continue;
       const bool reached = link.b().node_id().empty() ||
                            PathBetween(links_, link.a().node_id(), link.b().node_id()) != nullptr;
-      const bool is_old = std::any_of(
-          link.reasons().begin(), link.reasons().end(),
-          [](const v1::Reason& reason) { return reason.code() == "TB4_CONTROLLER"; });
+      const bool is_old =
+          std::any_of(link.reasons().begin(), link.reasons().end(),
+                      [](const v1::Reason& reason) { return reason.code() == "TB4_CONTROLLER"; });
       for (const v1::Reason& reason : link.reasons()) {
         // The old controller is what slows the link: another cable changes nothing.
         if (is_old && reason.code() == "LINK_40G") continue;
@@ -198,6 +198,24 @@ class Doctor {
       for (const v1::Reason& rejected : path.rejected()) {
         if (rejected.code() == "LINK_UNREACHABLE") FindingOf(rejected, v1::SEVERITY_WARNING);
       }
+      if (path.kind() == v1::INTERFACE_KIND_WIFI) FindCableBeside(path);
+    }
+  }
+
+  // Wi-Fi carries what a cable between the same two machines could.
+  void FindCableBeside(const v1::NodePath& path) {
+    for (const v1::LinkVerdict& link : links_.links()) {
+      const bool same =
+          (link.a().node_id() == path.from_node_id() && link.b().node_id() == path.to_node_id()) ||
+          (link.b().node_id() == path.from_node_id() && link.a().node_id() == path.to_node_id());
+      if (!same || link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
+      v1::Reason reason = MakeReason(
+          "WRONG_PATH",
+          absl::StrCat(LinkText(link), " is cabled, yet traffic between the two goes over Wi-Fi"),
+          path.from_node_id());
+      reason.set_remedy("'clusterctl net plan' gives the cable addresses");
+      FindingOf(reason, v1::SEVERITY_WARNING).add_subjects(LinkText(link));
+      return;
     }
   }
 

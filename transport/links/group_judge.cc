@@ -352,6 +352,12 @@ class GroupJudge {
       }
     }
     if (!has_cables) ExplainNoCables(add);
+    // Nothing is wrong with a link, and yet they do not serve all together: say what a choice says.
+    for (const v1::BackendChoice& choice : verdict_.choices()) {
+      for (const v1::Reason& reason : choice.reasons()) {
+        if (verdict_.reasons().empty() && reason.code() != "NOT_CHOSEN") add(reason);
+      }
+    }
   }
 
   template <typename Add>

@@ -21,7 +21,7 @@ std::optional<uint32_t> Ipv4Of(const Gid& gid) {
 std::string GidText(const std::array<uint8_t, 16>& gid) {
   std::string text;
   for (size_t i = 0; i < gid.size(); i += 2) {
-    absl::StrAppendFormat(&text, i == 0 ? "%02x%02x" : ":%02x%02x", gid[i], gid[i + 1]);
+    absl::StrAppendFormat(&text, "%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
   }
   return text;
 }

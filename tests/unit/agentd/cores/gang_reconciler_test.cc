@@ -508,6 +508,23 @@ TEST(GangReconciler, LeavesATransportThatTheProbesSayIsGone) {
   EXPECT_THAT(status.fallbacks(0).message(), HasSubstr("NO_IPV4_GID"));
 }
 
+TEST(GangReconciler, RanksThatAllMetAndDoNotGetOnAreStalledTogether) {
+  for (const char* detail : {"rendezvous", "queue_pair"}) {
+    Harness harness("ab");
+    harness.backend = "ring";
+    harness.first_phase = v1::RANK_PHASE_CONNECTING;
+    harness.Deploy("m");
+    harness.Run(seconds(3));
+    for (v1::RankStatus& rank : harness.view.ranks) rank.set_phase_detail(detail);
+    harness.Run(GangReconcilerOptions().connecting_limit + seconds(2));
+    const v1::Reason failure = harness.Status("m").failure();
+    EXPECT_EQ(failure.code(),
+              detail == std::string("rendezvous") ? "PHASE_DEADLINE" : "INIT_STALLED");
+    EXPECT_THAT(failure.message(), HasSubstr(detail)) << "the phase is named";
+    EXPECT_GE(harness.epochs.size(), 2u) << "all are ended and launched anew";
+  }
+}
+
 TEST(GangReconciler, AGroupThatCameUpSmallerIsAFailure) {
   Harness harness("ab");
   harness.Deploy("m");

@@ -1,0 +1,63 @@
+#include "agentd/cores/crash_log.h"
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr size_t kNodesMax = 1024;
+
+}  // namespace
+
+void CrashLog::NoteLost(const NodeId& node, const std::string& backend, MonotonicTime now) {
+  if (lost_.size() >= kNodesMax) lost_.clear();
+  lost_[node] = {backend, now};
+}
+
+std::optional<std::string> CrashLog::NoteBoot(const NodeId& node, uint64_t boot_time_unix_seconds,
+                                              MonotonicTime now) {
+  if (boot_time_unix_seconds == 0) return std::nullopt;
+  if (boots_.size() >= kNodesMax) boots_.clear();
+  uint64_t& known = boots_[node];
+  const bool restarted = known != 0 && boot_time_unix_seconds > known + kBootTimeSlackSeconds;
+  known = boot_time_unix_seconds;
+  const auto loss = lost_.find(node);
+  if (loss == lost_.end()) return std::nullopt;
+  const Loss last = loss->second;
+  if (now - last.at > kCrashWindow) {
+    lost_.erase(loss);
+    return std::nullopt;
+  }
+  if (!restarted) return std::nullopt;
+  lost_.erase(loss);
+  return last.backend;
+}
+
+void AddCrash(v1::NodeCrashes& crashes, const std::string& backend, uint64_t unix_ms) {
+  if (crashes.crashes_size() >= kCrashesKept) crashes.mutable_crashes()->DeleteSubrange(0, 1);
+  v1::NodeCrash& crash = *crashes.add_crashes();
+  crash.set_seen_unix_ms(unix_ms);
+  crash.set_backend(backend);
+}
+
+bool IsQuarantined(const v1::NodeCrashes& crashes) {
+  const int count = crashes.crashes_size();
+  if (count < kQuarantineCrashes) return false;
+  return crashes.crashes(count - 1).seen_unix_ms() -
+             crashes.crashes(count - kQuarantineCrashes).seen_unix_ms() <=
+         kQuarantineWindowMs;
+}
+
+v1::Reason CrashReason(const v1::NodeCrashes& crashes, const std::string& hostname) {
+  const int count = crashes.crashes_size();
+  const std::string& backend = crashes.crashes(count - 1).backend();
+  return MakeReason("NODE_CRASHED",
+                    absl::StrCat(hostname, " restarted ",
+                                 count == 1 ? std::string("once") : absl::StrCat(count, " times"),
+                                 " while it held a rank",
+                                 backend.empty() ? "" : absl::StrCat(", last over ", backend)),
+                    crashes.node_id());
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,53 @@
+#include "agentd/cores/crash_log.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::agentd {
+namespace {
+
+using std::chrono::minutes;
+
+const NodeId kNode("00000000000000000000000000000001");
+constexpr MonotonicTime kStart{minutes(100)};
+
+TEST(CrashLog, ARestartAfterALossIsACrash) {
+  CrashLog log;
+  EXPECT_FALSE(log.NoteBoot(kNode, 1000, kStart).has_value()) << "the first word of it";
+  log.NoteLost(kNode, "verbs", kStart);
+  EXPECT_FALSE(log.NoteBoot(kNode, 1003, kStart + minutes(1)).has_value())
+      << "only its clock was set, or its agent died";
+  EXPECT_EQ(log.NoteBoot(kNode, 9000, kStart + minutes(2)), "verbs");
+  EXPECT_FALSE(log.NoteBoot(kNode, 9000, kStart + minutes(3)).has_value()) << "counted once";
+}
+
+TEST(CrashLog, ARestartThatNobodyMissedIsNone) {
+  CrashLog log;
+  log.NoteBoot(kNode, 1000, kStart);
+  EXPECT_FALSE(log.NoteBoot(kNode, 9000, kStart + minutes(1)).has_value());
+  log.NoteLost(kNode, "ring", kStart + minutes(2));
+  EXPECT_FALSE(log.NoteBoot(kNode, 99000, kStart + minutes(60)).has_value()) << "long after";
+}
+
+TEST(CrashLog, TwoInAnHourKeepItOffRdma) {
+  v1::NodeCrashes crashes;
+  crashes.set_node_id(kNode.value());
+  AddCrash(crashes, "jaccl", 1'000'000);
+  EXPECT_FALSE(IsQuarantined(crashes));
+  AddCrash(crashes, "jaccl", 1'000'000 + kQuarantineWindowMs + 1);
+  EXPECT_FALSE(IsQuarantined(crashes));
+  AddCrash(crashes, "jaccl", 1'000'000 + kQuarantineWindowMs + 60'000);
+  EXPECT_TRUE(IsQuarantined(crashes));
+  const v1::Reason why = CrashReason(crashes, "studio-1");
+  EXPECT_EQ(why.code(), "NODE_CRASHED");
+  EXPECT_EQ(why.message(), "studio-1 restarted 3 times while it held a rank, last over jaccl");
+}
+
+TEST(CrashLog, KeepsTheLastFew) {
+  v1::NodeCrashes crashes;
+  for (uint64_t i = 0; i < 100; ++i) AddCrash(crashes, "ring", i);
+  EXPECT_EQ(crashes.crashes_size(), kCrashesKept);
+  EXPECT_EQ(crashes.crashes(kCrashesKept - 1).seen_unix_ms(), 99u);
+}
+
+}  // namespace
+}  // namespace macrame::agentd
