@@ -10,7 +10,6 @@
 #include "transport/links/diagnosis.h"
 #include "transport/links/mlx_settings.h"
 #include "transport/links/net_plan.h"
-#include "transport/stream_socket.h"
 
 namespace macrame::agentd {
 namespace {
@@ -44,13 +43,6 @@ absl::Status LinkService::CheckMember(const Caller& caller) const {
 }
 
 void LinkService::RegisterAgent(GrpcServer& server) {
-  server.HandleUnary<v1::CheckReachRequest, v1::CheckReachResponse>(
-      kCheckReach, [this](const Caller& caller, v1::CheckReachRequest request,
-                          Reply<v1::CheckReachResponse> reply) {
-        const absl::Status member = CheckMember(caller);
-        if (!member.ok()) return reply(member);
-        CheckReach(request, std::move(reply));
-      });
   server.HandleUnary<v1::OpenMeterRequest, v1::OpenMeterResponse>(
       kOpenMeter, [this](const Caller& caller, v1::OpenMeterRequest request,
                          Reply<v1::OpenMeterResponse> reply) {
@@ -154,29 +146,6 @@ absl::StatusOr<std::vector<std::string>> LinkService::NodesOf(
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
-}
-
-void LinkService::CheckReach(const v1::CheckReachRequest& request,
-                             Reply<v1::CheckReachResponse> reply) {
-  if (request.addresses_size() > kReachAddressesMax) {
-    return reply(absl::InvalidArgumentError("too many addresses"));
-  }
-  const auto limit =
-      std::chrono::milliseconds(std::clamp(request.timeout_ms(), 1u, kReachTimeoutMaxMs));
-  const bool added = worker_.Add([this, request, limit, reply, self = parts_.self] {
-    v1::CheckReachResponse response;
-    for (const std::string& address : request.addresses()) {
-      v1::Reason& failure = *response.add_failures();
-      const auto socket = transport::StreamSocket::Connect(address, limit);
-      if (socket.ok()) continue;
-      failure = MakeReason("RENDEZVOUS_UNREACHABLE",
-                           absl::StrCat("node ", ShortId(self), " can't reach ", address, ": ",
-                                        socket.status().message()),
-                           self.value());
-    }
-    parts_.dispatcher.Post([reply, response] { reply(response); });
-  });
-  if (!added) reply(absl::ResourceExhaustedError("too many checks wait"));
 }
 
 void LinkService::Measure(const v1::MeasureLinkRequest& request,

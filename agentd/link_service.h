@@ -15,12 +15,9 @@
 #include "agentd/peer_channels.h"
 #include "runtime/supervisor/rank_supervisor.h"
 #include "transport/grpc_server.h"
-#include "transport/worker_thread.h"
 
 namespace macrame::agentd {
 
-inline constexpr int kReachAddressesMax = 64;
-inline constexpr uint32_t kReachTimeoutMaxMs = 5000;
 // Probing and measuring all pairs again, on all nodes.
 inline constexpr Duration kRecheckLimit = std::chrono::seconds(25);
 inline constexpr Duration kVerifyTimeout = std::chrono::seconds(90);
@@ -52,7 +49,6 @@ class LinkService {
   using Reply = transport::GrpcServer::Reply<Response>;
 
   absl::Status CheckMember(const transport::Caller& caller) const;
-  void CheckReach(const v1::CheckReachRequest& request, Reply<v1::CheckReachResponse> reply);
   void Measure(const v1::MeasureLinkRequest& request, Reply<v1::MeasureLinkResponse> reply);
   void Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnosis> reply);
   void Recheck(const transport::Caller& caller, const v1::RecheckLinksRequest& request,
@@ -69,7 +65,6 @@ class LinkService {
   v1::LinksView View();
 
   Parts parts_;
-  transport::WorkerThread worker_;  // waits for connections
 };
 
 }  // namespace macrame::agentd

@@ -15,7 +15,6 @@ inline constexpr std::string_view kLaunch = "/macrame.v1.AgentService/Launch";
 inline constexpr std::string_view kEndRanks = "/macrame.v1.AgentService/EndRanks";
 inline constexpr std::string_view kDescribeModel = "/macrame.v1.AgentService/DescribeModel";
 inline constexpr std::string_view kLeave = "/macrame.v1.AgentService/Leave";
-inline constexpr std::string_view kCheckReach = "/macrame.v1.AgentService/CheckReach";
 inline constexpr std::string_view kOpenMeter = "/macrame.v1.AgentService/OpenMeter";
 inline constexpr std::string_view kProbeLinks = "/macrame.v1.AgentService/ProbeLinks";
 inline constexpr std::string_view kMeasureLink = "/macrame.v1.AgentService/MeasureLink";

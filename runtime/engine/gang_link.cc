@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
@@ -83,15 +82,6 @@ std::chrono::milliseconds CollectiveTimeout(const v1::LaunchSpec& spec) {
   return spec.collective_timeout_ms() == 0
              ? kCollectiveTimeoutDefault
              : std::chrono::milliseconds(spec.collective_timeout_ms());
-}
-
-// -1 when the agent kept none.
-int InheritedListener() {
-  const char* text = std::getenv(kRingFdVariable);
-  int fd = -1;
-  if (text == nullptr || !absl::SimpleAtoi(text, &fd) || fd < 0) return -1;
-  unsetenv(kRingFdVariable);
-  return fd;
 }
 
 void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse& response) {
@@ -195,7 +185,6 @@ absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::
   options.secret = spec.gang_secret();
   options.connect_timeout = std::chrono::milliseconds(spec.connect_timeout_ms());
   options.collective_timeout = CollectiveTimeout(spec);
-  options.listen_fd = InheritedListener();
   return transport::ConnectTcpWire(options);
 }
 

@@ -23,9 +23,6 @@ namespace macrame::runtime::engine {
 // The launch spec's flags and ranges must agree: CONFIG_INVALID otherwise.
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
 
-// A listening socket that the agent kept open for this rank's group; the number of its descriptor
-// stands in this environment variable. Without it the rank listens at its own ring address.
-inline constexpr char kRingFdVariable[] = "MACRAME_RING_FD";
 inline constexpr std::chrono::milliseconds kCollectiveTimeoutDefault{30'000};
 
 class GangLink {
