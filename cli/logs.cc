@@ -1,6 +1,8 @@
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <ostream>
+#include <string>
 #include <thread>
 
 #include "cli/command.h"
@@ -18,6 +20,25 @@ struct LogsOptions {
   std::string node;
   uint32_t lines = 100;
   bool follow = false;
+};
+
+// Chunks put together to lines.
+struct LogLines {
+  std::deque<std::string> whole;
+  std::string rest;
+
+  void Add(std::string_view text) {
+    rest.append(text);
+    for (size_t end = rest.find('\n'); end != std::string::npos; end = rest.find('\n')) {
+      whole.push_back(Printable(rest.substr(0, end)));
+      rest.erase(0, end + 1);
+    }
+  }
+  std::string Take() {
+    std::string first = std::move(whole.front());
+    whole.pop_front();
+    return first;
+  }
 };
 
 // No agent: this machine's own log is still there to be read, which is when it is needed most.
@@ -48,11 +69,30 @@ int RunLogs(const Invocation& run, const LogsOptions& options) {
     if (!id.ok()) return run.Fail(id.status());
     request.set_node_id(*id);
   }
+  LogLines lines;
   const absl::Status done = client.Logs(request, [&](const v1::LogsChunk& chunk) {
-    *run.environment.out << Printable(chunk.text(), true) << std::flush;
+    if (run.wants_table()) {
+      *run.environment.out << Printable(chunk.text(), true) << std::flush;
+      return;
+    }
+    lines.Add(chunk.text());
+    // Followed without end: a document a line.
+    while (options.follow && !lines.whole.empty()) {
+      Json document = Document("LogLine");
+      document["line"] = lines.Take();
+      *run.environment.out << document.dump() << "\n" << std::flush;
+    }
   });
   if (interrupt.interrupted()) return interrupt.exit_code();
-  if (done.ok()) return kExitOk;
+  if (done.ok()) {
+    if (!run.wants_table() && !options.follow) {
+      Json document = Document("Logs");
+      document["lines"] = Json::array();
+      while (!lines.whole.empty()) document["lines"].push_back(lines.Take());
+      run.PrintDocument(document);
+    }
+    return kExitOk;
+  }
   const bool nobody = ReasonOf(done).code() == "AGENT_UNREACHABLE";
   if (nobody && options.node.empty()) return ReadDefaultLog(run, options, done, interrupt);
   return run.Fail(done);

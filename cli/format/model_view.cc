@@ -97,6 +97,8 @@ std::string RankLines(const v1::DeploymentStatus& deployment, int width, const S
 std::string FailureLine(const v1::DeploymentStatus& deployment, const Style& style) {
   if (!deployment.has_failure() || deployment.failure().code().empty()) return "";
   const bool over = deployment.state() == v1::DEPLOYMENT_STATE_READY;
+  // Launched anew because its wishes changed: nothing failed.
+  if (over && deployment.failure().code() == "SNAPSHOT_STALE") return "";
   std::string out = absl::StrCat(over ? style.Dim("last failure of ") : style.Bad("failure of "),
                                  Printable(deployment.deployment().name()), ": ",
                                  ReasonSentence(deployment.failure()));
@@ -259,7 +261,7 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
   }
   const v1::Plan& plan = result.plan();
   absl::StrAppend(&out, style.Bold(Printable(plan.model_name())), ": ", ShapeText(plan), " (",
-                  Plural(plan.world_size(), "rank"), ", ", Printable(plan.backend()), "), context ",
+                  Plural(plan.world_size(), "rank"), "), context ",
                   plan.context_length(), ", ", Plural(plan.concurrent_sequences(), "sequence"),
                   " at once\n\n", AssignmentsTable(plan, width, style));
   if (!plan.reasons().empty()) {

@@ -81,6 +81,7 @@ TEST_F(AppTest, ErrorsOfTheAgentKeepTheirReasonAndExitCode) {
                {absl::StatusCode::kUnavailable, "NO_COORDINATOR", kExitUnreachable},
                {absl::StatusCode::kUnavailable, "NOT_READY", kExitConflict},
                {absl::StatusCode::kDeadlineExceeded, "RANK_STALLED", kExitTimedOut},
+               {absl::StatusCode::kInvalidArgument, "BAD_REQUEST", kExitUsage},
                {absl::StatusCode::kInternal, "RANK_EXITED", kExitFailure}};
   for (const auto& one : cases) {
     v1::Reason reason = MakeReason(one.reason, "what happened", "node-7");
@@ -211,6 +212,15 @@ TEST_F(AppTest, LogsOfThisAndOfAnotherNode) {
   EXPECT_NE(other.out.find("followed\n"), std::string::npos);
   EXPECT_EQ(agent_.service.last_logs.node_id().size(), 32u);
   EXPECT_EQ(Run({"logs", "no-such-node"}).exit_code, kExitNotFound);
+  const json all = json::parse(Run({"logs", "-o", "json"}).out);
+  EXPECT_EQ(all["kind"], "Logs");
+  ASSERT_EQ(all["lines"].size(), 1u);
+  EXPECT_EQ(all["lines"][0].get<std::string>().find('\x1b'), std::string::npos);
+  std::istringstream followed(Run({"logs", "-f", "-o", "json"}).out);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(followed, line);) lines.push_back(json::parse(line)["line"]);
+  ASSERT_EQ(lines.size(), 2u) << "a document a line";
+  EXPECT_EQ(lines[1], "followed");
 }
 
 TEST_F(AppTest, WrongCommandLinesAreUsageErrorsWithANearMiss) {
