@@ -75,7 +75,8 @@ class MacLinks {
   // Control characters but line breaks and tabs are taken out.
   static std::string ToPlainLines(const std::string& text) {
     std::string plain;
-    for (const std::string_view line : WholeLines(text + "\n")) {
+    const std::string ended = text + "\n";
+    for (const std::string_view line : WholeLines(ended)) {
       if (plain.size() > kOutputBytesMax) break;
       absl::StrAppend(&plain, plain.empty() ? "" : "\n",
                       ToPlainText(Untabbed(line), kOutputBytesMax));
