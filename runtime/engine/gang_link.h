@@ -54,7 +54,8 @@ class GangLink {
   // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
   absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
 
-  // Any thread: wakes whoever waits on the step channel or in a collective of ours.
+  // Any thread: wakes whoever waits on the step channel. A collective that is under way ends by its
+  // own limit: an error in it would take the process with it.
   void ShutDown();
 
  private:
