@@ -343,9 +343,13 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
     case MembershipChange::kRestarted:
       parts_.reports.Forget(event.node);
       break;
+    case MembershipChange::kDead:
+      parts_.conductor.NoteDead(event.node);
+      break;
     default:
       break;
   }
+  parts_.links.NoteMembers();
   parts_.heartbeats.Wake();
   MembersChanged();
   parts_.conductor.Wake();

@@ -80,30 +80,72 @@ ClusterView GangConductor::MakeView() {
   return view;
 }
 
-// Only what a probe saw for certain counts: a gang that works is not ended on a guess. On Macs it
-// is not ended at all while it works: what their commands say of a port in use is not proven.
-std::optional<v1::Reason> GangConductor::WhyBroken(const v1::Plan& plan) {
+namespace {
+
+// Why no verbs link works between two nodes; nothing while one does, or while one may. A device
+// without an address has nobody at its other end: it counts when nothing else is between the two.
+std::optional<v1::Reason> WhyApart(const v1::ClusterLinks& links, const std::string& a,
+                                   const std::string& b) {
   static constexpr std::string_view kCertain[] = {"NO_VERBS_DEVICE", "PORT_DOWN", "NO_IPV4_GID"};
+  std::optional<v1::Reason> between, alone;
+  bool has_link = false;
+  for (const v1::LinkVerdict& link : links.links()) {
+    if (link.kind() != v1::LINK_KIND_VERBS) continue;
+    const std::string &from = link.a().node_id(), &to = link.b().node_id();
+    const bool joins = (from == a && to == b) || (from == b && to == a);
+    const bool is_open = to.empty() && (from == a || from == b);
+    if (!joins && !is_open) continue;
+    if (joins && link.rdma_usable() != v1::FACT_NO) return std::nullopt;
+    has_link = has_link || joins;
+    std::optional<v1::Reason>& why = joins ? between : alone;
+    for (const v1::Reason& reason : link.reasons()) {
+      const bool is_certain =
+          std::find(std::begin(kCertain), std::end(kCertain), reason.code()) != std::end(kCertain);
+      if (is_certain && !why.has_value()) why = reason;
+    }
+  }
+  return has_link ? between : alone;
+}
+
+}  // namespace
+
+// Only what a probe saw for certain, of the pairs that the gang uses, counts: a gang that works is
+// not ended on a guess. On Macs it is not ended at all while it works: what their commands say of a
+// port in use is not proven.
+std::optional<v1::Reason> GangConductor::WhyBroken(const v1::Plan& plan) {
   const uint64_t judgement = parts_.links.judgement();
   const std::string key = plan.SerializeAsString();
   if (judged_ != judgement) broken_.clear();
   judged_ = judgement;
   const auto known = broken_.find(key);
   if (known != broken_.end()) return known->second;
-  std::vector<std::string> nodes;
-  for (const v1::Assignment& assignment : plan.assignments()) nodes.push_back(assignment.node_id());
-  const v1::GroupVerdict group = parts_.links.Group(nodes);
   std::optional<v1::Reason>& why = broken_[key];
-  for (const v1::BackendChoice& choice : group.choices()) {
-    const bool is_own = choice.backend() == plan.backend() &&
-                        choice.topology() == plan.backend_topology() && !choice.usable();
-    for (const v1::Reason& reason : choice.reasons()) {
-      const bool is_certain =
-          std::find(std::begin(kCertain), std::end(kCertain), reason.code()) != std::end(kCertain);
-      if (is_own && is_certain && !why.has_value()) why = reason;
+  const int count = plan.assignments_size();
+  for (int one = 0; one < count && !why.has_value(); ++one) {
+    for (int other = one + 1; other < count && !why.has_value(); ++other) {
+      const bool is_next = other == one + 1 || (one == 0 && other == count - 1);
+      if (plan.backend_topology() == "ring" && !is_next) continue;
+      why = WhyApart(parts_.links.links(), plan.assignments(one).node_id(),
+                     plan.assignments(other).node_id());
     }
   }
   return why;
+}
+
+// A machine that dies under a gang often shows first in what the other ranks say.
+void GangConductor::NoteDead(const NodeId& node) {
+  if (!leading_since_.has_value()) return;
+  for (const auto& [key, entry] : parts_.replicator.table().entries()) {
+    v1::GangRecord record;
+    if (entry.removed() || !absl::StartsWith(key, kGangPrefix) ||
+        !record.ParseFromString(entry.value())) {
+      continue;
+    }
+    for (const v1::Assignment& assignment : record.plan().assignments()) {
+      if (assignment.node_id() != node.value()) continue;
+      parts_.links.NoteLostNode(node, record.plan().backend());
+    }
+  }
 }
 
 void GangConductor::Pass() {

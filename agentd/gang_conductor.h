@@ -45,6 +45,9 @@ class GangConductor {
   // Each 100 ms or so. Costs next to nothing while nothing is deployed.
   void Tick();
 
+  // A member is dead: should it hold a rank, its machine may have crashed.
+  void NoteDead(const NodeId& node);
+
   // By name. Of any node; the coordinator's say more.
   std::vector<v1::DeploymentStatus> Statuses();
   std::optional<v1::DeploymentStatus> Status(const std::string& deployment);

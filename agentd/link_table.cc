@@ -332,8 +332,10 @@ void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {
 v1::LinkSnapshot LinkTable::Snapshot() const {
   v1::LinkSnapshot snapshot;
   if (!own_links_.facts().node_id().empty()) *snapshot.add_nodes() = own_links_;
+  // Also those that are late with their heartbeats: their cables are still there.
+  const std::set<NodeId> live = parts_.members.Live();
   for (const auto& [id, links] : others_) {
-    if (parts_.members.IsAlive(id)) *snapshot.add_nodes() = links;
+    if (live.contains(id)) *snapshot.add_nodes() = links;
   }
   for (v1::TransportRefusal& refusal : Refusals()) *snapshot.add_refusals() = std::move(refusal);
   *snapshot.mutable_knowledge() = knowledge_;

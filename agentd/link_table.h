@@ -73,6 +73,8 @@ class LinkTable {
   void Take(const NodeId& from, v1::NodeLinks links);
   uint64_t KnownRevision(const NodeId& node) const;
   void Forget(const NodeId& node);
+  // A member's state changed: what is judged depends on who is there.
+  void NoteMembers() { stale_ = wants_write_ = true; }
 
   // This node and the live others.
   v1::LinkSnapshot Snapshot() const;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/phase_words.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -21,30 +22,29 @@ bool IsOver(v1::RankPhase phase) {
   return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED;
 }
 
-std::string PhaseWord(v1::RankPhase phase) {
-  switch (phase) {
-    case v1::RANK_PHASE_CONNECTING:
-      return "connecting";
-    case v1::RANK_PHASE_LOADING:
-      return "loading";
-    case v1::RANK_PHASE_WARMING_UP:
-      return "warming up";
-    case v1::RANK_PHASE_READY:
-      return "ready";
-    case v1::RANK_PHASE_STOPPING:
-      return "stopping";
-    case v1::RANK_PHASE_FAILED:
-      return "failed";
-    case v1::RANK_PHASE_STOPPED:
-      return "stopped";
-    default:
-      return "staging";
-  }
-}
-
 // What a rank says when it was another that failed.
 bool IsSymptom(std::string_view code) {
   return code == "PEER_LOST" || code == "CONNECT_FAILED" || code == "RANK_EXITED";
+}
+
+// Failures before the group is there that another backend may not have.
+bool IsOfTransport(std::string_view code) {
+  static constexpr std::string_view kCodes[] = {"CONNECT_FAILED",
+                                                "INIT_STALLED",
+                                                "PHASE_DEADLINE",
+                                                "GROUP_MISMATCH",
+                                                "PORT_DOWN",
+                                                "NO_VERBS_DEVICE",
+                                                "NO_IPV4_GID",
+                                                "NO_PROTECTION_DOMAIN",
+                                                "PEER_LOST",
+                                                "VERBS_LIBRARY_MISSING",
+                                                "TRANSPORT_UNAVAILABLE",
+                                                "RENDEZVOUS_UNREACHABLE",
+                                                "COLLECTIVE_FAILED",
+                                                "RING_NON_NEIGHBOUR",
+                                                "RANK_EXITED"};
+  return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
 }
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -370,10 +370,8 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
   if (failure.has_value()) return Fail(round, name, gang, *std::move(failure));
   const auto broken = round.view.broken_transports.find(name);
   if (broken != round.view.broken_transports.end()) {
-    Fail(round, name, gang, broken->second);
-    NoteFallback(name, gang, "goes on without");
-    gang.retry_at = round.now;  // the planner sees what the probes see
-    return;
+    NoteFallback(name, gang, broken->second, "goes on without");
+    return Fail(round, name, gang, broken->second);
   }
   if (gang.stage == Stage::kReady) {
     if (round.now - gang.since >= options_.stable_after) gang.failures = 0;
@@ -402,13 +400,18 @@ void GangReconciler::StepEnding(Round& round, const std::string& name, Gang& gan
 
 void GangReconciler::NoteProgress(const Round& round, const std::string& name, Gang& gang) const {
   v1::RankPhase lowest = v1::RANK_PHASE_READY;
+  bool any_on_its_way = false;
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
     const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
     if (rank == nullptr) {
       lowest = v1::RANK_PHASE_UNSPECIFIED;
       continue;
     }
-    lowest = std::min(lowest, rank->phase());
+    // A rank that is over says nothing of how far the gang got.
+    if (rank->phase() < v1::RANK_PHASE_STOPPING) {
+      lowest = std::min(lowest, rank->phase());
+      any_on_its_way = true;
+    }
     const auto [it, is_new] = gang.progress.try_emplace(assignment.rank());
     RankProgress& known = it->second;
     const bool moved = known.phase != rank->phase() || known.bytes_loaded != rank->bytes_loaded() ||
@@ -418,7 +421,7 @@ void GangReconciler::NoteProgress(const Round& round, const std::string& name, G
                round.now};
     }
   }
-  if (gang.lowest_phase != lowest) {
+  if (gang.lowest_phase != lowest && (any_on_its_way || lowest == v1::RANK_PHASE_UNSPECIFIED)) {
     gang.lowest_phase = lowest;
     gang.lowest_phase_since = round.now;
   }
@@ -541,29 +544,32 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   BeginEnding(round, name, gang);
 }
 
-// What fails while the group is being formed is the transport's fault, unless a node went.
+// What keeps the group from being formed, unless it plainly is something else.
 void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang) {
   const v1::Plan& plan = gang.record.plan();
   const bool forming =
       gang.stage == Stage::kStarting && gang.lowest_phase <= v1::RANK_PHASE_CONNECTING;
   const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
-  if (!forming || !has_lesser || gang.failure.code() == "GANG_LOST_NODE") return;
-  NoteFallback(name, gang, "could not be formed over");
-  gang.retry_at = round.now;  // the next backend, at once
+  // One that was ready once (attempts 0) and was adopted from an earlier coordinator looks alike.
+  const bool was_ready = gang.record.attempts() == 0;
+  if (!forming || !has_lesser || was_ready || !IsOfTransport(gang.failure.code())) return;
+  NoteFallback(name, gang, gang.failure, "could not be formed over");
+  if (gang.failures <= 1) gang.retry_at = round.now;  // the next backend, at once
   round.effects.emplace_back(RefuseTransport{name, plan, gang.failure});
 }
 
-void GangReconciler::NoteFallback(const std::string& name, Gang& gang, std::string_view how) {
+void GangReconciler::NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
+                                  std::string_view how) {
   if (gang.record.fallbacks_size() >= kFallbacksKept) {
     gang.record.mutable_fallbacks()->DeleteSubrange(0, 1);
   }
   v1::Reason& fallback = *gang.record.add_fallbacks();
-  fallback = MakeReason("TRANSPORT_FALLBACK",
-                        absl::StrCat("'", name, "' ", absl::string_view(how.data(), how.size()),
-                                     " ", gang.record.plan().backend(), ": ", gang.failure.code(),
-                                     ": ", gang.failure.message()),
-                        gang.failure.node_id());
-  fallback.set_evidence(gang.failure.evidence());
+  fallback =
+      MakeReason("TRANSPORT_FALLBACK",
+                 absl::StrCat("'", name, "' ", absl::string_view(how.data(), how.size()), " ",
+                              gang.record.plan().backend(), ": ", why.code(), ": ", why.message()),
+                 why.node_id());
+  fallback.set_evidence(why.evidence());
 }
 
 void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& gang) {

@@ -235,7 +235,8 @@ class GangReconciler {
   void BecomeReady(Round& round, const std::string& name, Gang& gang);
   void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
   void FallBack(Round& round, const std::string& name, Gang& gang);
-  static void NoteFallback(const std::string& name, Gang& gang, std::string_view how);
+  static void NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
+                           std::string_view how);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
   void EndEverywhere(Round& round, const std::string& name, const Gang& gang);
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "cli/format/model_view.h"
 #include "cli/format/reason_text.h"
+#include "proto/phase_words.h"
 
 namespace macrame::cli {
 namespace {

@@ -5,6 +5,7 @@
 #include "cli/format/cluster_view.h"
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
+#include "proto/phase_words.h"
 
 namespace macrame::cli {
 namespace {
@@ -173,29 +174,6 @@ std::string DeploymentWord(v1::DeploymentState state) {
   }
 }
 
-std::string PhaseWord(v1::RankPhase phase) {
-  switch (phase) {
-    case v1::RANK_PHASE_STAGING:
-      return "staging";
-    case v1::RANK_PHASE_CONNECTING:
-      return "connecting";
-    case v1::RANK_PHASE_LOADING:
-      return "loading";
-    case v1::RANK_PHASE_WARMING_UP:
-      return "warming up";
-    case v1::RANK_PHASE_READY:
-      return "ready";
-    case v1::RANK_PHASE_STOPPING:
-      return "stopping";
-    case v1::RANK_PHASE_FAILED:
-      return "failed";
-    case v1::RANK_PHASE_STOPPED:
-      return "stopped";
-    default:
-      return "starting";
-  }
-}
-
 std::string ShapeText(const v1::Plan& plan) {
   if (plan.world_size() <= 1) return "one node";
   const std::string via =
@@ -261,9 +239,9 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
   }
   const v1::Plan& plan = result.plan();
   absl::StrAppend(&out, style.Bold(Printable(plan.model_name())), ": ", ShapeText(plan), " (",
-                  Plural(plan.world_size(), "rank"), "), context ",
-                  plan.context_length(), ", ", Plural(plan.concurrent_sequences(), "sequence"),
-                  " at once\n\n", AssignmentsTable(plan, width, style));
+                  Plural(plan.world_size(), "rank"), "), context ", plan.context_length(), ", ",
+                  Plural(plan.concurrent_sequences(), "sequence"), " at once\n\n",
+                  AssignmentsTable(plan, width, style));
   if (!plan.reasons().empty()) {
     absl::StrAppend(&out, "\nWhy:\n");
     for (const v1::Reason& reason : plan.reasons()) {

@@ -11,9 +11,7 @@ namespace macrame::cli {
 
 // "pending", "loading", "ready", "recovering", "removing".
 std::string DeploymentWord(v1::DeploymentState state);
-// "staging", "connecting", "loading", …
-std::string PhaseWord(v1::RankPhase phase);
-// "one node", "pipeline over 3", "tensor over 2".
+// "one node", "pipeline over 3 via ring", "tensor over 2 via verbs".
 std::string ShapeText(const v1::Plan& plan);
 
 // Every deployment with a line for each of its ranks.

@@ -214,6 +214,7 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
   for (const v1::DeviceCell& cell : spec.device_matrix(rank).cells()) {
     options.devices.push_back(cell.devices().empty() ? "" : cell.devices(0));
   }
+  options.neighbours_only = spec.backend_topology() == "ring";
   options.collective_timeout = CollectiveTimeout(spec);
   auto wire = transport::ConnectVerbsWire(options, *std::move(side));
   if (!wire.ok()) return wire.status();

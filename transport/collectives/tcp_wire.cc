@@ -114,7 +114,7 @@ class TcpWire : public Wire {
   std::string_view backend() const override { return "ring"; }
   bool Reaches(int peer) const override { return peer != options_.rank; }
   absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
-  absl::Status CheckPeers() override;
+  absl::Status CheckPeer(int peer) override;
   WireStats stats() const override {
     return {bytes_sent_.load(), bytes_received_.load(), exchanges_.load()};
   }
@@ -390,15 +390,13 @@ absl::Status TcpWire::Block(milliseconds limit) {
   return absl::OkStatus();
 }
 
-absl::Status TcpWire::CheckPeers() {
-  for (int rank = 0; rank < size(); ++rank) {
-    if (!peers_[rank].socket.open()) continue;
-    char byte = 0;
-    const ssize_t left = recv(peers_[rank].socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (left == 0) return Lost(rank, "it closed the connection");
-    if (left < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-      return Lost(rank, std::strerror(errno));
-    }
+absl::Status TcpWire::CheckPeer(int peer) {
+  if (!peers_[peer].socket.open()) return absl::OkStatus();
+  char byte = 0;
+  const ssize_t left = recv(peers_[peer].socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (left == 0) return Lost(peer, "it closed the connection");
+  if (left < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+    return Lost(peer, std::strerror(errno));
   }
   return absl::OkStatus();
 }

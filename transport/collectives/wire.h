@@ -47,8 +47,8 @@ class Wire {
   // which names the rank; seen within a second of the peer's death.
   virtual absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) = 0;
 
-  // Whether every peer is still there, without waiting: PEER_LOST when one is known to be gone.
-  virtual absl::Status CheckPeers() = 0;
+  // Whether a peer is still there, without waiting: PEER_LOST when it is known to be gone.
+  virtual absl::Status CheckPeer(int peer) = 0;
 
   virtual WireStats stats() const = 0;
   // Any thread: ends a blocked Exchange with CANCELLED.

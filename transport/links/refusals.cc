@@ -11,6 +11,9 @@
 namespace macrame::transport {
 namespace {
 
+// How long a verbs backend that could not be formed is left alone.
+constexpr uint64_t kVerbsRefusalMs = 10 * 60 * 1000;
+
 // Causes that nothing but one of the triggers can change.
 constexpr std::string_view kFinalCodes[] = {"TB4_CONTROLLER"};
 
@@ -61,7 +64,7 @@ std::optional<std::string> KnowledgeTrigger(const v1::TransportRefusal& refusal,
 }
 
 std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFacts& facts,
-                                      const std::string& backend) {
+                                      const v1::TransportRefusal& refusal) {
   const v1::NodeKey now = KeyOf(facts);
   const auto changed = [](const std::string& a, const std::string& b) {
     return !a.empty() && !b.empty() && a != b;
@@ -76,6 +79,8 @@ std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFac
   if (changed(then.mlx_version(), now.mlx_version())) {
     return absl::StrCat(host, " went from MLX ", then.mlx_version(), " to ", now.mlx_version());
   }
+  // A machine that crashed has all its devices when it comes back: they prove nothing.
+  if (refusal.reason().code() == "NODE_CRASHED") return std::nullopt;
   if (then.kernel_refuses_rdma() == v1::FACT_YES && now.kernel_refuses_rdma() == v1::FACT_NO) {
     return absl::StrCat("the kernel of ", host, " refuses RDMA no more");
   }
@@ -85,7 +90,7 @@ std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFac
     if (!before.contains(name)) return absl::StrCat(name, " appeared on ", host);
   }
   // Ports and addresses of verbs devices come and go with cables; a refusal lasts no longer.
-  if (backend != "verbs" || then.rdma_ports_size() == 0) return std::nullopt;
+  if (refusal.backend() != "verbs" || then.rdma_ports_size() == 0) return std::nullopt;
   const std::set<std::string> ports = RdmaNames(then.rdma_ports());
   for (const std::string& port : now.rdma_ports()) {
     if (!ports.contains(port)) return absl::StrCat("on ", host, " it is now: ", port);
@@ -172,10 +177,15 @@ std::vector<v1::TransportRefusal> NewRefusals(const v1::LinkSnapshot& snapshot) 
 
 std::optional<std::string> TriggerToRetry(const v1::TransportRefusal& refusal,
                                           const v1::LinkSnapshot& snapshot) {
+  // Cables between Linux machines heal without a trace; what crashed a machine does not.
+  const bool passes = refusal.backend() == "verbs" && refusal.reason().code() != "NODE_CRASHED";
+  if (passes && snapshot.now_unix_ms() > refusal.decided_unix_ms() + kVerbsRefusalMs) {
+    return "it was some time ago";
+  }
   for (const v1::NodeKey& key : refusal.keys()) {
     const v1::LinkFacts* facts = FactsOf(snapshot, key.node_id());
     if (facts == nullptr) continue;
-    std::optional<std::string> trigger = KeyTrigger(key, *facts, refusal.backend());
+    std::optional<std::string> trigger = KeyTrigger(key, *facts, refusal);
     if (!trigger.has_value()) trigger = KnowledgeTrigger(refusal, *facts, snapshot.knowledge());
     if (trigger.has_value()) return trigger;
   }

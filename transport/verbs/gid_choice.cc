@@ -36,7 +36,7 @@ std::optional<std::pair<Gid, Gid>> ChooseGids(std::span<const Gid> own,
     if (!a) continue;
     for (const Gid& other : theirs) {
       const auto b = Ipv4Of(other);
-      if (!b) continue;
+      if (!b || *a == *b) continue;  // one address at both ends is no link
       const std::tuple<int, uint32_t, uint32_t> rank(std::countl_zero(*a ^ *b), ~std::min(*a, *b),
                                                      ~std::max(*a, *b));
       if (best && rank <= best_rank) continue;

@@ -78,6 +78,7 @@ absl::Status QueuePair::OpenDevice() {
     return Trouble("PORT_DOWN", absl::StrCat("the port of ", device_, " is not active"));
   }
   gids_ = DeviceGids(library_, context_, device_, kSysInfiniband);
+  if (gids_.size() > kCardGidsMax) gids_.resize(kCardGidsMax);
   if (std::none_of(gids_.begin(), gids_.end(), [](const Gid& gid) { return Ipv4Of(gid); })) {
     return Trouble("NO_IPV4_GID", absl::StrCat(device_, " has no IPv4-mapped GID"));
   }
@@ -256,10 +257,12 @@ absl::Status QueuePair::TakeDeviceEvents() {
   ibv_async_event event{};
   while (library_.get_async_event(context_, &event) == 0) {
     const ibv_event_type type = event.event_type;
+    const bool is_port = type == IBV_EVENT_PORT_ERR;
+    const int port = is_port ? event.element.port_num : 0;
     library_.ack_async_event(&event);
     if (type == IBV_EVENT_DEVICE_FATAL) {
       status = Trouble("NO_VERBS_DEVICE", absl::StrCat(device_, " is gone"));
-    } else if (type == IBV_EVENT_PORT_ERR) {
+    } else if (is_port && port == kDevicePort) {
       status = Trouble("PORT_DOWN", absl::StrCat("the port of ", device_, " went down"));
     } else if (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_CQ_ERR) {
       status =

@@ -26,6 +26,7 @@ struct VerbsWireOptions {
   // By rank: the device that leads there; empty: none, as to oneself and past the neighbours of a
   // ring.
   std::vector<std::string> devices;
+  bool neighbours_only = false;  // a ring: the others need no device
   VerbsConnection connection = VerbsConnection::kReliable;
   std::chrono::milliseconds collective_timeout{30000};
   // How long to wait with the processor before blocking. Negative: as the TCP wire would on a

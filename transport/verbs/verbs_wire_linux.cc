@@ -97,7 +97,7 @@ class VerbsWire : public Wire {
     return peer >= 0 && peer < size() && peers_[peer].pair != nullptr;
   }
   absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
-  absl::Status CheckPeers() override { return side_->CheckPeers(); }
+  absl::Status CheckPeer(int peer) override { return side_->CheckPeer(peer); }
   WireStats stats() const override {
     return {bytes_sent_.load(), bytes_received_.load(), exchanges_.load()};
   }
@@ -177,7 +177,15 @@ absl::Status VerbsWire::OpenPairs(std::vector<QueuePairCard>& cards) {
   const auto library = FindVerbsLibrary();
   if (!library.ok()) return library.status();
   for (int rank = 0; rank < size(); ++rank) {
-    if (rank == this->rank() || options_.devices[rank].empty()) continue;
+    if (rank == this->rank()) continue;
+    if (options_.devices[rank].empty()) {
+      const bool is_next =
+          (rank + 1) % size() == this->rank() || (this->rank() + 1) % size() == rank;
+      if (options_.neighbours_only && !is_next) continue;
+      return ReasonStatus(
+          absl::StatusCode::kUnavailable, "NO_VERBS_DEVICE",
+          absl::StrCat("no device of rank ", this->rank(), " leads to rank ", rank));
+    }
     auto pair = QueuePair::Open(**library, options_.devices[rank], options_.connection);
     if (!pair.ok()) return AtRank(rank, pair.status());
     cards[rank] = (*pair)->Card();
@@ -379,12 +387,19 @@ absl::Status VerbsWire::Block() {
   const absl::Status pumped = Pump(&moved);
   if (!pumped.ok() || moved || AllDone()) return pumped;
   poll(waits.data(), waits.size(), static_cast<int>(kBlockSlice.count()));
+  // What a peer sent before it went is taken first; one that this exchange is through with may go.
+  const absl::Status last = Pump(&moved);
+  if (!last.ok() || moved || AllDone()) return last;
   for (int rank = 0; rank < size(); ++rank) {
-    if (!peers_[rank].pair) continue;
-    const absl::Status device = peers_[rank].pair->TakeDeviceEvents();
+    Peer& peer = peers_[rank];
+    if (!peer.pair) continue;
+    const absl::Status device = peer.pair->TakeDeviceEvents();
     if (!device.ok()) return AtRank(rank, device);
+    if (peer.sends.empty() && peer.receives.empty()) continue;
+    const absl::Status there = side_->CheckPeer(rank);
+    if (!there.ok()) return there;
   }
-  return side_->CheckPeers();
+  return absl::OkStatus();
 }
 
 absl::Status VerbsWire::Exchange(std::span<const Send> sends, std::span<const Receive> receives) {

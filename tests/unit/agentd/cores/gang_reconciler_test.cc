@@ -554,6 +554,42 @@ TEST(GangReconciler, TheRankThatSaysWhyIsNamedBeforeThoseThatLostIt) {
   EXPECT_EQ(harness.Status("m").failure().code(), "PORT_DOWN");
 }
 
+TEST(GangReconciler, AKilledRankOrATakenPortIsNotTheTransportsFault) {
+  for (const char* code : {"RANK_KILLED", "PORT_TAKEN", "MODEL_FILES_BAD"}) {
+    Harness harness("ab");
+    harness.backend = "verbs";
+    harness.first_phase = v1::RANK_PHASE_CONNECTING;
+    harness.Deploy("m");
+    harness.Run(seconds(3));
+    harness.effects.clear();
+    v1::RankStatus* rank = harness.FindRank("m", 1);
+    ASSERT_NE(rank, nullptr);
+    rank->set_phase(v1::RANK_PHASE_FAILED);
+    rank->mutable_failure()->set_code(code);
+    harness.Run(seconds(3));
+    EXPECT_TRUE(harness.Take<RefuseTransport>().empty()) << code;
+    EXPECT_EQ(harness.Status("m").plan().backend(), "verbs") << code;
+  }
+}
+
+// Verbs ranks agree on what is wrong and fail together, within one report.
+TEST(GangReconciler, RanksThatAllFailedAtOnceStillFallBack) {
+  Harness harness("ab");
+  harness.backend = "verbs";
+  harness.first_phase = v1::RANK_PHASE_CONNECTING;
+  harness.Deploy("m");
+  harness.Run(seconds(3));
+  harness.effects.clear();
+  harness.first_phase = v1::RANK_PHASE_READY;
+  for (v1::RankStatus& rank : harness.view.ranks) {
+    rank.set_phase(v1::RANK_PHASE_FAILED);
+    *rank.mutable_failure() = MakeReason("PORT_DOWN", "the port is down");
+  }
+  harness.Run(seconds(2));
+  EXPECT_EQ(harness.Take<RefuseTransport>().size(), 1u);
+  EXPECT_EQ(harness.Status("m").plan().backend(), "ring");
+}
+
 TEST(GangReconciler, ARankThatDiesWhileServingIsNotTheTransportsFault) {
   Harness harness("ab");
   harness.backend = "jaccl";

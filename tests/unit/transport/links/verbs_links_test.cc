@@ -101,11 +101,18 @@ TEST(VerbsLinks, ARefusalEndsWhenPortsOrAddressesChange) {
   *snapshot.add_refusals() = refusal;
   EXPECT_FALSE(TriggerToRetry(refusal, snapshot).has_value());
   EXPECT_EQ(JudgeLinks(snapshot).group().verdict(), "ring-only") << "not tried again";
+  v1::LinkSnapshot later = snapshot;
+  later.set_now_unix_ms(refusal.decided_unix_ms() + 3600 * 1000);
+  EXPECT_TRUE(TriggerToRetry(refusal, later).has_value()) << "a fault that passed left no trace";
+  v1::TransportRefusal crashed = refusal;
+  crashed.mutable_reason()->set_code("NODE_CRASHED");
+  EXPECT_FALSE(TriggerToRetry(crashed, later).has_value()) << "what takes machines down stays";
   v1::LinkSnapshot down = snapshot, gone = snapshot, moved = snapshot;
   down.mutable_nodes(1)->mutable_facts()->mutable_rdma_devices(0)->set_port_state(
       v1::RDMA_PORT_STATE_DOWN);
   EXPECT_TRUE(TriggerToRetry(refusal, down).has_value());
   gone.mutable_nodes(0)->mutable_facts()->clear_rdma_devices();
+  EXPECT_FALSE(TriggerToRetry(crashed, gone).has_value());
   EXPECT_TRUE(TriggerToRetry(refusal, gone).has_value());
   moved.mutable_nodes(0)->mutable_facts()->mutable_rdma_devices(0)->mutable_gids(0)->set_ipv4(
       "10.4.0.9");
