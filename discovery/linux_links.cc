@@ -43,7 +43,9 @@ class LinuxLinks {
     facts_.set_os_build(inventory.os_build());
     facts_.set_machine_model(inventory.machine_model());
     facts_.set_boot_time_unix_seconds(inventory.boot_time_unix_seconds());
-    const std::string machine = ReadLine(root_ + "/etc/machine-id");
+    // A bare system has no machine id yet; its kernel's is the same for all who share its network.
+    std::string machine = ReadLine(root_ + "/etc/machine-id");
+    if (machine.empty()) machine = ReadLine(root_ + "/proc/sys/kernel/random/boot_id");
     if (!machine.empty()) facts_.set_hardware_id(HardwareId(machine));
     ReadInterfaces();
     ReadRoutes();

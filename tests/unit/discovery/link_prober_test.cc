@@ -130,6 +130,22 @@ TEST(LinuxLinks, RoutesForwardingAndDevicesAreTold) {
   ASSERT_EQ(facts.rdma_devices_size(), 1);
 }
 
+// Two agents on one machine must find out that they share it, also where nothing was ever set up.
+TEST(LinuxLinks, ABareSystemIsKnownByItsKernel) {
+  const std::string root = ::testing::TempDir() + "linux-bare";
+  std::filesystem::create_directories(root + "/proc/sys/kernel/random");
+  std::filesystem::create_directories(root + "/etc");
+  std::ofstream(root + "/proc/sys/kernel/random/boot_id")
+      << "0f0e0d0c-0b0a-4908-8706-050403020100\n";
+  const std::string by_kernel = CollectLinuxLinks(root, Inputs(), {}).hardware_id();
+  EXPECT_EQ(by_kernel.size(), 16u);
+  std::ofstream(root + "/etc/machine-id") << "0123456789abcdef0123456789abcdef\n";
+  const std::string by_machine = CollectLinuxLinks(root, Inputs(), {}).hardware_id();
+  EXPECT_EQ(by_machine.size(), 16u);
+  EXPECT_NE(by_machine, by_kernel);
+  std::filesystem::remove_all(root);
+}
+
 TEST(LinuxLinks, NoLibraryIsNoEmptyList) {
   const v1::LinkFacts facts = CollectLinuxLinks(
       "", Inputs(), [](bool* missing) -> std::optional<std::vector<v1::RdmaDevice>> {
