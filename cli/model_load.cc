@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <chrono>
 #include <memory>
+#include <thread>
 
 #include "cli/command.h"
 #include "cli/duration.h"
@@ -11,6 +13,9 @@
 
 namespace macrame::cli {
 namespace {
+
+constexpr std::chrono::seconds kCoordinatorLimit{10};
+constexpr std::chrono::milliseconds kCoordinatorPause{200};
 
 struct LoadOptions {
   std::string name_or_path;
@@ -45,7 +50,7 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   {
     Repainter bars(environment, true);
     ProgressLines lines;
-    ended = client.LoadModel(request, [&](const v1::LoadModelProgress& progress) {
+    const auto show = [&](const v1::LoadModelProgress& progress) {
       last = progress;
       if (run.options.quiet) return;
       if (environment.err_is_terminal) {
@@ -53,7 +58,16 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
       } else {
         *environment.err << lines.Update(progress) << std::flush;
       }
-    });
+    };
+    // Agents that were just started agree on a coordinator within a second or two.
+    const auto patience =
+        std::min<std::chrono::milliseconds>(kCoordinatorLimit, *ParseDuration(options.timeout));
+    while (true) {
+      ended = client.LoadModel(request, show);
+      const bool may_come = ReasonOf(ended).code() == "NO_COORDINATOR" && !interrupt.interrupted();
+      if (!may_come || std::chrono::steady_clock::now() - begin >= patience) break;
+      std::this_thread::sleep_for(kCoordinatorPause);
+    }
   }
   if (interrupt.interrupted()) {
     *environment.err << "Not waiting any longer; the load goes on. 'clusterctl model unload "

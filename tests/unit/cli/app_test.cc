@@ -87,12 +87,12 @@ TEST_F(AppTest, ErrorsOfTheAgentKeepTheirReasonAndExitCode) {
     v1::Reason reason = MakeReason(one.reason, "what happened", "node-7");
     reason.set_evidence("a line it printed");
     agent_.service.failure = ReasonStatus(one.status, reason);
-    const CliRun run = Run({"model", "load", "tiny"});
+    const CliRun run = Run({"model", "load", "tiny", "--timeout", "1s"});
     EXPECT_EQ(run.exit_code, one.exit_code) << one.reason;
     EXPECT_NE(run.err.find("what happened"), std::string::npos);
     EXPECT_NE(run.err.find("node-7"), std::string::npos);
     EXPECT_NE(run.err.find("a line it printed"), std::string::npos);
-    const json error = json::parse(Run({"model", "load", "tiny", "--json"}).err)["error"];
+    const json error = json::parse(Run({"model", "load", "tiny", "--json", "--timeout", "1s"}).err)["error"];
     EXPECT_EQ(error["code"], one.reason);
     EXPECT_EQ(error["node"], "node-7");
   }
