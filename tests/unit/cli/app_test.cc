@@ -92,7 +92,8 @@ TEST_F(AppTest, ErrorsOfTheAgentKeepTheirReasonAndExitCode) {
     EXPECT_NE(run.err.find("what happened"), std::string::npos);
     EXPECT_NE(run.err.find("node-7"), std::string::npos);
     EXPECT_NE(run.err.find("a line it printed"), std::string::npos);
-    const json error = json::parse(Run({"model", "load", "tiny", "--json", "--timeout", "1s"}).err)["error"];
+    const CliRun as_json = Run({"model", "load", "tiny", "--json", "--timeout", "1s"});
+    const json error = json::parse(as_json.err)["error"];
     EXPECT_EQ(error["code"], one.reason);
     EXPECT_EQ(error["node"], "node-7");
   }
