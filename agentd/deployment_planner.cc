@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
@@ -63,14 +64,6 @@ absl::Status WorstRefusal(const Answers& answers, const NodeId& self) {
                       "no live node has these very files any more");
 }
 
-v1::PlannerLink Link(const std::string& from, const std::string& to) {
-  v1::PlannerLink link;
-  link.set_from_node_id(from);
-  link.set_to_node_id(to);
-  link.add_backends("ring");
-  return link;
-}
-
 }  // namespace
 
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
@@ -122,23 +115,31 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   for (v1::PlannerNode& node : views_.ForPlanner(has_files)) {
     *request.add_nodes() = std::move(node);
   }
-  for (const v1::PlannerNode& from : request.nodes()) {
-    for (const v1::PlannerNode& to : request.nodes()) {
-      if (from.node_id() != to.node_id()) {
-        *request.add_links() = Link(from.node_id(), to.node_id());
-      }
-    }
+  std::vector<std::string> node_ids;
+  for (const v1::PlannerNode& node : request.nodes()) node_ids.push_back(node.node_id());
+  for (v1::PlannerLink& link :
+       PlannerLinks(links_.links(), node_ids, [this](const std::string& a, const std::string& b) {
+         return links_.Group({a, b});
+       })) {
+    *request.add_links() = std::move(link);
   }
+  const std::string& wished = asking->order.wishes.transport();
+  const std::string backend = BackendOfName(wished.empty() ? transport_ : wished);
+  request.mutable_wishes()->set_transport(backend);
   PlanOutcome outcome;
   outcome.model = *model;
   outcome.result = planner::PlanModel(request);
+  if (outcome.result.failure().code() == "TRANSPORT_UNAVAILABLE") {
+    // What the links lack is said by their verdicts, root cause first.
+    request.mutable_wishes()->clear_transport();
+    outcome.result = planner::PlanModel(request);
+  }
   std::vector<std::string> by_rank;
   for (const v1::Assignment& assignment : outcome.result.plan().assignments()) {
     by_rank.push_back(assignment.node_id());
   }
-  const std::string& wished = asking->order.wishes.transport();
-  ChooseTransport(by_rank.size() > 1 ? links_.Group(by_rank) : v1::GroupVerdict(),
-                  BackendOfName(wished.empty() ? transport_ : wished), &outcome.result);
+  ChooseTransport(by_rank.size() > 1 ? links_.Group(by_rank) : v1::GroupVerdict(), backend,
+                  &outcome.result);
   asking->done(std::move(outcome));
 }
 

@@ -104,7 +104,10 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
         usable = inventory.memory_total_bytes();
       }
       node.set_memory_usable_bytes(usable);
+      node.set_memory_total_bytes(inventory.memory_total_bytes());
       node.set_gpu_cores(inventory.gpu_cores());
+      node.set_cpu_cores(inventory.cpu_cores());
+      node.set_chip(inventory.chip());
       for (const v1::Engine& engine : inventory.engines()) node.add_engine_names(engine.name());
     }
     if (facts.load != nullptr) {

@@ -65,6 +65,14 @@ struct WishOptions {
   std::vector<std::string> nodes;
   uint32_t ranks = 0;
   std::string transport;
+  std::string optimize = "latency";
+  std::string strictness = "normal";
+  std::vector<std::string> excluded;
+  uint32_t sequences = 0;
+  uint32_t users = 0;
+  uint32_t prompt_tokens = 0;
+  uint32_t kv_bits = 0;
+  std::string tenant;
 };
 void AddWishFlags(CLI::App* command, WishOptions* options);
 // Names of nodes become their ids, which takes a question to the agent when there are any.

@@ -13,6 +13,7 @@ namespace macrame::cli {
 namespace {
 
 constexpr uint32_t kContextMax = 16 * 1024 * 1024;
+constexpr uint32_t kSequencesMax = 4096;
 constexpr uint32_t kRanksMax = 1024;
 
 }  // namespace
@@ -52,6 +53,27 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
           {"auto", "jaccl", "verbs", "ring", "rdma", "mlx-rdma", "mlx-ring", "mdma"}));
   command->add_option("--ranks", options->ranks, "Exactly this many ranks")
       ->check(CLI::Range(1u, kRanksMax));
+  command
+      ->add_option("--optimize", options->optimize,
+                   "What the plan is best at: one user's tokens (latency), all users' tokens, or "
+                   "the most memory left")
+      ->check(CLI::IsMember({"latency", "throughput", "memory"}));
+  command
+      ->add_option("--strictness", options->strictness,
+                   "How much memory is left for what estimates miss: 12.5, 5 or 2 %")
+      ->check(CLI::IsMember({"safe", "normal", "tight"}));
+  command->add_option("--exclude", options->excluded, "Not these nodes (hostnames or ids)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--sequences", options->sequences, "Requests served at the same time")
+      ->check(CLI::Range(1u, kSequencesMax));
+  command->add_option("--users", options->users, "Also foretell the speed for so many users")
+      ->check(CLI::Range(1u, kSequencesMax));
+  command
+      ->add_option("--prompt-tokens", options->prompt_tokens,
+                   "Foretell the first token after a prompt of so many")
+      ->check(CLI::Range(1u, kContextMax));
+  command->add_option("--tenant", options->tenant, "Use the nodes dedicated to this tenant too");
 }
 
 std::string AbsoluteModelPath(const std::string& name_or_path) {
@@ -71,15 +93,30 @@ absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient
   wishes.set_parallelism(options.parallelism == "tensor"     ? v1::PARALLELISM_TENSOR
                          : options.parallelism == "pipeline" ? v1::PARALLELISM_PIPELINE
                                                              : v1::PARALLELISM_AUTO);
-  if (options.nodes.empty()) return wishes;
+  if (options.optimize == "throughput") wishes.set_optimize(v1::OPTIMIZE_THROUGHPUT);
+  if (options.optimize == "memory") wishes.set_optimize(v1::OPTIMIZE_MEMORY);
+  if (options.strictness == "safe") wishes.set_strictness(v1::STRICTNESS_SAFE);
+  if (options.strictness == "tight") wishes.set_strictness(v1::STRICTNESS_TIGHT);
+  wishes.set_concurrent_sequences(options.sequences);
+  wishes.set_users(options.users);
+  wishes.set_prompt_tokens(options.prompt_tokens);
+  wishes.set_tenant(options.tenant);
+  if (options.nodes.empty() && options.excluded.empty()) return wishes;
   const auto status = client.GetStatus();
   if (!status.ok()) return status.status();
-  for (const absl::string_view part : absl::StrSplit(absl::StrJoin(options.nodes, ","), ',')) {
-    const std::string name(absl::StripAsciiWhitespace(part));
-    if (name.empty()) continue;
-    const auto node_id = ResolveNode(*status, name);
-    if (!node_id.ok()) return node_id.status();
-    wishes.add_node_ids(*node_id);
+  const auto resolve = [&](const std::vector<std::string>& names, auto* ids) -> absl::Status {
+    for (const absl::string_view part : absl::StrSplit(absl::StrJoin(names, ","), ',')) {
+      const std::string name(absl::StripAsciiWhitespace(part));
+      if (name.empty()) continue;
+      const auto node_id = ResolveNode(*status, name);
+      if (!node_id.ok()) return node_id.status();
+      *ids->Add() = *node_id;
+    }
+    return absl::OkStatus();
+  };
+  if (auto bad = resolve(options.nodes, wishes.mutable_node_ids()); !bad.ok()) return bad;
+  if (auto bad = resolve(options.excluded, wishes.mutable_excluded_node_ids()); !bad.ok()) {
+    return bad;
   }
   return wishes;
 }

@@ -3,30 +3,59 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <variant>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/layer_balance.h"
 #include "planner/saturating.h"
-#include "planner/shape_fitter.h"
 #include "proto/bytes.h"
 
 namespace macrame::planner {
 namespace {
 
 constexpr uint32_t kContextStepTokens = 256;
-// Shapes tried for each change: advice has to come quickly, and the first ones are the likeliest.
-constexpr size_t kShapesTriedMax = 12;
 constexpr size_t kNodesListedMax = 8;
 
-bool AnyFits(const v1::ModelDescription& model, const ServingLoad& load,
-             const std::vector<Candidate>& candidates, const std::vector<Shape>& shapes) {
-  ShapeFitter fitter(model, load, candidates);
-  // The shapes with most ranks come last and hold most; they decide in nearly all cases.
-  size_t tried = 0;
-  for (auto shape = shapes.rbegin(); shape != shapes.rend() && tried < kShapesTriedMax;
-       ++shape, ++tried) {
-    if (std::holds_alternative<ShapeFitter::Assignments>(fitter.Fit(*shape))) return true;
+// What is changed in trying.
+struct Trial {
+  const v1::ModelDescription* model;
+  ServingLoad load;
+  const std::vector<Candidate>* candidates;
+  const LinkCosts* links;
+  const ShapeWishes* wishes;
+};
+
+std::vector<size_t> LargestFirst(const std::vector<Candidate>& candidates) {
+  std::vector<size_t> order(candidates.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return candidates[a].budget_bytes > candidates[b].budget_bytes;
+  });
+  return order;
+}
+
+// Does any shape that may be taken fit on the largest nodes, in their order? What is said to fit
+// does; another order may fit where this one does not.
+bool AnyFits(const Trial& trial) {
+  GangJudge judge(*trial.model, *trial.candidates, *trial.links, trial.load, CostParameters());
+  const std::vector<size_t> order = LargestFirst(*trial.candidates);
+  const uint32_t layers = trial.model->layer_count();
+  const auto fill = [&](uint32_t stage, uint32_t begin, uint32_t end) {
+    return judge.Fill(order[stage], {}, begin, end, end == layers);
+  };
+  const uint32_t slices = SliceCount(*trial.model);
+  // The shapes with most ranks hold most and decide in nearly all cases.
+  for (uint32_t ranks = static_cast<uint32_t>(order.size()); ranks > 0; --ranks) {
+    bool pipeline = false, tensor = false;
+    for (uint32_t level = 0; level < trial.wishes->levels(); ++level) {
+      pipeline = pipeline || trial.wishes->Allows({1, ranks}, level);
+      tensor = tensor || (ranks > 1 && trial.wishes->Allows({ranks, 1}, level));
+    }
+    if (pipeline && BalanceLayers(ranks, layers, fill, 1).has_value()) return true;
+    const std::vector<size_t> group(order.begin(), order.begin() + ranks);
+    if (tensor && judge.Widths(group, slices, 0, layers, 1, true).has_value()) return true;
   }
   return false;
 }
@@ -48,35 +77,42 @@ std::optional<uint64_t> SmallestThatFits(uint64_t most, const Fits& fits) {
 }
 
 // The longest shorter context that fits, in whole steps.
-std::optional<uint32_t> ShorterContext(const v1::ModelDescription& model, const ServingLoad& load,
-                                       const std::vector<Candidate>& candidates,
-                                       const std::vector<Shape>& shapes) {
-  const uint32_t steps = (load.context_tokens - 1) / kContextStepTokens;
-  const auto without = [&](uint64_t removed) {
-    ServingLoad shorter = load;
-    shorter.context_tokens = static_cast<uint32_t>(steps + 1 - removed) * kContextStepTokens;
-    return AnyFits(model, shorter, candidates, shapes);
+std::optional<uint32_t> ShorterContext(const Trial& trial) {
+  const uint32_t steps = (trial.load.context_tokens - 1) / kContextStepTokens;
+  const auto tokens = [&](uint64_t removed) {
+    return static_cast<uint32_t>(steps + 1 - removed) * kContextStepTokens;
   };
-  const auto removed = SmallestThatFits(steps, without);
+  const auto removed = SmallestThatFits(steps, [&](uint64_t count) {
+    Trial shorter = trial;
+    shorter.load.context_tokens = tokens(count);
+    return AnyFits(shorter);
+  });
   if (!removed.has_value()) return {};
-  return static_cast<uint32_t>(steps + 1 - *removed) * kContextStepTokens;
+  return tokens(*removed);
+}
+
+std::optional<uint32_t> FewerSequences(const Trial& trial) {
+  const auto removed = SmallestThatFits(trial.load.sequences - 1, [&](uint64_t count) {
+    Trial fewer = trial;
+    fewer.load.sequences = trial.load.sequences - static_cast<uint32_t>(count);
+    return AnyFits(fewer);
+  });
+  if (!removed.has_value()) return {};
+  return trial.load.sequences - static_cast<uint32_t>(*removed);
 }
 
 // How much more the largest node would have to give; in whole 64ths of a GiB.
-std::optional<uint64_t> MoreMemory(const v1::ModelDescription& model, const ServingLoad& load,
-                                   const std::vector<Candidate>& candidates,
-                                   const std::vector<Shape>& shapes) {
+std::optional<uint64_t> MoreMemory(const Trial& trial) {
   constexpr uint64_t kStep = 1ULL << 24;
   constexpr uint64_t kStepsMax = (16ULL << 40) / kStep;
-  const auto with = [&](uint64_t steps) {
-    std::vector<Candidate> larger = candidates;
-    auto largest = std::max_element(
-        larger.begin(), larger.end(),
-        [](const Candidate& a, const Candidate& b) { return a.budget_bytes < b.budget_bytes; });
-    largest->budget_bytes = SaturatingAdd(largest->budget_bytes, steps * kStep);
-    return AnyFits(model, load, larger, shapes);
-  };
-  const auto steps = SmallestThatFits(kStepsMax, with);
+  const size_t largest = LargestFirst(*trial.candidates).front();
+  const auto steps = SmallestThatFits(kStepsMax, [&](uint64_t count) {
+    std::vector<Candidate> larger = *trial.candidates;
+    larger[largest].budget_bytes = SaturatingAdd(larger[largest].budget_bytes, count * kStep);
+    Trial with = trial;
+    with.candidates = &larger;
+    return AnyFits(with);
+  });
   if (!steps.has_value()) return {};
   return *steps * kStep;
 }
@@ -106,35 +142,46 @@ v1::ModelDescription WithBits(const v1::ModelDescription& model, uint32_t bits) 
   return smaller;
 }
 
-std::optional<uint32_t> FewerBits(const v1::ModelDescription& model, const ServingLoad& load,
-                                  const std::vector<Candidate>& candidates,
-                                  const std::vector<Shape>& shapes) {
+// "an 8-bit copy of the model (74.4 GiB)" for the most bits that fit.
+std::string FewerBits(const Trial& trial) {
   for (const uint32_t bits : std::array<uint32_t, 3>{8, 6, 4}) {
-    if (bits >= BitsPerWeight(model)) continue;
-    if (AnyFits(WithBits(model, bits), load, candidates, shapes)) return bits;
+    if (bits >= BitsPerWeight(*trial.model)) continue;
+    const v1::ModelDescription smaller = WithBits(*trial.model, bits);
+    Trial with = trial;
+    with.model = &smaller;
+    if (!AnyFits(with)) continue;
+    return absl::StrCat(bits == 8 ? "an " : "a ", bits, "-bit copy of the model (",
+                        FormatBytes(Bytes(ModelBytes(smaller))), " of weights)");
   }
-  return {};
+  return "";
 }
 
 }  // namespace
 
-std::string AdviseOnMemory(const v1::ModelDescription& model, const ServingLoad& load,
-                           const std::vector<Candidate>& candidates,
-                           const std::vector<Shape>& shapes) {
-  if (candidates.empty() || shapes.empty()) return "";
+uint64_t ModelBytes(const v1::ModelDescription& model) {
+  uint64_t bytes = SaturatingAdd(EmbeddingBytes(model), HeadBytes(model, true));
+  for (const uint64_t layer : model.layer_bytes()) bytes = SaturatingAdd(bytes, layer);
+  return bytes;
+}
+
+std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes) {
+  const std::vector<Candidate>& candidates = judge.candidates();
+  if (candidates.empty()) return "";
+  const Trial trial{&judge.model(), judge.serving(), &candidates, &judge.links(), &wishes};
   std::vector<std::string> ways;
-  if (const auto context = ShorterContext(model, load, candidates, shapes); context.has_value()) {
-    ways.push_back(absl::StrCat("a context of ", *context, " instead of ", load.context_tokens));
+  if (const std::string copy = FewerBits(trial); !copy.empty()) ways.push_back(copy);
+  if (const auto context = ShorterContext(trial); context.has_value()) {
+    ways.push_back(
+        absl::StrCat("a context of ", *context, " instead of ", trial.load.context_tokens));
   }
-  if (const auto bits = FewerBits(model, load, candidates, shapes); bits.has_value()) {
-    ways.push_back(absl::StrCat("a ", *bits, "-bit copy of the model"));
+  if (const auto sequences = FewerSequences(trial); sequences.has_value()) {
+    ways.push_back(
+        absl::StrCat(*sequences, " sequences at once instead of ", trial.load.sequences));
   }
-  if (const auto bytes = MoreMemory(model, load, candidates, shapes); bytes.has_value()) {
-    const auto largest = std::max_element(
-        candidates.begin(), candidates.end(),
-        [](const Candidate& a, const Candidate& b) { return a.budget_bytes < b.budget_bytes; });
+  if (const auto bytes = MoreMemory(trial); bytes.has_value()) {
+    const size_t largest = LargestFirst(candidates).front();
     ways.push_back(absl::StrCat(FormatBytes(Bytes(*bytes)), " more free memory on ",
-                                NodeName(*largest->node)));
+                                NodeName(*candidates[largest].node)));
   }
   if (ways.empty()) return "";
   return absl::StrCat("any one of these would make it fit: ", absl::StrJoin(ways, "; "));

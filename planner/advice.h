@@ -9,15 +9,17 @@
 
 #include "macrame/v1/plan.pb.h"
 #include "planner/constraints.h"
-#include "planner/memory_model.h"
+#include "planner/gang.h"
 
 namespace macrame::planner {
 
-// One sentence for people, e.g. "a context of 2048 would fit; so would 3.1 GiB more on mini-2".
-// Empty when nothing that was tried helps. `shapes`: those that may be taken.
-std::string AdviseOnMemory(const v1::ModelDescription& model, const ServingLoad& load,
-                           const std::vector<Candidate>& candidates,
-                           const std::vector<Shape>& shapes);
+// One sentence for people, e.g. "an 8-bit copy of the model would fit; so would 3.1 GiB more on
+// mini-2": the ladder of fewer bits, a shorter context, fewer sequences, more memory. Each was
+// tried. Empty when nothing helps.
+std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes);
+
+// All weights of a model as stored.
+uint64_t ModelBytes(const v1::ModelDescription& model);
 
 // How many bytes each node can give, for messages: "mini-1 16.0 GiB, mini-2 8.0 GiB".
 std::string BudgetList(const std::vector<Candidate>& candidates);

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "planner/chip_table.h"
 #include "planner/planner.h"
 #include "planner/saturating.h"
 #include "proto/bytes.h"
@@ -21,12 +23,24 @@ using MaybeReason = std::optional<v1::Reason>;
 
 MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const auto& wished = request.wishes().node_ids();
+  for (const std::string& excluded : request.wishes().excluded_node_ids()) {
+    if (!Names(excluded, node)) continue;
+    return MakeReason("NODE_EXCLUDED", absl::StrCat(NodeName(node), " was excluded"),
+                      node.node_id());
+  }
   if (wished.empty() || std::any_of(wished.begin(), wished.end(),
                                     [&](const std::string& wish) { return Names(wish, node); })) {
     return {};
   }
   return MakeReason("NODE_EXCLUDED",
                     absl::StrCat(NodeName(node), " is not among the nodes asked for"),
+                    node.node_id());
+}
+
+MaybeReason RefuseOtherTenants(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  if (node.tenant().empty() || node.tenant() == request.wishes().tenant()) return {};
+  return MakeReason("NODE_DEDICATED",
+                    absl::StrCat(NodeName(node), " is dedicated to tenant ", node.tenant()),
                     node.node_id());
 }
 
@@ -39,7 +53,7 @@ MaybeReason RefuseUnschedulable(const v1::PlannerNode& node, const v1::PlanReque
 }
 
 MaybeReason RefuseWithoutFiles(const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  if (node.has_model_files()) return {};
+  if (node.has_model_files() || request.files_may_be_fetched()) return {};
   return MakeReason(
       "MODEL_NOT_ON_NODE",
       absl::StrCat(NodeName(node), " does not have the files of ", request.model().name()),
@@ -66,63 +80,118 @@ MaybeReason RefuseUnderPressure(const v1::PlannerNode& node, const v1::PlanReque
 }
 
 MaybeReason RefuseTooManyRanks(const Shape& shape, const v1::ModelDescription&,
-                               uint32_t candidates) {
-  if (shape.ranks <= candidates) return {};
-  return MakeReason("TOO_FEW_NODES", absl::StrCat(ShapeName(shape), " needs ", shape.ranks,
-                                                  " nodes, ", candidates, " can be used"));
+                               const std::vector<Candidate>& candidates) {
+  if (shape.ranks() <= candidates.size()) return {};
+  return MakeReason("TOO_FEW_NODES", absl::StrCat(ShapeName(shape), " needs ", shape.ranks(),
+                                                  " nodes, ", candidates.size(), " can be used"));
 }
 
-MaybeReason RefuseTooManyStages(const Shape& shape, const v1::ModelDescription& model, uint32_t) {
-  if (shape.parallelism == v1::PARALLELISM_TENSOR || shape.ranks <= model.layer_count()) return {};
+MaybeReason RefuseTooManyStages(const Shape& shape, const v1::ModelDescription& model,
+                                const std::vector<Candidate>&) {
+  if (shape.pp <= model.layer_count()) return {};
   return MakeReason("TOO_FEW_LAYERS", absl::StrCat(model.layer_count(), " layers can't be laid on ",
-                                                   shape.ranks, " stages"));
+                                                   shape.pp, " stages"));
 }
 
-MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model, uint32_t) {
-  if (shape.parallelism != v1::PARALLELISM_TENSOR || shape.ranks == 1) return {};
-  if (model.attention_heads() % shape.ranks == 0 && model.kv_heads() % shape.ranks == 0) return {};
+bool AllMay(const std::vector<Candidate>& candidates, bool (v1::EngineTraits::*trait)() const) {
+  return std::all_of(candidates.begin(), candidates.end(),
+                     [&](const Candidate& c) { return (c.traits.*trait)(); });
+}
+
+// Without slices of unequal width, every rank gets as many heads as every other.
+MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model,
+                           const std::vector<Candidate>& candidates) {
+  if (shape.tp == 1) return {};
+  const uint32_t heads = std::gcd(model.attention_heads(), model.kv_heads());
+  if (heads % shape.tp == 0) return {};
+  const std::string counts = absl::StrCat(model.attention_heads(), " attention heads and ",
+                                          model.kv_heads(), " key-value heads");
+  if (heads < shape.tp) {
+    return MakeReason("HEADS_INDIVISIBLE", absl::StrCat(counts, " can't be divided by ", shape.tp));
+  }
+  if (AllMay(candidates, &v1::EngineTraits::uneven_tensor)) return {};
   return MakeReason("HEADS_INDIVISIBLE",
-                    absl::StrCat(model.attention_heads(), " attention heads and ", model.kv_heads(),
-                                 " key-value heads can't be divided by ", shape.ranks));
+                    absl::StrCat(counts, " can't be divided by ", shape.tp,
+                                 ", and the engine cuts layers into equal slices only"));
 }
 
 // The output projections of attention and feed-forward are cut along their inputs, so each rank's
 // share of those has to be whole quantisation groups.
-MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& model, uint32_t) {
-  if (shape.parallelism != v1::PARALLELISM_TENSOR || shape.ranks == 1) return {};
+MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& model,
+                            const std::vector<Candidate>& candidates) {
+  if (shape.tp == 1) return {};
+  const uint32_t slices = SliceCount(model);
+  if (slices % shape.tp == 0) return {};
+  if (slices >= shape.tp && AllMay(candidates, &v1::EngineTraits::uneven_tensor)) return {};
   const uint64_t group =
       model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
   const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
   for (const uint64_t width : {attention, uint64_t{model.intermediate_size()}}) {
-    if (width % (group * shape.ranks) == 0) continue;
+    if (width % (group * shape.tp) == 0) continue;
     return MakeReason("GROUPS_INDIVISIBLE",
                       group == 1
-                          ? absl::StrCat("a width of ", width, " can't be divided by ", shape.ranks)
-                          : absl::StrCat("a width of ", width, " cut ", shape.ranks,
+                          ? absl::StrCat("a width of ", width, " can't be divided by ", shape.tp)
+                          : absl::StrCat("a width of ", width, " cut ", shape.tp,
                                          " ways is not whole groups of ", group));
   }
-  return {};
+  return MakeReason("GROUPS_INDIVISIBLE",
+                    absl::StrCat("heads and groups can be cut into ", slices,
+                                 " equal slices together, not by ", shape.tp));
+}
+
+MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
+                         const std::vector<Candidate>& candidates) {
+  if (shape.tp == 1 || shape.pp == 1) return {};
+  if (AllMay(candidates, &v1::EngineTraits::tensor_in_pipeline)) return {};
+  return MakeReason("ENGINE_LIMIT", "the engine can't make a pipeline of tensor groups");
 }
 
 constexpr std::array kNodeConstraints = {
-    NodeConstraint{"wishes", RefuseExcluded},        NodeConstraint{"alive", RefuseUnschedulable},
-    NodeConstraint{"files", RefuseWithoutFiles},     NodeConstraint{"engine", RefuseWithoutEngine},
-    NodeConstraint{"pressure", RefuseUnderPressure},
+    NodeConstraint{"wishes", RefuseExcluded},      NodeConstraint{"tenant", RefuseOtherTenants},
+    NodeConstraint{"alive", RefuseUnschedulable},  NodeConstraint{"files", RefuseWithoutFiles},
+    NodeConstraint{"engine", RefuseWithoutEngine}, NodeConstraint{"pressure", RefuseUnderPressure},
 };
 
 constexpr std::array kShapeConstraints = {
-    ShapeConstraint{"nodes", RefuseTooManyRanks},
-    ShapeConstraint{"layers", RefuseTooManyStages},
-    ShapeConstraint{"heads", RefuseCutHeads},
-    ShapeConstraint{"groups", RefuseCutGroups},
+    ShapeConstraint{"nodes", RefuseTooManyRanks}, ShapeConstraint{"layers", RefuseTooManyStages},
+    ShapeConstraint{"heads", RefuseCutHeads},     ShapeConstraint{"groups", RefuseCutGroups},
+    ShapeConstraint{"mixing", RefuseMixing},
 };
 
 }  // namespace
 
 std::string ShapeName(const Shape& shape) {
-  if (shape.ranks == 1) return "one rank";
-  const bool tensor = shape.parallelism == v1::PARALLELISM_TENSOR;
-  return absl::StrCat(tensor ? "tensor" : "pipeline", " parallel over ", shape.ranks);
+  if (shape.ranks() == 1) return "one rank";
+  if (shape.tp == 1) return absl::StrCat("pipeline parallel over ", shape.pp);
+  const std::string tensor = absl::StrCat("tensor parallel over ", shape.tp);
+  return shape.pp == 1 ? tensor : absl::StrCat(tensor, " in each of ", shape.pp, " stages");
+}
+
+Candidate CandidateOf(const v1::PlannerNode& node) {
+  Candidate candidate;
+  candidate.node = &node;
+  candidate.budget_bytes = BudgetBytes(node);
+  candidate.kind = ComputeKindOf(node);
+  candidate.traits = node.traits();
+  candidate.speed = SpeedOf(node);
+  return candidate;
+}
+
+uint32_t SliceCount(const v1::ModelDescription& model) {
+  const uint64_t group =
+      model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
+  const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
+  uint64_t slices = std::gcd(model.attention_heads(), model.kv_heads());
+  for (const uint64_t width : {attention, uint64_t{model.intermediate_size()}}) {
+    if (width == 0) continue;
+    slices = width % group == 0 ? std::gcd(slices, width / group) : 1;
+  }
+  while (slices > kSliceCountMax) {  // the largest divisor that is not above it
+    uint64_t divisor = 2;
+    while (slices % divisor != 0) ++divisor;
+    slices /= divisor;
+  }
+  return static_cast<uint32_t>(std::max<uint64_t>(1, slices));
 }
 
 std::string NodeName(const v1::PlannerNode& node) {
@@ -180,72 +249,30 @@ bool Names(std::string_view wish, const v1::PlannerNode& node) {
   return wish.size() >= kIdPrefixMin && node.node_id().rfind(std::string(wish), 0) == 0;
 }
 
-bool AllLinksHaveRdma(const v1::PlanRequest& request, const std::vector<Candidate>& candidates) {
-  const auto linked = [&](const std::string& from, const std::string& to) {
-    return std::any_of(
-        request.links().begin(), request.links().end(), [&](const v1::PlannerLink& link) {
-          return link.from_node_id() == from && link.to_node_id() == to &&
-                 std::any_of(link.backends().begin(), link.backends().end(),
-                             [](const std::string& b) { return b == "jaccl" || b == "verbs"; });
-        });
-  };
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    for (size_t j = 0; j < candidates.size(); ++j) {
-      if (i != j && !linked(candidates[i].node->node_id(), candidates[j].node->node_id())) {
-        return false;
-      }
-    }
-  }
-  return candidates.size() > 1;
+ShapeWishes::ShapeWishes(const v1::PlanRequest& request, uint32_t candidates, uint32_t named_nodes)
+    : way_(request.wishes().parallelism()),
+      exact_(request.wishes().world_size()),
+      recovering_(request.recovering()) {
+  const bool named_way = way_ != v1::PARALLELISM_AUTO;
+  if (exact_ == 0 && named_way) exact_ = named_nodes;
+  if (exact_ == 0 && named_way && candidates > 1) fewest_ = 2;
 }
 
-namespace {
-
-// Both ways to divide over `ranks`, the preferred one first; only one when the user named it.
-void AppendShapes(const v1::Wishes& wishes, uint32_t ranks, bool rdma, std::vector<Shape>* out) {
-  const Shape pipeline{v1::PARALLELISM_PIPELINE, ranks};
-  const Shape tensor{v1::PARALLELISM_TENSOR, ranks};
-  if (ranks == 1) {
-    out->push_back(pipeline);
-  } else if (wishes.parallelism() == v1::PARALLELISM_PIPELINE) {
-    out->push_back(pipeline);
-  } else if (wishes.parallelism() == v1::PARALLELISM_TENSOR) {
-    out->push_back(tensor);
-  } else {
-    out->push_back(rdma ? tensor : pipeline);
-    out->push_back(rdma ? pipeline : tensor);
-  }
+bool ShapeWishes::WayAllows(const Shape& shape) const {
+  if (shape.ranks() == 1 || way_ == v1::PARALLELISM_AUTO) return true;
+  return way_ == v1::PARALLELISM_TENSOR ? shape.pp == 1 : shape.tp == 1;
 }
 
-}  // namespace
+uint32_t ShapeWishes::levels() const {
+  if (!recovering_) return 1;
+  return way_ == v1::PARALLELISM_AUTO ? 2 : 3;
+}
 
-std::vector<Shape> ShapesByPreference(const v1::PlanRequest& request, uint32_t candidates,
-                                      uint32_t named_nodes, bool rdma) {
-  const v1::Wishes& wishes = request.wishes();
-  const bool named_way = wishes.parallelism() != v1::PARALLELISM_AUTO;
-  uint32_t exact = wishes.world_size();
-  if (exact == 0 && named_way) exact = named_nodes;
-  std::vector<Shape> shapes;
-  if (exact > 0) {
-    AppendShapes(wishes, exact, rdma, &shapes);
-    if (!request.recovering()) return shapes;
-    for (uint32_t ranks = std::min(exact - 1, candidates); ranks > 0; --ranks) {
-      AppendShapes(wishes, ranks, rdma, &shapes);
-    }
-  } else {
-    const uint32_t fewest = named_way && candidates > 1 ? 2 : 1;
-    for (uint32_t ranks = fewest; ranks <= candidates; ++ranks) {
-      AppendShapes(wishes, ranks, rdma, &shapes);
-    }
-    if (fewest > 1 && request.recovering()) AppendShapes(wishes, 1, rdma, &shapes);
-  }
-  if (named_way && request.recovering()) {
-    // Serving in another way is better than not serving.
-    for (uint32_t ranks = 2; ranks <= candidates; ++ranks) {
-      AppendShapes(v1::Wishes(), ranks, rdma, &shapes);
-    }
-  }
-  return shapes;
+bool ShapeWishes::Allows(const Shape& shape, uint32_t level) const {
+  const uint32_t ranks = shape.ranks();
+  if (level == 0) return WayAllows(shape) && (exact_ > 0 ? ranks == exact_ : ranks >= fewest_);
+  if (level == 1) return WayAllows(shape) && (exact_ > 0 ? ranks < exact_ : true);
+  return true;  // serving in another way is better than not serving
 }
 
 }  // namespace macrame::planner

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "macrame/v1/plan.pb.h"
+#include "planner/cost_model.h"
 #include "planner/memory_model.h"
 
 namespace macrame::planner {
@@ -20,16 +21,21 @@ struct Candidate {
   const v1::PlannerNode* node = nullptr;
   uint64_t budget_bytes = 0;
   ComputeKind kind = ComputeKind::kGpu;
+  RankSpeed speed;
+  v1::EngineTraits traits;
 };
+Candidate CandidateOf(const v1::PlannerNode& node);
 
-// One way to divide the model.
+// One way to divide the model: `pp` stages of `tp` ranks.
 struct Shape {
-  v1::Parallelism parallelism = v1::PARALLELISM_PIPELINE;
-  uint32_t ranks = 1;
+  uint32_t tp = 1;
+  uint32_t pp = 1;
+  uint32_t ranks() const { return tp * pp; }
   bool operator==(const Shape&) const = default;
 };
 
-// "one rank", "pipeline parallel over 3", "tensor parallel over 2".
+// "one rank", "pipeline parallel over 3", "tensor parallel over 2", "tensor parallel over 2 in each
+// of 3 stages".
 std::string ShapeName(const Shape& shape);
 // "mini-2 (3f2a…)": the host's name and the id's beginning.
 std::string NodeName(const v1::PlannerNode& node);
@@ -48,10 +54,11 @@ struct NodeConstraint {
 // In the order in which they are asked; a node is refused by the first that does.
 std::span<const NodeConstraint> NodeConstraints();
 
+// What a shape is refused for whatever memory there is.
 struct ShapeConstraint {
   std::string_view name;
   std::optional<v1::Reason> (*refuse)(const Shape& shape, const v1::ModelDescription& model,
-                                      uint32_t candidates);
+                                      const std::vector<Candidate>& candidates);
 };
 std::span<const ShapeConstraint> ShapeConstraints();
 
@@ -59,12 +66,30 @@ std::span<const ShapeConstraint> ShapeConstraints();
 // digits of its id.
 bool Names(std::string_view wish, const v1::PlannerNode& node);
 
-// True when every pair of candidates has a link over which collectives are cheap.
-bool AllLinksHaveRdma(const v1::PlanRequest& request, const std::vector<Candidate>& candidates);
+// Equal slices that each layer can be cut into: whole attention heads, key-value heads and
+// quantisation groups. 1: a tensor split is not possible.
+uint32_t SliceCount(const v1::ModelDescription& model);
+inline constexpr uint32_t kSliceCountMax = 64;
 
-// The shapes to consider, best first by the soft rules: fewer ranks (unless a number is wished
-// for), then pipeline or tensor by the links. `named_nodes`: how many nodes the wishes name.
-std::vector<Shape> ShapesByPreference(const v1::PlanRequest& request, uint32_t candidates,
-                                      uint32_t named_nodes, bool rdma);
+// What the wishes say about shapes, softened step by step when a deployment lost nodes.
+class ShapeWishes {
+ public:
+  // `candidates`: nodes that can take ranks; `named_nodes`: how many nodes the wishes name.
+  ShapeWishes(const v1::PlanRequest& request, uint32_t candidates, uint32_t named_nodes);
+  // 1, or more when recovering: level 0 is what was asked for.
+  uint32_t levels() const;
+  bool Allows(const Shape& shape, uint32_t level) const;
+  // At this level more ranks are better than fewer: as near as can be to what was asked for.
+  bool WantsMost(uint32_t level) const { return level == 1 && exact_ > 0; }
+  // Shapes of exactly so many ranks were asked for; 0: any.
+  uint32_t exact() const { return exact_; }
+
+ private:
+  bool WayAllows(const Shape& shape) const;
+  v1::Parallelism way_;
+  uint32_t exact_ = 0;
+  uint32_t fewest_ = 1;
+  bool recovering_;
+};
 
 }  // namespace macrame::planner

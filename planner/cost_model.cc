@@ -7,69 +7,115 @@ namespace macrame::planner {
 namespace {
 
 constexpr double kMicrosecondsPerSecond = 1e6;
-constexpr double kCollectivesPerLayer = 2;  // after attention and after the feed-forward
+constexpr double kOperationsPerWeight = 2;  // a multiplication and an addition
 
-double ReadUs(double bytes, double bandwidth, const CostParameters& parameters) {
-  if (bytes <= 0) return 0;
-  return bytes / (bandwidth * parameters.bandwidth_efficiency) * kMicrosecondsPerSecond;
+// Bytes that one weight takes in the files, its share of scales and biases included.
+double BytesPerWeight(const v1::ModelDescription& model) {
+  const v1::Quantization& quantization = model.quantization();
+  if (quantization.bits() == 0) return model.dtype() == "float32" ? 4 : 2;
+  const double group = std::max(1u, quantization.group_size());
+  return (quantization.bits() + 32.0 / group) / 8;
 }
 
-double LayerOverheadUs(const ModelWork& work, const CostParameters& parameters) {
-  return parameters.layer_overhead_us +
-         (work.attention == AttentionKind::kLatent ? parameters.latent_attention_overhead_us : 0);
+double ExpertBytes(const v1::ModelDescription& model, uint32_t layer) {
+  if (static_cast<int>(layer) >= model.layer_expert_bytes_size()) return 0;
+  return static_cast<double>(model.layer_expert_bytes(static_cast<int>(layer)));
 }
 
-double KvBytes(const ModelWork& work, const StepLoad& load) {
-  return work.kv_bytes_per_position * load.positions * load.sequences;
+double Between(const std::vector<double>& before, uint32_t begin, uint32_t end) {
+  return before[end] - before[begin];
 }
 
 }  // namespace
 
-double StepWeightBytes(const ModelWork& work, uint32_t sequences) {
-  if (work.experts == 0) return work.shared_weight_bytes + work.expert_weight_bytes;
-  const double chosen = static_cast<double>(work.experts_active) / work.experts;
-  const double read = 1 - std::pow(1 - std::min(chosen, 1.0), sequences);
-  return work.shared_weight_bytes + work.expert_weight_bytes * read;
+double ExpertShareRead(uint32_t experts, uint32_t active, double tokens) {
+  if (experts == 0) return 1;
+  const double chosen = std::min(1.0, static_cast<double>(active) / experts);
+  return 1 - std::pow(1 - chosen, tokens);
 }
 
-StepTime TensorStep(const ModelWork& work, const std::vector<RankWork>& ranks, const StepLoad& load,
-                    double collective_us, const CostParameters& parameters) {
-  StepTime time;
-  const double weights = StepWeightBytes(work, load.sequences);
-  double slowest = -1;
-  for (const RankWork& rank : ranks) {
-    const double read = ReadUs(weights * rank.weight_share, rank.bandwidth, parameters);
-    const double kv = ReadUs(KvBytes(work, load) * rank.weight_share, rank.bandwidth, parameters);
-    if (read + kv <= slowest) continue;
-    slowest = read + kv;
-    time.weights_us = read;
-    time.kv_us = kv;
+StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
+                     const CostParameters& parameters)
+    : model_(&model),
+      load_(load),
+      parameters_(parameters),
+      bytes_per_weight_(BytesPerWeight(model)) {
+  const uint32_t layers = model.layer_count();
+  for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
+                     &weights_before_, &overhead_before_, &expert_overhead_before_}) {
+    sums->assign(layers + 1, 0);
   }
-  time.overhead_us = work.layers * LayerOverheadUs(work, parameters);
-  if (ranks.size() > 1) {
-    time.communication_us = kCollectivesPerLayer * work.layers * collective_us;
+  const double tokens = static_cast<double>(load.sequences) * load.tokens_each;
+  const double read = ExpertShareRead(model.experts(), model.experts_active(), tokens);
+  const double chosen = ExpertShareRead(model.experts(), model.experts_active(), 1);
+  for (uint32_t i = 0; i < layers; ++i) {
+    const double all = static_cast<double>(model.layer_bytes(static_cast<int>(i)));
+    const double divisible = static_cast<double>(model.layer_divisible_bytes(static_cast<int>(i)));
+    const double experts = std::min(divisible, ExpertBytes(model, i));
+    const bool windowed = model.sliding_window() > 0;
+    double positions = load.positions;
+    if (!AttendsToAll(model, i)) {
+      positions = windowed ? std::min<double>(positions, model.sliding_window()) : 0;
+      if (!windowed) fixed_before_[i + 1] += static_cast<double>(model.fixed_state_bytes());
+    }
+    whole_before_[i + 1] = all - divisible;
+    divisible_before_[i + 1] = divisible - experts + experts * read;
+    positions_before_[i + 1] = positions;
+    weights_before_[i + 1] = (all - experts + experts * chosen) / bytes_per_weight_;
+    overhead_before_[i + 1] =
+        parameters.layer_overhead_us +
+        (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0);
+    expert_overhead_before_[i + 1] = experts > 0 ? parameters.expert_overhead_us : 0;
   }
+  for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
+                     &weights_before_, &overhead_before_, &expert_overhead_before_}) {
+    for (uint32_t i = 0; i < layers; ++i) (*sums)[i + 1] += (*sums)[i];
+  }
+}
+
+double StepModel::ReadUs(const RankSpeed& rank, double bytes) const {
+  return bytes / (rank.bandwidth * parameters_.bandwidth_efficiency) * kMicrosecondsPerSecond;
+}
+
+double StepModel::ArithmeticUs(const RankSpeed& rank, double operations) const {
+  if (rank.flops <= 0) return 0;
+  return operations / (rank.flops * parameters_.compute_efficiency) * kMicrosecondsPerSecond;
+}
+
+RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice) const {
+  const double share = static_cast<double>(slice.width) / slice.of;
+  const double tokens = static_cast<double>(load_.sequences) * load_.tokens_each;
+  const double bytes =
+      Between(whole_before_, begin, end) + Between(divisible_before_, begin, end) * share;
+  const double multiplied = Between(weights_before_, begin, end) * share;
+  const double positions = Between(positions_before_, begin, end);
+  const double kv = (positions * KvPositionBytes(*model_, slice, load_.kv_bits, rank.kind) +
+                     Between(fixed_before_, begin, end) * share) *
+                    load_.sequences;
+  // Each query is multiplied with each key, each weight with each value.
+  const double attention = 2 * positions * share * model_->attention_heads() * model_->head_dim();
+  RankTime time;
+  time.weights_us =
+      std::max(ReadUs(rank, bytes), ArithmeticUs(rank, kOperationsPerWeight * multiplied * tokens));
+  time.kv_us =
+      std::max(ReadUs(rank, kv), ArithmeticUs(rank, kOperationsPerWeight * attention * tokens));
   return time;
 }
 
-StepTime PipelineStep(const ModelWork& work, const std::vector<RankWork>& ranks,
-                      const StepLoad& load, double hop_us, const CostParameters& parameters) {
-  StepTime time;
-  const double weights = StepWeightBytes(work, load.sequences);
-  for (const RankWork& rank : ranks) {
-    time.weights_us += ReadUs(weights * rank.weight_share, rank.bandwidth, parameters);
-    const double layers_share =
-        work.layers == 0 ? 0 : rank.layers / static_cast<double>(work.layers);
-    time.kv_us += ReadUs(KvBytes(work, load) * layers_share, rank.bandwidth, parameters);
-    time.overhead_us += rank.layers * LayerOverheadUs(work, parameters);
-  }
-  if (ranks.size() > 1) time.communication_us = static_cast<double>(ranks.size() - 1) * hop_us;
-  return time;
+double StepModel::HeadUs(const RankSpeed& rank) const {
+  const double bytes = static_cast<double>(HeadBytes(*model_, false));
+  const double operations = kOperationsPerWeight * bytes / bytes_per_weight_ * load_.sequences;
+  return std::max(ReadUs(rank, bytes), ArithmeticUs(rank, operations));
 }
 
-double TokensPerSecond(const StepTime& step, const StepLoad& load) {
-  const double total = step.total_us();
-  return total <= 0 ? 0 : load.sequences * kMicrosecondsPerSecond / total;
+double StepModel::OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const {
+  return Between(overhead_before_, begin, end) +
+         Between(expert_overhead_before_, begin, end) * rank.expert_overhead;
+}
+
+double StepModel::MessageBytes() const {
+  return static_cast<double>(ComputeElementBytes(*model_, ComputeKind::kGpu)) *
+         model_->hidden_size() * load_.sequences * load_.tokens_each;
 }
 
 }  // namespace macrame::planner

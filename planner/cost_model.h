@@ -1,91 +1,109 @@
 #pragma once
 
-// How long one token takes, from first principles. Generating a token is reading: every active byte
+// How long one step takes, from first principles. Generating a token is reading: every active byte
 // of weights and every byte of KV cache passes once through the memory of the rank that holds it.
 // Around that lies what each layer costs however small it is (starting kernels, choosing experts),
-// and what the ranks tell each other.
+// and what the ranks tell each other (link_costs.h).
 //
-//   tensor parallel:    bytes of the slowest rank / bandwidth + layers × overhead
-//                       + 2 collectives a layer
-//   pipeline parallel:  for one sequence the stages work one after the other:
-//                       sum over stages (bytes / bandwidth + layers × overhead) + (stages - 1) hops
+//   one stage:  slowest of its ranks (bytes / bandwidth, or operations / arithmetic when that is
+//               longer) + layers × overhead + 2 collectives a layer when it has several ranks
+//   a token:    sum of the stages + a hop between neighbours
+//   many users: their sequences in as many micro-batches as there are stages, all stages at work:
+//               micro-batches × (slowest stage + its hop)
 //
-// Pure. All times in microseconds, all sizes in bytes, all rates in bytes a second.
+// Pure. All times in microseconds, all sizes in bytes, all rates in bytes (or operations) a second.
 
 #include <cstdint>
 #include <vector>
 
+#include "macrame/v1/model.pb.h"
+#include "planner/memory_model.h"
+
 namespace macrame::planner {
 
-enum class AttentionKind {
-  kGrouped,  // queries share keys and values in groups (all of rankd's architectures)
-  kLatent,   // keys and values unpacked from a compressed vector at each step (DeepSeek, Kimi)
-};
-
-// What one forward step of a model takes, over all of its layers.
-struct ModelWork {
-  uint32_t layers = 0;
-  AttentionKind attention = AttentionKind::kGrouped;
-  double shared_weight_bytes = 0;  // read for every token: attention, shared experts, head
-  double expert_weight_bytes = 0;  // of all routed experts together; 0: a dense model
-  uint32_t experts = 0;
-  uint32_t experts_active = 0;       // for each token
-  double kv_bytes_per_position = 0;  // all layers
-  uint32_t hidden_size = 0;
-};
-
-// Bytes that a step over `sequences` tokens reads: experts that several tokens chose are read once.
-// Choices are taken as independent and even: of E experts, k a token, a step over B tokens reads
-// E × (1 - (1 - k/E)^B) of them.
-double StepWeightBytes(const ModelWork& work, uint32_t sequences);
-
-// Constants of engine and machine. Each has a physical meaning; the values were fitted, with least
-// relative squares, on the published speeds in tests/bench/planner/published.yaml (all of them of
-// mixtures of experts); tests/bench/planner/calibration prints the errors, also with each figure
-// left out of the fit.
+// Constants of engine and machine. Each has a physical meaning; tests/bench/planner says what they
+// were fitted to, and how far each published figure is from what they foretell.
 struct CostParameters {
   // Part of the memory's nominal bandwidth that a matrix-vector product reaches.
-  double bandwidth_efficiency = 0.938;
-  // Starting a layer's kernels, norms, choosing experts: what a layer of no bytes would take.
-  double layer_overhead_us = 220.4;
+  double bandwidth_efficiency = 0.95;
+  // Part of the nominal arithmetic that a prefill reaches.
+  double compute_efficiency = 0.6;
+  // Once a step: building the graph, sampling, handing the token back.
+  double step_overhead_us = 500;
+  // Starting a dense layer's kernels, norms, rotation: what a layer of no bytes would take.
+  double layer_overhead_us = 60;
+  // In addition in a layer of experts, which chooses, gathers and adds up as well.
+  double expert_overhead_us = 145;
   // In addition where keys and values are unpacked from a latent vector.
-  double latent_attention_overhead_us = 135.4;
-  // One all-reduce of a token's hidden vector over RDMA, waiting for the slowest rank included.
-  double rdma_collective_us = 18.6;
-  // One hop of a pipeline between two machines over TCP, as llama.cpp's RPC shows it.
-  double tcp_hop_us = 5600;
+  double latent_attention_overhead_us = 120;
+  // Waiting for the slowest rank at each collective, its start included.
+  double collective_wait_us = 11;
+  // Handing a token's state to the next stage, besides the link's own time: over TCP through the
+  // operating system of both ends, and over RDMA.
+  double tcp_hop_us = 4000;
+  double rdma_hop_us = 100;
 };
 
-// One rank of a plan.
-struct RankWork {
-  double bandwidth = 0;     // of its memory, nominal
-  double weight_share = 0;  // of the step's weight bytes, 0 to 1
-  uint32_t layers = 0;      // that it computes (all of them in a tensor split)
-};
-
-struct StepTime {
-  double weights_us = 0;
-  double kv_us = 0;
-  double overhead_us = 0;
-  double communication_us = 0;
-  double total_us() const { return weights_us + kv_us + overhead_us + communication_us; }
+// What a rank computes with.
+struct RankSpeed {
+  ComputeKind kind = ComputeKind::kGpu;
+  double bandwidth = 0;        // of its memory, nominal
+  double flops = 0;            // nominal
+  double expert_overhead = 1;  // of choosing and gathering experts, relative to an M3 Ultra
 };
 
 struct StepLoad {
   uint32_t sequences = 1;
-  double positions = 0;  // of context that each sequence reads
+  uint32_t tokens_each = 1;  // 1: decode; more: a prefill chunk
+  double positions = 0;      // of context that each token attends to, on average
+  uint32_t kv_bits = 0;      // as in ServingLoad
 };
 
-// One decode step, every layer cut over all `ranks`. One rank: no collectives. `collective_us` is
-// that of the links in question: measured, or CostParameters' typical one.
-StepTime TensorStep(const ModelWork& work, const std::vector<RankWork>& ranks, const StepLoad& load,
-                    double collective_us, const CostParameters& parameters = {});
+// Of `experts`, of which each token takes `active`, the share that `tokens` tokens read together:
+// 1 - (1 - k/E)^B, choices taken as independent and even.
+double ExpertShareRead(uint32_t experts, uint32_t active, double tokens);
 
-// One decode step through all stages, in the order of `ranks`.
-StepTime PipelineStep(const ModelWork& work, const std::vector<RankWork>& ranks,
-                      const StepLoad& load, double hop_us, const CostParameters& parameters = {});
+struct RankTime {
+  double weights_us = 0;
+  double kv_us = 0;
+  double total_us() const { return weights_us + kv_us; }
+};
 
-// Tokens a second of all sequences together.
-double TokensPerSecond(const StepTime& step, const StepLoad& load);
+// What one forward step over `load` takes of each layer; answers in constant time.
+class StepModel {
+ public:
+  // `model` must be valid and outlive this.
+  StepModel(const v1::ModelDescription& model, const StepLoad& load,
+            const CostParameters& parameters);
+
+  // One rank's own work for layers [begin, end) of its slice.
+  RankTime TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice) const;
+  // The head, once for each sequence; the other ranks wait for it.
+  double HeadUs(const RankSpeed& rank) const;
+  // What the layers cost a rank however fast its memory is.
+  double OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const;
+  // What ranks tell each other at a collective or a hop: the hidden vector of each token.
+  double MessageBytes() const;
+
+  uint32_t layers() const { return static_cast<uint32_t>(overhead_before_.size() - 1); }
+  const CostParameters& parameters() const { return parameters_; }
+
+ private:
+  double ArithmeticUs(const RankSpeed& rank, double operations) const;
+  double ReadUs(const RankSpeed& rank, double bytes) const;
+
+  const v1::ModelDescription* model_;
+  const StepLoad load_;
+  const CostParameters parameters_;
+  double bytes_per_weight_;
+  // [i]: of layers [0, i).
+  std::vector<double> whole_before_;      // bytes that every rank of a tensor split reads
+  std::vector<double> divisible_before_;  // bytes that the slices share
+  std::vector<double> positions_before_;  // positions of context that are read
+  std::vector<double> fixed_before_;      // bytes of fixed states
+  std::vector<double> weights_before_;    // weights that a token is multiplied with
+  std::vector<double> overhead_before_;
+  std::vector<double> expert_overhead_before_;
+};
 
 }  // namespace macrame::planner

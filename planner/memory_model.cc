@@ -1,6 +1,7 @@
 #include "planner/memory_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/saturating.h"
 #include "proto/check.h"
@@ -14,10 +15,10 @@ uint64_t RoundUp(uint64_t value, uint64_t step) {
   return SaturatingMultiply(DivideRoundingUp(value, step), step);
 }
 
-// Positions whose keys and values are kept.
-uint64_t KvPositions(const v1::ModelDescription& model, const ServingLoad& load) {
+// Positions whose keys and values a layer keeps.
+uint64_t KvPositions(const v1::ModelDescription& model, uint32_t layer, const ServingLoad& load) {
   uint64_t positions = load.context_tokens;
-  if (model.sliding_window() > 0) {
+  if (model.sliding_window() > 0 && !AttendsToAll(model, layer)) {
     // While a chunk is prefilled, its own positions are there besides the window's.
     positions =
         std::min<uint64_t>(positions, uint64_t{model.sliding_window()} + kPrefillChunkTokens);
@@ -25,7 +26,22 @@ uint64_t KvPositions(const v1::ModelDescription& model, const ServingLoad& load)
   return RoundUp(positions, kKvStepTokens);
 }
 
+uint64_t Part(uint64_t whole, Slice slice) {
+  return DivideRoundingUp(SaturatingMultiply(whole, slice.width), slice.of);
+}
+
 }  // namespace
+
+uint64_t HeadroomDivisor(v1::Strictness strictness) {
+  switch (strictness) {
+    case v1::STRICTNESS_SAFE:
+      return 8;
+    case v1::STRICTNESS_TIGHT:
+      return 50;
+    default:
+      return 20;
+  }
+}
 
 ComputeKind ComputeKindOf(const v1::PlannerNode& node) {
   return node.gpu_cores() > 0 ? ComputeKind::kGpu : ComputeKind::kCpu;
@@ -35,31 +51,49 @@ uint64_t ComputeElementBytes(const v1::ModelDescription& model, ComputeKind kind
   return kind == ComputeKind::kCpu || model.dtype() == "float32" ? 4 : 2;
 }
 
-uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, uint32_t tp) {
+uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
   const uint64_t all = model.layer_bytes(static_cast<int>(layer));
   const uint64_t divisible = model.layer_divisible_bytes(static_cast<int>(layer));
-  return SaturatingAdd(all - divisible, DivideRoundingUp(divisible, tp));
+  return SaturatingAdd(all - divisible, Part(divisible, slice));
 }
 
-uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t tp, const ServingLoad& load,
-                      ComputeKind kind) {
-  const uint64_t heads = DivideRoundingUp(model.kv_heads(), tp);
-  const uint64_t position_bytes =
-      SaturatingMultiply(2 * heads * ComputeElementBytes(model, kind), model.head_dim());
-  return SaturatingMultiply(SaturatingMultiply(position_bytes, KvPositions(model, load)),
+bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer) {
+  const uint32_t every = model.full_attention_every();
+  if (every <= 1) return model.sliding_window() == 0;
+  return layer % every == every - 1;
+}
+
+double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
+                       ComputeKind kind) {
+  const double element =
+      kv_bits > 0 ? kv_bits / 8.0 : static_cast<double>(ComputeElementBytes(model, kind));
+  if (model.kv_latent_width() > 0) return element * model.kv_latent_width();
+  const uint64_t heads = Part(model.kv_heads(), slice);
+  return element * 2.0 * static_cast<double>(heads) * model.head_dim();
+}
+
+uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
+                      const ServingLoad& load, ComputeKind kind) {
+  const bool fixed = model.sliding_window() == 0 && !AttendsToAll(model, layer);
+  if (fixed) {
+    return SaturatingMultiply(Part(model.fixed_state_bytes(), slice), load.sequences);
+  }
+  const double position = KvPositionBytes(model, slice, load.kv_bits, kind);
+  return SaturatingMultiply(SaturatingMultiply(static_cast<uint64_t>(std::ceil(position)),
+                                               KvPositions(model, layer, load)),
                             load.sequences);
 }
 
-uint64_t ActivationBytes(const v1::ModelDescription& model, uint32_t tp, const ServingLoad& load,
+uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
                          ComputeKind kind, bool holds_head) {
   const uint64_t chunk = std::min<uint64_t>(kPrefillChunkTokens, load.context_tokens);
-  const uint64_t heads = DivideRoundingUp(model.attention_heads(), tp);
-  const uint64_t kv_heads = DivideRoundingUp(model.kv_heads(), tp);
+  const uint64_t heads = Part(model.attention_heads(), slice);
+  const uint64_t kv_heads = Part(model.kv_heads(), slice);
   // Residual, its norm, the attention's output and the feed-forward's; query, key and value before
   // and after rotation; gate, up and their product.
   const uint64_t per_position = 4ULL * model.hidden_size() +
                                 SaturatingMultiply(2 * (heads + 2 * kv_heads), model.head_dim()) +
-                                3 * DivideRoundingUp(model.intermediate_size(), tp);
+                                3 * Part(model.intermediate_size(), slice);
   uint64_t bytes =
       SaturatingMultiply(SaturatingMultiply(per_position, chunk), ComputeElementBytes(model, kind));
   if (kind == ComputeKind::kCpu) {
@@ -80,45 +114,68 @@ uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding) {
   return SaturatingAdd(head, model.final_norm_bytes());
 }
 
-uint64_t HeadroomBytes(uint64_t model_dependent_bytes) {
-  return std::max(kHeadroomBytesMin, model_dependent_bytes / kHeadroomDivisor);
+uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness) {
+  return std::max(kHeadroomBytesMin, model_dependent_bytes / HeadroomDivisor(strictness));
 }
 
-MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, uint32_t tp)
-    : model_(&model), load_(load), tp_(tp) {
-  MACRAME_CHECK(tp >= 1) << "a tensor degree of " << tp;
-  weights_before_.reserve(model.layer_count() + 1);
-  weights_before_.push_back(0);
-  for (uint32_t layer = 0; layer < model.layer_count(); ++layer) {
-    weights_before_.push_back(
-        SaturatingAdd(weights_before_.back(), LayerWeightBytes(model, layer, tp)));
+MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice)
+    : model_(&model), load_(load), slice_(slice) {
+  MACRAME_CHECK(slice.width >= 1 && slice.width <= slice.of) << slice.width << "/" << slice.of;
+  const uint32_t layers = model.layer_count();
+  weights_before_.assign(layers + 1, 0);
+  gpu_.kv_before = cpu_.kv_before = weights_before_;
+  for (uint32_t layer = 0; layer < layers; ++layer) {
+    weights_before_[layer + 1] =
+        SaturatingAdd(weights_before_[layer], LayerWeightBytes(model, layer, slice));
+    gpu_.kv_before[layer + 1] = SaturatingAdd(
+        gpu_.kv_before[layer], LayerKvBytes(model, layer, slice, load, ComputeKind::kGpu));
+    cpu_.kv_before[layer + 1] = SaturatingAdd(
+        cpu_.kv_before[layer], LayerKvBytes(model, layer, slice, load, ComputeKind::kCpu));
   }
+  embedding_bytes_ = EmbeddingBytes(model);
+  for (const bool yes : {false, true}) {
+    head_bytes_[yes] = HeadBytes(model, yes);
+    gpu_.activation_bytes[yes] = ActivationBytes(model, slice, load, ComputeKind::kGpu, yes);
+    cpu_.activation_bytes[yes] = ActivationBytes(model, slice, load, ComputeKind::kCpu, yes);
+  }
+}
+
+uint64_t MemoryModel::GrowingBytes(const Sums& sums, uint32_t begin, uint32_t end,
+                                   bool holds_embedding, bool holds_head) const {
+  uint64_t bytes = weights_before_[end] - weights_before_[begin];
+  // A sum that stopped at the largest number has lost what came before.
+  const uint64_t kv = sums.kv_before[end] == kBytesMax && begin < end
+                          ? kBytesMax
+                          : sums.kv_before[end] - sums.kv_before[begin];
+  bytes = SaturatingAdd(bytes, kv);
+  bytes = SaturatingAdd(bytes, sums.activation_bytes[holds_head]);
+  if (holds_embedding) bytes = SaturatingAdd(bytes, embedding_bytes_);
+  if (holds_head) bytes = SaturatingAdd(bytes, head_bytes_[holds_embedding]);
+  return bytes;
 }
 
 v1::MemoryNeed MemoryModel::Need(ComputeKind kind, uint32_t begin, uint32_t end,
                                  bool holds_embedding, bool holds_head) const {
   MACRAME_CHECK(begin <= end && end < weights_before_.size()) << begin << ".." << end;
+  const Sums& sums = SumsOf(kind);
+  const uint64_t grows = GrowingBytes(sums, begin, end, holds_embedding, holds_head);
   v1::MemoryNeed need;
   need.set_weights_bytes(weights_before_[end] - weights_before_[begin]);
-  if (holds_embedding) need.set_embedding_bytes(EmbeddingBytes(*model_));
-  if (holds_head) need.set_head_bytes(HeadBytes(*model_, holds_embedding));
-  need.set_kv_cache_bytes(SaturatingMultiply(LayerKvBytes(*model_, tp_, load_, kind), end - begin));
-  need.set_activation_bytes(ActivationBytes(*model_, tp_, load_, kind, holds_head));
+  if (holds_embedding) need.set_embedding_bytes(embedding_bytes_);
+  if (holds_head) need.set_head_bytes(head_bytes_[holds_embedding]);
+  need.set_kv_cache_bytes(
+      sums.kv_before[end] == kBytesMax ? kBytesMax : sums.kv_before[end] - sums.kv_before[begin]);
+  need.set_activation_bytes(sums.activation_bytes[holds_head]);
   need.set_runtime_bytes(kRuntimeBytes);
-  uint64_t grows = need.weights_bytes();
-  for (uint64_t item : {need.embedding_bytes(), need.head_bytes(), need.kv_cache_bytes(),
-                        need.activation_bytes()}) {
-    grows = SaturatingAdd(grows, item);
-  }
-  need.set_headroom_bytes(HeadroomBytes(grows));
-  need.set_total_bytes(
-      SaturatingAdd(SaturatingAdd(grows, need.headroom_bytes()), need.runtime_bytes()));
+  need.set_headroom_bytes(HeadroomBytes(grows, load_.strictness));
+  need.set_total_bytes(NeedBytes(kind, begin, end, holds_embedding, holds_head));
   return need;
 }
 
 uint64_t MemoryModel::NeedBytes(ComputeKind kind, uint32_t begin, uint32_t end,
                                 bool holds_embedding, bool holds_head) const {
-  return Need(kind, begin, end, holds_embedding, holds_head).total_bytes();
+  const uint64_t grows = GrowingBytes(SumsOf(kind), begin, end, holds_embedding, holds_head);
+  return SaturatingAdd(SaturatingAdd(grows, HeadroomBytes(grows, load_.strictness)), kRuntimeBytes);
 }
 
 }  // namespace macrame::planner

@@ -22,11 +22,11 @@ inline constexpr uint32_t kKvStepTokens = 256;
 // in `rankd --generate` on x86-64 Linux: 31 MiB with the bundled model, whose vocabulary has 3,072
 // tokens (3 MiB of it weights), 148 MiB with a vocabulary of 128,000. Not measured: Metal.
 inline constexpr uint64_t kRuntimeBytes = 192ULL << 20;
-// What allocators waste and estimates miss: one part in 20 of everything that grows with the model,
-// and never less than this. With the operating system's own part outside of a node's usable memory,
-// loads up to about 90 % of it are accepted.
+// What allocators waste and estimates miss: a part of everything that grows with the model (one in
+// 20 unless the wishes are stricter or looser), and never less than this. With the operating
+// system's own part outside of a node's usable memory, loads up to about 90 % of it are accepted.
 inline constexpr uint64_t kHeadroomBytesMin = 64ULL << 20;
-inline constexpr uint64_t kHeadroomDivisor = 20;
+uint64_t HeadroomDivisor(v1::Strictness strictness);
 
 // Where a rank computes: it decides how wide its numbers are.
 enum class ComputeKind {
@@ -40,23 +40,39 @@ ComputeKind ComputeKindOf(const v1::PlannerNode& node);
 struct ServingLoad {
   uint32_t context_tokens = 0;  // of each sequence, prompt and answer together
   uint32_t sequences = 1;       // at the same time
+  uint32_t kv_bits = 0;         // of a number in the KV cache; 0: as the rank computes
+  v1::Strictness strictness = v1::STRICTNESS_NORMAL;
 };
 
-// Bytes of one number in activations and KV cache.
+// A rank's part of each layer: `width` of `of` equal slices.
+struct Slice {
+  uint32_t width = 1;
+  uint32_t of = 1;
+  bool operator==(const Slice&) const = default;
+};
+
+// Bytes of one number in activations.
 uint64_t ComputeElementBytes(const v1::ModelDescription& model, ComputeKind kind);
 
-// One layer's tensors for one of `tp` ranks: its share of what a tensor split divides, and all of
-// the rest.
-uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, uint32_t tp);
+// One layer's tensors: the share of what a tensor split divides, and all of the rest.
+uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice);
 
-// Keys and values of one layer for one of `tp` ranks. A sliding window bounds the positions kept.
-uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t tp, const ServingLoad& load,
-                      ComputeKind kind);
+// Does this layer attend to all positions? (Else to a window, or it keeps a fixed state.)
+bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer);
+
+// What one layer keeps of one position of one sequence, in bytes: keys and values by head, or the
+// latent vector, which is never divided.
+double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
+                       ComputeKind kind);
+
+// Keys and values (or the fixed state) of one layer. A window bounds the positions kept.
+uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
+                      const ServingLoad& load, ComputeKind kind);
 
 // Scratch of one forward step over a prefill chunk: the residual stream, projections and
 // feed-forward of one layer, attention scores where they are not fused, one row of logits on the
 // head's rank.
-uint64_t ActivationBytes(const v1::ModelDescription& model, uint32_t tp, const ServingLoad& load,
+uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
                          ComputeKind kind, bool holds_head);
 
 // The embedding table, which the first stage holds whole.
@@ -66,26 +82,38 @@ uint64_t EmbeddingBytes(const v1::ModelDescription& model);
 // that does not hold the embedding.
 uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding);
 
-uint64_t HeadroomBytes(uint64_t model_dependent_bytes);
+uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness);
 
-// The needs of all ranks of one model at one load and tensor degree; each answer in constant time.
+// The needs of all ranks that hold one slice of a model at one load; each answer in constant time.
 class MemoryModel {
  public:
-  // `model` must be valid (ValidateModel in constraints.h) and outlive this. tp >= 1.
-  MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, uint32_t tp);
+  // `model` must be valid (ValidateModel in constraints.h) and outlive this.
+  MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice = {});
 
   // For layers [begin, end). Grows with the range, the load and never shrinks with either.
   v1::MemoryNeed Need(ComputeKind kind, uint32_t begin, uint32_t end, bool holds_embedding,
                       bool holds_head) const;
+  // The same, in total.
   uint64_t NeedBytes(ComputeKind kind, uint32_t begin, uint32_t end, bool holds_embedding,
                      bool holds_head) const;
   uint32_t layer_count() const { return model_->layer_count(); }
 
  private:
+  struct Sums {
+    std::vector<uint64_t> kv_before;        // [i]: bytes of layers [0, i)
+    uint64_t activation_bytes[2] = {0, 0};  // without and with the head
+  };
+  uint64_t GrowingBytes(const Sums& sums, uint32_t begin, uint32_t end, bool holds_embedding,
+                        bool holds_head) const;
+  const Sums& SumsOf(ComputeKind kind) const { return kind == ComputeKind::kGpu ? gpu_ : cpu_; }
+
   const v1::ModelDescription* model_;
   ServingLoad load_;
-  uint32_t tp_;
+  Slice slice_;
   std::vector<uint64_t> weights_before_;  // [i]: bytes of layers [0, i)
+  uint64_t embedding_bytes_;
+  uint64_t head_bytes_[2];  // without and with the embedding
+  Sums gpu_, cpu_;
 };
 
 }  // namespace macrame::planner

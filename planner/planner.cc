@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +12,12 @@
 #include "absl/strings/str_join.h"
 #include "planner/advice.h"
 #include "planner/constraints.h"
-#include "planner/memory_model.h"
-#include "planner/shape_fitter.h"
+#include "planner/gang.h"
+#include "planner/gang_search.h"
+#include "planner/link_costs.h"
+#include "planner/plan_choice.h"
+#include "planner/prediction.h"
+#include "planner/shape_refusal.h"
 #include "proto/bytes.h"
 #include "proto/reasons.h"
 
@@ -23,7 +26,7 @@ namespace {
 
 using MaybeReason = std::optional<v1::Reason>;
 
-// Shapes beyond the chosen one are looked at up to this many ranks, to say how they compare.
+// Shapes that don't fit are explained up to so many ranks.
 constexpr uint32_t kComparedRanksMax = 8;
 constexpr uint32_t kSequencesMax = 4096;
 
@@ -114,7 +117,7 @@ std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
     if (refusal.has_value()) {
       rejections->push_back(Reject(absl::StrCat("node ", NodeName(node)), *std::move(refusal)));
     } else {
-      candidates.push_back({&node, BudgetBytes(node), ComputeKindOf(node)});
+      candidates.push_back(CandidateOf(node));
     }
   }
   return candidates;
@@ -135,145 +138,130 @@ v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
   return MakeReason(code, absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
 }
 
-double WorstFill(const ShapeFitter::Assignments& assignments) {
-  double worst = 0;
-  for (const v1::Assignment& assignment : assignments) {
-    worst = std::max(worst, static_cast<double>(assignment.need().total_bytes()) /
-                                static_cast<double>(assignment.budget_bytes()));
+v1::Assignment Assign(GangJudge& judge, const GangStage& stage, size_t index, uint32_t stage_number,
+                      uint32_t first_slice) {
+  const Candidate& candidate = judge.candidates()[stage.nodes[index]];
+  const uint32_t tp = static_cast<uint32_t>(stage.nodes.size());
+  const bool head = stage.end == judge.model().layer_count() && index == 0;
+  v1::Assignment assignment;
+  assignment.set_rank(stage_number * tp + static_cast<uint32_t>(index));
+  assignment.set_node_id(candidate.node->node_id());
+  assignment.set_hostname(candidate.node->hostname());
+  assignment.set_stage(stage_number);
+  assignment.set_tp_rank(static_cast<uint32_t>(index));
+  assignment.set_layer_begin(stage.begin);
+  assignment.set_layer_end(stage.end);
+  assignment.set_holds_embedding(stage.begin == 0);
+  assignment.set_holds_head(head);
+  *assignment.mutable_need() = judge.Need(
+      stage.nodes[index], {stage.widths[index], stage.slice_count}, stage.begin, stage.end, head);
+  assignment.set_budget_bytes(candidate.budget_bytes);
+  const bool even = std::all_of(stage.widths.begin(), stage.widths.end(),
+                                [&](uint32_t width) { return width == stage.widths[0]; });
+  if (!even) {
+    assignment.set_slice_begin(first_slice);
+    assignment.set_slice_end(first_slice + stage.widths[index]);
+    assignment.set_slice_count(stage.slice_count);
   }
-  return worst;
+  return assignment;
 }
 
-std::string WhyThisSize(const v1::PlanRequest& request, const Shape& shape, uint32_t candidates,
-                        uint32_t named_nodes) {
-  const v1::Wishes& wishes = request.wishes();
-  if (wishes.world_size() == shape.ranks) return absl::StrCat(shape.ranks, " ranks were asked for");
-  if (request.recovering() && wishes.world_size() > 0) {
-    return absl::StrCat(wishes.world_size(), " ranks were asked for; ", candidates,
-                        " nodes are left, so ", shape.ranks, " serve");
-  }
-  if (wishes.parallelism() != v1::PARALLELISM_AUTO && named_nodes == shape.ranks) {
-    return absl::StrCat("all ", named_nodes, " nodes that were named hold a part");
-  }
-  if (shape.ranks == 1) {
-    return candidates > 1 ? "it fits on one node, and more nodes would add a hop to every token"
-                          : "one node can be used, and it fits there";
-  }
-  return absl::StrCat(shape.ranks, " is the fewest ranks that fit");
-}
-
-std::string WhyThisWay(const v1::PlanRequest& request, const Shape& shape, bool rdma) {
-  const bool tensor = shape.parallelism == v1::PARALLELISM_TENSOR;
-  if (request.wishes().parallelism() == shape.parallelism) {
-    return absl::StrCat(tensor ? "tensor" : "pipeline", " parallel was asked for");
-  }
-  if (rdma && tensor) return "tensor parallel, because every link offers RDMA";
-  if (!rdma && !tensor) {
-    return "pipeline, because two collectives a layer over TCP cost more than one hop a stage";
-  }
-  return absl::StrCat(tensor ? "tensor" : "pipeline",
-                      " parallel, because the other way does not fit");
-}
-
-struct Choice {
-  Shape shape;
-  ShapeFitter::Assignments assignments;
-};
-
-v1::Plan MakePlan(const v1::PlanRequest& request, const ServingLoad& load, Choice choice,
-                  uint32_t candidates, uint32_t named_nodes, bool rdma) {
+v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& gang) {
   v1::Plan plan;
-  const bool tensor = choice.shape.parallelism == v1::PARALLELISM_TENSOR;
   plan.set_model_name(request.model().name());
-  plan.set_parallelism(choice.shape.parallelism);
-  plan.set_tp(tensor ? choice.shape.ranks : 1);
-  plan.set_pp(tensor ? 1 : choice.shape.ranks);
-  plan.set_world_size(choice.shape.ranks);
-  plan.set_backend(choice.shape.ranks == 1 ? "single" : "ring");
-  plan.set_context_length(load.context_tokens);
-  plan.set_concurrent_sequences(load.sequences);
+  plan.set_parallelism(gang.tp() > 1 ? v1::PARALLELISM_TENSOR : v1::PARALLELISM_PIPELINE);
+  plan.set_tp(gang.tp());
+  plan.set_pp(gang.pp());
+  plan.set_world_size(gang.ranks());
+  plan.set_backend(gang.ranks() == 1 ? "single" : BackendName(gang.fabric));
+  if (gang.fabric.is_rdma()) plan.set_backend_topology(gang.fabric.ring ? "ring" : "mesh");
+  plan.set_context_length(judge.serving().context_tokens);
+  plan.set_concurrent_sequences(judge.serving().sequences);
   plan.set_snapshot_revision(request.snapshot_revision());
-  *plan.add_reasons() =
-      MakeReason("CHOSEN", WhyThisSize(request, choice.shape, candidates, named_nodes));
-  if (choice.shape.ranks > 1) {
-    *plan.add_reasons() = MakeReason("CHOSEN", WhyThisWay(request, choice.shape, rdma));
+  uint32_t number = 0;
+  for (const GangStage& stage : gang.stages) {
+    uint32_t slice = 0;
+    for (size_t i = 0; i < stage.nodes.size(); ++i) {
+      *plan.add_assignments() = Assign(judge, stage, i, number, slice);
+      slice += stage.widths[i];
+    }
+    ++number;
   }
-  *plan.add_reasons() =
-      MakeReason("CHOSEN", absl::StrFormat("the fullest node uses %.0f %% of what it can give",
-                                           100 * WorstFill(choice.assignments)));
-  for (v1::Assignment& assignment : choice.assignments) {
-    *plan.add_assignments() = std::move(assignment);
-  }
+  *plan.mutable_prediction() = Predict(judge, gang, request);
   return plan;
 }
 
+Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
+
 // Also what the wishes did not ask for: `plan` answers "and why not otherwise".
-std::vector<Shape> WithOtherShapes(std::vector<Shape> shapes, uint32_t candidates) {
+std::vector<Shape> ShapesToExplain(const ShapeWishes& wishes, uint32_t candidates) {
+  std::vector<Shape> shapes;
+  const auto add = [&](uint32_t ranks) {
+    shapes.push_back({1, ranks});
+    if (ranks > 1) shapes.push_back({ranks, 1});
+  };
+  if (wishes.exact() > 0) add(wishes.exact());
   for (uint32_t ranks = 1; ranks <= std::min(candidates, kComparedRanksMax); ++ranks) {
-    shapes.push_back({v1::PARALLELISM_PIPELINE, ranks});
-    if (ranks > 1) shapes.push_back({v1::PARALLELISM_TENSOR, ranks});
+    if (ranks != wishes.exact()) add(ranks);
   }
+  // What was asked for first; its reason is the failure's when nothing fits.
+  std::stable_sort(shapes.begin(), shapes.end(), [&](const Shape& a, const Shape& b) {
+    return wishes.Allows(a, 0) > wishes.Allows(b, 0);
+  });
   return shapes;
 }
 
-v1::Reason WhyNotChosen(const ShapeFitter::Assignments& assignments, const Shape& chosen,
-                        bool wished) {
-  return MakeReason("NOT_CHOSEN",
-                    absl::StrFormat("would fit, filling its fullest node to %.0f %%; %s %s",
-                                    100 * WorstFill(assignments), ShapeName(chosen),
-                                    wished ? "was preferred" : "is what was asked for"));
-}
-
-// Tries the shapes in order; the first that fits is the choice, the others become rejections.
-std::optional<Choice> Choose(ShapeFitter* fitter, const std::vector<Shape>& wished,
-                             std::vector<v1::Rejection>* rejections) {
-  std::optional<Choice> choice;
-  std::vector<Shape> tried;
-  const auto all = WithOtherShapes(wished, static_cast<uint32_t>(fitter->candidates().size()));
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Shape& shape = all[i];
-    const bool is_wished = i < wished.size();
-    if (std::find(tried.begin(), tried.end(), shape) != tried.end()) continue;
-    // Comparing is worth a little time, not much.
-    if (choice.has_value() && shape.ranks > kComparedRanksMax) continue;
-    tried.push_back(shape);
-    auto fit = fitter->Fit(shape);
-    if (auto* reason = std::get_if<v1::Reason>(&fit)) {
-      rejections->push_back(Reject(ShapeName(shape), std::move(*reason)));
-    } else if (!choice.has_value() && is_wished) {
-      choice = Choice{shape, std::move(std::get<ShapeFitter::Assignments>(fit))};
-    } else if (choice.has_value()) {
-      rejections->push_back(
-          Reject(ShapeName(shape),
-                 WhyNotChosen(std::get<ShapeFitter::Assignments>(fit), choice->shape, is_wished)));
-    } else {
-      v1::Reason reason = MakeReason("NOT_CHOSEN", "would fit, but is not what was asked for");
-      rejections->push_back(Reject(ShapeName(shape), std::move(reason)));
-    }
+std::vector<v1::Rejection> Rejections(const v1::PlanRequest& request, GangJudge& judge,
+                                      const std::vector<GangOption>& options,
+                                      const ShapeWishes& wishes, const GangOption* chosen) {
+  std::vector<v1::Rejection> rejections;
+  std::vector<Shape> explained;
+  for (const GangOption& option : options) {
+    explained.push_back(ShapeOf(option.gang));
+    if (&option == chosen) continue;
+    v1::Prediction prediction = Predict(judge, option.gang, request);
+    v1::Rejection rejection =
+        Reject(ShapeName(ShapeOf(option.gang)),
+               WhyNotChosen(judge, option, chosen, wishes, prediction.tokens_per_second()));
+    *rejection.mutable_prediction() = std::move(prediction);
+    rejections.push_back(std::move(rejection));
   }
-  return choice;
+  const uint32_t candidates = static_cast<uint32_t>(judge.candidates().size());
+  for (const Shape& shape : ShapesToExplain(wishes, candidates)) {
+    if (std::find(explained.begin(), explained.end(), shape) != explained.end()) continue;
+    explained.push_back(shape);
+    rejections.push_back(
+        Reject(ShapeName(shape), WhyNotShape(judge, shape, request.wishes().transport())));
+  }
+  return rejections;
 }
 
 // Why none of the wished shapes fits: memory when that was it for any of them, else the first's
 // reason.
-v1::Reason WhyNothingFits(const v1::PlanRequest& request, const ServingLoad& load,
-                          ShapeFitter* fitter, const std::vector<Shape>& wished) {
+v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
+                          const ShapeWishes& wishes) {
   MaybeReason first;
   MaybeReason memory;
-  for (const Shape& shape : wished) {
-    auto fit = fitter->Fit(shape);
-    const v1::Reason& reason = std::get<v1::Reason>(fit);
-    if (!first.has_value()) first = reason;
+  const uint32_t candidates = static_cast<uint32_t>(judge.candidates().size());
+  for (const Shape& shape : ShapesToExplain(wishes, candidates)) {
+    bool asked = false;
+    for (uint32_t level = 0; level < wishes.levels(); ++level) {
+      asked = asked || wishes.Allows(shape, level);
+    }
+    if (!asked) continue;
+    v1::Reason reason = WhyNotShape(judge, shape, request.wishes().transport());
     if (reason.code() == "MEMORY_SHORT") memory = reason;  // the last: over the most nodes
+    if (!first.has_value()) first = std::move(reason);
   }
+  if (!first.has_value()) return MakeReason("TOO_FEW_NODES", "no node can take a rank");
   if (!memory.has_value()) return *first;
-  const auto& candidates = fitter->candidates();
-  v1::Reason failure = MakeReason(
-      "MEMORY_SHORT",
-      absl::StrCat(request.model().name(), " does not fit with a context of ", load.context_tokens,
-                   ": ", memory->message(), ". Nodes can give: ", BudgetList(candidates)),
-      memory->node_id());
-  const std::string advice = AdviseOnMemory(request.model(), load, candidates, wished);
+  v1::Reason failure =
+      MakeReason("MEMORY_SHORT",
+                 absl::StrCat(request.model().name(), " does not fit with a context of ",
+                              judge.serving().context_tokens, ": ", memory->message(),
+                              ". Nodes can give: ", BudgetList(judge.candidates())),
+                 memory->node_id());
+  const std::string advice = AdviseOnMemory(judge, wishes);
   if (!advice.empty()) failure.set_remedy(advice);
   return failure;
 }
@@ -296,24 +284,40 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
     return Failure(*std::move(bad));
   }
   std::vector<v1::Rejection> rejections;
-  const std::vector<Candidate> candidates = FindCandidates(request, &rejections);
+  std::vector<Candidate> candidates = FindCandidates(request, &rejections);
   if (candidates.empty()) {
     v1::Reason reason = NoCandidates(rejections);
     return Failure(std::move(reason), std::move(rejections));
   }
-  const ServingLoad load{EffectiveContext(request.model(), request.wishes()),
-                         std::max(1u, request.wishes().concurrent_sequences())};
-  const bool rdma = AllLinksHaveRdma(request, candidates);
-  const uint32_t count = static_cast<uint32_t>(candidates.size());
-  const auto wished = ShapesByPreference(request, count, named_nodes, rdma);
-  ShapeFitter fitter(request.model(), load, candidates);
-  auto choice = Choose(&fitter, wished, &rejections);
-  if (!choice.has_value()) {
-    v1::Reason reason = WhyNothingFits(request, load, &fitter, wished);
+  ServingLoad load;
+  load.context_tokens = EffectiveContext(request.model(), request.wishes());
+  load.sequences = std::max(1u, request.wishes().concurrent_sequences());
+  load.kv_bits = request.wishes().kv_bits();
+  load.strictness = request.wishes().strictness();
+  // Of equally good nodes the larger ones are taken first.
+  std::stable_sort(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& a, const Candidate& b) { return a.budget_bytes > b.budget_bytes; });
+  const ShapeWishes wishes(request, static_cast<uint32_t>(candidates.size()), named_nodes);
+  const LinkCosts links(request, candidates);
+  GangJudge judge(request.model(), candidates, links, load, CostParameters());
+  GangWish wish;
+  wish.optimize = request.wishes().optimize();
+  wish.users = std::max({1u, request.wishes().users(), load.sequences});
+  wish.transport = request.wishes().transport();
+  GangSearch search(judge, wish);
+  const PlanChoice choice = ChoosePlan(request, judge, search, wishes);
+  for (v1::Rejection& rejection :
+       Rejections(request, judge, search.Options(), wishes, choice.option)) {
+    rejections.push_back(std::move(rejection));
+  }
+  if (!choice.gang.has_value()) {
+    v1::Reason reason = WhyNothingFits(request, judge, wishes);
     return Failure(std::move(reason), std::move(rejections));
   }
   v1::PlanResult result;
-  *result.mutable_plan() = MakePlan(request, load, *std::move(choice), count, named_nodes, rdma);
+  *result.mutable_plan() = MakePlan(request, judge, *choice.gang);
+  for (const v1::Reason& reason : choice.reasons) *result.mutable_plan()->add_reasons() = reason;
   for (const v1::Rejection& rejection : rejections) {
     *result.mutable_plan()->add_rejections() = rejection;
     *result.add_rejections() = rejection;

@@ -5,16 +5,16 @@
 // Pure: the same request gives the same bytes back. Nothing here knows a clock, a file or a socket.
 // A plan is a value with its reasons; every node and shape that was not taken is in `rejections`.
 //
-// Shapes: one rank; pipeline parallel over n (contiguous layer ranges, sized by each node's
-// memory); tensor parallel over n (every layer cut n ways, evenly). Each rank has a node of its
-// own.
+// Shapes: one rank; a pipeline of n stages (contiguous layer ranges); tensor parallel over n (every
+// layer cut into slices, of unequal width where the engines can); stages that are tensor groups.
+// Each rank has a node of its own. The best gang of every shape is found by gang_search.h, judged
+// by gang.h's cost and memory models; plan_choice.h says which shape is taken:
 //
-// What is chosen when the wishes say nothing: the fewest ranks that fit, because each further rank
-// adds a hop to every token. Named wishes go first: `world_size` is met exactly, `node_ids` are the
-// only nodes used, a parallelism that is not AUTO is spread over at least two nodes where there are
-// two (over all of `node_ids` when they are named). Between pipeline and tensor of one size,
-// pipeline is taken unless every link between the nodes offers RDMA ("jaccl", "verbs"): over plain
-// TCP, two collectives a layer cost more than one hop a stage.
+// the best by the wish (latency, throughput, memory), but not more ranks than fewer would do within
+// kWorthwhileGain. Named wishes go first: `world_size` is met exactly, `node_ids` are the only
+// nodes used, a parallelism that is not AUTO is spread over at least two nodes where there are two
+// (over all of `node_ids` when they are named). A plan in force stays unless another is worth the
+// move.
 //
 // `recovering` softens wishes whose nodes are gone: first fewer ranks than `world_size`, in the end
 // the other way to divide; which is said in the reasons.
@@ -27,10 +27,8 @@
 namespace macrame::planner {
 
 // Bounds of what is looked at; a request above them fails with a reason.
-inline constexpr int kNodesMax = 64;
+inline constexpr int kNodesMax = 8192;
 inline constexpr int kLayersMax = 1024;
-// Up to this many usable nodes every order of stages is considered; above it, by memory only.
-inline constexpr int kExactNodesMax = 8;
 
 // Never throws and never aborts on a bad request: a description that makes no sense (no layers,
 // layer bytes missing) gives failure MODEL_CONFIG_INVALID, wishes that do not fit the model

@@ -98,7 +98,10 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"NODE_NOT_ALIVE", "a node that is suspect, dead or left takes no ranks", ""},
     ReasonCode{"ENGINE_MISSING", "a node has no engine that can load the model",
                "install the engine on it; 'clusterctl devices list' shows what it has"},
+    ReasonCode{"NODE_DEDICATED", "the node serves another tenant only", ""},
+    ReasonCode{"ENGINE_LIMIT", "the engine can't divide a model in this way", ""},
     ReasonCode{"CHOSEN", "why a plan was taken", ""},
+    ReasonCode{"FORETOLD", "a speed that the cost model foretells", ""},
     ReasonCode{"NOT_CHOSEN", "a shape that would work but was judged worse", ""},
     ReasonCode{"SNAPSHOT_STALE", "the cluster changed after the plan was made", "plan again"},
     // Ranks.

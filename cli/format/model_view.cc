@@ -28,7 +28,11 @@ Tone ToneOf(v1::RankPhase phase) {
 }
 
 std::string LayersText(const v1::Assignment& assignment) {
-  return absl::StrCat("[", assignment.layer_begin(), ", ", assignment.layer_end(), ")");
+  const std::string layers =
+      absl::StrCat("[", assignment.layer_begin(), ", ", assignment.layer_end(), ")");
+  if (assignment.slice_count() == 0) return layers;
+  return absl::StrCat(layers, " ", assignment.slice_end() - assignment.slice_begin(), "/",
+                      assignment.slice_count());
 }
 
 std::string HoldsText(const v1::Assignment& assignment) {
@@ -119,14 +123,57 @@ std::string FallbackLines(const v1::DeploymentStatus& deployment, const Style& s
   return out;
 }
 
+void AppendRejection(const v1::Rejection& rejection, std::string* out) {
+  absl::StrAppend(out, "  ", Printable(rejection.subject()), ": ",
+                  ReasonSentence(rejection.reason()), "\n");
+}
+
+// Shapes that would work too, the fastest first; then what does not.
 void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& rejections,
                       std::string* out) {
-  if (rejections.empty()) return;
-  absl::StrAppend(out, "\nNot taken:\n");
+  std::vector<const v1::Rejection*> runners_up, refused;
   for (const v1::Rejection& rejection : rejections) {
-    absl::StrAppend(out, "  ", Printable(rejection.subject()), ": ",
-                    ReasonSentence(rejection.reason()), "\n");
+    (rejection.has_prediction() ? runners_up : refused).push_back(&rejection);
   }
+  std::stable_sort(
+      runners_up.begin(), runners_up.end(), [](const v1::Rejection* a, const v1::Rejection* b) {
+        return a->prediction().tokens_per_second() > b->prediction().tokens_per_second();
+      });
+  if (!runners_up.empty()) absl::StrAppend(out, "\nWould work too:\n");
+  for (const v1::Rejection* rejection : runners_up) AppendRejection(*rejection, out);
+  if (!refused.empty()) absl::StrAppend(out, "\nNot taken:\n");
+  for (const v1::Rejection* rejection : refused) AppendRejection(*rejection, out);
+}
+
+std::string PerSecond(double tokens) {
+  return tokens >= 100 ? absl::StrFormat("%.0f", tokens) : absl::StrFormat("%.1f", tokens);
+}
+
+// "Foretold: 31.1 tokens/s for one user (…)".
+std::string PredictionLines(const v1::Prediction& prediction) {
+  if (prediction.tokens_per_second() <= 0) return "";
+  std::string out = absl::StrCat(
+      "\nForetold: ", PerSecond(prediction.tokens_per_second()), " tokens/s for one user\n",
+      absl::StrFormat("          %.1f ms a token: weights %.1f, context %.1f, starting "
+                      "layers %.1f, links %.1f\n",
+                      1000 / prediction.tokens_per_second(), prediction.weights_ms(),
+                      prediction.kv_ms(), prediction.overhead_ms(), prediction.communication_ms()));
+  if (prediction.users() > 1) {
+    absl::StrAppend(&out, "          ", PerSecond(prediction.users_tokens_per_second()),
+                    " tokens/s for ", prediction.users(), " users together\n");
+  }
+  absl::StrAppend(&out, "          first token after a prompt of ", prediction.prompt_tokens(),
+                  ": ", absl::StrFormat("%.2f s\n", prediction.first_token_ms() / 1000));
+  if (prediction.power_watts() > 0) {
+    absl::StrAppend(&out, absl::StrFormat("          %.0f W while generating, %.1f J a token\n",
+                                          prediction.power_watts(), prediction.joules_per_token()));
+  }
+  if (prediction.correction() > 0 && prediction.correction() != 1) {
+    absl::StrAppend(&out, absl::StrFormat("          times %.2f: steps measured on this cluster "
+                                          "against the estimate\n",
+                                          prediction.correction()));
+  }
+  return out;
 }
 
 std::string AssignmentsTable(const v1::Plan& plan, int width, const Style& style) {
@@ -241,7 +288,7 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
   absl::StrAppend(&out, style.Bold(Printable(plan.model_name())), ": ", ShapeText(plan), " (",
                   Plural(plan.world_size(), "rank"), "), context ", plan.context_length(), ", ",
                   Plural(plan.concurrent_sequences(), "sequence"), " at once\n\n",
-                  AssignmentsTable(plan, width, style));
+                  AssignmentsTable(plan, width, style), PredictionLines(plan.prediction()));
   if (!plan.reasons().empty()) {
     absl::StrAppend(&out, "\nWhy:\n");
     for (const v1::Reason& reason : plan.reasons()) {

@@ -147,6 +147,23 @@ v1::PlanResult FittingPlan() {
   rejection->set_subject("tensor parallel over 3");
   rejection->mutable_reason()->set_code("HEADS_INDIVISIBLE");
   rejection->mutable_reason()->set_message("8 heads can't be divided by 3");
+  v1::Rejection* runner_up = result.mutable_plan()->add_rejections();
+  runner_up->set_subject("pipeline parallel over 2");
+  runner_up->mutable_reason()->set_message("would fit, and give 21.0 tokens/s");
+  runner_up->mutable_prediction()->set_tokens_per_second(21);
+  v1::Prediction* prediction = result.mutable_plan()->mutable_prediction();
+  prediction->set_tokens_per_second(25);
+  prediction->set_weights_ms(20);
+  prediction->set_kv_ms(1.5);
+  prediction->set_overhead_ms(8);
+  prediction->set_communication_ms(10.5);
+  prediction->set_users(4);
+  prediction->set_users_tokens_per_second(88.2);
+  prediction->set_prompt_tokens(1024);
+  prediction->set_first_token_ms(1830);
+  prediction->set_power_watts(95);
+  prediction->set_joules_per_token(3.8);
+  prediction->set_correction(1.12);
   return result;
 }
 

@@ -2,33 +2,58 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/chip_table.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
 namespace {
 
-std::string RefusalOf(const Shape& shape, const v1::ModelDescription& model, uint32_t nodes) {
+std::string RefusalOf(const Shape& shape, const v1::ModelDescription& model, size_t nodes,
+                      bool uneven = false) {
+  v1::PlannerNode node = Node("a", kGiB);
+  node.mutable_traits()->set_uneven_tensor(uneven);
+  const std::vector<Candidate> candidates(nodes, CandidateOf(node));
   for (const ShapeConstraint& constraint : ShapeConstraints()) {
-    if (auto reason = constraint.refuse(shape, model, nodes)) return reason->code();
+    if (auto reason = constraint.refuse(shape, model, candidates)) return reason->code();
   }
   return "";
 }
 
 TEST(Constraints, TensorDegreesThatCutHeadsOrGroups) {
   const v1::ModelDescription model = SmallModel();
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_TENSOR, 2}, model, 8), "");
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_TENSOR, 4}, model, 8), "");
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_TENSOR, 3}, model, 8), "HEADS_INDIVISIBLE");
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_TENSOR, 8}, model, 8), "HEADS_INDIVISIBLE");
+  EXPECT_EQ(RefusalOf({2, 1}, model, 8), "");
+  EXPECT_EQ(RefusalOf({4, 1}, model, 8), "");
+  EXPECT_EQ(RefusalOf({3, 1}, model, 8), "HEADS_INDIVISIBLE");
+  EXPECT_EQ(RefusalOf({8, 1}, model, 8), "HEADS_INDIVISIBLE");
   v1::ModelDescription coarse = model;
   coarse.mutable_quantization()->set_group_size(128);
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_TENSOR, 2}, coarse, 8), "");
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_TENSOR, 4}, coarse, 8), "GROUPS_INDIVISIBLE");
+  EXPECT_EQ(RefusalOf({2, 1}, coarse, 8), "");
+  EXPECT_EQ(RefusalOf({4, 1}, coarse, 8), "GROUPS_INDIVISIBLE");
+}
+
+TEST(Constraints, SlicesOfUnequalWidthAllowMoreDegrees) {
+  EXPECT_EQ(SliceCount(SmallModel()), 4u) << "4 key-value heads, widths of 4 and 12 groups";
+  EXPECT_EQ(RefusalOf({3, 1}, SmallModel(), 8, true), "");
+  EXPECT_EQ(RefusalOf({8, 1}, SmallModel(), 8, true), "HEADS_INDIVISIBLE");
 }
 
 TEST(Constraints, PipelinesNeedNodesAndLayers) {
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_PIPELINE, 7}, SmallModel(), 8), "TOO_FEW_LAYERS");
-  EXPECT_EQ(RefusalOf({v1::PARALLELISM_PIPELINE, 4}, SmallModel(), 3), "TOO_FEW_NODES");
+  EXPECT_EQ(RefusalOf({1, 7}, SmallModel(), 8), "TOO_FEW_LAYERS");
+  EXPECT_EQ(RefusalOf({1, 4}, SmallModel(), 3), "TOO_FEW_NODES");
+  EXPECT_EQ(RefusalOf({2, 2}, SmallModel(), 4), "ENGINE_LIMIT");
+}
+
+TEST(Constraints, ChipsSayHowFastTheyAre) {
+  v1::PlannerNode node = Node("a", kGiB);
+  node.set_chip("Apple M4 Max");
+  node.set_gpu_cores(32);
+  EXPECT_EQ(SpeedOf(node).bandwidth, 410e9);
+  node.set_gpu_cores(40);
+  EXPECT_EQ(SpeedOf(node).bandwidth, 546e9);
+  node.set_memory_bandwidth(500e9);
+  EXPECT_EQ(SpeedOf(node).bandwidth, 500e9) << "what was measured wins";
+  EXPECT_EQ(FindChip("4x M3 Ultra 512GB")->name, "Apple M3 Ultra");
+  EXPECT_EQ(FindChip("Xeon"), nullptr);
 }
 
 TEST(Constraints, BudgetIsWhatIsNeitherPromisedNorInUse) {

@@ -2,87 +2,85 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/planner/test_models.h"
+
 namespace macrame::planner {
 namespace {
 
-constexpr double kBandwidth = 800e9;
+const RankSpeed kRank{ComputeKind::kGpu, 800e9, 60e12};
 
-// A mixture of experts: 20 GB for every token, 200 GB of experts of which 8 of 128 are chosen.
-ModelWork Mixture() {
-  ModelWork work;
-  work.layers = 60;
-  work.shared_weight_bytes = 20e9;
-  work.expert_weight_bytes = 200e9;
-  work.experts = 128;
-  work.experts_active = 8;
-  work.kv_bytes_per_position = 100e3;
-  return work;
-}
-
-std::vector<RankWork> Equal(int count, uint32_t layers) {
-  return std::vector<RankWork>(count, RankWork{kBandwidth, 1.0 / count, layers});
+double WeightsUs(const v1::ModelDescription& model, const StepLoad& load, Slice slice = {}) {
+  const StepModel step(model, load, CostParameters());
+  return step.TimeOf(kRank, 0, model.layer_count(), slice).weights_us;
 }
 
 TEST(CostModel, OneTokenReadsTheChosenExpertsOnly) {
-  EXPECT_NEAR(StepWeightBytes(Mixture(), 1), 20e9 + 200e9 * 8 / 128, 1);
+  const v1::ModelDescription dense = LargeModel("m", 100'000'000'000, 60);
+  const v1::ModelDescription mixture = MixtureModel("m", 100'000'000'000, 60);
+  EXPECT_NEAR(WeightsUs(mixture, {}) / WeightsUs(dense, {}), 0.1 + 0.9 * 8 / 128, 0.001);
+}
+
+TEST(CostModel, ReadingIsBytesOverBandwidth) {
+  const v1::ModelDescription model = LargeModel("m", 100'000'000'000, 60);
+  const double bytes = 98e9;  // without embedding and head
+  EXPECT_NEAR(WeightsUs(model, {}), bytes / (800e9 * CostParameters().bandwidth_efficiency) * 1e6,
+              10);
 }
 
 TEST(CostModel, TokensOfABatchShareExpertsButNeverReadMoreThanAll) {
-  const double one = StepWeightBytes(Mixture(), 1), two = StepWeightBytes(Mixture(), 2);
-  EXPECT_GT(two, one);
-  EXPECT_LT(two - 20e9, 2 * (one - 20e9));
-  EXPECT_LE(StepWeightBytes(Mixture(), 10000), 220e9 + 1);
+  EXPECT_NEAR(ExpertShareRead(128, 8, 1), 8.0 / 128, 1e-12);
+  EXPECT_LT(ExpertShareRead(128, 8, 2), 2 * ExpertShareRead(128, 8, 1));
+  EXPECT_LE(ExpertShareRead(128, 8, 1e9), 1);
+  EXPECT_EQ(ExpertShareRead(0, 0, 1), 1) << "a dense model reads all";
 }
 
-TEST(CostModel, AnotherNodeOverRdmaMakesATensorSplitFaster) {
-  const ModelWork work = Mixture();
-  double before = 0;
-  for (int n : {1, 2, 4}) {
-    const double speed = TokensPerSecond(
-        TensorStep(work, Equal(n, work.layers), {}, CostParameters{}.rdma_collective_us), {});
-    EXPECT_GT(speed, before) << n << " nodes";
-    before = speed;
-  }
+TEST(CostModel, ALargeBatchIsArithmeticNotReading) {
+  const v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  EXPECT_NEAR(WeightsUs(model, {4, 1}), WeightsUs(model, {1, 1}), 1);
+  EXPECT_GT(WeightsUs(model, {1, 256}), 2 * WeightsUs(model, {1, 1}));
 }
 
-TEST(CostModel, AnotherNodeOverTcpMakesAPipelineSlower) {
-  const ModelWork work = Mixture();
-  double before = 1e9;
-  for (uint32_t n : {1, 2, 3, 4}) {
-    const double speed = TokensPerSecond(
-        PipelineStep(work, Equal(n, work.layers / n), {}, CostParameters{}.tcp_hop_us), {});
-    EXPECT_LT(speed, before) << n << " nodes";
-    before = speed;
-  }
-}
-
-TEST(CostModel, ATensorSplitWaitsForItsSlowestRank) {
-  std::vector<RankWork> ranks = Equal(2, 60);
-  const double even = TensorStep(Mixture(), ranks, {}, 20).total_us();
-  ranks[1].bandwidth /= 2;
-  const double uneven = TensorStep(Mixture(), ranks, {}, 20).total_us();
-  EXPECT_GT(uneven, even);
-  ranks[0].weight_share = 2.0 / 3;  // the faster one takes more
-  ranks[1].weight_share = 1.0 / 3;
-  EXPECT_LT(TensorStep(Mixture(), ranks, {}, 20).total_us(), uneven);
+TEST(CostModel, ASliceReadsItsShareAndWhatIsNotDivided) {
+  const v1::ModelDescription model = LargeModel("m", 100'000'000'000, 60);
+  EXPECT_NEAR(WeightsUs(model, {}, {1, 4}) / WeightsUs(model, {}), 0.05 + 0.95 / 4, 0.001);
 }
 
 TEST(CostModel, ALongerContextIsReadForEachSequence) {
-  const StepLoad brief{1, 0}, longer{1, 32768}, two{2, 32768};
-  const auto kv = [](const StepLoad& load) {
-    return TensorStep(Mixture(), Equal(1, 60), load, 0).kv_us;
+  const v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  const auto kv = [&](const StepLoad& load) {
+    return StepModel(model, load, CostParameters()).TimeOf(kRank, 0, 32, {}).kv_us;
   };
-  EXPECT_EQ(kv(brief), 0);
-  EXPECT_NEAR(kv(longer),
-              100e3 * 32768 / (kBandwidth * CostParameters{}.bandwidth_efficiency) * 1e6, 1);
-  EXPECT_NEAR(kv(two), 2 * kv(longer), 1);
+  const double position_bytes = 2 * 8 * 128 * 2 * 32;
+  EXPECT_EQ(kv({1, 1, 0}), 0);
+  EXPECT_NEAR(kv({1, 1, 32768}),
+              position_bytes * 32768 / (800e9 * CostParameters().bandwidth_efficiency) * 1e6, 1);
+  EXPECT_NEAR(kv({2, 1, 32768}), 2 * kv({1, 1, 32768}), 1);
+  EXPECT_NEAR(kv({1, 1, 32768, 8}), kv({1, 1, 32768}) / 2, 1) << "8-bit keys and values";
 }
 
-TEST(CostModel, LatentAttentionCostsMoreALayer) {
-  ModelWork latent = Mixture();
-  latent.attention = AttentionKind::kLatent;
-  EXPECT_GT(TensorStep(latent, Equal(1, 60), {}, 0).overhead_us,
-            TensorStep(Mixture(), Equal(1, 60), {}, 0).overhead_us);
+TEST(CostModel, ALatentCacheIsSmallAndWholeOnEveryRank) {
+  v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  model.set_kv_latent_width(576);
+  EXPECT_EQ(KvPositionBytes(model, {1, 4}, 0, ComputeKind::kGpu), 576 * 2);
+  EXPECT_EQ(KvPositionBytes(model, {4, 4}, 0, ComputeKind::kGpu), 576 * 2);
+  const StepModel latent(model, {}, CostParameters());
+  model.set_kv_latent_width(0);
+  EXPECT_GT(latent.OverheadUs(kRank, 0, 32),
+            StepModel(model, {}, CostParameters()).OverheadUs(kRank, 0, 32));
+}
+
+TEST(CostModel, HybridLayersReadTheirStateInsteadOfAllPositions) {
+  v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  const auto kv = [&](const v1::ModelDescription& m) {
+    return StepModel(m, {1, 1, 100'000}, CostParameters()).TimeOf(kRank, 0, 32, {}).kv_us;
+  };
+  const double full = kv(model);
+  model.set_full_attention_every(4);
+  EXPECT_NEAR(kv(model), full / 4, 1);
+  EXPECT_EQ(LayerKvBytes(model, 0, {}, {100'000, 1}, ComputeKind::kGpu), 0u);
+  model.set_fixed_state_bytes(1 << 20);
+  EXPECT_EQ(LayerKvBytes(model, 0, {}, {100'000, 3}, ComputeKind::kGpu), 3u << 20);
+  EXPECT_GT(LayerKvBytes(model, 3, {}, {100'000, 1}, ComputeKind::kGpu), 1u << 20);
 }
 
 }  // namespace

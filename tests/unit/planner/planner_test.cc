@@ -194,16 +194,16 @@ TEST(Planner, AContextBeyondTheModelsOwnIsRefused) {
 }
 
 TEST(Planner, RdmaLinksMakeTensorTheFirstChoice) {
-  v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", kGiB), Node("bbbb", kGiB)});
+  v1::PlanRequest request =
+      Request(LargeModel("m", 40 * kGiB, 60), {Node("aaaa", 96 * kGiB), Node("bbbb", 96 * kGiB)});
+  for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
   request.mutable_wishes()->set_world_size(2);
   EXPECT_EQ(PlanModel(request).plan().parallelism(), v1::PARALLELISM_PIPELINE);
-  for (const auto& [from, to] : {std::pair("aaaa", "bbbb"), std::pair("bbbb", "aaaa")}) {
-    v1::PlannerLink* link = request.add_links();
-    link->set_from_node_id(from);
-    link->set_to_node_id(to);
-    link->add_backends("jaccl");
-  }
-  EXPECT_EQ(PlanModel(request).plan().parallelism(), v1::PARALLELISM_TENSOR);
+  AddMesh({"aaaa", "bbbb"}, &request);
+  const v1::Plan plan = PlanModel(request).plan();
+  EXPECT_EQ(plan.parallelism(), v1::PARALLELISM_TENSOR);
+  EXPECT_EQ(plan.backend(), "jaccl");
+  EXPECT_EQ(plan.backend_topology(), "mesh");
 }
 
 TEST(Planner, NonsenseIsRefusedWithAReason) {

@@ -54,6 +54,35 @@ v1::ModelDescription LargeModel(const std::string& name, uint64_t total_bytes, u
   return model;
 }
 
+v1::ModelDescription MixtureModel(const std::string& name, uint64_t total_bytes, uint32_t layers) {
+  v1::ModelDescription model = LargeModel(name, total_bytes, layers);
+  model.set_experts(128);
+  model.set_experts_active(8);
+  for (uint32_t i = 0; i < layers; ++i) {
+    model.add_layer_expert_bytes(model.layer_bytes(static_cast<int>(i)) / 10 * 9);
+  }
+  return model;
+}
+
+void AddLink(const std::string& a, const std::string& b, const std::vector<std::string>& backends,
+             v1::LinkMedium medium, v1::PlanRequest* request) {
+  for (const bool back : {false, true}) {
+    v1::PlannerLink* link = request->add_links();
+    link->set_from_node_id(back ? b : a);
+    link->set_to_node_id(back ? a : b);
+    link->set_medium(medium);
+    for (const std::string& backend : backends) link->add_backends(backend);
+  }
+}
+
+void AddMesh(const std::vector<std::string>& ids, v1::PlanRequest* request) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    for (size_t j = i + 1; j < ids.size(); ++j) {
+      AddLink(ids[i], ids[j], {"ring", "jaccl"}, v1::LINK_MEDIUM_THUNDERBOLT, request);
+    }
+  }
+}
+
 v1::PlannerNode Node(const std::string& id, uint64_t usable_bytes) {
   v1::PlannerNode node;
   node.set_node_id(id);

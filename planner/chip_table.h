@@ -1,0 +1,43 @@
+#pragma once
+
+// What planning expects of a machine that can't be asked for more than its chip: memory bandwidth,
+// arithmetic, power. Apple's figures where Apple gives them; a machine's own measurements win.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "macrame/v1/plan.pb.h"
+#include "planner/cost_model.h"
+
+namespace macrame::planner {
+
+struct Chip {
+  std::string_view name;     // "Apple M3 Ultra"
+  uint32_t gpu_cores[2];     // the smaller and the larger one; equal: there is one
+  double bandwidth_gb_s[2];  // 10^9 bytes a second, of each
+  double core_gflops;        // 16-bit, 10^9 a second on one GPU core
+  uint32_t thunderbolt;      // generation of its controller; 0: none
+  uint32_t memory_gib_max;
+  double expert_overhead;  // as in RankSpeed: fitted to published speeds of mixtures
+};
+
+std::span<const Chip> Chips();
+// The chip that a text names ("Apple M3 Ultra", "4x M3 Ultra 512 GB"): the longest name in it.
+const Chip* FindChip(std::string_view text);
+
+// For a machine that computes on its CPU: what rankd's kernels read a second on one core with
+// AVX-512, and where a desktop's memory ends.
+inline constexpr double kCpuCoreBandwidth = 7.5e9;
+inline constexpr double kCpuBandwidthMax = 60e9;
+// Per core, float32 with AVX2 at about 3 GHz, at a third of its peak.
+inline constexpr double kCpuCoreFlops = 30e9;
+// A GPU whose chip is not in the table.
+inline constexpr double kGpuBandwidth = 200e9;
+inline constexpr double kGpuFlops = 10e12;
+
+// What the node says of itself, else its chip's, else the constants above.
+RankSpeed SpeedOf(const v1::PlannerNode& node);
+
+}  // namespace macrame::planner

@@ -1,0 +1,234 @@
+#include "planner/described/model_card.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr double kScaleAndBiasBits = 32;
+constexpr uint32_t kFloatBits = 16;
+
+constexpr double kGiga = 1e9;
+
+double BytesPerWeight(double bits, double group) {
+  return bits >= kFloatBits ? bits / 8 : (bits + kScaleAndBiasBits / group) / 8;
+}
+
+// Weights of one layer's attention.
+double AttentionWeights(const ModelCard& card) {
+  const double hidden = card.hidden, heads = card.heads;
+  if (!card.latent.has_value()) {
+    return hidden * card.head_dim * (2 * heads + 2.0 * card.kv_heads);
+  }
+  const LatentAttention& latent = *card.latent;
+  return hidden * latent.q_rank + latent.q_rank * heads * (latent.nope + latent.rope) +
+         hidden * (latent.kv_rank + latent.rope) +
+         latent.kv_rank * heads * (latent.nope + latent.value) + heads * latent.value * hidden;
+}
+
+// Weights of a layer that are read for each token, without routed experts.
+double SharedWeights(const ModelCard& card, bool mixed) {
+  const double hidden = card.hidden;
+  double weights = AttentionWeights(card);
+  if (mixed) return weights + 3 * hidden * card.expert_width * card.shared + hidden * card.experts;
+  return weights + 3 * hidden * card.intermediate;
+}
+
+bool HasShape(const ModelCard& card) {
+  return card.heads > 0 && card.head_dim > 0 && (card.intermediate > 0 || card.experts > 0);
+}
+
+// Cards without all widths: the makers' count of active parameters, spread over the layers.
+double SharedWeightsFromCounts(const ModelCard& card, double experts_of_layer) {
+  const double tables = static_cast<double>(card.vocab) * card.hidden;
+  const double active = card.active_parameters * kGiga - tables;
+  const double chosen = card.experts == 0 ? 0 : experts_of_layer * card.active / card.experts;
+  return std::max(0.0, active / card.layers - chosen);
+}
+
+std::string Plain(std::string_view name) {
+  std::string plain;
+  const size_t slash = name.rfind('/');
+  if (slash != std::string_view::npos) name.remove_prefix(slash + 1);
+  for (const char c : name) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) plain += absl::ascii_tolower(c);
+  }
+  for (const std::string_view ending : {"3bit", "4bit", "5bit", "6bit", "8bit", "bf16", "fp16"}) {
+    if (plain.size() > ending.size() && plain.ends_with(ending)) {
+      plain.resize(plain.size() - ending.size());
+    }
+  }
+  for (const std::string_view ending : {"instruct", "it", "mlx"}) {
+    if (plain.size() > ending.size() + 4 && plain.ends_with(ending)) {
+      plain.resize(plain.size() - ending.size());
+    }
+  }
+  return plain;
+}
+
+ModelCard ReadCard(const YAML::Node& node) {
+  ModelCard card;
+  card.name = node["name"].as<std::string>();
+  const auto read = [&](const char* key, auto* value) {
+    if (node[key]) *value = node[key].as<std::decay_t<decltype(*value)>>();
+  };
+  read("aliases", &card.aliases);
+  read("layers", &card.layers);
+  read("hidden", &card.hidden);
+  read("heads", &card.heads);
+  read("kv_heads", &card.kv_heads);
+  read("head_dim", &card.head_dim);
+  read("intermediate", &card.intermediate);
+  read("vocab", &card.vocab);
+  read("context", &card.context);
+  read("experts", &card.experts);
+  read("active", &card.active);
+  read("shared", &card.shared);
+  read("expert_width", &card.expert_width);
+  read("dense_layers", &card.dense_layers);
+  read("full_attention_every", &card.full_attention_every);
+  read("sliding_window", &card.sliding_window);
+  read("parameters", &card.parameters);
+  read("active_parameters", &card.active_parameters);
+  read("group", &card.group);
+  read("rest_bits", &card.rest_bits);
+  if (const YAML::Node latent = node["latent"]) {
+    LatentAttention widths;
+    const auto width = [&](const char* key, uint32_t* value) {
+      if (latent[key]) *value = latent[key].as<uint32_t>();
+    };
+    width("kv_rank", &widths.kv_rank);
+    width("q_rank", &widths.q_rank);
+    width("nope", &widths.nope);
+    width("rope", &widths.rope);
+    width("value", &widths.value);
+    card.latent = widths;
+  }
+  for (const auto& size : node["bytes"]) {
+    card.bytes[size.first.as<uint32_t>()] = size.second.as<uint64_t>();
+  }
+  return card;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
+  std::vector<ModelCard> cards;
+  try {
+    const YAML::Node root = YAML::Load(yaml);
+    for (const YAML::Node& node : root["models"] ? root["models"] : root) {
+      ModelCard card = ReadCard(node);
+      if (card.layers == 0 || card.hidden == 0 || card.group == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the card of ", card.name, " lacks its layers or its hidden size"));
+      }
+      cards.push_back(std::move(card));
+    }
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("model cards: ", error.what()));
+  }
+  return cards;
+}
+
+absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& cards,
+                                               std::string_view name) {
+  const std::string wanted = Plain(name);
+  std::vector<const ModelCard*> alike;
+  std::vector<std::string> names;
+  for (const ModelCard& card : cards) {
+    std::vector<std::string> called = card.aliases;
+    called.push_back(card.name);
+    for (const std::string& one : called) {
+      if (Plain(one) == wanted) return &card;
+    }
+    if (wanted.size() >= 4 && Plain(card.name).find(wanted) != std::string::npos) {
+      alike.push_back(&card);
+      names.push_back(card.name);
+    }
+  }
+  if (alike.size() == 1) return alike[0];
+  return absl::NotFoundError(
+      absl::StrCat("no model of the catalogue is called '", std::string(name), "'",
+                   names.empty() ? "" : absl::StrCat("; alike are ", absl::StrJoin(names, ", "))));
+}
+
+std::optional<uint32_t> BitsInName(std::string_view name) {
+  const std::string lower = absl::AsciiStrToLower(std::string(name));
+  for (const uint32_t bits : {3u, 4u, 5u, 6u, 8u}) {
+    for (const std::string& word : {absl::StrCat(bits, "bit"), absl::StrCat(bits, "-bit")}) {
+      if (lower.find(word) != std::string::npos) return bits;
+    }
+  }
+  if (lower.find("bf16") != std::string::npos || lower.find("fp16") != std::string::npos) {
+    return kFloatBits;
+  }
+  return std::nullopt;
+}
+
+v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
+  const double weight = BytesPerWeight(bits, card.group);
+  const double rest = card.rest_bits > 0 ? BytesPerWeight(card.rest_bits, card.group) : weight;
+  const bool latent = card.latent.has_value();
+  v1::ModelDescription model;
+  model.set_name(card.name);
+  model.set_layer_count(card.layers);
+  model.set_hidden_size(card.hidden);
+  model.set_intermediate_size(card.experts > 0 ? card.expert_width : card.intermediate);
+  model.set_attention_heads(std::max(1u, card.heads > 0 ? card.heads : card.kv_heads));
+  model.set_kv_heads(std::max(1u, card.kv_heads));
+  model.set_head_dim(card.head_dim > 0 ? card.head_dim : 128);
+  model.set_vocab_size(card.vocab);
+  model.set_context_length_max(card.context);
+  model.set_dtype("bfloat16");
+  if (bits < kFloatBits) {
+    model.mutable_quantization()->set_bits(bits);
+    model.mutable_quantization()->set_group_size(card.group);
+  }
+  model.set_full_attention_every(card.full_attention_every);
+  model.set_sliding_window(card.sliding_window);
+  if (latent) model.set_kv_latent_width(card.latent->kv_rank + card.latent->rope);
+  model.set_experts(card.experts);
+  model.set_experts_active(card.active);
+  model.set_parameter_count(static_cast<uint64_t>(card.parameters * kGiga));
+  const double table = static_cast<double>(card.vocab) * card.hidden * rest;
+  model.set_embedding_bytes(static_cast<uint64_t>(table));
+  model.set_head_bytes(static_cast<uint64_t>(table));
+  double all = 2 * table;
+  for (uint32_t i = 0; i < card.layers; ++i) {
+    const bool mixed = card.experts > 0 && i >= card.dense_layers;
+    const double experts = mixed ? 3.0 * card.hidden * card.expert_width * card.experts : 0;
+    const double shared =
+        HasShape(card) ? SharedWeights(card, mixed) : SharedWeightsFromCounts(card, experts);
+    const double bytes = shared * rest + experts * weight;
+    model.add_layer_bytes(static_cast<uint64_t>(bytes));
+    model.add_layer_divisible_bytes(static_cast<uint64_t>(bytes * 0.999));
+    model.add_layer_expert_bytes(static_cast<uint64_t>(experts * weight));
+    all += bytes;
+  }
+  if (card.experts == 0) model.clear_layer_expert_bytes();
+  const auto published = card.bytes.find(bits);
+  if (published == card.bytes.end()) return model;
+  // Files hold what the shapes don't say (norms, a vision tower, other widths).
+  const double scale = (static_cast<double>(published->second) - 2 * table) / (all - 2 * table);
+  const auto grow = [&](auto* sizes) {
+    for (uint64_t& size : *sizes) {
+      size = static_cast<uint64_t>(static_cast<double>(size) * scale);
+    }
+  };
+  if (scale > 0) {
+    grow(model.mutable_layer_bytes());
+    grow(model.mutable_layer_divisible_bytes());
+    grow(model.mutable_layer_expert_bytes());
+  }
+  return model;
+}
+
+}  // namespace macrame::planner

@@ -1,0 +1,53 @@
+#pragma once
+
+// Models that are not at hand: cards in YAML (deploy/catalogue/models.yaml), and the description
+// that a model's files would give, at a number of bits a weight. Text in, values out: no file is
+// opened here.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "macrame/v1/model.pb.h"
+
+namespace macrame::planner {
+
+// Compressed keys and values (multi-head latent attention): widths of its projections.
+struct LatentAttention {
+  uint32_t kv_rank = 0, q_rank = 0, nope = 128, rope = 64, value = 128;
+};
+
+// As deploy/catalogue/models.yaml explains them; 0: not known or not so.
+struct ModelCard {
+  std::string name;
+  std::vector<std::string> aliases;
+  uint32_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
+  uint32_t vocab = 0, context = 0;
+  uint32_t experts = 0, active = 0, shared = 0, expert_width = 0, dense_layers = 0;
+  uint32_t full_attention_every = 0, sliding_window = 0;
+  std::optional<LatentAttention> latent;
+  double parameters = 0, active_parameters = 0;  // 10^9
+  uint32_t group = 64;                           // weights that share a scale and a bias
+  double rest_bits = 0;                // of all that is not a routed expert; 0: as the experts
+  std::map<uint32_t, uint64_t> bytes;  // of published builds, by bits
+};
+
+// INVALID_ARGUMENT with the line and what is wrong.
+absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml);
+
+// By name or alias, whatever the case and the separators; "mlx-community/…" and "-4bit" are left
+// out of the comparison. NOT_FOUND names what is alike.
+absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& cards,
+                                               std::string_view name);
+// "MiniMax-M2.5-6bit" → 6; nothing when the name says none.
+std::optional<uint32_t> BitsInName(std::string_view name);
+
+// What the files of the model would say at `bits` a weight (16 and more: not quantised). Sizes
+// follow from the shapes; where a published build's size is known, layers are scaled to it.
+v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits);
+
+}  // namespace macrame::planner

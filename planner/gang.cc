@@ -1,0 +1,185 @@
+#include "planner/gang.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace macrame::planner {
+namespace {
+
+constexpr uint32_t kCollectivesPerLayer = 2;  // after attention and after the feed-forward
+
+bool SameSpeed(const Candidate& a, const Candidate& b) {
+  return a.kind == b.kind && a.speed.bandwidth == b.speed.bandwidth &&
+         a.speed.flops == b.speed.flops;
+}
+
+}  // namespace
+
+GangJudge::GangJudge(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,
+                     const LinkCosts& links, const ServingLoad& serving,
+                     const CostParameters& parameters)
+    : model_(model),
+      candidates_(candidates),
+      links_(links),
+      serving_(serving),
+      parameters_(parameters),
+      positions_(std::min(serving.context_tokens, kPredictedPositions)) {}
+
+const MemoryModel& GangJudge::MemoryOf(Slice slice) {
+  const auto key = std::pair(slice.width, slice.of);
+  const auto found = memory_.find(key);
+  if (found != memory_.end()) return found->second;
+  return memory_.emplace(key, MemoryModel(model_, serving_, slice)).first->second;
+}
+
+const StepModel& GangJudge::DecodeOf(uint32_t sequences) {
+  const auto found = decodes_.find(sequences);
+  if (found != decodes_.end()) return found->second;
+  const StepLoad load{sequences, 1, positions_, serving_.kv_bits};
+  return decodes_.emplace(sequences, StepModel(model_, load, parameters_)).first->second;
+}
+
+uint64_t GangJudge::NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
+  return MemoryOf(slice).NeedBytes(candidates_[node].kind, begin, end, begin == 0, head);
+}
+
+v1::MemoryNeed GangJudge::Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
+  return MemoryOf(slice).Need(candidates_[node].kind, begin, end, begin == 0, head);
+}
+
+double GangJudge::Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
+  const uint64_t budget = candidates_[node].budget_bytes;
+  if (budget == 0) return 2;
+  return static_cast<double>(NeedBytes(node, slice, begin, end, head)) /
+         static_cast<double>(budget);
+}
+
+bool GangJudge::HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
+                         uint32_t slice_count, uint32_t begin, uint32_t end) {
+  const bool last = end == model_.layer_count();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const uint64_t need = NeedBytes(nodes[i], {widths[i], slice_count}, begin, end, last && i == 0);
+    if (need > candidates_[nodes[i]].budget_bytes) return false;
+  }
+  return true;
+}
+
+std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>& nodes,
+                                                       uint32_t slice_count, uint32_t begin,
+                                                       uint32_t end, uint32_t sequences,
+                                                       bool even_fill) {
+  const size_t count = nodes.size();
+  if (slice_count < count) return {};
+  bool uneven = true;
+  bool alike = true;
+  for (const size_t node : nodes) {
+    uneven = uneven && candidates_[node].traits.uneven_tensor();
+    alike = alike && SameSpeed(candidates_[node], candidates_[nodes[0]]);
+  }
+  if (slice_count % count == 0 && (alike || !uneven) && !even_fill) {
+    std::vector<uint32_t> equal(count, slice_count / static_cast<uint32_t>(count));
+    if (HoldsAll(nodes, equal, slice_count, begin, end)) return equal;
+  }
+  if (!uneven) {
+    if (slice_count % count != 0) return {};
+    std::vector<uint32_t> equal(count, slice_count / static_cast<uint32_t>(count));
+    if (!HoldsAll(nodes, equal, slice_count, begin, end)) return {};
+    return equal;
+  }
+  // Slice by slice to the node that is the least burdened by it.
+  const StepModel& step = DecodeOf(sequences);
+  const bool last = end == model_.layer_count();
+  std::vector<uint32_t> widths(count, 1);
+  if (!HoldsAll(nodes, widths, slice_count, begin, end)) return {};
+  for (uint32_t given = static_cast<uint32_t>(count); given < slice_count; ++given) {
+    size_t best = count;
+    double best_burden = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const Slice slice{widths[i] + 1, slice_count};
+      const double fill = Fill(nodes[i], slice, begin, end, last && i == 0);
+      if (fill > 1) continue;
+      const double burden =
+          even_fill ? fill : step.TimeOf(candidates_[nodes[i]].speed, begin, end, slice).total_us();
+      if (best < count && burden >= best_burden) continue;
+      best = i;
+      best_burden = burden;
+    }
+    if (best == count) return {};
+    ++widths[best];
+  }
+  return widths;
+}
+
+StepTime GangJudge::StageStep(const GangStage& stage, const Fabric& fabric, const StepModel& step) {
+  StepTime time;
+  RankTime slowest;
+  for (size_t i = 0; i < stage.nodes.size(); ++i) {
+    const RankTime rank = step.TimeOf(candidates_[stage.nodes[i]].speed, stage.begin, stage.end,
+                                      {stage.widths[i], stage.slice_count});
+    if (i == 0 || rank.total_us() > slowest.total_us()) slowest = rank;
+    time.overhead_us = std::max(time.overhead_us, step.OverheadUs(candidates_[stage.nodes[i]].speed,
+                                                                  stage.begin, stage.end));
+  }
+  time.weights_us = slowest.weights_us;
+  time.kv_us = slowest.kv_us;
+  if (stage.end == model_.layer_count()) {
+    time.weights_us += step.HeadUs(candidates_[stage.nodes[0]].speed);
+    time.overhead_us += parameters_.step_overhead_us;
+  }
+  time.communication_us =
+      kCollectivesPerLayer * (stage.end - stage.begin) *
+      links_.CollectiveUs(fabric, stage.nodes, step.MessageBytes(), parameters_);
+  time.slowest_stage_us = time.total_us();
+  return time;
+}
+
+StepTime GangJudge::Step(const Gang& gang, const StepModel& step) {
+  StepTime sum;
+  for (size_t i = 0; i < gang.stages.size(); ++i) {
+    const StepTime stage = StageStep(gang.stages[i], gang.fabric, step);
+    const double hop = i == 0
+                           ? 0
+                           : links_.HopUs(gang.fabric, gang.stages[i - 1].nodes,
+                                          gang.stages[i].nodes, step.MessageBytes(), parameters_);
+    sum.weights_us += stage.weights_us;
+    sum.kv_us += stage.kv_us;
+    sum.overhead_us += stage.overhead_us;
+    sum.communication_us += stage.communication_us + hop;
+    sum.slowest_stage_us = std::max(sum.slowest_stage_us, stage.total_us() + hop);
+  }
+  return sum;
+}
+
+double GangJudge::WorstFill(const Gang& gang) {
+  double worst = 0;
+  for (const GangStage& stage : gang.stages) {
+    const bool last = stage.end == model_.layer_count();
+    for (size_t i = 0; i < stage.nodes.size(); ++i) {
+      worst = std::max(worst, Fill(stage.nodes[i], {stage.widths[i], stage.slice_count},
+                                   stage.begin, stage.end, last && i == 0));
+    }
+  }
+  return worst;
+}
+
+double GangJudge::TokensPerSecond(const Gang& gang, uint32_t users) {
+  constexpr double kMicrosecondsPerSecond = 1e6;
+  const uint32_t batches = std::min(gang.pp(), users);
+  const uint32_t sequences = (users + batches - 1) / batches;
+  const StepTime step = Step(gang, DecodeOf(sequences));
+  const double round = std::max(step.total_us(), batches * step.slowest_stage_us);
+  return users * kMicrosecondsPerSecond / round;
+}
+
+double GangJudge::FirstTokenUs(const Gang& gang, uint32_t prompt_tokens) {
+  const uint32_t chunk = std::max(1u, std::min(kPrefillChunkTokens, prompt_tokens));
+  const double chunks = static_cast<double>(prompt_tokens) / chunk;
+  // A position attends to all before it: half of the prompt on average.
+  const StepModel step(model_, {1, chunk, prompt_tokens / 2.0, serving_.kv_bits}, parameters_);
+  const StepTime time = Step(gang, step);
+  // Chunks follow each other through the stages.
+  return time.total_us() + std::max(0.0, chunks - 1) * time.slowest_stage_us;
+}
+
+}  // namespace macrame::planner

@@ -1,0 +1,104 @@
+#pragma once
+
+// One way to run a model: which nodes, which layers and slices each, over which fabric; and what it
+// would be like. Search and explanation share this; a plan is one of these written out.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "planner/constraints.h"
+#include "planner/cost_model.h"
+#include "planner/link_costs.h"
+#include "planner/memory_model.h"
+
+namespace macrame::planner {
+
+// The ranks that compute layers [begin, end) together. nodes[0] of the last stage has the head.
+struct GangStage {
+  std::vector<size_t> nodes;     // indices of candidates, by tp_rank
+  std::vector<uint32_t> widths;  // slices of each; sums up to slice_count
+  uint32_t slice_count = 1;
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+
+struct Gang {
+  std::vector<GangStage> stages;
+  Fabric fabric;
+  uint32_t tp() const { return static_cast<uint32_t>(stages.front().nodes.size()); }
+  uint32_t pp() const { return static_cast<uint32_t>(stages.size()); }
+  uint32_t ranks() const { return tp() * pp(); }
+};
+
+struct StepTime {
+  double weights_us = 0;
+  double kv_us = 0;
+  double overhead_us = 0;
+  double communication_us = 0;
+  double slowest_stage_us = 0;  // with the hop that leads to it
+  double total_us() const { return weights_us + kv_us + overhead_us + communication_us; }
+};
+
+// Everything that judging gangs of one request takes. Owner: the planning call.
+class GangJudge {
+ public:
+  // All must outlive this. `serving` decides memory, `step` speed.
+  GangJudge(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,
+            const LinkCosts& links, const ServingLoad& serving, const CostParameters& parameters);
+
+  const std::vector<Candidate>& candidates() const { return candidates_; }
+  const LinkCosts& links() const { return links_; }
+  const v1::ModelDescription& model() const { return model_; }
+  const ServingLoad& serving() const { return serving_; }
+  const CostParameters& parameters() const { return parameters_; }
+
+  // Bytes that the rank on a node needs.
+  uint64_t NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
+  v1::MemoryNeed Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
+  // Need / budget; above 1: does not fit.
+  double Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
+
+  // The widths that a stage's nodes get: the step as short as can be (or, with `even_fill`, the
+  // fullest node as empty as can be) while each stays within its budget; equal widths only, unless
+  // every node's engine can do otherwise. Nothing when no widths fit.
+  std::optional<std::vector<uint32_t>> Widths(const std::vector<size_t>& nodes,
+                                              uint32_t slice_count, uint32_t begin, uint32_t end,
+                                              uint32_t sequences, bool even_fill);
+
+  // One step of a load through all stages.
+  StepTime Step(const Gang& gang, const StepModel& step);
+  // One stage of it, without the hop that leads to it.
+  StepTime StageStep(const GangStage& stage, const Fabric& fabric, const StepModel& step);
+  double WorstFill(const Gang& gang);
+
+  // All `users` together, tokens a second: their sequences in as many micro-batches as there are
+  // stages.
+  double TokensPerSecond(const Gang& gang, uint32_t users);
+  // From the end of the prompt's arrival to its first token, in microseconds.
+  double FirstTokenUs(const Gang& gang, uint32_t prompt_tokens);
+
+  // Each of so many sequences generates its next token.
+  const StepModel& DecodeOf(uint32_t sequences);
+
+ private:
+  bool HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
+                uint32_t slice_count, uint32_t begin, uint32_t end);
+  const MemoryModel& MemoryOf(Slice slice);
+
+  const v1::ModelDescription& model_;
+  const std::vector<Candidate>& candidates_;
+  const LinkCosts& links_;
+  const ServingLoad serving_;
+  const CostParameters parameters_;
+  double positions_;  // of context that predictions are made at
+  std::map<std::pair<uint32_t, uint32_t>, MemoryModel> memory_;
+  std::map<uint32_t, StepModel> decodes_;
+};
+
+// Predictions are for a conversation of so many positions, or the context when that is shorter.
+inline constexpr uint32_t kPredictedPositions = 1024;
+
+}  // namespace macrame::planner

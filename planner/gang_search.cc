@@ -1,0 +1,453 @@
+#include "planner/gang_search.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "planner/layer_balance.h"
+
+namespace macrame::planner {
+namespace {
+
+using Nodes = std::vector<size_t>;
+using Backend = Fabric::Backend;
+
+constexpr double kTie = 1e-6;          // values closer than this part are the same
+constexpr size_t kShortListsEach = 3;  // cliques looked at, by size and by speed
+constexpr uint32_t kLongerMax = 3;     // stages tried beyond the fewest, in long pipelines
+constexpr double kMicrosecondsPerSecond = 1e6;
+
+// All subsets of `size` of the nodes, in order.
+void ForEachSubset(const Nodes& nodes, size_t size, const std::function<void(const Nodes&)>& call) {
+  Nodes subset;
+  const std::function<void(size_t)> extend = [&](size_t from) {
+    if (subset.size() == size) return call(subset);
+    for (size_t i = from; i + (size - subset.size()) <= nodes.size(); ++i) {
+      subset.push_back(nodes[i]);
+      extend(i + 1);
+      subset.pop_back();
+    }
+  };
+  extend(0);
+}
+
+// The largest sets of nodes that all go together, of at most `size_max`.
+std::vector<Nodes> LargestSets(const Nodes& nodes, size_t size_max,
+                               const std::function<bool(size_t, size_t)>& together) {
+  std::vector<Nodes> sets;
+  for (size_t size = std::min(size_max, nodes.size()); size > 0; --size) {
+    ForEachSubset(nodes, size, [&](const Nodes& subset) {
+      for (size_t i = 0; i < subset.size(); ++i) {
+        for (size_t j = i + 1; j < subset.size(); ++j) {
+          if (!together(subset[i], subset[j])) return;
+        }
+      }
+      const bool inside = std::any_of(sets.begin(), sets.end(), [&](const Nodes& larger) {
+        return std::includes(larger.begin(), larger.end(), subset.begin(), subset.end());
+      });
+      if (!inside || size == size_max) sets.push_back(subset);
+    });
+  }
+  return sets;
+}
+
+// Ranges of layers that are alike in everything but their place have one key: how many layers of
+// each kind they hold, and whether the first and the last are among them.
+class RangeKeys {
+ public:
+  explicit RangeKeys(const v1::ModelDescription& model) {
+    std::map<std::array<uint64_t, 4>, uint32_t> kinds;
+    for (uint32_t i = 0; i < model.layer_count(); ++i) {
+      const int layer = static_cast<int>(i);
+      const uint64_t experts =
+          layer < model.layer_expert_bytes_size() ? model.layer_expert_bytes(layer) : 0;
+      const std::array<uint64_t, 4> kind = {model.layer_bytes(layer),
+                                            model.layer_divisible_bytes(layer), experts,
+                                            AttendsToAll(model, i) ? 1u : 0u};
+      kinds_.push_back(kinds.emplace(kind, static_cast<uint32_t>(kinds.size())).first->second);
+    }
+    before_.assign(kinds_.size() + 1, 0);
+    usable_ = kinds.size() <= kKindsMax;
+    for (size_t i = 0; usable_ && i < kinds_.size(); ++i) {
+      before_[i + 1] = before_[i] + (uint64_t{1} << (kBits * kinds_[i]));
+    }
+  }
+  uint64_t Of(uint32_t begin, uint32_t end) const {
+    const uint64_t ends = (begin == 0 ? 1u : 0u) + (end + 1 == before_.size() ? 2u : 0u);
+    if (!usable_) return (uint64_t{begin} << 32 | end) << 2 | ends;
+    return (before_[end] - before_[begin]) << 2 | ends;
+  }
+
+ private:
+  static constexpr uint32_t kBits = 11;  // holds kLayersMax
+  static constexpr size_t kKindsMax = 5;
+  std::vector<uint32_t> kinds_;
+  std::vector<uint64_t> before_;
+  bool usable_ = false;
+};
+
+// "rdma" is either of its backends; a word that is no backend's is left to who chooses transports.
+bool TransportAllows(const std::string& wish, const Fabric& fabric) {
+  if (wish == "rdma") return fabric.is_rdma();
+  if (wish != "jaccl" && wish != "verbs" && wish != "ring") return true;
+  return wish == BackendName(fabric);
+}
+
+Nodes AllNodes(size_t count) {
+  Nodes nodes(count);
+  std::iota(nodes.begin(), nodes.end(), size_t{0});
+  return nodes;
+}
+
+}  // namespace
+
+GangSearch::GangSearch(GangJudge& judge, GangWish wish)
+    : judge_(judge), wish_(std::move(wish)), slice_count_(SliceCount(judge.model())) {
+  const size_t count = judge_.candidates().size();
+  if (count <= kExactNodesMax) {
+    SearchAll(AllNodes(count));
+  } else {
+    for (const Nodes& list : ShortLists()) SearchAll(list);
+    Nodes by_size = AllNodes(count);
+    std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) {
+      return judge_.candidates()[a].budget_bytes > judge_.candidates()[b].budget_bytes;
+    });
+    SearchLongPipelines(by_size);
+  }
+  std::stable_sort(options_.begin(), options_.end(), [](const GangOption& a, const GangOption& b) {
+    return std::pair(a.gang.ranks(), a.gang.tp()) < std::pair(b.gang.ranks(), b.gang.tp());
+  });
+}
+
+double GangSearch::ValueOf(const Gang& gang) {
+  switch (wish_.optimize) {
+    case v1::OPTIMIZE_MEMORY:
+      return judge_.WorstFill(gang);
+    case v1::OPTIMIZE_THROUGHPUT:
+      return kMicrosecondsPerSecond / judge_.TokensPerSecond(gang, wish_.users);
+    default:
+      return judge_.Step(gang, judge_.DecodeOf(1)).total_us();
+  }
+}
+
+void GangSearch::SearchAll(const Nodes& nodes) {
+  const LinkCosts& links = judge_.links();
+  for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
+    const Fabric mesh{backend, false};
+    if (!TransportAllows(wish_.transport, mesh)) continue;
+    const auto cabled = [&](size_t a, size_t b) {
+      return links.HasRdma(a, b, backend) && links.Reaches(a, b);
+    };
+    for (const Nodes& set : LargestSets(nodes, links.mesh_ranks_max(), cabled)) {
+      if (set.size() > 1) SearchFabric(set, mesh);
+    }
+    SearchCycles(nodes, {backend, true});
+  }
+  const bool tcp = TransportAllows(wish_.transport, {});
+  const auto reaches = [&](size_t a, size_t b) { return links.Reaches(a, b); };
+  if (!tcp) {  // one rank needs no transport
+    for (const size_t node : nodes) SearchFabric({node}, {});
+    return;
+  }
+  for (const Nodes& set : LargestSets(nodes, nodes.size(), reaches)) SearchFabric(set, {});
+}
+
+void GangSearch::SearchFabric(const Nodes& nodes, const Fabric& fabric) {
+  const uint32_t count = static_cast<uint32_t>(nodes.size());
+  for (uint32_t tp = 1; tp <= std::min(count, slice_count_); ++tp) SearchDegree(nodes, fabric, tp);
+}
+
+void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t tp) {
+  Staged staged;
+  staged.fabric = fabric;
+  staged.tp = tp;
+  bool mixes = true;  // may stages be tensor groups?
+  for (const size_t node : nodes) {
+    mixes = mixes && judge_.candidates()[node].traits.tensor_in_pipeline();
+  }
+  const uint32_t count = static_cast<uint32_t>(nodes.size());
+  staged.stages_max = tp == 1 || mixes ? count / tp : 1;
+  staged.stages_max = std::min(staged.stages_max, judge_.model().layer_count());
+  std::map<size_t, uint32_t> bit;
+  for (uint32_t i = 0; i < count; ++i) bit[nodes[i]] = i;
+  ForEachSubset(nodes, tp, [&](const Nodes& subset) {
+    StageGroup group{subset, 0};
+    for (const size_t node : subset) group.mask |= 1u << bit[node];
+    staged.groups.push_back(std::move(group));
+  });
+  SearchStages(staged);
+}
+
+// Rings of cables: through each set of nodes, each way round once.
+void GangSearch::SearchCycles(const Nodes& nodes, const Fabric& fabric) {
+  Nodes cycle;
+  std::set<size_t> used;
+  const std::function<void()> extend = [&]() {
+    const auto& neighbours = judge_.links().RdmaNeighbours(cycle.back(), fabric.backend);
+    if (cycle.size() >= 3 && cycle[1] < cycle.back() &&
+        std::binary_search(neighbours.begin(), neighbours.end(), cycle.front())) {
+      TryCycle(cycle, fabric);
+    }
+    for (const size_t next : nodes) {
+      // Begins with its earliest node, so that each is met once.
+      if (next <= cycle.front() || used.count(next) > 0) continue;
+      if (!std::binary_search(neighbours.begin(), neighbours.end(), next)) continue;
+      cycle.push_back(next);
+      used.insert(next);
+      extend();
+      used.erase(next);
+      cycle.pop_back();
+    }
+  };
+  for (const size_t first : nodes) {
+    cycle = {first};
+    used = {first};
+    extend();
+  }
+}
+
+void GangSearch::TryCycle(const Nodes& cycle, const Fabric& fabric) {
+  if (!judge_.links().Allows(fabric, cycle)) return;
+  const uint32_t count = static_cast<uint32_t>(cycle.size());
+  Staged tensor{{StageGroup{cycle, (1u << count) - 1}}, fabric, count, 1, true};
+  if (count <= slice_count_) SearchStages(tensor);
+  if (count > judge_.model().layer_count()) return;
+  for (const bool backwards : {false, true}) {
+    Nodes order = cycle;
+    if (backwards) std::reverse(order.begin(), order.end());
+    Staged chain{{}, fabric, 1, count, true};
+    for (uint32_t i = 0; i < count; ++i) chain.groups.push_back({{order[i]}, 1u << i});
+    SearchStages(chain);
+  }
+}
+
+void GangSearch::SearchStages(const Staged& staged) {
+  // A chain round a cycle is one only when it goes all the way.
+  const uint32_t fewest = staged.is_cycle ? staged.stages_max : 1;
+  if (wish_.optimize != v1::OPTIMIZE_THROUGHPUT) {
+    return SearchChains(staged, 1, fewest, staged.stages_max);
+  }
+  for (uint32_t stages = fewest; stages <= staged.stages_max; ++stages) {
+    const uint32_t batches = std::min(stages, wish_.users);
+    SearchChains(staged, (wish_.users + batches - 1) / batches, stages, stages);
+  }
+}
+
+double GangSearch::StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences) {
+  if (wish_.optimize != v1::OPTIMIZE_MEMORY) {
+    return judge_.StageStep(stage, fabric, judge_.DecodeOf(sequences)).total_us();
+  }
+  Gang alone;
+  alone.stages.push_back(stage);
+  return judge_.WorstFill(alone);
+}
+
+std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric& fabric,
+                                               uint32_t begin, uint32_t end, uint32_t sequences) {
+  const bool last = end == judge_.model().layer_count();
+  const bool even_fill = wish_.optimize == v1::OPTIMIZE_MEMORY;
+  std::optional<GangStage> best;
+  double best_value = kNever;
+  GangStage stage;
+  stage.nodes = nodes;
+  stage.slice_count = nodes.size() == 1 ? 1 : slice_count_;
+  stage.begin = begin;
+  stage.end = end;
+  // The head's place matters on the last stage only.
+  for (size_t head = 0; head < (last ? nodes.size() : 1); ++head) {
+    stage.nodes = nodes;
+    if (fabric.ring) {
+      std::rotate(stage.nodes.begin(), stage.nodes.begin() + static_cast<ptrdiff_t>(head),
+                  stage.nodes.end());
+    } else {
+      std::rotate(stage.nodes.begin(), stage.nodes.begin() + static_cast<ptrdiff_t>(head),
+                  stage.nodes.begin() + static_cast<ptrdiff_t>(head) + 1);
+    }
+    auto widths = judge_.Widths(stage.nodes, stage.slice_count, begin, end, sequences, even_fill);
+    if (!widths.has_value()) continue;
+    stage.widths = *std::move(widths);
+    const double value = StageValue(stage, fabric, sequences);
+    if (best.has_value() && value >= best_value * (1 - kTie)) continue;
+    best = stage;
+    best_value = value;
+  }
+  return best;
+}
+
+void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t first,
+                              uint32_t last) {
+  const RangeKeys keys(judge_.model());
+  std::vector<std::unordered_map<uint64_t, double>> known(staged.groups.size());
+  const auto cost = [&](size_t group, uint32_t begin, uint32_t end) {
+    const uint64_t key = keys.Of(begin, end);
+    const auto found = known[group].find(key);
+    if (found != known[group].end()) return found->second;
+    const auto stage = BestStage(staged.groups[group].nodes, staged.fabric, begin, end, sequences);
+    const double value = stage.has_value() ? StageValue(*stage, staged.fabric, sequences) : kNever;
+    known[group].emplace(key, value);
+    return value;
+  };
+  const double message = judge_.DecodeOf(sequences).MessageBytes();
+  const auto hop = [&](size_t from, size_t to) {
+    if (staged.is_cycle && to != (from + 1) % staged.groups.size()) return kNever;
+    if (wish_.optimize == v1::OPTIMIZE_MEMORY) return 0.0;
+    return judge_.links().HopUs(staged.fabric, staged.groups[from].nodes, staged.groups[to].nodes,
+                                message, judge_.parameters());
+  };
+  std::vector<StageSearch::Combine> ways = {StageSearch::Combine::kSum};
+  if (wish_.optimize == v1::OPTIMIZE_MEMORY) ways = {StageSearch::Combine::kLargest};
+  if (wish_.optimize == v1::OPTIMIZE_THROUGHPUT) ways.push_back(StageSearch::Combine::kLargest);
+  for (const StageSearch::Combine way : ways) {
+    const StageSearch search(staged.groups, judge_.model().layer_count(), way, cost, hop, last);
+    for (uint32_t stages = first; stages <= last; ++stages) {
+      const auto chain = search.Best(stages);
+      if (!chain.has_value()) continue;
+      Gang gang;
+      gang.fabric = staged.fabric;
+      for (const StageRange& range : chain->stages) {
+        gang.stages.push_back(*BestStage(staged.groups[range.group].nodes, staged.fabric,
+                                         range.begin, range.end, sequences));
+      }
+      Offer(std::move(gang));
+    }
+  }
+}
+
+void GangSearch::Balance(Gang* gang) {
+  if (gang->pp() == 1) return;
+  const uint32_t layers = judge_.model().layer_count();
+  const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
+    Gang alone;
+    alone.stages.push_back(gang->stages[index]);
+    alone.stages[0].begin = begin;
+    alone.stages[0].end = end;
+    return judge_.WorstFill(alone);
+  };
+  const auto ends = BalanceLayers(gang->pp(), layers, fill, 1);
+  if (!ends.has_value()) return;
+  Gang balanced = *gang;
+  for (size_t i = 0; i < balanced.stages.size(); ++i) {
+    balanced.stages[i].begin = i == 0 ? 0 : (*ends)[i - 1];
+    balanced.stages[i].end = (*ends)[i];
+  }
+  if (ValueOf(balanced) <= ValueOf(*gang) * (1 + kTie)) *gang = std::move(balanced);
+}
+
+void GangSearch::Offer(Gang gang) {
+  Nodes nodes;
+  for (const GangStage& stage : gang.stages) {
+    nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
+  }
+  if (nodes.size() > 1 && !judge_.links().Allows(gang.fabric, nodes)) return;
+  Balance(&gang);
+  const double value = ValueOf(gang);
+  for (GangOption& option : options_) {
+    if (option.gang.tp() != gang.tp() || option.gang.pp() != gang.pp()) continue;
+    if (value < option.value * (1 - kTie)) option = {std::move(gang), value};
+    return;
+  }
+  options_.push_back({std::move(gang), value});
+}
+
+// More stages than a short list has nodes: the largest nodes in their order.
+void GangSearch::SearchLongPipelines(const Nodes& order) {
+  if (!TransportAllows(wish_.transport, {})) return;
+  const uint32_t layers = judge_.model().layer_count();
+  const uint32_t most = std::min<uint32_t>(static_cast<uint32_t>(order.size()), layers);
+  const auto stage_of = [&](uint32_t index, uint32_t begin, uint32_t end) {
+    return GangStage{{order[index]}, {1}, 1, begin, end};
+  };
+  uint32_t found = 0;
+  for (uint32_t stages = kExactNodesMax + 1; stages <= most && found <= kLongerMax; ++stages) {
+    const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
+      return judge_.Fill(order[index], {}, begin, end, end == layers);
+    };
+    uint64_t given = 0;
+    for (uint32_t i = 0; i < stages; ++i) given += judge_.candidates()[order[i]].budget_bytes;
+    if (given < judge_.NeedBytes(order[0], {}, 0, layers, true)) continue;
+    const auto ends = BalanceLayers(stages, layers, fill, 1);
+    if (!ends.has_value()) continue;
+    ++found;
+    Gang gang;
+    for (uint32_t i = 0; i < stages; ++i) {
+      gang.stages.push_back(stage_of(i, i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]));
+    }
+    Offer(std::move(gang));
+  }
+}
+
+std::vector<Nodes> GangSearch::ShortLists() const {
+  const auto& candidates = judge_.candidates();
+  const auto take = [&](const auto& better) {
+    Nodes nodes = AllNodes(candidates.size());
+    std::stable_sort(nodes.begin(), nodes.end(), better);
+    nodes.resize(kExactNodesMax);
+    std::sort(nodes.begin(), nodes.end());
+    return nodes;
+  };
+  std::vector<Nodes> lists;
+  lists.push_back(take(
+      [&](size_t a, size_t b) { return candidates[a].budget_bytes > candidates[b].budget_bytes; }));
+  lists.push_back(take([&](size_t a, size_t b) {
+    return std::pair(candidates[a].speed.bandwidth, candidates[a].budget_bytes) >
+           std::pair(candidates[b].speed.bandwidth, candidates[b].budget_bytes);
+  }));
+  for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
+    for (Nodes& clique : Cliques(backend)) lists.push_back(std::move(clique));
+  }
+  std::vector<Nodes> distinct;
+  for (Nodes& list : lists) {
+    if (std::find(distinct.begin(), distinct.end(), list) == distinct.end()) {
+      distinct.push_back(std::move(list));
+    }
+  }
+  return distinct;
+}
+
+// Sets of nodes with a cable between each two: the ones with most memory, and the fastest.
+std::vector<Nodes> GangSearch::Cliques(Backend backend) const {
+  const auto& candidates = judge_.candidates();
+  std::set<Nodes> found;
+  for (size_t first = 0; first < candidates.size(); ++first) {
+    // One clique from each node: greedy by memory.
+    Nodes clique = {first};
+    Nodes near = judge_.links().RdmaNeighbours(first, backend);
+    std::stable_sort(near.begin(), near.end(), [&](size_t a, size_t b) {
+      return candidates[a].budget_bytes > candidates[b].budget_bytes;
+    });
+    for (const size_t next : near) {
+      const bool joins = std::all_of(clique.begin(), clique.end(), [&](size_t member) {
+        return judge_.links().HasRdma(member, next, backend);
+      });
+      if (joins && clique.size() < judge_.links().mesh_ranks_max()) clique.push_back(next);
+    }
+    std::sort(clique.begin(), clique.end());
+    if (clique.size() > 1) found.insert(clique);
+  }
+  std::vector<Nodes> all(found.begin(), found.end());
+  std::vector<Nodes> best;
+  const auto memory = [&](const Nodes& nodes) {
+    double sum = 0;
+    for (const size_t node : nodes) sum += static_cast<double>(candidates[node].budget_bytes);
+    return sum;
+  };
+  const auto speed = [&](const Nodes& nodes) {
+    double sum = 0;
+    for (const size_t node : nodes) sum += candidates[node].speed.bandwidth;
+    return sum;
+  };
+  for (const bool by_memory : {true, false}) {
+    std::stable_sort(all.begin(), all.end(), [&](const Nodes& a, const Nodes& b) {
+      return by_memory ? memory(a) > memory(b) : speed(a) > speed(b);
+    });
+    for (size_t i = 0; i < std::min(kShortListsEach, all.size()); ++i) best.push_back(all[i]);
+  }
+  return best;
+}
+
+}  // namespace macrame::planner

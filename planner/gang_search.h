@@ -1,0 +1,75 @@
+#pragma once
+
+// All ways to run a model on a cluster, and the best of each shape. Exact when there are at most
+// kExactNodesMax candidates; above that the exact search runs on short lists (the largest nodes,
+// the fastest, the best-connected), and pipelines longer than a list take the largest nodes in
+// order.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "planner/gang.h"
+#include "planner/stage_search.h"
+
+namespace macrame::planner {
+
+// Up to so many candidates, no set, order, range or division of nodes is left out.
+inline constexpr size_t kExactNodesMax = 6;
+
+struct GangOption {
+  Gang gang;
+  double value = kNever;  // what the wish minimises: microseconds a token, or the worst fill
+};
+
+struct GangWish {
+  v1::Optimize optimize = v1::OPTIMIZE_LATENCY;
+  uint32_t users = 1;
+  // Only these, unless empty: "jaccl", "verbs", "ring".
+  std::string transport;
+};
+
+class GangSearch {
+ public:
+  // `judge` must outlive this.
+  GangSearch(GangJudge& judge, GangWish wish);
+
+  // The best gang of each (tp, pp) that fits anywhere, by ranks, then tp.
+  const std::vector<GangOption>& Options() const { return options_; }
+
+  // What the wish minimises, of one gang.
+  double ValueOf(const Gang& gang);
+
+ private:
+  void SearchAll(const std::vector<size_t>& nodes);
+  void SearchFabric(const std::vector<size_t>& nodes, const Fabric& fabric);
+  void SearchDegree(const std::vector<size_t>& nodes, const Fabric& fabric, uint32_t tp);
+  void SearchCycles(const std::vector<size_t>& nodes, const Fabric& fabric);
+  void TryCycle(const std::vector<size_t>& cycle, const Fabric& fabric);
+  void SearchLongPipelines(const std::vector<size_t>& order);
+  std::vector<std::vector<size_t>> ShortLists() const;
+  std::vector<std::vector<size_t>> Cliques(Fabric::Backend backend) const;
+
+  struct Staged {  // stages on given groups in any order
+    std::vector<StageGroup> groups;
+    Fabric fabric;
+    uint32_t tp = 1;
+    uint32_t stages_max = 1;
+    bool is_cycle = false;  // only each group's successor can follow it
+  };
+  void SearchStages(const Staged& staged);
+  void SearchChains(const Staged& staged, uint32_t sequences, uint32_t first, uint32_t last);
+  std::optional<GangStage> BestStage(const std::vector<size_t>& nodes, const Fabric& fabric,
+                                     uint32_t begin, uint32_t end, uint32_t sequences);
+  double StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences);
+  // Equal times: the chain in which the fullest node is the least full.
+  void Balance(Gang* gang);
+  void Offer(Gang gang);
+
+  GangJudge& judge_;
+  const GangWish wish_;
+  const uint32_t slice_count_;
+  std::vector<GangOption> options_;
+};
+
+}  // namespace macrame::planner

@@ -1,0 +1,49 @@
+#include "planner/layer_balance.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace macrame::planner {
+namespace {
+
+struct Burden {
+  double worst = std::numeric_limits<double>::infinity();
+  double squares = std::numeric_limits<double>::infinity();
+  uint32_t begin = 0;  // of the last range
+  bool operator<(const Burden& other) const {
+    return std::pair(worst, squares) < std::pair(other.worst, other.squares);
+  }
+};
+
+}  // namespace
+
+std::optional<std::vector<uint32_t>> BalanceLayers(uint32_t stages, uint32_t layers,
+                                                   const StageBurden& burden, double limit) {
+  if (stages == 0 || stages > layers) return {};
+  std::vector<std::vector<Burden>> best(stages, std::vector<Burden>(layers + 1));
+  for (uint32_t stage = 0; stage < stages; ++stage) {
+    const bool last = stage + 1 == stages;
+    for (uint32_t end = last ? layers : stage + 1; end + (stages - stage - 1) <= layers; ++end) {
+      // From the shortest range to the longest, which only weighs more.
+      for (uint32_t begin = end; begin-- > stage;) {
+        if (stage == 0) begin = 0;
+        const double here = burden(stage, begin, end);
+        if (here > limit) break;
+        const Burden before = stage == 0 ? Burden{0, 0, 0} : best[stage - 1][begin];
+        const Burden sum{std::max(before.worst, here), before.squares + here * here, begin};
+        if (sum < best[stage][end]) best[stage][end] = sum;
+      }
+    }
+  }
+  if (!(best[stages - 1][layers].worst <= limit)) return {};
+  std::vector<uint32_t> ends(stages);
+  uint32_t end = layers;
+  for (uint32_t stage = stages; stage-- > 0;) {
+    ends[stage] = end;
+    end = best[stage][end].begin;
+  }
+  return ends;
+}
+
+}  // namespace macrame::planner

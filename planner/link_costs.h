@@ -1,0 +1,93 @@
+#pragma once
+
+// What it costs to tell another node something: measured where the snapshot has a measurement, else
+// what the medium typically does. Pure, built once a plan.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "macrame/v1/plan.pb.h"
+#include "planner/constraints.h"
+#include "planner/cost_model.h"
+
+namespace macrame::planner {
+
+// How the ranks of one gang reach each other. A mesh has a link of its own for each pair; a ring
+// has one to the next and one to the previous rank.
+struct Fabric {
+  enum class Backend { kRing, kJaccl, kVerbs };  // kRing: TCP, whatever carries it
+  Backend backend = Backend::kRing;
+  bool ring = false;
+  bool is_rdma() const { return backend != Backend::kRing; }
+  bool operator==(const Fabric&) const = default;
+};
+
+// "jaccl", "verbs", "ring": as in plans and verdicts.
+std::string BackendName(const Fabric& fabric);
+// "RDMA mesh (jaccl)", "TCP".
+std::string FabricName(const Fabric& fabric);
+
+// JACCL's mesh has at most so many ranks, because a Mac has so many ports.
+inline constexpr uint32_t kMeshRanksMax = 4;
+
+// Typical figures, for links that were not measured: one way in microseconds, bytes a second.
+struct TypicalLink {
+  double one_way_us;
+  double bandwidth;
+};
+// Half of the 14 us that RDMA over Thunderbolt 5 was seen to take at most; bandwidth as people
+// measured it with large tensors (8 of nominally 10 GB/s).
+inline constexpr TypicalLink kTypicalRdma{7, 8.0e9};
+// TCP over a Thunderbolt cable takes about 300 us there and back.
+inline constexpr TypicalLink kTypicalThunderbolt{150, 3.0e9};
+// A gigabit switch; faster ones are known by their measurements.
+inline constexpr TypicalLink kTypicalEthernet{150, 0.117e9};
+inline constexpr TypicalLink kTypicalWifi{2000, 0.04e9};
+inline constexpr TypicalLink kTypicalLoopback{15, 4.0e9};
+
+class LinkCosts {
+ public:
+  // `candidates` are named by their index from here on. All must outlive this.
+  LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate>& candidates);
+
+  bool Reaches(size_t from, size_t to) const;
+  bool HasRdma(size_t from, size_t to, Fabric::Backend backend) const;
+  uint32_t mesh_ranks_max() const { return mesh_ranks_max_; }
+  // Nodes with a cable of this backend to `node`, ascending.
+  const std::vector<size_t>& RdmaNeighbours(size_t node, Fabric::Backend backend) const;
+
+  // Can these nodes, in this order, be one gang over the fabric?
+  bool Allows(const Fabric& fabric, std::span<const size_t> nodes) const;
+
+  // One all-reduce of `bytes` among the nodes: all to all while messages are small, in two rounds
+  // of parts where that is faster, or from neighbour to neighbour in a ring.
+  double CollectiveUs(const Fabric& fabric, std::span<const size_t> nodes, double bytes,
+                      const CostParameters& parameters) const;
+  // From the ranks of one stage to those of the next: the slowest of their links.
+  double HopUs(const Fabric& fabric, std::span<const size_t> from, std::span<const size_t> to,
+               double bytes, const CostParameters& parameters) const;
+
+ private:
+  struct Link {
+    double one_way_us = 0;
+    double bandwidth = 0;
+    bool reaches = false;
+    bool jaccl = false;
+    bool verbs = false;
+    bool measured = false;
+  };
+  const Link& Between(size_t from, size_t to) const;
+  TypicalLink CostOf(const Fabric& fabric, size_t from, size_t to) const;
+
+  size_t count_;
+  uint32_t mesh_ranks_max_;
+  std::unordered_map<uint64_t, Link> links_;
+  Link unlisted_;  // a pair that the snapshot says nothing of: the LAN
+  std::vector<std::vector<size_t>> jaccl_neighbours_, verbs_neighbours_;
+};
+
+}  // namespace macrame::planner

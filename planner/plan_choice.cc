@@ -1,0 +1,231 @@
+#include "planner/plan_choice.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "planner/prediction.h"
+#include "proto/reasons.h"
+
+namespace macrame::planner {
+namespace {
+
+Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
+
+std::string BackendOf(const Gang& gang) {
+  return gang.ranks() == 1 ? "single" : BackendName(gang.fabric);
+}
+
+// Lower is better; what this cluster measured of the backend counts.
+double Value(const v1::PlanRequest& request, const GangOption& option) {
+  if (request.wishes().optimize() == v1::OPTIMIZE_MEMORY) return option.value;
+  return option.value * CorrectionOf(request.corrections(), BackendOf(option.gang));
+}
+
+// Of those that a level of the wishes allows.
+const GangOption* BestAt(const v1::PlanRequest& request, const std::vector<GangOption>& options,
+                         const ShapeWishes& wishes, uint32_t level) {
+  std::vector<const GangOption*> allowed;
+  for (const GangOption& option : options) {
+    if (wishes.Allows(ShapeOf(option.gang), level)) allowed.push_back(&option);
+  }
+  if (allowed.empty()) return nullptr;
+  uint32_t ranks = 0;  // only so many, when that is what counts first
+  if (wishes.WantsMost(level)) {
+    for (const GangOption* option : allowed) ranks = std::max(ranks, option->gang.ranks());
+  }
+  double best = kNever;
+  for (const GangOption* option : allowed) {
+    if (ranks == 0 || option->gang.ranks() == ranks) best = std::min(best, Value(request, *option));
+  }
+  const bool by_memory = request.wishes().optimize() == v1::OPTIMIZE_MEMORY;
+  const double margin = by_memory ? 1 + 1e-6 : 1 + kWorthwhileGain;
+  const GangOption* chosen = nullptr;
+  for (const GangOption* option : allowed) {  // by ranks, ascending
+    if (ranks > 0 && option->gang.ranks() != ranks) continue;
+    if (chosen != nullptr && option->gang.ranks() > chosen->gang.ranks()) break;
+    if (Value(request, *option) > best * margin) continue;
+    if (chosen == nullptr || Value(request, *option) < Value(request, *chosen)) chosen = option;
+  }
+  return chosen;
+}
+
+// The plan in force, as it would be now; nothing when it is none of this model's any more or does
+// not fit.
+std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge) {
+  const v1::Plan& plan = request.current();
+  if (plan.assignments().empty() || plan.tp() == 0 ||
+      static_cast<uint32_t>(plan.assignments_size()) != plan.tp() * plan.pp()) {
+    return {};
+  }
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < judge.candidates().size(); ++i) {
+    index[judge.candidates()[i].node->node_id()] = i;
+  }
+  Gang gang;
+  if (plan.backend() == "jaccl") gang.fabric.backend = Fabric::Backend::kJaccl;
+  if (plan.backend() == "verbs") gang.fabric.backend = Fabric::Backend::kVerbs;
+  gang.fabric.ring = gang.fabric.is_rdma() && plan.backend_topology() == "ring";
+  std::vector<size_t> nodes;
+  for (const v1::Assignment& part : plan.assignments()) {
+    const auto found = index.find(part.node_id());
+    if (found == index.end() || part.layer_end() > judge.model().layer_count()) return {};
+    if (part.tp_rank() == 0) gang.stages.emplace_back();
+    GangStage& stage = gang.stages.back();
+    stage.nodes.push_back(found->second);
+    stage.widths.push_back(part.slice_count() > 0 ? part.slice_end() - part.slice_begin() : 1);
+    stage.slice_count = part.slice_count() > 0 ? part.slice_count() : plan.tp();
+    stage.begin = part.layer_begin();
+    stage.end = part.layer_end();
+    nodes.push_back(found->second);
+  }
+  if (gang.stages.size() != plan.pp()) return {};
+  if (nodes.size() > 1 && !judge.links().Allows(gang.fabric, nodes)) return {};
+  if (judge.WorstFill(gang) > 1) return {};
+  return gang;
+}
+
+double ReloadSeconds(GangJudge& judge, const Gang& gang) {
+  double seconds = 0;
+  for (const GangStage& stage : gang.stages) {
+    for (size_t i = 0; i < stage.nodes.size(); ++i) {
+      const Candidate& candidate = judge.candidates()[stage.nodes[i]];
+      const double rate = candidate.node->disk_bytes_per_second() > 0
+                              ? candidate.node->disk_bytes_per_second()
+                              : kTypicalDiskRate;
+      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
+                                             stage.begin, stage.end, false);
+      seconds = std::max(seconds, static_cast<double>(need.weights_bytes()) / rate);
+    }
+  }
+  return seconds;
+}
+
+double Speed(const v1::PlanRequest& request, GangJudge& judge, const Gang& gang) {
+  return Predict(judge, gang, request).tokens_per_second();
+}
+
+// "1 node 19.8 tokens/s, 2 nodes 26.8, 4 nodes 32.6": the best of each number of nodes.
+std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
+                          const std::vector<GangOption>& options) {
+  std::map<uint32_t, double> best;
+  for (const GangOption& option : options) {
+    double& speed = best[option.gang.ranks()];
+    speed = std::max(speed, Speed(request, judge, option.gang));
+  }
+  std::vector<std::string> parts;
+  for (const auto& [nodes, speed] : best) {
+    parts.push_back(absl::StrCat(nodes, nodes == 1 ? " node " : " nodes ", SpeedText(speed)));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOption>& options,
+                        const ShapeWishes& wishes, const GangOption& chosen, size_t candidates) {
+  const uint32_t ranks = chosen.gang.ranks();
+  if (request.wishes().world_size() == ranks) return absl::StrCat(ranks, " ranks were asked for");
+  if (request.recovering() && request.wishes().world_size() > 0) {
+    return absl::StrCat(request.wishes().world_size(), " ranks were asked for; ", candidates,
+                        " nodes are left, so ", ranks, " serve");
+  }
+  if (wishes.exact() == ranks)
+    return absl::StrCat("all ", ranks, " nodes that were named hold a part");
+  if (ranks == 1) {
+    return candidates > 1 ? "it fits on one node, and more nodes would not make a token faster"
+                          : "one node can be used, and it fits there";
+  }
+  uint32_t fewest = ranks;
+  for (const GangOption& option : options) fewest = std::min(fewest, option.gang.ranks());
+  if (fewest == ranks) return absl::StrCat(ranks, " is the fewest ranks that fit");
+  switch (request.wishes().optimize()) {
+    case v1::OPTIMIZE_MEMORY:
+      return absl::StrCat(ranks, " ranks leave the fullest node the most memory");
+    case v1::OPTIMIZE_THROUGHPUT:
+      return absl::StrCat(ranks, " ranks generate the most for all users together");
+    default:
+      return absl::StrCat(ranks, " ranks make each token faster than fewer would");
+  }
+}
+
+std::string WhyThisWay(const v1::PlanRequest& request, const std::vector<GangOption>& options,
+                       const GangOption& chosen, GangJudge& judge) {
+  const bool tensor = chosen.gang.tp() > 1;
+  const std::string way = tensor ? "tensor" : "pipeline";
+  const v1::Parallelism asked = request.wishes().parallelism();
+  if (asked == (tensor ? v1::PARALLELISM_TENSOR : v1::PARALLELISM_PIPELINE)) {
+    return absl::StrCat(way, " parallel was asked for");
+  }
+  for (const GangOption& option : options) {
+    if (option.gang.ranks() != chosen.gang.ranks() || &option == &chosen) continue;
+    return absl::StrCat(way, " parallel over ", FabricName(chosen.gang.fabric), " gives ",
+                        SpeedText(Speed(request, judge, chosen.gang)), ", ",
+                        ShapeName(ShapeOf(option.gang)), " over ", FabricName(option.gang.fabric),
+                        " ", SpeedText(Speed(request, judge, option.gang)));
+  }
+  return absl::StrCat(way, " parallel, because the other way does not fit");
+}
+
+// Is the option so much better than what is in force that moving is worth it?
+bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
+                   const GangOption& option, const Gang& in_force) {
+  const GangOption now{in_force, search.ValueOf(in_force)};
+  const double gain = Value(request, now) / Value(request, option) - 1;
+  return gain > kWorthMoving && ReloadSeconds(judge, option.gang) < gain * kMovePaysWithinSeconds;
+}
+
+}  // namespace
+
+PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
+                      const ShapeWishes& wishes) {
+  PlanChoice choice;
+  const std::vector<GangOption>& options = search.Options();
+  const GangOption* best = nullptr;
+  for (uint32_t level = 0; level < wishes.levels() && best == nullptr; ++level) {
+    best = BestAt(request, options, wishes, level);
+  }
+  if (best == nullptr) return choice;
+  const std::optional<Gang> in_force = GangInForce(request, judge);
+  if (in_force.has_value() && wishes.Allows(ShapeOf(*in_force), 0) &&
+      !IsWorthMoving(request, judge, search, *best, *in_force)) {
+    choice.gang = in_force;
+    choice.reasons.push_back(MakeReason(
+        "CHOSEN", absl::StrFormat("it is where it runs now; the best other plan would be %s "
+                                  "instead of %s, not worth loading it again",
+                                  SpeedText(Speed(request, judge, best->gang)),
+                                  SpeedText(Speed(request, judge, *in_force)))));
+  } else {
+    choice.option = best;
+    choice.gang = best->gang;
+    choice.reasons.push_back(MakeReason(
+        "CHOSEN", WhyThisSize(request, options, wishes, *best, judge.candidates().size())));
+    if (best->gang.ranks() > 1) {
+      choice.reasons.push_back(MakeReason("CHOSEN", WhyThisWay(request, options, *best, judge)));
+    }
+  }
+  choice.reasons.push_back(
+      MakeReason("CHOSEN", absl::StrFormat("the fullest node uses %.0f %% of what it can give",
+                                           100 * judge.WorstFill(*choice.gang))));
+  if (options.size() > 1) {
+    choice.reasons.push_back(MakeReason(
+        "FORETOLD", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+  }
+  return choice;
+}
+
+v1::Reason WhyNotChosen(GangJudge& judge, const GangOption& option, const GangOption* chosen,
+                        const ShapeWishes& wishes, double tokens_per_second) {
+  std::string text =
+      absl::StrFormat("would fit, filling its fullest node to %.0f %%, and give %s",
+                      100 * judge.WorstFill(option.gang), SpeedText(tokens_per_second));
+  if (!wishes.Allows(ShapeOf(option.gang), 0)) {
+    absl::StrAppend(&text, "; it is not what was asked for");
+  } else if (chosen != nullptr) {
+    absl::StrAppend(&text, "; ", ShapeName(ShapeOf(chosen->gang)), " was preferred");
+  }
+  return MakeReason("NOT_CHOSEN", text);
+}
+
+}  // namespace macrame::planner

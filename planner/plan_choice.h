@@ -1,0 +1,36 @@
+#pragma once
+
+// Which of the gangs that fit is taken, and the words for why.
+
+#include <optional>
+#include <vector>
+
+#include "macrame/v1/plan.pb.h"
+#include "planner/gang.h"
+#include "planner/gang_search.h"
+
+namespace macrame::planner {
+
+// More ranks than fewer would do are taken when they make tokens faster by this part.
+inline constexpr double kWorthwhileGain = 0.05;
+// A plan in force is left for another that is better by this part, if the gain pays for reading the
+// weights again within kMovePaysWithinSeconds of generating.
+inline constexpr double kWorthMoving = 0.15;
+inline constexpr double kMovePaysWithinSeconds = 1800;
+// Reading weights again, where a disk's speed is not known: bytes a second.
+inline constexpr double kTypicalDiskRate = 2e9;
+
+struct PlanChoice {
+  const GangOption* option = nullptr;  // among the search's; none when the plan in force stays
+  std::optional<Gang> gang;            // nothing: none fits the wishes
+  std::vector<v1::Reason> reasons;
+};
+
+PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
+                      const ShapeWishes& wishes);
+
+// Of an option that is not `chosen` (nullptr: nothing or the plan in force was).
+v1::Reason WhyNotChosen(GangJudge& judge, const GangOption& option, const GangOption* chosen,
+                        const ShapeWishes& wishes, double tokens_per_second);
+
+}  // namespace macrame::planner

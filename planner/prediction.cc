@@ -1,0 +1,111 @@
+#include "planner/prediction.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr double kMicrosecondsPerSecond = 1e6;
+constexpr double kMicrosecondsPerMillisecond = 1e3;
+
+v1::SpeedCorrection* FindCorrection(v1::SpeedCorrections* corrections, const std::string& backend) {
+  for (v1::SpeedCorrection& correction : *corrections->mutable_corrections()) {
+    if (correction.backend() == backend) return &correction;
+  }
+  return nullptr;
+}
+
+// Slowest of the nodes that read their parts at the same time; 0 when a disk is not known.
+double LoadSeconds(GangJudge& judge, const Gang& gang) {
+  double seconds = 0;
+  for (const GangStage& stage : gang.stages) {
+    const bool last = stage.end == judge.model().layer_count();
+    for (size_t i = 0; i < stage.nodes.size(); ++i) {
+      const double rate = judge.candidates()[stage.nodes[i]].node->disk_bytes_per_second();
+      if (rate <= 0) return 0;
+      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
+                                             stage.begin, stage.end, last && i == 0);
+      const double bytes = static_cast<double>(need.weights_bytes()) +
+                           static_cast<double>(need.embedding_bytes()) +
+                           static_cast<double>(need.head_bytes());
+      seconds = std::max(seconds, bytes / rate);
+    }
+  }
+  return seconds;
+}
+
+double PeakWatts(const GangJudge& judge, const Gang& gang) {
+  double watts = 0;
+  for (const GangStage& stage : gang.stages) {
+    for (const size_t node : stage.nodes) {
+      const double peak = judge.candidates()[node].node->power_peak_watts();
+      if (peak <= 0) return 0;
+      watts += peak;
+    }
+  }
+  return watts;
+}
+
+}  // namespace
+
+v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request) {
+  const v1::Wishes& wishes = request.wishes();
+  const std::string backend = gang.ranks() == 1 ? "single" : BackendName(gang.fabric);
+  const double correction = CorrectionOf(request.corrections(), backend);
+  const StepTime step = judge.Step(gang, judge.DecodeOf(1));
+  v1::Prediction prediction;
+  prediction.set_correction(correction);
+  prediction.set_tokens_per_second(kMicrosecondsPerSecond / (step.total_us() * correction));
+  prediction.set_weights_ms(step.weights_us * correction / kMicrosecondsPerMillisecond);
+  prediction.set_kv_ms(step.kv_us * correction / kMicrosecondsPerMillisecond);
+  prediction.set_overhead_ms(step.overhead_us * correction / kMicrosecondsPerMillisecond);
+  prediction.set_communication_ms(step.communication_us * correction / kMicrosecondsPerMillisecond);
+  const uint32_t users =
+      std::max(1u, wishes.users() > 0 ? wishes.users() : wishes.concurrent_sequences());
+  prediction.set_users(users);
+  prediction.set_users_tokens_per_second(judge.TokensPerSecond(gang, users) / correction);
+  const uint32_t prompt =
+      std::min(judge.serving().context_tokens,
+               wishes.prompt_tokens() > 0 ? wishes.prompt_tokens() : kPredictedPromptTokens);
+  prediction.set_prompt_tokens(prompt);
+  prediction.set_first_token_ms(judge.FirstTokenUs(gang, prompt) * correction /
+                                kMicrosecondsPerMillisecond);
+  prediction.set_power_watts(PeakWatts(judge, gang));
+  prediction.set_joules_per_token(prediction.power_watts() / prediction.tokens_per_second());
+  prediction.set_load_seconds(LoadSeconds(judge, gang));
+  return prediction;
+}
+
+std::string SpeedText(double tokens_per_second) {
+  return tokens_per_second >= 100 ? absl::StrFormat("%.0f tokens/s", tokens_per_second)
+                                  : absl::StrFormat("%.1f tokens/s", tokens_per_second);
+}
+
+double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& backend) {
+  for (const v1::SpeedCorrection& correction : corrections.corrections()) {
+    if (correction.backend() == backend && correction.samples() > 0) {
+      return std::clamp(correction.measured_to_predicted(), kCorrectionMin, kCorrectionMax);
+    }
+  }
+  return 1;
+}
+
+void Learn(v1::SpeedCorrections* corrections, const std::string& backend, double measured,
+           double foretold, double applied) {
+  if (measured <= 0 || foretold <= 0 || applied <= 0) return;
+  const double ratio = foretold / measured * applied;
+  if (ratio < kCorrectionMin || ratio > kCorrectionMax) return;
+  v1::SpeedCorrection* correction = FindCorrection(corrections, backend);
+  if (correction == nullptr) {
+    correction = corrections->add_corrections();
+    correction->set_backend(backend);
+  }
+  const uint32_t samples = std::min(correction->samples() + 1, kCorrectionSamplesMax);
+  const double before = correction->measured_to_predicted();
+  correction->set_measured_to_predicted(before + (ratio - before) / samples);
+  correction->set_samples(samples);
+}
+
+}  // namespace macrame::planner

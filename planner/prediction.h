@@ -1,0 +1,35 @@
+#pragma once
+
+// A gang's speed in the words of a plan, and the corrections that this cluster's own speeds put on
+// it.
+
+#include <string>
+
+#include "macrame/v1/plan.pb.h"
+#include "planner/gang.h"
+
+namespace macrame::planner {
+
+inline constexpr uint32_t kPredictedPromptTokens = 1024;
+
+// `users` and `prompt_tokens` as in Wishes (0: their defaults).
+v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request);
+
+// "31.6 tokens/s", with as many digits as an estimate bears.
+std::string SpeedText(double tokens_per_second);
+
+// Of a step's time: measured / foretold; 1 for a backend without samples.
+double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& backend);
+
+// Samples that a correction remembers, about: newer ones weigh more.
+inline constexpr uint32_t kCorrectionSamplesMax = 20;
+// A ratio outside of these is another fault than an estimate's and is not learnt.
+inline constexpr double kCorrectionMin = 0.2;
+inline constexpr double kCorrectionMax = 10;
+
+// Learns from one measurement: tokens a second that a gang over `backend` generated for one
+// sequence, and what was foretold with the correction `applied` at that time.
+void Learn(v1::SpeedCorrections* corrections, const std::string& backend, double measured,
+           double foretold, double applied);
+
+}  // namespace macrame::planner

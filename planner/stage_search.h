@@ -1,0 +1,77 @@
+#pragma once
+
+// The best chain of stages: which groups of nodes, in which order, with which layers. Exact, by
+// dynamic programming over the sets of nodes used so far, the last group and where its layers end.
+// Small inputs only: 2^nodes × groups² × layers² / 2 steps at the most.
+//
+// What is minimised is either the sum of all stages and hops (one sequence goes through them one
+// after the other) or the largest of them (with many sequences in flight the slowest stage paces
+// all; the fullest node paces a spread of memory).
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace macrame::planner {
+
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Nodes that compute one stage together. `nodes` are indices below 32.
+struct StageGroup {
+  std::vector<size_t> nodes;
+  uint32_t mask = 0;
+};
+
+struct StageRange {
+  size_t group = 0;
+  uint32_t begin = 0;
+  uint32_t end = 0;
+  bool operator==(const StageRange&) const = default;
+};
+
+struct StageChain {
+  double value = kNever;
+  std::vector<StageRange> stages;
+};
+
+class StageSearch {
+ public:
+  enum class Combine { kSum, kLargest };
+  // Of layers [begin, end) on a group; kNever when it does not fit. A range that does not fit must
+  // not fit when it is longer either.
+  using Cost = std::function<double(size_t group, uint32_t begin, uint32_t end)>;
+  // From the last node group to the next; kNever when they can't be neighbours.
+  using Hop = std::function<double(size_t from_group, size_t to_group)>;
+
+  StageSearch(std::vector<StageGroup> groups, uint32_t layers, Combine combine, const Cost& cost,
+              const Hop& hop, uint32_t stages_max);
+
+  // The best chain of exactly so many stages; among equals the one with the earliest nodes.
+  std::optional<StageChain> Best(uint32_t stages) const;
+
+ private:
+  struct State {  // chains over one set of nodes that end with one group
+    uint32_t stages = 0;
+    std::vector<double> value;     // [end]
+    std::vector<uint32_t> begin;   // [end]: where the last stage's layers begin
+    std::vector<size_t> previous;  // [end]: the group before; kNone for the first stage
+  };
+  static constexpr size_t kNone = ~size_t{0};
+  using Key = std::pair<uint32_t, size_t>;  // nodes used, last group
+
+  void Extend(const Key& key, const State& from, size_t next, double hop);
+  double CostOf(size_t group, uint32_t begin, uint32_t end) const {
+    return costs_[group][begin * (layers_ + 1) + end];
+  }
+
+  const std::vector<StageGroup> groups_;
+  const uint32_t layers_;
+  const Combine combine_;
+  std::vector<std::vector<double>> costs_;  // by group: [begin × (layers + 1) + end]
+  std::map<Key, State> states_;             // by set of nodes, ascending
+};
+
+}  // namespace macrame::planner
