@@ -74,6 +74,8 @@ void AddCommands(CommandTree& tree) {
   AddModelInfer(tree, model);
   AddModelUnload(tree, model);
   AddPlan(tree);
+  AddCapacity(tree);
+  AddTopology(tree);
   AddLogs(tree);
   CLI::App* cluster = tree.Add(tree.root, "cluster", "Make a cluster; see how it is");
   cluster->require_subcommand(1);

@@ -75,6 +75,10 @@ struct WishOptions {
   std::string tenant;
 };
 void AddWishFlags(CLI::App* command, WishOptions* options);
+// All but the nodes.
+v1::Wishes WishesWithoutNodes(const WishOptions& options);
+// "a,b" and "c" are a, b and c.
+std::vector<std::string> NamesIn(const std::vector<std::string>& lists);
 // Names of nodes become their ids, which takes a question to the agent when there are any.
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client);
 
@@ -96,6 +100,8 @@ void AddModelUnload(CommandTree& tree, CLI::App* model);
 void AddModelInfer(CommandTree& tree, CLI::App* model);
 void AddLogs(CommandTree& tree);
 void AddPlan(CommandTree& tree);
+void AddCapacity(CommandTree& tree);
+void AddTopology(CommandTree& tree);
 void AddClusterInit(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
 void AddVersion(CommandTree& tree);

@@ -2,6 +2,7 @@
 
 #include "cli/command.h"
 #include "cli/format/model_view.h"
+#include "cli/planner_program.h"
 
 namespace macrame::cli {
 namespace {
@@ -9,16 +10,50 @@ namespace {
 struct PlanOptions {
   std::string name_or_path;
   WishOptions wishes;
+  std::string cluster_path;
+  std::string card_path;
+  uint32_t bits = 0;
 };
 
-int RunPlan(const Invocation& run, const PlanOptions& options) {
+// On a cluster that is described in a file, without asking any agent.
+absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOptions& options) {
+  v1::PlannerQuestion question;
+  v1::DescribedPlanQuestion& plan = *question.mutable_plan();
+  const auto cluster = ReadDescription(options.cluster_path);
+  if (!cluster.ok()) return cluster.status();
+  plan.set_cluster_yaml(*cluster);
+  if (!options.card_path.empty()) {
+    const auto card = ReadDescription(options.card_path);
+    if (!card.ok()) return card.status();
+    plan.set_cards_yaml(*card);
+  }
+  plan.set_model(options.name_or_path);
+  plan.set_bits(options.bits);
+  *plan.mutable_wishes() = WishesWithoutNodes(options.wishes);
+  for (const std::string& name : NamesIn(options.wishes.nodes)) {
+    plan.mutable_wishes()->add_node_ids(name);
+  }
+  for (const std::string& name : NamesIn(options.wishes.excluded)) {
+    plan.mutable_wishes()->add_excluded_node_ids(name);
+  }
+  auto answer = AskPlanner(question, run.environment);
+  if (!answer.ok()) return answer.status();
+  return std::move(*answer->mutable_plan());
+}
+
+absl::StatusOr<v1::PlanResult> PlanLive(const Invocation& run, const PlanOptions& options) {
   AgentClient client(run.options.socket_path);
   const auto wishes = ResolveWishes(options.wishes, client);
-  if (!wishes.ok()) return run.Fail(wishes.status());
+  if (!wishes.ok()) return wishes.status();
   v1::PlanModelRequest request;
   request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
   *request.mutable_wishes() = *wishes;
-  const auto result = client.PlanModel(request);
+  return client.PlanModel(request);
+}
+
+int RunPlan(const Invocation& run, const PlanOptions& options) {
+  const auto result =
+      options.cluster_path.empty() ? PlanLive(run, options) : PlanDescribed(run, options);
   if (!result.ok()) return run.Fail(result.status());
   if (run.wants_table()) {
     *run.environment.out << PlanView(*result, OutputColumns(run.environment), run.style);
@@ -34,9 +69,19 @@ void AddPlan(CommandTree& tree) {
   CLI::App* command =
       tree.Add(tree.root, "plan", "What 'model load' would do, and why; exit code 1: does not fit");
   auto options = std::make_shared<PlanOptions>();
-  command->add_option("model", options->name_or_path, "A model's name, or the path of its folder")
+  command
+      ->add_option("model", options->name_or_path,
+                   "A model's name, or the path of its folder; with --cluster a name of the "
+                   "catalogue")
       ->required();
   AddWishFlags(command, &options->wishes);
+  CLI::Option* cluster = command->add_option("--cluster", options->cluster_path,
+                                             "Plan on the cluster that this YAML file describes");
+  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")
+      ->needs(cluster);
+  command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
+      ->check(CLI::Range(2u, 32u))
+      ->needs(cluster);
   tree.OnChosen(command, [options](const Invocation& run) { return RunPlan(run, *options); });
 }
 

@@ -85,7 +85,7 @@ std::string AbsoluteModelPath(const std::string& name_or_path) {
   return error ? name_or_path : absolute.string();
 }
 
-absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {
+v1::Wishes WishesWithoutNodes(const WishOptions& options) {
   v1::Wishes wishes;
   wishes.set_context_length(options.context);
   wishes.set_world_size(options.ranks);
@@ -101,13 +101,25 @@ absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient
   wishes.set_users(options.users);
   wishes.set_prompt_tokens(options.prompt_tokens);
   wishes.set_tenant(options.tenant);
+  return wishes;
+}
+
+std::vector<std::string> NamesIn(const std::vector<std::string>& lists) {
+  std::vector<std::string> names;
+  for (const absl::string_view part : absl::StrSplit(absl::StrJoin(lists, ","), ',')) {
+    std::string name(absl::StripAsciiWhitespace(part));
+    if (!name.empty()) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {
+  v1::Wishes wishes = WishesWithoutNodes(options);
   if (options.nodes.empty() && options.excluded.empty()) return wishes;
   const auto status = client.GetStatus();
   if (!status.ok()) return status.status();
-  const auto resolve = [&](const std::vector<std::string>& names, auto* ids) -> absl::Status {
-    for (const absl::string_view part : absl::StrSplit(absl::StrJoin(names, ","), ',')) {
-      const std::string name(absl::StripAsciiWhitespace(part));
-      if (name.empty()) continue;
+  const auto resolve = [&](const std::vector<std::string>& lists, auto* ids) -> absl::Status {
+    for (const std::string& name : NamesIn(lists)) {
       const auto node_id = ResolveNode(*status, name);
       if (!node_id.ok()) return node_id.status();
       *ids->Add() = *node_id;

@@ -195,6 +195,7 @@ uint32_t SliceCount(const v1::ModelDescription& model) {
 }
 
 std::string NodeName(const v1::PlannerNode& node) {
+  if (node.hostname() == node.node_id()) return node.hostname();  // described in a file
   const std::string id = node.node_id().substr(0, 8);
   return node.hostname().empty() ? id : absl::StrCat(node.hostname(), " (", id, ")");
 }

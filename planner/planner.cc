@@ -250,7 +250,9 @@ v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
     }
     if (!asked) continue;
     v1::Reason reason = WhyNotShape(judge, shape, request.wishes().transport());
-    if (reason.code() == "MEMORY_SHORT") memory = reason;  // the last: over the most nodes
+    // The last: over the most nodes. How much is short in all says more than one slice does.
+    const bool says_more = shape.tp == 1 || !memory.has_value();
+    if (reason.code() == "MEMORY_SHORT" && says_more) memory = reason;
     if (!first.has_value()) first = std::move(reason);
   }
   if (!first.has_value()) return MakeReason("TOO_FEW_NODES", "no node can take a rank");

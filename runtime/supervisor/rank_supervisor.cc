@@ -10,10 +10,6 @@
 #include <map>
 #include <utility>
 
-#ifdef __APPLE__
-#include <mach-o/dyld.h>
-#endif
-
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
@@ -22,6 +18,7 @@
 #include "runtime/supervisor/process_identity.h"
 #include "runtime/supervisor/run_files.h"
 #include "runtime/supervisor/supervised_rank.h"
+#include "transport/program_path.h"
 
 namespace macrame::runtime {
 namespace {
@@ -373,20 +370,7 @@ void RankSupervisor::Impl::FinishShutDown() {
   done();
 }
 
-std::string RankdBesideThisProgram() {
-  std::error_code error;
-#ifdef __APPLE__
-  std::string path(4096, '\0');
-  uint32_t size = static_cast<uint32_t>(path.size());
-  if (_NSGetExecutablePath(path.data(), &size) != 0) return "rankd";
-  const std::filesystem::path program =
-      std::filesystem::canonical(std::string(path.c_str()), error);
-#else
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-#endif
-  if (error) return "rankd";
-  return (program.parent_path() / "rankd").string();
-}
+std::string RankdBesideThisProgram() { return transport::ProgramBesideThis("rankd"); }
 
 RankSupervisor::RankSupervisor(SupervisorOptions options, transport::Dispatcher* dispatcher)
     : impl_(std::make_unique<Impl>(std::move(options), dispatcher)) {}

@@ -1,0 +1,107 @@
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/format/capacity_view.h"
+#include "cli/planner_program.h"
+
+namespace macrame::cli {
+namespace {
+
+struct CapacityOptions {
+  std::string buy, tier, cluster_path, card_path, currency, for_model;
+  std::vector<std::string> models;
+  uint32_t users = 0, months = 0, context = 0;
+  double price = 0, tariff = 0, duty = 0, peak_watts = 0, idle_watts = 0, cloud = 0, speed = 0;
+};
+
+absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
+  v1::PlannerQuestion question;
+  v1::CapacityQuestion& capacity = *question.mutable_capacity();
+  capacity.set_buy(options.buy);
+  capacity.set_tier(options.tier);
+  if (!options.cluster_path.empty()) {
+    const auto cluster = ReadDescription(options.cluster_path);
+    if (!cluster.ok()) return cluster.status();
+    capacity.set_cluster_yaml(*cluster);
+  }
+  if (!options.card_path.empty()) {
+    const auto card = ReadDescription(options.card_path);
+    if (!card.ok()) return card.status();
+    capacity.set_cards_yaml(*card);
+  }
+  for (const std::string& name : NamesIn(options.models)) capacity.add_models(name);
+  if (!options.for_model.empty()) {
+    capacity.clear_models();
+    capacity.add_models(options.for_model);
+    capacity.set_recommend(true);
+  }
+  capacity.set_users(options.users);
+  capacity.set_months(options.months);
+  capacity.set_context_length(options.context);
+  capacity.set_currency(options.currency);
+  capacity.set_price(options.price);
+  capacity.set_tariff(options.tariff);
+  capacity.set_duty(options.duty);
+  capacity.set_peak_watts(options.peak_watts);
+  capacity.set_idle_watts(options.idle_watts);
+  capacity.set_cloud_price(options.cloud);
+  capacity.set_tokens_per_second(options.speed);
+  return question;
+}
+
+int RunCapacity(const Invocation& run, const CapacityOptions& options) {
+  const auto question = QuestionOf(options);
+  if (!question.ok()) return run.Fail(question.status());
+  const auto answer = AskPlanner(*question, run.environment);
+  if (!answer.ok()) return run.Fail(answer.status());
+  if (run.wants_table()) {
+    const int columns = OutputColumns(run.environment);
+    *run.environment.out << CapacityView(answer->capacity(), columns, run.style);
+  } else {
+    run.PrintDocument(Document("CapacityReport", answer->capacity()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddCapacity(CommandTree& tree) {
+  CLI::App* command = tree.Add(tree.root, "capacity",
+                               "What machines would hold, how fast, and what they cost; needs no "
+                               "cluster");
+  auto options = std::make_shared<CapacityOptions>();
+  CLI::Option* buy =
+      command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"");
+  CLI::Option* tier =
+      command->add_option("--tier", options->tier, "starter, professional or enterprise")
+          ->excludes(buy);
+  command->add_option("--cluster", options->cluster_path, "Machines described in this YAML file")
+      ->excludes(buy)
+      ->excludes(tier);
+  command->add_option("--for", options->for_model, "What to buy for this model instead");
+  command->add_option("--models", options->models, "Models of the catalogue: a,b-4bit,c")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
+  command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));
+  command->add_option("--speed", options->speed, "With --for: tokens/s that each user at work gets")
+      ->check(CLI::Range(0.0, 1e6));
+  command->add_option("--context", options->context, "Default 4096")
+      ->check(CLI::Range(1u, 1u << 24));
+  command->add_option("--price", options->price, "Of all machines")->check(CLI::Range(0.0, 1e12));
+  command->add_option("--currency", options->currency, "A sign; default £");
+  command->add_option("--months", options->months, "Of amortisation; default 36")
+      ->check(CLI::Range(1u, 1200u));
+  command->add_option("--tariff", options->tariff, "A kilowatt hour; default 0.25")
+      ->check(CLI::Range(0.0, 1e6));
+  command->add_option("--duty", options->duty, "Part of the time at peak; default 0.20")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--peak-watts", options->peak_watts, "Of all machines")
+      ->check(CLI::Range(0.0, 1e9));
+  command->add_option("--idle-watts", options->idle_watts, "Of all machines")
+      ->check(CLI::Range(0.0, 1e9));
+  command->add_option("--cloud", options->cloud, "A month in the cloud, to compare with")
+      ->check(CLI::Range(0.0, 1e12));
+  tree.OnChosen(command, [options](const Invocation& run) { return RunCapacity(run, *options); });
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,53 @@
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/format/capacity_view.h"
+#include "cli/planner_program.h"
+
+namespace macrame::cli {
+namespace {
+
+struct TopologyOptions {
+  std::string buy, model, card_path;
+  uint32_t bits = 0;
+};
+
+int RunAdvise(const Invocation& run, const TopologyOptions& options) {
+  v1::PlannerQuestion question;
+  v1::TopologyQuestion& topology = *question.mutable_topology();
+  topology.set_buy(options.buy);
+  topology.set_model(options.model);
+  topology.set_bits(options.bits);
+  if (!options.card_path.empty()) {
+    const auto card = ReadDescription(options.card_path);
+    if (!card.ok()) return run.Fail(card.status());
+    topology.set_cards_yaml(*card);
+  }
+  const auto answer = AskPlanner(question, run.environment);
+  if (!answer.ok()) return run.Fail(answer.status());
+  if (run.wants_table()) {
+    const int columns = OutputColumns(run.environment);
+    *run.environment.out << TopologyView(answer->topology(), columns, run.style);
+  } else {
+    run.PrintDocument(Document("TopologyAdvice", answer->topology()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddTopology(CommandTree& tree) {
+  CLI::App* topology = tree.Add(tree.root, "topology", "How machines are cabled best");
+  topology->require_subcommand(1);
+  CLI::App* command = tree.Add(topology, "advise", "Which cable goes where, and what it is worth");
+  auto options = std::make_shared<TopologyOptions>();
+  command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"")
+      ->required();
+  command->add_option("--model", options->model, "Of the catalogue: cost each cable with it");
+  command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
+      ->check(CLI::Range(2u, 32u));
+  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
+  tree.OnChosen(command, [options](const Invocation& run) { return RunAdvise(run, *options); });
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,267 @@
+#include "planner/described/cluster_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "planner/chip_table.h"
+#include "planner/link_costs.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr double kGiB = 1ULL << 30;
+constexpr double kGiga = 1e9;
+constexpr double kBitsPerByte = 8;
+constexpr double kMemoryGibMax = 1 << 20;
+
+// What is wrong with a file; becomes a status at the door.
+struct Fault {
+  std::string what;
+};
+
+double Number(const YAML::Node& node, const char* key, double otherwise, double most) {
+  if (!node[key]) return otherwise;
+  const double value = node[key].as<double>();
+  if (!(value >= 0 && value <= most)) {
+    throw Fault{absl::StrCat("'", key, "' is ", value, "; between 0 and ", most, " makes sense")};
+  }
+  return value;
+}
+
+uint64_t Memory(const YAML::Node& node, const char* key, uint64_t otherwise) {
+  if (!node[key]) return otherwise;
+  return static_cast<uint64_t>(Number(node, key, 0, kMemoryGibMax) * kGiB);
+}
+
+bool Flag(const YAML::Node& node, const char* key, bool otherwise) {
+  return node[key] ? node[key].as<bool>() : otherwise;
+}
+
+void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& known) {
+  for (const auto& entry : node) {
+    const std::string key = entry.first.as<std::string>();
+    if (known.count(key) == 0) throw Fault{absl::StrCat("'", key, "' is not a key that is known")};
+  }
+}
+
+v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
+  v1::PlannerNode made;
+  made.set_node_id(name);
+  made.set_hostname(name);
+  made.set_schedulable(true);
+  made.set_chip(node["chip"] ? node["chip"].as<std::string>() : "");
+  const Chip* chip = FindChip(made.chip());
+  made.set_gpu_cores(static_cast<uint32_t>(
+      Number(node, "gpu_cores", chip == nullptr ? 0 : chip->gpu_cores[1], 100'000)));
+  if (!node["memory_gib"]) throw Fault{"neither 'machine' nor 'memory_gib' says how much memory"};
+  made.set_memory_total_bytes(Memory(node, "memory_gib", 0));
+  made.set_memory_usable_bytes(chip == nullptr ? made.memory_total_bytes()
+                                               : GpuUsableBytes(made.memory_total_bytes()));
+  return made;
+}
+
+v1::PlannerNode ReadNode(const YAML::Node& node) {
+  RefuseUnknownKeys(
+      node, {"name",       "machine",    "chip",        "gpu_cores",     "cpu_cores",
+             "memory_gib", "usable_gib", "free_gib",    "reserved_gib",  "bandwidth_gb_s",
+             "tflops",     "tenant",     "schedulable", "engine",        "disk_gb_s",
+             "peak_watts", "idle_watts", "has_model",   "uneven_tensor", "tensor_in_pipeline"});
+  if (!node["name"]) throw Fault{"it has no 'name'"};
+  const std::string name = node["name"].as<std::string>();
+  v1::PlannerNode made;
+  if (node["machine"]) {
+    const auto machine = FindMachine(node["machine"].as<std::string>());
+    if (!machine.ok()) throw Fault{std::string(machine.status().message())};
+    made = DescribeMachine(*machine, name);
+  } else {
+    made = BareNode(node, name);
+  }
+  made.set_cpu_cores(static_cast<uint32_t>(Number(node, "cpu_cores", 8, 100'000)));
+  made.set_memory_usable_bytes(Memory(node, "usable_gib", made.memory_usable_bytes()));
+  made.set_memory_reserved_bytes(Memory(node, "reserved_gib", 0));
+  made.set_memory_available_bytes(Memory(node, "free_gib", made.memory_usable_bytes()));
+  made.set_memory_bandwidth(Number(node, "bandwidth_gb_s", 0, 1e6) * kGiga);
+  made.set_compute_flops(Number(node, "tflops", 0, 1e6) * kGiga * 1000);
+  made.set_disk_bytes_per_second(Number(node, "disk_gb_s", 0, 1e4) * kGiga);
+  made.set_power_peak_watts(Number(node, "peak_watts", made.power_peak_watts(), 1e6));
+  made.set_power_idle_watts(Number(node, "idle_watts", made.power_idle_watts(), 1e6));
+  made.set_schedulable(Flag(node, "schedulable", true));
+  made.set_has_model_files(Flag(node, "has_model", false));
+  if (node["tenant"]) made.set_tenant(node["tenant"].as<std::string>());
+  made.clear_engine_names();
+  made.add_engine_names(node["engine"] ? node["engine"].as<std::string>() : "mlx");
+  made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", false));
+  made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", false));
+  return made;
+}
+
+v1::LinkMedium MediumOf(const std::string& word) {
+  if (word == "thunderbolt") return v1::LINK_MEDIUM_THUNDERBOLT;
+  if (word == "ethernet" || word == "none") return v1::LINK_MEDIUM_ETHERNET;
+  if (word == "wifi") return v1::LINK_MEDIUM_WIFI;
+  if (word == "loopback") return v1::LINK_MEDIUM_LOOPBACK;
+  throw Fault{absl::StrCat("the medium '", word,
+                           "' is none of thunderbolt, ethernet, wifi, loopback, none")};
+}
+
+v1::PlannerLink ReadLink(const YAML::Node& node, const std::string& otherwise) {
+  const std::string medium = node["medium"] ? node["medium"].as<std::string>() : otherwise;
+  v1::PlannerLink link;
+  link.set_medium(MediumOf(medium));
+  link.set_round_trip_us(Number(node, "round_trip_us", 0, 1e7));
+  link.set_bandwidth_bytes_per_second(Number(node, "gbit_s", 0, 1e5) * kGiga / kBitsPerByte);
+  if (medium != "none") link.add_backends("ring");
+  return link;
+}
+
+void AddBothWays(v1::PlannerLink link, const std::string& a, const std::string& b,
+                 v1::PlanRequest* request) {
+  link.set_from_node_id(a);
+  link.set_to_node_id(b);
+  *request->add_links() = link;
+  link.set_from_node_id(b);
+  link.set_to_node_id(a);
+  *request->add_links() = link;
+}
+
+const v1::PlannerNode& NodeNamed(const v1::PlanRequest& request, const std::string& name) {
+  for (const v1::PlannerNode& node : request.nodes()) {
+    if (node.node_id() == name) return node;
+  }
+  throw Fault{absl::StrCat("there is no node '", name, "'")};
+}
+
+void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
+  for (const YAML::Node& node : links) {
+    RefuseUnknownKeys(node, {"between", "medium", "rdma", "round_trip_us", "gbit_s"});
+    if (!node["between"] || node["between"].size() != 2) {
+      throw Fault{"a link needs 'between: [one node, another]'"};
+    }
+    const std::string a = node["between"][0].as<std::string>();
+    const std::string b = node["between"][1].as<std::string>();
+    const v1::PlannerNode &from = NodeNamed(*request, a), &to = NodeNamed(*request, b);
+    const bool can = HasThunderbolt5(from) && HasThunderbolt5(to);
+    if (a == b) throw Fault{absl::StrCat("a link from '", a, "' to itself")};
+    v1::PlannerLink link = ReadLink(node, "thunderbolt");
+    const bool cable = link.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
+    if (Flag(node, "rdma", cable && can)) link.add_backends(cable ? "jaccl" : "verbs");
+    AddBothWays(link, a, b, request);
+  }
+}
+
+// Between all pairs that no link joins.
+void AddLan(const YAML::Node& lan, v1::PlanRequest* request) {
+  RefuseUnknownKeys(lan, {"medium", "round_trip_us", "gbit_s"});
+  std::set<std::pair<std::string, std::string>> joined;
+  for (const v1::PlannerLink& link : request->links()) {
+    joined.emplace(link.from_node_id(), link.to_node_id());
+  }
+  const v1::PlannerLink link = ReadLink(lan, "ethernet");
+  for (int i = 0; i < request->nodes_size(); ++i) {
+    for (int j = i + 1; j < request->nodes_size(); ++j) {
+      const std::string &a = request->nodes(i).node_id(), &b = request->nodes(j).node_id();
+      if (joined.count({a, b}) == 0) AddBothWays(link, a, b, request);
+    }
+  }
+}
+
+CableGraph GraphOf(const std::string& word) {
+  static const std::map<std::string, CableGraph> graphs = {{"none", CableGraph::kNone},
+                                                           {"mesh", CableGraph::kMesh},
+                                                           {"ring", CableGraph::kRing},
+                                                           {"chain", CableGraph::kChain},
+                                                           {"star", CableGraph::kStar}};
+  const auto found = graphs.find(word);
+  if (found == graphs.end()) {
+    throw Fault{absl::StrCat("links: '", word, "' is none of mesh, ring, chain, star, none")};
+  }
+  return found->second;
+}
+
+v1::PlanRequest ReadCluster(const YAML::Node& root) {
+  constexpr size_t kNodesMax = 8192;
+  v1::PlanRequest request;
+  RefuseUnknownKeys(root, {"nodes", "links", "lan", "mesh_ranks_max"});
+  if (!root["nodes"] || root["nodes"].size() == 0) throw Fault{"there are no 'nodes'"};
+  if (root["nodes"].size() > kNodesMax) throw Fault{"there are more than 8192 nodes"};
+  std::set<std::string> names;
+  size_t number = 0;
+  for (const YAML::Node& node : root["nodes"]) {
+    ++number;
+    try {
+      *request.add_nodes() = ReadNode(node);
+    } catch (const Fault& fault) {
+      throw Fault{absl::StrCat("node ", number, ": ", fault.what)};
+    }
+    const std::string& name = request.nodes(static_cast<int>(number) - 1).node_id();
+    if (!names.insert(name).second) throw Fault{absl::StrCat("two nodes are called '", name, "'")};
+  }
+  if (root["links"] && root["links"].IsScalar()) {
+    AddCables(GraphOf(root["links"].as<std::string>()), &request);
+  } else if (root["links"]) {
+    ReadLinks(root["links"], &request);
+  }
+  if (root["lan"]) AddLan(root["lan"], &request);
+  request.set_mesh_ranks_max(
+      static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 64)));
+  request.set_files_may_be_fetched(true);
+  return request;
+}
+
+}  // namespace
+
+bool HasThunderbolt5(const v1::PlannerNode& node) {
+  const Chip* chip = FindChip(node.chip());
+  return chip != nullptr && chip->thunderbolt >= 5;
+}
+
+void AddCables(CableGraph graph, v1::PlanRequest* request) {
+  const int count = request->nodes_size();
+  const auto join = [&](int i, int j) {
+    v1::PlannerLink link;
+    link.set_medium(v1::LINK_MEDIUM_THUNDERBOLT);
+    link.add_backends("ring");
+    if (HasThunderbolt5(request->nodes(i)) && HasThunderbolt5(request->nodes(j))) {
+      link.add_backends("jaccl");
+    }
+    AddBothWays(link, request->nodes(i).node_id(), request->nodes(j).node_id(), request);
+  };
+  for (int i = 0; i < count; ++i) {
+    for (int j = i + 1; j < count; ++j) {
+      const bool next = j == i + 1;
+      const bool closes = graph == CableGraph::kRing && i == 0 && j + 1 == count && count > 2;
+      const bool chained = graph == CableGraph::kRing || graph == CableGraph::kChain;
+      if (graph == CableGraph::kMesh || (graph == CableGraph::kStar && i == 0) ||
+          (chained && next) || closes) {
+        join(i, j);
+      }
+    }
+  }
+}
+
+v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines) {
+  v1::PlanRequest request;
+  std::map<std::string, int> used;
+  for (const MachineConfiguration& machine : machines) {
+    const std::string base(machine.machine->name);
+    *request.add_nodes() = DescribeMachine(machine, absl::StrCat(base, "-", ++used[base]));
+  }
+  AddCables(machines.size() <= kMeshRanksMax ? CableGraph::kMesh : CableGraph::kRing, &request);
+  request.set_files_may_be_fetched(true);
+  return request;
+}
+
+absl::StatusOr<v1::PlanRequest> ReadClusterFile(const std::string& yaml) {
+  try {
+    return ReadCluster(YAML::Load(yaml));
+  } catch (const Fault& fault) {
+    return absl::InvalidArgumentError(absl::StrCat("the cluster's description: ", fault.what));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("the cluster's description: ", error.what()));
+  }
+}
+
+}  // namespace macrame::planner

@@ -1,0 +1,133 @@
+#include "planner/described/machine_table.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr std::string_view kBesideEthernet = "the socket beside Ethernet can't be used for RDMA";
+
+const std::vector<Machine>& Table() {
+  static const std::vector<Machine> machines = {
+      {"mac-mini-m1", "Apple M1", 8, {8, 16}, 2, 0, "", 0, 0},
+      {"mac-mini-m2", "Apple M2", 10, {8, 16, 24}, 2, 0, "", 0, 0},
+      {"mac-mini-m2-pro", "Apple M2 Pro", 19, {16, 32}, 4, 0, "", 0, 0},
+      {"mac-mini-m4", "Apple M4", 10, {16, 24, 32}, 3, 0, "", 65, 4},
+      {"mac-mini-m4-pro", "Apple M4 Pro", 20, {24, 48, 64}, 3, 3, "", 140, 5},
+      {"mac-studio-m1-max", "Apple M1 Max", 32, {32, 64}, 4, 0, "", 115, 11},
+      {"mac-studio-m1-ultra", "Apple M1 Ultra", 64, {64, 128}, 6, 0, "", 215, 11},
+      {"mac-studio-m2-max", "Apple M2 Max", 38, {32, 64, 96}, 4, 0, "", 145, 10},
+      {"mac-studio-m2-ultra", "Apple M2 Ultra", 76, {64, 128, 192}, 6, 0, "", 295, 10},
+      {"mac-studio-m4-max", "Apple M4 Max", 40, {36, 48, 64, 128}, 4, 4, "", 145, 10},
+      {"mac-studio-m3-ultra", "Apple M3 Ultra", 80, {96, 256, 512}, 6, 5, kBesideEthernet, 270, 9},
+      {"mac-pro-m2-ultra", "Apple M2 Ultra", 76, {64, 128, 192}, 8, 0, "", 330, 32},
+      {"macbook-pro-m1-max", "Apple M1 Max", 32, {32, 64}, 3, 0, "", 0, 0},
+      {"macbook-pro-m2-max", "Apple M2 Max", 38, {32, 64, 96}, 3, 0, "", 0, 0},
+      {"macbook-pro-m3-max", "Apple M3 Max", 40, {36, 48, 64, 96, 128}, 3, 0, "", 0, 0},
+      {"macbook-pro-m4-pro", "Apple M4 Pro", 20, {24, 48}, 3, 3, "", 0, 0},
+      {"macbook-pro-m4-max", "Apple M4 Max", 40, {36, 48, 64, 128}, 3, 3, "", 0, 0},
+      {"macbook-pro-m5-max", "Apple M5 Max", 40, {36, 48, 64, 128}, 3, 3, "", 0, 0},
+  };
+  return machines;
+}
+
+constexpr uint64_t kGiB = 1ULL << 30;
+constexpr uint64_t kSmallMemory = 36 * kGiB;
+
+}  // namespace
+
+std::span<const Machine> Machines() { return Table(); }
+
+std::string MachineConfiguration::Name() const {
+  return absl::StrCat(absl::string_view(machine->name.data(), machine->name.size()), "-",
+                      memory_gib, "gb");
+}
+
+absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name) {
+  const std::string lower = absl::AsciiStrToLower(std::string(name));
+  const Machine* best = nullptr;
+  for (const Machine& machine : Table()) {
+    const bool named = lower == machine.name || lower.starts_with(std::string(machine.name) + "-");
+    if (named && (best == nullptr || machine.name.size() > best->name.size())) best = &machine;
+  }
+  std::vector<std::string> names;
+  for (const Machine& machine : Table()) names.emplace_back(machine.name);
+  if (best == nullptr) {
+    return absl::NotFoundError(
+        absl::StrCat("no machine is called '", lower, "'; known are ", absl::StrJoin(names, ", "),
+                     ", each with its memory, such as ", names.back(), "-128gb"));
+  }
+  absl::string_view rest(lower);
+  rest.remove_prefix(best->name.size());
+  absl::ConsumePrefix(&rest, "-");
+  if (!absl::ConsumeSuffix(&rest, "gib")) absl::ConsumeSuffix(&rest, "gb");
+  MachineConfiguration configuration;
+  configuration.machine = best;
+  const std::string sold = absl::StrJoin(best->memory_gib, ", ");
+  if (!absl::SimpleAtoi(rest, &configuration.memory_gib) || configuration.memory_gib == 0 ||
+      configuration.memory_gib > 65536) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", lower, "' does not say how much memory: ", names[best - Table().data()],
+                     " is sold with ", sold, " GB, such as ", names[best - Table().data()], "-",
+                     best->memory_gib.back(), "gb"));
+  }
+  configuration.is_sold = std::find(best->memory_gib.begin(), best->memory_gib.end(),
+                                    configuration.memory_gib) != best->memory_gib.end();
+  return configuration;
+}
+
+absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text) {
+  std::vector<MachineConfiguration> machines;
+  for (absl::string_view part :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), absl::ByAnyChar(",;+"))) {
+    part = absl::StripAsciiWhitespace(part);
+    if (part.empty()) continue;
+    uint32_t count = 1;
+    const size_t times = part.find_first_of("xX*");
+    if (times != absl::string_view::npos &&
+        absl::SimpleAtoi(absl::StripAsciiWhitespace(part.substr(0, times)), &count)) {
+      part = absl::StripAsciiWhitespace(part.substr(times + 1));
+    }
+    const auto found = FindMachine(std::string_view(part.data(), part.size()));
+    if (!found.ok()) return found.status();
+    if (count == 0 || count + machines.size() > kMachinesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("between 1 and ", kMachinesMax, " machines can be planned for"));
+    }
+    machines.insert(machines.end(), count, *found);
+  }
+  if (machines.empty()) {
+    return absl::InvalidArgumentError("no machine is named; say e.g. 2x mac-studio-m3-ultra-256gb");
+  }
+  return machines;
+}
+
+uint64_t GpuUsableBytes(uint64_t memory_bytes) {
+  return memory_bytes <= kSmallMemory ? memory_bytes / 3 * 2 : memory_bytes / 4 * 3;
+}
+
+v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,
+                                const std::string& name) {
+  v1::PlannerNode node;
+  node.set_node_id(name);
+  node.set_hostname(name);
+  node.set_chip(std::string(configuration.machine->chip));
+  node.set_gpu_cores(configuration.machine->gpu_cores);
+  node.set_memory_total_bytes(configuration.memory_gib * kGiB);
+  node.set_memory_usable_bytes(GpuUsableBytes(node.memory_total_bytes()));
+  node.set_memory_available_bytes(node.memory_usable_bytes());
+  node.set_schedulable(true);
+  node.add_engine_names("mlx");
+  node.set_power_peak_watts(configuration.machine->peak_watts);
+  node.set_power_idle_watts(configuration.machine->idle_watts);
+  return node;
+}
+
+}  // namespace macrame::planner

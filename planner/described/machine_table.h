@@ -1,0 +1,51 @@
+#pragma once
+
+// Macs that are or were sold: what planning and buying need to know of them. Sources: Apple's
+// technical specifications and support pages (power: the most that Apple states for the machine).
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "macrame/v1/plan.pb.h"
+
+namespace macrame::planner {
+
+struct Machine {
+  std::string_view name;  // "mac-studio-m3-ultra"; people add "-512gb"
+  std::string_view chip;
+  uint32_t gpu_cores;  // of the largest GPU it is sold with
+  std::vector<uint32_t> memory_gib;
+  uint32_t thunderbolt_ports;
+  uint32_t rdma_ports;             // of those, usable for RDMA; 0: no Thunderbolt 5
+  std::string_view port_to_avoid;  // "" or why
+  double peak_watts;               // 0: not known
+  double idle_watts;
+};
+
+std::span<const Machine> Machines();
+
+struct MachineConfiguration {
+  const Machine* machine = nullptr;
+  uint32_t memory_gib = 0;
+  bool is_sold = true;
+  std::string Name() const;  // "mac-studio-m3-ultra-512gb"
+};
+
+// "mac-studio-m3-ultra-512gb". NOT_FOUND names what there is. A memory that was never sold is given
+// back with is_sold false.
+absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name);
+
+// "4x mac-studio-m3-ultra-512gb, mac-mini-m4-pro-64gb": one entry a machine. At most kMachinesMax.
+absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text);
+inline constexpr uint32_t kMachinesMax = 1024;
+
+// As the planner sees such a machine with nothing else on it: three quarters of the memory (two
+// thirds up to 36 GiB) for the GPU, which is what macOS allows at least.
+v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration, const std::string& name);
+uint64_t GpuUsableBytes(uint64_t memory_bytes);
+
+}  // namespace macrame::planner

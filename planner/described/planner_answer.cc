@@ -1,0 +1,92 @@
+#include "planner/described/planner_answer.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "planner/described/capacity.h"
+#include "planner/described/catalogue.h"
+#include "planner/described/cluster_file.h"
+#include "planner/described/topology_advice.h"
+#include "planner/planner.h"
+#include "proto/reasons.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr uint32_t kUnquantisedBits = 16;
+
+v1::PlannerAnswer Failure(const absl::Status& status) {
+  v1::PlannerAnswer answer;
+  *answer.mutable_failure() = MakeReason(
+      absl::IsNotFound(status) ? "MODEL_NOT_FOUND" : "BAD_REQUEST", std::string(status.message()));
+  return answer;
+}
+
+// A model id that says no bits is not taken to be quantised.
+uint32_t BitsOf(uint32_t asked, const std::string& name) {
+  return asked > 0 ? asked : BitsInName(name).value_or(kUnquantisedBits);
+}
+
+absl::StatusOr<v1::ModelDescription> DescriptionOf(const std::string& name, uint32_t bits,
+                                                   const std::string& cards_yaml) {
+  if (bits > 32) return absl::InvalidArgumentError("bits of a weight are between 2 and 32");
+  const auto cards = CatalogueWith(cards_yaml);
+  if (!cards.ok()) return cards.status();
+  const auto card = FindModelCard(*cards, name);
+  if (!card.ok()) return card.status();
+  return DescribeCard(**card, BitsOf(bits, name));
+}
+
+v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
+  auto request = ReadClusterFile(question.cluster_yaml());
+  if (!request.ok()) return Failure(request.status());
+  auto model = DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+  if (!model.ok()) return Failure(model.status());
+  *request->mutable_model() = *std::move(model);
+  *request->mutable_wishes() = question.wishes();
+  v1::PlannerAnswer answer;
+  *answer.mutable_plan() = PlanModel(*request);
+  return answer;
+}
+
+v1::PlannerAnswer AnswerCapacity(const v1::CapacityQuestion& question) {
+  const auto cards = CatalogueWith(question.cards_yaml());
+  if (!cards.ok()) return Failure(cards.status());
+  auto report = MakeCapacityReport(question, *cards);
+  if (!report.ok()) return Failure(report.status());
+  v1::PlannerAnswer answer;
+  *answer.mutable_capacity() = *std::move(report);
+  return answer;
+}
+
+v1::PlannerAnswer AnswerTopology(const v1::TopologyQuestion& question) {
+  const auto machines = ParsePurchase(question.buy());
+  if (!machines.ok()) return Failure(machines.status());
+  v1::PlannerAnswer answer;
+  if (question.model().empty()) {
+    *answer.mutable_topology() = AdviseOnTopology(*machines, nullptr);
+    return answer;
+  }
+  const auto model = DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+  if (!model.ok()) return Failure(model.status());
+  *answer.mutable_topology() = AdviseOnTopology(*machines, &*model);
+  return answer;
+}
+
+}  // namespace
+
+v1::PlannerAnswer AnswerOf(const v1::PlannerQuestion& question) {
+  switch (question.about_case()) {
+    case v1::PlannerQuestion::kPlan:
+      return AnswerPlan(question.plan());
+    case v1::PlannerQuestion::kCapacity:
+      return AnswerCapacity(question.capacity());
+    case v1::PlannerQuestion::kTopology:
+      return AnswerTopology(question.topology());
+    default:
+      return Failure(absl::InvalidArgumentError("nothing was asked"));
+  }
+}
+
+}  // namespace macrame::planner

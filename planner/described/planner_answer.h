@@ -1,0 +1,12 @@
+#pragma once
+
+// The answers to questions about machines that are described instead of being there.
+
+#include "macrame/v1/planner.pb.h"
+
+namespace macrame::planner {
+
+// Never throws. What can't be answered becomes `failure`: BAD_REQUEST or MODEL_NOT_FOUND.
+v1::PlannerAnswer AnswerOf(const v1::PlannerQuestion& question);
+
+}  // namespace macrame::planner

@@ -1,0 +1,263 @@
+// What is answered about machines that are described instead of being there.
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "planner/described/capacity.h"
+#include "planner/described/catalogue.h"
+#include "planner/described/cluster_file.h"
+#include "planner/described/planner_answer.h"
+#include "planner/planner.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr uint64_t kGiB = 1ULL << 30;
+
+const std::vector<ModelCard>& Cards() {
+  static const std::vector<ModelCard> cards = *CatalogueWith("");
+  return cards;
+}
+
+v1::CapacityReport Report(const v1::CapacityQuestion& question) {
+  const auto report = MakeCapacityReport(question, Cards());
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *report : v1::CapacityReport();
+}
+
+v1::CapacityReport TierReport(const std::string& tier) {
+  v1::CapacityQuestion question;
+  question.set_tier(tier);
+  question.add_models("Llama-3.1-8B-Instruct");
+  return Report(question);
+}
+
+std::string ResultOf(const v1::CapacityReport& report, const std::string& what) {
+  for (const v1::CapacityLine& line : report.lines()) {
+    if (line.what() == what) return line.result();
+  }
+  return "";
+}
+
+TEST(Capacity, TheSumOfTheEnterpriseTierIsRightLineByLine) {
+  v1::CapacityQuestion question;
+  question.set_tier("enterprise");
+  question.add_models("Llama-3.1-8B-Instruct");
+  question.set_cloud_price(2000);
+  const v1::CapacityReport report = Report(question);
+  EXPECT_EQ(ResultOf(report, "energy of an hour at peak"), "£0.15");
+  EXPECT_EQ(ResultOf(report, "energy of a month, all machines"), "£21.60");
+  EXPECT_EQ(ResultOf(report, "energy, a user and month"), "£0.43");
+  EXPECT_EQ(ResultOf(report, "hardware, a user and month"), "£27.78");
+  EXPECT_EQ(ResultOf(report, "together, a user and month"), "£28.21");
+  EXPECT_EQ(ResultOf(report, "energy of the idle hours of a month"), "£9.50");
+  EXPECT_EQ(ResultOf(report, "energy with idle hours, a user and month"), "£0.62");
+  EXPECT_EQ(ResultOf(report, "together with idle hours, a user and month"), "£28.40");
+  EXPECT_EQ(ResultOf(report, "price of a gigabyte"), "£24.41");
+  EXPECT_EQ(ResultOf(report, "months until it costs less than the cloud, hardware alone"), "25.0");
+  EXPECT_EQ(ResultOf(report, "the same with energy"), "25.3");
+  for (const v1::CapacityLine& line : report.lines()) {
+    EXPECT_NE(line.result(), "£49.38") << "the published error";
+    if (line.what().find("a user") == std::string::npos) continue;
+    EXPECT_NE(line.result(), "£21.60") << line.what();
+  }
+}
+
+TEST(Capacity, TiersByTheNumbersOfUsersThatWereClaimed) {
+  const std::map<std::string, std::pair<std::string, std::string>> hardware = {
+      {"starter", {"10 to 20", "£11.11 … £5.56"}},
+      {"professional", {"50 to 100", "£16.67 … £8.33"}},
+      {"enterprise", {"100 to 200", "£13.89 … £6.94"}}};
+  for (const auto& [tier, expected] : hardware) {
+    EXPECT_EQ(
+        ResultOf(TierReport(tier), "hardware, a user and month, with " + expected.first + " users"),
+        expected.second)
+        << tier;
+  }
+  EXPECT_EQ(ResultOf(TierReport("starter"), "price of a gigabyte"), "£31.25");
+  EXPECT_EQ(ResultOf(TierReport("starter"), "energy of a month, all machines"), "£7.20");
+  EXPECT_EQ(ResultOf(TierReport("professional"), "price of a gigabyte"), "£39.06");
+}
+
+TEST(Capacity, EnergyOfAMillionTokens) {
+  v1::CapacityQuestion question;
+  question.set_tier("enterprise");
+  question.add_models("DeepSeek-V3.1-4bit");
+  const v1::CapacityModel row = Report(question).models(0);
+  // 600 W at the speed foretold; 32.5 tokens/s as published would be 18.5 J and £1.28.
+  EXPECT_NEAR(row.prediction().tokens_per_second(), 32.5, 32.5 * 0.12);
+  EXPECT_NEAR(row.joules_per_token(), 600 / row.prediction().tokens_per_second(), 1e-9);
+  EXPECT_NEAR(row.cost_per_million_tokens(), row.joules_per_token() / 3.6 * 0.25, 1e-9);
+}
+
+TEST(Capacity, WhatNobodySellsIsRefusedAndWarnedOf) {
+  v1::CapacityQuestion question;
+  question.set_buy("4x mac-studio-m3-ultra-192gb");
+  const auto refused = MakeCapacityReport(question, Cards());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find("96, 256, 512"), std::string::npos);
+  EXPECT_FALSE(ParsePurchase("2x mac-mini-m4-max-64gb").ok()) << "there is no such mini";
+  EXPECT_FALSE(ParsePurchase("mac-pro-m4-ultra-512gb").ok());
+  EXPECT_FALSE(ParsePurchase("").ok());
+  EXPECT_FALSE(ParsePurchase("0x mac-mini-m4-pro-64gb").ok());
+  EXPECT_FALSE(ParsePurchase("99999x mac-mini-m4-pro-64gb").ok());
+  const v1::CapacityReport tier = TierReport("professional");
+  ASSERT_FALSE(tier.warnings().empty());
+  EXPECT_NE(tier.warnings(0).find("not sold"), std::string::npos);
+}
+
+TEST(Capacity, NonsenseIsRefused) {
+  v1::CapacityQuestion question;
+  EXPECT_FALSE(MakeCapacityReport(question, Cards()).ok()) << "no machines";
+  question.set_tier("palace");
+  EXPECT_FALSE(MakeCapacityReport(question, Cards()).ok());
+  question.set_tier("starter");
+  question.set_duty(2);
+  EXPECT_FALSE(MakeCapacityReport(question, Cards()).ok());
+  question.set_duty(0);
+  question.add_models("no-such-model");
+  EXPECT_FALSE(MakeCapacityReport(question, Cards()).ok());
+}
+
+TEST(Capacity, WhatToBuyHoldsTheModelAndIsFastEnough) {
+  v1::CapacityQuestion question;
+  question.set_recommend(true);
+  question.add_models("DeepSeek-V3.1");
+  question.set_users(10);
+  question.set_tokens_per_second(8);
+  const v1::CapacityReport report = Report(question);
+  ASSERT_GT(report.machines_size(), 0);
+  for (const v1::CapacityModel& row : report.models()) {
+    EXPECT_GE(row.prediction().users_tokens_per_second() / row.prediction().users(), 8);
+  }
+  for (const std::string& machines : report.machines()) {
+    EXPECT_EQ(machines.find("192gb"), std::string::npos) << machines;
+  }
+}
+
+TEST(ClusterFile, NodesLinksAndLanBecomeARequest) {
+  const auto request = ReadClusterFile(R"(
+nodes:
+- {name: a, machine: mac-studio-m3-ultra-512gb, reserved_gib: 100}
+- {name: b, chip: Apple M4 Max, memory_gib: 128, tenant: law}
+- {name: c, memory_gib: 64, cpu_cores: 16, bandwidth_gb_s: 60}
+links:
+- {between: [a, b], round_trip_us: 14, gbit_s: 64}
+lan: {medium: ethernet, gbit_s: 10}
+)");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->nodes(0).memory_usable_bytes(), 384 * kGiB);
+  EXPECT_EQ(request->nodes(0).memory_reserved_bytes(), 100 * kGiB);
+  EXPECT_EQ(request->nodes(1).gpu_cores(), 40u);
+  EXPECT_EQ(request->nodes(2).memory_usable_bytes(), 64 * kGiB) << "no GPU: all of it";
+  EXPECT_EQ(request->links_size(), 6);
+  EXPECT_EQ(request->links(0).backends(1), "jaccl");
+  EXPECT_EQ(request->links(0).bandwidth_bytes_per_second(), 8e9);
+  EXPECT_EQ(request->links(2).backends_size(), 1) << "the LAN has no RDMA";
+}
+
+TEST(ClusterFile, FaultsAreNamed) {
+  const std::map<std::string, std::string> faults = {
+      {"nodes: []", "no 'nodes'"},
+      {"nodes:\n- {machine: mac-mini-m4-16gb}", "no 'name'"},
+      {"nodes:\n- {name: a}", "how much memory"},
+      {"nodes:\n- {name: a, memory_gib: -4}", "'memory_gib' is -4"},
+      {"nodes:\n- {name: a, memory_gib: .nan}", "'memory_gib'"},
+      {"nodes:\n- {name: a, memory_gb: 4}", "'memory_gb' is not a key"},
+      {"nodes:\n- {name: a, memory_gib: 4}\n- {name: a, memory_gib: 4}", "two nodes"},
+      {"nodes:\n- {name: a, memory_gib: 4}\nlinks: web", "'web' is none of"},
+      {"nodes:\n- {name: a, memory_gib: 4}\nlinks:\n- {between: [a, z]}", "no node 'z'"},
+      {"nodes: [", "description"},
+      {"nodes:\n- {name: a, machine: commodore-64}", "no machine"},
+  };
+  for (const auto& [yaml, expected] : faults) {
+    const auto request = ReadClusterFile(yaml);
+    ASSERT_FALSE(request.ok()) << yaml;
+    EXPECT_NE(request.status().message().find(expected), std::string::npos) << request.status();
+  }
+}
+
+TEST(ModelCards, AreFoundByTheNamesThatPeopleUse) {
+  for (const auto& [name, card] :
+       std::map<std::string, std::string>{{"mlx-community/MiniMax-M2.5-6bit", "MiniMax-M2.5"},
+                                          {"deepseek-v3.1-8bit", "DeepSeek-V3.1"},
+                                          {"kimmi-k2-1t-moe", "Kimi-K2-Instruct"},
+                                          {"qwen-480b-coder", "Qwen3-Coder-480B-A35B-Instruct"},
+                                          {"Qwen/Qwen3-235B-A22B", "Qwen3-235B-A22B"}}) {
+    const auto found = FindModelCard(Cards(), name);
+    ASSERT_TRUE(found.ok()) << name << ": " << found.status();
+    EXPECT_EQ((*found)->name, card) << name;
+  }
+  const auto several = FindModelCard(Cards(), "qwen3");
+  ASSERT_FALSE(several.ok());
+  EXPECT_NE(several.status().message().find("alike are"), std::string::npos);
+}
+
+TEST(PlannerAnswer, AModelIdWithoutBitsIsNotTakenToBeQuantised) {
+  v1::PlannerQuestion question;
+  question.mutable_plan()->set_cluster_yaml(
+      "nodes:\n- {name: a, machine: mac-mini-m4-pro-24gb}\n"
+      "- {name: b, machine: mac-mini-m4-pro-24gb}\n- {name: c, machine: mac-mini-m4-pro-24gb}\n"
+      "links: mesh\n");
+  question.mutable_plan()->set_model("Qwen/Qwen2.5-Coder-32B");
+  const v1::PlannerAnswer answer = AnswerOf(question);
+  ASSERT_TRUE(answer.has_plan()) << answer.failure().message();
+  EXPECT_FALSE(answer.plan().has_plan());
+  EXPECT_EQ(answer.plan().failure().code(), "MEMORY_SHORT");
+  EXPECT_NE(answer.plan().failure().remedy().find("8-bit copy"), std::string::npos)
+      << answer.plan().failure().remedy();
+  question.mutable_plan()->set_bits(4);
+  EXPECT_TRUE(AnswerOf(question).plan().has_plan());
+}
+
+TEST(PlannerAnswer, QuestionsWithoutAnAnswerSayWhy) {
+  EXPECT_EQ(AnswerOf({}).failure().code(), "BAD_REQUEST");
+  v1::PlannerQuestion question;
+  question.mutable_plan()->set_cluster_yaml("nodes:\n- {name: a, memory_gib: 8}\n");
+  question.mutable_plan()->set_model("nothing-like-it");
+  EXPECT_EQ(AnswerOf(question).failure().code(), "MODEL_NOT_FOUND");
+}
+
+v1::TopologyAdvice Advice(const std::string& buy, const std::string& model = "") {
+  v1::PlannerQuestion question;
+  question.mutable_topology()->set_buy(buy);
+  question.mutable_topology()->set_model(model);
+  const v1::PlannerAnswer answer = AnswerOf(question);
+  EXPECT_TRUE(answer.has_topology()) << answer.failure().message();
+  return answer.topology();
+}
+
+TEST(Topology, MeshUpToFourRingBeyondPairForTwo) {
+  EXPECT_EQ(Advice("2x mac-mini-m4-pro-64gb").graph(), "pair");
+  const v1::TopologyAdvice mesh = Advice("4x mac-studio-m3-ultra-512gb", "Qwen3-235B-A22B-8bit");
+  EXPECT_EQ(mesh.graph(), "mesh");
+  EXPECT_EQ(mesh.cables_size(), 6);
+  for (const v1::TopologyCable& cable : mesh.cables()) {
+    EXPECT_GT(cable.tokens_per_second_without(), 0);
+    EXPECT_LT(cable.tokens_per_second_without(), mesh.tokens_per_second());
+  }
+  const v1::TopologyAdvice ring = Advice("6x mac-studio-m3-ultra-256gb");
+  EXPECT_EQ(ring.graph(), "ring");
+  EXPECT_EQ(ring.cables_size(), 6);
+}
+
+TEST(Topology, EachSocketHasOneCable) {
+  const v1::TopologyAdvice mesh = Advice("4x mac-studio-m3-ultra-512gb");
+  std::map<std::string, int> used;
+  for (const v1::TopologyCable& cable : mesh.cables()) {
+    EXPECT_EQ(++used[cable.a() + cable.a_port()], 1);
+    EXPECT_EQ(++used[cable.b() + cable.b_port()], 1);
+  }
+}
+
+TEST(Topology, MachinesWithoutThunderbolt5StayOutside) {
+  const v1::TopologyAdvice advice =
+      Advice("2x mac-studio-m3-ultra-512gb, 1x macbook-pro-m3-max-64gb");
+  EXPECT_EQ(advice.graph(), "pair");
+  EXPECT_EQ(advice.cables_size(), 1);
+  EXPECT_EQ(Advice("2x mac-mini-m4-16gb").graph(), "none");
+}
+
+}  // namespace
+}  // namespace macrame::planner
