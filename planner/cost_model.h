@@ -38,6 +38,10 @@ struct CostParameters {
   double latent_attention_overhead_us = 120;
   // Waiting for the slowest rank at each collective, its start included.
   double collective_wait_us = 11;
+  // In addition at each collective over TCP: from the GPU through the operating system and back, at
+  // both ends. Not fitted: nobody publishes speeds of tensor splits over TCP. Half a millisecond is
+  // a tenth of what a hop takes.
+  double tcp_collective_us = 500;
   // Handing a token's state to the next stage, besides the link's own time: over TCP through the
   // operating system of both ends, and over RDMA.
   double tcp_hop_us = 4000;

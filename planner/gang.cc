@@ -151,14 +151,20 @@ StepTime GangJudge::Step(const Gang& gang, const StepModel& step) {
   return sum;
 }
 
+double GangJudge::StageFill(const GangStage& stage, uint32_t begin, uint32_t end) {
+  const bool last = end == model_.layer_count();
+  double worst = 0;
+  for (size_t i = 0; i < stage.nodes.size(); ++i) {
+    worst = std::max(worst, Fill(stage.nodes[i], {stage.widths[i], stage.slice_count}, begin, end,
+                                 last && i == 0));
+  }
+  return worst;
+}
+
 double GangJudge::WorstFill(const Gang& gang) {
   double worst = 0;
   for (const GangStage& stage : gang.stages) {
-    const bool last = stage.end == model_.layer_count();
-    for (size_t i = 0; i < stage.nodes.size(); ++i) {
-      worst = std::max(worst, Fill(stage.nodes[i], {stage.widths[i], stage.slice_count},
-                                   stage.begin, stage.end, last && i == 0));
-    }
+    worst = std::max(worst, StageFill(stage, stage.begin, stage.end));
   }
   return worst;
 }

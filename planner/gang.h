@@ -73,6 +73,8 @@ class GangJudge {
   // One stage of it, without the hop that leads to it.
   StepTime StageStep(const GangStage& stage, const Fabric& fabric, const StepModel& step);
   double WorstFill(const Gang& gang);
+  // Of the stage's fullest node, if the stage had these layers.
+  double StageFill(const GangStage& stage, uint32_t begin, uint32_t end);
 
   // All `users` together, tokens a second: their sequences in as many micro-batches as there are
   // stages.

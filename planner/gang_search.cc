@@ -18,6 +18,8 @@ using Nodes = std::vector<size_t>;
 using Backend = Fabric::Backend;
 
 constexpr double kTie = 1e-6;          // values closer than this part are the same
+constexpr uint32_t kCoarseCuts = 24;   // stages begin at so many layers at most, in short lists
+constexpr size_t kShortListNodes = 5;  // of the largest, of the fastest
 constexpr size_t kShortListsEach = 3;  // cliques looked at, by size and by speed
 constexpr uint32_t kLongerMax = 3;     // stages tried beyond the fewest, in long pipelines
 constexpr double kMicrosecondsPerSecond = 1e6;
@@ -112,7 +114,13 @@ GangSearch::GangSearch(GangJudge& judge, GangWish wish)
   if (count <= kExactNodesMax) {
     SearchAll(AllNodes(count));
   } else {
-    for (const Nodes& list : ShortLists()) SearchAll(list);
+    // Coarser where nothing is exact; finer again when that leaves nothing that fits.
+    const uint32_t coarse = (judge_.model().layer_count() + kCoarseCuts - 1) / kCoarseCuts;
+    for (const uint32_t step : {coarse, 1u}) {
+      if (!options_.empty()) break;
+      step_ = step;
+      for (const Nodes& list : ShortLists()) SearchAll(list);
+    }
     Nodes by_size = AllNodes(count);
     std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) {
       return judge_.candidates()[a].budget_bytes > judge_.candidates()[b].budget_bytes;
@@ -242,9 +250,7 @@ double GangSearch::StageValue(const GangStage& stage, const Fabric& fabric, uint
   if (wish_.optimize != v1::OPTIMIZE_MEMORY) {
     return judge_.StageStep(stage, fabric, judge_.DecodeOf(sequences)).total_us();
   }
-  Gang alone;
-  alone.stages.push_back(stage);
-  return judge_.WorstFill(alone);
+  return judge_.StageFill(stage, stage.begin, stage.end);
 }
 
 std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric& fabric,
@@ -303,7 +309,8 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
   if (wish_.optimize == v1::OPTIMIZE_MEMORY) ways = {StageSearch::Combine::kLargest};
   if (wish_.optimize == v1::OPTIMIZE_THROUGHPUT) ways.push_back(StageSearch::Combine::kLargest);
   for (const StageSearch::Combine way : ways) {
-    const StageSearch search(staged.groups, judge_.model().layer_count(), way, cost, hop, last);
+    const StageSearch search(staged.groups, judge_.model().layer_count(), step_, way, cost, hop,
+                             last);
     for (uint32_t stages = first; stages <= last; ++stages) {
       const auto chain = search.Best(stages);
       if (!chain.has_value()) continue;
@@ -322,11 +329,7 @@ void GangSearch::Balance(Gang* gang) {
   if (gang->pp() == 1) return;
   const uint32_t layers = judge_.model().layer_count();
   const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-    Gang alone;
-    alone.stages.push_back(gang->stages[index]);
-    alone.stages[0].begin = begin;
-    alone.stages[0].end = end;
-    return judge_.WorstFill(alone);
+    return judge_.StageFill(gang->stages[index], begin, end);
   };
   const auto ends = BalanceLayers(gang->pp(), layers, fill, 1);
   if (!ends.has_value()) return;
@@ -344,14 +347,17 @@ void GangSearch::Offer(Gang gang) {
     nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
   }
   if (nodes.size() > 1 && !judge_.links().Allows(gang.fabric, nodes)) return;
-  Balance(&gang);
   const double value = ValueOf(gang);
-  for (GangOption& option : options_) {
-    if (option.gang.tp() != gang.tp() || option.gang.pp() != gang.pp()) continue;
-    if (value < option.value * (1 - kTie)) option = {std::move(gang), value};
-    return;
+  const auto same = std::find_if(options_.begin(), options_.end(), [&](const GangOption& option) {
+    return option.gang.tp() == gang.tp() && option.gang.pp() == gang.pp();
+  });
+  if (same != options_.end() && value >= same->value * (1 - kTie)) return;
+  Balance(&gang);
+  if (same != options_.end()) {
+    *same = {std::move(gang), value};
+  } else {
+    options_.push_back({std::move(gang), value});
   }
-  options_.push_back({std::move(gang), value});
 }
 
 // More stages than a short list has nodes: the largest nodes in their order.
@@ -363,7 +369,7 @@ void GangSearch::SearchLongPipelines(const Nodes& order) {
     return GangStage{{order[index]}, {1}, 1, begin, end};
   };
   uint32_t found = 0;
-  for (uint32_t stages = kExactNodesMax + 1; stages <= most && found <= kLongerMax; ++stages) {
+  for (uint32_t stages = kShortListNodes + 1; stages <= most && found <= kLongerMax; ++stages) {
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
       return judge_.Fill(order[index], {}, begin, end, end == layers);
     };
@@ -386,7 +392,7 @@ std::vector<Nodes> GangSearch::ShortLists() const {
   const auto take = [&](const auto& better) {
     Nodes nodes = AllNodes(candidates.size());
     std::stable_sort(nodes.begin(), nodes.end(), better);
-    nodes.resize(kExactNodesMax);
+    nodes.resize(kShortListNodes);
     std::sort(nodes.begin(), nodes.end());
     return nodes;
   };

@@ -69,6 +69,7 @@ class GangSearch {
   GangJudge& judge_;
   const GangWish wish_;
   const uint32_t slice_count_;
+  uint32_t step_ = 1;  // layers between the places where stages may begin
   std::vector<GangOption> options_;
 };
 

@@ -145,7 +145,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
   const double copies = fabric.is_rdma() ? 1 : others;
   const double lanes = fabric.is_rdma() ? others : 1;
   // A TCP exchange wakes both ends' processes: as long as there and back.
-  const double exchange = fabric.is_rdma() ? one_way : 2 * one_way;
+  const double exchange = fabric.is_rdma() ? one_way : 2 * one_way + parameters.tcp_collective_us;
   const double at_once = exchange + TransferUs(bytes * copies, bandwidth);
   const double in_parts = 2 * exchange + TransferUs(parts / lanes, bandwidth);
   return std::min(at_once, in_parts) + parameters.collective_wait_us;

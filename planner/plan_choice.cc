@@ -208,7 +208,7 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   choice.reasons.push_back(
       MakeReason("CHOSEN", absl::StrFormat("the fullest node uses %.0f %% of what it can give",
                                            100 * judge.WorstFill(*choice.gang))));
-  if (options.size() > 1) {
+  if (options.size() > 1 && !request.brief()) {
     choice.reasons.push_back(MakeReason(
         "FORETOLD", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
   }

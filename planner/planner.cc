@@ -309,9 +309,11 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
   wish.transport = request.wishes().transport();
   GangSearch search(judge, wish);
   const PlanChoice choice = ChoosePlan(request, judge, search, wishes);
-  for (v1::Rejection& rejection :
-       Rejections(request, judge, search.Options(), wishes, choice.option)) {
-    rejections.push_back(std::move(rejection));
+  if (!request.brief()) {
+    for (v1::Rejection& rejection :
+         Rejections(request, judge, search.Options(), wishes, choice.option)) {
+      rejections.push_back(std::move(rejection));
+    }
   }
   if (!choice.gang.has_value()) {
     v1::Reason reason = WhyNothingFits(request, judge, wishes);
@@ -320,6 +322,7 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
   v1::PlanResult result;
   *result.mutable_plan() = MakePlan(request, judge, *choice.gang);
   for (const v1::Reason& reason : choice.reasons) *result.mutable_plan()->add_reasons() = reason;
+  if (request.brief()) return result;
   for (const v1::Rejection& rejection : rejections) {
     *result.mutable_plan()->add_rejections() = rejection;
     *result.add_rejections() = rejection;

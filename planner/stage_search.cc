@@ -15,25 +15,28 @@ bool IsLess(double a, double b) {
 
 }  // namespace
 
-StageSearch::StageSearch(std::vector<StageGroup> groups, uint32_t layers, Combine combine,
-                         const Cost& cost, const Hop& hop, uint32_t stages_max)
-    : groups_(std::move(groups)), layers_(layers), combine_(combine) {
+StageSearch::StageSearch(std::vector<StageGroup> groups, uint32_t layers, uint32_t step,
+                         Combine combine, const Cost& cost, const Hop& hop, uint32_t stages_max)
+    : groups_(std::move(groups)), combine_(combine) {
+  for (uint32_t layer = 0; layer < layers; layer += step) cuts_.push_back(layer);
+  last_ = static_cast<uint32_t>(cuts_.size());
+  cuts_.push_back(layers);
   costs_.resize(groups_.size());
   for (size_t group = 0; group < groups_.size(); ++group) {
     std::vector<double>& costs = costs_[group];
-    costs.assign(size_t{layers_ + 1} * (layers_ + 1), kNever);
-    for (uint32_t begin = 0; begin < layers_; ++begin) {
-      for (uint32_t end = begin + 1; end <= layers_; ++end) {
-        const double value = cost(group, begin, end);
+    costs.assign(size_t{last_ + 1} * (last_ + 1), kNever);
+    for (uint32_t begin = 0; begin < last_; ++begin) {
+      for (uint32_t end = begin + 1; end <= last_; ++end) {
+        const double value = cost(group, cuts_[begin], cuts_[end]);
         if (value == kNever) break;
-        costs[begin * (layers_ + 1) + end] = value;
+        costs[begin * (last_ + 1) + end] = value;
       }
     }
     State& first = states_[{groups_[group].mask, group}];
     first.stages = 1;
-    first.value.assign(costs.begin(), costs.begin() + layers_ + 1);
-    first.begin.assign(layers_ + 1, 0);
-    first.previous.assign(layers_ + 1, kNone);
+    first.value.assign(costs.begin(), costs.begin() + last_ + 1);
+    first.begin.assign(last_ + 1, 0);
+    first.previous.assign(last_ + 1, kNone);
   }
   // Keys ascend with the set of nodes, so each set is complete when it is reached.
   for (auto it = states_.begin(); it != states_.end(); ++it) {
@@ -50,17 +53,17 @@ StageSearch::StageSearch(std::vector<StageGroup> groups, uint32_t layers, Combin
 void StageSearch::Extend(const Key& key, const State& from, size_t next, double hop) {
   State* to = nullptr;  // made when something reaches it
   const std::vector<double>& costs = costs_[next];
-  for (uint32_t begin = 1; begin < layers_; ++begin) {
+  for (uint32_t begin = 1; begin < last_; ++begin) {
     if (from.value[begin] == kNever) continue;
-    const double* row = &costs[begin * (layers_ + 1)];
-    for (uint32_t end = begin + 1; end <= layers_ && row[end] != kNever; ++end) {
+    const double* row = &costs[begin * (last_ + 1)];
+    for (uint32_t end = begin + 1; end <= last_ && row[end] != kNever; ++end) {
       if (to == nullptr) {
         to = &states_[{key.first | groups_[next].mask, next}];
         if (to->value.empty()) {
           to->stages = from.stages + 1;
-          to->value.assign(layers_ + 1, kNever);
-          to->begin.assign(layers_ + 1, 0);
-          to->previous.assign(layers_ + 1, kNone);
+          to->value.assign(last_ + 1, kNever);
+          to->begin.assign(last_ + 1, 0);
+          to->previous.assign(last_ + 1, kNone);
         }
       }
       const double stage = hop + row[end];
@@ -80,17 +83,17 @@ std::optional<StageChain> StageSearch::Best(uint32_t stages) const {
   StageChain best;
   Key at;
   for (const auto& [key, state] : states_) {
-    if (state.stages != stages || state.value[layers_] == kNever) continue;
-    const bool same = key.first == at.first && !IsLess(best.value, state.value[layers_]);
-    if (!same && !IsLess(state.value[layers_], best.value)) continue;
-    best.value = state.value[layers_];
+    if (state.stages != stages || state.value[last_] == kNever) continue;
+    const bool same = key.first == at.first && !IsLess(best.value, state.value[last_]);
+    if (!same && !IsLess(state.value[last_], best.value)) continue;
+    best.value = state.value[last_];
     at = key;
   }
   if (best.value == kNever) return {};
-  uint32_t end = layers_;
+  uint32_t end = last_;
   while (true) {
     const State& state = states_.at(at);
-    best.stages.push_back({at.second, state.begin[end], end});
+    best.stages.push_back({at.second, cuts_[state.begin[end]], cuts_[end]});
     const size_t previous = state.previous[end];
     if (previous == kNone) break;
     end = state.begin[end];

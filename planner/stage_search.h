@@ -46,8 +46,9 @@ class StageSearch {
   // From the last node group to the next; kNever when they can't be neighbours.
   using Hop = std::function<double(size_t from_group, size_t to_group)>;
 
-  StageSearch(std::vector<StageGroup> groups, uint32_t layers, Combine combine, const Cost& cost,
-              const Hop& hop, uint32_t stages_max);
+  // Stages begin at multiples of `step` layers only: 1 for an exact answer.
+  StageSearch(std::vector<StageGroup> groups, uint32_t layers, uint32_t step, Combine combine,
+              const Cost& cost, const Hop& hop, uint32_t stages_max);
 
   // The best chain of exactly so many stages; among equals the one with the earliest nodes.
   std::optional<StageChain> Best(uint32_t stages) const;
@@ -63,14 +64,12 @@ class StageSearch {
   using Key = std::pair<uint32_t, size_t>;  // nodes used, last group
 
   void Extend(const Key& key, const State& from, size_t next, double hop);
-  double CostOf(size_t group, uint32_t begin, uint32_t end) const {
-    return costs_[group][begin * (layers_ + 1) + end];
-  }
 
   const std::vector<StageGroup> groups_;
-  const uint32_t layers_;
+  std::vector<uint32_t> cuts_;  // the layers at which stages may begin, and the end
+  uint32_t last_ = 0;           // index of the last cut
   const Combine combine_;
-  std::vector<std::vector<double>> costs_;  // by group: [begin × (layers + 1) + end]
+  std::vector<std::vector<double>> costs_;  // by group: [begin × cuts + end]
   std::map<Key, State> states_;             // by set of nodes, ascending
 };
 

@@ -1,0 +1,212 @@
+#include "planner/placement.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "planner/advice.h"
+#include "planner/planner.h"
+#include "planner/saturating.h"
+#include "proto/reasons.h"
+
+namespace macrame::planner {
+namespace {
+
+// So many of the smallest are tried alone before several go together.
+constexpr size_t kAloneTriedMax = 64;
+
+// One copy of one deployment.
+struct Copy {
+  size_t deployment = 0;
+  uint32_t replica = 0;
+};
+
+class Placer {
+ public:
+  explicit Placer(const PlacementRequest& request) : request_(request), cluster_(request.cluster) {
+    for (int i = 0; i < cluster_.nodes_size(); ++i) index_[cluster_.nodes(i).node_id()] = i;
+    for (size_t i = 0; i < request.deployments.size(); ++i) {
+      for (uint32_t r = 0; r < std::max(1u, request.deployments[i].replicas); ++r) {
+        copies_.push_back({i, r});
+      }
+    }
+    placed_.resize(copies_.size());
+  }
+
+  PlacementResult Place() {
+    KeepWhatRuns();
+    std::vector<size_t> order(copies_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const DeploymentWish &one = WishOf(a), &other = WishOf(b);
+      return std::pair(one.priority, ModelBytes(one.model)) >
+             std::pair(other.priority, ModelBytes(other.model));
+    });
+    for (const size_t copy : order) {
+      if (!placed_[copy].plan.has_plan()) PlaceOne(copy);
+    }
+    PlacementResult result;
+    result.deployments = std::move(placed_);
+    return result;
+  }
+
+ private:
+  const DeploymentWish& WishOf(size_t copy) const {
+    return request_.deployments[copies_[copy].deployment];
+  }
+
+  void Promise(const v1::Plan& plan, bool give) {
+    for (const auto& [node_id, bytes] : BytesByNode(plan)) {
+      const auto found = index_.find(node_id);
+      if (found == index_.end()) continue;
+      v1::PlannerNode& node = *cluster_.mutable_nodes(found->second);
+      node.set_memory_reserved_bytes(give
+                                         ? SaturatingAdd(node.memory_reserved_bytes(), bytes)
+                                         : SaturatingSubtract(node.memory_reserved_bytes(), bytes));
+    }
+  }
+
+  // The first copy of what runs stays where it is, as far as its nodes are still there.
+  void KeepWhatRuns() {
+    for (size_t copy = 0; copy < copies_.size(); ++copy) {
+      const v1::Plan& plan = WishOf(copy).in_force;
+      PlacedDeployment& placed = placed_[copy];
+      placed.name = WishOf(copy).name;
+      placed.replica = copies_[copy].replica;
+      if (copies_[copy].replica != 0 || plan.assignments().empty()) continue;
+      const bool there = std::all_of(
+          plan.assignments().begin(), plan.assignments().end(), [&](const v1::Assignment& part) {
+            const auto found = index_.find(part.node_id());
+            return found != index_.end() && cluster_.nodes(found->second).schedulable();
+          });
+      placed.moved = !there;
+      if (!there) continue;
+      *placed.plan.mutable_plan() = plan;
+      Promise(plan, true);
+    }
+  }
+
+  v1::PlanResult PlanNow(size_t copy) {
+    *cluster_.mutable_model() = WishOf(copy).model;
+    *cluster_.mutable_wishes() = WishOf(copy).wishes;
+    cluster_.set_brief(true);
+    // Copies of one model share no node: one that dies takes one copy with it.
+    for (size_t other = 0; other < copies_.size(); ++other) {
+      if (other == copy || copies_[other].deployment != copies_[copy].deployment) continue;
+      for (const auto& [node_id, bytes] : BytesByNode(placed_[other].plan.plan())) {
+        cluster_.mutable_wishes()->add_excluded_node_ids(node_id);
+      }
+    }
+    return PlanModel(cluster_);
+  }
+
+  void PlaceOne(size_t copy) {
+    v1::PlanResult result = PlanNow(copy);
+    if (!result.has_plan() && request_.may_evict) result = PlanWithEvictions(copy, result);
+    const bool was_evicted = placed_[copy].plan.has_failure();
+    if (result.has_plan()) Promise(result.plan(), true);
+    placed_[copy].moved = placed_[copy].moved || (was_evicted && result.has_plan());
+    if (!result.has_plan() && was_evicted) return;  // for whom it went says more
+    if (!result.has_plan() && result.failure().code() == "MEMORY_SHORT") NameTheHolders(&result);
+    placed_[copy].plan = std::move(result);
+  }
+
+  // Says who holds the memory, so that a person can decide what to unload.
+  void NameTheHolders(v1::PlanResult* result) const {
+    std::vector<std::string> holders;
+    for (const PlacedDeployment& placed : placed_) {
+      if (placed.plan.has_plan()) holders.push_back(placed.name);
+    }
+    if (holders.empty()) return;
+    constexpr size_t kNamedMax = 8;
+    const size_t more = holders.size() > kNamedMax ? holders.size() - kNamedMax : 0;
+    holders.resize(holders.size() - more);
+    result->mutable_failure()->set_message(absl::StrCat(
+        result->failure().message(), ". Memory is promised to ", absl::StrJoin(holders, ", "),
+        more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+  }
+
+  // Lowest priority first, smallest first: until it fits; then those that were not needed after all
+  // are put back, largest first.
+  v1::PlanResult PlanWithEvictions(size_t copy, const v1::PlanResult& refused) {
+    std::vector<size_t> victims;
+    for (size_t other = 0; other < copies_.size(); ++other) {
+      const bool lower = WishOf(other).priority < WishOf(copy).priority;
+      if (lower && placed_[other].plan.has_plan()) victims.push_back(other);
+    }
+    std::stable_sort(victims.begin(), victims.end(), [&](size_t a, size_t b) {
+      return std::pair(WishOf(a).priority, ModelBytes(WishOf(a).model)) <
+             std::pair(WishOf(b).priority, ModelBytes(WishOf(b).model));
+    });
+    std::vector<size_t> gone;
+    v1::PlanResult result = refused;
+    // One that goes alone is better than several.
+    for (size_t i = 0; i < std::min(victims.size(), kAloneTriedMax) && gone.empty(); ++i) {
+      Promise(placed_[victims[i]].plan.plan(), false);
+      v1::PlanResult alone = PlanNow(copy);
+      if (alone.has_plan()) {
+        result = std::move(alone);
+        gone.push_back(victims[i]);
+      } else {
+        Promise(placed_[victims[i]].plan.plan(), true);
+      }
+    }
+    if (gone.empty()) result = EvictUntilItFits(copy, victims, refused, &gone);
+    for (const size_t victim : gone) {
+      placed_[copy].evicted.push_back(placed_[victim].name);
+      placed_[victim].plan.Clear();
+      *placed_[victim].plan.mutable_failure() = MakeReason(
+          "MEMORY_SHORT",
+          absl::StrCat("it makes room for ", WishOf(copy).name, ", which has a higher priority"));
+    }
+    return result;
+  }
+
+  v1::PlanResult EvictUntilItFits(size_t copy, const std::vector<size_t>& victims,
+                                  const v1::PlanResult& refused, std::vector<size_t>* all_gone) {
+    std::vector<size_t>& gone = *all_gone;
+    v1::PlanResult result = refused;
+    for (const size_t victim : victims) {
+      Promise(placed_[victim].plan.plan(), false);
+      gone.push_back(victim);
+      result = PlanNow(copy);
+      if (result.has_plan()) break;
+    }
+    for (auto it = gone.rbegin(); it != gone.rend();) {
+      const size_t victim = *it;
+      Promise(placed_[victim].plan.plan(), true);
+      v1::PlanResult without = PlanNow(copy);
+      if (!result.has_plan() || without.has_plan()) {
+        if (without.has_plan()) result = std::move(without);
+        it = std::make_reverse_iterator(gone.erase(std::next(it).base()));
+        continue;
+      }
+      Promise(placed_[victim].plan.plan(), false);
+      ++it;
+    }
+    return result;
+  }
+
+  const PlacementRequest& request_;
+  v1::PlanRequest cluster_;
+  std::map<std::string, int> index_;
+  std::vector<Copy> copies_;
+  std::vector<PlacedDeployment> placed_;
+};
+
+}  // namespace
+
+std::map<std::string, uint64_t> BytesByNode(const v1::Plan& plan) {
+  std::map<std::string, uint64_t> bytes;
+  for (const v1::Assignment& part : plan.assignments()) {
+    uint64_t& sum = bytes[part.node_id()];
+    sum = SaturatingAdd(sum, part.need().total_bytes());
+  }
+  return bytes;
+}
+
+PlacementResult PlaceAll(const PlacementRequest& request) { return Placer(request).Place(); }
+
+}  // namespace macrame::planner

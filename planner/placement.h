@@ -1,0 +1,53 @@
+#pragma once
+
+// Many models at once: which deployment goes where, what has to go for it, and what is refused.
+// Pure.
+//
+// Deployments are placed in the order of their priority, then size, largest first; each sees what
+// is promised to those before it. What runs stays where it is unless it is evicted. With
+// `may_evict`, a deployment that fits nowhere takes the place of ones with a lower priority: as few
+// bytes of them as can be.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "macrame/v1/plan.pb.h"
+
+namespace macrame::planner {
+
+struct DeploymentWish {
+  std::string name;
+  v1::ModelDescription model;
+  v1::Wishes wishes;
+  uint32_t replicas = 1;  // whole copies, on nodes of their own (anti-affinity)
+  int priority = 0;       // higher first
+  v1::Plan in_force;      // of one that runs; its nodes hold its memory already (not in
+                          // memory_reserved_bytes)
+};
+
+struct PlacementRequest {
+  v1::PlanRequest cluster;  // nodes and links; its model and wishes are not looked at
+  std::vector<DeploymentWish> deployments;
+  bool may_evict = false;
+};
+
+struct PlacedDeployment {
+  std::string name;
+  uint32_t replica = 0;
+  v1::PlanResult plan;               // or why not
+  std::vector<std::string> evicted;  // names of deployments that go for it
+  bool moved = false;                // it ran elsewhere before
+};
+
+struct PlacementResult {
+  std::vector<PlacedDeployment> deployments;  // in the order of the request, replica by replica
+};
+
+PlacementResult PlaceAll(const PlacementRequest& request);
+
+// What a plan's ranks hold of each node, by node id.
+std::map<std::string, uint64_t> BytesByNode(const v1::Plan& plan);
+
+}  // namespace macrame::planner

@@ -1,0 +1,117 @@
+#include "tests/bench/planning/timing.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "planner/placement.h"
+#include "planner/planner.h"
+#include "tests/sim/planner_growth.h"
+#include "tests/unit/planner/test_models.h"
+
+namespace macrame::planner {
+namespace {
+
+constexpr uint64_t kGB = 1'000'000'000;
+constexpr double kGoal32Ms = 20;
+constexpr double kGoalPlacementMs = 1000;
+
+// Desks of four with cables between them, beside machines without; memory as people buy it.
+v1::PlanRequest Cluster(uint32_t count) {
+  std::mt19937_64 random(count);
+  v1::PlanRequest request;
+  const std::vector<uint64_t> sizes = {24, 48, 64, 96, 128, 256, 512};
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t gib = sizes[random() % sizes.size()];
+    v1::PlannerNode node = Node("node-" + std::to_string(i), gib * kGiB / 4 * 3);
+    node.set_chip(gib > 128           ? "Apple M3 Ultra"
+                  : random() % 2 == 0 ? "Apple M4 Max"
+                                      : "Apple M4 Pro");
+    node.set_gpu_cores(40);
+    *request.add_nodes() = node;
+  }
+  for (uint32_t desk = 0; desk + 3 < count; desk += 8) {
+    std::vector<std::string> ids;
+    for (uint32_t i = desk; i < desk + 4; ++i) ids.push_back("node-" + std::to_string(i));
+    AddMesh(ids, &request);
+  }
+  return request;
+}
+
+template <typename Work>
+double MillisecondsOf(const Work& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+template <typename Work>
+double MedianOf(int times, const Work& work) {
+  std::vector<double> taken;
+  for (int i = 0; i < times; ++i) taken.push_back(MillisecondsOf(work));
+  std::sort(taken.begin(), taken.end());
+  return taken[taken.size() / 2];
+}
+
+double PlacementMs(uint32_t nodes, uint32_t models, uint32_t* placed) {
+  PlacementRequest request;
+  request.cluster = Cluster(nodes);
+  std::mt19937_64 random(models);
+  for (uint32_t i = 0; i < models; ++i) {
+    DeploymentWish wish;
+    wish.name = "model-" + std::to_string(i);
+    wish.model = MixtureModel(wish.name, (4 + random() % 400) * kGB, 64);
+    request.deployments.push_back(std::move(wish));
+  }
+  return MillisecondsOf([&] {
+    const PlacementResult result = PlaceAll(request);
+    *placed = 0;
+    for (const PlacedDeployment& one : result.deployments) *placed += one.plan.has_plan() ? 1 : 0;
+  });
+}
+
+}  // namespace
+
+int MeasureTimes() {
+  bool met = true;
+  std::printf(
+      "| nodes | model fits one node, ms | needs several, ms | fits nowhere, ms |\n"
+      "| --- | --- | --- | --- |\n");
+  for (const uint32_t nodes : {4u, 8u, 16u, 32u, 64u, 256u, 1000u, 5000u}) {
+    v1::PlanRequest request = Cluster(nodes);
+    std::vector<double> taken;
+    for (const uint64_t bytes : {40 * kGB, 700 * kGB, uint64_t{nodes} * 600 * kGB}) {
+      *request.mutable_model() = MixtureModel("model", bytes, 64);
+      taken.push_back(MedianOf(nodes > 500 ? 3 : 9, [&] { PlanModel(request); }));
+    }
+    std::printf("| %u | %.1f | %.1f | %.1f |\n", nodes, taken[0], taken[1], taken[2]);
+    if (nodes == 32) met = met && *std::max_element(taken.begin(), taken.end()) < kGoal32Ms;
+  }
+  std::printf("\n| nodes | models | placed | all together, ms |\n| --- | --- | --- | --- |\n");
+  for (const auto& [nodes, models] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{4, 3}, {32, 10}, {1000, 100}, {5000, 100}}) {
+    uint32_t placed = 0;
+    const double taken = PlacementMs(nodes, models, &placed);
+    std::printf("| %u | %u | %u | %.0f |\n", nodes, models, placed, taken);
+    if (nodes == 1000) met = met && taken < kGoalPlacementMs;
+  }
+  std::printf(
+      "\n| nodes | deployments | rounds | placed | refused | moved | without need | median "
+      "round, ms | slowest, ms |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  for (const auto& [nodes, deployments] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{50, 20}, {500, 100}, {5000, 100}}) {
+    const tests::GrowthReport report = tests::Grow({1, nodes, deployments, 10});
+    std::printf("| %u | %u | 10 | %u | %u | %u | %u | %.0f | %.0f |%s\n", nodes, deployments,
+                report.plans, report.refused, report.moved, report.moved_without_need,
+                report.median_round_ms, report.slowest_round_ms, report.fault.c_str());
+    met = met && report.fault.empty();
+  }
+  return met ? 0 : 1;
+}
+
+}  // namespace macrame::planner
