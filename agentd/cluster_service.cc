@@ -90,7 +90,7 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
       [this](const Caller& caller, v1::PlanModelRequest request, Reply<v1::PlanResult> reply) {
         Unary<v1::PlanResult>(
             kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
-              PlanOrder order{request.name_or_path(), "", request.wishes(), false};
+              PlanOrder order{request.name_or_path(), "", request.wishes(), false, {}};
               parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
                 if (!outcome.ok()) return reply(outcome.status());
                 reply(std::move(outcome->result));
@@ -230,7 +230,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                                       "the deployment's name is too long"));
   }
-  PlanOrder order{request.name_or_path(), "", request.wishes(), false};
+  PlanOrder order{request.name_or_path(), "", request.wishes(), false, {}};
   parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
     if (!outcome.ok()) return stream.Finish(outcome.status());
     LoadPlanned(request, *outcome, stream);

@@ -111,6 +111,7 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   *request.mutable_model() = *model;
   *request.mutable_wishes() = asking->order.wishes;
   request.set_recovering(asking->order.recovering);
+  *request.mutable_current() = asking->order.current;
   request.set_snapshot_revision(++revision_);
   for (v1::PlannerNode& node : views_.ForPlanner(has_files)) {
     *request.add_nodes() = std::move(node);

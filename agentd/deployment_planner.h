@@ -25,6 +25,7 @@ struct PlanOrder {
   std::string fingerprint;  // only this very model; empty: whichever the name means
   v1::Wishes wishes;
   bool recovering = false;
+  v1::Plan current;  // where it ran last: kept unless another plan is worth the move
 };
 
 struct PlanOutcome {

@@ -169,6 +169,8 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.fingerprint = deployment.model_fingerprint();
   order.wishes = deployment.wishes();
   order.recovering = gang != nullptr;
+  v1::GangRecord record;
+  if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
   parts_.planner.Plan(order, [this, name = deployment.name(),
                               leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
     if (leadership != leadership_) return;

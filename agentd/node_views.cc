@@ -109,6 +109,8 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.set_cpu_cores(inventory.cpu_cores());
       node.set_chip(inventory.chip());
       for (const v1::Engine& engine : inventory.engines()) node.add_engine_names(engine.name());
+      // What rankd can; mlx_lm could neither.
+      node.mutable_traits()->set_uneven_tensor(true);
     }
     if (facts.load != nullptr) {
       node.set_memory_available_bytes(facts.load->memory_available_bytes());

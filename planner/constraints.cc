@@ -123,6 +123,11 @@ MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& mode
   const uint32_t slices = SliceCount(model);
   if (slices % shape.tp == 0) return {};
   if (slices >= shape.tp && AllMay(candidates, &v1::EngineTraits::uneven_tensor)) return {};
+  if (AllMay(candidates, &v1::EngineTraits::uneven_tensor)) {
+    return MakeReason("GROUPS_INDIVISIBLE",
+                      absl::StrCat("heads and groups can be cut into ", slices,
+                                   " equal slices together, too few for ", shape.tp, " ranks"));
+  }
   const uint64_t group =
       model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
   const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();

@@ -93,7 +93,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node) {
   if (node["tenant"]) made.set_tenant(node["tenant"].as<std::string>());
   made.clear_engine_names();
   made.add_engine_names(node["engine"] ? node["engine"].as<std::string>() : "mlx");
-  made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", false));
+  made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", true));
   made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", false));
   return made;
 }

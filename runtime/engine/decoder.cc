@@ -95,8 +95,8 @@ mx::array Decoder::Rotate(const mx::array& x, int begin) const {
 mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x, KvCache& cache,
                           int begin) const {
   const int count = x.shape(1);
-  const int heads = config_.attention_heads / place_.tp;
-  const int kv_heads = config_.kv_heads / place_.tp;
+  const int heads = place_.ShareOf(config_.attention_heads);
+  const int kv_heads = place_.ShareOf(config_.kv_heads);
   const auto split_heads = [&](const mx::array& projected, int head_count,
                                const std::optional<mx::array>& norm) {
     mx::array by_head = mx::reshape(projected, {1, count, head_count, config_.head_dim});

@@ -106,6 +106,8 @@ mx::Dtype DtypeOf(WireType type) {
   return type == WireType::kFloat16 ? mx::float16 : mx::float32;
 }
 
+constexpr uint32_t kSlicesMax = 65536;
+
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   const v1::Assignment& part = spec.assignment();
   const uint32_t world = spec.world_size();
@@ -120,6 +122,12 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " is given stage ", part.stage(),
                                 " and tensor part ", part.tp_rank()));
   }
+  const uint32_t slices = part.slice_count();
+  if (slices > 0 && (slices > kSlicesMax || part.slice_begin() >= part.slice_end() ||
+                     part.slice_end() > slices || spec.tp() == 1)) {
+    return BadSpec(absl::StrCat("rank ", spec.rank(), " is given slices [", part.slice_begin(),
+                                ", ", part.slice_end(), ") of ", slices));
+  }
   if (world > 1 && static_cast<uint32_t>(spec.ring_addresses_size()) != world) {
     return BadSpec(
         absl::StrCat(spec.ring_addresses_size(), " ring addresses for ", world, " ranks"));
@@ -129,6 +137,11 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   place.layer_end = static_cast<int>(part.layer_end());
   place.tp = static_cast<int>(spec.tp());
   place.tp_rank = static_cast<int>(part.tp_rank());
+  // Without slices of its own a rank has the tp_rank-th of tp equal parts.
+  const bool sliced = part.slice_count() > 0;
+  place.slice_count = static_cast<int>(sliced ? part.slice_count() : spec.tp());
+  place.slice_begin = static_cast<int>(sliced ? part.slice_begin() : part.tp_rank());
+  place.slice_end = static_cast<int>(sliced ? part.slice_end() : part.tp_rank() + 1);
   place.embeds = part.stage() == 0;
   place.normalizes = part.stage() + 1 == spec.pp();
   place.has_head = place.normalizes && part.tp_rank() == 0;

@@ -42,13 +42,11 @@ void ReadPages(const std::byte* data, size_t bytes) {
 }  // namespace
 
 std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes,
-                                      int part, int parts) {
-  const size_t part_bytes = row_bytes / static_cast<size_t>(parts);
-  MACRAME_CHECK(part_bytes * parts == row_bytes) << row_bytes << " bytes over " << parts;
+                                      size_t part_begin, size_t part_bytes) {
+  MACRAME_CHECK(part_begin + part_bytes <= row_bytes) << part_begin << "+" << part_bytes;
   std::vector<std::byte> out(rows * part_bytes);
   for (size_t row = 0; row < rows; ++row) {
-    std::memcpy(out.data() + row * part_bytes, data + row * row_bytes + part * part_bytes,
-                part_bytes);
+    std::memcpy(out.data() + row * part_bytes, data + row * row_bytes + part_begin, part_bytes);
   }
   return out;
 }
@@ -70,11 +68,11 @@ WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, Split spli
   const size_t row_bytes = rows == 0 ? 0 : tensor.bytes / rows;
   Part part{tensor.data, tensor.bytes, files_};
   if (split == Split::kRows) {
-    part.bytes = tensor.bytes / place_.tp;
-    part.data += part.bytes * place_.tp_rank;
+    part.bytes = place_.ShareOf(rows) * row_bytes;
+    part.data += place_.BeforeShareOf(rows) * row_bytes;
   } else if (split == Split::kColumns && place_.tp > 1) {
-    auto copy = std::make_shared<std::vector<std::byte>>(
-        CopyColumnPart(tensor.data, rows, row_bytes, place_.tp_rank, place_.tp));
+    auto copy = std::make_shared<std::vector<std::byte>>(CopyColumnPart(
+        tensor.data, rows, row_bytes, place_.BeforeShareOf(row_bytes), place_.ShareOf(row_bytes)));
     part = {copy->data(), copy->size(), copy};
   }
   ReadPages(part.data, part.bytes);
@@ -101,8 +99,8 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
   const StoredTensor& weight = *files_->Find(absl::StrCat(need.module, ".weight"));
   const StoredTensor* scales = files_->Find(absl::StrCat(need.module, ".scales"));
   kernels::MatrixView view;
-  view.rows = need.split == Split::kRows ? need.rows / place_.tp : need.rows;
-  view.columns = need.split == Split::kColumns ? need.columns / place_.tp : need.columns;
+  view.rows = need.split == Split::kRows ? place_.ShareOf(need.rows) : need.rows;
+  view.columns = need.split == Split::kColumns ? place_.ShareOf(need.columns) : need.columns;
   auto owners = std::make_shared<Owners>();
   owners->weight = TakePart(weight, need.split);
   view.weights = owners->weight.data;
@@ -124,8 +122,8 @@ Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
     const StoredTensor& stored = *files_->Find(absl::StrCat(need.module, suffix));
     const Part part = TakePart(stored, need.split);
     mx::Shape shape{static_cast<int>(stored.shape[0]), static_cast<int>(stored.shape[1])};
-    if (need.split == Split::kRows) shape[0] /= place_.tp;
-    if (need.split == Split::kColumns) shape[1] /= place_.tp;
+    if (need.split == Split::kRows) shape[0] = place_.ShareOf(shape[0]);
+    if (need.split == Split::kColumns) shape[1] = place_.ShareOf(shape[1]);
     return CopyArray(part.data, part.bytes, std::move(shape), TypeOf(stored));
   };
   if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
@@ -155,11 +153,11 @@ uint64_t WeightLoader::BytesOf(const MatrixNeed& need) const {
   for (const char* suffix : {".weight", ".scales", ".biases"}) {
     const StoredTensor* stored = files_->Find(absl::StrCat(need.module, suffix));
     if (stored == nullptr) continue;
-    bytes += need.split == Split::kNone ? stored->bytes : stored->bytes / place_.tp;
+    bytes += need.split == Split::kNone ? stored->bytes : place_.ShareOf(stored->bytes);
   }
   const StoredTensor* bias = files_->Find(absl::StrCat(need.module, ".bias"));
   if (need.bias && bias != nullptr) {
-    if (need.split == Split::kRows) bytes += bias->bytes / place_.tp;
+    if (need.split == Split::kRows) bytes += place_.ShareOf(bias->bytes);
     if (need.split == Split::kNone) bytes += bias->bytes;
     if (need.split == Split::kColumns && place_.tp_rank == 0) bytes += bias->bytes;
   }

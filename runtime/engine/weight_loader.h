@@ -18,10 +18,10 @@
 
 namespace macrame::runtime::engine {
 
-// Part `part` of `parts` of the columns (in bytes) of a row-after-row matrix, copied without gaps.
-// Pure; row_bytes must be divisible by parts.
+// The bytes [part_begin, part_begin + part_bytes) of each row of a row-after-row matrix, copied
+// without gaps. Pure.
 std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes,
-                                      int part, int parts);
+                                      size_t part_begin, size_t part_bytes);
 
 class WeightLoader {
  public:

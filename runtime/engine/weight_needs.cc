@@ -83,10 +83,10 @@ void Checker::Quantised(const MatrixNeed& need) {
   if (scales != nullptr && biases != nullptr && scales->dtype != biases->dtype) {
     Fault(absl::StrCat("'", need.module, "': scales and biases are of different types"));
   }
-  if (need.split == Split::kColumns && groups % place_.tp != 0) {
+  if (need.split == Split::kColumns && groups % place_.slice_count != 0) {
     code_ = "GROUPS_INDIVISIBLE";
-    Fault(absl::StrCat("'", need.module, "': ", groups, " quantisation groups over ", place_.tp,
-                       " ranks"));
+    Fault(absl::StrCat("'", need.module, "': ", groups, " quantisation groups in ",
+                       place_.slice_count, " equal slices"));
   }
 }
 
@@ -100,9 +100,10 @@ void Checker::Matrix(const MatrixNeed& need) {
   const int divided = need.split == Split::kRows      ? need.rows
                       : need.split == Split::kColumns ? need.columns
                                                       : 0;
-  if (divided % place_.tp != 0) {
+  if (divided % place_.slice_count != 0) {
     code_ = "HEADS_INDIVISIBLE";
-    Fault(absl::StrCat("'", need.module, "': ", divided, " over ", place_.tp, " ranks"));
+    Fault(absl::StrCat("'", need.module, "': ", divided, " in ", place_.slice_count,
+                       " equal slices"));
   }
 }
 
@@ -184,11 +185,11 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
                         absl::StrCat("layers [", place.layer_begin, ", ", place.layer_end,
                                      ") of a model that has ", config.layer_count));
   }
-  if (config.kv_heads % place.tp != 0 || config.attention_heads % place.tp != 0) {
+  if (config.kv_heads % place.slice_count != 0 || config.attention_heads % place.slice_count != 0) {
     return ReasonStatus(
         absl::StatusCode::kInvalidArgument, "HEADS_INDIVISIBLE",
         absl::StrCat(config.attention_heads, " attention heads and ", config.kv_heads,
-                     " key-value heads over ", place.tp, " ranks"));
+                     " key-value heads in ", place.slice_count, " equal slices"));
   }
   Checker check(config, place, files);
   if (place.embeds) check.Matrix(EmbeddingNeed(config));

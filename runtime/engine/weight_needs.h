@@ -3,8 +3,9 @@
 // Which tensors a rank holds, and which part of each: pure, derived from the config and the rank's
 // place alone, so that a folder can be checked in whole before anything is loaded.
 //
-// A tensor split gives rank t of tp the t-th of tp equal parts: of the output rows of q, k, v, gate
-// and up, of the input columns of o and down. What the ranks' o and down give is summed over the
+// A tensor split cuts layers into equal slices and gives each rank a run of them, which need not be
+// as long as another's: of the output rows of q, k, v, gate and up, of the input columns of o and
+// down. What the ranks' o and down give is summed over the
 // ranks.
 
 #include <string>
@@ -39,12 +40,24 @@ struct LayerNeeds {
   VectorNeed q_norm, k_norm;  // empty names unless the config has qk_norm
 };
 
-// A rank's place: layers [layer_begin, layer_end), part tp_rank of tp.
+// A rank's place: layers [layer_begin, layer_end), slices [slice_begin, slice_end) of slice_count.
 struct ShardPlace {
   int layer_begin = 0;
   int layer_end = 0;
   int tp = 1;
   int tp_rank = 0;
+  int slice_begin = 0;
+  int slice_end = 1;
+  int slice_count = 1;
+  // Of a whole that slice_count divides: this rank's share, and what lies before it.
+  template <typename Number>
+  Number ShareOf(Number whole) const {
+    return whole / static_cast<Number>(slice_count) * static_cast<Number>(slice_end - slice_begin);
+  }
+  template <typename Number>
+  Number BeforeShareOf(Number whole) const {
+    return whole / static_cast<Number>(slice_count) * static_cast<Number>(slice_begin);
+  }
   bool embeds = true;      // turns tokens into hidden states: every rank of the first stage
   bool normalizes = true;  // applies the final norm: every rank of the last stage
   bool has_head = true;    // computes logits: the first rank of the last stage

@@ -61,9 +61,9 @@ TEST(RopeTest, Llama3StretchesLongWavesOnly) {
 
 TEST(ColumnPartTest, CopiesEachRowsPart) {
   const std::string text = "abcdefgh";  // two rows of four
-  const auto part =
-      CopyColumnPart(reinterpret_cast<const std::byte*>(text.data()), 2, 4, /*part=*/1, 2);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), "cdgh");
+  const auto part = CopyColumnPart(reinterpret_cast<const std::byte*>(text.data()), 2, 4,
+                                   /*part_begin=*/1, /*part_bytes=*/2);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), "bcfg");
 }
 
 TEST(WatchdogTest, FiresForWhatTakesTooLongOnly) {

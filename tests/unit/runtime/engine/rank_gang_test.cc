@@ -43,6 +43,33 @@ TEST(RankGangTest, EverySplitGivesTheSameTokens) {
   EXPECT_EQ(AnswerOf(GangShape::kTensor, 4, kTokensOfFour).tokens, begin);
 }
 
+// Three ranks over four slices: two, one and one.
+TEST(RankGangTest, SlicesOfUnequalWidthGiveTheSameTokens) {
+  constexpr uint32_t kTokens = 12;
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kTensor, 3);
+  const uint32_t ends[] = {2, 3, 4};
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    v1::Assignment& part = *specs[rank].mutable_assignment();
+    part.set_slice_count(4);
+    part.set_slice_begin(rank == 0 ? 0 : ends[rank - 1]);
+    part.set_slice_end(ends[rank]);
+  }
+  Gang gang(specs);
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const Answer uneven = Ask(gang.stub(), Question(kQuestion, kTokens));
+  EXPECT_EQ(uneven.tokens, AnswerOf(GangShape::kPipeline, 1, kTokens).tokens);
+}
+
+TEST(RankGangTest, SlicesThatMakeNoSenseAreRefused) {
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kTensor, 2);
+  specs[0].mutable_assignment()->set_slice_count(4);
+  specs[0].mutable_assignment()->set_slice_begin(3);
+  specs[0].mutable_assignment()->set_slice_end(5);
+  Gang gang({specs[0]});
+  EXPECT_NE(gang.rank(0).WaitForExit(milliseconds(10'000)), 0);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("slices [3, 5) of 4"));
+}
+
 TEST(RankGangTest, SeedFixesTheTextAndStopStringsEndIt) {
   Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
   ASSERT_TRUE(gang.WaitUntilReady());

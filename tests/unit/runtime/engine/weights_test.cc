@@ -96,8 +96,8 @@ TEST(WeightsTest, ATruncatedFileIsBroken) {
 TEST(WeightsTest, SplitsThatDoNotFitAreRefused) {
   const std::string folder = WriteFolder(
       {{"config.json", TinyLlamaConfig()}, {"model.safetensors", Safetensors(TinyLlama())}});
-  EXPECT_TRUE(CheckFolder(folder, {0, 2, 2, 1}).ok());
-  EXPECT_EQ(Code(CheckFolder(folder, {0, 2, 4, 0})), "HEADS_INDIVISIBLE");
+  EXPECT_TRUE(CheckFolder(folder, {0, 2, 2, 1, 1, 2, 2}).ok());
+  EXPECT_EQ(Code(CheckFolder(folder, {0, 2, 4, 0, 0, 1, 4})), "HEADS_INDIVISIBLE");
 }
 
 TEST(ModelConfigTest, RefusesWhatItDoesNotKnow) {

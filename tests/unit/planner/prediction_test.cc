@@ -1,0 +1,66 @@
+#include "planner/prediction.h"
+
+#include <gtest/gtest.h>
+
+#include "planner/planner.h"
+#include "tests/unit/planner/test_models.h"
+
+namespace macrame::planner {
+namespace {
+
+v1::PlanRequest OneStudio() {
+  v1::PlanRequest request = Request(LargeModel("m", 40 * kGiB, 60), {Node("aaaa", 96 * kGiB)});
+  request.mutable_nodes(0)->set_chip("Apple M3 Ultra");
+  request.mutable_nodes(0)->set_gpu_cores(80);
+  return request;
+}
+
+TEST(Prediction, PartsOfAStepAddUpToTheSpeed) {
+  const v1::Prediction one = PlanModel(OneStudio()).plan().prediction();
+  EXPECT_NEAR(one.weights_ms() + one.kv_ms() + one.overhead_ms() + one.communication_ms(),
+              1000 / one.tokens_per_second(), 1e-6);
+  EXPECT_EQ(one.communication_ms(), 0) << "one rank tells nobody anything";
+}
+
+TEST(Prediction, ALongerPromptTakesLongerThanInProportion) {
+  v1::PlanRequest request = OneStudio();
+  request.mutable_wishes()->set_context_length(65536);
+  const auto first_token = [&](uint32_t prompt) {
+    request.mutable_wishes()->set_prompt_tokens(prompt);
+    return PlanModel(request).plan().prediction().first_token_ms();
+  };
+  EXPECT_GT(first_token(32768), 32 * first_token(1024)) << "attention grows with the square";
+}
+
+TEST(Prediction, UsersTogetherGetMoreThanOneButEachLess) {
+  v1::PlanRequest request = OneStudio();
+  request.mutable_wishes()->set_users(8);
+  const v1::Prediction eight = PlanModel(request).plan().prediction();
+  EXPECT_GT(eight.users_tokens_per_second(), eight.tokens_per_second());
+  EXPECT_LT(eight.users_tokens_per_second() / 8, eight.tokens_per_second());
+}
+
+TEST(Prediction, EnergyIsPowerOverSpeed) {
+  v1::PlanRequest request = OneStudio();
+  EXPECT_EQ(PlanModel(request).plan().prediction().joules_per_token(), 0) << "power is not known";
+  request.mutable_nodes(0)->set_power_peak_watts(200);
+  const v1::Prediction known = PlanModel(request).plan().prediction();
+  EXPECT_NEAR(known.joules_per_token(), 200 / known.tokens_per_second(), 1e-9);
+}
+
+TEST(Prediction, MeasuredSpeedsCorrectTheNextPrediction) {
+  v1::PlanRequest request = OneStudio();
+  const double before = PlanModel(request).plan().prediction().tokens_per_second();
+  for (int i = 0; i < 10; ++i)
+    Learn(request.mutable_corrections(), "single", before / 2, before, 1);
+  const v1::Prediction after = PlanModel(request).plan().prediction();
+  EXPECT_NEAR(after.tokens_per_second(), before / 2, before * 0.01);
+  EXPECT_NEAR(after.correction(), 2, 0.01);
+  Learn(request.mutable_corrections(), "single", before / 1000, before, 1);
+  EXPECT_NEAR(CorrectionOf(request.corrections(), "single"), 2, 0.01) << "another fault's doing";
+  Learn(request.mutable_corrections(), "single", 0, before, 1);
+  EXPECT_EQ(CorrectionOf(request.corrections(), "jaccl"), 1);
+}
+
+}  // namespace
+}  // namespace macrame::planner
