@@ -53,8 +53,9 @@ bool AnyFits(const Trial& trial) {
       pipeline = pipeline || trial.wishes->Allows({1, ranks}, level);
       tensor = tensor || (ranks > 1 && trial.wishes->Allows({ranks, 1}, level));
     }
-    if (pipeline && BalanceLayers(ranks, layers, fill, 1).has_value()) return true;
     const std::vector<size_t> group(order.begin(), order.begin() + ranks);
+    if (ranks > 1 && !trial.links->Allows({}, group)) continue;
+    if (pipeline && BalanceLayers(ranks, layers, fill, 1).has_value()) return true;
     if (tensor && judge.Widths(group, slices, 0, layers, 1, true).has_value()) return true;
   }
   return false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 namespace macrame::planner {
 namespace {
@@ -44,7 +45,12 @@ const Chip* FindChip(std::string_view text) {
   for (const Chip& chip : kChips) {
     // People leave the maker out.
     const std::string_view name = chip.name.substr(kMaker.size());
-    if (text.find(name) == std::string_view::npos) continue;
+    const size_t at = text.find(name);
+    if (at == std::string_view::npos) continue;
+    const size_t end = at + name.size();
+    const bool begins = at == 0 || text[at - 1] == ' ';
+    const bool ends = end == text.size() || !std::isalnum(static_cast<unsigned char>(text[end]));
+    if (!begins || !ends) continue;
     if (best == nullptr || chip.name.size() > best->name.size()) best = &chip;
   }
   return best;

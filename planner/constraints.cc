@@ -21,15 +21,27 @@ constexpr size_t kIdPrefixMin = 4;
 
 using MaybeReason = std::optional<v1::Reason>;
 
+// Does the wish mean this node? A name that one node bears whole means no other, whatever theirs
+// begin with.
+bool Means(const std::string& wish, const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  if (!Names(wish, node)) return false;
+  if (wish == node.node_id() || wish == node.hostname()) return true;
+  return std::none_of(request.nodes().begin(), request.nodes().end(),
+                      [&](const v1::PlannerNode& other) {
+                        return wish == other.node_id() || wish == other.hostname();
+                      });
+}
+
 MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const auto& wished = request.wishes().node_ids();
   for (const std::string& excluded : request.wishes().excluded_node_ids()) {
-    if (!Names(excluded, node)) continue;
+    if (!Means(excluded, node, request)) continue;
     return MakeReason("NODE_EXCLUDED", absl::StrCat(NodeName(node), " was excluded"),
                       node.node_id());
   }
-  if (wished.empty() || std::any_of(wished.begin(), wished.end(),
-                                    [&](const std::string& wish) { return Names(wish, node); })) {
+  if (wished.empty() || std::any_of(wished.begin(), wished.end(), [&](const std::string& wish) {
+        return Means(wish, node, request);
+      })) {
     return {};
   }
   return MakeReason("NODE_EXCLUDED",

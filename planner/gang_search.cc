@@ -93,13 +93,6 @@ class RangeKeys {
   bool usable_ = false;
 };
 
-// "rdma" is either of its backends; a word that is no backend's is left to who chooses transports.
-bool TransportAllows(const std::string& wish, const Fabric& fabric) {
-  if (wish == "rdma") return fabric.is_rdma();
-  if (wish != "jaccl" && wish != "verbs" && wish != "ring") return true;
-  return wish == BackendName(fabric);
-}
-
 Nodes AllNodes(size_t count) {
   Nodes nodes(count);
   std::iota(nodes.begin(), nodes.end(), size_t{0});
@@ -369,7 +362,17 @@ void GangSearch::SearchLongPipelines(const Nodes& order) {
     return GangStage{{order[index]}, {1}, 1, begin, end};
   };
   uint32_t found = 0;
-  for (uint32_t stages = kShortListNodes + 1; stages <= most && found <= kLongerMax; ++stages) {
+  const uint32_t exact = wish_.exact_ranks;
+  if (exact > kShortListNodes && exact <= std::min<size_t>(order.size(), slice_count_)) {
+    const Nodes group(order.begin(), order.begin() + exact);
+    if (auto stage = BestStage(group, {}, 0, layers, 1); stage.has_value()) {
+      Gang gang;
+      gang.stages.push_back(*std::move(stage));
+      Offer(std::move(gang));
+    }
+  }
+  for (uint32_t stages = kShortListNodes + 1; stages <= most; ++stages) {
+    if (found > kLongerMax && stages != exact) continue;
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
       return judge_.Fill(order[index], {}, begin, end, end == layers);
     };

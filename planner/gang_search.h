@@ -27,6 +27,7 @@ struct GangWish {
   uint32_t users = 1;
   // Only these, unless empty: "jaccl", "verbs", "ring".
   std::string transport;
+  uint32_t exact_ranks = 0;  // so many are looked for however many there are; 0: any number
 };
 
 class GangSearch {

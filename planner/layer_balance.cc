@@ -23,11 +23,15 @@ std::optional<std::vector<uint32_t>> BalanceLayers(uint32_t stages, uint32_t lay
   if (stages == 0 || stages > layers) return {};
   std::vector<std::vector<Burden>> best(stages, std::vector<Burden>(layers + 1));
   for (uint32_t stage = 0; stage < stages; ++stage) {
+    const auto reached = [&](const Burden& burden_before) { return burden_before.worst <= limit; };
+    if (stage > 0 && std::none_of(best[stage - 1].begin(), best[stage - 1].end(), reached))
+      return {};
     const bool last = stage + 1 == stages;
     for (uint32_t end = last ? layers : stage + 1; end + (stages - stage - 1) <= layers; ++end) {
       // From the shortest range to the longest, which only weighs more.
       for (uint32_t begin = end; begin-- > stage;) {
         if (stage == 0) begin = 0;
+        if (stage > 0 && !(best[stage - 1][begin].worst <= limit)) continue;
         const double here = burden(stage, begin, end);
         if (here > limit) break;
         const Burden before = stage == 0 ? Burden{0, 0, 0} : best[stage - 1][begin];

@@ -42,9 +42,17 @@ std::string FabricName(const Fabric& fabric) {
   return std::string(fabric.ring ? "an RDMA ring (" : "an RDMA mesh (") + BackendName(fabric) + ")";
 }
 
+bool TransportAllows(const std::string& wish, const Fabric& fabric) {
+  if (wish == "rdma") return fabric.is_rdma();
+  if (wish != "jaccl" && wish != "verbs" && wish != "ring") return true;
+  return wish == BackendName(fabric);
+}
+
 LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate>& candidates)
     : count_(candidates.size()),
-      mesh_ranks_max_(request.mesh_ranks_max() > 0 ? request.mesh_ranks_max() : kMeshRanksMax),
+      mesh_ranks_max_(request.mesh_ranks_max() > 0
+                          ? std::min(request.mesh_ranks_max(), kMeshRanksPossible)
+                          : kMeshRanksMax),
       jaccl_neighbours_(candidates.size()),
       verbs_neighbours_(candidates.size()) {
   std::unordered_map<std::string, size_t> index;

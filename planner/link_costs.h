@@ -31,8 +31,14 @@ std::string BackendName(const Fabric& fabric);
 // "RDMA mesh (jaccl)", "TCP".
 std::string FabricName(const Fabric& fabric);
 
+// Does a wish for a transport mean this fabric? "rdma" is either of its backends; a word that is no
+// backend's is left to who chooses transports.
+bool TransportAllows(const std::string& wish, const Fabric& fabric);
+
 // JACCL's mesh has at most so many ranks, because a Mac has so many ports.
 inline constexpr uint32_t kMeshRanksMax = 4;
+// No larger one is looked for, whatever a request says.
+inline constexpr uint32_t kMeshRanksPossible = 6;
 
 // Typical figures, for links that were not measured: one way in microseconds, bytes a second.
 struct TypicalLink {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -53,14 +54,26 @@ const GangOption* BestAt(const v1::PlanRequest& request, const std::vector<GangO
   return chosen;
 }
 
+// Every layer once, in order, and every slice.
+bool IsWhole(const Gang& gang, uint32_t layers) {
+  uint32_t next = 0;
+  for (const GangStage& stage : gang.stages) {
+    uint64_t slices = 0;
+    for (const uint32_t width : stage.widths) slices += width;
+    if (stage.begin != next || stage.end <= stage.begin || slices != stage.slice_count) {
+      return false;
+    }
+    next = stage.end;
+  }
+  return next == layers;
+}
+
 // The plan in force, as it would be now; nothing when it is none of this model's any more or does
 // not fit.
 std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge) {
   const v1::Plan& plan = request.current();
-  if (plan.assignments().empty() || plan.tp() == 0 ||
-      static_cast<uint32_t>(plan.assignments_size()) != plan.tp() * plan.pp()) {
-    return {};
-  }
+  const uint64_t ranks = uint64_t{plan.tp()} * plan.pp();
+  if (ranks == 0 || static_cast<uint64_t>(plan.assignments_size()) != ranks) return {};
   std::map<std::string, size_t> index;
   for (size_t i = 0; i < judge.candidates().size(); ++i) {
     index[judge.candidates()[i].node->node_id()] = i;
@@ -72,17 +85,26 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
   std::vector<size_t> nodes;
   for (const v1::Assignment& part : plan.assignments()) {
     const auto found = index.find(part.node_id());
-    if (found == index.end() || part.layer_end() > judge.model().layer_count()) return {};
-    if (part.tp_rank() == 0) gang.stages.emplace_back();
+    if (found == index.end()) return {};
+    if (nodes.size() % plan.tp() == 0) gang.stages.emplace_back();
     GangStage& stage = gang.stages.back();
+    const bool sliced = part.slice_count() > 0;
+    if (sliced &&
+        (part.slice_begin() >= part.slice_end() || part.slice_end() > part.slice_count())) {
+      return {};
+    }
     stage.nodes.push_back(found->second);
-    stage.widths.push_back(part.slice_count() > 0 ? part.slice_end() - part.slice_begin() : 1);
-    stage.slice_count = part.slice_count() > 0 ? part.slice_count() : plan.tp();
+    stage.widths.push_back(sliced ? part.slice_end() - part.slice_begin() : 1);
+    stage.slice_count = sliced ? part.slice_count() : plan.tp();
     stage.begin = part.layer_begin();
     stage.end = part.layer_end();
     nodes.push_back(found->second);
   }
-  if (gang.stages.size() != plan.pp()) return {};
+  if (!IsWhole(gang, judge.model().layer_count()) ||
+      std::set<size_t>(nodes.begin(), nodes.end()).size() != nodes.size() ||
+      !TransportAllows(request.wishes().transport(), gang.fabric)) {
+    return {};
+  }
   if (nodes.size() > 1 && !judge.links().Allows(gang.fabric, nodes)) return {};
   if (judge.WorstFill(gang) > 1) return {};
   return gang;

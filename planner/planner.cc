@@ -101,6 +101,12 @@ MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
     reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
     return reason;
   }
+  for (const std::string& wish : request.wishes().excluded_node_ids()) {
+    const bool known = std::any_of(request.nodes().begin(), request.nodes().end(),
+                                   [&](const v1::PlannerNode& node) { return Names(wish, node); });
+    if (known || request.recovering() || wish.empty()) continue;
+    return MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wish, "' to leave out"));
+  }
   *named = static_cast<uint32_t>(ids.size());
   return {};
 }
@@ -307,6 +313,7 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
   wish.optimize = request.wishes().optimize();
   wish.users = std::max({1u, request.wishes().users(), load.sequences});
   wish.transport = request.wishes().transport();
+  wish.exact_ranks = wishes.exact();
   GangSearch search(judge, wish);
   const PlanChoice choice = ChoosePlan(request, judge, search, wishes);
   if (!request.brief()) {

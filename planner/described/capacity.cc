@@ -28,6 +28,7 @@ constexpr std::array kTiers = {
 // Whose sum is checked against in the open: 50 users on the enterprise tier.
 constexpr uint32_t kUsersDefault = 50;
 constexpr uint32_t kMonthsDefault = 36;
+constexpr uint32_t kUsersAtWorkMax = 4096;
 constexpr double kTariffDefault = 0.25;
 constexpr double kDutyDefault = 0.20;
 constexpr uint32_t kContextDefault = 4096;
@@ -225,8 +226,11 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const ModelCard
   *request.mutable_model() = DescribeCard(card, bits);
   request.mutable_wishes()->set_context_length(card.context > 0 ? std::min(context, card.context)
                                                                 : context);
-  request.mutable_wishes()->set_users(
-      std::max(1u, static_cast<uint32_t>(std::lround(inputs.users * inputs.duty))));
+  // Those at work at the same time need their caches.
+  const uint32_t at_work = std::clamp<uint32_t>(
+      static_cast<uint32_t>(std::lround(inputs.users * inputs.duty)), 1, kUsersAtWorkMax);
+  request.mutable_wishes()->set_users(at_work);
+  request.mutable_wishes()->set_concurrent_sequences(at_work);
   v1::CapacityModel row;
   row.set_model(card.name);
   row.set_bits(bits);
@@ -318,7 +322,7 @@ struct Offer {
   v1::CapacityModel row;
 };
 
-// Every machine that is sold, one to four of it, and rings of six and eight.
+// Every machine with Thunderbolt 5 that is sold, one to four of it.
 absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& question,
                                              const ModelCard& card, const Inputs& inputs) {
   const uint32_t context =
@@ -334,7 +338,9 @@ absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& questio
         with.machines.assign(count, one);
         with.cluster = ClusterOf(with.machines);
         with.peak_watts = count * machine.peak_watts;
-        for (const uint32_t bits : kBitsLadder) {
+        std::vector<uint32_t> ladder(kBitsLadder.begin(), kBitsLadder.end());
+        if (const auto bits = BitsInName(question.models(0)); bits.has_value()) ladder = {*bits};
+        for (const uint32_t bits : ladder) {
           auto row = TryModel(with, card, bits, context);
           if (!row.ok()) return row.status();
           const bool fast = row->prediction().tokens_per_second() >= question.tokens_per_second();

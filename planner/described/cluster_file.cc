@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -16,6 +17,8 @@ constexpr double kGiB = 1ULL << 30;
 constexpr double kGiga = 1e9;
 constexpr double kBitsPerByte = 8;
 constexpr double kMemoryGibMax = 1 << 20;
+// All pairs of more nodes than this would be too many links.
+constexpr int kCabledNodesMax = 512;
 
 // What is wrong with a file; becomes a status at the door.
 struct Fault {
@@ -76,13 +79,24 @@ v1::PlannerNode ReadNode(const YAML::Node& node) {
     const auto machine = FindMachine(node["machine"].as<std::string>());
     if (!machine.ok()) throw Fault{std::string(machine.status().message())};
     made = DescribeMachine(*machine, name);
+    made.set_gpu_cores(static_cast<uint32_t>(Number(node, "gpu_cores", made.gpu_cores(), 100'000)));
   } else {
     made = BareNode(node, name);
   }
   made.set_cpu_cores(static_cast<uint32_t>(Number(node, "cpu_cores", 8, 100'000)));
   made.set_memory_usable_bytes(Memory(node, "usable_gib", made.memory_usable_bytes()));
+  if (made.memory_usable_bytes() > made.memory_total_bytes()) {
+    throw Fault{"'usable_gib' is more than the machine's memory"};
+  }
+  for (const char* key : {"chip", "memory_gib"}) {
+    if (node["machine"] && node[key]) {
+      throw Fault{absl::StrCat("'machine' says its ", key, " already")};
+    }
+  }
   made.set_memory_reserved_bytes(Memory(node, "reserved_gib", 0));
-  made.set_memory_available_bytes(Memory(node, "free_gib", made.memory_usable_bytes()));
+  // 0 would mean that it is not known.
+  made.set_memory_available_bytes(
+      std::max<uint64_t>(1, Memory(node, "free_gib", made.memory_usable_bytes())));
   made.set_memory_bandwidth(Number(node, "bandwidth_gb_s", 0, 1e6) * kGiga);
   made.set_compute_flops(Number(node, "tflops", 0, 1e6) * kGiga * 1000);
   made.set_disk_bytes_per_second(Number(node, "disk_gb_s", 0, 1e4) * kGiga);
@@ -199,6 +213,11 @@ v1::PlanRequest ReadCluster(const YAML::Node& root) {
     const std::string& name = request.nodes(static_cast<int>(number) - 1).node_id();
     if (!names.insert(name).second) throw Fault{absl::StrCat("two nodes are called '", name, "'")};
   }
+  const bool pairs = root["lan"] || (root["links"] && root["links"].IsScalar());
+  if (pairs && request.nodes_size() > kCabledNodesMax) {
+    throw Fault{absl::StrCat("'lan' and links by one word join every pair: at most ",
+                             kCabledNodesMax, " nodes; name links one by one")};
+  }
   if (root["links"] && root["links"].IsScalar()) {
     AddCables(GraphOf(root["links"].as<std::string>()), &request);
   } else if (root["links"]) {
@@ -206,7 +225,7 @@ v1::PlanRequest ReadCluster(const YAML::Node& root) {
   }
   if (root["lan"]) AddLan(root["lan"], &request);
   request.set_mesh_ranks_max(
-      static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 64)));
+      static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 6)));
   request.set_files_may_be_fetched(true);
   return request;
 }

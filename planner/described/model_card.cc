@@ -17,6 +17,9 @@ constexpr double kScaleAndBiasBits = 32;
 constexpr uint32_t kFloatBits = 16;
 
 constexpr double kGiga = 1e9;
+constexpr uint32_t kCardLayersMax = 1024;
+// Of a mixture whose experts the card does not tell: the step that its active share is counted in.
+constexpr uint32_t kSharesOfUnknownExperts = 1000;
 
 double BytesPerWeight(double bits, double group) {
   return bits >= kFloatBits ? bits / 8 : (bits + kScaleAndBiasBits / group) / 8;
@@ -126,9 +129,9 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
     const YAML::Node root = YAML::Load(yaml);
     for (const YAML::Node& node : root["models"] ? root["models"] : root) {
       ModelCard card = ReadCard(node);
-      if (card.layers == 0 || card.hidden == 0 || card.group == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("the card of ", card.name, " lacks its layers or its hidden size"));
+      if (card.layers == 0 || card.layers > kCardLayersMax || card.hidden == 0 || card.group == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the card of ", card.name, " has no sensible number of layers or hidden size"));
       }
       cards.push_back(std::move(card));
     }
@@ -197,6 +200,15 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   if (latent) model.set_kv_latent_width(card.latent->kv_rank + card.latent->rope);
   model.set_experts(card.experts);
   model.set_experts_active(card.active);
+  // More parameters than active ones: a mixture, even when the card does not tell its experts.
+  const double idle = card.experts == 0 && card.active_parameters > 0
+                          ? std::max(0.0, card.parameters - card.active_parameters) * kGiga
+                          : 0;
+  if (idle > 0) {
+    model.set_experts(kSharesOfUnknownExperts);
+    model.set_experts_active(static_cast<uint32_t>(
+        std::max(1.0, kSharesOfUnknownExperts * card.active_parameters / card.parameters)));
+  }
   model.set_parameter_count(static_cast<uint64_t>(card.parameters * kGiga));
   const double table = static_cast<double>(card.vocab) * card.hidden * rest;
   model.set_embedding_bytes(static_cast<uint64_t>(table));
@@ -204,16 +216,20 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   double all = 2 * table;
   for (uint32_t i = 0; i < card.layers; ++i) {
     const bool mixed = card.experts > 0 && i >= card.dense_layers;
-    const double experts = mixed ? 3.0 * card.hidden * card.expert_width * card.experts : 0;
-    const double shared =
+    double experts = mixed ? 3.0 * card.hidden * card.expert_width * card.experts : 0;
+    double shared =
         HasShape(card) ? SharedWeights(card, mixed) : SharedWeightsFromCounts(card, experts);
+    if (idle > 0) {  // what is active is read by share, like the rest
+      experts = shared + idle / card.layers;
+      shared = 0;
+    }
     const double bytes = shared * rest + experts * weight;
     model.add_layer_bytes(static_cast<uint64_t>(bytes));
     model.add_layer_divisible_bytes(static_cast<uint64_t>(bytes * 0.999));
     model.add_layer_expert_bytes(static_cast<uint64_t>(experts * weight));
     all += bytes;
   }
-  if (card.experts == 0) model.clear_layer_expert_bytes();
+  if (model.experts() == 0) model.clear_layer_expert_bytes();
   const auto published = card.bytes.find(bits);
   if (published == card.bytes.end()) return model;
   // Files hold what the shapes don't say (norms, a vision tower, other widths).

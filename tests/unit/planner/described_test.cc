@@ -168,6 +168,8 @@ TEST(ClusterFile, FaultsAreNamed) {
       {"nodes:\n- {name: a, memory_gib: 4}\n- {name: a, memory_gib: 4}", "two nodes"},
       {"nodes:\n- {name: a, memory_gib: 4}\nlinks: web", "'web' is none of"},
       {"nodes:\n- {name: a, memory_gib: 4}\nlinks:\n- {between: [a, z]}", "no node 'z'"},
+      {"nodes:\n- {name: a, machine: mac-mini-m4-16gb, usable_gib: 99}", "'usable_gib' is more"},
+      {"nodes:\n- {name: a, machine: mac-mini-m4-16gb, memory_gib: 99}", "says its memory_gib"},
       {"nodes: [", "description"},
       {"nodes:\n- {name: a, machine: commodore-64}", "no machine"},
   };
@@ -192,6 +194,30 @@ TEST(ModelCards, AreFoundByTheNamesThatPeopleUse) {
   const auto several = FindModelCard(Cards(), "qwen3");
   ASSERT_FALSE(several.ok());
   EXPECT_NE(several.status().message().find("alike are"), std::string::npos);
+}
+
+TEST(ModelCards, AMixtureWithoutItsExpertsIsAsLargeAsAllItsParameters) {
+  const auto card = FindModelCard(Cards(), "DeepSeek-V4-Pro");
+  ASSERT_TRUE(card.ok());
+  const v1::ModelDescription model = DescribeCard(**card, 4);
+  uint64_t bytes = 0;
+  for (const uint64_t layer : model.layer_bytes()) bytes += layer;
+  EXPECT_NEAR(static_cast<double>(bytes), 1600e9 * 4.5 / 8, 1600e9 * 4.5 / 8 * 0.05);
+  EXPECT_GT(model.experts(), 0u) << "and reads the active part only";
+}
+
+TEST(ModelCards, CardsThatMakeNoSenseAreRefused) {
+  EXPECT_FALSE(ReadModelCards("models:\n- {name: x, layers: 4000000000, hidden: 8}").ok());
+  EXPECT_FALSE(ReadModelCards("models:\n- {name: x}").ok());
+  EXPECT_FALSE(ReadModelCards("models: [").ok());
+}
+
+TEST(Capacity, UsersAtWorkNeedTheirCaches) {
+  v1::CapacityQuestion question;
+  question.set_buy("1x mac-mini-m4-pro-24gb");
+  question.add_models("Llama-3.1-8B-Instruct-8bit");
+  question.set_users(5000);
+  EXPECT_FALSE(Report(question).models(0).fits()) << "a thousand caches of half a GiB";
 }
 
 TEST(PlannerAnswer, AModelIdWithoutBitsIsNotTakenToBeQuantised) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -204,6 +206,55 @@ TEST(Planner, RdmaLinksMakeTensorTheFirstChoice) {
   EXPECT_EQ(plan.parallelism(), v1::PARALLELISM_TENSOR);
   EXPECT_EQ(plan.backend(), "jaccl");
   EXPECT_EQ(plan.backend_topology(), "mesh");
+}
+
+TEST(Planner, ManyRanksThatAreAskedForAreLookedForOnManyNodes) {
+  std::vector<v1::PlannerNode> nodes;
+  for (int i = 0; i < 12; ++i) nodes.push_back(Node("node-" + std::to_string(i), 24 * kGiB));
+  v1::PlanRequest request = Request(LargeModel("m", 20 * kGiB, 60), nodes);
+  request.mutable_wishes()->set_world_size(10);
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  EXPECT_EQ(PlanModel(request).plan().pp(), 10u);
+  request.mutable_wishes()->set_world_size(8);
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  EXPECT_EQ(PlanModel(request).plan().tp(), 8u);
+}
+
+TEST(Planner, AWholeNameMeansThatNodeAlone) {
+  std::vector<v1::PlannerNode> nodes = {Node("node-1", 8 * kGiB), Node("node-10", 64 * kGiB)};
+  v1::PlanRequest request = Request(SmallModel(), nodes);
+  request.mutable_wishes()->add_node_ids("node-1");
+  EXPECT_EQ(PlanModel(request).plan().assignments(0).node_id(), "node-1");
+  request.mutable_wishes()->clear_node_ids();
+  request.mutable_wishes()->add_excluded_node_ids("node-1");
+  EXPECT_EQ(PlanModel(request).plan().assignments(0).node_id(), "node-10");
+  request.mutable_wishes()->add_excluded_node_ids("nobody");
+  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+}
+
+TEST(Planner, APlanInForceThatMakesNoSenseIsNotBelieved) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_world_size(2);
+  const v1::Plan good = PlanModel(request).plan();
+  const auto spoil = [&](const std::function<void(v1::Plan*)>& how) {
+    *request.mutable_current() = good;
+    how(request.mutable_current());
+    const v1::PlanResult result = PlanModel(request);
+    EXPECT_TRUE(result.has_plan());
+    EXPECT_EQ(result.plan().reasons(0).message().find("where it runs"), std::string::npos);
+  };
+  spoil([](v1::Plan* plan) { plan->mutable_assignments(0)->set_layer_end(77); });
+  spoil([](v1::Plan* plan) { plan->mutable_assignments(0)->set_layer_begin(5); });
+  spoil([](v1::Plan* plan) { plan->mutable_assignments(1)->set_slice_count(4); });
+  spoil([](v1::Plan* plan) { plan->mutable_assignments(1)->set_node_id("aaaa"); });
+  spoil([](v1::Plan* plan) { plan->mutable_assignments(1)->set_node_id("gone"); });
+  spoil([](v1::Plan* plan) {
+    plan->set_tp(0x80000000);
+    plan->set_pp(0x80000000);
+  });
+  *request.mutable_current() = good;
+  EXPECT_NE(PlanModel(request).plan().reasons(0).message().find("where it runs"),
+            std::string::npos);
 }
 
 TEST(Planner, NonsenseIsRefusedWithAReason) {
