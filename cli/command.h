@@ -71,7 +71,6 @@ struct WishOptions {
   uint32_t sequences = 0;
   uint32_t users = 0;
   uint32_t prompt_tokens = 0;
-  uint32_t kv_bits = 0;
   std::string tenant;
 };
 void AddWishFlags(CLI::App* command, WishOptions* options);

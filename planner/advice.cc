@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -27,33 +28,24 @@ struct Trial {
   const ShapeWishes* wishes;
 };
 
-std::vector<size_t> LargestFirst(const std::vector<Candidate>& candidates) {
-  std::vector<size_t> order(candidates.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return candidates[a].budget_bytes > candidates[b].budget_bytes;
-  });
-  return order;
-}
-
 // Does any shape that may be taken fit on the largest nodes, in their order? What is said to fit
 // does; another order may fit where this one does not.
 bool AnyFits(const Trial& trial) {
   GangJudge judge(*trial.model, *trial.candidates, *trial.links, trial.load, CostParameters());
-  const std::vector<size_t> order = LargestFirst(*trial.candidates);
   const uint32_t layers = trial.model->layer_count();
   const auto fill = [&](uint32_t stage, uint32_t begin, uint32_t end) {
-    return judge.Fill(order[stage], {}, begin, end, end == layers);
+    return judge.Fill(stage, {}, begin, end, end == layers);
   };
   const uint32_t slices = SliceCount(*trial.model);
   // The shapes with most ranks hold most and decide in nearly all cases.
-  for (uint32_t ranks = static_cast<uint32_t>(order.size()); ranks > 0; --ranks) {
+  for (uint32_t ranks = static_cast<uint32_t>(trial.candidates->size()); ranks > 0; --ranks) {
     bool pipeline = false, tensor = false;
     for (uint32_t level = 0; level < trial.wishes->levels(); ++level) {
       pipeline = pipeline || trial.wishes->Allows({1, ranks}, level);
       tensor = tensor || (ranks > 1 && trial.wishes->Allows({ranks, 1}, level));
     }
-    const std::vector<size_t> group(order.begin(), order.begin() + ranks);
+    std::vector<size_t> group(ranks);  // the largest
+    std::iota(group.begin(), group.end(), size_t{0});
     if (ranks > 1 && !trial.links->Allows({}, group)) continue;
     if (pipeline && BalanceLayers(ranks, layers, fill, 1).has_value()) return true;
     if (tensor && judge.Widths(group, slices, 0, layers, 1, true).has_value()) return true;
@@ -106,10 +98,9 @@ std::optional<uint32_t> FewerSequences(const Trial& trial) {
 std::optional<uint64_t> MoreMemory(const Trial& trial) {
   constexpr uint64_t kStep = 1ULL << 24;
   constexpr uint64_t kStepsMax = (16ULL << 40) / kStep;
-  const size_t largest = LargestFirst(*trial.candidates).front();
   const auto steps = SmallestThatFits(kStepsMax, [&](uint64_t count) {
     std::vector<Candidate> larger = *trial.candidates;
-    larger[largest].budget_bytes = SaturatingAdd(larger[largest].budget_bytes, count * kStep);
+    larger.front().budget_bytes = SaturatingAdd(larger.front().budget_bytes, count * kStep);
     Trial with = trial;
     with.candidates = &larger;
     return AnyFits(with);
@@ -180,9 +171,8 @@ std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes) {
         absl::StrCat(*sequences, " sequences at once instead of ", trial.load.sequences));
   }
   if (const auto bytes = MoreMemory(trial); bytes.has_value()) {
-    const size_t largest = LargestFirst(candidates).front();
     ways.push_back(absl::StrCat(FormatBytes(Bytes(*bytes)), " more free memory on ",
-                                NodeName(*candidates[largest].node)));
+                                NodeName(*candidates.front().node)));
   }
   if (ways.empty()) return "";
   return absl::StrCat("any one of these would make it fit: ", absl::StrJoin(ways, "; "));

@@ -38,8 +38,6 @@ constexpr std::string_view kMaker = "Apple ";
 
 }  // namespace
 
-std::span<const Chip> Chips() { return kChips; }
-
 const Chip* FindChip(std::string_view text) {
   const Chip* best = nullptr;
   for (const Chip& chip : kChips) {

@@ -4,8 +4,6 @@
 // arithmetic, power. Apple's figures where Apple gives them; a machine's own measurements win.
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string_view>
 
 #include "macrame/v1/plan.pb.h"
@@ -23,7 +21,6 @@ struct Chip {
   double expert_overhead;  // as in RankSpeed: fitted to published speeds of mixtures
 };
 
-std::span<const Chip> Chips();
 // The chip that a text names ("Apple M3 Ultra", "4x M3 Ultra 512 GB"): the longest name in it.
 const Chip* FindChip(std::string_view text);
 

@@ -6,20 +6,15 @@
 namespace macrame::planner {
 namespace {
 
-constexpr double kMicrosecondsPerSecond = 1e6;
 constexpr double kOperationsPerWeight = 2;  // a multiplication and an addition
 
-// Bytes that one weight takes in the files, its share of scales and biases included.
-double BytesPerWeight(const v1::ModelDescription& model) {
+constexpr double kUnquantisedBits = 16;
+constexpr double kScaleAndBiasBits = 32;
+
+double BytesPerWeightOf(const v1::ModelDescription& model) {
   const v1::Quantization& quantization = model.quantization();
   if (quantization.bits() == 0) return model.dtype() == "float32" ? 4 : 2;
-  const double group = std::max(1u, quantization.group_size());
-  return (quantization.bits() + 32.0 / group) / 8;
-}
-
-double ExpertBytes(const v1::ModelDescription& model, uint32_t layer) {
-  if (static_cast<int>(layer) >= model.layer_expert_bytes_size()) return 0;
-  return static_cast<double>(model.layer_expert_bytes(static_cast<int>(layer)));
+  return BytesPerWeight(quantization.bits(), std::max(1u, quantization.group_size()));
 }
 
 double Between(const std::vector<double>& before, uint32_t begin, uint32_t end) {
@@ -27,6 +22,10 @@ double Between(const std::vector<double>& before, uint32_t begin, uint32_t end) 
 }
 
 }  // namespace
+
+double BytesPerWeight(double bits, double group) {
+  return bits >= kUnquantisedBits ? bits / 8 : (bits + kScaleAndBiasBits / group) / 8;
+}
 
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens) {
   if (experts == 0) return 1;
@@ -39,7 +38,7 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     : model_(&model),
       load_(load),
       parameters_(parameters),
-      bytes_per_weight_(BytesPerWeight(model)) {
+      bytes_per_weight_(BytesPerWeightOf(model)) {
   const uint32_t layers = model.layer_count();
   for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
                      &weights_before_, &overhead_before_, &expert_overhead_before_}) {
@@ -51,7 +50,7 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
   for (uint32_t i = 0; i < layers; ++i) {
     const double all = static_cast<double>(model.layer_bytes(static_cast<int>(i)));
     const double divisible = static_cast<double>(model.layer_divisible_bytes(static_cast<int>(i)));
-    const double experts = std::min(divisible, ExpertBytes(model, i));
+    const double experts = std::min(divisible, static_cast<double>(LayerExpertBytes(model, i)));
     const bool windowed = model.sliding_window() > 0;
     double positions = load.positions;
     if (!AttendsToAll(model, i)) {

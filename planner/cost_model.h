@@ -63,6 +63,12 @@ struct StepLoad {
   uint32_t kv_bits = 0;      // as in ServingLoad
 };
 
+inline constexpr double kMicrosecondsPerSecond = 1e6;
+
+// Bytes that one weight of `bits` takes in the files, its share of a scale and a bias of 16 bits
+// for each `group` weights included; 16 bits and more are not quantised.
+double BytesPerWeight(double bits, double group);
+
 // Of `experts`, of which each token takes `active`, the share that `tokens` tokens read together:
 // 1 - (1 - k/E)^B, choices taken as independent and even.
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens);
@@ -88,9 +94,6 @@ class StepModel {
   double OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const;
   // What ranks tell each other at a collective or a hop: the hidden vector of each token.
   double MessageBytes() const;
-
-  uint32_t layers() const { return static_cast<uint32_t>(overhead_before_.size() - 1); }
-  const CostParameters& parameters() const { return parameters_; }
 
  private:
   double ArithmeticUs(const RankSpeed& rank, double operations) const;

@@ -16,6 +16,10 @@ bool SameSpeed(const Candidate& a, const Candidate& b) {
 
 }  // namespace
 
+std::string BackendOf(const Gang& gang) {
+  return gang.ranks() == 1 ? "single" : BackendName(gang.fabric);
+}
+
 GangJudge::GangJudge(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,
                      const LinkCosts& links, const ServingLoad& serving,
                      const CostParameters& parameters)
@@ -170,7 +174,6 @@ double GangJudge::WorstFill(const Gang& gang) {
 }
 
 double GangJudge::TokensPerSecond(const Gang& gang, uint32_t users) {
-  constexpr double kMicrosecondsPerSecond = 1e6;
   const uint32_t batches = std::min(gang.pp(), users);
   const uint32_t sequences = (users + batches - 1) / batches;
   const StepTime step = Step(gang, DecodeOf(sequences));

@@ -33,6 +33,10 @@ struct Gang {
   uint32_t ranks() const { return tp() * pp(); }
 };
 
+// What a gang's way to divide the model, and its backend, are called.
+inline Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
+std::string BackendOf(const Gang& gang);  // "single" for one rank
+
 struct StepTime {
   double weights_us = 0;
   double kv_us = 0;
@@ -45,7 +49,8 @@ struct StepTime {
 // Everything that judging gangs of one request takes. Owner: the planning call.
 class GangJudge {
  public:
-  // All must outlive this. `serving` decides memory, `step` speed.
+  // All must outlive this. `candidates` with the largest budgets first, where more than
+  // kExactNodesMax (gang_search.h) are searched or a refusal is explained.
   GangJudge(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,
             const LinkCosts& links, const ServingLoad& serving, const CostParameters& parameters);
 

@@ -22,7 +22,6 @@ constexpr uint32_t kCoarseCuts = 24;   // stages begin at so many layers at most
 constexpr size_t kShortListNodes = 5;  // of the largest, of the fastest
 constexpr size_t kShortListsEach = 3;  // cliques looked at, by size and by speed
 constexpr uint32_t kLongerMax = 3;     // stages tried beyond the fewest, in long pipelines
-constexpr double kMicrosecondsPerSecond = 1e6;
 
 // All subsets of `size` of the nodes, in order.
 void ForEachSubset(const Nodes& nodes, size_t size, const std::function<void(const Nodes&)>& call) {
@@ -66,11 +65,9 @@ class RangeKeys {
     std::map<std::array<uint64_t, 4>, uint32_t> kinds;
     for (uint32_t i = 0; i < model.layer_count(); ++i) {
       const int layer = static_cast<int>(i);
-      const uint64_t experts =
-          layer < model.layer_expert_bytes_size() ? model.layer_expert_bytes(layer) : 0;
-      const std::array<uint64_t, 4> kind = {model.layer_bytes(layer),
-                                            model.layer_divisible_bytes(layer), experts,
-                                            AttendsToAll(model, i) ? 1u : 0u};
+      const std::array<uint64_t, 4> kind = {
+          model.layer_bytes(layer), model.layer_divisible_bytes(layer), LayerExpertBytes(model, i),
+          AttendsToAll(model, i) ? 1u : 0u};
       kinds_.push_back(kinds.emplace(kind, static_cast<uint32_t>(kinds.size())).first->second);
     }
     before_.assign(kinds_.size() + 1, 0);
@@ -114,11 +111,7 @@ GangSearch::GangSearch(GangJudge& judge, GangWish wish)
       step_ = step;
       for (const Nodes& list : ShortLists()) SearchAll(list);
     }
-    Nodes by_size = AllNodes(count);
-    std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) {
-      return judge_.candidates()[a].budget_bytes > judge_.candidates()[b].budget_bytes;
-    });
-    SearchLongPipelines(by_size);
+    SearchLongPipelines();
   }
   std::stable_sort(options_.begin(), options_.end(), [](const GangOption& a, const GangOption& b) {
     return std::pair(a.gang.ranks(), a.gang.tp()) < std::pair(b.gang.ranks(), b.gang.tp());
@@ -354,17 +347,19 @@ void GangSearch::Offer(Gang gang) {
 }
 
 // More stages than a short list has nodes: the largest nodes in their order.
-void GangSearch::SearchLongPipelines(const Nodes& order) {
+void GangSearch::SearchLongPipelines() {
   if (!TransportAllows(wish_.transport, {})) return;
   const uint32_t layers = judge_.model().layer_count();
-  const uint32_t most = std::min<uint32_t>(static_cast<uint32_t>(order.size()), layers);
+  const uint32_t most =
+      std::min<uint32_t>(static_cast<uint32_t>(judge_.candidates().size()), layers);
   const auto stage_of = [&](uint32_t index, uint32_t begin, uint32_t end) {
-    return GangStage{{order[index]}, {1}, 1, begin, end};
+    return GangStage{{index}, {1}, 1, begin, end};
   };
   uint32_t found = 0;
   const uint32_t exact = wish_.exact_ranks;
-  if (exact > kShortListNodes && exact <= std::min<size_t>(order.size(), slice_count_)) {
-    const Nodes group(order.begin(), order.begin() + exact);
+  if (exact > kShortListNodes &&
+      exact <= std::min<size_t>(judge_.candidates().size(), slice_count_)) {
+    const Nodes group = AllNodes(exact);
     if (auto stage = BestStage(group, {}, 0, layers, 1); stage.has_value()) {
       Gang gang;
       gang.stages.push_back(*std::move(stage));
@@ -374,11 +369,11 @@ void GangSearch::SearchLongPipelines(const Nodes& order) {
   for (uint32_t stages = kShortListNodes + 1; stages <= most; ++stages) {
     if (found > kLongerMax && stages != exact) continue;
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-      return judge_.Fill(order[index], {}, begin, end, end == layers);
+      return judge_.Fill(index, {}, begin, end, end == layers);
     };
     uint64_t given = 0;
-    for (uint32_t i = 0; i < stages; ++i) given += judge_.candidates()[order[i]].budget_bytes;
-    if (given < judge_.NeedBytes(order[0], {}, 0, layers, true)) continue;
+    for (uint32_t i = 0; i < stages; ++i) given += judge_.candidates()[i].budget_bytes;
+    if (given < judge_.NeedBytes(0, {}, 0, layers, true)) continue;
     const auto ends = BalanceLayers(stages, layers, fill, 1);
     if (!ends.has_value()) continue;
     ++found;

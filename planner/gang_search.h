@@ -47,7 +47,7 @@ class GangSearch {
   void SearchDegree(const std::vector<size_t>& nodes, const Fabric& fabric, uint32_t tp);
   void SearchCycles(const std::vector<size_t>& nodes, const Fabric& fabric);
   void TryCycle(const std::vector<size_t>& cycle, const Fabric& fabric);
-  void SearchLongPipelines(const std::vector<size_t>& order);
+  void SearchLongPipelines();
   std::vector<std::vector<size_t>> ShortLists() const;
   std::vector<std::vector<size_t>> Cliques(Fabric::Backend backend) const;
 

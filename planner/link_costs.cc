@@ -5,8 +5,6 @@
 namespace macrame::planner {
 namespace {
 
-constexpr double kMicrosecondsPerSecond = 1e6;
-
 TypicalLink TypicalOf(v1::LinkMedium medium) {
   switch (medium) {
     case v1::LINK_MEDIUM_THUNDERBOLT:
@@ -63,8 +61,7 @@ LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate
     if (from == index.end() || to == index.end() || from->second == to->second) continue;
     const TypicalLink typical = TypicalOf(listed.medium());
     Link link;
-    link.measured = listed.round_trip_us() > 0;
-    link.one_way_us = link.measured ? listed.round_trip_us() / 2 : typical.one_way_us;
+    link.one_way_us = listed.round_trip_us() > 0 ? listed.round_trip_us() / 2 : typical.one_way_us;
     link.bandwidth = listed.bandwidth_bytes_per_second() > 0 ? listed.bandwidth_bytes_per_second()
                                                              : typical.bandwidth;
     for (const std::string& backend : listed.backends()) {

@@ -84,7 +84,6 @@ class LinkCosts {
     bool reaches = false;
     bool jaccl = false;
     bool verbs = false;
-    bool measured = false;
   };
   const Link& Between(size_t from, size_t to) const;
   TypicalLink CostOf(const Fabric& fabric, size_t from, size_t to) const;

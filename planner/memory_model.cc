@@ -57,6 +57,11 @@ uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Sli
   return SaturatingAdd(all - divisible, Part(divisible, slice));
 }
 
+uint64_t LayerExpertBytes(const v1::ModelDescription& model, uint32_t layer) {
+  const int index = static_cast<int>(layer);
+  return index < model.layer_expert_bytes_size() ? model.layer_expert_bytes(index) : 0;
+}
+
 bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer) {
   const uint32_t every = model.full_attention_every();
   if (every <= 1) return model.sliding_window() == 0;

@@ -57,6 +57,9 @@ uint64_t ComputeElementBytes(const v1::ModelDescription& model, ComputeKind kind
 // One layer's tensors: the share of what a tensor split divides, and all of the rest.
 uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice);
 
+// Of one layer's tensors, those of routed experts; 0: a dense layer.
+uint64_t LayerExpertBytes(const v1::ModelDescription& model, uint32_t layer);
+
 // Does this layer attend to all positions? (Else to a window, or it keeps a fixed state.)
 bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer);
 

@@ -14,12 +14,6 @@
 namespace macrame::planner {
 namespace {
 
-Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
-
-std::string BackendOf(const Gang& gang) {
-  return gang.ranks() == 1 ? "single" : BackendName(gang.fabric);
-}
-
 // Lower is better; what this cluster measured of the backend counts.
 double Value(const v1::PlanRequest& request, const GangOption& option) {
   if (request.wishes().optimize() == v1::OPTIMIZE_MEMORY) return option.value;
@@ -126,17 +120,13 @@ double ReloadSeconds(GangJudge& judge, const Gang& gang) {
   return seconds;
 }
 
-double Speed(const v1::PlanRequest& request, GangJudge& judge, const Gang& gang) {
-  return Predict(judge, gang, request).tokens_per_second();
-}
-
 // "1 node 19.8 tokens/s, 2 nodes 26.8, 4 nodes 32.6": the best of each number of nodes.
 std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
                           const std::vector<GangOption>& options) {
   std::map<uint32_t, double> best;
   for (const GangOption& option : options) {
     double& speed = best[option.gang.ranks()];
-    speed = std::max(speed, Speed(request, judge, option.gang));
+    speed = std::max(speed, TokensPerSecondOfOne(judge, request, option.gang));
   }
   std::vector<std::string> parts;
   for (const auto& [nodes, speed] : best) {
@@ -183,9 +173,9 @@ std::string WhyThisWay(const v1::PlanRequest& request, const std::vector<GangOpt
   for (const GangOption& option : options) {
     if (option.gang.ranks() != chosen.gang.ranks() || &option == &chosen) continue;
     return absl::StrCat(way, " parallel over ", FabricName(chosen.gang.fabric), " gives ",
-                        SpeedText(Speed(request, judge, chosen.gang)), ", ",
+                        SpeedText(TokensPerSecondOfOne(judge, request, chosen.gang)), ", ",
                         ShapeName(ShapeOf(option.gang)), " over ", FabricName(option.gang.fabric),
-                        " ", SpeedText(Speed(request, judge, option.gang)));
+                        " ", SpeedText(TokensPerSecondOfOne(judge, request, option.gang)));
   }
   return absl::StrCat(way, " parallel, because the other way does not fit");
 }
@@ -216,8 +206,8 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
     choice.reasons.push_back(MakeReason(
         "CHOSEN", absl::StrFormat("it is where it runs now; the best other plan would be %s "
                                   "instead of %s, not worth loading it again",
-                                  SpeedText(Speed(request, judge, best->gang)),
-                                  SpeedText(Speed(request, judge, *in_force)))));
+                                  SpeedText(TokensPerSecondOfOne(judge, request, best->gang)),
+                                  SpeedText(TokensPerSecondOfOne(judge, request, *in_force)))));
   } else {
     choice.option = best;
     choice.gang = best->gang;

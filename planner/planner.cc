@@ -179,7 +179,7 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   plan.set_tp(gang.tp());
   plan.set_pp(gang.pp());
   plan.set_world_size(gang.ranks());
-  plan.set_backend(gang.ranks() == 1 ? "single" : BackendName(gang.fabric));
+  plan.set_backend(BackendOf(gang));
   if (gang.fabric.is_rdma()) plan.set_backend_topology(gang.fabric.ring ? "ring" : "mesh");
   plan.set_context_length(judge.serving().context_tokens);
   plan.set_concurrent_sequences(judge.serving().sequences);
@@ -196,8 +196,6 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   *plan.mutable_prediction() = Predict(judge, gang, request);
   return plan;
 }
-
-Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
 
 // Also what the wishes did not ask for: `plan` answers "and why not otherwise".
 std::vector<Shape> ShapesToExplain(const ShapeWishes& wishes, uint32_t candidates) {

@@ -7,7 +7,6 @@
 namespace macrame::planner {
 namespace {
 
-constexpr double kMicrosecondsPerSecond = 1e6;
 constexpr double kMicrosecondsPerMillisecond = 1e3;
 
 v1::SpeedCorrection* FindCorrection(v1::SpeedCorrections* corrections, const std::string& backend) {
@@ -52,12 +51,11 @@ double PeakWatts(const GangJudge& judge, const Gang& gang) {
 
 v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request) {
   const v1::Wishes& wishes = request.wishes();
-  const std::string backend = gang.ranks() == 1 ? "single" : BackendName(gang.fabric);
-  const double correction = CorrectionOf(request.corrections(), backend);
+  const double correction = CorrectionOf(request.corrections(), BackendOf(gang));
   const StepTime step = judge.Step(gang, judge.DecodeOf(1));
   v1::Prediction prediction;
   prediction.set_correction(correction);
-  prediction.set_tokens_per_second(kMicrosecondsPerSecond / (step.total_us() * correction));
+  prediction.set_tokens_per_second(TokensPerSecondOfOne(judge, request, gang));
   prediction.set_weights_ms(step.weights_us * correction / kMicrosecondsPerMillisecond);
   prediction.set_kv_ms(step.kv_us * correction / kMicrosecondsPerMillisecond);
   prediction.set_overhead_ms(step.overhead_us * correction / kMicrosecondsPerMillisecond);
@@ -76,6 +74,11 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
   prediction.set_joules_per_token(prediction.power_watts() / prediction.tokens_per_second());
   prediction.set_load_seconds(LoadSeconds(judge, gang));
   return prediction;
+}
+
+double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, const Gang& gang) {
+  const double step_us = judge.Step(gang, judge.DecodeOf(1)).total_us();
+  return kMicrosecondsPerSecond / (step_us * CorrectionOf(request.corrections(), BackendOf(gang)));
 }
 
 std::string SpeedText(double tokens_per_second) {

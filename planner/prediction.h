@@ -15,6 +15,9 @@ inline constexpr uint32_t kPredictedPromptTokens = 1024;
 // `users` and `prompt_tokens` as in Wishes (0: their defaults).
 v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request);
 
+// Of that, one user's speed alone.
+double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, const Gang& gang);
+
 // "31.6 tokens/s", with as many digits as an estimate bears.
 std::string SpeedText(double tokens_per_second);
 

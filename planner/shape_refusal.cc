@@ -13,23 +13,9 @@
 namespace macrame::planner {
 namespace {
 
-std::vector<const Candidate*> LargestFirst(const std::vector<Candidate>& candidates) {
-  std::vector<const Candidate*> sorted;
-  for (const Candidate& candidate : candidates) sorted.push_back(&candidate);
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Candidate* a, const Candidate* b) {
-    return a->budget_bytes > b->budget_bytes;
-  });
-  return sorted;
-}
-
-size_t IndexOf(const std::vector<Candidate>& candidates, const Candidate* candidate) {
-  return static_cast<size_t>(candidate - candidates.data());
-}
-
 v1::Reason OneRankShort(GangJudge& judge) {
-  const Candidate& largest = *LargestFirst(judge.candidates()).front();
-  const uint64_t need = judge.NeedBytes(IndexOf(judge.candidates(), &largest), {}, 0,
-                                        judge.model().layer_count(), true);
+  const Candidate& largest = judge.candidates().front();
+  const uint64_t need = judge.NeedBytes(0, {}, 0, judge.model().layer_count(), true);
   return MakeReason(
       "MEMORY_SHORT",
       absl::StrCat("one rank needs ", FormatBytes(Bytes(need)),
@@ -39,11 +25,10 @@ v1::Reason OneRankShort(GangJudge& judge) {
 }
 
 v1::Reason StagesShort(GangJudge& judge, uint32_t nodes) {
-  const auto sorted = LargestFirst(judge.candidates());
+  const std::vector<Candidate>& candidates = judge.candidates();
   uint64_t given = 0;
-  for (uint32_t i = 0; i < nodes; ++i) given = SaturatingAdd(given, sorted[i]->budget_bytes);
-  const uint64_t whole = judge.NeedBytes(IndexOf(judge.candidates(), sorted[0]), {}, 0,
-                                         judge.model().layer_count(), true);
+  for (uint32_t i = 0; i < nodes; ++i) given = SaturatingAdd(given, candidates[i].budget_bytes);
+  const uint64_t whole = judge.NeedBytes(0, {}, 0, judge.model().layer_count(), true);
   // Each further rank brings a process of its own.
   const uint64_t needed = SaturatingAdd(whole, (nodes - 1) * kRuntimeBytes);
   if (needed > given) {
@@ -61,27 +46,26 @@ v1::Reason StagesShort(GangJudge& judge, uint32_t nodes) {
 
 // The smallest part that the smallest of the largest `tp` nodes could be given.
 v1::Reason SlicesShort(GangJudge& judge, uint32_t tp) {
-  const auto sorted = LargestFirst(judge.candidates());
+  const std::vector<Candidate>& candidates = judge.candidates();
   const uint32_t layers = judge.model().layer_count();
   bool uneven = true;
-  for (const Candidate* candidate : sorted) {
-    uneven = uneven && candidate->traits.uneven_tensor();
+  for (const Candidate& candidate : candidates) {
+    uneven = uneven && candidate.traits.uneven_tensor();
   }
   const uint32_t slices = SliceCount(judge.model());
   const Slice equal{1, tp};
   for (uint32_t i = 0; i < tp; ++i) {
-    const size_t node = IndexOf(judge.candidates(), sorted[i]);
-    const uint64_t need = judge.NeedBytes(node, equal, 0, layers, i == 0);
-    if (need <= sorted[i]->budget_bytes) continue;
+    const uint64_t need = judge.NeedBytes(i, equal, 0, layers, i == 0);
+    if (need <= candidates[i].budget_bytes) continue;
     std::string text = absl::StrCat("each of ", tp, " equal slices needs ",
-                                    FormatBytes(Bytes(need)), "; ", NodeName(*sorted[i]->node),
-                                    " can give ", FormatBytes(Bytes(sorted[i]->budget_bytes)));
+                                    FormatBytes(Bytes(need)), "; ", NodeName(*candidates[i].node),
+                                    " can give ", FormatBytes(Bytes(candidates[i].budget_bytes)));
     if (uneven && slices > tp) {
       absl::StrAppend(&text, ", and no uneven division into ", slices, "ths fits either");
     } else if (!uneven) {
       absl::StrAppend(&text, ", and the engine cuts layers into equal slices only");
     }
-    return MakeReason("MEMORY_SHORT", text, sorted[i]->node->node_id());
+    return MakeReason("MEMORY_SHORT", text, candidates[i].node->node_id());
   }
   return MakeReason("MEMORY_SHORT", absl::StrCat("no ", tp, " nodes that reach each other can ",
                                                  "each hold their slice of every layer"));

@@ -9,11 +9,6 @@
 namespace macrame::cli {
 namespace {
 
-std::string Speed(double tokens) {
-  if (tokens <= 0) return "-";
-  return tokens >= 100 ? absl::StrFormat("%.0f", tokens) : absl::StrFormat("%.1f", tokens);
-}
-
 std::string ModelsTable(const v1::CapacityReport& report, int width, const Style& style) {
   std::vector<std::vector<Cell>> rows;
   std::string refused;
@@ -26,9 +21,9 @@ std::string ModelsTable(const v1::CapacityReport& report, int width, const Style
     rows.push_back(
         {first, absl::StrCat(model.bits()), GiB(model.weights_bytes()),
          model.fits() ? Cell(model.shape()) : Cell("does not fit", Tone::kBad),
-         Speed(model.prediction().tokens_per_second()),
-         model.fits() ? absl::StrCat(Speed(model.prediction().users_tokens_per_second()), " (",
-                                     model.prediction().users(), ")")
+         EstimatedRate(model.prediction().tokens_per_second()),
+         model.fits() ? absl::StrCat(EstimatedRate(model.prediction().users_tokens_per_second()),
+                                     " (", model.prediction().users(), ")")
                       : "-",
          cost ? absl::StrFormat("%.1f", model.joules_per_token()) : "-",
          cost ? absl::StrFormat("%s%.2f", report.currency(), model.cost_per_million_tokens())
@@ -85,7 +80,7 @@ std::string TopologyView(const v1::TopologyAdvice& advice, int width, const Styl
   for (const v1::TopologyCable& cable : advice.cables()) {
     costed = costed || cable.tokens_per_second_without() > 0;
     rows.push_back({cable.a(), cable.a_port(), cable.b(), cable.b_port(),
-                    Speed(cable.tokens_per_second_without())});
+                    EstimatedRate(cable.tokens_per_second_without())});
   }
   if (!rows.empty()) {
     absl::StrAppend(
@@ -94,7 +89,7 @@ std::string TopologyView(const v1::TopologyAdvice& advice, int width, const Styl
   }
   if (costed) {
     absl::StrAppend(&out, "\n", Printable(advice.model()),
-                    " with all of them: ", Speed(advice.tokens_per_second()),
+                    " with all of them: ", EstimatedRate(advice.tokens_per_second()),
                     " tokens/s foretold\n");
   }
   absl::StrAppend(&out, "\n");

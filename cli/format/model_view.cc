@@ -145,21 +145,17 @@ void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& r
   for (const v1::Rejection* rejection : refused) AppendRejection(*rejection, out);
 }
 
-std::string PerSecond(double tokens) {
-  return tokens >= 100 ? absl::StrFormat("%.0f", tokens) : absl::StrFormat("%.1f", tokens);
-}
-
 // "Foretold: 31.1 tokens/s for one user (…)".
 std::string PredictionLines(const v1::Prediction& prediction) {
   if (prediction.tokens_per_second() <= 0) return "";
   std::string out = absl::StrCat(
-      "\nForetold: ", PerSecond(prediction.tokens_per_second()), " tokens/s for one user\n",
+      "\nForetold: ", EstimatedRate(prediction.tokens_per_second()), " tokens/s for one user\n",
       absl::StrFormat("          %.1f ms a token: weights %.1f, context %.1f, starting "
                       "layers %.1f, links %.1f\n",
                       1000 / prediction.tokens_per_second(), prediction.weights_ms(),
                       prediction.kv_ms(), prediction.overhead_ms(), prediction.communication_ms()));
   if (prediction.users() > 1) {
-    absl::StrAppend(&out, "          ", PerSecond(prediction.users_tokens_per_second()),
+    absl::StrAppend(&out, "          ", EstimatedRate(prediction.users_tokens_per_second()),
                     " tokens/s for ", prediction.users(), " users together\n");
   }
   absl::StrAppend(&out, "          first token after a prompt of ", prediction.prompt_tokens(),

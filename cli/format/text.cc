@@ -109,6 +109,10 @@ std::string Milliseconds(double ms) {
   return ms < 1000 ? absl::StrFormat("%.0f ms", ms) : absl::StrFormat("%.1f s", ms / 1000);
 }
 
+std::string EstimatedRate(double per_second) {
+  return per_second >= 100 ? absl::StrFormat("%.0f", per_second) : Rate(per_second);
+}
+
 std::string Rate(double per_second) {
   return per_second > 0 ? absl::StrFormat("%.1f", per_second) : std::string("-");
 }

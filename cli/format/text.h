@@ -21,6 +21,7 @@ std::string CutToWidth(std::string_view text, int width);
 std::string GiB(uint64_t bytes);                            // "36.0 GiB", "512 MiB"
 std::string Percent(double ratio);                          // "42%"; "-" when negative
 std::string Milliseconds(double ms);                        // "35 ms", "1.2 s"
+std::string EstimatedRate(double per_second);               // "31.6", "144"; "-" when zero
 std::string Rate(double per_second);                        // "35.0"; "-" when zero
 std::string Plural(uint64_t count, std::string_view noun);  // "1 node", "3 nodes"
 // "[#####.....]" of `width` columns in all.

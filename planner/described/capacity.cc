@@ -17,6 +17,15 @@
 namespace macrame::planner {
 namespace {
 
+struct Tier {
+  std::string_view name;
+  std::string_view machines;  // as ParsePurchase reads it
+  double price;               // pounds
+  uint32_t users_low, users_high;
+  double peak_watts, idle_watts;  // of all machines; idle 0: not given
+  std::string_view claim;
+};
+
 constexpr std::array kTiers = {
     Tier{"starter", "2x mac-mini-m4-pro-64gb", 4000, 10, 20, 200, 0,
          "models up to 70B, 10 to 20 users, under 200 W at peak"},
@@ -396,8 +405,6 @@ absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& questio
 }
 
 }  // namespace
-
-std::span<const Tier> Tiers() { return kTiers; }
 
 absl::StatusOr<v1::CapacityReport> MakeCapacityReport(const v1::CapacityQuestion& question,
                                                       const std::vector<ModelCard>& cards) {

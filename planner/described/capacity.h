@@ -16,16 +16,6 @@ namespace macrame::planner {
 
 inline constexpr double kHoursPerMonth = 24 * 30;
 
-struct Tier {
-  std::string_view name;
-  std::string_view machines;  // as ParsePurchase reads it
-  double price;               // pounds
-  uint32_t users_low, users_high;
-  double peak_watts, idle_watts;  // of all machines; idle 0: not given
-  std::string_view claim;
-};
-std::span<const Tier> Tiers();
-
 // BAD_REQUEST-like statuses for unknown tiers, machines, models; a purchase of a configuration that
 // is not sold is refused with what is (a tier with one is answered, with a warning).
 absl::StatusOr<v1::CapacityReport> MakeCapacityReport(const v1::CapacityQuestion& question,

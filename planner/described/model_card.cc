@@ -9,21 +9,17 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/cost_model.h"
 
 namespace macrame::planner {
 namespace {
 
-constexpr double kScaleAndBiasBits = 32;
 constexpr uint32_t kFloatBits = 16;
 
 constexpr double kGiga = 1e9;
 constexpr uint32_t kCardLayersMax = 1024;
 // Of a mixture whose experts the card does not tell: the step that its active share is counted in.
 constexpr uint32_t kSharesOfUnknownExperts = 1000;
-
-double BytesPerWeight(double bits, double group) {
-  return bits >= kFloatBits ? bits / 8 : (bits + kScaleAndBiasBits / group) / 8;
-}
 
 // Weights of one layer's attention.
 double AttentionWeights(const ModelCard& card) {
