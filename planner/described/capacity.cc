@@ -108,7 +108,7 @@ absl::StatusOr<const Tier*> TierNamed(const std::string& name) {
     if (name == tier.name) return &tier;
     names.push_back(Text(tier.name));
   }
-  return absl::NotFoundError(
+  return absl::InvalidArgumentError(
       absl::StrCat("no tier is called '", name, "'; there are ", absl::StrJoin(names, ", ")));
 }
 

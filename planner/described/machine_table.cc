@@ -60,7 +60,7 @@ absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name) {
   std::vector<std::string> names;
   for (const Machine& machine : Table()) names.emplace_back(machine.name);
   if (best == nullptr) {
-    return absl::NotFoundError(
+    return absl::InvalidArgumentError(
         absl::StrCat("no machine is called '", lower, "'; known are ", absl::StrJoin(names, ", "),
                      ", each with its memory, such as ", names.back(), "-128gb"));
   }

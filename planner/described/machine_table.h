@@ -35,8 +35,8 @@ struct MachineConfiguration {
   std::string Name() const;  // "mac-studio-m3-ultra-512gb"
 };
 
-// "mac-studio-m3-ultra-512gb". NOT_FOUND names what there is. A memory that was never sold is given
-// back with is_sold false.
+// "mac-studio-m3-ultra-512gb". INVALID_ARGUMENT names what there is. A memory that was never sold
+// is given back with is_sold false.
 absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name);
 
 // "4x mac-studio-m3-ultra-512gb, mac-mini-m4-pro-64gb": one entry a machine. At most kMachinesMax.

@@ -18,8 +18,13 @@ constexpr uint32_t kUnquantisedBits = 16;
 
 v1::PlannerAnswer Failure(const absl::Status& status) {
   v1::PlannerAnswer answer;
-  *answer.mutable_failure() = MakeReason(
-      absl::IsNotFound(status) ? "MODEL_NOT_FOUND" : "BAD_REQUEST", std::string(status.message()));
+  const bool absent = absl::IsNotFound(status);
+  v1::Reason& reason = *answer.mutable_failure();
+  reason = MakeReason(absent ? "MODEL_NOT_FOUND" : "BAD_REQUEST", std::string(status.message()));
+  if (absent) {  // in the catalogue, not in the cluster
+    reason.set_remedy(
+        "deploy/catalogue/models.yaml lists the catalogue; --card takes a card of your own");
+  }
   return answer;
 }
 

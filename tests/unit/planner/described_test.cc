@@ -243,6 +243,12 @@ TEST(PlannerAnswer, QuestionsWithoutAnAnswerSayWhy) {
   question.mutable_plan()->set_cluster_yaml("nodes:\n- {name: a, memory_gib: 8}\n");
   question.mutable_plan()->set_model("nothing-like-it");
   EXPECT_EQ(AnswerOf(question).failure().code(), "MODEL_NOT_FOUND");
+  EXPECT_NE(AnswerOf(question).failure().remedy().find("--card"), std::string::npos);
+  question.mutable_capacity()->set_tier("strater");
+  EXPECT_EQ(AnswerOf(question).failure().code(), "BAD_REQUEST") << "a tier is no model";
+  question.mutable_capacity()->set_tier("");
+  question.mutable_capacity()->set_buy("abacus");
+  EXPECT_EQ(AnswerOf(question).failure().code(), "BAD_REQUEST");
 }
 
 v1::TopologyAdvice Advice(const std::string& buy, const std::string& model = "") {
