@@ -136,7 +136,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            [this] { return own.memory(); }}),
       calls(self, channels, orders, library),
       views(dispatcher, own, members, reports, election),
-      planner(dispatcher, calls, views, links, config.transport),
+      planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       conductor({dispatcher, election, replicator, views, planner, launcher, calls, links},
                 ReconcilerOptionsOf(config), events.on_deployment_changed),

@@ -1,6 +1,7 @@
 #include "agentd/cluster_service.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "agentd/agent_service.h"
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
@@ -90,7 +91,9 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
       [this](const Caller& caller, v1::PlanModelRequest request, Reply<v1::PlanResult> reply) {
         Unary<v1::PlanResult>(
             kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
-              PlanOrder order{request.name_or_path(), "", request.wishes(), false, {}};
+              PlanOrder order;
+              order.name_or_path = request.name_or_path();
+              order.wishes = request.wishes();
               parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
                 if (!outcome.ok()) return reply(outcome.status());
                 reply(std::move(outcome->result));
@@ -100,6 +103,19 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
   server.HandleStream<v1::LoadModelRequest>(
       kLoadModel, [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
         OnLoadModel(caller, request, std::move(stream));
+      });
+  server.HandleUnary<v1::ForgetSpeedsRequest, v1::ForgetSpeedsResponse>(
+      kForgetSpeeds, [this](const Caller& caller, v1::ForgetSpeedsRequest request,
+                            Reply<v1::ForgetSpeedsResponse> reply) {
+        Unary<v1::ForgetSpeedsResponse>(
+            kForgetSpeeds, caller, request, kUnloadTimeout, reply, [this, reply] {
+              v1::ForgetSpeedsResponse response;
+              *response.mutable_forgotten() = parts_.conductor.Speeds();
+              parts_.conductor.ForgetSpeeds([response, reply](const absl::Status& status) {
+                if (!status.ok()) return reply(status);
+                reply(response);
+              });
+            });
       });
   server.HandleUnary<v1::UnloadModelRequest, v1::UnloadModelResponse>(
       kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
@@ -230,7 +246,19 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                                       "the deployment's name is too long"));
   }
-  PlanOrder order{request.name_or_path(), "", request.wishes(), false, {}};
+  if (request.deployment_name().find('#') != std::string::npos) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                                      "a deployment's name has no '#': it numbers replicas"));
+  }
+  if (request.replicas() > kReplicasMax) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                                      absl::StrCat("at most ", kReplicasMax, " replicas")));
+  }
+  PlanOrder order;
+  order.name_or_path = request.name_or_path();
+  order.wishes = request.wishes();
+  order.priority = request.priority();
+  order.may_evict = request.may_evict();
   parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
     if (!outcome.ok()) return stream.Finish(outcome.status());
     LoadPlanned(request, *outcome, stream);
@@ -239,18 +267,24 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
 
 void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
                                  ServerStream stream) {
-  const std::string name =
-      request.deployment_name().empty() ? outcome.model.name() : request.deployment_name();
+  const std::string name = request.deployment_name().empty()
+                               ? absl::StrReplaceAll(outcome.model.name(), {{"#", "-"}})
+                               : request.deployment_name();
   const StateTable& table = parts_.replicator.table();
   v1::Deployment deployment;
   const v1::StateEntry* present = table.Find(DeploymentKey(name));
   // Who wishes nothing in particular is content with how it is served already.
   const std::string wishes = request.wishes().SerializeAsString();
-  const bool is_loaded = present != nullptr && deployment.ParseFromString(present->value()) &&
+  const bool is_served = present != nullptr && deployment.ParseFromString(present->value()) &&
                          deployment.model_fingerprint() == outcome.model.fingerprint() &&
                          (wishes.empty() || deployment.wishes().SerializeAsString() == wishes);
-  if (is_loaded) return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
-  if (!outcome.result.has_plan()) {
+  const bool asks_for_nothing_else =
+      (request.replicas() == 0 || request.replicas() == std::max(1u, deployment.replicas())) &&
+      (request.priority() == 0 || request.priority() == deployment.priority());
+  if (is_served && asks_for_nothing_else) {
+    return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
+  }
+  if (!is_served && !outcome.result.has_plan()) {
     v1::Reason reason = outcome.result.failure();
     for (const v1::Rejection& rejection : outcome.result.rejections()) {
       absl::StrAppend(reason.mutable_evidence(), reason.evidence().empty() ? "" : "\n",
@@ -258,17 +292,23 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
     }
     return stream.Finish(ReasonStatus(absl::StatusCode::kFailedPrecondition, reason));
   }
-  deployment.Clear();
-  deployment.set_name(name);
-  deployment.set_model_name(outcome.model.name());
-  deployment.set_model_fingerprint(outcome.model.fingerprint());
-  deployment.set_model_path(request.name_or_path());
-  *deployment.mutable_wishes() = request.wishes();
-  deployment.set_created_unix_ms(parts_.dispatcher.UnixMs());
-  v1::GangRecord record;
-  const v1::StateEntry* gang = table.Find(GangKey(name));
-  const uint64_t epoch =
-      gang != nullptr && record.ParseFromString(gang->value()) ? record.epoch() : 0;
+  uint64_t epoch = 0;
+  if (!is_served) {
+    deployment.Clear();
+    deployment.set_name(name);
+    deployment.set_model_name(outcome.model.name());
+    deployment.set_model_fingerprint(outcome.model.fingerprint());
+    deployment.set_model_path(request.name_or_path());
+    *deployment.mutable_wishes() = request.wishes();
+    deployment.set_created_unix_ms(parts_.dispatcher.UnixMs());
+    v1::GangRecord record;
+    const v1::StateEntry* gang = table.Find(GangKey(name));
+    if (gang != nullptr && record.ParseFromString(gang->value())) epoch = record.epoch();
+  }
+  // Of one that is served as it is, only these change: what runs of it goes on.
+  if (request.replicas() > 0) deployment.set_replicas(request.replicas());
+  if (request.priority() != 0) deployment.set_priority(request.priority());
+  deployment.set_may_evict(request.may_evict());
   parts_.replicator.Write(DeploymentKey(name), deployment.SerializeAsString(),
                           [this, name, epoch, stream, model = outcome.model.name(),
                            timeout_ms = request.timeout_ms()](const absl::Status& status) {
@@ -297,7 +337,11 @@ void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelRe
 
 void ClusterService::AnswerWhenGone(const std::string& name, MonotonicTime since,
                                     Reply<v1::UnloadModelResponse> reply) {
-  const bool gone = parts_.replicator.table().Find(GangKey(name)) == nullptr;
+  bool gone = true;
+  for (uint32_t index = 0; index < kReplicasMax; ++index) {
+    const std::string key = GangKey(ReplicaName(name, index));
+    gone = gone && parts_.replicator.table().Find(key) == nullptr;
+  }
   // The order is on disk; ranks that take longer to end are ended all the same.
   if (gone || parts_.dispatcher.Now() - since > kUnloadGoneLimit) {
     return reply(v1::UnloadModelResponse());

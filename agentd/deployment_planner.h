@@ -11,6 +11,7 @@
 #include "agentd/link_table.h"
 #include "agentd/node_calls.h"
 #include "agentd/node_views.h"
+#include "agentd/state_replicator.h"
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/plan.pb.h"
 
@@ -26,6 +27,12 @@ struct PlanOrder {
   v1::Wishes wishes;
   bool recovering = false;
   v1::Plan current;  // where it ran last: kept unless another plan is worth the move
+  // The deployment that this is for, as the desired state calls it; empty: none yet. Nodes that
+  // hold another replica of it are not used.
+  std::string deployment;
+  int32_t priority = 0;
+  // When nothing fits, deployments with a lower priority may go: result.evicted names them.
+  bool may_evict = false;
 };
 
 struct PlanOutcome {
@@ -39,11 +46,12 @@ class DeploymentPlanner {
 
   // `transport`: the configured one ("auto", "jaccl", …), for requests that wish none.
   DeploymentPlanner(transport::Dispatcher& dispatcher, NodeCalls& calls, const NodeViews& views,
-                    LinkTable& links, std::string transport)
+                    LinkTable& links, const StateReplicator& replicator, std::string transport)
       : dispatcher_(dispatcher),
         calls_(calls),
         views_(views),
         links_(links),
+        replicator_(replicator),
         transport_(std::move(transport)) {}
 
   // An error when no node has the model (the reason says why not); a refusal of the planner is in
@@ -55,11 +63,16 @@ class DeploymentPlanner {
   // Decides when all have answered, or when patience is over and somebody has the model.
   void DecideIfReady(const std::shared_ptr<Asking>& asking);
   void Decide(const std::shared_ptr<Asking>& asking);
+  v1::PlanRequest RequestOf(const Asking& asking, const v1::ModelDescription& model);
+  // A result that says which deployments have to go, or whose remedy says which could.
+  v1::PlanResult MakeRoom(const PlanOrder& order, const v1::PlanRequest& request,
+                          v1::PlanResult refused) const;
 
   transport::Dispatcher& dispatcher_;
   NodeCalls& calls_;
   const NodeViews& views_;
   LinkTable& links_;
+  const StateReplicator& replicator_;
   const std::string transport_;
   uint64_t revision_ = 0;
 };

@@ -34,6 +34,7 @@ void GangConductor::BeginLeading(const FencePair& fence) {
   ++leadership_;
   leading_since_ = parts_.dispatcher.Now();
   reconciler_.BeginLeading(fence, *leading_since_);
+  speeds_.Begin(Speeds());
   Wake();
 }
 
@@ -153,11 +154,34 @@ void GangConductor::Pass() {
   const MonotonicTime now = parts_.dispatcher.Now();
   if (!parts_.election.Leading(now).has_value()) return;
   const uint64_t leadership = leadership_;
-  for (const GangEffect& effect : reconciler_.Reconcile(MakeView(), now)) {
+  const ClusterView view = MakeView();
+  LearnSpeeds(view, now);
+  for (const GangEffect& effect : reconciler_.Reconcile(view, now)) {
     // An effect may end this leadership.
     if (leadership != leadership_) return;
     std::visit([this](const auto& one) { Carry(one); }, effect);
   }
+}
+
+void GangConductor::LearnSpeeds(const ClusterView& view, MonotonicTime now) {
+  speeds_.Observe(view.gangs, view.ranks);
+  v1::SpeedCorrections due;
+  if (!speeds_.TakeDue(now, &due)) return;
+  parts_.replicator.Write(kSpeedsKey, due.SerializeAsString(), [](const absl::Status& status) {
+    if (!status.ok()) spdlog::warn("measured speeds were not written: {}", LogText(status));
+  });
+}
+
+v1::SpeedCorrections GangConductor::Speeds() const {
+  v1::SpeedCorrections speeds;
+  const v1::StateEntry* entry = parts_.replicator.table().Find(kSpeedsKey);
+  if (entry != nullptr) speeds.ParseFromString(entry->value());
+  return speeds;
+}
+
+void GangConductor::ForgetSpeeds(std::function<void(const absl::Status&)> done) {
+  speeds_.Begin({});
+  parts_.replicator.Remove(kSpeedsKey, "", std::move(done));
 }
 
 void GangConductor::Carry(const PlanDeployment& effect) {
@@ -169,6 +193,9 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.fingerprint = deployment.model_fingerprint();
   order.wishes = deployment.wishes();
   order.recovering = gang != nullptr;
+  order.deployment = deployment.name();
+  order.priority = deployment.priority();
+  order.may_evict = effect.may_evict;
   v1::GangRecord record;
   if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
   parts_.planner.Plan(order, [this, name = deployment.name(),

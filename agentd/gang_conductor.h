@@ -11,6 +11,7 @@
 
 #include "agentd/cores/election.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/speed_learner.h"
 #include "agentd/deployment_planner.h"
 #include "agentd/gang_launcher.h"
 #include "agentd/link_table.h"
@@ -52,8 +53,14 @@ class GangConductor {
   std::vector<v1::DeploymentStatus> Statuses();
   std::optional<v1::DeploymentStatus> Status(const std::string& deployment);
 
+  // What answers taught of this cluster's speed; replicated, so any node knows.
+  v1::SpeedCorrections Speeds() const;
+  // Coordinator only: begins anew.
+  void ForgetSpeeds(std::function<void(const absl::Status&)> done);
+
  private:
   void Pass();
+  void LearnSpeeds(const ClusterView& view, MonotonicTime now);
   bool IsIdle() const;
   ClusterView MakeView();
   std::optional<v1::Reason> WhyBroken(const v1::Plan& plan);
@@ -68,6 +75,7 @@ class GangConductor {
 
   Parts parts_;
   GangReconciler reconciler_;
+  SpeedLearner speeds_;
   std::function<void()> on_changed_;
   std::optional<MonotonicTime> leading_since_;
   uint64_t leadership_ = 0;  // answers to an earlier one's orders are dropped

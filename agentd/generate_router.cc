@@ -1,5 +1,9 @@
 #include "agentd/generate_router.h"
 
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -11,6 +15,8 @@ namespace macrame::agentd {
 namespace {
 
 constexpr absl::string_view kDeploymentPrefix = "deployment/";
+// Counts of more replicas than this are forgotten when they are 0.
+constexpr size_t kReplicasCountedMax = 1024;
 
 // A failure of the way there, not of the model.
 absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
@@ -38,6 +44,7 @@ class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCal
              DoneCallback on_done)
       : router_(router),
         request_(std::move(request)),
+        deployment_(request_.deployment()),
         on_chunk_(std::move(on_chunk)),
         on_done_(std::move(on_done)),
         give_up_(router.dispatcher_.Now() + kEntryWaitMax) {}
@@ -52,21 +59,37 @@ class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCal
 
   void Try() {
     if (cancelled_) return on_done_(absl::CancelledError("cancelled before it began"));
-    const absl::StatusOr<NodeId> entry = router_.EntryNodeOf(request_.deployment());
+    const absl::StatusOr<Entry> entry = router_.FindEntry(deployment_, failed_);
     if (!entry.ok()) {
       if (absl::IsNotFound(entry.status())) return on_done_(entry.status());
       return Ended(entry.status());
     }
+    replica_ = entry->replica;
+    request_.set_deployment(replica_);
+    Sent& sent = router_.sent_[replica_];
+    ++sent.under_way;
+    sent.last = ++router_.requests_sent_;
     attempt_ = router_.RouteOnce(
-        *entry, request_,
+        entry->node, request_,
         [self = shared_from_this()](const v1::GenerateChunk& chunk) {
           self->has_answered_ = true;
           self->on_chunk_(chunk);
         },
-        [self = shared_from_this()](const absl::Status& status) { self->Ended(status); });
+        [self = shared_from_this()](const absl::Status& status) {
+          self->TakeBack();
+          self->Ended(status);
+        });
   }
 
  private:
+  void TakeBack() {
+    Sent& sent = router_.sent_[replica_];
+    if (--sent.under_way == 0 && router_.sent_.size() > kReplicasCountedMax) {
+      router_.sent_.erase(replica_);
+    }
+    failed_.insert(replica_);
+  }
+
   void Ended(const absl::Status& status) {
     const bool again = !status.ok() && !has_answered_ && !cancelled_ && IsWorthAnotherTry(status) &&
                        router_.dispatcher_.Now() < give_up_;
@@ -75,13 +98,16 @@ class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCal
   }
 
   GenerateRouter& router_;
-  const v1::GenerateRequest request_;
+  v1::GenerateRequest request_;
+  const std::string deployment_;
   const ChunkCallback on_chunk_;
   const DoneCallback on_done_;
   const MonotonicTime give_up_;
   bool has_answered_ = false;
   bool cancelled_ = false;
   transport::CallHandle attempt_;
+  std::string replica_;           // of the present attempt
+  std::set<std::string> failed_;  // replicas of earlier attempts
 };
 
 // A request of the gateway: started, cancelled and ended on the owner thread, whatever thread asks.
@@ -119,9 +145,12 @@ GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
       channels_(channels),
       supervisor_(supervisor) {}
 
-absl::StatusOr<NodeId> GenerateRouter::EntryNodeOf(const std::string& deployment) const {
+absl::StatusOr<GenerateRouter::Entry> GenerateRouter::FindEntry(
+    const std::string& deployment, const std::set<std::string>& failed) const {
   const StateTable& table = replicator_.table();
-  if (table.Find(DeploymentKey(deployment)) == nullptr) {
+  v1::Deployment wanted;
+  const v1::StateEntry* present = table.Find(DeploymentKey(deployment));
+  if (present == nullptr || !wanted.ParseFromString(present->value())) {
     std::vector<std::string> names;
     for (const ServedModel& model : served_.Get()) names.push_back(model.id);
     return ReasonStatus(
@@ -129,14 +158,28 @@ absl::StatusOr<NodeId> GenerateRouter::EntryNodeOf(const std::string& deployment
         absl::StrCat("no model '", deployment.substr(0, 128), "' is loaded",
                      names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
   }
-  const v1::StateEntry* entry = table.Find(GangKey(deployment));
-  v1::GangRecord record;
-  if (entry == nullptr || !record.ParseFromString(entry->value()) ||
-      record.entry_node_id().empty()) {
+  std::optional<Entry> best;
+  std::tuple<bool, uint32_t, uint64_t> best_rank;
+  for (uint32_t index = 0; index < std::clamp(wanted.replicas(), 1u, kReplicasMax); ++index) {
+    const std::string replica = ReplicaName(deployment, index);
+    const v1::StateEntry* entry = table.Find(GangKey(replica));
+    v1::GangRecord record;
+    if (entry == nullptr || !record.ParseFromString(entry->value()) ||
+        record.entry_node_id().empty()) {
+      continue;
+    }
+    const auto sent = sent_.find(replica);
+    const Sent known = sent == sent_.end() ? Sent{} : sent->second;
+    const std::tuple rank(failed.contains(replica), known.under_way, known.last);
+    if (best.has_value() && rank >= best_rank) continue;
+    best = Entry{replica, NodeId(record.entry_node_id())};
+    best_rank = rank;
+  }
+  if (!best.has_value()) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
                         absl::StrCat(deployment, " is not placed on any node yet"));
   }
-  return NodeId(record.entry_node_id());
+  return *std::move(best);
 }
 
 transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,

@@ -5,7 +5,9 @@
 // calls from its own.
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -56,7 +58,14 @@ class GenerateRouter : public InferenceBackend {
   class RoutedCall;
   transport::CallHandle RouteOnce(const NodeId& entry, const v1::GenerateRequest& request,
                                   ChunkCallback on_chunk, DoneCallback on_done);
-  absl::StatusOr<NodeId> EntryNodeOf(const std::string& deployment) const;
+  // A replica of the deployment and where its entry rank is: the one with the fewest requests of
+  // this router's under way; `failed` ones only when there are no others.
+  struct Entry {
+    std::string replica;
+    NodeId node;
+  };
+  absl::StatusOr<Entry> FindEntry(const std::string& deployment,
+                                  const std::set<std::string>& failed) const;
   transport::CallHandle RouteRemote(const NodeId& entry, const v1::GenerateRequest& request,
                                     ChunkCallback on_chunk, DoneCallback on_done);
 
@@ -66,6 +75,13 @@ class GenerateRouter : public InferenceBackend {
   PeerChannels& channels_;
   runtime::RankSupervisor& supervisor_;
   transport::Guarded<std::vector<ServedModel>> served_;
+  // Of each replica: requests under way, and when one was last sent there (counted in requests).
+  struct Sent {
+    uint32_t under_way = 0;
+    uint64_t last = 0;
+  };
+  std::map<std::string, Sent> sent_;
+  uint64_t requests_sent_ = 0;
 };
 
 }  // namespace macrame::agentd

@@ -25,12 +25,23 @@ void LoadWatches::Tick() {
   if (watches_.empty()) return;
   const std::vector<v1::DeploymentStatus> statuses = conductor_.Statuses();
   watches_.remove_if([&](Watch& watch) {
+    // The replicas come one after the other: told is of the first that is not ready.
     std::optional<v1::DeploymentStatus> found;
     for (const v1::DeploymentStatus& status : statuses) {
-      if (status.deployment().name() == watch.deployment) found = status;
+      const std::string& name = status.deployment().name();
+      if (DeploymentOfReplica(name) != watch.deployment) continue;
+      if (name == watch.deployment || (found.has_value() && IsReady(watch, *found))) found = status;
     }
     return Tell(watch, found);
   });
+}
+
+bool LoadWatches::IsReady(const Watch& watch, const v1::DeploymentStatus& status) {
+  return status.state() == v1::DEPLOYMENT_STATE_READY && IsCurrent(watch, status);
+}
+
+bool LoadWatches::IsCurrent(const Watch& watch, const v1::DeploymentStatus& status) {
+  return status.deployment().name() != watch.deployment || status.epoch() > watch.after_epoch;
 }
 
 bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& status) {
@@ -49,8 +60,8 @@ bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& 
     // Nobody listens any more; the load itself goes on.
     if (!watch.stream.Write(progress)) return true;
   }
-  const bool is_current = status->epoch() > watch.after_epoch;
-  if (is_current && status->state() == v1::DEPLOYMENT_STATE_READY) {
+  const bool is_current = IsCurrent(watch, *status);
+  if (IsReady(watch, *status)) {
     watch.stream.Finish(absl::OkStatus());
     return true;
   }
@@ -62,9 +73,9 @@ bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& 
   } else if (!watch.pending_since.has_value()) {
     watch.pending_since = now;
   }
-  const bool refused = watch.pending_since.has_value() &&
-                       now - *watch.pending_since >= kPendingUntilTold &&
-                       !status->failure().code().empty();
+  const bool refused =
+      watch.pending_since.has_value() && now - *watch.pending_since >= kPendingUntilTold &&
+      !status->failure().code().empty() && status->failure().code() != "AWAITS_ROOM";
   if (failed_often || refused) {
     watch.stream.Finish(ReasonStatus(
         refused ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable,

@@ -26,7 +26,8 @@ class LoadWatches {
   LoadWatches(transport::Dispatcher& dispatcher, GangConductor& conductor)
       : dispatcher_(dispatcher), conductor_(conductor) {}
 
-  // `after_epoch`: a gang of this epoch or an older one is not what is waited for.
+  // All replicas are waited for, one after the other. `after_epoch`: of the first one, a gang of
+  // this epoch or an older one is not what is waited for.
   void Add(transport::ServerStream stream, std::string deployment, std::string resolved_name,
            uint64_t after_epoch, uint32_t timeout_ms);
   // Tells of changes. Each 100 ms or so, and when something changed.
@@ -44,6 +45,9 @@ class LoadWatches {
     std::optional<MonotonicTime> pending_since;
     std::string last_sent;
   };
+  // A gang that is not the one from before the load; of the further replicas any.
+  static bool IsCurrent(const Watch& watch, const v1::DeploymentStatus& status);
+  static bool IsReady(const Watch& watch, const v1::DeploymentStatus& status);
   // True when the watch has ended.
   bool Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& status);
 

@@ -113,7 +113,11 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.mutable_traits()->set_uneven_tensor(true);
     }
     if (facts.load != nullptr) {
-      node.set_memory_available_bytes(facts.load->memory_available_bytes());
+      // What ranks that are loading still take is free only to look at. 0 would mean not known.
+      const Bytes free =
+          Bytes(facts.load->memory_available_bytes()) - Bytes(facts.load->awaited_bytes());
+      const bool known = facts.load->memory_available_bytes() > 0;
+      node.set_memory_available_bytes(known ? std::max<uint64_t>(1, free.count()) : 0);
       node.set_memory_reserved_bytes(facts.load->reserved_bytes());
       node.set_memory_pressure(facts.load->memory_pressure());
     }

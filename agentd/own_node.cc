@@ -47,6 +47,7 @@ const v1::NodeLoad& OwnNode::load() {
   load_.set_requests_running(running);
   load_.set_requests_queued(queued);
   load_.set_reserved_bytes(supervisor_.ReservedBytes().count());
+  load_.set_awaited_bytes(supervisor_.AwaitedBytes().count());
   return load_;
 }
 

@@ -35,6 +35,7 @@ inline constexpr std::string_view kRecheckLinks = "/macrame.v1.ClusterService/Re
 inline constexpr std::string_view kBenchLinks = "/macrame.v1.ClusterService/BenchLinks";
 inline constexpr std::string_view kExportHostfile = "/macrame.v1.ClusterService/ExportHostfile";
 inline constexpr std::string_view kVerifyTransport = "/macrame.v1.ClusterService/VerifyTransport";
+inline constexpr std::string_view kForgetSpeeds = "/macrame.v1.ClusterService/ForgetSpeeds";
 inline constexpr std::string_view kPlanNet = "/macrame.v1.ClusterService/PlanNet";
 inline constexpr std::string_view kVersion = "/macrame.v1.ClusterService/Version";
 

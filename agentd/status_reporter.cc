@@ -94,6 +94,7 @@ v1::ClusterStatus StatusReporter::Status() const {
     *status.add_strangers() = stranger;
   }
   *status.mutable_links() = parts_.links.links();
+  *status.mutable_speeds() = parts_.conductor.Speeds();
   status.set_healthy(IsHealthy(status));
   if (!coordinator.has_value()) {
     *status.add_problems() = MakeReason("NO_COORDINATOR", "no coordinator is agreed on");

@@ -200,6 +200,10 @@ absl::StatusOr<v1::VerifyTransportResponse> AgentClient::VerifyTransport(
   return impl_->Ask(&Stub::VerifyTransport, request, kMeasureLimit);
 }
 
+absl::StatusOr<v1::ForgetSpeedsResponse> AgentClient::ForgetSpeeds() {
+  return impl_->Ask(&Stub::ForgetSpeeds, v1::ForgetSpeedsRequest(), kAnswerLimit);
+}
+
 absl::StatusOr<v1::NetPlan> AgentClient::PlanNet(const v1::PlanNetRequest& request) {
   return impl_->Ask(&Stub::PlanNet, request, kAnswerLimit);
 }

@@ -51,6 +51,7 @@ class AgentClient {
       const v1::ExportHostfileRequest& request);
   absl::StatusOr<v1::VerifyTransportResponse> VerifyTransport(
       const v1::VerifyTransportRequest& request);
+  absl::StatusOr<v1::ForgetSpeedsResponse> ForgetSpeeds();
   absl::StatusOr<v1::NetPlan> PlanNet(const v1::PlanNetRequest& request);
 
   // Ends the call under way and all later ones with CANCELLED.

@@ -84,6 +84,7 @@ void AddCommands(CommandTree& tree) {
   AddLinks(tree);
   AddDoctor(tree);
   AddStats(tree);
+  AddSpeeds(tree);
   AddExport(tree);
   AddValidate(tree);
   AddVerify(tree);

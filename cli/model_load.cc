@@ -16,12 +16,17 @@ namespace {
 
 constexpr std::chrono::seconds kCoordinatorLimit{10};
 constexpr std::chrono::milliseconds kCoordinatorPause{200};
+constexpr uint32_t kReplicasMax = 16;
+constexpr int32_t kPriorityMax = 1'000'000;
 
 struct LoadOptions {
   std::string name_or_path;
   std::string deployment_name;
   std::string timeout = "10m";
   WishOptions wishes;
+  uint32_t replicas = 0;
+  int32_t priority = 0;
+  bool may_evict = false;
 };
 
 absl::Status NotReady(const v1::DeploymentStatus& status) {
@@ -41,6 +46,9 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
   request.set_deployment_name(options.deployment_name);
   *request.mutable_wishes() = *wishes;
+  request.set_replicas(options.replicas);
+  request.set_priority(options.priority);
+  request.set_may_evict(options.may_evict);
   request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
 
   v1::LoadModelProgress last;
@@ -94,6 +102,16 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
       ->required();
   AddWishFlags(command, &options->wishes);
   command->add_option("--name", options->deployment_name, "Serve it under this name");
+  command
+      ->add_option("--replicas", options->replicas,
+                   "Whole copies, on nodes of their own; requests go to the one with the fewest")
+      ->check(CLI::Range(1u, kReplicasMax));
+  command
+      ->add_option("--priority", options->priority,
+                   "Higher is placed first (default: 0; may be negative)")
+      ->check(CLI::Range(-kPriorityMax, kPriorityMax));
+  command->add_flag("--evict", options->may_evict,
+                    "Where it does not fit, end models with a lower priority");
   command->add_option("--timeout", options->timeout, "How long to wait: 90s, 10m (the default), 1h")
       ->check(IsDuration());
   tree.OnChosen(command, [options](const Invocation& run) { return RunModelLoad(run, *options); });

@@ -57,14 +57,20 @@ class Placer {
     return request_.deployments[copies_[copy].deployment];
   }
 
+  // What is promised is neither unpromised nor free any more.
   void Promise(const v1::Plan& plan, bool give) {
     for (const auto& [node_id, bytes] : BytesByNode(plan)) {
       const auto found = index_.find(node_id);
       if (found == index_.end()) continue;
       v1::PlannerNode& node = *cluster_.mutable_nodes(found->second);
-      node.set_memory_reserved_bytes(give
-                                         ? SaturatingAdd(node.memory_reserved_bytes(), bytes)
-                                         : SaturatingSubtract(node.memory_reserved_bytes(), bytes));
+      const uint64_t reserved = node.memory_reserved_bytes();
+      node.set_memory_reserved_bytes(give ? SaturatingAdd(reserved, bytes)
+                                          : SaturatingSubtract(reserved, bytes));
+      uint64_t& taken = taken_[found->second];
+      taken = give ? SaturatingAdd(taken, bytes) : SaturatingSubtract(taken, bytes);
+      const uint64_t free = request_.cluster.nodes(found->second).memory_available_bytes();
+      if (free == 0) continue;  // not known
+      node.set_memory_available_bytes(std::max<uint64_t>(1, SaturatingSubtract(free, taken)));
     }
   }
 
@@ -136,9 +142,15 @@ class Placer {
       const bool lower = WishOf(other).priority < WishOf(copy).priority;
       if (lower && placed_[other].plan.has_plan()) victims.push_back(other);
     }
+    const auto held = [&](size_t other) {
+      uint64_t sum = 0;
+      for (const auto& [node, bytes] : BytesByNode(placed_[other].plan.plan())) {
+        sum = SaturatingAdd(sum, bytes);
+      }
+      return sum;
+    };
     std::stable_sort(victims.begin(), victims.end(), [&](size_t a, size_t b) {
-      return std::pair(WishOf(a).priority, ModelBytes(WishOf(a).model)) <
-             std::pair(WishOf(b).priority, ModelBytes(WishOf(b).model));
+      return std::pair(WishOf(a).priority, held(a)) < std::pair(WishOf(b).priority, held(b));
     });
     std::vector<size_t> gone;
     v1::PlanResult result = refused;
@@ -158,7 +170,7 @@ class Placer {
       placed_[copy].evicted.push_back(placed_[victim].name);
       placed_[victim].plan.Clear();
       *placed_[victim].plan.mutable_failure() = MakeReason(
-          "MEMORY_SHORT",
+          "EVICTED",
           absl::StrCat("it makes room for ", WishOf(copy).name, ", which has a higher priority"));
     }
     return result;
@@ -192,6 +204,7 @@ class Placer {
   const PlacementRequest& request_;
   v1::PlanRequest cluster_;
   std::map<std::string, int> index_;
+  std::map<int, uint64_t> taken_;  // promised here, by node
   std::vector<Copy> copies_;
   std::vector<PlacedDeployment> placed_;
 };

@@ -5,8 +5,8 @@
 //
 // Deployments are placed in the order of their priority, then size, largest first; each sees what
 // is promised to those before it. What runs stays where it is unless it is evicted. With
-// `may_evict`, a deployment that fits nowhere takes the place of ones with a lower priority: as few
-// bytes of them as can be.
+// `may_evict`, a deployment that fits nowhere takes the place of ones with a lower priority: of the
+// lowest priorities the smallest one that is enough alone; else several, of which none could stay.
 
 #include <cstdint>
 #include <map>
@@ -23,8 +23,9 @@ struct DeploymentWish {
   v1::Wishes wishes;
   uint32_t replicas = 1;  // whole copies, on nodes of their own (anti-affinity)
   int priority = 0;       // higher first
-  v1::Plan in_force;      // of one that runs; its nodes hold its memory already (not in
-                          // memory_reserved_bytes)
+  // Of one that runs. The nodes' memory_reserved_bytes and memory_available_bytes are given as if
+  // it did not.
+  v1::Plan in_force;
 };
 
 struct PlacementRequest {

@@ -87,12 +87,17 @@ std::string SpeedText(double tokens_per_second) {
 }
 
 double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& backend) {
+  double sum = 0;
+  uint32_t samples = 0;
   for (const v1::SpeedCorrection& correction : corrections.corrections()) {
-    if (correction.backend() == backend && correction.samples() > 0) {
-      return std::clamp(correction.measured_to_predicted(), kCorrectionMin, kCorrectionMax);
-    }
+    if (correction.samples() < kCorrectionSamplesMin) continue;
+    const double ratio =
+        std::clamp(correction.measured_to_predicted(), kCorrectionMin, kCorrectionMax);
+    if (correction.backend() == backend) return ratio;
+    sum += ratio * correction.samples();
+    samples += correction.samples();
   }
-  return 1;
+  return samples > 0 ? sum / samples : 1;
 }
 
 void Learn(v1::SpeedCorrections* corrections, const std::string& backend, double measured,

@@ -21,7 +21,12 @@ double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, co
 // "31.6 tokens/s", with as many digits as an estimate bears.
 std::string SpeedText(double tokens_per_second);
 
-// Of a step's time: measured / foretold; 1 for a backend without samples.
+// A correction is believed from so many samples on: one answer is not a speed yet.
+inline constexpr uint32_t kCorrectionSamplesMin = 3;
+
+// Of a step's time: measured / foretold. A backend that was not measured is taken to err like those
+// that were, or what was only measured slow would always look worse than what never was; 1 while
+// nothing is known.
 double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& backend);
 
 // Samples that a correction remembers, about: newer ones weigh more.

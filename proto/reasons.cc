@@ -88,6 +88,9 @@ constexpr std::array kReasonCodes = {
     // Planning.
     ReasonCode{"MEMORY_SHORT", "the model needs more memory than there is",
                "use a smaller quantisation, a shorter context or more nodes"},
+    ReasonCode{"EVICTED", "the deployment makes room for one with a higher priority",
+               "it comes back by itself when there is room again"},
+    ReasonCode{"AWAITS_ROOM", "the deployment waits until others have made room for it", ""},
     ReasonCode{"HEADS_INDIVISIBLE", "the attention heads can't be divided by the tensor degree",
                ""},
     ReasonCode{"GROUPS_INDIVISIBLE", "quantisation groups would be cut by the tensor degree", ""},

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/check.h"
 #include "proto/phase_words.h"
 #include "proto/reasons.h"
@@ -48,6 +49,14 @@ bool IsOfTransport(std::string_view code) {
 }
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// What a gang is launched anew for when it changes.
+std::string WantedOf(v1::Deployment deployment) {
+  deployment.clear_replicas();
+  deployment.clear_priority();
+  deployment.clear_may_evict();
+  return deployment.SerializeAsString();
+}
 
 std::string Place(const v1::Assignment& assignment) {
   const std::string host =
@@ -137,28 +146,42 @@ GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now
         !gang.removing && (gang.stage == Stage::kPlanning || gang.stage == Stage::kWriting ||
                            gang.stage == Stage::kLaunching);
   }
-  for (auto it = gangs_.begin(); it != gangs_.end();) {
-    auto& [name, gang] = *it;
+  for (const std::string& name : InOrder(round)) {
+    Gang& gang = gangs_[name];
     for (const v1::RankStatus* rank : round.RanksOf(name)) {
       gang.epoch_seen = std::max(gang.epoch_seen, rank->epoch());
     }
     if (gang.removing && StepRemoving(round, name, gang)) {
-      it = gangs_.erase(it);
+      gangs_.erase(name);
       continue;
     }
     if (!gang.removing) Step(round, name, gang);
     Tell(round.effects, name, gang);
-    ++it;
   }
   EndOrphans(round);
   return std::move(round.effects);
+}
+
+// The highest priority first, then who asked first: the order in which they are given memory.
+std::vector<std::string> GangReconciler::InOrder(const Round& round) const {
+  std::vector<std::tuple<int64_t, uint64_t, std::string>> order;
+  for (const auto& [name, gang] : gangs_) {
+    const auto wanted = round.deployments.find(name);
+    const bool known = wanted != round.deployments.end();
+    order.emplace_back(known ? -int64_t{wanted->second->priority()} : 0,
+                       known ? wanted->second->created_unix_ms() : 0, name);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<std::string> names;
+  for (auto& [priority, created, name] : order) names.push_back(std::move(name));
+  return names;
 }
 
 // --- what is wanted ------------------------------------------------------------------------------
 
 void GangReconciler::TakeDeployments(Round& round) {
   for (const auto& [name, deployment] : round.deployments) {
-    std::string wanted = deployment->SerializeAsString();
+    std::string wanted = WantedOf(*deployment);
     const auto [it, is_new] = gangs_.try_emplace(name);
     Gang& gang = it->second;
     if (is_new) {
@@ -223,6 +246,7 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.wanted = std::move(wanted);
   gang.refused.Clear();
   gang.planned_on.clear();
+  gang.evicted_at.reset();
   const bool ran = gang.stage != Stage::kPending && gang.stage != Stage::kPlanning;
   if (gang.removing || ran) {
     gang.failure = MakeReason(
@@ -287,14 +311,63 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
 }
 
 void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
-  if (round.busy || InGrace(round.now)) return;
+  if (round.busy || InGrace(round.now) || !HasYielded(round, gang)) return;
   const bool same = !gang.refused.code().empty() && gang.planned_on == round.placement;
-  if (same && round.now - gang.since < options_.replan_interval) return;
+  const bool evicting =
+      gang.evicted_at.has_value() && round.now - *gang.evicted_at < options_.eviction_limit;
+  const Duration pause = evicting ? options_.replan_after_eviction : options_.replan_interval;
+  if (same && round.now - gang.since < pause) return;
+  // Those that make room for it end first.
+  for (const auto& [other, victim] : gangs_) {
+    if (evicting && victim.yields_to == name && victim.stage == Stage::kEnding) return;
+  }
   gang.planned_on = round.placement;
   gang.planned.reset();
   Enter(gang, Stage::kPlanning, round.now);
   round.busy = true;
-  round.effects.emplace_back(PlanDeployment{*round.deployments.at(name)});
+  const v1::Deployment& deployment = *round.deployments.at(name);
+  round.effects.emplace_back(
+      PlanDeployment{deployment, deployment.may_evict() && !gang.evicted_at.has_value()});
+}
+
+// What was evicted is planned again once the one that it made room for has its memory, or won't.
+bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
+  if (gang.yields_to.empty()) return true;
+  const auto found = gangs_.find(gang.yields_to);
+  const Gang* heir = found == gangs_.end() ? nullptr : &found->second;
+  const bool waits = heir != nullptr && !heir->removing && heir->evicted_at.has_value() &&
+                     round.now - *heir->evicted_at < options_.eviction_limit &&
+                     heir->stage != Stage::kStarting && heir->stage != Stage::kReady;
+  if (waits) gang.refused = gang.failure;
+  if (!waits) gang.yields_to.clear();
+  return !waits;
+}
+
+// Ends those that have to go; the plan is made again when they are gone. Once: a launch that fails
+// for another reason must not end one deployment after the other.
+void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
+                           const v1::PlanResult& result) {
+  const int32_t priority = round.deployments.at(name)->priority();
+  std::vector<std::string> gone;
+  for (const std::string& other : result.evicted()) {
+    const auto victim = gangs_.find(other);
+    const auto wanted = round.deployments.find(other);
+    if (victim == gangs_.end() || wanted == round.deployments.end() || victim->second.removing ||
+        wanted->second->priority() >= priority) {
+      continue;
+    }
+    victim->second.failure = MakeReason(
+        "EVICTED",
+        absl::StrCat("'", other, "' makes room for '", name, "', which has priority ", priority));
+    victim->second.retry_at = round.now;
+    victim->second.yields_to = name;
+    BeginEnding(round, other, victim->second);
+    gone.push_back(other);
+  }
+  gang.evicted_at = round.now;
+  Refuse(round, name, gang,
+         MakeReason("AWAITS_ROOM", absl::StrCat("'", name, "' waits until ",
+                                                absl::StrJoin(gone, ", "), " made room for it")));
 }
 
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
@@ -314,6 +387,7 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
                                                       Seconds(options_.plan_limit), " s")));
   }
   const v1::PlanResult result = *std::exchange(gang.planned, std::nullopt);
+  if (result.evicted_size() > 0) return Evict(round, name, gang, result);
   if (!result.has_plan() || result.plan().assignments().empty()) {
     v1::Reason why = result.failure();
     if (why.code().empty())
@@ -382,6 +456,7 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
 
 void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& gang) {
   Enter(gang, Stage::kReady, round.now);
+  gang.evicted_at.reset();
   if (gang.record.attempts() != 0) {
     gang.record.set_attempts(0);
     round.effects.emplace_back(WriteGang{gang.record});

@@ -54,6 +54,10 @@ struct GangReconcilerOptions {
   Duration warming_up_limit = std::chrono::seconds(120);
   // What does not fit is planned again when nodes or inventories change, and after this long.
   Duration replan_interval = std::chrono::seconds(10);
+  // What was evicted waits for so long at most until the one that it made room for is launched,
+  // which is planned this often meanwhile: a node's free memory shows a moment after a rank ended.
+  Duration eviction_limit = std::chrono::seconds(60);
+  Duration replan_after_eviction = std::chrono::seconds(1);
 };
 
 // One member as the coordinator sees it.
@@ -79,8 +83,14 @@ struct ClusterView {
   std::map<std::string, v1::Reason> broken_transports;
 };
 
-// Fills deployments, gangs and removed_epochs from the entries of a StateTable. What does not parse
-// is left out.
+// A deployment with several replicas has a gang for each: the first is called like the deployment,
+// the second "NAME#2". A deployment's own name has no '#'.
+inline constexpr uint32_t kReplicasMax = 16;
+std::string ReplicaName(const std::string& deployment, uint32_t index);  // index from 0
+std::string DeploymentOfReplica(const std::string& name);
+
+// Fills deployments, gangs and removed_epochs from the entries of a StateTable, each replica as a
+// deployment of its own. What does not parse is left out.
 void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
                    ClusterView& view);
 std::string DeploymentKey(const std::string& name);  // "deployment/NAME"
@@ -89,6 +99,7 @@ std::string GangKey(const std::string& name);        // "gang/NAME"
 // Ask the planner with the nodes that are alive and orderable → OnPlanned.
 struct PlanDeployment {
   v1::Deployment deployment;
+  bool may_evict = false;  // the answer may name deployments that have to go first
 };
 // Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
 struct WriteGang {
@@ -191,7 +202,9 @@ class GangReconciler {
     uint32_t failures = 0;    // since it was last stable
     MonotonicTime retry_at;   // while ending and backing off
     v1::Reason refused;       // why no plan, while pending
-    std::string planned_on;   // the nodes that it did not fit
+    std::string yields_to;    // it was evicted for this one, which is launched first
+    std::optional<MonotonicTime> evicted_at;  // it evicted others then; once until it is ready
+    std::string planned_on;                   // the nodes that it did not fit
     std::optional<v1::PlanResult> planned;
     bool launch_due = false;  // the record is written, nothing is launched yet
     v1::RankPhase lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
@@ -222,6 +235,9 @@ class GangReconciler {
   void StepLaunching(Round& round, const std::string& name, Gang& gang);
   void StepRunning(Round& round, const std::string& name, Gang& gang);
   void StepEnding(Round& round, const std::string& name, Gang& gang);
+  std::vector<std::string> InOrder(const Round& round) const;
+  bool HasYielded(const Round& round, Gang& gang) const;
+  void Evict(Round& round, const std::string& name, Gang& gang, const v1::PlanResult& result);
   void Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why);
   void NoteProgress(const Round& round, const std::string& name, Gang& gang) const;
   std::optional<v1::Reason> FindLoss(const Round& round, const std::string& name,

@@ -17,6 +17,12 @@ constexpr char kGangPrefix[] = "gang/";
 std::string DeploymentKey(const std::string& name) { return absl::StrCat(kDeploymentPrefix, name); }
 std::string GangKey(const std::string& name) { return absl::StrCat(kGangPrefix, name); }
 
+std::string ReplicaName(const std::string& deployment, uint32_t index) {
+  return index == 0 ? deployment : absl::StrCat(deployment, "#", index + 1);
+}
+
+std::string DeploymentOfReplica(const std::string& name) { return name.substr(0, name.find('#')); }
+
 void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
                    ClusterView& view) {
   view.deployments.clear();
@@ -26,8 +32,13 @@ void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& ent
     if (absl::StartsWith(key, kDeploymentPrefix)) {
       v1::Deployment deployment;
       if (entry.removed() || !deployment.ParseFromString(entry.value())) continue;
-      if (key == DeploymentKey(deployment.name()))
-        view.deployments.push_back(std::move(deployment));
+      if (key != DeploymentKey(deployment.name())) continue;
+      const std::string name = deployment.name();
+      const uint32_t replicas = std::clamp(deployment.replicas(), 1u, kReplicasMax);
+      for (uint32_t index = 0; index < replicas; ++index) {
+        deployment.set_name(ReplicaName(name, index));
+        view.deployments.push_back(deployment);
+      }
     } else if (absl::StartsWith(key, kGangPrefix)) {
       v1::GangRecord record;
       if (!record.ParseFromString(entry.value()) || key != GangKey(record.deployment())) continue;

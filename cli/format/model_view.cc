@@ -295,6 +295,22 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
   return out;
 }
 
+std::string SpeedsView(const v1::SpeedCorrections& speeds, int width, const Style& style) {
+  if (speeds.corrections().empty()) {
+    return "No answers of at least 8 tokens were timed yet: speeds are foretold without "
+           "corrections.\n";
+  }
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::SpeedCorrection& correction : speeds.corrections()) {
+    rows.push_back({correction.backend(), absl::StrCat(correction.samples()),
+                    absl::StrFormat("%.2f", correction.measured_to_predicted())});
+  }
+  return absl::StrCat(RenderTable({{"RANKS OVER"}, {"ANSWERS", true}, {"STEP / FORETOLD", true}},
+                                  rows, width, style),
+                      "\nPlans multiply a step's time by this from 3 answers on (20 are "
+                      "remembered).\n'clusterctl speeds reset' forgets it.\n");
+}
+
 std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
   const v1::Plan& plan = status.plan();
   uint64_t bytes = 0;

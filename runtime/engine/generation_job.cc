@@ -189,6 +189,12 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   return job;
 }
 
+double DecodeStepUs(const v1::GenerateChunk& chunk) {
+  if (chunk.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return 0;
+  if (chunk.completion_tokens() < kTimedTokensMin) return 0;
+  return chunk.decode_ms() * 1e3 / (chunk.completion_tokens() - 1);
+}
+
 absl::Status RunJob(const GenerationJob& job, ForwardEngine& engine, TextStream text,
                     const std::atomic<bool>& cancelled,
                     const std::function<void(const v1::GenerateChunk&)>& on_chunk) {

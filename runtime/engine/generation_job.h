@@ -55,6 +55,12 @@ int64_t LocalUnixSeconds();
 absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
                          uint32_t context_length);
 
+// Microseconds that one decode step took, as an answer's last chunk tells: the prompt's last step
+// gave the first token, so n tokens are n - 1 steps. 0 for other chunks and for answers of fewer
+// than kTimedTokensMin tokens, which say little.
+inline constexpr uint32_t kTimedTokensMin = 8;
+double DecodeStepUs(const v1::GenerateChunk& chunk);
+
 // Runs a job on rank 0's engine thread. Each piece goes to `on_chunk` as soon as it is certain; the
 // last one carries the finish reason. `cancelled` is looked at between steps. Returns what ended it
 // when that was an error.

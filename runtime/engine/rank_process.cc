@@ -167,7 +167,10 @@ void RankProcess::Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>&
                if (!request->stream.Write(chunk)) request->cancelled = true;
                const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
                reported += fresh;
-               dispatcher_.Post([this, fresh] { service_.OnTokens(fresh); });
+               dispatcher_.Post([this, fresh, step_us = DecodeStepUs(chunk)] {
+                 service_.OnTokens(fresh);
+                 if (step_us > 0) service_.OnDecodeTimed(step_us);
+               });
              });
   const std::string code = status.ok() ? "" : ReasonOf(status).code();
   if (code == "RANK_EXITED") {

@@ -221,6 +221,11 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
   submit_(std::move(pending));
 }
 
+void RankService::OnDecodeTimed(double step_us) {
+  status_.set_decode_step_us(step_us);
+  status_.set_decode_answers(status_.decode_answers() + 1);
+}
+
 void RankService::OnRequestDone(const std::shared_ptr<PendingRequest>& request,
                                 const absl::Status& status) {
   std::erase(requests_, request);

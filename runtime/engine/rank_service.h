@@ -58,6 +58,8 @@ class RankService {
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
   void OnTokens(uint32_t count);
+  // An answer told how long its decode steps took (DecodeStepUs).
+  void OnDecodeTimed(double step_us);
   void OnRequestDone(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);
 
   const v1::RankStatus& status() const { return status_; }

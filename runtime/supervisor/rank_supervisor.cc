@@ -51,6 +51,7 @@ class RankSupervisor::Impl {
   uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why);
   std::vector<v1::RankStatus> Statuses() const;
   Bytes ReservedBytes() const;
+  Bytes AwaitedBytes() const;
   GenerateId Generate(const v1::GenerateRequest& request, ChunkCallback on_chunk,
                       DoneCallback on_done);
   void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
@@ -285,6 +286,12 @@ Bytes RankSupervisor::Impl::ReservedBytes() const {
   return total;
 }
 
+Bytes RankSupervisor::Impl::AwaitedBytes() const {
+  Bytes total;
+  for (const auto& [key, rank] : ranks_) total += rank->memory().need - rank->memory().resident;
+  return total;
+}
+
 SupervisedRank* RankSupervisor::Impl::EntryRank(const v1::GenerateRequest& request, RankKey* key,
                                                 absl::Status* why_not) {
   SupervisedRank* best = nullptr;
@@ -393,6 +400,7 @@ void RankSupervisor::OnChange(std::function<void()> callback) {
   impl_->on_change = std::move(callback);
 }
 Bytes RankSupervisor::ReservedBytes() const { return impl_->ReservedBytes(); }
+Bytes RankSupervisor::AwaitedBytes() const { return impl_->AwaitedBytes(); }
 RankSupervisor::GenerateId RankSupervisor::Generate(const v1::GenerateRequest& request,
                                                     ChunkCallback on_chunk, DoneCallback on_done) {
   return impl_->Generate(request, std::move(on_chunk), std::move(on_done));

@@ -96,6 +96,8 @@ class RankSupervisor {
 
   // Promised to reservations and processes, by their plans.
   Bytes ReservedBytes() const;
+  // Of these, what is not resident yet: free memory that is spoken for.
+  Bytes AwaitedBytes() const;
 
   // Hands a request to the local entry rank (rank 0) of request.deployment(), of its newest READY
   // epoch or request.epoch() when given. `on_chunk` any number of times, then `on_done` once, never

@@ -59,7 +59,24 @@ TEST(Prediction, MeasuredSpeedsCorrectTheNextPrediction) {
   Learn(request.mutable_corrections(), "single", before / 1000, before, 1);
   EXPECT_NEAR(CorrectionOf(request.corrections(), "single"), 2, 0.01) << "another fault's doing";
   Learn(request.mutable_corrections(), "single", 0, before, 1);
-  EXPECT_EQ(CorrectionOf(request.corrections(), "jaccl"), 1);
+}
+
+TEST(Prediction, OneAnswerIsNotASpeedYet) {
+  v1::SpeedCorrections corrections;
+  Learn(&corrections, "ring", 10, 20, 1);
+  EXPECT_EQ(CorrectionOf(corrections, "ring"), 1);
+  for (uint32_t i = 1; i < kCorrectionSamplesMin; ++i) Learn(&corrections, "ring", 10, 20, 1);
+  EXPECT_NEAR(CorrectionOf(corrections, "ring"), 2, 1e-9);
+}
+
+TEST(Prediction, WhatWasNotMeasuredErrsLikeWhatWas) {
+  v1::SpeedCorrections corrections;
+  for (int i = 0; i < 5; ++i) Learn(&corrections, "ring", 10, 30, 1);
+  EXPECT_NEAR(CorrectionOf(corrections, "single"), 3, 1e-9)
+      << "else a single node would look three times as good as before, and gangs would move to it";
+  for (int i = 0; i < 5; ++i) Learn(&corrections, "single", 10, 10, 1);
+  EXPECT_NEAR(CorrectionOf(corrections, "single"), 1, 1e-9);
+  EXPECT_NEAR(CorrectionOf(corrections, "ring"), 3, 1e-9);
 }
 
 }  // namespace

@@ -80,6 +80,9 @@ class Harness {
   }
 
   void Do(const PlanDeployment& plan) {
+    planned.push_back(plan.deployment.name());
+    const auto room = rooms.find(plan.deployment.name());
+    if (room != rooms.end()) return PlanInARoom(plan, room->second);
     v1::PlanResult result;
     for (const NodeView& node : view.nodes) {
       if (node.state != v1::NODE_STATE_ALIVE) continue;
@@ -96,6 +99,19 @@ class Harness {
       *refused.mutable_failure() = MakeReason("MEMORY_SHORT", "7 GiB short");
       reconciler.OnPlanned(plan.deployment.name(), refused, now);
     }
+  }
+  // One node, whose only room is held by whoever has a rank there.
+  void PlanInARoom(const PlanDeployment& plan, char letter) {
+    v1::PlanResult result;
+    for (const v1::RankStatus& rank : view.ranks) {
+      if (rank.node_id() != Id(letter).value()) continue;
+      if (plan.may_evict) result.add_evicted(rank.deployment());
+      if (!plan.may_evict) *result.mutable_failure() = MakeReason("MEMORY_SHORT", "no room");
+    }
+    if (!result.has_failure()) {
+      result.mutable_plan()->add_assignments()->set_node_id(Id(letter).value());
+    }
+    reconciler.OnPlanned(plan.deployment.name(), result, now);
   }
   void Do(const WriteGang& write) {
     std::erase_if(view.gangs,
@@ -143,6 +159,8 @@ class Harness {
   ClusterView view;
   GangReconciler reconciler;
   GangEffects effects;
+  std::vector<std::string> planned;
+  std::map<std::string, char> rooms;  // deployments of which one fits on that node
   std::vector<uint64_t> epochs;
   std::vector<MonotonicTime> launched_at;
   std::string backend;
@@ -435,6 +453,99 @@ TEST(GangReconciler, OneDeploymentAtATimeIsPlannedAndLaunched) {
   h.Run(seconds(20));
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
   EXPECT_EQ(h.Status("n").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, TheHighestPriorityIsPlannedFirstThenWhoAskedFirst) {
+  Harness h("a");
+  for (const auto& [name, priority, created] :
+       {std::tuple("a-late", 0, 30), {"b-early", 0, 10}, {"c-urgent", 5, 40}, {"d", -1, 1}}) {
+    h.Deploy(name);
+    h.view.deployments.back().set_priority(priority);
+    h.view.deployments.back().set_created_unix_ms(created);
+  }
+  h.Run(seconds(5));
+  EXPECT_EQ(h.planned, (std::vector<std::string>{"c-urgent", "b-early", "a-late", "d"}));
+}
+
+TEST(GangReconciler, ALowerPriorityMakesRoomAndComesBackWhenThereIsRoomAgain) {
+  Harness h("a");
+  h.rooms = {{"low", 'a'}, {"high", 'a'}};
+  h.Deploy("low");
+  h.Run(seconds(3));
+  ASSERT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_READY);
+  h.Deploy("high");
+  h.view.deployments.back().set_priority(2);
+  h.Run(seconds(3));
+  EXPECT_EQ(h.Status("high").failure().code(), "MEMORY_SHORT") << "it may not evict";
+  EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_READY);
+  h.view.deployments.back().set_may_evict(true);
+  h.Run(seconds(12));
+  EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
+  EXPECT_EQ(h.Status("high").attempts(), 0u) << "making room is no failure";
+  h.view.deployments.pop_back();
+  h.Run(seconds(12));
+  EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, WhoEvictedDoesNotDoSoAgainBeforeItWasReady) {
+  Harness h("a");
+  h.rooms = {{"low", 'a'}, {"high", 'a'}};
+  h.Deploy("low");
+  h.Run(seconds(3));
+  h.launches = absl::UnavailableError("no such program");
+  h.Deploy("high");
+  h.view.deployments.back().set_priority(2);
+  h.view.deployments.back().set_may_evict(true);
+  h.Run(seconds(30));
+  EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
+  EXPECT_EQ(h.Status("low").failure().code(), "EVICTED");
+  h.Run(seconds(40));
+  h.launches = absl::OkStatus();
+  h.effects.clear();
+  h.Run(seconds(120));
+  int endings = 0;
+  for (const EndRanks& end : h.Take<EndRanks>()) endings += end.deployment == "low" ? 1 : 0;
+  EXPECT_LE(endings, 2) << "the two do not push each other out for ever";
+}
+
+TEST(GangReconciler, AnEqualPriorityIsNotEvictedWhateverThePlannerSays) {
+  Harness h("a");
+  h.rooms = {{"first", 'a'}, {"second", 'a'}};
+  h.Deploy("first");
+  h.Run(seconds(3));
+  h.Deploy("second");
+  h.view.deployments.back().set_may_evict(true);
+  h.Run(seconds(30));
+  EXPECT_EQ(h.Status("first").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("second").state(), v1::DEPLOYMENT_STATE_PENDING);
+}
+
+TEST(GangReconciler, AChangedPriorityOrNumberOfReplicasLaunchesNothingAnew) {
+  Harness h("ab");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  h.view.deployments.back().set_priority(3);
+  h.view.deployments.back().set_replicas(2);
+  h.view.deployments.back().set_may_evict(true);
+  h.Run(seconds(3));
+  EXPECT_EQ(h.epochs, std::vector<uint64_t>{1001});
+}
+
+TEST(GangReconciler, EachReplicaIsADeploymentOfItsOwn) {
+  v1::Deployment deployment;
+  deployment.set_name("m");
+  deployment.set_replicas(3);
+  std::map<std::string, v1::StateEntry, std::less<>> entries;
+  entries[DeploymentKey("m")].set_value(deployment.SerializeAsString());
+  ClusterView view;
+  FillFromState(entries, view);
+  ASSERT_EQ(view.deployments.size(), 3u);
+  EXPECT_EQ(view.deployments[0].name(), "m");
+  EXPECT_EQ(view.deployments[2].name(), "m#3");
+  for (const v1::Deployment& replica : view.deployments) {
+    EXPECT_EQ(DeploymentOfReplica(replica.name()), "m");
+  }
 }
 
 TEST(GangReconciler, StateIsReadFromTheTable) {
