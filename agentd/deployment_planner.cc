@@ -1,16 +1,14 @@
 #include "agentd/deployment_planner.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "agentd/cores/speed_learner.h"
+#include "agentd/making_room.h"
 #include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
-#include "planner/placement.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
 
@@ -69,22 +67,6 @@ absl::Status WorstRefusal(const Answers& answers, const NodeId& self) {
                       "no live node has these very files any more");
 }
 
-// Nodes of the other replicas of a deployment: one that dies takes one replica with it.
-std::set<std::string> OtherReplicasNodes(const StateReplicator& replicator,
-                                         const std::string& name) {
-  std::set<std::string> nodes;
-  if (name.empty()) return nodes;
-  ClusterView state;
-  FillFromState(replicator.table().entries(), state);
-  for (const v1::GangRecord& gang : state.gangs) {
-    const bool is_other = gang.deployment() != name &&
-                          DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(name);
-    if (!is_other) continue;
-    for (const v1::Assignment& part : gang.plan().assignments()) nodes.insert(part.node_id());
-  }
-  return nodes;
-}
-
 }  // namespace
 
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
@@ -136,7 +118,9 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   if (const v1::StateEntry* speeds = replicator_.table().Find(kSpeedsKey)) {
     request.mutable_corrections()->ParseFromString(speeds->value());
   }
-  const std::set<std::string> holders = OtherReplicasNodes(replicator_, asking.order.deployment);
+  ClusterView state;
+  FillFromState(replicator_.table().entries(), state);
+  const std::set<std::string> holders = NodesOfOtherReplicas(state, asking.order.deployment);
   for (v1::PlannerNode& node : views_.ForPlanner(has_files)) {
     if (holders.contains(node.node_id())) {
       node.set_schedulable(false);
@@ -155,59 +139,6 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   return request;
 }
 
-v1::PlanResult DeploymentPlanner::MakeRoom(const PlanOrder& order, const v1::PlanRequest& request,
-                                           v1::PlanResult refused) const {
-  planner::PlacementRequest placement;
-  placement.cluster = request;
-  placement.may_evict = true;
-  // What could be unloaded by hand, unless what may go by itself is asked for.
-  const int32_t priority = order.may_evict ? order.priority : std::numeric_limits<int32_t>::max();
-  ClusterView state;
-  FillFromState(replicator_.table().entries(), state);
-  for (const v1::GangRecord& gang : state.gangs) {
-    const auto deployment = std::find_if(
-        state.deployments.begin(), state.deployments.end(),
-        [&](const v1::Deployment& known) { return known.name() == gang.deployment(); });
-    const bool is_own =
-        DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(order.deployment);
-    if (deployment == state.deployments.end() || is_own) continue;
-    planner::DeploymentWish running;
-    running.name = gang.deployment();
-    running.priority = deployment->priority();
-    running.in_force = gang.plan();
-    placement.deployments.push_back(std::move(running));
-    // The nodes as if it did not run.
-    for (const auto& [node_id, bytes] : planner::BytesByNode(gang.plan())) {
-      for (v1::PlannerNode& node : *placement.cluster.mutable_nodes()) {
-        if (node.node_id() != node_id) continue;
-        node.set_memory_reserved_bytes(
-            (Bytes(node.memory_reserved_bytes()) - Bytes(bytes)).count());
-        if (node.memory_available_bytes() > 0) {
-          node.set_memory_available_bytes(node.memory_available_bytes() + bytes);
-        }
-      }
-    }
-  }
-  if (placement.deployments.empty()) return refused;
-  planner::DeploymentWish wish;
-  wish.name = order.deployment.empty() ? request.model().name() : order.deployment;
-  wish.model = request.model();
-  wish.wishes = request.wishes();
-  wish.priority = priority;
-  placement.deployments.push_back(std::move(wish));
-  planner::PlacementResult placed = planner::PlaceAll(placement);
-  planner::PlacedDeployment& own = placed.deployments.back();
-  if (!own.plan.has_plan() || own.evicted.empty()) return refused;
-  if (order.may_evict) {
-    own.plan.mutable_evicted()->Assign(own.evicted.begin(), own.evicted.end());
-    return std::move(own.plan);
-  }
-  std::string& remedy = *refused.mutable_failure()->mutable_remedy();
-  absl::StrAppend(&remedy, remedy.empty() ? "" : "; ", "or unload ",
-                  absl::StrJoin(own.evicted, ", "), ": then it fits");
-  return refused;
-}
-
 void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   const v1::ModelDescription* model = Choose(asking->answers, asking->order, asking->self);
   if (model == nullptr) return asking->done(WorstRefusal(asking->answers, asking->self));
@@ -219,7 +150,11 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   outcome.model = *model;
   outcome.result = planner::PlanModel(request);
   if (outcome.result.failure().code() == "MEMORY_SHORT") {
-    outcome.result = MakeRoom(asking->order, request, std::move(outcome.result));
+    const PlanOrder& order = asking->order;
+    ClusterView state;
+    FillFromState(replicator_.table().entries(), state);
+    outcome.result = MakeRoom(request, {order.deployment, order.priority, order.may_evict}, state,
+                              std::move(outcome.result));
   }
   if (outcome.result.failure().code() == "TRANSPORT_UNAVAILABLE") {
     // What the links lack is said by their verdicts, root cause first.

@@ -64,9 +64,6 @@ class DeploymentPlanner {
   void DecideIfReady(const std::shared_ptr<Asking>& asking);
   void Decide(const std::shared_ptr<Asking>& asking);
   v1::PlanRequest RequestOf(const Asking& asking, const v1::ModelDescription& model);
-  // A result that says which deployments have to go, or whose remedy says which could.
-  v1::PlanResult MakeRoom(const PlanOrder& order, const v1::PlanRequest& request,
-                          v1::PlanResult refused) const;
 
   transport::Dispatcher& dispatcher_;
   NodeCalls& calls_;

@@ -319,8 +319,12 @@ std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
     bytes += assignment.need().total_bytes();
     absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", Printable(assignment.hostname()));
   }
-  const std::string name = Printable(status.deployment().name());
-  return absl::StrCat(name, " is ready: ", ShapeText(plan), " (", nodes, "), context ",
+  // The last replica's status, when there are several; it is asked for by the name of all.
+  const std::string& own = status.deployment().name();
+  const std::string name = Printable(own.substr(0, own.find('#')));
+  const uint32_t replicas = status.deployment().replicas();
+  const std::string copies = replicas > 1 ? absl::StrCat(replicas, " replicas, the last one ") : "";
+  return absl::StrCat(name, " is ready: ", copies, ShapeText(plan), " (", nodes, "), context ",
                       plan.context_length(), ", ", GiB(bytes), " planned, ",
                       absl::StrFormat("%.1f s", seconds), "\nAsk it:  clusterctl model infer ",
                       name, " --prompt \"...\"\n");

@@ -144,6 +144,47 @@ TEST_F(GangsTest, KillingAWorkerAnAgentAndTheCoordinatorIsRecoveredFrom) {
   EXPECT_EQ(Infer(*Running().front()), before);
 }
 
+TEST_F(GangsTest, ReplicasServeFromNodesOfTheirOwnAndOneIsEnough) {
+  StartThree();
+  v1::LoadModelRequest request;
+  request.set_name_or_path(kModel);
+  request.mutable_wishes()->set_world_size(1);
+  request.set_replicas(2);
+  request.set_timeout_ms(90'000);
+  std::vector<v1::LoadModelProgress> progress;
+  const absl::Status loaded =
+      Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(100), &progress);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const auto status = Status(Coordinator());
+  ASSERT_TRUE(status.ok());
+  ASSERT_EQ(status->deployments_size(), 2);
+  const std::string first = status->deployments(0).entry_node_id();
+  const std::string second = status->deployments(1).entry_node_id();
+  EXPECT_EQ(status->deployments(1).state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_NE(first, second);
+  const std::string answer = Infer(*agents_[0]);
+  EXPECT_EQ(Infer(*agents_[0]), answer) << "the other replica's turn";
+  AgentProcess& dying = ByNodeId(second);
+  dying.Kill(SIGKILL);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Infer(*Running().front()), answer);
+}
+
+TEST_F(GangsTest, AnswersTeachTheClusterItsSpeedAndItCanForget) {
+  StartThree();
+  Load(*agents_[0], 2);
+  for (int i = 0; i < 3; ++i) Infer(*agents_[0]);
+  WaitFor("speeds of the ring", Running(), 30, [](const v1::ClusterStatus& status) {
+    return status.speeds().corrections_size() == 1 &&
+           status.speeds().corrections(0).backend() == "ring";
+  });
+  const auto forgotten =
+      Call<v1::ForgetSpeedsResponse>(*agents_[1], "ForgetSpeeds", v1::ForgetSpeedsRequest());
+  ASSERT_TRUE(forgotten.ok()) << forgotten.status();
+  EXPECT_EQ(forgotten->forgotten().corrections_size(), 1);
+  WaitFor("forgotten", Running(), 10,
+          [](const v1::ClusterStatus& status) { return status.speeds().corrections().empty(); });
+}
+
 TEST_F(GangsTest, AModelThatIsNotThereIsRefusedAtOnce) {
   StartThree();
   v1::LoadModelRequest request;

@@ -1,0 +1,32 @@
+#pragma once
+
+// Who holds the memory that a deployment needs, and which of the others would have to go for it.
+// Pure.
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "agentd/cores/gang_reconciler.h"
+#include "macrame/v1/plan.pb.h"
+
+namespace macrame::agentd {
+
+// For whom room is made.
+struct RoomWanted {
+  std::string deployment;  // as the desired state calls it; empty: none of those there
+  int32_t priority = 0;
+  bool may_evict = false;
+};
+
+// What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. `may_evict`: a plan
+// with the deployments in `evicted` that have to go first, all of a lower priority. Else the same
+// refusal, and its remedy says which deployments' going would make it fit, whatever their priority.
+// Unchanged when no going of others helps. `state`: deployments and gangs in force.
+v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
+                        const ClusterView& state, v1::PlanResult refused);
+
+// Nodes of a deployment's other replicas: one that dies takes one replica with it.
+std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const std::string& name);
+
+}  // namespace macrame::agentd

@@ -1,0 +1,103 @@
+#include "agentd/making_room.h"
+
+#include <gtest/gtest.h>
+
+#include "planner/planner.h"
+#include "tests/unit/planner/test_models.h"
+
+namespace macrame::agentd {
+namespace {
+
+using planner::kGiB;
+
+constexpr uint64_t kGB = 1'000'000'000;
+
+// Two Macs of 64 GiB; each serves a model, so that another one does not fit beside it.
+class MakingRoom : public ::testing::Test {
+ protected:
+  MakingRoom() {
+    request =
+        planner::Request(planner::LargeModel("new", 40 * kGB, 40),
+                         {planner::Node("aaaa", 48 * kGiB), planner::Node("bbbb", 48 * kGiB)});
+    Serve("first", 30 * kGB, 0);
+    Serve("second", 40 * kGB, 1);
+    request.mutable_model()->CopyFrom(planner::LargeModel("new", 40 * kGB, 40));
+    refused = planner::PlanModel(request);
+  }
+
+  // As a coordinator sees it once the ranks are loaded.
+  void Serve(const std::string& name, uint64_t bytes, int32_t priority) {
+    *request.mutable_model() = planner::LargeModel(name, bytes, 40);
+    request.mutable_wishes()->set_world_size(1);
+    const v1::PlanResult placed = planner::PlanModel(request);
+    ASSERT_TRUE(placed.has_plan()) << placed.failure().message();
+    v1::Deployment deployment;
+    deployment.set_name(name);
+    deployment.set_priority(priority);
+    state.deployments.push_back(deployment);
+    v1::GangRecord gang;
+    gang.set_deployment(name);
+    *gang.mutable_plan() = placed.plan();
+    state.gangs.push_back(gang);
+    for (const v1::Assignment& part : placed.plan().assignments()) {
+      for (v1::PlannerNode& node : *request.mutable_nodes()) {
+        if (node.node_id() != part.node_id()) continue;
+        const uint64_t need = part.need().total_bytes();
+        node.set_memory_reserved_bytes(node.memory_reserved_bytes() + need);
+        node.set_memory_available_bytes(node.memory_available_bytes() - need);
+      }
+    }
+  }
+
+  v1::PlanRequest request;
+  ClusterView state;
+  v1::PlanResult refused;
+};
+
+TEST_F(MakingRoom, WhatMayGoIsNamedAndThePlanIsTheOneWithoutIt) {
+  ASSERT_EQ(refused.failure().code(), "MEMORY_SHORT");
+  const v1::PlanResult result = MakeRoom(request, {"new", 2, true}, state, refused);
+  ASSERT_TRUE(result.has_plan());
+  ASSERT_EQ(result.evicted_size(), 1);
+  EXPECT_EQ(result.evicted(0), "first") << "the lower priority";
+  EXPECT_EQ(result.plan().assignments(0).node_id(), state.gangs[0].plan().assignments(0).node_id());
+}
+
+TEST_F(MakingRoom, ALowerPriorityThanAllEvictsNobody) {
+  const v1::PlanResult result = MakeRoom(request, {"new", 0, true}, state, refused);
+  EXPECT_FALSE(result.has_plan());
+  EXPECT_EQ(result.evicted_size(), 0);
+}
+
+TEST_F(MakingRoom, WithoutLeaveToEvictTheRemedySaysWhatCouldBeUnloaded) {
+  const v1::PlanResult result = MakeRoom(request, {"", 0, false}, state, refused);
+  EXPECT_FALSE(result.has_plan());
+  EXPECT_NE(result.failure().remedy().find("unload first: then it fits"), std::string::npos)
+      << result.failure().remedy();
+}
+
+TEST_F(MakingRoom, OtherProgramsMemoryIsNotCountedAsFree) {
+  // Somebody else's programs hold 30 GiB of each node: with both models gone it would not fit.
+  for (v1::PlannerNode& node : *request.mutable_nodes()) {
+    const uint64_t taken = std::min(node.memory_available_bytes() - 1, 30 * kGiB);
+    node.set_memory_available_bytes(node.memory_available_bytes() - taken);
+  }
+  *request.mutable_model() = planner::LargeModel("new", 46 * kGB, 40);
+  const v1::PlanResult result = MakeRoom(request, {"new", 9, true}, state, refused);
+  EXPECT_FALSE(result.has_plan());
+}
+
+TEST_F(MakingRoom, TheDeploymentsOwnReplicasAreNotInItsWay) {
+  const v1::PlanResult result = MakeRoom(request, {"first#2", 9, true}, state, refused);
+  ASSERT_EQ(result.evicted_size(), 1);
+  EXPECT_EQ(result.evicted(0), "second");
+}
+
+TEST_F(MakingRoom, NodesOfOtherReplicasAreTold) {
+  EXPECT_EQ(NodesOfOtherReplicas(state, "first#2").size(), 1u);
+  EXPECT_TRUE(NodesOfOtherReplicas(state, "first").empty());
+  EXPECT_TRUE(NodesOfOtherReplicas(state, "").empty());
+}
+
+}  // namespace
+}  // namespace macrame::agentd
