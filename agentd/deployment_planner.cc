@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/speed_learner.h"
-#include "agentd/making_room.h"
+#include "agentd/cores/making_room.h"
 #include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
 #include "planner/planner.h"

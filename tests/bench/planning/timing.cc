@@ -10,6 +10,7 @@
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "tests/sim/planner_growth.h"
+#include "tests/sim/reconciler_growth.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -110,6 +111,21 @@ int MeasureTimes() {
                 report.plans, report.refused, report.moved, report.moved_without_need,
                 report.median_round_ms, report.slowest_round_ms, report.fault.c_str());
     met = met && report.fault.empty();
+  }
+  std::printf(
+      "\n| nodes | deployments | plans | launches | without need | evictions | served | refused | "
+      "ready again, s | plan, median ms | slowest, ms | pass, ms |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  for (const auto& [nodes, deployments] :
+       std::vector<std::pair<uint32_t, uint32_t>>{{10, 8}, {50, 20}, {500, 50}, {5000, 50}}) {
+    const tests::ReconcilerGrowthReport report =
+        tests::GrowReconciled({1, nodes, deployments, 5, 180});
+    std::printf("| %u | %u | %u | %u | %u | %u | %u | %u | %.0f | %.1f | %.1f | %.2f |%s\n", nodes,
+                deployments, report.plans, report.launches, report.launches_without_need,
+                report.evictions, report.served, report.refused, report.slowest_convergence_s,
+                report.median_plan_ms, report.slowest_plan_ms, report.median_pass_ms,
+                report.fault.c_str());
+    met = met && report.fault.empty() && report.launches_without_need == 0;
   }
   return met ? 0 : 1;
 }

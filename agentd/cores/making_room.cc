@@ -1,4 +1,4 @@
-#include "agentd/making_room.h"
+#include "agentd/cores/making_room.h"
 
 #include <algorithm>
 #include <limits>
