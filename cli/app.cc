@@ -72,6 +72,7 @@ void AddCommands(CommandTree& tree) {
   AddModelLoad(tree, model);
   AddModelList(tree, model);
   AddModelInfer(tree, model);
+  AddModelCheck(tree, model);
   AddModelUnload(tree, model);
   AddPlan(tree);
   AddCapacity(tree);

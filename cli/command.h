@@ -95,6 +95,7 @@ void AddDevicesList(CommandTree& tree);
 void AddStatus(CommandTree& tree);  // `status` and `cluster status`
 void AddModelLoad(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
+void AddModelCheck(CommandTree& tree, CLI::App* model);
 void AddModelUnload(CommandTree& tree, CLI::App* model);
 void AddModelInfer(CommandTree& tree, CLI::App* model);
 void AddLogs(CommandTree& tree);

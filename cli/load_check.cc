@@ -1,0 +1,123 @@
+#include "cli/load_check.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/format/text.h"
+
+namespace macrame::cli {
+namespace {
+
+LoadVerdict PassedIf(bool passed) { return passed ? LoadVerdict::kPassed : LoadVerdict::kFailed; }
+
+const v1::NodeStatus* FindNode(const v1::ClusterStatus& cluster, const std::string& node_id) {
+  for (const v1::NodeStatus& node : cluster.nodes()) {
+    if (node.identity().node_id() == node_id) return &node;
+  }
+  return nullptr;
+}
+
+LoadCheck CheckMemory(const v1::Assignment& part, const v1::DeploymentStatus& deployment) {
+  const v1::MemoryNeed& need = part.need();
+  const uint64_t planned = need.weights_bytes() + need.embedding_bytes() + need.head_bytes();
+  LoadCheck check{absl::StrCat("memory of ", part.hostname()), LoadVerdict::kUnknown, "-",
+                  absl::StrCat(GiB(planned), " of weights, as planned")};
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (rank.rank() != part.rank() || rank.memory_bytes() == 0) continue;
+    const double off =
+        std::abs(static_cast<double>(rank.memory_bytes()) - static_cast<double>(planned));
+    const double allowed = std::max(static_cast<double>(kMemorySlackBytes),
+                                    kMemoryTolerance * static_cast<double>(planned));
+    check.measured = GiB(rank.memory_bytes());
+    check.verdict = PassedIf(off <= allowed);
+  }
+  return check;
+}
+
+LoadCheck CheckGpu(const v1::Assignment& part, const v1::ClusterStatus& cluster,
+                   const LoadTrial& trial) {
+  LoadCheck check{absl::StrCat("GPU of ", part.hostname()), LoadVerdict::kUnknown, "-",
+                  absl::StrCat("at least ", Percent(kGpuBusyMin), " busy while it answers")};
+  const v1::NodeStatus* node = FindNode(cluster, part.node_id());
+  if (node != nullptr && node->inventory().gpu_cores() == 0) {
+    check.expected = "no GPU there: the processor does the work";
+    return check;
+  }
+  const auto busy = trial.gpu_busy.find(part.node_id());
+  if (busy == trial.gpu_busy.end()) {
+    check.expected = "that node does not tell how busy its GPU is";
+    return check;
+  }
+  check.measured = absl::StrCat(Percent(busy->second), " busy");
+  check.verdict = PassedIf(busy->second >= kGpuBusyMin);
+  return check;
+}
+
+LoadCheck CheckSpeed(const v1::Plan& plan, const LoadTrial& trial) {
+  const double foretold = plan.prediction().tokens_per_second();
+  LoadCheck check{"speed", LoadVerdict::kUnknown, "-", "no speed was foretold"};
+  if (trial.tokens_per_second <= 0) return check;
+  check.measured = absl::StrCat(Rate(trial.tokens_per_second), " tokens/s");
+  if (foretold <= 0) return check;
+  check.expected = absl::StrCat(EstimatedRate(foretold), " tokens/s foretold; at least ",
+                                Percent(kSpeedOfForetoldMin), " of it");
+  check.verdict = PassedIf(trial.tokens_per_second >= kSpeedOfForetoldMin * foretold);
+  return check;
+}
+
+LoadCheck CheckLinks(const v1::Plan& plan, const LoadTrial& trial) {
+  LoadCheck check{"links", LoadVerdict::kUnknown, "-", "one rank needs none"};
+  if (plan.assignments_size() < 2) return check;
+  check.expected = absl::StrCat(plan.assignments_size(), " ranks over ", plan.backend());
+  if (!trial.group.has_value()) return check;
+  const v1::VerifyGroupResponse& group = trial.group->group();
+  const bool as_planned = group.backend() == plan.backend() && group.sum_correct() &&
+                          static_cast<int>(group.group_size()) == plan.assignments_size();
+  check.measured = absl::StrCat(group.group_size(), " ranks over ", group.backend());
+  if (!group.sum_correct()) absl::StrAppend(&check.measured, ", sums are wrong");
+  bool quick = true;
+  if (group.timings_size() > 0) {
+    const double us = group.timings(0).us_p50();
+    absl::StrAppend(&check.measured, absl::StrFormat(", %.0f us an all-reduce", us));
+    if (plan.backend() != "ring") {
+      absl::StrAppend(&check.expected, absl::StrFormat(", under %.0f us", kRdmaCollectiveUsMax));
+      quick = us < kRdmaCollectiveUsMax;
+    }
+  }
+  check.verdict = PassedIf(as_planned && quick);
+  return check;
+}
+
+LoadCheck CheckFirstText(const v1::Plan& plan, const LoadTrial& trial) {
+  // A model that takes long for a token takes long for the first one too.
+  const double rate = plan.prediction().tokens_per_second();
+  const double limit = std::max(kFirstTextMsMax, rate > 0 ? 3 * 1000 / rate : 0);
+  LoadCheck check{"first text", LoadVerdict::kUnknown, "-",
+                  absl::StrCat("within ", Milliseconds(limit), " of a short prompt")};
+  if (trial.first_text_ms < 0) return check;
+  check.measured = Milliseconds(trial.first_text_ms);
+  check.verdict = PassedIf(trial.first_text_ms <= limit);
+  return check;
+}
+
+}  // namespace
+
+std::vector<LoadCheck> CheckLoad(const v1::DeploymentStatus& deployment,
+                                 const v1::ClusterStatus& cluster, const LoadTrial& trial) {
+  std::vector<LoadCheck> checks;
+  const v1::Plan& plan = deployment.plan();
+  for (const v1::Assignment& part : plan.assignments()) {
+    checks.push_back(CheckMemory(part, deployment));
+  }
+  for (const v1::Assignment& part : plan.assignments()) {
+    checks.push_back(CheckGpu(part, cluster, trial));
+  }
+  checks.push_back(CheckSpeed(plan, trial));
+  checks.push_back(CheckLinks(plan, trial));
+  checks.push_back(CheckFirstText(plan, trial));
+  return checks;
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,97 @@
+#include "cli/load_check.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::cli {
+namespace {
+
+constexpr uint64_t kGiBytes = 1ULL << 30;
+
+// Two Macs that hold 10 GiB each and were foretold 30 tokens/s over JACCL.
+class LoadChecks : public ::testing::Test {
+ protected:
+  LoadChecks() {
+    v1::Plan& plan = *deployment.mutable_plan();
+    plan.set_backend("jaccl");
+    plan.mutable_prediction()->set_tokens_per_second(30);
+    for (const char* name : {"desk", "shelf"}) {
+      v1::Assignment& part = *plan.add_assignments();
+      part.set_rank(plan.assignments_size() - 1);
+      part.set_hostname(name);
+      part.set_node_id(std::string("id-") + name);
+      part.mutable_need()->set_weights_bytes(10 * kGiBytes);
+      v1::RankStatus& rank = *deployment.add_ranks();
+      rank.set_rank(part.rank());
+      rank.set_memory_bytes(10 * kGiBytes + (200 << 20));
+      v1::NodeStatus& node = *cluster.add_nodes();
+      node.mutable_identity()->set_node_id(part.node_id());
+      node.mutable_inventory()->set_gpu_cores(40);
+      trial.gpu_busy[part.node_id()] = 0.9;
+    }
+    trial.first_text_ms = 60;
+    trial.tokens_per_second = 28;
+    trial.group.emplace();
+    v1::VerifyGroupResponse& group = *trial.group->mutable_group();
+    group.set_backend("jaccl");
+    group.set_group_size(2);
+    group.set_sum_correct(true);
+    group.add_timings()->set_us_p50(31);
+  }
+
+  LoadCheck Find(const std::string& what) {
+    for (const LoadCheck& check : CheckLoad(deployment, cluster, trial)) {
+      if (check.what == what) return check;
+    }
+    ADD_FAILURE() << "no check of " << what;
+    return {};
+  }
+
+  v1::DeploymentStatus deployment;
+  v1::ClusterStatus cluster;
+  LoadTrial trial;
+};
+
+TEST_F(LoadChecks, AllPassWhenAllIsAsPlanned) {
+  for (const LoadCheck& check : CheckLoad(deployment, cluster, trial)) {
+    EXPECT_EQ(check.verdict, LoadVerdict::kPassed) << check.what << ": " << check.measured;
+  }
+}
+
+TEST_F(LoadChecks, ANodeThatHoldsTooMuchOrTooLittleIsNamed) {
+  deployment.mutable_ranks(1)->set_memory_bytes(3 * kGiBytes);
+  EXPECT_EQ(Find("memory of shelf").verdict, LoadVerdict::kFailed);
+  EXPECT_EQ(Find("memory of shelf").measured, "3.0 GiB");
+  EXPECT_EQ(Find("memory of desk").verdict, LoadVerdict::kPassed);
+}
+
+TEST_F(LoadChecks, AGpuThatSleepsFailsAndOneThatIsNotKnownDoesNot) {
+  trial.gpu_busy["id-desk"] = 0.02;
+  trial.gpu_busy.erase("id-shelf");
+  EXPECT_EQ(Find("GPU of desk").verdict, LoadVerdict::kFailed);
+  EXPECT_EQ(Find("GPU of shelf").verdict, LoadVerdict::kUnknown);
+}
+
+TEST_F(LoadChecks, MuchSlowerThanForetoldFails) {
+  trial.tokens_per_second = 12;
+  EXPECT_EQ(Find("speed").verdict, LoadVerdict::kFailed);
+  deployment.mutable_plan()->clear_prediction();
+  EXPECT_EQ(Find("speed").verdict, LoadVerdict::kUnknown);
+}
+
+TEST_F(LoadChecks, ASilentFallbackToTcpOrASlowLinkFails) {
+  trial.group->mutable_group()->mutable_timings(0)->set_us_p50(900);
+  EXPECT_EQ(Find("links").verdict, LoadVerdict::kFailed);
+  trial.group->mutable_group()->mutable_timings(0)->set_us_p50(31);
+  trial.group->mutable_group()->set_backend("ring");
+  EXPECT_EQ(Find("links").verdict, LoadVerdict::kFailed);
+}
+
+TEST_F(LoadChecks, ALargeModelHasTimeForItsFirstText) {
+  trial.first_text_ms = 250;
+  EXPECT_EQ(Find("first text").verdict, LoadVerdict::kFailed);
+  deployment.mutable_plan()->mutable_prediction()->set_tokens_per_second(5);
+  EXPECT_EQ(Find("first text").verdict, LoadVerdict::kPassed);
+}
+
+}  // namespace
+}  // namespace macrame::cli
