@@ -3,6 +3,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/degradation.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -105,6 +106,7 @@ v1::ClusterStatus StatusReporter::Status() const {
       *status.add_problems() = node.state_reason();
     }
   }
+  for (v1::Reason& reason : FindDegradation(status)) *status.add_problems() = std::move(reason);
   for (v1::Reason& reason : parts_.members.table().Problems(now)) {
     *status.add_problems() = std::move(reason);
   }

@@ -90,6 +90,8 @@ constexpr std::array kReasonCodes = {
                "use a smaller quantisation, a shorter context or more nodes"},
     ReasonCode{"EVICTED", "the deployment makes room for one with a higher priority",
                "it comes back by itself when there is room again"},
+    ReasonCode{"SLOWER_THAN_FORETOLD", "a model answers much slower than its plan foretold",
+               "run clusterctl model check, then unload and load the model to plan anew"},
     ReasonCode{"AWAITS_ROOM", "the deployment waits until others have made room for it", ""},
     ReasonCode{"HEADS_INDIVISIBLE", "the attention heads can't be divided by the tensor degree",
                ""},
