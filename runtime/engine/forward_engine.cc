@@ -25,7 +25,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
 mx::array ForwardEngine::Sum(const mx::array& partial) const {
   if (place_.tp == 1) return partial;
   const mx::array sum =
-      mx::distributed::all_sum(mx::astype(partial, link_.wire_type()), link_.group());
+      mx::distributed::all_sum(mx::astype(partial, link_.wire_type()), link_.stage_group());
   return mx::astype(sum, decoder_.activation_type());
 }
 
@@ -105,15 +105,17 @@ void ForwardEngine::RunStages(const Step& step, std::vector<float>* logits) {
   const int rank = link_.single() ? 0 : link_.group().rank();
   const int world = link_.single() ? 1 : link_.group().size();
   mx::array hidden =
-      place_.embeds ? decoder_.Embed(step.tokens)
-                    : mx::astype(mx::distributed::recv({1, count, config_.hidden_size},
-                                                       link_.wire_type(), rank - 1, link_.group()),
-                                 decoder_.activation_type());
+      place_.embeds
+          ? decoder_.Embed(step.tokens)
+          : mx::astype(mx::distributed::recv({1, count, config_.hidden_size}, link_.wire_type(),
+                                             rank - place_.tp, link_.group()),
+                       decoder_.activation_type());
   hidden = decoder_.Run(std::move(hidden), cache_, static_cast<int>(step.begin));
 
   mx::array result = hidden;
   if (!place_.normalizes) {
-    result = mx::distributed::send(mx::astype(hidden, link_.wire_type()), rank + 1, link_.group());
+    result = mx::distributed::send(mx::astype(hidden, link_.wire_type()), rank + place_.tp,
+                                   link_.group());
   } else if (place_.has_head && rows > 0) {
     result = decoder_.Logits(hidden, rows);
     if (rank != 0) result = mx::distributed::send(result, 0, link_.group());
@@ -124,8 +126,8 @@ void ForwardEngine::RunStages(const Step& step, std::vector<float>* logits) {
 
   if (rank != 0 || rows == 0) return;
   if (!place_.has_head) {
-    result =
-        mx::distributed::recv({rows, config_.vocab_size}, mx::float32, world - 1, link_.group());
+    result = mx::distributed::recv({rows, config_.vocab_size}, mx::float32, world - place_.tp,
+                                   link_.group());
     mx::eval(result);
   }
   const float* values = result.data<float>();

@@ -4,10 +4,11 @@
 // step at the same time: rank 0 sends it over the step channel and takes part; the others receive
 // and follow.
 //
-// Pipeline: hidden states go from stage to stage over the ring's neighbour links, the last stage's
-// logits to rank 0, its neighbour at the ring's end. Prefill chunks without logits are not waited
-// for, so the stages work on different chunks at once. Tensor: partial sums are added by all_sum;
-// rank 0 has the head.
+// Pipeline: hidden states go from each rank to the one with its tp_rank in the next stage, the last
+// stage's logits from its first rank to rank 0, in a pure pipeline its neighbour at the ring's end.
+// Prefill chunks without logits are not waited for, so the stages work on different chunks at once.
+// Tensor: partial sums are added by all_sum over the stage's ranks; the first of the last stage has
+// the head.
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 

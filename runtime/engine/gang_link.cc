@@ -14,6 +14,7 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "runtime/engine/rendezvous.h"
+#include "transport/collectives/part_wire.h"
 #include "transport/collectives/tcp_wire.h"
 #include "transport/verbs/verbs_wire.h"
 
@@ -116,9 +117,13 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " of ", world, " with tp ", spec.tp(),
                                 " and pp ", spec.pp()));
   }
-  if (spec.tp() > 1 && spec.pp() > 1) return BadSpec("tensor and pipeline can't be mixed yet");
-  if (part.stage() != (spec.pp() > 1 ? spec.rank() : 0) ||
-      part.tp_rank() != (spec.tp() > 1 ? spec.rank() : 0)) {
+  const bool indivisible =
+      spec.backend() == "jaccl" || (spec.backend() == "verbs" && spec.backend_topology() == "ring");
+  if (spec.tp() > 1 && spec.pp() > 1 && indivisible) {
+    return BadSpec(absl::StrCat("stages of tensor groups need a group that can be divided; a ",
+                                spec.backend(), " ", spec.backend_topology(), " can't"));
+  }
+  if (part.stage() != spec.rank() / spec.tp() || part.tp_rank() != spec.rank() % spec.tp()) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " is given stage ", part.stage(),
                                 " and tensor part ", part.tp_rank()));
   }
@@ -201,7 +206,16 @@ absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::
   return transport::ConnectTcpWire(options);
 }
 
-void GangLink::Adopt(std::unique_ptr<transport::Wire> wire, transport::Topology topology) {
+void GangLink::Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
+                     transport::Topology topology) {
+  if (spec.tp() > 1 && spec.pp() > 1) {
+    const std::shared_ptr<transport::Wire> shared = std::move(wire);
+    const int tp = static_cast<int>(spec.tp());
+    const int first = static_cast<int>(spec.rank()) / tp * tp;
+    stage_group_.emplace(
+        transport::MakeGroup(transport::MakePartWire(shared, first, tp), topology));
+    wire = transport::MakePartWire(shared, 0, shared->size());
+  }
   own_group_.emplace(transport::MakeGroup(std::move(wire), topology));
   group_ = own_group_->handle();
   backend_ = std::string(own_group_->group().backend());
@@ -210,7 +224,7 @@ void GangLink::Adopt(std::unique_ptr<transport::Wire> wire, transport::Topology 
 absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
   auto wire = ConnectTcp(spec);
   if (!wire.ok()) return wire.status();
-  Adopt(*std::move(wire), transport::Topology::kMesh);
+  Adopt(spec, *std::move(wire), transport::Topology::kMesh);
   return absl::OkStatus();
 }
 
@@ -231,8 +245,9 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
   options.collective_timeout = CollectiveTimeout(spec);
   auto wire = transport::ConnectVerbsWire(options, *std::move(side));
   if (!wire.ok()) return wire.status();
-  Adopt(*std::move(wire), spec.backend_topology() == "ring" ? transport::Topology::kRing
-                                                            : transport::Topology::kMesh);
+  Adopt(
+      spec, *std::move(wire),
+      spec.backend_topology() == "ring" ? transport::Topology::kRing : transport::Topology::kMesh);
   return absl::OkStatus();
 }
 

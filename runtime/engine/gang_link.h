@@ -19,8 +19,9 @@
 
 namespace macrame::runtime::engine {
 
-// Pure tensor or pure pipeline; rank == stage of a pipeline, rank == tp_rank of a tensor split.
-// The launch spec's flags and ranges must agree: CONFIG_INVALID otherwise.
+// Tensor, pipeline, or stages that are tensor groups: rank == stage * tp + tp_rank. The launch
+// spec's flags and ranges must agree: CONFIG_INVALID otherwise, and for stages of tensor groups
+// over jaccl or a ring of cables, whose groups can't be divided.
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
 
 inline constexpr std::chrono::milliseconds kCollectiveTimeoutDefault{30'000};
@@ -40,6 +41,10 @@ class GangLink {
 
   bool single() const { return !group_.has_value(); }
   const mlx::core::distributed::Group& group() const { return *group_; }
+  // The ranks of this rank's stage, by tp_rank; all ranks when there is one stage.
+  const mlx::core::distributed::Group& stage_group() const {
+    return stage_group_.has_value() ? stage_group_->handle() : *group_;
+  }
   mlx::core::Dtype wire_type() const { return wire_type_; }
   // Set on rank 0 of a gang of several; the other on the other ranks.
   StepLeader* leader() const { return leader_.get(); }
@@ -63,7 +68,8 @@ class GangLink {
   absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::StatusOr<std::unique_ptr<transport::Wire>> ConnectTcp(const v1::LaunchSpec& spec);
   absl::Status FormTcp(const v1::LaunchSpec& spec);
-  void Adopt(std::unique_ptr<transport::Wire> wire, transport::Topology topology);
+  void Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
+             transport::Topology topology);
   absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::Status FormJaccl(const v1::LaunchSpec& spec);
   absl::Status Prove(const v1::LaunchSpec& spec);
@@ -71,6 +77,7 @@ class GangLink {
   std::unique_ptr<StepLeader> leader_;
   std::unique_ptr<StepFollower> follower_;
   std::optional<transport::MlxGroup> own_group_;
+  std::optional<transport::MlxGroup> stage_group_;  // of several stages of several ranks
   std::optional<mlx::core::distributed::Group> group_;
   mlx::core::Dtype wire_type_ = mlx::core::float32;
   std::string backend_ = "single";

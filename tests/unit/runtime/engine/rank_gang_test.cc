@@ -43,6 +43,20 @@ TEST(RankGangTest, EverySplitGivesTheSameTokens) {
   EXPECT_EQ(AnswerOf(GangShape::kTensor, 4, kTokensOfFour).tokens, begin);
 }
 
+TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {
+  constexpr uint32_t kTokens = 12;
+  EXPECT_EQ(AnswerOf(GangShape::kStagesOfTwo, 4, kTokens).tokens,
+            AnswerOf(GangShape::kPipeline, 1, kTokens).tokens);
+}
+
+TEST(RankGangTest, StagesOfTensorGroupsOverJacclAreRefused) {
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kStagesOfTwo, 4);
+  specs[0].set_backend("jaccl");
+  Gang gang({specs[0]});
+  EXPECT_NE(gang.rank(0).WaitForExit(milliseconds(10'000)), 0);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("can be divided"));
+}
+
 // Three ranks over four slices: two, one and one.
 TEST(RankGangTest, SlicesOfUnequalWidthGiveTheSameTokens) {
   constexpr uint32_t kTokens = 12;

@@ -35,7 +35,7 @@ class RankdProcess {
   std::string log_path_;
 };
 
-enum class GangShape { kPipeline, kTensor };
+enum class GangShape { kPipeline, kTensor, kStagesOfTwo };
 
 struct GangOptions {
   uint32_t step_timeout_ms = 30'000;

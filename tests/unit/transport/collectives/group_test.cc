@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/unit/transport/collectives/loopback_ranks.h"
+#include "transport/collectives/part_wire.h"
 
 namespace macrame::transport {
 namespace {
@@ -197,6 +198,30 @@ TEST(Group, RefusesARankThatIsNotThere) {
     EXPECT_EQ(group->Broadcast({&byte, 1}, -1).code(), absl::StatusCode::kInvalidArgument);
     EXPECT_TRUE(group->Barrier().ok());
   });
+}
+
+TEST(PartWire, EachPartSumsForItselfAndTheWholeStillWorks) {
+  std::vector<float> parts(4), whole(4), from_peer(4);
+  LoopbackRanks(4).Run([&](int rank, std::unique_ptr<Wire> wire) {
+    const std::shared_ptr<Wire> shared = std::move(wire);
+    const auto all = MakeGroup(MakePartWire(shared, 0, 4), Topology::kMesh);
+    const auto pair = MakeGroup(MakePartWire(shared, rank / 2 * 2, 2), Topology::kMesh);
+    EXPECT_EQ(pair->rank(), rank % 2);
+    EXPECT_EQ(pair->size(), 2);
+    const float own = static_cast<float>(1 << rank);
+    for (int round = 0; round < 50; ++round) {
+      ASSERT_TRUE(pair->AllReduce(&own, &parts[rank], 1, Element::kFloat32, Reduction::kSum).ok());
+      ASSERT_TRUE(all->AllReduce(&own, &whole[rank], 1, Element::kFloat32, Reduction::kSum).ok());
+    }
+    // From each rank of the first pair to its counterpart of the second.
+    float value = own;
+    const auto bytes = std::as_writable_bytes(std::span<float>(&value, 1));
+    ASSERT_TRUE((rank < 2 ? all->SendTo(bytes, rank + 2) : all->ReceiveFrom(bytes, rank - 2)).ok());
+    from_peer[rank] = value;
+  });
+  EXPECT_EQ(parts, (std::vector<float>{3, 3, 12, 12}));
+  EXPECT_EQ(whole, (std::vector<float>{15, 15, 15, 15}));
+  EXPECT_EQ(from_peer, (std::vector<float>{1, 2, 1, 2}));
 }
 
 }  // namespace
