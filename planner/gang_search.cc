@@ -143,7 +143,7 @@ void GangSearch::SearchAll(const Nodes& nodes) {
     SearchCycles(nodes, {backend, true});
   }
   const bool tcp = TransportAllows(wish_.transport, {});
-  const auto reaches = [&](size_t a, size_t b) { return links.Reaches(a, b); };
+  const auto reaches = [&](size_t a, size_t b) { return links.HasTcp(a, b); };
   if (!tcp) {  // one rank needs no transport
     for (const size_t node : nodes) SearchFabric({node}, {});
     return;

@@ -1,11 +1,12 @@
 #include "planner/link_costs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace macrame::planner {
 namespace {
 
-TypicalLink TypicalOf(v1::LinkMedium medium) {
+PathCost TypicalOf(v1::LinkMedium medium) {
   switch (medium) {
     case v1::LINK_MEDIUM_THUNDERBOLT:
       return kTypicalThunderbolt;
@@ -20,6 +21,24 @@ TypicalLink TypicalOf(v1::LinkMedium medium) {
 
 double TransferUs(double bytes, double bandwidth) {
   return bytes / bandwidth * kMicrosecondsPerSecond;
+}
+
+double CarryUs(const PathCost& path) {
+  return path.one_way_us + TransferUs(kComparedMessageBytes, path.bandwidth);
+}
+
+// Of equally fast ones the broader.
+void TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
+  if (best->has_value() && std::pair(CarryUs(**best), -(*best)->bandwidth) <=
+                               std::pair(CarryUs(path), -path.bandwidth)) {
+    return;
+  }
+  *best = path;
+}
+
+PathCost Measured(double round_trip_us, double bandwidth, const PathCost& typical) {
+  return {round_trip_us > 0 ? round_trip_us / 2 : typical.one_way_us,
+          bandwidth > 0 ? bandwidth : typical.bandwidth};
 }
 
 }  // namespace
@@ -59,21 +78,10 @@ LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate
     const auto from = index.find(listed.from_node_id());
     const auto to = index.find(listed.to_node_id());
     if (from == index.end() || to == index.end() || from->second == to->second) continue;
-    const TypicalLink typical = TypicalOf(listed.medium());
-    Link link;
-    link.one_way_us = listed.round_trip_us() > 0 ? listed.round_trip_us() / 2 : typical.one_way_us;
-    link.bandwidth = listed.bandwidth_bytes_per_second() > 0 ? listed.bandwidth_bytes_per_second()
-                                                             : typical.bandwidth;
-    for (const std::string& backend : listed.backends()) {
-      link.reaches = true;
-      link.jaccl = link.jaccl || backend == "jaccl";
-      link.verbs = link.verbs || backend == "verbs";
-    }
-    links_[uint64_t{from->second} * count_ + to->second] = link;
+    AddPaths(listed, &links_[uint64_t{from->second} * count_ + to->second]);
   }
   unlisted_.reaches = true;
-  unlisted_.one_way_us = kTypicalEthernet.one_way_us;
-  unlisted_.bandwidth = kTypicalEthernet.bandwidth;
+  unlisted_.tcp = kTypicalEthernet;
   for (const auto& [key, link] : links_) {
     const size_t from = key / count_, to = key % count_;
     if (HasRdma(from, to, Fabric::Backend::kJaccl)) jaccl_neighbours_[from].push_back(to);
@@ -82,6 +90,20 @@ LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate
   for (size_t i = 0; i < count_; ++i) {
     std::sort(jaccl_neighbours_[i].begin(), jaccl_neighbours_[i].end());
     std::sort(verbs_neighbours_[i].begin(), verbs_neighbours_[i].end());
+  }
+}
+
+void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
+  const PathCost rdma =
+      Measured(listed.rdma_round_trip_us(), listed.rdma_bandwidth_bytes_per_second(), kTypicalRdma);
+  for (const std::string& backend : listed.backends()) {
+    link->reaches = true;
+    if (backend == "jaccl") TakeBetter(rdma, &link->jaccl);
+    if (backend == "verbs") TakeBetter(rdma, &link->verbs);
+    if (backend != "ring") continue;
+    TakeBetter(Measured(listed.round_trip_us(), listed.bandwidth_bytes_per_second(),
+                        TypicalOf(listed.medium())),
+               &link->tcp);
   }
 }
 
@@ -94,11 +116,16 @@ bool LinkCosts::Reaches(size_t from, size_t to) const {
   return Between(from, to).reaches && Between(to, from).reaches;
 }
 
+bool LinkCosts::HasTcp(size_t from, size_t to) const {
+  return Between(from, to).tcp.has_value() && Between(to, from).tcp.has_value();
+}
+
 // A cable that only one end can use is none.
 bool LinkCosts::HasRdma(size_t from, size_t to, Fabric::Backend backend) const {
   const Link& there = Between(from, to);
   const Link& back = Between(to, from);
-  return backend == Fabric::Backend::kJaccl ? there.jaccl && back.jaccl : there.verbs && back.verbs;
+  return backend == Fabric::Backend::kJaccl ? there.jaccl.has_value() && back.jaccl.has_value()
+                                            : there.verbs.has_value() && back.verbs.has_value();
 }
 
 const std::vector<size_t>& LinkCosts::RdmaNeighbours(size_t node, Fabric::Backend backend) const {
@@ -112,6 +139,7 @@ bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) cons
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = i + 1; j < count; ++j) {
       if (!Reaches(nodes[i], nodes[j])) return false;
+      if (!fabric.is_rdma() && !HasTcp(nodes[i], nodes[j])) return false;
       const bool neighbours = j == i + 1 || (i == 0 && j + 1 == count);
       if (!fabric.is_rdma() || (fabric.ring && !neighbours)) continue;
       if (!HasRdma(nodes[i], nodes[j], fabric.backend)) return false;
@@ -120,10 +148,17 @@ bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) cons
   return true;
 }
 
-TypicalLink LinkCosts::CostOf(const Fabric& fabric, size_t from, size_t to) const {
-  if (fabric.is_rdma()) return kTypicalRdma;
+// What can't carry the fabric costs what typically carries it: searches cost first and ask later.
+PathCost LinkCosts::CostOf(const Fabric& fabric, size_t from, size_t to) const {
   const Link& link = Between(from, to);
-  return {link.one_way_us, link.bandwidth};
+  switch (fabric.backend) {
+    case Fabric::Backend::kJaccl:
+      return link.jaccl.value_or(kTypicalRdma);
+    case Fabric::Backend::kVerbs:
+      return link.verbs.value_or(kTypicalRdma);
+    default:
+      return link.tcp.value_or(kTypicalEthernet);
+  }
 }
 
 double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nodes, double bytes,
@@ -136,7 +171,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
     for (size_t j = 0; j < count; ++j) {
       const bool neighbours = j == (i + 1) % count || i == (j + 1) % count;
       if (i == j || (fabric.ring && !neighbours)) continue;
-      const TypicalLink link = CostOf(fabric, nodes[i], nodes[j]);
+      const PathCost link = CostOf(fabric, nodes[i], nodes[j]);
       one_way = std::max(one_way, link.one_way_us);
       bandwidth = std::min(bandwidth, link.bandwidth);
     }
@@ -162,7 +197,7 @@ double LinkCosts::HopUs(const Fabric& fabric, std::span<const size_t> from,
   double slowest = 0;
   for (const size_t a : from) {
     for (const size_t b : to) {
-      const TypicalLink link = CostOf(fabric, a, b);
+      const PathCost link = CostOf(fabric, a, b);
       slowest = std::max(slowest, link.one_way_us + TransferUs(bytes, link.bandwidth));
     }
   }

@@ -41,6 +41,32 @@ v1::ModelDescription RandomModel(std::mt19937_64& random, uint32_t layers) {
   return model;
 }
 
+// Between most pairs a path or two, measured or not, a cable for RDMA among them or not; few pairs
+// don't reach each other.
+void AddRandomLinks(std::mt19937_64& random, const std::vector<v1::PlannerNode>& nodes,
+                    v1::PlanRequest* request) {
+  const uint64_t cabled = Pick(random, 0, 4);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (size_t j = i + 1; j < nodes.size(); ++j) {
+      for (uint64_t paths = Pick(random, 1, 3); paths > 1; --paths) {
+        const bool rdma = Pick(random, 1, 4) <= cabled;
+        const auto medium = static_cast<v1::LinkMedium>(Pick(random, 1, 3));
+        std::vector<std::string> backends;
+        if (Pick(random, 0, 15) > 0) backends.push_back("ring");
+        if (rdma) backends.push_back("jaccl");
+        AddLink(nodes[i].node_id(), nodes[j].node_id(), backends, medium, request);
+        if (Pick(random, 0, 1) == 0) continue;
+        for (int last = request->links_size() - 2; last < request->links_size(); ++last) {
+          v1::PlannerLink& link = *request->mutable_links(last);
+          link.set_rdma_round_trip_us(static_cast<double>(Pick(random, 8, 400)));
+          link.set_rdma_bandwidth_bytes_per_second(static_cast<double>(Pick(random, 1, 8)) * 1e9);
+          link.set_round_trip_us(static_cast<double>(Pick(random, 100, 4000)));
+        }
+      }
+    }
+  }
+}
+
 Case RandomCase(uint64_t seed, uint64_t nodes_max) {
   std::mt19937_64 random(seed);
   Case made;
@@ -58,16 +84,7 @@ Case RandomCase(uint64_t seed, uint64_t nodes_max) {
     nodes.push_back(node);
   }
   made.request = Request(RandomModel(random, layers), nodes);
-  const uint64_t cabled = Pick(random, 0, 4);
-  for (uint64_t i = 0; i < count; ++i) {
-    for (uint64_t j = i + 1; j < count; ++j) {
-      const bool rdma = Pick(random, 1, 4) <= cabled;
-      const auto medium = static_cast<v1::LinkMedium>(Pick(random, 1, 3));
-      AddLink(nodes[i].node_id(), nodes[j].node_id(),
-              rdma ? std::vector<std::string>{"ring", "jaccl"} : std::vector<std::string>{"ring"},
-              medium, &made.request);
-    }
-  }
+  AddRandomLinks(random, nodes, &made.request);
   made.optimize = static_cast<v1::Optimize>(Pick(random, 0, 2));
   // Enough users to keep every stage busy: what the throughput of a search promises.
   made.users =
