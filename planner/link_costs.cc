@@ -69,27 +69,54 @@ LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate
     : count_(candidates.size()),
       mesh_ranks_max_(request.mesh_ranks_max() > 0
                           ? std::min(request.mesh_ranks_max(), kMeshRanksPossible)
-                          : kMeshRanksMax),
-      jaccl_neighbours_(candidates.size()),
-      verbs_neighbours_(candidates.size()) {
+                          : kMeshRanksMax) {
+  const auto tables = std::make_shared<Tables>();
+  tables_ = tables;
   std::unordered_map<std::string, size_t> index;
   for (size_t i = 0; i < candidates.size(); ++i) index[candidates[i].node->node_id()] = i;
   for (const v1::PlannerLink& listed : request.links()) {
     const auto from = index.find(listed.from_node_id());
     const auto to = index.find(listed.to_node_id());
     if (from == index.end() || to == index.end() || from->second == to->second) continue;
-    AddPaths(listed, &links_[uint64_t{from->second} * count_ + to->second]);
+    AddPaths(listed, &tables->links[KeyOf(from->second, to->second)]);
   }
-  unlisted_.reaches = true;
-  unlisted_.tcp = kTypicalEthernet;
-  for (const auto& [key, link] : links_) {
+  tables->unlisted.reaches = true;
+  tables->unlisted.tcp = kTypicalEthernet;
+  FindNeighbours(tables.get());
+}
+
+void LinkCosts::FindNeighbours(Tables* tables) const {
+  using Lists = std::vector<std::vector<size_t>>;
+  tables->jaccl_neighbours.resize(count_);
+  tables->verbs_neighbours.resize(count_);
+  Lists apart(count_);  // of each node those that it can't exchange tensors with
+  for (const auto& [key, link] : tables->links) {
     const size_t from = key / count_, to = key % count_;
-    if (HasRdma(from, to, Fabric::Backend::kJaccl)) jaccl_neighbours_[from].push_back(to);
-    if (HasRdma(from, to, Fabric::Backend::kVerbs)) verbs_neighbours_[from].push_back(to);
+    if (HasRdma(from, to, Fabric::Backend::kJaccl)) tables->jaccl_neighbours[from].push_back(to);
+    if (HasRdma(from, to, Fabric::Backend::kVerbs)) tables->verbs_neighbours[from].push_back(to);
+    if (HasTcp(from, to)) continue;
+    apart[from].push_back(to);
+    apart[to].push_back(from);
   }
-  for (size_t i = 0; i < count_; ++i) {
-    std::sort(jaccl_neighbours_[i].begin(), jaccl_neighbours_[i].end());
-    std::sort(verbs_neighbours_[i].begin(), verbs_neighbours_[i].end());
+  for (Lists* lists : {&tables->jaccl_neighbours, &tables->verbs_neighbours}) {
+    for (std::vector<size_t>& list : *lists) std::sort(list.begin(), list.end());
+  }
+  std::vector<bool> covered(count_, false);
+  for (size_t first = 0; first < count_ && tables->tcp_groups.size() < kGroupsMax; ++first) {
+    if (covered[first]) continue;
+    std::vector<bool> left_out(count_, false);
+    std::vector<size_t> group;
+    const auto join = [&](size_t node) {
+      group.push_back(node);
+      covered[node] = left_out[node] = true;
+      for (const size_t other : apart[node]) left_out[other] = true;
+    };
+    join(first);
+    for (size_t next = 0; next < count_; ++next) {
+      if (!left_out[next]) join(next);
+    }
+    std::sort(group.begin(), group.end());
+    tables->tcp_groups.push_back(std::move(group));
   }
 }
 
@@ -98,6 +125,7 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
       Measured(listed.rdma_round_trip_us(), listed.rdma_bandwidth_bytes_per_second(), kTypicalRdma);
   for (const std::string& backend : listed.backends()) {
     link->reaches = true;
+    link->thunderbolt = link->thunderbolt || listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
     if (backend == "jaccl") TakeBetter(rdma, &link->jaccl);
     if (backend == "verbs") TakeBetter(rdma, &link->verbs);
     if (backend != "ring") continue;
@@ -108,8 +136,25 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
 }
 
 const LinkCosts::Link& LinkCosts::Between(size_t from, size_t to) const {
-  const auto found = links_.find(uint64_t{from} * count_ + to);
-  return found == links_.end() ? unlisted_ : found->second;
+  const uint64_t key = KeyOf(from, to);
+  if (!joined_.empty()) {
+    if (const auto found = joined_.find(key); found != joined_.end()) return found->second;
+  }
+  const auto found = tables_->links.find(key);
+  return found == tables_->links.end() ? tables_->unlisted : found->second;
+}
+
+LinkCosts LinkCosts::Joined(const Fabric& fabric, size_t a, size_t b) const {
+  LinkCosts with = *this;
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+    Link link = Between(from, to);
+    link.reaches = true;
+    if (fabric.backend == Fabric::Backend::kRing) TakeBetter(kTypicalEthernet, &link.tcp);
+    if (fabric.backend == Fabric::Backend::kJaccl) TakeBetter(kTypicalRdma, &link.jaccl);
+    if (fabric.backend == Fabric::Backend::kVerbs) TakeBetter(kTypicalRdma, &link.verbs);
+    with.joined_[KeyOf(from, to)] = link;
+  }
+  return with;
 }
 
 bool LinkCosts::Reaches(size_t from, size_t to) const {
@@ -118,6 +163,10 @@ bool LinkCosts::Reaches(size_t from, size_t to) const {
 
 bool LinkCosts::HasTcp(size_t from, size_t to) const {
   return Between(from, to).tcp.has_value() && Between(to, from).tcp.has_value();
+}
+
+bool LinkCosts::HasThunderbolt(size_t from, size_t to) const {
+  return Between(from, to).thunderbolt || Between(to, from).thunderbolt;
 }
 
 // A cable that only one end can use is none.
@@ -129,7 +178,8 @@ bool LinkCosts::HasRdma(size_t from, size_t to, Fabric::Backend backend) const {
 }
 
 const std::vector<size_t>& LinkCosts::RdmaNeighbours(size_t node, Fabric::Backend backend) const {
-  return backend == Fabric::Backend::kJaccl ? jaccl_neighbours_[node] : verbs_neighbours_[node];
+  return backend == Fabric::Backend::kJaccl ? tables_->jaccl_neighbours[node]
+                                            : tables_->verbs_neighbours[node];
 }
 
 bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) const {

@@ -8,6 +8,7 @@
 // as a whole (latency and bandwidth of one path, never of two).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -78,6 +79,19 @@ class LinkCosts {
   // Nodes with a cable of this backend to `node`, ascending.
   const std::vector<size_t>& RdmaNeighbours(size_t node, Fabric::Backend backend) const;
 
+  // Is there a Thunderbolt cable between the two, whatever it is used for?
+  bool HasThunderbolt(size_t from, size_t to) const;
+
+  // Sets of nodes that all exchange tensors over TCP, each as large as can be when it takes nodes
+  // in their order; every node is in one of them, unless there are more than kGroupsMax. Each is
+  // ascending. Where every node reaches every other there is one.
+  const std::vector<std::vector<size_t>>& TcpGroups() const { return tables_->tcp_groups; }
+  static constexpr size_t kGroupsMax = 64;
+
+  // The same with one more link, between two nodes and over one fabric, that typically carries it.
+  // RdmaNeighbours and TcpGroups stay as they are.
+  LinkCosts Joined(const Fabric& fabric, size_t a, size_t b) const;
+
   // Can these nodes, in this order, be one gang over the fabric?
   bool Allows(const Fabric& fabric, std::span<const size_t> nodes) const;
 
@@ -92,17 +106,25 @@ class LinkCosts {
  private:
   struct Link {
     bool reaches = false;
+    bool thunderbolt = false;
     std::optional<PathCost> tcp, jaccl, verbs;
   };
+  using Links = std::unordered_map<uint64_t, Link>;
+  struct Tables {
+    Links links;
+    Link unlisted;  // a pair that the snapshot says nothing of: the LAN
+    std::vector<std::vector<size_t>> jaccl_neighbours, verbs_neighbours, tcp_groups;
+  };
   static void AddPaths(const v1::PlannerLink& listed, Link* link);
+  void FindNeighbours(Tables* tables) const;
+  uint64_t KeyOf(size_t from, size_t to) const { return uint64_t{from} * count_ + to; }
   const Link& Between(size_t from, size_t to) const;
   PathCost CostOf(const Fabric& fabric, size_t from, size_t to) const;
 
   size_t count_;
   uint32_t mesh_ranks_max_;
-  std::unordered_map<uint64_t, Link> links_;
-  Link unlisted_;  // a pair that the snapshot says nothing of: the LAN
-  std::vector<std::vector<size_t>> jaccl_neighbours_, verbs_neighbours_;
+  std::shared_ptr<const Tables> tables_;
+  Links joined_;  // instead of those in the tables
 };
 
 }  // namespace macrame::planner

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/advice.h"
+#include "planner/cable_advice.h"
 #include "planner/constraints.h"
 #include "planner/gang.h"
 #include "planner/gang_search.h"
@@ -260,14 +261,21 @@ v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
     if (!first.has_value()) first = std::move(reason);
   }
   if (!first.has_value()) return MakeReason("TOO_FEW_NODES", "no node can take a rank");
-  if (!memory.has_value()) return *first;
+  const std::string& transport = request.wishes().transport();
+  if (!memory.has_value()) {
+    const std::string path = AdviseOnPaths(judge, wishes, transport);
+    if (first->code() == "TRANSPORT_UNAVAILABLE" && !path.empty()) {
+      first->set_remedy(absl::StrCat(path, " would make it fit"));
+    }
+    return *first;
+  }
   v1::Reason failure =
       MakeReason("MEMORY_SHORT",
                  absl::StrCat(request.model().name(), " does not fit with a context of ",
                               judge.serving().context_tokens, ": ", memory->message(),
                               ". Nodes can give: ", BudgetList(judge.candidates())),
                  memory->node_id());
-  const std::string advice = AdviseOnMemory(judge, wishes);
+  const std::string advice = AdviseOnMemory(judge, wishes, transport);
   if (!advice.empty()) failure.set_remedy(advice);
   return failure;
 }
@@ -328,6 +336,9 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
   *result.mutable_plan() = MakePlan(request, judge, *choice.gang);
   for (const v1::Reason& reason : choice.reasons) *result.mutable_plan()->add_reasons() = reason;
   if (request.brief()) return result;
+  if (auto cable = AdviseOnCables(request, judge, *choice.gang, wishes); cable.has_value()) {
+    *result.mutable_plan()->add_reasons() = *std::move(cable);
+  }
   for (const v1::Rejection& rejection : rejections) {
     *result.mutable_plan()->add_rejections() = rejection;
     *result.add_rejections() = rejection;
