@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "planner/layer_balance.h"
+#include "planner/saturating.h"
 
 namespace macrame::planner {
 namespace {
@@ -20,7 +21,7 @@ using Backend = Fabric::Backend;
 constexpr double kTie = 1e-6;          // values closer than this part are the same
 constexpr uint32_t kCoarseCuts = 24;   // stages begin at so many layers at most, in short lists
 constexpr size_t kShortListNodes = 5;  // of the largest, of the fastest
-constexpr size_t kShortListsEach = 3;  // cliques looked at, by size and by speed
+constexpr size_t kShortListsEach = 3;  // cliques, and parts of the cluster, by size and by speed
 constexpr uint32_t kLongerMax = 3;     // stages tried beyond the fewest, in long pipelines
 
 // All subsets of `size` of the nodes, in order.
@@ -346,61 +347,104 @@ void GangSearch::Offer(Gang gang) {
   }
 }
 
-// More stages than a short list has nodes: the largest nodes in their order.
+// More stages than a short list has nodes: the largest nodes that reach each other, in their order.
 void GangSearch::SearchLongPipelines() {
   if (!TransportAllows(wish_.transport, {})) return;
+  for (const Nodes& part : Parts(/*by_memory=*/true)) SearchLongPipelines(part);
+}
+
+void GangSearch::SearchLongPipelines(const Nodes& part) {
   const uint32_t layers = judge_.model().layer_count();
-  const uint32_t most =
-      std::min<uint32_t>(static_cast<uint32_t>(judge_.candidates().size()), layers);
-  const auto stage_of = [&](uint32_t index, uint32_t begin, uint32_t end) {
-    return GangStage{{index}, {1}, 1, begin, end};
-  };
+  const uint32_t most = std::min<uint32_t>(static_cast<uint32_t>(part.size()), layers);
   uint32_t found = 0;
   const uint32_t exact = wish_.exact_ranks;
-  if (exact > kShortListNodes &&
-      exact <= std::min<size_t>(judge_.candidates().size(), slice_count_)) {
-    const Nodes group = AllNodes(exact);
+  if (exact > kShortListNodes && exact <= std::min<size_t>(part.size(), slice_count_)) {
+    const Nodes group(part.begin(), part.begin() + exact);
     if (auto stage = BestStage(group, {}, 0, layers, 1); stage.has_value()) {
       Gang gang;
       gang.stages.push_back(*std::move(stage));
       Offer(std::move(gang));
     }
   }
-  for (uint32_t stages = kShortListNodes + 1; stages <= most; ++stages) {
-    if (found > kLongerMax && stages != exact) continue;
+  const uint64_t whole = LeastNeedBytes(part);
+  uint64_t given = 0;
+  for (uint32_t stages = 1; stages <= most; ++stages) {
+    given = SaturatingAdd(given, judge_.candidates()[part[stages - 1]].budget_bytes);
+    if (stages <= kShortListNodes || (found > kLongerMax && stages != exact)) continue;
+    if (given < whole) continue;
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-      return judge_.Fill(index, {}, begin, end, end == layers);
+      return judge_.Fill(part[index], {}, begin, end, end == layers);
     };
-    uint64_t given = 0;
-    for (uint32_t i = 0; i < stages; ++i) given += judge_.candidates()[i].budget_bytes;
-    if (given < judge_.NeedBytes(0, {}, 0, layers, true)) continue;
     const auto ends = BalanceLayers(stages, layers, fill, 1);
     if (!ends.has_value()) continue;
     ++found;
     Gang gang;
     for (uint32_t i = 0; i < stages; ++i) {
-      gang.stages.push_back(stage_of(i, i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]));
+      gang.stages.push_back({{part[i]}, {1}, 1, i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]});
     }
     Offer(std::move(gang));
   }
 }
 
+// What the model needs on one of the nodes, of whichever kind it needs least: no division of it
+// over them needs less in all.
+uint64_t GangSearch::LeastNeedBytes(const Nodes& nodes) {
+  uint64_t least = kBytesMax;
+  for (const ComputeKind kind : {ComputeKind::kGpu, ComputeKind::kCpu}) {
+    const auto node = std::find_if(nodes.begin(), nodes.end(), [&](size_t one) {
+      return judge_.candidates()[one].kind == kind;
+    });
+    if (node == nodes.end()) continue;
+    least = std::min(least, judge_.NeedBytes(*node, {}, 0, judge_.model().layer_count(), true));
+  }
+  return least;
+}
+
+// Where not all nodes reach each other: the parts that do, of which the first nodes have the most
+// memory, or the fastest the most bandwidth. Else all nodes.
+std::vector<Nodes> GangSearch::Parts(bool by_memory) const {
+  std::vector<Nodes> parts = judge_.links().TcpGroups();
+  const auto weight = [&](const Nodes& part) {
+    std::vector<double> weights;
+    for (const size_t node : part) {
+      const Candidate& candidate = judge_.candidates()[node];
+      weights.push_back(by_memory ? static_cast<double>(candidate.budget_bytes)
+                                  : candidate.speed.bandwidth);
+    }
+    const size_t count = by_memory ? weights.size() : std::min(weights.size(), kShortListNodes);
+    std::partial_sort(weights.begin(), weights.begin() + static_cast<ptrdiff_t>(count),
+                      weights.end(), std::greater<>());
+    return std::accumulate(weights.begin(), weights.begin() + static_cast<ptrdiff_t>(count), 0.0);
+  };
+  std::vector<std::pair<double, Nodes>> weighed;
+  for (Nodes& part : parts) weighed.emplace_back(-weight(part), std::move(part));
+  std::sort(weighed.begin(), weighed.end());
+  parts.clear();
+  for (size_t i = 0; i < std::min(kShortListsEach, weighed.size()); ++i) {
+    parts.push_back(std::move(weighed[i].second));
+  }
+  return parts;
+}
+
 std::vector<Nodes> GangSearch::ShortLists() const {
   const auto& candidates = judge_.candidates();
-  const auto take = [&](const auto& better) {
-    Nodes nodes = AllNodes(candidates.size());
+  const auto take = [&](Nodes nodes, const auto& better) {
     std::stable_sort(nodes.begin(), nodes.end(), better);
-    nodes.resize(kShortListNodes);
+    nodes.resize(std::min(nodes.size(), kShortListNodes));
     std::sort(nodes.begin(), nodes.end());
     return nodes;
   };
-  std::vector<Nodes> lists;
-  lists.push_back(take(
-      [&](size_t a, size_t b) { return candidates[a].budget_bytes > candidates[b].budget_bytes; }));
-  lists.push_back(take([&](size_t a, size_t b) {
+  const auto larger = [&](size_t a, size_t b) {
+    return candidates[a].budget_bytes > candidates[b].budget_bytes;
+  };
+  const auto faster = [&](size_t a, size_t b) {
     return std::pair(candidates[a].speed.bandwidth, candidates[a].budget_bytes) >
            std::pair(candidates[b].speed.bandwidth, candidates[b].budget_bytes);
-  }));
+  };
+  std::vector<Nodes> lists = {take(AllNodes(candidates.size()), larger),
+                              take(AllNodes(candidates.size()), faster)};
+  for (const Nodes& part : Parts(/*by_memory=*/true)) lists.push_back(take(part, larger));
+  for (const Nodes& part : Parts(/*by_memory=*/false)) lists.push_back(take(part, faster));
   for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
     for (Nodes& clique : Cliques(backend)) lists.push_back(std::move(clique));
   }

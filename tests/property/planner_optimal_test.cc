@@ -226,5 +226,68 @@ TEST(PlannerOptimal, NorOnFiveAndSixNodes) {
   EXPECT_GT(tried, 100'000u);
 }
 
+// Nodes are dealt to parts of up to five that don't reach each other; a part of that size is
+// searched exactly by itself.
+TEST(PlannerOptimal, NothingIsBetterInAPartOfALargerClusterThatIsCutOff) {
+  uint32_t compared = 0;
+  for (uint64_t seed = 0; seed < kSeeds / 10; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed + 5000);
+    Case made = RandomCase(seed, 4);
+    v1::PlanRequest whole = Request(made.request.model(), {});
+    std::vector<v1::PlanRequest> parts;
+    for (uint64_t part = 0, count = Pick(random, 2, 3); part < count; ++part) {
+      v1::PlanRequest one = RandomCase(seed * 3 + part, 5).request;
+      *one.mutable_model() = whole.model();
+      std::vector<std::string> before;
+      for (const v1::PlannerNode& node : whole.nodes()) before.push_back(node.node_id());
+      const std::string prefix = "part-" + std::to_string(part) + "-";
+      for (v1::PlannerNode& node : *one.mutable_nodes()) {
+        *node.mutable_traits() = v1::EngineTraits();
+        node.set_node_id(prefix + node.node_id());
+        for (const std::string& other : before) {
+          AddLink(node.node_id(), other, {}, v1::LINK_MEDIUM_ETHERNET, &whole);
+        }
+      }
+      for (v1::PlannerLink& link : *one.mutable_links()) {
+        link.set_from_node_id(prefix + link.from_node_id());
+        link.set_to_node_id(prefix + link.to_node_id());
+        link.clear_backends();
+        link.add_backends("ring");
+      }
+      whole.mutable_nodes()->MergeFrom(one.nodes());
+      whole.mutable_links()->MergeFrom(one.links());
+      parts.push_back(std::move(one));
+    }
+    if (static_cast<size_t>(whole.nodes_size()) <= kExactNodesMax) continue;
+    const auto values = [&](const v1::PlanRequest& request) {
+      std::vector<Candidate> candidates;
+      for (const v1::PlannerNode& node : request.nodes()) candidates.push_back(CandidateOf(node));
+      std::stable_sort(
+          candidates.begin(), candidates.end(),
+          [](const Candidate& a, const Candidate& b) { return a.budget_bytes > b.budget_bytes; });
+      const LinkCosts links(request, candidates);
+      GangJudge judge(request.model(), candidates, links, {4096, 1}, CostParameters());
+      GangSearch search(judge, {made.optimize, made.users, ""});
+      std::map<std::pair<uint32_t, uint32_t>, double> best;
+      for (const GangOption& option : search.Options()) {
+        best[{option.gang.tp(), option.gang.pp()}] = option.value;
+      }
+      return best;
+    };
+    const auto found = values(whole);
+    for (const v1::PlanRequest& part : parts) {
+      for (const auto& [shape, value] : values(part)) {
+        ++compared;
+        ASSERT_EQ(found.count(shape), 1u) << "tp " << shape.first << " pp " << shape.second;
+        EXPECT_LE(found.at(shape), value * (1 + kRounding))
+            << "tp " << shape.first << " pp " << shape.second;
+      }
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(compared, 1000u);
+}
+
 }  // namespace
 }  // namespace macrame::planner

@@ -220,6 +220,28 @@ TEST(Planner, ManyRanksThatAreAskedForAreLookedForOnManyNodes) {
   EXPECT_EQ(PlanModel(request).plan().tp(), 8u);
 }
 
+// Six larger machines that reach nobody hide seven that reach each other.
+TEST(Planner, APartOfTheClusterThatIsCutOffIsLookedAt) {
+  std::vector<v1::PlannerNode> nodes;
+  for (int i = 0; i < 6; ++i) nodes.push_back(Node("lone-" + std::to_string(i), 40 * kGiB));
+  for (int i = 0; i < 7; ++i) nodes.push_back(Node("part-" + std::to_string(i), 24 * kGiB));
+  v1::PlanRequest request = Request(LargeModel("m", 60 * kGiB, 60), nodes);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (size_t j = 0; j < std::min<size_t>(i, 6); ++j) {
+      AddLink(nodes[i].node_id(), nodes[j].node_id(), {}, v1::LINK_MEDIUM_ETHERNET, &request);
+    }
+  }
+  const v1::PlanResult few = PlanModel(request);
+  ASSERT_TRUE(few.has_plan()) << few.failure().message();
+  EXPECT_LT(few.plan().world_size(), 5u);
+  EXPECT_EQ(few.plan().assignments(0).node_id(), "part-0");
+  *request.mutable_model() = LargeModel("m", 140 * kGiB, 60);
+  const v1::PlanResult seven = PlanModel(request);
+  ASSERT_TRUE(seven.has_plan()) << "more stages than a short list has: "
+                                << seven.failure().message();
+  EXPECT_EQ(seven.plan().world_size(), 7u);
+}
+
 TEST(Planner, AWholeNameMeansThatNodeAlone) {
   std::vector<v1::PlannerNode> nodes = {Node("node-1", 8 * kGiB), Node("node-10", 64 * kGiB)};
   v1::PlanRequest request = Request(SmallModel(), nodes);
