@@ -17,6 +17,7 @@
 namespace macrame::planner {
 namespace {
 
+constexpr uint32_t kTypicalGroupSize = 64;  // of weights that are quantised for MLX
 constexpr uint32_t kContextStepTokens = 256;
 constexpr size_t kNodesListedMax = 8;
 constexpr size_t kGroupsTriedMax = 4;  // sets of nodes that reach each other, largest nodes first
@@ -185,35 +186,36 @@ std::optional<std::pair<size_t, size_t>> MissingPath(const Trial& trial) {
   return {};
 }
 
-uint32_t BitsPerWeight(const v1::ModelDescription& model) {
-  if (model.quantization().bits() > 0) return model.quantization().bits();
-  return model.dtype() == "float32" ? 32 : 16;
+// Of the weights of a copy, in groups like the model's own.
+uint32_t GroupOfCopy(const v1::ModelDescription& model) {
+  const bool known = model.quantization().bits() > 0 && model.quantization().group_size() > 0;
+  return known ? model.quantization().group_size() : kTypicalGroupSize;
 }
 
-// The model as it would be with fewer bits a weight. A group of 64 weights carries a scale and a
-// bias of 16 bits each: half a bit more a weight.
+// The model as it would be with fewer bits a weight.
 v1::ModelDescription WithBits(const v1::ModelDescription& model, uint32_t bits) {
-  const double now = BitsPerWeight(model) + (model.quantization().bits() > 0 ? 0.5 : 0.0);
-  const double factor = (bits + 0.5) / now;
+  const uint32_t group = GroupOfCopy(model);
+  const double factor = BytesPerWeight(bits, group) / BytesPerWeightOf(model);
   const auto scale = [factor](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes) * factor);
   };
   v1::ModelDescription smaller = model;
   smaller.set_embedding_bytes(scale(model.embedding_bytes()));
   smaller.set_head_bytes(scale(model.head_bytes()));
-  for (int i = 0; i < model.layer_bytes_size(); ++i) {
-    smaller.set_layer_bytes(i, scale(model.layer_bytes(i)));
-    smaller.set_layer_divisible_bytes(i, scale(model.layer_divisible_bytes(i)));
+  for (auto* sizes : {smaller.mutable_layer_bytes(), smaller.mutable_layer_divisible_bytes(),
+                      smaller.mutable_layer_expert_bytes()}) {
+    for (uint64_t& size : *sizes) size = scale(size);
   }
   smaller.mutable_quantization()->set_bits(bits);
-  smaller.mutable_quantization()->set_group_size(64);
+  smaller.mutable_quantization()->set_group_size(group);
   return smaller;
 }
 
 // "an 8-bit copy of the model (74.4 GiB)" for the most bits that fit.
 std::string FewerBits(const Trial& trial) {
   for (const uint32_t bits : std::array<uint32_t, 3>{8, 6, 4}) {
-    if (bits >= BitsPerWeight(*trial.model)) continue;
+    const double bytes = BytesPerWeight(bits, GroupOfCopy(*trial.model));
+    if (bytes >= BytesPerWeightOf(*trial.model)) continue;
     const v1::ModelDescription smaller = WithBits(*trial.model, bits);
     Trial with = trial;
     with.model = &smaller;

@@ -203,12 +203,9 @@ uint32_t SliceCount(const v1::ModelDescription& model) {
     if (width == 0) continue;
     slices = width % group == 0 ? std::gcd(slices, width / group) : 1;
   }
-  while (slices > kSliceCountMax) {  // the largest divisor that is not above it
-    uint64_t divisor = 2;
-    while (slices % divisor != 0) ++divisor;
-    slices /= divisor;
-  }
-  return static_cast<uint32_t>(std::max<uint64_t>(1, slices));
+  uint64_t count = std::min<uint64_t>(slices, kSliceCountMax);
+  while (count > 1 && slices % count != 0) --count;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, count));
 }
 
 std::string NodeName(const v1::PlannerNode& node) {

@@ -67,7 +67,9 @@ std::span<const ShapeConstraint> ShapeConstraints();
 bool Names(std::string_view wish, const v1::PlannerNode& node);
 
 // Equal slices that each layer can be cut into: whole attention heads, key-value heads and
-// quantisation groups. 1: a tensor split is not possible.
+// quantisation groups, all at the same places, because a rank holds one range of slices of every
+// matrix (Assignment); the most there can be up to kSliceCountMax. 1: a tensor split is not
+// possible.
 uint32_t SliceCount(const v1::ModelDescription& model);
 inline constexpr uint32_t kSliceCountMax = 64;
 

@@ -104,22 +104,6 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
   return gang;
 }
 
-double ReloadSeconds(GangJudge& judge, const Gang& gang) {
-  double seconds = 0;
-  for (const GangStage& stage : gang.stages) {
-    for (size_t i = 0; i < stage.nodes.size(); ++i) {
-      const Candidate& candidate = judge.candidates()[stage.nodes[i]];
-      const double rate = candidate.node->disk_bytes_per_second() > 0
-                              ? candidate.node->disk_bytes_per_second()
-                              : kTypicalDiskRate;
-      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
-                                             stage.begin, stage.end, false);
-      seconds = std::max(seconds, static_cast<double>(need.weights_bytes()) / rate);
-    }
-  }
-  return seconds;
-}
-
 // "1 node 19.8 tokens/s, 2 nodes 26.8, 4 nodes 32.6": the best of each number of nodes.
 std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
                           const std::vector<GangOption>& options) {
@@ -185,7 +169,8 @@ bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch&
                    const GangOption& option, const Gang& in_force) {
   const GangOption now{in_force, search.ValueOf(in_force)};
   const double gain = Value(request, now) / Value(request, option) - 1;
-  return gain > kWorthMoving && ReloadSeconds(judge, option.gang) < gain * kMovePaysWithinSeconds;
+  return gain > kWorthMoving &&
+         LoadSeconds(judge, option.gang, kTypicalDiskRate) < gain * kMovePaysWithinSeconds;
 }
 
 }  // namespace

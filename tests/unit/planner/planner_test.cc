@@ -172,6 +172,18 @@ TEST(Planner, TooLargeAModelSaysWhatWouldHelp) {
   EXPECT_NE(result.failure().remedy().find("more free memory"), std::string::npos);
 }
 
+TEST(Planner, ACopyWithFewerBitsHasGroupsLikeTheModelsOwn) {
+  v1::PlanRequest request = Request(LargeModel("big", 36 * kGiB, 40), ThreeNodes());
+  const auto remedy = [&](uint32_t group) {
+    request.mutable_model()->mutable_quantization()->set_bits(8);
+    request.mutable_model()->mutable_quantization()->set_group_size(group);
+    return PlanModel(request).failure().remedy();
+  };
+  // Scale and bias are half a bit of each weight in groups of 64, a whole one in groups of 32.
+  EXPECT_NE(remedy(64).find("4-bit copy of the model (19.1 GiB"), std::string::npos) << remedy(64);
+  EXPECT_NE(remedy(32).find("4-bit copy of the model (20.0 GiB"), std::string::npos) << remedy(32);
+}
+
 TEST(Planner, TooLongAContextSaysWhichWouldFit) {
   v1::PlanRequest request = Request(LargeModel("big", 10 * kGiB, 40), {Node("aaaa", 16 * kGiB)});
   request.mutable_wishes()->set_context_length(131'072);
