@@ -131,6 +131,20 @@ class CableTrial {
   Nodes nodes_;
 };
 
+// Pairs of nodes that exchange tensors: of one stage all with all, and of neighbouring stages.
+std::vector<std::pair<size_t, size_t>> TalkingPairs(const Gang& gang) {
+  std::vector<std::pair<size_t, size_t>> pairs;
+  for (size_t stage = 0; stage < gang.stages.size(); ++stage) {
+    const Nodes& nodes = gang.stages[stage].nodes;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      for (size_t j = i + 1; j < nodes.size(); ++j) pairs.emplace_back(nodes[i], nodes[j]);
+      if (stage + 1 == gang.stages.size()) continue;
+      for (const size_t next : gang.stages[stage + 1].nodes) pairs.emplace_back(nodes[i], next);
+    }
+  }
+  return pairs;
+}
+
 }  // namespace
 
 bool CouldTakeCable(const Candidate& candidate, size_t node, const LinkCosts& links) {
@@ -161,6 +175,31 @@ std::optional<v1::Reason> AdviseOnCables(const v1::PlanRequest& request, GangJud
                    ShapeName(ShapeOf(best.gang)), ") instead of ", SpeedText(now)));
   if (is_there) reason.set_remedy("'clusterctl doctor' says what RDMA lacks there");
   return reason;
+}
+
+std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJudge& judge,
+                                           const Gang& taken) {
+  if (taken.fabric.is_rdma()) return {};
+  LinkCosts wired = judge.links();
+  std::vector<std::string> pairs;
+  for (const auto& [a, b] : TalkingPairs(taken)) {
+    if (!wired.IsWireless(a, b)) continue;
+    wired = wired.Joined({}, a, b);
+    pairs.push_back(absl::StrCat(NodeName(*judge.candidates()[a].node), " and ",
+                                 NodeName(*judge.candidates()[b].node)));
+  }
+  if (pairs.empty()) return {};
+  const size_t more = pairs.size() - 1;
+  GangJudge over_wires(judge.model(), judge.candidates(), wired, judge.serving(),
+                       judge.parameters());
+  return MakeReason(
+      "FORETOLD",
+      absl::StrCat(
+          "it goes over Wi-Fi (or a VPN) between ", pairs.front(),
+          more > 0 ? absl::StrCat(", and ", more, more > 1 ? " more pairs" : " more pair") : "",
+          ", whose speed varies; over a wire of 1 Gb/s it would give ",
+          SpeedText(TokensPerSecondOfOne(over_wires, request, taken)), " instead of ",
+          SpeedText(TokensPerSecondOfOne(judge, request, taken))));
 }
 
 }  // namespace macrame::planner

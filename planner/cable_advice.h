@@ -25,4 +25,9 @@ bool CouldTakeCable(const Candidate& candidate, size_t node, const LinkCosts& li
 std::optional<v1::Reason> AdviseOnCables(const v1::PlanRequest& request, GangJudge& judge,
                                          const Gang& taken, const ShapeWishes& wishes);
 
+// FORETOLD: "it goes over Wi-Fi (or a VPN) between air-1 and air-2, whose speed varies; over a wire
+// of 1 Gb/s it would give 11.0 tokens/s instead of 10.2". Nothing when it doesn't.
+std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJudge& judge,
+                                           const Gang& taken);
+
 }  // namespace macrame::planner

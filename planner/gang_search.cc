@@ -313,19 +313,45 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
 }
 
 void GangSearch::Balance(Gang* gang) {
-  if (gang->pp() == 1) return;
-  const uint32_t layers = judge_.model().layer_count();
+  if (gang->pp() == 1 || Balance(std::vector<bool>(gang->pp(), true), gang)) return;
+  // Stages that are equally fast share evenly what they hold together; the others stay as they are.
+  std::vector<bool> done(gang->pp(), false);
+  for (size_t first = 0; first < done.size(); ++first) {
+    if (done[first]) continue;
+    std::vector<bool> alike(done.size(), false);
+    for (size_t i = first; i < alike.size(); ++i) {
+      alike[i] = AreAlike(gang->stages[first], gang->stages[i]);
+      done[i] = done[i] || alike[i];
+    }
+    if (std::count(alike.begin(), alike.end(), true) > 1) Balance(alike, gang);
+  }
+}
+
+bool GangSearch::AreAlike(const GangStage& a, const GangStage& b) const {
+  return std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(),
+                    [&](size_t one, size_t other) {
+                      return SameSpeed(judge_.candidates()[one], judge_.candidates()[other]);
+                    });
+}
+
+// The layers anew; a stage that may not grow keeps at most those that it has. False: the value
+// would suffer.
+bool GangSearch::Balance(const std::vector<bool>& may_grow, Gang* gang) {
   const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-    return judge_.StageFill(gang->stages[index], begin, end);
+    const GangStage& stage = gang->stages[index];
+    if (!may_grow[index] && end - begin > stage.end - stage.begin) return kNever;
+    return judge_.StageFill(stage, begin, end);
   };
-  const auto ends = BalanceLayers(gang->pp(), layers, fill, 1);
-  if (!ends.has_value()) return;
+  const auto ends = BalanceLayers(gang->pp(), judge_.model().layer_count(), fill, 1);
+  if (!ends.has_value()) return false;
   Gang balanced = *gang;
   for (size_t i = 0; i < balanced.stages.size(); ++i) {
     balanced.stages[i].begin = i == 0 ? 0 : (*ends)[i - 1];
     balanced.stages[i].end = (*ends)[i];
   }
-  if (ValueOf(balanced) <= ValueOf(*gang) * (1 + kTie)) *gang = std::move(balanced);
+  if (ValueOf(balanced) > ValueOf(*gang) * (1 + kTie)) return false;
+  *gang = std::move(balanced);
+  return true;
 }
 
 void GangSearch::Offer(Gang gang) {
@@ -404,6 +430,7 @@ uint64_t GangSearch::LeastNeedBytes(const Nodes& nodes) {
 // memory, or the fastest the most bandwidth. Else all nodes.
 std::vector<Nodes> GangSearch::Parts(bool by_memory) const {
   std::vector<Nodes> parts = judge_.links().TcpGroups();
+  if (parts.size() == 1) return parts;
   const auto weight = [&](const Nodes& part) {
     std::vector<double> weights;
     for (const size_t node : part) {
@@ -443,8 +470,10 @@ std::vector<Nodes> GangSearch::ShortLists() const {
   };
   std::vector<Nodes> lists = {take(AllNodes(candidates.size()), larger),
                               take(AllNodes(candidates.size()), faster)};
-  for (const Nodes& part : Parts(/*by_memory=*/true)) lists.push_back(take(part, larger));
-  for (const Nodes& part : Parts(/*by_memory=*/false)) lists.push_back(take(part, faster));
+  if (judge_.links().TcpGroups().size() > 1) {
+    for (const Nodes& part : Parts(/*by_memory=*/true)) lists.push_back(take(part, larger));
+    for (const Nodes& part : Parts(/*by_memory=*/false)) lists.push_back(take(part, faster));
+  }
   for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
     for (Nodes& clique : Cliques(backend)) lists.push_back(std::move(clique));
   }

@@ -68,6 +68,8 @@ class GangSearch {
   double StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences);
   // Equal times: the chain in which the fullest node is the least full.
   void Balance(Gang* gang);
+  bool Balance(const std::vector<bool>& may_grow, Gang* gang);
+  bool AreAlike(const GangStage& a, const GangStage& b) const;
   void Offer(Gang gang);
 
   GangJudge& judge_;

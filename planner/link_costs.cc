@@ -27,13 +27,14 @@ double CarryUs(const PathCost& path) {
   return path.one_way_us + TransferUs(kComparedMessageBytes, path.bandwidth);
 }
 
-// Of equally fast ones the broader.
-void TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
+// Of equally fast ones the broader. False: what there was is better.
+bool TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
   if (best->has_value() && std::pair(CarryUs(**best), -(*best)->bandwidth) <=
                                std::pair(CarryUs(path), -path.bandwidth)) {
-    return;
+    return false;
   }
   *best = path;
+  return true;
 }
 
 PathCost Measured(double round_trip_us, double bandwidth, const PathCost& typical) {
@@ -129,9 +130,9 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
     if (backend == "jaccl") TakeBetter(rdma, &link->jaccl);
     if (backend == "verbs") TakeBetter(rdma, &link->verbs);
     if (backend != "ring") continue;
-    TakeBetter(Measured(listed.round_trip_us(), listed.bandwidth_bytes_per_second(),
-                        TypicalOf(listed.medium())),
-               &link->tcp);
+    const PathCost path = Measured(listed.round_trip_us(), listed.bandwidth_bytes_per_second(),
+                                   TypicalOf(listed.medium()));
+    if (TakeBetter(path, &link->tcp)) link->wireless = listed.medium() == v1::LINK_MEDIUM_WIFI;
   }
 }
 
@@ -149,7 +150,9 @@ LinkCosts LinkCosts::Joined(const Fabric& fabric, size_t a, size_t b) const {
   for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
     Link link = Between(from, to);
     link.reaches = true;
-    if (fabric.backend == Fabric::Backend::kRing) TakeBetter(kTypicalEthernet, &link.tcp);
+    if (fabric.backend == Fabric::Backend::kRing && TakeBetter(kTypicalEthernet, &link.tcp)) {
+      link.wireless = false;
+    }
     if (fabric.backend == Fabric::Backend::kJaccl) TakeBetter(kTypicalRdma, &link.jaccl);
     if (fabric.backend == Fabric::Backend::kVerbs) TakeBetter(kTypicalRdma, &link.verbs);
     with.joined_[KeyOf(from, to)] = link;
@@ -163,6 +166,10 @@ bool LinkCosts::Reaches(size_t from, size_t to) const {
 
 bool LinkCosts::HasTcp(size_t from, size_t to) const {
   return Between(from, to).tcp.has_value() && Between(to, from).tcp.has_value();
+}
+
+bool LinkCosts::IsWireless(size_t from, size_t to) const {
+  return Between(from, to).wireless || Between(to, from).wireless;
 }
 
 bool LinkCosts::HasThunderbolt(size_t from, size_t to) const {

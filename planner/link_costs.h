@@ -79,6 +79,8 @@ class LinkCosts {
   // Nodes with a cable of this backend to `node`, ascending.
   const std::vector<size_t>& RdmaNeighbours(size_t node, Fabric::Backend backend) const;
 
+  // Does TCP between the two go over Wi-Fi one way or the other?
+  bool IsWireless(size_t from, size_t to) const;
   // Is there a Thunderbolt cable between the two, whatever it is used for?
   bool HasThunderbolt(size_t from, size_t to) const;
 
@@ -107,6 +109,7 @@ class LinkCosts {
   struct Link {
     bool reaches = false;
     bool thunderbolt = false;
+    bool wireless = false;  // what TCP takes
     std::optional<PathCost> tcp, jaccl, verbs;
   };
   using Links = std::unordered_map<uint64_t, Link>;

@@ -41,8 +41,7 @@ const GangOption* BestAt(const v1::PlanRequest& request, const std::vector<GangO
   for (const GangOption* option : allowed) {
     if (ranks == 0 || option->gang.ranks() == ranks) best = std::min(best, Value(request, *option));
   }
-  const bool by_memory = request.wishes().optimize() == v1::OPTIMIZE_MEMORY;
-  const double margin = by_memory ? 1 + 1e-6 : 1 + kWorthwhileGain;
+  const double margin = 1 + kWorthwhileGain;
   const GangOption* chosen = nullptr;
   for (const GangOption* option : allowed) {  // by ranks, ascending
     if (ranks > 0 && option->gang.ranks() != ranks) continue;
@@ -167,7 +166,9 @@ std::string WhyOneNode(const v1::PlanRequest& request, const std::vector<GangOpt
   if (!divides) return "it fits on one node; no way to divide it over more was found";
   switch (request.wishes().optimize()) {
     case v1::OPTIMIZE_MEMORY:
-      return "it fits on one node, and more nodes would not leave the fullest one more memory";
+      return absl::StrFormat(
+          "it fits on one node, and more nodes would not leave the fullest one %.0f %% emptier",
+          100 * kWorthwhileGain);
     case v1::OPTIMIZE_THROUGHPUT:
       return absl::StrFormat(
           "it fits on one node, and more nodes would not generate %.0f %% more for all users",
@@ -272,6 +273,15 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   if (judge.candidates().size() > 1 && !request.brief()) {
     choice.reasons.push_back(MakeReason(
         "FORETOLD", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+  }
+  const uint32_t sequences = judge.serving().sequences;
+  if (request.wishes().users() > sequences && !request.brief()) {
+    v1::Reason few = MakeReason(
+        "FORETOLD",
+        absl::StrCat("the speed for ", request.wishes().users(), " users together is with as many ",
+                     "sequences at once; there is memory planned for ", sequences));
+    few.set_remedy(absl::StrCat("ask for ", request.wishes().users(), " sequences at once"));
+    choice.reasons.push_back(std::move(few));
   }
   return choice;
 }

@@ -173,6 +173,28 @@ TEST(CableAdvice, ANodeWhoseSocketsAreTakenGetsNoFurtherCable) {
   EXPECT_EQ(CableHint(PlanModel(request)), "") << "a mesh of four is as large as it gets";
 }
 
+TEST(CableAdvice, APlanOverWifiSaysSo) {
+  v1::PlanRequest request = Macs(3, "Apple M2", 5, LargeModel("model", 8 * kGiB, 32));
+  const auto warning = [&] {
+    const v1::PlanResult result = PlanModel(request);
+    EXPECT_TRUE(result.has_plan()) << result.failure().message();
+    for (const v1::Reason& reason : result.plan().reasons()) {
+      if (reason.message().find("Wi-Fi") != std::string::npos) return reason.message();
+    }
+    return std::string();
+  };
+  EXPECT_EQ(warning(), "");
+  for (const auto& [a, b] : {std::pair("mac-1", "mac-2"), {"mac-1", "mac-3"}, {"mac-2", "mac-3"}}) {
+    AddLink(a, b, {"ring"}, v1::LINK_MEDIUM_WIFI, &request);
+  }
+  const std::string said = warning();
+  EXPECT_NE(said.find("between mac-1 and mac-2"), std::string::npos) << said;
+  const double promised = std::stod(said.substr(said.find("would give ") + 11));
+  AddLink("mac-1", "mac-2", {"ring"}, v1::LINK_MEDIUM_ETHERNET, &request);
+  EXPECT_EQ(warning(), "") << "the wire is the better of the two";
+  EXPECT_NEAR(PlanModel(request).plan().prediction().tokens_per_second(), promised, 0.06);
+}
+
 TEST(CableAdvice, WhatWasNotWishedForIsNotPraised) {
   v1::PlanRequest request =
       Macs(2, "Apple M3 Ultra", 384, MixtureModel("model", 600'000'000'000, 61));
