@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "planner/cable_advice.h"
 #include "planner/layer_balance.h"
 #include "planner/saturating.h"
 #include "proto/bytes.h"
@@ -16,8 +17,13 @@
 namespace macrame::planner {
 namespace {
 
+constexpr uint32_t kTypicalGroupSize = 64;  // of weights that are quantised for MLX
 constexpr uint32_t kContextStepTokens = 256;
 constexpr size_t kNodesListedMax = 8;
+constexpr size_t kGroupsTriedMax = 4;  // sets of nodes that reach each other, largest nodes first
+
+// Joining two nodes is tried for each pair of so many of the largest; so many may then go together.
+constexpr size_t kJoinedNodesMax = 6;
 
 // What is changed in trying.
 struct Trial {
@@ -26,29 +32,81 @@ struct Trial {
   const std::vector<Candidate>* candidates;
   const LinkCosts* links;
   const ShapeWishes* wishes;
+  std::string transport;  // as wished
 };
 
-// Does any shape that may be taken fit on the largest nodes, in their order? What is said to fit
-// does; another order may fit where this one does not.
+// What joins nodes: TCP, unless the wishes say RDMA.
+Fabric FabricOf(const Trial& trial) {
+  if (TransportAllows(trial.transport, {})) return {};
+  return {trial.transport == "verbs" ? Fabric::Backend::kVerbs : Fabric::Backend::kJaccl, false};
+}
+
+bool Joined(const LinkCosts& links, const Fabric& fabric, size_t a, size_t b) {
+  return links.Allows(fabric, std::vector<size_t>{a, b});
+}
+
+// The first nodes, and those after them that go together with all of them.
+std::vector<size_t> GroupAround(std::vector<size_t> group, const Trial& trial,
+                                const LinkCosts& links) {
+  const Fabric fabric = FabricOf(trial);
+  const size_t most = fabric.is_rdma() ? links.mesh_ranks_max() : kJoinedNodesMax;
+  const size_t count = std::min(trial.candidates->size(), kJoinedNodesMax);
+  for (size_t next = 0; next < count && group.size() < most; ++next) {
+    const bool joins = std::all_of(group.begin(), group.end(), [&](size_t member) {
+      return member != next && Joined(links, fabric, member, next);
+    });
+    if (joins) group.push_back(next);
+  }
+  std::sort(group.begin(), group.end());
+  return group;
+}
+
+std::vector<std::vector<size_t>> GroupsOf(const Trial& trial) {
+  if (!FabricOf(trial).is_rdma()) {
+    const auto& groups = trial.links->TcpGroups();
+    return {groups.begin(),
+            groups.begin() + static_cast<ptrdiff_t>(std::min(groups.size(), kGroupsTriedMax))};
+  }
+  std::vector<std::vector<size_t>> groups;
+  for (size_t first = 0; first < std::min(trial.candidates->size(), kJoinedNodesMax); ++first) {
+    groups.push_back(GroupAround({first}, trial, *trial.links));
+  }
+  return groups;
+}
+
+bool AnyLevelAllows(const ShapeWishes& wishes, const Shape& shape) {
+  for (uint32_t level = 0; level < wishes.levels(); ++level) {
+    if (wishes.Allows(shape, level)) return true;
+  }
+  return false;
+}
+
+// Does any shape that may be taken fit on the first of these nodes, which all reach each other, in
+// their order? What is said to fit does; another order may fit where this one does not.
+bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& group) {
+  const uint32_t layers = trial.model->layer_count();
+  const uint32_t slices = SliceCount(*trial.model);
+  const auto fill = [&](uint32_t stage, uint32_t begin, uint32_t end) {
+    return judge.Fill(group[stage], {}, begin, end, end == layers);
+  };
+  const uint32_t most = std::min(static_cast<uint32_t>(group.size()), std::max(layers, slices));
+  // The shapes with most ranks hold most and decide in nearly all cases.
+  for (uint32_t ranks = most; ranks > 0; --ranks) {
+    if (AnyLevelAllows(*trial.wishes, {1, ranks}) &&
+        BalanceLayers(ranks, layers, fill, 1).has_value()) {
+      return true;
+    }
+    if (ranks == 1 || !AnyLevelAllows(*trial.wishes, {ranks, 1})) continue;
+    const std::vector<size_t> largest(group.begin(), group.begin() + ranks);
+    if (judge.Widths(largest, slices, 0, layers, 1, true).has_value()) return true;
+  }
+  return false;
+}
+
 bool AnyFits(const Trial& trial) {
   GangJudge judge(*trial.model, *trial.candidates, *trial.links, trial.load, CostParameters());
-  const uint32_t layers = trial.model->layer_count();
-  const auto fill = [&](uint32_t stage, uint32_t begin, uint32_t end) {
-    return judge.Fill(stage, {}, begin, end, end == layers);
-  };
-  const uint32_t slices = SliceCount(*trial.model);
-  // The shapes with most ranks hold most and decide in nearly all cases.
-  for (uint32_t ranks = static_cast<uint32_t>(trial.candidates->size()); ranks > 0; --ranks) {
-    bool pipeline = false, tensor = false;
-    for (uint32_t level = 0; level < trial.wishes->levels(); ++level) {
-      pipeline = pipeline || trial.wishes->Allows({1, ranks}, level);
-      tensor = tensor || (ranks > 1 && trial.wishes->Allows({ranks, 1}, level));
-    }
-    std::vector<size_t> group(ranks);  // the largest
-    std::iota(group.begin(), group.end(), size_t{0});
-    if (ranks > 1 && !trial.links->Allows({}, group)) continue;
-    if (pipeline && BalanceLayers(ranks, layers, fill, 1).has_value()) return true;
-    if (tensor && judge.Widths(group, slices, 0, layers, 1, true).has_value()) return true;
+  for (const std::vector<size_t>& group : GroupsOf(trial)) {
+    if (FitsIn(trial, judge, group)) return true;
   }
   return false;
 }
@@ -109,35 +167,55 @@ std::optional<uint64_t> MoreMemory(const Trial& trial) {
   return *steps * kStep;
 }
 
-uint32_t BitsPerWeight(const v1::ModelDescription& model) {
-  if (model.quantization().bits() > 0) return model.quantization().bits();
-  return model.dtype() == "float32" ? 32 : 16;
+// The first two nodes that nothing joins, and that would hold the model if something did.
+std::optional<std::pair<size_t, size_t>> MissingPath(const Trial& trial) {
+  const Fabric fabric = FabricOf(trial);
+  const size_t count = std::min(trial.candidates->size(), kJoinedNodesMax);
+  const auto can = [&](size_t node) {
+    return !fabric.is_rdma() || (fabric.backend == Fabric::Backend::kJaccl &&
+                                 CouldTakeCable((*trial.candidates)[node], node, *trial.links));
+  };
+  for (size_t a = 0; a < count; ++a) {
+    for (size_t b = a + 1; b < count; ++b) {
+      if (!can(a) || !can(b) || Joined(*trial.links, fabric, a, b)) continue;
+      const LinkCosts links = trial.links->Joined(fabric, a, b);
+      GangJudge judge(*trial.model, *trial.candidates, links, trial.load, CostParameters());
+      if (FitsIn(trial, judge, GroupAround({a, b}, trial, links))) return std::pair(a, b);
+    }
+  }
+  return {};
 }
 
-// The model as it would be with fewer bits a weight. A group of 64 weights carries a scale and a
-// bias of 16 bits each: half a bit more a weight.
+// Of the weights of a copy, in groups like the model's own.
+uint32_t GroupOfCopy(const v1::ModelDescription& model) {
+  const bool known = model.quantization().bits() > 0 && model.quantization().group_size() > 0;
+  return known ? model.quantization().group_size() : kTypicalGroupSize;
+}
+
+// The model as it would be with fewer bits a weight.
 v1::ModelDescription WithBits(const v1::ModelDescription& model, uint32_t bits) {
-  const double now = BitsPerWeight(model) + (model.quantization().bits() > 0 ? 0.5 : 0.0);
-  const double factor = (bits + 0.5) / now;
+  const uint32_t group = GroupOfCopy(model);
+  const double factor = BytesPerWeight(bits, group) / BytesPerWeightOf(model);
   const auto scale = [factor](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes) * factor);
   };
   v1::ModelDescription smaller = model;
   smaller.set_embedding_bytes(scale(model.embedding_bytes()));
   smaller.set_head_bytes(scale(model.head_bytes()));
-  for (int i = 0; i < model.layer_bytes_size(); ++i) {
-    smaller.set_layer_bytes(i, scale(model.layer_bytes(i)));
-    smaller.set_layer_divisible_bytes(i, scale(model.layer_divisible_bytes(i)));
+  for (auto* sizes : {smaller.mutable_layer_bytes(), smaller.mutable_layer_divisible_bytes(),
+                      smaller.mutable_layer_expert_bytes()}) {
+    for (uint64_t& size : *sizes) size = scale(size);
   }
   smaller.mutable_quantization()->set_bits(bits);
-  smaller.mutable_quantization()->set_group_size(64);
+  smaller.mutable_quantization()->set_group_size(group);
   return smaller;
 }
 
 // "an 8-bit copy of the model (74.4 GiB)" for the most bits that fit.
 std::string FewerBits(const Trial& trial) {
   for (const uint32_t bits : std::array<uint32_t, 3>{8, 6, 4}) {
-    if (bits >= BitsPerWeight(*trial.model)) continue;
+    const double bytes = BytesPerWeight(bits, GroupOfCopy(*trial.model));
+    if (bytes >= BytesPerWeightOf(*trial.model)) continue;
     const v1::ModelDescription smaller = WithBits(*trial.model, bits);
     Trial with = trial;
     with.model = &smaller;
@@ -156,10 +234,12 @@ uint64_t ModelBytes(const v1::ModelDescription& model) {
   return bytes;
 }
 
-std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes) {
+std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes,
+                           const std::string& transport) {
   const std::vector<Candidate>& candidates = judge.candidates();
   if (candidates.empty()) return "";
-  const Trial trial{&judge.model(), judge.serving(), &candidates, &judge.links(), &wishes};
+  const Trial trial{&judge.model(), judge.serving(), &candidates,
+                    &judge.links(), &wishes,         transport};
   std::vector<std::string> ways;
   if (const std::string copy = FewerBits(trial); !copy.empty()) ways.push_back(copy);
   if (const auto context = ShorterContext(trial); context.has_value()) {
@@ -174,8 +254,22 @@ std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes) {
     ways.push_back(absl::StrCat(FormatBytes(Bytes(*bytes)), " more free memory on ",
                                 NodeName(*candidates.front().node)));
   }
+  if (const std::string path = AdviseOnPaths(judge, wishes, transport); !path.empty())
+    ways.push_back(path);
   if (ways.empty()) return "";
   return absl::StrCat("any one of these would make it fit: ", absl::StrJoin(ways, "; "));
+}
+
+std::string AdviseOnPaths(GangJudge& judge, const ShapeWishes& wishes,
+                          const std::string& transport) {
+  const std::vector<Candidate>& candidates = judge.candidates();
+  const Trial trial{&judge.model(), judge.serving(), &candidates,
+                    &judge.links(), &wishes,         transport};
+  const auto pair = MissingPath(trial);
+  if (!pair.has_value()) return "";
+  return absl::StrCat(
+      FabricOf(trial).is_rdma() ? "a Thunderbolt 5 cable" : "a cable or network path", " between ",
+      NodeName(*candidates[pair->first].node), " and ", NodeName(*candidates[pair->second].node));
 }
 
 std::string BudgetList(const std::vector<Candidate>& candidates) {

@@ -34,16 +34,18 @@ bool Means(const std::string& wish, const v1::PlannerNode& node, const v1::PlanR
 
 MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const auto& wished = request.wishes().node_ids();
+  const bool named = std::any_of(wished.begin(), wished.end(), [&](const std::string& wish) {
+    return Means(wish, node, request);
+  });
   for (const std::string& excluded : request.wishes().excluded_node_ids()) {
     if (!Means(excluded, node, request)) continue;
-    return MakeReason("NODE_EXCLUDED", absl::StrCat(NodeName(node), " was excluded"),
+    return MakeReason("NODE_EXCLUDED",
+                      absl::StrCat(NodeName(node),
+                                   named ? " was asked for and excluded as well, so it is left out"
+                                         : " was excluded"),
                       node.node_id());
   }
-  if (wished.empty() || std::any_of(wished.begin(), wished.end(), [&](const std::string& wish) {
-        return Means(wish, node, request);
-      })) {
-    return {};
-  }
+  if (wished.empty() || named) return {};
   return MakeReason("NODE_EXCLUDED",
                     absl::StrCat(NodeName(node), " is not among the nodes asked for"),
                     node.node_id());
@@ -203,12 +205,9 @@ uint32_t SliceCount(const v1::ModelDescription& model) {
     if (width == 0) continue;
     slices = width % group == 0 ? std::gcd(slices, width / group) : 1;
   }
-  while (slices > kSliceCountMax) {  // the largest divisor that is not above it
-    uint64_t divisor = 2;
-    while (slices % divisor != 0) ++divisor;
-    slices /= divisor;
-  }
-  return static_cast<uint32_t>(std::max<uint64_t>(1, slices));
+  uint64_t count = std::min<uint64_t>(slices, kSliceCountMax);
+  while (count > 1 && slices % count != 0) --count;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, count));
 }
 
 std::string NodeName(const v1::PlannerNode& node) {
@@ -265,6 +264,10 @@ bool Names(std::string_view wish, const v1::PlannerNode& node) {
   if (wish.empty()) return false;
   if (wish == node.node_id() || wish == node.hostname()) return true;
   return wish.size() >= kIdPrefixMin && node.node_id().rfind(std::string(wish), 0) == 0;
+}
+
+bool WishesLeaveOut(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  return RefuseExcluded(node, request).has_value();
 }
 
 ShapeWishes::ShapeWishes(const v1::PlanRequest& request, uint32_t candidates, uint32_t named_nodes)

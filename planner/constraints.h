@@ -66,8 +66,13 @@ std::span<const ShapeConstraint> ShapeConstraints();
 // digits of its id.
 bool Names(std::string_view wish, const v1::PlannerNode& node);
 
+// Is the node not among those that the wishes name, or among those that they exclude?
+bool WishesLeaveOut(const v1::PlannerNode& node, const v1::PlanRequest& request);
+
 // Equal slices that each layer can be cut into: whole attention heads, key-value heads and
-// quantisation groups. 1: a tensor split is not possible.
+// quantisation groups, all at the same places, because a rank holds one range of slices of every
+// matrix (Assignment); the most there can be up to kSliceCountMax. 1: a tensor split is not
+// possible.
 uint32_t SliceCount(const v1::ModelDescription& model);
 inline constexpr uint32_t kSliceCountMax = 64;
 

@@ -11,12 +11,6 @@ constexpr double kOperationsPerWeight = 2;  // a multiplication and an addition
 constexpr double kUnquantisedBits = 16;
 constexpr double kScaleAndBiasBits = 32;
 
-double BytesPerWeightOf(const v1::ModelDescription& model) {
-  const v1::Quantization& quantization = model.quantization();
-  if (quantization.bits() == 0) return model.dtype() == "float32" ? 4 : 2;
-  return BytesPerWeight(quantization.bits(), std::max(1u, quantization.group_size()));
-}
-
 double Between(const std::vector<double>& before, uint32_t begin, uint32_t end) {
   return before[end] - before[begin];
 }
@@ -25,6 +19,12 @@ double Between(const std::vector<double>& before, uint32_t begin, uint32_t end) 
 
 double BytesPerWeight(double bits, double group) {
   return bits >= kUnquantisedBits ? bits / 8 : (bits + kScaleAndBiasBits / group) / 8;
+}
+
+double BytesPerWeightOf(const v1::ModelDescription& model) {
+  const v1::Quantization& quantization = model.quantization();
+  if (quantization.bits() == 0) return model.dtype() == "float32" ? 4 : 2;
+  return BytesPerWeight(quantization.bits(), std::max(1u, quantization.group_size()));
 }
 
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens) {

@@ -68,6 +68,8 @@ inline constexpr double kMicrosecondsPerSecond = 1e6;
 // Bytes that one weight of `bits` takes in the files, its share of a scale and a bias of 16 bits
 // for each `group` weights included; 16 bits and more are not quantised.
 double BytesPerWeight(double bits, double group);
+// The same of a model, by what its description says of its quantisation.
+double BytesPerWeightOf(const v1::ModelDescription& model);
 
 // Of `experts`, of which each token takes `active`, the share that `tokens` tokens read together:
 // 1 - (1 - k/E)^B, choices taken as independent and even.

@@ -9,12 +9,12 @@ namespace {
 
 constexpr uint32_t kCollectivesPerLayer = 2;  // after attention and after the feed-forward
 
+}  // namespace
+
 bool SameSpeed(const Candidate& a, const Candidate& b) {
   return a.kind == b.kind && a.speed.bandwidth == b.speed.bandwidth &&
-         a.speed.flops == b.speed.flops;
+         a.speed.flops == b.speed.flops && a.speed.expert_overhead == b.speed.expert_overhead;
 }
-
-}  // namespace
 
 std::string BackendOf(const Gang& gang) {
   return gang.ranks() == 1 ? "single" : BackendName(gang.fabric);

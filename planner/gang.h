@@ -37,6 +37,9 @@ struct Gang {
 inline Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
 std::string BackendOf(const Gang& gang);  // "single" for one rank
 
+// Do two nodes take equally long for the same work?
+bool SameSpeed(const Candidate& a, const Candidate& b);
+
 struct StepTime {
   double weights_us = 0;
   double kv_us = 0;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "planner/layer_balance.h"
+#include "planner/saturating.h"
 
 namespace macrame::planner {
 namespace {
@@ -20,7 +21,7 @@ using Backend = Fabric::Backend;
 constexpr double kTie = 1e-6;          // values closer than this part are the same
 constexpr uint32_t kCoarseCuts = 24;   // stages begin at so many layers at most, in short lists
 constexpr size_t kShortListNodes = 5;  // of the largest, of the fastest
-constexpr size_t kShortListsEach = 3;  // cliques looked at, by size and by speed
+constexpr size_t kShortListsEach = 3;  // cliques, and parts of the cluster, by size and by speed
 constexpr uint32_t kLongerMax = 3;     // stages tried beyond the fewest, in long pipelines
 
 // All subsets of `size` of the nodes, in order.
@@ -143,7 +144,7 @@ void GangSearch::SearchAll(const Nodes& nodes) {
     SearchCycles(nodes, {backend, true});
   }
   const bool tcp = TransportAllows(wish_.transport, {});
-  const auto reaches = [&](size_t a, size_t b) { return links.Reaches(a, b); };
+  const auto reaches = [&](size_t a, size_t b) { return links.HasTcp(a, b); };
   if (!tcp) {  // one rank needs no transport
     for (const size_t node : nodes) SearchFabric({node}, {});
     return;
@@ -160,7 +161,7 @@ void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t
   Staged staged;
   staged.fabric = fabric;
   staged.tp = tp;
-  bool mixes = true;  // may stages be tensor groups?
+  bool mixes = AllowsStagesOfGroups(fabric);
   for (const size_t node : nodes) {
     mixes = mixes && judge_.candidates()[node].traits.tensor_in_pipeline();
   }
@@ -312,19 +313,45 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
 }
 
 void GangSearch::Balance(Gang* gang) {
-  if (gang->pp() == 1) return;
-  const uint32_t layers = judge_.model().layer_count();
+  if (gang->pp() == 1 || Balance(std::vector<bool>(gang->pp(), true), gang)) return;
+  // Stages that are equally fast share evenly what they hold together; the others stay as they are.
+  std::vector<bool> done(gang->pp(), false);
+  for (size_t first = 0; first < done.size(); ++first) {
+    if (done[first]) continue;
+    std::vector<bool> alike(done.size(), false);
+    for (size_t i = first; i < alike.size(); ++i) {
+      alike[i] = AreAlike(gang->stages[first], gang->stages[i]);
+      done[i] = done[i] || alike[i];
+    }
+    if (std::count(alike.begin(), alike.end(), true) > 1) Balance(alike, gang);
+  }
+}
+
+bool GangSearch::AreAlike(const GangStage& a, const GangStage& b) const {
+  return std::equal(a.nodes.begin(), a.nodes.end(), b.nodes.begin(), b.nodes.end(),
+                    [&](size_t one, size_t other) {
+                      return SameSpeed(judge_.candidates()[one], judge_.candidates()[other]);
+                    });
+}
+
+// The layers anew; a stage that may not grow keeps at most those that it has. False: the value
+// would suffer.
+bool GangSearch::Balance(const std::vector<bool>& may_grow, Gang* gang) {
   const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-    return judge_.StageFill(gang->stages[index], begin, end);
+    const GangStage& stage = gang->stages[index];
+    if (!may_grow[index] && end - begin > stage.end - stage.begin) return kNever;
+    return judge_.StageFill(stage, begin, end);
   };
-  const auto ends = BalanceLayers(gang->pp(), layers, fill, 1);
-  if (!ends.has_value()) return;
+  const auto ends = BalanceLayers(gang->pp(), judge_.model().layer_count(), fill, 1);
+  if (!ends.has_value()) return false;
   Gang balanced = *gang;
   for (size_t i = 0; i < balanced.stages.size(); ++i) {
     balanced.stages[i].begin = i == 0 ? 0 : (*ends)[i - 1];
     balanced.stages[i].end = (*ends)[i];
   }
-  if (ValueOf(balanced) <= ValueOf(*gang) * (1 + kTie)) *gang = std::move(balanced);
+  if (ValueOf(balanced) > ValueOf(*gang) * (1 + kTie)) return false;
+  *gang = std::move(balanced);
+  return true;
 }
 
 void GangSearch::Offer(Gang gang) {
@@ -346,61 +373,107 @@ void GangSearch::Offer(Gang gang) {
   }
 }
 
-// More stages than a short list has nodes: the largest nodes in their order.
+// More stages than a short list has nodes: the largest nodes that reach each other, in their order.
 void GangSearch::SearchLongPipelines() {
   if (!TransportAllows(wish_.transport, {})) return;
+  for (const Nodes& part : Parts(/*by_memory=*/true)) SearchLongPipelines(part);
+}
+
+void GangSearch::SearchLongPipelines(const Nodes& part) {
   const uint32_t layers = judge_.model().layer_count();
-  const uint32_t most =
-      std::min<uint32_t>(static_cast<uint32_t>(judge_.candidates().size()), layers);
-  const auto stage_of = [&](uint32_t index, uint32_t begin, uint32_t end) {
-    return GangStage{{index}, {1}, 1, begin, end};
-  };
+  const uint32_t most = std::min<uint32_t>(static_cast<uint32_t>(part.size()), layers);
   uint32_t found = 0;
   const uint32_t exact = wish_.exact_ranks;
-  if (exact > kShortListNodes &&
-      exact <= std::min<size_t>(judge_.candidates().size(), slice_count_)) {
-    const Nodes group = AllNodes(exact);
+  if (exact > kShortListNodes && exact <= std::min<size_t>(part.size(), slice_count_)) {
+    const Nodes group(part.begin(), part.begin() + exact);
     if (auto stage = BestStage(group, {}, 0, layers, 1); stage.has_value()) {
       Gang gang;
       gang.stages.push_back(*std::move(stage));
       Offer(std::move(gang));
     }
   }
-  for (uint32_t stages = kShortListNodes + 1; stages <= most; ++stages) {
-    if (found > kLongerMax && stages != exact) continue;
+  const uint64_t whole = LeastNeedBytes(part);
+  uint64_t given = 0;
+  for (uint32_t stages = 1; stages <= most; ++stages) {
+    given = SaturatingAdd(given, judge_.candidates()[part[stages - 1]].budget_bytes);
+    if (stages <= kShortListNodes || (found > kLongerMax && stages != exact)) continue;
+    if (given < whole) continue;
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-      return judge_.Fill(index, {}, begin, end, end == layers);
+      return judge_.Fill(part[index], {}, begin, end, end == layers);
     };
-    uint64_t given = 0;
-    for (uint32_t i = 0; i < stages; ++i) given += judge_.candidates()[i].budget_bytes;
-    if (given < judge_.NeedBytes(0, {}, 0, layers, true)) continue;
     const auto ends = BalanceLayers(stages, layers, fill, 1);
     if (!ends.has_value()) continue;
     ++found;
     Gang gang;
     for (uint32_t i = 0; i < stages; ++i) {
-      gang.stages.push_back(stage_of(i, i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]));
+      gang.stages.push_back({{part[i]}, {1}, 1, i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]});
     }
     Offer(std::move(gang));
   }
 }
 
+// What the model needs on one of the nodes, of whichever kind it needs least: no division of it
+// over them needs less in all.
+uint64_t GangSearch::LeastNeedBytes(const Nodes& nodes) {
+  uint64_t least = kBytesMax;
+  for (const ComputeKind kind : {ComputeKind::kGpu, ComputeKind::kCpu}) {
+    const auto node = std::find_if(nodes.begin(), nodes.end(), [&](size_t one) {
+      return judge_.candidates()[one].kind == kind;
+    });
+    if (node == nodes.end()) continue;
+    least = std::min(least, judge_.NeedBytes(*node, {}, 0, judge_.model().layer_count(), true));
+  }
+  return least;
+}
+
+// Where not all nodes reach each other: the parts that do, of which the first nodes have the most
+// memory, or the fastest the most bandwidth. Else all nodes.
+std::vector<Nodes> GangSearch::Parts(bool by_memory) const {
+  std::vector<Nodes> parts = judge_.links().TcpGroups();
+  if (parts.size() == 1) return parts;
+  const auto weight = [&](const Nodes& part) {
+    std::vector<double> weights;
+    for (const size_t node : part) {
+      const Candidate& candidate = judge_.candidates()[node];
+      weights.push_back(by_memory ? static_cast<double>(candidate.budget_bytes)
+                                  : candidate.speed.bandwidth);
+    }
+    const size_t count = by_memory ? weights.size() : std::min(weights.size(), kShortListNodes);
+    std::partial_sort(weights.begin(), weights.begin() + static_cast<ptrdiff_t>(count),
+                      weights.end(), std::greater<>());
+    return std::accumulate(weights.begin(), weights.begin() + static_cast<ptrdiff_t>(count), 0.0);
+  };
+  std::vector<std::pair<double, Nodes>> weighed;
+  for (Nodes& part : parts) weighed.emplace_back(-weight(part), std::move(part));
+  std::sort(weighed.begin(), weighed.end());
+  parts.clear();
+  for (size_t i = 0; i < std::min(kShortListsEach, weighed.size()); ++i) {
+    parts.push_back(std::move(weighed[i].second));
+  }
+  return parts;
+}
+
 std::vector<Nodes> GangSearch::ShortLists() const {
   const auto& candidates = judge_.candidates();
-  const auto take = [&](const auto& better) {
-    Nodes nodes = AllNodes(candidates.size());
+  const auto take = [&](Nodes nodes, const auto& better) {
     std::stable_sort(nodes.begin(), nodes.end(), better);
-    nodes.resize(kShortListNodes);
+    nodes.resize(std::min(nodes.size(), kShortListNodes));
     std::sort(nodes.begin(), nodes.end());
     return nodes;
   };
-  std::vector<Nodes> lists;
-  lists.push_back(take(
-      [&](size_t a, size_t b) { return candidates[a].budget_bytes > candidates[b].budget_bytes; }));
-  lists.push_back(take([&](size_t a, size_t b) {
+  const auto larger = [&](size_t a, size_t b) {
+    return candidates[a].budget_bytes > candidates[b].budget_bytes;
+  };
+  const auto faster = [&](size_t a, size_t b) {
     return std::pair(candidates[a].speed.bandwidth, candidates[a].budget_bytes) >
            std::pair(candidates[b].speed.bandwidth, candidates[b].budget_bytes);
-  }));
+  };
+  std::vector<Nodes> lists = {take(AllNodes(candidates.size()), larger),
+                              take(AllNodes(candidates.size()), faster)};
+  if (judge_.links().TcpGroups().size() > 1) {
+    for (const Nodes& part : Parts(/*by_memory=*/true)) lists.push_back(take(part, larger));
+    for (const Nodes& part : Parts(/*by_memory=*/false)) lists.push_back(take(part, faster));
+  }
   for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
     for (Nodes& clique : Cliques(backend)) lists.push_back(std::move(clique));
   }

@@ -2,8 +2,8 @@
 
 // All ways to run a model on a cluster, and the best of each shape. Exact when there are at most
 // kExactNodesMax candidates; above that the exact search runs on short lists (the largest nodes,
-// the fastest, the best-connected), and pipelines longer than a list take the largest nodes in
-// order.
+// the fastest, the best-connected; where not all reach each other, those of each of the largest
+// parts that do), and pipelines longer than a list take the largest nodes of a part in order.
 
 #include <cstdint>
 #include <optional>
@@ -48,6 +48,9 @@ class GangSearch {
   void SearchCycles(const std::vector<size_t>& nodes, const Fabric& fabric);
   void TryCycle(const std::vector<size_t>& cycle, const Fabric& fabric);
   void SearchLongPipelines();
+  void SearchLongPipelines(const std::vector<size_t>& part);
+  uint64_t LeastNeedBytes(const std::vector<size_t>& nodes);
+  std::vector<std::vector<size_t>> Parts(bool by_memory) const;
   std::vector<std::vector<size_t>> ShortLists() const;
   std::vector<std::vector<size_t>> Cliques(Fabric::Backend backend) const;
 
@@ -65,6 +68,8 @@ class GangSearch {
   double StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences);
   // Equal times: the chain in which the fullest node is the least full.
   void Balance(Gang* gang);
+  bool Balance(const std::vector<bool>& may_grow, Gang* gang);
+  bool AreAlike(const GangStage& a, const GangStage& b) const;
   void Offer(Gang gang);
 
   GangJudge& judge_;

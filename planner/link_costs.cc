@@ -1,11 +1,12 @@
 #include "planner/link_costs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace macrame::planner {
 namespace {
 
-TypicalLink TypicalOf(v1::LinkMedium medium) {
+PathCost TypicalOf(v1::LinkMedium medium) {
   switch (medium) {
     case v1::LINK_MEDIUM_THUNDERBOLT:
       return kTypicalThunderbolt;
@@ -20,6 +21,25 @@ TypicalLink TypicalOf(v1::LinkMedium medium) {
 
 double TransferUs(double bytes, double bandwidth) {
   return bytes / bandwidth * kMicrosecondsPerSecond;
+}
+
+double CarryUs(const PathCost& path) {
+  return path.one_way_us + TransferUs(kComparedMessageBytes, path.bandwidth);
+}
+
+// Of equally fast ones the broader. False: what there was is better.
+bool TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
+  if (best->has_value() && std::pair(CarryUs(**best), -(*best)->bandwidth) <=
+                               std::pair(CarryUs(path), -path.bandwidth)) {
+    return false;
+  }
+  *best = path;
+  return true;
+}
+
+PathCost Measured(double round_trip_us, double bandwidth, const PathCost& typical) {
+  return {round_trip_us > 0 ? round_trip_us / 2 : typical.one_way_us,
+          bandwidth > 0 ? bandwidth : typical.bandwidth};
 }
 
 }  // namespace
@@ -40,6 +60,10 @@ std::string FabricName(const Fabric& fabric) {
   return std::string(fabric.ring ? "an RDMA ring (" : "an RDMA mesh (") + BackendName(fabric) + ")";
 }
 
+bool AllowsStagesOfGroups(const Fabric& fabric) {
+  return fabric.backend != Fabric::Backend::kJaccl && !fabric.ring;
+}
+
 bool TransportAllows(const std::string& wish, const Fabric& fabric) {
   if (wish == "rdma") return fabric.is_rdma();
   if (wish != "jaccl" && wish != "verbs" && wish != "ring") return true;
@@ -50,59 +74,123 @@ LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate
     : count_(candidates.size()),
       mesh_ranks_max_(request.mesh_ranks_max() > 0
                           ? std::min(request.mesh_ranks_max(), kMeshRanksPossible)
-                          : kMeshRanksMax),
-      jaccl_neighbours_(candidates.size()),
-      verbs_neighbours_(candidates.size()) {
+                          : kMeshRanksMax) {
+  const auto tables = std::make_shared<Tables>();
+  tables_ = tables;
   std::unordered_map<std::string, size_t> index;
   for (size_t i = 0; i < candidates.size(); ++i) index[candidates[i].node->node_id()] = i;
   for (const v1::PlannerLink& listed : request.links()) {
     const auto from = index.find(listed.from_node_id());
     const auto to = index.find(listed.to_node_id());
     if (from == index.end() || to == index.end() || from->second == to->second) continue;
-    const TypicalLink typical = TypicalOf(listed.medium());
-    Link link;
-    link.one_way_us = listed.round_trip_us() > 0 ? listed.round_trip_us() / 2 : typical.one_way_us;
-    link.bandwidth = listed.bandwidth_bytes_per_second() > 0 ? listed.bandwidth_bytes_per_second()
-                                                             : typical.bandwidth;
-    for (const std::string& backend : listed.backends()) {
-      link.reaches = true;
-      link.jaccl = link.jaccl || backend == "jaccl";
-      link.verbs = link.verbs || backend == "verbs";
-    }
-    links_[uint64_t{from->second} * count_ + to->second] = link;
+    AddPaths(listed, &tables->links[KeyOf(from->second, to->second)]);
   }
-  unlisted_.reaches = true;
-  unlisted_.one_way_us = kTypicalEthernet.one_way_us;
-  unlisted_.bandwidth = kTypicalEthernet.bandwidth;
-  for (const auto& [key, link] : links_) {
+  tables->unlisted.reaches = true;
+  tables->unlisted.tcp = kTypicalEthernet;
+  FindNeighbours(tables.get());
+}
+
+void LinkCosts::FindNeighbours(Tables* tables) const {
+  using Lists = std::vector<std::vector<size_t>>;
+  tables->jaccl_neighbours.resize(count_);
+  tables->verbs_neighbours.resize(count_);
+  Lists apart(count_);  // of each node those that it can't exchange tensors with
+  for (const auto& [key, link] : tables->links) {
     const size_t from = key / count_, to = key % count_;
-    if (HasRdma(from, to, Fabric::Backend::kJaccl)) jaccl_neighbours_[from].push_back(to);
-    if (HasRdma(from, to, Fabric::Backend::kVerbs)) verbs_neighbours_[from].push_back(to);
+    if (HasRdma(from, to, Fabric::Backend::kJaccl)) tables->jaccl_neighbours[from].push_back(to);
+    if (HasRdma(from, to, Fabric::Backend::kVerbs)) tables->verbs_neighbours[from].push_back(to);
+    if (HasTcp(from, to)) continue;
+    apart[from].push_back(to);
+    apart[to].push_back(from);
   }
-  for (size_t i = 0; i < count_; ++i) {
-    std::sort(jaccl_neighbours_[i].begin(), jaccl_neighbours_[i].end());
-    std::sort(verbs_neighbours_[i].begin(), verbs_neighbours_[i].end());
+  for (Lists* lists : {&tables->jaccl_neighbours, &tables->verbs_neighbours}) {
+    for (std::vector<size_t>& list : *lists) std::sort(list.begin(), list.end());
+  }
+  std::vector<bool> covered(count_, false);
+  for (size_t first = 0; first < count_ && tables->tcp_groups.size() < kGroupsMax; ++first) {
+    if (covered[first]) continue;
+    std::vector<bool> left_out(count_, false);
+    std::vector<size_t> group;
+    const auto join = [&](size_t node) {
+      group.push_back(node);
+      covered[node] = left_out[node] = true;
+      for (const size_t other : apart[node]) left_out[other] = true;
+    };
+    join(first);
+    for (size_t next = 0; next < count_; ++next) {
+      if (!left_out[next]) join(next);
+    }
+    std::sort(group.begin(), group.end());
+    tables->tcp_groups.push_back(std::move(group));
+  }
+}
+
+void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
+  const PathCost rdma =
+      Measured(listed.rdma_round_trip_us(), listed.rdma_bandwidth_bytes_per_second(), kTypicalRdma);
+  for (const std::string& backend : listed.backends()) {
+    link->reaches = true;
+    link->thunderbolt = link->thunderbolt || listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
+    if (backend == "jaccl") TakeBetter(rdma, &link->jaccl);
+    if (backend == "verbs") TakeBetter(rdma, &link->verbs);
+    if (backend != "ring") continue;
+    const PathCost path = Measured(listed.round_trip_us(), listed.bandwidth_bytes_per_second(),
+                                   TypicalOf(listed.medium()));
+    if (TakeBetter(path, &link->tcp)) link->wireless = listed.medium() == v1::LINK_MEDIUM_WIFI;
   }
 }
 
 const LinkCosts::Link& LinkCosts::Between(size_t from, size_t to) const {
-  const auto found = links_.find(uint64_t{from} * count_ + to);
-  return found == links_.end() ? unlisted_ : found->second;
+  const uint64_t key = KeyOf(from, to);
+  if (!joined_.empty()) {
+    if (const auto found = joined_.find(key); found != joined_.end()) return found->second;
+  }
+  const auto found = tables_->links.find(key);
+  return found == tables_->links.end() ? tables_->unlisted : found->second;
+}
+
+LinkCosts LinkCosts::Joined(const Fabric& fabric, size_t a, size_t b) const {
+  LinkCosts with = *this;
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+    Link link = Between(from, to);
+    link.reaches = true;
+    if (fabric.backend == Fabric::Backend::kRing && TakeBetter(kTypicalEthernet, &link.tcp)) {
+      link.wireless = false;
+    }
+    if (fabric.backend == Fabric::Backend::kJaccl) TakeBetter(kTypicalRdma, &link.jaccl);
+    if (fabric.backend == Fabric::Backend::kVerbs) TakeBetter(kTypicalRdma, &link.verbs);
+    with.joined_[KeyOf(from, to)] = link;
+  }
+  return with;
 }
 
 bool LinkCosts::Reaches(size_t from, size_t to) const {
   return Between(from, to).reaches && Between(to, from).reaches;
 }
 
+bool LinkCosts::HasTcp(size_t from, size_t to) const {
+  return Between(from, to).tcp.has_value() && Between(to, from).tcp.has_value();
+}
+
+bool LinkCosts::IsWireless(size_t from, size_t to) const {
+  return Between(from, to).wireless || Between(to, from).wireless;
+}
+
+bool LinkCosts::HasThunderbolt(size_t from, size_t to) const {
+  return Between(from, to).thunderbolt || Between(to, from).thunderbolt;
+}
+
 // A cable that only one end can use is none.
 bool LinkCosts::HasRdma(size_t from, size_t to, Fabric::Backend backend) const {
   const Link& there = Between(from, to);
   const Link& back = Between(to, from);
-  return backend == Fabric::Backend::kJaccl ? there.jaccl && back.jaccl : there.verbs && back.verbs;
+  return backend == Fabric::Backend::kJaccl ? there.jaccl.has_value() && back.jaccl.has_value()
+                                            : there.verbs.has_value() && back.verbs.has_value();
 }
 
 const std::vector<size_t>& LinkCosts::RdmaNeighbours(size_t node, Fabric::Backend backend) const {
-  return backend == Fabric::Backend::kJaccl ? jaccl_neighbours_[node] : verbs_neighbours_[node];
+  return backend == Fabric::Backend::kJaccl ? tables_->jaccl_neighbours[node]
+                                            : tables_->verbs_neighbours[node];
 }
 
 bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) const {
@@ -112,6 +200,7 @@ bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) cons
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = i + 1; j < count; ++j) {
       if (!Reaches(nodes[i], nodes[j])) return false;
+      if (!fabric.is_rdma() && !HasTcp(nodes[i], nodes[j])) return false;
       const bool neighbours = j == i + 1 || (i == 0 && j + 1 == count);
       if (!fabric.is_rdma() || (fabric.ring && !neighbours)) continue;
       if (!HasRdma(nodes[i], nodes[j], fabric.backend)) return false;
@@ -120,10 +209,17 @@ bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) cons
   return true;
 }
 
-TypicalLink LinkCosts::CostOf(const Fabric& fabric, size_t from, size_t to) const {
-  if (fabric.is_rdma()) return kTypicalRdma;
+// What can't carry the fabric costs what typically carries it: searches cost first and ask later.
+PathCost LinkCosts::CostOf(const Fabric& fabric, size_t from, size_t to) const {
   const Link& link = Between(from, to);
-  return {link.one_way_us, link.bandwidth};
+  switch (fabric.backend) {
+    case Fabric::Backend::kJaccl:
+      return link.jaccl.value_or(kTypicalRdma);
+    case Fabric::Backend::kVerbs:
+      return link.verbs.value_or(kTypicalRdma);
+    default:
+      return link.tcp.value_or(kTypicalEthernet);
+  }
 }
 
 double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nodes, double bytes,
@@ -136,7 +232,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
     for (size_t j = 0; j < count; ++j) {
       const bool neighbours = j == (i + 1) % count || i == (j + 1) % count;
       if (i == j || (fabric.ring && !neighbours)) continue;
-      const TypicalLink link = CostOf(fabric, nodes[i], nodes[j]);
+      const PathCost link = CostOf(fabric, nodes[i], nodes[j]);
       one_way = std::max(one_way, link.one_way_us);
       bandwidth = std::min(bandwidth, link.bandwidth);
     }
@@ -162,7 +258,7 @@ double LinkCosts::HopUs(const Fabric& fabric, std::span<const size_t> from,
   double slowest = 0;
   for (const size_t a : from) {
     for (const size_t b : to) {
-      const TypicalLink link = CostOf(fabric, a, b);
+      const PathCost link = CostOf(fabric, a, b);
       slowest = std::max(slowest, link.one_way_us + TransferUs(bytes, link.bandwidth));
     }
   }

@@ -2,8 +2,13 @@
 
 // What it costs to tell another node something: measured where the snapshot has a measurement, else
 // what the medium typically does. Pure, built once a plan.
+//
+// A pair of nodes may be listed several times: two cables, or a cable and the LAN, in any order. It
+// can do what any of them can; each fabric takes the one that carries a token's state the soonest,
+// as a whole (latency and bandwidth of one path, never of two).
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +36,10 @@ std::string BackendName(const Fabric& fabric);
 // "RDMA mesh (jaccl)", "TCP".
 std::string FabricName(const Fabric& fabric);
 
+// May stages be tensor groups over it? JACCL's groups can't be divided (MLX's Group::split), and a
+// ring of cables joins neighbours only.
+bool AllowsStagesOfGroups(const Fabric& fabric);
+
 // Does a wish for a transport mean this fabric? "rdma" is either of its backends; a word that is no
 // backend's is left to who chooses transports.
 bool TransportAllows(const std::string& wish, const Fabric& fabric);
@@ -40,31 +49,54 @@ inline constexpr uint32_t kMeshRanksMax = 4;
 // No larger one is looked for, whatever a request says.
 inline constexpr uint32_t kMeshRanksPossible = 6;
 
-// Typical figures, for links that were not measured: one way in microseconds, bytes a second.
-struct TypicalLink {
+// One way between two nodes.
+struct PathCost {
   double one_way_us;
-  double bandwidth;
+  double bandwidth;  // bytes a second
 };
+// Typical figures, for paths that were not measured.
 // Half of the 14 us that RDMA over Thunderbolt 5 was seen to take at most; bandwidth as people
 // measured it with large tensors (8 of nominally 10 GB/s).
-inline constexpr TypicalLink kTypicalRdma{7, 8.0e9};
+inline constexpr PathCost kTypicalRdma{7, 8.0e9};
 // TCP over a Thunderbolt cable takes about 300 us there and back.
-inline constexpr TypicalLink kTypicalThunderbolt{150, 3.0e9};
+inline constexpr PathCost kTypicalThunderbolt{150, 3.0e9};
 // A gigabit switch; faster ones are known by their measurements.
-inline constexpr TypicalLink kTypicalEthernet{150, 0.117e9};
-inline constexpr TypicalLink kTypicalWifi{2000, 0.04e9};
-inline constexpr TypicalLink kTypicalLoopback{15, 4.0e9};
+inline constexpr PathCost kTypicalEthernet{150, 0.117e9};
+inline constexpr PathCost kTypicalWifi{2000, 0.04e9};
+inline constexpr PathCost kTypicalLoopback{15, 4.0e9};
+
+// Of several paths between two nodes the best is the one that carries so many bytes first: about
+// what a large model's token is between two stages.
+inline constexpr double kComparedMessageBytes = 16384;
 
 class LinkCosts {
  public:
   // `candidates` are named by their index from here on. All must outlive this.
   LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate>& candidates);
 
+  // Do they reach each other at all, over whatever path? An RDMA gang needs that too, to meet.
   bool Reaches(size_t from, size_t to) const;
+  // Can ranks on the two exchange tensors over TCP?
+  bool HasTcp(size_t from, size_t to) const;
   bool HasRdma(size_t from, size_t to, Fabric::Backend backend) const;
   uint32_t mesh_ranks_max() const { return mesh_ranks_max_; }
   // Nodes with a cable of this backend to `node`, ascending.
   const std::vector<size_t>& RdmaNeighbours(size_t node, Fabric::Backend backend) const;
+
+  // Does TCP between the two go over Wi-Fi one way or the other?
+  bool IsWireless(size_t from, size_t to) const;
+  // Is there a Thunderbolt cable between the two, whatever it is used for?
+  bool HasThunderbolt(size_t from, size_t to) const;
+
+  // Sets of nodes that all exchange tensors over TCP, each as large as can be when it takes nodes
+  // in their order; every node is in one of them, unless there are more than kGroupsMax. Each is
+  // ascending. Where every node reaches every other there is one.
+  const std::vector<std::vector<size_t>>& TcpGroups() const { return tables_->tcp_groups; }
+  static constexpr size_t kGroupsMax = 64;
+
+  // The same with one more link, between two nodes and over one fabric, that typically carries it.
+  // RdmaNeighbours and TcpGroups stay as they are.
+  LinkCosts Joined(const Fabric& fabric, size_t a, size_t b) const;
 
   // Can these nodes, in this order, be one gang over the fabric?
   bool Allows(const Fabric& fabric, std::span<const size_t> nodes) const;
@@ -79,20 +111,27 @@ class LinkCosts {
 
  private:
   struct Link {
-    double one_way_us = 0;
-    double bandwidth = 0;
     bool reaches = false;
-    bool jaccl = false;
-    bool verbs = false;
+    bool thunderbolt = false;
+    bool wireless = false;  // what TCP takes
+    std::optional<PathCost> tcp, jaccl, verbs;
   };
+  using Links = std::unordered_map<uint64_t, Link>;
+  struct Tables {
+    Links links;
+    Link unlisted;  // a pair that the snapshot says nothing of: the LAN
+    std::vector<std::vector<size_t>> jaccl_neighbours, verbs_neighbours, tcp_groups;
+  };
+  static void AddPaths(const v1::PlannerLink& listed, Link* link);
+  void FindNeighbours(Tables* tables) const;
+  uint64_t KeyOf(size_t from, size_t to) const { return uint64_t{from} * count_ + to; }
   const Link& Between(size_t from, size_t to) const;
-  TypicalLink CostOf(const Fabric& fabric, size_t from, size_t to) const;
+  PathCost CostOf(const Fabric& fabric, size_t from, size_t to) const;
 
   size_t count_;
   uint32_t mesh_ranks_max_;
-  std::unordered_map<uint64_t, Link> links_;
-  Link unlisted_;  // a pair that the snapshot says nothing of: the LAN
-  std::vector<std::vector<size_t>> jaccl_neighbours_, verbs_neighbours_;
+  std::shared_ptr<const Tables> tables_;
+  Links joined_;  // instead of those in the tables
 };
 
 }  // namespace macrame::planner

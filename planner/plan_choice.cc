@@ -9,10 +9,15 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/prediction.h"
+#include "planner/shape_refusal.h"
 #include "proto/reasons.h"
 
 namespace macrame::planner {
 namespace {
+
+// Numbers of nodes up to this are spoken of whether they fit or not.
+constexpr uint32_t kAlwaysComparedNodes = 4;
+constexpr double kNoFaster = 0.005;  // a gain below this part is none
 
 // Lower is better; what this cluster measured of the backend counts.
 double Value(const v1::PlanRequest& request, const GangOption& option) {
@@ -36,8 +41,7 @@ const GangOption* BestAt(const v1::PlanRequest& request, const std::vector<GangO
   for (const GangOption* option : allowed) {
     if (ranks == 0 || option->gang.ranks() == ranks) best = std::min(best, Value(request, *option));
   }
-  const bool by_memory = request.wishes().optimize() == v1::OPTIMIZE_MEMORY;
-  const double margin = by_memory ? 1 + 1e-6 : 1 + kWorthwhileGain;
+  const double margin = 1 + kWorthwhileGain;
   const GangOption* chosen = nullptr;
   for (const GangOption* option : allowed) {  // by ranks, ascending
     if (ranks > 0 && option->gang.ranks() != ranks) continue;
@@ -104,35 +108,76 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
   return gang;
 }
 
-double ReloadSeconds(GangJudge& judge, const Gang& gang) {
-  double seconds = 0;
-  for (const GangStage& stage : gang.stages) {
-    for (size_t i = 0; i < stage.nodes.size(); ++i) {
-      const Candidate& candidate = judge.candidates()[stage.nodes[i]];
-      const double rate = candidate.node->disk_bytes_per_second() > 0
-                              ? candidate.node->disk_bytes_per_second()
-                              : kTypicalDiskRate;
-      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
-                                             stage.begin, stage.end, false);
-      seconds = std::max(seconds, static_cast<double>(need.weights_bytes()) / rate);
-    }
-  }
-  return seconds;
-}
-
-// "1 node 19.8 tokens/s, 2 nodes 26.8, 4 nodes 32.6": the best of each number of nodes.
+// Does another node make it faster, or only let it fit? "1 node: does not fit, 2 nodes: 21.4
+// tokens/s, 3 nodes: 21.2 tokens/s (no faster), 4 nodes: 27.3 tokens/s (+28 %)": the best of each
+// number of nodes for one user, against the best of fewer.
 std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
                           const std::vector<GangOption>& options) {
   std::map<uint32_t, double> best;
+  const uint32_t candidates = static_cast<uint32_t>(judge.candidates().size());
+  for (uint32_t nodes = 1; nodes <= std::min(candidates, kAlwaysComparedNodes); ++nodes) {
+    best[nodes] = 0;
+  }
   for (const GangOption& option : options) {
     double& speed = best[option.gang.ranks()];
     speed = std::max(speed, TokensPerSecondOfOne(judge, request, option.gang));
   }
   std::vector<std::string> parts;
+  double fastest = 0;
   for (const auto& [nodes, speed] : best) {
-    parts.push_back(absl::StrCat(nodes, nodes == 1 ? " node " : " nodes ", SpeedText(speed)));
+    std::string part = absl::StrCat(nodes, nodes == 1 ? " node: " : " nodes: ");
+    if (speed == 0) {
+      const v1::Reason why = WhyNotShape(judge, {1, nodes}, request.wishes().transport());
+      part += why.code() == "MEMORY_SHORT" ? "does not fit" : "not possible";
+    } else if (fastest == 0) {
+      part += SpeedText(speed);
+    } else if (speed < fastest * (1 + kNoFaster)) {
+      absl::StrAppend(&part, SpeedText(speed), " (no faster)");
+    } else {
+      absl::StrAppend(&part, SpeedText(speed),
+                      absl::StrFormat(" (+%.0f %%)", 100 * (speed / fastest - 1)));
+    }
+    fastest = std::max(fastest, speed);
+    parts.push_back(std::move(part));
   }
   return absl::StrJoin(parts, ", ");
+}
+
+// What the wishes want to be best, of one gang: "27.3 tokens/s", "145 tokens/s for all users", "a
+// fullest node at 62 %".
+std::string Merit(const v1::PlanRequest& request, GangJudge& judge, const Gang& gang) {
+  switch (request.wishes().optimize()) {
+    case v1::OPTIMIZE_MEMORY:
+      return absl::StrFormat("a fullest node at %.0f %%", 100 * judge.WorstFill(gang));
+    case v1::OPTIMIZE_THROUGHPUT:
+      return absl::StrCat(SpeedText(Predict(judge, gang, request).users_tokens_per_second()),
+                          " for all users");
+    default:
+      return SpeedText(TokensPerSecondOfOne(judge, request, gang));
+  }
+}
+
+std::string WhyOneNode(const v1::PlanRequest& request, const std::vector<GangOption>& options,
+                       size_t candidates) {
+  if (candidates == 1) return "one node can be used, and it fits there";
+  const bool divides = std::any_of(options.begin(), options.end(), [](const GangOption& option) {
+    return option.gang.ranks() > 1;
+  });
+  if (!divides) return "it fits on one node; no way to divide it over more was found";
+  switch (request.wishes().optimize()) {
+    case v1::OPTIMIZE_MEMORY:
+      return absl::StrFormat(
+          "it fits on one node, and more nodes would not leave the fullest one %.0f %% emptier",
+          100 * kWorthwhileGain);
+    case v1::OPTIMIZE_THROUGHPUT:
+      return absl::StrFormat(
+          "it fits on one node, and more nodes would not generate %.0f %% more for all users",
+          100 * kWorthwhileGain);
+    default:
+      return absl::StrFormat(
+          "it fits on one node, and more nodes would not make a token %.0f %% faster",
+          100 * kWorthwhileGain);
+  }
 }
 
 std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOption>& options,
@@ -145,10 +190,7 @@ std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOp
   }
   if (wishes.exact() == ranks)
     return absl::StrCat("all ", ranks, " nodes that were named hold a part");
-  if (ranks == 1) {
-    return candidates > 1 ? "it fits on one node, and more nodes would not make a token faster"
-                          : "one node can be used, and it fits there";
-  }
+  if (ranks == 1) return WhyOneNode(request, options, candidates);
   uint32_t fewest = ranks;
   for (const GangOption& option : options) fewest = std::min(fewest, option.gang.ranks());
   if (fewest == ranks) return absl::StrCat(ranks, " is the fewest ranks that fit");
@@ -170,14 +212,21 @@ std::string WhyThisWay(const v1::PlanRequest& request, const std::vector<GangOpt
   if (asked == (tensor ? v1::PARALLELISM_TENSOR : v1::PARALLELISM_PIPELINE)) {
     return absl::StrCat(way, " parallel was asked for");
   }
+  const GangOption* other = nullptr;
   for (const GangOption& option : options) {
     if (option.gang.ranks() != chosen.gang.ranks() || &option == &chosen) continue;
-    return absl::StrCat(way, " parallel over ", FabricName(chosen.gang.fabric), " gives ",
-                        SpeedText(TokensPerSecondOfOne(judge, request, chosen.gang)), ", ",
-                        ShapeName(ShapeOf(option.gang)), " over ", FabricName(option.gang.fabric),
-                        " ", SpeedText(TokensPerSecondOfOne(judge, request, option.gang)));
+    if (other == nullptr || Value(request, option) < Value(request, *other)) other = &option;
   }
-  return absl::StrCat(way, " parallel, because the other way does not fit");
+  if (other != nullptr) {
+    return absl::StrCat(way, " parallel over ", FabricName(chosen.gang.fabric), " gives ",
+                        Merit(request, judge, chosen.gang), ", ", ShapeName(ShapeOf(other->gang)),
+                        " over ", FabricName(other->gang.fabric), " ",
+                        Merit(request, judge, other->gang));
+  }
+  const uint32_t ranks = chosen.gang.ranks();
+  const Shape not_found = tensor ? Shape{1, ranks} : Shape{ranks, 1};
+  return absl::StrCat(way, " parallel; ", ShapeName(not_found), " is not possible: ",
+                      WhyNotShape(judge, not_found, request.wishes().transport()).message());
 }
 
 // Is the option so much better than what is in force that moving is worth it?
@@ -185,7 +234,8 @@ bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch&
                    const GangOption& option, const Gang& in_force) {
   const GangOption now{in_force, search.ValueOf(in_force)};
   const double gain = Value(request, now) / Value(request, option) - 1;
-  return gain > kWorthMoving && ReloadSeconds(judge, option.gang) < gain * kMovePaysWithinSeconds;
+  return gain > kWorthMoving &&
+         LoadSeconds(judge, option.gang, kTypicalDiskRate) < gain * kMovePaysWithinSeconds;
 }
 
 }  // namespace
@@ -220,9 +270,18 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   choice.reasons.push_back(
       MakeReason("CHOSEN", absl::StrFormat("the fullest node uses %.0f %% of what it can give",
                                            100 * judge.WorstFill(*choice.gang))));
-  if (options.size() > 1 && !request.brief()) {
+  if (judge.candidates().size() > 1 && !request.brief()) {
     choice.reasons.push_back(MakeReason(
         "FORETOLD", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+  }
+  const uint32_t sequences = judge.serving().sequences;
+  if (request.wishes().users() > sequences && !request.brief()) {
+    v1::Reason few = MakeReason(
+        "FORETOLD",
+        absl::StrCat("the speed for ", request.wishes().users(), " users together is with as many ",
+                     "sequences at once; there is memory planned for ", sequences));
+    few.set_remedy(absl::StrCat("ask for ", request.wishes().users(), " sequences at once"));
+    choice.reasons.push_back(std::move(few));
   }
   return choice;
 }

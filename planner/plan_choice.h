@@ -11,7 +11,8 @@
 
 namespace macrame::planner {
 
-// More ranks than fewer would do are taken when they make tokens faster by this part.
+// More ranks than fewer would do are taken when they are better by this part: tokens faster, or the
+// fullest node emptier.
 inline constexpr double kWorthwhileGain = 0.05;
 // A plan in force is left for another that is better by this part, if the gain pays for reading the
 // weights again within kMovePaysWithinSeconds of generating.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/advice.h"
+#include "planner/cable_advice.h"
 #include "planner/constraints.h"
 #include "planner/gang.h"
 #include "planner/gang_search.h"
@@ -72,20 +73,22 @@ MaybeReason CheckWishes(const v1::PlanRequest& request) {
 }
 
 // Each name in the wishes has to mean one node. Nodes that are gone are left out when recovering.
-// `named` gets how many different nodes are meant.
+// `named` gets how many different nodes are meant, without those that are excluded as well.
 MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
   std::set<std::string> ids;
   for (const std::string& wish : request.wishes().node_ids()) {
     std::vector<std::string> meant;
     std::string id;
+    bool left_out = false;
     for (const v1::PlannerNode& node : request.nodes()) {
       if (!Names(wish, node)) continue;
       id = node.node_id();
+      left_out = WishesLeaveOut(node, request);
       if (wish == id) meant.clear();
       meant.push_back(NodeName(node));
       if (wish == id) break;
     }
-    if (meant.size() == 1) ids.insert(id);
+    if (meant.size() == 1 && !left_out) ids.insert(id);
     if (meant.size() == 1 || (meant.empty() && request.recovering())) continue;
     v1::Reason reason;
     if (meant.empty()) {
@@ -133,15 +136,19 @@ std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
 v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
   if (rejections.empty()) return MakeReason("TOO_FEW_NODES", "the cluster has no nodes");
   std::vector<std::string> causes;
-  bool same = true;
+  std::set<std::string> codes;
   for (const v1::Rejection& rejection : rejections) {
     if (rejection.reason().code() == "NODE_EXCLUDED") continue;
     causes.push_back(rejection.reason().message());
-    same = same && rejection.reason().code() == rejections.front().reason().code();
+    codes.insert(rejection.reason().code());
   }
-  if (causes.empty()) return MakeReason("TOO_FEW_NODES", "the nodes asked for are all excluded");
-  const std::string code = same ? rejections.front().reason().code() : "TOO_FEW_NODES";
-  return MakeReason(code, absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
+  if (causes.empty()) {
+    v1::Reason reason = MakeReason("TOO_FEW_NODES", "the nodes asked for are all excluded");
+    reason.set_remedy("exclude fewer nodes, or ask for others");
+    return reason;
+  }
+  return MakeReason(codes.size() == 1 ? *codes.begin() : "TOO_FEW_NODES",
+                    absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
 }
 
 v1::Assignment Assign(GangJudge& judge, const GangStage& stage, size_t index, uint32_t stage_number,
@@ -260,41 +267,28 @@ v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
     if (!first.has_value()) first = std::move(reason);
   }
   if (!first.has_value()) return MakeReason("TOO_FEW_NODES", "no node can take a rank");
-  if (!memory.has_value()) return *first;
+  const std::string& transport = request.wishes().transport();
+  if (!memory.has_value()) {
+    const std::string path = AdviseOnPaths(judge, wishes, transport);
+    if (first->code() == "TRANSPORT_UNAVAILABLE" && !path.empty()) {
+      first->set_remedy(absl::StrCat(path, " would make it fit"));
+    }
+    return *first;
+  }
   v1::Reason failure =
       MakeReason("MEMORY_SHORT",
                  absl::StrCat(request.model().name(), " does not fit with a context of ",
                               judge.serving().context_tokens, ": ", memory->message(),
                               ". Nodes can give: ", BudgetList(judge.candidates())),
                  memory->node_id());
-  const std::string advice = AdviseOnMemory(judge, wishes);
+  const std::string advice = AdviseOnMemory(judge, wishes, transport);
   if (!advice.empty()) failure.set_remedy(advice);
   return failure;
 }
 
-}  // namespace
-
-uint32_t EffectiveContext(const v1::ModelDescription& model, const v1::Wishes& wishes) {
-  if (wishes.context_length() > 0) return wishes.context_length();
-  if (model.context_length_max() == 0) return kDefaultContextTokens;
-  return std::min(model.context_length_max(), kDefaultContextTokens);
-}
-
-v1::PlanResult PlanModel(const v1::PlanRequest& request) {
-  if (auto invalid = ValidateModel(request.model()); invalid.has_value()) {
-    return Failure(*std::move(invalid));
-  }
-  if (auto bad = CheckWishes(request); bad.has_value()) return Failure(*std::move(bad));
-  uint32_t named_nodes = 0;
-  if (auto bad = CheckNamedNodes(request, &named_nodes); bad.has_value()) {
-    return Failure(*std::move(bad));
-  }
-  std::vector<v1::Rejection> rejections;
-  std::vector<Candidate> candidates = FindCandidates(request, &rejections);
-  if (candidates.empty()) {
-    v1::Reason reason = NoCandidates(rejections);
-    return Failure(std::move(reason), std::move(rejections));
-  }
+// `candidates`: those that may be given ranks; `named_nodes`: how many the wishes name.
+v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> candidates,
+                        std::vector<v1::Rejection> rejections, uint32_t named_nodes) {
   ServingLoad load;
   load.context_tokens = EffectiveContext(request.model(), request.wishes());
   load.sequences = std::max(1u, request.wishes().concurrent_sequences());
@@ -328,11 +322,83 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
   *result.mutable_plan() = MakePlan(request, judge, *choice.gang);
   for (const v1::Reason& reason : choice.reasons) *result.mutable_plan()->add_reasons() = reason;
   if (request.brief()) return result;
+  if (auto air = AdviseOnWireless(request, judge, *choice.gang); air.has_value()) {
+    *result.mutable_plan()->add_reasons() = *std::move(air);
+  }
+  if (auto cable = AdviseOnCables(request, judge, *choice.gang, wishes); cable.has_value()) {
+    *result.mutable_plan()->add_reasons() = *std::move(cable);
+  }
   for (const v1::Rejection& rejection : rejections) {
     *result.mutable_plan()->add_rejections() = rejection;
     *result.add_rejections() = rejection;
   }
   return result;
+}
+
+// A plan that wants its fullest node as empty as can be would lay most on a large machine without a
+// GPU, many times slower. Those are left out where the GPUs alone hold the model, unless they were
+// asked for or hold a part of it now.
+bool LeavesProcessorsOut(const v1::PlanRequest& request, const std::vector<Candidate>& candidates) {
+  if (request.wishes().optimize() != v1::OPTIMIZE_MEMORY) return false;
+  bool has_gpu = false, has_cpu = false;
+  for (const Candidate& candidate : candidates) {
+    (candidate.kind == ComputeKind::kGpu ? has_gpu : has_cpu) = true;
+    if (candidate.kind == ComputeKind::kGpu) continue;
+    for (const v1::Assignment& part : request.current().assignments()) {
+      if (part.node_id() == candidate.node->node_id()) return false;
+    }
+  }
+  return has_gpu && has_cpu && request.wishes().node_ids().empty();
+}
+
+v1::PlanResult PlanWithoutProcessors(const v1::PlanRequest& request,
+                                     const std::vector<Candidate>& candidates,
+                                     std::vector<v1::Rejection> rejections, uint32_t named_nodes) {
+  std::vector<Candidate> gpus;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.kind == ComputeKind::kGpu) {
+      gpus.push_back(candidate);
+      continue;
+    }
+    rejections.push_back(
+        Reject(absl::StrCat("node ", NodeName(*candidate.node)),
+               MakeReason("NOT_CHOSEN",
+                          absl::StrCat(NodeName(*candidate.node),
+                                       " computes on its processors; the GPUs of the others hold "
+                                       "the model without it"),
+                          candidate.node->node_id())));
+  }
+  return PlanOver(request, std::move(gpus), std::move(rejections), named_nodes);
+}
+
+}  // namespace
+
+uint32_t EffectiveContext(const v1::ModelDescription& model, const v1::Wishes& wishes) {
+  if (wishes.context_length() > 0) return wishes.context_length();
+  if (model.context_length_max() == 0) return kDefaultContextTokens;
+  return std::min(model.context_length_max(), kDefaultContextTokens);
+}
+
+v1::PlanResult PlanModel(const v1::PlanRequest& request) {
+  if (auto invalid = ValidateModel(request.model()); invalid.has_value()) {
+    return Failure(*std::move(invalid));
+  }
+  if (auto bad = CheckWishes(request); bad.has_value()) return Failure(*std::move(bad));
+  uint32_t named_nodes = 0;
+  if (auto bad = CheckNamedNodes(request, &named_nodes); bad.has_value()) {
+    return Failure(*std::move(bad));
+  }
+  std::vector<v1::Rejection> rejections;
+  std::vector<Candidate> candidates = FindCandidates(request, &rejections);
+  if (candidates.empty()) {
+    v1::Reason reason = NoCandidates(rejections);
+    return Failure(std::move(reason), std::move(rejections));
+  }
+  if (LeavesProcessorsOut(request, candidates)) {
+    v1::PlanResult result = PlanWithoutProcessors(request, candidates, rejections, named_nodes);
+    if (result.has_plan()) return result;
+  }
+  return PlanOver(request, std::move(candidates), std::move(rejections), named_nodes);
 }
 
 }  // namespace macrame::planner

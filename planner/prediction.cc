@@ -16,25 +16,6 @@ v1::SpeedCorrection* FindCorrection(v1::SpeedCorrections* corrections, const std
   return nullptr;
 }
 
-// Slowest of the nodes that read their parts at the same time; 0 when a disk is not known.
-double LoadSeconds(GangJudge& judge, const Gang& gang) {
-  double seconds = 0;
-  for (const GangStage& stage : gang.stages) {
-    const bool last = stage.end == judge.model().layer_count();
-    for (size_t i = 0; i < stage.nodes.size(); ++i) {
-      const double rate = judge.candidates()[stage.nodes[i]].node->disk_bytes_per_second();
-      if (rate <= 0) return 0;
-      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
-                                             stage.begin, stage.end, last && i == 0);
-      const double bytes = static_cast<double>(need.weights_bytes()) +
-                           static_cast<double>(need.embedding_bytes()) +
-                           static_cast<double>(need.head_bytes());
-      seconds = std::max(seconds, bytes / rate);
-    }
-  }
-  return seconds;
-}
-
 double PeakWatts(const GangJudge& judge, const Gang& gang) {
   double watts = 0;
   for (const GangStage& stage : gang.stages) {
@@ -72,13 +53,32 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
                                 kMicrosecondsPerMillisecond);
   prediction.set_power_watts(PeakWatts(judge, gang));
   prediction.set_joules_per_token(prediction.power_watts() / prediction.tokens_per_second());
-  prediction.set_load_seconds(LoadSeconds(judge, gang));
+  prediction.set_load_seconds(LoadSeconds(judge, gang, 0));
   return prediction;
 }
 
 double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, const Gang& gang) {
   const double step_us = judge.Step(gang, judge.DecodeOf(1)).total_us();
   return kMicrosecondsPerSecond / (step_us * CorrectionOf(request.corrections(), BackendOf(gang)));
+}
+
+double LoadSeconds(GangJudge& judge, const Gang& gang, double disk_rate) {
+  double seconds = 0;
+  for (const GangStage& stage : gang.stages) {
+    const bool last = stage.end == judge.model().layer_count();
+    for (size_t i = 0; i < stage.nodes.size(); ++i) {
+      const double measured = judge.candidates()[stage.nodes[i]].node->disk_bytes_per_second();
+      const double rate = measured > 0 ? measured : disk_rate;
+      if (!(rate > 0)) return 0;
+      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
+                                             stage.begin, stage.end, last && i == 0);
+      const double bytes = static_cast<double>(need.weights_bytes()) +
+                           static_cast<double>(need.embedding_bytes()) +
+                           static_cast<double>(need.head_bytes());
+      seconds = std::max(seconds, bytes / rate);
+    }
+  }
+  return seconds;
 }
 
 std::string SpeedText(double tokens_per_second) {

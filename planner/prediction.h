@@ -18,6 +18,11 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
 // Of that, one user's speed alone.
 double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, const Gang& gang);
 
+// Reading its part of the weights, for the node that takes longest: all read at the same time.
+// Where a disk's speed is not known `disk_rate` is taken, in bytes a second; 0: then the answer is
+// 0, not known.
+double LoadSeconds(GangJudge& judge, const Gang& gang, double disk_rate);
+
 // "31.6 tokens/s", with as many digits as an estimate bears.
 std::string SpeedText(double tokens_per_second);
 

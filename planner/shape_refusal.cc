@@ -24,48 +24,85 @@ v1::Reason OneRankShort(GangJudge& judge) {
       largest.node->node_id());
 }
 
-v1::Reason StagesShort(GangJudge& judge, uint32_t nodes) {
-  const std::vector<Candidate>& candidates = judge.candidates();
+uint64_t GivenBytes(const GangJudge& judge, const std::vector<size_t>& nodes) {
   uint64_t given = 0;
-  for (uint32_t i = 0; i < nodes; ++i) given = SaturatingAdd(given, candidates[i].budget_bytes);
-  const uint64_t whole = judge.NeedBytes(0, {}, 0, judge.model().layer_count(), true);
-  // Each further rank brings a process of its own.
-  const uint64_t needed = SaturatingAdd(whole, (nodes - 1) * kRuntimeBytes);
-  if (needed > given) {
-    return MakeReason(
-        "MEMORY_SHORT",
-        absl::StrCat("about ", FormatBytes(Bytes(needed)), " are needed; the ", nodes,
-                     " largest nodes can give ", FormatBytes(Bytes(given)), " together, ",
-                     FormatBytes(Bytes(needed - given)), " too little"));
+  for (const size_t node : nodes) {
+    given = SaturatingAdd(given, judge.candidates()[node].budget_bytes);
   }
-  return MakeReason("MEMORY_SHORT", absl::StrCat("the ", nodes, " largest nodes can give ",
-                                                 FormatBytes(Bytes(given)),
-                                                 " together, but no division into whole ",
+  return given;
+}
+
+// So many nodes that all reach each other over TCP, with the most memory; nothing: there are not so
+// many.
+std::vector<size_t> LargestTogether(const GangJudge& judge, size_t count) {
+  std::vector<size_t> best;
+  for (const std::vector<size_t>& group : judge.links().TcpGroups()) {
+    if (group.size() < count) continue;
+    std::vector<size_t> nodes(group.begin(), group.begin() + static_cast<ptrdiff_t>(count));
+    if (best.empty() || GivenBytes(judge, nodes) > GivenBytes(judge, best)) best = std::move(nodes);
+  }
+  return best;
+}
+
+// "2 largest nodes", or "2 largest nodes that reach each other" when larger ones don't.
+std::string LargestName(const std::vector<size_t>& nodes) {
+  const bool all = nodes.back() + 1 == nodes.size();  // ascending
+  return absl::StrCat(nodes.size(), " largest nodes", all ? "" : " that all reach each other");
+}
+
+v1::Reason NotTogether(const GangJudge& judge, uint32_t count) {
+  const std::vector<Candidate>& candidates = judge.candidates();
+  std::string text = absl::StrCat("no ", count, " nodes all reach each other");
+  for (size_t other = 1; other < candidates.size(); ++other) {
+    if (judge.links().HasTcp(0, other)) continue;
+    absl::StrAppend(&text, "; there is no path between ", NodeName(*candidates[0].node), " and ",
+                    NodeName(*candidates[other].node));
+    break;
+  }
+  v1::Reason reason = MakeReason("TRANSPORT_UNAVAILABLE", text);
+  reason.set_remedy("'clusterctl doctor' says why nodes don't reach each other");
+  return reason;
+}
+
+v1::Reason StagesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
+  const uint64_t given = GivenBytes(judge, nodes);
+  const uint64_t whole = judge.NeedBytes(nodes[0], {}, 0, judge.model().layer_count(), true);
+  // Each further rank brings a process of its own.
+  const uint64_t needed = SaturatingAdd(whole, (nodes.size() - 1) * kRuntimeBytes);
+  const std::string can_give = absl::StrCat("the ", LargestName(nodes), " can give ",
+                                            FormatBytes(Bytes(given)), " together, ");
+  if (needed > given) {
+    return MakeReason("MEMORY_SHORT",
+                      absl::StrCat("about ", FormatBytes(Bytes(needed)), " are needed; ", can_give,
+                                   FormatBytes(Bytes(needed - given)), " too little"));
+  }
+  return MakeReason("MEMORY_SHORT", absl::StrCat(can_give, "but no division into whole ",
                                                  "layers keeps each of them within its own"));
 }
 
-// The smallest part that the smallest of the largest `tp` nodes could be given.
-v1::Reason SlicesShort(GangJudge& judge, uint32_t tp) {
+// The smallest part that the smallest of the nodes could be given.
+v1::Reason SlicesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
   const std::vector<Candidate>& candidates = judge.candidates();
   const uint32_t layers = judge.model().layer_count();
+  const uint32_t tp = static_cast<uint32_t>(nodes.size());
   bool uneven = true;
   for (const Candidate& candidate : candidates) {
     uneven = uneven && candidate.traits.uneven_tensor();
   }
   const uint32_t slices = SliceCount(judge.model());
-  const Slice equal{1, tp};
   for (uint32_t i = 0; i < tp; ++i) {
-    const uint64_t need = judge.NeedBytes(i, equal, 0, layers, i == 0);
-    if (need <= candidates[i].budget_bytes) continue;
+    const Candidate& candidate = candidates[nodes[i]];
+    const uint64_t need = judge.NeedBytes(nodes[i], {1, tp}, 0, layers, i == 0);
+    if (need <= candidate.budget_bytes) continue;
     std::string text = absl::StrCat("each of ", tp, " equal slices needs ",
-                                    FormatBytes(Bytes(need)), "; ", NodeName(*candidates[i].node),
-                                    " can give ", FormatBytes(Bytes(candidates[i].budget_bytes)));
+                                    FormatBytes(Bytes(need)), "; ", NodeName(*candidate.node),
+                                    " can give ", FormatBytes(Bytes(candidate.budget_bytes)));
     if (uneven && slices > tp) {
       absl::StrAppend(&text, ", and no uneven division into ", slices, "ths fits either");
     } else if (!uneven) {
       absl::StrAppend(&text, ", and the engine cuts layers into equal slices only");
     }
-    return MakeReason("MEMORY_SHORT", text, candidates[i].node->node_id());
+    return MakeReason("MEMORY_SHORT", text, candidate.node->node_id());
   }
   return MakeReason("MEMORY_SHORT", absl::StrCat("no ", tp, " nodes that reach each other can ",
                                                  "each hold their slice of every layer"));
@@ -79,14 +116,14 @@ v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& 
     if (refusal.has_value()) return *std::move(refusal);
   }
   if (shape.ranks() == 1) return OneRankShort(judge);
-  v1::Reason memory = shape.tp > 1 && shape.pp == 1 ? SlicesShort(judge, shape.tp)
-                                                    : StagesShort(judge, shape.ranks());
   if (transport == "jaccl" || transport == "verbs" || transport == "rdma") {
     return MakeReason("TRANSPORT_UNAVAILABLE",
                       absl::StrCat("no ", shape.ranks(), " nodes with cables for ", transport,
-                                   " between them hold it; over TCP ", memory.message()));
+                                   " between them hold it"));
   }
-  return memory;
+  const std::vector<size_t> nodes = LargestTogether(judge, shape.ranks());
+  if (nodes.empty()) return NotTogether(judge, shape.ranks());
+  return shape.tp > 1 && shape.pp == 1 ? SlicesShort(judge, nodes) : StagesShort(judge, nodes);
 }
 
 }  // namespace macrame::planner

@@ -41,6 +41,32 @@ v1::ModelDescription RandomModel(std::mt19937_64& random, uint32_t layers) {
   return model;
 }
 
+// Between most pairs a path or two, measured or not, a cable for RDMA among them or not; few pairs
+// don't reach each other.
+void AddRandomLinks(std::mt19937_64& random, const std::vector<v1::PlannerNode>& nodes,
+                    v1::PlanRequest* request) {
+  const uint64_t cabled = Pick(random, 0, 4);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (size_t j = i + 1; j < nodes.size(); ++j) {
+      for (uint64_t paths = Pick(random, 1, 3); paths > 1; --paths) {
+        const bool rdma = Pick(random, 1, 4) <= cabled;
+        const auto medium = static_cast<v1::LinkMedium>(Pick(random, 1, 3));
+        std::vector<std::string> backends;
+        if (Pick(random, 0, 15) > 0) backends.push_back("ring");
+        if (rdma) backends.push_back("jaccl");
+        AddLink(nodes[i].node_id(), nodes[j].node_id(), backends, medium, request);
+        if (Pick(random, 0, 1) == 0) continue;
+        for (int last = request->links_size() - 2; last < request->links_size(); ++last) {
+          v1::PlannerLink& link = *request->mutable_links(last);
+          link.set_rdma_round_trip_us(static_cast<double>(Pick(random, 8, 400)));
+          link.set_rdma_bandwidth_bytes_per_second(static_cast<double>(Pick(random, 1, 8)) * 1e9);
+          link.set_round_trip_us(static_cast<double>(Pick(random, 100, 4000)));
+        }
+      }
+    }
+  }
+}
+
 Case RandomCase(uint64_t seed, uint64_t nodes_max) {
   std::mt19937_64 random(seed);
   Case made;
@@ -58,16 +84,7 @@ Case RandomCase(uint64_t seed, uint64_t nodes_max) {
     nodes.push_back(node);
   }
   made.request = Request(RandomModel(random, layers), nodes);
-  const uint64_t cabled = Pick(random, 0, 4);
-  for (uint64_t i = 0; i < count; ++i) {
-    for (uint64_t j = i + 1; j < count; ++j) {
-      const bool rdma = Pick(random, 1, 4) <= cabled;
-      const auto medium = static_cast<v1::LinkMedium>(Pick(random, 1, 3));
-      AddLink(nodes[i].node_id(), nodes[j].node_id(),
-              rdma ? std::vector<std::string>{"ring", "jaccl"} : std::vector<std::string>{"ring"},
-              medium, &made.request);
-    }
-  }
+  AddRandomLinks(random, nodes, &made.request);
   made.optimize = static_cast<v1::Optimize>(Pick(random, 0, 2));
   // Enough users to keep every stage busy: what the throughput of a search promises.
   made.users =
@@ -97,8 +114,9 @@ class Everything {
   void Stages(uint32_t tp, uint32_t begin) {
     const uint32_t layers = judge_.model().layer_count();
     if (begin == layers) return Judge();
-    if (!gang_.stages.empty() && tp > 1 && !judge_.candidates()[0].traits.tensor_in_pipeline())
-      return;
+    const bool mixes =
+        judge_.candidates()[0].traits.tensor_in_pipeline() && AllowsStagesOfGroups(gang_.fabric);
+    if (!gang_.stages.empty() && tp > 1 && !mixes) return;
     for (uint32_t end = begin + 1; end <= layers; ++end) {
       GangStage stage;
       stage.begin = begin;
@@ -207,6 +225,69 @@ TEST(PlannerOptimal, NorOnFiveAndSixNodes) {
     if (HasFailure()) return;
   }
   EXPECT_GT(tried, 100'000u);
+}
+
+// Nodes are dealt to parts of up to five that don't reach each other; a part of that size is
+// searched exactly by itself.
+TEST(PlannerOptimal, NothingIsBetterInAPartOfALargerClusterThatIsCutOff) {
+  uint32_t compared = 0;
+  for (uint64_t seed = 0; seed < kSeeds / 10; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed + 5000);
+    Case made = RandomCase(seed, 4);
+    v1::PlanRequest whole = Request(made.request.model(), {});
+    std::vector<v1::PlanRequest> parts;
+    for (uint64_t part = 0, count = Pick(random, 2, 3); part < count; ++part) {
+      v1::PlanRequest one = RandomCase(seed * 3 + part, 5).request;
+      *one.mutable_model() = whole.model();
+      std::vector<std::string> before;
+      for (const v1::PlannerNode& node : whole.nodes()) before.push_back(node.node_id());
+      const std::string prefix = "part-" + std::to_string(part) + "-";
+      for (v1::PlannerNode& node : *one.mutable_nodes()) {
+        *node.mutable_traits() = v1::EngineTraits();
+        node.set_node_id(prefix + node.node_id());
+        for (const std::string& other : before) {
+          AddLink(node.node_id(), other, {}, v1::LINK_MEDIUM_ETHERNET, &whole);
+        }
+      }
+      for (v1::PlannerLink& link : *one.mutable_links()) {
+        link.set_from_node_id(prefix + link.from_node_id());
+        link.set_to_node_id(prefix + link.to_node_id());
+        link.clear_backends();
+        link.add_backends("ring");
+      }
+      whole.mutable_nodes()->MergeFrom(one.nodes());
+      whole.mutable_links()->MergeFrom(one.links());
+      parts.push_back(std::move(one));
+    }
+    if (static_cast<size_t>(whole.nodes_size()) <= kExactNodesMax) continue;
+    const auto values = [&](const v1::PlanRequest& request) {
+      std::vector<Candidate> candidates;
+      for (const v1::PlannerNode& node : request.nodes()) candidates.push_back(CandidateOf(node));
+      std::stable_sort(
+          candidates.begin(), candidates.end(),
+          [](const Candidate& a, const Candidate& b) { return a.budget_bytes > b.budget_bytes; });
+      const LinkCosts links(request, candidates);
+      GangJudge judge(request.model(), candidates, links, {4096, 1}, CostParameters());
+      GangSearch search(judge, {made.optimize, made.users, ""});
+      std::map<std::pair<uint32_t, uint32_t>, double> best;
+      for (const GangOption& option : search.Options()) {
+        best[{option.gang.tp(), option.gang.pp()}] = option.value;
+      }
+      return best;
+    };
+    const auto found = values(whole);
+    for (const v1::PlanRequest& part : parts) {
+      for (const auto& [shape, value] : values(part)) {
+        ++compared;
+        ASSERT_EQ(found.count(shape), 1u) << "tp " << shape.first << " pp " << shape.second;
+        EXPECT_LE(found.at(shape), value * (1 + kRounding))
+            << "tp " << shape.first << " pp " << shape.second;
+      }
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(compared, 1000u);
 }
 
 }  // namespace

@@ -322,5 +322,98 @@ TEST(PlannerPlacement, WishesDecideBetweenLatencyThroughputAndMemory) {
   EXPECT_EQ(plan.pp(), 2u) << "both nodes work at the same time";
 }
 
+TEST(PlannerPlacement, ProcessorsAreNotUsedToEmptyGpus) {
+  v1::PlanRequest request = Cluster({512, 512}, CableGraph::kMesh);
+  v1::PlannerNode box = Node("box", 768 * kGiB);
+  box.set_gpu_cores(0);
+  box.set_cpu_cores(16);
+  *request.add_nodes() = box;
+  *request.mutable_model() = MixtureModel("model", 250 * kGB, 94);
+  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  const v1::PlanResult result = PlanModel(request);
+  for (const v1::Assignment& part : result.plan().assignments()) {
+    EXPECT_NE(part.node_id(), "box") << "ten times slower, for an emptier node";
+  }
+  const v1::Rejection* box_out = Rejected(result, "node host-box (box)");
+  ASSERT_NE(box_out, nullptr);
+  EXPECT_NE(box_out->reason().message().find("on its processors"), std::string::npos);
+  // Unless it is asked for, or the GPUs do not hold the model.
+  request.mutable_wishes()->add_node_ids("box");
+  EXPECT_TRUE(PlanModel(request).has_plan());
+  request.mutable_wishes()->clear_node_ids();
+  *request.mutable_model() = MixtureModel("model", 1000 * kGB, 94);
+  EXPECT_TRUE(PlanModel(request).has_plan());
+}
+
+TEST(PlannerPlacement, AFurtherNodeIsNotTakenToEmptyTheOthersByAHair) {
+  v1::PlanRequest request = Cluster({512, 512, 512}, CableGraph::kMesh);
+  v1::PlannerNode air = Node("air", 8 * kGiB);
+  air.set_chip("Apple M2");
+  *request.add_nodes() = air;
+  *request.mutable_model() = LargeModel("model", 300 * kGB, 80);
+  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  EXPECT_EQ(PlanModel(request).plan().world_size(), 3u);
+}
+
+TEST(PlannerPlacement, StagesThatAreEquallyFastShareTheirLayers) {
+  v1::PlanRequest request = Cluster({512, 512}, CableGraph::kNone);
+  v1::PlannerNode laptop = Node("laptop", 96 * kGiB);
+  laptop.set_chip("Apple M4 Max");
+  *request.add_nodes() = laptop;
+  *request.mutable_model() = LargeModel("model", 40 * kGB, 80);
+  request.mutable_wishes()->set_world_size(3);
+  const v1::Plan plan = PlanModel(request).plan();
+  ASSERT_EQ(plan.pp(), 3u);
+  std::vector<uint32_t> of_studios;
+  for (int i = 0; i < 3; ++i) {
+    if (plan.assignments(i).node_id() != "laptop") of_studios.push_back(Layers(plan, i));
+  }
+  ASSERT_EQ(of_studios.size(), 2u);
+  EXPECT_LE(std::max(of_studios[0], of_studios[1]), 42u) << of_studios[0] << " " << of_studios[1];
+}
+
+TEST(PlannerPlacement, ANodeThatIsAskedForAndExcludedIsLeftOut) {
+  v1::PlanRequest request = Cluster({512, 512, 512}, CableGraph::kMesh);
+  *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
+  for (const char* id : {"mac-0", "mac-1", "mac-2"}) request.mutable_wishes()->add_node_ids(id);
+  request.mutable_wishes()->add_excluded_node_ids("mac-1");
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  EXPECT_EQ(result.plan().tp(), 2u) << "all that were named, but for the one that is excluded";
+  const v1::Rejection* out = Rejected(result, "node host-mac-1 (mac-1)");
+  ASSERT_NE(out, nullptr);
+  EXPECT_NE(out->reason().message().find("asked for and excluded as well"), std::string::npos);
+  request.mutable_wishes()->add_excluded_node_ids("mac-0");
+  request.mutable_wishes()->add_excluded_node_ids("mac-2");
+  const v1::Reason none = PlanModel(request).failure();
+  EXPECT_EQ(none.code(), "TOO_FEW_NODES");
+  EXPECT_EQ(none.remedy(), "exclude fewer nodes, or ask for others");
+}
+
+TEST(PlannerPlacement, TheOnlyNodeThatWasAskedForFailsForItsOwnReason) {
+  v1::PlanRequest request = Cluster({512, 512}, CableGraph::kNone);
+  *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
+  request.mutable_nodes(1)->set_has_model_files(false);
+  request.mutable_wishes()->add_node_ids("mac-1");
+  EXPECT_EQ(PlanModel(request).failure().code(), "MODEL_NOT_ON_NODE");
+}
+
+TEST(PlannerPlacement, MoreUsersThanSequencesAreToldThatTheyWait) {
+  v1::PlanRequest request = Cluster({512}, CableGraph::kNone);
+  *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
+  request.mutable_wishes()->set_users(10);
+  const auto says = [&] {
+    const v1::PlanResult result = PlanModel(request);
+    for (const v1::Reason& reason : result.plan().reasons()) {
+      if (reason.remedy() == "ask for 10 sequences at once") return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(says());
+  request.mutable_wishes()->set_concurrent_sequences(10);
+  EXPECT_FALSE(says());
+}
+
 }  // namespace
 }  // namespace macrame::planner

@@ -37,6 +37,21 @@ TEST(Constraints, SlicesOfUnequalWidthAllowMoreDegrees) {
   EXPECT_EQ(RefusalOf({8, 1}, SmallModel(), 8, true), "HEADS_INDIVISIBLE");
 }
 
+TEST(Constraints, SlicesAreAsManyAsTheBoundAllows) {
+  v1::ModelDescription model = LargeModel("m", kGiB, 4);
+  const auto slices = [&](uint32_t heads) {
+    model.set_attention_heads(heads);
+    model.set_kv_heads(heads);
+    model.set_head_dim(64);
+    model.set_intermediate_size(heads * 64);
+    return SliceCount(model);
+  };
+  EXPECT_EQ(slices(64), 64u);
+  EXPECT_EQ(slices(128), 64u);
+  EXPECT_EQ(slices(130), 26u) << "2 x 13, not what is left when 130 is divided by 2, then by 5";
+  EXPECT_EQ(slices(67), 1u);
+}
+
 TEST(Constraints, PipelinesNeedNodesAndLayers) {
   EXPECT_EQ(RefusalOf({1, 7}, SmallModel(), 8), "TOO_FEW_LAYERS");
   EXPECT_EQ(RefusalOf({1, 4}, SmallModel(), 3), "TOO_FEW_NODES");

@@ -34,6 +34,74 @@ TEST(Planner, ASmallModelGoesToOneNodeAndSaysWhy) {
   EXPECT_TRUE(Rejected(result, "tensor parallel over 3", "HEADS_INDIVISIBLE"));
 }
 
+// The whole text of the first reason of which `part` is a part.
+std::string ReasonWith(const v1::Plan& plan, const std::string& part) {
+  for (const v1::Reason& reason : plan.reasons()) {
+    if (reason.message().find(part) != std::string::npos) return reason.message();
+  }
+  return "";
+}
+
+TEST(Planner, OneLineSaysWhetherAnotherNodeHelpsOrOnlyLetsItFit) {
+  std::vector<v1::PlannerNode> nodes;
+  for (const char* id : {"aaaa", "bbbb", "cccc", "dddd"}) {
+    nodes.push_back(Node(id, 96 * kGiB));
+    nodes.back().set_chip("Apple M3 Ultra");
+    nodes.back().set_gpu_cores(80);
+  }
+  v1::PlanRequest request = Request(LargeModel("m", 150 * kGiB, 60), nodes);
+  AddMesh({"aaaa", "bbbb", "cccc", "dddd"}, &request);
+  const v1::Plan plan = PlanModel(request).plan();
+  const std::string line = ReasonWith(plan, "one user would get");
+  EXPECT_EQ(line.find("one user would get: 1 node: does not fit, 2 nodes: "), 0u) << line;
+  EXPECT_NE(line.find(" tokens/s (no faster), 4 nodes: "), std::string::npos)
+      << "three do not divide the heads: " << line;
+  EXPECT_NE(line.find(" %)"), std::string::npos) << line;
+  request.mutable_nodes()->DeleteSubrange(1, 3);
+  *request.mutable_model() = SmallModel();
+  EXPECT_EQ(ReasonWith(PlanModel(request).plan(), "one user would get"), "")
+      << "there is no other node";
+}
+
+TEST(Planner, NodesThatCannotMeetAreNotSaidToBeTooSmall) {
+  v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", 8 * kGiB), Node("bbbb", 8 * kGiB)});
+  AddLink("aaaa", "bbbb", {}, v1::LINK_MEDIUM_ETHERNET, &request);
+  const v1::Plan plan = PlanModel(request).plan();
+  EXPECT_NE(ReasonWith(plan, "2 nodes: not possible"), "");
+  EXPECT_NE(ReasonWith(plan, "no way to divide it"), "");
+}
+
+TEST(Planner, TheWayThatIsNotTakenIsRefusedForItsTrueReason) {
+  v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
+  request.mutable_wishes()->set_world_size(3);
+  EXPECT_EQ(ReasonWith(PlanModel(request).plan(), "pipeline parallel;"),
+            "pipeline parallel; tensor parallel over 3 is not possible: 8 attention heads and 4 "
+            "key-value heads can't be divided by 3, and the engine cuts layers into equal slices "
+            "only");
+  // Asked for: no other reason.
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  EXPECT_EQ(ReasonWith(PlanModel(request).plan(), "pipeline parallel"),
+            "pipeline parallel was asked for");
+  // By memory.
+  v1::PlanRequest large =
+      Request(LargeModel("m", 60 * kGiB, 60), {Node("aaaa", 64 * kGiB), Node("bbbb", 8 * kGiB)});
+  large.mutable_wishes()->set_world_size(2);
+  EXPECT_NE(ReasonWith(PlanModel(large).plan(),
+                       "tensor parallel over 2 is not possible: each of 2 "
+                       "equal slices needs"),
+            "");
+}
+
+TEST(Planner, WhatIsComparedIsWhatWasWishedFor) {
+  std::vector<v1::PlannerNode> nodes = {Node("aaaa", 96 * kGiB), Node("bbbb", 96 * kGiB)};
+  v1::PlanRequest request = Request(LargeModel("m", 60 * kGiB, 60), nodes);
+  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  EXPECT_NE(ReasonWith(PlanModel(request).plan(), "a fullest node at"), "");
+  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
+  request.mutable_wishes()->set_users(64);
+  EXPECT_NE(ReasonWith(PlanModel(request).plan(), "tokens/s for all users, tensor"), "");
+}
+
 TEST(Planner, AWorldSizeThatIsAskedForIsMet) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
   request.mutable_wishes()->set_world_size(3);
@@ -172,6 +240,18 @@ TEST(Planner, TooLargeAModelSaysWhatWouldHelp) {
   EXPECT_NE(result.failure().remedy().find("more free memory"), std::string::npos);
 }
 
+TEST(Planner, ACopyWithFewerBitsHasGroupsLikeTheModelsOwn) {
+  v1::PlanRequest request = Request(LargeModel("big", 36 * kGiB, 40), ThreeNodes());
+  const auto remedy = [&](uint32_t group) {
+    request.mutable_model()->mutable_quantization()->set_bits(8);
+    request.mutable_model()->mutable_quantization()->set_group_size(group);
+    return PlanModel(request).failure().remedy();
+  };
+  // Scale and bias are half a bit of each weight in groups of 64, a whole one in groups of 32.
+  EXPECT_NE(remedy(64).find("4-bit copy of the model (19.1 GiB"), std::string::npos) << remedy(64);
+  EXPECT_NE(remedy(32).find("4-bit copy of the model (20.0 GiB"), std::string::npos) << remedy(32);
+}
+
 TEST(Planner, TooLongAContextSaysWhichWouldFit) {
   v1::PlanRequest request = Request(LargeModel("big", 10 * kGiB, 40), {Node("aaaa", 16 * kGiB)});
   request.mutable_wishes()->set_context_length(131'072);
@@ -218,6 +298,28 @@ TEST(Planner, ManyRanksThatAreAskedForAreLookedForOnManyNodes) {
   request.mutable_wishes()->set_world_size(8);
   request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
   EXPECT_EQ(PlanModel(request).plan().tp(), 8u);
+}
+
+// Six larger machines that reach nobody hide seven that reach each other.
+TEST(Planner, APartOfTheClusterThatIsCutOffIsLookedAt) {
+  std::vector<v1::PlannerNode> nodes;
+  for (int i = 0; i < 6; ++i) nodes.push_back(Node("lone-" + std::to_string(i), 40 * kGiB));
+  for (int i = 0; i < 7; ++i) nodes.push_back(Node("part-" + std::to_string(i), 24 * kGiB));
+  v1::PlanRequest request = Request(LargeModel("m", 60 * kGiB, 60), nodes);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (size_t j = 0; j < std::min<size_t>(i, 6); ++j) {
+      AddLink(nodes[i].node_id(), nodes[j].node_id(), {}, v1::LINK_MEDIUM_ETHERNET, &request);
+    }
+  }
+  const v1::PlanResult few = PlanModel(request);
+  ASSERT_TRUE(few.has_plan()) << few.failure().message();
+  EXPECT_LT(few.plan().world_size(), 5u);
+  EXPECT_EQ(few.plan().assignments(0).node_id(), "part-0");
+  *request.mutable_model() = LargeModel("m", 140 * kGiB, 60);
+  const v1::PlanResult seven = PlanModel(request);
+  ASSERT_TRUE(seven.has_plan()) << "more stages than a short list has: "
+                                << seven.failure().message();
+  EXPECT_EQ(seven.plan().world_size(), 7u);
 }
 
 TEST(Planner, AWholeNameMeansThatNodeAlone) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "planner/advice.h"
 #include "planner/planner.h"
 #include "tests/unit/planner/test_models.h"
 
@@ -46,6 +47,20 @@ TEST(Prediction, EnergyIsPowerOverSpeed) {
   request.mutable_nodes(0)->set_power_peak_watts(200);
   const v1::Prediction known = PlanModel(request).plan().prediction();
   EXPECT_NEAR(known.joules_per_token(), 200 / known.tokens_per_second(), 1e-9);
+}
+
+TEST(Prediction, LoadingReadsAllThatARankHoldsOfTheFiles) {
+  v1::PlanRequest request = OneStudio();
+  EXPECT_EQ(PlanModel(request).plan().prediction().load_seconds(), 0) << "no disk is known";
+  const std::vector<Candidate> candidates = {CandidateOf(request.nodes(0))};
+  const LinkCosts links(request, candidates);
+  GangJudge judge(request.model(), candidates, links, {4096, 1}, CostParameters());
+  const Gang gang{{GangStage{{0}, {1}, 1, 0, 60}}, {}};
+  const double bytes = static_cast<double>(ModelBytes(request.model()));
+  EXPECT_NEAR(LoadSeconds(judge, gang, 2e9), bytes / 2e9, 0.001) << "embedding and head too";
+  request.mutable_nodes(0)->set_disk_bytes_per_second(5e9);
+  EXPECT_NEAR(LoadSeconds(judge, gang, 2e9), bytes / 5e9, 0.001) << "a known disk's own speed";
+  EXPECT_NEAR(PlanModel(request).plan().prediction().load_seconds(), bytes / 5e9, 0.001);
 }
 
 TEST(Prediction, MeasuredSpeedsCorrectTheNextPrediction) {
