@@ -14,7 +14,8 @@ struct CapacityOptions {
   double price = 0, tariff = 0, duty = 0, peak_watts = 0, idle_watts = 0, cloud = 0, speed = 0;
 };
 
-absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
+absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options,
+                                               const Environment& environment) {
   v1::PlannerQuestion question;
   v1::CapacityQuestion& capacity = *question.mutable_capacity();
   capacity.set_buy(options.buy);
@@ -29,12 +30,18 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
     if (!card.ok()) return card.status();
     capacity.set_cards_yaml(*card);
   }
-  for (const std::string& name : NamesIn(options.models)) capacity.add_models(name);
-  if (!options.for_model.empty()) {
-    capacity.clear_models();
-    capacity.add_models(options.for_model);
-    capacity.set_recommend(true);
+  std::vector<std::string> models = NamesIn(options.models);
+  if (!options.for_model.empty()) models = {options.for_model};
+  for (const std::string& name : models) {
+    if (!NamesModelFolder(name)) {
+      capacity.add_models(name);
+      continue;
+    }
+    auto model = DescribeModelFolder(name, environment);
+    if (!model.ok()) return model.status();
+    *capacity.add_described() = *std::move(model);
   }
+  capacity.set_recommend(!options.for_model.empty());
   capacity.set_users(options.users);
   capacity.set_months(options.months);
   capacity.set_context_length(options.context);
@@ -50,7 +57,7 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
 }
 
 int RunCapacity(const Invocation& run, const CapacityOptions& options) {
-  const auto question = QuestionOf(options);
+  const auto question = QuestionOf(options, run.environment);
   if (!question.ok()) return run.Fail(question.status());
   const auto answer = AskPlanner(*question, run.environment);
   if (!answer.ok()) return run.Fail(answer.status());
@@ -78,8 +85,11 @@ void AddCapacity(CommandTree& tree) {
   command->add_option("--cluster", options->cluster_path, "Machines described in this YAML file")
       ->excludes(buy)
       ->excludes(tier);
-  command->add_option("--for", options->for_model, "What to buy for this model instead");
-  command->add_option("--models", options->models, "Models of the catalogue: a,b-4bit,c")
+  command->add_option("--for", options->for_model,
+                      "What to buy for this model (or model's folder) instead");
+  command
+      ->add_option("--models", options->models,
+                   "Of the catalogue, or folders of models: a,b-4bit,./c")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
   command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));

@@ -229,19 +229,66 @@ void AddTierLines(const Inputs& inputs, v1::CapacityReport* report) {
           report);
 }
 
-absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const ModelCard& card,
+// A model that is asked about: a card, at any number of bits, or files, at their own.
+struct AskedModel {
+  const ModelCard* card = nullptr;
+  v1::ModelDescription files;    // without a card
+  std::vector<uint32_t> ladder;  // of bits that are tried, the most first
+
+  const std::string& name() const { return card == nullptr ? files.name() : card->name; }
+  v1::ModelDescription At(uint32_t bits) const {
+    return card == nullptr ? files : DescribeCard(*card, bits);
+  }
+};
+
+absl::StatusOr<AskedModel> AskedCard(const std::vector<ModelCard>& cards, const std::string& name) {
+  const auto card = FindModelCard(cards, name);
+  if (!card.ok()) return card.status();
+  AskedModel asked;
+  asked.card = *card;
+  asked.ladder.assign(kBitsLadder.begin(), kBitsLadder.end());
+  if (const auto bits = BitsInName(name); bits.has_value()) asked.ladder = {*bits};
+  return asked;
+}
+
+AskedModel AskedFiles(const v1::ModelDescription& files) {
+  const uint32_t bits = files.quantization().bits();
+  const uint32_t whole = files.dtype() == "float32" ? 32 : 16;
+  return {nullptr, files, {bits > 0 ? bits : whole}};
+}
+
+// Those that the question names, some of each size when it names none.
+absl::StatusOr<std::vector<AskedModel>> AskedModels(const v1::CapacityQuestion& question,
+                                                    const std::vector<ModelCard>& cards) {
+  std::vector<std::string> names(question.models().begin(), question.models().end());
+  if (names.empty() && question.described().empty()) {
+    names.assign(kUsualModels.begin(), kUsualModels.end());
+  }
+  std::vector<AskedModel> asked;
+  for (const std::string& name : names) {
+    auto card = AskedCard(cards, name);
+    if (!card.ok()) return card.status();
+    asked.push_back(*std::move(card));
+  }
+  for (const v1::ModelDescription& files : question.described()) {
+    asked.push_back(AskedFiles(files));
+  }
+  return asked;
+}
+
+absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedModel& asked,
                                            uint32_t bits, uint32_t context) {
   v1::PlanRequest request = inputs.cluster;
-  *request.mutable_model() = DescribeCard(card, bits);
-  request.mutable_wishes()->set_context_length(card.context > 0 ? std::min(context, card.context)
-                                                                : context);
+  *request.mutable_model() = asked.At(bits);
+  const uint32_t longest = request.model().context_length_max();
+  request.mutable_wishes()->set_context_length(longest > 0 ? std::min(context, longest) : context);
   // Those at work at the same time need their caches.
   const uint32_t at_work = std::clamp<uint32_t>(
       static_cast<uint32_t>(std::lround(inputs.users * inputs.duty)), 1, kUsersAtWorkMax);
   request.mutable_wishes()->set_users(at_work);
   request.mutable_wishes()->set_concurrent_sequences(at_work);
   v1::CapacityModel row;
-  row.set_model(card.name);
+  row.set_model(asked.name());
   row.set_bits(bits);
   row.set_weights_bytes(ModelBytes(request.model()));
   const v1::PlanResult result = PlanModel(request);
@@ -269,18 +316,14 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const ModelCard
 // Of each model the most bits that fit; the row of the fewest says why none does.
 absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& question,
                        const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
-  std::vector<std::string> names(question.models().begin(), question.models().end());
-  if (names.empty()) names.assign(kUsualModels.begin(), kUsualModels.end());
   const uint32_t context =
       question.context_length() > 0 ? question.context_length() : kContextDefault;
-  for (const std::string& name : names) {
-    const auto card = FindModelCard(cards, name);
-    if (!card.ok()) return card.status();
-    std::vector<uint32_t> ladder(kBitsLadder.begin(), kBitsLadder.end());
-    if (const auto bits = BitsInName(name); bits.has_value()) ladder = {*bits};
+  const auto models = AskedModels(question, cards);
+  if (!models.ok()) return models.status();
+  for (const AskedModel& asked : *models) {
     v1::CapacityModel last;
-    for (const uint32_t bits : ladder) {
-      auto row = TryModel(inputs, **card, bits, context);
+    for (const uint32_t bits : asked.ladder) {
+      auto row = TryModel(inputs, asked, bits, context);
       if (!row.ok()) return row.status();
       last = *std::move(row);
       if (last.fits()) break;
@@ -333,7 +376,7 @@ struct Offer {
 
 // Every machine with Thunderbolt 5 that is sold, one to four of it.
 absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& question,
-                                             const ModelCard& card, const Inputs& inputs) {
+                                             const AskedModel& asked, const Inputs& inputs) {
   const uint32_t context =
       question.context_length() > 0 ? question.context_length() : kContextDefault;
   std::vector<Offer> offers;
@@ -347,10 +390,8 @@ absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& questio
         with.machines.assign(count, one);
         with.cluster = ClusterOf(with.machines);
         with.peak_watts = count * machine.peak_watts;
-        std::vector<uint32_t> ladder(kBitsLadder.begin(), kBitsLadder.end());
-        if (const auto bits = BitsInName(question.models(0)); bits.has_value()) ladder = {*bits};
-        for (const uint32_t bits : ladder) {
-          auto row = TryModel(with, card, bits, context);
+        for (const uint32_t bits : asked.ladder) {
+          auto row = TryModel(with, asked, bits, context);
           if (!row.ok()) return row.status();
           const bool fast = row->prediction().tokens_per_second() >= question.tokens_per_second();
           if (!row->fits() || !fast || row->nodes() != count) continue;
@@ -373,22 +414,23 @@ absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& questio
 absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& question,
                                              const std::vector<ModelCard>& cards) {
   constexpr size_t kOffersMax = 8;
-  if (question.models_size() != 1) {
+  if (question.models_size() + question.described_size() != 1) {
     return absl::InvalidArgumentError("name the one model that machines are sought for");
   }
-  const auto card = FindModelCard(cards, question.models(0));
-  if (!card.ok()) return card.status();
+  const auto models = AskedModels(question, cards);
+  if (!models.ok()) return models.status();
+  const AskedModel& asked = models->front();
   if (auto bad = Check(question); !bad.ok()) return bad;
   Inputs inputs;
   inputs.currency = question.currency().empty() ? "£" : question.currency();
   inputs.users = question.users() > 0 ? question.users() : 1;
   inputs.duty = question.duty() > 0 ? question.duty() : kDutyDefault;
   inputs.tariff = question.tariff() > 0 ? question.tariff() : kTariffDefault;
-  const auto offers = OffersFor(question, **card, inputs);
+  const auto offers = OffersFor(question, asked, inputs);
   if (!offers.ok()) return offers.status();
   v1::CapacityReport report;
   report.set_currency(inputs.currency);
-  report.set_title(absl::StrCat("machines for ", (*card)->name, ", ", inputs.users, " users, ",
+  report.set_title(absl::StrCat("machines for ", asked.name(), ", ", inputs.users, " users, ",
                                 std::max(1L, std::lround(inputs.users * inputs.duty)),
                                 " of them at work at the same time"));
   for (size_t i = 0; i < std::min(kOffersMax, offers->size()); ++i) {

@@ -198,6 +198,9 @@ CableGraph GraphOf(const std::string& word) {
 v1::PlanRequest ReadCluster(const YAML::Node& root) {
   constexpr size_t kNodesMax = 8192;
   v1::PlanRequest request;
+  if (!root.IsMap()) {
+    throw Fault{"it does not begin with 'nodes:'; deploy/catalogue/clusters has examples"};
+  }
   RefuseUnknownKeys(root, {"nodes", "links", "lan", "mesh_ranks_max"});
   if (!root["nodes"] || root["nodes"].size() == 0) throw Fault{"there are no 'nodes'"};
   if (root["nodes"].size() > kNodesMax) throw Fault{"there are more than 8192 nodes"};

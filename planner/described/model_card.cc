@@ -123,6 +123,10 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
   std::vector<ModelCard> cards;
   try {
     const YAML::Node root = YAML::Load(yaml);
+    if (!root.IsMap() && !root.IsSequence()) {
+      return absl::InvalidArgumentError(
+          "model cards: they do not begin with 'models:'; deploy/catalogue/models.yaml shows how");
+    }
     for (const YAML::Node& node : root["models"] ? root["models"] : root) {
       ModelCard card = ReadCard(node);
       if (card.layers == 0 || card.layers > kCardLayersMax || card.hidden == 0 || card.group == 0) {

@@ -43,10 +43,17 @@ absl::StatusOr<v1::ModelDescription> DescriptionOf(const std::string& name, uint
   return DescribeCard(**card, BitsOf(bits, name));
 }
 
+// As its own files say, else by its card.
+template <typename Question>
+absl::StatusOr<v1::ModelDescription> ModelOf(const Question& question) {
+  if (question.has_described()) return question.described();
+  return DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+}
+
 v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   auto request = ReadClusterFile(question.cluster_yaml());
   if (!request.ok()) return Failure(request.status());
-  auto model = DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+  auto model = ModelOf(question);
   if (!model.ok()) return Failure(model.status());
   *request->mutable_model() = *std::move(model);
   *request->mutable_wishes() = question.wishes();
@@ -69,11 +76,11 @@ v1::PlannerAnswer AnswerTopology(const v1::TopologyQuestion& question) {
   const auto machines = ParsePurchase(question.buy());
   if (!machines.ok()) return Failure(machines.status());
   v1::PlannerAnswer answer;
-  if (question.model().empty()) {
+  if (question.model().empty() && !question.has_described()) {
     *answer.mutable_topology() = AdviseOnTopology(*machines, nullptr);
     return answer;
   }
-  const auto model = DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+  const auto model = ModelOf(question);
   if (!model.ok()) return Failure(model.status());
   *answer.mutable_topology() = AdviseOnTopology(*machines, &*model);
   return answer;
