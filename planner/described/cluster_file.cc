@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -57,9 +58,10 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   made.set_schedulable(true);
   made.set_chip(node["chip"] ? node["chip"].as<std::string>() : "");
   const Chip* chip = FindChip(made.chip());
-  made.set_gpu_cores(static_cast<uint32_t>(
-      Number(node, "gpu_cores", chip == nullptr ? 0 : chip->gpu_cores[1], 100'000)));
   if (!node["memory_gib"]) throw Fault{"neither 'machine' nor 'memory_gib' says how much memory"};
+  const auto memory_gib = static_cast<uint32_t>(Number(node, "memory_gib", 0, kMemoryGibMax));
+  made.set_gpu_cores(static_cast<uint32_t>(
+      Number(node, "gpu_cores", chip == nullptr ? 0 : GpuCoresWith(*chip, memory_gib), 100'000)));
   made.set_memory_total_bytes(Memory(node, "memory_gib", 0));
   made.set_memory_usable_bytes(chip == nullptr ? made.memory_total_bytes()
                                                : GpuUsableBytes(made.memory_total_bytes()));
@@ -240,16 +242,15 @@ bool HasThunderbolt5(const v1::PlannerNode& node) {
   return chip != nullptr && chip->thunderbolt >= 5;
 }
 
-void AddCables(CableGraph graph, v1::PlanRequest* request) {
-  const int count = request->nodes_size();
+void AddCables(CableGraph graph, const std::vector<int>& nodes, v1::PlanRequest* request) {
+  const int count = static_cast<int>(nodes.size());
   const auto join = [&](int i, int j) {
+    const v1::PlannerNode &from = request->nodes(nodes[i]), &to = request->nodes(nodes[j]);
     v1::PlannerLink link;
     link.set_medium(v1::LINK_MEDIUM_THUNDERBOLT);
     link.add_backends("ring");
-    if (HasThunderbolt5(request->nodes(i)) && HasThunderbolt5(request->nodes(j))) {
-      link.add_backends("jaccl");
-    }
-    AddBothWays(link, request->nodes(i).node_id(), request->nodes(j).node_id(), request);
+    if (HasThunderbolt5(from) && HasThunderbolt5(to)) link.add_backends("jaccl");
+    AddBothWays(link, from.node_id(), to.node_id(), request);
   };
   for (int i = 0; i < count; ++i) {
     for (int j = i + 1; j < count; ++j) {
@@ -264,14 +265,22 @@ void AddCables(CableGraph graph, v1::PlanRequest* request) {
   }
 }
 
+void AddCables(CableGraph graph, v1::PlanRequest* request) {
+  std::vector<int> all(request->nodes_size());
+  std::iota(all.begin(), all.end(), 0);
+  AddCables(graph, all, request);
+}
+
 v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines) {
   v1::PlanRequest request;
   std::map<std::string, int> used;
+  std::vector<int> able;
   for (const MachineConfiguration& machine : machines) {
     const std::string base(machine.machine->name);
+    if (machine.machine->rdma_ports > 0) able.push_back(request.nodes_size());
     *request.add_nodes() = DescribeMachine(machine, absl::StrCat(base, "-", ++used[base]));
   }
-  AddCables(machines.size() <= kMeshRanksMax ? CableGraph::kMesh : CableGraph::kRing, &request);
+  AddCables(able.size() <= kMeshRanksMax ? CableGraph::kMesh : CableGraph::kRing, able, &request);
   request.set_files_may_be_fetched(true);
   return request;
 }

@@ -8,10 +8,10 @@
 //     further keys: usable_gib (what models may take; default three quarters of memory on a Mac,
 //     all of it elsewhere), free_gib (now), reserved_gib (promised), tenant, schedulable, engine
 //     ("mlx"), disk_gb_s, peak_watts, idle_watts, has_model, uneven_tensor, tensor_in_pipeline
-//   links: mesh            # Thunderbolt cables between all; ring, chain, star (around the first),
-//   none links:                 # or one by one
-//   - {between: [studio-1, studio-2], medium: thunderbolt, rdma: true, round_trip_us: 14, gbit_s:
-//   64}
+//   links: mesh        # Thunderbolt cables between all; ring, chain, star (around the first), none
+//   links:             # or one by one
+//   - {between: [studio-1, studio-2], medium: thunderbolt, rdma: true, round_trip_us: 14,
+//      gbit_s: 64}
 //     medium: thunderbolt, ethernet, wifi, loopback, none (they can't reach each other)
 //   lan: {medium: ethernet, round_trip_us: 300, gbit_s: 10}   # between all that no link joins
 //   mesh_ranks_max: 4
@@ -31,13 +31,16 @@ namespace macrame::planner {
 // Nodes, links and mesh_ranks_max of a request. INVALID_ARGUMENT names the entry and what is wrong.
 absl::StatusOr<v1::PlanRequest> ReadClusterFile(const std::string& yaml);
 
-// Machines as bought, with the cables that are best for them (topology_advice.h): a mesh up to
-// four, a ring beyond; where a machine has no Thunderbolt 5, a gigabit LAN.
+// Machines as bought: those with Thunderbolt 5 are cabled as is best for them (topology_advice.h),
+// a mesh up to four, a ring beyond. The others meet them on a gigabit LAN: nobody said that they
+// have a cable.
 v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines);
 
 enum class CableGraph { kNone, kMesh, kRing, kChain, kStar };
-// Adds a cable between the nodes that the graph joins, RDMA where both chips can.
+// Adds a cable between each two nodes that the graph joins, RDMA where both chips can; among all of
+// them, or among `nodes` (indices, in order).
 void AddCables(CableGraph graph, v1::PlanRequest* request);
+void AddCables(CableGraph graph, const std::vector<int>& nodes, v1::PlanRequest* request);
 
 // Thunderbolt generation of the node's chip is 5.
 bool HasThunderbolt5(const v1::PlannerNode& node);

@@ -102,9 +102,10 @@ void AddNotes(const std::vector<MachineConfiguration>& machines, v1::TopologyAdv
   std::set<std::string> notes;
   for (const MachineConfiguration& machine : machines) {
     const std::string name(machine.machine->name);
-    if (!machine.machine->port_to_avoid.empty() && machine.machine->rdma_ports > 0) {
-      notes.insert(absl::StrCat(name, ": ", std::string(machine.machine->port_to_avoid),
-                                "; leave it empty or use it for something else"));
+    if (machine.machine->socket_to_avoid > 0) {
+      notes.insert(absl::StrCat(name, ": Thunderbolt socket ", machine.machine->socket_to_avoid,
+                                " is beside Ethernet and said not to work for RDMA; leave it empty "
+                                "or use it for something else"));
     }
     if (machine.machine->rdma_ports == 0) {
       notes.insert(

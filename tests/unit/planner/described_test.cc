@@ -4,6 +4,9 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
+#include "planner/advice.h"
+#include "planner/chip_table.h"
 #include "planner/described/capacity.h"
 #include "planner/described/catalogue.h"
 #include "planner/described/cluster_file.h"
@@ -157,6 +160,51 @@ lan: {medium: ethernet, gbit_s: 10}
   EXPECT_EQ(request->links(2).backends_size(), 1) << "the LAN has no RDMA";
 }
 
+TEST(ClusterFile, TheGpuFollowsTheMemoryThatIsSoldWithIt) {
+  const auto bandwidth = [](const std::string& machine) {
+    return SpeedOf(DescribeMachine(*FindMachine(machine), "a")).bandwidth / 1e9;
+  };
+  EXPECT_EQ(bandwidth("mac-studio-m4-max-36gb"), 410);
+  EXPECT_EQ(bandwidth("mac-studio-m4-max-48gb"), 546);
+  EXPECT_EQ(bandwidth("macbook-pro-m4-max-36gb"), 410);
+  EXPECT_EQ(bandwidth("macbook-pro-m3-max-36gb"), 300);
+  EXPECT_EQ(bandwidth("macbook-pro-m3-max-96gb"), 300);
+  EXPECT_EQ(bandwidth("macbook-pro-m3-max-128gb"), 400);
+  EXPECT_EQ(bandwidth("macbook-pro-m5-max-36gb"), 460);
+  EXPECT_EQ(bandwidth("macbook-pro-m5-max-128gb"), 614);
+  const auto request = ReadClusterFile(
+      "nodes:\n- {name: a, chip: Apple M4 Max, memory_gib: 36}\n"
+      "- {name: b, chip: Apple M4 Max, memory_gib: 36, gpu_cores: 40}\n");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(request->nodes(0).gpu_cores(), 32u);
+  EXPECT_EQ(request->nodes(1).gpu_cores(), 40u) << "what is said wins";
+}
+
+TEST(ClusterFile, MachinesAsBoughtHaveCablesOnlyWhereRdmaWorks) {
+  const auto minis = ParsePurchase("2x mac-mini-m4-16gb, 2x mac-mini-m4-pro-64gb");
+  ASSERT_TRUE(minis.ok());
+  const v1::PlanRequest request = ClusterOf(*minis);
+  ASSERT_EQ(request.links_size(), 2) << "one cable, both ways";
+  EXPECT_EQ(request.links(0).from_node_id(), "mac-mini-m4-pro-1");
+  EXPECT_EQ(request.links(0).to_node_id(), "mac-mini-m4-pro-2");
+  // Without cables a hop takes what a gigabit switch takes, not what Thunderbolt does.
+  const auto speed = [](const std::string& yaml) {
+    v1::PlannerQuestion question;
+    question.mutable_plan()->set_cluster_yaml(
+        "nodes:\n- {name: a, machine: mac-studio-m2-ultra-64gb}\n"
+        "- {name: b, machine: mac-studio-m2-ultra-64gb}\n" +
+        yaml);
+    question.mutable_plan()->set_model("Llama-3.3-70B-Instruct-8bit");
+    return AnswerOf(question).plan().plan().prediction().first_token_ms();
+  };
+  v1::PlanRequest bought = ClusterOf(*ParsePurchase("2x mac-studio-m2-ultra-64gb"));
+  *bought.mutable_model() = DescribeCard(**FindModelCard(Cards(), "Llama-3.3-70B-Instruct"), 8);
+  const double foretold = PlanModel(bought).plan().prediction().first_token_ms();
+  EXPECT_GT(foretold, 0);
+  EXPECT_DOUBLE_EQ(foretold, speed("lan: {medium: ethernet}"));
+  EXPECT_GT(foretold, speed("links: mesh"));
+}
+
 TEST(ClusterFile, FaultsAreNamed) {
   const std::map<std::string, std::string> faults = {
       {"nodes: []", "no 'nodes'"},
@@ -206,7 +254,35 @@ TEST(ModelCards, AMixtureWithoutItsExpertsIsAsLargeAsAllItsParameters) {
   EXPECT_GT(model.experts(), 0u) << "and reads the active part only";
 }
 
+TEST(ModelCards, ATiedTableIsInTheFilesOnce) {
+  const char shape[] =
+      "layers: 16, hidden: 2048, heads: 32, kv_heads: 8, head_dim: 64, intermediate: 8192, "
+      "vocab: 128256";
+  const auto cards = ReadModelCards(absl::StrCat("models:\n- {name: Tied, tied_embeddings: true, ",
+                                                 shape, "}\n- {name: Apart, ", shape, "}\n"));
+  ASSERT_TRUE(cards.ok()) << cards.status();
+  const v1::ModelDescription tied = DescribeCard((*cards)[0], 16);
+  const v1::ModelDescription apart = DescribeCard((*cards)[1], 16);
+  EXPECT_EQ(ModelBytes(apart) - ModelBytes(tied), uint64_t{128256} * 2048 * 2);
+  // 1.24 billion parameters of two bytes, as its makers count them: with one table.
+  EXPECT_NEAR(static_cast<double>(ModelBytes(tied)), 1.24e9 * 2, 0.01 * 1.24e9 * 2);
+  for (const auto& [name, is_tied] :
+       std::map<std::string, bool>{{"Llama-3.2-3B-Instruct", true},
+                                   {"Qwen3-0.6B", true},
+                                   {"Llama-3.1-8B-Instruct", false}}) {
+    EXPECT_EQ(DescribeCard(**FindModelCard(Cards(), name), 4).tied_embeddings(), is_tied) << name;
+  }
+  // A published size is the size, tied or not.
+  EXPECT_NEAR(static_cast<double>(
+                  ModelBytes(DescribeCard(**FindModelCard(Cards(), "Llama-3.2-3B-Instruct"), 4))),
+              1863319552, 1e6);
+}
+
 TEST(ModelCards, CardsThatMakeNoSenseAreRefused) {
+  const auto mistyped = ReadModelCards("models:\n- {name: x, layers: 2, hidden: 8, tied: true}");
+  ASSERT_FALSE(mistyped.ok());
+  EXPECT_NE(mistyped.status().message().find("'tied' is not a key"), std::string::npos);
+  EXPECT_FALSE(ReadModelCards("models:\n- {layers: 2, hidden: 8}").ok());
   EXPECT_FALSE(ReadModelCards("models:\n- {name: x, layers: 4000000000, hidden: 8}").ok());
   EXPECT_FALSE(ReadModelCards("models:\n- {name: x}").ok());
   EXPECT_FALSE(ReadModelCards("models: [").ok());
