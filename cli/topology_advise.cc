@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/format/capacity_view.h"
 #include "cli/planner_program.h"
+#include "cli/present_cluster.h"
 
 namespace macrame::cli {
 namespace {
@@ -16,6 +17,14 @@ int RunAdvise(const Invocation& run, const TopologyOptions& options) {
   v1::PlannerQuestion question;
   v1::TopologyQuestion& topology = *question.mutable_topology();
   topology.set_buy(options.buy);
+  if (options.buy.empty()) {
+    AgentClient client(run.options.socket_path);
+    const auto status = client.GetStatus();
+    if (!status.ok()) return run.Fail(status.status());
+    const auto links = client.GetLinks();
+    if (!links.ok()) return run.Fail(links.status());
+    AddPresentCluster(*status, *links, &topology);
+  }
   if (!options.model.empty() && NamesModelFolder(options.model)) {
     if (options.bits > 0) return run.Fail(BitsAreTheFiles(options.model));
     auto model = DescribeModelFolder(options.model, run.environment);
@@ -48,8 +57,9 @@ void AddTopology(CommandTree& tree) {
   topology->require_subcommand(1);
   CLI::App* command = tree.Add(topology, "advise", "Which cable goes where, and what it is worth");
   auto options = std::make_shared<TopologyOptions>();
-  command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"")
-      ->required();
+  command->add_option("--buy", options->buy,
+                      "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"; without it, those of this "
+                      "cluster and the cables between them now");
   command->add_option("--model", options->model,
                       "Of the catalogue, or a folder: cost each cable with it");
   command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")

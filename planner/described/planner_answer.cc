@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "planner/described/capacity.h"
@@ -73,16 +74,30 @@ v1::PlannerAnswer AnswerCapacity(const v1::CapacityQuestion& question) {
 }
 
 v1::PlannerAnswer AnswerTopology(const v1::TopologyQuestion& question) {
-  const auto machines = ParsePurchase(question.buy());
-  if (!machines.ok()) return Failure(machines.status());
-  v1::PlannerAnswer answer;
-  if (question.model().empty() && !question.has_described()) {
-    *answer.mutable_topology() = AdviseOnTopology(*machines, nullptr);
-    return answer;
+  std::vector<CabledMachine> machines;
+  std::vector<std::string> unsold;
+  const bool is_there = question.buy().empty() && question.machines_size() > 0;
+  if (is_there) {
+    for (const v1::PresentMachine& machine : question.machines()) {
+      machines.push_back(MachineAsReported(machine));
+    }
+  } else {
+    const auto bought = ParsePurchase(question.buy());
+    if (!bought.ok()) return Failure(bought.status());
+    machines = MachinesAsBought(*bought);
+    for (const MachineConfiguration& machine : *bought) {
+      if (!machine.is_sold) unsold.push_back(absl::StrCat(machine.Name(), " is not sold"));
+    }
   }
-  const auto model = ModelOf(question);
+  const bool costed = !question.model().empty() || question.has_described();
+  absl::StatusOr<v1::ModelDescription> model = v1::ModelDescription();
+  if (costed) model = ModelOf(question);
   if (!model.ok()) return Failure(model.status());
-  *answer.mutable_topology() = AdviseOnTopology(*machines, &*model);
+  v1::PlannerAnswer answer;
+  *answer.mutable_topology() =
+      AdviseOnTopology(machines, {question.cables().begin(), question.cables().end()}, is_there,
+                       costed ? &*model : nullptr);
+  if (!unsold.empty()) answer.mutable_topology()->add_notes(unsold.front());
   return answer;
 }
 

@@ -336,7 +336,7 @@ v1::TopologyAdvice Advice(const std::string& buy, const std::string& model = "")
   return answer.topology();
 }
 
-TEST(Topology, MeshUpToFourRingBeyondPairForTwo) {
+TEST(Topology, PairForTwoMeshUpToFourOneRingForWhatNoDeskHolds) {
   EXPECT_EQ(Advice("2x mac-mini-m4-pro-64gb").graph(), "pair");
   const v1::TopologyAdvice mesh = Advice("4x mac-studio-m3-ultra-512gb", "Qwen3-235B-A22B-8bit");
   EXPECT_EQ(mesh.graph(), "mesh");
@@ -345,7 +345,7 @@ TEST(Topology, MeshUpToFourRingBeyondPairForTwo) {
     EXPECT_GT(cable.tokens_per_second_without(), 0);
     EXPECT_LT(cable.tokens_per_second_without(), mesh.tokens_per_second());
   }
-  const v1::TopologyAdvice ring = Advice("6x mac-studio-m3-ultra-256gb");
+  const v1::TopologyAdvice ring = Advice("6x mac-mini-m4-pro-64gb", "Qwen3-235B-A22B-8bit");
   EXPECT_EQ(ring.graph(), "ring");
   EXPECT_EQ(ring.cables_size(), 6);
 }
@@ -357,6 +357,114 @@ TEST(Topology, EachSocketHasOneCable) {
     EXPECT_EQ(++used[cable.a() + cable.a_port()], 1);
     EXPECT_EQ(++used[cable.b() + cable.b_port()], 1);
   }
+}
+
+TEST(Topology, NoCableIsToldIntoTheSocketBesideEthernet) {
+  for (const char* buy : {"4x mac-studio-m3-ultra-512gb", "4x mac-studio-m4-max-128gb",
+                          "6x mac-studio-m3-ultra-256gb"}) {
+    const v1::TopologyAdvice advice = Advice(buy);
+    for (const v1::TopologyCable& cable : advice.cables()) {
+      EXPECT_NE(cable.a_port(), "Thunderbolt socket 1") << buy;
+      EXPECT_NE(cable.b_port(), "Thunderbolt socket 1") << buy;
+    }
+  }
+  EXPECT_EQ(Advice("2x mac-mini-m4-pro-64gb").cables(0).a_port(), "Thunderbolt socket 1");
+}
+
+TEST(Topology, AboveFourDesksOrARingAsTheModelIsFaster) {
+  const v1::TopologyAdvice desks = Advice("8x mac-studio-m3-ultra-256gb", "Qwen3-235B-A22B-8bit");
+  EXPECT_EQ(desks.graph(), "desks");
+  EXPECT_EQ(desks.cables_size(), 12) << "two meshes of four";
+  ASSERT_EQ(desks.options_size(), 2);
+  EXPECT_GT(desks.options(0).tokens_per_second(), desks.options(1).tokens_per_second());
+  EXPECT_EQ(desks.options(0).copies(), 2u) << "each desk serves one";
+  for (const v1::TopologyCable& cable : desks.cables()) {
+    EXPECT_LT(cable.tokens_per_second_without(), desks.tokens_per_second()) << "of its own desk";
+  }
+  const v1::TopologyAdvice ring = Advice("6x mac-mini-m4-pro-64gb", "Qwen3-235B-A22B-8bit");
+  EXPECT_EQ(ring.graph(), "ring") << "no desk of four holds it";
+  EXPECT_EQ(ring.cables_size(), 6);
+  EXPECT_GT(ring.options(0).tokens_per_second(), ring.options(1).tokens_per_second());
+  const v1::TopologyAdvice both = Advice("8x mac-studio-m3-ultra-256gb");
+  ASSERT_EQ(both.options_size(), 2);
+  EXPECT_EQ(both.options(0).graph(), "desks");
+  EXPECT_EQ(both.options(1).graph(), "ring");
+  EXPECT_EQ(both.options(1).cables_size(), 8);
+  EXPECT_NE(both.options(0).suits(), both.options(1).suits());
+}
+
+v1::PresentMachine Studio(const std::string& name) {
+  v1::PresentMachine machine;
+  machine.set_name(name);
+  machine.set_machine_model("Mac15,14");
+  machine.set_chip("Apple M3 Ultra");
+  machine.set_gpu_cores(80);
+  machine.set_memory_total_bytes(256 * kGiB);
+  return machine;
+}
+
+v1::PresentCable Present(const std::string& a, uint32_t a_socket, const std::string& b,
+                         uint32_t b_socket, bool rdma = true) {
+  v1::PresentCable cable;
+  cable.set_a(a);
+  cable.set_a_socket(a_socket);
+  cable.set_b(b);
+  cable.set_b_socket(b_socket);
+  cable.set_rdma(rdma);
+  return cable;
+}
+
+TEST(Topology, OfMachinesThatAreThereItSaysWhatIsMissingAndWhatIsInTheWrongSocket) {
+  v1::PlannerQuestion question;
+  v1::TopologyQuestion& topology = *question.mutable_topology();
+  for (const char* name : {"north", "east", "south"}) *topology.add_machines() = Studio(name);
+  *topology.add_cables() = Present("east", 1, "north", 3);
+  *topology.add_cables() = Present("east", 2, "south", 2, false);
+  topology.mutable_cables(1)->set_why_not("RDMA is off on south");
+  *topology.add_cables() = Present("north", 1, "east", 4);
+  topology.set_model("Llama-3.3-70B-Instruct-8bit");
+  const v1::TopologyAdvice advice = AnswerOf(question).topology();
+  EXPECT_EQ(advice.graph(), "mesh");
+  std::map<std::string, v1::TopologyCable> cables;
+  for (const v1::TopologyCable& cable : advice.cables()) {
+    cables[std::min(cable.a(), cable.b()) + "-" + std::max(cable.a(), cable.b())] = cable;
+  }
+  ASSERT_EQ(cables.size(), 3u);
+  EXPECT_EQ(cables["east-north"].state(), "present");
+  EXPECT_NE(cables["east-north"].note().find("move it on east from socket 1"), std::string::npos)
+      << cables["east-north"].note();
+  EXPECT_NE(cables["east-south"].note().find("RDMA is off on south"), std::string::npos);
+  const v1::TopologyCable& missing = cables["north-south"];
+  EXPECT_EQ(missing.state(), "missing");
+  for (const std::string& port : {missing.a_port(), missing.b_port()}) {
+    EXPECT_NE(port, "Thunderbolt socket 1");
+  }
+  EXPECT_NE(missing.a() == "north" ? missing.a_port() : missing.b_port(), "Thunderbolt socket 3")
+      << "there is a cable in it";
+  ASSERT_EQ(advice.spare_size(), 1) << "a second cable between two machines";
+  EXPECT_GT(advice.tokens_per_second(), advice.tokens_per_second_now());
+  EXPECT_GT(advice.tokens_per_second_now(), 0);
+}
+
+TEST(Topology, CablesThatAreThereDecideWhoSharesADesk) {
+  v1::PlannerQuestion question;
+  v1::TopologyQuestion& topology = *question.mutable_topology();
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+    *topology.add_machines() = Studio(name);
+  }
+  const char* desks[2][4] = {{"a", "c", "e", "g"}, {"b", "d", "f", "h"}};
+  for (const auto& desk : desks) {
+    for (uint32_t i = 0; i < 4; ++i) {
+      for (uint32_t j = i + 1; j < 4; ++j) {
+        *topology.add_cables() = Present(desk[i], 1 + j, desk[j], 2 + i);
+      }
+    }
+  }
+  const v1::TopologyAdvice advice = AnswerOf(question).topology();
+  EXPECT_EQ(advice.graph(), "desks");
+  EXPECT_EQ(advice.cables_size(), 12);
+  for (const v1::TopologyCable& cable : advice.cables()) EXPECT_EQ(cable.state(), "present");
+  EXPECT_TRUE(advice.spare().empty());
 }
 
 TEST(Topology, MachinesWithoutThunderbolt5StayOutside) {
