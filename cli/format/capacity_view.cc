@@ -12,12 +12,12 @@ namespace {
 std::string ModelsTable(const v1::CapacityReport& report, int width, const Style& style) {
   std::vector<std::vector<Cell>> rows;
   std::string refused;
-  const bool offers = report.machines_size() == report.models_size() && report.lines().empty();
+  const bool offers = report.recommends();
   int index = -1;
   for (const v1::CapacityModel& model : report.models()) {
     ++index;
     const std::string first = offers ? report.machines(index) : Printable(model.model());
-    const bool cost = model.cost_per_million_tokens() > 0;
+    const bool cost = model.joules_per_token() > 0;
     rows.push_back(
         {first, absl::StrCat(model.bits()), GiB(model.weights_bytes()),
          model.fits() ? Cell(model.shape()) : Cell("does not fit", Tone::kBad),
@@ -120,8 +120,22 @@ std::string CapacityView(const v1::CapacityReport& report, int width, const Styl
     absl::StrAppend(&out, "\n", LinesTable(report, width, style));
   }
   if (!report.models().empty()) absl::StrAppend(&out, "\n", ModelsTable(report, width, style));
-  if (!report.claims().empty()) absl::StrAppend(&out, "\nWhat others state (not measured here):\n");
-  for (const std::string& claim : report.claims()) absl::StrAppend(&out, "  ", claim, "\n");
+  const bool stated = !report.published().empty() || !report.claims().empty();
+  const std::string by = report.published_by().empty() ? "others" : report.published_by();
+  if (stated) {
+    absl::StrAppend(&out, "\nWhat ", Printable(by),
+                    " stated (not measured here), and what we find:\n");
+  }
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::PublishedFigure& figure : report.published()) {
+    rows.push_back({figure.what(), figure.published(), figure.ours()});
+  }
+  if (!rows.empty()) {
+    absl::StrAppend(&out, RenderTable({{"WHAT"}, {"STATED"}, {"OURS"}}, rows, width, style));
+  }
+  for (const std::string& claim : report.claims()) {
+    absl::StrAppend(&out, "  ", Printable(claim), "\n");
+  }
   return out;
 }
 

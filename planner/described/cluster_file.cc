@@ -68,7 +68,7 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   return made;
 }
 
-v1::PlannerNode ReadNode(const YAML::Node& node) {
+v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguration>* unsold) {
   RefuseUnknownKeys(
       node, {"name",       "machine",    "chip",        "gpu_cores",     "cpu_cores",
              "memory_gib", "usable_gib", "free_gib",    "reserved_gib",  "bandwidth_gb_s",
@@ -80,6 +80,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node) {
   if (node["machine"]) {
     const auto machine = FindMachine(node["machine"].as<std::string>());
     if (!machine.ok()) throw Fault{std::string(machine.status().message())};
+    if (!machine->is_sold) unsold->push_back(*machine);
     made = DescribeMachine(*machine, name);
     made.set_gpu_cores(static_cast<uint32_t>(Number(node, "gpu_cores", made.gpu_cores(), 100'000)));
   } else {
@@ -197,13 +198,43 @@ CableGraph GraphOf(const std::string& word) {
   return found->second;
 }
 
-v1::PlanRequest ReadCluster(const YAML::Node& root) {
+PublishedFigures ReadPublished(const YAML::Node& node) {
+  constexpr double kMoneyMax = 1e12;
+  RefuseUnknownKeys(node, {"source", "currency", "price", "users", "peak_watts", "idle_watts",
+                           "models", "speeds", "notes"});
+  PublishedFigures figures;
+  figures.source = node["source"] ? node["source"].as<std::string>() : "";
+  figures.currency = node["currency"] ? node["currency"].as<std::string>() : "";
+  figures.models = node["models"] ? node["models"].as<std::string>() : "";
+  figures.price = Number(node, "price", 0, kMoneyMax);
+  figures.peak_watts = Number(node, "peak_watts", 0, 1e9);
+  figures.idle_watts = Number(node, "idle_watts", 0, 1e9);
+  if (const YAML::Node users = node["users"]; users) {
+    if (users.size() != 2) throw Fault{"'users' are two numbers: [the fewest, the most]"};
+    figures.users_low = users[0].as<uint32_t>();
+    figures.users_high = users[1].as<uint32_t>();
+    if (figures.users_low == 0 || figures.users_high < figures.users_low) {
+      throw Fault{"'users' are two numbers: [the fewest, the most]"};
+    }
+  }
+  for (const YAML::Node& speed : node["speeds"]) {
+    RefuseUnknownKeys(speed, {"model", "tokens_per_second"});
+    if (!speed["model"]) throw Fault{"one of the 'speeds' names no 'model'"};
+    figures.speeds.push_back(
+        {speed["model"].as<std::string>(), Number(speed, "tokens_per_second", 0, 1e6)});
+  }
+  if (node["notes"]) figures.notes = node["notes"].as<std::vector<std::string>>();
+  return figures;
+}
+
+DescribedCluster ReadCluster(const YAML::Node& root) {
   constexpr size_t kNodesMax = 8192;
-  v1::PlanRequest request;
+  DescribedCluster cluster;
+  v1::PlanRequest& request = cluster.request;
   if (!root.IsMap()) {
     throw Fault{"it does not begin with 'nodes:'; deploy/catalogue/clusters has examples"};
   }
-  RefuseUnknownKeys(root, {"nodes", "links", "lan", "mesh_ranks_max"});
+  RefuseUnknownKeys(root, {"nodes", "links", "lan", "mesh_ranks_max", "title", "published"});
   if (!root["nodes"] || root["nodes"].size() == 0) throw Fault{"there are no 'nodes'"};
   if (root["nodes"].size() > kNodesMax) throw Fault{"there are more than 8192 nodes"};
   std::set<std::string> names;
@@ -211,7 +242,7 @@ v1::PlanRequest ReadCluster(const YAML::Node& root) {
   for (const YAML::Node& node : root["nodes"]) {
     ++number;
     try {
-      *request.add_nodes() = ReadNode(node);
+      *request.add_nodes() = ReadNode(node, &cluster.unsold);
     } catch (const Fault& fault) {
       throw Fault{absl::StrCat("node ", number, ": ", fault.what)};
     }
@@ -232,7 +263,15 @@ v1::PlanRequest ReadCluster(const YAML::Node& root) {
   request.set_mesh_ranks_max(
       static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 6)));
   request.set_files_may_be_fetched(true);
-  return request;
+  if (root["title"]) cluster.title = root["title"].as<std::string>();
+  if (root["published"]) {
+    try {
+      cluster.published = ReadPublished(root["published"]);
+    } catch (const Fault& fault) {
+      throw Fault{absl::StrCat("published: ", fault.what)};
+    }
+  }
+  return cluster;
 }
 
 }  // namespace
@@ -285,7 +324,7 @@ v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines) {
   return request;
 }
 
-absl::StatusOr<v1::PlanRequest> ReadClusterFile(const std::string& yaml) {
+absl::StatusOr<DescribedCluster> ReadClusterFile(const std::string& yaml) {
   try {
     return ReadCluster(YAML::Load(yaml));
   } catch (const Fault& fault) {

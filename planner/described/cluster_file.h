@@ -15,6 +15,11 @@
 //     medium: thunderbolt, ethernet, wifi, loopback, none (they can't reach each other)
 //   lan: {medium: ethernet, round_trip_us: 300, gbit_s: 10}   # between all that no link joins
 //   mesh_ranks_max: 4
+//   title: four Mac Studios
+//   published:         # what others state of these machines; capacity shows it beside our figures
+//     {source: who, currency: £, price: 50000, users: [100, 200], peak_watts: 600, idle_watts: 66,
+//     models: 1T,
+//      speeds: [{model: DeepSeek-V3.1-4bit, tokens_per_second: 32.5}], notes: [free text]}
 //
 // RDMA is taken to work over a Thunderbolt cable when both chips have Thunderbolt 5 and `rdma` does
 // not say otherwise.
@@ -28,8 +33,28 @@
 
 namespace macrame::planner {
 
-// Nodes, links and mesh_ranks_max of a request. INVALID_ARGUMENT names the entry and what is wrong.
-absl::StatusOr<v1::PlanRequest> ReadClusterFile(const std::string& yaml);
+// What others state of a cluster's machines, all of them together; 0 and "": nothing.
+struct PublishedFigures {
+  struct Speed {
+    std::string model;
+    double tokens_per_second = 0;
+  };
+  std::string source, currency, models;
+  double price = 0, peak_watts = 0, idle_watts = 0;
+  uint32_t users_low = 0, users_high = 0;
+  std::vector<Speed> speeds;
+  std::vector<std::string> notes;
+};
+
+struct DescribedCluster {
+  v1::PlanRequest request;  // nodes, links and mesh_ranks_max
+  std::string title;
+  PublishedFigures published;
+  std::vector<MachineConfiguration> unsold;  // of its machines, those that nobody sells so
+};
+
+// INVALID_ARGUMENT names the entry and what is wrong.
+absl::StatusOr<DescribedCluster> ReadClusterFile(const std::string& yaml);
 
 // Machines as bought: those with Thunderbolt 5 are cabled as is best for them (topology_advice.h),
 // a mesh up to four, a ring beyond. The others meet them on a gigabit LAN: nobody said that they

@@ -52,14 +52,15 @@ absl::StatusOr<v1::ModelDescription> ModelOf(const Question& question) {
 }
 
 v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
-  auto request = ReadClusterFile(question.cluster_yaml());
-  if (!request.ok()) return Failure(request.status());
+  auto cluster = ReadClusterFile(question.cluster_yaml());
+  if (!cluster.ok()) return Failure(cluster.status());
   auto model = ModelOf(question);
   if (!model.ok()) return Failure(model.status());
-  *request->mutable_model() = *std::move(model);
-  *request->mutable_wishes() = question.wishes();
+  v1::PlanRequest& request = cluster->request;
+  *request.mutable_model() = *std::move(model);
+  *request.mutable_wishes() = question.wishes();
   v1::PlannerAnswer answer;
-  *answer.mutable_plan() = PlanModel(*request);
+  *answer.mutable_plan() = PlanModel(request);
   return answer;
 }
 

@@ -196,6 +196,29 @@ TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {
   EXPECT_NE(cables.out.find("6 cables"), std::string::npos);
 }
 
+TEST_F(PlannerCommandsTest, TheTiersAreFilesThatCapacityAndPlanTake) {
+  for (const char* tier : {"starter", "professional", "enterprise"}) {
+    const std::string file = std::string("deploy/catalogue/tiers/") + tier + ".yaml";
+    const CliRun by_name = Run({"capacity", "--tier", tier});
+    EXPECT_EQ(by_name.exit_code, kExitOk) << by_name.err;
+    EXPECT_EQ(by_name.out, Run({"capacity", "--cluster", file}).out);
+    const CliRun plan = Run({"plan", "Llama-3.3-70B-Instruct-4bit", "--cluster", file});
+    EXPECT_EQ(plan.exit_code, kExitOk) << plan.err;
+  }
+}
+
+TEST_F(PlannerCommandsTest, ZeroIsAFigureAndOneModelOnOneMachineIsNoOffer) {
+  const CliRun free = Run({"capacity", "--tier", "enterprise", "--tariff", "0"});
+  EXPECT_NE(free.out.find("600 W / 1000 × £0.00"), std::string::npos) << free.out;
+  const CliRun idle = Run({"capacity", "--tier", "enterprise", "--duty", "0"});
+  EXPECT_NE(idle.out.find("30 d × 0 %"), std::string::npos) << idle.out;
+  const std::string box = Write("box.yaml", "nodes:\n- {name: box, memory_gib: 64}\n");
+  const CliRun one = Run({"capacity", "--cluster", box, "--models", "Qwen3-0.6B"});
+  EXPECT_NE(one.out.find("MODEL "), std::string::npos) << one.out;
+  EXPECT_EQ(one.out.find("MACHINES"), std::string::npos) << one.out;
+  EXPECT_NE(one.out.find("the power of box is not known"), std::string::npos) << one.out;
+}
+
 TEST_F(PlannerCommandsTest, AMissingOrBrokenPlannerProgramIsSaid) {
   const CliRun missing = Run({"capacity", "--tier", "starter"}, folder_ + "/no-planner");
   EXPECT_EQ(missing.exit_code, kExitFailure);

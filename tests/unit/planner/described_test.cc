@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -83,6 +85,80 @@ TEST(Capacity, TiersByTheNumbersOfUsersThatWereClaimed) {
   EXPECT_EQ(ResultOf(TierReport("professional"), "price of a gigabyte"), "£39.06");
 }
 
+TEST(Capacity, ATierIsItsFileAndWhatIsPublishedStandsBesideOurs) {
+  for (const TierFile& tier : TierFiles()) {
+    v1::CapacityQuestion by_name, by_file;
+    by_name.set_tier(std::string(tier.name));
+    by_file.set_cluster_yaml(std::string(tier.yaml));
+    EXPECT_EQ(Report(by_name).SerializeAsString(), Report(by_file).SerializeAsString());
+  }
+  std::map<std::string, v1::PublishedFigure> figures;
+  const v1::CapacityReport report = TierReport("enterprise");
+  for (const v1::PublishedFigure& figure : report.published()) figures[figure.what()] = figure;
+  EXPECT_EQ(figures["users"].published(), "100 to 200");
+  EXPECT_NE(figures["users"].ours().find("of 200 users 40 at once"), std::string::npos);
+  EXPECT_EQ(figures["power at peak"].published(), "600 W");
+  EXPECT_NE(figures["power at peak"].ours().find("1080 W"), std::string::npos);
+  EXPECT_NE(figures["models up to"].ours().find("Llama-3.1-8B-Instruct"), std::string::npos)
+      << "the largest of those that were asked about";
+}
+
+TEST(Capacity, PublishedSpeedsAndPricesOfAnyFileAreTaken) {
+  std::ifstream file("deploy/catalogue/clusters/four-studios.yaml");
+  v1::CapacityQuestion question;
+  question.set_cluster_yaml(std::string(std::istreambuf_iterator<char>(file), {}));
+  question.add_models("Qwen3-235B-A22B");
+  const v1::CapacityReport report = Report(question);
+  EXPECT_EQ(ResultOf(report, "price of a gigabyte"), "$26.04");
+  int speeds = 0;
+  for (const v1::PublishedFigure& figure : report.published()) {
+    if (figure.what().find("one user") == std::string::npos) continue;
+    ++speeds;
+    EXPECT_NEAR(std::stod(figure.ours()), std::stod(figure.published()),
+                0.1 * std::stod(figure.published()))
+        << figure.what();
+  }
+  EXPECT_EQ(speeds, 3);
+  question.set_price(30000);
+  EXPECT_EQ(ResultOf(Report(question), "price of a gigabyte"), "$19.53") << "what is said wins";
+}
+
+TEST(Capacity, NoDutyAndNoTariffAreNone) {
+  v1::CapacityQuestion question;
+  question.set_tier("enterprise");
+  question.add_models("Llama-3.1-8B-Instruct");
+  question.set_duty(0);
+  v1::CapacityReport report = Report(question);
+  EXPECT_EQ(ResultOf(report, "energy of a month, all machines"), "£0.00");
+  EXPECT_EQ(ResultOf(report, "energy of the idle hours of a month"), "£11.88") << "all hours";
+  question.clear_duty();
+  question.set_tariff(0);
+  report = Report(question);
+  EXPECT_EQ(ResultOf(report, "energy of an hour at peak"), "£0.00");
+  EXPECT_GT(report.models(0).joules_per_token(), 0) << "energy is used, though it costs nothing";
+  question.clear_tariff();
+  EXPECT_EQ(ResultOf(Report(question), "energy of an hour at peak"), "£0.15");
+}
+
+TEST(Capacity, PowerThatOneMachineDoesNotTellIsNotCountedAsNone) {
+  v1::CapacityQuestion question;
+  question.set_cluster_yaml(
+      "nodes:\n- {name: desk, machine: mac-studio-m4-max-128gb}\n"
+      "- {name: lap, machine: macbook-pro-m4-max-128gb}\nlinks: mesh\n");
+  question.add_models("Llama-3.1-8B-Instruct");
+  v1::CapacityReport report = Report(question);
+  EXPECT_EQ(ResultOf(report, "energy of an hour at peak"), "");
+  EXPECT_EQ(report.models(0).joules_per_token(), 0);
+  ASSERT_EQ(report.warnings_size(), 1);
+  EXPECT_NE(report.warnings(0).find("the power of lap is not known"), std::string::npos)
+      << report.warnings(0);
+  question.set_peak_watts(300);
+  report = Report(question);
+  EXPECT_EQ(ResultOf(report, "energy of an hour at peak"), "£0.07");
+  EXPECT_EQ(ResultOf(report, "energy of the idle hours of a month"), "");
+  EXPECT_NE(report.warnings(0).find("idle power of lap"), std::string::npos);
+}
+
 TEST(Capacity, EnergyOfAMillionTokens) {
   v1::CapacityQuestion question;
   question.set_tier("enterprise");
@@ -131,6 +207,7 @@ TEST(Capacity, WhatToBuyHoldsTheModelAndIsFastEnough) {
   question.set_tokens_per_second(8);
   const v1::CapacityReport report = Report(question);
   ASSERT_GT(report.machines_size(), 0);
+  EXPECT_TRUE(report.recommends());
   for (const v1::CapacityModel& row : report.models()) {
     EXPECT_GE(row.prediction().users_tokens_per_second() / row.prediction().users(), 8);
   }
@@ -150,14 +227,14 @@ links:
 lan: {medium: ethernet, gbit_s: 10}
 )");
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->nodes(0).memory_usable_bytes(), 384 * kGiB);
-  EXPECT_EQ(request->nodes(0).memory_reserved_bytes(), 100 * kGiB);
-  EXPECT_EQ(request->nodes(1).gpu_cores(), 40u);
-  EXPECT_EQ(request->nodes(2).memory_usable_bytes(), 64 * kGiB) << "no GPU: all of it";
-  EXPECT_EQ(request->links_size(), 6);
-  EXPECT_EQ(request->links(0).backends(1), "jaccl");
-  EXPECT_EQ(request->links(0).bandwidth_bytes_per_second(), 8e9);
-  EXPECT_EQ(request->links(2).backends_size(), 1) << "the LAN has no RDMA";
+  EXPECT_EQ(request->request.nodes(0).memory_usable_bytes(), 384 * kGiB);
+  EXPECT_EQ(request->request.nodes(0).memory_reserved_bytes(), 100 * kGiB);
+  EXPECT_EQ(request->request.nodes(1).gpu_cores(), 40u);
+  EXPECT_EQ(request->request.nodes(2).memory_usable_bytes(), 64 * kGiB) << "no GPU: all of it";
+  EXPECT_EQ(request->request.links_size(), 6);
+  EXPECT_EQ(request->request.links(0).backends(1), "jaccl");
+  EXPECT_EQ(request->request.links(0).bandwidth_bytes_per_second(), 8e9);
+  EXPECT_EQ(request->request.links(2).backends_size(), 1) << "the LAN has no RDMA";
 }
 
 TEST(ClusterFile, TheGpuFollowsTheMemoryThatIsSoldWithIt) {
@@ -176,8 +253,8 @@ TEST(ClusterFile, TheGpuFollowsTheMemoryThatIsSoldWithIt) {
       "nodes:\n- {name: a, chip: Apple M4 Max, memory_gib: 36}\n"
       "- {name: b, chip: Apple M4 Max, memory_gib: 36, gpu_cores: 40}\n");
   ASSERT_TRUE(request.ok()) << request.status();
-  EXPECT_EQ(request->nodes(0).gpu_cores(), 32u);
-  EXPECT_EQ(request->nodes(1).gpu_cores(), 40u) << "what is said wins";
+  EXPECT_EQ(request->request.nodes(0).gpu_cores(), 32u);
+  EXPECT_EQ(request->request.nodes(1).gpu_cores(), 40u) << "what is said wins";
 }
 
 TEST(ClusterFile, MachinesAsBoughtHaveCablesOnlyWhereRdmaWorks) {
@@ -219,6 +296,8 @@ TEST(ClusterFile, FaultsAreNamed) {
       {"nodes:\n- {name: a, machine: mac-mini-m4-16gb, usable_gib: 99}", "'usable_gib' is more"},
       {"nodes:\n- {name: a, machine: mac-mini-m4-16gb, memory_gib: 99}", "says its memory_gib"},
       {"nodes: [", "description"},
+      {"nodes:\n- {name: a, memory_gib: 4}\npublished: {users: 5}", "published: 'users'"},
+      {"nodes:\n- {name: a, memory_gib: 4}\npublished: {cost: 5}", "'cost' is not a key"},
       {"nodes:\n- {name: a, machine: commodore-64}", "no machine"},
   };
   for (const auto& [yaml, expected] : faults) {
