@@ -12,6 +12,7 @@
 #include "planner/advice.h"
 #include "planner/described/catalogue.h"
 #include "planner/described/cluster_file.h"
+#include "planner/link_costs.h"
 #include "planner/planner.h"
 #include "proto/bytes.h"
 
@@ -40,6 +41,7 @@ std::string Text(std::string_view view) { return std::string(view); }
 
 struct Inputs {
   v1::PlanRequest cluster;
+  v1::PlanRequest desks;  // the same machines, cabled the other way; no nodes: there is none
   std::string title;
   PublishedFigures published;
   std::vector<MachineConfiguration> unsold;
@@ -129,6 +131,10 @@ absl::Status ReadMachines(const v1::CapacityQuestion& question, Inputs* inputs) 
     if (!machine.is_sold) return absl::InvalidArgumentError(NotSold(machine));
   }
   inputs->cluster = ClusterOf(*machines);
+  const auto able = std::count_if(
+      machines->begin(), machines->end(),
+      [](const MachineConfiguration& machine) { return machine.machine->rdma_ports > 0; });
+  if (able > kMeshRanksMax) inputs->desks = ClusterOf(*machines, BeyondFour::kDesks);
   inputs->title = absl::StrCat(machines->size(), " machines");
   return absl::OkStatus();
 }
@@ -290,6 +296,17 @@ absl::StatusOr<std::vector<AskedModel>> AskedModels(const v1::CapacityQuestion& 
   return asked;
 }
 
+// The faster of the ways to cable the machines.
+v1::PlanResult PlanOn(const Inputs& inputs, v1::PlanRequest request) {
+  v1::PlanResult result = PlanModel(request);
+  if (inputs.desks.nodes().empty()) return result;
+  *request.mutable_links() = inputs.desks.links();
+  v1::PlanResult other = PlanModel(request);
+  const bool faster = other.plan().prediction().tokens_per_second() >
+                      result.plan().prediction().tokens_per_second();
+  return faster ? other : result;
+}
+
 absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedModel& asked,
                                            uint32_t bits, uint32_t context) {
   v1::PlanRequest request = inputs.cluster;
@@ -305,7 +322,7 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   row.set_model(asked.name());
   row.set_bits(bits);
   row.set_weights_bytes(ModelBytes(request.model()));
-  const v1::PlanResult result = PlanModel(request);
+  const v1::PlanResult result = PlanOn(inputs, request);
   row.set_fits(result.has_plan());
   if (!result.has_plan()) {
     if (result.failure().code() == "MODEL_CONFIG_INVALID") {
@@ -361,6 +378,11 @@ void Describe(const Inputs& inputs, v1::CapacityReport* report) {
             absl::StrCat(RoundMoney(inputs, inputs.price), " / ",
                          Plain(static_cast<double>(memory) / kGiB), " GB"),
             Money(inputs, inputs.price / (static_cast<double>(memory) / kGiB)), report);
+  }
+  if (!inputs.desks.nodes().empty()) {
+    report->add_warnings(
+        "each model is foretold with the faster of two ways to cable these machines, desks of up "
+        "to four or one ring; 'clusterctl topology advise --model' says which");
   }
   if (!inputs.unsold.empty()) report->add_warnings(NotSold(inputs.unsold.front()));
   for (const std::string& note : inputs.published.notes) report->add_claims(note);

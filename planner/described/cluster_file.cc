@@ -310,7 +310,7 @@ void AddCables(CableGraph graph, v1::PlanRequest* request) {
   AddCables(graph, all, request);
 }
 
-v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines) {
+v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines, BeyondFour beyond) {
   v1::PlanRequest request;
   std::map<std::string, int> used;
   std::vector<int> able;
@@ -319,8 +319,15 @@ v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines) {
     if (machine.machine->rdma_ports > 0) able.push_back(request.nodes_size());
     *request.add_nodes() = DescribeMachine(machine, absl::StrCat(base, "-", ++used[base]));
   }
-  AddCables(able.size() <= kMeshRanksMax ? CableGraph::kMesh : CableGraph::kRing, able, &request);
   request.set_files_may_be_fetched(true);
+  if (able.size() > kMeshRanksMax && beyond == BeyondFour::kRing) {
+    AddCables(CableGraph::kRing, able, &request);
+    return request;
+  }
+  for (size_t i = 0; i < able.size(); i += kMeshRanksMax) {
+    const size_t end = std::min<size_t>(able.size(), i + kMeshRanksMax);
+    AddCables(CableGraph::kMesh, {able.begin() + i, able.begin() + end}, &request);
+  }
   return request;
 }
 

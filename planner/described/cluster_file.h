@@ -17,9 +17,9 @@
 //   mesh_ranks_max: 4
 //   title: four Mac Studios
 //   published:         # what others state of these machines; capacity shows it beside our figures
-//     {source: who, currency: £, price: 50000, users: [100, 200], peak_watts: 600, idle_watts: 66,
-//     models: 1T,
-//      speeds: [{model: DeepSeek-V3.1-4bit, tokens_per_second: 32.5}], notes: [free text]}
+//     {source: who, currency: £, price: 50000, users: [100, 200], peak_watts: 600,
+//      idle_watts: 66, models: 1T, notes: [free text],
+//      speeds: [{model: DeepSeek-V3.1-4bit, tokens_per_second: 32.5}]}
 //
 // RDMA is taken to work over a Thunderbolt cable when both chips have Thunderbolt 5 and `rdma` does
 // not say otherwise.
@@ -56,10 +56,12 @@ struct DescribedCluster {
 // INVALID_ARGUMENT names the entry and what is wrong.
 absl::StatusOr<DescribedCluster> ReadClusterFile(const std::string& yaml);
 
-// Machines as bought: those with Thunderbolt 5 are cabled as is best for them (topology_advice.h),
-// a mesh up to four, a ring beyond. The others meet them on a gigabit LAN: nobody said that they
-// have a cable.
-v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines);
+// Machines as bought: those with Thunderbolt 5 are cabled to each other, in a mesh up to four and
+// beyond that as one ring or as desks (meshes of up to four). The others meet them on a gigabit
+// LAN: nobody said that they have a cable.
+enum class BeyondFour { kRing, kDesks };
+v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines,
+                          BeyondFour beyond = BeyondFour::kRing);
 
 enum class CableGraph { kNone, kMesh, kRing, kChain, kStar };
 // Adds a cable between each two nodes that the graph joins, RDMA where both chips can; among all of

@@ -159,6 +159,28 @@ TEST(Capacity, PowerThatOneMachineDoesNotTellIsNotCountedAsNone) {
   EXPECT_NE(report.warnings(0).find("idle power of lap"), std::string::npos);
 }
 
+TEST(Capacity, MoreThanFourMachinesAreForetoldAsTheyAreAdvisedToBeCabled) {
+  const auto speed = [](const std::string& buy) {
+    v1::CapacityQuestion question;
+    question.set_buy(buy);
+    question.add_models("Qwen3-235B-A22B-8bit");
+    question.set_users(1);
+    return Report(question).models(0).prediction().tokens_per_second();
+  };
+  const auto advised = [](const std::string& buy) {
+    v1::PlannerQuestion question;
+    question.mutable_topology()->set_buy(buy);
+    question.mutable_topology()->set_model("Qwen3-235B-A22B-8bit");
+    return AnswerOf(question).topology().tokens_per_second();
+  };
+  for (const char* buy : {"8x mac-studio-m3-ultra-256gb", "6x mac-mini-m4-pro-64gb"}) {
+    EXPECT_GT(speed(buy), 0);
+    EXPECT_DOUBLE_EQ(speed(buy), advised(buy)) << buy;
+  }
+  EXPECT_GE(speed("8x mac-studio-m3-ultra-256gb"), speed("4x mac-studio-m3-ultra-256gb"))
+      << "four more machines make nothing slower";
+}
+
 TEST(Capacity, EnergyOfAMillionTokens) {
   v1::CapacityQuestion question;
   question.set_tier("enterprise");
