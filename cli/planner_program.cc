@@ -16,7 +16,7 @@
 namespace macrame::cli {
 namespace {
 
-constexpr uintmax_t kDescriptionBytesMax = 4U << 20;
+constexpr size_t kDescriptionBytesMax = 4U << 20;
 
 std::string ProgramOf(const Environment& environment, const char* variable, const char* name) {
   const std::string named = environment.variable(variable);
@@ -83,21 +83,19 @@ absl::StatusOr<std::string> ReadDescription(const std::string& path) {
   if (std::filesystem::is_directory(path, error)) {
     return Unreadable(path, "is a folder", "name a YAML file in it");
   }
-  const uintmax_t size = std::filesystem::file_size(path, error);
+  // Not by its size: a pipe has none.
   std::ifstream file(path, std::ios::binary);
-  if (error || !file) {
-    return Unreadable(
-        path, absl::StrCat("can't be read: ", error ? error.message() : std::strerror(errno)),
-        "check its name and who may read it");
+  if (!file) {
+    return Unreadable(path, absl::StrCat("can't be read: ", std::strerror(errno)),
+                      "check its name and who may read it");
   }
-  if (size > kDescriptionBytesMax) {
-    return Unreadable(path,
-                      absl::StrCat("has ", size >> 20, " MiB; a description has 4 MiB at most"),
-                      "name the YAML file that describes it, not a model's weights");
-  }
-  std::string text(static_cast<size_t>(size), '\0');
+  std::string text(kDescriptionBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kDescriptionBytesMax) {
+    return Unreadable(path, "has more than 4 MiB, the most that a description may have",
+                      "name the YAML file that describes it, not a model's weights");
+  }
   if (absl::StripAsciiWhitespace(text).empty()) {
     return Unreadable(path, "is empty",
                       "deploy/catalogue has examples of clusters and of models' cards");

@@ -29,8 +29,8 @@ absl::StatusOr<v1::ModelDescription> DescribeModelFolder(const std::string& path
 // The model's files say their bits: why --bits is refused beside a folder.
 absl::Status BitsAreTheFiles(const std::string& path);
 
-// The text of a file that the command line names. INVALID_ARGUMENT, saying what to do, when it
-// can't be read, is a folder, is empty, is not UTF-8 or is larger than 4 MiB.
+// The text of a file or pipe that the command line names. INVALID_ARGUMENT, saying what to do, when
+// it can't be read, is a folder, is empty, is not UTF-8 or is larger than 4 MiB.
 absl::StatusOr<std::string> ReadDescription(const std::string& path);
 
 }  // namespace macrame::cli

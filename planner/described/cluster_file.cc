@@ -44,7 +44,16 @@ bool Flag(const YAML::Node& node, const char* key, bool otherwise) {
   return node[key] ? node[key].as<bool>() : otherwise;
 }
 
+std::string PlaceText(const YAML::Mark& mark) {
+  return mark.is_null() ? ""
+                        : absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ");
+}
+
 void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& known) {
+  if (!node.IsMap()) {
+    throw Fault{absl::StrCat(PlaceText(node.Mark()), "keys with values are expected, such as '",
+                             *known.begin(), ": …'")};
+  }
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (known.count(key) == 0) throw Fault{absl::StrCat("'", key, "' is not a key that is known")};
@@ -337,7 +346,10 @@ absl::StatusOr<DescribedCluster> ReadClusterFile(const std::string& yaml) {
   } catch (const Fault& fault) {
     return absl::InvalidArgumentError(absl::StrCat("the cluster's description: ", fault.what));
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("the cluster's description: ", error.what()));
+    const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the cluster's description: ", PlaceText(error.mark),
+                     kind ? "a value of the wrong kind: text, or a number" : error.msg));
   }
 }
 

@@ -169,7 +169,10 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
       cards.push_back(std::move(card));
     }
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("model cards: ", error.what()));
+    const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
+    return absl::InvalidArgumentError(
+        absl::StrCat("model cards: line ", error.mark.line + 1, ", column ", error.mark.column + 1,
+                     ": ", kind ? "a value of the wrong kind: text, or a number" : error.msg));
   }
   return cards;
 }

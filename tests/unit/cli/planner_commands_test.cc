@@ -165,13 +165,17 @@ TEST_F(PlannerCommandsTest, FilesThatAreNoDescriptionsSayWhatToDo) {
   Write("empty.yaml", "  \n");
   Write("word.yaml", "hello");
   Write("list.yaml", "- 1\n- 2\n");
+  Write("five.yaml", "nodes: [5]\n");
+  Write("kind.yaml", "nodes: [{name: a, memory_gib: x}]\n");
   Write("large.yaml", "");
   std::filesystem::resize_file(folder_ + "/large.yaml", 100 << 20);
   const std::map<std::string, std::string> faults = {
       {"latin.yaml", "is not text in UTF-8, at byte 19"},
       {"empty.yaml", "is empty"},
-      {"large.yaml", "has 100 MiB"},
+      {"large.yaml", "has more than 4 MiB"},
       {"word.yaml", "'nodes:'"},
+      {"five.yaml", "line 1, column 9"},
+      {"kind.yaml", "line 1, column 31: a value of the wrong kind"},
       {"list.yaml", "'nodes:'"},
       {"", "is a folder"},
       {"none.yaml", "can't be read"}};
@@ -180,6 +184,9 @@ TEST_F(PlannerCommandsTest, FilesThatAreNoDescriptionsSayWhatToDo) {
     EXPECT_EQ(run.exit_code, kExitUsage) << file;
     EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
   }
+  const CliRun name = Run({"plan", "caf\xe9", "--cluster", Studios()});
+  EXPECT_EQ(name.exit_code, kExitUsage);
+  EXPECT_NE(name.err.find("not text in UTF-8"), std::string::npos) << name.err;
   const CliRun card = Run({"capacity", "--tier", "starter", "--card", folder_ + "/word.yaml"});
   EXPECT_EQ(card.exit_code, kExitUsage);
   EXPECT_NE(card.err.find("'models:'"), std::string::npos) << card.err;
