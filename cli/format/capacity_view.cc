@@ -142,13 +142,14 @@ std::string CapacityView(const v1::CapacityReport& report, int width, const Styl
 std::string TopologyView(const v1::TopologyAdvice& advice, int width, const Style& style) {
   std::string out =
       absl::StrCat(style.Bold(absl::StrCat("cables: ", Printable(advice.graph()))), "\n\n");
+  const bool cabled = !advice.cables().empty();
   absl::StrAppend(&out, CablesTable(advice.cables(), width, style));
   if (advice.tokens_per_second() > 0) {
-    absl::StrAppend(&out, "\n", Printable(advice.model()),
-                    " with all of them: ", EstimatedRate(advice.tokens_per_second()),
-                    " tokens/s foretold\n");
+    absl::StrAppend(&out, cabled ? "\n" : "", Printable(advice.model()),
+                    cabled ? " with all of them: " : " over the LAN: ",
+                    EstimatedRate(advice.tokens_per_second()), " tokens/s foretold\n");
   }
-  if (advice.tokens_per_second_now() > 0) {
+  if (cabled && advice.tokens_per_second_now() > 0) {
     absl::StrAppend(&out, "with the cables that are there: ",
                     EstimatedRate(advice.tokens_per_second_now()), " tokens/s\n");
   }

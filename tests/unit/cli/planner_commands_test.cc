@@ -201,6 +201,9 @@ TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {
   const CliRun cables = Run({"topology", "advise", "--buy", "4x mac-studio-m3-ultra-512gb"});
   EXPECT_EQ(cables.exit_code, kExitOk) << cables.err;
   EXPECT_NE(cables.out.find("6 cables"), std::string::npos);
+  const CliRun lan =
+      Run({"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--model", "Qwen3-0.6B-4bit"});
+  EXPECT_NE(lan.out.find("Qwen3-0.6B over the LAN: "), std::string::npos) << lan.out << lan.err;
 }
 
 TEST_F(PlannerCommandsTest, TheTiersAreFilesThatCapacityAndPlanTake) {
