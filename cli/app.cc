@@ -199,6 +199,11 @@ int RunClusterctl(const std::vector<std::string>& arguments, const Environment& 
   CommandTree tree;
   tree.root = &app;
   AddCommands(tree);
+  for (const std::string& argument : arguments) {
+    if (FirstNonUtf8(argument) == argument.size()) continue;
+    *environment.err << "error: '" << Printable(argument) << "' is not text in UTF-8\n";
+    return kExitUsage;
+  }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     app.parse(reversed);

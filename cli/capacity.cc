@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/format/capacity_view.h"
@@ -11,10 +12,12 @@ struct CapacityOptions {
   std::string buy, tier, cluster_path, card_path, currency, for_model;
   std::vector<std::string> models;
   uint32_t users = 0, months = 0, context = 0;
-  double price = 0, tariff = 0, duty = 0, peak_watts = 0, idle_watts = 0, cloud = 0, speed = 0;
+  std::optional<double> tariff, duty;
+  double price = 0, peak_watts = 0, idle_watts = 0, cloud = 0, speed = 0;
 };
 
-absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
+absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options,
+                                               const Environment& environment) {
   v1::PlannerQuestion question;
   v1::CapacityQuestion& capacity = *question.mutable_capacity();
   capacity.set_buy(options.buy);
@@ -29,19 +32,25 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
     if (!card.ok()) return card.status();
     capacity.set_cards_yaml(*card);
   }
-  for (const std::string& name : NamesIn(options.models)) capacity.add_models(name);
-  if (!options.for_model.empty()) {
-    capacity.clear_models();
-    capacity.add_models(options.for_model);
-    capacity.set_recommend(true);
+  std::vector<std::string> models = NamesIn(options.models);
+  if (!options.for_model.empty()) models = {options.for_model};
+  for (const std::string& name : models) {
+    if (!NamesModelFolder(name)) {
+      capacity.add_models(name);
+      continue;
+    }
+    auto model = DescribeModelFolder(name, environment);
+    if (!model.ok()) return model.status();
+    *capacity.add_described() = *std::move(model);
   }
+  capacity.set_recommend(!options.for_model.empty());
   capacity.set_users(options.users);
   capacity.set_months(options.months);
   capacity.set_context_length(options.context);
   capacity.set_currency(options.currency);
   capacity.set_price(options.price);
-  capacity.set_tariff(options.tariff);
-  capacity.set_duty(options.duty);
+  if (options.tariff.has_value()) capacity.set_tariff(*options.tariff);
+  if (options.duty.has_value()) capacity.set_duty(*options.duty);
   capacity.set_peak_watts(options.peak_watts);
   capacity.set_idle_watts(options.idle_watts);
   capacity.set_cloud_price(options.cloud);
@@ -50,7 +59,7 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options) {
 }
 
 int RunCapacity(const Invocation& run, const CapacityOptions& options) {
-  const auto question = QuestionOf(options);
+  const auto question = QuestionOf(options, run.environment);
   if (!question.ok()) return run.Fail(question.status());
   const auto answer = AskPlanner(*question, run.environment);
   if (!answer.ok()) return run.Fail(answer.status());
@@ -78,8 +87,11 @@ void AddCapacity(CommandTree& tree) {
   command->add_option("--cluster", options->cluster_path, "Machines described in this YAML file")
       ->excludes(buy)
       ->excludes(tier);
-  command->add_option("--for", options->for_model, "What to buy for this model instead");
-  command->add_option("--models", options->models, "Models of the catalogue: a,b-4bit,c")
+  command->add_option("--for", options->for_model,
+                      "What to buy for this model (or model's folder) instead");
+  command
+      ->add_option("--models", options->models,
+                   "Of the catalogue, or folders of models: a,b-4bit,./c")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
   command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));
@@ -87,17 +99,21 @@ void AddCapacity(CommandTree& tree) {
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--context", options->context, "Default 4096")
       ->check(CLI::Range(1u, 1u << 24));
-  command->add_option("--price", options->price, "Of all machines")->check(CLI::Range(0.0, 1e12));
-  command->add_option("--currency", options->currency, "A sign; default £");
+  command->add_option("--price", options->price, "Of all machines; default as published of them")
+      ->check(CLI::Range(0.0, 1e12));
+  command->add_option("--currency", options->currency,
+                      "A sign; default as published of the machines, else £");
   command->add_option("--months", options->months, "Of amortisation; default 36")
       ->check(CLI::Range(1u, 1200u));
   command->add_option("--tariff", options->tariff, "A kilowatt hour; default 0.25")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--duty", options->duty, "Part of the time at peak; default 0.20")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--peak-watts", options->peak_watts, "Of all machines")
+  command
+      ->add_option("--peak-watts", options->peak_watts,
+                   "Of all machines; default as published of them, else as Apple states for each")
       ->check(CLI::Range(0.0, 1e9));
-  command->add_option("--idle-watts", options->idle_watts, "Of all machines")
+  command->add_option("--idle-watts", options->idle_watts, "The same, idle")
       ->check(CLI::Range(0.0, 1e9));
   command->add_option("--cloud", options->cloud, "A month in the cloud, to compare with")
       ->check(CLI::Range(0.0, 1e12));

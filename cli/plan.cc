@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/format/model_view.h"
 #include "cli/planner_program.h"
+#include "proto/reasons.h"
 
 namespace macrame::cli {
 namespace {
@@ -13,6 +14,7 @@ struct PlanOptions {
   std::string cluster_path;
   std::string card_path;
   uint32_t bits = 0;
+  uint32_t kv_bits = 0;
 };
 
 // On a cluster that is described in a file, without asking any agent.
@@ -27,9 +29,17 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
     if (!card.ok()) return card.status();
     plan.set_cards_yaml(*card);
   }
-  plan.set_model(options.name_or_path);
-  plan.set_bits(options.bits);
+  if (NamesModelFolder(options.name_or_path)) {
+    if (options.bits > 0) return BitsAreTheFiles(options.name_or_path);
+    auto model = DescribeModelFolder(options.name_or_path, run.environment);
+    if (!model.ok()) return model.status();
+    *plan.mutable_described() = *std::move(model);
+  } else {
+    plan.set_model(options.name_or_path);
+    plan.set_bits(options.bits);
+  }
   *plan.mutable_wishes() = WishesWithoutNodes(options.wishes);
+  plan.mutable_wishes()->set_kv_bits(options.kv_bits);
   for (const std::string& name : NamesIn(options.wishes.nodes)) {
     plan.mutable_wishes()->add_node_ids(name);
   }
@@ -55,6 +65,10 @@ int RunPlan(const Invocation& run, const PlanOptions& options) {
   const auto result =
       options.cluster_path.empty() ? PlanLive(run, options) : PlanDescribed(run, options);
   if (!result.ok()) return run.Fail(result.status());
+  // A wish that makes no sense is no answer about the model.
+  if (result->failure().code() == "BAD_REQUEST") {
+    return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, result->failure()));
+  }
   if (run.wants_table()) {
     *run.environment.out << PlanView(*result, OutputColumns(run.environment), run.style);
   } else {
@@ -71,8 +85,8 @@ void AddPlan(CommandTree& tree) {
   auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("model", options->name_or_path,
-                   "A model's name, or the path of its folder; with --cluster a name of the "
-                   "catalogue")
+                   "A model's name, or the path of its folder; with --cluster a folder on this "
+                   "machine or a name of the catalogue")
       ->required();
   AddWishFlags(command, &options->wishes);
   CLI::Option* cluster = command->add_option("--cluster", options->cluster_path,
@@ -80,6 +94,13 @@ void AddPlan(CommandTree& tree) {
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")
       ->needs(cluster);
   command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
+      ->check(CLI::Range(2u, 32u))
+      ->needs(cluster);
+  command
+      ->add_option(
+          "--kv-bits", options->kv_bits,
+          "Of a number in the KV cache, for engines that can keep it smaller; rankd keeps "
+          "16 on a GPU and 32 on a CPU (the default), so only described clusters take this")
       ->check(CLI::Range(2u, 32u))
       ->needs(cluster);
   tree.OnChosen(command, [options](const Invocation& run) { return RunPlan(run, *options); });

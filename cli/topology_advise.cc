@@ -3,6 +3,7 @@
 #include "cli/command.h"
 #include "cli/format/capacity_view.h"
 #include "cli/planner_program.h"
+#include "cli/present_cluster.h"
 
 namespace macrame::cli {
 namespace {
@@ -16,8 +17,23 @@ int RunAdvise(const Invocation& run, const TopologyOptions& options) {
   v1::PlannerQuestion question;
   v1::TopologyQuestion& topology = *question.mutable_topology();
   topology.set_buy(options.buy);
-  topology.set_model(options.model);
-  topology.set_bits(options.bits);
+  if (options.buy.empty()) {
+    AgentClient client(run.options.socket_path);
+    const auto status = client.GetStatus();
+    if (!status.ok()) return run.Fail(status.status());
+    const auto links = client.GetLinks();
+    if (!links.ok()) return run.Fail(links.status());
+    AddPresentCluster(*status, *links, &topology);
+  }
+  if (!options.model.empty() && NamesModelFolder(options.model)) {
+    if (options.bits > 0) return run.Fail(BitsAreTheFiles(options.model));
+    auto model = DescribeModelFolder(options.model, run.environment);
+    if (!model.ok()) return run.Fail(model.status());
+    *topology.mutable_described() = *std::move(model);
+  } else {
+    topology.set_model(options.model);
+    topology.set_bits(options.bits);
+  }
   if (!options.card_path.empty()) {
     const auto card = ReadDescription(options.card_path);
     if (!card.ok()) return run.Fail(card.status());
@@ -41,9 +57,11 @@ void AddTopology(CommandTree& tree) {
   topology->require_subcommand(1);
   CLI::App* command = tree.Add(topology, "advise", "Which cable goes where, and what it is worth");
   auto options = std::make_shared<TopologyOptions>();
-  command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"")
-      ->required();
-  command->add_option("--model", options->model, "Of the catalogue: cost each cable with it");
+  command->add_option("--buy", options->buy,
+                      "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"; without it, those of this "
+                      "cluster and the cables between them now");
+  command->add_option("--model", options->model,
+                      "Of the catalogue, or a folder: cost each cable with it");
   command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
       ->check(CLI::Range(2u, 32u));
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");

@@ -22,14 +22,14 @@ constexpr std::array kChips = {
     Chip{"Apple M2 Ultra", {60, 76}, {800, 800}, 358, 4, 192, 1},
     Chip{"Apple M3", {8, 10}, {100, 100}, 353, 3, 24, 1},
     Chip{"Apple M3 Pro", {14, 18}, {150, 150}, 353, 4, 36, 1},
-    Chip{"Apple M3 Max", {30, 40}, {300, 400}, 353, 4, 128, 1},
+    Chip{"Apple M3 Max", {30, 40}, {300, 400}, 353, 4, 128, 1, {36, 96}},
     Chip{"Apple M3 Ultra", {60, 80}, {819, 819}, 353, 5, 512, 1},
     Chip{"Apple M4", {8, 10}, {120, 120}, 404, 4, 32, 0.5},
     Chip{"Apple M4 Pro", {16, 20}, {273, 273}, 404, 5, 64, 0.5},
-    Chip{"Apple M4 Max", {32, 40}, {410, 546}, 404, 5, 128, 0.5},
+    Chip{"Apple M4 Max", {32, 40}, {410, 546}, 404, 5, 128, 0.5, {36, 0}},
     Chip{"Apple M5", {8, 10}, {153, 153}, 1600, 4, 32, 0.5},
     Chip{"Apple M5 Pro", {16, 20}, {307, 307}, 1600, 5, 64, 0.5},
-    Chip{"Apple M5 Max", {32, 40}, {460, 614}, 1600, 5, 128, 0.5},
+    Chip{"Apple M5 Max", {32, 40}, {460, 614}, 1600, 5, 128, 0.5, {36, 0}},
     Chip{"Apple M5 Ultra", {64, 80}, {1200, 1200}, 1600, 5, 256, 0.5},
     Chip{"Apple M6", {12, 12}, {153, 170}, 1600, 0, 0, 0.5},
 };
@@ -52,6 +52,12 @@ const Chip* FindChip(std::string_view text) {
     if (best == nullptr || chip.name.size() > best->name.size()) best = &chip;
   }
   return best;
+}
+
+uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib) {
+  const bool smaller = memory_gib > 0 && (memory_gib == chip.smaller_gpu_gib[0] ||
+                                          memory_gib == chip.smaller_gpu_gib[1]);
+  return chip.gpu_cores[smaller ? 0 : 1];
 }
 
 RankSpeed SpeedOf(const v1::PlannerNode& node) {

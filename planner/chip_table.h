@@ -19,10 +19,15 @@ struct Chip {
   uint32_t thunderbolt;      // generation of its controller; 0: none
   uint32_t memory_gib_max;
   double expert_overhead;  // as in RankSpeed: fitted to published speeds of mixtures
+  // Memories that are sold with the smaller GPU only; 0: none.
+  uint32_t smaller_gpu_gib[2] = {0, 0};
 };
 
 // The chip that a text names ("Apple M3 Ultra", "4x M3 Ultra 512 GB"): the longest name in it.
 const Chip* FindChip(std::string_view text);
+
+// Of the GPU that a machine with this chip and memory has; the larger one where both are sold.
+uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib);
 
 // For a machine that computes on its CPU: what rankd's kernels read a second on one core with
 // AVX-512, and where a desktop's memory ends.

@@ -220,6 +220,38 @@ std::map<std::string, uint64_t> BytesByNode(const v1::Plan& plan) {
   return bytes;
 }
 
+PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<DeploymentWish> running,
+                                 DeploymentWish wish) {
+  PlacementRequest request;
+  request.cluster = std::move(cluster);
+  request.may_evict = true;
+  std::map<std::string, v1::PlannerNode*> nodes;
+  for (v1::PlannerNode& node : *request.cluster.mutable_nodes()) nodes[node.node_id()] = &node;
+  // The nodes as if nothing of it ran.
+  for (const DeploymentWish& one : running) {
+    for (const auto& [node_id, bytes] : BytesByNode(one.in_force)) {
+      const auto found = nodes.find(node_id);
+      if (found == nodes.end()) continue;
+      v1::PlannerNode& node = *found->second;
+      node.set_memory_reserved_bytes(SaturatingSubtract(node.memory_reserved_bytes(), bytes));
+      if (node.memory_available_bytes() > 0) {
+        node.set_memory_available_bytes(SaturatingAdd(node.memory_available_bytes(), bytes));
+      }
+    }
+  }
+  request.deployments = std::move(running);
+  request.deployments.push_back(std::move(wish));
+  PlacedDeployment own = std::move(PlaceAll(request).deployments.back());
+  if (!own.plan.has_plan()) own.evicted.clear();
+  return own;
+}
+
+void AddUnloadRemedy(const std::vector<std::string>& names, v1::Reason* refusal) {
+  std::string& remedy = *refusal->mutable_remedy();
+  absl::StrAppend(&remedy, remedy.empty() ? "" : "; or ", "unload ", absl::StrJoin(names, ", "),
+                  ": then it fits");
+}
+
 PlacementResult PlaceAll(const PlacementRequest& request) { return Placer(request).Place(); }
 
 }  // namespace macrame::planner

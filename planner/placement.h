@@ -48,6 +48,15 @@ struct PlacementResult {
 
 PlacementResult PlaceAll(const PlacementRequest& request);
 
+// The plan of `wish` once deployments of `running` with a lower priority have gone, and which;
+// `evicted` empty: nothing that may go helps. The nodes of `cluster` are as they are, with what
+// runs
+// (`in_force`) in their reserved and available memory.
+PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<DeploymentWish> running,
+                                 DeploymentWish wish);
+// "or unload chat, coder: then it fits", after a remedy.
+void AddUnloadRemedy(const std::vector<std::string>& names, v1::Reason* refusal);
+
 // What a plan's ranks hold of each node, by node id.
 std::map<std::string, uint64_t> BytesByNode(const v1::Plan& plan);
 

@@ -13,10 +13,14 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
+#include "macrame/v1/planner.pb.h"
+#include "proto/reasons.h"
 #include "runtime/engine/exit_codes.h"
 #include "runtime/engine/generate_command.h"
 #include "runtime/engine/rank_process.h"
+#include "runtime/model_files/model_description.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -25,6 +29,7 @@ constexpr std::streamsize kSpecBytesMax = 4 << 20;
 
 struct Options {
   std::string launch_spec;
+  std::string describe;
   bool generate = false;
   std::string model;
   std::string prompt;
@@ -73,6 +78,8 @@ bool ReadSpec(const std::string& path, v1::LaunchSpec& spec) {
 void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--launch-spec", options.launch_spec,
                  "file with a macrame.v1.LaunchSpec: the whole of what a rank needs to know");
+  app.add_option("--describe", options.describe,
+                 "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
   app.add_flag("--generate", options.generate,
                "debugging: answer one prompt on the terminal instead of serving");
   app.add_option("--model", options.model, "with --generate: the model's folder, on one rank");
@@ -90,6 +97,18 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
                  "with --generate: tokens of the prompt in one step");
   app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
+}
+
+// For clusterctl, which plans with a model's own files and asks no agent.
+int Describe(const std::string& folder) {
+  v1::ModelFolderAnswer answer;
+  auto model = DescribeModel(folder);
+  if (model.ok()) {
+    *answer.mutable_model() = *std::move(model);
+  } else {
+    *answer.mutable_failure() = ReasonOf(model.status());
+  }
+  return answer.SerializeToFileDescriptor(STDOUT_FILENO) ? kExitOrderly : kExitInternal;
 }
 
 int Generate(Options& options) {
@@ -133,6 +152,7 @@ int Main(int argc, char** argv) {
     return code == 0 ? 0 : static_cast<int>(kExitUsage);
   }
   signal(SIGPIPE, SIG_IGN);
+  if (!options.describe.empty()) return Describe(options.describe);
   if (options.generate) return Generate(options);
   if (options.launch_spec.empty()) return Usage("--launch-spec is missing; see --help");
   DieWithParent();

@@ -2,21 +2,16 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "planner/placement.h"
-#include "proto/bytes.h"
 
 namespace macrame::agentd {
 
 v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
                         const ClusterView& state, v1::PlanResult refused) {
-  planner::PlacementRequest placement;
-  placement.cluster = request;
-  placement.may_evict = true;
-  // What could be unloaded by hand, unless what may go by itself is asked for.
-  const int32_t priority = wanted.may_evict ? wanted.priority : std::numeric_limits<int32_t>::max();
+  std::vector<planner::DeploymentWish> running;
   for (const v1::GangRecord& gang : state.gangs) {
     const auto deployment = std::find_if(
         state.deployments.begin(), state.deployments.end(),
@@ -24,40 +19,27 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
     const bool is_own =
         DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(wanted.deployment);
     if (deployment == state.deployments.end() || is_own) continue;
-    planner::DeploymentWish running;
-    running.name = gang.deployment();
-    running.priority = deployment->priority();
-    running.in_force = gang.plan();
-    placement.deployments.push_back(std::move(running));
-    // The nodes as if it did not run.
-    for (const auto& [node_id, bytes] : planner::BytesByNode(gang.plan())) {
-      for (v1::PlannerNode& node : *placement.cluster.mutable_nodes()) {
-        if (node.node_id() != node_id) continue;
-        node.set_memory_reserved_bytes(
-            (Bytes(node.memory_reserved_bytes()) - Bytes(bytes)).count());
-        if (node.memory_available_bytes() > 0) {
-          node.set_memory_available_bytes(node.memory_available_bytes() + bytes);
-        }
-      }
-    }
+    planner::DeploymentWish one;
+    one.name = gang.deployment();
+    one.priority = deployment->priority();
+    one.in_force = gang.plan();
+    running.push_back(std::move(one));
   }
-  if (placement.deployments.empty()) return refused;
+  if (running.empty()) return refused;
   planner::DeploymentWish wish;
   wish.name = wanted.deployment.empty() ? request.model().name() : wanted.deployment;
   wish.model = request.model();
   wish.wishes = request.wishes();
-  wish.priority = priority;
-  placement.deployments.push_back(std::move(wish));
-  planner::PlacementResult placed = planner::PlaceAll(placement);
-  planner::PlacedDeployment& own = placed.deployments.back();
-  if (!own.plan.has_plan() || own.evicted.empty()) return refused;
+  // What could be unloaded by hand, unless what may go by itself is asked for.
+  wish.priority = wanted.may_evict ? wanted.priority : std::numeric_limits<int32_t>::max();
+  planner::PlacedDeployment placed =
+      planner::PlaceByEvicting(request, std::move(running), std::move(wish));
+  if (placed.evicted.empty()) return refused;
   if (wanted.may_evict) {
-    own.plan.mutable_evicted()->Assign(own.evicted.begin(), own.evicted.end());
-    return std::move(own.plan);
+    placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
+    return std::move(placed.plan);
   }
-  std::string& remedy = *refused.mutable_failure()->mutable_remedy();
-  absl::StrAppend(&remedy, remedy.empty() ? "" : "; ", "or unload ",
-                  absl::StrJoin(own.evicted, ", "), ": then it fits");
+  planner::AddUnloadRemedy(placed.evicted, refused.mutable_failure());
   return refused;
 }
 

@@ -276,7 +276,9 @@ std::string ModelsView(const v1::ListModelsResponse& models, int width, const St
 std::string PlanView(const v1::PlanResult& result, int width, const Style& style) {
   std::string out;
   if (!result.has_plan()) {
-    absl::StrAppend(&out, style.Bad("Does not fit: "), ReasonSentence(result.failure()), "\n");
+    const bool misfit = result.failure().code() == "MEMORY_SHORT";
+    absl::StrAppend(&out, style.Bad(misfit ? "Does not fit: " : "No plan: "),
+                    ReasonSentence(result.failure()), "\n");
     AppendRejections(result.rejections(), &out);
     return out;
   }

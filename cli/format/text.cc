@@ -51,6 +51,16 @@ int WidthOf(char32_t c) {
 
 }  // namespace
 
+size_t FirstNonUtf8(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t size = Decode(text.substr(at)).size;
+    if (size == 0) break;
+    at += size;
+  }
+  return at;
+}
+
 std::string Printable(std::string_view text, bool keep_lines) {
   std::string out;
   out.reserve(text.size());

@@ -3,41 +3,27 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "planner/advice.h"
+#include "planner/described/catalogue.h"
 #include "planner/described/cluster_file.h"
+#include "planner/link_costs.h"
 #include "planner/planner.h"
 #include "proto/bytes.h"
 
 namespace macrame::planner {
 namespace {
 
-struct Tier {
-  std::string_view name;
-  std::string_view machines;  // as ParsePurchase reads it
-  double price;               // pounds
-  uint32_t users_low, users_high;
-  double peak_watts, idle_watts;  // of all machines; idle 0: not given
-  std::string_view claim;
-};
-
-constexpr std::array kTiers = {
-    Tier{"starter", "2x mac-mini-m4-pro-64gb", 4000, 10, 20, 200, 0,
-         "models up to 70B, 10 to 20 users, under 200 W at peak"},
-    Tier{"professional", "4x mac-studio-m3-ultra-192gb", 30000, 50, 100, 600, 0,
-         "models up to 240B, 50 to 100 users, about 600 W at peak"},
-    Tier{"enterprise", "4x mac-studio-m3-ultra-512gb", 50000, 100, 200, 600, 66,
-         "models of 671B or 1T with experts, 100 to 200 users, about 600 W at peak, 66 W idle"},
-};
-// Whose sum is checked against in the open: 50 users on the enterprise tier.
+// As in the published sum that ours is checked against: 50 users on the enterprise tier.
 constexpr uint32_t kUsersDefault = 50;
 constexpr uint32_t kMonthsDefault = 36;
 constexpr uint32_t kUsersAtWorkMax = 4096;
+constexpr char kCurrencyDefault[] = "£";
 constexpr double kTariffDefault = 0.25;
 constexpr double kDutyDefault = 0.20;
 constexpr uint32_t kContextDefault = 4096;
@@ -54,12 +40,15 @@ constexpr std::array<uint32_t, 3> kBitsLadder = {8, 6, 4};
 std::string Text(std::string_view view) { return std::string(view); }
 
 struct Inputs {
-  std::vector<MachineConfiguration> machines;
-  const Tier* tier = nullptr;
   v1::PlanRequest cluster;
+  v1::PlanRequest desks;  // the same machines, cabled the other way; no nodes: there is none
+  std::string title;
+  PublishedFigures published;
+  std::vector<MachineConfiguration> unsold;
   std::string currency;
   uint32_t users = 0, months = 0;
-  double price = 0, tariff = 0, duty = 0, peak_watts = 0, idle_watts = 0;
+  double price = 0, tariff = 0, duty = 0;
+  double peak_watts = 0, idle_watts = 0;  // of all machines; 0: not known
 };
 
 std::string Money(const Inputs& inputs, double amount) {
@@ -101,65 +90,98 @@ absl::Status Check(const v1::CapacityQuestion& question) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Tier*> TierNamed(const std::string& name) {
-  if (name.empty()) return nullptr;
+absl::StatusOr<std::string_view> TierNamed(const std::string& name) {
   std::vector<std::string> names;
-  for (const Tier& tier : kTiers) {
-    if (name == tier.name) return &tier;
+  for (const TierFile& tier : TierFiles()) {
+    if (name == tier.name) return tier.yaml;
     names.push_back(Text(tier.name));
   }
   return absl::InvalidArgumentError(
       absl::StrCat("no tier is called '", name, "'; there are ", absl::StrJoin(names, ", ")));
 }
 
+std::string NotSold(const MachineConfiguration& machine) {
+  return absl::StrCat(machine.Name(), " is not sold: ", Text(machine.machine->name), " comes with ",
+                      absl::StrJoin(machine.machine->memory_gib, ", "), " GB");
+}
+
+absl::Status ReadFile(const std::string& yaml, Inputs* inputs) {
+  auto cluster = ReadClusterFile(yaml);
+  if (!cluster.ok()) return cluster.status();
+  inputs->cluster = std::move(cluster->request);
+  inputs->published = std::move(cluster->published);
+  inputs->unsold = std::move(cluster->unsold);
+  inputs->title = cluster->title.empty() ? absl::StrCat(inputs->cluster.nodes_size(), " machines")
+                                         : cluster->title;
+  return absl::OkStatus();
+}
+
 absl::Status ReadMachines(const v1::CapacityQuestion& question, Inputs* inputs) {
-  if (!question.cluster_yaml().empty()) {
-    auto cluster = ReadClusterFile(question.cluster_yaml());
-    if (!cluster.ok()) return cluster.status();
-    inputs->cluster = *std::move(cluster);
-    return absl::OkStatus();
+  if (!question.cluster_yaml().empty()) return ReadFile(question.cluster_yaml(), inputs);
+  if (!question.tier().empty()) {
+    const auto tier = TierNamed(question.tier());
+    return tier.ok() ? ReadFile(Text(*tier), inputs) : tier.status();
   }
-  const std::string text = !question.buy().empty()   ? question.buy()
-                           : inputs->tier != nullptr ? Text(inputs->tier->machines)
-                                                     : "";
-  if (text.empty()) {
+  if (question.buy().empty()) {
     return absl::InvalidArgumentError("name machines to buy, a tier, or a cluster's description");
   }
-  auto machines = ParsePurchase(text);
+  const auto machines = ParsePurchase(question.buy());
   if (!machines.ok()) return machines.status();
   for (const MachineConfiguration& machine : *machines) {
-    if (machine.is_sold || inputs->tier != nullptr) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(machine.Name(), " is not sold: ", Text(machine.machine->name), " comes with ",
-                     absl::StrJoin(machine.machine->memory_gib, ", "), " GB"));
+    if (!machine.is_sold) return absl::InvalidArgumentError(NotSold(machine));
   }
-  inputs->machines = *std::move(machines);
-  inputs->cluster = ClusterOf(inputs->machines);
+  inputs->cluster = ClusterOf(*machines);
+  const auto able = std::count_if(
+      machines->begin(), machines->end(),
+      [](const MachineConfiguration& machine) { return machine.machine->rdma_ports > 0; });
+  if (able > kMeshRanksMax) inputs->desks = ClusterOf(*machines, BeyondFour::kDesks);
+  inputs->title = absl::StrCat(machines->size(), " machines");
   return absl::OkStatus();
+}
+
+// Of all nodes together; 0 when one's is not known.
+template <typename Watts>
+double SumOfAll(const v1::PlanRequest& cluster, const Watts& watts) {
+  double sum = 0;
+  for (const v1::PlannerNode& node : cluster.nodes()) {
+    if (watts(node) <= 0) return 0;
+    sum += watts(node);
+  }
+  return sum;
+}
+
+double PeakOf(const v1::PlanRequest& cluster) {
+  return SumOfAll(cluster, [](const v1::PlannerNode& node) { return node.power_peak_watts(); });
+}
+
+double IdleOf(const v1::PlanRequest& cluster) {
+  return SumOfAll(cluster, [](const v1::PlannerNode& node) { return node.power_idle_watts(); });
+}
+
+void ReadRates(const v1::CapacityQuestion& question, uint32_t users, Inputs* inputs) {
+  const std::string& published = inputs->published.currency;
+  inputs->currency = !question.currency().empty() ? question.currency()
+                     : published.empty()          ? kCurrencyDefault
+                                                  : published;
+  inputs->users = question.users() > 0 ? question.users() : users;
+  inputs->months = question.months() > 0 ? question.months() : kMonthsDefault;
+  inputs->tariff = question.has_tariff() ? question.tariff() : kTariffDefault;
+  inputs->duty = question.has_duty() ? question.duty() : kDutyDefault;
 }
 
 absl::StatusOr<Inputs> ReadInputs(const v1::CapacityQuestion& question) {
   if (auto bad = Check(question); !bad.ok()) return bad;
-  const auto tier = TierNamed(question.tier());
-  if (!tier.ok()) return tier.status();
   Inputs inputs;
-  inputs.tier = *tier;
   if (auto bad = ReadMachines(question, &inputs); !bad.ok()) return bad;
-  const auto either = [](double said, double otherwise) { return said > 0 ? said : otherwise; };
-  inputs.currency = question.currency().empty() ? "£" : question.currency();
-  inputs.users = question.users() > 0 ? question.users() : kUsersDefault;
-  inputs.months = question.months() > 0 ? question.months() : kMonthsDefault;
-  inputs.tariff = either(question.tariff(), kTariffDefault);
-  inputs.duty = either(question.duty(), kDutyDefault);
-  inputs.price = either(question.price(), inputs.tier == nullptr ? 0 : inputs.tier->price);
-  double peak = 0, idle = 0;
-  for (const v1::PlannerNode& node : inputs.cluster.nodes()) {
-    peak += node.power_peak_watts();
-    idle += node.power_idle_watts();
-  }
-  const bool tier_power = inputs.tier != nullptr && question.buy().empty();
-  inputs.peak_watts = either(question.peak_watts(), tier_power ? inputs.tier->peak_watts : peak);
-  inputs.idle_watts = either(question.idle_watts(), tier_power ? inputs.tier->idle_watts : idle);
+  ReadRates(question, kUsersDefault, &inputs);
+  const PublishedFigures& published = inputs.published;
+  const auto first = [](std::initializer_list<double> figures) {
+    const auto found = std::find_if(figures.begin(), figures.end(), [](double x) { return x > 0; });
+    return found == figures.end() ? 0 : *found;
+  };
+  inputs.price = first({question.price(), published.price});
+  inputs.peak_watts = first({question.peak_watts(), published.peak_watts, PeakOf(inputs.cluster)});
+  inputs.idle_watts = first({question.idle_watts(), published.idle_watts, IdleOf(inputs.cluster)});
   return inputs;
 }
 
@@ -217,34 +239,90 @@ void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* repo
   }
 }
 
-void AddTierLines(const Inputs& inputs, v1::CapacityReport* report) {
-  const Tier& tier = *inputs.tier;
+void AddLinesOfPublishedUsers(const Inputs& inputs, v1::CapacityReport* report) {
+  const uint32_t low = inputs.published.users_low, high = inputs.published.users_high;
+  if (low == 0 || inputs.price == 0) return;
   const double month = inputs.price / inputs.months;
-  AddLine(absl::StrCat("hardware, a user and month, with ", tier.users_low, " to ", tier.users_high,
-                       " users"),
-          absl::StrCat(RoundMoney(inputs, inputs.price), " / ", inputs.months, " / ",
-                       tier.users_low, " … ", tier.users_high),
-          absl::StrCat(Money(inputs, month / tier.users_low), " … ",
-                       Money(inputs, month / tier.users_high)),
-          report);
+  AddLine(
+      absl::StrCat("hardware, a user and month, with ", low, " to ", high, " users"),
+      absl::StrCat(RoundMoney(inputs, inputs.price), " / ", inputs.months, " / ", low, " … ", high),
+      absl::StrCat(Money(inputs, month / low), " … ", Money(inputs, month / high)), report);
 }
 
-absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const ModelCard& card,
+// A model that is asked about: a card, at any number of bits, or files, at their own.
+struct AskedModel {
+  const ModelCard* card = nullptr;
+  v1::ModelDescription files;    // without a card
+  std::vector<uint32_t> ladder;  // of bits that are tried, the most first
+
+  const std::string& name() const { return card == nullptr ? files.name() : card->name; }
+  v1::ModelDescription At(uint32_t bits) const {
+    return card == nullptr ? files : DescribeCard(*card, bits);
+  }
+};
+
+absl::StatusOr<AskedModel> AskedCard(const std::vector<ModelCard>& cards, const std::string& name) {
+  const auto card = FindModelCard(cards, name);
+  if (!card.ok()) return card.status();
+  AskedModel asked;
+  asked.card = *card;
+  asked.ladder.assign(kBitsLadder.begin(), kBitsLadder.end());
+  if (const auto bits = BitsInName(name); bits.has_value()) asked.ladder = {*bits};
+  return asked;
+}
+
+AskedModel AskedFiles(const v1::ModelDescription& files) {
+  const uint32_t bits = files.quantization().bits();
+  const uint32_t whole = files.dtype() == "float32" ? 32 : 16;
+  return {nullptr, files, {bits > 0 ? bits : whole}};
+}
+
+// Those that the question names, some of each size when it names none.
+absl::StatusOr<std::vector<AskedModel>> AskedModels(const v1::CapacityQuestion& question,
+                                                    const std::vector<ModelCard>& cards) {
+  std::vector<std::string> names(question.models().begin(), question.models().end());
+  if (names.empty() && question.described().empty()) {
+    names.assign(kUsualModels.begin(), kUsualModels.end());
+  }
+  std::vector<AskedModel> asked;
+  for (const std::string& name : names) {
+    auto card = AskedCard(cards, name);
+    if (!card.ok()) return card.status();
+    asked.push_back(*std::move(card));
+  }
+  for (const v1::ModelDescription& files : question.described()) {
+    asked.push_back(AskedFiles(files));
+  }
+  return asked;
+}
+
+// The faster of the ways to cable the machines.
+v1::PlanResult PlanOn(const Inputs& inputs, v1::PlanRequest request) {
+  v1::PlanResult result = PlanModel(request);
+  if (inputs.desks.nodes().empty()) return result;
+  *request.mutable_links() = inputs.desks.links();
+  v1::PlanResult other = PlanModel(request);
+  const bool faster = other.plan().prediction().tokens_per_second() >
+                      result.plan().prediction().tokens_per_second();
+  return faster ? other : result;
+}
+
+absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedModel& asked,
                                            uint32_t bits, uint32_t context) {
   v1::PlanRequest request = inputs.cluster;
-  *request.mutable_model() = DescribeCard(card, bits);
-  request.mutable_wishes()->set_context_length(card.context > 0 ? std::min(context, card.context)
-                                                                : context);
+  *request.mutable_model() = asked.At(bits);
+  const uint32_t longest = request.model().context_length_max();
+  request.mutable_wishes()->set_context_length(longest > 0 ? std::min(context, longest) : context);
   // Those at work at the same time need their caches.
   const uint32_t at_work = std::clamp<uint32_t>(
       static_cast<uint32_t>(std::lround(inputs.users * inputs.duty)), 1, kUsersAtWorkMax);
   request.mutable_wishes()->set_users(at_work);
   request.mutable_wishes()->set_concurrent_sequences(at_work);
   v1::CapacityModel row;
-  row.set_model(card.name);
+  row.set_model(asked.name());
   row.set_bits(bits);
   row.set_weights_bytes(ModelBytes(request.model()));
-  const v1::PlanResult result = PlanModel(request);
+  const v1::PlanResult result = PlanOn(inputs, request);
   row.set_fits(result.has_plan());
   if (!result.has_plan()) {
     if (result.failure().code() == "MODEL_CONFIG_INVALID") {
@@ -269,18 +347,14 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const ModelCard
 // Of each model the most bits that fit; the row of the fewest says why none does.
 absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& question,
                        const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
-  std::vector<std::string> names(question.models().begin(), question.models().end());
-  if (names.empty()) names.assign(kUsualModels.begin(), kUsualModels.end());
   const uint32_t context =
       question.context_length() > 0 ? question.context_length() : kContextDefault;
-  for (const std::string& name : names) {
-    const auto card = FindModelCard(cards, name);
-    if (!card.ok()) return card.status();
-    std::vector<uint32_t> ladder(kBitsLadder.begin(), kBitsLadder.end());
-    if (const auto bits = BitsInName(name); bits.has_value()) ladder = {*bits};
+  const auto models = AskedModels(question, cards);
+  if (!models.ok()) return models.status();
+  for (const AskedModel& asked : *models) {
     v1::CapacityModel last;
-    for (const uint32_t bits : ladder) {
-      auto row = TryModel(inputs, **card, bits, context);
+    for (const uint32_t bits : asked.ladder) {
+      auto row = TryModel(inputs, asked, bits, context);
       if (!row.ok()) return row.status();
       last = *std::move(row);
       if (last.fits()) break;
@@ -305,24 +379,120 @@ void Describe(const Inputs& inputs, v1::CapacityReport* report) {
                          Plain(static_cast<double>(memory) / kGiB), " GB"),
             Money(inputs, inputs.price / (static_cast<double>(memory) / kGiB)), report);
   }
-  for (const MachineConfiguration& machine : inputs.machines) {
-    if (machine.is_sold) continue;
-    report->add_warnings(absl::StrCat(machine.Name(), " is not sold: ", Text(machine.machine->name),
-                                      " comes with ",
-                                      absl::StrJoin(machine.machine->memory_gib, ", "), " GB"));
-    break;
+  if (!inputs.desks.nodes().empty()) {
+    report->add_warnings(
+        "each model is foretold with the faster of two ways to cable these machines, desks of up "
+        "to four or one ring; 'clusterctl topology advise --model' says which");
   }
-  if (inputs.peak_watts == 0) report->add_warnings("power is not known; say --peak-watts");
-  if (inputs.tier == nullptr) return;
-  report->add_claims(absl::StrCat(Text(inputs.tier->name), ": ", Text(inputs.tier->claim)));
-  report->add_claims(
-      "the published sum gives £21.60 of energy and £49.38 in all for each user; it forgot to "
-      "divide "
-      "the energy by the users");
-  report->add_claims(
-      "power of four Mac Studios is given as about 600 W, under 1,000 W, and under 250 W each; "
-      "what "
-      "you measure wins");
+  if (!inputs.unsold.empty()) report->add_warnings(NotSold(inputs.unsold.front()));
+  for (const std::string& note : inputs.published.notes) report->add_claims(note);
+}
+
+// Nothing is summed of machines one of which draws nobody knows what.
+void WarnOfUnknownPower(const Inputs& inputs, v1::CapacityReport* report) {
+  std::vector<std::string> peak, idle;
+  for (const v1::PlannerNode& node : inputs.cluster.nodes()) {
+    if (node.power_peak_watts() <= 0) peak.push_back(node.hostname());
+    if (node.power_idle_watts() <= 0) idle.push_back(node.hostname());
+  }
+  if (inputs.peak_watts == 0) {
+    report->add_warnings(absl::StrCat("the power of ", absl::StrJoin(peak, ", "),
+                                      " is not known, so no energy is summed; say --peak-watts"));
+  } else if (inputs.idle_watts == 0) {
+    report->add_warnings(absl::StrCat("the idle power of ", absl::StrJoin(idle, ", "),
+                                      " is not known; say --idle-watts"));
+  }
+}
+
+std::string OneDecimal(double value) { return absl::StrFormat("%.1f", value); }
+
+std::string Watts(double watts) {
+  return watts > 0 ? absl::StrCat(Plain(watts), " W by Apple's figures for each machine")
+                   : "not known";
+}
+
+void AddFigure(const std::string& what, const std::string& published, const std::string& ours,
+               v1::CapacityReport* report) {
+  v1::PublishedFigure& figure = *report->add_published();
+  figure.set_what(what);
+  figure.set_published(published);
+  figure.set_ours(ours);
+}
+
+// The largest of the report's models that fits; nullptr: none does.
+const v1::CapacityModel* LargestOf(const v1::CapacityReport& report) {
+  const v1::CapacityModel* largest = nullptr;
+  for (const v1::CapacityModel& model : report.models()) {
+    if (!model.fits()) continue;
+    if (largest == nullptr || model.weights_bytes() > largest->weights_bytes()) largest = &model;
+  }
+  return largest;
+}
+
+// What the most users that are stated would each get, when part of them is at work at once.
+absl::StatusOr<std::string> WhatUsersGet(const Inputs& inputs, const AskedModel& asked,
+                                         uint32_t bits, uint32_t context) {
+  Inputs with = inputs;
+  with.users = inputs.published.users_high;
+  const auto row = TryModel(with, asked, bits, context);
+  if (!row.ok()) return row.status();
+  const std::string what = absl::StrCat(asked.name(), ", ", bits, " bits");
+  if (!row->fits()) {
+    return absl::StrCat(with.users, " users' caches do not fit beside ", what);
+  }
+  const v1::Prediction& foretold = row->prediction();
+  return absl::StrCat("of ", with.users, " users ", foretold.users(), " at once: ",
+                      OneDecimal(foretold.users_tokens_per_second() / foretold.users()),
+                      " tokens/s each with ", what);
+}
+
+// What others state beside what we find.
+absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& question,
+                          const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
+  const PublishedFigures& published = inputs.published;
+  report->set_published_by(published.source);
+  const uint32_t context =
+      question.context_length() > 0 ? question.context_length() : kContextDefault;
+  const v1::CapacityModel* largest = LargestOf(*report);
+  if (!published.models.empty()) {
+    AddFigure("models up to", published.models,
+              largest == nullptr ? "none of those above"
+                                 : absl::StrCat(largest->model(), ", ", largest->bits(), " bits, ",
+                                                FormatBytes(Bytes(largest->weights_bytes()))),
+              report);
+  }
+  if (published.users_high > 0 && largest != nullptr) {
+    const auto models = AskedModels(question, cards);
+    if (!models.ok()) return models.status();
+    const auto asked = std::find_if(models->begin(), models->end(), [&](const AskedModel& one) {
+      return one.name() == largest->model();
+    });
+    const auto users = WhatUsersGet(inputs, *asked, largest->bits(), context);
+    if (!users.ok()) return users.status();
+    AddFigure("users", absl::StrCat(published.users_low, " to ", published.users_high), *users,
+              report);
+  }
+  if (published.peak_watts > 0) {
+    AddFigure("power at peak", absl::StrCat(Plain(published.peak_watts), " W"),
+              Watts(PeakOf(inputs.cluster)), report);
+  }
+  if (published.idle_watts > 0) {
+    AddFigure("power when idle", absl::StrCat(Plain(published.idle_watts), " W"),
+              Watts(IdleOf(inputs.cluster)), report);
+  }
+  for (const PublishedFigures::Speed& speed : published.speeds) {
+    const auto asked = AskedCard(cards, speed.model);
+    if (!asked.ok()) return asked.status();
+    const auto row = TryModel(inputs, *asked, asked->ladder.front(), context);
+    if (!row.ok()) return row.status();
+    AddFigure(absl::StrCat(speed.model, ", one user"),
+              absl::StrCat(OneDecimal(speed.tokens_per_second), " tokens/s"),
+              row->fits() ? absl::StrCat(OneDecimal(row->prediction().tokens_per_second()),
+                                         " tokens/s foretold")
+                          : "does not fit",
+              report);
+  }
+  return absl::OkStatus();
 }
 
 struct Offer {
@@ -333,7 +503,7 @@ struct Offer {
 
 // Every machine with Thunderbolt 5 that is sold, one to four of it.
 absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& question,
-                                             const ModelCard& card, const Inputs& inputs) {
+                                             const AskedModel& asked, const Inputs& inputs) {
   const uint32_t context =
       question.context_length() > 0 ? question.context_length() : kContextDefault;
   std::vector<Offer> offers;
@@ -344,13 +514,10 @@ absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& questio
         if (count > 1 && machine.rdma_ports < count - 1) continue;
         const MachineConfiguration one{&machine, memory, true};
         Inputs with = inputs;
-        with.machines.assign(count, one);
-        with.cluster = ClusterOf(with.machines);
+        with.cluster = ClusterOf(std::vector<MachineConfiguration>(count, one));
         with.peak_watts = count * machine.peak_watts;
-        std::vector<uint32_t> ladder(kBitsLadder.begin(), kBitsLadder.end());
-        if (const auto bits = BitsInName(question.models(0)); bits.has_value()) ladder = {*bits};
-        for (const uint32_t bits : ladder) {
-          auto row = TryModel(with, card, bits, context);
+        for (const uint32_t bits : asked.ladder) {
+          auto row = TryModel(with, asked, bits, context);
           if (!row.ok()) return row.status();
           const bool fast = row->prediction().tokens_per_second() >= question.tokens_per_second();
           if (!row->fits() || !fast || row->nodes() != count) continue;
@@ -373,22 +540,21 @@ absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& questio
 absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& question,
                                              const std::vector<ModelCard>& cards) {
   constexpr size_t kOffersMax = 8;
-  if (question.models_size() != 1) {
+  if (question.models_size() + question.described_size() != 1) {
     return absl::InvalidArgumentError("name the one model that machines are sought for");
   }
-  const auto card = FindModelCard(cards, question.models(0));
-  if (!card.ok()) return card.status();
+  const auto models = AskedModels(question, cards);
+  if (!models.ok()) return models.status();
+  const AskedModel& asked = models->front();
   if (auto bad = Check(question); !bad.ok()) return bad;
   Inputs inputs;
-  inputs.currency = question.currency().empty() ? "£" : question.currency();
-  inputs.users = question.users() > 0 ? question.users() : 1;
-  inputs.duty = question.duty() > 0 ? question.duty() : kDutyDefault;
-  inputs.tariff = question.tariff() > 0 ? question.tariff() : kTariffDefault;
-  const auto offers = OffersFor(question, **card, inputs);
+  ReadRates(question, 1, &inputs);
+  const auto offers = OffersFor(question, asked, inputs);
   if (!offers.ok()) return offers.status();
   v1::CapacityReport report;
+  report.set_recommends(true);
   report.set_currency(inputs.currency);
-  report.set_title(absl::StrCat("machines for ", (*card)->name, ", ", inputs.users, " users, ",
+  report.set_title(absl::StrCat("machines for ", asked.name(), ", ", inputs.users, " users, ",
                                 std::max(1L, std::lround(inputs.users * inputs.duty)),
                                 " of them at work at the same time"));
   for (size_t i = 0; i < std::min(kOffersMax, offers->size()); ++i) {
@@ -412,13 +578,13 @@ absl::StatusOr<v1::CapacityReport> MakeCapacityReport(const v1::CapacityQuestion
   auto inputs = ReadInputs(question);
   if (!inputs.ok()) return inputs.status();
   v1::CapacityReport report;
-  report.set_title(inputs->tier == nullptr ? absl::StrCat(inputs->cluster.nodes_size(), " machines")
-                                           : absl::StrCat("tier ", Text(inputs->tier->name), ": ",
-                                                          Text(inputs->tier->machines)));
+  report.set_title(inputs->title);
   Describe(*inputs, &report);
+  WarnOfUnknownPower(*inputs, &report);
   AddCosts(*inputs, question.cloud_price(), &report);
-  if (inputs->tier != nullptr && inputs->price > 0) AddTierLines(*inputs, &report);
+  AddLinesOfPublishedUsers(*inputs, &report);
   if (auto bad = AddModels(*inputs, question, cards, &report); !bad.ok()) return bad;
+  if (auto bad = AddPublished(*inputs, question, cards, &report); !bad.ok()) return bad;
   return report;
 }
 

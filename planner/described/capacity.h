@@ -1,8 +1,9 @@
 #pragma once
 
 // What machines hold, how fast they are and what they cost: the sums line by line, each with every
-// factor, so that anybody can check them. Sources of the tiers' claims: the operations guide of
-// December 2025 that first gave them; its own sum per user was wrong by the number of users.
+// factor, so that anybody can check them. A tier is a cluster file that is built in
+// (deploy/catalogue/tiers); what such a file says to be published of its machines is summed with,
+// unless the question says otherwise, and stands beside what we find.
 
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace macrame::planner {
 inline constexpr double kHoursPerMonth = 24 * 30;
 
 // BAD_REQUEST-like statuses for unknown tiers, machines, models; a purchase of a configuration that
-// is not sold is refused with what is (a tier with one is answered, with a warning).
+// is not sold is refused with what is (a file with one is answered, with a warning).
 absl::StatusOr<v1::CapacityReport> MakeCapacityReport(const v1::CapacityQuestion& question,
                                                       const std::vector<ModelCard>& cards);
 

@@ -1,8 +1,10 @@
 #pragma once
 
-// deploy/catalogue/models.yaml, as it was when this was built.
+// deploy/catalogue: models.yaml and the files of tiers/, as they were when this was built.
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/described/model_card.h"
@@ -10,6 +12,13 @@
 namespace macrame::planner {
 
 const std::string& CatalogueText();
+
+// "starter" and its file, which cluster_file.h reads.
+struct TierFile {
+  std::string_view name;
+  std::string_view yaml;
+};
+std::span<const TierFile> TierFiles();
 
 // The cards of `further` (YAML; may be empty) before the catalogue's own.
 absl::StatusOr<std::vector<ModelCard>> CatalogueWith(const std::string& further);

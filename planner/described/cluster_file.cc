@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "planner/chip_table.h"
 #include "planner/link_costs.h"
+#include "planner/saturating.h"
 
 namespace macrame::planner {
 namespace {
@@ -43,7 +45,16 @@ bool Flag(const YAML::Node& node, const char* key, bool otherwise) {
   return node[key] ? node[key].as<bool>() : otherwise;
 }
 
+std::string PlaceText(const YAML::Mark& mark) {
+  return mark.is_null() ? ""
+                        : absl::StrCat("line ", mark.line + 1, ", column ", mark.column + 1, ": ");
+}
+
 void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& known) {
+  if (!node.IsMap()) {
+    throw Fault{absl::StrCat(PlaceText(node.Mark()), "keys with values are expected, such as '",
+                             *known.begin(), ": …'")};
+  }
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (known.count(key) == 0) throw Fault{absl::StrCat("'", key, "' is not a key that is known")};
@@ -57,16 +68,17 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   made.set_schedulable(true);
   made.set_chip(node["chip"] ? node["chip"].as<std::string>() : "");
   const Chip* chip = FindChip(made.chip());
-  made.set_gpu_cores(static_cast<uint32_t>(
-      Number(node, "gpu_cores", chip == nullptr ? 0 : chip->gpu_cores[1], 100'000)));
   if (!node["memory_gib"]) throw Fault{"neither 'machine' nor 'memory_gib' says how much memory"};
+  const auto memory_gib = static_cast<uint32_t>(Number(node, "memory_gib", 0, kMemoryGibMax));
+  made.set_gpu_cores(static_cast<uint32_t>(
+      Number(node, "gpu_cores", chip == nullptr ? 0 : GpuCoresWith(*chip, memory_gib), 100'000)));
   made.set_memory_total_bytes(Memory(node, "memory_gib", 0));
   made.set_memory_usable_bytes(chip == nullptr ? made.memory_total_bytes()
                                                : GpuUsableBytes(made.memory_total_bytes()));
   return made;
 }
 
-v1::PlannerNode ReadNode(const YAML::Node& node) {
+v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguration>* unsold) {
   RefuseUnknownKeys(
       node, {"name",       "machine",    "chip",        "gpu_cores",     "cpu_cores",
              "memory_gib", "usable_gib", "free_gib",    "reserved_gib",  "bandwidth_gb_s",
@@ -78,6 +90,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node) {
   if (node["machine"]) {
     const auto machine = FindMachine(node["machine"].as<std::string>());
     if (!machine.ok()) throw Fault{std::string(machine.status().message())};
+    if (!machine->is_sold) unsold->push_back(*machine);
     made = DescribeMachine(*machine, name);
     made.set_gpu_cores(static_cast<uint32_t>(Number(node, "gpu_cores", made.gpu_cores(), 100'000)));
   } else {
@@ -108,7 +121,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node) {
   made.clear_engine_names();
   made.add_engine_names(node["engine"] ? node["engine"].as<std::string>() : "mlx");
   made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", true));
-  made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", false));
+  made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", true));
   return made;
 }
 
@@ -127,6 +140,9 @@ v1::PlannerLink ReadLink(const YAML::Node& node, const std::string& otherwise) {
   link.set_medium(MediumOf(medium));
   link.set_round_trip_us(Number(node, "round_trip_us", 0, 1e7));
   link.set_bandwidth_bytes_per_second(Number(node, "gbit_s", 0, 1e5) * kGiga / kBitsPerByte);
+  link.set_rdma_round_trip_us(Number(node, "rdma_round_trip_us", 0, 1e7));
+  link.set_rdma_bandwidth_bytes_per_second(Number(node, "rdma_gbit_s", 0, 1e5) * kGiga /
+                                           kBitsPerByte);
   if (medium != "none") link.add_backends("ring");
   return link;
 }
@@ -150,7 +166,8 @@ const v1::PlannerNode& NodeNamed(const v1::PlanRequest& request, const std::stri
 
 void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
   for (const YAML::Node& node : links) {
-    RefuseUnknownKeys(node, {"between", "medium", "rdma", "round_trip_us", "gbit_s"});
+    RefuseUnknownKeys(node, {"between", "medium", "rdma", "round_trip_us", "gbit_s",
+                             "rdma_round_trip_us", "rdma_gbit_s"});
     if (!node["between"] || node["between"].size() != 2) {
       throw Fault{"a link needs 'between: [one node, another]'"};
     }
@@ -195,10 +212,64 @@ CableGraph GraphOf(const std::string& word) {
   return found->second;
 }
 
-v1::PlanRequest ReadCluster(const YAML::Node& root) {
+LoadedModel ReadLoaded(const YAML::Node& node, v1::PlanRequest* request) {
+  RefuseUnknownKeys(node, {"name", "gib"});
+  if (!node["name"] || !node["gib"] || !node["gib"].IsMap()) {
+    throw Fault{"a model that is 'loaded' needs 'name' and 'gib: {NODE: SIZE, …}'"};
+  }
+  LoadedModel loaded;
+  loaded.name = node["name"].as<std::string>();
+  for (const auto& entry : node["gib"]) {
+    const std::string name = entry.first.as<std::string>();
+    NodeNamed(*request, name);
+    const uint64_t bytes = Memory(node["gib"], name.c_str(), 0);
+    loaded.bytes[name] = bytes;
+    for (v1::PlannerNode& holder : *request->mutable_nodes()) {
+      if (holder.node_id() != name) continue;
+      holder.set_memory_reserved_bytes(SaturatingAdd(holder.memory_reserved_bytes(), bytes));
+    }
+  }
+  return loaded;
+}
+
+PublishedFigures ReadPublished(const YAML::Node& node) {
+  constexpr double kMoneyMax = 1e12;
+  RefuseUnknownKeys(node, {"source", "currency", "price", "users", "peak_watts", "idle_watts",
+                           "models", "speeds", "notes"});
+  PublishedFigures figures;
+  figures.source = node["source"] ? node["source"].as<std::string>() : "";
+  figures.currency = node["currency"] ? node["currency"].as<std::string>() : "";
+  figures.models = node["models"] ? node["models"].as<std::string>() : "";
+  figures.price = Number(node, "price", 0, kMoneyMax);
+  figures.peak_watts = Number(node, "peak_watts", 0, 1e9);
+  figures.idle_watts = Number(node, "idle_watts", 0, 1e9);
+  if (const YAML::Node users = node["users"]; users) {
+    if (users.size() != 2) throw Fault{"'users' are two numbers: [the fewest, the most]"};
+    figures.users_low = users[0].as<uint32_t>();
+    figures.users_high = users[1].as<uint32_t>();
+    if (figures.users_low == 0 || figures.users_high < figures.users_low) {
+      throw Fault{"'users' are two numbers: [the fewest, the most]"};
+    }
+  }
+  for (const YAML::Node& speed : node["speeds"]) {
+    RefuseUnknownKeys(speed, {"model", "tokens_per_second"});
+    if (!speed["model"]) throw Fault{"one of the 'speeds' names no 'model'"};
+    figures.speeds.push_back(
+        {speed["model"].as<std::string>(), Number(speed, "tokens_per_second", 0, 1e6)});
+  }
+  if (node["notes"]) figures.notes = node["notes"].as<std::vector<std::string>>();
+  return figures;
+}
+
+DescribedCluster ReadCluster(const YAML::Node& root) {
   constexpr size_t kNodesMax = 8192;
-  v1::PlanRequest request;
-  RefuseUnknownKeys(root, {"nodes", "links", "lan", "mesh_ranks_max"});
+  DescribedCluster cluster;
+  v1::PlanRequest& request = cluster.request;
+  if (!root.IsMap()) {
+    throw Fault{"it does not begin with 'nodes:'; deploy/catalogue/clusters has examples"};
+  }
+  RefuseUnknownKeys(root,
+                    {"nodes", "links", "lan", "mesh_ranks_max", "title", "published", "loaded"});
   if (!root["nodes"] || root["nodes"].size() == 0) throw Fault{"there are no 'nodes'"};
   if (root["nodes"].size() > kNodesMax) throw Fault{"there are more than 8192 nodes"};
   std::set<std::string> names;
@@ -206,7 +277,7 @@ v1::PlanRequest ReadCluster(const YAML::Node& root) {
   for (const YAML::Node& node : root["nodes"]) {
     ++number;
     try {
-      *request.add_nodes() = ReadNode(node);
+      *request.add_nodes() = ReadNode(node, &cluster.unsold);
     } catch (const Fault& fault) {
       throw Fault{absl::StrCat("node ", number, ": ", fault.what)};
     }
@@ -227,7 +298,18 @@ v1::PlanRequest ReadCluster(const YAML::Node& root) {
   request.set_mesh_ranks_max(
       static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 6)));
   request.set_files_may_be_fetched(true);
-  return request;
+  for (const YAML::Node& loaded : root["loaded"]) {
+    cluster.loaded.push_back(ReadLoaded(loaded, &request));
+  }
+  if (root["title"]) cluster.title = root["title"].as<std::string>();
+  if (root["published"]) {
+    try {
+      cluster.published = ReadPublished(root["published"]);
+    } catch (const Fault& fault) {
+      throw Fault{absl::StrCat("published: ", fault.what)};
+    }
+  }
+  return cluster;
 }
 
 }  // namespace
@@ -237,16 +319,15 @@ bool HasThunderbolt5(const v1::PlannerNode& node) {
   return chip != nullptr && chip->thunderbolt >= 5;
 }
 
-void AddCables(CableGraph graph, v1::PlanRequest* request) {
-  const int count = request->nodes_size();
+void AddCables(CableGraph graph, const std::vector<int>& nodes, v1::PlanRequest* request) {
+  const int count = static_cast<int>(nodes.size());
   const auto join = [&](int i, int j) {
+    const v1::PlannerNode &from = request->nodes(nodes[i]), &to = request->nodes(nodes[j]);
     v1::PlannerLink link;
     link.set_medium(v1::LINK_MEDIUM_THUNDERBOLT);
     link.add_backends("ring");
-    if (HasThunderbolt5(request->nodes(i)) && HasThunderbolt5(request->nodes(j))) {
-      link.add_backends("jaccl");
-    }
-    AddBothWays(link, request->nodes(i).node_id(), request->nodes(j).node_id(), request);
+    if (HasThunderbolt5(from) && HasThunderbolt5(to)) link.add_backends("jaccl");
+    AddBothWays(link, from.node_id(), to.node_id(), request);
   };
   for (int i = 0; i < count; ++i) {
     for (int j = i + 1; j < count; ++j) {
@@ -261,25 +342,43 @@ void AddCables(CableGraph graph, v1::PlanRequest* request) {
   }
 }
 
-v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines) {
+void AddCables(CableGraph graph, v1::PlanRequest* request) {
+  std::vector<int> all(request->nodes_size());
+  std::iota(all.begin(), all.end(), 0);
+  AddCables(graph, all, request);
+}
+
+v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines, BeyondFour beyond) {
   v1::PlanRequest request;
   std::map<std::string, int> used;
+  std::vector<int> able;
   for (const MachineConfiguration& machine : machines) {
     const std::string base(machine.machine->name);
+    if (machine.machine->rdma_ports > 0) able.push_back(request.nodes_size());
     *request.add_nodes() = DescribeMachine(machine, absl::StrCat(base, "-", ++used[base]));
   }
-  AddCables(machines.size() <= kMeshRanksMax ? CableGraph::kMesh : CableGraph::kRing, &request);
   request.set_files_may_be_fetched(true);
+  if (able.size() > kMeshRanksMax && beyond == BeyondFour::kRing) {
+    AddCables(CableGraph::kRing, able, &request);
+    return request;
+  }
+  for (size_t i = 0; i < able.size(); i += kMeshRanksMax) {
+    const size_t end = std::min<size_t>(able.size(), i + kMeshRanksMax);
+    AddCables(CableGraph::kMesh, {able.begin() + i, able.begin() + end}, &request);
+  }
   return request;
 }
 
-absl::StatusOr<v1::PlanRequest> ReadClusterFile(const std::string& yaml) {
+absl::StatusOr<DescribedCluster> ReadClusterFile(const std::string& yaml) {
   try {
     return ReadCluster(YAML::Load(yaml));
   } catch (const Fault& fault) {
     return absl::InvalidArgumentError(absl::StrCat("the cluster's description: ", fault.what));
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("the cluster's description: ", error.what()));
+    const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the cluster's description: ", PlaceText(error.mark),
+                     kind ? "a value of the wrong kind: text, or a number" : error.msg));
   }
 }
 

@@ -8,32 +8,49 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "planner/chip_table.h"
 
 namespace macrame::planner {
 namespace {
 
-constexpr std::string_view kBesideEthernet = "the socket beside Ethernet can't be used for RDMA";
-
+// The sockets' numbers are those that macOS gives them ("Thunderbolt 1"); on a Mac Studio the first
+// is the one beside Ethernet.
 const std::vector<Machine>& Table() {
   static const std::vector<Machine> machines = {
-      {"mac-mini-m1", "Apple M1", 8, {8, 16}, 2, 0, "", 0, 0},
-      {"mac-mini-m2", "Apple M2", 10, {8, 16, 24}, 2, 0, "", 0, 0},
-      {"mac-mini-m2-pro", "Apple M2 Pro", 19, {16, 32}, 4, 0, "", 0, 0},
-      {"mac-mini-m4", "Apple M4", 10, {16, 24, 32}, 3, 0, "", 65, 4},
-      {"mac-mini-m4-pro", "Apple M4 Pro", 20, {24, 48, 64}, 3, 3, "", 140, 5},
-      {"mac-studio-m1-max", "Apple M1 Max", 32, {32, 64}, 4, 0, "", 115, 11},
-      {"mac-studio-m1-ultra", "Apple M1 Ultra", 64, {64, 128}, 6, 0, "", 215, 11},
-      {"mac-studio-m2-max", "Apple M2 Max", 38, {32, 64, 96}, 4, 0, "", 145, 10},
-      {"mac-studio-m2-ultra", "Apple M2 Ultra", 76, {64, 128, 192}, 6, 0, "", 295, 10},
-      {"mac-studio-m4-max", "Apple M4 Max", 40, {36, 48, 64, 128}, 4, 4, "", 145, 10},
-      {"mac-studio-m3-ultra", "Apple M3 Ultra", 80, {96, 256, 512}, 6, 5, kBesideEthernet, 270, 9},
-      {"mac-pro-m2-ultra", "Apple M2 Ultra", 76, {64, 128, 192}, 8, 0, "", 330, 32},
-      {"macbook-pro-m1-max", "Apple M1 Max", 32, {32, 64}, 3, 0, "", 0, 0},
-      {"macbook-pro-m2-max", "Apple M2 Max", 38, {32, 64, 96}, 3, 0, "", 0, 0},
-      {"macbook-pro-m3-max", "Apple M3 Max", 40, {36, 48, 64, 96, 128}, 3, 0, "", 0, 0},
-      {"macbook-pro-m4-pro", "Apple M4 Pro", 20, {24, 48}, 3, 3, "", 0, 0},
-      {"macbook-pro-m4-max", "Apple M4 Max", 40, {36, 48, 64, 128}, 3, 3, "", 0, 0},
-      {"macbook-pro-m5-max", "Apple M5 Max", 40, {36, 48, 64, 128}, 3, 3, "", 0, 0},
+      {"mac-mini-m1", "Apple M1", "Macmini9,1", {8, 16}, 2, 0, 0, 0, 0},
+      {"mac-mini-m2", "Apple M2", "Mac14,3", {8, 16, 24}, 2, 0, 0, 0, 0},
+      {"mac-mini-m2-pro", "Apple M2 Pro", "Mac14,12", {16, 32}, 4, 0, 0, 0, 0},
+      {"mac-mini-m4", "Apple M4", "Mac16,10", {16, 24, 32}, 3, 0, 0, 65, 4},
+      {"mac-mini-m4-pro", "Apple M4 Pro", "Mac16,11", {24, 48, 64}, 3, 3, 0, 140, 5},
+      {"mac-studio-m1-max", "Apple M1 Max", "Mac13,1", {32, 64}, 4, 0, 0, 115, 11},
+      {"mac-studio-m1-ultra", "Apple M1 Ultra", "Mac13,2", {64, 128}, 6, 0, 0, 215, 11},
+      {"mac-studio-m2-max", "Apple M2 Max", "Mac14,13", {32, 64, 96}, 4, 0, 0, 145, 10},
+      {"mac-studio-m2-ultra", "Apple M2 Ultra", "Mac14,14", {64, 128, 192}, 6, 0, 0, 295, 10},
+      {"mac-studio-m4-max", "Apple M4 Max", "Mac16,9", {36, 48, 64, 128}, 4, 3, 1, 145, 10},
+      {"mac-studio-m3-ultra", "Apple M3 Ultra", "Mac15,14", {96, 256, 512}, 6, 5, 1, 270, 9},
+      {"mac-pro-m2-ultra", "Apple M2 Ultra", "Mac14,8", {64, 128, 192}, 8, 0, 0, 330, 32},
+      {"macbook-pro-m1-max",
+       "Apple M1 Max",
+       "MacBookPro18,2 MacBookPro18,4",
+       {32, 64},
+       3,
+       0,
+       0,
+       0,
+       0},
+      {"macbook-pro-m2-max", "Apple M2 Max", "Mac14,5 Mac14,6", {32, 64, 96}, 3, 0, 0, 0, 0},
+      {"macbook-pro-m3-max",
+       "Apple M3 Max",
+       "Mac15,8 Mac15,9 Mac15,10 Mac15,11",
+       {36, 48, 64, 96, 128},
+       3,
+       0,
+       0,
+       0,
+       0},
+      {"macbook-pro-m4-pro", "Apple M4 Pro", "Mac16,7 Mac16,8", {24, 48}, 3, 3, 0, 0, 0},
+      {"macbook-pro-m4-max", "Apple M4 Max", "Mac16,5 Mac16,6", {36, 48, 64, 128}, 3, 3, 0, 0, 0},
+      {"macbook-pro-m5-max", "Apple M5 Max", "Mac17,6 Mac17,7", {36, 48, 64, 128}, 3, 3, 0, 0, 0},
   };
   return machines;
 }
@@ -83,6 +100,16 @@ absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name) {
   return configuration;
 }
 
+const Machine* FindMachineModel(std::string_view model, std::string_view chip) {
+  for (const Machine& machine : Table()) {
+    const std::vector<std::string> ids =
+        absl::StrSplit(absl::string_view(machine.model_ids.data(), machine.model_ids.size()), ' ');
+    const bool is_one = std::find(ids.begin(), ids.end(), model) != ids.end();
+    if (is_one && FindChip(chip) == FindChip(machine.chip)) return &machine;
+  }
+  return nullptr;
+}
+
 absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text) {
   std::vector<MachineConfiguration> machines;
   for (absl::string_view part :
@@ -119,7 +146,8 @@ v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,
   node.set_node_id(name);
   node.set_hostname(name);
   node.set_chip(std::string(configuration.machine->chip));
-  node.set_gpu_cores(configuration.machine->gpu_cores);
+  node.set_gpu_cores(
+      GpuCoresWith(*FindChip(configuration.machine->chip), configuration.memory_gib));
   node.set_memory_total_bytes(configuration.memory_gib * kGiB);
   node.set_memory_usable_bytes(GpuUsableBytes(node.memory_total_bytes()));
   node.set_memory_available_bytes(node.memory_usable_bytes());

@@ -17,12 +17,12 @@ namespace macrame::planner {
 struct Machine {
   std::string_view name;  // "mac-studio-m3-ultra"; people add "-512gb"
   std::string_view chip;
-  uint32_t gpu_cores;  // of the largest GPU it is sold with
+  std::string_view model_ids;  // as macOS calls it: "Mac16,9", several with spaces between
   std::vector<uint32_t> memory_gib;
   uint32_t thunderbolt_ports;
-  uint32_t rdma_ports;             // of those, usable for RDMA; 0: no Thunderbolt 5
-  std::string_view port_to_avoid;  // "" or why
-  double peak_watts;               // 0: not known
+  uint32_t rdma_ports;       // of those, usable for RDMA; 0: no Thunderbolt 5
+  uint32_t socket_to_avoid;  // its number: beside Ethernet, where RDMA is said to fail; 0: none
+  double peak_watts;         // 0: not known
   double idle_watts;
 };
 
@@ -38,6 +38,9 @@ struct MachineConfiguration {
 // "mac-studio-m3-ultra-512gb". INVALID_ARGUMENT names what there is. A memory that was never sold
 // is given back with is_sold false.
 absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name);
+
+// By what macOS calls it and its chip; nullptr when the table has it not.
+const Machine* FindMachineModel(std::string_view model, std::string_view chip);
 
 // "4x mac-studio-m3-ultra-512gb, mac-mini-m4-pro-64gb": one entry a machine. At most kMachinesMax.
 absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text);

@@ -73,6 +73,22 @@ std::string Plain(std::string_view name) {
   return plain;
 }
 
+// The first key of a card that means nothing, mistyped perhaps.
+std::string UnknownKey(const YAML::Node& node) {
+  static const std::set<std::string> known = {
+      "name",       "aliases",  "layers",          "hidden",
+      "heads",      "kv_heads", "head_dim",        "intermediate",
+      "vocab",      "context",  "experts",         "active",
+      "shared",     "latent",   "expert_width",    "dense_layers",
+      "parameters", "group",    "tied_embeddings", "full_attention_every",
+      "rest_bits",  "bytes",    "sliding_window",  "active_parameters"};
+  for (const auto& entry : node) {
+    const std::string key = entry.first.as<std::string>();
+    if (known.count(key) == 0) return key;
+  }
+  return "";
+}
+
 ModelCard ReadCard(const YAML::Node& node) {
   ModelCard card;
   card.name = node["name"].as<std::string>();
@@ -95,6 +111,7 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("dense_layers", &card.dense_layers);
   read("full_attention_every", &card.full_attention_every);
   read("sliding_window", &card.sliding_window);
+  read("tied_embeddings", &card.tied_embeddings);
   read("parameters", &card.parameters);
   read("active_parameters", &card.active_parameters);
   read("group", &card.group);
@@ -117,14 +134,34 @@ ModelCard ReadCard(const YAML::Node& node) {
   return card;
 }
 
+void GrowLayers(double factor, v1::ModelDescription* model) {
+  if (factor <= 0) return;
+  for (auto* sizes : {model->mutable_layer_bytes(), model->mutable_layer_divisible_bytes(),
+                      model->mutable_layer_expert_bytes()}) {
+    for (uint64_t& size : *sizes) size = static_cast<uint64_t>(static_cast<double>(size) * factor);
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
   std::vector<ModelCard> cards;
   try {
     const YAML::Node root = YAML::Load(yaml);
+    if (!root.IsMap() && !root.IsSequence()) {
+      return absl::InvalidArgumentError(
+          "model cards: they do not begin with 'models:'; deploy/catalogue/models.yaml shows how");
+    }
     for (const YAML::Node& node : root["models"] ? root["models"] : root) {
+      if (!node.IsMap() || !node["name"]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("model card ", cards.size() + 1, " has no 'name'"));
+      }
       ModelCard card = ReadCard(node);
+      if (const std::string key = UnknownKey(node); !key.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the card of ", card.name, ": '", key, "' is not a key that is known"));
+      }
       if (card.layers == 0 || card.layers > kCardLayersMax || card.hidden == 0 || card.group == 0) {
         return absl::InvalidArgumentError(absl::StrCat(
             "the card of ", card.name, " has no sensible number of layers or hidden size"));
@@ -132,7 +169,10 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
       cards.push_back(std::move(card));
     }
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("model cards: ", error.what()));
+    const bool kind = dynamic_cast<const YAML::BadConversion*>(&error) != nullptr;
+    return absl::InvalidArgumentError(
+        absl::StrCat("model cards: line ", error.mark.line + 1, ", column ", error.mark.column + 1,
+                     ": ", kind ? "a value of the wrong kind: text, or a number" : error.msg));
   }
   return cards;
 }
@@ -207,9 +247,12 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   }
   model.set_parameter_count(static_cast<uint64_t>(card.parameters * kGiga));
   const double table = static_cast<double>(card.vocab) * card.hidden * rest;
+  // A head of its own is a second table.
+  const double tables = card.tied_embeddings ? table : 2 * table;
+  model.set_tied_embeddings(card.tied_embeddings);
   model.set_embedding_bytes(static_cast<uint64_t>(table));
-  model.set_head_bytes(static_cast<uint64_t>(table));
-  double all = 2 * table;
+  model.set_head_bytes(static_cast<uint64_t>(tables - table));
+  double all = tables;
   for (uint32_t i = 0; i < card.layers; ++i) {
     const bool mixed = card.experts > 0 && i >= card.dense_layers;
     double experts = mixed ? 3.0 * card.hidden * card.expert_width * card.experts : 0;
@@ -226,20 +269,10 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
     all += bytes;
   }
   if (model.experts() == 0) model.clear_layer_expert_bytes();
+  // Files hold what the shapes don't say (norms, a vision tower, other widths).
   const auto published = card.bytes.find(bits);
   if (published == card.bytes.end()) return model;
-  // Files hold what the shapes don't say (norms, a vision tower, other widths).
-  const double scale = (static_cast<double>(published->second) - 2 * table) / (all - 2 * table);
-  const auto grow = [&](auto* sizes) {
-    for (uint64_t& size : *sizes) {
-      size = static_cast<uint64_t>(static_cast<double>(size) * scale);
-    }
-  };
-  if (scale > 0) {
-    grow(model.mutable_layer_bytes());
-    grow(model.mutable_layer_divisible_bytes());
-    grow(model.mutable_layer_expert_bytes());
-  }
+  GrowLayers((static_cast<double>(published->second) - tables) / (all - tables), &model);
   return model;
 }
 

@@ -30,13 +30,14 @@ struct ModelCard {
   uint32_t experts = 0, active = 0, shared = 0, expert_width = 0, dense_layers = 0;
   uint32_t full_attention_every = 0, sliding_window = 0;
   std::optional<LatentAttention> latent;
+  bool tied_embeddings = false;                  // the head is the embedding table
   double parameters = 0, active_parameters = 0;  // 10^9
   uint32_t group = 64;                           // weights that share a scale and a bias
   double rest_bits = 0;                // of all that is not a routed expert; 0: as the experts
   std::map<uint32_t, uint64_t> bytes;  // of published builds, by bits
 };
 
-// INVALID_ARGUMENT with the line and what is wrong.
+// INVALID_ARGUMENT with the line or the card and what is wrong; a key that is not known is.
 absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml);
 
 // By name or alias, whatever the case and the separators; "mlx-community/…" and "-4bit" are left

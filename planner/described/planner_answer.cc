@@ -2,12 +2,14 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "planner/described/capacity.h"
 #include "planner/described/catalogue.h"
 #include "planner/described/cluster_file.h"
 #include "planner/described/topology_advice.h"
+#include "planner/placement.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
 
@@ -43,15 +45,51 @@ absl::StatusOr<v1::ModelDescription> DescriptionOf(const std::string& name, uint
   return DescribeCard(**card, BitsOf(bits, name));
 }
 
+// As its own files say, else by its card.
+template <typename Question>
+absl::StatusOr<v1::ModelDescription> ModelOf(const Question& question) {
+  if (question.has_described()) return question.described();
+  return DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+}
+
+// Of the models that are loaded, those without which the request's would fit.
+std::vector<std::string> WhatStandsInTheWay(const DescribedCluster& cluster) {
+  std::vector<DeploymentWish> running;
+  for (const LoadedModel& loaded : cluster.loaded) {
+    DeploymentWish one;
+    one.name = loaded.name;
+    for (const auto& [node, bytes] : loaded.bytes) {
+      v1::Assignment& part = *one.in_force.add_assignments();
+      part.set_node_id(node);
+      part.mutable_need()->set_total_bytes(bytes);
+    }
+    running.push_back(std::move(one));
+  }
+  if (running.empty()) return {};
+  DeploymentWish wish;
+  wish.name = cluster.request.model().name();
+  wish.model = cluster.request.model();
+  wish.wishes = cluster.request.wishes();
+  wish.priority = 1;  // over all that are loaded
+  return PlaceByEvicting(cluster.request, std::move(running), std::move(wish)).evicted;
+}
+
 v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
-  auto request = ReadClusterFile(question.cluster_yaml());
-  if (!request.ok()) return Failure(request.status());
-  auto model = DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+  auto cluster = ReadClusterFile(question.cluster_yaml());
+  if (!cluster.ok()) return Failure(cluster.status());
+  auto model = ModelOf(question);
   if (!model.ok()) return Failure(model.status());
-  *request->mutable_model() = *std::move(model);
-  *request->mutable_wishes() = question.wishes();
+  v1::PlanRequest& request = cluster->request;
+  *request.mutable_model() = *std::move(model);
+  *request.mutable_wishes() = question.wishes();
   v1::PlannerAnswer answer;
-  *answer.mutable_plan() = PlanModel(*request);
+  *answer.mutable_plan() = PlanModel(request);
+  if (answer.plan().failure().code() == "MEMORY_SHORT") {
+    const std::vector<std::string> in_the_way = WhatStandsInTheWay(*cluster);
+    if (!in_the_way.empty()) {
+      AddUnloadRemedy(in_the_way, answer.mutable_plan()->mutable_failure());
+    }
+  }
   return answer;
 }
 
@@ -66,16 +104,30 @@ v1::PlannerAnswer AnswerCapacity(const v1::CapacityQuestion& question) {
 }
 
 v1::PlannerAnswer AnswerTopology(const v1::TopologyQuestion& question) {
-  const auto machines = ParsePurchase(question.buy());
-  if (!machines.ok()) return Failure(machines.status());
-  v1::PlannerAnswer answer;
-  if (question.model().empty()) {
-    *answer.mutable_topology() = AdviseOnTopology(*machines, nullptr);
-    return answer;
+  std::vector<CabledMachine> machines;
+  std::vector<std::string> unsold;
+  const bool is_there = question.buy().empty() && question.machines_size() > 0;
+  if (is_there) {
+    for (const v1::PresentMachine& machine : question.machines()) {
+      machines.push_back(MachineAsReported(machine));
+    }
+  } else {
+    const auto bought = ParsePurchase(question.buy());
+    if (!bought.ok()) return Failure(bought.status());
+    machines = MachinesAsBought(*bought);
+    for (const MachineConfiguration& machine : *bought) {
+      if (!machine.is_sold) unsold.push_back(absl::StrCat(machine.Name(), " is not sold"));
+    }
   }
-  const auto model = DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+  const bool costed = !question.model().empty() || question.has_described();
+  absl::StatusOr<v1::ModelDescription> model = v1::ModelDescription();
+  if (costed) model = ModelOf(question);
   if (!model.ok()) return Failure(model.status());
-  *answer.mutable_topology() = AdviseOnTopology(*machines, &*model);
+  v1::PlannerAnswer answer;
+  *answer.mutable_topology() =
+      AdviseOnTopology(machines, {question.cables().begin(), question.cables().end()}, is_there,
+                       costed ? &*model : nullptr);
+  if (!unsold.empty()) answer.mutable_topology()->add_notes(unsold.front());
   return answer;
 }
 

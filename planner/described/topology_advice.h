@@ -1,17 +1,21 @@
 #pragma once
 
-// Which cable goes where: a mesh for up to four machines, a ring beyond, as far as their sockets
-// and their Thunderbolt generations allow; and what each cable is worth in tokens a second.
+// Which cable goes where (cabling.h says which ways there are), what each is worth in tokens a
+// second, and, of machines that are there, which cable is missing and which is in the wrong socket.
 
-#include "absl/status/statusor.h"
+#include <vector>
+
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/planner.pb.h"
-#include "planner/described/machine_table.h"
+#include "planner/described/cabling.h"
 
 namespace macrame::planner {
 
-// `model` nullptr: cables are not costed.
-v1::TopologyAdvice AdviseOnTopology(const std::vector<MachineConfiguration>& machines,
+// Above four machines desks and a ring are both options: the one that gives one user of `model` the
+// more tokens a second comes first. `model` nullptr: cables are not costed and desks come first.
+// `is_there`: the machines are not to be bought but stand there with the cables `present`.
+v1::TopologyAdvice AdviseOnTopology(const std::vector<CabledMachine>& machines,
+                                    const std::vector<v1::PresentCable>& present, bool is_there,
                                     const v1::ModelDescription* model);
 
 }  // namespace macrame::planner

@@ -60,6 +60,41 @@ TEST(GoldenPlanner, Cables) {
   question.mutable_topology()->set_model("Qwen3-235B-A22B-8bit");
   ExpectGolden("topology-mixed.txt",
                TopologyView(planner::AnswerOf(question).topology(), kWidth, Style()));
+  question.mutable_topology()->set_buy("6x mac-mini-m4-pro-64gb");
+  ExpectGolden("topology-six-model.txt",
+               TopologyView(planner::AnswerOf(question).topology(), kWidth, Style()));
+  question.mutable_topology()->clear_model();
+  ExpectGolden("topology-six.txt",
+               TopologyView(planner::AnswerOf(question).topology(), kWidth, Style()));
+}
+
+TEST(GoldenPlanner, CablesOfTheLiveCluster) {
+  v1::PlannerQuestion question;
+  v1::TopologyQuestion& topology = *question.mutable_topology();
+  for (const char* name : {"north", "east", "south"}) {
+    v1::PresentMachine& machine = *topology.add_machines();
+    machine.set_name(name);
+    machine.set_machine_model("Mac15,14");
+    machine.set_chip("Apple M3 Ultra");
+    machine.set_gpu_cores(80);
+    machine.set_memory_total_bytes(uint64_t{256} << 30);
+  }
+  const auto cable = [&](const char* a, uint32_t a_socket, const char* b, uint32_t b_socket,
+                         const char* why_not) {
+    v1::PresentCable& one = *topology.add_cables();
+    one.set_a(a);
+    one.set_a_socket(a_socket);
+    one.set_b(b);
+    one.set_b_socket(b_socket);
+    one.set_rdma(*why_not == '\0');
+    one.set_why_not(why_not);
+  };
+  cable("north", 1, "east", 2, "");
+  cable("east", 3, "south", 4, "RDMA is off on south");
+  cable("south", 1, "east", 5, "");
+  topology.set_model("Llama-3.3-70B-Instruct-8bit");
+  ExpectGolden("topology-live.txt",
+               TopologyView(planner::AnswerOf(question).topology(), kWidth, Style()));
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ int MeasureTimes() {
       "ready again, s | plan, median ms | slowest, ms | pass, ms |\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (const auto& [nodes, deployments] :
-       std::vector<std::pair<uint32_t, uint32_t>>{{10, 8}, {50, 20}, {500, 50}, {5000, 50}}) {
+       std::vector<std::pair<uint32_t, uint32_t>>{{10, 8}, {50, 40}, {500, 100}, {5000, 50}}) {
     const tests::ReconcilerGrowthReport report =
         tests::GrowReconciled({1, nodes, deployments, 5, 180});
     std::printf("| %u | %u | %u | %u | %u | %u | %u | %u | %.0f | %.1f | %.1f | %.2f |%s\n", nodes,

@@ -29,6 +29,7 @@ class PlannerCommandsTest : public ::testing::Test {
     CliWorld world;
     world.variables["MACRAME_SOCKET"] = folder_ + "/nobody";
     world.variables["MACRAME_PLANNER"] = planner;
+    world.variables["MACRAME_RANKD"] = MACRAME_RANKD;
     return Clusterctl(arguments, world);
   }
   std::string Write(const std::string& name, const std::string& text) {
@@ -85,6 +86,112 @@ TEST_F(PlannerCommandsTest, BadInputIsUsageWithTheReason) {
   }
 }
 
+TEST_F(PlannerCommandsTest, AModelsOwnFilesArePlannedWith) {
+  const CliRun run =
+      Run({"plan", MACRAME_BUNDLED_MODEL, "--cluster", Studios(), "-o", "json", "--users", "4"});
+  ASSERT_EQ(run.exit_code, kExitOk) << run.err;
+  const json plan = json::parse(run.out)["plan"];
+  EXPECT_EQ(plan["model_name"], "knot-5m-4bit");
+  // The file's own size, which no card knows.
+  const auto weights = std::filesystem::file_size(MACRAME_BUNDLED_MODEL "/model.safetensors");
+  uint64_t planned = 0;
+  for (const json& rank : plan["assignments"]) {
+    for (const char* item : {"weights_bytes", "embedding_bytes", "head_bytes"}) {
+      planned += rank["need"][item].get<uint64_t>();
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(planned), static_cast<double>(weights), 0.03 * weights);
+  const CliRun capacity =
+      Run({"capacity", "--buy", "1x mac-mini-m4-16gb", "--models", MACRAME_BUNDLED_MODEL});
+  EXPECT_NE(capacity.out.find("knot-5m-4bit"), std::string::npos) << capacity.err;
+  EXPECT_EQ(capacity.out.find("Llama"), std::string::npos) << "only what was asked for";
+  const CliRun buy = Run({"capacity", "--for", MACRAME_BUNDLED_MODEL});
+  EXPECT_NE(buy.out.find("machines for knot-5m-4bit"), std::string::npos) << buy.err;
+  const CliRun cables = Run(
+      {"topology", "advise", "--buy", "2x mac-mini-m4-pro-24gb", "--model", MACRAME_BUNDLED_MODEL});
+  EXPECT_NE(cables.out.find("knot-5m-4bit with all of them"), std::string::npos) << cables.err;
+}
+
+TEST_F(PlannerCommandsTest, AFolderThatIsNoModelSaysWhy) {
+  std::filesystem::create_directory(folder_ + "/odd");
+  Write("odd/config.json", R"({"model_type": "abacus", "architectures": ["Abacus"]})");
+  Write("odd/model.safetensors", "nothing");
+  const std::map<std::vector<std::string>, std::string> cases = {
+      {{"plan", folder_ + "/absent", "--cluster", Studios()}, "is not a folder"},
+      {{"plan", folder_, "--cluster", Studios()}, "config.json"},
+      {{"plan", folder_ + "/odd", "--cluster", Studios()}, "a name of the catalogue"},
+      {{"plan", MACRAME_BUNDLED_MODEL, "--bits", "8", "--cluster", Studios()}, "leave out --bits"},
+      {{"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--model", folder_ + "/absent"},
+       "is not a folder"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const CliRun run = Run(arguments);
+    EXPECT_NE(run.exit_code, kExitOk) << expected;
+    EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
+  }
+}
+
+TEST_F(PlannerCommandsTest, ANarrowerCacheIsPlannedOnlyForDescribedClusters) {
+  const auto cache = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {
+        "plan", "Llama-3.3-70B-Instruct-8bit", "--cluster", Studios(), "--context", "131072", "-o",
+        "json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+    return json::parse(run.out)["plan"]["assignments"][0]["need"]["kv_cache_bytes"].get<double>();
+  };
+  EXPECT_NEAR(cache({"--kv-bits", "8"}), cache({}) / 2, 1e6);
+  const CliRun live = Run({"plan", "x", "--kv-bits", "8"});
+  EXPECT_EQ(live.exit_code, kExitUsage);
+  EXPECT_NE(live.err.find("--cluster"), std::string::npos) << live.err;
+  EXPECT_EQ(Run({"model", "load", "x", "--kv-bits", "8"}).exit_code, kExitUsage);
+}
+
+TEST_F(PlannerCommandsTest, AWishThatMakesNoSenseIsNoMisfit) {
+  const CliRun run =
+      Run({"plan", "Qwen3-30B-A3B-4bit", "--cluster", Studios(), "--nodes", "three"});
+  EXPECT_EQ(run.exit_code, kExitUsage);
+  EXPECT_NE(run.err.find("there is no node 'three'; known are one, two"), std::string::npos)
+      << run.err;
+  EXPECT_EQ((run.out + run.err).find("fit"), std::string::npos) << run.out << run.err;
+  const CliRun lonely = Run({"plan", "Qwen3-30B-A3B-4bit", "--cluster", Studios(), "--ranks", "5"});
+  EXPECT_NE((lonely.out + lonely.err).find("o plan"), std::string::npos)
+      << lonely.out << lonely.err;
+}
+
+TEST_F(PlannerCommandsTest, FilesThatAreNoDescriptionsSayWhatToDo) {
+  Write("latin.yaml", "nodes:\n- {name: caf\xe9, memory_gib: 8}\n");
+  Write("empty.yaml", "  \n");
+  Write("word.yaml", "hello");
+  Write("list.yaml", "- 1\n- 2\n");
+  Write("five.yaml", "nodes: [5]\n");
+  Write("kind.yaml", "nodes: [{name: a, memory_gib: x}]\n");
+  Write("large.yaml", "");
+  std::filesystem::resize_file(folder_ + "/large.yaml", 100 << 20);
+  const std::map<std::string, std::string> faults = {
+      {"latin.yaml", "is not text in UTF-8, at byte 19"},
+      {"empty.yaml", "is empty"},
+      {"large.yaml", "has more than 4 MiB"},
+      {"word.yaml", "'nodes:'"},
+      {"five.yaml", "line 1, column 9"},
+      {"kind.yaml", "line 1, column 31: a value of the wrong kind"},
+      {"list.yaml", "'nodes:'"},
+      {"", "is a folder"},
+      {"none.yaml", "can't be read"}};
+  for (const auto& [file, expected] : faults) {
+    const CliRun run = Run({"plan", "Qwen3-0.6B", "--cluster", folder_ + "/" + file});
+    EXPECT_EQ(run.exit_code, kExitUsage) << file;
+    EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
+  }
+  const CliRun name = Run({"plan", "caf\xe9", "--cluster", Studios()});
+  EXPECT_EQ(name.exit_code, kExitUsage);
+  EXPECT_NE(name.err.find("not text in UTF-8"), std::string::npos) << name.err;
+  const CliRun card = Run({"capacity", "--tier", "starter", "--card", folder_ + "/word.yaml"});
+  EXPECT_EQ(card.exit_code, kExitUsage);
+  EXPECT_NE(card.err.find("'models:'"), std::string::npos) << card.err;
+}
+
 TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {
   const CliRun table = Run({"capacity", "--tier", "enterprise"});
   EXPECT_EQ(table.exit_code, kExitOk) << table.err;
@@ -94,6 +201,32 @@ TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {
   const CliRun cables = Run({"topology", "advise", "--buy", "4x mac-studio-m3-ultra-512gb"});
   EXPECT_EQ(cables.exit_code, kExitOk) << cables.err;
   EXPECT_NE(cables.out.find("6 cables"), std::string::npos);
+  const CliRun lan =
+      Run({"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--model", "Qwen3-0.6B-4bit"});
+  EXPECT_NE(lan.out.find("Qwen3-0.6B over the LAN: "), std::string::npos) << lan.out << lan.err;
+}
+
+TEST_F(PlannerCommandsTest, TheTiersAreFilesThatCapacityAndPlanTake) {
+  for (const char* tier : {"starter", "professional", "enterprise"}) {
+    const std::string file = std::string("deploy/catalogue/tiers/") + tier + ".yaml";
+    const CliRun by_name = Run({"capacity", "--tier", tier});
+    EXPECT_EQ(by_name.exit_code, kExitOk) << by_name.err;
+    EXPECT_EQ(by_name.out, Run({"capacity", "--cluster", file}).out);
+    const CliRun plan = Run({"plan", "Llama-3.3-70B-Instruct-4bit", "--cluster", file});
+    EXPECT_EQ(plan.exit_code, kExitOk) << plan.err;
+  }
+}
+
+TEST_F(PlannerCommandsTest, ZeroIsAFigureAndOneModelOnOneMachineIsNoOffer) {
+  const CliRun free = Run({"capacity", "--tier", "enterprise", "--tariff", "0"});
+  EXPECT_NE(free.out.find("600 W / 1000 × £0.00"), std::string::npos) << free.out;
+  const CliRun idle = Run({"capacity", "--tier", "enterprise", "--duty", "0"});
+  EXPECT_NE(idle.out.find("30 d × 0 %"), std::string::npos) << idle.out;
+  const std::string box = Write("box.yaml", "nodes:\n- {name: box, memory_gib: 64}\n");
+  const CliRun one = Run({"capacity", "--cluster", box, "--models", "Qwen3-0.6B"});
+  EXPECT_NE(one.out.find("MODEL "), std::string::npos) << one.out;
+  EXPECT_EQ(one.out.find("MACHINES"), std::string::npos) << one.out;
+  EXPECT_NE(one.out.find("the power of box is not known"), std::string::npos) << one.out;
 }
 
 TEST_F(PlannerCommandsTest, AMissingOrBrokenPlannerProgramIsSaid) {
