@@ -94,6 +94,7 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
               PlanOrder order;
               order.name_or_path = request.name_or_path();
               order.wishes = request.wishes();
+              order.in_force = parts_.conductor.InForce();
               parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
                 if (!outcome.ok()) return reply(outcome.status());
                 reply(std::move(outcome->result));
@@ -259,6 +260,8 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
   order.wishes = request.wishes();
   order.priority = request.priority();
   order.may_evict = request.may_evict();
+  order.replicas = request.replicas();
+  order.in_force = parts_.conductor.InForce();
   parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
     if (!outcome.ok()) return stream.Finish(outcome.status());
     LoadPlanned(request, *outcome, stream);
@@ -280,7 +283,8 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
                          (wishes.empty() || deployment.wishes().SerializeAsString() == wishes);
   const bool asks_for_nothing_else =
       (request.replicas() == 0 || request.replicas() == std::max(1u, deployment.replicas())) &&
-      (request.priority() == 0 || request.priority() == deployment.priority());
+      (!request.has_priority() || request.priority() == deployment.priority()) &&
+      (!request.has_may_evict() || request.may_evict() == deployment.may_evict());
   if (is_served && asks_for_nothing_else) {
     return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
   }
@@ -307,8 +311,8 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   }
   // Of one that is served as it is, only these change: what runs of it goes on.
   if (request.replicas() > 0) deployment.set_replicas(request.replicas());
-  if (request.priority() != 0) deployment.set_priority(request.priority());
-  deployment.set_may_evict(request.may_evict());
+  if (request.has_priority()) deployment.set_priority(request.priority());
+  if (request.has_may_evict()) deployment.set_may_evict(request.may_evict());
   parts_.replicator.Write(DeploymentKey(name), deployment.SerializeAsString(),
                           [this, name, epoch, stream, model = outcome.model.name(),
                            timeout_ms = request.timeout_ms()](const absl::Status& status) {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agentd/cores/speed_learner.h"
 #include "agentd/cores/making_room.h"
+#include "agentd/cores/speed_learner.h"
 #include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
 #include "planner/planner.h"
@@ -67,6 +67,10 @@ absl::Status WorstRefusal(const Answers& answers, const NodeId& self) {
                       "no live node has these very files any more");
 }
 
+RoomWanted RoomFor(const PlanOrder& order) {
+  return {order.deployment, order.priority, order.may_evict, order.in_force, order.replicas};
+}
+
 }  // namespace
 
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
@@ -120,7 +124,7 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   }
   ClusterView state;
   FillFromState(replicator_.table().entries(), state);
-  const std::set<std::string> holders = NodesOfOtherReplicas(state, asking.order.deployment);
+  const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking.order));
   for (v1::PlannerNode& node : views_.ForPlanner(has_files)) {
     if (holders.contains(node.node_id())) {
       node.set_schedulable(false);
@@ -148,13 +152,12 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   request.mutable_wishes()->set_transport(backend);
   PlanOutcome outcome;
   outcome.model = *model;
-  outcome.result = planner::PlanModel(request);
+  outcome.result = LeaveRoom(request, RoomFor(asking->order), planner::PlanModel(request));
   if (outcome.result.failure().code() == "MEMORY_SHORT") {
     const PlanOrder& order = asking->order;
     ClusterView state;
     FillFromState(replicator_.table().entries(), state);
-    outcome.result = MakeRoom(request, {order.deployment, order.priority, order.may_evict}, state,
-                              std::move(outcome.result));
+    outcome.result = MakeRoom(request, RoomFor(order), state, std::move(outcome.result));
   }
   if (outcome.result.failure().code() == "TRANSPORT_UNAVAILABLE") {
     // What the links lack is said by their verdicts, root cause first.

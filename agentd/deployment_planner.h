@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "agentd/link_table.h"
@@ -33,6 +34,8 @@ struct PlanOrder {
   int32_t priority = 0;
   // When nothing fits, deployments with a lower priority may go: result.evicted names them.
   bool may_evict = false;
+  uint32_t replicas = 1;           // whole copies that are to find room, this one included
+  std::set<std::string> in_force;  // gangs that hold memory
 };
 
 struct PlanOutcome {

@@ -196,6 +196,8 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.deployment = deployment.name();
   order.priority = deployment.priority();
   order.may_evict = effect.may_evict;
+  order.replicas = deployment.replicas();
+  order.in_force = effect.in_force;
   v1::GangRecord record;
   if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
   parts_.planner.Plan(order, [this, name = deployment.name(),

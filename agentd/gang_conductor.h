@@ -53,6 +53,8 @@ class GangConductor {
   std::vector<v1::DeploymentStatus> Statuses();
   std::optional<v1::DeploymentStatus> Status(const std::string& deployment);
 
+  // Gangs that hold memory; coordinator only.
+  std::set<std::string> InForce() const { return reconciler_.InForce(); }
   // What answers taught of this cluster's speed; replicated, so any node knows.
   v1::SpeedCorrections Speeds() const;
   // Coordinator only: begins anew.

@@ -59,7 +59,7 @@ class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCal
 
   void Try() {
     if (cancelled_) return on_done_(absl::CancelledError("cancelled before it began"));
-    const absl::StatusOr<Entry> entry = router_.FindEntry(deployment_, failed_);
+    const absl::StatusOr<Entry> entry = router_.FindEntry(deployment_);
     if (!entry.ok()) {
       if (absl::IsNotFound(entry.status())) return on_done_(entry.status());
       return Ended(entry.status());
@@ -76,25 +76,30 @@ class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCal
           self->on_chunk_(chunk);
         },
         [self = shared_from_this()](const absl::Status& status) {
-          self->TakeBack();
+          self->TakeBack(status);
           self->Ended(status);
         });
   }
 
  private:
-  void TakeBack() {
+  void TakeBack(const absl::Status& status) {
     Sent& sent = router_.sent_[replica_];
-    if (--sent.under_way == 0 && router_.sent_.size() > kReplicasCountedMax) {
+    --sent.under_way;
+    sent.failed_at.reset();
+    if (!status.ok() && IsWorthAnotherTry(status)) sent.failed_at = router_.dispatcher_.Now();
+    if (sent.under_way == 0 && router_.sent_.size() > kReplicasCountedMax) {
       router_.sent_.erase(replica_);
     }
-    failed_.insert(replica_);
   }
 
   void Ended(const absl::Status& status) {
     const bool again = !status.ok() && !has_answered_ && !cancelled_ && IsWorthAnotherTry(status) &&
                        router_.dispatcher_.Now() < give_up_;
     if (!again) return on_done_(status);
-    router_.dispatcher_.PostAfter(kEntryRetryPause, [self = shared_from_this()] { self->Try(); });
+    const absl::StatusOr<Entry> other = router_.FindEntry(deployment_);
+    const bool at_once = other.ok() && !other->failed_lately;
+    router_.dispatcher_.PostAfter(at_once ? Duration(0) : kEntryRetryPause,
+                                  [self = shared_from_this()] { self->Try(); });
   }
 
   GenerateRouter& router_;
@@ -106,8 +111,7 @@ class GenerateRouter::RoutedCall : public std::enable_shared_from_this<RoutedCal
   bool has_answered_ = false;
   bool cancelled_ = false;
   transport::CallHandle attempt_;
-  std::string replica_;           // of the present attempt
-  std::set<std::string> failed_;  // replicas of earlier attempts
+  std::string replica_;  // of the present attempt
 };
 
 // A request of the gateway: started, cancelled and ended on the owner thread, whatever thread asks.
@@ -145,9 +149,9 @@ GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
       channels_(channels),
       supervisor_(supervisor) {}
 
-absl::StatusOr<GenerateRouter::Entry> GenerateRouter::FindEntry(
-    const std::string& deployment, const std::set<std::string>& failed) const {
+absl::StatusOr<GenerateRouter::Entry> GenerateRouter::FindEntry(const std::string& asked) const {
   const StateTable& table = replicator_.table();
+  const std::string deployment = DeploymentOfReplica(asked);
   v1::Deployment wanted;
   const v1::StateEntry* present = table.Find(DeploymentKey(deployment));
   if (present == nullptr || !wanted.ParseFromString(present->value())) {
@@ -155,13 +159,14 @@ absl::StatusOr<GenerateRouter::Entry> GenerateRouter::FindEntry(
     for (const ServedModel& model : served_.Get()) names.push_back(model.id);
     return ReasonStatus(
         absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
-        absl::StrCat("no model '", deployment.substr(0, 128), "' is loaded",
+        absl::StrCat("no model '", asked.substr(0, 128), "' is loaded",
                      names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
   }
   std::optional<Entry> best;
   std::tuple<bool, uint32_t, uint64_t> best_rank;
   for (uint32_t index = 0; index < std::clamp(wanted.replicas(), 1u, kReplicasMax); ++index) {
     const std::string replica = ReplicaName(deployment, index);
+    if (asked != deployment && asked != replica) continue;
     const v1::StateEntry* entry = table.Find(GangKey(replica));
     v1::GangRecord record;
     if (entry == nullptr || !record.ParseFromString(entry->value()) ||
@@ -170,14 +175,16 @@ absl::StatusOr<GenerateRouter::Entry> GenerateRouter::FindEntry(
     }
     const auto sent = sent_.find(replica);
     const Sent known = sent == sent_.end() ? Sent{} : sent->second;
-    const std::tuple rank(failed.contains(replica), known.under_way, known.last);
+    const bool failed =
+        known.failed_at.has_value() && dispatcher_.Now() - *known.failed_at < kFailedReplicaPause;
+    const std::tuple rank(failed, known.under_way, known.last);
     if (best.has_value() && rank >= best_rank) continue;
-    best = Entry{replica, NodeId(record.entry_node_id())};
+    best = Entry{replica, NodeId(record.entry_node_id()), failed};
     best_rank = rank;
   }
   if (!best.has_value()) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
-                        absl::StrCat(deployment, " is not placed on any node yet"));
+                        absl::StrCat(asked, " is not placed on any node yet"));
   }
   return *std::move(best);
 }

@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +27,8 @@ inline constexpr Duration kGenerateLimit = std::chrono::hours(2);
 // A request that has no answer yet waits this long for an entry rank that is being moved: a node
 // that was away knows only after a moment that the gang went elsewhere.
 inline constexpr Duration kEntryWaitMax = std::chrono::seconds(8);
+// A replica without an answer is passed over for so long while there are others.
+inline constexpr Duration kFailedReplicaPause = std::chrono::seconds(5);
 inline constexpr Duration kEntryRetryPause = std::chrono::milliseconds(100);
 
 // Whether the same request may find an entry rank a moment later: the failure is of the way there
@@ -59,13 +61,14 @@ class GenerateRouter : public InferenceBackend {
   transport::CallHandle RouteOnce(const NodeId& entry, const v1::GenerateRequest& request,
                                   ChunkCallback on_chunk, DoneCallback on_done);
   // A replica of the deployment and where its entry rank is: the one with the fewest requests of
-  // this router's under way; `failed` ones only when there are no others.
+  // this router's under way; one that lately had no answer only when there is no other. "NAME#2"
+  // means that replica alone.
   struct Entry {
     std::string replica;
     NodeId node;
+    bool failed_lately = false;
   };
-  absl::StatusOr<Entry> FindEntry(const std::string& deployment,
-                                  const std::set<std::string>& failed) const;
+  absl::StatusOr<Entry> FindEntry(const std::string& deployment) const;
   transport::CallHandle RouteRemote(const NodeId& entry, const v1::GenerateRequest& request,
                                     ChunkCallback on_chunk, DoneCallback on_done);
 
@@ -79,6 +82,7 @@ class GenerateRouter : public InferenceBackend {
   struct Sent {
     uint32_t under_way = 0;
     uint64_t last = 0;
+    std::optional<MonotonicTime> failed_at;
   };
   std::map<std::string, Sent> sent_;
   uint64_t requests_sent_ = 0;

@@ -111,7 +111,9 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       for (const v1::Engine& engine : inventory.engines()) node.add_engine_names(engine.name());
       // What rankd can; mlx_lm could neither.
       node.mutable_traits()->set_uneven_tensor(true);
-      node.mutable_traits()->set_tensor_in_pipeline(true);
+      // An older agent's rankd may not make stages of tensor groups.
+      node.mutable_traits()->set_tensor_in_pipeline(facts.identity.agent_version() ==
+                                                    own_.identity().agent_version());
     }
     if (facts.load != nullptr) {
       // What ranks that are loading still take is free only to look at. 0 would mean not known.

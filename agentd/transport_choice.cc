@@ -92,6 +92,13 @@ v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice
     return choice.reasons().empty() ? MakeReason("NOT_CHOSEN", "it does not work here")
                                     : choice.reasons(0);
   }
+  // Stages of tensor groups need a group that can be divided (planner/link_costs.h).
+  const bool is_mixed = plan.tp() > 1 && plan.pp() > 1;
+  if (is_mixed && (choice.backend() == "jaccl" || choice.topology() == "ring") &&
+      choice.backend() != "ring") {
+    return MakeReason("NOT_CHOSEN", "its group can't be divided into stages of tensor groups");
+  }
+  if (is_mixed) return {};
   if (is_wished && !TakeOrder(group, choice, plan)) {
     return MakeReason("NOT_CHOSEN",
                       "in the order that the cables ask for, a node could not hold its part");

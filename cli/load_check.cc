@@ -1,7 +1,6 @@
 #include "cli/load_check.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,15 +22,16 @@ LoadCheck CheckMemory(const v1::Assignment& part, const v1::DeploymentStatus& de
   const v1::MemoryNeed& need = part.need();
   const uint64_t planned = need.weights_bytes() + need.embedding_bytes() + need.head_bytes();
   LoadCheck check{absl::StrCat("memory of ", part.hostname()), LoadVerdict::kUnknown, "-",
-                  absl::StrCat(GiB(planned), " of weights, as planned")};
+                  absl::StrCat(GiB(planned), " of weights to ", GiB(need.total_bytes()),
+                               " in all, as planned")};
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (rank.rank() != part.rank() || rank.memory_bytes() == 0) continue;
-    const double off =
-        std::abs(static_cast<double>(rank.memory_bytes()) - static_cast<double>(planned));
-    const double allowed = std::max(static_cast<double>(kMemorySlackBytes),
-                                    kMemoryTolerance * static_cast<double>(planned));
+    const auto held = static_cast<double>(rank.memory_bytes());
+    const auto slack = static_cast<double>(kMemorySlackBytes);
+    const bool enough = held + slack >= (1 - kMemoryTolerance) * static_cast<double>(planned);
+    const bool not_more = held <= static_cast<double>(need.total_bytes()) + slack;
     check.measured = GiB(rank.memory_bytes());
-    check.verdict = PassedIf(off <= allowed);
+    check.verdict = PassedIf(enough && not_more);
   }
   return check;
 }

@@ -30,7 +30,8 @@ struct LoadTrial {
   std::optional<v1::VerifyTransportResponse> group;  // of several ranks
 };
 
-// Bounds. Memory: the engine counts its buffers, so a little more than the weights is as planned.
+// Bounds. Memory: the weights at least, less what the files hold beside them; at most all that was
+// planned, which the caches fill in time.
 inline constexpr double kMemoryTolerance = 0.15;
 inline constexpr uint64_t kMemorySlackBytes = 64ULL << 20;
 inline constexpr double kGpuBusyMin = 0.3;

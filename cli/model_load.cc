@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "cli/command.h"
@@ -25,7 +26,7 @@ struct LoadOptions {
   std::string timeout = "10m";
   WishOptions wishes;
   uint32_t replicas = 0;
-  int32_t priority = 0;
+  std::optional<int32_t> priority;
   bool may_evict = false;
 };
 
@@ -47,8 +48,8 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   request.set_deployment_name(options.deployment_name);
   *request.mutable_wishes() = *wishes;
   request.set_replicas(options.replicas);
-  request.set_priority(options.priority);
-  request.set_may_evict(options.may_evict);
+  if (options.priority.has_value()) request.set_priority(*options.priority);
+  if (options.may_evict) request.set_may_evict(true);
   request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
 
   v1::LoadModelProgress last;

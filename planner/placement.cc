@@ -227,7 +227,15 @@ PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<Deployment
   request.may_evict = true;
   std::map<std::string, v1::PlannerNode*> nodes;
   for (v1::PlannerNode& node : *request.cluster.mutable_nodes()) nodes[node.node_id()] = &node;
-  // The nodes as if nothing of it ran.
+  // What has a part on a node that is not there now is left alone, with all that it holds.
+  std::erase_if(running, [&](const DeploymentWish& one) {
+    const auto& parts = one.in_force.assignments();
+    return std::any_of(parts.begin(), parts.end(), [&](const v1::Assignment& part) {
+      const auto found = nodes.find(part.node_id());
+      return found == nodes.end() || !found->second->schedulable();
+    });
+  });
+  // The nodes as if nothing of the others ran.
   for (const DeploymentWish& one : running) {
     for (const auto& [node_id, bytes] : BytesByNode(one.in_force)) {
       const auto found = nodes.find(node_id);

@@ -313,8 +313,7 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
 void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
   if (round.busy || InGrace(round.now) || !HasYielded(round, gang)) return;
   const bool same = !gang.refused.code().empty() && gang.planned_on == round.placement;
-  const bool evicting =
-      gang.evicted_at.has_value() && round.now - *gang.evicted_at < options_.eviction_limit;
+  const bool evicting = IsEvicting(gang, round.now);
   const Duration pause = evicting ? options_.replan_after_eviction : options_.replan_interval;
   if (same && round.now - gang.since < pause) return;
   // Those that make room for it end first.
@@ -326,25 +325,43 @@ void GangReconciler::StepPending(Round& round, const std::string& name, Gang& ga
   Enter(gang, Stage::kPlanning, round.now);
   round.busy = true;
   const v1::Deployment& deployment = *round.deployments.at(name);
+  const bool may_again =
+      !gang.evicted_at.has_value() || round.now - *gang.evicted_at >= options_.eviction_pause;
   round.effects.emplace_back(
-      PlanDeployment{deployment, deployment.may_evict() && !gang.evicted_at.has_value()});
+      PlanDeployment{deployment, deployment.may_evict() && may_again, InForce()});
 }
 
-// What was evicted is planned again once the one that it made room for has its memory, or won't.
+bool GangReconciler::IsEvicting(const Gang& gang, MonotonicTime now) const {
+  return gang.evicted_at.has_value() && now - *gang.evicted_at < options_.eviction_limit;
+}
+
+std::set<std::string> GangReconciler::InForce() const {
+  std::set<std::string> names;
+  for (const auto& [name, gang] : gangs_) {
+    const bool holds = gang.stage == Stage::kWriting || gang.stage == Stage::kLaunching ||
+                       gang.stage == Stage::kStarting || gang.stage == Stage::kReady;
+    if (holds && !gang.removing) names.insert(name);
+  }
+  return names;
+}
+
+// What was evicted is planned again once the one that it made room for is ready, or won't be soon.
 bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
   if (gang.yields_to.empty()) return true;
   const auto found = gangs_.find(gang.yields_to);
-  const Gang* heir = found == gangs_.end() ? nullptr : &found->second;
-  const bool waits = heir != nullptr && !heir->removing && heir->evicted_at.has_value() &&
-                     round.now - *heir->evicted_at < options_.eviction_limit &&
-                     heir->stage != Stage::kStarting && heir->stage != Stage::kReady;
+  bool waits = false;
+  if (found != gangs_.end() && !found->second.removing && found->second.evicted_at.has_value()) {
+    const Gang& heir = found->second;
+    const bool on_its_way = heir.stage == Stage::kPlanning || heir.stage == Stage::kWriting ||
+                            heir.stage == Stage::kLaunching || heir.stage == Stage::kStarting;
+    waits = on_its_way || IsEvicting(heir, round.now);
+  }
   if (waits) gang.refused = gang.failure;
   if (!waits) gang.yields_to.clear();
   return !waits;
 }
 
-// Ends those that have to go; the plan is made again when they are gone. Once: a launch that fails
-// for another reason must not end one deployment after the other.
+// Ends those that have to go; the plan is made again when they are gone.
 void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
                            const v1::PlanResult& result) {
   const int32_t priority = round.deployments.at(name)->priority();
@@ -361,8 +378,15 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
         absl::StrCat("'", other, "' makes room for '", name, "', which has priority ", priority));
     victim->second.retry_at = round.now;
     victim->second.yields_to = name;
+    victim->second.evicted_at.reset();  // what went for it need not wait for it any more
     BeginEnding(round, other, victim->second);
     gone.push_back(other);
+  }
+  if (gone.empty()) {
+    return Refuse(round, name, gang,
+                  MakeReason("MEMORY_SHORT", absl::StrCat("'", name, "' fits only without ",
+                                                          absl::StrJoin(result.evicted(), ", "),
+                                                          ", which can't go for it")));
   }
   gang.evicted_at = round.now;
   Refuse(round, name, gang,
@@ -372,7 +396,10 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
 
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
 void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
-  gang.refused = std::move(why);
+  // Right after an eviction free memory is not seen everywhere yet: still under way.
+  const bool awaits = IsEvicting(gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
+                      why.code() == "MEMORY_SHORT";
+  if (!awaits) gang.refused = std::move(why);
   gang.planned.reset();
   Enter(gang, Stage::kPending, round.now);
   round.effects.emplace_back(
@@ -466,9 +493,14 @@ void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& ga
 
 void GangReconciler::StepEnding(Round& round, const std::string& name, Gang& gang) {
   EndEverywhere(round, name, gang);
-  if (AllEnded(round, name, gang) || round.now - gang.since >= options_.ending_limit) {
-    Enter(gang, Stage::kBackingOff, round.now);
-  }
+  if (!AllEnded(round, name, gang) && round.now - gang.since < options_.ending_limit) return;
+  Enter(gang, Stage::kBackingOff, round.now);
+  // Its record stays for long, and must not look like a gang that runs.
+  if (gang.yields_to.empty() || gang.record.plan().assignments().empty()) return;
+  gang.record.clear_plan();
+  gang.record.clear_entry_node_id();
+  gang.record.set_attempts(0);
+  round.effects.emplace_back(WriteGang{gang.record});
 }
 
 // --- what went wrong -----------------------------------------------------------------------------
@@ -627,7 +659,11 @@ void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang)
   const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
   // One that was ready once (attempts 0) and was adopted from an earlier coordinator looks alike.
   const bool was_ready = gang.record.attempts() == 0;
-  if (!forming || !has_lesser || was_ready || !IsOfTransport(gang.failure.code())) return;
+  // An adopted gang of which no rank was ever seen did not fail at forming a group.
+  const bool was_seen = !gang.progress.empty();
+  if (!forming || !has_lesser || was_ready || !was_seen || !IsOfTransport(gang.failure.code())) {
+    return;
+  }
   NoteFallback(name, gang, gang.failure, "could not be formed over");
   if (gang.failures <= 1) gang.retry_at = round.now;  // the next backend, at once
   round.effects.emplace_back(RefuseTransport{name, plan, gang.failure});
@@ -735,54 +771,6 @@ Duration GangReconciler::Backoff(uint32_t failures) const {
   if (failures <= 1) return options_.first_backoff;
   const uint32_t doublings = std::min<uint32_t>(failures - 2, 20);
   return std::min<Duration>(std::chrono::seconds(int64_t{1} << doublings), options_.backoff_max);
-}
-
-// --- answers -------------------------------------------------------------------------------------
-
-void GangReconciler::OnPlanned(const std::string& deployment, const v1::PlanResult& result,
-                               MonotonicTime) {
-  const auto it = gangs_.find(deployment);
-  if (it == gangs_.end() || it->second.stage != Stage::kPlanning) return;
-  it->second.planned = result;
-}
-
-void GangReconciler::OnGangWritten(const std::string& deployment, uint64_t epoch,
-                                   const absl::Status& status, MonotonicTime now) {
-  const auto it = gangs_.find(deployment);
-  if (it == gangs_.end() || it->second.stage != Stage::kWriting ||
-      it->second.record.epoch() != epoch) {
-    return;
-  }
-  // A refusal is left to the limit: the record may still have reached some, so its epoch is spent.
-  if (!status.ok()) return;
-  it->second.launch_due = true;
-  Enter(it->second, Stage::kLaunching, now);
-}
-
-void GangReconciler::OnLaunched(const std::string& deployment, uint64_t epoch,
-                                const absl::Status& status, MonotonicTime now) {
-  const auto it = gangs_.find(deployment);
-  if (it == gangs_.end() || it->second.stage != Stage::kLaunching ||
-      it->second.record.epoch() != epoch) {
-    return;
-  }
-  Gang& gang = it->second;
-  if (status.ok()) {
-    gang.lowest_phase_since = now;
-    return Enter(gang, Stage::kStarting, now);
-  }
-  gang.failure = ReasonOf(status);
-  ++gang.failures;
-  gang.retry_at = now + Backoff(gang.failures);
-  std::erase_if(endings_, [&](const auto& item) { return item.first.second == deployment; });
-  Enter(gang, Stage::kEnding, now);
-}
-
-void GangReconciler::OnEnded(const NodeId& node, const std::string& deployment,
-                             uint64_t up_to_epoch, const absl::Status& status, MonotonicTime) {
-  const auto it = endings_.find({node, deployment});
-  if (it == endings_.end() || it->second.up_to_epoch > up_to_epoch || !status.ok()) return;
-  it->second.answered = true;
 }
 
 }  // namespace macrame::agentd

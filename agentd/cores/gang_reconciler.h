@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <variant>
@@ -54,10 +55,13 @@ struct GangReconcilerOptions {
   Duration warming_up_limit = std::chrono::seconds(120);
   // What does not fit is planned again when nodes or inventories change, and after this long.
   Duration replan_interval = std::chrono::seconds(10);
-  // What was evicted waits for so long at most until the one that it made room for is launched,
-  // which is planned this often meanwhile: a node's free memory shows a moment after a rank ended.
+  // What was evicted waits until the one that it made room for is ready, but for one that is not on
+  // its way no longer than this. That one is planned more often meanwhile: a node's free memory
+  // shows a moment after a rank ended.
   Duration eviction_limit = std::chrono::seconds(60);
   Duration replan_after_eviction = std::chrono::seconds(1);
+  // A deployment evicts others once, and again after this long when it was not ready since.
+  Duration eviction_pause = std::chrono::minutes(10);
 };
 
 // One member as the coordinator sees it.
@@ -99,7 +103,8 @@ std::string GangKey(const std::string& name);        // "gang/NAME"
 // Ask the planner with the nodes that are alive and orderable → OnPlanned.
 struct PlanDeployment {
   v1::Deployment deployment;
-  bool may_evict = false;  // the answer may name deployments that have to go first
+  bool may_evict = false;          // the answer may name deployments that have to go first
+  std::set<std::string> in_force;  // gangs that hold memory, this one's other replicas too
 };
 // Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
 struct WriteGang {
@@ -167,6 +172,9 @@ class GangReconciler {
   void OnEnded(const NodeId& node, const std::string& deployment, uint64_t up_to_epoch,
                const absl::Status& status, MonotonicTime now);
 
+  // Gangs that hold memory: launched, or about to be.
+  std::set<std::string> InForce() const;
+
   // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such
   // deployment.
   std::optional<v1::DeploymentStatus> Status(const std::string& deployment, const ClusterView& view,
@@ -203,7 +211,7 @@ class GangReconciler {
     MonotonicTime retry_at;   // while ending and backing off
     v1::Reason refused;       // why no plan, while pending
     std::string yields_to;    // it was evicted for this one, which is launched first
-    std::optional<MonotonicTime> evicted_at;  // it evicted others then; once until it is ready
+    std::optional<MonotonicTime> evicted_at;  // it evicted others then, and was not ready since
     std::string planned_on;                   // the nodes that it did not fit
     std::optional<v1::PlanResult> planned;
     bool launch_due = false;  // the record is written, nothing is launched yet
@@ -236,6 +244,7 @@ class GangReconciler {
   void StepRunning(Round& round, const std::string& name, Gang& gang);
   void StepEnding(Round& round, const std::string& name, Gang& gang);
   std::vector<std::string> InOrder(const Round& round) const;
+  bool IsEvicting(const Gang& gang, MonotonicTime now) const;
   bool HasYielded(const Round& round, Gang& gang) const;
   void Evict(Round& round, const std::string& name, Gang& gang, const v1::PlanResult& result);
   void Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why);

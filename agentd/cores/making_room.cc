@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "planner/placement.h"
+#include "planner/planner.h"
 
 namespace macrame::agentd {
 
@@ -18,7 +19,8 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
         [&](const v1::Deployment& known) { return known.name() == gang.deployment(); });
     const bool is_own =
         DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(wanted.deployment);
-    if (deployment == state.deployments.end() || is_own) continue;
+    const bool holds = wanted.in_force.contains(gang.deployment());
+    if (deployment == state.deployments.end() || is_own || !holds) continue;
     planner::DeploymentWish one;
     one.name = gang.deployment();
     one.priority = deployment->priority();
@@ -43,16 +45,42 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
   return refused;
 }
 
-std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const std::string& name) {
+std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const RoomWanted& wanted) {
   std::set<std::string> nodes;
+  const std::string& name = wanted.deployment;
   if (name.empty()) return nodes;
   for (const v1::GangRecord& gang : state.gangs) {
     const bool is_other = gang.deployment() != name &&
-                          DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(name);
+                          DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(name) &&
+                          wanted.in_force.contains(gang.deployment());
     if (!is_other) continue;
     for (const v1::Assignment& part : gang.plan().assignments()) nodes.insert(part.node_id());
   }
   return nodes;
+}
+
+v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
+                         v1::PlanResult result) {
+  uint32_t to_come = std::max(1u, wanted.replicas);
+  for (const std::string& name : wanted.in_force) {
+    const bool is_other = !wanted.deployment.empty() && name != wanted.deployment &&
+                          DeploymentOfReplica(name) == DeploymentOfReplica(wanted.deployment);
+    if (is_other && to_come > 1) --to_come;
+  }
+  const auto nodes = static_cast<uint32_t>(
+      std::count_if(request.nodes().begin(), request.nodes().end(),
+                    [](const v1::PlannerNode& node) { return node.schedulable(); }));
+  const uint32_t share = std::max(1u, nodes / to_come);
+  const bool enough = to_come == 1 || request.wishes().world_size() > 0 || !result.has_plan() ||
+                      result.plan().world_size() <= share;
+  if (enough) return result;
+  v1::PlanRequest fewer = request;
+  for (uint32_t ranks = share; ranks >= 1; --ranks) {
+    fewer.mutable_wishes()->set_world_size(ranks);
+    v1::PlanResult narrower = planner::PlanModel(fewer);
+    if (narrower.has_plan()) return narrower;
+  }
+  return result;
 }
 
 }  // namespace macrame::agentd

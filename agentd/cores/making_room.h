@@ -17,6 +17,8 @@ struct RoomWanted {
   std::string deployment;  // as the desired state calls it; empty: none of those there
   int32_t priority = 0;
   bool may_evict = false;
+  std::set<std::string> in_force;  // gangs that hold memory (GangReconciler::InForce)
+  uint32_t replicas = 1;           // whole copies of it in all
 };
 
 // What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. `may_evict`: a plan
@@ -26,7 +28,14 @@ struct RoomWanted {
 v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
                         const ClusterView& state, v1::PlanResult refused);
 
-// Nodes of a deployment's other replicas: one that dies takes one replica with it.
-std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const std::string& name);
+// Nodes of a deployment's other replicas that are in force: one that dies takes one replica with
+// it.
+std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const RoomWanted& wanted);
+
+// Instead of `result`, the planner's for `request`, a plan that leaves nodes for the replicas that
+// are still to come, where one is to be had: with as many ranks as are each one's share of the
+// nodes, or fewer. A wish for ranks stays.
+v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
+                         v1::PlanResult result);
 
 }  // namespace macrame::agentd

@@ -116,6 +116,12 @@ void RankProcess::RunEngine() {
                       context = rank_->context_length] {
       service_.SetModel(text, vocab, context);
       service_.SetPhase(v1::RANK_PHASE_READY);
+      // What loading counted, and what the caches took since.
+      const uint64_t loaded = service_.status().memory_bytes();
+      const uint64_t then = mlx::core::get_active_memory();
+      service_.SetMemory([loaded, then] {
+        return loaded + mlx::core::get_active_memory() - std::min(then, loaded);
+      });
     });
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
   }

@@ -100,6 +100,7 @@ void RankService::Tick() {
   const double seconds = std::chrono::duration<double>(kRateWindow).count();
   status_.set_tokens_per_second(static_cast<double>(tokens) / seconds);
   if (fill_group_) fill_group_(status_);
+  if (resident_) status_.set_memory_bytes(resident_());
   Publish();
   dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
 }
@@ -124,6 +125,8 @@ void RankService::SetGroup(std::function<void(v1::RankStatus&)> fill) {
   fill_group_(status_);
   Publish();
 }
+
+void RankService::SetMemory(std::function<uint64_t()> resident) { resident_ = std::move(resident); }
 
 void RankService::SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_bytes) {
   status_.set_bytes_loaded(loaded);

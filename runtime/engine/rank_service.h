@@ -55,6 +55,8 @@ class RankService {
   void SetFailure(const v1::Reason& reason);
   // Where the group's own figures come from, once it is formed; called on the owner thread.
   void SetGroup(std::function<void(v1::RankStatus&)> fill);
+  // What is resident from here on; called on the owner thread each second.
+  void SetMemory(std::function<uint64_t()> resident);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
   void OnTokens(uint32_t count);
@@ -84,6 +86,7 @@ class RankService {
   std::deque<std::shared_ptr<PendingRequest>> requests_;  // the first one is running
   std::shared_ptr<const ModelText> text_;
   std::function<void(v1::RankStatus&)> fill_group_;
+  std::function<uint64_t()> resident_;
   int vocab_size_ = 0;
   uint32_t context_length_ = 0;
   struct Made {

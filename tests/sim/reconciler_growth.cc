@@ -216,8 +216,10 @@ class ReconcilerGrowth {
     v1::PlanResult result;
     plan_ms_.push_back(MillisecondsOf([&] { result = planner::PlanModel(request); }));
     if (result.failure().code() == "MEMORY_SHORT" && effect.may_evict) {
-      result = agentd::MakeRoom(request, {name, effect.deployment.priority(), true}, view_,
-                                std::move(result));
+      result =
+          agentd::MakeRoom(request, {name, effect.deployment.priority(), true, effect.in_force},
+                           view_, std::move(result));
+      if (result.evicted_size() > 0) evicted_at_[name] = now_;
       for (const std::string& other : result.evicted()) {
         needed_.insert(other);
         ++report_.evictions;
@@ -339,11 +341,25 @@ class ReconcilerGrowth {
       } else if (status.state() == v1::DEPLOYMENT_STATE_PENDING &&
                  !status.failure().code().empty()) {
         ++report_.refused;
+        CheckPriority(status.deployment());
       } else {
         Fail(absl::StrCat(name, " is ", v1::DeploymentState_Name(status.state()), " after ",
                           options_.quiet_seconds, " s: ", status.failure().message()));
       }
     }
+  }
+
+  // Nobody waits who may evict while what has a lower priority holds the room.
+  void CheckPriority(const v1::Deployment& refused) {
+    const auto evicted = evicted_at_.find(refused.name());
+    const bool may =
+        evicted == evicted_at_.end() || now_ - evicted->second > std::chrono::minutes(11);
+    if (!refused.may_evict() || !may) return;
+    const v1::PlanRequest request = RequestFor(refused.name());
+    const v1::PlanResult result =
+        agentd::MakeRoom(request, {refused.name(), refused.priority(), true, reconciler_.InForce()},
+                         view_, planner::PlanModel(request));
+    if (result.has_plan()) Fail(refused.name() + " is refused although it may make room");
   }
 
   const ReconcilerGrowthOptions options_;
@@ -358,6 +374,7 @@ class ReconcilerGrowth {
   std::map<std::string, v1::ModelDescription> models_;
   std::map<std::pair<std::string, std::string>, uint64_t> reserved_;  // by deployment and node
   std::set<std::string> needed_;  // deployments that have reason to be launched (again)
+  std::map<std::string, MonotonicTime> evicted_at_;  // by who evicted
   std::vector<Later> later_;
   std::vector<double> plan_ms_, pass_ms_;
   uint64_t drawn_ = 0;

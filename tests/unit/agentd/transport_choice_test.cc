@@ -125,5 +125,20 @@ TEST(TransportChoice, KnowsWhatPeopleCallThem) {
   EXPECT_EQ(BackendOfName("jaccl"), "jaccl");
 }
 
+TEST(TransportChoice, StagesOfTensorGroupsGoWhereAGroupCanBeDivided) {
+  v1::GroupVerdict group;
+  for (const char* node : {"d", "c", "b", "a"}) group.add_node_ids(node);
+  Add(group, "jaccl", "mesh", true);
+  Add(group, "verbs", "ring", true);
+  Add(group, "ring", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b", "c", "d"});
+  result.mutable_plan()->set_tp(2);
+  result.mutable_plan()->set_pp(2);
+  ChooseTransport(group, "", &result);
+  EXPECT_EQ(result.plan().backend(), "ring");
+  EXPECT_EQ(NodesOf(result.plan()), (std::vector<std::string>{"a", "b", "c", "d"}))
+      << "no node changes its stage";
+}
+
 }  // namespace
 }  // namespace macrame::agentd

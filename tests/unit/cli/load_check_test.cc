@@ -20,6 +20,7 @@ class LoadChecks : public ::testing::Test {
       part.set_hostname(name);
       part.set_node_id(std::string("id-") + name);
       part.mutable_need()->set_weights_bytes(10 * kGiBytes);
+      part.mutable_need()->set_total_bytes(12 * kGiBytes);
       v1::RankStatus& rank = *deployment.add_ranks();
       rank.set_rank(part.rank());
       rank.set_memory_bytes(10 * kGiBytes + (200 << 20));
@@ -62,6 +63,8 @@ TEST_F(LoadChecks, ANodeThatHoldsTooMuchOrTooLittleIsNamed) {
   EXPECT_EQ(Find("memory of shelf").verdict, LoadVerdict::kFailed);
   EXPECT_EQ(Find("memory of shelf").measured, "3.0 GiB");
   EXPECT_EQ(Find("memory of desk").verdict, LoadVerdict::kPassed);
+  deployment.mutable_ranks(0)->set_memory_bytes(14 * kGiBytes);
+  EXPECT_EQ(Find("memory of desk").verdict, LoadVerdict::kFailed);
 }
 
 TEST_F(LoadChecks, AGpuThatSleepsFailsAndOneThatIsNotKnownDoesNot) {

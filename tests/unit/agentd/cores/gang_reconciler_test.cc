@@ -108,8 +108,13 @@ class Harness {
       if (plan.may_evict) result.add_evicted(rank.deployment());
       if (!plan.may_evict) *result.mutable_failure() = MakeReason("MEMORY_SHORT", "no room");
     }
+    const bool is_first = view.deployments.front().name() == plan.deployment.name();
+    if (result.evicted().empty() && !is_first && !is_memory_seen) {
+      *result.mutable_failure() = MakeReason("MEMORY_SHORT", "not free yet");
+    }
     if (!result.has_failure()) {
       result.mutable_plan()->add_assignments()->set_node_id(Id(letter).value());
+      result.mutable_plan()->set_backend(backend);
     }
     reconciler.OnPlanned(plan.deployment.name(), result, now);
   }
@@ -165,6 +170,7 @@ class Harness {
   std::vector<MonotonicTime> launched_at;
   std::string backend;
   bool fits = true;
+  bool is_memory_seen = true;  // as free, after an eviction
   bool writes = true;
   absl::Status launches;
   v1::RankPhase first_phase = v1::RANK_PHASE_READY;
@@ -488,7 +494,7 @@ TEST(GangReconciler, ALowerPriorityMakesRoomAndComesBackWhenThereIsRoomAgain) {
   EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_READY);
 }
 
-TEST(GangReconciler, WhoEvictedDoesNotDoSoAgainBeforeItWasReady) {
+TEST(GangReconciler, WhoEvictedAndFailsLetsTheOtherBackAndTriesAgainLater) {
   Harness h("a");
   h.rooms = {{"low", 'a'}, {"high", 'a'}};
   h.Deploy("low");
@@ -500,13 +506,69 @@ TEST(GangReconciler, WhoEvictedDoesNotDoSoAgainBeforeItWasReady) {
   h.Run(seconds(30));
   EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
   EXPECT_EQ(h.Status("low").failure().code(), "EVICTED");
-  h.Run(seconds(40));
+  h.Run(seconds(60));
   h.launches = absl::OkStatus();
+  h.Run(seconds(60));
   h.effects.clear();
-  h.Run(seconds(120));
+  h.Run(std::chrono::minutes(30));
   int endings = 0;
   for (const EndRanks& end : h.Take<EndRanks>()) endings += end.deployment == "low" ? 1 : 0;
   EXPECT_LE(endings, 2) << "the two do not push each other out for ever";
+  EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY) << "the priority wins in the end";
+}
+
+TEST(GangReconciler, ARankThatFailsWhileItLoadsDoesNotGiveTheRoomBack) {
+  Harness h("a");
+  h.rooms = {{"low", 'a'}, {"high", 'a'}};
+  h.Deploy("low");
+  h.Run(seconds(3));
+  h.first_phase = v1::RANK_PHASE_LOADING;
+  h.Deploy("high");
+  h.view.deployments.back().set_priority(2);
+  h.view.deployments.back().set_may_evict(true);
+  h.Run(seconds(10));
+  ASSERT_NE(h.FindRank("high", 0), nullptr);
+  h.FindRank("high", 0)->set_phase(v1::RANK_PHASE_FAILED);
+  *h.FindRank("high", 0)->mutable_failure() = MakeReason("RANK_EXITED", "a bad read");
+  h.first_phase = v1::RANK_PHASE_READY;
+  h.Run(seconds(10));
+  EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
+}
+
+TEST(GangReconciler, MakingRoomIsNotARefusalWhileMemoryIsNotSeenToBeFree) {
+  Harness h("a");
+  h.rooms = {{"low", 'a'}, {"high", 'a'}};
+  h.Deploy("low");
+  h.Run(seconds(3));
+  h.Deploy("high");
+  h.view.deployments.back().set_priority(2);
+  h.view.deployments.back().set_may_evict(true);
+  h.is_memory_seen = false;
+  h.Run(seconds(20));
+  EXPECT_EQ(h.Status("high").failure().code(), "AWAITS_ROOM");
+  h.is_memory_seen = true;
+  h.Run(seconds(5));
+  EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST(GangReconciler, ANewCoordinatorKnowsAnEvictedGangForWhatItIs) {
+  Harness h("a");
+  h.rooms = {{"low", 'a'}, {"high", 'a'}};
+  h.backend = "jaccl";
+  h.Deploy("low");
+  h.Run(seconds(3));
+  h.Deploy("high");
+  h.view.deployments.back().set_priority(2);
+  h.view.deployments.back().set_may_evict(true);
+  h.Run(seconds(12));
+  ASSERT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY);
+  h.reconciler.BeginLeading({Term(2), Id('a')}, h.now);
+  h.effects.clear();
+  h.Run(seconds(30));
+  EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
+  EXPECT_EQ(h.Take<RefuseTransport>().size(), 0u) << "nothing failed at forming a group";
 }
 
 TEST(GangReconciler, AnEqualPriorityIsNotEvictedWhateverThePlannerSays) {

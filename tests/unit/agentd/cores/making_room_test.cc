@@ -11,6 +11,7 @@ namespace {
 using planner::kGiB;
 
 constexpr uint64_t kGB = 1'000'000'000;
+const std::set<std::string> kBoth = {"first", "second"};
 
 // Two Macs of 64 GiB; each serves a model, so that another one does not fit beside it.
 class MakingRoom : public ::testing::Test {
@@ -56,7 +57,7 @@ class MakingRoom : public ::testing::Test {
 
 TEST_F(MakingRoom, WhatMayGoIsNamedAndThePlanIsTheOneWithoutIt) {
   ASSERT_EQ(refused.failure().code(), "MEMORY_SHORT");
-  const v1::PlanResult result = MakeRoom(request, {"new", 2, true}, state, refused);
+  const v1::PlanResult result = MakeRoom(request, {"new", 2, true, kBoth}, state, refused);
   ASSERT_TRUE(result.has_plan());
   ASSERT_EQ(result.evicted_size(), 1);
   EXPECT_EQ(result.evicted(0), "first") << "the lower priority";
@@ -64,13 +65,13 @@ TEST_F(MakingRoom, WhatMayGoIsNamedAndThePlanIsTheOneWithoutIt) {
 }
 
 TEST_F(MakingRoom, ALowerPriorityThanAllEvictsNobody) {
-  const v1::PlanResult result = MakeRoom(request, {"new", 0, true}, state, refused);
+  const v1::PlanResult result = MakeRoom(request, {"new", 0, true, kBoth}, state, refused);
   EXPECT_FALSE(result.has_plan());
   EXPECT_EQ(result.evicted_size(), 0);
 }
 
 TEST_F(MakingRoom, WithoutLeaveToEvictTheRemedySaysWhatCouldBeUnloaded) {
-  const v1::PlanResult result = MakeRoom(request, {"", 0, false}, state, refused);
+  const v1::PlanResult result = MakeRoom(request, {"", 0, false, kBoth}, state, refused);
   EXPECT_FALSE(result.has_plan());
   EXPECT_NE(result.failure().remedy().find("unload first: then it fits"), std::string::npos)
       << result.failure().remedy();
@@ -83,20 +84,69 @@ TEST_F(MakingRoom, OtherProgramsMemoryIsNotCountedAsFree) {
     node.set_memory_available_bytes(node.memory_available_bytes() - taken);
   }
   *request.mutable_model() = planner::LargeModel("new", 46 * kGB, 40);
-  const v1::PlanResult result = MakeRoom(request, {"new", 9, true}, state, refused);
+  const v1::PlanResult result = MakeRoom(request, {"new", 9, true, kBoth}, state, refused);
+  EXPECT_FALSE(result.has_plan());
+}
+
+TEST_F(MakingRoom, WhatDoesNotRunHoldsNothingAndIsNotEvicted) {
+  const v1::PlanResult result = MakeRoom(request, {"new", 2, true, {"second"}}, state, refused);
+  ASSERT_EQ(result.evicted_size(), 1);
+  EXPECT_EQ(result.evicted(0), "second");
+}
+
+TEST_F(MakingRoom, AGangWithAPartOnANodeThatIsNotThereKeepsWhatItHolds) {
+  // "second" also has a part on a node that was lost: it can't be counted on to make room.
+  state.gangs[1].mutable_plan()->add_assignments()->set_node_id("cccc");
+  const v1::PlanResult result = MakeRoom(request, {"new", 9, true, {"second"}}, state, refused);
   EXPECT_FALSE(result.has_plan());
 }
 
 TEST_F(MakingRoom, TheDeploymentsOwnReplicasAreNotInItsWay) {
-  const v1::PlanResult result = MakeRoom(request, {"first#2", 9, true}, state, refused);
+  const v1::PlanResult result = MakeRoom(request, {"first#2", 9, true, kBoth}, state, refused);
   ASSERT_EQ(result.evicted_size(), 1);
   EXPECT_EQ(result.evicted(0), "second");
 }
 
 TEST_F(MakingRoom, NodesOfOtherReplicasAreTold) {
-  EXPECT_EQ(NodesOfOtherReplicas(state, "first#2").size(), 1u);
-  EXPECT_TRUE(NodesOfOtherReplicas(state, "first").empty());
-  EXPECT_TRUE(NodesOfOtherReplicas(state, "").empty());
+  EXPECT_EQ(NodesOfOtherReplicas(state, {"first#2", 0, false, kBoth}).size(), 1u);
+  EXPECT_TRUE(NodesOfOtherReplicas(state, {"first", 0, false, kBoth}).empty());
+  EXPECT_TRUE(NodesOfOtherReplicas(state, {"", 0, false, kBoth}).empty());
+  EXPECT_TRUE(NodesOfOtherReplicas(state, {"first#2", 0, false, {"second"}}).empty())
+      << "a replica that does not run keeps nobody off its nodes";
+}
+
+// Four Studios with a cable between each two: one copy would be fastest over all of them.
+TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
+  v1::PlanRequest request =
+      planner::Request(planner::LargeModel("m", 60 * kGB, 40),
+                       {planner::Node("aaaa", 96 * kGiB), planner::Node("bbbb", 96 * kGiB),
+                        planner::Node("cccc", 96 * kGiB), planner::Node("dddd", 96 * kGiB)});
+  for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
+  planner::AddMesh({"aaaa", "bbbb", "cccc", "dddd"}, &request);
+  const v1::PlanResult alone = planner::PlanModel(request);
+  ASSERT_EQ(alone.plan().world_size(), 4u);
+  EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 1}, alone).plan().world_size(), 4u);
+  RoomWanted wanted{"m", 0, false, {}, 2};
+  const v1::PlanResult first = LeaveRoom(request, wanted, alone);
+  EXPECT_EQ(first.plan().world_size(), 2u);
+  // The second has what the first left.
+  for (const v1::Assignment& part : first.plan().assignments()) {
+    for (v1::PlannerNode& node : *request.mutable_nodes()) {
+      if (node.node_id() == part.node_id()) node.set_schedulable(false);
+    }
+  }
+  wanted = {"m#2", 0, false, {"m"}, 2};
+  EXPECT_EQ(LeaveRoom(request, wanted, planner::PlanModel(request)).plan().world_size(), 2u);
+}
+
+TEST(LeavingRoom, AModelThatNeedsMoreThanItsShareGetsIt) {
+  v1::PlanRequest request =
+      planner::Request(planner::LargeModel("m", 150 * kGB, 40),
+                       {planner::Node("aaaa", 96 * kGiB), planner::Node("bbbb", 96 * kGiB)});
+  const v1::PlanResult alone = planner::PlanModel(request);
+  ASSERT_EQ(alone.plan().world_size(), 2u);
+  EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 2}, alone).plan().world_size(), 2u)
+      << "one replica is better than none; the other is refused with its reason";
 }
 
 }  // namespace
