@@ -17,6 +17,8 @@
 namespace macrame::planner {
 namespace {
 
+// That a Mac keeps for itself when its GPU's limit is raised.
+constexpr uint64_t kSystemBytes = 8ULL << 30;
 constexpr uint32_t kTypicalGroupSize = 64;  // of weights that are quantised for MLX
 constexpr uint32_t kContextStepTokens = 256;
 constexpr size_t kNodesListedMax = 8;
@@ -167,6 +169,26 @@ std::optional<uint64_t> MoreMemory(const Trial& trial) {
   return *steps * kStep;
 }
 
+// In the words that fit the machine: what it has and may not take yet, what others could free, or
+// what no such machine has.
+std::string MoreMemoryText(const Candidate& candidate, uint64_t bytes) {
+  const v1::PlannerNode& node = *candidate.node;
+  const std::string more = FormatBytes(Bytes(bytes)), name = NodeName(node);
+  const uint64_t usable = node.memory_usable_bytes(), total = node.memory_total_bytes();
+  const uint64_t wanted = SaturatingAdd(usable, bytes);
+  if (total > 0 && SaturatingAdd(candidate.budget_bytes, bytes) > total) {
+    return absl::StrCat("a machine with ", more, " more memory than ", name);
+  }
+  const bool is_limit = candidate.kind == ComputeKind::kGpu && usable < total &&
+                        node.memory_available_bytes() >= usable;
+  if (is_limit && wanted <= total - std::min(total, kSystemBytes)) {
+    return absl::StrCat("letting models take ", FormatBytes(Bytes(wanted)), " of the ",
+                        FormatBytes(Bytes(total)), " of ", name, " ('sudo sysctl ",
+                        "iogpu.wired_limit_mb=", (wanted + (1 << 20) - 1) >> 20, "' there)");
+  }
+  return absl::StrCat(more, " more free memory on ", name);
+}
+
 // The first two nodes that nothing joins, and that would hold the model if something did.
 std::optional<std::pair<size_t, size_t>> MissingPath(const Trial& trial) {
   const Fabric fabric = FabricOf(trial);
@@ -251,8 +273,7 @@ std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes,
         absl::StrCat(*sequences, " sequences at once instead of ", trial.load.sequences));
   }
   if (const auto bytes = MoreMemory(trial); bytes.has_value()) {
-    ways.push_back(absl::StrCat(FormatBytes(Bytes(*bytes)), " more free memory on ",
-                                NodeName(*candidates.front().node)));
+    ways.push_back(MoreMemoryText(candidates.front(), *bytes));
   }
   if (const std::string path = AdviseOnPaths(judge, wishes, transport); !path.empty())
     ways.push_back(path);

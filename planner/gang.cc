@@ -28,7 +28,9 @@ GangJudge::GangJudge(const v1::ModelDescription& model, const std::vector<Candid
       links_(links),
       serving_(serving),
       parameters_(parameters),
-      positions_(std::min(serving.context_tokens, kPredictedPositions)) {}
+      positions_(std::min(serving.context_tokens, serving.predicted_positions > 0
+                                                      ? serving.predicted_positions
+                                                      : kPredictedPositions)) {}
 
 const MemoryModel& GangJudge::MemoryOf(Slice slice) {
   const auto key = std::pair(slice.width, slice.of);

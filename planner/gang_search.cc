@@ -373,7 +373,8 @@ void GangSearch::Offer(Gang gang) {
   }
 }
 
-// More stages than a short list has nodes: the largest nodes that reach each other, in their order.
+// The largest nodes that reach each other, in their order: more stages than a short list has nodes,
+// and fewer where only the evenest ranges of layers fit.
 void GangSearch::SearchLongPipelines() {
   if (!TransportAllows(wish_.transport, {})) return;
   for (const Nodes& part : Parts(/*by_memory=*/true)) SearchLongPipelines(part);
@@ -396,14 +397,15 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
   uint64_t given = 0;
   for (uint32_t stages = 1; stages <= most; ++stages) {
     given = SaturatingAdd(given, judge_.candidates()[part[stages - 1]].budget_bytes);
-    if (stages <= kShortListNodes || (found > kLongerMax && stages != exact)) continue;
+    const bool is_short = stages <= kShortListNodes;
+    if (!is_short && found > kLongerMax && stages != exact) continue;
     if (given < whole) continue;
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
       return judge_.Fill(part[index], {}, begin, end, end == layers);
     };
     const auto ends = BalanceLayers(stages, layers, fill, 1);
     if (!ends.has_value()) continue;
-    ++found;
+    if (!is_short) ++found;
     Gang gang;
     for (uint32_t i = 0; i < stages; ++i) {
       gang.stages.push_back({{part[i]}, {1}, 1, i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]});

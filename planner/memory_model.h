@@ -42,6 +42,8 @@ struct ServingLoad {
   uint32_t sequences = 1;       // at the same time
   uint32_t kv_bits = 0;         // of a number in the KV cache; 0: as the rank computes
   v1::Strictness strictness = v1::STRICTNESS_NORMAL;
+  // Of context, that speeds are foretold at; 0: kPredictedPositions (gang.h).
+  uint32_t predicted_positions = 0;
 };
 
 // A rank's part of each layer: `width` of `of` equal slices.

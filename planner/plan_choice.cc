@@ -16,6 +16,8 @@ namespace macrame::planner {
 namespace {
 
 // Numbers of nodes up to this are spoken of whether they fit or not.
+// From this context on the speed at its end is said too.
+constexpr uint32_t kLongContext = 8192;
 constexpr uint32_t kAlwaysComparedNodes = 4;
 constexpr double kNoFaster = 0.005;  // a gain below this part is none
 
@@ -126,6 +128,8 @@ std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
   double fastest = 0;
   for (const auto& [nodes, speed] : best) {
     std::string part = absl::StrCat(nodes, nodes == 1 ? " node: " : " nodes: ");
+    // Above six nodes not finding one is no proof.
+    if (speed == 0 && candidates > kExactNodesMax) continue;
     if (speed == 0) {
       const v1::Reason why = WhyNotShape(judge, {1, nodes}, request.wishes().transport());
       part += why.code() == "MEMORY_SHORT" ? "does not fit" : "not possible";
@@ -141,6 +145,19 @@ std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
     parts.push_back(std::move(part));
   }
   return absl::StrJoin(parts, ", ");
+}
+
+// Of long contexts: what is left of the speed when the window is full.
+std::optional<v1::Reason> SpeedAtFullContext(const v1::PlanRequest& request, GangJudge& judge,
+                                             const Gang& gang) {
+  const uint32_t context = judge.serving().context_tokens;
+  if (request.brief() || context < kLongContext) return {};
+  ServingLoad full = judge.serving();
+  full.predicted_positions = context;
+  GangJudge later(judge.model(), judge.candidates(), judge.links(), full, judge.parameters());
+  return MakeReason("FORETOLD",
+                    absl::StrCat("with its context of ", context, " full, one user would get ",
+                                 SpeedText(TokensPerSecondOfOne(later, request, gang))));
 }
 
 // What the wishes want to be best, of one gang: "27.3 tokens/s", "145 tokens/s for all users", "a
@@ -273,6 +290,9 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   if (judge.candidates().size() > 1 && !request.brief()) {
     choice.reasons.push_back(MakeReason(
         "FORETOLD", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+  }
+  if (auto full = SpeedAtFullContext(request, judge, *choice.gang); full.has_value()) {
+    choice.reasons.push_back(*std::move(full));
   }
   const uint32_t sequences = judge.serving().sequences;
   if (request.wishes().users() > sequences && !request.brief()) {

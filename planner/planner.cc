@@ -294,6 +294,7 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   load.sequences = std::max(1u, request.wishes().concurrent_sequences());
   load.kv_bits = request.wishes().kv_bits();
   load.strictness = request.wishes().strictness();
+  load.predicted_positions = request.wishes().prompt_tokens();
   // Of equally good nodes the larger ones are taken first.
   std::stable_sort(
       candidates.begin(), candidates.end(),

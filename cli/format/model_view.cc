@@ -149,7 +149,8 @@ void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& r
 std::string PredictionLines(const v1::Prediction& prediction) {
   if (prediction.tokens_per_second() <= 0) return "";
   std::string out = absl::StrCat(
-      "\nForetold: ", EstimatedRate(prediction.tokens_per_second()), " tokens/s for one user\n",
+      "\nForetold: ", EstimatedRate(prediction.tokens_per_second()), " tokens/s for one user, ",
+      prediction.prompt_tokens(), " tokens into the context\n",
       absl::StrFormat("          %.1f ms a token: weights %.1f, context %.1f, starting "
                       "layers %.1f, links %.1f\n",
                       1000 / prediction.tokens_per_second(), prediction.weights_ms(),

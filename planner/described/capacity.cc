@@ -561,6 +561,9 @@ absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& questio
     report.add_machines((*offers)[i].machines);
     *report.add_models() = (*offers)[i].row;
   }
+  if (const std::string why = WhyNotServed(asked.At(asked.ladder.front())); !why.empty()) {
+    report.add_warnings(why);
+  }
   if (offers->empty()) {
     report.add_warnings("no machines that are sold, up to four alike, hold it and are fast enough");
   }

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <set>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "planner/chip_table.h"
 #include "planner/link_costs.h"
@@ -68,6 +70,16 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   made.set_schedulable(true);
   made.set_chip(node["chip"] ? node["chip"].as<std::string>() : "");
   const Chip* chip = FindChip(made.chip());
+  // The maker may be left out, and nothing else.
+  const std::string said = absl::AsciiStrToLower(made.chip());
+  const std::string listed = chip == nullptr ? "" : absl::AsciiStrToLower(std::string(chip->name));
+  const bool is_known = chip != nullptr && absl::EndsWith(listed, said);
+  const bool is_apple = chip != nullptr || absl::StartsWith(said, "apple");
+  if (is_apple && !is_known && !node["bandwidth_gb_s"]) {
+    throw Fault{absl::StrCat("the chip '", made.chip(), "' is not in the table of chips ('Apple ",
+                             "M4 Max' is); 'bandwidth_gb_s' and 'gpu_cores' say what it can")};
+  }
+  if (is_known) made.set_chip(std::string(chip->name));
   if (!node["memory_gib"]) throw Fault{"neither 'machine' nor 'memory_gib' says how much memory"};
   const auto memory_gib = static_cast<uint32_t>(Number(node, "memory_gib", 0, kMemoryGibMax));
   made.set_gpu_cores(static_cast<uint32_t>(
@@ -178,6 +190,10 @@ void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
     if (a == b) throw Fault{absl::StrCat("a link from '", a, "' to itself")};
     v1::PlannerLink link = ReadLink(node, "thunderbolt");
     const bool cable = link.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
+    if (cable && Flag(node, "rdma", false) && !can) {
+      throw Fault{absl::StrCat("RDMA over Thunderbolt needs Thunderbolt 5 at both ends; of ", a,
+                               " and ", b, " not both have it")};
+    }
     if (Flag(node, "rdma", cable && can)) link.add_backends(cable ? "jaccl" : "verbs");
     AddBothWays(link, a, b, request);
   }

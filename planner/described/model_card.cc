@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/ascii.h"
@@ -76,12 +77,13 @@ std::string Plain(std::string_view name) {
 // The first key of a card that means nothing, mistyped perhaps.
 std::string UnknownKey(const YAML::Node& node) {
   static const std::set<std::string> known = {
-      "name",       "aliases",  "layers",          "hidden",
-      "heads",      "kv_heads", "head_dim",        "intermediate",
-      "vocab",      "context",  "experts",         "active",
-      "shared",     "latent",   "expert_width",    "dense_layers",
-      "parameters", "group",    "tied_embeddings", "full_attention_every",
-      "rest_bits",  "bytes",    "sliding_window",  "active_parameters"};
+      "name",        "aliases",  "layers",          "hidden",
+      "heads",       "kv_heads", "head_dim",        "intermediate",
+      "vocab",       "context",  "experts",         "active",
+      "shared",      "latent",   "expert_width",    "dense_layers",
+      "parameters",  "group",    "tied_embeddings", "full_attention_every",
+      "rest_bits",   "bytes",    "sliding_window",  "active_parameters",
+      "architecture"};
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
     if (known.count(key) == 0) return key;
@@ -112,6 +114,7 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("full_attention_every", &card.full_attention_every);
   read("sliding_window", &card.sliding_window);
   read("tied_embeddings", &card.tied_embeddings);
+  read("architecture", &card.architecture);
   read("parameters", &card.parameters);
   read("active_parameters", &card.active_parameters);
   read("group", &card.group);
@@ -212,12 +215,27 @@ std::optional<uint32_t> BitsInName(std::string_view name) {
   return std::nullopt;
 }
 
+std::string WhyNotServed(const v1::ModelDescription& model) {
+  const bool served = std::find(std::begin(kServedArchitectures), std::end(kServedArchitectures),
+                                model.architecture()) != std::end(kServedArchitectures);
+  if (served) return "";
+  std::string known;
+  for (const std::string_view one : kServedArchitectures) {
+    known += (known.empty() ? "" : ", ") + std::string(one);
+  }
+  return absl::StrCat("this release foretells ", model.name(), " but can't serve it yet: ",
+                      model.architecture().empty() ? "its card names no architecture that it knows"
+                                                   : absl::StrCat(model.architecture(), " is new"),
+                      " (", known, ")");
+}
+
 v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   const double weight = BytesPerWeight(bits, card.group);
   const double rest = card.rest_bits > 0 ? BytesPerWeight(card.rest_bits, card.group) : weight;
   const bool latent = card.latent.has_value();
   v1::ModelDescription model;
   model.set_name(card.name);
+  model.set_architecture(card.architecture);
   model.set_layer_count(card.layers);
   model.set_hidden_size(card.hidden);
   model.set_intermediate_size(card.experts > 0 ? card.expert_width : card.intermediate);

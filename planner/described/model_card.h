@@ -30,7 +30,8 @@ struct ModelCard {
   uint32_t experts = 0, active = 0, shared = 0, expert_width = 0, dense_layers = 0;
   uint32_t full_attention_every = 0, sliding_window = 0;
   std::optional<LatentAttention> latent;
-  bool tied_embeddings = false;                  // the head is the embedding table
+  std::string architecture;      // model_type of its config.json, where this release serves it
+  bool tied_embeddings = false;  // the head is the embedding table
   double parameters = 0, active_parameters = 0;  // 10^9
   uint32_t group = 64;                           // weights that share a scale and a bias
   double rest_bits = 0;                // of all that is not a routed expert; 0: as the experts
@@ -46,6 +47,11 @@ absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& car
                                                std::string_view name);
 // "MiniMax-M2.5-6bit" → 6; nothing when the name says none.
 std::optional<uint32_t> BitsInName(std::string_view name);
+
+// Architectures that rankd serves (runtime/engine/model_config.h; a test holds the two together).
+inline constexpr std::string_view kServedArchitectures[] = {"llama", "qwen2", "qwen3", "mistral"};
+// "This release can foretell X but not serve it yet: …"; empty when it can be served.
+std::string WhyNotServed(const v1::ModelDescription& model);
 
 // What the files of the model would say at `bits` a weight (16 and more: not quantised). Sizes
 // follow from the shapes; where a published build's size is known, layers are scaled to it.

@@ -52,6 +52,13 @@ absl::StatusOr<v1::ModelDescription> ModelOf(const Question& question) {
   return DescriptionOf(question.model(), question.bits(), question.cards_yaml());
 }
 
+// "gpt-oss-120b-16bit": nobody should take a plan for that of another copy.
+void NameTheBits(const v1::DescribedPlanQuestion& question, v1::ModelDescription* model) {
+  if (question.has_described()) return;
+  const uint32_t bits = BitsOf(question.bits(), question.model());
+  model->set_name(absl::StrCat(model->name(), "-", bits, "bit"));
+}
+
 // Of the models that are loaded, those without which the request's would fit.
 std::vector<std::string> WhatStandsInTheWay(const DescribedCluster& cluster) {
   std::vector<DeploymentWish> running;
@@ -81,9 +88,16 @@ v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   if (!model.ok()) return Failure(model.status());
   v1::PlanRequest& request = cluster->request;
   *request.mutable_model() = *std::move(model);
+  NameTheBits(question, request.mutable_model());
   *request.mutable_wishes() = question.wishes();
   v1::PlannerAnswer answer;
   *answer.mutable_plan() = PlanModel(request);
+  if (const std::string why = WhyNotServed(request.model());
+      !why.empty() && answer.plan().has_plan()) {
+    v1::Reason& reason = *answer.mutable_plan()->mutable_plan()->add_reasons();
+    reason = MakeReason("MODEL_ARCHITECTURE_UNKNOWN", why);
+    reason.clear_remedy();  // it names the architectures itself
+  }
   if (answer.plan().failure().code() == "MEMORY_SHORT") {
     const std::vector<std::string> in_the_way = WhatStandsInTheWay(*cluster);
     if (!in_the_way.empty()) {
@@ -128,6 +142,9 @@ v1::PlannerAnswer AnswerTopology(const v1::TopologyQuestion& question) {
       AdviseOnTopology(machines, {question.cables().begin(), question.cables().end()}, is_there,
                        costed ? &*model : nullptr);
   if (!unsold.empty()) answer.mutable_topology()->add_notes(unsold.front());
+  if (costed && !WhyNotServed(*model).empty()) {
+    answer.mutable_topology()->add_notes(WhyNotServed(*model));
+  }
   return answer;
 }
 

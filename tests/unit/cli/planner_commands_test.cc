@@ -66,7 +66,7 @@ TEST_F(PlannerCommandsTest, ACardOfOnesOwnWinsOverTheCatalogue) {
   const CliRun run = Run(
       {"plan", "ours", "--bits", "4", "--cluster", Studios(), "--card", card, "--nodes", "two"});
   EXPECT_EQ(run.exit_code, kExitOk) << run.err;
-  EXPECT_NE(run.out.find("Ours: one node"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("Ours-4bit: one node"), std::string::npos) << run.out;
   EXPECT_NE(run.out.find("two"), std::string::npos);
 }
 
@@ -129,6 +129,26 @@ TEST_F(PlannerCommandsTest, AFolderThatIsNoModelSaysWhy) {
     EXPECT_NE(run.exit_code, kExitOk) << expected;
     EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
   }
+}
+
+// The planner's list of what is served is the engine's own.
+TEST_F(PlannerCommandsTest, WhatCanOnlyBeForetoldIsWhatTheEngineDoesNotKnow) {
+  const auto sorted_words = [](const std::string& text, const std::string& from, char to) {
+    const size_t begin = text.find(from) + from.size();
+    std::set<std::string> words;
+    std::istringstream in(text.substr(begin, text.find(to, begin) - begin));
+    for (std::string word; std::getline(in >> std::ws, word, ',');) words.insert(word);
+    return words;
+  };
+  std::filesystem::create_directory(folder_ + "/odd");
+  Write("odd/config.json", R"({"model_type": "abacus", "architectures": ["Abacus"]})");
+  Write("odd/model.safetensors", "nothing");
+  const CliRun engine = Run({"plan", folder_ + "/odd", "--cluster", Studios()});
+  const CliRun planner = Run({"plan", "gpt-oss-120b-4bit", "--cluster", Studios()});
+  ASSERT_NE(engine.err.find("known are "), std::string::npos) << engine.err;
+  ASSERT_NE(planner.out.find("no architecture that it knows ("), std::string::npos) << planner.out;
+  EXPECT_EQ(sorted_words(engine.err, "known are ", '\n'),
+            sorted_words(planner.out, "no architecture that it knows (", ')'));
 }
 
 TEST_F(PlannerCommandsTest, ANarrowerCacheIsPlannedOnlyForDescribedClusters) {

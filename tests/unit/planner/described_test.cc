@@ -259,6 +259,98 @@ lan: {medium: ethernet, gbit_s: 10}
   EXPECT_EQ(request->request.links(2).backends_size(), 1) << "the LAN has no RDMA";
 }
 
+TEST(ClusterFile, AChipThatIsNotKnownIsAnErrorAndNotASlowMachine) {
+  for (const char* chip : {"Apple M9 Max", "Apple M4 Maxx", "M4 Max Ultra"}) {
+    const auto cluster =
+        ReadClusterFile(absl::StrCat("nodes:\n- {name: a, chip: ", chip, ", memory_gib: 128}\n"));
+    EXPECT_NE(std::string(cluster.status().message()).find("table of chips"), std::string::npos)
+        << chip << ": " << cluster.status();
+  }
+  EXPECT_TRUE(ReadClusterFile("nodes:\n- {name: a, chip: M4 Max, memory_gib: 128}\n").ok());
+  EXPECT_TRUE(ReadClusterFile("nodes:\n- {name: a, chip: Apple M9 Max, memory_gib: 128, "
+                              "bandwidth_gb_s: 800, gpu_cores: 40}\n")
+                  .ok());
+}
+
+TEST(ClusterFile, RdmaIsNotPromisedOverThunderbolt4) {
+  const auto cluster = ReadClusterFile(
+      "nodes:\n- {name: a, machine: macbook-pro-m3-max-128gb}\n"
+      "- {name: b, machine: macbook-pro-m4-max-128gb}\nlinks:\n- {between: [a, b], rdma: true}\n");
+  EXPECT_NE(std::string(cluster.status().message()).find("Thunderbolt 5"), std::string::npos)
+      << cluster.status();
+}
+
+v1::PlannerAnswer AskPlan(const std::string& cluster, const std::string& model,
+                          uint32_t context = 0) {
+  v1::PlannerQuestion question;
+  question.mutable_plan()->set_cluster_yaml(cluster);
+  question.mutable_plan()->set_model(model);
+  question.mutable_plan()->mutable_wishes()->set_context_length(context);
+  return AnswerOf(question);
+}
+
+std::string ReasonsOf(const v1::PlannerAnswer& answer) {
+  std::string all;
+  for (const v1::Reason& reason : answer.plan().plan().reasons()) all += reason.message() + "\n";
+  return all;
+}
+
+TEST(DescribedPlan, SaysWhatCanBeForetoldButNotServedYet) {
+  const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
+  EXPECT_NE(ReasonsOf(AskPlan(studio, "gpt-oss-120b-4bit")).find("can't serve it yet"),
+            std::string::npos);
+  EXPECT_EQ(ReasonsOf(AskPlan(studio, "Qwen3-32B-4bit")).find("can't serve it yet"),
+            std::string::npos);
+}
+
+TEST(DescribedPlan, NamesTheBitsAndWhatIsLeftOfTheSpeedWhenTheContextIsFull) {
+  const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
+  const v1::PlannerAnswer answer = AskPlan(studio, "Llama-3.3-70B-Instruct", 131072);
+  EXPECT_EQ(answer.plan().plan().model_name(), "Llama-3.3-70B-Instruct-16bit");
+  EXPECT_NE(ReasonsOf(answer).find("with its context of 131072 full, one user would get"),
+            std::string::npos);
+  v1::PlannerQuestion full;
+  full.mutable_plan()->set_cluster_yaml(studio);
+  full.mutable_plan()->set_model("Llama-3.3-70B-Instruct");
+  full.mutable_plan()->mutable_wishes()->set_context_length(131072);
+  full.mutable_plan()->mutable_wishes()->set_prompt_tokens(131072);
+  EXPECT_LT(AnswerOf(full).plan().plan().prediction().tokens_per_second(),
+            0.9 * answer.plan().plan().prediction().tokens_per_second());
+}
+
+TEST(DescribedPlan, AMacThatIsHeldBackByItsGpuLimitIsToldHowToRaiseIt) {
+  const v1::PlannerAnswer answer =
+      AskPlan("nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n", "DeepSeek-V3.1-4bit");
+  ASSERT_EQ(answer.plan().failure().code(), "MEMORY_SHORT");
+  EXPECT_NE(answer.plan().failure().remedy().find("iogpu.wired_limit_mb="), std::string::npos)
+      << answer.plan().failure().remedy();
+  const v1::PlannerAnswer small =
+      AskPlan("nodes:\n- {name: a, machine: mac-mini-m4-16gb}\n", "DeepSeek-V3.1-4bit");
+  EXPECT_NE(small.plan().failure().remedy().find("a machine with"), std::string::npos)
+      << small.plan().failure().remedy();
+}
+
+TEST(DescribedPlan, MoreEqualMachinesAreNeverWorse) {
+  const auto studios = [](int count) {
+    std::string yaml = "nodes:\n";
+    for (int i = 0; i < count; ++i) {
+      absl::StrAppend(&yaml, "- {name: s", i, ", machine: mac-studio-m3-ultra-512gb}\n");
+    }
+    return yaml + "links: none\n";
+  };
+  const auto speed = [&](int count) {
+    return AskPlan(studios(count), "Kimi-K2-Thinking-8bit")
+        .plan()
+        .plan()
+        .prediction()
+        .tokens_per_second();
+  };
+  EXPECT_GE(speed(7), speed(6) * 0.999);
+  EXPECT_EQ(ReasonsOf(AskPlan(studios(7), "Kimi-K2-Thinking-8bit")).find("does not fit"),
+            std::string::npos)
+      << "which was not proven";
+}
+
 TEST(ClusterFile, RdmaHasFiguresOfItsOwn) {
   const auto cluster = ReadClusterFile(R"(
 nodes:
