@@ -69,11 +69,14 @@ class ThriftyRunner : public CommandRunner {
   explicit ThriftyRunner(CommandRunner& inner) : inner_(inner) {}
 
   // Before each probe: forgets the slow answers when interfaces or RDMA devices differ from those
-  // at the probe before, when they are old, or when asked to.
+  // at the probe before, when they are old, or when asked to; and once more at the probe after
+  // that: what is slow to ask is also slow to follow a change.
   void BeginProbe(MonotonicTime now, bool forget) {
     const std::string quick =
         inner_.Run(IfconfigCommand()).out + inner_.Run(IbvDevicesCommand()).out;
-    if (!forget && quick == quick_ && now - asked_ < kSlowAnswersKept) return;
+    const bool moved = quick != quick_;
+    const bool settled = !std::exchange(moved_, moved && !quick_.empty()) && !moved;
+    if (!forget && settled && now - asked_ < kSlowAnswersKept) return;
     quick_ = quick;
     asked_ = now;
     kept_.clear();
@@ -91,6 +94,7 @@ class ThriftyRunner : public CommandRunner {
  private:
   CommandRunner& inner_;
   std::string quick_;
+  bool moved_ = false;  // at the probe before
   MonotonicTime asked_{};
   std::map<std::string, CommandResult> kept_;
 };

@@ -105,6 +105,22 @@ TEST_F(LinkProberTest, APulledCableShowsInTheInterfacesAndHasEverythingAskedAgai
   EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
 }
 
+// What is slow to ask also follows a change late: the probe in between must not be kept.
+TEST_F(LinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextProbe) {
+  ASSERT_TRUE(Until([&] { return changes_ == 1; }));
+  std::string config = runner_.answers().at("ifconfig").out;
+  const size_t at = config.find("status: active", config.find("en3: "));
+  ASSERT_NE(at, config.npos);
+  runner_.Set("ifconfig", Said(config.replace(at, 14, "status: inactive")));
+  dispatcher_.AdvanceBy(std::chrono::seconds(31));
+  ASSERT_TRUE(Until([&] { return changes_ == 2; }));
+  EXPECT_EQ(prober_.facts().has_thunderbolt(), v1::FACT_YES);
+  runner_.Set("system_profiler SPThunderboltDataType -json",
+              Said(R"({"SPThunderboltDataType": []})"));
+  dispatcher_.AdvanceBy(std::chrono::seconds(31));
+  EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
+}
+
 TEST(LinuxLinks, RoutesForwardingAndDevicesAreTold) {
   const std::string root = ::testing::TempDir() + "linux-links";
   std::filesystem::create_directories(root + "/proc/net");
