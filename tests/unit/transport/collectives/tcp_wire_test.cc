@@ -98,7 +98,8 @@ class RankProcess {
     const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
     while (group->Barrier().ok()) {
     }
-    _exit(0);
+    // It stays until it is killed: who leaves for another's death would be a second death.
+    for (;;) pause();
   }
   ~RankProcess() {
     kill(pid_, SIGKILL);
