@@ -2,12 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "planner/cost_model.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
-
-constexpr double kMicrosecondsPerSecond = 1e6;
 
 const v1::NodeStatus* FindNode(const v1::ClusterStatus& status, const std::string& node_id) {
   for (const v1::NodeStatus& node : status.nodes()) {
@@ -21,7 +20,7 @@ double MeasuredRate(const v1::DeploymentStatus& deployment) {
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (rank.rank() != 0 || rank.decode_step_us() <= 0) continue;
     if (rank.decode_answers() >= kAnswersUntilSlow) {
-      return kMicrosecondsPerSecond / rank.decode_step_us();
+      return planner::kMicrosecondsPerSecond / rank.decode_step_us();
     }
   }
   return 0;

@@ -2,12 +2,11 @@
 
 #include <cmath>
 
+#include "planner/cost_model.h"
 #include "planner/prediction.h"
 
 namespace macrame::agentd {
 namespace {
-
-constexpr double kMicrosecondsPerSecond = 1e6;
 
 const v1::SpeedCorrection* Find(const v1::SpeedCorrections& corrections,
                                 const std::string& backend) {
@@ -40,8 +39,8 @@ void SpeedLearner::Observe(const std::vector<v1::GangRecord>& gangs,
       if (!is_entry || rank.decode_answers() <= counted || rank.decode_step_us() <= 0) continue;
       seen[key] = rank.decode_answers();
       planner::Learn(&learnt_, gang.plan().backend(),
-                     kMicrosecondsPerSecond / rank.decode_step_us(), foretold.tokens_per_second(),
-                     foretold.correction());
+                     planner::kMicrosecondsPerSecond / rank.decode_step_us(),
+                     foretold.tokens_per_second(), foretold.correction());
     }
   }
   answers_seen_ = std::move(seen);

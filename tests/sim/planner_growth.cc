@@ -1,7 +1,6 @@
 #include "tests/sim/planner_growth.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <random>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include "planner/placement.h"
 #include "planner/planner.h"
+#include "tests/sim/stopwatch.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::tests {
@@ -31,11 +31,8 @@ class Growth {
     std::vector<double> taken;
     for (uint32_t round = 0; round < options_.rounds && report_.fault.empty(); ++round) {
       Disturb();
-      const auto begin = std::chrono::steady_clock::now();
-      const planner::PlacementResult result = planner::PlaceAll(request_);
-      const std::chrono::duration<double, std::milli> time =
-          std::chrono::steady_clock::now() - begin;
-      taken.push_back(time.count());
+      planner::PlacementResult result;
+      taken.push_back(MillisecondsOf([&] { result = planner::PlaceAll(request_); }));
       Take(result);
     }
     std::sort(taken.begin(), taken.end());

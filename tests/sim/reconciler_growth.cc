@@ -16,6 +16,7 @@
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
+#include "tests/sim/stopwatch.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::tests {
@@ -28,15 +29,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kTick = milliseconds(250);
-
-// Real time, for what the machine itself takes.
-template <typename Work>
-double MillisecondsOf(const Work& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
 
 double Median(std::vector<double> values) {
   if (values.empty()) return 0;

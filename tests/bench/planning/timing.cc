@@ -1,7 +1,6 @@
 #include "tests/bench/planning/timing.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <random>
 #include <string>
@@ -11,6 +10,7 @@
 #include "planner/planner.h"
 #include "tests/sim/planner_growth.h"
 #include "tests/sim/reconciler_growth.h"
+#include "tests/sim/stopwatch.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -55,13 +55,7 @@ v1::PlanRequest PartedCluster(uint32_t count) {
   return request;
 }
 
-template <typename Work>
-double MillisecondsOf(const Work& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
+using tests::MillisecondsOf;
 
 template <typename Work>
 double MedianOf(int times, const Work& work) {

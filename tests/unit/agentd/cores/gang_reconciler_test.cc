@@ -34,6 +34,12 @@ class Harness {
     view.deployments.push_back(deployment);
   }
 
+  void DeployEvicting(const std::string& name, int32_t priority) {
+    Deploy(name);
+    view.deployments.back().set_priority(priority);
+    view.deployments.back().set_may_evict(true);
+  }
+
   NodeView& Node(char letter) {
     for (NodeView& node : view.nodes) {
       if (node.id == Id(letter)) return node;
@@ -500,9 +506,7 @@ TEST(GangReconciler, WhoEvictedAndFailsLetsTheOtherBackAndTriesAgainLater) {
   h.Deploy("low");
   h.Run(seconds(3));
   h.launches = absl::UnavailableError("no such program");
-  h.Deploy("high");
-  h.view.deployments.back().set_priority(2);
-  h.view.deployments.back().set_may_evict(true);
+  h.DeployEvicting("high", 2);
   h.Run(seconds(30));
   EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
   EXPECT_EQ(h.Status("low").failure().code(), "EVICTED");
@@ -523,9 +527,7 @@ TEST(GangReconciler, ARankThatFailsWhileItLoadsDoesNotGiveTheRoomBack) {
   h.Deploy("low");
   h.Run(seconds(3));
   h.first_phase = v1::RANK_PHASE_LOADING;
-  h.Deploy("high");
-  h.view.deployments.back().set_priority(2);
-  h.view.deployments.back().set_may_evict(true);
+  h.DeployEvicting("high", 2);
   h.Run(seconds(10));
   ASSERT_NE(h.FindRank("high", 0), nullptr);
   h.FindRank("high", 0)->set_phase(v1::RANK_PHASE_FAILED);
@@ -541,9 +543,7 @@ TEST(GangReconciler, MakingRoomIsNotARefusalWhileMemoryIsNotSeenToBeFree) {
   h.rooms = {{"low", 'a'}, {"high", 'a'}};
   h.Deploy("low");
   h.Run(seconds(3));
-  h.Deploy("high");
-  h.view.deployments.back().set_priority(2);
-  h.view.deployments.back().set_may_evict(true);
+  h.DeployEvicting("high", 2);
   h.is_memory_seen = false;
   h.Run(seconds(20));
   EXPECT_EQ(h.Status("high").failure().code(), "AWAITS_ROOM");
@@ -558,9 +558,7 @@ TEST(GangReconciler, ANewCoordinatorKnowsAnEvictedGangForWhatItIs) {
   h.backend = "jaccl";
   h.Deploy("low");
   h.Run(seconds(3));
-  h.Deploy("high");
-  h.view.deployments.back().set_priority(2);
-  h.view.deployments.back().set_may_evict(true);
+  h.DeployEvicting("high", 2);
   h.Run(seconds(12));
   ASSERT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY);
   h.reconciler.BeginLeading({Term(2), Id('a')}, h.now);
