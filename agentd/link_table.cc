@@ -141,7 +141,7 @@ void LinkTable::Take(const NodeId& from, v1::NodeLinks links) {
   links.mutable_facts()->set_node_id(from.value());  // nobody speaks for another
   const bool facts_changed = !discovery::SameLinkFacts(links.facts(), known.facts());
   // What changed at the other end of a cable changed at this end too, as a rule.
-  if (facts_changed && known.revision() != 0) ProbeBecauseOfPeer();
+  if (facts_changed && known.revision() != 0) peer_changed_ = true;
   known = std::move(links);
   stale_ = wants_write_ = true;
   const auto crashed =
@@ -150,10 +150,11 @@ void LinkTable::Take(const NodeId& from, v1::NodeLinks links) {
   if (facts_changed) RefreshPairs();
 }
 
+// News within the interval is not forgotten but waits: this end may follow later than the peer's.
 void LinkTable::ProbeBecauseOfPeer() {
   const MonotonicTime now = parts_.dispatcher.Now();
-  if (has_probed_for_peer_ && now - probed_for_peer_ < kPeerProbeInterval) return;
-  has_probed_for_peer_ = true;
+  if (!peer_changed_ || (probed_for_peer_ && now - *probed_for_peer_ < kPeerProbeInterval)) return;
+  peer_changed_ = false;
   probed_for_peer_ = now;
   prober_.ProbeNow([] {});
 }
@@ -194,6 +195,7 @@ void LinkTable::RefreshPairs() {
 void LinkTable::Tick() {
   const MonotonicTime now = parts_.dispatcher.Now();
   if (now - knowledge_read_ >= kKnowledgeInterval) ReadKnowledgeFiles();
+  ProbeBecauseOfPeer();
   StartMeasurement();
   if (wants_write_ && now - judged_at_ >= kJudgeInterval) {
     judged_at_ = now;

@@ -140,8 +140,8 @@ class LinkTable {
   MonotonicTime knowledge_read_{};
   bool has_read_knowledge_ = false;
   v1::ClusterLinks judged_;
-  MonotonicTime probed_for_peer_{};
-  bool has_probed_for_peer_ = false;
+  bool peer_changed_ = false;  // and this node has not looked since
+  std::optional<MonotonicTime> probed_for_peer_;
   uint64_t judgement_ = 0;
   CrashLog crash_log_;
   std::map<std::string, uint64_t> doubted_;  // epoch of the last launch that failed, by deployment

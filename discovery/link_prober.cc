@@ -68,12 +68,13 @@ class ThriftyRunner : public CommandRunner {
  public:
   explicit ThriftyRunner(CommandRunner& inner) : inner_(inner) {}
 
-  // Before each probe: forgets the slow answers when interfaces or RDMA devices differ from those
-  // at the probe before, when they are old, or when asked to; and once more at the probe after
-  // that: what is slow to ask is also slow to follow a change.
+  // Before each probe: forgets the slow answers when interfaces, RDMA devices or their ports differ
+  // from those at the probe before, when they are old, or when asked to; and once more at the probe
+  // after that: what is slow to ask is also slow to follow a change.
   void BeginProbe(MonotonicTime now, bool forget) {
-    const std::string quick =
-        inner_.Run(IfconfigCommand()).out + inner_.Run(IbvDevicesCommand()).out;
+    std::string quick = inner_.Run(IfconfigCommand()).out;
+    quick += inner_.Run(IbvDevicesCommand()).out;
+    quick += inner_.Run(IbvDevinfoCommand()).out;
     const bool moved = quick != quick_;
     const bool settled = !std::exchange(moved_, moved && !quick_.empty()) && !moved;
     if (!forget && settled && now - asked_ < kSlowAnswersKept) return;

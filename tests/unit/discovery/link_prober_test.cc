@@ -105,6 +105,19 @@ TEST_F(LinkProberTest, APulledCableShowsInTheInterfacesAndHasEverythingAskedAgai
   EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
 }
 
+// The link behind a port may change at both ends at once, without the interface ever being down.
+TEST_F(LinkProberTest, APortThatChangesHasEverythingAskedAgain) {
+  ASSERT_TRUE(Until([&] { return changes_ == 1; }));
+  std::string info = runner_.answers().at("ibv_devinfo -v").out;
+  const size_t at = info.find("PORT_ACTIVE (4)");
+  ASSERT_NE(at, info.npos);
+  runner_.Set("ibv_devinfo -v", Said(info.replace(at, 15, "PORT_DOWN (1)")));
+  runner_.Set("system_profiler SPThunderboltDataType -json",
+              Said(R"({"SPThunderboltDataType": []})"));
+  dispatcher_.AdvanceBy(std::chrono::seconds(31));
+  EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
+}
+
 // What is slow to ask also follows a change late: the probe in between must not be kept.
 TEST_F(LinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextProbe) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
