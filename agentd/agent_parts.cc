@@ -31,6 +31,7 @@ discovery::InventoryInputs InventoryInputsOf(const Config& config, const StateSt
   discovery::InventoryInputs inputs;
   inputs.node_id = store.node_id();
   inputs.disk_paths = {"/", config.state_folder};
+  inputs.models_memory_max_bytes = static_cast<uint64_t>(config.models_memory_max_mib) << 20;
   for (const std::string& folder : config.model_folders) {
     inputs.disk_paths.push_back(ExpandHome(folder));
   }

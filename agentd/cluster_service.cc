@@ -6,6 +6,7 @@
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
@@ -247,7 +248,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                                       "the deployment's name is too long"));
   }
-  if (request.deployment_name().find('#') != std::string::npos) {
+  if (DeploymentOfReplica(request.deployment_name()) != request.deployment_name()) {
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                                       "a deployment's name has no '#': it numbers replicas"));
   }

@@ -61,6 +61,7 @@ struct Config {
   int64_t rank_connect_timeout_ms = 30'000;
   int64_t rank_step_timeout_ms = 60'000;
   int64_t queued_requests_max = 64;
+  int64_t models_memory_max_mib = 0;
   std::string rankd_path;
 
   std::string log_level = "info";

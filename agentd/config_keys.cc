@@ -110,6 +110,8 @@ Keys RankKeys() {
              "for one forward step; a rank that takes longer is ended"),
       Number("queued_requests_max", &Config::queued_requests_max, "requests", 1, 10'000,
              "requests waiting at one model"),
+      Number("models_memory_max_mib", &Config::models_memory_max_mib, "MiB", 0, 1 << 30,
+             "most memory that models may take on this node; 0: as the machine allows"),
       Text("rankd_path", &Config::rankd_path, "the rank program; empty: rankd beside agentd"),
   };
 }

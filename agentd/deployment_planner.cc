@@ -132,6 +132,7 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
     }
     *request.add_nodes() = std::move(node);
   }
+  CountPromises(RoomFor(asking.order), state, &request);
   std::vector<std::string> node_ids;
   for (const v1::PlannerNode& node : request.nodes()) node_ids.push_back(node.node_id());
   for (v1::PlannerLink& link :

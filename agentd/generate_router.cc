@@ -10,6 +10,7 @@
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 

@@ -104,6 +104,7 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
         usable = inventory.memory_total_bytes();
       }
       node.set_memory_usable_bytes(usable);
+      node.set_memory_limit_is_configured(inventory.memory_models_max_bytes() > 0);
       node.set_memory_total_bytes(inventory.memory_total_bytes());
       node.set_gpu_cores(inventory.gpu_cores());
       node.set_cpu_cores(inventory.cpu_cores());

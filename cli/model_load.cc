@@ -11,13 +11,13 @@
 #include "cli/interrupt.h"
 #include "cli/repaint.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::cli {
 namespace {
 
 constexpr std::chrono::seconds kCoordinatorLimit{10};
 constexpr std::chrono::milliseconds kCoordinatorPause{200};
-constexpr uint32_t kReplicasMax = 16;
 constexpr int32_t kPriorityMax = 1'000'000;
 
 struct LoadOptions {

@@ -31,6 +31,8 @@ struct InventoryInputs {
   std::vector<v1::Engine> engines;
   // MLX's max_recommended_working_set_size, where MLX runs on a GPU.
   std::optional<uint64_t> mlx_working_set_bytes;
+  // What models may take here at most, though the machine would allow more; 0: no such limit.
+  uint64_t models_memory_max_bytes = 0;
   // Folders whose disks are told of: the root and the model stores. Those on one disk give one
   // entry.
   std::vector<std::string> disk_paths = {"/"};

@@ -179,12 +179,16 @@ std::string MoreMemoryText(const Candidate& candidate, uint64_t bytes) {
   if (total > 0 && SaturatingAdd(candidate.budget_bytes, bytes) > total) {
     return absl::StrCat("a machine with ", more, " more memory than ", name);
   }
-  const bool is_limit = candidate.kind == ComputeKind::kGpu && usable < total &&
-                        node.memory_available_bytes() >= usable;
+  const bool is_limit = usable < total && node.memory_available_bytes() >= usable &&
+                        (candidate.kind == ComputeKind::kGpu || node.memory_limit_is_configured());
   if (is_limit && wanted <= total - std::min(total, kSystemBytes)) {
-    return absl::StrCat("letting models take ", FormatBytes(Bytes(wanted)), " of the ",
-                        FormatBytes(Bytes(total)), " of ", name, " ('sudo sysctl ",
-                        "iogpu.wired_limit_mb=", (wanted + (1 << 20) - 1) >> 20, "' there)");
+    const uint64_t mib = (wanted + (1 << 20) - 1) >> 20;
+    return absl::StrCat(
+        "letting models take ", FormatBytes(Bytes(wanted)), " of the ", FormatBytes(Bytes(total)),
+        " of ", name,
+        node.memory_limit_is_configured()
+            ? absl::StrCat(" (models_memory_max_mib: ", mib, " in its agentd.yaml)")
+            : absl::StrCat(" ('sudo sysctl iogpu.wired_limit_mb=", mib, "' there)"));
   }
   return absl::StrCat(more, " more free memory on ", name);
 }

@@ -202,8 +202,10 @@ std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOp
   const uint32_t ranks = chosen.gang.ranks();
   if (request.wishes().world_size() == ranks) return absl::StrCat(ranks, " ranks were asked for");
   if (request.recovering() && request.wishes().world_size() > 0) {
-    return absl::StrCat(request.wishes().world_size(), " ranks were asked for; ", candidates,
-                        " nodes are left, so ", ranks, " serve");
+    return absl::StrCat(request.wishes().world_size(),
+                        " ranks were asked for, which are not to be had on the ", candidates,
+                        candidates == 1 ? " node" : " nodes", " there now; ", ranks,
+                        ranks == 1 ? " serves instead" : " serve instead");
   }
   if (wishes.exact() == ranks)
     return absl::StrCat("all ", ranks, " nodes that were named hold a part");

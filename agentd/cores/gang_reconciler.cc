@@ -192,6 +192,7 @@ void GangReconciler::TakeDeployments(Round& round) {
     } else {
       AdoptMerged(round, name, gang);
     }
+    TakePriority(*deployment, gang);
   }
   for (const auto& [name, record] : round.records) {
     if (round.deployments.contains(name) || gangs_.contains(name)) continue;
@@ -204,6 +205,16 @@ void GangReconciler::TakeDeployments(Round& round) {
         MakeReason("MODEL_NOT_LOADED", absl::StrCat("deployment '", name, "' was removed"));
     BeginEnding(round, name, gang);
   }
+}
+
+// One that waits is planned anew at once when it matters more now, or may evict.
+void GangReconciler::TakePriority(const v1::Deployment& deployment, Gang& gang) {
+  if (gang.priority == deployment.priority() && gang.may_evict == deployment.may_evict()) return;
+  gang.priority = deployment.priority();
+  gang.may_evict = deployment.may_evict();
+  gang.evicted_at.reset();
+  gang.refused.Clear();
+  gang.planned_on.clear();
 }
 
 // The record can change under a coordinator only by a merge with another half, whose write won:

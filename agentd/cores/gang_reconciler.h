@@ -87,12 +87,6 @@ struct ClusterView {
   std::map<std::string, v1::Reason> broken_transports;
 };
 
-// A deployment with several replicas has a gang for each: the first is called like the deployment,
-// the second "NAME#2". A deployment's own name has no '#'.
-inline constexpr uint32_t kReplicasMax = 16;
-std::string ReplicaName(const std::string& deployment, uint32_t index);  // index from 0
-std::string DeploymentOfReplica(const std::string& name);
-
 // Fills deployments, gangs and removed_epochs from the entries of a StateTable, each replica as a
 // deployment of its own. What does not parse is left out.
 void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
@@ -210,7 +204,10 @@ class GangReconciler {
     uint32_t failures = 0;    // since it was last stable
     MonotonicTime retry_at;   // while ending and backing off
     v1::Reason refused;       // why no plan, while pending
-    std::string yields_to;    // it was evicted for this one, which is launched first
+    // What else the deployment says; it changes nothing of a gang that runs.
+    int32_t priority = 0;
+    bool may_evict = false;
+    std::string yields_to;  // it was evicted for this one, which is launched first
     std::optional<MonotonicTime> evicted_at;  // it evicted others then, and was not ready since
     std::string planned_on;                   // the nodes that it did not fit
     std::optional<v1::PlanResult> planned;
@@ -235,6 +232,7 @@ class GangReconciler {
   void TakeDeployments(Round& round);
   void AdoptMerged(const Round& round, const std::string& name, Gang& gang);
   void Adopt(const Round& round, const std::string& name, Gang& gang);
+  static void TakePriority(const v1::Deployment& deployment, Gang& gang);
   void TakeChange(Round& round, const std::string& name, Gang& gang, std::string wanted);
   bool StepRemoving(Round& round, const std::string& name, Gang& gang);
   void Step(Round& round, const std::string& name, Gang& gang);

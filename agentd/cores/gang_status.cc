@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
@@ -16,12 +17,6 @@ constexpr char kGangPrefix[] = "gang/";
 
 std::string DeploymentKey(const std::string& name) { return absl::StrCat(kDeploymentPrefix, name); }
 std::string GangKey(const std::string& name) { return absl::StrCat(kGangPrefix, name); }
-
-std::string ReplicaName(const std::string& deployment, uint32_t index) {
-  return index == 0 ? deployment : absl::StrCat(deployment, "#", index + 1);
-}
-
-std::string DeploymentOfReplica(const std::string& name) { return name.substr(0, name.find('#')); }
 
 void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
                    ClusterView& view) {

@@ -2,13 +2,33 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "planner/placement.h"
 #include "planner/planner.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
+
+void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanRequest* request) {
+  std::map<std::string, uint64_t> promised;
+  for (const v1::GangRecord& gang : state.gangs) {
+    if (!wanted.in_force.contains(gang.deployment())) continue;
+    for (const v1::Assignment& part : gang.plan().assignments()) {
+      promised[part.node_id()] += part.need().total_bytes();
+    }
+  }
+  for (v1::PlannerNode& node : *request->mutable_nodes()) {
+    const auto found = promised.find(node.node_id());
+    if (found == promised.end() || found->second <= node.memory_reserved_bytes()) continue;
+    const uint64_t unseen = found->second - node.memory_reserved_bytes();
+    node.set_memory_reserved_bytes(found->second);
+    const uint64_t free = node.memory_available_bytes();
+    if (free > 0) node.set_memory_available_bytes(free > unseen ? free - unseen : 1);
+  }
+}
 
 v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
                         const ClusterView& state, v1::PlanResult refused) {

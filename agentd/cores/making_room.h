@@ -21,6 +21,10 @@ struct RoomWanted {
   uint32_t replicas = 1;           // whole copies of it in all
 };
 
+// Takes from the nodes of `request` what the gangs in force hold there by their records and the
+// nodes' reports, which come every half second, do not show yet.
+void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanRequest* request);
+
 // What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. `may_evict`: a plan
 // with the deployments in `evicted` that have to go first, all of a lower priority. Else the same
 // refusal, and its remedy says which deployments' going would make it fit, whatever their priority.

@@ -6,6 +6,7 @@
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
 #include "proto/phase_words.h"
+#include "proto/replicas.h"
 
 namespace macrame::cli {
 namespace {
@@ -323,8 +324,7 @@ std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
     absl::StrAppend(&nodes, nodes.empty() ? "" : ", ", Printable(assignment.hostname()));
   }
   // The last replica's status, when there are several; it is asked for by the name of all.
-  const std::string& own = status.deployment().name();
-  const std::string name = Printable(own.substr(0, own.find('#')));
+  const std::string name = Printable(DeploymentOfReplica(status.deployment().name()));
   const uint32_t replicas = status.deployment().replicas();
   const std::string copies = replicas > 1 ? absl::StrCat(replicas, " replicas, the last one ") : "";
   return absl::StrCat(name, " is ready: ", copies, ShapeText(plan), " (", nodes, "), context ",

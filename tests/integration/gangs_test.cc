@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 
+#include "proto/reasons.h"
 #include "tests/integration/cluster_test_base.h"
 
 namespace macrame::tests {
@@ -14,11 +15,20 @@ namespace {
 constexpr char kModel[] = "knot-5m-4bit";
 constexpr double kReadyLimitSeconds = 90;
 
-const v1::DeploymentStatus* Deployment(const v1::ClusterStatus& status) {
+const v1::DeploymentStatus* Deployment(const v1::ClusterStatus& status,
+                                       const std::string& name = kModel) {
   for (const v1::DeploymentStatus& deployment : status.deployments()) {
-    if (deployment.deployment().name() == kModel) return &deployment;
+    if (deployment.deployment().name() == name) return &deployment;
   }
   return nullptr;
+}
+
+std::function<bool(const v1::ClusterStatus&)> IsReady(const std::string& name, uint64_t after = 0) {
+  return [name, after](const v1::ClusterStatus& status) {
+    const v1::DeploymentStatus* found = Deployment(status, name);
+    return found != nullptr && found->epoch() > after &&
+           found->state() == v1::DEPLOYMENT_STATE_READY;
+  };
 }
 
 class GangsTest : public ClusterTest {
@@ -31,23 +41,38 @@ class GangsTest : public ClusterTest {
     }
   }
 
-  void Load(AgentProcess& through, uint32_t ranks) {
+  static v1::LoadModelRequest Wanted(uint32_t ranks) {
     v1::LoadModelRequest request;
     request.set_name_or_path(kModel);
     request.mutable_wishes()->set_world_size(ranks);
     request.set_timeout_ms(90'000);
+    return request;
+  }
+
+  absl::Status Load(AgentProcess& through, const v1::LoadModelRequest& request,
+                    std::vector<v1::LoadModelProgress>* progress) {
+    return Stream(through, "LoadModel", request, std::chrono::seconds(100), progress);
+  }
+
+  absl::Status Unload(AgentProcess& through, const std::string& name) {
+    v1::UnloadModelRequest unload;
+    unload.set_name(name);
+    return Call<v1::UnloadModelResponse>(through, "UnloadModel", unload, std::chrono::seconds(30))
+        .status();
+  }
+
+  void Load(AgentProcess& through, uint32_t ranks) {
     std::vector<v1::LoadModelProgress> progress;
-    const absl::Status loaded =
-        Stream(through, "LoadModel", request, std::chrono::seconds(100), &progress);
+    const absl::Status loaded = Load(through, Wanted(ranks), &progress);
     ASSERT_TRUE(loaded.ok()) << loaded;
     ASSERT_FALSE(progress.empty());
     EXPECT_EQ(progress.back().status().state(), v1::DEPLOYMENT_STATE_READY);
     EXPECT_EQ(progress.back().status().plan().world_size(), ranks);
   }
 
-  std::string Infer(AgentProcess& through) {
+  std::string Infer(AgentProcess& through, const std::string& deployment = kModel) {
     v1::GenerateRequest request;
-    request.set_deployment(kModel);
+    request.set_deployment(deployment);
     v1::ChatMessage& message = *request.add_messages();
     message.set_role("user");
     message.set_content("Explain RDMA in simple terms");
@@ -68,12 +93,7 @@ class GangsTest : public ClusterTest {
   }
 
   double WaitForReady(uint64_t after_epoch) {
-    return WaitFor("ready again", Running(), kReadyLimitSeconds,
-                   [after_epoch](const v1::ClusterStatus& status) {
-                     const v1::DeploymentStatus* found = Deployment(status);
-                     return found != nullptr && found->epoch() > after_epoch &&
-                            found->state() == v1::DEPLOYMENT_STATE_READY;
-                   });
+    return WaitFor("ready again", Running(), kReadyLimitSeconds, IsReady(kModel, after_epoch));
   }
 
   // The process of a rank that is not the entry rank.
@@ -98,11 +118,8 @@ TEST_F(GangsTest, LoadedOverThreeAskedThroughEachAndUnloaded) {
   const uint64_t epoch = Epoch();
   Load(*agents_[2], 3);
   EXPECT_EQ(Epoch(), epoch);
-  v1::UnloadModelRequest unload;
-  unload.set_name(kModel);
-  const auto unloaded =
-      Call<v1::UnloadModelResponse>(*agents_[2], "UnloadModel", unload, std::chrono::seconds(30));
-  EXPECT_TRUE(unloaded.ok()) << unloaded.status();
+  const absl::Status unloaded = Unload(*agents_[2], kModel);
+  EXPECT_TRUE(unloaded.ok()) << unloaded;
   WaitFor("nothing loaded", Running(), 20,
           [](const v1::ClusterStatus& status) { return status.deployments_size() == 0; });
 }
@@ -146,14 +163,10 @@ TEST_F(GangsTest, KillingAWorkerAnAgentAndTheCoordinatorIsRecoveredFrom) {
 
 TEST_F(GangsTest, ReplicasServeFromNodesOfTheirOwnAndOneIsEnough) {
   StartThree();
-  v1::LoadModelRequest request;
-  request.set_name_or_path(kModel);
-  request.mutable_wishes()->set_world_size(1);
+  v1::LoadModelRequest request = Wanted(1);
   request.set_replicas(2);
-  request.set_timeout_ms(90'000);
   std::vector<v1::LoadModelProgress> progress;
-  const absl::Status loaded =
-      Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(100), &progress);
+  const absl::Status loaded = Load(*agents_[0], request, &progress);
   ASSERT_TRUE(loaded.ok()) << loaded;
   const auto status = Status(Coordinator());
   ASSERT_TRUE(status.ok());
@@ -183,6 +196,47 @@ TEST_F(GangsTest, AnswersTeachTheClusterItsSpeedAndItCanForget) {
   EXPECT_EQ(forgotten->forgotten().corrections_size(), 1);
   WaitFor("forgotten", Running(), 10,
           [](const v1::ClusterStatus& status) { return status.speeds().corrections().empty(); });
+}
+
+// Each node has room for one rank only: the second deployment is refused, and told what is in its
+// way; with a higher priority it may take the place, which goes back when it is unloaded.
+TEST_F(GangsTest, WhatMattersMoreTakesTheMemoryAndGivesItBack) {
+  for (const char* name : {"ada", "bess"}) {
+    AddAgent(name, "", {"models_memory_max_mib: 400"}).Start();
+  }
+  WaitFor("both discovered", Running(), 20, [](const v1::ClusterStatus& status) {
+    return AliveCount(status) == 2 && HasCoordinator(status);
+  });
+  Load(*agents_[0], 2);
+  const std::string answer = Infer(*agents_[1]);
+  const uint64_t epoch = Epoch();
+
+  v1::LoadModelRequest urgent = Wanted(2);
+  urgent.set_deployment_name("urgent");
+  std::vector<v1::LoadModelProgress> progress;
+  const absl::Status refused = Load(*agents_[1], urgent, &progress);
+  const v1::Reason reason = ReasonOf(refused);
+  EXPECT_EQ(reason.code(), "MEMORY_SHORT") << refused;
+  EXPECT_NE(reason.remedy().find(kModel), std::string::npos) << reason.remedy();
+  EXPECT_EQ(Epoch(), epoch) << "what is loaded was disturbed by a refusal";
+  EXPECT_EQ(Infer(*agents_[0]), answer);
+
+  urgent.set_priority(10);
+  urgent.set_may_evict(true);
+  const absl::Status loaded = Load(*agents_[1], urgent, &progress);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(Infer(*agents_[0], "urgent"), answer);
+  WaitFor("the other waits and says why", Running(), 30, [](const v1::ClusterStatus& status) {
+    const v1::DeploymentStatus* evicted = Deployment(status);
+    return evicted != nullptr && evicted->state() == v1::DEPLOYMENT_STATE_PENDING &&
+           evicted->failure().code() == "MEMORY_SHORT";
+  });
+  EXPECT_TRUE(IsReady("urgent")(*Status(*agents_[0])));
+
+  const absl::Status unloaded = Unload(*agents_[0], "urgent");
+  EXPECT_TRUE(unloaded.ok()) << unloaded;
+  std::cout << "evicted, served again: " << WaitForReady(epoch) << " s\n";
+  EXPECT_EQ(Infer(*agents_[1]), answer);
 }
 
 TEST_F(GangsTest, AModelThatIsNotThereIsRefusedAtOnce) {

@@ -73,6 +73,25 @@ TEST(InventoryProber, FirstFactsAreThereAtOnceAndRevisionsRise) {
   prober.Stop();
 }
 
+TEST(InventoryProber, TheNodesOwnLimitForModelsCountsWhereItIsTheSmallerOne) {
+  transport::FakeDispatcher dispatcher;
+  InventoryInputs inputs;
+  inputs.models_memory_max_bytes = 64 << 20;
+  InventoryProber limited(dispatcher, inputs, {});
+  limited.Start({});
+  EXPECT_EQ(limited.inventory().memory_gpu_usable_bytes(), 64u << 20);
+  EXPECT_EQ(limited.inventory().memory_models_max_bytes(), 64u << 20);
+#ifdef __linux__
+  EXPECT_GT(limited.inventory().memory_total_bytes(), 64u << 20);
+  inputs.models_memory_max_bytes = uint64_t{1} << 60;
+  InventoryProber unlimited(dispatcher, inputs, {});
+  unlimited.Start({});
+  EXPECT_EQ(unlimited.inventory().memory_gpu_usable_bytes(),
+            unlimited.inventory().memory_total_bytes());
+  EXPECT_EQ(unlimited.inventory().memory_models_max_bytes(), 0u);
+#endif
+}
+
 TEST(InventoryProber, KindsOutliveTheProber) {
   transport::FakeDispatcher dispatcher;
   InterfaceKindLookup lookup;

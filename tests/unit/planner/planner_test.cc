@@ -240,6 +240,17 @@ TEST(Planner, TooLargeAModelSaysWhatWouldHelp) {
   EXPECT_NE(result.failure().remedy().find("more free memory"), std::string::npos);
 }
 
+TEST(PlanModel, ANodeThatLimitsModelsItselfIsToldWhichSettingToRaise) {
+  v1::PlannerNode node = Node("a", 20 * kGiB);
+  node.set_memory_total_bytes(128 * kGiB);
+  node.set_memory_available_bytes(100 * kGiB);
+  node.set_memory_limit_is_configured(true);
+  node.clear_gpu_cores();
+  const v1::PlanResult result = PlanModel(Request(LargeModel("m", 40 * kGiB, 40), {node}));
+  EXPECT_NE(result.failure().remedy().find("models_memory_max_mib: "), std::string::npos)
+      << result.failure().remedy();
+}
+
 TEST(Planner, ACopyWithFewerBitsHasGroupsLikeTheModelsOwn) {
   v1::PlanRequest request = Request(LargeModel("big", 36 * kGiB, 40), ThreeNodes());
   const auto remedy = [&](uint32_t group) {

@@ -107,6 +107,21 @@ TEST_F(MakingRoom, TheDeploymentsOwnReplicasAreNotInItsWay) {
   EXPECT_EQ(result.evicted(0), "second");
 }
 
+TEST_F(MakingRoom, WhatReportsDoNotShowYetIsCountedOnce) {
+  v1::PlanRequest early = request;
+  for (v1::PlannerNode& node : *early.mutable_nodes()) {
+    node.set_memory_available_bytes(node.memory_available_bytes() + node.memory_reserved_bytes());
+    node.set_memory_reserved_bytes(0);
+  }
+  ASSERT_TRUE(planner::PlanModel(early).has_plan()) << "the reports are from before";
+  CountPromises({"new", 0, false, kBoth}, state, &early);
+  CountPromises({"new", 0, false, kBoth}, state, &request);
+  for (int i = 0; i < request.nodes_size(); ++i) {
+    EXPECT_EQ(early.nodes(i).SerializeAsString(), request.nodes(i).SerializeAsString());
+  }
+  EXPECT_EQ(planner::PlanModel(early).failure().code(), "MEMORY_SHORT");
+}
+
 TEST_F(MakingRoom, NodesOfOtherReplicasAreTold) {
   EXPECT_EQ(NodesOfOtherReplicas(state, {"first#2", 0, false, kBoth}).size(), 1u);
   EXPECT_TRUE(NodesOfOtherReplicas(state, {"first", 0, false, kBoth}).empty());
