@@ -18,12 +18,22 @@ struct Chip {
   double core_gflops;        // 16-bit, 10^9 a second on one GPU core
   uint32_t thunderbolt;      // generation of its controller; 0: none
   uint32_t memory_gib_max;
-  double expert_overhead;  // as in RankSpeed: fitted to published speeds of mixtures
+  uint32_t generation;  // M4 Pro: 4
+  uint32_t dies;        // an Ultra is two of a Max
   // Memories that are sold with the smaller GPU only; 0: none.
   uint32_t smaller_gpu_gib[2] = {0, 0};
 };
 
-// The chip that a text names ("Apple M3 Ultra", "4x M3 Ultra 512 GB"): the longest name in it.
+// As in RankSpeed, fitted to published speeds. Two dies reach less of their bandwidth together: the
+// large dense models on Ultras imply 0.80 to 0.88 of the nominal, those on one die 0.95 to 0.99.
+inline constexpr double kTwoDiesReach = 0.91;
+// From M4 on the small kernels between the large ones take less time.
+inline constexpr uint32_t kQuickGeneration = 4;
+inline constexpr double kQuickLayerOverhead = 0.4;
+inline constexpr double kQuickExpertOverhead = 0.7;
+
+// The chip that a text names ("Apple M3 Ultra", "4x mac-studio-m3-ultra-512gb"): the longest name
+// in it; nullptr: none.
 const Chip* FindChip(std::string_view text);
 
 // Of the GPU that a machine with this chip and memory has; the larger one where both are sold.

@@ -73,7 +73,8 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
 }
 
 double StepModel::ReadUs(const RankSpeed& rank, double bytes) const {
-  return bytes / (rank.bandwidth * parameters_.bandwidth_efficiency) * kMicrosecondsPerSecond;
+  const double reached = parameters_.bandwidth_efficiency * rank.bandwidth_reached;
+  return bytes / (rank.bandwidth * reached) * kMicrosecondsPerSecond;
 }
 
 double StepModel::ArithmeticUs(const RankSpeed& rank, double operations) const {
@@ -108,7 +109,7 @@ double StepModel::HeadUs(const RankSpeed& rank) const {
 }
 
 double StepModel::OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const {
-  return Between(overhead_before_, begin, end) +
+  return Between(overhead_before_, begin, end) * rank.layer_overhead +
          Between(expert_overhead_before_, begin, end) * rank.expert_overhead;
 }
 

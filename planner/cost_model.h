@@ -31,13 +31,13 @@ struct CostParameters {
   // Once a step: building the graph, sampling, handing the token back.
   double step_overhead_us = 500;
   // Starting a dense layer's kernels, norms, rotation: what a layer of no bytes would take.
-  double layer_overhead_us = 60;
+  double layer_overhead_us = 55;
   // In addition in a layer of experts, which chooses, gathers and adds up as well.
-  double expert_overhead_us = 145;
+  double expert_overhead_us = 130;
   // In addition where keys and values are unpacked from a latent vector.
-  double latent_attention_overhead_us = 120;
+  double latent_attention_overhead_us = 80;
   // Waiting for the slowest rank at each collective, its start included.
-  double collective_wait_us = 11;
+  double collective_wait_us = 17;
   // In addition at each collective over TCP: from the GPU through the operating system and back, at
   // both ends. Not fitted: nobody publishes speeds of tensor splits over TCP. Half a millisecond is
   // a tenth of what a hop takes.
@@ -51,9 +51,14 @@ struct CostParameters {
 // What a rank computes with.
 struct RankSpeed {
   ComputeKind kind = ComputeKind::kGpu;
-  double bandwidth = 0;        // of its memory, nominal
-  double flops = 0;            // nominal
-  double expert_overhead = 1;  // of choosing and gathering experts, relative to an M3 Ultra
+  double bandwidth = 0;  // of its memory, nominal
+  double flops = 0;      // nominal
+  // Of the nominal bandwidth, relative to a chip of one die.
+  double bandwidth_reached = 1;
+  // Of a layer's overhead, and of choosing and gathering experts, relative to an M3 Ultra.
+  double layer_overhead = 1;
+  double expert_overhead = 1;
+  bool operator==(const RankSpeed&) const = default;
 };
 
 struct StepLoad {

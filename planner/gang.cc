@@ -12,8 +12,7 @@ constexpr uint32_t kCollectivesPerLayer = 2;  // after attention and after the f
 }  // namespace
 
 bool SameSpeed(const Candidate& a, const Candidate& b) {
-  return a.kind == b.kind && a.speed.bandwidth == b.speed.bandwidth &&
-         a.speed.flops == b.speed.flops && a.speed.expert_overhead == b.speed.expert_overhead;
+  return a.kind == b.kind && a.speed == b.speed;
 }
 
 std::string BackendOf(const Gang& gang) {

@@ -61,12 +61,20 @@ std::string Plain(std::string_view name) {
   for (const char c : name) {
     if (absl::ascii_isalnum(static_cast<unsigned char>(c))) plain += absl::ascii_tolower(c);
   }
-  for (const std::string_view ending : {"3bit", "4bit", "5bit", "6bit", "8bit", "bf16", "fp16"}) {
-    if (plain.size() > ending.size() && plain.ends_with(ending)) {
+  // "…-4bit-DWQ", "…-MXFP4-Q4", "…-Q4_K_M": how a copy was made, from its end on.
+  constexpr std::string_view kOfCopies[] = {"3bit", "4bit", "5bit", "6bit", "8bit", "bf16", "fp16",
+                                            "fp8",  "dwq",  "mlx",  "gguf", "q8",   "q80",  "q4",
+                                            "q40",  "q4km", "q6",   "q6k",  "q3",   "mxfp4"};
+  for (bool found = true; found;) {
+    found = false;
+    for (const std::string_view ending : kOfCopies) {
+      if (plain.size() <= ending.size() || !plain.ends_with(ending)) continue;
       plain.resize(plain.size() - ending.size());
+      found = true;
     }
   }
-  for (const std::string_view ending : {"instruct", "it", "mlx"}) {
+  if (plain.starts_with("metallama")) plain.erase(0, 4);
+  for (const std::string_view ending : {"instruct", "it", "chat"}) {
     if (plain.size() > ending.size() + 4 && plain.ends_with(ending)) {
       plain.resize(plain.size() - ending.size());
     }
@@ -203,9 +211,12 @@ absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& car
 }
 
 std::optional<uint32_t> BitsInName(std::string_view name) {
-  const std::string lower = absl::AsciiStrToLower(std::string(name));
+  std::string lower = absl::AsciiStrToLower(std::string(name));
+  for (char& c : lower) c = c == ' ' || c == '_' ? '-' : c;
   for (const uint32_t bits : {3u, 4u, 5u, 6u, 8u}) {
-    for (const std::string& word : {absl::StrCat(bits, "bit"), absl::StrCat(bits, "-bit")}) {
+    // llama.cpp's copies are called "…-Q4_K_M", those of MX formats "…-MXFP4".
+    for (const std::string& word : {absl::StrCat(bits, "bit"), absl::StrCat(bits, "-bit"),
+                                    absl::StrCat("-q", bits), absl::StrCat("fp", bits)}) {
       if (lower.find(word) != std::string::npos) return bits;
     }
   }

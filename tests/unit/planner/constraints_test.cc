@@ -69,6 +69,10 @@ TEST(Constraints, ChipsSayHowFastTheyAre) {
   EXPECT_EQ(SpeedOf(node).bandwidth, 500e9) << "what was measured wins";
   EXPECT_EQ(FindChip("4x M3 Ultra 512GB")->name, "Apple M3 Ultra");
   EXPECT_EQ(FindChip("Xeon"), nullptr);
+  EXPECT_EQ(FindChip("2 x mac-mini-m4-pro-64gb")->name, "Apple M4 Pro");
+  EXPECT_EQ(FindChip("apple m1")->name, "Apple M1");
+  EXPECT_EQ(FindChip("AM1 Max2"), nullptr);
+  EXPECT_EQ(FindChip("Intel(R) Core(TM) m3-7Y32 CPU @ 1.10GHz"), nullptr);
 }
 
 TEST(Constraints, BudgetIsWhatIsNeitherPromisedNorInUse) {

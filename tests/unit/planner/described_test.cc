@@ -472,16 +472,25 @@ TEST(ClusterFile, FaultsAreNamed) {
 }
 
 TEST(ModelCards, AreFoundByTheNamesThatPeopleUse) {
-  for (const auto& [name, card] :
-       std::map<std::string, std::string>{{"mlx-community/MiniMax-M2.5-6bit", "MiniMax-M2.5"},
-                                          {"deepseek-v3.1-8bit", "DeepSeek-V3.1"},
-                                          {"kimmi-k2-1t-moe", "Kimi-K2-Instruct"},
-                                          {"qwen-480b-coder", "Qwen3-Coder-480B-A35B-Instruct"},
-                                          {"Qwen/Qwen3-235B-A22B", "Qwen3-235B-A22B"}}) {
+  for (const auto& [name, card] : std::map<std::string, std::string>{
+           {"mlx-community/MiniMax-M2.5-6bit", "MiniMax-M2.5"},
+           {"deepseek-v3.1-8bit", "DeepSeek-V3.1"},
+           {"kimmi-k2-1t-moe", "Kimi-K2-Instruct"},
+           {"qwen-480b-coder", "Qwen3-Coder-480B-A35B-Instruct"},
+           {"Qwen/Qwen3-235B-A22B", "Qwen3-235B-A22B"},
+           {"Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B-Instruct"},
+           {"deepseek-ai/DeepSeek-R1-0528-4bit", "DeepSeek-V3.1"},
+           {"gpt-oss-20b-MXFP4-Q8", "gpt-oss-20b"},
+           {"Qwen3-4B-Instruct-2507-4bit-DWQ", "Qwen3-4B"},
+           {"Mistral-Small-24B", "Mistral-Small-24B-Instruct-2501"}}) {
     const auto found = FindModelCard(Cards(), name);
     ASSERT_TRUE(found.ok()) << name << ": " << found.status();
     EXPECT_EQ((*found)->name, card) << name;
   }
+  EXPECT_EQ(BitsInName("Meta-Llama-3.1-8B-Instruct-Q4_K_M"), 4u);
+  EXPECT_EQ(BitsInName("gpt-oss-120b MXFP4"), 4u);
+  EXPECT_EQ(BitsInName("DeepSeek-V3.1 fp8"), 8u);
+  EXPECT_EQ(BitsInName("Qwen3-8B"), std::nullopt);
   const auto several = FindModelCard(Cards(), "qwen3");
   ASSERT_FALSE(several.ok());
   EXPECT_NE(several.status().message().find("alike are"), std::string::npos);
