@@ -61,8 +61,11 @@ bool Names(std::string_view text, std::string_view name) {
 }  // namespace
 
 const Chip* FindChip(std::string_view text) {
+  for (const Chip& chip : kChips) {
+    if (text == chip.name) return &chip;  // as agents report it
+  }
+  if (text.empty() || Names(text, kMakerOfOtherM3)) return nullptr;
   const Chip* best = nullptr;
-  if (Names(text, kMakerOfOtherM3)) return nullptr;
   for (const Chip& chip : kChips) {
     // People leave the maker out.
     const std::string_view name = chip.name.substr(kMaker.size());
