@@ -62,7 +62,10 @@ void AddTopology(CommandTree& tree) {
                       "cluster and the cables between them now");
   command->add_option("--model", options->model,
                       "Of the catalogue, or a folder: cost each cable with it");
-  command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
+  command
+      ->add_option(
+          "--bits", options->bits,
+          "Of a weight (default: as the name says, else as its makers publish it, else 16)")
       ->check(CLI::Range(2u, 32u));
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
   tree.OnChosen(command, [options](const Invocation& run) { return RunAdvise(run, *options); });
