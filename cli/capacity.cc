@@ -115,18 +115,23 @@ void AddCapacity(CommandTree& tree) {
                                "cluster");
   auto options = std::make_shared<CapacityOptions>();
   CLI::Option* buy =
-      command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"");
+      command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"")
+          ->check(NamesSomething);
   CLI::Option* tier =
       command->add_option("--tier", options->tier, "starter, professional or enterprise")
+          ->check(NamesSomething)
           ->excludes(buy);
   command->add_option("--cluster", options->cluster_path, "Machines described in this YAML file")
       ->excludes(buy)
       ->excludes(tier);
-  command->add_option("--for", options->for_model,
-                      "What to buy for this model (or model's folder); 1: nothing will do");
+  command
+      ->add_option("--for", options->for_model,
+                   "What to buy for this model (or model's folder); 1: nothing will do")
+      ->check(NamesSomething);
   command
       ->add_option("--models", options->models,
                    "Of the catalogue, or folders of models: a,b-4bit,./c")
+      ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
   command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));

@@ -46,6 +46,7 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));
   command->add_option("--nodes", options->nodes, "Only these nodes (hostnames or ids)")
       ->expected(1)
+      ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--transport", options->transport,
@@ -65,6 +66,7 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->check(CLI::IsMember({"safe", "normal", "tight"}));
   command->add_option("--exclude", options->excluded, "Not these nodes (hostnames or ids)")
       ->expected(1)
+      ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--sequences", options->sequences,
@@ -116,6 +118,10 @@ std::vector<std::string> NamesIn(const std::vector<std::string>& lists) {
     if (!name.empty()) names.push_back(std::move(name));
   }
   return names;
+}
+
+std::string NamesSomething(const std::string& list) {
+  return NamesIn({list}).empty() ? "nothing is named" : "";
 }
 
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {

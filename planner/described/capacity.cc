@@ -358,13 +358,37 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   return row;
 }
 
+uint32_t AskedContext(const v1::CapacityQuestion& question) {
+  return question.context_length() > 0 ? question.context_length() : kContextDefault;
+}
+
+// What was asked for and is foretold smaller.
+void WarnOfLimits(const Inputs& inputs, const v1::CapacityQuestion& question,
+                  const std::vector<AskedModel>& models, v1::CapacityReport* report) {
+  std::vector<std::string> shorter;
+  for (const AskedModel& asked : models) {
+    const uint32_t own = asked.At(asked.ladder.front()).context_length_max();
+    if (own == 0 || question.context_length() <= own) continue;
+    shorter.push_back(absl::StrCat(asked.name(), " ", own));
+  }
+  if (!shorter.empty()) {
+    report->add_warnings(absl::StrCat("a context of ", question.context_length(),
+                                      " was asked for; foretold with the most that a model was ",
+                                      "made for: ", NameList(shorter)));
+  }
+  if (inputs.users * inputs.duty > kUsersAtWorkMax + 0.5) {
+    report->add_warnings(absl::StrCat("of ", inputs.users, " users ", kUsersAtWorkMax,
+                                      " at work are foretold, the most that can be"));
+  }
+}
+
 // Of each model the most bits that fit; the row of the fewest says why none does.
 absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& question,
                        const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
-  const uint32_t context =
-      question.context_length() > 0 ? question.context_length() : kContextDefault;
+  const uint32_t context = AskedContext(question);
   const auto models = AskedModels(question, cards);
   if (!models.ok()) return models.status();
+  WarnOfLimits(inputs, question, *models, report);
   for (const AskedModel& asked : *models) {
     v1::CapacityModel last;
     for (const uint32_t bits : asked.ladder) {
@@ -469,8 +493,7 @@ absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& ques
                           const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
   const PublishedFigures& published = inputs.published;
   report->set_published_by(published.source);
-  const uint32_t context =
-      question.context_length() > 0 ? question.context_length() : kContextDefault;
+  const uint32_t context = AskedContext(question);
   const auto models = AskedModels(question, cards);
   if (!models.ok()) return models.status();
   const int index = LargestOf(*report, *models);
@@ -542,8 +565,7 @@ std::string JoinedShape(const Machine& machine, const std::string& backend,
 
 absl::Status TryOffer(const v1::CapacityQuestion& question, const AskedModel& asked, Inputs inputs,
                       const MachineConfiguration& one, uint32_t count, Sought* sought) {
-  const uint32_t context =
-      question.context_length() > 0 ? question.context_length() : kContextDefault;
+  const uint32_t context = AskedContext(question);
   inputs.cluster = ClusterOf(std::vector<MachineConfiguration>(count, one));
   inputs.peak_watts = count * one.machine->peak_watts;
   Offer offer;
@@ -660,6 +682,7 @@ absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& questio
   report.set_title(absl::StrCat("machines for ", asked.name(), ", ", inputs.users,
                                 inputs.users == 1 ? " user, " : " users, ", UsersAtWork(inputs),
                                 " of them at work at the same time"));
+  WarnOfLimits(inputs, question, *models, &report);
   for (const Offer& offer : list) {
     report.add_machines(offer.machines);
     *report.add_models() = offer.row;

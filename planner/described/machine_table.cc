@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "planner/chip_table.h"
@@ -120,8 +121,9 @@ const Machine* FindMachineModel(std::string_view model, std::string_view chip) {
 
 absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text) {
   std::vector<MachineConfiguration> machines;
-  for (absl::string_view part :
-       absl::StrSplit(absl::string_view(text.data(), text.size()), absl::ByAnyChar(",;+"))) {
+  const std::string plain =
+      absl::StrReplaceAll(absl::string_view(text.data(), text.size()), {{"×", "x"}});
+  for (absl::string_view part : absl::StrSplit(plain, absl::ByAnyChar(",;+"))) {
     part = absl::StripAsciiWhitespace(part);
     if (part.empty()) continue;
     uint32_t count = 1;

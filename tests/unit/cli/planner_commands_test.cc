@@ -221,6 +221,8 @@ TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {
   const CliRun cables = Run({"topology", "advise", "--buy", "4x mac-studio-m3-ultra-512gb"});
   EXPECT_EQ(cables.exit_code, kExitOk) << cables.err;
   EXPECT_NE(cables.out.find("6 cables"), std::string::npos);
+  const CliRun bits = Run({"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--bits", "4"});
+  EXPECT_EQ(bits.exit_code, kExitUsage) << "of which model?";
   const CliRun lan =
       Run({"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--model", "Qwen3-0.6B-4bit"});
   EXPECT_NE(lan.out.find("Qwen3-0.6B-4bit over the LAN: "), std::string::npos)
@@ -237,6 +239,8 @@ TEST_F(PlannerCommandsTest, FlagsThatWouldBeIgnoredAreRefused) {
       {{"--for", model, "--models", "Qwen3-0.6B"}, "--models names others"},
       {{"--for", model, "--price", "100"}, "--price is of certain machines"},
       {{"--tier", "starter", "--speed", "10"}, "it needs --for"},
+      {{"--for", ""}, "nothing is named"},
+      {{"--tier", "starter", "--models", ","}, "nothing is named"},
   };
   for (const auto& [flags, expected] : cases) {
     std::vector<std::string> words = {"capacity"};
@@ -278,6 +282,8 @@ TEST_F(PlannerCommandsTest, WishesThatContradictEachOtherAreUsageErrors) {
   const std::map<std::vector<std::string>, std::string> cases = {
       {{"--nodes", "one", "--exclude", "one"}, "the nodes asked for are all excluded"},
       {{"--nodes", "one", "--ranks", "2"}, "2 ranks were asked for on 1 node"},
+      {{"--nodes", ""}, "nothing is named"},
+      {{"--exclude", " ,"}, "nothing is named"},
       {{"--nodes", "oen"}, "did you mean 'one'?"},
       {{"--exclude", "tow"}, "did you mean 'two'?"},
   };

@@ -309,6 +309,20 @@ TEST(Capacity, WhenNothingWillDoItSaysHowFarTheMachinesGo) {
       << memory.message();
 }
 
+TEST(Capacity, WhatIsForetoldSmallerThanAskedForIsSaid) {
+  v1::CapacityQuestion question = BuyFor("Qwen3-8B-4bit", 0, 100'000);
+  question.set_context_length(1'000'000);
+  question.set_duty(1);
+  question.set_recommend(false);
+  question.set_buy("1 × mac-studio-m3-ultra-512gb");
+  std::string warnings;
+  const v1::CapacityReport report = Report(question);
+  for (const std::string& warning : report.warnings()) warnings += warning + "\n";
+  EXPECT_NE(warnings.find("the most that a model was made for: Qwen3-8B 40960"), std::string::npos)
+      << warnings;
+  EXPECT_NE(warnings.find("of 100000 users 4096 at work"), std::string::npos) << warnings;
+}
+
 TEST(Capacity, NoCopyHasMoreBitsThanTheMakersGaveIt) {
   v1::CapacityQuestion question;
   question.set_tier("enterprise");
