@@ -66,8 +66,12 @@ void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& know
     throw Fault{absl::StrCat(PlaceText(node.Mark()), "keys with values are expected, such as '",
                              *known.begin(), ": …'")};
   }
+  std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
+    if (!seen.insert(key).second) {
+      throw Fault{absl::StrCat(PlaceText(entry.first.Mark()), "'", key, "' stands there twice")};
+    }
     if (known.count(key) > 0) continue;
     throw Fault{absl::StrCat("'", key, "' is not a key that is known",
                              DidYouMean(key, {known.begin(), known.end()}))};
@@ -125,6 +129,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
              "peak_watts", "idle_watts", "has_model",   "uneven_tensor", "tensor_in_pipeline"});
   if (!node["name"]) throw Fault{"it has no 'name'"};
   const std::string name = node["name"].as<std::string>();
+  if (name.empty()) throw Fault{"its 'name' is empty"};
   v1::PlannerNode made;
   if (node["machine"]) {
     const auto machine = FindMachine(node["machine"].as<std::string>());

@@ -128,8 +128,10 @@ std::string UnknownKey(const YAML::Node& node) {
       "parameters",   "group",    "tied_embeddings", "full_attention_every",
       "rest_bits",    "bytes",    "sliding_window",  "active_parameters",
       "architecture", "bits"};
+  std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
+    if (!seen.insert(key).second) return absl::StrCat("'", key, "' stands there twice");
     if (known.count(key) > 0) continue;
     return absl::StrCat("'", key, "' is not a key that is known",
                         DidYouMean(key, {known.begin(), known.end()}));
@@ -258,6 +260,15 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
       if (card.layers == 0 || card.layers > kCardLayersMax || card.hidden == 0 || card.group == 0) {
         return absl::InvalidArgumentError(absl::StrCat(
             "the card of ", card.name, " has no sensible number of layers or hidden size"));
+      }
+      if (!HasShape(card) && card.active_parameters == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the card of ", card.name, " does not say how large it is: it needs 'heads', ",
+            "'head_dim' and 'intermediate' (or 'experts'), or 'active_parameters'"));
+      }
+      for (const ModelCard& other : cards) {
+        if (other.name != card.name) continue;
+        return absl::InvalidArgumentError(absl::StrCat("two cards are called '", card.name, "'"));
       }
       cards.push_back(std::move(card));
     }

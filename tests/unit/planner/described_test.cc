@@ -283,6 +283,9 @@ TEST(ClusterFile, FaultsAreNamed) {
       {"nodes:\n- {name: a, memory_gib: 4}\npublished: {cost: 5}", "'cost' is not a key"},
       {"nodes:\n- {name: a, machine: commodore-64}", "no machine"},
       {"nodes: {a: {memory_gib: 8}}", "'nodes' is a list"},
+      {"nodes:\n- {name: '', memory_gib: 8}", "'name' is empty"},
+      {"nodes:\n- {name: a, memory_gib: 8}\nnodes:\n- {name: b, memory_gib: 8}",
+       "line 3, column 1: 'nodes' stands there twice"},
       {"nodes:\n- {name: a, memory_gib: 0}", "'memory_gib' is 0"},
       {"nodes:\n- {name: a, memory_gib: 8}\nlinks: {between: [a, b]}", "'links' is a list"},
       {"nodes:\n- {name: a, memory_gib: 8}\nloaded: {a: 5}", "'loaded' is a list"},
@@ -390,13 +393,18 @@ TEST(ModelCards, CardsThatMakeNoSenseAreRefused) {
   EXPECT_FALSE(ReadModelCards("models:\n- {name: x, layers: 4000000000, hidden: 8}").ok());
   EXPECT_FALSE(ReadModelCards("models:\n- {name: x}").ok());
   EXPECT_FALSE(ReadModelCards("models: [").ok());
+  EXPECT_FALSE(ReadModelCards("models:\n- {name: x, layers: 2, hidden: 8}").ok()) << "of no size";
+  const std::string sized = "{name: x, layers: 2, hidden: 8, active_parameters: 1}";
+  EXPECT_TRUE(ReadModelCards("models: [" + sized + "]").ok());
+  EXPECT_FALSE(ReadModelCards("models: [" + sized + ", " + sized + "]").ok()) << "which of them?";
   EXPECT_FALSE(ReadModelCards("models: {x: {layers: 2, hidden: 8}}").ok());
   EXPECT_FALSE(ReadModelCards(std::string(100'000, '[')).ok());
   for (const char* huge :
        {"hidden: 4000000000", "hidden: 8, vocab: 4000000000", "hidden: 8, experts: 4000000000",
         "hidden: 8, parameters: 1e300", "hidden: 8, parameters: .nan", "hidden: 8, rest_bits: -4",
         "hidden: 8, bits: 64", "hidden: 8, latent: {kv_rank: 4000000000}"}) {
-    const auto cards = ReadModelCards(absl::StrCat("models: [{name: x, layers: 2, ", huge, "}]"));
+    const auto cards = ReadModelCards(
+        absl::StrCat("models: [{name: x, layers: 2, active_parameters: 1, ", huge, "}]"));
     EXPECT_FALSE(cards.ok()) << huge;
   }
 }
