@@ -13,7 +13,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "proto/near_miss.h"
 #include "transport/log_tail.h"
 #include "transport/trust.h"
 #include "transport/unix_socket.h"
@@ -75,21 +77,6 @@ absl::Status SetList(const ConfigKey& key, const std::string& text,
   return absl::OkStatus();
 }
 
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 std::string Home() {
   const char* home = std::getenv("HOME");
   return home != nullptr && home[0] == '/' ? home : "/var/lib/macrame";
@@ -123,18 +110,9 @@ std::string FlagName(const ConfigKey& key) {
 }
 
 std::string NearestConfigKey(std::string_view name) {
-  std::string lower = absl::AsciiStrToLower(View(name.substr(0, 64)));
-  std::replace(lower.begin(), lower.end(), '-', '_');
-  std::string nearest;
-  size_t nearest_distance = std::max<size_t>(2, lower.size() / 3) + 1;
-  for (const ConfigKey& key : ConfigKeys()) {
-    const size_t distance = EditDistance(lower, key.name);
-    if (distance < nearest_distance) {
-      nearest_distance = distance;
-      nearest = std::string(key.name);
-    }
-  }
-  return nearest;
+  std::vector<std::string> known;
+  for (const ConfigKey& key : ConfigKeys()) known.emplace_back(key.name);
+  return NearMiss(absl::StrReplaceAll(View(name), {{"-", "_"}}), known);
 }
 
 std::string ExpandHome(const std::string& path) {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
-#include "cli/near_miss.h"
+#include "proto/near_miss.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::cli {

@@ -1,9 +1,11 @@
 #include <memory>
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "cli/command.h"
 #include "cli/format/capacity_view.h"
 #include "cli/planner_program.h"
+#include "proto/reasons.h"
 
 namespace macrame::cli {
 namespace {
@@ -58,7 +60,40 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options,
   return question;
 }
 
-int RunCapacity(const Invocation& run, const CapacityOptions& options) {
+absl::Status Contradiction(const std::string& what, const std::string& remedy) {
+  v1::Reason reason = MakeReason("BAD_REQUEST", what);
+  reason.set_remedy(remedy);
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
+// Flags that would be ignored beside each other.
+absl::Status CheckFlags(const CLI::App& command) {
+  const auto given = [&](const char* flag) { return command.get_option(flag)->count() > 0; };
+  if (!given("--for")) {
+    if (!given("--speed")) return absl::OkStatus();
+    return Contradiction("--speed is what machines are sought for: it needs --for",
+                         "name the model with --for, or leave --speed out");
+  }
+  for (const char* flag : {"--buy", "--tier", "--cluster"}) {
+    if (!given(flag)) continue;
+    return Contradiction(absl::StrCat("--for seeks machines and ", flag, " names them"),
+                         absl::StrCat("leave one out; what those of ", flag,
+                                      " would do for a model, --models says"));
+  }
+  if (given("--models")) {
+    return Contradiction("--for seeks machines for one model and --models names others",
+                         "leave one out");
+  }
+  for (const char* flag : {"--price", "--months", "--peak-watts", "--idle-watts", "--cloud"}) {
+    if (!given(flag)) continue;
+    return Contradiction(absl::StrCat(flag, " is of certain machines, and --for seeks some"),
+                         absl::StrCat("leave ", flag, " out, or name machines with --buy"));
+  }
+  return absl::OkStatus();
+}
+
+int RunCapacity(const Invocation& run, const CLI::App& command, const CapacityOptions& options) {
+  if (auto bad = CheckFlags(command); !bad.ok()) return run.Fail(bad);
   const auto question = QuestionOf(options, run.environment);
   if (!question.ok()) return run.Fail(question.status());
   const auto answer = AskPlanner(*question, run.environment);
@@ -80,18 +115,23 @@ void AddCapacity(CommandTree& tree) {
                                "cluster");
   auto options = std::make_shared<CapacityOptions>();
   CLI::Option* buy =
-      command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"");
+      command->add_option("--buy", options->buy, "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"")
+          ->check(NamesSomething);
   CLI::Option* tier =
       command->add_option("--tier", options->tier, "starter, professional or enterprise")
+          ->check(NamesSomething)
           ->excludes(buy);
   command->add_option("--cluster", options->cluster_path, "Machines described in this YAML file")
       ->excludes(buy)
       ->excludes(tier);
-  command->add_option("--for", options->for_model,
-                      "What to buy for this model (or model's folder) instead");
+  command
+      ->add_option("--for", options->for_model,
+                   "What to buy for this model (or model's folder); 1: nothing will do")
+      ->check(NamesSomething);
   command
       ->add_option("--models", options->models,
                    "Of the catalogue, or folders of models: a,b-4bit,./c")
+      ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
   command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));
@@ -117,7 +157,9 @@ void AddCapacity(CommandTree& tree) {
       ->check(CLI::Range(0.0, 1e9));
   command->add_option("--cloud", options->cloud, "A month in the cloud, to compare with")
       ->check(CLI::Range(0.0, 1e12));
-  tree.OnChosen(command, [options](const Invocation& run) { return RunCapacity(run, *options); });
+  tree.OnChosen(command, [command, options](const Invocation& run) {
+    return RunCapacity(run, *command, *options);
+  });
 }
 
 }  // namespace macrame::cli

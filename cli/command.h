@@ -78,6 +78,9 @@ void AddWishFlags(CLI::App* command, WishOptions* options);
 v1::Wishes WishesWithoutNodes(const WishOptions& options);
 // "a,b" and "c" are a, b and c.
 std::vector<std::string> NamesIn(const std::vector<std::string>& lists);
+// A check for flags that are lists or names: an empty one, as of a script's unset variable, is no
+// wish and would be ignored. What is wrong, or "".
+std::string NamesSomething(const std::string& list);
 // Names of nodes become their ids, which takes a question to the agent when there are any.
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client);
 

@@ -93,7 +93,10 @@ void AddPlan(CommandTree& tree) {
                                              "Plan on the cluster that this YAML file describes");
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")
       ->needs(cluster);
-  command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
+  command
+      ->add_option(
+          "--bits", options->bits,
+          "Of a weight (default: as the name says, else as its makers publish it, else 16)")
       ->check(CLI::Range(2u, 32u))
       ->needs(cluster);
   command

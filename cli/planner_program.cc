@@ -42,8 +42,10 @@ absl::StatusOr<v1::PlannerAnswer> AskPlanner(const v1::PlannerQuestion& question
     return ProgramBroken(program, "gave an answer that can't be read");
   }
   if (!answer.has_failure()) return answer;
-  const bool absent = answer.failure().code() == "MODEL_NOT_FOUND";
-  return ReasonStatus(absent ? absl::StatusCode::kNotFound : absl::StatusCode::kInvalidArgument,
+  const std::string& code = answer.failure().code();
+  return ReasonStatus(code == "MODEL_NOT_FOUND" ? absl::StatusCode::kNotFound
+                      : code == "NO_OFFER"      ? absl::StatusCode::kResourceExhausted
+                                                : absl::StatusCode::kInvalidArgument,
                       answer.failure());
 }
 

@@ -57,14 +57,23 @@ void AddTopology(CommandTree& tree) {
   topology->require_subcommand(1);
   CLI::App* command = tree.Add(topology, "advise", "Which cable goes where, and what it is worth");
   auto options = std::make_shared<TopologyOptions>();
-  command->add_option("--buy", options->buy,
-                      "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"; without it, those of this "
-                      "cluster and the cables between them now");
-  command->add_option("--model", options->model,
-                      "Of the catalogue, or a folder: cost each cable with it");
-  command->add_option("--bits", options->bits, "Of a weight (default: as the name says, else 16)")
-      ->check(CLI::Range(2u, 32u));
-  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
+  command
+      ->add_option("--buy", options->buy,
+                   "Machines: \"4x mac-studio-m3-ultra-512gb, ...\"; without it, those of this "
+                   "cluster and the cables between them now")
+      ->check(NamesSomething);
+  CLI::Option* model = command
+                           ->add_option("--model", options->model,
+                                        "Of the catalogue, or a folder: cost each cable with it")
+                           ->check(NamesSomething);
+  command
+      ->add_option(
+          "--bits", options->bits,
+          "Of a weight (default: as the name says, else as its makers publish it, else 16)")
+      ->check(CLI::Range(2u, 32u))
+      ->needs(model);
+  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")
+      ->needs(model);
   tree.OnChosen(command, [options](const Invocation& run) { return RunAdvise(run, *options); });
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/command.h"
+#include "proto/near_miss.h"
 #include "proto/reasons.h"
 
 namespace macrame::cli {
@@ -19,20 +20,20 @@ constexpr uint32_t kRanksMax = 1024;
 }  // namespace
 
 absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name) {
-  std::vector<std::string> found;
-  std::string known;
+  std::vector<std::string> found, known;
   for (const v1::NodeStatus& node : status.nodes()) {
     const auto& identity = node.identity();
     const bool by_id = name.size() >= 4 && absl::StartsWith(identity.node_id(), name);
     if (by_id || absl::EqualsIgnoreCase(identity.hostname(), name)) {
       found.push_back(identity.node_id());
     }
-    absl::StrAppend(&known, known.empty() ? "" : ", ", identity.hostname());
+    known.push_back(identity.hostname());
   }
   if (found.size() == 1) return found[0];
   if (found.empty()) {
     return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
-                        absl::StrCat("no node is called '", name, "'; there are: ", known));
+                        absl::StrCat("no node is called '", name, "'; there are: ", NameList(known),
+                                     DidYouMean(name, known)));
   }
   return ReasonStatus(absl::StatusCode::kNotFound, "NODE_AMBIGUOUS",
                       absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
@@ -45,6 +46,7 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->check(CLI::IsMember({"auto", "tensor", "pipeline"}));
   command->add_option("--nodes", options->nodes, "Only these nodes (hostnames or ids)")
       ->expected(1)
+      ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--transport", options->transport,
@@ -64,10 +66,15 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->check(CLI::IsMember({"safe", "normal", "tight"}));
   command->add_option("--exclude", options->excluded, "Not these nodes (hostnames or ids)")
       ->expected(1)
+      ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--sequences", options->sequences, "Requests served at the same time")
+  command
+      ->add_option("--sequences", options->sequences,
+                   "Requests served at the same time (default: as many as --users)")
       ->check(CLI::Range(1u, kSequencesMax));
-  command->add_option("--users", options->users, "Also foretell the speed for so many users")
+  command
+      ->add_option("--users", options->users,
+                   "Foretell the speed for so many, at the same time unless --sequences says fewer")
       ->check(CLI::Range(1u, kSequencesMax));
   command
       ->add_option("--prompt-tokens", options->prompt_tokens,
@@ -111,6 +118,10 @@ std::vector<std::string> NamesIn(const std::vector<std::string>& lists) {
     if (!name.empty()) names.push_back(std::move(name));
   }
   return names;
+}
+
+std::string NamesSomething(const std::string& list) {
+  return NamesIn({list}).empty() ? "nothing is named" : "";
 }
 
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {

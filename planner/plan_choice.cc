@@ -300,8 +300,10 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   if (request.wishes().users() > sequences && !request.brief()) {
     v1::Reason few = MakeReason(
         "FORETOLD",
-        absl::StrCat("the speed for ", request.wishes().users(), " users together is with as many ",
-                     "sequences at once; there is memory planned for ", sequences));
+        absl::StrCat("of ", request.wishes().users(), " users ", sequences,
+                     sequences == 1 ? " is" : " are",
+                     " answered at once, the others wait: ", "there is memory planned for ",
+                     sequences, sequences == 1 ? " sequence" : " sequences"));
     few.set_remedy(absl::StrCat("ask for ", request.wishes().users(), " sequences at once"));
     choice.reasons.push_back(std::move(few));
   }

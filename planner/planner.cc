@@ -20,6 +20,7 @@
 #include "planner/prediction.h"
 #include "planner/shape_refusal.h"
 #include "proto/bytes.h"
+#include "proto/near_miss.h"
 #include "proto/reasons.h"
 
 namespace macrame::planner {
@@ -45,6 +46,12 @@ v1::Rejection Reject(std::string subject, v1::Reason reason) {
   return rejection;
 }
 
+// Users are served at once unless it is said that fewer are.
+uint32_t SequencesOf(const v1::Wishes& wishes) {
+  const uint32_t asked = wishes.concurrent_sequences();
+  return std::max(1u, asked > 0 ? asked : wishes.users());
+}
+
 MaybeReason CheckWishes(const v1::PlanRequest& request) {
   const v1::Wishes& wishes = request.wishes();
   const uint32_t own = request.model().context_length_max();
@@ -55,8 +62,8 @@ MaybeReason CheckWishes(const v1::PlanRequest& request) {
     reason.set_remedy(absl::StrCat("ask for a context of ", own, " or less"));
     return reason;
   }
-  if (wishes.concurrent_sequences() > kSequencesMax) {
-    return MakeReason("BAD_REQUEST", absl::StrCat(wishes.concurrent_sequences(),
+  if (SequencesOf(wishes) > kSequencesMax) {
+    return MakeReason("BAD_REQUEST", absl::StrCat(SequencesOf(wishes),
                                                   " sequences at once were asked for; at most ",
                                                   kSequencesMax, " can be"));
   }
@@ -70,6 +77,35 @@ MaybeReason CheckWishes(const v1::PlanRequest& request) {
                                                   " nodes; at most ", kNodesMax, " can be"));
   }
   return {};
+}
+
+v1::Reason NoSuchNode(const std::string& wish, const v1::PlanRequest& request) {
+  std::vector<std::string> known, hostnames;
+  for (const v1::PlannerNode& node : request.nodes()) {
+    known.push_back(NodeName(node));
+    hostnames.push_back(node.hostname());
+  }
+  v1::Reason reason =
+      MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wish, "'; known are ",
+                                             NameList(known), DidYouMean(wish, hostnames)));
+  reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
+  return reason;
+}
+
+// Wishes that no cluster can meet, whatever joins it. `named`: nodes that are left of those named.
+MaybeReason CheckWishesAgree(const v1::Wishes& wishes, uint32_t named) {
+  if (wishes.node_ids().empty()) return {};
+  if (named == 0) {
+    v1::Reason reason = MakeReason("BAD_REQUEST", "the nodes asked for are all excluded");
+    reason.set_remedy("exclude fewer nodes, or ask for others");
+    return reason;
+  }
+  if (wishes.world_size() <= named) return {};
+  v1::Reason reason = MakeReason(
+      "BAD_REQUEST", absl::StrCat(wishes.world_size(), " ranks were asked for on ", named,
+                                  named == 1 ? " node" : " nodes", "; each needs one of its own"));
+  reason.set_remedy("name as many nodes as ranks, or ask for fewer ranks");
+  return reason;
 }
 
 // Each name in the wishes has to mean one node. Nodes that are gone are left out when recovering.
@@ -90,17 +126,9 @@ MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
     }
     if (meant.size() == 1 && !left_out) ids.insert(id);
     if (meant.size() == 1 || (meant.empty() && request.recovering())) continue;
-    v1::Reason reason;
-    if (meant.empty()) {
-      std::vector<std::string> known;
-      for (const v1::PlannerNode& node : request.nodes()) known.push_back(NodeName(node));
-      reason = MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wish, "'; known are ",
-                                                      absl::StrJoin(known, ", ")));
-    } else {
-      reason = MakeReason(
-          "BAD_REQUEST",
-          absl::StrCat("'", wish, "' means several nodes: ", absl::StrJoin(meant, ", ")));
-    }
+    if (meant.empty()) return NoSuchNode(wish, request);
+    v1::Reason reason = MakeReason(
+        "BAD_REQUEST", absl::StrCat("'", wish, "' means several nodes: ", NameList(meant)));
     reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
     return reason;
   }
@@ -108,10 +136,10 @@ MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
     const bool known = std::any_of(request.nodes().begin(), request.nodes().end(),
                                    [&](const v1::PlannerNode& node) { return Names(wish, node); });
     if (known || request.recovering() || wish.empty()) continue;
-    return MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wish, "' to leave out"));
+    return NoSuchNode(wish, request);
   }
   *named = static_cast<uint32_t>(ids.size());
-  return {};
+  return request.recovering() ? MaybeReason() : CheckWishesAgree(request.wishes(), *named);
 }
 
 std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
@@ -143,8 +171,8 @@ v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
     codes.insert(rejection.reason().code());
   }
   if (causes.empty()) {
-    v1::Reason reason = MakeReason("TOO_FEW_NODES", "the nodes asked for are all excluded");
-    reason.set_remedy("exclude fewer nodes, or ask for others");
+    v1::Reason reason = MakeReason("TOO_FEW_NODES", "all nodes are excluded");
+    reason.set_remedy("exclude fewer nodes");
     return reason;
   }
   return MakeReason(codes.size() == 1 ? *codes.begin() : "TOO_FEW_NODES",
@@ -291,7 +319,7 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
                         std::vector<v1::Rejection> rejections, uint32_t named_nodes) {
   ServingLoad load;
   load.context_tokens = EffectiveContext(request.model(), request.wishes());
-  load.sequences = std::max(1u, request.wishes().concurrent_sequences());
+  load.sequences = SequencesOf(request.wishes());
   load.kv_bits = request.wishes().kv_bits();
   load.strictness = request.wishes().strictness();
   load.predicted_positions = request.wishes().prompt_tokens();
@@ -304,7 +332,7 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   GangJudge judge(request.model(), candidates, links, load, CostParameters());
   GangWish wish;
   wish.optimize = request.wishes().optimize();
-  wish.users = std::max({1u, request.wishes().users(), load.sequences});
+  wish.users = load.sequences;
   wish.transport = request.wishes().transport();
   wish.exact_ranks = wishes.exact();
   GangSearch search(judge, wish);

@@ -41,8 +41,10 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
   prediction.set_kv_ms(step.kv_us * correction / kMicrosecondsPerMillisecond);
   prediction.set_overhead_ms(step.overhead_us * correction / kMicrosecondsPerMillisecond);
   prediction.set_communication_ms(step.communication_us * correction / kMicrosecondsPerMillisecond);
+  // Of more users than sequences the others wait.
+  const uint32_t sequences = std::max(1u, judge.serving().sequences);
   const uint32_t users =
-      std::max(1u, wishes.users() > 0 ? wishes.users() : wishes.concurrent_sequences());
+      std::min(sequences, std::max(1u, wishes.users() > 0 ? wishes.users() : sequences));
   prediction.set_users(users);
   prediction.set_users_tokens_per_second(judge.TokensPerSecond(gang, users) / correction);
   const uint32_t prompt =

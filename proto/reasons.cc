@@ -88,6 +88,8 @@ constexpr std::array kReasonCodes = {
     // Planning.
     ReasonCode{"MEMORY_SHORT", "the model needs more memory than there is",
                "use a smaller quantisation, a shorter context or more nodes"},
+    ReasonCode{"NO_OFFER", "no machines that are sold hold the model, or are as fast as asked for",
+               "ask for less speed, fewer users, a shorter context or fewer bits"},
     ReasonCode{"EVICTED", "the deployment makes room for one with a higher priority",
                "it comes back by itself when there is room again"},
     ReasonCode{"SLOWER_THAN_FORETOLD", "a model answers much slower than its plan foretold",

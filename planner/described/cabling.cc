@@ -1,6 +1,7 @@
 #include "planner/described/cabling.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -40,6 +41,10 @@ class Desktop {
       in_use_[a].insert(cable.a_socket());
       in_use_[b].insert(cable.b_socket());
     }
+    for (const Cable& cable : cables_) {
+      const Cable*& best = between_[std::minmax(cable.a, cable.b)];
+      if (best == nullptr || Rank(cable) > Rank(*best)) best = &cable;
+    }
   }
 
   bool Joined(int a, int b) const { return Between(a, b) != nullptr; }
@@ -76,12 +81,8 @@ class Desktop {
 
   // When there are several, one in good sockets, then one over which RDMA works.
   const Cable* Between(int a, int b) const {
-    const Cable* best = nullptr;
-    for (const Cable& cable : cables_) {
-      const bool joins = (cable.a == a && cable.b == b) || (cable.a == b && cable.b == a);
-      if (joins && (best == nullptr || Rank(cable) > Rank(*best))) best = &cable;
-    }
-    return best;
+    const auto found = between_.find(std::minmax(a, b));
+    return found == between_.end() ? nullptr : found->second;
   }
 
   int Rank(const Cable& cable) const {
@@ -104,6 +105,7 @@ class Desktop {
 
   const std::vector<CabledMachine>& machines_;
   std::vector<Cable> cables_;
+  std::map<std::pair<int, int>, const Cable*> between_;  // into cables_
   std::vector<std::set<uint32_t>> in_use_;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "planner/link_costs.h"
 #include "planner/planner.h"
 #include "proto/bytes.h"
+#include "proto/near_miss.h"
 
 namespace macrame::planner {
 namespace {
@@ -96,8 +98,9 @@ absl::StatusOr<std::string_view> TierNamed(const std::string& name) {
     if (name == tier.name) return tier.yaml;
     names.push_back(Text(tier.name));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("no tier is called '", name, "'; there are ", absl::StrJoin(names, ", ")));
+  return absl::InvalidArgumentError(absl::StrCat("no tier is called '", name, "'; there are ",
+                                                 absl::StrJoin(names, ", "),
+                                                 DidYouMean(name, names)));
 }
 
 std::string NotSold(const MachineConfiguration& machine) {
@@ -267,6 +270,10 @@ absl::StatusOr<AskedModel> AskedCard(const std::vector<ModelCard>& cards, const 
   AskedModel asked;
   asked.card = *card;
   asked.ladder.assign(kBitsLadder.begin(), kBitsLadder.end());
+  // Bits that its makers never gave it are none to try.
+  const uint32_t own = asked.card->bits;
+  std::erase_if(asked.ladder, [&](uint32_t bits) { return own > 0 && bits > own; });
+  if (asked.ladder.empty()) asked.ladder = {own};
   if (const auto bits = BitsInName(name); bits.has_value()) asked.ladder = {*bits};
   return asked;
 }
@@ -307,15 +314,21 @@ v1::PlanResult PlanOn(const Inputs& inputs, v1::PlanRequest request) {
   return faster ? other : result;
 }
 
+uint32_t UsersAtWork(const Inputs& inputs) {
+  return std::clamp<uint32_t>(static_cast<uint32_t>(std::lround(inputs.users * inputs.duty)), 1,
+                              kUsersAtWorkMax);
+}
+
+// `backend`, when it is asked for: between the ranks.
 absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedModel& asked,
-                                           uint32_t bits, uint32_t context) {
+                                           uint32_t bits, uint32_t context,
+                                           std::string* backend = nullptr) {
   v1::PlanRequest request = inputs.cluster;
   *request.mutable_model() = asked.At(bits);
   const uint32_t longest = request.model().context_length_max();
   request.mutable_wishes()->set_context_length(longest > 0 ? std::min(context, longest) : context);
   // Those at work at the same time need their caches.
-  const uint32_t at_work = std::clamp<uint32_t>(
-      static_cast<uint32_t>(std::lround(inputs.users * inputs.duty)), 1, kUsersAtWorkMax);
+  const uint32_t at_work = UsersAtWork(inputs);
   request.mutable_wishes()->set_users(at_work);
   request.mutable_wishes()->set_concurrent_sequences(at_work);
   v1::CapacityModel row;
@@ -334,6 +347,7 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   const v1::Plan& plan = result.plan();
   row.set_nodes(plan.world_size());
   row.set_shape(ShapeName({plan.tp(), plan.pp()}));
+  if (backend != nullptr) *backend = plan.backend();
   *row.mutable_prediction() = plan.prediction();
   const double watts = inputs.peak_watts * plan.world_size() / inputs.cluster.nodes_size();
   if (watts > 0) {
@@ -344,13 +358,37 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   return row;
 }
 
+uint32_t AskedContext(const v1::CapacityQuestion& question) {
+  return question.context_length() > 0 ? question.context_length() : kContextDefault;
+}
+
+// What was asked for and is foretold smaller.
+void WarnOfLimits(const Inputs& inputs, const v1::CapacityQuestion& question,
+                  const std::vector<AskedModel>& models, v1::CapacityReport* report) {
+  std::vector<std::string> shorter;
+  for (const AskedModel& asked : models) {
+    const uint32_t own = asked.At(asked.ladder.front()).context_length_max();
+    if (own == 0 || question.context_length() <= own) continue;
+    shorter.push_back(absl::StrCat(asked.name(), " ", own));
+  }
+  if (!shorter.empty()) {
+    report->add_warnings(absl::StrCat("a context of ", question.context_length(),
+                                      " was asked for; foretold with the most that a model was ",
+                                      "made for: ", NameList(shorter)));
+  }
+  if (inputs.users * inputs.duty > kUsersAtWorkMax + 0.5) {
+    report->add_warnings(absl::StrCat("of ", inputs.users, " users ", kUsersAtWorkMax,
+                                      " at work are foretold, the most that can be"));
+  }
+}
+
 // Of each model the most bits that fit; the row of the fewest says why none does.
 absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& question,
                        const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
-  const uint32_t context =
-      question.context_length() > 0 ? question.context_length() : kContextDefault;
+  const uint32_t context = AskedContext(question);
   const auto models = AskedModels(question, cards);
   if (!models.ok()) return models.status();
+  WarnOfLimits(inputs, question, *models, report);
   for (const AskedModel& asked : *models) {
     v1::CapacityModel last;
     for (const uint32_t bits : asked.ladder) {
@@ -419,12 +457,16 @@ void AddFigure(const std::string& what, const std::string& published, const std:
   figure.set_ours(ours);
 }
 
-// The largest of the report's models that fits; nullptr: none does.
-const v1::CapacityModel* LargestOf(const v1::CapacityReport& report) {
-  const v1::CapacityModel* largest = nullptr;
-  for (const v1::CapacityModel& model : report.models()) {
-    if (!model.fits()) continue;
-    if (largest == nullptr || model.weights_bytes() > largest->weights_bytes()) largest = &model;
+// The largest of the report's models that fits, by the parameters that its makers count: `models`
+// are those asked about, in the same order. -1: none does.
+int LargestOf(const v1::CapacityReport& report, const std::vector<AskedModel>& models) {
+  int largest = -1;
+  const auto size = [&](int i) {
+    const v1::CapacityModel& row = report.models(i);
+    return std::pair(models[i].At(row.bits()).parameter_count(), row.weights_bytes());
+  };
+  for (int i = 0; i < report.models_size(); ++i) {
+    if (report.models(i).fits() && (largest < 0 || size(i) > size(largest))) largest = i;
   }
   return largest;
 }
@@ -451,9 +493,11 @@ absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& ques
                           const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
   const PublishedFigures& published = inputs.published;
   report->set_published_by(published.source);
-  const uint32_t context =
-      question.context_length() > 0 ? question.context_length() : kContextDefault;
-  const v1::CapacityModel* largest = LargestOf(*report);
+  const uint32_t context = AskedContext(question);
+  const auto models = AskedModels(question, cards);
+  if (!models.ok()) return models.status();
+  const int index = LargestOf(*report, *models);
+  const v1::CapacityModel* largest = index < 0 ? nullptr : &report->models(index);
   if (!published.models.empty()) {
     AddFigure("models up to", published.models,
               largest == nullptr ? "none of those above"
@@ -462,12 +506,7 @@ absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& ques
               report);
   }
   if (published.users_high > 0 && largest != nullptr) {
-    const auto models = AskedModels(question, cards);
-    if (!models.ok()) return models.status();
-    const auto asked = std::find_if(models->begin(), models->end(), [&](const AskedModel& one) {
-      return one.name() == largest->model();
-    });
-    const auto users = WhatUsersGet(inputs, *asked, largest->bits(), context);
+    const auto users = WhatUsersGet(inputs, (*models)[index], largest->bits(), context);
     if (!users.ok()) return users.status();
     AddFigure("users", absl::StrCat(published.users_low, " to ", published.users_high), *users,
               report);
@@ -496,50 +535,134 @@ absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& ques
 }
 
 struct Offer {
+  const Machine* machine = nullptr;
   std::string machines;
   uint64_t memory = 0;
   v1::CapacityModel row;
+
+  double speed() const { return row.prediction().tokens_per_second(); }
+  // Of each user who is at work at the same time as the others.
+  double share() const {
+    return row.prediction().users_tokens_per_second() / std::max(1u, row.prediction().users());
+  }
 };
 
-// Every machine with Thunderbolt 5 that is sold, one to four of it.
-absl::StatusOr<std::vector<Offer>> OffersFor(const v1::CapacityQuestion& question,
-                                             const AskedModel& asked, const Inputs& inputs) {
-  const uint32_t context =
-      question.context_length() > 0 ? question.context_length() : kContextDefault;
+struct Sought {
   std::vector<Offer> offers;
+  Offer fastest;                  // of all that hold the model; no machines: none does
+  std::string largest;            // machines that were tried
+  uint64_t largest_can_give = 0;  // bytes that models may take on them
+};
+
+// What joins the machines stands first, for narrow terminals cut the rest off.
+std::string JoinedShape(const Machine& machine, const std::string& backend,
+                        const std::string& shape) {
+  const std::string by = backend == "jaccl"       ? "RDMA"
+                         : machine.rdma_ports > 0 ? "Thunderbolt without RDMA"
+                                                  : "gigabit Ethernet";
+  return absl::StrCat(by, ", ", shape);
+}
+
+absl::Status TryOffer(const v1::CapacityQuestion& question, const AskedModel& asked, Inputs inputs,
+                      const MachineConfiguration& one, uint32_t count, Sought* sought) {
+  const uint32_t context = AskedContext(question);
+  inputs.cluster = ClusterOf(std::vector<MachineConfiguration>(count, one));
+  inputs.peak_watts = count * one.machine->peak_watts;
+  Offer offer;
+  offer.machine = one.machine;
+  offer.machines = absl::StrCat(count, "x ", one.Name());
+  offer.memory = uint64_t{one.memory_gib} * count;
+  const uint64_t can_give = count * inputs.cluster.nodes(0).memory_usable_bytes();
+  if (can_give > sought->largest_can_give) {
+    sought->largest = offer.machines;
+    sought->largest_can_give = can_give;
+  }
+  for (const uint32_t bits : asked.ladder) {
+    std::string backend;
+    auto row = TryModel(inputs, asked, bits, context, &backend);
+    if (!row.ok()) return row.status();
+    if (!row->fits() || row->nodes() != count) continue;
+    if (count > 1) row->set_shape(JoinedShape(*one.machine, backend, row->shape()));
+    offer.row = *std::move(row);
+    if (offer.share() > sought->fastest.share()) sought->fastest = offer;
+    if (std::min(offer.speed(), offer.share()) < question.tokens_per_second()) continue;
+    sought->offers.push_back(std::move(offer));
+    break;
+  }
+  return absl::OkStatus();
+}
+
+// Every machine that is sold: one of it, up to four that RDMA joins, two where only Ethernet does.
+absl::StatusOr<Sought> OffersFor(const v1::CapacityQuestion& question, const AskedModel& asked,
+                                 const Inputs& inputs) {
+  constexpr uint32_t kJoinedByEthernet = 2;
+  Sought sought;
   for (const Machine& machine : Machines()) {
-    if (machine.rdma_ports == 0) continue;
+    if (machine.used_only) continue;
+    const uint32_t most = machine.rdma_ports > 0
+                              ? std::min<uint32_t>(kMeshRanksMax, machine.rdma_ports + 1)
+                              : kJoinedByEthernet;
     for (const uint32_t memory : machine.memory_gib) {
-      for (const uint32_t count : {1u, 2u, 3u, 4u}) {
-        if (count > 1 && machine.rdma_ports < count - 1) continue;
-        const MachineConfiguration one{&machine, memory, true};
-        Inputs with = inputs;
-        with.cluster = ClusterOf(std::vector<MachineConfiguration>(count, one));
-        with.peak_watts = count * machine.peak_watts;
-        for (const uint32_t bits : asked.ladder) {
-          auto row = TryModel(with, asked, bits, context);
-          if (!row.ok()) return row.status();
-          const bool fast = row->prediction().tokens_per_second() >= question.tokens_per_second();
-          if (!row->fits() || !fast || row->nodes() != count) continue;
-          // Each user who is at work at the same time gets his part.
-          const double share =
-              row->prediction().users_tokens_per_second() / row->prediction().users();
-          if (share < question.tokens_per_second()) continue;
-          offers.push_back(
-              {absl::StrCat(count, "x ", one.Name()), uint64_t{memory} * count, *std::move(row)});
-          break;
-        }
+      for (uint32_t count = 1; count <= most; ++count) {
+        auto bad = TryOffer(question, asked, inputs, {&machine, memory, true}, count, &sought);
+        if (!bad.ok()) return bad;
       }
     }
   }
-  std::stable_sort(offers.begin(), offers.end(),
-                   [](const Offer& a, const Offer& b) { return a.memory < b.memory; });
-  return offers;
+  // The less memory first, of as much the faster one.
+  std::stable_sort(sought.offers.begin(), sought.offers.end(), [](const Offer& a, const Offer& b) {
+    return std::pair(a.memory, -a.speed()) < std::pair(b.memory, -b.speed());
+  });
+  return sought;
+}
+
+// Of many offers: the fastest, the least of each machine, and then each that gives more speed or
+// bits than all with less memory.
+std::vector<Offer> Shortlist(const std::vector<Offer>& offers) {
+  constexpr size_t kOffersMax = 12;
+  if (offers.size() <= kOffersMax) return offers;
+  std::set<size_t> shown;
+  std::set<const Machine*> kinds;
+  size_t fastest = 0;
+  for (size_t i = 0; i < offers.size(); ++i) {
+    if (offers[i].speed() > offers[fastest].speed()) fastest = i;
+    if (kinds.insert(offers[i].machine).second) shown.insert(i);
+  }
+  shown.insert(fastest);
+  for (size_t i = 0; i < offers.size() && shown.size() < kOffersMax; ++i) {
+    const bool worse = std::any_of(offers.begin(), offers.begin() + i, [&](const Offer& less) {
+      return less.row.bits() >= offers[i].row.bits() && less.speed() >= offers[i].speed();
+    });
+    if (!worse) shown.insert(i);
+  }
+  std::vector<Offer> list;
+  for (const size_t i : shown) list.push_back(offers[i]);
+  return list;
+}
+
+// What the machines lack when there is no offer.
+absl::Status NoOffer(const v1::CapacityQuestion& question, const AskedModel& asked,
+                     const Inputs& inputs, const Sought& sought) {
+  const uint32_t at_work = UsersAtWork(inputs);
+  const std::string users =
+      at_work == 1 ? "one user at work" : absl::StrCat("each of ", at_work, " users at work");
+  if (!sought.fastest.machines.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no machines that are sold, up to four alike, give ", users, " ",
+        Plain(question.tokens_per_second()), " tokens/s with ", asked.name(), ": the fastest, ",
+        sought.fastest.machines, " with ", sought.fastest.row.bits(), " bits, give ",
+        OneDecimal(sought.fastest.share())));
+  }
+  const uint32_t bits = asked.ladder.back();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no machines that are sold, up to four alike, hold ", asked.name(), " with ",
+                   bits, " bits (", FormatBytes(Bytes(ModelBytes(asked.At(bits)))),
+                   ") and the cache of ", users, ": the largest, ", sought.largest,
+                   ", can give models ", FormatBytes(Bytes(sought.largest_can_give))));
 }
 
 absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& question,
                                              const std::vector<ModelCard>& cards) {
-  constexpr size_t kOffersMax = 8;
   if (question.models_size() + question.described_size() != 1) {
     return absl::InvalidArgumentError("name the one model that machines are sought for");
   }
@@ -549,23 +672,29 @@ absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& questio
   if (auto bad = Check(question); !bad.ok()) return bad;
   Inputs inputs;
   ReadRates(question, 1, &inputs);
-  const auto offers = OffersFor(question, asked, inputs);
-  if (!offers.ok()) return offers.status();
+  const auto sought = OffersFor(question, asked, inputs);
+  if (!sought.ok()) return sought.status();
+  if (sought->offers.empty()) return NoOffer(question, asked, inputs, *sought);
+  const std::vector<Offer> list = Shortlist(sought->offers);
   v1::CapacityReport report;
   report.set_recommends(true);
   report.set_currency(inputs.currency);
-  report.set_title(absl::StrCat("machines for ", asked.name(), ", ", inputs.users, " users, ",
-                                std::max(1L, std::lround(inputs.users * inputs.duty)),
+  report.set_title(absl::StrCat("machines for ", asked.name(), ", ", inputs.users,
+                                inputs.users == 1 ? " user, " : " users, ", UsersAtWork(inputs),
                                 " of them at work at the same time"));
-  for (size_t i = 0; i < std::min(kOffersMax, offers->size()); ++i) {
-    report.add_machines((*offers)[i].machines);
-    *report.add_models() = (*offers)[i].row;
+  WarnOfLimits(inputs, question, *models, &report);
+  for (const Offer& offer : list) {
+    report.add_machines(offer.machines);
+    *report.add_models() = offer.row;
   }
   if (const std::string why = WhyNotServed(asked.At(asked.ladder.front())); !why.empty()) {
     report.add_warnings(why);
   }
-  if (offers->empty()) {
-    report.add_warnings("no machines that are sold, up to four alike, hold it and are fast enough");
+  if (list.size() < sought->offers.size()) {
+    report.add_warnings(absl::StrCat(
+        sought->offers.size() - list.size(), " further offers are left out; these are the least ",
+        "memory of each machine, the fastest, and what is worth more memory. '--buy' with ",
+        "'--models' foretells any other, also machines that are sold no more"));
   }
   report.add_warnings(
       "least memory first; RDMA needs a Thunderbolt 5 cable between each two machines "

@@ -19,6 +19,7 @@ inline constexpr double kHoursPerMonth = 24 * 30;
 
 // BAD_REQUEST-like statuses for unknown tiers, machines, models; a purchase of a configuration that
 // is not sold is refused with what is (a file with one is answered, with a warning).
+// RESOURCE_EXHAUSTED: machines are sought, and none that are sold will do; it says how far they go.
 absl::StatusOr<v1::CapacityReport> MakeCapacityReport(const v1::CapacityQuestion& question,
                                                       const std::vector<ModelCard>& cards);
 

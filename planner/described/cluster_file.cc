@@ -13,6 +13,7 @@
 #include "planner/chip_table.h"
 #include "planner/link_costs.h"
 #include "planner/saturating.h"
+#include "proto/near_miss.h"
 
 namespace macrame::planner {
 namespace {
@@ -43,6 +44,14 @@ uint64_t Memory(const YAML::Node& node, const char* key, uint64_t otherwise) {
   return static_cast<uint64_t>(Number(node, key, 0, kMemoryGibMax) * kGiB);
 }
 
+// What stands under `key`; nothing does: an empty list.
+YAML::Node List(const YAML::Node& node, const char* key) {
+  const YAML::Node list = node[key];
+  if (!list || list.IsNull() || list.IsSequence()) return list ? list : YAML::Node();
+  throw Fault{absl::StrCat("'", key, "' is a list: each entry stands on a line of its own that ",
+                           "begins with '- '")};
+}
+
 bool Flag(const YAML::Node& node, const char* key, bool otherwise) {
   return node[key] ? node[key].as<bool>() : otherwise;
 }
@@ -57,10 +66,30 @@ void RefuseUnknownKeys(const YAML::Node& node, const std::set<std::string>& know
     throw Fault{absl::StrCat(PlaceText(node.Mark()), "keys with values are expected, such as '",
                              *known.begin(), ": …'")};
   }
+  std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (known.count(key) == 0) throw Fault{absl::StrCat("'", key, "' is not a key that is known")};
+    if (!seen.insert(key).second) {
+      throw Fault{absl::StrCat(PlaceText(entry.first.Mark()), "'", key, "' stands there twice")};
+    }
+    if (known.count(key) > 0) continue;
+    throw Fault{absl::StrCat("'", key, "' is not a key that is known",
+                             DidYouMean(key, {known.begin(), known.end()}))};
   }
+}
+
+// Chips are called by their generation and size; those that the table has.
+std::vector<std::string> ChipNames() {
+  constexpr int kGenerations = 9;
+  std::vector<std::string> names;
+  for (int generation = 1; generation <= kGenerations; ++generation) {
+    for (const char* size : {"", " Pro", " Max", " Ultra"}) {
+      std::string name = absl::StrCat("Apple M", generation, size);
+      const Chip* chip = FindChip(name);
+      if (chip != nullptr && chip->name == name) names.push_back(std::move(name));
+    }
+  }
+  return names;
 }
 
 v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
@@ -77,11 +106,13 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   const bool is_apple = chip != nullptr || absl::StartsWith(said, "apple");
   if (is_apple && !is_known && !node["bandwidth_gb_s"]) {
     throw Fault{absl::StrCat("the chip '", made.chip(), "' is not in the table of chips ('Apple ",
-                             "M4 Max' is); 'bandwidth_gb_s' and 'gpu_cores' say what it can")};
+                             "M4 Max' is); 'bandwidth_gb_s' and 'gpu_cores' say what it can",
+                             DidYouMean(made.chip(), ChipNames()))};
   }
   if (is_known) made.set_chip(std::string(chip->name));
   if (!node["memory_gib"]) throw Fault{"neither 'machine' nor 'memory_gib' says how much memory"};
   const auto memory_gib = static_cast<uint32_t>(Number(node, "memory_gib", 0, kMemoryGibMax));
+  if (Memory(node, "memory_gib", 0) == 0) throw Fault{"'memory_gib' is 0: a machine has some"};
   made.set_gpu_cores(static_cast<uint32_t>(
       Number(node, "gpu_cores", chip == nullptr ? 0 : GpuCoresWith(*chip, memory_gib), 100'000)));
   made.set_memory_total_bytes(Memory(node, "memory_gib", 0));
@@ -98,6 +129,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
              "peak_watts", "idle_watts", "has_model",   "uneven_tensor", "tensor_in_pipeline"});
   if (!node["name"]) throw Fault{"it has no 'name'"};
   const std::string name = node["name"].as<std::string>();
+  if (name.empty()) throw Fault{"its 'name' is empty"};
   v1::PlannerNode made;
   if (node["machine"]) {
     const auto machine = FindMachine(node["machine"].as<std::string>());
@@ -142,8 +174,9 @@ v1::LinkMedium MediumOf(const std::string& word) {
   if (word == "ethernet" || word == "none") return v1::LINK_MEDIUM_ETHERNET;
   if (word == "wifi") return v1::LINK_MEDIUM_WIFI;
   if (word == "loopback") return v1::LINK_MEDIUM_LOOPBACK;
-  throw Fault{absl::StrCat("the medium '", word,
-                           "' is none of thunderbolt, ethernet, wifi, loopback, none")};
+  throw Fault{
+      absl::StrCat("the medium '", word, "' is none of thunderbolt, ethernet, wifi, loopback, none",
+                   DidYouMean(word, {"thunderbolt", "ethernet", "wifi", "loopback", "none"}))};
 }
 
 v1::PlannerLink ReadLink(const YAML::Node& node, const std::string& otherwise) {
@@ -173,7 +206,9 @@ const v1::PlannerNode& NodeNamed(const v1::PlanRequest& request, const std::stri
   for (const v1::PlannerNode& node : request.nodes()) {
     if (node.node_id() == name) return node;
   }
-  throw Fault{absl::StrCat("there is no node '", name, "'")};
+  std::vector<std::string> known;
+  for (const v1::PlannerNode& node : request.nodes()) known.push_back(node.node_id());
+  throw Fault{absl::StrCat("there is no node '", name, "'", DidYouMean(name, known))};
 }
 
 void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
@@ -223,7 +258,8 @@ CableGraph GraphOf(const std::string& word) {
                                                            {"star", CableGraph::kStar}};
   const auto found = graphs.find(word);
   if (found == graphs.end()) {
-    throw Fault{absl::StrCat("links: '", word, "' is none of mesh, ring, chain, star, none")};
+    throw Fault{absl::StrCat("links: '", word, "' is none of mesh, ring, chain, star, none",
+                             DidYouMean(word, {"mesh", "ring", "chain", "star", "none"}))};
   }
   return found->second;
 }
@@ -267,7 +303,7 @@ PublishedFigures ReadPublished(const YAML::Node& node) {
       throw Fault{"'users' are two numbers: [the fewest, the most]"};
     }
   }
-  for (const YAML::Node& speed : node["speeds"]) {
+  for (const YAML::Node& speed : List(node, "speeds")) {
     RefuseUnknownKeys(speed, {"model", "tokens_per_second"});
     if (!speed["model"]) throw Fault{"one of the 'speeds' names no 'model'"};
     figures.speeds.push_back(
@@ -286,11 +322,12 @@ DescribedCluster ReadCluster(const YAML::Node& root) {
   }
   RefuseUnknownKeys(root,
                     {"nodes", "links", "lan", "mesh_ranks_max", "title", "published", "loaded"});
-  if (!root["nodes"] || root["nodes"].size() == 0) throw Fault{"there are no 'nodes'"};
-  if (root["nodes"].size() > kNodesMax) throw Fault{"there are more than 8192 nodes"};
+  const YAML::Node nodes = List(root, "nodes");
+  if (nodes.size() == 0) throw Fault{"there are no 'nodes'"};
+  if (nodes.size() > kNodesMax) throw Fault{"there are more than 8192 nodes"};
   std::set<std::string> names;
   size_t number = 0;
-  for (const YAML::Node& node : root["nodes"]) {
+  for (const YAML::Node& node : nodes) {
     ++number;
     try {
       *request.add_nodes() = ReadNode(node, &cluster.unsold);
@@ -308,13 +345,13 @@ DescribedCluster ReadCluster(const YAML::Node& root) {
   if (root["links"] && root["links"].IsScalar()) {
     AddCables(GraphOf(root["links"].as<std::string>()), &request);
   } else if (root["links"]) {
-    ReadLinks(root["links"], &request);
+    ReadLinks(List(root, "links"), &request);
   }
   if (root["lan"]) AddLan(root["lan"], &request);
   request.set_mesh_ranks_max(
       static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 6)));
   request.set_files_may_be_fetched(true);
-  for (const YAML::Node& loaded : root["loaded"]) {
+  for (const YAML::Node& loaded : List(root, "loaded")) {
     cluster.loaded.push_back(ReadLoaded(loaded, &request));
   }
   if (root["title"]) cluster.title = root["title"].as<std::string>();

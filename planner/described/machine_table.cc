@@ -6,9 +6,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "planner/chip_table.h"
+#include "proto/near_miss.h"
 
 namespace macrame::planner {
 namespace {
@@ -17,18 +19,18 @@ namespace {
 // is the one beside Ethernet.
 const std::vector<Machine>& Table() {
   static const std::vector<Machine> machines = {
-      {"mac-mini-m1", "Apple M1", "Macmini9,1", {8, 16}, 2, 0, 0, 0, 0},
-      {"mac-mini-m2", "Apple M2", "Mac14,3", {8, 16, 24}, 2, 0, 0, 0, 0},
-      {"mac-mini-m2-pro", "Apple M2 Pro", "Mac14,12", {16, 32}, 4, 0, 0, 0, 0},
+      {"mac-mini-m1", "Apple M1", "Macmini9,1", {8, 16}, 2, 0, 0, 0, 0, true},
+      {"mac-mini-m2", "Apple M2", "Mac14,3", {8, 16, 24}, 2, 0, 0, 0, 0, true},
+      {"mac-mini-m2-pro", "Apple M2 Pro", "Mac14,12", {16, 32}, 4, 0, 0, 0, 0, true},
       {"mac-mini-m4", "Apple M4", "Mac16,10", {16, 24, 32}, 3, 0, 0, 65, 4},
       {"mac-mini-m4-pro", "Apple M4 Pro", "Mac16,11", {24, 48, 64}, 3, 3, 0, 140, 5},
-      {"mac-studio-m1-max", "Apple M1 Max", "Mac13,1", {32, 64}, 4, 0, 0, 115, 11},
-      {"mac-studio-m1-ultra", "Apple M1 Ultra", "Mac13,2", {64, 128}, 6, 0, 0, 215, 11},
-      {"mac-studio-m2-max", "Apple M2 Max", "Mac14,13", {32, 64, 96}, 4, 0, 0, 145, 10},
-      {"mac-studio-m2-ultra", "Apple M2 Ultra", "Mac14,14", {64, 128, 192}, 6, 0, 0, 295, 10},
+      {"mac-studio-m1-max", "Apple M1 Max", "Mac13,1", {32, 64}, 4, 0, 0, 115, 11, true},
+      {"mac-studio-m1-ultra", "Apple M1 Ultra", "Mac13,2", {64, 128}, 6, 0, 0, 215, 11, true},
+      {"mac-studio-m2-max", "Apple M2 Max", "Mac14,13", {32, 64, 96}, 4, 0, 0, 145, 10, true},
+      {"mac-studio-m2-ultra", "Apple M2 Ultra", "Mac14,14", {64, 128, 192}, 6, 0, 0, 295, 10, true},
       {"mac-studio-m4-max", "Apple M4 Max", "Mac16,9", {36, 48, 64, 128}, 4, 3, 1, 145, 10},
       {"mac-studio-m3-ultra", "Apple M3 Ultra", "Mac15,14", {96, 256, 512}, 6, 5, 1, 270, 9},
-      {"mac-pro-m2-ultra", "Apple M2 Ultra", "Mac14,8", {64, 128, 192}, 8, 0, 0, 330, 32},
+      {"mac-pro-m2-ultra", "Apple M2 Ultra", "Mac14,8", {64, 128, 192}, 8, 0, 0, 330, 32, true},
       {"macbook-pro-m1-max",
        "Apple M1 Max",
        "MacBookPro18,2 MacBookPro18,4",
@@ -37,8 +39,9 @@ const std::vector<Machine>& Table() {
        0,
        0,
        0,
-       0},
-      {"macbook-pro-m2-max", "Apple M2 Max", "Mac14,5 Mac14,6", {32, 64, 96}, 3, 0, 0, 0, 0},
+       0,
+       true},
+      {"macbook-pro-m2-max", "Apple M2 Max", "Mac14,5 Mac14,6", {32, 64, 96}, 3, 0, 0, 0, 0, true},
       {"macbook-pro-m3-max",
        "Apple M3 Max",
        "Mac15,8 Mac15,9 Mac15,10 Mac15,11",
@@ -47,7 +50,8 @@ const std::vector<Machine>& Table() {
        0,
        0,
        0,
-       0},
+       0,
+       true},
       {"macbook-pro-m4-pro", "Apple M4 Pro", "Mac16,7 Mac16,8", {24, 48}, 3, 3, 0, 0, 0},
       {"macbook-pro-m4-max", "Apple M4 Max", "Mac16,5 Mac16,6", {36, 48, 64, 128}, 3, 3, 0, 0, 0},
       {"macbook-pro-m5-max", "Apple M5 Max", "Mac17,6 Mac17,7", {36, 48, 64, 128}, 3, 3, 0, 0, 0},
@@ -74,12 +78,17 @@ absl::StatusOr<MachineConfiguration> FindMachine(std::string_view name) {
     const bool named = lower == machine.name || lower.starts_with(std::string(machine.name) + "-");
     if (named && (best == nullptr || machine.name.size() > best->name.size())) best = &machine;
   }
-  std::vector<std::string> names;
-  for (const Machine& machine : Table()) names.emplace_back(machine.name);
+  std::vector<std::string> names, sold_names;
+  for (const Machine& machine : Table()) {
+    names.emplace_back(machine.name);
+    for (const uint32_t memory : machine.memory_gib) {
+      sold_names.push_back(MachineConfiguration{&machine, memory, true}.Name());
+    }
+  }
   if (best == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no machine is called '", lower, "'; known are ", absl::StrJoin(names, ", "),
-                     ", each with its memory, such as ", names.back(), "-128gb"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "no machine is called '", lower, "'; known are ", absl::StrJoin(names, ", "),
+        ", each with its memory, such as ", names.back(), "-128gb", DidYouMean(lower, sold_names)));
   }
   absl::string_view rest(lower);
   rest.remove_prefix(best->name.size());
@@ -112,8 +121,9 @@ const Machine* FindMachineModel(std::string_view model, std::string_view chip) {
 
 absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text) {
   std::vector<MachineConfiguration> machines;
-  for (absl::string_view part :
-       absl::StrSplit(absl::string_view(text.data(), text.size()), absl::ByAnyChar(",;+"))) {
+  const std::string plain =
+      absl::StrReplaceAll(absl::string_view(text.data(), text.size()), {{"×", "x"}});
+  for (absl::string_view part : absl::StrSplit(plain, absl::ByAnyChar(",;+"))) {
     part = absl::StripAsciiWhitespace(part);
     if (part.empty()) continue;
     uint32_t count = 1;

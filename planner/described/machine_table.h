@@ -24,6 +24,7 @@ struct Machine {
   uint32_t socket_to_avoid;  // its number: beside Ethernet, where RDMA is said to fail; 0: none
   double peak_watts;         // 0: not known
   double idle_watts;
+  bool used_only = false;  // Apple sells it no more: planned with, but no offer
 };
 
 std::span<const Machine> Machines();

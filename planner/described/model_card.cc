@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <set>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "planner/cost_model.h"
+#include "proto/near_miss.h"
 
 namespace macrame::planner {
 namespace {
@@ -82,19 +84,65 @@ std::string Plain(std::string_view name) {
   return plain;
 }
 
-// The first key of a card that means nothing, mistyped perhaps.
+std::vector<std::string> NamesOf(const ModelCard& card) {
+  std::vector<std::string> names = card.aliases;
+  names.push_back(card.name);
+  return names;
+}
+
+std::vector<const ModelCard*> CardsThatContain(const std::vector<ModelCard>& cards,
+                                               const std::string& wanted) {
+  constexpr size_t kLettersMin = 4;
+  std::vector<const ModelCard*> found;
+  if (wanted.size() < kLettersMin) return found;
+  for (const ModelCard& card : cards) {
+    if (Plain(card.name).find(wanted) != std::string::npos) found.push_back(&card);
+  }
+  return found;
+}
+
+// For a name that no card bears: the cards that contain it, else the one whose name it begins with
+// ("Qwen3-235B-A22B-Instruct-2507"), else the nearest.
+std::string WhatWasMeant(const std::vector<ModelCard>& cards,
+                         const std::vector<const ModelCard*>& alike, const std::string& wanted) {
+  if (!alike.empty()) {
+    std::vector<std::string> names;
+    for (const ModelCard* card : alike) names.push_back(card->name);
+    return absl::StrCat("; did you mean one of ", NameList(names), "?");
+  }
+  std::vector<std::string> plain;
+  std::map<std::string, std::string> called;  // by the plain form
+  std::string begun;
+  for (const ModelCard& card : cards) {
+    for (const std::string& name : NamesOf(card)) {
+      plain.push_back(Plain(name));
+      called.emplace(plain.back(), card.name);
+      if (wanted.starts_with(plain.back()) && plain.back().size() > begun.size()) {
+        begun = plain.back();
+      }
+    }
+  }
+  const std::string near = begun.empty() ? NearMiss(wanted, plain) : begun;
+  return near.empty() ? "" : absl::StrCat("; did you mean '", called[near], "'?");
+}
+
+// What is wrong with the first key of a card that means nothing; empty: there is none.
 std::string UnknownKey(const YAML::Node& node) {
   static const std::set<std::string> known = {
-      "name",        "aliases",  "layers",          "hidden",
-      "heads",       "kv_heads", "head_dim",        "intermediate",
-      "vocab",       "context",  "experts",         "active",
-      "shared",      "latent",   "expert_width",    "dense_layers",
-      "parameters",  "group",    "tied_embeddings", "full_attention_every",
-      "rest_bits",   "bytes",    "sliding_window",  "active_parameters",
-      "architecture"};
+      "name",         "aliases",  "layers",          "hidden",
+      "heads",        "kv_heads", "head_dim",        "intermediate",
+      "vocab",        "context",  "experts",         "active",
+      "shared",       "latent",   "expert_width",    "dense_layers",
+      "parameters",   "group",    "tied_embeddings", "full_attention_every",
+      "rest_bits",    "bytes",    "sliding_window",  "active_parameters",
+      "architecture", "bits"};
+  std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
-    if (known.count(key) == 0) return key;
+    if (!seen.insert(key).second) return absl::StrCat("'", key, "' stands there twice");
+    if (known.count(key) > 0) continue;
+    return absl::StrCat("'", key, "' is not a key that is known",
+                        DidYouMean(key, {known.begin(), known.end()}));
   }
   return "";
 }
@@ -127,6 +175,7 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("active_parameters", &card.active_parameters);
   read("group", &card.group);
   read("rest_bits", &card.rest_bits);
+  read("bits", &card.bits);
   if (const YAML::Node latent = node["latent"]) {
     LatentAttention widths;
     const auto width = [&](const char* key, uint32_t* value) {
@@ -145,8 +194,39 @@ ModelCard ReadCard(const YAML::Node& node) {
   return card;
 }
 
+// The first number that no model has; sizes made of the others stay far below 2^64.
+std::string TooLarge(const ModelCard& card) {
+  constexpr uint32_t kWidthMax = 1U << 20;
+  constexpr uint32_t kVocabMax = 1U << 24;
+  constexpr uint32_t kExpertsMax = 1U << 14;
+  constexpr double kParametersMax = 1e6;
+  const LatentAttention latent = card.latent.value_or(LatentAttention());
+  const std::pair<const char*, bool> checks[] = {
+      {"hidden", card.hidden > kWidthMax},
+      {"heads", card.heads > kWidthMax},
+      {"kv_heads", card.kv_heads > kWidthMax},
+      {"head_dim", card.head_dim > kWidthMax},
+      {"intermediate", card.intermediate > kWidthMax},
+      {"expert_width", card.expert_width > kWidthMax},
+      {"vocab", card.vocab > kVocabMax},
+      {"experts", card.experts > kExpertsMax},
+      {"shared", card.shared > kExpertsMax},
+      {"group", card.group > kWidthMax},
+      {"rest_bits", !(card.rest_bits >= 0 && card.rest_bits <= 32)},
+      {"parameters", !(card.parameters >= 0 && card.parameters <= kParametersMax)},
+      {"active_parameters",
+       !(card.active_parameters >= 0 && card.active_parameters <= kParametersMax)},
+      {"latent", std::max({latent.kv_rank, latent.q_rank, latent.nope, latent.rope, latent.value}) >
+                     kWidthMax},
+  };
+  for (const auto& [key, is_wrong] : checks) {
+    if (is_wrong) return key;
+  }
+  return "";
+}
+
 void GrowLayers(double factor, v1::ModelDescription* model) {
-  if (factor <= 0) return;
+  if (!(factor > 0 && std::isfinite(factor))) return;
   for (auto* sizes : {model->mutable_layer_bytes(), model->mutable_layer_divisible_bytes(),
                       model->mutable_layer_expert_bytes()}) {
     for (uint64_t& size : *sizes) size = static_cast<uint64_t>(static_cast<double>(size) * factor);
@@ -163,19 +243,40 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
       return absl::InvalidArgumentError(
           "model cards: they do not begin with 'models:'; deploy/catalogue/models.yaml shows how");
     }
-    for (const YAML::Node& node : root["models"] ? root["models"] : root) {
+    const YAML::Node list = root.IsMap() ? root["models"] : root;
+    if (!list || !list.IsSequence()) {
+      return absl::InvalidArgumentError(
+          "model cards: 'models' is a list: each card begins with '- {name: '");
+    }
+    for (const YAML::Node& node : list) {
       if (!node.IsMap() || !node["name"]) {
         return absl::InvalidArgumentError(
             absl::StrCat("model card ", cards.size() + 1, " has no 'name'"));
       }
       ModelCard card = ReadCard(node);
-      if (const std::string key = UnknownKey(node); !key.empty()) {
+      if (const std::string wrong = UnknownKey(node); !wrong.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat("the card of ", card.name, ": ", wrong));
+      }
+      if (card.bits == 1 || card.bits > 32) {
         return absl::InvalidArgumentError(
-            absl::StrCat("the card of ", card.name, ": '", key, "' is not a key that is known"));
+            absl::StrCat("the card of ", card.name, ": 'bits' of a weight are between 2 and 32"));
+      }
+      if (const std::string wrong = TooLarge(card); !wrong.empty()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the card of ", card.name, ": '", wrong, "' is larger than any model's"));
       }
       if (card.layers == 0 || card.layers > kCardLayersMax || card.hidden == 0 || card.group == 0) {
         return absl::InvalidArgumentError(absl::StrCat(
             "the card of ", card.name, " has no sensible number of layers or hidden size"));
+      }
+      if (!HasShape(card) && card.active_parameters == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "the card of ", card.name, " does not say how large it is: it needs 'heads', ",
+            "'head_dim' and 'intermediate' (or 'experts'), or 'active_parameters'"));
+      }
+      for (const ModelCard& other : cards) {
+        if (other.name != card.name) continue;
+        return absl::InvalidArgumentError(absl::StrCat("two cards are called '", card.name, "'"));
       }
       cards.push_back(std::move(card));
     }
@@ -191,23 +292,21 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
 absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& cards,
                                                std::string_view name) {
   const std::string wanted = Plain(name);
-  std::vector<const ModelCard*> alike;
-  std::vector<std::string> names;
   for (const ModelCard& card : cards) {
-    std::vector<std::string> called = card.aliases;
-    called.push_back(card.name);
-    for (const std::string& one : called) {
+    for (const std::string& one : NamesOf(card)) {
       if (Plain(one) == wanted) return &card;
     }
-    if (wanted.size() >= 4 && Plain(card.name).find(wanted) != std::string::npos) {
-      alike.push_back(&card);
-      names.push_back(card.name);
-    }
   }
+  const std::vector<const ModelCard*> alike = CardsThatContain(cards, wanted);
   if (alike.size() == 1) return alike[0];
-  return absl::NotFoundError(
-      absl::StrCat("no model of the catalogue is called '", std::string(name), "'",
-                   names.empty() ? "" : absl::StrCat("; alike are ", absl::StrJoin(names, ", "))));
+  return absl::NotFoundError(absl::StrCat("no model of the catalogue is called '",
+                                          std::string(name), "'",
+                                          WhatWasMeant(cards, alike, wanted)));
+}
+
+uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked) {
+  if (asked > 0) return asked;
+  return BitsInName(name).value_or(card.bits > 0 ? card.bits : kFloatBits);
 }
 
 std::optional<uint32_t> BitsInName(std::string_view name) {

@@ -34,6 +34,7 @@ struct ModelCard {
   bool tied_embeddings = false;  // the head is the embedding table
   double parameters = 0, active_parameters = 0;  // 10^9
   uint32_t group = 64;                           // weights that share a scale and a bias
+  uint32_t bits = 0;                             // of a weight as its makers publish it; 0: 16
   double rest_bits = 0;                // of all that is not a routed expert; 0: as the experts
   std::map<uint32_t, uint64_t> bytes;  // of published builds, by bits
 };
@@ -42,11 +43,14 @@ struct ModelCard {
 absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml);
 
 // By name or alias, whatever the case and the separators; "mlx-community/…" and "-4bit" are left
-// out of the comparison. NOT_FOUND names what is alike.
+// out of the comparison. NOT_FOUND says what may have been meant.
 absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& cards,
                                                std::string_view name);
 // "MiniMax-M2.5-6bit" → 6; nothing when the name says none.
 std::optional<uint32_t> BitsInName(std::string_view name);
+// Of the copy that is meant: as asked for (0: not said), else as the name says, else as the model
+// is published.
+uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked);
 
 // Architectures that rankd serves (runtime/engine/model_config.h; a test holds the two together).
 inline constexpr std::string_view kServedArchitectures[] = {"llama", "qwen2", "qwen3", "mistral"};

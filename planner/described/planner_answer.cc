@@ -16,47 +16,66 @@
 namespace macrame::planner {
 namespace {
 
-constexpr uint32_t kUnquantisedBits = 16;
-
 v1::PlannerAnswer Failure(const absl::Status& status) {
   v1::PlannerAnswer answer;
-  const bool absent = absl::IsNotFound(status);
   v1::Reason& reason = *answer.mutable_failure();
-  reason = MakeReason(absent ? "MODEL_NOT_FOUND" : "BAD_REQUEST", std::string(status.message()));
-  if (absent) {  // in the catalogue, not in the cluster
+  const std::string message(status.message());
+  if (absl::IsNotFound(status)) {  // in the catalogue, not in the cluster
+    reason = MakeReason("MODEL_NOT_FOUND", message);
     reason.set_remedy(
         "deploy/catalogue/models.yaml lists the catalogue; --card takes a card of your own");
+  } else if (absl::IsResourceExhausted(status)) {
+    reason = MakeReason("NO_OFFER", message);
+  } else {
+    reason = MakeReason("BAD_REQUEST", message);
   }
   return answer;
 }
 
-// A model id that says no bits is not taken to be quantised.
-uint32_t BitsOf(uint32_t asked, const std::string& name) {
-  return asked > 0 ? asked : BitsInName(name).value_or(kUnquantisedBits);
-}
-
-absl::StatusOr<v1::ModelDescription> DescriptionOf(const std::string& name, uint32_t bits,
-                                                   const std::string& cards_yaml) {
-  if (bits > 32) return absl::InvalidArgumentError("bits of a weight are between 2 and 32");
-  const auto cards = CatalogueWith(cards_yaml);
-  if (!cards.ok()) return cards.status();
-  const auto card = FindModelCard(*cards, name);
-  if (!card.ok()) return card.status();
-  return DescribeCard(**card, BitsOf(bits, name));
-}
+struct Described {
+  v1::ModelDescription model;
+  uint32_t bits = 0;   // of the card's copy; 0: the model's own files say
+  std::string origin;  // of the bits, when nobody asked for them; empty: somebody did
+};
 
 // As its own files say, else by its card.
 template <typename Question>
-absl::StatusOr<v1::ModelDescription> ModelOf(const Question& question) {
-  if (question.has_described()) return question.described();
-  return DescriptionOf(question.model(), question.bits(), question.cards_yaml());
+absl::StatusOr<Described> ModelOf(const Question& question) {
+  if (question.has_described()) return Described{question.described(), 0, ""};
+  const uint32_t asked = question.bits();
+  if (asked == 1 || asked > 32) {
+    return absl::InvalidArgumentError("bits of a weight are between 2 and 32");
+  }
+  const auto named = BitsInName(question.model());
+  if (asked > 0 && named.has_value() && *named != asked) {
+    return absl::InvalidArgumentError(absl::StrCat("'", question.model(), "' says ", *named,
+                                                   " bits, and ", asked, " are asked for"));
+  }
+  const auto cards = CatalogueWith(question.cards_yaml());
+  if (!cards.ok()) return cards.status();
+  const auto card = FindModelCard(*cards, question.model());
+  if (!card.ok()) return card.status();
+  Described described;
+  described.bits = BitsOf(**card, question.model(), asked);
+  described.model = DescribeCard(**card, described.bits);
+  if (asked == 0 && !named.has_value()) {
+    described.origin =
+        (*card)->bits > 0 ? "as its makers publish it" : "for its name says no other number";
+  }
+  return described;
 }
 
-// "gpt-oss-120b-16bit": nobody should take a plan for that of another copy.
-void NameTheBits(const v1::DescribedPlanQuestion& question, v1::ModelDescription* model) {
-  if (question.has_described()) return;
-  const uint32_t bits = BitsOf(question.bits(), question.model());
-  model->set_name(absl::StrCat(model->name(), "-", bits, "bit"));
+// "gpt-oss-120b-4bit": nobody should take a plan for that of another copy.
+void NameTheBits(Described* described) {
+  if (described->bits == 0) return;
+  described->model.set_name(absl::StrCat(described->model.name(), "-", described->bits, "bit"));
+}
+
+void AddOriginOfBits(const Described& described, v1::PlanResult* result) {
+  if (described.origin.empty() || !result->has_plan()) return;
+  v1::Reason& reason = *result->mutable_plan()->add_reasons();
+  reason = MakeReason("CHOSEN", absl::StrCat("planned with ", described.bits, " bits a weight, ",
+                                             described.origin, "; --bits plans another copy"));
 }
 
 // Of the models that are loaded, those without which the request's would fit.
@@ -84,14 +103,15 @@ std::vector<std::string> WhatStandsInTheWay(const DescribedCluster& cluster) {
 v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   auto cluster = ReadClusterFile(question.cluster_yaml());
   if (!cluster.ok()) return Failure(cluster.status());
-  auto model = ModelOf(question);
-  if (!model.ok()) return Failure(model.status());
+  auto described = ModelOf(question);
+  if (!described.ok()) return Failure(described.status());
+  NameTheBits(&*described);
   v1::PlanRequest& request = cluster->request;
-  *request.mutable_model() = *std::move(model);
-  NameTheBits(question, request.mutable_model());
+  *request.mutable_model() = described->model;
   *request.mutable_wishes() = question.wishes();
   v1::PlannerAnswer answer;
   *answer.mutable_plan() = PlanModel(request);
+  AddOriginOfBits(*described, answer.mutable_plan());
   if (const std::string why = WhyNotServed(request.model());
       !why.empty() && answer.plan().has_plan()) {
     v1::Reason& reason = *answer.mutable_plan()->mutable_plan()->add_reasons();
@@ -134,16 +154,18 @@ v1::PlannerAnswer AnswerTopology(const v1::TopologyQuestion& question) {
     }
   }
   const bool costed = !question.model().empty() || question.has_described();
-  absl::StatusOr<v1::ModelDescription> model = v1::ModelDescription();
-  if (costed) model = ModelOf(question);
-  if (!model.ok()) return Failure(model.status());
+  absl::StatusOr<Described> described = Described();
+  if (costed) described = ModelOf(question);
+  if (!described.ok()) return Failure(described.status());
+  NameTheBits(&*described);
+  const v1::ModelDescription& model = described->model;
   v1::PlannerAnswer answer;
   *answer.mutable_topology() =
       AdviseOnTopology(machines, {question.cables().begin(), question.cables().end()}, is_there,
-                       costed ? &*model : nullptr);
+                       costed ? &model : nullptr);
   if (!unsold.empty()) answer.mutable_topology()->add_notes(unsold.front());
-  if (costed && !WhyNotServed(*model).empty()) {
-    answer.mutable_topology()->add_notes(WhyNotServed(*model));
+  if (costed && !WhyNotServed(model).empty()) {
+    answer.mutable_topology()->add_notes(WhyNotServed(model));
   }
   return answer;
 }

@@ -6,7 +6,8 @@
 
 namespace macrame::planner {
 
-// Never throws. What can't be answered becomes `failure`: BAD_REQUEST or MODEL_NOT_FOUND.
+// Never throws. What can't be answered becomes `failure`: BAD_REQUEST, MODEL_NOT_FOUND or
+// NO_OFFER.
 v1::PlannerAnswer AnswerOf(const v1::PlannerQuestion& question);
 
 }  // namespace macrame::planner

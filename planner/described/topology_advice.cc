@@ -1,6 +1,8 @@
 #include "planner/described/topology_advice.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,13 +12,15 @@
 #include "absl/strings/str_join.h"
 #include "planner/link_costs.h"
 #include "planner/planner.h"
+#include "planner/prediction.h"
 
 namespace macrame::planner {
 namespace {
 
-// Costing every cable plans the cluster again for each.
+// Costing a cable plans the cluster again; cables that are like a costed one need no plan.
 constexpr int kCablesCostedMax = 12;
-// Of two ways that are as fast as each other, desks: each of them serves by itself.
+// Of two ways that are as fast as each other the one that is laid already, else desks: each of them
+// serves by itself.
 constexpr double kFasterByAtLeast = 1.01;
 
 using CabledMachines = std::vector<CabledMachine>;
@@ -88,47 +92,112 @@ v1::PlannerLink RdmaLink(const std::string& from, const std::string& to) {
   return link;
 }
 
+// Machines that plan alike have the same number.
+std::vector<int> KindsOf(const CabledMachines& machines) {
+  std::map<std::string, int> numbers;
+  std::vector<int> kinds;
+  for (const CabledMachine& machine : machines) {
+    v1::PlannerNode nameless = machine.node;
+    nameless.clear_node_id();
+    nameless.clear_hostname();
+    const int next = static_cast<int>(numbers.size());
+    kinds.push_back(numbers.emplace(nameless.SerializeAsString(), next).first->second);
+  }
+  return kinds;
+}
+
 // What one user of the model gets on these machines with these cables, RDMA over all of them, the
-// LAN between all others. 0: it does not fit.
+// LAN between all others. 0: it does not fit. Cables and desks that are alike are planned once.
 class Speeds {
  public:
-  Speeds(const CabledMachines& machines, const v1::ModelDescription& model) : machines_(machines) {
+  Speeds(const CabledMachines& machines, const v1::ModelDescription& model)
+      : machines_(machines), kinds_(KindsOf(machines)) {
     *bare_.mutable_model() = model;
     bare_.set_files_may_be_fetched(true);
     bare_.set_brief(true);
-    for (const CabledMachine& machine : machines) *bare_.add_nodes() = machine.node;
+    all_.resize(machines.size());
+    std::iota(all_.begin(), all_.end(), 0);
   }
 
-  double With(const Cables& cables) const { return Of(cables, -1, {}); }
+  double With(const Cables& cables) const { return Of(cables, -1, all_); }
 
   // Without cable `without`: of the desk that it belongs to where that holds the model by itself,
-  // because another desk is as fast as before.
-  double Without(const Cabling& way, int without) const {
+  // because another desk is as fast as before. Nothing once kCablesCostedMax were planned.
+  std::optional<double> Without(const Cabling& way, int without) {
+    const Cable& cable = way.cables[without];
     for (const std::vector<int>& desk : way.desks) {
-      const Cable& cable = way.cables[without];
       if (std::find(desk.begin(), desk.end(), cable.a) == desk.end()) continue;
-      const double speed = Of(way.cables, without, desk);
-      if (speed > 0) return speed;
+      const auto alone = Costed({Scope::kDesk, DeskKey(desk, &cable)},
+                                [&] { return Of(way.cables, without, desk); });
+      if (!alone.has_value() || *alone > 0) return alone;
+      return Costed({Scope::kAll, DeskKey(desk, &cable)},
+                    [&] { return Of(way.cables, without, all_); });
     }
-    return Of(way.cables, without, {});
+    return Costed({Scope::kAll, ChainKey(way.cables, without)},
+                  [&] { return Of(way.cables, without, all_); });
   }
 
   // Desks that hold the model by themselves.
-  uint32_t Copies(const Cabling& way) const {
-    return static_cast<uint32_t>(
-        std::count_if(way.desks.begin(), way.desks.end(),
-                      [&](const std::vector<int>& desk) { return Of(way.cables, -1, desk) > 0; }));
+  uint32_t Copies(const Cabling& way) {
+    uint32_t copies = 0;
+    for (const std::vector<int>& desk : way.desks) {
+      const Key key{Scope::kDesk, DeskKey(desk, nullptr)};
+      if (known_.count(key) == 0) known_[key] = Of(way.cables, -1, desk);
+      if (known_[key] > 0) ++copies;
+    }
+    return copies;
   }
 
  private:
-  // `only` these machines; none: all.
-  double Of(const Cables& cables, int without, const std::vector<int>& only) const {
-    v1::PlanRequest request = bare_;
-    for (int i = 0; i < static_cast<int>(cables.size()); ++i) {
-      if (i != without) AddCable(cables[i].a, cables[i].b, &request);
+  enum class Scope { kDesk, kAll };
+  using Key = std::pair<Scope, std::vector<int>>;
+
+  template <typename Plan>
+  std::optional<double> Costed(const Key& key, const Plan& plan) {
+    const auto found = known_.find(key);
+    if (found != known_.end()) return found->second;
+    if (costed_ >= kCablesCostedMax) return std::nullopt;
+    ++costed_;
+    return known_[key] = plan();
+  }
+
+  // The machines of a desk, which are all joined, and between which the cable is missing.
+  std::vector<int> DeskKey(const std::vector<int>& desk, const Cable* missing) const {
+    std::vector<int> key;
+    for (const int machine : desk) key.push_back(kinds_[machine]);
+    std::sort(key.begin(), key.end());
+    key.push_back(-1);  // an end to the desk
+    if (missing == nullptr) return key;
+    const auto [less, more] = std::minmax(kinds_[missing->a], kinds_[missing->b]);
+    key.push_back(less);
+    key.push_back(more);
+    return key;
+  }
+
+  // The chain of machines that is left of a ring, from whichever end.
+  std::vector<int> ChainKey(const Cables& ring, int without) const {
+    const int count = static_cast<int>(ring.size());
+    std::vector<int> key;
+    for (int i = 1; i <= count; ++i) {
+      const Cable& before = ring[(without + i - 1) % count];
+      const Cable& after = ring[(without + i) % count];
+      const bool shared = before.a == after.a || before.a == after.b;
+      key.push_back(kinds_[shared ? before.a : before.b]);
     }
-    for (const int machine : only) {
-      request.mutable_wishes()->add_node_ids(machines_[machine].node.node_id());
+    return std::min(key, std::vector<int>(key.rbegin(), key.rend()));
+  }
+
+  // Of these machines alone, without cable `without`; -1: with all.
+  double Of(const Cables& cables, int without, const std::vector<int>& machines) const {
+    v1::PlanRequest request = bare_;
+    std::vector<bool> taken(machines_.size());
+    for (const int machine : machines) {
+      *request.add_nodes() = machines_[machine].node;
+      taken[machine] = true;
+    }
+    for (int i = 0; i < static_cast<int>(cables.size()); ++i) {
+      const Cable& cable = cables[i];
+      if (i != without && taken[cable.a] && taken[cable.b]) AddCable(cable.a, cable.b, &request);
     }
     return PlanModel(request).plan().prediction().tokens_per_second();
   }
@@ -140,14 +209,30 @@ class Speeds {
   }
 
   const CabledMachines& machines_;
+  const std::vector<int> kinds_;
+  std::vector<int> all_;
   v1::PlanRequest bare_;
+  std::map<Key, double> known_;
+  int costed_ = 0;
 };
+
+// "desks of 4 and 2", "250 desks of 4".
+std::string DeskSizes(const Cabling& way) {
+  constexpr size_t kNamedSingly = 4;
+  if (way.desks.size() > kNamedSingly) {
+    const size_t largest = way.desks.front().size(), last = way.desks.back().size();
+    return last == largest
+               ? absl::StrCat(way.desks.size(), " desks of ", largest)
+               : absl::StrCat(way.desks.size() - 1, " desks of ", largest, " and one of ", last);
+  }
+  std::vector<std::string> sizes;
+  for (const auto& desk : way.desks) sizes.push_back(absl::StrCat(desk.size()));
+  return absl::StrCat("desks of ", absl::StrJoin(sizes, " and "));
+}
 
 std::string WhatItSuits(const Cabling& way) {
   if (way.graph == "desks") {
-    std::vector<std::string> sizes;
-    for (const auto& desk : way.desks) sizes.push_back(absl::StrCat(desk.size()));
-    return absl::StrCat("desks of ", absl::StrJoin(sizes, " and "),
+    return absl::StrCat(DeskSizes(way),
                         ", RDMA between each two machines of one: for models that a desk holds; "
                         "each desk serves a copy or a model of its own");
   }
@@ -243,10 +328,21 @@ struct Option {
   v1::TopologyOption told;
 };
 
+bool IsLaid(const Cabling& way) {
+  return std::all_of(way.cables.begin(), way.cables.end(),
+                     [](const Cable& cable) { return cable.present != nullptr; });
+}
+
+double Speed(const Option& option) { return option.told.tokens_per_second(); }
+
+bool AreAsFast(const Option& x, const Option& y) {
+  return std::max(Speed(x), Speed(y)) <= kFasterByAtLeast * std::min(Speed(x), Speed(y));
+}
+
 // The advised one first.
 std::vector<Option> OptionsFor(const CabledMachines& machines,
                                const std::vector<v1::PresentCable>& present, bool is_there,
-                               const Speeds* speeds) {
+                               Speeds* speeds) {
   std::vector<Option> options;
   for (Cabling& way : CablingsOf(machines, present)) {
     Option option;
@@ -260,24 +356,63 @@ std::vector<Option> OptionsFor(const CabledMachines& machines,
     option.way = std::move(way);
     options.push_back(std::move(option));
   }
-  if (options.size() == 2 && options[1].told.tokens_per_second() >
-                                 kFasterByAtLeast * options[0].told.tokens_per_second()) {
-    std::swap(options[0], options[1]);
-  }
+  if (options.size() != 2) return options;
+  const bool swaps = AreAsFast(options[0], options[1])
+                         ? IsLaid(options[1].way) && !IsLaid(options[0].way)
+                         : Speed(options[1]) > Speed(options[0]);
+  if (swaps) std::swap(options[0], options[1]);
   return options;
 }
 
-void CostCables(const Speeds& speeds, const Cabling& way, const std::string& model,
+std::string WhenToTakeTheOther(const Option& advised, const Option& other) {
+  if (advised.told.graph() == "ring") {
+    return "; take desks for models that one desk holds, each desk with its own";
+  }
+  // No desk holds the model, and the ring is no faster.
+  if (Speed(advised) > 0 && advised.told.copies() == 0) {
+    return absl::StrCat("; the ring needs ", other.way.cables.size(), " cables instead of ",
+                        advised.way.cables.size());
+  }
+  return "; take the ring for one model that no desk holds";
+}
+
+// Why the first of two ways is advised, and when the other is the better one.
+std::string WhyThisWay(const std::vector<Option>& options, const std::string& model) {
+  const Option &advised = options[0], &other = options[1];
+  const std::string& graph = advised.told.graph();
+  const std::string is_advised =
+      graph == "ring" ? "the ring is advised" : absl::StrCat(graph, " are advised");
+  std::string why;
+  if (!AreAsFast(advised, other)) {
+    why = absl::StrCat(": ", SpeedText(Speed(advised)), " for one user of ", model, ", over the ",
+                       other.told.graph(), " ", SpeedText(Speed(other)));
+  } else {
+    if (!model.empty() && Speed(advised) > 0) {
+      why = absl::StrCat(", though the ", other.told.graph(), graph == "ring" ? " are" : " is",
+                         " as fast for ", model);
+    }
+    const bool laid = IsLaid(advised.way) && !IsLaid(other.way);
+    absl::StrAppend(&why, laid ? ": all its cables are there"
+                               : ": each desk serves by itself, and goes on when another fails");
+  }
+  if (advised.told.copies() > 1 || other.told.copies() > 1) {
+    absl::StrAppend(&why, "; ", std::max(advised.told.copies(), other.told.copies()),
+                    " desks hold a copy each");
+  }
+  return absl::StrCat(is_advised, why, WhenToTakeTheOther(advised, other));
+}
+
+void CostCables(Speeds* speeds, const Cabling& way, const std::string& model,
                 v1::TopologyAdvice* advice) {
   advice->set_model(model);
-  advice->set_tokens_per_second(speeds.With(way.cables));
   if (advice->tokens_per_second() == 0) {
     advice->add_notes(
         absl::StrCat(model, " does not fit on these machines; the cables are not costed"));
     return;
   }
-  for (int i = 0; i < std::min(advice->cables_size(), kCablesCostedMax); ++i) {
-    advice->mutable_cables(i)->set_tokens_per_second_without(speeds.Without(way, i));
+  for (int i = 0; i < advice->cables_size(); ++i) {
+    const auto without = speeds->Without(way, i);
+    if (without.has_value()) advice->mutable_cables(i)->set_tokens_per_second_without(*without);
   }
 }
 
@@ -296,6 +431,9 @@ v1::TopologyAdvice AdviseOnTopology(const CabledMachines& machines,
   if (model != nullptr) speeds.emplace(machines, *model);
   const std::vector<Option> options =
       OptionsFor(machines, present, is_there, speeds.has_value() ? &*speeds : nullptr);
+  if (options.size() == 2) {
+    advice.add_notes(WhyThisWay(options, model == nullptr ? "" : model->name()));
+  }
   const size_t able = std::count_if(machines.begin(), machines.end(),
                                     [](const CabledMachine& one) { return !one.sockets.empty(); });
   const Cabling way = options.empty() ? Cabling() : options[0].way;
@@ -319,7 +457,8 @@ v1::TopologyAdvice AdviseOnTopology(const CabledMachines& machines,
   AddMachineNotes(machines, is_there, &advice);
   if (!speeds.has_value()) return advice;
   if (is_there) advice.set_tokens_per_second_now(speeds->With(WorkingNow(machines, present)));
-  CostCables(*speeds, way, model->name(), &advice);
+  advice.set_tokens_per_second(options.empty() ? speeds->With({}) : Speed(options[0]));
+  CostCables(&*speeds, way, model->name(), &advice);
   return advice;
 }
 

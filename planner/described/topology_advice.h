@@ -12,7 +12,8 @@
 namespace macrame::planner {
 
 // Above four machines desks and a ring are both options: the one that gives one user of `model` the
-// more tokens a second comes first. `model` nullptr: cables are not costed and desks come first.
+// more tokens a second comes first; of two as fast, the one whose cables are all there, else desks;
+// the first note says which and why. `model` nullptr: cables are not costed.
 // `is_there`: the machines are not to be bought but stand there with the cables `present`.
 v1::TopologyAdvice AdviseOnTopology(const std::vector<CabledMachine>& machines,
                                     const std::vector<v1::PresentCable>& present, bool is_there,

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "proto/near_miss.h"
 
 namespace macrame::runtime {
 namespace {
@@ -53,32 +53,16 @@ NameMatch MatchName(std::string_view wanted, const std::vector<std::string>& nam
   return match;
 }
 
-size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
-  if (a.size() > kNameBytesMax || b.size() > kNameBytesMax) return limit + 1;
-  const std::string left = Lower(a);
-  const std::string right = Lower(b);
-  std::vector<size_t> row(right.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= left.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= right.size(); ++j) {
-      const size_t replaced = diagonal + (left[i - 1] == right[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
-    }
-  }
-  return std::min(row.back(), limit + 1);
-}
-
 std::vector<std::string> NearMisses(std::string_view wanted,
                                     const std::vector<std::string>& names) {
+  if (wanted.size() > kNameBytesMax) return {};
   const std::string lower = Lower(wanted);
   const size_t limit = std::max<size_t>(2, wanted.size() / 3);
   std::vector<std::pair<size_t, std::string>> near;
   for (const std::string& name : names) {
-    size_t distance =
-        std::min(EditDistance(wanted, name, limit), EditDistance(wanted, WithoutOrg(name), limit));
+    if (name.size() > kNameBytesMax) continue;
+    auto distance = static_cast<size_t>(
+        std::min(EditDistance(lower, Lower(name)), EditDistance(lower, Lower(WithoutOrg(name)))));
     if (lower.size() > 2 && absl::StrContains(Lower(name), lower)) distance = 1;
     if (distance <= limit) near.emplace_back(distance, name);
   }

@@ -23,7 +23,4 @@ NameMatch MatchName(std::string_view wanted, const std::vector<std::string>& nam
 // first.
 std::vector<std::string> NearMisses(std::string_view wanted, const std::vector<std::string>& names);
 
-// Letters to insert, delete or replace to make one of the other, case aside. At most `limit` + 1.
-size_t EditDistance(std::string_view a, std::string_view b, size_t limit);
-
 }  // namespace macrame::runtime

@@ -54,6 +54,17 @@ TEST(GoldenPlanner, CapacityOfTheTiers) {
   }
 }
 
+TEST(GoldenPlanner, WhatToBuy) {
+  v1::PlannerQuestion question;
+  question.mutable_capacity()->set_recommend(true);
+  question.mutable_capacity()->add_models("Llama-3.3-70B-Instruct");
+  question.mutable_capacity()->set_users(5);
+  question.mutable_capacity()->set_tokens_per_second(4);
+  const v1::PlannerAnswer answer = planner::AnswerOf(question);
+  ASSERT_TRUE(answer.has_capacity()) << answer.failure().message();
+  ExpectGolden("capacity-buy-70b.txt", CapacityView(answer.capacity(), kWidth, Style()));
+}
+
 TEST(GoldenPlanner, Cables) {
   v1::PlannerQuestion question;
   question.mutable_topology()->set_buy("3x mac-studio-m3-ultra-256gb, 1x mac-mini-m4-pro-64gb");

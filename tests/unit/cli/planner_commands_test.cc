@@ -221,9 +221,79 @@ TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {
   const CliRun cables = Run({"topology", "advise", "--buy", "4x mac-studio-m3-ultra-512gb"});
   EXPECT_EQ(cables.exit_code, kExitOk) << cables.err;
   EXPECT_NE(cables.out.find("6 cables"), std::string::npos);
+  const CliRun bits = Run({"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--bits", "4"});
+  EXPECT_EQ(bits.exit_code, kExitUsage) << "of which model?";
   const CliRun lan =
       Run({"topology", "advise", "--buy", "2x mac-mini-m4-16gb", "--model", "Qwen3-0.6B-4bit"});
-  EXPECT_NE(lan.out.find("Qwen3-0.6B over the LAN: "), std::string::npos) << lan.out << lan.err;
+  EXPECT_NE(lan.out.find("Qwen3-0.6B-4bit over the LAN: "), std::string::npos)
+      << lan.out << lan.err;
+}
+
+TEST_F(PlannerCommandsTest, FlagsThatWouldBeIgnoredAreRefused) {
+  const std::string model = "Qwen3-8B-4bit";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--for", model, "--buy", "1x mac-mini-m4-16gb"},
+       "--for seeks machines and --buy names them"},
+      {{"--for", model, "--tier", "starter"}, "--tier names them"},
+      {{"--for", model, "--cluster", Studios()}, "--cluster names them"},
+      {{"--for", model, "--models", "Qwen3-0.6B"}, "--models names others"},
+      {{"--for", model, "--price", "100"}, "--price is of certain machines"},
+      {{"--tier", "starter", "--speed", "10"}, "it needs --for"},
+      {{"--for", ""}, "nothing is named"},
+      {{"--tier", "starter", "--models", ","}, "nothing is named"},
+  };
+  for (const auto& [flags, expected] : cases) {
+    std::vector<std::string> words = {"capacity"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitUsage) << expected;
+    EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
+    EXPECT_EQ(run.out, "");
+  }
+}
+
+TEST_F(PlannerCommandsTest, NothingToBuyIsAFailureThatSaysWhatIsMissing) {
+  const CliRun run = Run({"capacity", "--for", "DeepSeek-V3.1-4bit", "--speed", "500"});
+  EXPECT_EQ(run.exit_code, kExitFailure);
+  EXPECT_NE(run.err.find("the fastest, 4x"), std::string::npos) << run.err;
+  const CliRun small = Run({"capacity", "--for", "Qwen3-0.6B-4bit"});
+  EXPECT_EQ(small.exit_code, kExitOk) << small.err;
+  EXPECT_NE(small.out.find("1x mac-mini-m4-16gb"), std::string::npos) << small.out;
+}
+
+TEST_F(PlannerCommandsTest, UsersAreForetoldAsMemoryIsPlannedForThem) {
+  const auto plan = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = {"plan", "Llama-3.3-70B-Instruct-8bit", "--cluster",
+                                      Studios()};
+    words.insert(words.end(), more.begin(), more.end());
+    return Run(words).out;
+  };
+  const std::string ten = plan({"--users", "10"});
+  EXPECT_NE(ten.find("10 sequences at once"), std::string::npos) << ten;
+  EXPECT_NE(ten.find("tokens/s for 10 users together"), std::string::npos) << ten;
+  const std::string four = plan({"--users", "10", "--sequences", "4"});
+  EXPECT_NE(four.find("4 sequences at once"), std::string::npos) << four;
+  EXPECT_NE(four.find("tokens/s for 4 users together"), std::string::npos) << four;
+  EXPECT_NE(four.find("of 10 users 4 are answered at once, the others wait"), std::string::npos)
+      << four;
+}
+
+TEST_F(PlannerCommandsTest, WishesThatContradictEachOtherAreUsageErrors) {
+  const std::map<std::vector<std::string>, std::string> cases = {
+      {{"--nodes", "one", "--exclude", "one"}, "the nodes asked for are all excluded"},
+      {{"--nodes", "one", "--ranks", "2"}, "2 ranks were asked for on 1 node"},
+      {{"--nodes", ""}, "nothing is named"},
+      {{"--exclude", " ,"}, "nothing is named"},
+      {{"--nodes", "oen"}, "did you mean 'one'?"},
+      {{"--exclude", "tow"}, "did you mean 'two'?"},
+  };
+  for (const auto& [flags, expected] : cases) {
+    std::vector<std::string> words = {"plan", "Qwen3-8B-4bit", "--cluster", Studios()};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitUsage) << expected;
+    EXPECT_NE(run.err.find(expected), std::string::npos) << run.err;
+  }
 }
 
 TEST_F(PlannerCommandsTest, TheTiersAreFilesThatCapacityAndPlanTake) {

@@ -387,8 +387,13 @@ TEST(PlannerPlacement, ANodeThatIsAskedForAndExcludedIsLeftOut) {
   request.mutable_wishes()->add_excluded_node_ids("mac-0");
   request.mutable_wishes()->add_excluded_node_ids("mac-2");
   const v1::Reason none = PlanModel(request).failure();
-  EXPECT_EQ(none.code(), "TOO_FEW_NODES");
+  EXPECT_EQ(none.code(), "BAD_REQUEST");
   EXPECT_EQ(none.remedy(), "exclude fewer nodes, or ask for others");
+  request.mutable_wishes()->clear_excluded_node_ids();
+  request.mutable_wishes()->set_world_size(4);
+  const v1::Reason many = PlanModel(request).failure();
+  EXPECT_EQ(many.code(), "BAD_REQUEST");
+  EXPECT_NE(many.message().find("4 ranks were asked for on 3 nodes"), std::string::npos);
 }
 
 TEST(PlannerPlacement, TheOnlyNodeThatWasAskedForFailsForItsOwnReason) {
@@ -403,6 +408,7 @@ TEST(PlannerPlacement, MoreUsersThanSequencesAreToldThatTheyWait) {
   v1::PlanRequest request = Cluster({512}, CableGraph::kNone);
   *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
   request.mutable_wishes()->set_users(10);
+  request.mutable_wishes()->set_concurrent_sequences(4);
   const auto says = [&] {
     const v1::PlanResult result = PlanModel(request);
     for (const v1::Reason& reason : result.plan().reasons()) {
@@ -411,8 +417,25 @@ TEST(PlannerPlacement, MoreUsersThanSequencesAreToldThatTheyWait) {
     return false;
   };
   EXPECT_TRUE(says());
+  const auto at_once = [&] { return PlanModel(request).plan().prediction().users(); };
+  EXPECT_EQ(at_once(), 4u) << "no speed is foretold that no memory is planned for";
   request.mutable_wishes()->set_concurrent_sequences(10);
   EXPECT_FALSE(says());
+  EXPECT_EQ(at_once(), 10u);
+}
+
+TEST(PlannerPlacement, UsersAreServedAtOnceUnlessFewerSequencesAreAskedFor) {
+  v1::PlanRequest request = Cluster({512}, CableGraph::kNone);
+  *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
+  const auto cache = [&] {
+    return PlanModel(request).plan().assignments(0).need().kv_cache_bytes();
+  };
+  const uint64_t one = cache();
+  request.mutable_wishes()->set_users(10);
+  EXPECT_EQ(cache(), 10 * one);
+  EXPECT_EQ(PlanModel(request).plan().concurrent_sequences(), 10u);
+  request.mutable_wishes()->set_users(100'000);
+  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
 }
 
 }  // namespace
