@@ -1,12 +1,10 @@
 #include "planner/gang_search.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <numeric>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "planner/layer_balance.h"
@@ -58,39 +56,6 @@ std::vector<Nodes> LargestSets(const Nodes& nodes, size_t size_max,
   return sets;
 }
 
-// Ranges of layers that are alike in everything but their place have one key: how many layers of
-// each kind they hold, and whether the first and the last are among them.
-class RangeKeys {
- public:
-  explicit RangeKeys(const v1::ModelDescription& model) {
-    std::map<std::array<uint64_t, 4>, uint32_t> kinds;
-    for (uint32_t i = 0; i < model.layer_count(); ++i) {
-      const int layer = static_cast<int>(i);
-      const std::array<uint64_t, 4> kind = {
-          model.layer_bytes(layer), model.layer_divisible_bytes(layer), LayerExpertBytes(model, i),
-          AttendsToAll(model, i) ? 1u : 0u};
-      kinds_.push_back(kinds.emplace(kind, static_cast<uint32_t>(kinds.size())).first->second);
-    }
-    before_.assign(kinds_.size() + 1, 0);
-    usable_ = kinds.size() <= kKindsMax;
-    for (size_t i = 0; usable_ && i < kinds_.size(); ++i) {
-      before_[i + 1] = before_[i] + (uint64_t{1} << (kBits * kinds_[i]));
-    }
-  }
-  uint64_t Of(uint32_t begin, uint32_t end) const {
-    const uint64_t ends = (begin == 0 ? 1u : 0u) + (end + 1 == before_.size() ? 2u : 0u);
-    if (!usable_) return (uint64_t{begin} << 32 | end) << 2 | ends;
-    return (before_[end] - before_[begin]) << 2 | ends;
-  }
-
- private:
-  static constexpr uint32_t kBits = 11;  // holds kLayersMax
-  static constexpr size_t kKindsMax = 5;
-  std::vector<uint32_t> kinds_;
-  std::vector<uint64_t> before_;
-  bool usable_ = false;
-};
-
 Nodes AllNodes(size_t count) {
   Nodes nodes(count);
   std::iota(nodes.begin(), nodes.end(), size_t{0});
@@ -100,7 +65,10 @@ Nodes AllNodes(size_t count) {
 }  // namespace
 
 GangSearch::GangSearch(GangJudge& judge, GangWish wish)
-    : judge_(judge), wish_(std::move(wish)), slice_count_(SliceCount(judge.model())) {
+    : judge_(judge),
+      wish_(std::move(wish)),
+      slice_count_(SliceCount(judge.model())),
+      range_keys_(judge.model()) {
   const size_t count = judge_.candidates().size();
   if (count <= kExactNodesMax) {
     SearchAll(AllNodes(count));
@@ -274,15 +242,19 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric&
 
 void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t first,
                               uint32_t last) {
-  const RangeKeys keys(judge_.model());
-  std::vector<std::unordered_map<uint64_t, double>> known(staged.groups.size());
+  std::vector<Costs> of_groups(staged.groups.size());
+  std::vector<Costs*> known;
+  for (size_t i = 0; i < staged.groups.size(); ++i) {
+    const Nodes& nodes = staged.groups[i].nodes;
+    known.push_back(nodes.size() == 1 ? &alone_[{sequences, nodes[0]}] : &of_groups[i]);
+  }
   const auto cost = [&](size_t group, uint32_t begin, uint32_t end) {
-    const uint64_t key = keys.Of(begin, end);
-    const auto found = known[group].find(key);
-    if (found != known[group].end()) return found->second;
+    const uint64_t key = range_keys_.Of(begin, end);
+    const auto found = known[group]->find(key);
+    if (found != known[group]->end()) return found->second;
     const auto stage = BestStage(staged.groups[group].nodes, staged.fabric, begin, end, sequences);
     const double value = stage.has_value() ? StageValue(*stage, staged.fabric, sequences) : kNever;
-    known[group].emplace(key, value);
+    known[group]->emplace(key, value);
     return value;
   };
   const double message = judge_.DecodeOf(sequences).MessageBytes();

@@ -6,10 +6,14 @@
 // parts that do), and pipelines longer than a list take the largest nodes of a part in order.
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "planner/gang.h"
+#include "planner/range_keys.h"
 #include "planner/stage_search.h"
 
 namespace macrame::planner {
@@ -75,6 +79,10 @@ class GangSearch {
   GangJudge& judge_;
   const GangWish wish_;
   const uint32_t slice_count_;
+  const RangeKeys range_keys_;
+  using Costs = std::unordered_map<uint64_t, double>;  // of a stage, by the key of its layers
+  // Of stages of one node, by how many sequences they serve and by node; no fabric changes them.
+  std::map<std::pair<uint32_t, size_t>, Costs> alone_;
   uint32_t step_ = 1;  // layers between the places where stages may begin
   std::vector<GangOption> options_;
 };
