@@ -44,6 +44,18 @@ bool SameLetter(char written, char known) {
   return lower(written) == lower(known);
 }
 
+// How many times the GPU of its generation's Max would be this one; 1 for that and for an Ultra.
+double SlowerThanMax(const Chip& chip, uint32_t gpu_cores) {
+  double max = 0;
+  for (const Chip& other : kChips) {
+    if (other.generation == chip.generation && other.dies == 1) {
+      max = std::max(max, other.gpu_cores[1] * other.core_gflops);
+    }
+  }
+  const double own = std::max(1u, gpu_cores) * chip.core_gflops;
+  return chip.dies > 1 ? 1 : std::max(1.0, max / own);
+}
+
 bool IsAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
 // Whether the text has the name as a word of its own.
@@ -91,11 +103,12 @@ RankSpeed SpeedOf(const v1::PlannerNode& node) {
   if (const Chip* chip = FindChip(node.chip()); chip != nullptr && gpu) {
     const bool smaller = node.gpu_cores() <= chip->gpu_cores[0];
     speed.bandwidth = chip->bandwidth_gb_s[smaller ? 0 : 1] * kGiga;
-    if (chip->dies > 1) speed.bandwidth_reached = kTwoDiesReach;
-    if (chip->generation >= kQuickGeneration) {
-      speed.layer_overhead = kQuickLayerOverhead;
-      speed.expert_overhead = kQuickExpertOverhead;
-    }
+    if (chip->dies > 1) speed.bandwidth_reached *= kTwoDiesReach;
+    if (chip->generation == 1) speed.bandwidth_reached *= kFirstGenerationReach;
+    const bool quick = chip->generation >= kQuickGeneration;
+    const double slower = SlowerThanMax(*chip, node.gpu_cores());
+    speed.layer_overhead = slower * (quick ? kQuickLayerOverhead : 1);
+    speed.expert_overhead = slower * (quick ? kQuickExpertOverhead : 1);
     speed.flops = node.gpu_cores() * chip->core_gflops * kGiga;
   }
   if (node.memory_bandwidth() > 0) speed.bandwidth = node.memory_bandwidth();

@@ -24,13 +24,15 @@ struct Chip {
   uint32_t smaller_gpu_gib[2] = {0, 0};
 };
 
-// As in RankSpeed, fitted to published speeds. Two dies reach less of their bandwidth together: the
-// large dense models on Ultras imply 0.80 to 0.88 of the nominal, those on one die 0.95 to 0.99.
-inline constexpr double kTwoDiesReach = 0.91;
-// From M4 on the small kernels between the large ones take less time.
+// As in RankSpeed, fitted to published speeds. Two dies reach less of their bandwidth together than
+// one alone, and M1 less than its successors.
+inline constexpr double kTwoDiesReach = 0.94;
+inline constexpr double kFirstGenerationReach = 0.8;
+// From M4 on the small kernels between the large ones take less time. All of them take longer on a
+// GPU that is smaller than its generation's Max, in proportion.
 inline constexpr uint32_t kQuickGeneration = 4;
-inline constexpr double kQuickLayerOverhead = 0.4;
-inline constexpr double kQuickExpertOverhead = 0.7;
+inline constexpr double kQuickLayerOverhead = 0.5;
+inline constexpr double kQuickExpertOverhead = 0.55;
 
 // The chip that a text names ("Apple M3 Ultra", "4x mac-studio-m3-ultra-512gb"): the longest name
 // in it; nullptr: none.

@@ -25,22 +25,23 @@ namespace macrame::planner {
 // were fitted to, and how far each published figure is from what they foretell.
 struct CostParameters {
   // Part of the memory's nominal bandwidth that a matrix-vector product reaches.
-  double bandwidth_efficiency = 0.95;
+  double bandwidth_efficiency = 0.9;
   // Part of the nominal arithmetic that a prefill reaches.
   double compute_efficiency = 0.6;
   // Once a step: building the graph, sampling, handing the token back.
-  double step_overhead_us = 500;
+  double step_overhead_us = 300;
   // Starting a dense layer's kernels, norms, rotation: what a layer of no bytes would take.
-  double layer_overhead_us = 55;
+  double layer_overhead_us = 60;
   // In addition in a layer of experts, which chooses, gathers and adds up as well.
-  double expert_overhead_us = 130;
+  double expert_overhead_us = 140;
   // In addition where keys and values are unpacked from a latent vector.
-  double latent_attention_overhead_us = 80;
+  double latent_attention_overhead_us = 75;
   // Waiting for the slowest rank at each collective, its start included.
-  double collective_wait_us = 17;
-  // In addition at each collective over TCP: from the GPU through the operating system and back, at
-  // both ends. Not fitted: nobody publishes speeds of tensor splits over TCP. Half a millisecond is
-  // a tenth of what a hop takes.
+  double collective_wait_us = 15;
+  // In addition at each collective over TCP that is not over Thunderbolt: through the operating
+  // systems, the adapters and the switch. Not fitted: one tensor split over Ethernet was published
+  // (about 780 us a collective), and two over Thunderbolt (160 and 280 us, what the way there and
+  // back takes).
   double tcp_collective_us = 500;
   // Handing a token's state to the next stage, besides the link's own time: over TCP through the
   // operating system of both ends, and over RDMA.
@@ -53,9 +54,9 @@ struct RankSpeed {
   ComputeKind kind = ComputeKind::kGpu;
   double bandwidth = 0;  // of its memory, nominal
   double flops = 0;      // nominal
-  // Of the nominal bandwidth, relative to a chip of one die.
+  // Of the nominal bandwidth, relative to a chip of one die from M2 on.
   double bandwidth_reached = 1;
-  // Of a layer's overhead, and of choosing and gathering experts, relative to an M3 Ultra.
+  // Of a layer's overhead, and of choosing and gathering experts, relative to an M3 Max or Ultra.
   double layer_overhead = 1;
   double expert_overhead = 1;
   bool operator==(const RankSpeed&) const = default;

@@ -136,7 +136,11 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
     if (backend != "ring") continue;
     const PathCost path = Measured(listed.round_trip_us(), listed.bandwidth_bytes_per_second(),
                                    TypicalOf(listed.medium()));
-    if (TakeBetter(path, &link->tcp)) link->wireless = listed.medium() == v1::LINK_MEDIUM_WIFI;
+    if (TakeBetter(path, &link->tcp)) {
+      link->wireless = listed.medium() == v1::LINK_MEDIUM_WIFI;
+      link->direct = listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT ||
+                     listed.medium() == v1::LINK_MEDIUM_LOOPBACK;
+    }
   }
 }
 
@@ -228,6 +232,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
   if (count < 2) return 0;
   double one_way = 0;
   double bandwidth = 1e18;
+  bool direct = true;
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = 0; j < count; ++j) {
       const bool neighbours = j == (i + 1) % count || i == (j + 1) % count;
@@ -235,6 +240,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
       const PathCost link = CostOf(fabric, nodes[i], nodes[j]);
       one_way = std::max(one_way, link.one_way_us);
       bandwidth = std::min(bandwidth, link.bandwidth);
+      direct = direct && Between(nodes[i], nodes[j]).direct;
     }
   }
   const double others = static_cast<double>(count - 1);
@@ -246,7 +252,8 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
   const double copies = fabric.is_rdma() ? 1 : others;
   const double lanes = fabric.is_rdma() ? others : 1;
   // A TCP exchange wakes both ends' processes: as long as there and back.
-  const double exchange = fabric.is_rdma() ? one_way : 2 * one_way + parameters.tcp_collective_us;
+  const double software = direct ? 0 : parameters.tcp_collective_us;
+  const double exchange = fabric.is_rdma() ? one_way : 2 * one_way + software;
   const double at_once = exchange + TransferUs(bytes * copies, bandwidth);
   const double in_parts = 2 * exchange + TransferUs(parts / lanes, bandwidth);
   return std::min(at_once, in_parts) + parameters.collective_wait_us;

@@ -114,6 +114,7 @@ class LinkCosts {
     bool reaches = false;
     bool thunderbolt = false;
     bool wireless = false;  // what TCP takes
+    bool direct = false;    // what TCP takes: Thunderbolt, or the machine itself
     std::optional<PathCost> tcp, jaccl, verbs;
   };
   using Links = std::unordered_map<uint64_t, Link>;

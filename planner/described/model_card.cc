@@ -128,14 +128,33 @@ std::string WhatWasMeant(const std::vector<ModelCard>& cards,
 
 // What is wrong with the first key of a card that means nothing; empty: there is none.
 std::string UnknownKey(const YAML::Node& node) {
-  static const std::set<std::string> known = {
-      "name",         "aliases",  "layers",          "hidden",
-      "heads",        "kv_heads", "head_dim",        "intermediate",
-      "vocab",        "context",  "experts",         "active",
-      "shared",       "latent",   "expert_width",    "dense_layers",
-      "parameters",   "group",    "tied_embeddings", "full_attention_every",
-      "rest_bits",    "bytes",    "sliding_window",  "active_parameters",
-      "architecture", "bits"};
+  static const std::set<std::string> known = {"name",
+                                              "aliases",
+                                              "layers",
+                                              "hidden",
+                                              "heads",
+                                              "kv_heads",
+                                              "head_dim",
+                                              "intermediate",
+                                              "vocab",
+                                              "context",
+                                              "experts",
+                                              "active",
+                                              "shared",
+                                              "latent",
+                                              "expert_width",
+                                              "dense_layers",
+                                              "parameters",
+                                              "group",
+                                              "tied_embeddings",
+                                              "full_attention_every",
+                                              "rest_bits",
+                                              "bytes",
+                                              "sliding_window",
+                                              "active_parameters",
+                                              "vision_bytes",
+                                              "architecture",
+                                              "bits"};
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -175,6 +194,7 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("active_parameters", &card.active_parameters);
   read("group", &card.group);
   read("rest_bits", &card.rest_bits);
+  read("vision_bytes", &card.vision_bytes);
   read("bits", &card.bits);
   if (const YAML::Node latent = node["latent"]) {
     LatentAttention widths;
@@ -400,7 +420,8 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   // Files hold what the shapes don't say (norms, a vision tower, other widths).
   const auto published = card.bytes.find(bits);
   if (published == card.bytes.end()) return model;
-  GrowLayers((static_cast<double>(published->second) - tables) / (all - tables), &model);
+  const auto text = static_cast<double>(published->second) - static_cast<double>(card.vision_bytes);
+  GrowLayers((text - tables) / (all - tables), &model);
   return model;
 }
 

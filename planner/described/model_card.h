@@ -37,6 +37,7 @@ struct ModelCard {
   uint32_t bits = 0;                             // of a weight as its makers publish it; 0: 16
   double rest_bits = 0;                // of all that is not a routed expert; 0: as the experts
   std::map<uint32_t, uint64_t> bytes;  // of published builds, by bits
+  uint64_t vision_bytes = 0;           // of those, a tower that text does not need
 };
 
 // INVALID_ARGUMENT with the line or the card and what is wrong; a key that is not known is.

@@ -23,16 +23,21 @@ bool IsPassedOn(std::string_view name) {
   });
 }
 
+constexpr std::string_view kFastSynch = "MLX_METAL_FAST_SYNCH";
+
 }  // namespace
 
 std::vector<std::string> LaunchEnvironment(const char* const* environment) {
   std::vector<std::string> out;
+  bool tells_synch = false;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view variable = *environment;
     const size_t equals = variable.find('=');
     if (equals == std::string_view::npos) continue;
+    tells_synch = tells_synch || variable.substr(0, equals) == kFastSynch;
     if (IsPassedOn(variable.substr(0, equals))) out.emplace_back(variable);
   }
+  if (!tells_synch) out.push_back(std::string(kFastSynch) + "=1");
   return out;
 }
 

@@ -32,6 +32,11 @@ TEST(Hostfile, SettingsAreThoseOfMlx) {
   EXPECT_EQ(environment->settings[0], (std::pair<std::string, std::string>("MLX_RANK", "1")));
   EXPECT_EQ(environment->settings[1],
             (std::pair<std::string, std::string>("MLX_JACCL_COORDINATOR", "192.0.2.1:32323")));
+  EXPECT_EQ(environment->settings[2],
+            (std::pair<std::string, std::string>("MLX_METAL_FAST_SYNCH", "1")));
+  const auto hosts = MlxHostfile(links.group(), "jaccl", {"mini-a", "mini-b"});
+  ASSERT_TRUE(hosts.ok());
+  EXPECT_NE(hosts->find("\"MLX_METAL_FAST_SYNCH=1\""), std::string::npos) << *hosts;
   EXPECT_EQ(environment->files[0].second, R"([[null,"rdma_en2"],["rdma_en3",null]])");
 }
 
