@@ -105,10 +105,8 @@ RankSpeed SpeedOf(const v1::PlannerNode& node) {
     speed.bandwidth = chip->bandwidth_gb_s[smaller ? 0 : 1] * kGiga;
     if (chip->dies > 1) speed.bandwidth_reached *= kTwoDiesReach;
     if (chip->generation == 1) speed.bandwidth_reached *= kFirstGenerationReach;
-    const bool quick = chip->generation >= kQuickGeneration;
-    const double slower = SlowerThanMax(*chip, node.gpu_cores());
-    speed.layer_overhead = slower * (quick ? kQuickLayerOverhead : 1);
-    speed.expert_overhead = slower * (quick ? kQuickExpertOverhead : 1);
+    speed.overhead = SlowerThanMax(*chip, node.gpu_cores()) *
+                     (chip->generation >= kQuickGeneration ? kQuickOverhead : 1);
     speed.flops = node.gpu_cores() * chip->core_gflops * kGiga;
   }
   if (node.memory_bandwidth() > 0) speed.bandwidth = node.memory_bandwidth();

@@ -26,13 +26,12 @@ struct Chip {
 
 // As in RankSpeed, fitted to published speeds. Two dies reach less of their bandwidth together than
 // one alone, and M1 less than its successors.
-inline constexpr double kTwoDiesReach = 0.94;
-inline constexpr double kFirstGenerationReach = 0.8;
+inline constexpr double kTwoDiesReach = 0.95;
+inline constexpr double kFirstGenerationReach = 0.78;
 // From M4 on the small kernels between the large ones take less time. All of them take longer on a
 // GPU that is smaller than its generation's Max, in proportion.
 inline constexpr uint32_t kQuickGeneration = 4;
-inline constexpr double kQuickLayerOverhead = 0.5;
-inline constexpr double kQuickExpertOverhead = 0.55;
+inline constexpr double kQuickOverhead = 0.55;
 
 // The chip that a text names ("Apple M3 Ultra", "4x mac-studio-m3-ultra-512gb"): the longest name
 // in it; nullptr: none.

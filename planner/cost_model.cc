@@ -41,7 +41,7 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
       bytes_per_weight_(BytesPerWeightOf(model)) {
   const uint32_t layers = model.layer_count();
   for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
-                     &weights_before_, &overhead_before_, &expert_overhead_before_}) {
+                     &weights_before_, &overhead_before_}) {
     sums->assign(layers + 1, 0);
   }
   const double tokens = static_cast<double>(load.sequences) * load.tokens_each;
@@ -63,11 +63,11 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     weights_before_[i + 1] = (all - experts + experts * chosen) / bytes_per_weight_;
     overhead_before_[i + 1] =
         parameters.layer_overhead_us +
-        (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0);
-    expert_overhead_before_[i + 1] = experts > 0 ? parameters.expert_overhead_us : 0;
+        (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0) +
+        (experts > 0 ? parameters.expert_overhead_us : 0);
   }
   for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
-                     &weights_before_, &overhead_before_, &expert_overhead_before_}) {
+                     &weights_before_, &overhead_before_}) {
     for (uint32_t i = 0; i < layers; ++i) (*sums)[i + 1] += (*sums)[i];
   }
 }
@@ -109,8 +109,7 @@ double StepModel::HeadUs(const RankSpeed& rank) const {
 }
 
 double StepModel::OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const {
-  return Between(overhead_before_, begin, end) * rank.layer_overhead +
-         Between(expert_overhead_before_, begin, end) * rank.expert_overhead;
+  return Between(overhead_before_, begin, end) * rank.overhead;
 }
 
 double StepModel::MessageBytes() const {

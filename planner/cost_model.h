@@ -25,7 +25,7 @@ namespace macrame::planner {
 // were fitted to, and how far each published figure is from what they foretell.
 struct CostParameters {
   // Part of the memory's nominal bandwidth that a matrix-vector product reaches.
-  double bandwidth_efficiency = 0.9;
+  double bandwidth_efficiency = 0.89;
   // Part of the nominal arithmetic that a prefill reaches.
   double compute_efficiency = 0.6;
   // Once a step: building the graph, sampling, handing the token back.
@@ -37,7 +37,7 @@ struct CostParameters {
   // In addition where keys and values are unpacked from a latent vector.
   double latent_attention_overhead_us = 75;
   // Waiting for the slowest rank at each collective, its start included.
-  double collective_wait_us = 15;
+  double collective_wait_us = 14;
   // In addition at each collective over TCP that is not over Thunderbolt: through the operating
   // systems, the adapters and the switch. Not fitted: one tensor split over Ethernet was published
   // (about 780 us a collective), and two over Thunderbolt (160 and 280 us, what the way there and
@@ -56,9 +56,8 @@ struct RankSpeed {
   double flops = 0;      // nominal
   // Of the nominal bandwidth, relative to a chip of one die from M2 on.
   double bandwidth_reached = 1;
-  // Of a layer's overhead, and of choosing and gathering experts, relative to an M3 Max or Ultra.
-  double layer_overhead = 1;
-  double expert_overhead = 1;
+  // Of what layers cost besides bytes and operations, relative to an M3 Max or Ultra.
+  double overhead = 1;
   bool operator==(const RankSpeed&) const = default;
 };
 
@@ -118,7 +117,6 @@ class StepModel {
   std::vector<double> fixed_before_;      // bytes of fixed states
   std::vector<double> weights_before_;    // weights that a token is multiplied with
   std::vector<double> overhead_before_;
-  std::vector<double> expert_overhead_before_;
 };
 
 }  // namespace macrame::planner
