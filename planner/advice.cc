@@ -19,6 +19,7 @@ namespace {
 
 // That a Mac keeps for itself when its GPU's limit is raised.
 constexpr uint64_t kSystemBytes = 8ULL << 30;
+constexpr uint64_t kSmallMacBytes = 36ULL << 30;
 constexpr uint32_t kTypicalGroupSize = 64;  // of weights that are quantised for MLX
 constexpr uint32_t kContextStepTokens = 256;
 constexpr size_t kNodesListedMax = 8;
@@ -169,28 +170,47 @@ std::optional<uint64_t> MoreMemory(const Trial& trial) {
   return *steps * kStep;
 }
 
-// In the words that fit the machine: what it has and may not take yet, what others could free, or
+// What macOS lets a GPU take at least: two thirds of up to 36 GiB, three quarters of more.
+uint64_t MemoryThatGives(uint64_t usable, ComputeKind kind) {
+  if (kind == ComputeKind::kCpu) return usable;
+  const uint64_t small = SaturatingAdd(usable, usable / 2);
+  if (small <= kSmallMacBytes) return small;
+  return std::max(kSmallMacBytes, SaturatingAdd(usable, usable / 3));
+}
+
+std::string LargerMachineText(const Candidate& candidate, uint64_t bytes) {
+  const uint64_t usable = SaturatingAdd(candidate.budget_bytes, bytes);
+  const uint64_t gib = (MemoryThatGives(usable, candidate.kind) >> 30) + 1;
+  return absl::StrCat("a machine of at least ", gib, " GiB in place of ",
+                      NodeName(*candidate.node));
+}
+
+// In the words that fit the machine: what others could free, what it has and may not take yet, or
 // what no such machine has.
 std::string MoreMemoryText(const Candidate& candidate, uint64_t bytes) {
   const v1::PlannerNode& node = *candidate.node;
-  const std::string more = FormatBytes(Bytes(bytes)), name = NodeName(node);
+  const std::string name = NodeName(node);
   const uint64_t usable = node.memory_usable_bytes(), total = node.memory_total_bytes();
-  const uint64_t wanted = SaturatingAdd(usable, bytes);
-  if (total > 0 && SaturatingAdd(candidate.budget_bytes, bytes) > total) {
-    return absl::StrCat("a machine with ", more, " more memory than ", name);
+  const uint64_t unpromised = SaturatingSubtract(usable, node.memory_reserved_bytes());
+  if (SaturatingAdd(candidate.budget_bytes, bytes) <= unpromised || total == 0) {
+    return absl::StrCat(FormatBytes(Bytes(bytes)), " more free memory on ", name);
   }
-  const bool is_limit = usable < total && node.memory_available_bytes() >= usable &&
+  const bool is_limit = usable < total && node.memory_available_bytes() >= unpromised &&
                         (candidate.kind == ComputeKind::kGpu || node.memory_limit_is_configured());
-  if (is_limit && wanted <= total - std::min(total, kSystemBytes)) {
-    const uint64_t mib = (wanted + (1 << 20) - 1) >> 20;
-    return absl::StrCat(
-        "letting models take ", FormatBytes(Bytes(wanted)), " of the ", FormatBytes(Bytes(total)),
-        " of ", name,
-        node.memory_limit_is_configured()
-            ? absl::StrCat(" (models_memory_max_mib: ", mib, " in its agentd.yaml)")
-            : absl::StrCat(" ('sudo sysctl iogpu.wired_limit_mb=", mib, "' there)"));
+  const uint64_t wanted = SaturatingAdd(usable, bytes);
+  if (!is_limit || wanted > total - std::min(total, kSystemBytes)) {
+    return LargerMachineText(candidate, bytes);
   }
-  return absl::StrCat(more, " more free memory on ", name);
+  const uint64_t mib = (wanted + (1 << 20) - 1) >> 20;
+  const bool configured = node.memory_limit_is_configured();
+  const bool of_gpu = candidate.kind == ComputeKind::kGpu &&
+                      (!configured || MemoryThatGives(wanted, candidate.kind) > total);
+  std::vector<std::string> how;
+  if (configured)
+    how.push_back(absl::StrCat("models_memory_max_mib: ", mib, " in its agentd.yaml"));
+  if (of_gpu) how.push_back(absl::StrCat("'sudo sysctl iogpu.wired_limit_mb=", mib, "' there"));
+  return absl::StrCat("letting models take ", FormatBytes(Bytes(wanted)), " of the ",
+                      FormatBytes(Bytes(total)), " of ", name, " (", absl::StrJoin(how, "; "), ")");
 }
 
 // The first two nodes that nothing joins, and that would hold the model if something did.

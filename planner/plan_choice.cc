@@ -15,10 +15,11 @@
 namespace macrame::planner {
 namespace {
 
-// Numbers of nodes up to this are spoken of whether they fit or not.
 // From this context on the speed at its end is said too.
 constexpr uint32_t kLongContext = 8192;
+// Numbers of nodes up to this are spoken of whether they fit or not.
 constexpr uint32_t kAlwaysComparedNodes = 4;
+constexpr double kSameFill = 0.02;   // nodes as full as each other up to this part
 constexpr double kNoFaster = 0.005;  // a gain below this part is none
 
 // Lower is better; what this cluster measured of the backend counts.
@@ -27,9 +28,21 @@ double Value(const v1::PlanRequest& request, const GangOption& option) {
   return option.value * CorrectionOf(request.corrections(), BackendOf(option.gang));
 }
 
+// Of two that leave the fullest node as empty as each other, the faster one.
+bool IsBetter(const v1::PlanRequest& request, GangJudge& judge, const GangOption& a,
+              const GangOption& b) {
+  const double one = Value(request, a), other = Value(request, b);
+  const bool same_fill = request.wishes().optimize() == v1::OPTIMIZE_MEMORY &&
+                         std::abs(one - other) <= kSameFill * std::max(one, other);
+  if (!same_fill) return one < other;
+  return TokensPerSecondOfOne(judge, request, a.gang) >
+         TokensPerSecondOfOne(judge, request, b.gang);
+}
+
 // Of those that a level of the wishes allows.
-const GangOption* BestAt(const v1::PlanRequest& request, const std::vector<GangOption>& options,
-                         const ShapeWishes& wishes, uint32_t level) {
+const GangOption* BestAt(const v1::PlanRequest& request, GangJudge& judge,
+                         const std::vector<GangOption>& options, const ShapeWishes& wishes,
+                         uint32_t level) {
   std::vector<const GangOption*> allowed;
   for (const GangOption& option : options) {
     if (wishes.Allows(ShapeOf(option.gang), level)) allowed.push_back(&option);
@@ -49,7 +62,7 @@ const GangOption* BestAt(const v1::PlanRequest& request, const std::vector<GangO
     if (ranks > 0 && option->gang.ranks() != ranks) continue;
     if (chosen != nullptr && option->gang.ranks() > chosen->gang.ranks()) break;
     if (Value(request, *option) > best * margin) continue;
-    if (chosen == nullptr || Value(request, *option) < Value(request, *chosen)) chosen = option;
+    if (chosen == nullptr || IsBetter(request, judge, *option, *chosen)) chosen = option;
   }
   return chosen;
 }
@@ -211,8 +224,15 @@ std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOp
     return absl::StrCat("all ", ranks, " nodes that were named hold a part");
   if (ranks == 1) return WhyOneNode(request, options, candidates);
   uint32_t fewest = ranks;
-  for (const GangOption& option : options) fewest = std::min(fewest, option.gang.ranks());
-  if (fewest == ranks) return absl::StrCat(ranks, " is the fewest ranks that fit");
+  bool wished = false;  // away, those with fewer
+  for (const GangOption& option : options) {
+    if (wishes.Allows(ShapeOf(option.gang), 0)) fewest = std::min(fewest, option.gang.ranks());
+    wished = wished || option.gang.ranks() < ranks;
+  }
+  if (fewest == ranks) {
+    return absl::StrCat(ranks, " is the fewest ranks that fit",
+                        wished ? " in the way that was asked for" : "");
+  }
   switch (request.wishes().optimize()) {
     case v1::OPTIMIZE_MEMORY:
       return absl::StrCat(ranks, " ranks leave the fullest node the most memory");
@@ -265,7 +285,7 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   const std::vector<GangOption>& options = search.Options();
   const GangOption* best = nullptr;
   for (uint32_t level = 0; level < wishes.levels() && best == nullptr; ++level) {
-    best = BestAt(request, options, wishes, level);
+    best = BestAt(request, judge, options, wishes, level);
   }
   if (best == nullptr) return choice;
   const std::optional<Gang> in_force = GangInForce(request, judge);

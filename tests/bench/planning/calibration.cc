@@ -73,7 +73,10 @@ bool HasAny(const std::string& text, std::initializer_list<std::string_view> wor
                      [&](std::string_view word) { return lower.find(word) != std::string::npos; });
 }
 
-bool IsRdma(const Figure& figure) { return HasAny(figure.transport, {"rdma", "jaccl", "verbs"}); }
+bool IsRdma(const Figure& figure) {
+  return HasAny(figure.transport, {"rdma", "jaccl", "verbs"}) &&
+         !HasAny(figure.transport, {"without rdma", "no rdma", "rdma off", "rdma disabled"});
+}
 
 bool IsTensor(const Figure& figure) { return HasAny(figure.sharding, {"tensor", "tp"}); }
 
@@ -83,7 +86,11 @@ bool IsPipeline(const Figure& figure) {
   return HasAny(figure.sharding, {"pipe", "layer", "pp"}) || !IsRdma(figure);
 }
 
-std::string MachinesText(const Figure& figure) { return absl::StrJoin(figure.machines, " + "); }
+std::string MachinesText(const Figure& figure) {
+  std::vector<std::string> distinct = figure.machines;
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  return absl::StrJoin(distinct, " + ");
+}
 
 Gang GangOf(const Case& c) {
   const uint32_t nodes = c.figure.nodes;
@@ -155,27 +162,28 @@ Terms Fit(const std::vector<Case>& cases, const Terms& start) {
 }
 
 // "4", "4.5", "4bit", "Q4_K_M", "mxfp4", "bf16"; 0: no number in it.
-uint32_t BitsOf(const std::string& text) {
+uint32_t NumberIn(const std::string& text) {
   static const std::regex number(R"((\d+)(\.\d+)?)");
   std::smatch found;
   return std::regex_search(text, found, number) ? std::stoul(found[1]) : 0;
 }
 
-// "4x M3 Ultra" is four of them, "M3 Max + M4 Max" one of each.
+// "4x M3 Ultra" is four of them, "M3 Max + M4 Max" one of each, "3x M3 Ultra + M4 Max" four.
 std::vector<std::string> MachinesIn(const YAML::Node& node, uint32_t* nodes) {
-  std::vector<std::string> machines;
+  std::vector<std::string> entries, machines;
   if (node.IsSequence()) {
-    for (const YAML::Node& one : node) machines.push_back(one.as<std::string>());
+    for (const YAML::Node& one : node) entries.push_back(one.as<std::string>());
   } else {
-    machines = absl::StrSplit(node.as<std::string>(), '+');
+    entries = absl::StrSplit(node.as<std::string>(), '+');
   }
   static const std::regex times(R"(^\s*(\d+)\s*(x|×))");
-  std::smatch found;
-  uint32_t told = machines.size() > 1 ? machines.size() : 0;
-  if (machines.size() == 1 && std::regex_search(machines[0], found, times)) {
-    told = std::stoul(found[1]);
+  for (const std::string& entry : entries) {
+    std::smatch found;
+    const size_t count =
+        std::regex_search(entry, found, times) ? std::min(64UL, std::stoul(found[1])) : 1;
+    machines.insert(machines.end(), count, entry);
   }
-  if (*nodes == 0) *nodes = std::max(1u, told);
+  if (*nodes == 0) *nodes = static_cast<uint32_t>(machines.size());
   return machines;
 }
 
@@ -191,8 +199,7 @@ Figure ReadFigure(const YAML::Node& node) {
   figure.model = text({"model"});
   figure.transport = text({"transport"});
   figure.sharding = text({"sharding", "parallelism"});
-  figure.bits = BitsOf(text({"bits", "quantization"}));
-  if (figure.bits == 0) figure.bits = BitsInName(figure.model).value_or(16);
+  figure.bits = NumberIn(text({"bits", "quantization"}));
   figure.nodes = node["nodes"] ? node["nodes"].as<uint32_t>() : 0;
   const YAML::Node machines = node["machines"] ? node["machines"] : node["machine"];
   if (!machines) throw std::runtime_error(absl::StrCat(figure.model, " has no 'machines'"));
@@ -247,15 +254,19 @@ std::optional<ModelCard> GuessedCard(const std::string& name) {
   return card;
 }
 
-// "M4 Max 32-core GPU", "M4 Max 36GB": the smaller GPU.
+// "M4 Max 32-core GPU", "M4 Max 36GB": the smaller GPU. Of several numbers of cores the one that
+// the chip's GPU comes with, which its CPU's may be too: "GPU" decides.
 uint32_t GpuCoresOf(const Chip& chip, const std::string& machine) {
-  static const std::regex cores(R"((\d+)[- ]?(core|c)\b)", std::regex::icase);
+  static const std::regex cores(R"((\d+)[- ]?(cores?|c)\b(\s*gpu)?)", std::regex::icase);
   static const std::regex memory(R"((\d+) ?(gb|gib|g)\b)", std::regex::icase);
-  std::smatch found;
-  if (std::regex_search(machine, found, cores)) {
-    const uint32_t told = std::stoul(found[1]);
-    if (told == chip.gpu_cores[0] || told == chip.gpu_cores[1]) return told;
+  uint32_t told = 0;
+  for (std::sregex_iterator it(machine.begin(), machine.end(), cores), end; it != end; ++it) {
+    const uint32_t count = std::stoul((*it)[1]);
+    const bool known = count == chip.gpu_cores[0] || count == chip.gpu_cores[1];
+    if (known && (told == 0 || (*it)[3].matched)) told = count;
   }
+  if (told > 0) return told;
+  std::smatch found;
   return GpuCoresWith(chip, std::regex_search(machine, found, memory) ? std::stoul(found[1]) : 0);
 }
 
@@ -275,7 +286,9 @@ absl::StatusOr<Case> CaseOf(const Figure& figure, const std::vector<ModelCard>& 
   Case c;
   c.figure = figure;
   c.context = figure.context > 0 ? figure.context : kPredictedPositions;
-  *c.request.mutable_model() = DescribeCard(guessed.has_value() ? *guessed : **known, figure.bits);
+  const ModelCard& card = guessed.has_value() ? *guessed : **known;
+  c.figure.bits = BitsOf(card, figure.model, figure.bits);
+  *c.request.mutable_model() = DescribeCard(card, c.figure.bits);
   for (uint32_t i = 0; i < figure.nodes; ++i) {
     const std::string& machine = figure.machines[i % figure.machines.size()];
     const Chip* chip = FindChip(machine);

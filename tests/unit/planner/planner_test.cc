@@ -240,6 +240,44 @@ TEST(Planner, TooLargeAModelSaysWhatWouldHelp) {
   EXPECT_NE(result.failure().remedy().find("more free memory"), std::string::npos);
 }
 
+// What is advised is what would do: three quarters of a Mac are its GPU's, two thirds of a small
+// one.
+TEST(Planner, AMachineThatIsTooSmallIsToldWhichWouldDo) {
+  for (const uint64_t gib : {16, 24, 64}) {
+    v1::PlannerNode node = Node("a", gib <= 36 ? gib * kGiB / 3 * 2 : gib * kGiB / 4 * 3);
+    node.set_memory_total_bytes(gib * kGiB);
+    v1::PlanRequest request = Request(LargeModel("m", (gib - 2) * kGiB, 40), {node});
+    const std::string remedy = PlanModel(request).failure().remedy();
+    const size_t at = remedy.find("a machine of at least ");
+    ASSERT_NE(at, std::string::npos) << remedy;
+    const uint64_t wanted = std::stoul(remedy.substr(at + 22));
+    v1::PlannerNode& larger = *request.mutable_nodes(0);
+    larger.set_memory_total_bytes(wanted * kGiB);
+    larger.set_memory_usable_bytes(wanted <= 36 ? wanted * kGiB / 3 * 2 : wanted * kGiB / 4 * 3);
+    larger.set_memory_available_bytes(larger.memory_usable_bytes());
+    EXPECT_TRUE(PlanModel(request).has_plan())
+        << remedy << "\n" << PlanModel(request).failure().message();
+  }
+}
+
+TEST(Planner, AFullestNodeAsEmptyGoesToTheFasterPlan) {
+  v1::PlanRequest request = Request(LargeModel("m", 200 * kGiB, 64),
+                                    {Node("aaaa", 384 * kGiB), Node("bbbb", 384 * kGiB),
+                                     Node("cccc", 384 * kGiB), Node("dddd", 384 * kGiB)});
+  for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
+  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan());
+  for (const v1::Rejection& other : result.rejections()) {
+    const bool as_empty =
+        other.reason().message().find("its fullest node to 14 %") != std::string::npos;
+    if (!as_empty) continue;
+    EXPECT_LE(other.prediction().tokens_per_second(),
+              result.plan().prediction().tokens_per_second())
+        << other.subject();
+  }
+}
+
 TEST(PlanModel, ANodeThatLimitsModelsItselfIsToldWhichSettingToRaise) {
   v1::PlannerNode node = Node("a", 20 * kGiB);
   node.set_memory_total_bytes(128 * kGiB);
