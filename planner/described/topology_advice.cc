@@ -121,15 +121,17 @@ class Speeds {
 
   double With(const Cables& cables) const { return Of(cables, -1, all_); }
 
-  // Without cable `without`: of the desk that it belongs to where that holds the model by itself,
-  // because another desk is as fast as before. Nothing once kCablesCostedMax were planned.
+  // Without cable `without`: of its desk alone where that holds the model and another desk is as
+  // fast as this one was, else of all machines. Nothing once kCablesCostedMax were planned.
   std::optional<double> Without(const Cabling& way, int without) {
     const Cable& cable = way.cables[without];
     for (const std::vector<int>& desk : way.desks) {
       if (std::find(desk.begin(), desk.end(), cable.a) == desk.end()) continue;
-      const auto alone = Costed({Scope::kDesk, DeskKey(desk, &cable)},
-                                [&] { return Of(way.cables, without, desk); });
-      if (!alone.has_value() || *alone > 0) return alone;
+      if (HasTwin(way, desk)) {
+        const auto alone = Costed({Scope::kDesk, DeskKey(desk, &cable)},
+                                  [&] { return Of(way.cables, without, desk); });
+        if (!alone.has_value() || *alone > 0) return alone;
+      }
       return Costed({Scope::kAll, DeskKey(desk, &cable)},
                     [&] { return Of(way.cables, without, all_); });
     }
@@ -159,6 +161,14 @@ class Speeds {
     if (costed_ >= kCablesCostedMax) return std::nullopt;
     ++costed_;
     return known_[key] = plan();
+  }
+
+  // Whether another desk has machines of the same kinds.
+  bool HasTwin(const Cabling& way, const std::vector<int>& desk) {
+    if (desks_of_kinds_.empty()) {
+      for (const std::vector<int>& one : way.desks) ++desks_of_kinds_[DeskKey(one, nullptr)];
+    }
+    return desks_of_kinds_[DeskKey(desk, nullptr)] > 1;
   }
 
   // The machines of a desk, which are all joined, and between which the cable is missing.
@@ -213,6 +223,7 @@ class Speeds {
   std::vector<int> all_;
   v1::PlanRequest bare_;
   std::map<Key, double> known_;
+  std::map<std::vector<int>, int> desks_of_kinds_;  // of the one way whose cables are costed
   int costed_ = 0;
 };
 
@@ -248,15 +259,15 @@ std::string CountNote(const Cabling& way, size_t able) {
                         " cables, 2 sockets of each machine; a mesh goes up to ", kMeshRanksMax,
                         ", because there is no Thunderbolt 5 switch");
   }
-  const size_t most =
-      std::max_element(way.desks.begin(), way.desks.end(), [](const auto& x, const auto& y) {
-        return x.size() < y.size();
-      })->size();
+  const auto [least, most] =
+      std::minmax_element(way.desks.begin(), way.desks.end(),
+                          [](const auto& x, const auto& y) { return x.size() < y.size(); });
   const std::string what = way.graph == "desks" ? absl::StrCat(way.desks.size(), " desks")
                                                 : absl::StrCat("a mesh of ", able);
   return absl::StrCat(what, ": ", way.cables.size(),
-                      way.cables.size() == 1 ? " cable, " : " cables, ", most - 1,
-                      most == 2 ? " socket" : " sockets", " of each machine");
+                      way.cables.size() == 1 ? " cable, " : " cables, ",
+                      least->size() < most->size() ? "up to " : "", most->size() - 1,
+                      most->size() == 2 ? " socket" : " sockets", " of each machine");
 }
 
 // What the machines themselves ask for.

@@ -172,6 +172,27 @@ TEST(Topology, ACableIsCostedLikeThoseThatAreAlike) {
   EXPECT_EQ(speeds.size(), 3u);
 }
 
+TEST(Topology, WithoutACableTheMachinesOutsideOfItsDeskCount) {
+  // The M2 Ultra alone is as fast as all, and no second pair does what the first did.
+  const std::string model = "Llama-3.3-70B-Instruct-4bit";
+  const v1::TopologyAdvice pair =
+      Advice("2x mac-mini-m4-pro-64gb, mac-studio-m2-ultra-192gb", model);
+  ASSERT_EQ(pair.cables_size(), 1);
+  EXPECT_GT(pair.tokens_per_second(), 12);
+  EXPECT_EQ(pair.cables(0).tokens_per_second_without(), pair.tokens_per_second());
+  const v1::TopologyAdvice uneven =
+      Advice("4x mac-studio-m3-ultra-512gb, 2x mac-mini-m4-pro-64gb", model);
+  ASSERT_EQ(uneven.cables_size(), 7);
+  EXPECT_EQ(uneven.cables(6).a().substr(0, 8), "mac-mini");
+  EXPECT_EQ(uneven.cables(6).tokens_per_second_without(), uneven.tokens_per_second());
+  EXPECT_LT(uneven.cables(0).tokens_per_second_without(), uneven.tokens_per_second());
+  bool says_up_to = false;
+  for (const std::string& note : uneven.notes()) {
+    says_up_to = says_up_to || note == "2 desks: 7 cables, up to 3 sockets of each machine";
+  }
+  EXPECT_TRUE(says_up_to) << "the minis need one";
+}
+
 TEST(Topology, SaysWhyOneWayIsAdvisedAndWhenToTakeTheOther) {
   const std::string no_model = Advice("8x mac-studio-m3-ultra-256gb").notes(0);
   EXPECT_NE(no_model.find("desks are advised: each desk serves by itself"), std::string::npos)
