@@ -545,6 +545,8 @@ struct Offer {
   double share() const {
     return row.prediction().users_tokens_per_second() / std::max(1u, row.prediction().users());
   }
+  // What a user can count on, alone or among the others.
+  double pace() const { return std::min(speed(), share()); }
 };
 
 struct Sought {
@@ -584,8 +586,8 @@ absl::Status TryOffer(const v1::CapacityQuestion& question, const AskedModel& as
     if (!row->fits() || row->nodes() != count) continue;
     if (count > 1) row->set_shape(JoinedShape(*one.machine, backend, row->shape()));
     offer.row = *std::move(row);
-    if (offer.share() > sought->fastest.share()) sought->fastest = offer;
-    if (std::min(offer.speed(), offer.share()) < question.tokens_per_second()) continue;
+    if (offer.pace() > sought->fastest.pace()) sought->fastest = offer;
+    if (offer.pace() < question.tokens_per_second()) continue;
     sought->offers.push_back(std::move(offer));
     break;
   }
@@ -611,7 +613,7 @@ absl::StatusOr<Sought> OffersFor(const v1::CapacityQuestion& question, const Ask
   }
   // The less memory first, of as much the faster one.
   std::stable_sort(sought.offers.begin(), sought.offers.end(), [](const Offer& a, const Offer& b) {
-    return std::pair(a.memory, -a.speed()) < std::pair(b.memory, -b.speed());
+    return std::pair(a.memory, -a.pace()) < std::pair(b.memory, -b.pace());
   });
   return sought;
 }
@@ -625,13 +627,13 @@ std::vector<Offer> Shortlist(const std::vector<Offer>& offers) {
   std::set<const Machine*> kinds;
   size_t fastest = 0;
   for (size_t i = 0; i < offers.size(); ++i) {
-    if (offers[i].speed() > offers[fastest].speed()) fastest = i;
+    if (offers[i].pace() > offers[fastest].pace()) fastest = i;
     if (kinds.insert(offers[i].machine).second) shown.insert(i);
   }
   shown.insert(fastest);
   for (size_t i = 0; i < offers.size() && shown.size() < kOffersMax; ++i) {
     const bool worse = std::any_of(offers.begin(), offers.begin() + i, [&](const Offer& less) {
-      return less.row.bits() >= offers[i].row.bits() && less.speed() >= offers[i].speed();
+      return less.row.bits() >= offers[i].row.bits() && less.pace() >= offers[i].pace();
     });
     if (!worse) shown.insert(i);
   }
@@ -647,11 +649,11 @@ absl::Status NoOffer(const v1::CapacityQuestion& question, const AskedModel& ask
   const std::string users =
       at_work == 1 ? "one user at work" : absl::StrCat("each of ", at_work, " users at work");
   if (!sought.fastest.machines.empty()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "no machines that are sold, up to four alike, give ", users, " ",
-        Plain(question.tokens_per_second()), " tokens/s with ", asked.name(), ": the fastest, ",
-        sought.fastest.machines, " with ", sought.fastest.row.bits(), " bits, give ",
-        OneDecimal(sought.fastest.share())));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no machines that are sold, up to four alike, give ", users, " ",
+                     Plain(question.tokens_per_second()), " tokens/s with ", asked.name(),
+                     ": the fastest, ", sought.fastest.machines, " with ",
+                     sought.fastest.row.bits(), " bits, give ", OneDecimal(sought.fastest.pace())));
   }
   const uint32_t bits = asked.ladder.back();
   return absl::ResourceExhaustedError(

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -271,6 +272,19 @@ TEST(Capacity, WhatToBuyForASmallModelBeginsWithTheSmallestMac) {
     other.set_users(1);
     EXPECT_LE(Report(other).models(0).prediction().tokens_per_second(), fastest * 1.0001) << buy;
   }
+}
+
+TEST(Capacity, OffersForManyAreChosenByWhatEachGets) {
+  const v1::CapacityReport report = Report(BuyFor("Qwen3-30B-A3B-8bit", 15, 20));
+  const auto share = [&](int i) {
+    const v1::Prediction& foretold = report.models(i).prediction();
+    return foretold.users_tokens_per_second() / foretold.users();
+  };
+  const auto found =
+      std::find(report.machines().begin(), report.machines().end(), "4x macbook-pro-m5-max-36gb");
+  ASSERT_NE(found, report.machines().end()) << "no less memory gives each as much";
+  const int index = static_cast<int>(found - report.machines().begin());
+  for (int i = 0; i < index; ++i) EXPECT_LT(share(i), share(index)) << report.machines(i);
 }
 
 TEST(Capacity, OffersOfSeveralSayWhatJoinsThem) {
