@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 
 namespace macrame::planner {
 namespace {
@@ -35,14 +36,14 @@ constexpr std::array kChips = {
 };
 
 constexpr std::string_view kMaker = "Apple ";
-constexpr std::string_view kMakerOfOtherM3 = "Intel";  // "Intel(R) Core(TM) m3-7Y32"
+// Others have an M3 or M4 as well: "Intel(R) Core(TM) m3-7Y32", "Tesla M4".
+constexpr std::string_view kOtherMakers[] = {"Intel",  "NVIDIA", "GeForce", "Quadro",
+                                             "Tesla",  "AMD",    "Radeon",  "FirePro",
+                                             "Cortex", "Exynos", "FireGL"};
 
-// As people write it: "M3 Ultra", "m3-ultra".
-bool SameLetter(char written, char known) {
-  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-  if (known == ' ') return written == ' ' || written == '-' || written == '_';
-  return lower(written) == lower(known);
-}
+char Lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+bool IsDigit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+bool IsSeparator(char c) { return c == ' ' || c == '-' || c == '_' || c == '\t'; }
 
 // How many times the GPU of its generation's Max would be this one; 1 for that and for an Ultra.
 double SlowerThanMax(const Chip& chip, uint32_t gpu_cores) {
@@ -58,16 +59,45 @@ double SlowerThanMax(const Chip& chip, uint32_t gpu_cores) {
 
 bool IsAlnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
 
-// Whether the text has the name as a word of its own.
-bool Names(std::string_view text, std::string_view name) {
-  for (auto at = text.begin();; ++at) {
-    at = std::search(at, text.end(), name.begin(), name.end(), SameLetter);
-    if (at == text.end()) return false;
-    const auto end = at + static_cast<std::ptrdiff_t>(name.size());
-    if ((at == text.begin() || !IsAlnum(at[-1])) && (end == text.end() || !IsAlnum(*end))) {
-      return true;
+// Whether a word begins there; behind a count or the maker it does as well: "4xM3 Ultra",
+// "AppleM1".
+bool BeginsAt(std::string_view text, size_t at) {
+  if (at == 0 || !IsAlnum(text[at - 1])) return true;
+  constexpr std::string_view kWord = kMaker.substr(0, kMaker.size() - 1);
+  const std::string_view before = text.substr(0, at);
+  if (before.size() >= kWord.size() &&
+      std::equal(kWord.begin(), kWord.end(), before.end() - kWord.size(),
+                 [](char known, char written) { return Lower(known) == Lower(written); })) {
+    return BeginsAt(text, at - kWord.size());
+  }
+  if (Lower(text[at - 1]) != 'x' || at < 2) return false;
+  size_t count = at - 1;
+  while (count > 0 && IsDigit(text[count - 1])) --count;
+  return count < at - 1 && (count == 0 || !IsAlnum(text[count - 1]));
+}
+
+// Whether a word ends with the name that begins there, as people write it: "M3 Ultra", "m3-ultra",
+// "m3ultra".
+bool NamesAt(std::string_view text, size_t at, std::string_view name) {
+  for (const char known : name) {
+    if (known == ' ') {
+      while (at < text.size() && IsSeparator(text[at])) ++at;
+    } else if (at < text.size() && Lower(text[at]) == Lower(known)) {
+      ++at;
+    } else {
+      return false;
     }
   }
+  return at == text.size() || !IsAlnum(text[at]);
+}
+
+bool NamesAnotherMaker(std::string_view text) {
+  return std::any_of(std::begin(kOtherMakers), std::end(kOtherMakers), [&](std::string_view maker) {
+    for (size_t at = 0; at < text.size(); ++at) {
+      if (BeginsAt(text, at) && NamesAt(text, at, maker)) return true;
+    }
+    return false;
+  });
 }
 
 }  // namespace
@@ -76,15 +106,16 @@ const Chip* FindChip(std::string_view text) {
   for (const Chip& chip : kChips) {
     if (text == chip.name) return &chip;  // as agents report it
   }
-  if (text.empty() || Names(text, kMakerOfOtherM3)) return nullptr;
   const Chip* best = nullptr;
-  for (const Chip& chip : kChips) {
-    // People leave the maker out.
-    const std::string_view name = chip.name.substr(kMaker.size());
-    if (best != nullptr && chip.name.size() <= best->name.size()) continue;
-    if (Names(text, name)) best = &chip;
+  for (size_t at = 0; at + 1 < text.size(); ++at) {
+    if (Lower(text[at]) != 'm' || !IsDigit(text[at + 1]) || !BeginsAt(text, at)) continue;
+    for (const Chip& chip : kChips) {
+      if (best != nullptr && chip.name.size() <= best->name.size()) continue;
+      // People leave the maker out.
+      if (NamesAt(text, at, chip.name.substr(kMaker.size()))) best = &chip;
+    }
   }
-  return best;
+  return best == nullptr || NamesAnotherMaker(text) ? nullptr : best;
 }
 
 uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib) {

@@ -34,7 +34,7 @@ inline constexpr uint32_t kQuickGeneration = 4;
 inline constexpr double kQuickOverhead = 0.55;
 
 // The chip that a text names ("Apple M3 Ultra", "4x mac-studio-m3-ultra-512gb"): the longest name
-// in it; nullptr: none.
+// in it, with or without separators; nullptr: none, or another maker's ("Tesla M4").
 const Chip* FindChip(std::string_view text);
 
 // Of the GPU that a machine with this chip and memory has; the larger one where both are sold.

@@ -92,6 +92,15 @@ std::vector<std::string> ChipNames() {
   return names;
 }
 
+// Of "Apple M4 Max" and "apple-m4max" the same.
+std::string Letters(std::string_view name) {
+  std::string letters;
+  for (const char c : name) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) letters += absl::ascii_tolower(c);
+  }
+  return letters;
+}
+
 v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   v1::PlannerNode made;
   made.set_node_id(name);
@@ -100,11 +109,11 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   made.set_chip(node["chip"] ? node["chip"].as<std::string>() : "");
   const Chip* chip = FindChip(made.chip());
   // The maker may be left out, and nothing else.
-  const std::string said = absl::AsciiStrToLower(made.chip());
-  const std::string listed = chip == nullptr ? "" : absl::AsciiStrToLower(std::string(chip->name));
-  const bool is_known = chip != nullptr && absl::EndsWith(listed, said);
+  const std::string said = Letters(made.chip());
+  const bool is_known = chip != nullptr && absl::EndsWith(Letters(chip->name), said);
   const bool is_apple = chip != nullptr || absl::StartsWith(said, "apple");
-  if (is_apple && !is_known && !node["bandwidth_gb_s"]) {
+  const bool is_told = node["bandwidth_gb_s"] || (!is_apple && node["gpu_cores"]);
+  if (!made.chip().empty() && !is_known && !is_told) {
     throw Fault{absl::StrCat("the chip '", made.chip(), "' is not in the table of chips ('Apple ",
                              "M4 Max' is); 'bandwidth_gb_s' and 'gpu_cores' say what it can",
                              DidYouMean(made.chip(), ChipNames()))};

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <string>
+
 #include "planner/chip_table.h"
 #include "tests/unit/planner/test_models.h"
 
@@ -72,7 +75,30 @@ TEST(Constraints, ChipsSayHowFastTheyAre) {
   EXPECT_EQ(FindChip("2 x mac-mini-m4-pro-64gb")->name, "Apple M4 Pro");
   EXPECT_EQ(FindChip("apple m1")->name, "Apple M1");
   EXPECT_EQ(FindChip("AM1 Max2"), nullptr);
-  EXPECT_EQ(FindChip("Intel(R) Core(TM) m3-7Y32 CPU @ 1.10GHz"), nullptr);
+}
+
+TEST(Constraints, ChipsAreFoundAsPeopleWriteThem) {
+  for (const auto& [text, name] :
+       std::map<std::string, std::string>{{"m4max", "Apple M4 Max"},
+                                          {"M5ultra", "Apple M5 Ultra"},
+                                          {"4xM3 Ultra", "Apple M3 Ultra"},
+                                          {"4xm3ultra", "Apple M3 Ultra"},
+                                          {"4×M3 Ultra", "Apple M3 Ultra"},
+                                          {"Apple M3  Ultra", "Apple M3 Ultra"},
+                                          {"macbook-pro-m5max-128gb", "Apple M5 Max"},
+                                          {"apple_m2_pro", "Apple M2 Pro"},
+                                          {"AppleM1", "Apple M1"},
+                                          {"maxM4", ""},
+                                          {"0x4xM3", ""},
+                                          {"M4Maxx", ""},
+                                          {"M40", ""}}) {
+    const Chip* chip = FindChip(text);
+    EXPECT_EQ(chip == nullptr ? "" : chip->name, name) << text;
+  }
+  for (const char* other : {"Intel(R) Core(TM) m3-7Y32 CPU @ 1.10GHz", "Tesla M4", "Quadro M6000",
+                            "Quadro M6", "AMD Radeon Pro M5", "NVIDIA M4", "Cortex-M3"}) {
+    EXPECT_EQ(FindChip(other), nullptr) << other;
+  }
 }
 
 TEST(Constraints, BudgetIsWhatIsNeitherPromisedNorInUse) {
