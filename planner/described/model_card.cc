@@ -56,33 +56,93 @@ double SharedWeightsFromCounts(const ModelCard& card, double experts_of_layer) {
   return std::max(0.0, active / card.layers - chosen);
 }
 
-std::string Plain(std::string_view name) {
-  std::string plain;
+// Words that say how a copy was made, with the bits of a weight where they say that; 0: they don't.
+// "4bit", "Q4_K_M" and "IQ4_XS" follow a rule (CopyAt).
+struct CopyWord {
+  std::string_view word;
+  uint32_t bits;
+};
+constexpr CopyWord kCopyWords[] = {
+    {"awq", 0},   {"bf16", 16}, {"bnb", 0},  {"dwq", 0},    {"f16", 16},  {"f32", 32},
+    {"fp16", 16}, {"fp32", 32}, {"fp4", 4},  {"fp8", 8},    {"gguf", 0},  {"gptq", 0},
+    {"hf", 0},    {"int4", 4},  {"int8", 8}, {"mlx", 0},    {"mxfp4", 4}, {"mxfp8", 8},
+    {"qat", 0},   {"nvfp4", 4}, {"ud", 0},   {"unsloth", 0}};
+// What llama.cpp puts behind the bits: "Q8_0", "IQ4_XS".
+constexpr std::string_view kAfterQ[] = {"0", "1", "k", "s", "m", "l", "xs", "xxs", "xl", "nl"};
+// "Q4_K_M" without its separators.
+constexpr std::string_view kJoinedToQ[] = {"", "0", "1", "k", "ks", "km", "kl", "kxl"};
+// Copies of one model that were taught to answer; a card stands for all of them.
+constexpr std::string_view kTaught[] = {"instruct", "it", "chat"};
+constexpr uint32_t kBitsInNameMax = 32;
+
+template <size_t count>
+bool IsOneOf(std::string_view word, const std::string_view (&words)[count]) {
+  return std::find(std::begin(words), std::end(words), word) != std::end(words);
+}
+
+// "4" → 4; 0: no number of bits.
+uint32_t NumberOfBits(std::string_view digits) {
+  uint32_t bits = 0;
+  const bool is_number = absl::SimpleAtoi(absl::string_view(digits.data(), digits.size()), &bits);
+  return is_number && bits >= 2 && bits <= kBitsInNameMax ? bits : 0;
+}
+
+struct CopyPart {
+  size_t words = 0;   // that it takes; 0: the word belongs to the model
+  uint32_t bits = 0;  // 0: it says none
+};
+
+CopyPart CopyAt(const std::vector<std::string>& words, size_t at) {
+  const std::string_view word = words[at];
+  const std::string_view next = at + 1 < words.size() ? words[at + 1] : "";
+  for (const CopyWord& known : kCopyWords) {
+    if (word == known.word) return {1, known.bits};
+  }
+  for (const std::string_view ending : {"bits", "bit"}) {
+    if (next == ending && NumberOfBits(word) > 0) return {2, NumberOfBits(word)};
+    if (!word.ends_with(ending)) continue;
+    const uint32_t bits = NumberOfBits(word.substr(0, word.size() - ending.size()));
+    if (bits > 0) return {1, bits};
+  }
+  const size_t digit = word.starts_with("iq") ? 2 : 1;
+  if (!(word.starts_with("iq") || word.starts_with("q")) || word.size() <= digit) return {};
+  const uint32_t bits = NumberOfBits(word.substr(digit, 1));
+  if (bits == 0 || !IsOneOf(word.substr(digit + 1), kJoinedToQ)) return {};
+  size_t end = at + 1;
+  while (end < words.size() && IsOneOf(words[end], kAfterQ)) ++end;
+  return {end - at, bits};
+}
+
+struct NameParts {
+  std::string model;             // small letters and digits alone
+  std::optional<uint32_t> bits;  // the fewest that are said: "MXFP4-Q8" has its experts in 4
+};
+
+// Word by word: "gemma-3-4b-it" would otherwise end with "4bit".
+NameParts PartsOf(std::string_view name) {
   const size_t slash = name.rfind('/');
   if (slash != std::string_view::npos) name.remove_prefix(slash + 1);
+  std::vector<std::string> words(1);
   for (const char c : name) {
-    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) plain += absl::ascii_tolower(c);
-  }
-  // "…-4bit-DWQ", "…-MXFP4-Q4", "…-Q4_K_M": how a copy was made, from its end on.
-  constexpr std::string_view kOfCopies[] = {"3bit", "4bit", "5bit", "6bit", "8bit", "bf16", "fp16",
-                                            "fp8",  "dwq",  "mlx",  "gguf", "q8",   "q80",  "q4",
-                                            "q40",  "q4km", "q6",   "q6k",  "q3",   "mxfp4"};
-  for (bool found = true; found;) {
-    found = false;
-    for (const std::string_view ending : kOfCopies) {
-      if (plain.size() <= ending.size() || !plain.ends_with(ending)) continue;
-      plain.resize(plain.size() - ending.size());
-      found = true;
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+      words.back() += absl::ascii_tolower(c);
+    } else if (!words.back().empty()) {
+      words.emplace_back();
     }
   }
-  if (plain.starts_with("metallama")) plain.erase(0, 4);
-  for (const std::string_view ending : {"instruct", "it", "chat"}) {
-    if (plain.size() > ending.size() + 4 && plain.ends_with(ending)) {
-      plain.resize(plain.size() - ending.size());
-    }
+  NameParts parts;
+  for (size_t i = 0; i < words.size();) {
+    const CopyPart copy = CopyAt(words, i);
+    const bool is_maker = i == 0 && words.size() > 1 && words[0] == "meta";
+    if (copy.words == 0 && !is_maker && !IsOneOf(words[i], kTaught)) parts.model += words[i];
+    if (copy.bits > 0) parts.bits = std::min(copy.bits, parts.bits.value_or(copy.bits));
+    i += std::max<size_t>(1, copy.words);
   }
-  return plain;
+  if (parts.model.empty()) parts.model = absl::StrJoin(words, "");
+  return parts;
 }
+
+std::string Plain(std::string_view name) { return PartsOf(name).model; }
 
 std::vector<std::string> NamesOf(const ModelCard& card) {
   std::vector<std::string> names = card.aliases;
@@ -329,21 +389,7 @@ uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked) {
   return BitsInName(name).value_or(card.bits > 0 ? card.bits : kFloatBits);
 }
 
-std::optional<uint32_t> BitsInName(std::string_view name) {
-  std::string lower = absl::AsciiStrToLower(std::string(name));
-  for (char& c : lower) c = c == ' ' || c == '_' ? '-' : c;
-  for (const uint32_t bits : {3u, 4u, 5u, 6u, 8u}) {
-    // llama.cpp's copies are called "…-Q4_K_M", those of MX formats "…-MXFP4".
-    for (const std::string& word : {absl::StrCat(bits, "bit"), absl::StrCat(bits, "-bit"),
-                                    absl::StrCat("-q", bits), absl::StrCat("fp", bits)}) {
-      if (lower.find(word) != std::string::npos) return bits;
-    }
-  }
-  if (lower.find("bf16") != std::string::npos || lower.find("fp16") != std::string::npos) {
-    return kFloatBits;
-  }
-  return std::nullopt;
-}
+std::optional<uint32_t> BitsInName(std::string_view name) { return PartsOf(name).bits; }
 
 std::string WhyNotServed(const v1::ModelDescription& model) {
   const bool served = std::find(std::begin(kServedArchitectures), std::end(kServedArchitectures),

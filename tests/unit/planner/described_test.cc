@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "planner/advice.h"
 #include "planner/chip_table.h"
@@ -45,13 +47,25 @@ lan: {medium: ethernet, gbit_s: 10}
 }
 
 TEST(ClusterFile, AChipThatIsNotKnownIsAnErrorAndNotASlowMachine) {
-  for (const char* chip : {"Apple M9 Max", "Apple M4 Maxx", "M4 Max Ultra"}) {
+  for (const char* chip : {"Apple M9 Max", "Apple M4 Maxx", "M4 Max Ultra", "M4Maxx", "Tesla M4",
+                           "Quadro M6000", "Radeon", "NVIDIA", "abacus"}) {
     const auto cluster =
         ReadClusterFile(absl::StrCat("nodes:\n- {name: a, chip: ", chip, ", memory_gib: 128}\n"));
     EXPECT_NE(std::string(cluster.status().message()).find("table of chips"), std::string::npos)
         << chip << ": " << cluster.status();
   }
-  EXPECT_TRUE(ReadClusterFile("nodes:\n- {name: a, chip: M4 Max, memory_gib: 128}\n").ok());
+  for (const char* chip : {"M4 Max", "m4max", "apple-m4-max", "Apple M4  Max"}) {
+    const auto cluster =
+        ReadClusterFile(absl::StrCat("nodes:\n- {name: a, chip: ", chip, ", memory_gib: 128}\n"));
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    EXPECT_EQ(cluster->request.nodes(0).chip(), "Apple M4 Max") << chip;
+  }
+  for (const char* told : {"bandwidth_gb_s: 80", "gpu_cores: 0"}) {
+    EXPECT_TRUE(ReadClusterFile(
+                    absl::StrCat("nodes:\n- {name: a, chip: Xeon, memory_gib: 128, ", told, "}\n"))
+                    .ok())
+        << told;
+  }
   EXPECT_TRUE(ReadClusterFile("nodes:\n- {name: a, chip: Apple M9 Max, memory_gib: 128, "
                               "bandwidth_gb_s: 800, gpu_cores: 40}\n")
                   .ok());
@@ -309,21 +323,133 @@ TEST(ModelCards, AreFoundByTheNamesThatPeopleUse) {
            {"Meta-Llama-3.1-8B-Instruct", "Llama-3.1-8B-Instruct"},
            {"deepseek-ai/DeepSeek-R1-0528-4bit", "DeepSeek-V3.1"},
            {"gpt-oss-20b-MXFP4-Q8", "gpt-oss-20b"},
-           {"Qwen3-4B-Instruct-2507-4bit-DWQ", "Qwen3-4B"},
+           {"Qwen3-4B-Instruct-2507-4bit-DWQ", "Qwen3-4B-Instruct-2507"},
+           {"qwen3-4b-it", "Qwen3-4B"},
+           {"gemma-3-4b", "gemma-3-4b-it"},
+           {"gemma-3-4b-4bit", "gemma-3-4b-it"},
+           {"gemma-4-26b-a4b-4bit", "gemma-4-26b-a4b-it"},
+           {"unsloth/gemma-3-27b-it-qat-bnb-4bit", "gemma-3-27b-it"},
+           {"meta-llama/Llama-2-7b-chat-hf", "Llama-2-7B-Chat"},
+           {"gpt-oss:20b", "gpt-oss-20b"},
+           {"qwen3:4b-instruct-2507-q4_K_M", "Qwen3-4B-Instruct-2507"},
+           {"Mistral-7B-v0.3", "Mistral-7B-Instruct-v0.3"},
            {"Mistral-Small-24B", "Mistral-Small-24B-Instruct-2501"}}) {
     const auto found = FindModelCard(Cards(), name);
     ASSERT_TRUE(found.ok()) << name << ": " << found.status();
     EXPECT_EQ((*found)->name, card) << name;
   }
-  EXPECT_EQ(BitsInName("Meta-Llama-3.1-8B-Instruct-Q4_K_M"), 4u);
-  EXPECT_EQ(BitsInName("gpt-oss-120b MXFP4"), 4u);
-  EXPECT_EQ(BitsInName("DeepSeek-V3.1 fp8"), 8u);
+  for (const auto& [name, meant] : std::map<std::string, std::string>{
+           {"qwen3", "Qwen3-0.6B, Qwen3-8B"}, {"gemma-3", "gemma-3-4b-it, gemma-3-12b-it"}}) {
+    const auto several = FindModelCard(Cards(), name);
+    ASSERT_FALSE(several.ok()) << name << " is " << (*several)->name;
+    EXPECT_NE(several.status().message().find("did you mean one of " + meant), std::string::npos)
+        << several.status();
+  }
+}
+
+TEST(ModelCards, AreFoundByEveryNameOfTheirsAndOfTheirCopies) {
+  const auto card_of = [](const std::string& name) -> std::string {
+    const auto found = FindModelCard(Cards(), name);
+    return found.ok() ? (*found)->name : std::string(found.status().message());
+  };
+  for (const ModelCard& card : Cards()) {
+    std::vector<std::string> names = card.aliases;
+    names.push_back(card.name);
+    for (const std::string& name : names) {
+      std::string base = absl::AsciiStrToLower(name);
+      for (const char* taught : {"-instruct", "-it", "-chat"}) {
+        if (base.ends_with(taught)) base.resize(base.size() - std::string(taught).size());
+      }
+      for (const std::string& called :
+           {name, base, base + "-it", base + "-instruct", base + "-chat"}) {
+        EXPECT_EQ(card_of(called), card.name) << called;
+        EXPECT_EQ(BitsInName(called), std::nullopt) << called;
+        EXPECT_EQ(card_of("mlx-community/" + called + "-4bit"), card.name) << called;
+        EXPECT_EQ(BitsInName(called + "-4bit"), 4u) << called;
+      }
+    }
+  }
+}
+
+TEST(ModelCards, EveryWordForBitsIsReadAndIsNoPartOfTheName) {
+  std::map<std::string, uint32_t> copies = {
+      {"-Q5_K_M", 5},      {"-Q4_K_S", 4},   {"-Q4_K_M", 4},   {"-IQ4_XS", 4},
+      {"-Q8_0", 8},        {"-qat-4bit", 4}, {"-bnb-4bit", 4}, {" MXFP4", 4},
+      {"-MXFP4-Q8", 4},    {" fp8", 8},      {"-bf16", 16},    {"-FP16", 16},
+      {"-4bit-DWQ", 4},    {"-6-bit", 6},    {" 8 bits", 8},   {"-UD-Q4_K_XL-GGUF", 4},
+      {"-GPTQ-Int4", 4},   {"-mlx-3bit", 3}, {"-q4km", 4},     {"-F32", 32},
+      {"-it-qat-q4_0", 4}, {"-bf16-4bit", 4}};
+  // As the planner names what it plans.
+  for (uint32_t bits = 2; bits <= 32; ++bits) copies[absl::StrCat("-", bits, "bit")] = bits;
+  for (const auto& [copy, bits] : copies) {
+    for (const char* model : {"Qwen3-8B", "gemma-3-27b-it", "Llama-3.1-8B-Instruct"}) {
+      EXPECT_EQ(BitsInName(model + copy), bits) << model << copy;
+      const auto card = FindModelCard(Cards(), model + copy);
+      ASSERT_TRUE(card.ok()) << card.status();
+      EXPECT_EQ((*card)->name, model) << copy;
+    }
+  }
   EXPECT_EQ(BitsInName("Qwen3-8B"), std::nullopt);
-  const auto several = FindModelCard(Cards(), "qwen3");
-  ASSERT_FALSE(several.ok());
-  EXPECT_NE(several.status().message().find("did you mean one of Qwen3-0.6B, Qwen3-8B"),
-            std::string::npos)
-      << several.status();
+}
+
+TEST(PlannerAnswer, ThePlansNameForAModelMeansThatCopy) {
+  const std::string cluster = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
+  for (const char* name : {"Qwen3-8B", "gpt-oss-20b", "gemma-3-4b-it-6bit",
+                           "Qwen3-235B-A22B-Q4_K_M", "Llama-3.3-70B-Instruct"}) {
+    const v1::Plan plan = AskPlan(cluster, name).plan().plan();
+    const v1::Plan again = AskPlan(cluster, plan.model_name()).plan().plan();
+    EXPECT_EQ(again.model_name(), plan.model_name()) << name;
+    ASSERT_EQ(again.assignments_size(), 1) << name;
+    EXPECT_EQ(again.assignments(0).need().total_bytes(), plan.assignments(0).need().total_bytes())
+        << name;
+  }
+}
+
+TEST(ModelCards, AWindowThatSlidesKeepsTheCacheSmall) {
+  const std::string cluster = "nodes:\n- {name: a, machine: mac-mini-m4-pro-64gb}\n";
+  const v1::PlannerAnswer answer = AskPlan(cluster, "gemma-3-27b-it-4bit", 131072);
+  ASSERT_TRUE(answer.plan().has_plan()) << answer.plan().failure().message();
+  const uint64_t need = answer.plan().plan().assignments(0).need().total_bytes();
+  EXPECT_NEAR(static_cast<double>(need) / kGiB, 26, 1) << "ten of 62 layers attend to all";
+  for (const auto& [name, window] :
+       std::map<std::string, std::pair<uint32_t, uint32_t>>{{"gemma-2-9b-it", {4096, 2}},
+                                                            {"gemma-3-4b-it", {1024, 6}},
+                                                            {"gemma-4-31b-it", {1024, 6}},
+                                                            {"gpt-oss-120b", {128, 2}},
+                                                            {"gpt-oss-20b", {128, 2}}}) {
+    const v1::ModelDescription model = DescribeCard(**FindModelCard(Cards(), name), 4);
+    EXPECT_EQ(std::pair(model.sliding_window(), model.full_attention_every()), window) << name;
+  }
+}
+
+TEST(ModelCards, ModelsOfOneShapeHaveTheirOwnContext) {
+  for (const auto& [name, context] :
+       std::map<std::string, uint32_t>{{"qwen3-30b-a3b", 40960},
+                                       {"qwen3-30b-a3b-instruct-2507", 262144},
+                                       {"qwen3-30b-a3b-thinking-2507", 262144},
+                                       {"qwen3-coder-30b-a3b", 262144},
+                                       {"qwen3-235b-a22b", 40960},
+                                       {"qwen3-235b-a22b-instruct-2507", 262144},
+                                       {"qwen3-4b", 40960},
+                                       {"qwen3-4b-thinking-2507", 262144},
+                                       {"codellama-7b", 16384},
+                                       {"codellama-13b", 16384},
+                                       {"codellama-70b", 16384},
+                                       {"llama-2-7b", 4096},
+                                       {"llama-3-8b", 8192},
+                                       {"llama-3-70b", 8192},
+                                       {"llama-3.1-70b", 131072},
+                                       {"phi-3-mini-4k", 4096},
+                                       {"phi-3-mini-128k", 131072},
+                                       {"kimi-k2", 131072},
+                                       {"kimi-k2-instruct-0905", 262144},
+                                       {"glm-4.5", 131072},
+                                       {"glm-4.6", 202752},
+                                       {"deepseek-r1-distill-qwen-1.5b", 131072}}) {
+    const auto card = FindModelCard(Cards(), name);
+    ASSERT_TRUE(card.ok()) << card.status();
+    EXPECT_EQ((*card)->context, context) << name;
+  }
 }
 
 TEST(Typos, EveryUnknownNameIsToldWhatWasMeant) {
