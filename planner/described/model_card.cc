@@ -94,7 +94,7 @@ struct CopyPart {
 
 CopyPart CopyAt(const std::vector<std::string>& words, size_t at) {
   const std::string_view word = words[at];
-  const std::string_view next = at + 1 < words.size() ? words[at + 1] : "";
+  const std::string_view next = at + 1 < words.size() ? std::string_view(words[at + 1]) : "";
   for (const CopyWord& known : kCopyWords) {
     if (word == known.word) return {1, known.bits};
   }

@@ -443,6 +443,8 @@ TEST(ModelCards, ModelsOfOneShapeHaveTheirOwnContext) {
                                        {"phi-3-mini-128k", 131072},
                                        {"kimi-k2", 131072},
                                        {"kimi-k2-instruct-0905", 262144},
+                                       {"mistral-small-24b", 32768},
+                                       {"mistral-small-3.1-24b", 131072},
                                        {"glm-4.5", 131072},
                                        {"glm-4.6", 202752},
                                        {"deepseek-r1-distill-qwen-1.5b", 131072}}) {
@@ -511,6 +513,8 @@ TEST(ModelCards, ATiedTableIsInTheFilesOnce) {
   for (const auto& [name, is_tied] :
        std::map<std::string, bool>{{"Llama-3.2-3B-Instruct", true},
                                    {"Qwen3-0.6B", true},
+                                   {"Qwen2.5-1.5B-Instruct", true},
+                                   {"DeepSeek-R1-Distill-Qwen-1.5B", false},
                                    {"Llama-3.1-8B-Instruct", false}}) {
     EXPECT_EQ(DescribeCard(**FindModelCard(Cards(), name), 4).tied_embeddings(), is_tied) << name;
   }
