@@ -135,7 +135,9 @@ RankSpeed SpeedOf(const v1::PlannerNode& node) {
     const bool smaller = node.gpu_cores() <= chip->gpu_cores[0];
     speed.bandwidth = chip->bandwidth_gb_s[smaller ? 0 : 1] * kGiga;
     if (chip->dies > 1) speed.bandwidth_reached *= kTwoDiesReach;
-    if (chip->generation == 1) speed.bandwidth_reached *= kFirstGenerationReach;
+    if (chip->generation == 1 && chip->bandwidth_gb_s[0] >= kFirstGenerationWide) {
+      speed.bandwidth_reached *= kFirstGenerationReach;
+    }
     speed.overhead = SlowerThanMax(*chip, node.gpu_cores()) *
                      (chip->generation >= kQuickGeneration ? kQuickOverhead : 1);
     speed.flops = node.gpu_cores() * chip->core_gflops * kGiga;

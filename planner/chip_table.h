@@ -25,9 +25,10 @@ struct Chip {
 };
 
 // As in RankSpeed, fitted to published speeds. Two dies reach less of their bandwidth together than
-// one alone, and M1 less than its successors.
+// one alone; an M1's cores can't ask for all that M1 Max and Ultra have.
 inline constexpr double kTwoDiesReach = 0.95;
 inline constexpr double kFirstGenerationReach = 0.78;
+inline constexpr double kFirstGenerationWide = 400;  // 10^9 bytes a second
 // From M4 on the small kernels between the large ones take less time. All of them take longer on a
 // GPU that is smaller than its generation's Max, in proportion.
 inline constexpr uint32_t kQuickGeneration = 4;

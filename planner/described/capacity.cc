@@ -62,6 +62,15 @@ std::string RoundMoney(const Inputs& inputs, double amount) {
                                       : Money(inputs, amount);
 }
 
+// In a sum, so that it can be done again: as many decimals as count.
+std::string Exact(const Inputs& inputs, double amount) {
+  if (amount == std::floor(amount)) return RoundMoney(inputs, amount);
+  std::string text = absl::StrFormat("%s%.4f", inputs.currency, amount);
+  const size_t pence = text.find('.') + 3;
+  while (text.size() > pence && text.back() == '0') text.pop_back();
+  return text;
+}
+
 std::string Plain(double value) {
   return value == std::floor(value) ? absl::StrFormat("%.0f", value)
                                     : absl::StrFormat("%.2f", value);
@@ -138,7 +147,7 @@ absl::Status ReadMachines(const v1::CapacityQuestion& question, Inputs* inputs) 
       machines->begin(), machines->end(),
       [](const MachineConfiguration& machine) { return machine.machine->rdma_ports > 0; });
   if (able > kMeshRanksMax) inputs->desks = ClusterOf(*machines, BeyondFour::kDesks);
-  inputs->title = absl::StrCat(machines->size(), " machines");
+  inputs->title = absl::StrCat(machines->size(), machines->size() == 1 ? " machine" : " machines");
   return absl::OkStatus();
 }
 
@@ -199,9 +208,9 @@ void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* repo
             Money(inputs, hour), report);
     energy = hour * kHoursPerMonth * inputs.duty;
     AddLine("energy of a month, all machines",
-            absl::StrCat(Money(inputs, hour), " × 24 h × 30 d × ", Plain(100 * inputs.duty), " %"),
+            absl::StrCat(Exact(inputs, hour), " × 24 h × 30 d × ", Plain(100 * inputs.duty), " %"),
             Money(inputs, energy), report);
-    AddLine("energy, a user and month", absl::StrCat(Money(inputs, energy), " / ", users),
+    AddLine("energy, a user and month", absl::StrCat(Exact(inputs, energy), " / ", users),
             Money(inputs, energy / inputs.users), report);
   }
   const double hardware = inputs.price / inputs.months / inputs.users;
@@ -210,7 +219,7 @@ void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* repo
             absl::StrCat(RoundMoney(inputs, inputs.price), " / ", inputs.months, " / ", users),
             Money(inputs, hardware), report);
     AddLine("together, a user and month",
-            absl::StrCat(Money(inputs, energy / inputs.users), " + ", Money(inputs, hardware)),
+            absl::StrCat(Exact(inputs, energy / inputs.users), " + ", Exact(inputs, hardware)),
             Money(inputs, energy / inputs.users + hardware), report);
   }
   if (inputs.idle_watts > 0) {
@@ -220,12 +229,12 @@ void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* repo
                          Plain(100 * (1 - inputs.duty)), " % × ", Money(inputs, inputs.tariff)),
             Money(inputs, idle), report);
     AddLine("energy with idle hours, a user and month",
-            absl::StrCat("(", Money(inputs, energy), " + ", Money(inputs, idle), ") / ", users),
+            absl::StrCat("(", Exact(inputs, energy), " + ", Exact(inputs, idle), ") / ", users),
             Money(inputs, (energy + idle) / inputs.users), report);
     if (inputs.price > 0) {
       AddLine("together with idle hours, a user and month",
-              absl::StrCat(Money(inputs, (energy + idle) / inputs.users), " + ",
-                           Money(inputs, hardware)),
+              absl::StrCat(Exact(inputs, (energy + idle) / inputs.users), " + ",
+                           Exact(inputs, hardware)),
               Money(inputs, (energy + idle) / inputs.users + hardware), report);
     }
   }
@@ -233,11 +242,13 @@ void AddCosts(const Inputs& inputs, double cloud_price, v1::CapacityReport* repo
     AddLine("months until it costs less than the cloud, hardware alone",
             absl::StrCat(RoundMoney(inputs, inputs.price), " / ", RoundMoney(inputs, cloud_price)),
             absl::StrFormat("%.1f", inputs.price / cloud_price), report);
-    if (cloud_price > energy) {
+    if (energy > 0) {
       AddLine("the same with energy",
               absl::StrCat(RoundMoney(inputs, inputs.price), " / (",
-                           RoundMoney(inputs, cloud_price), " - ", Money(inputs, energy), ")"),
-              absl::StrFormat("%.1f", inputs.price / (cloud_price - energy)), report);
+                           RoundMoney(inputs, cloud_price), " - ", Exact(inputs, energy), ")"),
+              cloud_price > energy ? absl::StrFormat("%.1f", inputs.price / (cloud_price - energy))
+                                   : "never",
+              report);
     }
   }
 }
@@ -383,6 +394,16 @@ void WarnOfLimits(const Inputs& inputs, const v1::CapacityQuestion& question,
 }
 
 // Of each model the most bits that fit; the row of the fewest says why none does.
+void WarnOfOneUsersEnergy(v1::CapacityReport* report) {
+  const auto costed =
+      std::find_if(report->models().begin(), report->models().end(),
+                   [](const v1::CapacityModel& row) { return row.joules_per_token() > 0; });
+  if (costed == report->models().end()) return;
+  report->add_warnings(
+      "J/TOKEN and A MILLION tokens are electricity at peak while one user alone is answered; the "
+      "more are answered at once, the less a token takes");
+}
+
 absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& question,
                        const std::vector<ModelCard>& cards, v1::CapacityReport* report) {
   const uint32_t context = AskedContext(question);
@@ -399,6 +420,7 @@ absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& questio
     }
     *report->add_models() = std::move(last);
   }
+  WarnOfOneUsersEnergy(report);
   return absl::OkStatus();
 }
 

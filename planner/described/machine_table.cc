@@ -128,8 +128,10 @@ absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view
     if (part.empty()) continue;
     uint32_t count = 1;
     const size_t times = part.find_first_of("xX*");
+    uint32_t told = 0;  // "m4-max" has an x too
     if (times != absl::string_view::npos &&
-        absl::SimpleAtoi(absl::StripAsciiWhitespace(part.substr(0, times)), &count)) {
+        absl::SimpleAtoi(absl::StripAsciiWhitespace(part.substr(0, times)), &told)) {
+      count = told;
       part = absl::StripAsciiWhitespace(part.substr(times + 1));
     }
     const auto found = FindMachine(std::string_view(part.data(), part.size()));

@@ -450,7 +450,8 @@ v1::TopologyAdvice AdviseOnTopology(const CabledMachines& machines,
   const Cabling way = options.empty() ? Cabling() : options[0].way;
   if (options.empty()) {
     advice.add_notes(
-        "fewer than two machines can do RDMA: Ethernet of 10 Gb/s is the best between them");
+        "fewer than two machines can do RDMA: a Thunderbolt cable with IP over it is the best "
+        "between two of them, else the fastest Ethernet that both have");
   } else {
     advice.set_graph(way.graph);
     *advice.mutable_cables() = options[0].told.cables();
