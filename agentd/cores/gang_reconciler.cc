@@ -192,7 +192,7 @@ void GangReconciler::TakeDeployments(Round& round) {
     } else {
       AdoptMerged(round, name, gang);
     }
-    TakePriority(*deployment, gang);
+    TakePriority(round, *deployment, gang);
   }
   for (const auto& [name, record] : round.records) {
     if (round.deployments.contains(name) || gangs_.contains(name)) continue;
@@ -208,13 +208,17 @@ void GangReconciler::TakeDeployments(Round& round) {
 }
 
 // One that waits is planned anew at once when it matters more now, or may evict.
-void GangReconciler::TakePriority(const v1::Deployment& deployment, Gang& gang) {
+void GangReconciler::TakePriority(const Round& round, const v1::Deployment& deployment,
+                                  Gang& gang) {
   if (gang.priority == deployment.priority() && gang.may_evict == deployment.may_evict()) return;
+  const bool may_more =
+      deployment.priority() > gang.priority || (deployment.may_evict() && !gang.may_evict);
   gang.priority = deployment.priority();
   gang.may_evict = deployment.may_evict();
-  gang.evicted_at.reset();
-  gang.refused.Clear();
   gang.planned_on.clear();
+  if (IsEvicting(deployment.name(), gang, round.now)) return;
+  gang.refused.Clear();
+  if (may_more) gang.evicted_at.reset();
 }
 
 // The record can change under a coordinator only by a merge with another half, whose write won:
@@ -257,7 +261,7 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.wanted = std::move(wanted);
   gang.refused.Clear();
   gang.planned_on.clear();
-  gang.evicted_at.reset();
+  if (!IsEvicting(name, gang, round.now)) gang.evicted_at.reset();
   const bool ran = gang.stage != Stage::kPending && gang.stage != Stage::kPlanning;
   if (gang.removing || ran) {
     gang.failure = MakeReason(
@@ -322,15 +326,13 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
 }
 
 void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
+  // Those that make room for it end first, and nobody who matters less takes that room meanwhile.
+  round.busy = round.busy || AwaitsVictim(name);
   if (round.busy || InGrace(round.now) || !HasYielded(round, gang)) return;
   const bool same = !gang.refused.code().empty() && gang.planned_on == round.placement;
-  const bool evicting = IsEvicting(gang, round.now);
+  const bool evicting = IsEvicting(name, gang, round.now);
   const Duration pause = evicting ? options_.replan_after_eviction : options_.replan_interval;
   if (same && round.now - gang.since < pause) return;
-  // Those that make room for it end first.
-  for (const auto& [other, victim] : gangs_) {
-    if (evicting && victim.yields_to == name && victim.stage == Stage::kEnding) return;
-  }
   gang.planned_on = round.placement;
   gang.planned.reset();
   Enter(gang, Stage::kPlanning, round.now);
@@ -342,8 +344,16 @@ void GangReconciler::StepPending(Round& round, const std::string& name, Gang& ga
       PlanDeployment{deployment, deployment.may_evict() && may_again, InForce()});
 }
 
-bool GangReconciler::IsEvicting(const Gang& gang, MonotonicTime now) const {
-  return gang.evicted_at.has_value() && now - *gang.evicted_at < options_.eviction_limit;
+bool GangReconciler::AwaitsVictim(const std::string& name) const {
+  return std::any_of(gangs_.begin(), gangs_.end(), [&](const auto& item) {
+    return item.second.yields_to == name && item.second.stage == Stage::kEnding;
+  });
+}
+
+bool GangReconciler::IsEvicting(const std::string& name, const Gang& gang,
+                                MonotonicTime now) const {
+  if (!gang.evicted_at.has_value()) return false;
+  return now - *gang.evicted_at < options_.eviction_limit || AwaitsVictim(name);
 }
 
 std::set<std::string> GangReconciler::InForce() const {
@@ -365,7 +375,7 @@ bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
     const Gang& heir = found->second;
     const bool on_its_way = heir.stage == Stage::kPlanning || heir.stage == Stage::kWriting ||
                             heir.stage == Stage::kLaunching || heir.stage == Stage::kStarting;
-    waits = on_its_way || IsEvicting(heir, round.now);
+    waits = on_its_way || IsEvicting(gang.yields_to, heir, round.now);
   }
   if (waits) gang.refused = gang.failure;
   if (!waits) gang.yields_to.clear();
@@ -375,13 +385,14 @@ bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
 // Ends those that have to go; the plan is made again when they are gone.
 void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
                            const v1::PlanResult& result) {
-  const int32_t priority = round.deployments.at(name)->priority();
+  const v1::Deployment& heir = *round.deployments.at(name);
+  const int32_t priority = heir.priority();
   std::vector<std::string> gone;
   for (const std::string& other : result.evicted()) {
     const auto victim = gangs_.find(other);
     const auto wanted = round.deployments.find(other);
-    if (victim == gangs_.end() || wanted == round.deployments.end() || victim->second.removing ||
-        wanted->second->priority() >= priority) {
+    if (!heir.may_evict() || victim == gangs_.end() || wanted == round.deployments.end() ||
+        victim->second.removing || wanted->second->priority() >= priority) {
       continue;
     }
     victim->second.failure = MakeReason(
@@ -408,7 +419,7 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
 void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
   // Right after an eviction free memory is not seen everywhere yet: still under way.
-  const bool awaits = IsEvicting(gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
+  const bool awaits = IsEvicting(name, gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
                       why.code() == "MEMORY_SHORT";
   if (!awaits) gang.refused = std::move(why);
   gang.planned.reset();

@@ -232,7 +232,7 @@ class GangReconciler {
   void TakeDeployments(Round& round);
   void AdoptMerged(const Round& round, const std::string& name, Gang& gang);
   void Adopt(const Round& round, const std::string& name, Gang& gang);
-  static void TakePriority(const v1::Deployment& deployment, Gang& gang);
+  void TakePriority(const Round& round, const v1::Deployment& deployment, Gang& gang);
   void TakeChange(Round& round, const std::string& name, Gang& gang, std::string wanted);
   bool StepRemoving(Round& round, const std::string& name, Gang& gang);
   void Step(Round& round, const std::string& name, Gang& gang);
@@ -242,7 +242,9 @@ class GangReconciler {
   void StepRunning(Round& round, const std::string& name, Gang& gang);
   void StepEnding(Round& round, const std::string& name, Gang& gang);
   std::vector<std::string> InOrder(const Round& round) const;
-  bool IsEvicting(const Gang& gang, MonotonicTime now) const;
+  // Something ends to make room for it.
+  bool AwaitsVictim(const std::string& name) const;
+  bool IsEvicting(const std::string& name, const Gang& gang, MonotonicTime now) const;
   bool HasYielded(const Round& round, Gang& gang) const;
   void Evict(Round& round, const std::string& name, Gang& gang, const v1::PlanResult& result);
   void Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why);
