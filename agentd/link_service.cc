@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/lost_nodes.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
 #include "transport/links/diagnosis.h"
@@ -174,7 +175,11 @@ void LinkService::Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnos
     }
   }
   for (v1::Reason& crash : parts_.links.CrashReasons()) failures.push_back(std::move(crash));
-  reply(transport::Diagnose(parts_.links.Snapshot(), parts_.links.links(), *ids, failures));
+  v1::Diagnosis diagnosis =
+      transport::Diagnose(parts_.links.Snapshot(), parts_.links.links(), *ids, failures);
+  AddLostNodes(parts_.views.All(), {request.node_ids().begin(), request.node_ids().end()},
+               &diagnosis);
+  reply(std::move(diagnosis));
 }
 
 void LinkService::Recheck(const Caller& caller, const v1::RecheckLinksRequest& request,
