@@ -99,12 +99,9 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     }
     if (facts.inventory != nullptr) {
       const v1::Inventory& inventory = *facts.inventory;
-      uint64_t usable = inventory.memory_gpu_usable_bytes();
-      if (usable == 0 || usable > inventory.memory_total_bytes()) {
-        usable = inventory.memory_total_bytes();
-      }
-      node.set_memory_usable_bytes(usable);
-      node.set_memory_limit_is_configured(inventory.memory_models_max_bytes() > 0);
+      const discovery::ModelsMemory usable = discovery::ModelsMemoryOf(inventory);
+      node.set_memory_usable_bytes(usable.bytes);
+      node.set_memory_limit_is_configured(usable.is_configured);
       node.set_memory_total_bytes(inventory.memory_total_bytes());
       node.set_gpu_cores(inventory.gpu_cores());
       node.set_cpu_cores(inventory.cpu_cores());

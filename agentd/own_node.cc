@@ -54,10 +54,7 @@ const v1::NodeLoad& OwnNode::load() {
 runtime::NodeMemory OwnNode::memory() {
   load_at_ = MonotonicTime();  // an admission looks at what is there now
   const uint64_t available = load().memory_available_bytes();
-  const uint64_t total = inventory().memory_total_bytes();
-  uint64_t usable = inventory().memory_gpu_usable_bytes();
-  if (usable == 0 || (total > 0 && total < usable)) usable = total;
-  return {Bytes(usable), Bytes(available)};
+  return {Bytes(discovery::ModelsMemoryOf(inventory()).bytes), Bytes(available)};
 }
 
 }  // namespace macrame::agentd

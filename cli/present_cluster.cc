@@ -45,7 +45,10 @@ void AddPresentCluster(const v1::ClusterStatus& status, const v1::LinksView& lin
     machine.set_gpu_cores(inventory.gpu_cores());
     machine.set_cpu_cores(inventory.cpu_cores());
     machine.set_memory_total_bytes(inventory.memory_total_bytes());
-    machine.set_memory_usable_bytes(inventory.memory_gpu_usable_bytes());
+    const uint64_t own_limit = inventory.memory_models_max_bytes();
+    const uint64_t usable = inventory.memory_gpu_usable_bytes();
+    machine.set_memory_usable_bytes(own_limit > 0 && (usable == 0 || own_limit < usable) ? own_limit
+                                                                                         : usable);
     for (const v1::NodeLinks& one : links.nodes()) {
       if (one.node_id() == node.identity().node_id()) AddSockets(one.facts(), &machine);
     }

@@ -24,17 +24,16 @@ bool IsSmallMove(const v1::Disk& a, const v1::Disk& b) {
          moved <= a.total_bytes() / 100;
 }
 
-// A limit that is no limit is left out.
-void LimitModelsMemory(uint64_t max_bytes, v1::Inventory& inventory) {
-  const uint64_t usable = inventory.memory_gpu_usable_bytes() > 0
-                              ? inventory.memory_gpu_usable_bytes()
-                              : inventory.memory_total_bytes();
-  if (max_bytes == 0 || (usable > 0 && usable <= max_bytes)) return;
-  inventory.set_memory_gpu_usable_bytes(max_bytes);
-  inventory.set_memory_models_max_bytes(max_bytes);
-}
-
 }  // namespace
+
+ModelsMemory ModelsMemoryOf(const v1::Inventory& inventory) {
+  const uint64_t total = inventory.memory_total_bytes();
+  const uint64_t limit = inventory.memory_models_max_bytes();
+  ModelsMemory memory{inventory.memory_gpu_usable_bytes(), false};
+  if (memory.bytes == 0 || (total > 0 && total < memory.bytes)) memory.bytes = total;
+  if (limit > 0 && (memory.bytes == 0 || limit < memory.bytes)) memory = {limit, true};
+  return memory;
+}
 
 bool SameFacts(const v1::Inventory& a, const v1::Inventory& b) {
   if (a.disks_size() != b.disks_size()) return false;
@@ -123,7 +122,7 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
   using Kinds = std::map<std::string, v1::InterfaceKind>;
 
   void Take(v1::Inventory fresh) {
-    LimitModelsMemory(inputs_.models_memory_max_bytes, fresh);
+    fresh.set_memory_models_max_bytes(inputs_.models_memory_max_bytes);
     fresh.clear_models();
     for (const v1::LocalModel& model : models_) *fresh.add_models() = model;
     const bool is_first = inventory_.revision() == 0;

@@ -31,12 +31,21 @@ struct InventoryInputs {
   std::vector<v1::Engine> engines;
   // MLX's max_recommended_working_set_size, where MLX runs on a GPU.
   std::optional<uint64_t> mlx_working_set_bytes;
-  // What models may take here at most, though the machine would allow more; 0: no such limit.
+  // What models may take here at most by this node's configuration; 0: no such limit. It goes into
+  // Inventory.memory_models_max_bytes; the machine's own limit is told beside it.
   uint64_t models_memory_max_bytes = 0;
   // Folders whose disks are told of: the root and the model stores. Those on one disk give one
   // entry.
   std::vector<std::string> disk_paths = {"/"};
 };
+
+// What models may take of a node in all.
+struct ModelsMemory {
+  uint64_t bytes = 0;          // 0: not known
+  bool is_configured = false;  // the node's own limit is the smaller one
+};
+// The smaller of what the machine allows and what the node's configuration does.
+ModelsMemory ModelsMemoryOf(const v1::Inventory& inventory);
 
 // Files below `root` ("" on a live machine). Milliseconds; may block on a dead network disk.
 v1::Inventory CollectLinuxInventory(const std::string& root, const InventoryInputs& inputs);

@@ -73,23 +73,38 @@ TEST(InventoryProber, FirstFactsAreThereAtOnceAndRevisionsRise) {
   prober.Stop();
 }
 
-TEST(InventoryProber, TheNodesOwnLimitForModelsCountsWhereItIsTheSmallerOne) {
+TEST(InventoryProber, TheNodesOwnLimitForModelsIsToldBesideTheMachines) {
   transport::FakeDispatcher dispatcher;
+  InventoryProber free(dispatcher, {}, {});
+  free.Start({});
   InventoryInputs inputs;
   inputs.models_memory_max_bytes = 64 << 20;
   InventoryProber limited(dispatcher, inputs, {});
   limited.Start({});
-  EXPECT_EQ(limited.inventory().memory_gpu_usable_bytes(), 64u << 20);
+  EXPECT_EQ(free.inventory().memory_models_max_bytes(), 0u);
   EXPECT_EQ(limited.inventory().memory_models_max_bytes(), 64u << 20);
-#ifdef __linux__
-  EXPECT_GT(limited.inventory().memory_total_bytes(), 64u << 20);
-  inputs.models_memory_max_bytes = uint64_t{1} << 60;
-  InventoryProber unlimited(dispatcher, inputs, {});
-  unlimited.Start({});
-  EXPECT_EQ(unlimited.inventory().memory_gpu_usable_bytes(),
-            unlimited.inventory().memory_total_bytes());
-  EXPECT_EQ(unlimited.inventory().memory_models_max_bytes(), 0u);
-#endif
+  EXPECT_EQ(limited.inventory().memory_gpu_usable_bytes(),
+            free.inventory().memory_gpu_usable_bytes());
+}
+
+TEST(ModelsMemory, TheSmallestLimitThatIsKnownCounts) {
+  struct Case {
+    uint64_t total, machine, own, bytes;
+    bool is_configured;
+  };
+  for (const Case& one :
+       {Case{64, 48, 0, 48, false}, Case{64, 48, 16, 16, true}, Case{64, 48, 56, 48, false},
+        Case{64, 0, 0, 64, false}, Case{64, 0, 16, 16, true}, Case{64, 80, 0, 64, false},
+        Case{0, 48, 0, 48, false}, Case{0, 48, 16, 16, true}, Case{0, 0, 16, 16, true},
+        Case{0, 0, 0, 0, false}}) {
+    v1::Inventory inventory;
+    inventory.set_memory_total_bytes(one.total);
+    inventory.set_memory_gpu_usable_bytes(one.machine);
+    inventory.set_memory_models_max_bytes(one.own);
+    const ModelsMemory memory = ModelsMemoryOf(inventory);
+    EXPECT_EQ(memory.bytes, one.bytes) << one.total << " " << one.machine << " " << one.own;
+    EXPECT_EQ(memory.is_configured, one.is_configured);
+  }
 }
 
 TEST(InventoryProber, KindsOutliveTheProber) {
