@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/load_check.h"
 #include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::cli {
 namespace {
@@ -111,56 +112,118 @@ std::string PaintedVerdict(LoadVerdict verdict, const Style& style) {
   return verdict == LoadVerdict::kFailed ? style.Bad(word) : style.Dim(word);
 }
 
-int RunModelCheck(const Invocation& run, const std::string& name) {
-  AgentClient client(run.options.socket_path);
-  const auto status = client.GetStatus();
-  if (!status.ok()) return run.Fail(status.status());
-  const v1::DeploymentStatus* model = nullptr;
-  for (const v1::DeploymentStatus& deployment : status->deployments()) {
-    const bool asked = name.empty() || deployment.deployment().name() == name;
-    if (asked && model == nullptr) model = &deployment;
+// One copy's checks; `not_tried`: none could be made.
+struct CopyChecks {
+  std::string name;
+  std::vector<LoadCheck> checks;
+  absl::Status not_tried;
+
+  bool passed() const {
+    return not_tried.ok() && std::none_of(checks.begin(), checks.end(), [](const LoadCheck& check) {
+             return check.verdict == LoadVerdict::kFailed;
+           });
   }
-  if (model == nullptr) {
-    return run.Fail(ReasonStatus(
-        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
-        name.empty() ? "no model is loaded" : absl::StrCat("no model '", name, "' is loaded")));
+};
+
+// The copies that `name` means: one by its number, else all of the deployment; empty: of the first.
+std::vector<const v1::DeploymentStatus*> CopiesOf(const v1::ClusterStatus& status,
+                                                  std::string name) {
+  std::vector<const v1::DeploymentStatus*> copies;
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    const std::string& own = deployment.deployment().name();
+    if (name.empty()) name = DeploymentOfReplica(own);
+    if (own == name || DeploymentOfReplica(own) == name) copies.push_back(&deployment);
   }
-  if (model->state() != v1::DEPLOYMENT_STATE_READY) {
-    return run.Fail(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
-                                 absl::StrCat(model->deployment().name(), " is not ready")));
+  return copies;
+}
+
+CopyChecks Check(const std::string& socket_path, const v1::ClusterStatus& status,
+                 const v1::DeploymentStatus& model) {
+  CopyChecks copy;
+  copy.name = model.deployment().name();
+  if (model.state() != v1::DEPLOYMENT_STATE_READY) {
+    copy.not_tried = ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                                  absl::StrCat(copy.name, " is not ready"));
+    return copy;
   }
-  const auto trial = TryIt(run.options.socket_path, *model, HasGpus(*status, *model));
-  if (!trial.ok()) return run.Fail(trial.status());
-  const std::vector<LoadCheck> checks = CheckLoad(*model, *status, *trial);
-  const bool good = std::none_of(checks.begin(), checks.end(), [](const LoadCheck& check) {
-    return check.verdict == LoadVerdict::kFailed;
-  });
-  if (!run.wants_table()) {
-    Json document = Document("ModelCheck");
-    document["model"] = model->deployment().name();
-    document["passed"] = good;
-    document["checks"] = Json::array();
-    for (const LoadCheck& check : checks) {
-      document["checks"].push_back({{"what", check.what},
+  const auto trial = TryIt(socket_path, model, HasGpus(status, model));
+  copy.not_tried = trial.status();
+  if (trial.ok()) copy.checks = CheckLoad(model, status, *trial);
+  return copy;
+}
+
+void PrintAsDocument(const Invocation& run, const std::vector<CopyChecks>& copies, bool good) {
+  Json document = Document("ModelCheck");
+  document["model"] = copies.front().name;
+  document["passed"] = good;
+  document["checks"] = Json::array();
+  for (const CopyChecks& copy : copies) {
+    for (const LoadCheck& check : copy.checks) {
+      document["checks"].push_back({{"copy", copy.name},
+                                    {"what", check.what},
                                     {"verdict", VerdictWord(check.verdict)},
                                     {"measured", check.measured},
                                     {"expected", check.expected}});
     }
-    run.PrintDocument(document);
-    return good ? kExitOk : kExitFailure;
+    if (copy.not_tried.ok()) continue;
+    document["checks"].push_back({{"copy", copy.name},
+                                  {"what", "an answer"},
+                                  {"verdict", VerdictWord(LoadVerdict::kFailed)},
+                                  {"measured", std::string(copy.not_tried.message())},
+                                  {"expected", ""}});
   }
+  run.PrintDocument(document);
+}
+
+void PrintAsTable(const Invocation& run, const std::vector<CopyChecks>& copies, bool good) {
+  std::ostream& out = *run.environment.out;
   int width = 0;
-  for (const LoadCheck& check : checks)
-    width = std::max(width, DisplayWidth(Printable(check.what)));
-  for (const LoadCheck& check : checks) {
-    const int pad = width - DisplayWidth(Printable(check.what)) + 2;
-    *run.environment.out << PaintedVerdict(check.verdict, run.style) << "  "
-                         << Printable(check.what) << std::string(pad, ' ')
-                         << Printable(check.measured) << " (" << Printable(check.expected) << ")\n";
+  for (const CopyChecks& copy : copies) {
+    for (const LoadCheck& check : copy.checks) {
+      width = std::max(width, DisplayWidth(Printable(check.what)));
+    }
   }
-  if (!good) {
-    *run.environment.out << "\nNext: 'clusterctl doctor' says what is wrong with links and nodes; "
-                            "'clusterctl plan' what would be better.\n";
+  for (const CopyChecks& copy : copies) {
+    if (copies.size() > 1) out << run.style.Bold(Printable(copy.name)) << "\n";
+    if (!copy.not_tried.ok()) {
+      out << PaintedVerdict(LoadVerdict::kFailed, run.style) << "  "
+          << Printable(std::string(copy.not_tried.message())) << "\n";
+    }
+    for (const LoadCheck& check : copy.checks) {
+      const int pad = width - DisplayWidth(Printable(check.what)) + 2;
+      out << PaintedVerdict(check.verdict, run.style) << "  " << Printable(check.what)
+          << std::string(pad, ' ') << Printable(check.measured) << " (" << Printable(check.expected)
+          << ")\n";
+    }
+  }
+  if (good) return;
+  out << "\nNext: 'clusterctl doctor' says what is wrong with links and nodes; "
+         "'clusterctl plan' what would be better.\n";
+}
+
+int RunModelCheck(const Invocation& run, const std::string& name) {
+  AgentClient client(run.options.socket_path);
+  const auto status = client.GetStatus();
+  if (!status.ok()) return run.Fail(status.status());
+  const auto models = CopiesOf(*status, name);
+  if (models.empty()) {
+    return run.Fail(ReasonStatus(
+        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        name.empty() ? "no model is loaded" : absl::StrCat("no model '", name, "' is loaded")));
+  }
+  std::vector<CopyChecks> copies;
+  for (const v1::DeploymentStatus* model : models) {
+    copies.push_back(Check(run.options.socket_path, *status, *model));
+  }
+  if (copies.size() == 1 && !copies.front().not_tried.ok()) {
+    return run.Fail(copies.front().not_tried);
+  }
+  const bool good = std::all_of(copies.begin(), copies.end(),
+                                [](const CopyChecks& copy) { return copy.passed(); });
+  if (run.wants_table()) {
+    PrintAsTable(run, copies, good);
+  } else {
+    PrintAsDocument(run, copies, good);
   }
   return good ? kExitOk : kExitFailure;
 }
@@ -172,7 +235,7 @@ void AddModelCheck(CommandTree& tree, CLI::App* model) {
                                "Whether a loaded model is as planned: memory, GPUs, speed, links, "
                                "first text; exit code 1: not");
   auto name = std::make_shared<std::string>();
-  command->add_option("model", *name, "The loaded model (default: the first)");
+  command->add_option("model", *name, "The loaded model, with all its copies (default: the first)");
   tree.OnChosen(command, [name](const Invocation& run) { return RunModelCheck(run, *name); });
 }
 

@@ -5,11 +5,13 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/exit_codes.h"
 #include "proto/reasons.h"
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
+#include "tests/unit/cli/sample_messages.h"
 
 namespace macrame::cli {
 namespace {
@@ -190,6 +192,33 @@ TEST_F(AppTest, ModelListAndUnload) {
   EXPECT_EQ(json::parse(Run({"model", "list", "--json"}).out)["items"].size(), 2u);
   EXPECT_EQ(Run({"model", "unload", "tiny"}).exit_code, kExitOk);
   EXPECT_EQ(agent_.service.last_unload, "tiny");
+}
+
+TEST_F(AppTest, ModelCheckTriesEachCopy) {
+  v1::ClusterStatus status = HealthyCluster();
+  for (v1::NodeStatus& node : *status.mutable_nodes()) {
+    node.mutable_inventory()->clear_gpu_cores();
+  }
+  const std::string name = status.deployments(0).deployment().name();
+  const std::string second = name + "#2";
+  *status.add_deployments() = status.deployments(0);
+  v1::DeploymentStatus& copy = *status.mutable_deployments(status.deployments_size() - 1);
+  copy.mutable_deployment()->set_name(second);
+  agent_.service.status = status;
+  const json both = json::parse(Run({"model", "check", name, "--json"}).out);
+  EXPECT_EQ(agent_.service.inferred, (std::set<std::string>{name, second}));
+  std::set<std::string> copies;
+  for (const json& check : both["checks"]) copies.insert(check["copy"]);
+  EXPECT_EQ(copies, (std::set<std::string>{name, second}));
+
+  copy.set_state(v1::DEPLOYMENT_STATE_PENDING);
+  agent_.service.status->mutable_deployments()->CopyFrom(status.deployments());
+  const CliRun run = Run({"model", "check", name});
+  EXPECT_EQ(run.exit_code, kExitFailure);
+  EXPECT_NE(run.out.find(second + " is not ready"), std::string::npos) << run.out;
+  agent_.service.inferred.clear();
+  Run({"model", "check", second});
+  EXPECT_TRUE(agent_.service.inferred.empty()) << "only the copy that was named";
 }
 
 TEST_F(AppTest, EvidenceOfSeveralLinesStaysLines) {

@@ -18,7 +18,7 @@ using transport::ToGrpcStatus;
 
 grpc::Status FakeClusterService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                                            v1::ClusterStatus* response) {
-  *response = troubled ? TroubledCluster() : HealthyCluster();
+  *response = status.has_value() ? *status : troubled ? TroubledCluster() : HealthyCluster();
   return ToGrpcStatus(failure);
 }
 
@@ -72,6 +72,7 @@ grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
                                        const v1::GenerateRequest* request,
                                        grpc::ServerWriter<v1::GenerateChunk>* writer) {
   last_infer = *request;
+  inferred.insert(request->deployment());
   if (!failure.ok()) return ToGrpcStatus(failure);
   v1::GenerateChunk chunk;
   chunk.set_text("RDMA is");

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -53,11 +55,13 @@ class FakeClusterService final : public v1::ClusterService::Service {
   absl::Status failure;  // of every call, unless OK
   bool troubled = false;
   bool fits = true;
-  int statuses_per_watch = 0;  // 0: until cancelled
+  std::optional<v1::ClusterStatus> status;  // instead of the samples
+  int statuses_per_watch = 0;               // 0: until cancelled
   // What was asked last.
   v1::LoadModelRequest last_load;
   v1::PlanModelRequest last_plan;
   v1::GenerateRequest last_infer;
+  std::set<std::string> inferred;  // the deployments that were asked for
   v1::LogsRequest last_logs;
   std::string last_unload;
   v1::DiagnoseRequest last_diagnose;
