@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "agentd/agent_service.h"
+#include "agentd/cores/making_room.h"
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
 #include "proto/reasons.h"
@@ -297,6 +298,9 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
     }
     return stream.Finish(ReasonStatus(absl::StatusCode::kFailedPrecondition, reason));
   }
+  const absl::Status copies =
+      CheckCopies(request, outcome, name, is_served ? &deployment : nullptr);
+  if (!copies.ok()) return stream.Finish(copies);
   uint64_t epoch = 0;
   if (!is_served) {
     deployment.Clear();
@@ -325,6 +329,33 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
                               loads_.Add(stream, name, model, epoch, timeout_ms);
                             });
                           });
+}
+
+absl::Status ClusterService::CheckCopies(const v1::LoadModelRequest& request,
+                                         const PlanOutcome& outcome, const std::string& name,
+                                         const v1::Deployment* goes_on) {
+  // Fewer, or as many as are wanted already, need nothing more.
+  if (goes_on != nullptr && request.replicas() <= std::max(1u, goes_on->replicas())) {
+    return absl::OkStatus();
+  }
+  ClusterView state;
+  FillFromState(parts_.replicator.table().entries(), state);
+  CopiesWanted wanted;
+  wanted.deployment = name;
+  wanted.replicas = request.replicas();
+  wanted.ranks = std::max(1u, request.wishes().world_size());
+  wanted.usable = outcome.usable;
+  if (goes_on != nullptr) {
+    wanted.ranks_before = std::max(1u, goes_on->wishes().world_size());
+    wanted.in_force = parts_.conductor.InForce();
+  } else if (outcome.result.has_plan() && outcome.result.evicted().empty()) {
+    // No narrower one was found that leaves nodes for the other copies.
+    wanted.ranks = std::max(1u, outcome.result.plan().world_size());
+  }
+  if (const auto refusal = RefuseCopies(wanted, state)) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, *refusal);
+  }
+  return absl::OkStatus();
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {

@@ -84,6 +84,10 @@ class ClusterService {
   void LoadHere(const v1::LoadModelRequest& request, transport::ServerStream stream);
   void LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
                    transport::ServerStream stream);
+  // What speaks against the number of copies, before anything is changed. `goes_on`: the deployment
+  // that is served already and stays as it is, or null.
+  absl::Status CheckCopies(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
+                           const std::string& name, const v1::Deployment* goes_on);
   void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
   void AnswerWhenGone(const std::string& name, MonotonicTime since,
                       Reply<v1::UnloadModelResponse> reply);

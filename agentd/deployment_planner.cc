@@ -67,6 +67,14 @@ absl::Status WorstRefusal(const Answers& answers, const NodeId& self) {
                       "no live node has these very files any more");
 }
 
+// Whether it has the files is not known: it may have died a moment ago.
+bool DidNotAnswer(const Answers& answers, const NodeId& node) {
+  const auto found = answers.find(node);
+  if (found == answers.end()) return true;
+  const absl::Status& status = found->second.status();
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
 RoomWanted RoomFor(const PlanOrder& order) {
   return {order.deployment, order.priority, order.may_evict, order.in_force, order.replicas};
 }
@@ -106,7 +114,9 @@ void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
 }
 
 v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
-                                             const v1::ModelDescription& model) {
+                                             const v1::ModelDescription& model,
+                                             const ClusterView& state,
+                                             const std::set<std::string>& holders) {
   std::set<NodeId> has_files;
   for (const auto& [node, answer] : asking.answers) {
     if (answer.ok() && answer->model().fingerprint() == model.fingerprint()) {
@@ -122,13 +132,14 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   if (const v1::StateEntry* speeds = replicator_.table().Find(kSpeedsKey)) {
     request.mutable_corrections()->ParseFromString(speeds->value());
   }
-  ClusterView state;
-  FillFromState(replicator_.table().entries(), state);
-  const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking.order));
   for (v1::PlannerNode& node : views_.ForPlanner(has_files)) {
-    if (holders.contains(node.node_id())) {
+    if (DidNotAnswer(asking.answers, NodeId(node.node_id())) && node.schedulable()) {
       node.set_schedulable(false);
-      node.set_unschedulable_reason("it holds another replica of this deployment");
+      node.set_unschedulable_reason("it did not answer");
+    }
+    if (holders.contains(node.node_id()) && node.schedulable()) {
+      node.set_schedulable(false);
+      node.set_unschedulable_reason("it holds another copy of this deployment");
     }
     *request.add_nodes() = std::move(node);
   }
@@ -147,24 +158,26 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
 void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   const v1::ModelDescription* model = Choose(asking->answers, asking->order, asking->self);
   if (model == nullptr) return asking->done(WorstRefusal(asking->answers, asking->self));
-  v1::PlanRequest request = RequestOf(*asking, *model);
+  ClusterView state;
+  FillFromState(replicator_.table().entries(), state);
+  const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking->order));
+  v1::PlanRequest request = RequestOf(*asking, *model, state, holders);
   const std::string& wished = asking->order.wishes.transport();
   const std::string backend = BackendOfName(wished.empty() ? transport_ : wished);
   request.mutable_wishes()->set_transport(backend);
   PlanOutcome outcome;
   outcome.model = *model;
+  outcome.usable = UsableNodes(request);
   outcome.result = LeaveRoom(request, RoomFor(asking->order), planner::PlanModel(request));
   if (outcome.result.failure().code() == "MEMORY_SHORT") {
-    const PlanOrder& order = asking->order;
-    ClusterView state;
-    FillFromState(replicator_.table().entries(), state);
-    outcome.result = MakeRoom(request, RoomFor(order), state, std::move(outcome.result));
+    outcome.result = MakeRoom(request, RoomFor(asking->order), state, std::move(outcome.result));
   }
   if (outcome.result.failure().code() == "TRANSPORT_UNAVAILABLE") {
     // What the links lack is said by their verdicts, root cause first.
     request.mutable_wishes()->clear_transport();
     outcome.result = planner::PlanModel(request);
   }
+  NameHolders(asking->order.deployment, holders, &outcome.result);
   std::vector<std::string> by_rank;
   for (const v1::Assignment& assignment : outcome.result.plan().assignments()) {
     by_rank.push_back(assignment.node_id());

@@ -41,6 +41,7 @@ struct PlanOrder {
 struct PlanOutcome {
   v1::ModelDescription model;
   v1::PlanResult result;
+  std::set<std::string> usable;  // ids of the nodes that could take a rank of it
 };
 
 class DeploymentPlanner {
@@ -66,7 +67,8 @@ class DeploymentPlanner {
   // Decides when all have answered, or when patience is over and somebody has the model.
   void DecideIfReady(const std::shared_ptr<Asking>& asking);
   void Decide(const std::shared_ptr<Asking>& asking);
-  v1::PlanRequest RequestOf(const Asking& asking, const v1::ModelDescription& model);
+  v1::PlanRequest RequestOf(const Asking& asking, const v1::ModelDescription& model,
+                            const ClusterView& state, const std::set<std::string>& holders);
 
   transport::Dispatcher& dispatcher_;
   NodeCalls& calls_;

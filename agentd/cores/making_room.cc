@@ -6,8 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "planner/constraints.h"
 #include "planner/placement.h"
 #include "planner/planner.h"
+#include "proto/reasons.h"
 #include "proto/replicas.h"
 
 namespace macrame::agentd {
@@ -24,8 +27,13 @@ void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanR
     const auto found = promised.find(node.node_id());
     if (found == promised.end() || found->second <= node.memory_reserved_bytes()) continue;
     const uint64_t unseen = found->second - node.memory_reserved_bytes();
-    node.set_memory_reserved_bytes(found->second);
     const uint64_t free = node.memory_available_bytes();
+    if (free > 0 && free <= unseen) {
+      // More is promised than is free: what goes gives back only what it could have had.
+      node.set_memory_usable_bytes(
+          std::min(node.memory_usable_bytes(), node.memory_reserved_bytes() + free));
+    }
+    node.set_memory_reserved_bytes(found->second);
     if (free > 0) node.set_memory_available_bytes(free > unseen ? free - unseen : 1);
   }
 }
@@ -52,16 +60,29 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
   wish.name = wanted.deployment.empty() ? request.model().name() : wanted.deployment;
   wish.model = request.model();
   wish.wishes = request.wishes();
-  // What could be unloaded by hand, unless what may go by itself is asked for.
-  wish.priority = wanted.may_evict ? wanted.priority : std::numeric_limits<int32_t>::max();
-  planner::PlacedDeployment placed =
-      planner::PlaceByEvicting(request, std::move(running), std::move(wish));
-  if (placed.evicted.empty()) return refused;
   if (wanted.may_evict) {
-    placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
-    return std::move(placed.plan);
+    wish.priority = wanted.priority;
+    planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, wish);
+    if (!placed.evicted.empty()) {
+      placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
+      return std::move(placed.plan);
+    }
   }
-  planner::AddUnloadRemedy(placed.evicted, refused.mutable_failure());
+  // What could be unloaded by hand.
+  wish.priority = std::numeric_limits<int32_t>::max();
+  const std::vector<std::string> names =
+      planner::PlaceByEvicting(request, running, std::move(wish)).evicted;
+  if (names.empty()) return refused;
+  planner::AddUnloadRemedy(names, refused.mutable_failure());
+  if (!wanted.may_evict) return refused;
+  int highest = std::numeric_limits<int>::min();
+  for (const planner::DeploymentWish& one : running) {
+    const bool goes = std::find(names.begin(), names.end(), one.name) != names.end();
+    if (goes) highest = std::max(highest, one.priority);
+  }
+  absl::StrAppend(refused.mutable_failure()->mutable_remedy(),
+                  "; or load it with a --priority above ", highest, ": then it takes ",
+                  names.size() == 1 ? "its" : "their", " place");
   return refused;
 }
 
@@ -79,6 +100,80 @@ std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const RoomW
   return nodes;
 }
 
+std::set<std::string> UsableNodes(const v1::PlanRequest& request) {
+  std::set<std::string> usable;
+  const auto constraints = planner::NodeConstraints();
+  for (const v1::PlannerNode& node : request.nodes()) {
+    const bool refused = std::any_of(
+        constraints.begin(), constraints.end(),
+        [&](const auto& constraint) { return constraint.refuse(node, request).has_value(); });
+    if (!refused) usable.insert(node.node_id());
+  }
+  return usable;
+}
+
+std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const ClusterView& state) {
+  const size_t usable = wanted.usable.size();
+  const uint64_t needed = uint64_t{wanted.replicas} * wanted.ranks;
+  if (wanted.replicas <= 1) return std::nullopt;
+  if (needed > usable) {
+    const std::string ranks =
+        wanted.ranks > 1 ? absl::StrCat(" over ", wanted.ranks, " ranks") : std::string();
+    v1::Reason reason =
+        MakeReason("TOO_FEW_NODES", absl::StrCat(wanted.replicas, " copies", ranks, " need ",
+                                                 needed, " nodes, ", usable, " can be used"));
+    reason.set_remedy(wanted.ranks > 1 ? "ask for fewer copies or ranks, or add nodes"
+                                       : "ask for fewer copies, or add nodes");
+    return reason;
+  }
+  uint32_t to_come = wanted.replicas;
+  std::set<std::string> left = wanted.usable;
+  for (uint32_t index = 0; index < wanted.replicas; ++index) {
+    const std::string name = ReplicaName(wanted.deployment, index);
+    const auto gang = std::find_if(state.gangs.begin(), state.gangs.end(),
+                                   [&](const auto& one) { return one.deployment() == name; });
+    if (gang == state.gangs.end() || !wanted.in_force.contains(name)) continue;
+    --to_come;
+    for (const v1::Assignment& part : gang->plan().assignments()) left.erase(part.node_id());
+  }
+  const uint32_t ranks = std::max(wanted.ranks, wanted.ranks_before);
+  if (uint64_t{to_come} * ranks <= left.size()) return std::nullopt;
+  const std::string held = left.empty() ? absl::StrCat("all ", usable)
+                                        : absl::StrCat(usable - left.size(), " of ", usable);
+  const std::string rest = left.empty() ? std::string("none") : absl::StrCat(left.size());
+  const std::string width =
+      ranks > 1 && !left.empty() ? absl::StrCat(" of ", ranks, " ranks") : std::string();
+  const std::string more = absl::StrCat(
+      to_come == 1 ? std::string("another copy") : absl::StrCat(to_come, " more copies"), width);
+  v1::Reason reason = MakeReason(
+      "TOO_FEW_NODES", absl::StrCat("'", wanted.deployment, "' serves from ", held, " nodes, so ",
+                                    rest, left.size() > 1 ? " are" : " is", " left for ", more));
+  reason.set_remedy(absl::StrCat("load it again with '--ranks ", usable / wanted.replicas,
+                                 " --replicas ", wanted.replicas, "'"));
+  return reason;
+}
+
+void NameHolders(const std::string& deployment, const std::set<std::string>& holders,
+                 v1::PlanResult* result) {
+  size_t others = 0;
+  for (v1::Rejection& rejection : *result->mutable_rejections()) {
+    v1::Reason& reason = *rejection.mutable_reason();
+    if (holders.contains(reason.node_id())) {
+      reason.set_code("NODE_EXCLUDED");
+    } else if (reason.code() != "NODE_EXCLUDED" && !reason.node_id().empty()) {
+      ++others;
+    }
+  }
+  if (result->failure().code() != "NODE_NOT_ALIVE" || holders.empty()) return;
+  const std::string name = DeploymentOfReplica(deployment);
+  *result->mutable_failure() = MakeReason(
+      "TOO_FEW_NODES", others == 0 ? absl::StrCat("every node that can be used serves '", name,
+                                                  "' already, and a copy needs nodes of its own")
+                                   : result->failure().message());
+  result->mutable_failure()->set_remedy(
+      absl::StrCat("add nodes, or load '", name, "' with fewer ranks or copies"));
+}
+
 v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
                          v1::PlanResult result) {
   uint32_t to_come = std::max(1u, wanted.replicas);
@@ -87,9 +182,7 @@ v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wante
                           DeploymentOfReplica(name) == DeploymentOfReplica(wanted.deployment);
     if (is_other && to_come > 1) --to_come;
   }
-  const auto nodes = static_cast<uint32_t>(
-      std::count_if(request.nodes().begin(), request.nodes().end(),
-                    [](const v1::PlannerNode& node) { return node.schedulable(); }));
+  const auto nodes = static_cast<uint32_t>(UsableNodes(request).size());
   const uint32_t share = std::max(1u, nodes / to_come);
   const bool enough = to_come == 1 || request.wishes().world_size() > 0 || !result.has_plan() ||
                       result.plan().world_size() <= share;

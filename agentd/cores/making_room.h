@@ -4,6 +4,7 @@
 // Pure.
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -22,12 +23,14 @@ struct RoomWanted {
 };
 
 // Takes from the nodes of `request` what the gangs in force hold there by their records and the
-// nodes' reports, which come every half second, do not show yet.
+// nodes' reports, which come every half second, do not show yet. Where less than that is free, what
+// models may take there in all is no more than what they hold and what is free.
 void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanRequest* request);
 
 // What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. `may_evict`: a plan
 // with the deployments in `evicted` that have to go first, all of a lower priority. Else the same
-// refusal, and its remedy says which deployments' going would make it fit, whatever their priority.
+// refusal, and its remedy says which deployments' going would make it fit, whatever their priority,
+// and, when some may go, which priority it would need.
 // Unchanged when no going of others helps. `state`: deployments and gangs in force.
 v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
                         const ClusterView& state, v1::PlanResult refused);
@@ -35,6 +38,27 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
 // Nodes of a deployment's other replicas that are in force: one that dies takes one replica with
 // it.
 std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const RoomWanted& wanted);
+
+// Ids of the nodes that no rule for nodes keeps from taking a rank.
+std::set<std::string> UsableNodes(const v1::PlanRequest& request);
+
+// Whole copies that are asked for of one deployment.
+struct CopiesWanted {
+  std::string deployment;
+  uint32_t replicas = 1;
+  uint32_t ranks = 1;              // of each, as asked for now
+  uint32_t ranks_before = 1;       // of each, as the deployment that goes on was asked for
+  std::set<std::string> usable;    // nodes that can take a rank when no copy is in the way
+  std::set<std::string> in_force;  // gangs that go on, of all deployments
+};
+
+// Why they can't all be served, to be told before anything is ended for them; nullopt: they can, as
+// far as nodes can be counted.
+std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const ClusterView& state);
+
+// Says of the nodes in `holders` what keeps them: another copy, not that they are not alive.
+void NameHolders(const std::string& deployment, const std::set<std::string>& holders,
+                 v1::PlanResult* result);
 
 // Instead of `result`, the planner's for `request`, a plan that leaves nodes for the replicas that
 // are still to come, where one is to be had: with as many ranks as are each one's share of the

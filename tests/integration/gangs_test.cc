@@ -182,6 +182,74 @@ TEST_F(GangsTest, ReplicasServeFromNodesOfTheirOwnAndOneIsEnough) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(Infer(*Running().front()), answer);
 }
 
+// What can't be is refused before anything that runs is touched.
+TEST_F(GangsTest, MoreCopiesThanThereIsRoomForAreRefusedAndNothingChanges) {
+  StartThree();
+  Load(*agents_[0], 3);
+  const uint64_t epoch = Epoch();
+  v1::LoadModelRequest request;
+  request.set_name_or_path(kModel);
+  request.set_timeout_ms(90'000);
+  request.set_replicas(2);
+  std::vector<v1::LoadModelProgress> progress;
+  const v1::Reason none_left = ReasonOf(Load(*agents_[1], request, &progress));
+  EXPECT_EQ(none_left.code(), "TOO_FEW_NODES");
+  EXPECT_EQ(none_left.message(),
+            "'knot-5m-4bit' serves from all 3 nodes, so none is left for another copy");
+  EXPECT_EQ(none_left.remedy(), "load it again with '--ranks 1 --replicas 2'");
+  request.set_replicas(4);
+  EXPECT_EQ(ReasonOf(Load(*agents_[1], request, &progress)).message(),
+            "4 copies need 4 nodes, 3 can be used");
+  const auto status = Status(Coordinator());
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->deployments_size(), 1);
+  EXPECT_TRUE(status->healthy());
+  EXPECT_EQ(Epoch(), epoch);
+
+  request.set_replicas(2);
+  request.mutable_wishes()->set_world_size(1);
+  const absl::Status remedied = Load(*agents_[1], request, &progress);
+  ASSERT_TRUE(remedied.ok()) << remedied;
+  EXPECT_EQ(Status(Coordinator())->deployments_size(), 2);
+  request.mutable_wishes()->set_world_size(3);
+  EXPECT_EQ(ReasonOf(Load(*agents_[1], request, &progress)).message(),
+            "2 copies over 3 ranks need 6 nodes, 3 can be used");
+  EXPECT_EQ(Status(Coordinator())->deployments_size(), 2);
+}
+
+// A node that died a moment ago is not known to be dead yet.
+TEST_F(GangsTest, ANodeThatJustDiedDidNotAnswerAndIsNotSaidToLackTheFiles) {
+  StartThree();
+  AgentProcess& asked = Coordinator();
+  AgentProcess* dying = nullptr;
+  for (AgentProcess* agent : Running()) {
+    if (agent != &asked) dying = agent;
+  }
+  const std::string id = NodeIdOf(*dying);
+  dying->Kill(SIGKILL);
+  v1::PlanModelRequest request;
+  request.set_name_or_path(kModel);
+  const auto result = Call<v1::PlanResult>(asked, "PlanModel", request);
+  ASSERT_TRUE(result.ok()) << result.status();
+  bool told = false;
+  for (const v1::Rejection& rejection : result->rejections()) {
+    if (rejection.reason().node_id() != id) continue;
+    told = true;
+    EXPECT_EQ(rejection.reason().code(), "NODE_NOT_ALIVE") << rejection.reason().message();
+  }
+  EXPECT_TRUE(told);
+
+  WaitFor("known to be dead", Running(), 20, [&](const v1::ClusterStatus& status) {
+    return StateOf(status, id) == v1::NODE_STATE_DEAD;
+  });
+  const auto diagnosis = Call<v1::Diagnosis>(asked, "Diagnose", v1::DiagnoseRequest());
+  ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
+  ASSERT_GT(diagnosis->findings_size(), 0);
+  EXPECT_EQ(diagnosis->findings(0).reason().code(), "NODE_DEAD");
+  EXPECT_EQ(diagnosis->findings(0).reason().node_id(), id);
+  EXPECT_EQ(diagnosis->findings(0).severity(), v1::SEVERITY_ERROR);
+}
+
 TEST_F(GangsTest, AnswersTeachTheClusterItsSpeedAndItCanForget) {
   StartThree();
   Load(*agents_[0], 2);

@@ -68,6 +68,11 @@ TEST_F(MakingRoom, ALowerPriorityThanAllEvictsNobody) {
   const v1::PlanResult result = MakeRoom(request, {"new", 0, true, kBoth}, state, refused);
   EXPECT_FALSE(result.has_plan());
   EXPECT_EQ(result.evicted_size(), 0);
+  EXPECT_EQ(result.failure().code(), "MEMORY_SHORT");
+  EXPECT_NE(result.failure().remedy().find("unload first: then it fits; or load it with a "
+                                           "--priority above 0: then it takes its place"),
+            std::string::npos)
+      << result.failure().remedy();
 }
 
 TEST_F(MakingRoom, WithoutLeaveToEvictTheRemedySaysWhatCouldBeUnloaded) {
@@ -122,12 +127,103 @@ TEST_F(MakingRoom, WhatReportsDoNotShowYetIsCountedOnce) {
   EXPECT_EQ(planner::PlanModel(early).failure().code(), "MEMORY_SHORT");
 }
 
+TEST_F(MakingRoom, WhatWasPromisedButIsNotFreeIsNotGivenBack) {
+  // The reports are from before, and other programs took 30 of the 48 GiB since.
+  for (v1::PlannerNode& node : *request.mutable_nodes()) {
+    node.set_memory_reserved_bytes(0);
+    node.set_memory_available_bytes(18 * kGiB);
+  }
+  CountPromises({"new", 9, true, kBoth}, state, &request);
+  for (const auto& [gigabytes, fits] : {std::pair<uint64_t, bool>{12, true}, {22, false}}) {
+    *request.mutable_model() = planner::LargeModel("new", gigabytes * kGB, 40);
+    refused = planner::PlanModel(request);
+    ASSERT_EQ(refused.failure().code(), "MEMORY_SHORT");
+    const v1::PlanResult result = MakeRoom(request, {"new", 9, true, kBoth}, state, refused);
+    EXPECT_EQ(result.has_plan(), fits) << gigabytes << " GB";
+  }
+}
+
 TEST_F(MakingRoom, NodesOfOtherReplicasAreTold) {
   EXPECT_EQ(NodesOfOtherReplicas(state, {"first#2", 0, false, kBoth}).size(), 1u);
   EXPECT_TRUE(NodesOfOtherReplicas(state, {"first", 0, false, kBoth}).empty());
   EXPECT_TRUE(NodesOfOtherReplicas(state, {"", 0, false, kBoth}).empty());
   EXPECT_TRUE(NodesOfOtherReplicas(state, {"first#2", 0, false, {"second"}}).empty())
       << "a replica that does not run keeps nobody off its nodes";
+}
+
+class CountingCopies : public ::testing::Test {
+ protected:
+  // What is said of `wanted`; empty: nothing against it.
+  std::string Refusal(const CopiesWanted& wanted) const {
+    const auto refused = RefuseCopies(wanted, state);
+    if (!refused.has_value()) return "";
+    EXPECT_EQ(refused->code(), "TOO_FEW_NODES");
+    return refused->message() + "; " + refused->remedy();
+  }
+  void Serve(const std::string& gang, const std::vector<std::string>& nodes) {
+    state.gangs.emplace_back().set_deployment(gang);
+    for (const std::string& node : nodes) {
+      state.gangs.back().mutable_plan()->add_assignments()->set_node_id(node);
+    }
+  }
+
+  const std::set<std::string> three = {"ada", "bess", "cleo"};
+  ClusterView state;
+};
+
+TEST_F(CountingCopies, MoreNodesThanThereAreCanNeverBe) {
+  EXPECT_EQ(Refusal({"knot", 4, 1, 1, three, {}}),
+            "4 copies need 4 nodes, 3 can be used; ask for fewer copies, or add nodes");
+  EXPECT_EQ(Refusal({"knot", 2, 3, 1, three, {}}),
+            "2 copies over 3 ranks need 6 nodes, 3 can be used; ask for fewer copies or ranks, or "
+            "add nodes");
+  EXPECT_EQ(Refusal({"knot", 3, 1, 1, three, {}}), "");
+}
+
+TEST_F(CountingCopies, WhatGoesOnLeavesRoomOrNot) {
+  Serve("knot", {"ada", "bess", "cleo"});
+  EXPECT_EQ(Refusal({"knot", 2, 1, 1, three, {"knot"}}),
+            "'knot' serves from all 3 nodes, so none is left for another copy; load it again with "
+            "'--ranks 1 --replicas 2'");
+  EXPECT_EQ(Refusal({"knot", 2, 1, 3, three, {"knot"}}).substr(0, 36),
+            "'knot' serves from all 3 nodes, so n")
+      << "loaded with '--ranks 3'";
+  EXPECT_EQ(Refusal({"knot", 2, 1, 1, three, {}}), "") << "it is launched anew";
+  EXPECT_EQ(Refusal({"other", 2, 1, 1, three, {"knot"}}), "") << "others share nodes";
+  state.gangs.clear();
+  Serve("knot", {"ada"});
+  Serve("knot#2", {"bess"});
+  EXPECT_EQ(Refusal({"knot", 3, 1, 1, three, {"knot", "knot#2"}}), "");
+  Serve("knot#3", {"cleo"});
+  EXPECT_EQ(Refusal({"knot", 2, 1, 1, three, {"knot", "knot#2", "knot#3"}}), "")
+      << "fewer than now";
+  state.gangs.clear();
+  Serve("knot", {"ada", "bess"});
+  EXPECT_EQ(Refusal({"knot", 3, 1, 1, three, {"knot"}}),
+            "'knot' serves from 2 of 3 nodes, so 1 is left for 2 more copies; load it again with "
+            "'--ranks 1 --replicas 3'");
+}
+
+// As the planner answers when no node is left.
+TEST(NamingHolders, ANodeWithAnotherCopyIsNotSaidToBeDead) {
+  v1::PlanRequest request =
+      planner::Request(planner::LargeModel("knot", kGB, 8),
+                       {planner::Node("aaaa", 48 * kGiB), planner::Node("bbbb", 48 * kGiB)});
+  for (v1::PlannerNode& node : *request.mutable_nodes()) {
+    node.set_schedulable(false);
+    node.set_unschedulable_reason("it holds another copy");
+  }
+  v1::PlanResult result = planner::PlanModel(request);
+  ASSERT_EQ(result.failure().code(), "NODE_NOT_ALIVE");
+  v1::PlanResult one_is_dead = result;
+  NameHolders("knot#2", {"aaaa", "bbbb"}, &result);
+  EXPECT_EQ(result.failure().code(), "TOO_FEW_NODES");
+  EXPECT_EQ(result.failure().message(),
+            "every node that can be used serves 'knot' already, and a copy needs nodes of its own");
+  EXPECT_NE(result.rejections(0).reason().code(), "NODE_NOT_ALIVE");
+  NameHolders("knot#2", {"aaaa"}, &one_is_dead);
+  EXPECT_EQ(one_is_dead.failure().code(), "TOO_FEW_NODES");
+  EXPECT_EQ(one_is_dead.rejections(1).reason().code(), "NODE_NOT_ALIVE");
 }
 
 // Four Studios with a cable between each two: one copy would be fastest over all of them.
@@ -152,6 +248,20 @@ TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
   }
   wanted = {"m#2", 0, false, {"m"}, 2};
   EXPECT_EQ(LeaveRoom(request, wanted, planner::PlanModel(request)).plan().world_size(), 2u);
+}
+
+TEST(LeavingRoom, OnlyNodesThatCanBeUsedAreShared) {
+  v1::PlanRequest request =
+      planner::Request(planner::LargeModel("m", 60 * kGB, 40),
+                       {planner::Node("aaaa", 96 * kGiB), planner::Node("bbbb", 96 * kGiB),
+                        planner::Node("cccc", 96 * kGiB), planner::Node("dddd", 96 * kGiB)});
+  for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
+  planner::AddMesh({"aaaa", "bbbb", "cccc", "dddd"}, &request);
+  request.mutable_nodes(3)->set_has_model_files(false);
+  EXPECT_EQ(UsableNodes(request), (std::set<std::string>{"aaaa", "bbbb", "cccc"}));
+  const v1::PlanResult alone = planner::PlanModel(request);
+  ASSERT_GE(alone.plan().world_size(), 2u);
+  EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 2}, alone).plan().world_size(), 1u);
 }
 
 TEST(LeavingRoom, AModelThatNeedsMoreThanItsShareGetsIt) {
