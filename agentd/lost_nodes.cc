@@ -44,7 +44,7 @@ void AddLostNodes(const std::vector<NodeFacts>& nodes, const std::set<std::strin
   if (dead.empty()) return;
   diagnosis->set_conclusion(absl::StrCat(absl::StrJoin(dead, ", "),
                                          dead.size() == 1 ? " is" : " are",
-                                         " dead. The other nodes: ", diagnosis->conclusion()));
+                                         " dead. Apart from that: ", diagnosis->conclusion()));
 }
 
 }  // namespace macrame::agentd

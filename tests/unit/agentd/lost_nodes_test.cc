@@ -32,7 +32,7 @@ TEST(LostNodes, TheDeadAreErrorsBeforeAllElseAndThoseThatLeftAreNot) {
   EXPECT_EQ(first.steps(0), "start agentd on it again");
   EXPECT_EQ(diagnosis.findings(1).severity(), v1::SEVERITY_WARNING);
   EXPECT_EQ(diagnosis.findings(2).severity(), v1::SEVERITY_INFO);
-  EXPECT_EQ(diagnosis.conclusion(), "cleo is dead. The other nodes: all is well.");
+  EXPECT_EQ(diagnosis.conclusion(), "cleo is dead. Apart from that: all is well.");
 }
 
 TEST(LostNodes, OnlyThoseThatWereAskedFor) {
