@@ -126,6 +126,10 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   v1::PlanRequest request;
   *request.mutable_model() = model;
   *request.mutable_wishes() = asking.order.wishes;
+  // A gang answers one request after the other: users who wait need no caches.
+  if (request.wishes().concurrent_sequences() == 0) {
+    request.mutable_wishes()->set_concurrent_sequences(1);
+  }
   request.set_recovering(asking.order.recovering);
   *request.mutable_current() = asking.order.current;
   request.set_snapshot_revision(++revision_);
