@@ -39,9 +39,9 @@ struct CostParameters {
   // Waiting for the slowest rank at each collective, its start included.
   double collective_wait_us = 14;
   // In addition at each collective over TCP that is not over Thunderbolt: through the operating
-  // systems, the adapters and the switch. Not fitted: one tensor split over Ethernet was published
-  // (about 780 us a collective), and two over Thunderbolt (160 and 280 us, what the way there and
-  // back takes).
+  // systems, the adapters and the switch, or on one machine through the scheduler. Not fitted: one
+  // tensor split over Ethernet was published (about 780 us a collective), and two over Thunderbolt
+  // (160 and 280 us, what the way there and back takes).
   double tcp_collective_us = 500;
   // Handing a token's state to the next stage, besides the link's own time: over TCP through the
   // operating system of both ends, and over RDMA.

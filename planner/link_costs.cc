@@ -138,8 +138,7 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
                                    TypicalOf(listed.medium()));
     if (TakeBetter(path, &link->tcp)) {
       link->wireless = listed.medium() == v1::LINK_MEDIUM_WIFI;
-      link->direct = listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT ||
-                     listed.medium() == v1::LINK_MEDIUM_LOOPBACK;
+      link->direct = listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
     }
   }
 }

@@ -114,7 +114,7 @@ class LinkCosts {
     bool reaches = false;
     bool thunderbolt = false;
     bool wireless = false;  // what TCP takes
-    bool direct = false;    // what TCP takes: Thunderbolt, or the machine itself
+    bool direct = false;    // what TCP takes: Thunderbolt
     std::optional<PathCost> tcp, jaccl, verbs;
   };
   using Links = std::unordered_map<uint64_t, Link>;

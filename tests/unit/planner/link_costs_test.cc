@@ -67,6 +67,20 @@ TEST_F(LinkCostsTest, RdmaIsCostedAsMeasuredAndTcpByItsOwnMeasurement) {
   EXPECT_DOUBLE_EQ(HopUs(kTcp, 0, 1), CarryUs(140, 2.5e9));
 }
 
+// The same way there and back: only over a Thunderbolt cable is that all there is.
+TEST_F(LinkCostsTest, SoftwareCountsAtCollectivesThatAreNotOverACable) {
+  List("aaaa", "bbbb", {{"ring"}, v1::LINK_MEDIUM_THUNDERBOLT, 100, 3e9});
+  List("aaaa", "cccc", {{"ring"}, v1::LINK_MEDIUM_ETHERNET, 100, 3e9});
+  List("bbbb", "cccc", {{"ring"}, v1::LINK_MEDIUM_LOOPBACK, 100, 3e9});
+  const CostParameters parameters;
+  const LinkCosts costs = Costs();
+  const auto collective = [&](size_t a, size_t b) {
+    return costs.CollectiveUs(kTcp, std::vector<size_t>{a, b}, kMessageBytes, parameters);
+  };
+  EXPECT_DOUBLE_EQ(collective(0, 2) - collective(0, 1), parameters.tcp_collective_us);
+  EXPECT_DOUBLE_EQ(collective(1, 2), collective(0, 2));
+}
+
 TEST_F(LinkCostsTest, WhatWasNotMeasuredOfRdmaIsTypicalWhateverTcpTakes) {
   List("aaaa", "bbbb", {{"ring", "jaccl"}, v1::LINK_MEDIUM_THUNDERBOLT, 280, 2.5e9});
   EXPECT_DOUBLE_EQ(HopUs(kMesh, 0, 1), CarryUs(kTypicalRdma.one_way_us, kTypicalRdma.bandwidth));
