@@ -63,7 +63,8 @@ namespace {
 constexpr Duration kSlowAnswersKept = std::chrono::minutes(5);
 constexpr Duration kChangeInterval = std::chrono::seconds(1);
 
-// Worker thread. Passes questions on, but answers the slow ones from memory while nothing moved.
+// Worker thread. Passes questions on, but answers the slow ones from memory while nothing moved,
+// and those that show whether something did with what they said at the beginning of the probe.
 class ThriftyRunner : public CommandRunner {
  public:
   explicit ThriftyRunner(CommandRunner& inner) : inner_(inner) {}
@@ -72,9 +73,12 @@ class ThriftyRunner : public CommandRunner {
   // from those at the probe before, when they are old, or when asked to; and once more at the probe
   // after that: what is slow to ask is also slow to follow a change.
   void BeginProbe(MonotonicTime now, bool forget) {
-    std::string quick = inner_.Run(IfconfigCommand()).out;
-    quick += inner_.Run(IbvDevicesCommand()).out;
-    quick += inner_.Run(IbvDevinfoCommand()).out;
+    std::string quick;
+    for (const Command& command : {IfconfigCommand(), IbvDevicesCommand(), IbvDevinfoCommand()}) {
+      CommandResult& said = fresh_[CommandLine(command)];
+      said = inner_.Run(command);
+      quick += said.out;
+    }
     const bool moved = quick != quick_;
     const bool settled = !std::exchange(moved_, moved && !quick_.empty()) && !moved;
     if (!forget && settled && now - asked_ < kSlowAnswersKept) return;
@@ -86,8 +90,10 @@ class ThriftyRunner : public CommandRunner {
   CommandResult Run(const Command& command) override {
     static const std::set<std::string> slow = {"system_profiler", "log", "kmutil", "ioreg",
                                                "plutil"};
+    const std::string line = CommandLine(command);
+    if (const auto said = fresh_.find(line); said != fresh_.end()) return said->second;
     if (!slow.contains(command.argv.front())) return inner_.Run(command);
-    const auto [found, is_new] = kept_.try_emplace(CommandLine(command));
+    const auto [found, is_new] = kept_.try_emplace(line);
     if (is_new) found->second = inner_.Run(command);
     return found->second;
   }
@@ -97,6 +103,7 @@ class ThriftyRunner : public CommandRunner {
   std::string quick_;
   bool moved_ = false;  // at the probe before
   MonotonicTime asked_{};
+  std::map<std::string, CommandResult> fresh_;  // of this probe
   std::map<std::string, CommandResult> kept_;
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "planner/cable_advice.h"
+#include "planner/chip_table.h"
 #include "planner/layer_balance.h"
 #include "planner/saturating.h"
 #include "proto/bytes.h"
@@ -19,7 +20,6 @@ namespace {
 
 // That a Mac keeps for itself when its GPU's limit is raised.
 constexpr uint64_t kSystemBytes = 8ULL << 30;
-constexpr uint64_t kSmallMacBytes = 36ULL << 30;
 constexpr uint32_t kTypicalGroupSize = 64;  // of weights that are quantised for MLX
 constexpr uint32_t kContextStepTokens = 256;
 constexpr size_t kNodesListedMax = 8;
@@ -170,12 +170,8 @@ std::optional<uint64_t> MoreMemory(const Trial& trial) {
   return *steps * kStep;
 }
 
-// What macOS lets a GPU take at least: two thirds of up to 36 GiB, three quarters of more.
 uint64_t MemoryThatGives(uint64_t usable, ComputeKind kind) {
-  if (kind == ComputeKind::kCpu) return usable;
-  const uint64_t small = SaturatingAdd(usable, usable / 2);
-  if (small <= kSmallMacBytes) return small;
-  return std::max(kSmallMacBytes, SaturatingAdd(usable, usable / 3));
+  return kind == ComputeKind::kGpu ? MemoryForGpu(usable) : usable;
 }
 
 std::string LargerMachineText(const Candidate& candidate, uint64_t bytes) {

@@ -5,10 +5,13 @@
 #include <cctype>
 #include <iterator>
 
+#include "planner/saturating.h"
+
 namespace macrame::planner {
 namespace {
 
 constexpr double kGiga = 1e9;
+constexpr uint64_t kSmallMemory = 36ULL << 30;
 
 // Bandwidth by Apple's technical specifications. Arithmetic of a GPU core: 128 lanes × 2 operations
 // × its clock; from M5 on a core has a matrix unit of about four times that.
@@ -122,6 +125,16 @@ uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib) {
   const bool smaller = memory_gib > 0 && (memory_gib == chip.smaller_gpu_gib[0] ||
                                           memory_gib == chip.smaller_gpu_gib[1]);
   return chip.gpu_cores[smaller ? 0 : 1];
+}
+
+uint64_t GpuUsableBytes(uint64_t memory_bytes) {
+  return memory_bytes <= kSmallMemory ? memory_bytes / 3 * 2 : memory_bytes / 4 * 3;
+}
+
+uint64_t MemoryForGpu(uint64_t usable_bytes) {
+  const uint64_t small = SaturatingAdd(usable_bytes, usable_bytes / 2);
+  if (small <= kSmallMemory) return small;
+  return std::max(kSmallMemory, SaturatingAdd(usable_bytes, usable_bytes / 3));
 }
 
 RankSpeed SpeedOf(const v1::PlannerNode& node) {

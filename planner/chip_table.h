@@ -41,6 +41,11 @@ const Chip* FindChip(std::string_view text);
 // Of the GPU that a machine with this chip and memory has; the larger one where both are sold.
 uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib);
 
+// Of a Mac's memory, what macOS lets its GPU take at least: two thirds of up to 36 GiB, three
+// quarters of more. And the least memory of which it lets it take so much.
+uint64_t GpuUsableBytes(uint64_t memory_bytes);
+uint64_t MemoryForGpu(uint64_t usable_bytes);
+
 // For a machine that computes on its CPU: what rankd's kernels read a second on one core with
 // AVX-512, and where a desktop's memory ends.
 inline constexpr double kCpuCoreBandwidth = 7.5e9;

@@ -60,7 +60,6 @@ const std::vector<Machine>& Table() {
 }
 
 constexpr uint64_t kGiB = 1ULL << 30;
-constexpr uint64_t kSmallMemory = 36 * kGiB;
 
 }  // namespace
 
@@ -146,10 +145,6 @@ absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view
     return absl::InvalidArgumentError("no machine is named; say e.g. 2x mac-studio-m3-ultra-256gb");
   }
   return machines;
-}
-
-uint64_t GpuUsableBytes(uint64_t memory_bytes) {
-  return memory_bytes <= kSmallMemory ? memory_bytes / 3 * 2 : memory_bytes / 4 * 3;
 }
 
 v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,

@@ -47,9 +47,7 @@ const Machine* FindMachineModel(std::string_view model, std::string_view chip);
 absl::StatusOr<std::vector<MachineConfiguration>> ParsePurchase(std::string_view text);
 inline constexpr uint32_t kMachinesMax = 1024;
 
-// As the planner sees such a machine with nothing else on it: three quarters of the memory (two
-// thirds up to 36 GiB) for the GPU, which is what macOS allows at least.
+// As the planner sees such a machine with nothing else on it: GpuUsableBytes of its memory.
 v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration, const std::string& name);
-uint64_t GpuUsableBytes(uint64_t memory_bytes);
 
 }  // namespace macrame::planner

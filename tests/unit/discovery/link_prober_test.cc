@@ -56,6 +56,23 @@ class LinkProberTest : public ::testing::Test {
     ASSERT_TRUE(Until([&] { return done; }));
   }
 
+  // The first `old` behind `behind` in what the command says.
+  void Change(const std::string& command, const std::string& behind, const std::string& old,
+              const std::string& changed) {
+    std::string said = runner_.answers().at(command).out;
+    const size_t at = said.find(old, said.find(behind));
+    ASSERT_NE(at, said.npos);
+    runner_.Set(command, Said(said.replace(at, old.size(), changed)));
+  }
+
+  // The slow answer changes, and the next probe sees it.
+  void ExpectProfilerIsAskedAgain() {
+    runner_.Set("system_profiler SPThunderboltDataType -json",
+                Said(R"({"SPThunderboltDataType": []})"));
+    dispatcher_.AdvanceBy(std::chrono::seconds(31));
+    EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
+  }
+
   transport::FakeDispatcher dispatcher_;
   ReplayCommandRunner runner_;
   LinkProber prober_;
@@ -95,43 +112,25 @@ TEST_F(LinkProberTest, SlowAnswersAreKeptUntilSomethingMovesOrSomebodyAsks) {
 
 TEST_F(LinkProberTest, APulledCableShowsInTheInterfacesAndHasEverythingAskedAgain) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
-  std::string config = runner_.answers().at("ifconfig").out;
-  const size_t at = config.find("status: active", config.find("en3: "));
-  ASSERT_NE(at, config.npos);
-  runner_.Set("ifconfig", Said(config.replace(at, 14, "status: inactive")));
-  runner_.Set("system_profiler SPThunderboltDataType -json",
-              Said(R"({"SPThunderboltDataType": []})"));
-  dispatcher_.AdvanceBy(std::chrono::seconds(31));
-  EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
+  Change("ifconfig", "en3: ", "status: active", "status: inactive");
+  ExpectProfilerIsAskedAgain();
 }
 
 // The link behind a port may change at both ends at once, without the interface ever being down.
 TEST_F(LinkProberTest, APortThatChangesHasEverythingAskedAgain) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
-  std::string info = runner_.answers().at("ibv_devinfo -v").out;
-  const size_t at = info.find("PORT_ACTIVE (4)");
-  ASSERT_NE(at, info.npos);
-  runner_.Set("ibv_devinfo -v", Said(info.replace(at, 15, "PORT_DOWN (1)")));
-  runner_.Set("system_profiler SPThunderboltDataType -json",
-              Said(R"({"SPThunderboltDataType": []})"));
-  dispatcher_.AdvanceBy(std::chrono::seconds(31));
-  EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
+  Change("ibv_devinfo -v", "", "PORT_ACTIVE (4)", "PORT_DOWN (1)");
+  ExpectProfilerIsAskedAgain();
 }
 
 // What is slow to ask also follows a change late: the probe in between must not be kept.
 TEST_F(LinkProberTest, ASlowAnswerThatFollowsAChangeLateIsSeenAtTheNextProbe) {
   ASSERT_TRUE(Until([&] { return changes_ == 1; }));
-  std::string config = runner_.answers().at("ifconfig").out;
-  const size_t at = config.find("status: active", config.find("en3: "));
-  ASSERT_NE(at, config.npos);
-  runner_.Set("ifconfig", Said(config.replace(at, 14, "status: inactive")));
+  Change("ifconfig", "en3: ", "status: active", "status: inactive");
   dispatcher_.AdvanceBy(std::chrono::seconds(31));
   ASSERT_TRUE(Until([&] { return changes_ == 2; }));
   EXPECT_EQ(prober_.facts().has_thunderbolt(), v1::FACT_YES);
-  runner_.Set("system_profiler SPThunderboltDataType -json",
-              Said(R"({"SPThunderboltDataType": []})"));
-  dispatcher_.AdvanceBy(std::chrono::seconds(31));
-  EXPECT_TRUE(Until([&] { return prober_.facts().has_thunderbolt() == v1::FACT_NO; }));
+  ExpectProfilerIsAskedAgain();
 }
 
 TEST(LinuxLinks, RoutesForwardingAndDevicesAreTold) {

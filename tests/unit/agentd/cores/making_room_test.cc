@@ -226,14 +226,19 @@ TEST(NamingHolders, ANodeWithAnotherCopyIsNotSaidToBeDead) {
   EXPECT_EQ(one_is_dead.rejections(1).reason().code(), "NODE_NOT_ALIVE");
 }
 
-// Four Studios with a cable between each two: one copy would be fastest over all of them.
-TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
+// With a cable between each two: one copy would be fastest over all of them.
+v1::PlanRequest FourStudios() {
   v1::PlanRequest request =
       planner::Request(planner::LargeModel("m", 60 * kGB, 40),
                        {planner::Node("aaaa", 96 * kGiB), planner::Node("bbbb", 96 * kGiB),
                         planner::Node("cccc", 96 * kGiB), planner::Node("dddd", 96 * kGiB)});
   for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
   planner::AddMesh({"aaaa", "bbbb", "cccc", "dddd"}, &request);
+  return request;
+}
+
+TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
+  v1::PlanRequest request = FourStudios();
   const v1::PlanResult alone = planner::PlanModel(request);
   ASSERT_EQ(alone.plan().world_size(), 4u);
   EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 1}, alone).plan().world_size(), 4u);
@@ -251,12 +256,7 @@ TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
 }
 
 TEST(LeavingRoom, OnlyNodesThatCanBeUsedAreShared) {
-  v1::PlanRequest request =
-      planner::Request(planner::LargeModel("m", 60 * kGB, 40),
-                       {planner::Node("aaaa", 96 * kGiB), planner::Node("bbbb", 96 * kGiB),
-                        planner::Node("cccc", 96 * kGiB), planner::Node("dddd", 96 * kGiB)});
-  for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
-  planner::AddMesh({"aaaa", "bbbb", "cccc", "dddd"}, &request);
+  v1::PlanRequest request = FourStudios();
   request.mutable_nodes(3)->set_has_model_files(false);
   EXPECT_EQ(UsableNodes(request), (std::set<std::string>{"aaaa", "bbbb", "cccc"}));
   const v1::PlanResult alone = planner::PlanModel(request);
