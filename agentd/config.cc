@@ -82,8 +82,6 @@ std::string Home() {
   return home != nullptr && home[0] == '/' ? home : "/var/lib/macrame";
 }
 
-bool IsLoopback(const std::string& ip) { return absl::StartsWith(ip, "127.") || ip == "::1"; }
-
 bool IsAddress(const std::string& text) {
   unsigned char bytes[16];
   return inet_pton(AF_INET, text.c_str(), bytes) == 1 ||
@@ -91,6 +89,10 @@ bool IsAddress(const std::string& text) {
 }
 
 }  // namespace
+
+bool IsLoopbackAddress(const std::string& ip) {
+  return absl::StartsWith(ip, "127.") || ip == "::1";
+}
 
 const ConfigKey* FindConfigKey(std::string_view name) {
   for (const ConfigKey& key : ConfigKeys()) {
@@ -186,6 +188,12 @@ absl::Status CheckConfig(const Config& config) {
         std::pair("gateway_bind", config.gateway_bind), std::pair("ring_bind", config.ring_bind)}) {
     if (!ip.empty() && !IsAddress(ip)) return wrong(name, ": '", ip, "' is not an IP address");
   }
+  if (config.gateway_enabled && !config.gateway_open && !IsLoopbackAddress(config.gateway_bind)) {
+    return wrong("gateway_bind: ", config.gateway_bind.empty() ? "empty" : config.gateway_bind,
+                 " lets everybody who reaches this machine use its models, since the HTTP API has ",
+                 "no keys yet; set gateway_bind to 127.0.0.1, or, if that is meant, ",
+                 "gateway_open: true");
+  }
   if (config.control_bind.empty()) return wrong("control_bind must not be empty");
   if (config.state_folder.empty() || config.state_folder[0] != '/') {
     return wrong("state_folder: '", config.state_folder, "' must be an absolute path");
@@ -194,7 +202,7 @@ absl::Status CheckConfig(const Config& config) {
     return wrong("socket_path: ", config.socket_path, " has ", config.socket_path.size(),
                  " bytes; at most ", transport::kSocketPathBytesMax - 1, " work");
   }
-  if (config.insecure_dev && !IsLoopback(config.control_bind)) {
+  if (config.insecure_dev && !IsLoopbackAddress(config.control_bind)) {
     return wrong("insecure_dev needs a loopback control_bind, such as 127.0.0.1; it is ",
                  config.control_bind);
   }

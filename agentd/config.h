@@ -42,6 +42,7 @@ struct Config {
   int64_t control_port = 0;
   std::string ring_bind;
   std::string gateway_bind = "127.0.0.1";
+  bool gateway_open = false;
   int64_t gateway_port = 8000;
   std::vector<std::string> gateway_hosts;
   bool gateway_enabled = true;
@@ -62,6 +63,7 @@ struct Config {
   int64_t rank_step_timeout_ms = 60'000;
   int64_t queued_requests_max = 64;
   int64_t models_memory_max_mib = 0;
+  std::string metal_fast_synch = "auto";
   std::string rankd_path;
 
   std::string log_level = "info";
@@ -114,6 +116,9 @@ absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& loo
 
 // What must hold between settings: suspect before dead, insecure only on loopback, …
 absl::Status CheckConfig(const Config& config);
+
+// Of 127.0.0.0/8 or ::1; `ip` is an IP address.
+bool IsLoopbackAddress(const std::string& ip);
 
 // At most kConfigFileBytesMax. NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT.
 absl::StatusOr<std::string> ReadConfigFile(const std::string& path);

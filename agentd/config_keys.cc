@@ -64,11 +64,14 @@ Keys NetworkKeys() {
       Text("ring_bind", &Config::ring_bind,
            "the one address that ranks listen at; empty: all, reached by measured paths"),
       Truth("gateway_enabled", &Config::gateway_enabled, "serve the HTTP API"),
-      Text("gateway_bind", &Config::gateway_bind, "address of the HTTP API"),
+      Text("gateway_bind", &Config::gateway_bind,
+           "address of the HTTP API; one beyond loopback needs gateway_open"),
+      Truth("gateway_open", &Config::gateway_open,
+            "serve whoever reaches gateway_bind, without a key: there are no accounts yet"),
       Number("gateway_port", &Config::gateway_port, "port", 0, kPortMax,
              "TCP port of the HTTP API; 0: any free one"),
       List("gateway_hosts", &Config::gateway_hosts,
-           "further host names under which the HTTP API may be reached on loopback"),
+           "further host names under which the HTTP API may be reached"),
   };
 }
 
@@ -112,6 +115,9 @@ Keys RankKeys() {
              "requests waiting at one model"),
       Number("models_memory_max_mib", &Config::models_memory_max_mib, "MiB", 0, 1 << 30,
              "most memory that models may take on this node; 0: as the machine allows"),
+      Choice("metal_fast_synch", &Config::metal_fast_synch,
+             "MLX's fast GPU synchronisation: auto is over jaccl until a gang stalls with it",
+             {"auto", "on", "off"}),
       Text("rankd_path", &Config::rankd_path, "the rank program; empty: rankd beside agentd"),
   };
 }

@@ -254,6 +254,7 @@ void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescri
   order.deployment = name;
   order.epoch = effect.epoch;
   order.plan = effect.plan;
+  order.fast_synch_suspended = effect.fast_synch_suspended;
   order.model = model;
   parts_.launcher.Launch(std::move(order), [this, name, epoch = effect.epoch,
                                             leadership = leadership_](const absl::Status& status) {

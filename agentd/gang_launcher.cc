@@ -163,9 +163,11 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
   if (spec.backend() == "jaccl" || spec.backend() == "verbs") AddDevices(launching, &spec);
   spec.set_gang_secret(launching.secret);
   spec.set_context_length(order.plan.context_length());
+  spec.set_concurrent_sequences(order.plan.concurrent_sequences());
   spec.set_step_timeout_ms(options_.step_timeout_ms);
   spec.set_connect_timeout_ms(options_.connect_timeout_ms);
   spec.set_queued_requests_max(options_.queued_requests_max);
+  spec.set_fast_synch_suspended(order.fast_synch_suspended);
   spec.set_entry_node_id(order.plan.assignments(0).node_id());
   return spec;
 }

@@ -21,6 +21,7 @@ struct GangOrder {
   std::string deployment;
   uint64_t epoch = 0;
   v1::Plan plan;
+  bool fast_synch_suspended = false;
   v1::ModelDescription model;
 };
 

@@ -296,7 +296,8 @@ void LinkService::Export(const v1::ExportHostfileRequest& request,
     names.push_back(group.rendezvous_ip() == "127.0.0.1" ? "127.0.0.1"
                                                          : parts_.views.DisplayName(NodeId(id)));
   }
-  const auto hostfile = transport::MlxHostfile(group, backend, names);
+  const bool fast_synch = parts_.supervisor.metal_fast_synch() != runtime::FastSynch::kOff;
+  const auto hostfile = transport::MlxHostfile(group, backend, names, fast_synch);
   if (!hostfile.ok()) return reply(hostfile.status());
   v1::ExportHostfileResponse response;
   response.set_hostfile(*hostfile);
@@ -304,7 +305,7 @@ void LinkService::Export(const v1::ExportHostfileRequest& request,
   for (const v1::Reason& warning : group.warnings()) *response.add_warnings() = warning;
   for (int rank = 0; request.environment() && rank < group.node_ids_size(); ++rank) {
     const auto environment =
-        transport::MlxEnvironmentOf(group, backend, rank, transport::kJacclPort);
+        transport::MlxEnvironmentOf(group, backend, rank, transport::kJacclPort, fast_synch);
     if (!environment.ok()) return reply(environment.status());
     v1::RankEnvironment& out = *response.add_environments();
     out.set_rank(static_cast<uint32_t>(rank));

@@ -121,6 +121,8 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"GANG_LOST_NODE", "a node that held a rank is gone", ""},
     ReasonCode{"PORT_TAKEN", "a port that was reserved is in use by another program", "try again"},
     ReasonCode{"RESERVATION_LAPSED", "a launch came after its reservation had lapsed", "try again"},
+    ReasonCode{"GATEWAY_OPEN", "a node's HTTP API is open to whoever reaches it, without a key",
+               "set gateway_bind to 127.0.0.1, or keep others away with a firewall"},
     // Links: what a Mac's or a Linux machine's ports can do. One link needs all of it at both ends.
     ReasonCode{"NOT_MAC", "the machine is not a Mac: it has no Thunderbolt RDMA", ""},
     ReasonCode{"NO_THUNDERBOLT", "no Thunderbolt controller is to be seen", ""},
@@ -248,6 +250,10 @@ constexpr std::array kReasonCodes = {
                "'clusterctl links recheck' tries again"},
     ReasonCode{"TRANSPORT_FALLBACK", "a gang went on over a lesser backend",
                "'clusterctl doctor' says why"},
+    ReasonCode{"FAST_SYNCH_SUSPENDED",
+               "a gang stalled over jaccl while MLX's fast GPU synchronisation was on, and was "
+               "launched without it",
+               "nothing; 'metal_fast_synch: off' keeps it off from the start"},
     ReasonCode{"TRANSPORT_UNAVAILABLE",
                "the transport that was asked for can't be used on these nodes",
                "ask for another, or leave --transport out; 'clusterctl doctor' says why"},

@@ -6,49 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/check.h"
-#include "proto/phase_words.h"
+#include "agentd/cores/gang_round.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
-
-constexpr int kFallbacksKept = 8;
-
-bool IsReachable(const NodeView& node) {
-  return node.state == v1::NODE_STATE_ALIVE || node.state == v1::NODE_STATE_SUSPECT;
-}
-
-bool IsOver(v1::RankPhase phase) {
-  return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED;
-}
-
-// What a rank says when it was another that failed.
-bool IsSymptom(std::string_view code) {
-  return code == "PEER_LOST" || code == "CONNECT_FAILED" || code == "RANK_EXITED";
-}
-
-// Failures before the group is there that another backend may not have.
-bool IsOfTransport(std::string_view code) {
-  static constexpr std::string_view kCodes[] = {"CONNECT_FAILED",
-                                                "INIT_STALLED",
-                                                "PHASE_DEADLINE",
-                                                "GROUP_MISMATCH",
-                                                "PORT_DOWN",
-                                                "NO_VERBS_DEVICE",
-                                                "NO_IPV4_GID",
-                                                "NO_PROTECTION_DOMAIN",
-                                                "PEER_LOST",
-                                                "VERBS_LIBRARY_MISSING",
-                                                "TRANSPORT_UNAVAILABLE",
-                                                "RENDEZVOUS_UNREACHABLE",
-                                                "COLLECTIVE_FAILED",
-                                                "RING_NON_NEIGHBOUR",
-                                                "RANK_EXITED"};
-  return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
-}
-
-double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 // What a gang is launched anew for when it changes.
 std::string WantedOf(v1::Deployment deployment) {
@@ -58,46 +20,7 @@ std::string WantedOf(v1::Deployment deployment) {
   return deployment.SerializeAsString();
 }
 
-std::string Place(const v1::Assignment& assignment) {
-  const std::string host =
-      assignment.hostname().empty() ? ShortId(NodeId(assignment.node_id())) : assignment.hostname();
-  return absl::StrCat("rank ", assignment.rank(), " on ", host);
-}
-
 }  // namespace
-
-// What one Reconcile looks at, by the keys that it is looked up by.
-struct GangReconciler::Round {
-  const ClusterView& view;
-  MonotonicTime now;
-  std::map<NodeId, const NodeView*> nodes;
-  std::map<std::string, std::vector<const v1::RankStatus*>> ranks;  // of reachable nodes
-  std::map<std::string, const v1::GangRecord*> records;
-  std::map<std::string, const v1::Deployment*> deployments;
-  std::string placement;  // the nodes that a plan could use, with their revisions
-  bool busy = false;      // one deployment is between planning and launched
-  GangEffects effects;
-
-  const NodeView* Node(const NodeId& id) const {
-    const auto it = nodes.find(id);
-    return it == nodes.end() ? nullptr : it->second;
-  }
-  const std::vector<const v1::RankStatus*>& RanksOf(const std::string& name) const {
-    static const std::vector<const v1::RankStatus*> kNone;
-    const auto it = ranks.find(name);
-    return it == ranks.end() ? kNone : it->second;
-  }
-  const v1::RankStatus* RankOf(const std::string& name, uint64_t epoch,
-                               const v1::Assignment& assignment) const {
-    for (const v1::RankStatus* rank : RanksOf(name)) {
-      if (rank->epoch() == epoch && rank->rank() == assignment.rank() &&
-          rank->node_id() == assignment.node_id()) {
-        return rank;
-      }
-    }
-    return nullptr;
-  }
-};
 
 GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options) {}
 
@@ -460,6 +383,7 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   record.set_attempts(gang.record.attempts() + 1);
   *record.mutable_last_failure() = gang.failure;
   *record.mutable_fallbacks() = gang.record.fallbacks();
+  record.set_fast_synch_suspended(gang.record.fast_synch_suspended());
   record.set_entry_node_id(result.plan().assignments(0).node_id());
   gang.record = record;
   gang.progress.clear();
@@ -474,8 +398,9 @@ void GangReconciler::StepLaunching(Round& round, const std::string& name, Gang& 
     return Fail(round, name, gang, *std::move(loss));
   }
   if (std::exchange(gang.launch_due, false)) {
-    round.effects.emplace_back(
-        ReserveAndLaunch{*round.deployments.at(name), gang.record.plan(), gang.record.epoch()});
+    round.effects.emplace_back(ReserveAndLaunch{*round.deployments.at(name), gang.record.plan(),
+                                                gang.record.epoch(),
+                                                gang.record.fast_synch_suspended()});
   } else if (round.now - gang.since >= options_.launch_limit) {
     Fail(round, name, gang,
          MakeReason("RANK_STALLED",
@@ -523,276 +448,6 @@ void GangReconciler::StepEnding(Round& round, const std::string& name, Gang& gan
   gang.record.clear_entry_node_id();
   gang.record.set_attempts(0);
   round.effects.emplace_back(WriteGang{gang.record});
-}
-
-// --- what went wrong -----------------------------------------------------------------------------
-
-void GangReconciler::NoteProgress(const Round& round, const std::string& name, Gang& gang) const {
-  v1::RankPhase lowest = v1::RANK_PHASE_READY;
-  bool any_on_its_way = false;
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
-    if (rank == nullptr) {
-      lowest = v1::RANK_PHASE_UNSPECIFIED;
-      continue;
-    }
-    // A rank that is over says nothing of how far the gang got.
-    if (rank->phase() < v1::RANK_PHASE_STOPPING) {
-      lowest = std::min(lowest, rank->phase());
-      any_on_its_way = true;
-    }
-    const auto [it, is_new] = gang.progress.try_emplace(assignment.rank());
-    RankProgress& known = it->second;
-    const bool moved = known.phase != rank->phase() || known.bytes_loaded != rank->bytes_loaded() ||
-                       known.progress != rank->progress() || known.detail != rank->phase_detail();
-    if (is_new || moved) {
-      known = {rank->phase(), rank->bytes_loaded(), rank->progress(), rank->phase_detail(),
-               round.now};
-    }
-  }
-  if (gang.lowest_phase != lowest && (any_on_its_way || lowest == v1::RANK_PHASE_UNSPECIFIED)) {
-    gang.lowest_phase = lowest;
-    gang.lowest_phase_since = round.now;
-  }
-}
-
-// A node that is gone, else a rank that ended. One loss makes the other ranks fail too, in ways
-// that say less: what was killed is named before what complained.
-std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std::string& name,
-                                                   const Gang& gang) const {
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node == nullptr ? InGrace(round.now) : IsReachable(*node)) continue;
-    return MakeReason("GANG_LOST_NODE",
-                      absl::StrCat("'", name, "' lost the node of ", Place(assignment)),
-                      assignment.node_id());
-  }
-  std::optional<v1::Reason> found;
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
-    if (rank == nullptr || rank->phase() < v1::RANK_PHASE_STOPPING) continue;
-    v1::Reason why = rank->failure();
-    if (why.code().empty()) {
-      why = MakeReason("RANK_EXITED", absl::StrCat(Place(assignment), " of '", name, "' is ",
-                                                   PhaseWord(rank->phase())));
-    }
-    why.set_node_id(assignment.node_id());
-    if (why.code() == "RANK_KILLED") return why;
-    if (!found.has_value() || (IsSymptom(found->code()) && !IsSymptom(why.code()))) {
-      found = std::move(why);
-    }
-  }
-  return found;
-}
-
-// A rank that should have been reported by now, or was and is not any more.
-std::optional<v1::Reason> GangReconciler::FindMissing(const Round& round, const std::string& name,
-                                                      const Gang& gang) const {
-  if (InGrace(round.now)) return std::nullopt;
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node == nullptr || round.RankOf(name, gang.record.epoch(), assignment) != nullptr) continue;
-    const bool was_there = gang.progress.contains(assignment.rank());
-    if (!was_there && round.now - gang.since < options_.report_grace) continue;
-    return MakeReason(
-        "RANK_EXITED",
-        absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
-                     was_there ? ") is gone" : ") was never reported"),
-        assignment.node_id());
-  }
-  return std::nullopt;
-}
-
-// A group that came up smaller, or on another backend, would answer with nonsense or crawl.
-std::optional<v1::Reason> GangReconciler::FindMismatch(const Round& round, const std::string& name,
-                                                       const Gang& gang) const {
-  const v1::Plan& plan = gang.record.plan();
-  for (const v1::Assignment& assignment : plan.assignments()) {
-    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
-    const auto world = static_cast<uint32_t>(plan.assignments_size());
-    if (rank == nullptr || rank->group_size() == 0 || world <= 1) continue;
-    if (rank->group_size() == world &&
-        (plan.backend().empty() || rank->backend() == plan.backend())) {
-      continue;
-    }
-    return MakeReason(
-        "GROUP_MISMATCH",
-        absl::StrCat(Place(assignment), " of '", name, "' is in a ", rank->backend(), " group of ",
-                     rank->group_size(), "; planned were ", world, " ranks over ", plan.backend()),
-        assignment.node_id());
-  }
-  return std::nullopt;
-}
-
-// Phases have limits for the gang as a whole, counted from when its last rank came to the phase:
-// those ahead wait for it. Loading is limited by standing still, rank by rank.
-std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const std::string& name,
-                                                      const Gang& gang) const {
-  if (gang.stage == Stage::kReady) return std::nullopt;
-  const v1::RankPhase phase = gang.lowest_phase;
-  Duration limit = options_.staging_limit;
-  if (phase == v1::RANK_PHASE_CONNECTING) limit = options_.connecting_limit;
-  if (phase == v1::RANK_PHASE_WARMING_UP) limit = options_.warming_up_limit;
-  if (phase == v1::RANK_PHASE_LOADING) limit = options_.loading_stall_limit;
-  if (phase == v1::RANK_PHASE_READY) return std::nullopt;
-  std::string late;
-  NodeId node;
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const auto progress = gang.progress.find(assignment.rank());
-    const v1::RankPhase own =
-        progress == gang.progress.end() ? v1::RANK_PHASE_UNSPECIFIED : progress->second.phase;
-    if (own != phase) continue;
-    const MonotonicTime since =
-        phase == v1::RANK_PHASE_LOADING ? progress->second.changed_at : gang.lowest_phase_since;
-    if (round.now - since < limit) continue;
-    if (late.empty()) node = NodeId(assignment.node_id());
-    absl::StrAppend(&late, late.empty() ? "" : ", ", Place(assignment));
-    if (progress != gang.progress.end() && !progress->second.detail.empty()) {
-      absl::StrAppend(&late, " (", progress->second.detail, ")");
-    }
-  }
-  if (late.empty()) return std::nullopt;
-  // All are there and none gets on: it is the group that does not form.
-  const bool all_met = phase == v1::RANK_PHASE_CONNECTING &&
-                       std::all_of(gang.progress.begin(), gang.progress.end(), [](const auto& one) {
-                         return !one.second.detail.empty() && one.second.detail != "rendezvous";
-                       });
-  return MakeReason(all_met ? "INIT_STALLED" : "PHASE_DEADLINE",
-                    absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ",
-                                 Seconds(limit), " s: ", late),
-                    node.value());
-}
-
-// --- ending --------------------------------------------------------------------------------------
-
-void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
-  gang.failure = std::move(why);
-  ++gang.failures;
-  gang.retry_at = round.now + Backoff(gang.failures);
-  FallBack(round, name, gang);
-  BeginEnding(round, name, gang);
-}
-
-// What keeps the group from being formed, unless it plainly is something else.
-void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang) {
-  const v1::Plan& plan = gang.record.plan();
-  const bool forming =
-      gang.stage == Stage::kStarting && gang.lowest_phase <= v1::RANK_PHASE_CONNECTING;
-  const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
-  // One that was ready once (attempts 0) and was adopted from an earlier coordinator looks alike.
-  const bool was_ready = gang.record.attempts() == 0;
-  // An adopted gang of which no rank was ever seen did not fail at forming a group.
-  const bool was_seen = !gang.progress.empty();
-  if (!forming || !has_lesser || was_ready || !was_seen || !IsOfTransport(gang.failure.code())) {
-    return;
-  }
-  NoteFallback(name, gang, gang.failure, "could not be formed over");
-  if (gang.failures <= 1) gang.retry_at = round.now;  // the next backend, at once
-  round.effects.emplace_back(RefuseTransport{name, plan, gang.failure});
-}
-
-void GangReconciler::NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
-                                  std::string_view how) {
-  if (gang.record.fallbacks_size() >= kFallbacksKept) {
-    gang.record.mutable_fallbacks()->DeleteSubrange(0, 1);
-  }
-  v1::Reason& fallback = *gang.record.add_fallbacks();
-  fallback =
-      MakeReason("TRANSPORT_FALLBACK",
-                 absl::StrCat("'", name, "' ", absl::string_view(how.data(), how.size()), " ",
-                              gang.record.plan().backend(), ": ", why.code(), ": ", why.message()),
-                 why.node_id());
-  fallback.set_evidence(why.evidence());
-}
-
-void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& gang) {
-  Enter(gang, Stage::kEnding, round.now);
-  gang.planned.reset();
-  gang.launch_due = false;
-  std::erase_if(endings_, [&](const auto& item) { return item.first.second == name; });
-  EndEverywhere(round, name, gang);
-}
-
-void GangReconciler::EndEverywhere(Round& round, const std::string& name, const Gang& gang) {
-  std::set<NodeId> running;
-  for (const v1::RankStatus* rank : round.RanksOf(name)) {
-    if (!IsOver(rank->phase())) running.insert(NodeId(rank->node_id()));
-  }
-  std::set<NodeId> nodes = running;
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    nodes.insert(NodeId(assignment.node_id()));
-  }
-  for (const NodeId& node : nodes) {
-    const auto ending = endings_.find({node, name});
-    const bool done = ending != endings_.end() && ending->second.answered &&
-                      ending->second.up_to_epoch >= gang.epoch_seen && !running.contains(node);
-    if (!done) EndOn(round, node, name, gang.epoch_seen, gang.failure);
-  }
-}
-
-void GangReconciler::EndOn(Round& round, const NodeId& node, const std::string& name,
-                           uint64_t up_to_epoch, const v1::Reason& why) {
-  const NodeView* view = round.Node(node);
-  if (view == nullptr || !IsReachable(*view) || !view->orderable || up_to_epoch == 0) return;
-  const auto [it, is_new] = endings_.try_emplace({node, name});
-  Ending& ending = it->second;
-  if (!is_new && ending.up_to_epoch >= up_to_epoch &&
-      round.now - ending.sent_at < options_.end_retry) {
-    return;
-  }
-  const bool answered = !is_new && ending.answered && ending.up_to_epoch >= up_to_epoch;
-  ending = {std::max(ending.up_to_epoch, up_to_epoch), round.now, answered};
-  round.effects.emplace_back(EndRanks{node, name, up_to_epoch, why});
-}
-
-bool GangReconciler::AllEnded(const Round& round, const std::string& name, const Gang& gang) const {
-  for (const v1::RankStatus* rank : round.RanksOf(name)) {
-    if (!IsOver(rank->phase())) return false;
-  }
-  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node == nullptr || !IsReachable(*node)) continue;
-    const auto ending = endings_.find({node->id, name});
-    const bool done = ending != endings_.end() && ending->second.answered &&
-                      ending->second.up_to_epoch >= gang.record.epoch();
-    if (!done) return false;
-  }
-  return true;
-}
-
-// Ranks that belong to no gang in force: of removed deployments, of older or unknown epochs, on
-// nodes that the record does not name, or launched by an order that was overtaken.
-void GangReconciler::EndOrphans(Round& round) {
-  if (InGrace(round.now)) return;
-  for (const auto& [name, ranks] : round.ranks) {
-    const auto found = gangs_.find(name);
-    const Gang* gang = found == gangs_.end() ? nullptr : &found->second;
-    if (gang != nullptr && (gang->removing || gang->stage == Stage::kEnding)) continue;
-    const bool in_force =
-        gang != nullptr && (gang->stage == Stage::kLaunching || gang->stage == Stage::kStarting ||
-                            gang->stage == Stage::kReady);
-    for (const v1::RankStatus* rank : ranks) {
-      if (IsOver(rank->phase())) continue;
-      bool belongs = false;
-      if (in_force && rank->epoch() == gang->record.epoch()) {
-        for (const v1::Assignment& assignment : gang->record.plan().assignments()) {
-          belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();
-        }
-      }
-      if (belongs) continue;
-      EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
-            MakeReason("STALE_TERM",
-                       absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
-                                    rank->epoch(), ", belongs to no gang in force"),
-                       rank->node_id()));
-    }
-  }
-}
-
-Duration GangReconciler::Backoff(uint32_t failures) const {
-  if (failures <= 1) return options_.first_backoff;
-  const uint32_t doublings = std::min<uint32_t>(failures - 2, 20);
-  return std::min<Duration>(std::chrono::seconds(int64_t{1} << doublings), options_.backoff_max);
 }
 
 }  // namespace macrame::agentd

@@ -110,6 +110,7 @@ struct ReserveAndLaunch {
   v1::Deployment deployment;
   v1::Plan plan;
   uint64_t epoch = 0;
+  bool fast_synch_suspended = false;  // an earlier epoch stalled with it (GangRecord)
 };
 // → OnEnded.
 struct EndRanks {
@@ -259,9 +260,11 @@ class GangReconciler {
                                         const Gang& gang) const;
   void BecomeReady(Round& round, const std::string& name, Gang& gang);
   void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  bool SuspendFastSynch(const Round& round, const std::string& name, Gang& gang);
   void FallBack(Round& round, const std::string& name, Gang& gang);
   static void NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
                            std::string_view how);
+  static void KeepFallback(Gang& gang, v1::Reason fallback);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
   void EndEverywhere(Round& round, const std::string& name, const Gang& gang);
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,

@@ -38,6 +38,7 @@ class RankSupervisor::Impl {
  public:
   Impl(SupervisorOptions options, transport::Dispatcher* dispatcher)
       : options_(std::move(options)), dispatcher_(dispatcher), files_(options_.state_folder) {}
+  FastSynch metal_fast_synch() const { return options_.metal_fast_synch; }
   ~Impl() {
     *alive_ = false;
     ranks_.clear();
@@ -383,6 +384,7 @@ RankSupervisor::RankSupervisor(SupervisorOptions options, transport::Dispatcher*
     : impl_(std::make_unique<Impl>(std::move(options), dispatcher)) {}
 RankSupervisor::~RankSupervisor() = default;
 absl::Status RankSupervisor::Start() { return impl_->Start(); }
+FastSynch RankSupervisor::metal_fast_synch() const { return impl_->metal_fast_synch(); }
 absl::StatusOr<v1::ReserveResponse> RankSupervisor::Reserve(const v1::ReserveRequest& request,
                                                             const std::string& local_ip,
                                                             const NodeMemory& memory) {

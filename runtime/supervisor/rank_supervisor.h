@@ -27,6 +27,7 @@
 #include "proto/bytes.h"
 #include "proto/monotonic_time.h"
 #include "runtime/supervisor/memory_admission.h"
+#include "runtime/supervisor/launch_environment.h"
 #include "transport/dispatcher.h"
 
 namespace macrame::runtime {
@@ -46,6 +47,7 @@ struct SupervisorOptions {
   Duration stopped_status_kept = std::chrono::seconds(10);
   uint64_t log_bytes_max = 4 << 20;    // a rank's log file; one older one is kept beside it
   uint32_t last_words_lines_max = 20;  // of stderr, in the Reason's evidence
+  FastSynch metal_fast_synch = FastSynch::kAuto;
 };
 
 // Where rankd is looked for unless the options say: in the folder of the running program.
@@ -68,6 +70,8 @@ class RankSupervisor {
   // file). NotFound when there is no rankd: the agent goes on, and Reserve refuses with
   // ENGINE_MISSING.
   absl::Status Start();
+
+  FastSynch metal_fast_synch() const;
 
   // Keeps `assignment.need.total_bytes` and a port (two for rank 0) bound on `local_ip` until
   // launched, ended, or `hold_ms` is over. A second call for the same rank replaces the first.

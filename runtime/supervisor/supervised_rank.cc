@@ -127,7 +127,11 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   step_.Release();
   ProcessCommand command;
   command.arguments = {rankd_path, "--launch-spec", paths_.spec};
-  command.environment = LaunchEnvironment(environ);
+  const FastSynch synch = options_.metal_fast_synch;
+  fast_synch_by_default_ =
+      synch == FastSynch::kAuto && spec.backend() == "jaccl" && !spec.fast_synch_suspended();
+  command.environment =
+      LaunchEnvironment(environ, fast_synch_by_default_ || synch == FastSynch::kOn);
   command.log_path = paths_.log;
   command.log_bytes_max = options_.log_bytes_max;
   command.last_lines_max = options_.last_words_lines_max;
@@ -148,6 +152,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   }
   status_.set_phase(v1::RANK_PHASE_STAGING);
   status_.set_pid(static_cast<uint64_t>(pid));
+  status_.set_fast_synch_by_default(fast_synch_by_default_);
   channel_ = std::make_unique<transport::PeerChannel>(
       *dispatcher_, transport::PlainChannelCredentials(), "", NodeId(options_.node_id));
   channel_->SetAddresses({transport::SocketTarget(paths_.socket)});
@@ -182,6 +187,7 @@ void SupervisedRank::Reported(const v1::RankStatus& report) {
   status_.set_rank(key_.rank);
   status_.set_node_id(options_.node_id);
   status_.set_pid(before.pid());
+  status_.set_fast_synch_by_default(fast_synch_by_default_);
   if (ending_) status_.set_phase(v1::RANK_PHASE_STOPPING);
   if (!std::isfinite(status_.progress())) status_.set_progress(0);
   const bool moved = std::floor(status_.progress() * 100) != std::floor(before.progress() * 100);

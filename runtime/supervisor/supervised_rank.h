@@ -87,6 +87,7 @@ class SupervisedRank {
   RunPaths paths_;
   std::unique_ptr<RankProcess> process_;
   std::unique_ptr<transport::PeerChannel> channel_;
+  bool fast_synch_by_default_ = false;  // started with MLX_METAL_FAST_SYNCH=1 by "auto"
   v1::RankStatus status_;
   bool reported_ = false;  // at least once
   bool ending_ = false;    // asked for by End

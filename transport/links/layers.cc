@@ -1,4 +1,3 @@
-#include <array>
 #include <utility>
 
 #include "transport/links/judge.h"
@@ -6,7 +5,7 @@
 namespace macrame::transport {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Layer>, 44> kCodes = {{
+constexpr std::pair<std::string_view, Layer> kCodes[] = {
     {"NOT_MAC", Layer::kOs},
     {"OS_TOO_OLD", Layer::kOs},
     {"VIRTUAL", Layer::kOs},
@@ -51,7 +50,8 @@ constexpr std::array<std::pair<std::string_view, Layer>, 44> kCodes = {{
     {"GROUP_MISMATCH", Layer::kCollective},
     {"PEER_LOST", Layer::kCollective},
     {"COLLECTIVE_FAILED", Layer::kCollective},
-}};
+    {"FAST_SYNCH_SUSPENDED", Layer::kCollective},
+};
 
 }  // namespace
 

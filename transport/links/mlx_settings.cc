@@ -79,7 +79,8 @@ std::string DeviceMatrixJson(const v1::GroupVerdict& group) {
 }
 
 absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,
-                                        const std::vector<std::string>& ssh_names) {
+                                        const std::vector<std::string>& ssh_names,
+                                        bool fast_synch) {
   const absl::Status usable = CheckBackend(group, backend);
   if (!usable.ok()) return usable;
   const int count = group.node_ids_size();
@@ -110,7 +111,9 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
   }
   // A host a line, so that a fault can be pointed at.
   std::string text = absl::StrCat("{\n  \"backend\": \"", backend, "\",\n  \"envs\": [",
-                                  IsJaccl(backend) ? absl::StrCat("\"", kFastSynch, "=1\"") : "",
+                                  IsJaccl(backend) && fast_synch
+                                      ? absl::StrCat("\"", kFastSynch, "=1\"")
+                                      : "",
                                   "],\n  \"hosts\": [");
   for (int rank = 0; rank < count; ++rank) {
     absl::StrAppend(&text, rank == 0 ? "\n    " : ",\n    ",
@@ -120,7 +123,8 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
 }
 
 absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
-                                                const std::string& backend, int rank, int port) {
+                                                const std::string& backend, int rank, int port,
+                                                bool fast_synch) {
   const absl::Status usable = CheckBackend(group, backend);
   if (!usable.ok()) return usable;
   if (rank < 0 || rank >= group.node_ids_size()) {
@@ -144,7 +148,7 @@ absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
   }
   environment.settings.emplace_back("MLX_JACCL_COORDINATOR",
                                     absl::StrCat(group.rendezvous_ip(), ":", port));
-  environment.settings.emplace_back(kFastSynch, "1");
+  if (fast_synch) environment.settings.emplace_back(kFastSynch, "1");
   if (backend == "jaccl-ring") environment.settings.emplace_back("MLX_JACCL_RING", "1");
   environment.files.emplace_back("MLX_IBV_DEVICES", DeviceMatrixJson(group));
   return environment;

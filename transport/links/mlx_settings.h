@@ -17,9 +17,11 @@ namespace macrame::transport {
 inline constexpr int kJacclPort = 32323;  // MLX's own default
 
 // "ring", "jaccl", "jaccl-ring". `ssh_names` by rank: what mlx.launch's ssh calls each node.
-// Refuses a backend that the verdict does not allow, with the verdict's reasons.
+// Refuses a backend that the verdict does not allow, with the verdict's reasons. `fast_synch`:
+// over jaccl, MLX_METAL_FAST_SYNCH=1 is among the settings (agentd's metal_fast_synch).
 absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,
-                                        const std::vector<std::string>& ssh_names);
+                                        const std::vector<std::string>& ssh_names,
+                                        bool fast_synch = true);
 
 // The content of the file that MLX_IBV_DEVICES names: null, a name, or a list for each cell.
 std::string DeviceMatrixJson(const v1::GroupVerdict& group);
@@ -30,7 +32,8 @@ struct MlxEnvironment {
   std::vector<std::pair<std::string, std::string>> files;
 };
 absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
-                                                const std::string& backend, int rank, int port);
+                                                const std::string& backend, int rank, int port,
+                                                bool fast_synch = true);
 
 struct HostfileFault {
   int line = 0;  // 1 is the first

@@ -81,6 +81,8 @@ class FakeRank {
     status.set_deployment("someone else");  // the supervisor knows better
     status.set_phase(phase_);
     status.set_memory_bytes(1234);
+    const char* synch = std::getenv("MLX_METAL_FAST_SYNCH");
+    status.set_backend(synch == nullptr ? "unset" : synch);
     if (phase_ == v1::RANK_PHASE_FAILED) {
       *status.mutable_failure() = MakeReason("MODEL_FILE_BROKEN", "model.safetensors is cut short");
     }

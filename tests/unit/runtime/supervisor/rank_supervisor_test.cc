@@ -196,6 +196,47 @@ TEST_F(RankSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
   EXPECT_EQ(kill(static_cast<pid_t>(launched->pid()), 0), -1) << "reaped";
 }
 
+// The fake rank reports MLX_METAL_FAST_SYNCH as it found it in its environment.
+TEST_F(RankSupervisorTest, FastSynchronisationIsForJacclUnlessTheNodeOrAStallSaysOtherwise) {
+  struct Case {
+    FastSynch setting;
+    const char* backend;
+    bool suspended;
+    const char* found;
+    bool by_default;
+  };
+  const Case cases[] = {{FastSynch::kAuto, "jaccl", false, "1", true},
+                        {FastSynch::kAuto, "jaccl", true, "unset", false},
+                        {FastSynch::kAuto, "ring", false, "unset", false},
+                        {FastSynch::kAuto, "single", false, "unset", false},
+                        {FastSynch::kAuto, "verbs", false, "unset", false},
+                        {FastSynch::kOff, "jaccl", false, "unset", false},
+                        {FastSynch::kOn, "single", false, "1", false},
+                        {FastSynch::kOn, "jaccl", true, "1", false}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(testing::Message() << one.backend << (one.suspended ? " suspended" : ""));
+    options_.metal_fast_synch = one.setting;
+    ASSERT_TRUE(Start().ok());
+    ASSERT_TRUE(Reserve(Request("m", 1, 0)).ok());
+    v1::LaunchSpec spec;
+    spec.set_deployment("m");
+    spec.set_epoch(1);
+    spec.mutable_model()->set_name("ready");
+    spec.set_backend(one.backend);
+    spec.set_fast_synch_suspended(one.suspended);
+    absl::StatusOr<v1::LaunchResponse> launched;
+    OnOwner([&] { launched = supervisor_->Launch(spec); });
+    ASSERT_TRUE(launched.ok()) << launched.status();
+    EXPECT_EQ(Statuses()[0].fast_synch_by_default(), one.by_default) << "known before it reports";
+    ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+    EXPECT_EQ(Statuses()[0].backend(), one.found);
+    EXPECT_EQ(Statuses()[0].fast_synch_by_default(), one.by_default);
+    EndRanks("m", 1);
+    ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
+    OnOwner([&] { supervisor_.reset(); });
+  }
+}
+
 TEST_F(RankSupervisorTest, LastWordsOfACrashAreKept) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("crash");

@@ -1,0 +1,205 @@
+// How a gang that failed, or is not wanted any more, is stopped everywhere, and what the next one
+// does otherwise.
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/gang_round.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr int kFallbacksKept = 8;
+
+// Failures before the group is there that another backend may not have.
+bool IsOfTransport(std::string_view code) {
+  static constexpr std::string_view kCodes[] = {"CONNECT_FAILED",
+                                                "INIT_STALLED",
+                                                "PHASE_DEADLINE",
+                                                "GROUP_MISMATCH",
+                                                "PORT_DOWN",
+                                                "NO_VERBS_DEVICE",
+                                                "NO_IPV4_GID",
+                                                "NO_PROTECTION_DOMAIN",
+                                                "PEER_LOST",
+                                                "VERBS_LIBRARY_MISSING",
+                                                "TRANSPORT_UNAVAILABLE",
+                                                "RENDEZVOUS_UNREACHABLE",
+                                                "COLLECTIVE_FAILED",
+                                                "RING_NON_NEIGHBOUR",
+                                                "RANK_EXITED"};
+  return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
+}
+
+}  // namespace
+
+void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  gang.failure = std::move(why);
+  ++gang.failures;
+  gang.retry_at = round.now + Backoff(gang.failures);
+  if (!SuspendFastSynch(round, name, gang)) FallBack(round, name, gang);
+  BeginEnding(round, name, gang);
+}
+
+// A stall over jaccl once the GPU takes part may be MLX's fast way of waiting for the wire, which
+// is known to hang (mlx issues 3142 and 3830): the first one is answered by the slow way, on the
+// same backend. True: that is what comes next.
+bool GangReconciler::SuspendFastSynch(const Round& round, const std::string& name, Gang& gang) {
+  const v1::Plan& plan = gang.record.plan();
+  if (plan.backend() != "jaccl" || gang.record.fast_synch_suspended()) return false;
+  const bool is_stall = gang.failure.code() == "RANK_STALLED";
+  const bool stood_still =
+      gang.failure.code() == "INIT_STALLED" || gang.failure.code() == "PHASE_DEADLINE";
+  bool used_fast = false, computed = false;
+  for (const v1::Assignment& assignment : plan.assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    used_fast = used_fast || (rank != nullptr && rank->fast_synch_by_default());
+    const auto progress = gang.progress.find(assignment.rank());
+    computed = computed || (progress != gang.progress.end() &&
+                            (progress->second.phase > v1::RANK_PHASE_CONNECTING ||
+                             progress->second.detail == "first_collective"));
+  }
+  if (!used_fast || !(is_stall || (stood_still && computed))) return false;
+  gang.record.set_fast_synch_suspended(true);
+  v1::Reason suspended = MakeReason(
+      "FAST_SYNCH_SUSPENDED",
+      absl::StrCat("'", name, "' stalled over jaccl with MLX_METAL_FAST_SYNCH=1 and is launched ",
+                   "without it: ", gang.failure.code(), ": ", gang.failure.message()),
+      gang.failure.node_id());
+  suspended.set_evidence(gang.failure.evidence());
+  KeepFallback(gang, std::move(suspended));
+  if (gang.failures <= 1) gang.retry_at = round.now;
+  return true;
+}
+
+// What keeps the group from being formed, unless it plainly is something else.
+void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang) {
+  const v1::Plan& plan = gang.record.plan();
+  const bool forming =
+      gang.stage == Stage::kStarting && gang.lowest_phase <= v1::RANK_PHASE_CONNECTING;
+  const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
+  // One that was ready once (attempts 0) and was adopted from an earlier coordinator looks alike.
+  const bool was_ready = gang.record.attempts() == 0;
+  // An adopted gang of which no rank was ever seen did not fail at forming a group.
+  const bool was_seen = !gang.progress.empty();
+  if (!forming || !has_lesser || was_ready || !was_seen || !IsOfTransport(gang.failure.code())) {
+    return;
+  }
+  NoteFallback(name, gang, gang.failure, "could not be formed over");
+  if (gang.failures <= 1) gang.retry_at = round.now;  // the next backend, at once
+  round.effects.emplace_back(RefuseTransport{name, plan, gang.failure});
+}
+
+void GangReconciler::NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
+                                  std::string_view how) {
+  v1::Reason fallback =
+      MakeReason("TRANSPORT_FALLBACK",
+                 absl::StrCat("'", name, "' ", absl::string_view(how.data(), how.size()), " ",
+                              gang.record.plan().backend(), ": ", why.code(), ": ", why.message()),
+                 why.node_id());
+  fallback.set_evidence(why.evidence());
+  KeepFallback(gang, std::move(fallback));
+}
+
+void GangReconciler::KeepFallback(Gang& gang, v1::Reason fallback) {
+  if (gang.record.fallbacks_size() >= kFallbacksKept) {
+    gang.record.mutable_fallbacks()->DeleteSubrange(0, 1);
+  }
+  *gang.record.add_fallbacks() = std::move(fallback);
+}
+
+void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& gang) {
+  Enter(gang, Stage::kEnding, round.now);
+  gang.planned.reset();
+  gang.launch_due = false;
+  std::erase_if(endings_, [&](const auto& item) { return item.first.second == name; });
+  EndEverywhere(round, name, gang);
+}
+
+void GangReconciler::EndEverywhere(Round& round, const std::string& name, const Gang& gang) {
+  std::set<NodeId> running;
+  for (const v1::RankStatus* rank : round.RanksOf(name)) {
+    if (!IsOver(rank->phase())) running.insert(NodeId(rank->node_id()));
+  }
+  std::set<NodeId> nodes = running;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    nodes.insert(NodeId(assignment.node_id()));
+  }
+  for (const NodeId& node : nodes) {
+    const auto ending = endings_.find({node, name});
+    const bool done = ending != endings_.end() && ending->second.answered &&
+                      ending->second.up_to_epoch >= gang.epoch_seen && !running.contains(node);
+    if (!done) EndOn(round, node, name, gang.epoch_seen, gang.failure);
+  }
+}
+
+void GangReconciler::EndOn(Round& round, const NodeId& node, const std::string& name,
+                           uint64_t up_to_epoch, const v1::Reason& why) {
+  const NodeView* view = round.Node(node);
+  if (view == nullptr || !IsReachable(*view) || !view->orderable || up_to_epoch == 0) return;
+  const auto [it, is_new] = endings_.try_emplace({node, name});
+  Ending& ending = it->second;
+  if (!is_new && ending.up_to_epoch >= up_to_epoch &&
+      round.now - ending.sent_at < options_.end_retry) {
+    return;
+  }
+  const bool answered = !is_new && ending.answered && ending.up_to_epoch >= up_to_epoch;
+  ending = {std::max(ending.up_to_epoch, up_to_epoch), round.now, answered};
+  round.effects.emplace_back(EndRanks{node, name, up_to_epoch, why});
+}
+
+bool GangReconciler::AllEnded(const Round& round, const std::string& name, const Gang& gang) const {
+  for (const v1::RankStatus* rank : round.RanksOf(name)) {
+    if (!IsOver(rank->phase())) return false;
+  }
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node == nullptr || !IsReachable(*node)) continue;
+    const auto ending = endings_.find({node->id, name});
+    const bool done = ending != endings_.end() && ending->second.answered &&
+                      ending->second.up_to_epoch >= gang.record.epoch();
+    if (!done) return false;
+  }
+  return true;
+}
+
+// Ranks that belong to no gang in force: of removed deployments, of older or unknown epochs, on
+// nodes that the record does not name, or launched by an order that was overtaken.
+void GangReconciler::EndOrphans(Round& round) {
+  if (InGrace(round.now)) return;
+  for (const auto& [name, ranks] : round.ranks) {
+    const auto found = gangs_.find(name);
+    const Gang* gang = found == gangs_.end() ? nullptr : &found->second;
+    if (gang != nullptr && (gang->removing || gang->stage == Stage::kEnding)) continue;
+    const bool in_force =
+        gang != nullptr && (gang->stage == Stage::kLaunching || gang->stage == Stage::kStarting ||
+                            gang->stage == Stage::kReady);
+    for (const v1::RankStatus* rank : ranks) {
+      if (IsOver(rank->phase())) continue;
+      bool belongs = false;
+      if (in_force && rank->epoch() == gang->record.epoch()) {
+        for (const v1::Assignment& assignment : gang->record.plan().assignments()) {
+          belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();
+        }
+      }
+      if (belongs) continue;
+      EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
+            MakeReason("STALE_TERM",
+                       absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
+                                    rank->epoch(), ", belongs to no gang in force"),
+                       rank->node_id()));
+    }
+  }
+}
+
+Duration GangReconciler::Backoff(uint32_t failures) const {
+  if (failures <= 1) return options_.first_backoff;
+  const uint32_t doublings = std::min<uint32_t>(failures - 2, 20);
+  return std::min<Duration>(std::chrono::seconds(int64_t{1} << doublings), options_.backoff_max);
+}
+
+}  // namespace macrame::agentd

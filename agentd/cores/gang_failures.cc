@@ -1,0 +1,159 @@
+// What went wrong with a gang: a lost node, a rank that stopped or was never reported, a phase that
+// passed its limit, a group that came up otherwise than planned.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/gang_round.h"
+#include "proto/phase_words.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+// What a rank says when it was another that failed.
+bool IsSymptom(std::string_view code) {
+  return code == "PEER_LOST" || code == "CONNECT_FAILED" || code == "RANK_EXITED";
+}
+
+}  // namespace
+
+void GangReconciler::NoteProgress(const Round& round, const std::string& name, Gang& gang) const {
+  v1::RankPhase lowest = v1::RANK_PHASE_READY;
+  bool any_on_its_way = false;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    if (rank == nullptr) {
+      lowest = v1::RANK_PHASE_UNSPECIFIED;
+      continue;
+    }
+    // A rank that is over says nothing of how far the gang got.
+    if (rank->phase() < v1::RANK_PHASE_STOPPING) {
+      lowest = std::min(lowest, rank->phase());
+      any_on_its_way = true;
+    }
+    const auto [it, is_new] = gang.progress.try_emplace(assignment.rank());
+    RankProgress& known = it->second;
+    const bool moved = known.phase != rank->phase() || known.bytes_loaded != rank->bytes_loaded() ||
+                       known.progress != rank->progress() || known.detail != rank->phase_detail();
+    if (is_new || moved) {
+      known = {rank->phase(), rank->bytes_loaded(), rank->progress(), rank->phase_detail(),
+               round.now};
+    }
+  }
+  if (gang.lowest_phase != lowest && (any_on_its_way || lowest == v1::RANK_PHASE_UNSPECIFIED)) {
+    gang.lowest_phase = lowest;
+    gang.lowest_phase_since = round.now;
+  }
+}
+
+// A node that is gone, else a rank that ended. One loss makes the other ranks fail too, in ways
+// that say less: what was killed is named before what complained.
+std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std::string& name,
+                                                   const Gang& gang) const {
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node == nullptr ? InGrace(round.now) : IsReachable(*node)) continue;
+    return MakeReason("GANG_LOST_NODE",
+                      absl::StrCat("'", name, "' lost the node of ", Place(assignment)),
+                      assignment.node_id());
+  }
+  std::optional<v1::Reason> found;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    if (rank == nullptr || rank->phase() < v1::RANK_PHASE_STOPPING) continue;
+    v1::Reason why = rank->failure();
+    if (why.code().empty()) {
+      why = MakeReason("RANK_EXITED", absl::StrCat(Place(assignment), " of '", name, "' is ",
+                                                   PhaseWord(rank->phase())));
+    }
+    why.set_node_id(assignment.node_id());
+    if (why.code() == "RANK_KILLED") return why;
+    if (!found.has_value() || (IsSymptom(found->code()) && !IsSymptom(why.code()))) {
+      found = std::move(why);
+    }
+  }
+  return found;
+}
+
+// A rank that should have been reported by now, or was and is not any more.
+std::optional<v1::Reason> GangReconciler::FindMissing(const Round& round, const std::string& name,
+                                                      const Gang& gang) const {
+  if (InGrace(round.now)) return std::nullopt;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node == nullptr || round.RankOf(name, gang.record.epoch(), assignment) != nullptr) continue;
+    const bool was_there = gang.progress.contains(assignment.rank());
+    if (!was_there && round.now - gang.since < options_.report_grace) continue;
+    return MakeReason(
+        "RANK_EXITED",
+        absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
+                     was_there ? ") is gone" : ") was never reported"),
+        assignment.node_id());
+  }
+  return std::nullopt;
+}
+
+// A group that came up smaller, or on another backend, would answer with nonsense or crawl.
+std::optional<v1::Reason> GangReconciler::FindMismatch(const Round& round, const std::string& name,
+                                                       const Gang& gang) const {
+  const v1::Plan& plan = gang.record.plan();
+  for (const v1::Assignment& assignment : plan.assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    const auto world = static_cast<uint32_t>(plan.assignments_size());
+    if (rank == nullptr || rank->group_size() == 0 || world <= 1) continue;
+    if (rank->group_size() == world &&
+        (plan.backend().empty() || rank->backend() == plan.backend())) {
+      continue;
+    }
+    return MakeReason(
+        "GROUP_MISMATCH",
+        absl::StrCat(Place(assignment), " of '", name, "' is in a ", rank->backend(), " group of ",
+                     rank->group_size(), "; planned were ", world, " ranks over ", plan.backend()),
+        assignment.node_id());
+  }
+  return std::nullopt;
+}
+
+// Phases have limits for the gang as a whole, counted from when its last rank came to the phase:
+// those ahead wait for it. Loading is limited by standing still, rank by rank.
+std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const std::string& name,
+                                                      const Gang& gang) const {
+  if (gang.stage == Stage::kReady) return std::nullopt;
+  const v1::RankPhase phase = gang.lowest_phase;
+  Duration limit = options_.staging_limit;
+  if (phase == v1::RANK_PHASE_CONNECTING) limit = options_.connecting_limit;
+  if (phase == v1::RANK_PHASE_WARMING_UP) limit = options_.warming_up_limit;
+  if (phase == v1::RANK_PHASE_LOADING) limit = options_.loading_stall_limit;
+  if (phase == v1::RANK_PHASE_READY) return std::nullopt;
+  std::string late;
+  NodeId node;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const auto progress = gang.progress.find(assignment.rank());
+    const v1::RankPhase own =
+        progress == gang.progress.end() ? v1::RANK_PHASE_UNSPECIFIED : progress->second.phase;
+    if (own != phase) continue;
+    const MonotonicTime since =
+        phase == v1::RANK_PHASE_LOADING ? progress->second.changed_at : gang.lowest_phase_since;
+    if (round.now - since < limit) continue;
+    if (late.empty()) node = NodeId(assignment.node_id());
+    absl::StrAppend(&late, late.empty() ? "" : ", ", Place(assignment));
+    if (progress != gang.progress.end() && !progress->second.detail.empty()) {
+      absl::StrAppend(&late, " (", progress->second.detail, ")");
+    }
+  }
+  if (late.empty()) return std::nullopt;
+  // All are there and none gets on: it is the group that does not form.
+  const bool all_met = phase == v1::RANK_PHASE_CONNECTING &&
+                       std::all_of(gang.progress.begin(), gang.progress.end(), [](const auto& one) {
+                         return !one.second.detail.empty() && one.second.detail != "rendezvous";
+                       });
+  return MakeReason(all_met ? "INIT_STALLED" : "PHASE_DEADLINE",
+                    absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ",
+                                 Seconds(limit), " s: ", late),
+                    node.value());
+}
+
+}  // namespace macrame::agentd
