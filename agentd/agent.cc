@@ -59,6 +59,8 @@ class Agent::Impl {
   void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
   void MembersChanged();
   v1::HeartbeatRequest MakeHeartbeat();
+  bool IsGatewayOpen() const;
+  v1::Reason GatewayOpenReason() const;
   std::vector<v1::Reason> Problems() const;
   void SendGoodbyes();
   void FinishShutdown();
@@ -288,6 +290,12 @@ void Agent::Impl::StartGateway() {
   options.bind_address = config_.gateway_bind;
   options.port = static_cast<uint16_t>(config_.gateway_port);
   options.allowed_hosts = config_.gateway_hosts;
+  if (IsGatewayOpen()) {
+    // Its own names can't be another site's.
+    const std::string& hostname = parts_.own.identity().hostname();
+    options.allowed_hosts.push_back(hostname);
+    options.allowed_hosts.push_back(absl::StrCat(hostname, ".local"));
+  }
   options.version = kAgentVersion;
   absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(options, &parts_.router);
   if (!gateway.ok()) {
@@ -300,6 +308,7 @@ void Agent::Impl::StartGateway() {
   parts_.own.SetGatewayPort(parts_.gateway->port());
   parts_.members.SetSelf(parts_.own.identity());
   spdlog::info("HTTP gateway at http://{}", HostPort(config_.gateway_bind, parts_.gateway->port()));
+  if (IsGatewayOpen()) spdlog::warn("{}", GatewayOpenReason().message());
 }
 
 void Agent::Impl::PollSecret() {
@@ -392,6 +401,18 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   return request;
 }
 
+bool Agent::Impl::IsGatewayOpen() const {
+  return config_.gateway_enabled && !IsLoopbackAddress(config_.gateway_bind);
+}
+
+v1::Reason Agent::Impl::GatewayOpenReason() const {
+  return MakeReason("GATEWAY_OPEN",
+                    absl::StrCat("the HTTP API of ", parts_.own.identity().hostname(), " at ",
+                                 HostPort(config_.gateway_bind, parts_.gateway->port()),
+                                 " serves whoever reaches it, without a key"),
+                    parts_.self.value());
+}
+
 std::vector<v1::Reason> Agent::Impl::Problems() const {
   std::vector<v1::Reason> problems;
   if (!joined_) {
@@ -407,6 +428,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   for (const v1::Reason& reason : {gateway_trouble_, engine_trouble_}) {
     if (!reason.code().empty()) problems.push_back(reason);
   }
+  if (parts_.gateway != nullptr && IsGatewayOpen()) problems.push_back(GatewayOpenReason());
   for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
   return problems;

@@ -14,8 +14,8 @@ namespace macrame::agentd {
 struct GatewayOptions {
   std::string bind_address = "127.0.0.1";  // an IP address of this machine
   uint16_t port = 8000;                    // 0: any free one
-  // Names under which clients may reach a loopback port besides localhost and the loopback
-  // addresses. A web page that has its name resolve to 127.0.0.1 is kept out by this list.
+  // Names under which clients may reach it besides localhost and addresses. A web page that has its
+  // own name resolve to this machine is kept out by this list.
   std::vector<std::string> allowed_hosts;
   std::string version;  // the product's, for /version and the server header
 

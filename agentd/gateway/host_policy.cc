@@ -63,8 +63,6 @@ bool IsHostAllowed(absl::string_view host, bool over_loopback,
     if (!over_loopback || loopback) return true;
   } else if (name == "localhost") {
     return true;
-  } else if (!over_loopback && allowed_hosts.empty()) {
-    return true;
   }
   return std::any_of(allowed_hosts.begin(), allowed_hosts.end(), [&](const std::string& allowed) {
     return absl::EqualsIgnoreCase(allowed, name) || HostOf(allowed) == name;

@@ -14,9 +14,8 @@ namespace macrame::agentd {
 // is malformed.
 std::string HostOf(absl::string_view authority);
 
-// On a connection to a loopback address: localhost, a loopback address, or one of `allowed_hosts`.
-// On another: any address, and any name unless `allowed_hosts` holds some (localhost always
-// passes).
+// A name passes when it is localhost or one of `allowed_hosts`; an address when it is a loopback
+// one or, on a connection to an address beyond loopback, any: an address can't be rebound.
 bool IsHostAllowed(absl::string_view host, bool over_loopback,
                    const std::vector<std::string>& allowed_hosts);
 

@@ -157,6 +157,8 @@ TEST_F(HostileTest, NamesThatWereRebound) {
     EXPECT_EQ(Ask(std::string("GET /health HTTP/1.1\r\nHost: ") + host + "\r\n\r\n").status, 200)
         << host;
   }
+  const RawResponse refused = Ask("GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_NE(refused.body.find("gateway_hosts"), std::string::npos) << "the setting is named";
   // The authority of an absolute target counts, not the Host beside it.
   EXPECT_EQ(Ask("GET http://evil.example/health HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 403);
   EXPECT_EQ(Ask("GET http://localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 200);

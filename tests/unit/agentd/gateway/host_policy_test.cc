@@ -30,10 +30,12 @@ TEST(HostPolicy, LoopbackTakesOnlyItsOwnNames) {
   EXPECT_TRUE(IsHostAllowed("mini-1.local", true, {"mini-1.local:8000"}));
 }
 
-TEST(HostPolicy, OtherAddressesTakeNamesUnlessSomeAreListed) {
-  EXPECT_TRUE(IsHostAllowed("mini-1.local", false, {}));
+TEST(HostPolicy, BeyondLoopbackAddressesPassAndNamesMustBeListed) {
+  EXPECT_FALSE(IsHostAllowed("mini-1.local", false, {})) << "any name could be another site's";
+  EXPECT_TRUE(IsHostAllowed("mini-1.local", false, {"mini-1.local"}));
   EXPECT_FALSE(IsHostAllowed("evil.example", false, {"mini-1.local"}));
-  EXPECT_TRUE(IsHostAllowed("192.168.1.5", false, {"mini-1.local"}));
+  EXPECT_TRUE(IsHostAllowed("192.168.1.5", false, {}));
+  EXPECT_TRUE(IsHostAllowed("localhost", false, {}));
   EXPECT_FALSE(IsHostAllowed("", false, {}));
 }
 
