@@ -1,5 +1,6 @@
 # Every library from outside, found once. deploy/setup installs them.
-# macOS (Homebrew) and Debian 12 carry different versions; only what both have is used.
+# macOS (Homebrew) and Debian 12 carry different versions; only what both have is used
+# (transport/grpc_logging.cc is the exception).
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)

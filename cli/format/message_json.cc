@@ -3,13 +3,17 @@
 #include <google/protobuf/descriptor.h>
 
 #include <cmath>
-#include <vector>
+#include <string>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 
 namespace macrame::cli {
 namespace {
+
+// The names of fields and enums are views from Protobuf 30 on, and strings before: both become
+// strings of our own.
 
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
@@ -27,8 +31,8 @@ std::string EnumPrefix(const std::string& name) {
 }
 
 Json EnumWord(const EnumValueDescriptor* value) {
-  const std::string prefix = EnumPrefix(value->type()->name());
-  std::string word = value->name();
+  const std::string prefix = EnumPrefix(std::string(value->type()->name()));
+  auto word = std::string(value->name());
   if (word.rfind(prefix, 0) == 0) word.erase(0, prefix.size());
   word = absl::AsciiStrToLower(word);
   return word == "unspecified" ? "unknown" : word;
@@ -133,14 +137,15 @@ Json MessageToJson(const Message& message) {
   Json object = Json::object();
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const auto name = std::string(field->name());
     if (field->is_repeated()) {
       Json list = Json::array();
       for (int k = 0; k < reflection.FieldSize(message, field); ++k) {
         list.push_back(Element(message, reflection, field, k));
       }
-      object[field->name()] = std::move(list);
+      object[name] = std::move(list);
     } else if (!field->has_presence() || reflection.HasField(message, field)) {
-      object[field->name()] = Single(message, reflection, field);
+      object[name] = Single(message, reflection, field);
     }
   }
   return object;
