@@ -153,8 +153,8 @@ std::optional<ApiError> HttpSession::CheckHead() const {
   const bool over_loopback = error || local.address().is_loopback();
   if (!IsHostAllowed(HostOf(Authority()), over_loopback, state_->options.allowed_hosts)) {
     return HttpError(403,
-                     "This Host is not served here. Use localhost or an address of this machine, or "
-                     "have the name added to gateway_hosts in its agentd.yaml.",
+                     "This Host is not served here. Use localhost or an address of this machine, "
+                     "or have the name added to gateway_hosts in its agentd.yaml.",
                      "host_not_allowed");
   }
   return std::nullopt;
