@@ -3,7 +3,8 @@
 #   macrame_library(NAME SRCS a.cc … DEPS lib … [PCH header …])
 #       a static library; NAME is folder_with_underscores, e.g. discovery_inventory.
 #   macrame_binary(NAME SRCS a.cc … DEPS lib …)
-#       an executable in build/<preset>/bin.
+#       an executable in build/<preset>/bin; those of the product's folders are what the target
+#       `programs` builds.
 #   macrame_test(NAME SRCS a_test.cc … DEPS lib … [PCH] [TIMEOUT seconds] [LABELS label …])
 #       a GoogleTest binary in build/<preset>/tests; ctest runs it once, as one test, with a limit.
 #
@@ -37,6 +38,7 @@ function(macrame_binary name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PCH" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  set_property(GLOBAL APPEND PROPERTY MACRAME_PROGRAMS ${name})
   if(ARG_PCH)
     target_precompile_headers(${name} PRIVATE ${ARG_PCH})
   endif()
