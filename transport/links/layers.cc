@@ -6,9 +6,10 @@
 namespace macrame::transport {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Layer>, 44> kCodes = {{
+constexpr std::array<std::pair<std::string_view, Layer>, 45> kCodes = {{
     {"NOT_MAC", Layer::kOs},
     {"OS_TOO_OLD", Layer::kOs},
+    {"OS_FRAME_MISMATCH", Layer::kOs},
     {"VIRTUAL", Layer::kOs},
     {"RDMA_CTL_MISSING", Layer::kOs},
     {"VERBS_LIBRARY_MISSING", Layer::kOs},
