@@ -127,14 +127,8 @@ void GangLauncher::AddDevices(const Launching& launching, v1::LaunchSpec* spec) 
   }
   const v1::GroupVerdict group = links_.Group(by_rank);
   const bool is_ring = launching.order.plan.backend_topology() == "ring";
-  const size_t count = by_rank.size();
-  std::vector<v1::DeviceRow> rows = transport::DeviceMatrix(links_.links(), by_rank, true);
-  for (size_t row = 0; row < count; ++row) {
-    for (size_t column = 0; column < count; ++column) {
-      const bool is_next = (row + 1) % count == column || (column + 1) % count == row;
-      if (is_ring && !is_next) rows[row].mutable_cells(static_cast<int>(column))->clear_devices();
-    }
-    *spec->add_device_matrix() = std::move(rows[row]);
+  for (v1::DeviceRow& row : transport::GroupMatrix(links_.links(), by_rank, is_ring)) {
+    *spec->add_device_matrix() = std::move(row);
   }
   const std::string& step = launching.reserved[0].ring_address();
   spec->set_rendezvous_address(

@@ -2,8 +2,11 @@
 #include <memory>
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
+#include "proto/reasons.h"
 #include "transport/links/mlx_settings.h"
 
 namespace macrame::cli {
@@ -47,6 +50,45 @@ int RunExport(const Invocation& run, const ExportOptions& options) {
   return kExitOk;
 }
 
+// What the agents know of the machines that a host file may name.
+std::vector<transport::HostSystem> SystemsOf(const v1::LinksView& view) {
+  std::vector<transport::HostSystem> systems;
+  for (const v1::NodeLinks& node : view.nodes()) {
+    const v1::LinkFacts& facts = node.facts();
+    transport::HostSystem& system = systems.emplace_back();
+    system.names = {node.node_id(), facts.hostname()};
+    if (facts.is_mac() == v1::FACT_YES) system.macos_version = facts.os_version();
+    for (const v1::LinkInterface& interface : facts.interfaces()) {
+      for (const v1::NodeAddress& address : interface.addresses()) {
+        system.ips.push_back(address.ip());
+      }
+    }
+  }
+  return systems;
+}
+
+struct Validated {
+  std::vector<transport::HostfileFault> faults;
+  std::vector<std::string> unchecked;  // hosts whose macOS is not known
+  std::string why;                     // nothing is known of them; empty: it was not needed
+};
+
+// The file by itself; where the macOS of its hosts matters, also what the agent knows of them.
+Validated Validate(const Invocation& run, const std::string& text) {
+  Validated out;
+  out.faults = transport::CheckHostfile(text, {}, &out.unchecked);
+  if (out.unchecked.empty()) return out;
+  AgentClient client(run.options.socket_path);
+  const auto view = client.GetLinks();
+  if (!view.ok()) {
+    out.why = absl::StrCat("no agent told it (", ReasonOf(view.status()).code(), ")");
+    return out;
+  }
+  out.faults = transport::CheckHostfile(text, SystemsOf(*view), &out.unchecked);
+  if (!out.unchecked.empty()) out.why = "no live node of this cluster is known to be them";
+  return out;
+}
+
 int RunValidate(const Invocation& run, const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) {
@@ -56,24 +98,33 @@ int RunValidate(const Invocation& run, const std::string& path) {
   std::string text(kHostfileBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  const std::vector<transport::HostfileFault> faults = transport::CheckHostfile(text);
+  const Validated found = Validate(run, text);
+  const int exit_code = found.faults.empty() ? kExitOk : kExitFailure;
   if (!run.wants_table()) {
     Json document = Document("HostfileFaults");
     document["items"] = Json::array();
-    for (const transport::HostfileFault& fault : faults) {
+    for (const transport::HostfileFault& fault : found.faults) {
       document["items"].push_back({{"line", fault.line}, {"message", fault.message}});
     }
+    document["macos_not_checked"] = found.unchecked;
+    document["macos_not_checked_why"] = found.why;
     run.PrintDocument(document);
-    return faults.empty() ? kExitOk : kExitFailure;
+    return exit_code;
   }
-  for (const transport::HostfileFault& fault : faults) {
+  for (const transport::HostfileFault& fault : found.faults) {
     *run.environment.out << Printable(path) << ":" << fault.line << ": " << Printable(fault.message)
                          << "\n";
   }
-  if (faults.empty() && !run.options.quiet) {
+  if (!found.unchecked.empty() && !run.options.quiet) {
+    *run.environment.err << "note: the macOS of " << Printable(absl::StrJoin(found.unchecked, ", "))
+                         << " is not known, because " << found.why
+                         << ": it was not checked that all hosts run macOS 26.2, or all 26.3 or "
+                            "later\n";
+  }
+  if (found.faults.empty() && !run.options.quiet) {
     *run.environment.out << Printable(path) << ": good for mlx.launch\n";
   }
-  return faults.empty() ? kExitOk : kExitFailure;
+  return exit_code;
 }
 
 }  // namespace

@@ -191,6 +191,10 @@ constexpr std::array kReasonCodes = {
                "keep the default route on the LAN; turn forwarding off", "root"},
     ReasonCode{"OS_MISMATCH", "the nodes run different builds of macOS",
                "install the same build on all Macs", "admin"},
+    ReasonCode{"OS_FRAME_MISMATCH",
+               "some Macs run macOS 26.2 and others 26.3 or later: MLX sends RDMA frames of "
+               "different sizes on them",
+               "install the same macOS on all Macs, 26.3 or later", "admin"},
     ReasonCode{"PORT_NEXT_TO_ETHERNET",
                "the socket beside the Ethernet port is reported not to work by some",
                "use another socket if one is free", "hands"},
@@ -211,7 +215,9 @@ constexpr std::array kReasonCodes = {
                "killed programs leaked them",
                "end RDMA programs in order, never with SIGKILL; restart this machine", "admin"},
     ReasonCode{"SECOND_CABLE_UNUSED",
-               "a second cable between two Macs: the JACCL mesh uses the first only", ""},
+               "a further cable between two Macs that JACCL leaves unused: its mesh takes one of "
+               "each pair, its ring as many as the pair with the fewest has, four at most",
+               ""},
     ReasonCode{"MESH_INCOMPLETE", "not every pair of nodes has an RDMA link of its own",
                "add the cables that are named", "hands"},
     ReasonCode{"TOO_MANY_PEERS", "more nodes than the RDMA mesh takes", ""},

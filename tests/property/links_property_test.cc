@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/unit/transport/links/link_facts_for_tests.h"
+#include "tests/unit/transport/links/mlx_rules_for_tests.h"
 #include "transport/links/diagnosis.h"
 #include "transport/links/judge.h"
 #include "transport/links/mlx_settings.h"
@@ -35,7 +36,10 @@ class Maker {
     for (int a = 0; a < count; ++a) {
       for (int b = a + 1; b < count; ++b) {
         if (Pick(0, 3) == 0) continue;
-        Cable(nodes[a], sockets[a]++, nodes[b], sockets[b]++, ++cable);
+        const int cables = Pick(0, 2) == 0 ? Pick(2, 6) : 1;
+        for (int i = 0; i < cables; ++i) {
+          Cable(nodes[a], sockets[a]++, nodes[b], sockets[b]++, ++cable);
+        }
       }
     }
     for (int i = 0; i < count; ++i) {
@@ -48,6 +52,7 @@ class Maker {
     }
     v1::LinkSnapshot snapshot;
     for (v1::NodeLinks& node : nodes) *snapshot.add_nodes() = std::move(node);
+    if (Pick(0, 3) == 0) snapshot.set_mesh_nodes_max(2);  // rings where there could be meshes
     return snapshot;
   }
 
@@ -86,6 +91,7 @@ class Maker {
     if (Pick(0, 4) == 0) facts.set_kernel_refuses_rdma(any());
     if (Pick(0, 4) == 0) facts.set_rdma_devices_listed(any());
     if (Pick(0, 6) == 0) facts.clear_os_version();
+    if (Pick(0, 8) == 0) facts.set_os_version("26.2");
     if (Pick(0, 6) == 0) facts.clear_rdma_devices();
   }
 
@@ -148,6 +154,58 @@ TEST(LinksProperty, TheMatrixIsSquareAndBothEndsOfACellNameOneCable) {
       }
     }
   }
+}
+
+// Whatever is cabled twice: MLX takes the matrix that it is given, and both ring addresses and
+// exported host files hold what mlx.launch asks for.
+TEST(LinksProperty, MlxTakesEveryMatrixThatItIsGiven) {
+  int meshes = 0, rings = 0, trimmed = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    const v1::ClusterLinks links = JudgeLinks(Maker(seed, /*breaks=*/seed % 4 == 0).Make());
+    const v1::GroupVerdict& group = links.group();
+    const std::vector<std::string> names(group.node_ids().begin(), group.node_ids().end());
+    for (const v1::BackendChoice& choice : group.choices()) {
+      if (!choice.usable()) continue;
+      const std::string backend = choice.backend() == "ring"    ? "ring"
+                                  : choice.topology() == "ring" ? "jaccl-ring"
+                                                                : "jaccl";
+      const auto text = MlxHostfile(group, backend, names);
+      if (!text.ok()) continue;  // nothing that leads to rank 0 is known
+      const auto faults = CheckHostfile(*text);
+      ASSERT_TRUE(faults.empty()) << seed << " " << faults[0].message << "\n" << *text;
+    }
+    const bool is_ring = group.verdict() == "jaccl-ring";
+    if (!is_ring && group.verdict() != "jaccl-mesh") continue;
+    ASSERT_EQ(WhyMlxRefuses(group.device_matrix(), is_ring), "") << seed << group.DebugString();
+    (is_ring ? rings : meshes) += 1;
+    trimmed += std::any_of(
+        group.warnings().begin(), group.warnings().end(),
+        [](const v1::Reason& warning) { return warning.code() == "SECOND_CABLE_UNUSED"; });
+  }
+  // The seeds make enough of each for the above to mean something.
+  EXPECT_GT(meshes, 50);
+  EXPECT_GT(rings, 50);
+  EXPECT_GT(trimmed, 50);
+}
+
+// Frames of macOS 26.2 and of later ones never meet.
+TEST(LinksProperty, JacclNeverJoinsTwoSizesOfFrames) {
+  int mixed = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    Maker maker(seed, /*breaks=*/false);
+    v1::LinkSnapshot snapshot = maker.Make();
+    std::set<std::string> seen;
+    for (v1::NodeLinks& node : *snapshot.mutable_nodes()) {
+      node.mutable_facts()->set_os_version(maker.Pick(0, 1) == 0 ? "26.2" : "26.3");
+      seen.insert(node.facts().os_version());
+    }
+    const v1::ClusterLinks links = JudgeLinks(snapshot);
+    mixed += seen.size() == 2;
+    for (const v1::BackendChoice& choice : links.group().choices()) {
+      ASSERT_FALSE(seen.size() == 2 && choice.backend() == "jaccl" && choice.usable()) << seed;
+    }
+  }
+  EXPECT_GT(mixed, 50);
 }
 
 // What can't be read makes nothing possible and rules nothing out for good.

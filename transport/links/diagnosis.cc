@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "transport/links/conclusion.h"
 #include "transport/links/finding_texts.h"
 #include "transport/links/judge.h"
 #include "transport/links/link_ends.h"
@@ -38,11 +39,12 @@ class Doctor {
           node_ids.empty() || std::find(node_ids.begin(), node_ids.end(), id) != node_ids.end();
       if (asked) ids_.push_back(id);
     }
+    group_ = JudgeGroup(snapshot_, links_, ids_);
   }
 
   v1::Diagnosis Examine(std::span<const v1::Reason> run_failures) {
     out_.set_made_unix_ms(snapshot_.now_unix_ms());
-    *out_.mutable_group() = JudgeGroup(snapshot_, links_, ids_);
+    *out_.mutable_group() = group_;
     FindLinkFaults();
     FindWarnings();
     FindUnknowns();
@@ -53,7 +55,8 @@ class Doctor {
     return std::move(out_);
   }
 
-  // The reason of the lowest layer that fails on a link among the nodes; null: none.
+  // The reason of the lowest layer that fails on a link among the nodes, or keeps all of them
+  // together off RDMA; null: none.
   const v1::Reason* LowestCause() const {
     const v1::Reason* best = nullptr;
     for (const v1::LinkVerdict& link : links_.links()) {
@@ -63,6 +66,10 @@ class Doctor {
         if (layer == Layer::kNone) continue;
         if (best == nullptr || layer < LayerOf(best->code())) best = &reason;
       }
+    }
+    for (const v1::Reason& reason : group_.reasons()) {
+      if (!IsGroupVeto(reason.code())) continue;
+      if (best == nullptr || LayerOf(reason.code()) < LayerOf(best->code())) best = &reason;
     }
     return best;
   }
@@ -170,10 +177,10 @@ class Doctor {
         FindingOf(reason, severity).add_subjects(LinkText(link));
       }
     }
-    if (out_.group().verdict() == "none") {
-      for (const v1::Reason& reason : out_.group().reasons()) {
-        FindingOf(reason, v1::SEVERITY_ERROR);
-      }
+    const bool is_none = out_.group().verdict() == "none";
+    for (const v1::Reason& reason : out_.group().reasons()) {
+      if (!is_none && !IsGroupVeto(reason.code())) continue;
+      FindingOf(reason, is_none ? v1::SEVERITY_ERROR : v1::SEVERITY_DEGRADED);
     }
     for (const v1::TransportRefusal& refusal : snapshot_.refusals()) {
       const bool ours = std::all_of(refusal.node_ids().begin(), refusal.node_ids().end(),
@@ -318,12 +325,16 @@ class Doctor {
 
   void Conclude() {
     for (const std::string& id : ids_) *out_.add_facts() = *FactsOf(id);
+    std::vector<const v1::LinkFacts*> facts;
+    for (const std::string& id : ids_) facts.push_back(FactsOf(id));
     const v1::Reason* cause = LowestCause();
     const std::string& verdict = out_.group().verdict();
+    // Good links, and a backend that is not tried again on them.
+    if (cause == nullptr && !group_.refusals().empty()) cause = &group_.refusals(0).reason();
     if (cause != nullptr) {
       out_.set_lowest_failing_layer(std::string(LayerName(LayerOf(cause->code()))));
     }
-    out_.set_conclusion(ConclusionOf(out_.group(), cause, ids_.size()));
+    out_.set_conclusion(ConclusionOf(out_.group(), cause, facts, links_));
     if (verdict != "ring-only" || cause == nullptr) return;
     for (const std::string_view trigger : RetryTriggers()) {
       out_.add_retry_triggers(std::string(trigger));
@@ -334,6 +345,7 @@ class Doctor {
   const v1::ClusterLinks& links_;
   const NodesById nodes_;
   std::vector<std::string> ids_;
+  v1::GroupVerdict group_;
   std::map<std::string, int> index_;
   v1::Diagnosis out_;
 };

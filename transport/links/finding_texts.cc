@@ -2,8 +2,6 @@
 
 #include <array>
 
-#include "absl/strings/str_cat.h"
-
 namespace macrame::transport {
 namespace {
 
@@ -14,12 +12,6 @@ constexpr std::array<std::string_view, 6> kTriggers = {
     "a machine is replaced by another, or MLX by another version",
     "a newer knowledge file says that this machine's controller is supported",
     "somebody says 'clusterctl links recheck'"};
-
-std::string RingText(const std::string& over) {
-  if (over == "thunderbolt") return "TCP over the Thunderbolt cables";
-  if (over == "wifi") return "TCP over Wi-Fi";
-  return "TCP over the local network";
-}
 
 }  // namespace
 
@@ -38,6 +30,16 @@ FindingText TextOf(std::string_view code) {
             {"shut the Mac down fully",
              "hold its power button until 'Options' shows; Options, Continue",
              "menu Utilities, Terminal: rdma_ctl enable", "restart; rdma_ctl status says enabled"}};
+  }
+  if (code == "OS_FRAME_MISMATCH") {
+    return {
+        "jaccl may start and pass small messages, and then stall or fail at the first one of "
+        "8 KiB or more",
+        "MLX cuts messages into frames by the macOS that it runs on: of 4 KiB before 26.3, of up "
+        "to 512 KiB from 26.3 on; both ends must do the same",
+        {"System Settings, General, Software Update: the same macOS, 26.3 or later, on all of "
+         "these Macs",
+         "sw_vers on each of them says the same ProductVersion"}};
   }
   if (code == "INTERNET_SHARING") {
     return {"bridge100 is there, and comes back when it is removed",
@@ -62,6 +64,7 @@ FindingText TextOf(std::string_view code) {
 std::string SourceOf(std::string_view code) {
   if (code == "TB4_CONTROLLER") return "ioreg or kernel log";
   if (code == "RDMA_DISABLED_LOCAL") return "rdma_ctl status";
+  if (code == "OS_FRAME_MISMATCH") return "sw_vers";
   if (code == "LINK_40G" || code == "ASYMMETRIC_LINK") return "system_profiler";
   if (code == "INTERNET_SHARING") return "ifconfig";
   if (code == "ROUTE_WRONG_IF" || code == "FABRIC_NOT_SEPARATE") return "netstat -rn";
@@ -70,27 +73,5 @@ std::string SourceOf(std::string_view code) {
 }
 
 std::span<const std::string_view> RetryTriggers() { return kTriggers; }
-
-std::string ConclusionOf(const v1::GroupVerdict& group, const v1::Reason* cause, size_t nodes) {
-  const std::string& verdict = group.verdict();
-  if (nodes == 1) return "One node: there are no links to judge.";
-  const std::string why =
-      cause == nullptr ? ""
-                       : absl::StrCat(" The cause: ", cause->code(), ", ", cause->message(), ".");
-  if (verdict == "jaccl-mesh") return "Every pair of nodes has a link that RDMA works on.";
-  if (verdict == "jaccl-ring") {
-    return "RDMA works round a ring of these nodes, not between all of them.";
-  }
-  if (verdict == "verbs") return "RDMA works between these nodes through verbs.";
-  if (verdict == "ring-only") {
-    if (cause == nullptr) {
-      return absl::StrCat("These nodes serve together over ", RingText(group.ring_over()),
-                          "; they have no hardware for RDMA, and nothing is wrong.");
-    }
-    return absl::StrCat("These nodes serve together over ", RingText(group.ring_over()),
-                        ", not over RDMA.", why);
-  }
-  return absl::StrCat("These nodes can't serve together.", why);
-}
 
 }  // namespace macrame::transport

@@ -25,7 +25,4 @@ std::string SourceOf(std::string_view code);
 // What makes a remembered refusal be looked at again.
 std::span<const std::string_view> RetryTriggers();
 
-// One or two sentences; `cause` may be null.
-std::string ConclusionOf(const v1::GroupVerdict& group, const v1::Reason* cause, size_t nodes);
-
 }  // namespace macrame::transport

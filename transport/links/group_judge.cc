@@ -10,6 +10,7 @@
 #include "transport/links/judge.h"
 #include "transport/links/link_ends.h"
 #include "transport/links/node_links.h"
+#include "transport/links/rdma_hardware.h"
 #include "transport/links/refusals.h"
 #include "transport/links/ring_search.h"
 
@@ -234,7 +235,10 @@ class GroupJudge {
     }
     for (v1::BackendChoice* choice : {mesh, ring}) {
       DenyRefused(choice);
-      if (all_mac_) DenyOldMlx(choice);
+      if (!all_mac_) continue;
+      DenyOldMlx(choice);
+      const std::optional<v1::Reason> mismatch = FrameMismatch();
+      if (mismatch.has_value()) Deny(choice, *mismatch);
     }
   }
 
@@ -258,6 +262,34 @@ class GroupJudge {
                                            kJacclMlxVersionMin),
                               id));
     }
+  }
+
+  // Macs whose frames differ in size; unset when they do not, or are not known to. Those that are
+  // too old for RDMA have a reason of their own.
+  std::optional<v1::Reason> FrameMismatch() const {
+    std::vector<std::string> small, large, evidence;
+    std::string first_small;
+    for (const std::string& id : ids_) {
+      const auto node = nodes_.find(id);
+      if (node == nodes_.end()) continue;
+      const v1::LinkFacts& facts = node->second->facts();
+      const std::string& version = facts.os_version();
+      if (version.empty() || CompareVersions(version, kRdmaOsVersionMin) < 0) continue;
+      const bool is_small = CompareVersions(version, kLargeFramesOsVersionMin) < 0;
+      if (is_small && small.empty()) first_small = id;
+      (is_small ? small : large).push_back(absl::StrCat(HostOf(id), " (", version, ")"));
+      evidence.push_back(absl::StrCat(HostOf(id), ": ", version, " (", facts.os_build(), ")"));
+    }
+    if (small.empty() || large.empty()) return std::nullopt;
+    v1::Reason reason =
+        MakeReason("OS_FRAME_MISMATCH",
+                   absl::StrCat("macOS before ", kLargeFramesOsVersionMin, " on ",
+                                absl::StrJoin(small, ", "), ", and ", kLargeFramesOsVersionMin,
+                                " or later on ", absl::StrJoin(large, ", "),
+                                ": MLX sends RDMA frames of different sizes on the two"),
+                   first_small);
+    reason.set_evidence(absl::StrJoin(evidence, ", "));
+    return reason;
   }
 
   // A ring over IP needs only that each rank reaches each other by some address.
@@ -342,15 +374,15 @@ class GroupJudge {
         });
     for (const v1::TransportRefusal& refusal : verdict_.refusals()) add(refusal.reason());
     for (const v1::Reason& reason : LinkReasons()) add(reason);
+    for (const v1::BackendChoice& choice : verdict_.choices()) {
+      for (const v1::Reason& reason : choice.reasons()) {
+        if (IsGroupVeto(reason.code())) add(reason);
+      }
+    }
     if (!thunderbolt_ring_.has_value() && (!has_ring || has_cables)) {
       add(MakeReason("NO_RING", "the Thunderbolt links make no ring through all nodes"));
     }
     if (!IsComplete(cables_) && (!has_ring || has_cables)) add(MeshIncomplete(cables_));
-    for (const v1::BackendChoice& choice : verdict_.choices()) {
-      for (const v1::Reason& reason : choice.reasons()) {
-        if (reason.code() == "MLX_OLD") add(reason);
-      }
-    }
     if (!has_cables) ExplainNoCables(add);
     // Nothing is wrong with a link, and yet they do not serve all together: say what a choice says.
     for (const v1::BackendChoice& choice : verdict_.choices()) {
@@ -369,12 +401,14 @@ class GroupJudge {
       if (facts.is_mac() == v1::FACT_YES) {
         if (facts.has_thunderbolt() == v1::FACT_NO) {
           add(MakeReason("NO_THUNDERBOLT", absl::StrCat(HostOf(id), " shows no Thunderbolt"), id));
+        } else if (HasRdmaHardware(facts) == v1::FACT_NO && !facts.ports().empty()) {
+          add(MakeReason("TB4_CONTROLLER",
+                         absl::StrCat("no Thunderbolt controller of ", HostOf(id),
+                                      " is Thunderbolt 5; macOS refuses RDMA on them"),
+                         id));
         } else if (facts.has_thunderbolt() == v1::FACT_YES) {
           add(MakeReason("NO_PEER",
-                         absl::StrCat("no cable of ", HostOf(id),
-                                      " leads to another "
-                                      "node"),
-                         id));
+                         absl::StrCat("no cable of ", HostOf(id), " leads to another node"), id));
         }
       } else if (facts.verbs_library_missing()) {
         add(MakeReason("VERBS_LIBRARY_MISSING", absl::StrCat(HostOf(id), " has no libibverbs"),
@@ -387,20 +421,34 @@ class GroupJudge {
 
   void FillMatrix(bool ring, bool usable) {
     const std::vector<std::string> by_rank(verdict_.node_ids().begin(), verdict_.node_ids().end());
-    const size_t count = by_rank.size();
-    std::vector<v1::DeviceRow> rows = DeviceMatrix(links_, by_rank, usable);
-    for (size_t r = 0; r < count; ++r) {
-      v1::DeviceRow* row = verdict_.add_device_matrix();
-      *row = std::move(rows[r]);
-      if (!usable) continue;
-      for (size_t c = 0; c < count; ++c) {
-        v1::DeviceCell* cell = row->mutable_cells(static_cast<int>(c));
-        const bool neighbours = (r + 1) % count == c || (c + 1) % count == r;
-        if (ring && !neighbours) cell->clear_devices();
-        if (!ring && cell->devices_size() > 1) {
-          cell->mutable_devices()->DeleteSubrange(1, cell->devices_size() - 1);
-        }
-      }
+    for (v1::DeviceRow& row : usable ? GroupMatrix(links_, by_rank, ring)
+                                     : DeviceMatrix(links_, by_rank, /*only_usable=*/false)) {
+      *verdict_.add_device_matrix() = std::move(row);
+    }
+    if (usable) WarnOfUnusedCables(by_rank, ring);
+  }
+
+  // Further cables between ranks that the matrix joins by others.
+  void WarnOfUnusedCables(const std::vector<std::string>& by_rank, bool ring) {
+    std::map<std::string, int> rank_of;
+    for (size_t i = 0; i < by_rank.size(); ++i) rank_of[by_rank[i]] = static_cast<int>(i);
+    for (const v1::LinkVerdict& link : links_.links()) {
+      if (link.rdma_usable() != v1::FACT_YES || link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
+      const auto a = rank_of.find(link.a().node_id()), b = rank_of.find(link.b().node_id());
+      if (a == rank_of.end() || b == rank_of.end()) continue;
+      const auto& taken = verdict_.device_matrix(a->second).cells(b->second).devices();
+      const bool is_taken =
+          std::find(taken.begin(), taken.end(), link.a().rdma_device()) != taken.end();
+      if (taken.empty() || is_taken) continue;
+      const std::string uses =
+          !ring ? std::string("the mesh uses one")
+                : absl::StrCat("the ring uses ", taken.size(), " between each two neighbours");
+      *verdict_.add_warnings() =
+          MakeReason("SECOND_CABLE_UNUSED",
+                     absl::StrCat("a further cable between ", link.a().hostname(), " (",
+                                  link.a().interface_name(), ") and ", link.b().hostname(), " (",
+                                  link.b().interface_name(), ") is not used: ", uses),
+                     link.a().node_id());
     }
   }
 
@@ -524,6 +572,21 @@ class GroupJudge {
       }
       const v1::NodePath* path = PathBetween(links_, previous, own);
       if (addresses->ips().empty() && path != nullptr) addresses->add_ips(path->to_ip());
+    }
+    EvenRingAddresses();
+  }
+
+  // MLX's ring wants as many connections to the left as to the right, which is the same number all
+  // the way round (ring.cpp). A rank without any is left so: an export of it says what is missing.
+  void EvenRingAddresses() {
+    int least = 0;
+    for (const v1::RankAddresses& rank : verdict_.ring_addresses()) {
+      if (rank.ips().empty()) continue;
+      least = least == 0 ? rank.ips_size() : std::min(least, rank.ips_size());
+    }
+    for (v1::RankAddresses& rank : *verdict_.mutable_ring_addresses()) {
+      if (rank.ips_size() <= least) continue;
+      rank.mutable_ips()->DeleteSubrange(least, rank.ips_size() - least);
     }
   }
 

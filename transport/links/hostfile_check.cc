@@ -7,9 +7,12 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "transport/links/ipv4.h"
+#include "transport/links/judge.h"
+#include "transport/links/link_ends.h"
 #include "transport/links/mlx_settings.h"
 
 namespace macrame::transport {
@@ -19,6 +22,8 @@ using nlohmann::json;
 
 constexpr size_t kFileBytesMax = 1 << 20;
 constexpr size_t kHostsMax = 1024;
+// MESH_MAX_PEERS of jaccl's mesh_impl.h, MLX 0.32.
+constexpr size_t kMeshHostsMax = 8;
 
 int LineAt(const std::string& text, size_t offset) {
   const size_t end = std::min(offset, text.size());
@@ -87,7 +92,8 @@ class HostLines {
 
 class Checker {
  public:
-  explicit Checker(const std::string& text) : text_(text) {}
+  Checker(const std::string& text, std::span<const HostSystem> systems)
+      : text_(text), systems_(systems) {}
 
   std::vector<HostfileFault> Check() {
     if (text_.size() > kFileBytesMax) return {{1, "a host file of more than 1 MiB"}};
@@ -100,8 +106,16 @@ class Checker {
     if (!FindHosts()) return std::move(faults_);
     for (size_t i = 0; i < hosts_.size(); ++i) CheckHost(i);
     CheckBackend();
+    if (IsForJaccl()) {
+      if (backend_ == "jaccl") CheckMeshSize();
+      if (backend_ == "jaccl-ring" || (backend_.empty() && !missing_pairs_.empty())) CheckRing();
+      CheckSystems();
+    }
     return std::move(faults_);
   }
+
+  // Hosts whose macOS matters and is not known.
+  std::vector<std::string> TakeUnchecked() { return std::move(unchecked_); }
 
  private:
   void Fault(int line, std::string message) { faults_.push_back({line, std::move(message)}); }
@@ -199,6 +213,7 @@ class Checker {
   void CheckRow(size_t i, const json& host) {
     const auto row = host.find("rdma");
     const int line = lines_->LineOf(i, "rdma");
+    counts_.emplace_back();
     if (row == host.end() || (row->is_array() && row->empty())) {
       without_row_.push_back(i);
       return;
@@ -208,7 +223,14 @@ class Checker {
       return Fault(line, absl::StrCat("host ", i, ": \"rdma\" must have one entry for each of the ",
                                       hosts_.size(), " hosts"));
     }
-    for (size_t j = 0; j < row->size(); ++j) CheckCell(i, j, (*row)[j], line);
+    for (size_t j = 0; j < row->size(); ++j) {
+      counts_.back().push_back(DevicesOf((*row)[j]));
+      CheckCell(i, j, (*row)[j], line);
+    }
+  }
+
+  static size_t DevicesOf(const json& cell) {
+    return cell.is_null() ? 0 : cell.is_array() ? cell.size() : 1;
   }
 
   void CheckCell(size_t i, size_t j, const json& cell, int line) {
@@ -227,13 +249,141 @@ class Checker {
     }
     const json& other = hosts_[j].is_object() ? hosts_[j].value("rdma", json::array()) : json();
     if (j < i || !other.is_array() || other.size() != hosts_.size()) return;
-    const size_t here = cell.is_null() ? 0 : is_list ? cell.size() : 1;
-    const size_t there = other[i].is_null() ? 0 : other[i].is_array() ? other[i].size() : 1;
+    const size_t here = DevicesOf(cell), there = DevicesOf(other[i]);
     if (here != there) {
       Fault(line, absl::StrCat("hosts ", i, " and ", j, " name ", here, " and ", there,
                                " devices for the cables between them"));
     }
     if (here == 0) missing_pairs_.push_back(absl::StrCat(i, " - ", j));
+  }
+
+  bool IsForJaccl() const {
+    return backend_ == "jaccl" || backend_ == "jaccl-ring" || (backend_.empty() && has_rows_);
+  }
+
+  void CheckMeshSize() {
+    if (hosts_.size() <= kMeshHostsMax) return;
+    Fault(TopLine("hosts"), absl::StrCat(hosts_.size(), " hosts: MLX's mesh takes ", kMeshHostsMax,
+                                         "; \"jaccl-ring\" takes more"));
+  }
+
+  // The fewest devices that any two neighbours name, of those that name any, and where.
+  struct Fewest {
+    size_t devices = 0, from = 0, to = 0;
+  };
+  Fewest FewestDevices() const {
+    Fewest fewest;
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      const size_t next = (i + 1) % counts_.size();
+      for (const auto& [from, to] : {std::pair(i, next), std::pair(next, i)}) {
+        const size_t devices = counts_[from][to];
+        const bool is_fewer = fewest.devices == 0 || devices < fewest.devices;
+        if (devices > 0 && is_fewer) fewest = {devices, from, to};
+      }
+    }
+    return fewest;
+  }
+
+  // MLX compares every neighbour's cell with the first one, and says no more than that the matrix
+  // is not valid: here it is told which cells have too many.
+  void CheckRing() {
+    const size_t count = hosts_.size();
+    const bool is_whole = std::all_of(counts_.begin(), counts_.end(),
+                                      [&](const auto& row) { return row.size() == count; });
+    if (count < 2 || counts_.size() != count || !is_whole) return;  // told already
+    const Fewest fewest = FewestDevices();
+    const size_t most = std::min<size_t>(fewest.devices, kRingCablesMax);
+    for (size_t i = 0; i < count; ++i) {
+      for (const size_t j : std::set<size_t>{(i + count - 1) % count, (i + 1) % count}) {
+        CheckNeighbour(i, j, most, fewest);
+      }
+    }
+  }
+
+  void CheckNeighbour(size_t i, size_t j, size_t most, const Fewest& fewest) {
+    const size_t devices = counts_[i][j];
+    const int line = lines_->LineOf(i, "rdma");
+    if (devices == 0) {
+      Fault(line, absl::StrCat("host ", i, " names no device towards host ", j,
+                               ", its neighbour in the ring"));
+    } else if (devices > kRingCablesMax) {
+      Fault(line, absl::StrCat("host ", i, " names ", devices, " devices towards host ", j,
+                               ": MLX's ring takes ", kRingCablesMax, " at most; name ", most));
+    } else if (devices > most) {
+      Fault(line,
+            absl::StrCat("host ", i, " names ", devices, " devices towards host ", j, ", host ",
+                         fewest.from, " only ", fewest.devices, " towards host ", fewest.to,
+                         ": MLX's ring needs the same number everywhere; name ", most));
+    }
+  }
+
+  // Plain names: no user, no domain of the local network, lower case.
+  static std::string PlainName(std::string name) {
+    name = absl::AsciiStrToLower(name.substr(name.find('@') + 1));
+    if (absl::EndsWith(name, ".")) name.pop_back();
+    if (absl::EndsWith(name, ".local")) name.resize(name.size() - 6);
+    return name;
+  }
+
+  static std::string TextOf(const json& host, const char* key) {
+    const auto found = host.is_object() ? host.find(key) : host.end();
+    return found != host.end() && found->is_string() ? found->get<std::string>() : std::string();
+  }
+
+  // The one system that a host is, by its name, else by its addresses; null: none or several.
+  const HostSystem* SystemOf(const json& host) const {
+    const std::string ssh = PlainName(TextOf(host, "ssh"));
+    std::set<std::string> ips = {ssh};
+    if (host.is_object() && host.contains("ips") && host["ips"].is_array()) {
+      for (const json& ip : host["ips"]) {
+        if (ip.is_string()) ips.insert(ip.get<std::string>());
+      }
+    }
+    std::vector<const HostSystem*> named, addressed;
+    for (const HostSystem& system : systems_) {
+      const bool has_name =
+          !ssh.empty() && std::any_of(system.names.begin(), system.names.end(),
+                                      [&](const auto& name) { return PlainName(name) == ssh; });
+      const bool has_ip =
+          std::any_of(system.ips.begin(), system.ips.end(), [&](const std::string& ip) {
+            const auto address = ParseIpv4(ip);
+            return ips.contains(ip) && !(address && IsLoopback(*address));
+          });
+      if (has_name) named.push_back(&system);
+      if (has_ip) addressed.push_back(&system);
+    }
+    const auto& found = named.empty() ? addressed : named;
+    return found.size() == 1 ? found[0] : nullptr;
+  }
+
+  // Frames of macOS before 26.3 and of later ones do not fit each other (kLargeFramesOsVersionMin).
+  void CheckSystems() {
+    std::optional<size_t> first;
+    std::string first_version;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      const HostSystem* system = SystemOf(hosts_[i]);
+      const std::string version = system == nullptr ? "" : system->macos_version;
+      const int line = lines_->LineOf(i, "ssh");
+      if (version.empty()) {
+        unchecked_.push_back(TextOf(hosts_[i], "ssh"));
+      } else if (CompareVersions(version, kRdmaOsVersionMin) < 0) {
+        Fault(line, absl::StrCat("host ", i, " runs macOS ", version, ": RDMA needs ",
+                                 kRdmaOsVersionMin, " or later"));
+      } else if (!first.has_value()) {
+        first = i;
+        first_version = version;
+      } else if (HasLargeFrames(version) != HasLargeFrames(first_version)) {
+        Fault(line,
+              absl::StrCat("host ", i, " runs macOS ", version, " and host ", *first, " ",
+                           first_version, ": MLX sends RDMA frames of different sizes before ",
+                           kLargeFramesOsVersionMin,
+                           " and from it on; install the same macOS on all hosts"));
+      }
+    }
+  }
+
+  static bool HasLargeFrames(const std::string& version) {
+    return CompareVersions(version, kLargeFramesOsVersionMin) >= 0;
   }
 
   void CheckBackend() {
@@ -265,10 +415,13 @@ class Checker {
   }
 
   const std::string& text_;
+  const std::span<const HostSystem> systems_;
   json document_, hosts_;
   std::optional<HostLines> lines_;
   std::string backend_;
   std::vector<size_t> ip_counts_, without_row_;
+  std::vector<std::vector<size_t>> counts_;  // devices of each cell; an empty row: not readable
+  std::vector<std::string> unchecked_;
   std::vector<std::string> missing_pairs_;
   bool has_rows_ = false;
   std::vector<HostfileFault> faults_;
@@ -276,8 +429,12 @@ class Checker {
 
 }  // namespace
 
-std::vector<HostfileFault> CheckHostfile(const std::string& text) {
-  std::vector<HostfileFault> faults = Checker(text).Check();
+std::vector<HostfileFault> CheckHostfile(const std::string& text,
+                                         std::span<const HostSystem> systems,
+                                         std::vector<std::string>* unchecked) {
+  Checker checker(text, systems);
+  std::vector<HostfileFault> faults = checker.Check();
+  if (unchecked != nullptr) *unchecked = checker.TakeUnchecked();
   std::stable_sort(faults.begin(), faults.end(),
                    [](const HostfileFault& a, const HostfileFault& b) { return a.line < b.line; });
   return faults;

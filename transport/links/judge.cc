@@ -51,20 +51,6 @@ void WarnOfLoops(v1::ClusterLinks& links, const NodesById& nodes) {
   }
 }
 
-// The mesh takes the first cable of a pair; others stay idle.
-void WarnOfSecondCables(v1::ClusterLinks& links) {
-  std::set<std::pair<std::string, std::string>> seen;
-  for (v1::LinkVerdict& link : *links.mutable_links()) {
-    if (link.rdma_usable() != v1::FACT_YES || link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
-    if (seen.emplace(link.a().node_id(), link.b().node_id()).second) continue;
-    *link.add_warnings() = MakeReason(
-        "SECOND_CABLE_UNUSED",
-        absl::StrCat("a further cable between ", link.a().hostname(), " and ", link.b().hostname(),
-                     " (", link.a().interface_name(), "): the mesh uses one"),
-        link.a().node_id());
-  }
-}
-
 }  // namespace
 
 NodesById NodesOf(const v1::LinkSnapshot& snapshot) {
@@ -83,7 +69,6 @@ v1::ClusterLinks JudgeLinks(const v1::LinkSnapshot& snapshot, const v1::ClusterL
   for (v1::LinkVerdict& link : JudgeThunderbolt(nodes)) *links.add_links() = std::move(link);
   for (v1::LinkVerdict& link : JudgeVerbs(nodes)) *links.add_links() = std::move(link);
   WarnOfLoops(links, nodes);
-  WarnOfSecondCables(links);
   for (v1::NodePath& path : ChoosePaths(snapshot, nodes, previous)) {
     *links.add_paths() = std::move(path);
   }
@@ -91,31 +76,6 @@ v1::ClusterLinks JudgeLinks(const v1::LinkSnapshot& snapshot, const v1::ClusterL
   for (const auto& [id, node] : nodes) ids.push_back(id);
   *links.mutable_group() = JudgeGroup(snapshot, links, ids);
   return links;
-}
-
-std::vector<v1::DeviceRow> DeviceMatrix(const v1::ClusterLinks& links,
-                                        std::span<const std::string> node_ids, bool only_usable) {
-  std::map<std::string, int> index;
-  for (size_t i = 0; i < node_ids.size(); ++i) index[node_ids[i]] = static_cast<int>(i);
-  std::vector<v1::DeviceRow> rows(node_ids.size());
-  for (v1::DeviceRow& row : rows) {
-    for (size_t i = 0; i < node_ids.size(); ++i) row.add_cells();
-  }
-  const auto device_of = [](const v1::LinkVerdict& link, const v1::LinkEnd& end) {
-    const bool may_name = link.kind() == v1::LINK_KIND_THUNDERBOLT && end.rdma_device().empty() &&
-                          !end.interface_name().empty();
-    return may_name ? absl::StrCat("rdma_", end.interface_name()) : end.rdma_device();
-  };
-  for (const v1::LinkVerdict& link : links.links()) {
-    if (only_usable && link.rdma_usable() != v1::FACT_YES) continue;
-    const auto a = index.find(link.a().node_id()), b = index.find(link.b().node_id());
-    if (a == index.end() || b == index.end()) continue;
-    const std::string from_a = device_of(link, link.a()), from_b = device_of(link, link.b());
-    if (from_a.empty() || from_b.empty()) continue;
-    rows[a->second].mutable_cells(b->second)->add_devices(from_a);
-    rows[b->second].mutable_cells(a->second)->add_devices(from_b);
-  }
-  return rows;
 }
 
 }  // namespace macrame::transport

@@ -54,6 +54,22 @@ v1::GroupVerdict JudgeGroup(const v1::LinkSnapshot& snapshot, const v1::ClusterL
 std::vector<v1::DeviceRow> DeviceMatrix(const v1::ClusterLinks& links,
                                         std::span<const std::string> node_ids, bool only_usable);
 
+// The most devices on a side of JACCL's ring (RING_MAX_CONNS of its ring_impl.h, MLX 0.32).
+inline constexpr int kRingCablesMax = 4;
+
+// What the ranks of a group are given: the usable devices, cut down to what MLX takes. After
+// mlx/distributed/jaccl/lib/jaccl of MLX 0.32 (jaccl.cpp, ring.cpp, ring_impl.h, mesh.cpp):
+// - A mesh has a device in every cell off the diagonal; the first is used, so only that one is here.
+// - A ring has as many devices towards either neighbour of every rank as rank 0 has towards rank 1,
+//   four at most. Otherwise MLX refuses it, or, where the matrix is also a mesh, runs a mesh
+//   without a word. So every cell is cut down to what the pair with the fewest cables has. Other
+//   cells are not looked at, and are empty here. Of two ranks, each is both neighbours of the
+//   other: MLX opens every device twice.
+// - Device k of a cell is connected with device k of the opposite one: both name the same cable.
+// A ring in which two neighbours have no device is no ring; it is left as it is, for MLX to refuse.
+std::vector<v1::DeviceRow> GroupMatrix(const v1::ClusterLinks& links,
+                                       std::span<const std::string> node_ids, bool is_ring);
+
 // The best measured (else the best by kind: Thunderbolt, Ethernet, Wi-Fi) way; null when there is
 // none. Never a wildcard, loopback to another machine, bridge or VPN address.
 const v1::NodePath* PathBetween(const v1::ClusterLinks& links, const std::string& from_node_id,

@@ -8,6 +8,7 @@ namespace {
 constexpr std::pair<std::string_view, Layer> kCodes[] = {
     {"NOT_MAC", Layer::kOs},
     {"OS_TOO_OLD", Layer::kOs},
+    {"OS_FRAME_MISMATCH", Layer::kOs},
     {"VIRTUAL", Layer::kOs},
     {"RDMA_CTL_MISSING", Layer::kOs},
     {"VERBS_LIBRARY_MISSING", Layer::kOs},

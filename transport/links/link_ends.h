@@ -14,6 +14,12 @@ namespace macrame::transport {
 
 // The oldest macOS that has RDMA over Thunderbolt, after Apple's technical note TN3205.
 inline constexpr char kRdmaOsVersionMin[] = "26.2";
+// The first macOS on which JACCL's frames grow with the message: buffer_size_from_message in its
+// rdma.h (MLX 0.30.6 and later) asks the running macOS and takes 4 KiB below 26.3, and from there
+// on up to 512 KiB for messages of 8 KiB and more. Sender and receiver each ask their own macOS,
+// and nothing is negotiated: a Mac below and one above count and size the frames of one message
+// differently, in the mesh as in the ring.
+inline constexpr char kLargeFramesOsVersionMin[] = "26.3";
 // The only GID index that JACCL names as its own when it brings a queue pair up (MLX 0.32).
 inline constexpr uint32_t kJacclGidIndex = 1;
 inline constexpr uint32_t kThunderbolt5Gbps = 80;

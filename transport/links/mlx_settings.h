@@ -4,7 +4,9 @@
 // of each rank. The same code serves our own rank processes and those who run mlx.launch. Formats
 // after MLX 0.32's launch.py, ring.cpp and jaccl. Pure. Any thread.
 
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -39,7 +41,19 @@ struct HostfileFault {
   int line = 0;  // 1 is the first
   std::string message;
 };
-// Every fault that mlx.launch would refuse or misread; empty: it is good.
-std::vector<HostfileFault> CheckHostfile(const std::string& text);
+// What is known of a machine that a host file may name.
+struct HostSystem {
+  std::vector<std::string> names;  // node id, hostname
+  std::vector<std::string> ips;
+  std::string macos_version;  // empty: not known, or no Mac
+};
+// Every fault that mlx.launch or MLX would refuse or misread; empty: it is good. What MLX takes as
+// a matrix is told at GroupMatrix. A host file does not say which macOS its hosts run: `systems`
+// does, where a host's ssh name or one of its addresses is that of exactly one of them.
+// `unchecked`, when given, gets the ssh names of those hosts of a file for jaccl whose macOS stays
+// unknown.
+std::vector<HostfileFault> CheckHostfile(const std::string& text,
+                                         std::span<const HostSystem> systems = {},
+                                         std::vector<std::string>* unchecked = nullptr);
 
 }  // namespace macrame::transport

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "macrame/v1/link.pb.h"
@@ -14,6 +15,11 @@ namespace macrame::transport {
 // twice the higher revision counts.
 using NodesById = std::map<std::string, const v1::NodeLinks*>;
 NodesById NodesOf(const v1::LinkSnapshot& snapshot);
+
+// Reasons that keep a whole set of nodes off RDMA although its links are good.
+inline bool IsGroupVeto(std::string_view code) {
+  return code == "MLX_OLD" || code == "OS_FRAME_MISMATCH";
+}
 
 // Cables between Macs and what each can do, and one-ended ones whose peer is no member.
 std::vector<v1::LinkVerdict> JudgeThunderbolt(const NodesById& nodes);

@@ -118,7 +118,7 @@ grpc::Status FakeClusterService::Logs(grpc::ServerContext*, const v1::LogsReques
 
 grpc::Status FakeClusterService::GetLinks(grpc::ServerContext*, const v1::GetLinksRequest*,
                                           v1::LinksView* response) {
-  *response = SamplePair();
+  *response = links.has_value() ? *links : SamplePair();
   return ToGrpcStatus(failure);
 }
 

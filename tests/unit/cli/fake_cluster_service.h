@@ -56,6 +56,7 @@ class FakeClusterService final : public v1::ClusterService::Service {
   bool troubled = false;
   bool fits = true;
   std::optional<v1::ClusterStatus> status;  // instead of the samples
+  std::optional<v1::LinksView> links;       // unset: SamplePair()
   int statuses_per_watch = 0;               // 0: until cancelled
   // What was asked last.
   v1::LoadModelRequest last_load;

@@ -13,6 +13,7 @@
 #include "proto/reasons.h"
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
+#include "tests/unit/cli/sample_links.h"
 
 namespace macrame::cli {
 namespace {
@@ -113,6 +114,38 @@ TEST_F(LinksCommandsTest, ValidateNamesTheLine) {
   EXPECT_EQ(run.exit_code, kExitFailure);
   EXPECT_NE(run.out.find(path + ":2:"), std::string::npos) << run.out;
   EXPECT_EQ(Run({"validate", "hostfile", folder_ + "/none"}).exit_code, kExitNotFound);
+}
+
+TEST_F(LinksCommandsTest, ValidateAsksTheAgentWhichMacOsTheHostsRun) {
+  const std::string path = folder_ + "/hosts.json";
+  const auto write = [&](const char* second) {
+    std::ofstream(path)
+        << "{\"backend\": \"jaccl\", \"hosts\": [\n"
+        << "{\"ssh\": \"mini-a\", \"ips\": [\"192.0.2.1\"], \"rdma\": [null, \"x\"]},\n"
+        << "{\"ssh\": \"" << second << "\", \"ips\": [], \"rdma\": [\"y\", null]}]}\n";
+  };
+  write("me@mini-b.local");
+  const CliRun same = Run({"validate", "hostfile", path});
+  EXPECT_EQ(same.exit_code, kExitOk) << same.out;
+  EXPECT_EQ(same.err, "");
+  agent_.service.links = SamplePair();
+  agent_.service.links->mutable_nodes(1)->mutable_facts()->set_os_version("26.2");
+  const CliRun mixed = Run({"validate", "hostfile", path});
+  EXPECT_EQ(mixed.exit_code, kExitFailure);
+  EXPECT_NE(mixed.out.find(path + ":3: host 1 runs macOS 26.2 and host 0 26.4"), std::string::npos)
+      << mixed.out;
+  write("studio");
+  const CliRun other = Run({"validate", "hostfile", path});
+  EXPECT_EQ(other.exit_code, kExitOk) << "what is not known is no fault";
+  EXPECT_NE(other.err.find("the macOS of studio is not known"), std::string::npos) << other.err;
+  CliWorld nobody;
+  nobody.variables["MACRAME_SOCKET"] = folder_ + "/no-socket";
+  const CliRun alone = Clusterctl({"validate", "hostfile", path}, nobody);
+  EXPECT_EQ(alone.exit_code, kExitOk);
+  EXPECT_NE(alone.err.find("no agent told it (AGENT_UNREACHABLE)"), std::string::npos) << alone.err;
+  const json document =
+      json::parse(Clusterctl({"validate", "hostfile", path, "-o", "json"}, nobody).out);
+  EXPECT_EQ(document["macos_not_checked"], json({"mini-a", "studio"}));
 }
 
 TEST_F(LinksCommandsTest, PlanPrintsCommandsAndRunsNone) {

@@ -53,7 +53,8 @@ Judged Judge(const std::string& cluster) {
 }
 
 TEST(ClusterVerdicts, MeshesRunJacclAndNameOneCableAtBothEnds) {
-  for (const std::string cluster : {"mesh-2", "mesh-3", "mesh-4", "internet-sharing"}) {
+  for (const std::string cluster :
+       {"mesh-2", "mesh-3", "mesh-4", "internet-sharing", "doubled-mesh-3"}) {
     const Judged judged = Judge(cluster);
     EXPECT_EQ(judged.links.group().verdict(), "jaccl-mesh") << cluster;
     EXPECT_THAT(judged.link_codes, IsEmpty()) << cluster;
@@ -72,6 +73,34 @@ TEST(ClusterVerdicts, AMeshThatLacksACableIsARing) {
   const Judged judged = Judge("ring-4");
   EXPECT_EQ(judged.links.group().verdict(), "jaccl-ring");
   EXPECT_THAT(judged.group_codes, Contains("MESH_INCOMPLETE"));
+}
+
+TEST(ClusterVerdicts, ARingWithOneDoubledCableUsesOneOfEachPair) {
+  const Judged judged = Judge("doubled-ring-4");
+  const v1::GroupVerdict& group = judged.links.group();
+  EXPECT_EQ(group.verdict(), "jaccl-ring");
+  EXPECT_THAT(judged.warnings, Contains("SECOND_CABLE_UNUSED"));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(group.device_matrix(rank).cells((rank + 1) % 4).devices_size(), 1) << rank;
+    EXPECT_EQ(group.device_matrix(rank).cells((rank + 3) % 4).devices_size(), 1) << rank;
+    EXPECT_EQ(group.ring_addresses(rank).ips_size(), 1) << rank;
+  }
+}
+
+TEST(ClusterVerdicts, MacsWithFramesOfTwoSizesRunOverTcp) {
+  const Judged judged = Judge("mixed-frames");
+  EXPECT_EQ(judged.links.group().verdict(), "ring-only");
+  EXPECT_THAT(judged.link_codes, IsEmpty()) << "the cable itself is good";
+  EXPECT_THAT(judged.group_codes, Contains("OS_FRAME_MISMATCH"));
+}
+
+TEST(ClusterVerdicts, MacsWithoutCablesAreToldWhichOnesTheyLack) {
+  const v1::LinkSnapshot snapshot = Snapshot("uncabled-3");
+  const v1::Diagnosis diagnosis =
+      transport::Diagnose(snapshot, transport::JudgeLinks(snapshot), {}, {});
+  EXPECT_THAT(diagnosis.conclusion(), ::testing::HasSubstr("Thunderbolt 5 cables between"));
+  EXPECT_THAT(diagnosis.conclusion(), ::testing::HasSubstr("would give RDMA"));
+  EXPECT_THAT(diagnosis.conclusion(), ::testing::Not(::testing::HasSubstr("nothing is wrong")));
 }
 
 TEST(ClusterVerdicts, EveryFaultHasItsOwnCodeAndTheRingServes) {

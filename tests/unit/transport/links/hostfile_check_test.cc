@@ -64,15 +64,112 @@ TEST(Hostfile, EachFaultHasItsLine) {
             "1: \"backend\" must be ring, jaccl, jaccl-ring, mpi or nccl\n");
 }
 
+// Hosts "a", "b", … with these rows of "rdma".
+std::string RingFile(const std::string& backend, const std::vector<std::string>& rows) {
+  std::string text = absl::StrCat("{\"backend\": \"", backend, "\", \"hosts\": [");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "\n" : ",\n", "{\"ssh\": \"",
+                    std::string(1, static_cast<char>('a' + i)), "\", \"ips\": [\"10.0.0.", i + 1,
+                    "\"], \"rdma\": [", rows[i], "]}");
+  }
+  return absl::StrCat(text, "]}\n");
+}
+
+TEST(Hostfile, ARingHasAsManyDevicesTowardsEveryNeighbour) {
+  const std::string two = R"(["x", "y"])", one = R"("x")", none = "null";
+  const auto row = [](const std::string& a, const std::string& b, const std::string& c,
+                      const std::string& d) { return absl::StrCat(a, ", ", b, ", ", c, ", ", d); };
+  const std::vector<std::string> even = {row(none, two, none, two), row(two, none, two, none),
+                                         row(none, two, none, two), row(two, none, two, none)};
+  EXPECT_EQ(FaultsOf(RingFile("jaccl-ring", even)), "");
+  const std::vector<std::string> doubled = {row(none, two, none, one), row(two, none, one, none),
+                                            row(none, one, none, one), row(one, none, one, none)};
+  const char* faults =
+      "2: host 0 names 2 devices towards host 1, host 1 only 1 towards host 2: MLX's ring needs "
+      "the "
+      "same number everywhere; name 1\n"
+      "3: host 1 names 2 devices towards host 0, host 1 only 1 towards host 2: MLX's ring needs "
+      "the "
+      "same number everywhere; name 1\n";
+  EXPECT_EQ(FaultsOf(RingFile("jaccl-ring", doubled)), faults);
+  EXPECT_EQ(FaultsOf(RingFile("", doubled)), faults) << "no mesh: it can only be meant as a ring";
+  // Where all are joined, MLX would take the mesh instead, without a word.
+  EXPECT_EQ(FaultsOf(RingFile("jaccl-ring", {"null, [\"x\", \"y\"], \"z\"",
+                                             "[\"x\", \"y\"], null, \"z\"", "\"x\", \"y\", null"})),
+            "2: host 0 names 2 devices towards host 1, host 1 only 1 towards host 2: MLX's ring "
+            "needs the same number everywhere; name 1\n"
+            "3: host 1 names 2 devices towards host 0, host 1 only 1 towards host 2: MLX's ring "
+            "needs the same number everywhere; name 1\n");
+  EXPECT_EQ(FaultsOf(RingFile("jaccl", {"null, [\"x\", \"y\"], \"z\"",
+                                        "[\"x\", \"y\"], null, \"z\"", "\"x\", \"y\", null"})),
+            "")
+      << "a mesh uses the first of each";
+}
+
+TEST(Hostfile, ARingHasNoMoreThanFourDevicesASide) {
+  const std::string five = R"(["p", "q", "r", "s", "t"])", four = R"(["p", "q", "r", "s"])";
+  EXPECT_EQ(FaultsOf(RingFile("jaccl-ring", {"null, " + four, four + ", null"})), "");
+  EXPECT_EQ(FaultsOf(RingFile("jaccl-ring", {"null, " + five, five + ", null"})),
+            "2: host 0 names 5 devices towards host 1: MLX's ring takes 4 at most; name 4\n"
+            "3: host 1 names 5 devices towards host 0: MLX's ring takes 4 at most; name 4\n");
+  EXPECT_EQ(FaultsOf(RingFile("jaccl-ring", {"null, null", "null, null"})),
+            "2: host 0 names no device towards host 1, its neighbour in the ring\n"
+            "3: host 1 names no device towards host 0, its neighbour in the ring\n");
+}
+
+TEST(Hostfile, AMeshHasEightHostsAtMost) {
+  std::vector<std::string> rows(9);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t j = 0; j < rows.size(); ++j) {
+      absl::StrAppend(&rows[i], j == 0 ? "" : ", ", i == j ? "null" : "\"x\"");
+    }
+  }
+  EXPECT_EQ(FaultsOf(RingFile("jaccl", rows)),
+            "1: 9 hosts: MLX's mesh takes 8; \"jaccl-ring\" takes more\n");
+}
+
+TEST(Hostfile, WhatIsKnownOfItsHostsIsHeldAgainstEachOther) {
+  const std::string text = RingFile("jaccl", {"null, \"x\"", "\"y\", null"});
+  const auto faults = [&](std::vector<HostSystem> systems, std::vector<std::string> unknown) {
+    std::vector<std::string> unchecked;
+    std::string all;
+    for (const HostfileFault& fault : CheckHostfile(text, systems, &unchecked)) {
+      absl::StrAppend(&all, fault.line, ": ", fault.message, "\n");
+    }
+    EXPECT_EQ(unchecked, unknown);
+    return all;
+  };
+  const std::string mix =
+      "3: host 1 runs macOS 26.2 and host 0 26.4: MLX sends RDMA frames of different sizes before "
+      "26.3 and from it on; install the same macOS on all hosts\n";
+  EXPECT_EQ(faults({}, {"a", "b"}), "");
+  EXPECT_EQ(faults({{{"A.local"}, {}, "26.4"}, {{"b"}, {}, "26.2"}}, {}), mix) << "by their names";
+  EXPECT_EQ(faults({{{"x"}, {"10.0.0.1"}, "26.4"}, {{"y"}, {"10.0.0.2"}, "26.2"}}, {}), mix)
+      << "by their addresses";
+  EXPECT_EQ(faults({{{"a"}, {}, "26.4"}, {{"b"}, {}, "26.3"}}, {}), "");
+  EXPECT_EQ(faults({{{"a"}, {}, "26.2"}, {{"b"}, {}, "26.2.1"}}, {}), "");
+  EXPECT_EQ(faults({{{"a"}, {}, "26.4"}}, {"b"}), "");
+  EXPECT_EQ(faults({{{"a"}, {}, "26.4"}, {{"b"}, {}, ""}}, {"b"}), "") << "not known is no fault";
+  EXPECT_EQ(faults({{{"a"}, {}, "26.4"}, {{"b"}, {}, "26.2"}, {{"b"}, {}, "26.4"}}, {"b"}), "")
+      << "two machines of one name: nobody knows which";
+  EXPECT_EQ(faults({{{"a"}, {}, "26.4"}, {{"b"}, {}, "26.1"}}, {}),
+            "3: host 1 runs macOS 26.1: RDMA needs 26.2 or later\n");
+  // Over TCP it does not matter.
+  std::vector<std::string> unchecked;
+  EXPECT_TRUE(CheckHostfile("[{\"ssh\": \"a\", \"ips\": [\"10.0.0.1\"]}]", {}, &unchecked).empty());
+  EXPECT_TRUE(unchecked.empty());
+}
+
 TEST(Hostfile, AnyBytesAreSafe) {
   const std::string good =
       "{\"hosts\": [{\"ssh\": \"a\", \"ips\": [\"10.0.0.1\"], \"rdma\": [null, [\"x\"]]}, 7]}";
-  for (size_t cut = 0; cut <= good.size(); ++cut) CheckHostfile(good.substr(0, cut));
+  const std::vector<HostSystem> systems = {{{"a"}, {"10.0.0.1"}, "26.2"}};
+  for (size_t cut = 0; cut <= good.size(); ++cut) CheckHostfile(good.substr(0, cut), systems);
   for (size_t at = 0; at < good.size(); ++at) {
     for (const char c : {'\0', '"', '{', ']', '9', '\n', '\\'}) {
       std::string damaged = good;
       damaged[at] = c;
-      CheckHostfile(damaged);
+      CheckHostfile(damaged, systems);
     }
   }
 }
