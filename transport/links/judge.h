@@ -59,7 +59,7 @@ inline constexpr int kRingCablesMax = 4;
 
 // What the ranks of a group are given: the usable devices, cut down to what MLX takes. After
 // mlx/distributed/jaccl/lib/jaccl of MLX 0.32 (jaccl.cpp, ring.cpp, ring_impl.h, mesh.cpp):
-// - A mesh has a device in every cell off the diagonal; the first is used, so only that one is here.
+// - A mesh has a device in every cell off the diagonal; only the first is used, and is left here.
 // - A ring has as many devices towards either neighbour of every rank as rank 0 has towards rank 1,
 //   four at most. Otherwise MLX refuses it, or, where the matrix is also a mesh, runs a mesh
 //   without a word. So every cell is cut down to what the pair with the fewest cables has. Other
