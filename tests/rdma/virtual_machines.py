@@ -222,7 +222,7 @@ class Mesh:
                 "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "1",
                 "-m", str(self.memory_mib), "-nographic", "-no-reboot", "-kernel", self.image,
                 "-initrd", self.disk, "-append",
-                f"console=ttyS0 quiet panic=-1 guest.rank={rank} guest.count={count} "
+                f"console=ttyS0 quiet panic=-1 no_timer_check guest.rank={rank} guest.count={count} "
                 f"guest.script={self.script} guest.build={self.build}",
                 "-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,"
                            "multidevs=remap", *devices]))
