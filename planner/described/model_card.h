@@ -53,7 +53,7 @@ std::optional<uint32_t> BitsInName(std::string_view name);
 // is published.
 uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked);
 
-// Architectures that rankd serves (runtime/engine/model_config.h; a test holds the two together).
+// Architectures that rankd serves (runtime/model/model_config.h; a test holds the two together).
 inline constexpr std::string_view kServedArchitectures[] = {"llama", "qwen2", "qwen3", "mistral"};
 // "This release can foretell X but not serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);

@@ -277,7 +277,7 @@ RecognisedMessage Make(const Known& known, const std::string& line) {
   return found;
 }
 
-// Ours: "reason: CODE" lines of a rank's last words, and what the loader says about libraries.
+// Ours: "reason: CODE" lines of a rank's termination message, and what the loader says about libraries.
 std::optional<RecognisedMessage> RecogniseOther(const std::string& line) {
   const bool is_loader =
       absl::StartsWith(line, "[jaccl] ") &&

@@ -16,9 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
-#include "runtime/engine/model_config.h"
-#include "runtime/engine/weight_files.h"
-#include "runtime/engine/weight_needs.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weight_files.h"
+#include "runtime/model/weight_needs.h"
 #include "runtime/model_files/fingerprint.h"
 
 namespace macrame::runtime {

@@ -1,0 +1,373 @@
+#include "runtime/gang/gang_link.h"
+
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+#include "runtime/gang/rendezvous.h"
+#include "transport/collectives/part_wire.h"
+#include "transport/collectives/tcp_wire.h"
+#include "transport/verbs/verbs_wire.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+
+std::string RandomBytesOf(size_t count) {
+  std::string bytes(count, '\0');
+  const int made =
+      RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count));
+  MACRAME_CHECK(made == 1) << "the system gives no random bytes";
+  return bytes;
+}
+
+absl::Status BadSpec(std::string message) {
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+                      absl::StrCat("launch spec: ", message));
+}
+
+// A file that only this user can read, gone when the object is.
+class PrivateFile {
+ public:
+  explicit PrivateFile(const std::string& text) {
+    std::string path = (std::filesystem::temp_directory_path() / "macrame-devices-").string();
+    path.append(6, 'X');  // what mkstemp replaces
+    const int fd = mkstemp(path.data());
+    if (fd < 0) return;
+    const ssize_t written = write(fd, text.data(), text.size());
+    close(fd);
+    path_ = path;
+    ok_ = written == static_cast<ssize_t>(text.size());
+  }
+  ~PrivateFile() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  bool ok() const { return ok_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool ok_ = false;
+};
+
+// Row by row: null, the name of a device, or a list of several.
+std::string DeviceMatrixOf(const v1::LaunchSpec& spec) {
+  nlohmann::json matrix = nlohmann::json::array();
+  for (const v1::DeviceRow& row : spec.device_matrix()) {
+    nlohmann::json cells = nlohmann::json::array();
+    for (const v1::DeviceCell& cell : row.cells()) {
+      if (cell.devices().empty()) {
+        cells.push_back(nullptr);
+      } else if (cell.devices_size() == 1) {
+        cells.push_back(cell.devices(0));
+      } else {
+        cells.push_back(std::vector<std::string>(cell.devices().begin(), cell.devices().end()));
+      }
+    }
+    matrix.push_back(std::move(cells));
+  }
+  return matrix.dump();
+}
+
+std::chrono::milliseconds CollectiveTimeout(const v1::LaunchSpec& spec) {
+  return spec.collective_timeout_ms() == 0
+             ? kCollectiveTimeoutDefault
+             : std::chrono::milliseconds(spec.collective_timeout_ms());
+}
+
+void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse& response) {
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  v1::CollectiveTiming& timing = *response.add_timings();
+  timing.set_size_bytes(size);
+  timing.set_us_p50(times[times.size() / 2]);
+  timing.set_us_p99(times[times.size() * 99 / 100]);
+  timing.set_bandwidth_bytes_per_second(static_cast<double>(size) / timing.us_p50() * 1e6);
+}
+
+}  // namespace
+
+WireType WireTypeOf(mx::Dtype type) {
+  if (type == mx::bfloat16) return WireType::kBfloat16;
+  return type == mx::float16 ? WireType::kFloat16 : WireType::kFloat32;
+}
+
+mx::Dtype DtypeOf(WireType type) {
+  if (type == WireType::kBfloat16) return mx::bfloat16;
+  return type == WireType::kFloat16 ? mx::float16 : mx::float32;
+}
+
+constexpr uint32_t kSlicesMax = 65536;
+
+absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
+  const v1::Assignment& part = spec.assignment();
+  const uint32_t world = spec.world_size();
+  if (world == 0 || spec.tp() == 0 || spec.pp() == 0 || spec.rank() >= world || spec.tp() > world ||
+      spec.pp() > world || spec.tp() * spec.pp() != world) {
+    return BadSpec(absl::StrCat("rank ", spec.rank(), " of ", world, " with tp ", spec.tp(),
+                                " and pp ", spec.pp()));
+  }
+  const bool indivisible =
+      spec.backend() == "jaccl" || (spec.backend() == "verbs" && spec.backend_topology() == "ring");
+  if (spec.tp() > 1 && spec.pp() > 1 && indivisible) {
+    return BadSpec(absl::StrCat("stages of tensor groups need a group that can be divided; a ",
+                                spec.backend(), " ", spec.backend_topology(), " can't"));
+  }
+  if (part.stage() != spec.rank() / spec.tp() || part.tp_rank() != spec.rank() % spec.tp()) {
+    return BadSpec(absl::StrCat("rank ", spec.rank(), " is given stage ", part.stage(),
+                                " and tensor part ", part.tp_rank()));
+  }
+  const uint32_t slices = part.slice_count();
+  if (slices > 0 && (slices > kSlicesMax || part.slice_begin() >= part.slice_end() ||
+                     part.slice_end() > slices || spec.tp() == 1)) {
+    return BadSpec(absl::StrCat("rank ", spec.rank(), " is given slices [", part.slice_begin(),
+                                ", ", part.slice_end(), ") of ", slices));
+  }
+  if (world > 1 && static_cast<uint32_t>(spec.ring_addresses_size()) != world) {
+    return BadSpec(
+        absl::StrCat(spec.ring_addresses_size(), " ring addresses for ", world, " ranks"));
+  }
+  ShardPlace place;
+  place.layer_begin = static_cast<int>(part.layer_begin());
+  place.layer_end = static_cast<int>(part.layer_end());
+  place.tp = static_cast<int>(spec.tp());
+  place.tp_rank = static_cast<int>(part.tp_rank());
+  // Without slices of its own a rank has the tp_rank-th of tp equal parts.
+  const bool sliced = part.slice_count() > 0;
+  place.slice_count = static_cast<int>(sliced ? part.slice_count() : spec.tp());
+  place.slice_begin = static_cast<int>(sliced ? part.slice_begin() : part.tp_rank());
+  place.slice_end = static_cast<int>(sliced ? part.slice_end() : part.tp_rank() + 1);
+  place.embeds = part.stage() == 0;
+  place.normalizes = part.stage() + 1 == spec.pp();
+  place.has_head = place.normalizes && part.tp_rank() == 0;
+  return place;
+}
+
+absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& spec,
+                                                         WireType wire_type,
+                                                         const PhaseCallback& on_phase) {
+  std::unique_ptr<GangLink> link(new GangLink);
+  link->wire_type_ = DtypeOf(wire_type);
+  if (spec.world_size() == 1) return link;
+  on_phase("rendezvous");
+  const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
+  const std::chrono::milliseconds limit(spec.connect_timeout_ms());
+  if (spec.rank() == 0) {
+    const auto listener = transport::StreamSocket::Listen(spec.step_address());
+    if (!listener.ok()) return listener.status();
+    auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
+    if (!leader.ok()) return leader.status();
+    link->leader_ = *std::move(leader);
+    Step connect;
+    connect.kind = StepKind::kConnect;
+    connect.wire_type = wire_type;
+    const absl::Status told = link->leader_->Send(connect);
+    if (!told.ok()) return told;
+  } else {
+    auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
+    if (!follower.ok()) return follower.status();
+    link->follower_ = *std::move(follower);
+    const auto step = link->follower_->Receive();
+    if (!step.ok()) return step.status();
+    if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
+    link->wire_type_ = DtypeOf(step->wire_type);
+  }
+  absl::Status status = link->FormGroup(spec, on_phase);
+  if (!status.ok()) return status;
+  on_phase("first_collective");
+  status = link->Prove(spec);
+  if (!status.ok()) return status;
+  return link;
+}
+
+absl::Status GangLink::FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
+  if (spec.backend() == "jaccl") return FormJaccl(spec);
+  return spec.backend() == "verbs" ? FormVerbs(spec, on_phase) : FormTcp(spec);
+}
+
+absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::LaunchSpec& spec) {
+  transport::TcpWireOptions options;
+  options.rank = static_cast<int>(spec.rank());
+  options.size = static_cast<int>(spec.world_size());
+  options.addresses.assign(spec.ring_addresses().begin(), spec.ring_addresses().end());
+  options.secret = spec.gang_secret();
+  options.connect_timeout = std::chrono::milliseconds(spec.connect_timeout_ms());
+  options.collective_timeout = CollectiveTimeout(spec);
+  return transport::ConnectTcpWire(options);
+}
+
+void GangLink::Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
+                     transport::Topology topology) {
+  if (spec.tp() > 1 && spec.pp() > 1) {
+    const std::shared_ptr<transport::Wire> shared = std::move(wire);
+    const int tp = static_cast<int>(spec.tp());
+    const int first = static_cast<int>(spec.rank()) / tp * tp;
+    stage_group_.emplace(
+        transport::MakeGroup(transport::MakePartWire(shared, first, tp), topology));
+    wire = transport::MakePartWire(shared, 0, shared->size());
+  }
+  own_group_.emplace(transport::MakeGroup(std::move(wire), topology));
+  group_ = own_group_->handle();
+  backend_ = std::string(own_group_->group().backend());
+}
+
+absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
+  auto wire = ConnectTcp(spec);
+  if (!wire.ok()) return wire.status();
+  Adopt(spec, *std::move(wire), transport::Topology::kMesh);
+  return absl::OkStatus();
+}
+
+absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
+  const int rank = static_cast<int>(spec.rank());
+  if (rank >= spec.device_matrix_size() ||
+      spec.device_matrix(rank).cells_size() != static_cast<int>(spec.world_size())) {
+    return BadSpec("the device matrix is not of the gang's size");
+  }
+  auto side = ConnectTcp(spec);
+  if (!side.ok()) return side.status();
+  on_phase("queue_pair");
+  transport::VerbsWireOptions options;
+  for (const v1::DeviceCell& cell : spec.device_matrix(rank).cells()) {
+    options.devices.push_back(cell.devices().empty() ? "" : cell.devices(0));
+  }
+  options.neighbours_only = spec.backend_topology() == "ring";
+  options.collective_timeout = CollectiveTimeout(spec);
+  auto wire = transport::ConnectVerbsWire(options, *std::move(side));
+  if (!wire.ok()) return wire.status();
+  Adopt(
+      spec, *std::move(wire),
+      spec.backend_topology() == "ring" ? transport::Topology::kRing : transport::Topology::kMesh);
+  return absl::OkStatus();
+}
+
+// MLX's own, started with the environment that it documents.
+absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
+  const absl::Status met = MeetAtRendezvous(
+      {spec.rank(), spec.world_size(), spec.rendezvous_address(), spec.gang_secret()},
+      std::chrono::milliseconds(spec.connect_timeout_ms()));
+  if (!met.ok()) return met;
+  const PrivateFile matrix(DeviceMatrixOf(spec));
+  if (!matrix.ok()) return absl::InternalError("the device matrix can't be written");
+  setenv("MLX_RANK", std::to_string(spec.rank()).c_str(), 1);
+  setenv("MLX_IBV_DEVICES", matrix.path().c_str(), 1);
+  setenv("MLX_JACCL_COORDINATOR", spec.rendezvous_address().c_str(), 1);
+  if (spec.backend_topology() == "ring") setenv("MLX_JACCL_RING", "1", 1);
+  try {
+    group_ = mx::distributed::init(/*strict=*/true, "jaccl");
+  } catch (const std::exception& error) {
+    return ReasonStatus(
+        absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+        absl::StrCat("rank ", spec.rank(), " could not form the jaccl group: ", error.what()));
+  }
+  backend_ = "jaccl";
+  return absl::OkStatus();
+}
+
+// A group that came up alone, or lacks a rank's share, would answer with nonsense ever after.
+absl::Status GangLink::Prove(const v1::LaunchSpec& spec) {
+  const int world = static_cast<int>(spec.world_size());
+  const auto wrong = [&](std::string what) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "GROUP_MISMATCH",
+                        absl::StrCat("rank ", spec.rank(), ": ", what));
+  };
+  group_size_ = static_cast<uint32_t>(group_->size());
+  if (group_->size() != world || group_->rank() != static_cast<int>(spec.rank())) {
+    return wrong(absl::StrCat("the ", backend_, " group came up as rank ", group_->rank(), " of ",
+                              group_->size(), " instead of ", spec.rank(), " of ", world));
+  }
+  try {
+    std::vector<float> own(static_cast<size_t>(world), 0);
+    own[spec.rank()] = static_cast<float>(spec.rank() + 1);
+    mx::array sum = mx::distributed::all_sum(mx::array(own.data(), {world}), *group_);
+    sum.eval();
+    for (int rank = 0; rank < world; ++rank) {
+      if (sum.data<float>()[rank] == static_cast<float>(rank + 1)) continue;
+      return wrong(absl::StrCat("the share of rank ", rank, " is missing from a first sum"));
+    }
+  } catch (const std::exception& error) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+                        absl::StrCat("rank ", spec.rank(), ", first collective: ", error.what()));
+  }
+  return absl::OkStatus();
+}
+
+uint64_t GangLink::bytes_sent() const {
+  return own_group_.has_value()
+             ? const_cast<transport::MlxGroup&>(*own_group_).group().stats().bytes_sent
+             : 0;
+}
+
+transport::CollectiveTimes GangLink::times() const {
+  return own_group_.has_value() ? own_group_->times() : transport::CollectiveTimes{};
+}
+
+absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRequest& request) {
+  v1::VerifyGroupResponse response;
+  response.set_backend(backend_);
+  response.set_group_size(group_size_);
+  response.set_sum_correct(true);
+  if (single()) return response;
+  try {
+    for (const uint64_t size : request.sizes_bytes()) {
+      const int count = static_cast<int>(std::max<uint64_t>(1, size / sizeof(float)));
+      std::vector<double> times;
+      for (uint32_t round = 0; round < request.rounds(); ++round) {
+        mx::array own = mx::full({count}, static_cast<float>(group_->rank() + 1));
+        own.eval();
+        const auto begun = std::chrono::steady_clock::now();
+        mx::array sum = mx::distributed::all_sum(own, *group_);
+        sum.eval();
+        const std::chrono::duration<double, std::micro> took =
+            std::chrono::steady_clock::now() - begun;
+        times.push_back(took.count());
+        const float wanted = static_cast<float>(group_size_ * (group_size_ + 1)) / 2;
+        if (sum.data<float>()[0] != wanted || sum.data<float>()[count - 1] != wanted) {
+          response.set_sum_correct(false);
+        }
+      }
+      AddTiming(size, std::move(times), response);
+    }
+  } catch (const std::exception& error) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+                        absl::StrCat("a collective failed: ", error.what()));
+  }
+  return response;
+}
+
+Step VerifyStepOf(const v1::VerifyGroupRequest& request) {
+  Step step;
+  step.kind = StepKind::kVerify;
+  step.begin = request.rounds();
+  for (const uint64_t size : request.sizes_bytes()) {
+    step.tokens.push_back(static_cast<int32_t>((size + 1023) / 1024));
+  }
+  return step;
+}
+
+v1::VerifyGroupRequest VerifyRequestOf(const Step& step) {
+  v1::VerifyGroupRequest request;
+  request.set_rounds(std::min(step.begin, kVerifyRoundsMax));
+  for (const int32_t kib : step.tokens) {
+    const uint64_t size = static_cast<uint64_t>(std::max(kib, 1)) * 1024;
+    request.add_sizes_bytes(std::min(size, kVerifyBytesMax));
+  }
+  return request;
+}
+
+void GangLink::ShutDown() {
+  if (leader_ != nullptr) leader_->ShutDown();
+  if (follower_ != nullptr) follower_->ShutDown();
+}
+
+}  // namespace macrame::runtime::engine

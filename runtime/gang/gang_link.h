@@ -1,0 +1,99 @@
+#pragma once
+
+// What ties this rank to its gang: the step channel and a collective group, or nothing at all when
+// the gang is one rank. The group is formed only after every rank has joined the step channel, so
+// that nobody waits in it alone, and proven by a first collective that holds every rank's share.
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "macrame/v1/rank.pb.h"
+#include "mlx/mlx.h"
+#include "runtime/gang/step_channel.h"
+#include "runtime/model/weight_needs.h"
+#include "transport/mlx_group/mlx_group.h"
+
+namespace macrame::runtime::engine {
+
+// Tensor, pipeline, or stages that are tensor groups: rank == stage * tp + tp_rank. The launch
+// spec's flags and ranges must agree: CONFIG_INVALID otherwise, and for stages of tensor groups
+// over jaccl or a ring of cables, whose groups can't be divided.
+absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
+
+inline constexpr std::chrono::milliseconds kCollectiveTimeoutDefault{30'000};
+
+class GangLink {
+ public:
+  // "rendezvous", "queue_pair", "first_collective".
+  using PhaseCallback = std::function<void(const std::string& detail)>;
+
+  // Forms the gang: blocks up to spec.connect_timeout_ms. `wire_type` counts on rank 0 only, which
+  // tells the others. CONNECT_FAILED names who is missing; GROUP_MISMATCH: the group came up
+  // smaller than asked for, on another backend, or adds wrongly; TRANSPORT_UNAVAILABLE: this rank
+  // process can't do the backend at all.
+  static absl::StatusOr<std::unique_ptr<GangLink>> Form(const v1::LaunchSpec& spec,
+                                                        WireType wire_type,
+                                                        const PhaseCallback& on_phase);
+
+  bool single() const { return !group_.has_value(); }
+  const mlx::core::distributed::Group& group() const { return *group_; }
+  // The ranks of this rank's stage, by tp_rank; all ranks when there is one stage.
+  const mlx::core::distributed::Group& stage_group() const {
+    return stage_group_.has_value() ? stage_group_->handle() : *group_;
+  }
+  mlx::core::Dtype wire_type() const { return wire_type_; }
+  // Set on rank 0 of a gang of several; the other on the other ranks.
+  StepLeader* leader() const { return leader_.get(); }
+  StepFollower* follower() const { return follower_.get(); }
+
+  // What the group says of itself. Any thread.
+  const std::string& backend() const { return backend_; }
+  uint32_t group_size() const { return group_size_; }
+  uint64_t bytes_sent() const;
+  transport::CollectiveTimes times() const;
+
+  // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
+  absl::StatusOr<v1::VerifyGroupResponse> Verify(const v1::VerifyGroupRequest& request);
+
+  // Any thread: wakes whoever waits on the step channel. A collective that is under way ends by its
+  // own limit: an error in it would take the process with it.
+  void ShutDown();
+
+ private:
+  GangLink() = default;
+  absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::StatusOr<std::unique_ptr<transport::Wire>> ConnectTcp(const v1::LaunchSpec& spec);
+  absl::Status FormTcp(const v1::LaunchSpec& spec);
+  void Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
+             transport::Topology topology);
+  absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::Status FormJaccl(const v1::LaunchSpec& spec);
+  absl::Status Prove(const v1::LaunchSpec& spec);
+
+  std::unique_ptr<StepLeader> leader_;
+  std::unique_ptr<StepFollower> follower_;
+  std::optional<transport::MlxGroup> own_group_;
+  std::optional<transport::MlxGroup> stage_group_;  // of several stages of several ranks
+  std::optional<mlx::core::distributed::Group> group_;
+  mlx::core::Dtype wire_type_ = mlx::core::float32;
+  std::string backend_ = "single";
+  uint32_t group_size_ = 1;
+};
+
+// How a verification crosses the step channel: sizes in whole KiB.
+Step VerifyStepOf(const v1::VerifyGroupRequest& request);
+v1::VerifyGroupRequest VerifyRequestOf(const Step& step);
+
+WireType WireTypeOf(mlx::core::Dtype type);
+mlx::core::Dtype DtypeOf(WireType type);
+
+// The most that one verification may ask for.
+inline constexpr int kVerifySizesMax = 16;
+inline constexpr uint64_t kVerifyBytesMax = 256 << 20;
+inline constexpr uint32_t kVerifyRoundsMax = 1000;
+
+}  // namespace macrame::runtime::engine

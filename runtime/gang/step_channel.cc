@@ -1,0 +1,228 @@
+#include "runtime/gang/step_channel.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+absl::Status ConnectFailed(std::string message) {
+  return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED", std::move(message));
+}
+
+absl::Status RankGone(uint32_t rank, const std::string& why) {
+  return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+                      absl::StrCat("rank ", rank, " is gone: ", why));
+}
+
+milliseconds LeftUntil(steady_clock::time_point end) {
+  return std::max(milliseconds(0),
+                  std::chrono::duration_cast<milliseconds>(end - steady_clock::now()));
+}
+
+// Rank 0's half of the handshake with whoever connected; gives its rank.
+absl::StatusOr<uint32_t> Admit(const transport::StreamSocket& socket, const GangPlace& place,
+                               const RandomBytes& random_bytes) {
+  socket.SetReceiveLimit(kKnockLimit);
+  const std::string challenge = random_bytes(kChallengeBytes);
+  absl::Status status = socket.SendBytes(challenge);
+  if (!status.ok()) return status;
+  const auto frame = socket.ReceiveFrame();
+  if (!frame.ok()) return frame.status();
+  const auto knock = DecodeKnock(*frame);
+  if (!knock.ok()) return knock.status();
+  const std::string expected = MakeProof(ProofOf::kFollower, place.secret, challenge,
+                                         knock->challenge, knock->rank, knock->epoch);
+  if (!ProofsEqual(expected, knock->proof) || knock->epoch != place.epoch || knock->rank == 0 ||
+      knock->rank >= place.world_size) {
+    return absl::PermissionDeniedError("a stranger, or a rank of another epoch");
+  }
+  status = socket.SendBytes(MakeProof(ProofOf::kLeader, place.secret, challenge, knock->challenge,
+                                      knock->rank, knock->epoch));
+  if (!status.ok()) return status;
+  socket.SetReceiveLimit(milliseconds(0));
+  return knock->rank;
+}
+
+absl::Status Prove(const transport::StreamSocket& socket, const GangPlace& place,
+                   const RandomBytes& random_bytes) {
+  std::string challenge(kChallengeBytes, '\0');
+  absl::Status status = socket.ReceiveBytes(challenge.data(), challenge.size());
+  if (!status.ok()) return status;
+  Knock knock;
+  knock.rank = place.rank;
+  knock.epoch = place.epoch;
+  knock.challenge = random_bytes(kChallengeBytes);
+  knock.proof = MakeProof(ProofOf::kFollower, place.secret, challenge, knock.challenge, knock.rank,
+                          knock.epoch);
+  status = socket.SendFrame(EncodeKnock(knock));
+  if (!status.ok()) return status;
+  std::string proof(kProofBytes, '\0');
+  status = socket.ReceiveBytes(proof.data(), proof.size());
+  if (!status.ok()) return status;
+  if (!ProofsEqual(proof, MakeProof(ProofOf::kLeader, place.secret, challenge, knock.challenge,
+                                    knock.rank, knock.epoch))) {
+    return absl::PermissionDeniedError("whoever listens there does not know the gang's secret");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
+    const transport::StreamSocket& listener, const GangPlace& place, milliseconds limit,
+    const RandomBytes& random_bytes) {
+  std::unique_ptr<StepLeader> leader(new StepLeader);
+  leader->followers_.resize(place.world_size);
+  const auto end = steady_clock::now() + limit;
+  std::string refused;
+  for (uint32_t joined = 1; joined < place.world_size;) {
+    auto socket = listener.Accept(LeftUntil(end));
+    if (absl::IsDeadlineExceeded(socket.status())) {
+      std::vector<uint32_t> missing;
+      for (uint32_t rank = 1; rank < place.world_size; ++rank) {
+        if (!leader->followers_[rank].open()) missing.push_back(rank);
+      }
+      return ConnectFailed(absl::StrCat("rank ", absl::StrJoin(missing, ", "),
+                                        " did not connect to rank 0 within ", limit.count(), " ms",
+                                        refused));
+    }
+    if (!socket.ok()) return ConnectFailed(std::string(socket.status().message()));
+    const auto rank = Admit(*socket, place, random_bytes);
+    if (!rank.ok()) {
+      refused = absl::StrCat("; one caller was refused: ", rank.status().message());
+      continue;
+    }
+    if (!leader->followers_[*rank].open()) ++joined;
+    leader->followers_[*rank] = *std::move(socket);
+  }
+  return leader;
+}
+
+absl::Status StepLeader::Send(const Step& step) {
+  for (uint32_t rank = 1; rank < followers_.size(); ++rank) {
+    const absl::Status status = SendTo(rank, step);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLeader::SendTo(uint32_t rank, const Step& step) {
+  const absl::Status status = followers_[rank].SendFrame(EncodeStep(step));
+  return status.ok() ? status : RankGone(rank, std::string(status.message()));
+}
+
+absl::StatusOr<uint32_t> StepLeader::WaitForReport(const std::vector<bool>& awaited,
+                                                   milliseconds limit) {
+  std::vector<pollfd> polled;
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 1; rank < followers_.size(); ++rank) {
+    if (!awaited.empty() && !awaited[rank]) continue;
+    polled.push_back({followers_[rank].fd(), POLLIN, 0});
+    ranks.push_back(rank);
+  }
+  const int ready = poll(polled.data(), polled.size(), static_cast<int>(limit.count()));
+  if (ready < 0 && errno != EINTR) return absl::InternalError("poll failed");
+  for (size_t i = 0; ready > 0 && i < polled.size(); ++i) {
+    if (polled[i].revents != 0) return ranks[i];
+  }
+  return absl::DeadlineExceededError("no report");
+}
+
+absl::Status StepLeader::ReadReport(uint32_t rank, Report& report) {
+  const auto frame = followers_[rank].ReceiveFrame();
+  if (!frame.ok()) return RankGone(rank, std::string(frame.status().message()));
+  auto decoded = DecodeReport(*frame);
+  if (!decoded.ok()) return RankGone(rank, std::string(decoded.status().message()));
+  report = *std::move(decoded);
+  if (report.kind == ReportKind::kFailed) return RankGone(rank, report.text);
+  return absl::OkStatus();
+}
+
+absl::Status StepLeader::AwaitLoaded() {
+  // Every rank stays in the poll set, also those that have loaded: one may fail while others load.
+  std::vector<bool> loaded(followers_.size(), false);
+  size_t count = 1;
+  while (count < followers_.size()) {
+    const auto rank = WaitForReport({}, milliseconds(1000));
+    if (absl::IsDeadlineExceeded(rank.status())) continue;
+    if (!rank.ok()) return rank.status();
+    Report report;
+    const absl::Status status = ReadReport(*rank, report);
+    if (!status.ok()) return status;
+    if (!loaded[*rank]) ++count;
+    loaded[*rank] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepLeader::WaitForLoss(milliseconds limit) {
+  const auto rank = WaitForReport({}, limit);
+  if (shut_down_) return absl::CancelledError("the step channel is shut down");
+  if (absl::IsDeadlineExceeded(rank.status())) return absl::OkStatus();
+  if (!rank.ok()) return rank.status();
+  Report report;
+  const absl::Status status = ReadReport(*rank, report);
+  return status.ok() ? RankGone(*rank, "it spoke out of turn") : status;
+}
+
+void StepLeader::ShutDown() {
+  shut_down_ = true;
+  for (const transport::StreamSocket& follower : followers_) follower.ShutDown();
+}
+
+absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::string& address,
+                                                                 const GangPlace& place,
+                                                                 milliseconds limit,
+                                                                 const RandomBytes& random_bytes) {
+  const auto end = steady_clock::now() + limit;
+  absl::Status last;
+  do {
+    auto socket = transport::StreamSocket::Connect(address, LeftUntil(end));
+    if (!socket.ok()) {
+      return ConnectFailed(absl::StrCat("rank ", place.rank,
+                                        " can't reach rank 0: ", socket.status().message(),
+                                        last.ok() ? "" : absl::StrCat("; ", last.message())));
+    }
+    // Rank 0 may be busy with another knock: a quarter of the limit is ours.
+    socket->SetReceiveLimit(std::max(kKnockLimit, limit / 4));
+    last = Prove(*socket, place, random_bytes);
+    if (last.ok()) {
+      socket->SetReceiveLimit(milliseconds(0));
+      std::unique_ptr<StepFollower> follower(new StepFollower);
+      follower->socket_ = *std::move(socket);
+      return follower;
+    }
+  } while (!absl::IsPermissionDenied(last) && steady_clock::now() < end);
+  return ConnectFailed(absl::StrCat("rank ", place.rank, " and rank 0 at ", address,
+                                    " do not agree: ", last.message()));
+}
+
+absl::StatusOr<Step> StepFollower::Receive() {
+  const auto frame = socket_.ReceiveFrame();
+  if (!frame.ok()) return RankGone(0, std::string(frame.status().message()));
+  auto step = DecodeStep(*frame);
+  if (!step.ok()) return step.status();
+  if (step->number != next_number_) {
+    return absl::InternalError(
+        absl::StrCat("step ", step->number, " came where ", next_number_, " was due"));
+  }
+  ++next_number_;
+  return step;
+}
+
+absl::Status StepFollower::Tell(const Report& report) {
+  return socket_.SendFrame(EncodeReport(report));
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,94 @@
+#pragma once
+
+// How rank 0 drives the other ranks: each waits in a blocking read, without using the CPU, until
+// rank 0 names the next step. Collectives alone can't do this: a rank that waits inside MLX's ring
+// spins.
+//
+// Both sides prove that they know the gang's secret before anything else is said (step_codec.h).
+// Frames after that are neither encrypted nor authenticated one by one: they hold token ids, like
+// the ring's hidden states beside them.
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/gang/step_codec.h"
+#include "transport/stream_socket.h"
+
+namespace macrame::runtime::engine {
+
+// A rank's place in its gang. `secret` has 32 bytes and is new for each epoch.
+struct GangPlace {
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  uint64_t epoch = 0;
+  std::string secret;
+};
+
+// Gives so many random bytes.
+using RandomBytes = std::function<std::string(size_t)>;
+
+// A knock that takes longer is dropped, so that a stranger can't hold up the gang.
+inline constexpr std::chrono::milliseconds kKnockLimit{1000};
+
+// Rank 0's side. Send, AwaitReports from one thread; WaitForLoss from another; ShutDown from any.
+class StepLeader {
+ public:
+  // Waits until all other ranks have connected and proved themselves. CONNECT_FAILED names those
+  // that have not when `limit` has passed.
+  static absl::StatusOr<std::unique_ptr<StepLeader>> Gather(const transport::StreamSocket& listener,
+                                                            const GangPlace& place,
+                                                            std::chrono::milliseconds limit,
+                                                            const RandomBytes& random_bytes);
+
+  // To every rank, or one of them. RANK_EXITED names the rank that can't be reached.
+  absl::Status Send(const Step& step);
+  absl::Status SendTo(uint32_t rank, const Step& step);
+
+  // Waits for one kLoaded from every rank. RANK_EXITED with a rank's termination message, or that it is
+  // gone; there is no limit here: ranks watch over their own loading.
+  absl::Status AwaitLoaded();
+
+  // Blocks until a rank fails or goes (RANK_EXITED, naming it), or ShutDown (CANCELLED), or `limit`
+  // passes (OK).
+  absl::Status WaitForLoss(std::chrono::milliseconds limit);
+
+  void ShutDown();
+
+ private:
+  StepLeader() = default;
+  absl::Status ReadReport(uint32_t rank, Report& report);
+  // Waits for a report of any rank in `awaited` or, when empty, of any at all.
+  absl::StatusOr<uint32_t> WaitForReport(const std::vector<bool>& awaited,
+                                         std::chrono::milliseconds limit);
+
+  std::vector<transport::StreamSocket> followers_;  // by rank; [0] is closed
+  std::atomic<bool> shut_down_ = false;
+};
+
+// The other ranks' side. Receive and Tell from one thread, ShutDown from any.
+class StepFollower {
+ public:
+  // CONNECT_FAILED after `limit`, or when rank 0 can't prove itself.
+  static absl::StatusOr<std::unique_ptr<StepFollower>> Join(const std::string& address,
+                                                            const GangPlace& place,
+                                                            std::chrono::milliseconds limit,
+                                                            const RandomBytes& random_bytes);
+
+  // Blocks. RANK_EXITED when rank 0 is gone.
+  absl::StatusOr<Step> Receive();
+  absl::Status Tell(const Report& report);
+  void ShutDown() { socket_.ShutDown(); }
+
+ private:
+  StepFollower() = default;
+  transport::StreamSocket socket_;
+  uint64_t next_number_ = 0;
+};
+
+}  // namespace macrame::runtime::engine

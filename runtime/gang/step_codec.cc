@@ -1,0 +1,151 @@
+#include "runtime/gang/step_codec.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+template <typename T>
+void Put(std::string& out, T value) {
+  for (size_t i = 0; i < sizeof(T); ++i) {
+    out.push_back(static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff));
+  }
+}
+
+// Reads from the front; `ok` stays false after the first value that is not there.
+class Reader {
+ public:
+  explicit Reader(std::string_view data) : data_(data) {}
+
+  template <typename T>
+  T Take() {
+    uint64_t value = 0;
+    const std::string_view bytes = TakeBytes(sizeof(T));
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      value |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    }
+    return static_cast<T>(value);
+  }
+  std::string_view TakeBytes(size_t count) {
+    if (data_.size() < count) {
+      ok_ = false;
+      data_ = {};
+      return {};
+    }
+    const std::string_view bytes = data_.substr(0, count);
+    data_.remove_prefix(count);
+    return bytes;
+  }
+  size_t left() const { return data_.size(); }
+  bool Complete() const { return ok_ && data_.empty(); }
+
+ private:
+  std::string_view data_;
+  bool ok_ = true;
+};
+
+absl::Status Malformed(const char* what) {
+  return absl::DataLossError(absl::StrCat("step channel: malformed ", what));
+}
+
+}  // namespace
+
+std::string EncodeStep(const Step& step) {
+  MACRAME_CHECK(step.tokens.size() <= kStepTokensMax) << step.tokens.size() << " tokens in a step";
+  std::string out;
+  out.reserve(24 + step.tokens.size() * 4);
+  Put(out, static_cast<uint8_t>(step.kind));
+  Put(out, step.number);
+  Put(out, static_cast<uint8_t>(step.logit_rows));
+  Put(out, static_cast<uint8_t>(step.wire_type));
+  Put(out, step.begin);
+  Put(out, static_cast<uint32_t>(step.tokens.size()));
+  for (const int32_t token : step.tokens) Put(out, static_cast<uint32_t>(token));
+  return out;
+}
+
+absl::StatusOr<Step> DecodeStep(std::string_view payload) {
+  Reader reader(payload);
+  Step step;
+  const auto kind = reader.Take<uint8_t>();
+  step.number = reader.Take<uint64_t>();
+  const auto rows = reader.Take<uint8_t>();
+  const auto wire = reader.Take<uint8_t>();
+  step.begin = reader.Take<uint32_t>();
+  const auto count = reader.Take<uint32_t>();
+  if (kind < 1 || kind > 5 || rows > 2 || wire > 2) return Malformed("step");
+  if (count > kStepTokensMax || reader.left() != size_t{count} * 4) return Malformed("step");
+  step.kind = static_cast<StepKind>(kind);
+  step.logit_rows = static_cast<LogitRows>(rows);
+  step.wire_type = static_cast<WireType>(wire);
+  step.tokens.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    step.tokens.push_back(static_cast<int32_t>(reader.Take<uint32_t>()));
+  }
+  if (!reader.Complete()) return Malformed("step");
+  return step;
+}
+
+std::string EncodeReport(const Report& report) {
+  std::string out;
+  Put(out, static_cast<uint8_t>(report.kind));
+  out += report.text.substr(0, kReportTextBytesMax);
+  return out;
+}
+
+absl::StatusOr<Report> DecodeReport(std::string_view payload) {
+  Reader reader(payload);
+  const auto kind = reader.Take<uint8_t>();
+  if (kind < 1 || kind > 2 || reader.left() > kReportTextBytesMax) return Malformed("report");
+  return Report{static_cast<ReportKind>(kind), std::string(reader.TakeBytes(reader.left()))};
+}
+
+std::string EncodeKnock(const Knock& knock) {
+  std::string out;
+  Put(out, knock.rank);
+  Put(out, knock.epoch);
+  out += knock.challenge;
+  out += knock.proof;
+  return out;
+}
+
+absl::StatusOr<Knock> DecodeKnock(std::string_view payload) {
+  Reader reader(payload);
+  Knock knock;
+  knock.rank = reader.Take<uint32_t>();
+  knock.epoch = reader.Take<uint64_t>();
+  knock.challenge = std::string(reader.TakeBytes(kChallengeBytes));
+  knock.proof = std::string(reader.TakeBytes(kProofBytes));
+  if (!reader.Complete()) return Malformed("knock");
+  return knock;
+}
+
+std::string MakeProof(ProofOf side, std::string_view secret, std::string_view leader_challenge,
+                      std::string_view follower_challenge, uint32_t rank, uint64_t epoch) {
+  std::string text =
+      side == ProofOf::kFollower ? "macrame step follower 1:" : "macrame step leader 1:";
+  text.append(leader_challenge);
+  text.append(follower_challenge);
+  Put(text, rank);
+  Put(text, epoch);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  const auto* made =
+      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
+           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size);
+  MACRAME_CHECK(made != nullptr && size == kProofBytes) << "HMAC-SHA-256 failed";
+  return std::string(reinterpret_cast<const char*>(digest), size);
+}
+
+bool ProofsEqual(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+}  // namespace macrame::runtime::engine

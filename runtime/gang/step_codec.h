@@ -1,0 +1,82 @@
+#pragma once
+
+// What rank 0 says to the other ranks of its gang before each piece of work, and what they answer,
+// as bytes. Pure. Little-endian; every frame is a u32 length (of what follows) and a payload whose
+// first byte is its kind.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr size_t kStepTokensMax = 8192;  // of one prefill chunk
+inline constexpr size_t kReportTextBytesMax = 4096;
+
+enum class StepKind : uint8_t {
+  kConnect = 1,  // everybody is here: form the collective group now
+  kForward = 2,  // run tokens through the layers
+  kReady = 3,    // the gang has warmed up
+  kStop = 4,     // orderly end
+  kVerify = 5,   // timed collectives: `begin` rounds of each size in `tokens`, KiB
+};
+
+// Which positions of a forward step rank 0 wants logits of.
+enum class LogitRows : uint8_t { kNone = 0, kLast = 1, kAll = 2 };
+
+// Type in which hidden states and partial sums cross between ranks: rank 0's.
+enum class WireType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
+
+struct Step {
+  StepKind kind = StepKind::kForward;
+  uint64_t number = 0;  // rises by one with each step; a gap means that a rank is out of step
+  LogitRows logit_rows = LogitRows::kNone;
+  WireType wire_type = WireType::kFloat32;  // kConnect only
+  uint32_t begin = 0;                       // position of the first token; 0 starts a new sequence
+  std::vector<int32_t> tokens;
+  bool operator==(const Step&) const = default;
+};
+
+enum class ReportKind : uint8_t {
+  kLoaded = 1,  // weights are in memory
+  kFailed = 2,  // termination message; the connection closes after it
+};
+
+struct Report {
+  ReportKind kind = ReportKind::kLoaded;
+  std::string text;  // cut at kReportTextBytesMax
+  bool operator==(const Report&) const = default;
+};
+
+// Payloads, without the length.
+std::string EncodeStep(const Step& step);
+absl::StatusOr<Step> DecodeStep(std::string_view payload);
+std::string EncodeReport(const Report& report);
+absl::StatusOr<Report> DecodeReport(std::string_view payload);
+
+// Who knocks: the first payload that a rank sends after rank 0's challenge (kChallengeBytes random
+// bytes). `proof` is HMAC-SHA-256 with the gang's secret over a label, both challenges, the rank
+// and the epoch; rank 0 answers with its own proof over another label, so that both sides know the
+// secret.
+inline constexpr size_t kChallengeBytes = 32;
+inline constexpr size_t kProofBytes = 32;
+
+struct Knock {
+  uint32_t rank = 0;
+  uint64_t epoch = 0;
+  std::string challenge;  // the knocking rank's own
+  std::string proof;
+};
+std::string EncodeKnock(const Knock& knock);
+absl::StatusOr<Knock> DecodeKnock(std::string_view payload);
+
+enum class ProofOf { kFollower, kLeader };
+std::string MakeProof(ProofOf side, std::string_view secret, std::string_view leader_challenge,
+                      std::string_view follower_challenge, uint32_t rank, uint64_t epoch);
+// In constant time.
+bool ProofsEqual(std::string_view a, std::string_view b);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,98 @@
+#include "runtime/model/matrix.h"
+
+#include "mlx/allocator.h"
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/primitives.h"
+#include "proto/check.h"
+#include "runtime/kernels/matmul.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+
+// y = x · Wᵀ over a view, as a node of MLX's graph.
+class KernelMultiply : public mx::UnaryPrimitive {
+ public:
+  KernelMultiply(mx::Stream stream, kernels::MatrixView view, std::shared_ptr<const void> owner)
+      : UnaryPrimitive(stream), view_(view), owner_(std::move(owner)) {}
+
+  void eval_cpu(const std::vector<mx::array>& inputs, mx::array& out) override {
+    const mx::array& x = inputs[0];
+    out.set_data(mx::allocator::malloc(out.nbytes()));
+    auto& encoder = mx::cpu::get_command_encoder(stream());
+    encoder.set_input_array(x);
+    encoder.set_output_array(out);
+    encoder.dispatch([view = view_, owner = owner_, from = x.data<float>(), to = out.data<float>(),
+                      count = x.size() / view_.columns] {
+      kernels::MultiplyTransposed(view, from, count, to, 0, view.rows);
+    });
+  }
+  void eval_gpu(const std::vector<mx::array>&, mx::array&) override {
+    MACRAME_CHECK(false) << "a CPU kernel was placed on a GPU stream";
+  }
+  const char* name() const override { return "KernelMultiply"; }
+
+ private:
+  const kernels::MatrixView view_;
+  const std::shared_ptr<const void> owner_;
+};
+
+}  // namespace
+
+mx::Dtype ActivationType(mx::Dtype model_type) {
+  return mx::default_device() == mx::Device::cpu ? mx::float32 : model_type;
+}
+
+Matrix::Matrix(kernels::MatrixView view, std::shared_ptr<const void> owner,
+               std::optional<mx::array> bias)
+    : view_(view), owner_(std::move(owner)), bias_(std::move(bias)) {}
+
+Matrix::Matrix(mx::array weight, std::optional<mx::array> scales, std::optional<mx::array> biases,
+               int group_size, int bits, std::optional<mx::array> bias)
+    : weight_(std::move(weight)),
+      scales_(std::move(scales)),
+      biases_(std::move(biases)),
+      bias_(std::move(bias)) {
+  view_.rows = weight_->shape(0);
+  view_.bits = bits;
+  view_.group_size = group_size;
+}
+
+int Matrix::rows() const { return static_cast<int>(view_.rows); }
+
+mx::array Matrix::Apply(const mx::array& x) const {
+  mx::array y = [&] {
+    if (owner_ != nullptr) {
+      mx::Shape shape = x.shape();
+      shape.back() = rows();
+      const mx::Stream stream = mx::default_stream(mx::Device::cpu);
+      return mx::array(std::move(shape), mx::float32,
+                       std::make_shared<KernelMultiply>(stream, view_, owner_),
+                       {mx::contiguous(mx::astype(x, mx::float32))});
+    }
+    if (scales_.has_value()) {
+      return mx::quantized_matmul(x, *weight_, *scales_, biases_, /*transpose=*/true,
+                                  view_.group_size, view_.bits);
+    }
+    return mx::matmul(x, mx::transpose(*weight_));
+  }();
+  return bias_.has_value() ? mx::add(y, *bias_) : y;
+}
+
+mx::array Matrix::Rows(std::span<const int32_t> ids, mx::Dtype type) const {
+  const int count = static_cast<int>(ids.size());
+  if (owner_ != nullptr) {
+    std::vector<float> rows(ids.size() * view_.columns);
+    kernels::GatherRows(view_, ids.data(), ids.size(), rows.data());
+    return mx::astype(mx::array(rows.data(), {1, count, static_cast<int>(view_.columns)}), type);
+  }
+  const mx::array index(ids.data(), {1, count}, mx::int32);
+  const mx::array picked = mx::take(*weight_, index, 0);
+  if (!scales_.has_value()) return mx::astype(picked, type);
+  return mx::astype(mx::dequantize(picked, mx::take(*scales_, index, 0),
+                                   mx::take(*biases_, index, 0), view_.group_size, view_.bits),
+                    type);
+}
+
+}  // namespace macrame::runtime::engine

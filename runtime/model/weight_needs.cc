@@ -1,0 +1,213 @@
+#include "runtime/model/weight_needs.h"
+
+#include <cstdlib>
+#include <functional>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+class Checker {
+ public:
+  Checker(const ModelConfig& config, const ShardPlace& place, const WeightFiles& files)
+      : config_(config), place_(place), files_(files) {}
+
+  void Matrix(const MatrixNeed& need);
+  void Vector(const VectorNeed& need) {
+    if (!need.name.empty()) Expect(need.name, {need.size});
+  }
+  void LeftOverLayers();
+  absl::Status Result() const;
+
+ private:
+  void Fault(std::string text) {
+    if (++faults_ <= kFaultsNamedMax) texts_.push_back(std::move(text));
+  }
+  const StoredTensor* Expect(const std::string& name, std::vector<int64_t> shape,
+                             bool packed = false);
+  void Quantised(const MatrixNeed& need);
+
+  const ModelConfig& config_;
+  const ShardPlace& place_;
+  const WeightFiles& files_;
+  int faults_ = 0;
+  std::vector<std::string> texts_;
+  std::string code_ = "MODEL_CONFIG_INVALID";
+};
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t> shape,
+                                    bool packed) {
+  const StoredTensor* tensor = files_.Find(name);
+  if (tensor == nullptr) {
+    Fault(absl::StrCat("tensor '", name, "' ", ShapeText(shape), " is in no weights file"));
+    return nullptr;
+  }
+  if (tensor->shape != shape) {
+    Fault(absl::StrCat("tensor '", name, "' is ", ShapeText(tensor->shape),
+                       ", config.json implies ", ShapeText(shape)));
+    return nullptr;
+  }
+  const bool is_float = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16";
+  if (packed ? tensor->dtype != "U32" : !is_float) {
+    code_ = "MODEL_FORMAT_UNSUPPORTED";
+    Fault(absl::StrCat("tensor '", name, "' is stored as ", tensor->dtype));
+    return nullptr;
+  }
+  return tensor;
+}
+
+void Checker::Quantised(const MatrixNeed& need) {
+  const QuantizationTraits traits = config_.QuantizationOf(need.module);
+  if (traits.bits == 0) {
+    Fault(absl::StrCat("'", need.module, "' is stored quantised, config.json says it is not"));
+    return;
+  }
+  if (need.columns % traits.group_size != 0) {
+    Fault(absl::StrCat("'", need.module, "' has ", need.columns, " columns, not a multiple of the ",
+                       "group size ", traits.group_size));
+    return;
+  }
+  const int64_t groups = need.columns / traits.group_size;
+  Expect(absl::StrCat(need.module, ".weight"),
+         {need.rows, int64_t{need.columns} * traits.bits / 32}, /*packed=*/true);
+  const auto* scales = Expect(absl::StrCat(need.module, ".scales"), {need.rows, groups});
+  const auto* biases = Expect(absl::StrCat(need.module, ".biases"), {need.rows, groups});
+  if (scales != nullptr && biases != nullptr && scales->dtype != biases->dtype) {
+    Fault(absl::StrCat("'", need.module, "': scales and biases are of different types"));
+  }
+  if (need.split == Split::kColumns && groups % place_.slice_count != 0) {
+    code_ = "GROUPS_INDIVISIBLE";
+    Fault(absl::StrCat("'", need.module, "': ", groups, " quantisation groups in ",
+                       place_.slice_count, " equal slices"));
+  }
+}
+
+void Checker::Matrix(const MatrixNeed& need) {
+  if (files_.Find(absl::StrCat(need.module, ".scales")) != nullptr) {
+    Quantised(need);
+  } else {
+    Expect(absl::StrCat(need.module, ".weight"), {need.rows, need.columns});
+  }
+  if (need.bias) Expect(absl::StrCat(need.module, ".bias"), {need.rows});
+  const int divided = need.split == Split::kRows      ? need.rows
+                      : need.split == Split::kColumns ? need.columns
+                                                      : 0;
+  if (divided % place_.slice_count != 0) {
+    code_ = "HEADS_INDIVISIBLE";
+    Fault(absl::StrCat("'", need.module, "': ", divided, " in ", place_.slice_count,
+                       " equal slices"));
+  }
+}
+
+void Checker::LeftOverLayers() {
+  constexpr std::string_view kPrefix = "model.layers.";
+  int highest = -1;
+  for (auto it = files_.tensors().lower_bound(kPrefix);
+       it != files_.tensors().end() && it->first.compare(0, kPrefix.size(), kPrefix) == 0; ++it) {
+    int layer = -1;
+    const std::string rest = it->first.substr(kPrefix.size());
+    if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &layer)) {
+      highest = std::max(highest, layer);
+    }
+  }
+  if (highest >= config_.layer_count) {
+    Fault(absl::StrCat("config.json says ", config_.layer_count, " layers, the weights have ",
+                       highest + 1));
+  }
+}
+
+absl::Status Checker::Result() const {
+  if (faults_ == 0) return absl::OkStatus();
+  std::string text = absl::StrCat(files_.folder(), ": ", absl::StrJoin(texts_, "; "));
+  if (faults_ > kFaultsNamedMax) {
+    absl::StrAppend(&text, "; and ", faults_ - kFaultsNamedMax, " more");
+  }
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, code_, text);
+}
+
+}  // namespace
+
+LayerNeeds NeedsOfLayer(const ModelConfig& config, int layer) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const int hidden = config.hidden_size;
+  const int inner = config.intermediate_size;
+  const int heads = config.attention_heads * config.head_dim;
+  const int kv = config.kv_heads * config.head_dim;
+  const auto attention = [&](const char* name, int rows, int columns, Split split, bool bias) {
+    return MatrixNeed{absl::StrCat(prefix, "self_attn.", name), rows, columns, split, bias};
+  };
+  const auto mlp = [&](const char* name, int rows, int columns, Split split) {
+    return MatrixNeed{absl::StrCat(prefix, "mlp.", name), rows, columns, split, config.mlp_bias};
+  };
+  LayerNeeds needs;
+  needs.q = attention("q_proj", heads, hidden, Split::kRows, config.qkv_bias);
+  needs.k = attention("k_proj", kv, hidden, Split::kRows, config.qkv_bias);
+  needs.v = attention("v_proj", kv, hidden, Split::kRows, config.qkv_bias);
+  needs.o = attention("o_proj", hidden, heads, Split::kColumns, config.output_bias);
+  needs.gate = mlp("gate_proj", inner, hidden, Split::kRows);
+  needs.up = mlp("up_proj", inner, hidden, Split::kRows);
+  needs.down = mlp("down_proj", hidden, inner, Split::kColumns);
+  needs.input_norm = {absl::StrCat(prefix, "input_layernorm.weight"), hidden};
+  needs.post_attention_norm = {absl::StrCat(prefix, "post_attention_layernorm.weight"), hidden};
+  if (config.qk_norm) {
+    needs.q_norm = {absl::StrCat(prefix, "self_attn.q_norm.weight"), config.head_dim};
+    needs.k_norm = {absl::StrCat(prefix, "self_attn.k_norm.weight"), config.head_dim};
+  }
+  return needs;
+}
+
+MatrixNeed EmbeddingNeed(const ModelConfig& config) {
+  return {"model.embed_tokens", config.vocab_size, config.hidden_size, Split::kNone, false};
+}
+
+MatrixNeed HeadNeed(const ModelConfig& config) {
+  if (config.tied_embeddings) return EmbeddingNeed(config);
+  return {"lm_head", config.vocab_size, config.hidden_size, Split::kNone, false};
+}
+
+VectorNeed FinalNormNeed(const ModelConfig& config) {
+  return {"model.norm.weight", config.hidden_size};
+}
+
+absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
+                          const WeightFiles& files) {
+  if (place.layer_begin < 0 || place.layer_begin >= place.layer_end ||
+      place.layer_end > config.layer_count) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+                        absl::StrCat("layers [", place.layer_begin, ", ", place.layer_end,
+                                     ") of a model that has ", config.layer_count));
+  }
+  if (config.kv_heads % place.slice_count != 0 || config.attention_heads % place.slice_count != 0) {
+    return ReasonStatus(
+        absl::StatusCode::kInvalidArgument, "HEADS_INDIVISIBLE",
+        absl::StrCat(config.attention_heads, " attention heads and ", config.kv_heads,
+                     " key-value heads in ", place.slice_count, " equal slices"));
+  }
+  Checker check(config, place, files);
+  if (place.embeds) check.Matrix(EmbeddingNeed(config));
+  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
+    const LayerNeeds needs = NeedsOfLayer(config, layer);
+    for (const MatrixNeed* need :
+         {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
+      check.Matrix(*need);
+    }
+    for (const VectorNeed* need :
+         {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm}) {
+      check.Vector(*need);
+    }
+  }
+  if (place.normalizes) check.Vector(FinalNormNeed(config));
+  if (place.has_head && !(place.embeds && config.tied_embeddings)) check.Matrix(HeadNeed(config));
+  check.LeftOverLayers();
+  return check.Result();
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,166 @@
+#include "runtime/process/rank_boot.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+#include "runtime/model/weight_files.h"
+#include "runtime/model/weight_loader.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The type that hidden states have on this rank, known before anything is loaded.
+WireType WireTypeFor(const ModelConfig& config, const ShardPlace& place,
+                     const std::shared_ptr<const WeightFiles>& files) {
+  const WeightLoader probe(files, config, place, [](uint64_t) {});
+  return WireTypeOf(probe.activation_type());
+}
+
+absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
+  if (spec.rank() == 0) {
+    if (rank.link->leader() != nullptr) {
+      const absl::Status loaded = rank.link->leader()->AwaitLoaded();
+      if (!loaded.ok()) return loaded;
+    }
+    const int32_t token[] = {0};
+    const auto logits = rank.engine->Forward(token, 0, LogitRows::kLast, [] { return true; });
+    if (!logits.ok()) return logits.status();
+    return rank.engine->Announce(StepKind::kReady);
+  }
+  const absl::Status told = rank.link->follower()->Tell({ReportKind::kLoaded, ""});
+  if (!told.ok()) return told;
+  while (true) {
+    const auto step = rank.link->follower()->Receive();
+    if (!step.ok()) return step.status();
+    if (step->kind == StepKind::kReady) return absl::OkStatus();
+    if (step->kind == StepKind::kStop) return absl::CancelledError("rank 0 stops");
+    const absl::Status ran = rank.engine->Follow(*step);
+    if (!ran.ok()) return ran;
+  }
+}
+
+absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
+                         std::shared_ptr<const WeightFiles> files, Watchdog& watchdog,
+                         const BootOptions& options, BootedRank& rank) {
+  uint64_t loaded = 0;
+  uint64_t total = 0;
+  WeightLoader loader(std::move(files), rank.config, place, [&](uint64_t bytes) {
+    loaded += bytes;
+    watchdog.Touch();
+    if (options.on_progress) options.on_progress(loaded, total);
+  });
+  total = loader.BytesNeeded();
+  if (options.on_progress) options.on_progress(0, total);
+  ForwardLimits limits;
+  limits.context_length = static_cast<int>(spec.context_length());
+  limits.prefill_chunk_tokens = options.prefill_chunk_tokens;
+  limits.step_limit = milliseconds(spec.step_timeout_ms());
+  const auto guard = watchdog.Watch("loading weights", kLoadingStallLimit);
+  try {
+    rank.engine =
+        std::make_unique<ForwardEngine>(rank.config, place, loader, *rank.link, watchdog, limits);
+  } catch (const std::bad_alloc&) {
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+                        absl::StrCat("the system refused memory while loading ", total, " bytes"));
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat("loading weights: ", error.what()));
+  }
+  return absl::OkStatus();
+}
+
+uint32_t ContextLengthOf(const v1::LaunchSpec& spec, const ModelConfig& config) {
+  if (spec.context_length() != 0) return spec.context_length();
+  return static_cast<uint32_t>(std::min(kContextDefault, config.context_length_max));
+}
+
+}  // namespace
+
+absl::Status CompleteSpec(v1::LaunchSpec& spec) {
+  const auto bad = [](std::string message) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+                        absl::StrCat("launch spec: ", message));
+  };
+  if (spec.model().path().empty()) return bad("it names no model folder");
+  if (spec.world_size() > 1 && spec.gang_secret().size() != 32) {
+    return bad(absl::StrCat("a gang secret of ", spec.gang_secret().size(), " bytes, not 32"));
+  }
+  if (spec.world_size() > 1 && spec.step_address().empty()) return bad("no step address");
+  if (spec.connect_timeout_ms() == 0) spec.set_connect_timeout_ms(kConnectTimeoutDefaultMs);
+  if (spec.step_timeout_ms() == 0) spec.set_step_timeout_ms(kStepTimeoutDefaultMs);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given,
+                                                     Watchdog& watchdog,
+                                                     const BootOptions& options) {
+  const auto phase = [&](v1::RankPhase next) {
+    if (options.on_phase) options.on_phase(next);
+  };
+  phase(v1::RANK_PHASE_STAGING);
+  v1::LaunchSpec spec = given;
+  absl::Status status = CompleteSpec(spec);
+  if (!status.ok()) return status;
+  auto place = PlaceOf(spec);
+  if (!place.ok()) return place.status();
+  auto rank = std::make_unique<BootedRank>();
+  auto config = LoadModelConfig(spec.model().path());
+  if (!config.ok()) return config.status();
+  rank->config = *std::move(config);
+  if (spec.world_size() == 1 && place->layer_end == 0) place->layer_end = rank->config.layer_count;
+  rank->context_length = ContextLengthOf(spec, rank->config);
+  spec.set_context_length(rank->context_length);
+  auto files = WeightFiles::Open(spec.model().path());
+  if (!files.ok()) return files.status();
+  status = CheckWeights(rank->config, *place, **files);
+  if (!status.ok()) return status;
+  if (spec.rank() == 0 && options.needs_text) {
+    auto text = LoadModelText(spec.model().path());
+    if (!text.ok()) return text.status();
+    rank->text = *std::move(text);
+  }
+
+  phase(v1::RANK_PHASE_CONNECTING);
+  {
+    const auto guard = watchdog.Watch("connecting to the gang",
+                                      milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
+    auto link = GangLink::Form(spec, WireTypeFor(rank->config, *place, *files),
+                               [&](const std::string& detail) {
+                                 if (options.on_connecting) options.on_connecting(detail);
+                               });
+    if (!link.ok()) return link.status();
+    rank->link = *std::move(link);
+  }
+  if (options.on_link) options.on_link(*rank->link);
+
+  phase(v1::RANK_PHASE_LOADING);
+  status = LoadWeights(spec, *place, *std::move(files), watchdog, options, *rank);
+  if (!status.ok()) return status;
+  phase(v1::RANK_PHASE_WARMING_UP);
+  status = WarmUp(spec, *rank);
+  if (!status.ok()) return status;
+  return rank;
+}
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  static const std::set<std::string> model_faults = {
+      "MODEL_FILE_MISSING",         "MODEL_FILE_BROKEN",        "MODEL_CONFIG_INVALID",
+      "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID",
+      "HEADS_INDIVISIBLE",          "GROUPS_INDIVISIBLE"};
+  const std::string code = ReasonOf(status).code();
+  if (model_faults.contains(code)) return kExitModelInvalid;
+  if (code == "CONFIG_INVALID") return kExitUsage;
+  if (code == "CONNECT_FAILED" || code == "PORT_TAKEN" || code == "GROUP_MISMATCH" ||
+      code == "TRANSPORT_UNAVAILABLE") {
+    return kExitConnectFailed;
+  }
+  if (code == "RANK_EXITED") return kExitPeerLost;
+  if (code == "RANK_STALLED") return kExitStalled;
+  return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,58 @@
+#pragma once
+
+// Brings a rank from its launch spec to readiness: files checked, gang formed, weights loaded, one
+// step run. Blocks; engine thread. Used by the serving process and by `rankd --generate`.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/process/exit_codes.h"
+#include "runtime/serving/forward_engine.h"
+#include "runtime/gang/gang_link.h"
+#include "runtime/serving/generation_job.h"
+#include "runtime/gang/watchdog.h"
+
+namespace macrame::runtime::engine {
+
+// While weights are read, this long without a byte ends the process.
+inline constexpr std::chrono::milliseconds kLoadingStallLimit{120'000};
+// Beyond connect_timeout_ms, for backends that have no limit of their own.
+inline constexpr std::chrono::milliseconds kGroupGrace{2'000};
+inline constexpr uint32_t kConnectTimeoutDefaultMs = 20'000;
+inline constexpr uint32_t kStepTimeoutDefaultMs = 60'000;
+
+// Positions, when the spec names none and the model has room for more.
+inline constexpr int kContextDefault = 4096;
+
+struct BootedRank {
+  ModelConfig config;
+  uint32_t context_length = 0;
+  std::shared_ptr<const ModelText> text;  // rank 0 only, and only when asked for
+  std::unique_ptr<GangLink> link;
+  std::unique_ptr<ForwardEngine> engine;
+};
+
+struct BootOptions {
+  bool needs_text = true;
+  int prefill_chunk_tokens = kPrefillChunkTokens;
+  std::function<void(v1::RankPhase)> on_phase;
+  // Within CONNECTING: "rendezvous", "queue_pair", "first_collective".
+  std::function<void(const std::string& detail)> on_connecting;
+  std::function<void(uint64_t loaded, uint64_t total)> on_progress;
+  // As soon as there is one, so that another thread can shut it down.
+  std::function<void(GangLink&)> on_link;
+};
+
+// Fills in the limits that a spec leaves at 0. CONFIG_INVALID for what can't be used.
+absl::Status CompleteSpec(v1::LaunchSpec& spec);
+
+absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& spec, Watchdog& watchdog,
+                                                     const BootOptions& options);
+
+// The exit code that tells of a boot's or gang's failure.
+ExitCode ExitCodeOf(const absl::Status& status);
+
+}  // namespace macrame::runtime::engine

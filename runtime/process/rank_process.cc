@@ -1,0 +1,233 @@
+#include "runtime/process/rank_process.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <boost/asio.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "mlx/mlx.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+
+struct RankProcess::Parts {
+  explicit Parts(boost::asio::io_context& io) : parent(io), signals(io) {}
+  boost::asio::posix::stream_descriptor parent;  // stdin
+  boost::asio::signal_set signals;
+  char discarded[64];
+};
+
+RankProcess::RankProcess(v1::LaunchSpec spec)
+    : spec_(std::move(spec)),
+      termination_message_(spec_),
+      watchdog_([this](const std::string& what, std::chrono::milliseconds limit) {
+        Fail(StalledStatus(what, limit));
+      }),
+      service_(
+          dispatcher_, spec_,
+          [this](std::shared_ptr<PendingRequest> request) { mailbox_.Put(std::move(request)); },
+          [this] { BeginStop(); }),
+      parts_(std::make_unique<Parts>(dispatcher_.io())) {}
+
+RankProcess::~RankProcess() = default;
+
+int RankProcess::Run() {
+  WatchSignals();
+  WatchParent();
+  const absl::Status started = service_.Start();
+  if (!started.ok()) {
+    termination_message_.Say(started);
+    return kExitSocketFailed;
+  }
+  engine_ = std::thread([this] { RunEngine(); });
+  dispatcher_.Run();
+  // Joining would wait for an engine that may hang; the process ends here in any case.
+  _exit(kExitOrderly);
+}
+
+void RankProcess::WatchParent() {
+  parts_->parent.assign(dup(STDIN_FILENO));
+  parts_->parent.async_read_some(boost::asio::buffer(parts_->discarded),
+                                 [this](const boost::system::error_code& error, size_t) {
+                                   if (error == boost::asio::error::operation_aborted) return;
+                                   if (error) return BeginStop();  // the agent is gone
+                                   WatchParent();
+                                 });
+}
+
+void RankProcess::WatchSignals() {
+  parts_->signals.add(SIGTERM);
+  parts_->signals.add(SIGINT);
+  parts_->signals.async_wait([this](const boost::system::error_code& error, int) {
+    if (!error) BeginStop();
+  });
+}
+
+void RankProcess::BeginStop() {
+  if (stopping_.exchange(true)) return;
+  service_.SetPhase(v1::RANK_PHASE_STOPPING);
+  service_.Stop(std::chrono::milliseconds(200));
+  mailbox_.Close();
+  GangLink* link = link_.load();
+  if (link != nullptr && link->follower() != nullptr) link->ShutDown();
+  // The engine posts the end when it has told the other ranks; this is for one that hangs.
+  dispatcher_.PostAfter(kStopLimit, [this] { dispatcher_.Stop(); });
+}
+
+namespace {
+
+void FillGroup(const GangLink& link, v1::RankStatus& status) {
+  status.set_backend(link.backend());
+  status.set_group_size(link.group_size());
+  status.set_collective_bytes(link.bytes_sent());
+  const transport::CollectiveTimes times = link.times();
+  status.set_collective_us_p50(times.us_p50);
+  status.set_collective_us_p99(times.us_p99);
+}
+
+}  // namespace
+
+void RankProcess::RunEngine() {
+  BootOptions options;
+  options.on_phase = [this](v1::RankPhase phase) {
+    dispatcher_.Post([this, phase] { service_.SetPhase(phase); });
+  };
+  options.on_progress = [this](uint64_t loaded, uint64_t total) {
+    const uint64_t memory = mlx::core::get_active_memory() + loaded;
+    dispatcher_.Post([=, this] { service_.SetProgress(loaded, total, memory); });
+  };
+  options.on_connecting = [this](const std::string& detail) {
+    dispatcher_.Post([this, detail] { service_.SetConnecting(detail); });
+  };
+  options.on_link = [this](GangLink& link) {
+    link_ = &link;
+    dispatcher_.Post([this, &link] {
+      service_.SetGroup([&link](v1::RankStatus& status) { FillGroup(link, status); });
+    });
+  };
+  auto rank = BootRank(spec_, watchdog_, options);
+  absl::Status status = rank.status();
+  if (status.ok()) {
+    rank_ = *std::move(rank);
+    dispatcher_.Post([this, text = rank_->text, vocab = rank_->config.vocab_size,
+                      context = rank_->context_length] {
+      service_.SetModel(text, vocab, context);
+      service_.SetPhase(v1::RANK_PHASE_READY);
+      // What loading counted, and what the caches took since.
+      const uint64_t loaded = service_.status().memory_bytes();
+      const uint64_t then = mlx::core::get_active_memory();
+      service_.SetMemory([loaded, then] {
+        return loaded + mlx::core::get_active_memory() - std::min(then, loaded);
+      });
+    });
+    status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
+  }
+  if (!status.ok() && !stopping_) Fail(status);
+  dispatcher_.Post([this] {
+    service_.SetPhase(v1::RANK_PHASE_STOPPED);
+    dispatcher_.Stop();
+  });
+}
+
+absl::Status RankProcess::Lead(BootedRank& rank) {
+  if (rank.link->leader() != nullptr) {
+    follower_watch_ = std::thread([this] { WatchFollowers(); });
+    follower_watch_.detach();
+  }
+  while (auto request = mailbox_.Take()) {
+    if ((*request)->verify.has_value()) {
+      Verify(rank, *request);
+    } else {
+      Serve(rank, *request);
+    }
+  }
+  rank.engine->Announce(StepKind::kStop).IgnoreError();
+  return absl::OkStatus();
+}
+
+void RankProcess::Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
+  const absl::Status told = rank.engine->AnnounceVerify(*request->verify);
+  absl::StatusOr<v1::VerifyGroupResponse> response = absl::InternalError("not begun");
+  if (!told.ok()) {
+    response = told;
+  } else {
+    const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
+    response = rank.link->Verify(VerifyRequestOf(VerifyStepOf(*request->verify)));
+  }
+  dispatcher_.Post([request, response] { request->on_verified(response); });
+  if (!response.ok()) Fail(response.status());
+}
+
+void RankProcess::Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
+  auto stream = std::make_shared<text::StreamDecoder>(
+      rank.text->tokenizer.NewStream(/*skip_special_tokens=*/true));
+  TextStream text{[stream](int32_t id) { return stream->Push(id); },
+                  [stream] { return stream->Finish(); }};
+  uint32_t reported = 0;
+  const absl::Status status =
+      RunJob(request->job, *rank.engine, std::move(text), request->cancelled,
+             [&](const v1::GenerateChunk& chunk) {
+               if (!request->stream.Write(chunk)) request->cancelled = true;
+               const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
+               reported += fresh;
+               dispatcher_.Post([this, fresh, step_us = DecodeStepUs(chunk)] {
+                 service_.OnTokens(fresh);
+                 if (step_us > 0) service_.OnDecodeTimed(step_us);
+               });
+             });
+  const std::string code = status.ok() ? "" : ReasonOf(status).code();
+  if (code == "RANK_EXITED") {
+    // A broken collective names no culprit; the step channel will in a moment.
+    absl::SleepFor(absl::FromChrono(kBlameLimit));
+    Fail(status);
+  }
+  dispatcher_.Post([this, request, status] { service_.OnRequestDone(request, status); });
+}
+
+void RankProcess::WatchFollowers() {
+  while (!stopping_) {
+    const absl::Status status =
+        link_.load()->leader()->WaitForLoss(std::chrono::milliseconds(1000));
+    if (!status.ok() && !stopping_) Fail(status);
+  }
+}
+
+absl::Status RankProcess::FollowLeader(BootedRank& rank) {
+  while (true) {
+    const auto step = rank.link->follower()->Receive();
+    if (!step.ok()) return step.status();
+    if (step->kind == StepKind::kStop) return absl::OkStatus();
+    if (step->kind == StepKind::kVerify) {
+      const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
+      const auto verified = rank.link->Verify(VerifyRequestOf(*step));
+      if (!verified.ok()) return verified.status();
+      continue;
+    }
+    const absl::Status status = rank.engine->Follow(*step);
+    if (!status.ok()) return status;
+  }
+}
+
+void RankProcess::Fail(const absl::Status& why) {
+  const bool first = termination_message_.Say(why);
+  if (first) {
+    GangLink* link = link_.load();
+    if (link != nullptr && link->follower() != nullptr) {
+      link->follower()->Tell({ReportKind::kFailed, std::string(why.message())}).IgnoreError();
+    }
+    dispatcher_.Post([this, reason = ReasonOf(why), code = ExitCodeOf(why)] {
+      service_.SetFailure(reason);
+      service_.Stop(kFarewellLimit / 2);
+      _exit(code);
+    });
+  }
+  // The owner thread ends the process as soon as the watchers have been told; or else this one
+  // does.
+  absl::SleepFor(absl::FromChrono(kFarewellLimit * (first ? 2 : 4)));
+  _exit(ExitCodeOf(why));
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,74 @@
+#pragma once
+
+// One rank process: the owner thread with its RankService, the engine thread, the watchdog, and how
+// it all ends. Threads and who owns what: runtime/README.md.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/process/exit_codes.h"
+#include "runtime/process/termination_message.h"
+#include "runtime/process/mailbox.h"
+#include "runtime/process/rank_boot.h"
+#include "runtime/serving/rank_service.h"
+#include "runtime/gang/watchdog.h"
+#include "transport/asio_dispatcher.h"
+
+namespace macrame::runtime::engine {
+
+// From the order to stop until the process is gone, whatever hangs.
+inline constexpr Duration kStopLimit = std::chrono::milliseconds(1500);
+// What a failing rank waits so that its watchers hear the reason.
+inline constexpr std::chrono::milliseconds kFarewellLimit{300};
+// How long rank 0 waits, after a collective broke, to hear on the step channel which rank it was.
+inline constexpr std::chrono::milliseconds kBlameLimit{300};
+// All sizes and rounds of one verification.
+inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
+
+class RankProcess {
+ public:
+  explicit RankProcess(v1::LaunchSpec spec);
+  ~RankProcess();
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  // Serves until told to stop; returns the exit code, or ends the process itself when it can't
+  // wait.
+  int Run();
+
+ private:
+  // Owner thread.
+  void WatchParent();
+  void WatchSignals();
+  void BeginStop();
+  // Engine thread.
+  void RunEngine();
+  absl::Status Lead(BootedRank& rank);
+  absl::Status FollowLeader(BootedRank& rank);
+  void Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
+  void Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
+  // Rank 0: waits for the step channel to say that a rank is gone.
+  void WatchFollowers();
+  // Any thread: termination message, the status for watchers, and the end. Does not return.
+  void Fail(const absl::Status& why);
+
+  const v1::LaunchSpec spec_;
+  transport::AsioDispatcher dispatcher_;
+  TerminationMessage termination_message_;
+  Watchdog watchdog_;
+  RankService service_;
+  Mailbox<std::shared_ptr<PendingRequest>> mailbox_;
+  std::atomic<GangLink*> link_ = nullptr;
+  std::atomic<bool> stopping_ = false;
+  std::unique_ptr<BootedRank> rank_;  // engine thread
+  std::thread engine_;
+  std::thread follower_watch_;
+  struct Parts;  // what needs Boost's headers
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace macrame::runtime::engine

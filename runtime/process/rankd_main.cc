@@ -1,0 +1,176 @@
+// rankd: one inference worker. Started by agentd for each rank of a model; see runtime/README.md.
+
+#include <signal.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "macrame/v1/planner.pb.h"
+#include "proto/reasons.h"
+#include "runtime/process/exit_codes.h"
+#include "runtime/process/generate_command.h"
+#include "runtime/process/rank_process.h"
+#include "runtime/model_files/model_description.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr std::streamsize kSpecBytesMax = 4 << 20;
+
+struct Options {
+  std::string launch_spec;
+  std::string describe;
+  bool generate = false;
+  std::string model;
+  std::string prompt;
+  std::string chat;
+  double temperature = 0.0;
+  uint64_t seed = 0;
+  uint32_t max_tokens = 64;
+  uint32_t context = 0;
+  GenerateOptions command;
+};
+
+// A process whose agent dies without closing the pipe (it can't, but for bugs) still ends.
+void DieWithParent() {
+#ifdef __linux__
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+#endif
+  signal(SIGPIPE, SIG_IGN);
+}
+
+int Usage(const std::string& message) {
+  std::fprintf(stderr, "rankd: %s\n", message.c_str());
+  return kExitUsage;
+}
+
+bool ReadSpec(const std::string& path, v1::LaunchSpec& spec) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(static_cast<size_t>(kSpecBytesMax), '\0');
+  file.read(bytes.data(), kSpecBytesMax);
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return !bytes.empty() && file.eof() && spec.ParseFromString(bytes);
+}
+
+// The ring's threads may throw where nobody catches; the words are still worth having.
+[[noreturn]] void OnUncaught() {
+  std::string what = "an exception that is none of the standard ones";
+  try {
+    if (const auto current = std::current_exception()) std::rethrow_exception(current);
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+  }
+  std::fprintf(stderr, "rankd: INTERNAL: uncaught: %s\n", what.c_str());
+  _exit(kExitInternal);
+}
+
+void AddFlags(CLI::App& app, Options& options) {
+  app.add_option("--launch-spec", options.launch_spec,
+                 "file with a macrame.v1.LaunchSpec: the whole of what a rank needs to know");
+  app.add_option("--describe", options.describe,
+                 "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
+  app.add_flag("--generate", options.generate,
+               "debugging: answer one prompt on the terminal instead of serving");
+  app.add_option("--model", options.model, "with --generate: the model's folder, on one rank");
+  app.add_option("--prompt", options.prompt, "with --generate: a prompt as it is");
+  app.add_option("--chat", options.chat, "with --generate: a user's message, through the template");
+  app.add_option("--prompt-tokens", options.command.prompt_tokens,
+                 "with --generate: token ids instead of text, separated by commas")
+      ->delimiter(',');
+  app.add_option("--max-tokens", options.max_tokens, "with --generate: at most so many");
+  app.add_option("--temperature", options.temperature, "with --generate: 0 is greedy");
+  app.add_option("--seed", options.seed, "with --generate: of sampling");
+  app.add_option("--context", options.context, "with --generate --model: positions");
+  app.add_option("--logits", options.command.logits_file,
+                 "with --generate: write float32 logits of every position here, greedily");
+  app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
+                 "with --generate: tokens of the prompt in one step");
+  app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
+}
+
+// For clusterctl, which plans with a model's own files and asks no agent.
+int Describe(const std::string& folder) {
+  v1::ModelFolderAnswer answer;
+  auto model = DescribeModel(folder);
+  if (model.ok()) {
+    *answer.mutable_model() = *std::move(model);
+  } else {
+    *answer.mutable_failure() = ReasonOf(model.status());
+  }
+  return answer.SerializeToFileDescriptor(STDOUT_FILENO) ? kExitOrderly : kExitInternal;
+}
+
+int Generate(Options& options) {
+  GenerateOptions& command = options.command;
+  if (!options.launch_spec.empty()) {
+    if (!ReadSpec(options.launch_spec, command.spec)) {
+      return Usage(options.launch_spec + " holds no launch spec");
+    }
+  } else {
+    if (options.model.empty()) return Usage("--generate needs --model or --launch-spec");
+    command.spec.set_world_size(1);
+    command.spec.set_tp(1);
+    command.spec.set_pp(1);
+    command.spec.set_context_length(options.context);
+    command.spec.mutable_model()->set_path(options.model);
+  }
+  v1::GenerateRequest& request = command.request;
+  if (!options.chat.empty()) {
+    auto* message = request.add_messages();
+    message->set_role("user");
+    message->set_content(options.chat);
+  }
+  request.set_prompt(options.prompt);
+  request.set_max_tokens(options.max_tokens);
+  request.mutable_sampling()->set_temperature(options.temperature);
+  request.mutable_sampling()->set_seed(options.seed);
+  const int code = RunGenerateCommand(command);
+  std::fflush(stdout);
+  return code;
+}
+
+int Main(int argc, char** argv) {
+  std::set_terminate(OnUncaught);
+  CLI::App app("Macrame's inference worker. Started by agentd; by hand only for debugging.");
+  Options options;
+  AddFlags(app, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : static_cast<int>(kExitUsage);
+  }
+  signal(SIGPIPE, SIG_IGN);
+  if (!options.describe.empty()) return Describe(options.describe);
+  if (options.generate) return Generate(options);
+  if (options.launch_spec.empty()) return Usage("--launch-spec is missing; see --help");
+  DieWithParent();
+  v1::LaunchSpec spec;
+  if (!ReadSpec(options.launch_spec, spec)) {
+    return Usage(options.launch_spec + " holds no launch spec");
+  }
+  if (spec.socket_path().empty()) return Usage("the launch spec names no socket");
+  RankProcess process(std::move(spec));
+  return process.Run();
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
+
+int main(int argc, char** argv) {
+  const int code = macrame::runtime::engine::Main(argc, argv);
+  std::fflush(stdout);
+  // MLX's and gRPC's threads may still run; destructors of static objects must not meet them.
+  _exit(code);
+}

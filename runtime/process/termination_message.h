@@ -1,0 +1,31 @@
+#pragma once
+
+// The one line that a failing rank leaves on stderr for its agent:
+//   rankd: rank 1 of model knot-5m-4bit: MODEL_FILE_BROKEN: … . <what to do next>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "absl/status/status.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::runtime::engine {
+
+class TerminationMessage {
+ public:
+  explicit TerminationMessage(const v1::LaunchSpec& spec);
+
+  // Any thread. Only the first call speaks: what comes later are consequences. True when it was
+  // first.
+  bool Say(const absl::Status& why);
+
+ private:
+  std::string prefix_;
+  std::atomic<bool> said_ = false;
+};
+
+// RANK_STALLED: what did not come to an end within its limit.
+absl::Status StalledStatus(const std::string& what, std::chrono::milliseconds limit);
+
+}  // namespace macrame::runtime::engine

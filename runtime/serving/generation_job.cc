@@ -1,0 +1,228 @@
+#include "runtime/serving/generation_job.h"
+
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::steady_clock;
+
+absl::Status BadRequest(std::string message) {
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", std::move(message));
+}
+
+double MsSince(steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& request,
+                                                  const ModelText& text, int64_t local_unix_s) {
+  if (request.messages().empty()) {
+    // The whole prompt is the caller's, control tokens too: there is no other voice to forge.
+    return text.tokenizer.Encode(request.prompt(), /*add_special_tokens=*/true,
+                                 /*special_tokens_in_text=*/true);
+  }
+  if (!text.chat_template.has_value()) return text.no_template;
+  nlohmann::json messages = nlohmann::json::array();
+  for (const v1::ChatMessage& message : request.messages()) {
+    messages.push_back({{"role", message.role()}, {"content", message.content()}});
+  }
+  const std::string messages_json = messages.dump();
+  text::ChatPrompt prompt;
+  prompt.messages_json = messages_json;
+  prompt.kwargs_json = request.template_arguments_json();
+  prompt.local_unix_s = local_unix_s;
+  return text.chat_template->EncodeChat(text.tokenizer, prompt);
+}
+
+SamplingTraits ReadSampling(const v1::Sampling& asked, SamplingTraits defaults, uint64_t seed) {
+  SamplingTraits traits = defaults;
+  if (asked.has_temperature()) traits.temperature = asked.temperature();
+  if (asked.has_top_p()) traits.top_p = asked.top_p();
+  if (asked.has_top_k()) traits.top_k = asked.top_k();
+  if (asked.has_min_p()) traits.min_p = asked.min_p();
+  traits.seed = asked.has_seed() ? asked.seed() : seed;
+  return traits;
+}
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  return text.str();
+}
+
+// The answer's chunks as they come about: text and the tokens behind it.
+class ChunkWriter {
+ public:
+  ChunkWriter(const GenerationJob& job,
+              const std::function<void(const v1::GenerateChunk&)>& on_chunk)
+      : job_(job), on_chunk_(on_chunk) {}
+
+  void Add(const Generation::Outcome& outcome) {
+    const bool shown = !job_.limits.end_tokens.contains(outcome.token);
+    if (shown) chunk_.add_token_ids(outcome.token);
+    chunk_.mutable_text()->append(outcome.text);
+  }
+  // Tokens whose text is not certain yet wait for the next piece.
+  void SendIfText() {
+    if (!chunk_.text().empty()) Send();
+  }
+  void Finish(v1::FinishReason reason, uint32_t completion_tokens, double prefill_ms,
+              double decode_ms) {
+    chunk_.set_finish_reason(reason);
+    chunk_.set_completion_tokens(completion_tokens);
+    chunk_.set_prefill_ms(prefill_ms);
+    chunk_.set_decode_ms(decode_ms);
+    Send();
+  }
+
+ private:
+  void Send() {
+    if (!begun_) chunk_.set_prompt_tokens(static_cast<uint32_t>(job_.prompt.size()));
+    begun_ = true;
+    on_chunk_(chunk_);
+    chunk_.Clear();
+  }
+
+  const GenerationJob& job_;
+  const std::function<void(const v1::GenerateChunk&)>& on_chunk_;
+  v1::GenerateChunk chunk_;
+  bool begun_ = false;
+};
+
+}  // namespace
+
+SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) {
+  SamplingTraits traits;
+  const auto config =
+      nlohmann::json::parse(generation_config_json, nullptr, /*allow_exceptions=*/false);
+  traits.temperature = 1.0;
+  if (!config.is_object()) return traits;
+  if (!config.value("do_sample", nlohmann::json(false)).is_boolean() ||
+      !config.value("do_sample", nlohmann::json(false)).get<bool>()) {
+    traits.temperature = 0.0;
+    return traits;
+  }
+  const auto number = [&](const char* key, double fallback) {
+    const auto found = config.find(key);
+    return found != config.end() && found->is_number() ? found->get<double>() : fallback;
+  };
+  SamplingTraits read = traits;
+  read.temperature = number("temperature", 1.0);
+  read.top_p = number("top_p", 1.0);
+  read.min_p = number("min_p", 0.0);
+  const double top_k = number("top_k", 0.0);
+  read.top_k = top_k > 0.0 && top_k < 1e9 ? static_cast<uint32_t>(top_k) : 0;
+  return CheckSampling(read).ok() ? read : traits;
+}
+
+absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder) {
+  auto tokenizer = text::Tokenizer::Load(folder);
+  if (!tokenizer.ok()) return tokenizer.status();
+  auto loaded = std::make_shared<ModelText>(
+      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}});
+  auto chat_template = text::ChatTemplate::Load(folder);
+  if (chat_template.ok()) {
+    loaded->chat_template = *std::move(chat_template);
+  } else {
+    // Such a model still completes plain prompts; a chat is refused with this.
+    loaded->no_template = BadRequest(
+        absl::StrCat("the model has no usable chat template: ", chat_template.status().message()));
+  }
+  loaded->sampling_defaults =
+      ParseSamplingDefaults(ReadWhole(absl::StrCat(folder, "/generation_config.json")));
+  return loaded;
+}
+
+int64_t LocalUnixSeconds() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  if (localtime_r(&now, &local) == nullptr) return now;
+  return static_cast<int64_t>(now) + local.tm_gmtoff;
+}
+
+absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
+                         uint32_t context_length) {
+  if (prompt.empty()) return BadRequest("the prompt is empty");
+  for (const int32_t token : prompt) {
+    if (token < 0 || token >= vocab_size) {
+      return BadRequest(
+          absl::StrCat("the prompt holds token ", token, ", the model has ", vocab_size));
+    }
+  }
+  if (prompt.size() >= context_length) {
+    return ReasonStatus(
+        absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+        absl::StrCat("the prompt has ", prompt.size(),
+                     " tokens, the model was loaded with a context of ", context_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
+                                         int vocab_size, uint32_t context_length, uint64_t seed,
+                                         int64_t local_unix_s) {
+  GenerationJob job;
+  job.request_id = request.request_id();
+  job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
+  job.stops.assign(request.stop().begin(), request.stop().end());
+  absl::Status status = CheckSampling(job.sampling);
+  if (status.ok()) status = CheckStopStrings(job.stops);
+  if (!status.ok()) return status;
+  auto prompt = EncodePrompt(request, text, local_unix_s);
+  if (!prompt.ok()) return prompt.status();
+  status = CheckPrompt(*prompt, vocab_size, context_length);
+  if (!status.ok()) return status;
+  job.prompt = *std::move(prompt);
+  job.limits.prompt_tokens = static_cast<uint32_t>(job.prompt.size());
+  job.limits.max_tokens = request.max_tokens();
+  job.limits.context_length = context_length;
+  job.limits.end_tokens = text.tokenizer.EosIds();
+  return job;
+}
+
+double DecodeStepUs(const v1::GenerateChunk& chunk) {
+  if (chunk.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return 0;
+  if (chunk.completion_tokens() < kTimedTokensMin) return 0;
+  return chunk.decode_ms() * 1e3 / (chunk.completion_tokens() - 1);
+}
+
+absl::Status RunJob(const GenerationJob& job, ForwardEngine& engine, TextStream text,
+                    const std::atomic<bool>& cancelled,
+                    const std::function<void(const v1::GenerateChunk&)>& on_chunk) {
+  Generation generation(job.limits, job.sampling, job.stops, std::move(text));
+  ChunkWriter chunks(job, on_chunk);
+  const auto keep_going = [&] { return !cancelled.load(std::memory_order_relaxed); };
+  const auto start = steady_clock::now();
+  auto logits = engine.Forward(job.prompt, 0, LogitRows::kLast, keep_going);
+  const double prefill_ms = MsSince(start);
+  const auto decode_start = steady_clock::now();
+  int position = static_cast<int>(job.prompt.size());
+  while (logits.ok() && keep_going()) {
+    const auto outcome = generation.Next(*logits);
+    if (!outcome.ok()) return outcome.status();
+    chunks.Add(*outcome);
+    if (outcome->finish != v1::FINISH_REASON_UNSPECIFIED) {
+      chunks.Finish(outcome->finish, generation.completion_tokens(), prefill_ms,
+                    MsSince(decode_start));
+      return absl::OkStatus();
+    }
+    chunks.SendIfText();
+    const int32_t next[] = {outcome->token};
+    logits = engine.Forward(next, position++, LogitRows::kLast, keep_going);
+  }
+  if (!logits.ok() && !absl::IsCancelled(logits.status())) return logits.status();
+  chunks.Finish(v1::FINISH_REASON_CANCELLED, generation.completion_tokens(), prefill_ms,
+                MsSince(decode_start));
+  return absl::OkStatus();
+}
+
+}  // namespace macrame::runtime::engine

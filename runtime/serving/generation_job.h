@@ -1,0 +1,71 @@
+#pragma once
+
+// From a GenerateRequest to something that the engine can run, and the running of it.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/serving/forward_engine.h"
+#include "runtime/serving/sampling/generation.h"
+#include "runtime/text/chat_template.h"
+#include "runtime/text/tokenizer.h"
+
+namespace macrame::runtime::engine {
+
+// The text side of a model, loaded on rank 0. Immutable after loading, any thread.
+struct ModelText {
+  text::Tokenizer tokenizer;
+  std::optional<text::ChatTemplate> chat_template;
+  absl::Status no_template;          // why chat_template is unset
+  SamplingTraits sampling_defaults;  // generation_config.json's; greedy when it does not sample
+};
+absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder);
+
+// What generation_config.json says of sampling. Fields that are missing or malformed are left at:
+// no file or "do_sample" true, temperature 1; else greedy. Pure.
+SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json);
+
+struct GenerationJob {
+  std::string request_id;
+  std::vector<int32_t> prompt;
+  GenerationLimits limits;
+  SamplingTraits sampling;
+  std::vector<std::string> stops;
+};
+
+// Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
+// `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
+// BAD_REQUEST, PROMPT_TOO_LONG or TEMPLATE_REFUSED.
+absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
+                                         int vocab_size, uint32_t context_length, uint64_t seed,
+                                         int64_t local_unix_s);
+
+// The wall clock of this place, for PrepareJob: seconds since 1970 as if local time were UTC.
+int64_t LocalUnixSeconds();
+
+// BAD_REQUEST for an empty prompt or ids outside of the vocabulary, PROMPT_TOO_LONG when nothing
+// would fit behind it.
+absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
+                         uint32_t context_length);
+
+// Microseconds that one decode step took, as an answer's last chunk tells: the prompt's last step
+// gave the first token, so n tokens are n - 1 steps. 0 for other chunks and for answers of fewer
+// than kTimedTokensMin tokens, which say little.
+inline constexpr uint32_t kTimedTokensMin = 8;
+double DecodeStepUs(const v1::GenerateChunk& chunk);
+
+// Runs a job on rank 0's engine thread. Each piece goes to `on_chunk` as soon as it is certain; the
+// last one carries the finish reason. `cancelled` is looked at between steps. Returns what ended it
+// when that was an error.
+absl::Status RunJob(const GenerationJob& job, ForwardEngine& engine, TextStream text,
+                    const std::atomic<bool>& cancelled,
+                    const std::function<void(const v1::GenerateChunk&)>& on_chunk);
+
+}  // namespace macrame::runtime::engine

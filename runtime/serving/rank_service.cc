@@ -1,0 +1,240 @@
+#include "runtime/serving/rank_service.h"
+
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+#include "runtime/gang/gang_link.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+uint64_t RandomSeed() {
+  uint64_t seed = 0;
+  MACRAME_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof(seed)) == 1)
+      << "the system gives no random bytes";
+  return seed;
+}
+
+}  // namespace
+
+RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec& spec,
+                         std::function<void(std::shared_ptr<PendingRequest>)> submit,
+                         std::function<void()> stop)
+    : dispatcher_(dispatcher),
+      spec_(spec),
+      submit_(std::move(submit)),
+      stop_(std::move(stop)),
+      server_(dispatcher) {
+  status_.set_deployment(spec.deployment());
+  status_.set_epoch(spec.epoch());
+  status_.set_rank(spec.rank());
+  status_.set_node_id(spec.assignment().node_id());
+  status_.set_phase(v1::RANK_PHASE_STAGING);
+  status_.set_pid(static_cast<uint64_t>(getpid()));
+}
+
+absl::Status RankService::Start() {
+  server_.HandleStream<v1::WatchRequest>(
+      "/macrame.v1.RankService/Watch",
+      [this](const transport::Caller&, v1::WatchRequest, transport::ServerStream stream) {
+        Watch(std::move(stream));
+      });
+  server_.HandleStream<v1::GenerateRequest>(
+      "/macrame.v1.RankService/Generate",
+      [this](const transport::Caller&, v1::GenerateRequest request,
+             transport::ServerStream stream) { Generate(std::move(request), std::move(stream)); });
+  server_.HandleUnary<v1::StopRequest, v1::StopResponse>(
+      "/macrame.v1.RankService/Stop", [this](const transport::Caller&, v1::StopRequest,
+                                             transport::GrpcServer::Reply<v1::StopResponse> reply) {
+        reply(v1::StopResponse());
+        stop_();
+      });
+  server_.HandleUnary<v1::VerifyGroupRequest, v1::VerifyGroupResponse>(
+      "/macrame.v1.RankService/VerifyGroup",
+      [this](const transport::Caller&, v1::VerifyGroupRequest request,
+             transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
+        VerifyGroup(std::move(request), std::move(reply));
+      });
+  const absl::Status status = server_.StartUnix(spec_.socket_path());
+  if (status.ok()) dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
+  return status;
+}
+
+void RankService::Stop(Duration grace) {
+  const absl::Status why = ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                                        absl::StrCat("model ", spec_.deployment(), " is stopping"));
+  for (const auto& request : requests_) {
+    request->cancelled = true;
+    request->stream.Finish(why);
+  }
+  requests_.clear();
+  for (const auto& watcher : watchers_) watcher.Finish(absl::OkStatus());
+  watchers_.clear();
+  server_.Stop(grace);
+}
+
+void RankService::Watch(transport::ServerStream stream) {
+  stream.Write(status_);
+  watchers_.push_back(std::move(stream));
+}
+
+void RankService::Publish() {
+  std::erase_if(watchers_, [this](const transport::ServerStream& watcher) {
+    if (watcher.Write(status_)) return false;
+    watcher.Finish(absl::OkStatus());
+    return true;
+  });
+}
+
+void RankService::Tick() {
+  const MonotonicTime now = dispatcher_.Now();
+  while (!made_.empty() && made_.front().when + kRateWindow < now) made_.pop_front();
+  uint64_t tokens = 0;
+  for (const Made& made : made_) tokens += made.tokens;
+  const double seconds = std::chrono::duration<double>(kRateWindow).count();
+  status_.set_tokens_per_second(static_cast<double>(tokens) / seconds);
+  if (fill_group_) fill_group_(status_);
+  if (resident_) status_.set_memory_bytes(resident_());
+  Publish();
+  dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
+}
+
+void RankService::SetPhase(v1::RankPhase phase) {
+  if (status_.phase() == v1::RANK_PHASE_FAILED) return;
+  status_.set_phase(phase);
+  if (phase != v1::RANK_PHASE_CONNECTING && phase != v1::RANK_PHASE_FAILED) {
+    status_.clear_phase_detail();
+  }
+  if (phase >= v1::RANK_PHASE_WARMING_UP) status_.set_progress(1.0);
+  Publish();
+}
+
+void RankService::SetConnecting(const std::string& detail) {
+  status_.set_phase_detail(detail);
+  Publish();
+}
+
+void RankService::SetGroup(std::function<void(v1::RankStatus&)> fill) {
+  fill_group_ = std::move(fill);
+  fill_group_(status_);
+  Publish();
+}
+
+void RankService::SetMemory(std::function<uint64_t()> resident) { resident_ = std::move(resident); }
+
+void RankService::SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_bytes) {
+  status_.set_bytes_loaded(loaded);
+  status_.set_bytes_total(total);
+  status_.set_memory_bytes(memory_bytes);
+  const double before = status_.progress();
+  status_.set_progress(total == 0 ? 0.0 : static_cast<double>(loaded) / static_cast<double>(total));
+  // A hundred messages tell as much as ten thousand.
+  if (status_.progress() - before >= 0.01 || loaded == total || loaded == 0) Publish();
+}
+
+void RankService::SetFailure(const v1::Reason& reason) {
+  if (status_.phase() == v1::RANK_PHASE_FAILED) return;
+  status_.set_phase(v1::RANK_PHASE_FAILED);
+  *status_.mutable_failure() = reason;
+  Publish();
+}
+
+void RankService::SetModel(std::shared_ptr<const ModelText> text, int vocab_size,
+                           uint32_t context_length) {
+  text_ = std::move(text);
+  vocab_size_ = vocab_size;
+  context_length_ = context_length;
+}
+
+void RankService::OnTokens(uint32_t count) {
+  made_.push_back({dispatcher_.Now(), count});
+  status_.set_tokens_generated_total(status_.tokens_generated_total() + count);
+}
+
+void RankService::CountRequests() {
+  status_.set_requests_running(requests_.empty() ? 0 : 1);
+  status_.set_requests_queued(requests_.empty() ? 0 : static_cast<uint32_t>(requests_.size()) - 1);
+}
+
+absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const {
+  if (spec_.rank() != 0) {
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "BAD_REQUEST",
+                        absl::StrCat("rank ", spec_.rank(), " takes no requests; rank 0 does"));
+  }
+  if (!request.deployment().empty() && request.deployment() != spec_.deployment()) {
+    return ReasonStatus(
+        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        absl::StrCat("this rank serves ", spec_.deployment(), ", not ", request.deployment()));
+  }
+  if (status_.phase() != v1::RANK_PHASE_READY || text_ == nullptr) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                        absl::StrCat("model ", spec_.deployment(), " is not ready"));
+  }
+  if (request.epoch() != 0 && request.epoch() != spec_.epoch()) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                        absl::StrCat("this is epoch ", spec_.epoch(), " of ", spec_.deployment(),
+                                     ", not ", request.epoch()));
+  }
+  const uint32_t queued_max =
+      spec_.queued_requests_max() == 0 ? kQueuedRequestsDefault : spec_.queued_requests_max();
+  if (requests_.size() > queued_max) {
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                        absl::StrCat(queued_max, " requests wait for model ", spec_.deployment()));
+  }
+  return absl::OkStatus();
+}
+
+void RankService::Generate(v1::GenerateRequest request, transport::ServerStream stream) {
+  absl::Status status = CheckServing(request);
+  if (!status.ok()) return stream.Finish(status);
+  auto job =
+      PrepareJob(request, *text_, vocab_size_, context_length_, RandomSeed(), LocalUnixSeconds());
+  if (!job.ok()) return stream.Finish(job.status());
+  auto pending = std::make_shared<PendingRequest>();
+  pending->job = *std::move(job);
+  pending->stream = stream;
+  stream.OnCancel([pending] { pending->cancelled = true; });
+  requests_.push_back(pending);
+  CountRequests();
+  Publish();
+  submit_(std::move(pending));
+}
+
+void RankService::VerifyGroup(v1::VerifyGroupRequest request,
+                              transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
+  const absl::Status serving = CheckServing(v1::GenerateRequest());
+  if (!serving.ok()) return reply(serving);
+  const auto too_large = [](uint64_t size) { return size > kVerifyBytesMax; };
+  if (request.sizes_bytes_size() > kVerifySizesMax || request.rounds() > kVerifyRoundsMax ||
+      std::any_of(request.sizes_bytes().begin(), request.sizes_bytes().end(), too_large)) {
+    return reply(
+        ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                     absl::StrCat("at most ", kVerifySizesMax, " sizes of ", kVerifyBytesMax,
+                                  " bytes and ", kVerifyRoundsMax, " rounds")));
+  }
+  auto pending = std::make_shared<PendingRequest>();
+  pending->verify = std::move(request);
+  pending->on_verified = std::move(reply);
+  submit_(std::move(pending));
+}
+
+void RankService::OnDecodeTimed(double step_us) {
+  status_.set_decode_step_us(step_us);
+  status_.set_decode_answers(status_.decode_answers() + 1);
+}
+
+void RankService::OnRequestDone(const std::shared_ptr<PendingRequest>& request,
+                                const absl::Status& status) {
+  std::erase(requests_, request);
+  CountRequests();
+  Publish();
+  request->stream.Finish(status);
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,99 @@
+#pragma once
+
+// The RPC edge of a rank: keeps the rank's status, tells watchers of each change, queues requests
+// for the engine. Serves macrame.v1.RankService on the spec's unix socket. Owner thread only, but
+// where noted.
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/serving/generation_job.h"
+#include "transport/dispatcher.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr uint32_t kQueuedRequestsDefault = 32;
+inline constexpr Duration kStatusInterval = std::chrono::seconds(1);
+inline constexpr Duration kRateWindow = std::chrono::seconds(10);
+
+// A request on its way through the engine. The engine thread reads `job` and `cancelled`, and
+// writes chunks to `stream`, which is thread-safe.
+struct PendingRequest {
+  GenerationJob job;
+  std::atomic<bool> cancelled = false;
+  transport::ServerStream stream;
+  // Set instead of `job` and `stream`: a timed round of collectives. `on_verified` on the owner
+  // thread.
+  std::optional<v1::VerifyGroupRequest> verify;
+  std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> on_verified;
+};
+
+class RankService {
+ public:
+  // `submit` hands a request to the engine; `stop` begins an orderly end.
+  RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec& spec,
+              std::function<void(std::shared_ptr<PendingRequest>)> submit,
+              std::function<void()> stop);
+
+  absl::Status Start();
+  // Ends the streams within `grace`.
+  void Stop(Duration grace);
+
+  // The engine's news.
+  void SetPhase(v1::RankPhase phase);
+  void SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_bytes);
+  void SetConnecting(const std::string& detail);
+  void SetFailure(const v1::Reason& reason);
+  // Where the group's own figures come from, once it is formed; called on the owner thread.
+  void SetGroup(std::function<void(v1::RankStatus&)> fill);
+  // What is resident from here on; called on the owner thread each second.
+  void SetMemory(std::function<uint64_t()> resident);
+  // Rank 0, before READY: what requests are prepared with.
+  void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
+  void OnTokens(uint32_t count);
+  // An answer told how long its decode steps took (DecodeStepUs).
+  void OnDecodeTimed(double step_us);
+  void OnRequestDone(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);
+
+  const v1::RankStatus& status() const { return status_; }
+
+ private:
+  void Watch(transport::ServerStream stream);
+  void Generate(v1::GenerateRequest request, transport::ServerStream stream);
+  void VerifyGroup(v1::VerifyGroupRequest request,
+                   transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply);
+  absl::Status CheckServing(const v1::GenerateRequest& request) const;
+  void Publish();
+  void Tick();
+  void CountRequests();
+
+  transport::Dispatcher& dispatcher_;
+  const v1::LaunchSpec spec_;
+  const std::function<void(std::shared_ptr<PendingRequest>)> submit_;
+  const std::function<void()> stop_;
+  transport::GrpcServer server_;
+  v1::RankStatus status_;
+  std::vector<transport::ServerStream> watchers_;
+  std::deque<std::shared_ptr<PendingRequest>> requests_;  // the first one is running
+  std::shared_ptr<const ModelText> text_;
+  std::function<void(v1::RankStatus&)> fill_group_;
+  std::function<uint64_t()> resident_;
+  int vocab_size_ = 0;
+  uint32_t context_length_ = 0;
+  struct Made {
+    MonotonicTime when;
+    uint32_t tokens;
+  };
+  std::deque<Made> made_;  // within kRateWindow
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,70 @@
+#include "runtime/gang/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+#include "transport/stream_socket.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::string FreeAddress() {
+  const auto listener = transport::StreamSocket::Listen("127.0.0.1:0");
+  return absl::StrCat("127.0.0.1:", listener.value().LocalPort());
+}
+
+std::vector<absl::Status> Meet(const std::vector<RendezvousPlace>& places, milliseconds limit) {
+  std::vector<absl::Status> ends(places.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < places.size(); ++i) {
+    threads.emplace_back(
+        [&ends, &places, limit, i] { ends[i] = MeetAtRendezvous(places[i], limit); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+TEST(Rendezvous, AllComeAndTheAddressIsFreeAgain) {
+  const std::string address = FreeAddress(), secret(32, 's');
+  for (int round = 0; round < 3; ++round) {
+    for (const absl::Status& end :
+         Meet({{0, 3, address, secret}, {1, 3, address, secret}, {2, 3, address, secret}},
+              milliseconds(10'000))) {
+      EXPECT_TRUE(end.ok()) << end;
+    }
+    EXPECT_TRUE(transport::StreamSocket::Listen(address).ok()) << "whoever meets there next";
+  }
+}
+
+TEST(Rendezvous, WhoNeverCameIsNamed) {
+  const std::string address = FreeAddress(), secret(32, 's');
+  const auto ends = Meet({{0, 3, address, secret}, {1, 3, address, secret}}, milliseconds(300));
+  EXPECT_EQ(ReasonOf(ends[0]).code(), "RENDEZVOUS_UNREACHABLE");
+  EXPECT_NE(ends[0].message().find("rank 2 did not come"), absl::string_view::npos) << ends[0];
+  EXPECT_EQ(ReasonOf(ends[1]).code(), "RENDEZVOUS_UNREACHABLE") << ends[1];
+}
+
+TEST(Rendezvous, AnAddressThatIsNotThereIsNamed) {
+  const std::string address = FreeAddress();
+  const auto ends = Meet({{1, 2, address, std::string(32, 's')}}, milliseconds(300));
+  EXPECT_EQ(ReasonOf(ends[0]).code(), "RENDEZVOUS_UNREACHABLE");
+  EXPECT_NE(ends[0].message().find(address), absl::string_view::npos) << ends[0];
+}
+
+TEST(Rendezvous, AStrangerIsNotARank) {
+  const std::string address = FreeAddress();
+  const auto ends =
+      Meet({{0, 2, address, std::string(32, 's')}, {1, 2, address, std::string(32, 'x')}},
+           milliseconds(500));
+  EXPECT_FALSE(ends[0].ok());
+  EXPECT_FALSE(ends[1].ok());
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

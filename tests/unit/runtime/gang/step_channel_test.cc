@@ -1,0 +1,176 @@
+#include "runtime/gang/step_channel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+std::string Bytes(size_t count) { return std::string(count, 'r'); }
+
+GangPlace Place(uint32_t rank, uint32_t world = 3) {
+  return {rank, world, 5, std::string(32, 'k')};
+}
+
+struct Channel {
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
+  std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
+  std::vector<std::unique_ptr<StepFollower>> followers;
+  std::unique_ptr<StepLeader> leader;
+
+  explicit Channel(uint32_t world = 3) : followers(world) {
+    std::vector<std::thread> joining;
+    for (uint32_t rank = 1; rank < world; ++rank) {
+      joining.emplace_back([this, rank, world] {
+        followers[rank] =
+            *StepFollower::Join(address, Place(rank, world), milliseconds(5000), Bytes);
+      });
+    }
+    leader = *StepLeader::Gather(listener, Place(0, world), milliseconds(5000), Bytes);
+    for (std::thread& thread : joining) thread.join();
+  }
+};
+
+Step Forward(uint64_t number) {
+  Step step;
+  step.number = number;
+  step.logit_rows = LogitRows::kLast;
+  step.begin = 17;
+  step.tokens = {1, 2, 300000};
+  return step;
+}
+
+TEST(StepCodecTest, RoundTrips) {
+  Step step = Forward(9);
+  step.wire_type = WireType::kBfloat16;
+  EXPECT_EQ(*DecodeStep(EncodeStep(step)), step);
+  const Report report{ReportKind::kFailed, "why"};
+  EXPECT_EQ(*DecodeReport(EncodeReport(report)), report);
+}
+
+TEST(StepCodecTest, EveryTruncationAndLieIsRefused) {
+  const std::string bytes = EncodeStep(Forward(1));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(DecodeStep(bytes.substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(DecodeStep(bytes + "x").ok());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string changed = bytes;
+    changed[i] = static_cast<char>(0xff);
+    const auto step = DecodeStep(changed);
+    EXPECT_TRUE(!step.ok() || step->tokens.size() <= kStepTokensMax);
+  }
+  EXPECT_FALSE(DecodeReport("").ok());
+  EXPECT_FALSE(DecodeKnock("short").ok());
+}
+
+TEST(StepCodecTest, ProofsDependOnEverything) {
+  const auto proof = [](ProofOf side, const char* secret, const char* a, const char* b,
+                        uint32_t rank,
+                        uint64_t epoch) { return MakeProof(side, secret, a, b, rank, epoch); };
+  const std::string base = proof(ProofOf::kFollower, "s", "a", "b", 1, 2);
+  EXPECT_TRUE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 1, 2)));
+  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kLeader, "s", "a", "b", 1, 2)));
+  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "t", "a", "b", 1, 2)));
+  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "x", "b", 1, 2)));
+  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "x", 1, 2)));
+  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 2, 2)));
+  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 1, 3)));
+}
+
+TEST(StepChannelTest, StepsReachEveryRankInOrder) {
+  Channel channel;
+  for (uint64_t number = 0; number < 3; ++number) {
+    ASSERT_TRUE(channel.leader->Send(Forward(number)).ok());
+  }
+  for (uint32_t rank = 1; rank < 3; ++rank) {
+    for (uint64_t number = 0; number < 3; ++number) {
+      EXPECT_EQ(*channel.followers[rank]->Receive(), Forward(number));
+    }
+  }
+}
+
+TEST(StepChannelTest, AGapInTheNumbersIsAnError) {
+  Channel channel(2);
+  ASSERT_TRUE(channel.leader->Send(Forward(1)).ok());
+  EXPECT_FALSE(channel.followers[1]->Receive().ok());
+}
+
+TEST(StepChannelTest, WaitsUntilAllHaveLoadedAndHearsLastWords) {
+  Channel channel;
+  ASSERT_TRUE(channel.followers[1]->Tell({ReportKind::kLoaded, ""}).ok());
+  ASSERT_TRUE(channel.followers[2]->Tell({ReportKind::kLoaded, ""}).ok());
+  EXPECT_TRUE(channel.leader->AwaitLoaded().ok());
+  EXPECT_TRUE(channel.leader->WaitForLoss(milliseconds(10)).ok());
+  ASSERT_TRUE(channel.followers[2]->Tell({ReportKind::kFailed, "disk on fire"}).ok());
+  const absl::Status loss = channel.leader->WaitForLoss(milliseconds(5000));
+  EXPECT_EQ(ReasonOf(loss).code(), "RANK_EXITED");
+  EXPECT_THAT(std::string(loss.message()), HasSubstr("rank 2 is gone: disk on fire"));
+}
+
+TEST(StepChannelTest, ALostRankIsNamedOnBothSides) {
+  Channel channel;
+  channel.followers[1].reset();
+  EXPECT_THAT(std::string(channel.leader->AwaitLoaded().message()), HasSubstr("rank 1 is gone"));
+  channel.leader.reset();
+  EXPECT_THAT(std::string(channel.followers[2]->Receive().status().message()),
+              HasSubstr("rank 0 is gone"));
+}
+
+TEST(StepChannelTest, ShutDownWakesWhoeverWaits) {
+  Channel channel(2);
+  std::thread waker([&] { channel.followers[1]->ShutDown(); });
+  EXPECT_FALSE(channel.followers[1]->Receive().ok());
+  waker.join();
+}
+
+TEST(StepChannelTest, StrangersAndOtherEpochsAreRefused) {
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
+  const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
+  absl::Status wrong_secret;
+  absl::Status wrong_epoch;
+  std::thread knocking([&] {
+    GangPlace place = Place(1, 2);
+    place.secret = std::string(32, 'x');
+    wrong_secret = StepFollower::Join(address, place, milliseconds(1200), Bytes).status();
+    place = Place(1, 2);
+    place.epoch = 4;
+    wrong_epoch = StepFollower::Join(address, place, milliseconds(1200), Bytes).status();
+  });
+  const auto leader = StepLeader::Gather(listener, Place(0, 2), milliseconds(4000), Bytes);
+  knocking.join();
+  EXPECT_THAT(std::string(leader.status().message()), HasSubstr("rank 1 did not connect"));
+  EXPECT_EQ(ReasonOf(wrong_secret).code(), "CONNECT_FAILED");
+  EXPECT_EQ(ReasonOf(wrong_epoch).code(), "CONNECT_FAILED");
+}
+
+TEST(StepChannelTest, ASilentCallerDoesNotHoldUpTheGang) {
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
+  const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
+  const transport::StreamSocket silent =
+      *transport::StreamSocket::Connect(address, milliseconds(1000));
+  std::thread joining([&] {
+    EXPECT_TRUE(StepFollower::Join(address, Place(1, 2), milliseconds(8000), Bytes).ok());
+  });
+  EXPECT_TRUE(StepLeader::Gather(listener, Place(0, 2), milliseconds(8000), Bytes).ok());
+  joining.join();
+}
+
+TEST(StepSocketTest, SaysWhenAPortIsTakenOrAnAddressIsNone) {
+  const transport::StreamSocket first = *transport::StreamSocket::Listen("127.0.0.1:0");
+  const auto second =
+      transport::StreamSocket::Listen("127.0.0.1:" + std::to_string(first.LocalPort()));
+  EXPECT_EQ(ReasonOf(second.status()).code(), "PORT_TAKEN");
+  EXPECT_FALSE(transport::StreamSocket::Listen("nonsense").ok());
+  EXPECT_FALSE(transport::StreamSocket::Connect("127.0.0.1:x", milliseconds(10)).ok());
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

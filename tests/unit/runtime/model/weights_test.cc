@@ -1,0 +1,150 @@
+// A model folder against its config: what is refused, and with which words.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/reasons.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weight_files.h"
+#include "runtime/model/weight_needs.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+absl::Status CheckFolder(const std::string& folder, ShardPlace place = {0, 2}) {
+  const auto config = LoadModelConfig(folder);
+  if (!config.ok()) return config.status();
+  const auto files = WeightFiles::Open(folder);
+  if (!files.ok()) return files.status();
+  return CheckWeights(*config, place, **files);
+}
+
+std::string Code(const absl::Status& status) { return ReasonOf(status).code(); }
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+absl::Status CheckWith(const std::string& config) {
+  return CheckFolder(
+      WriteFolder({{"config.json", config}, {"model.safetensors", Safetensors(TinyLlama())}}));
+}
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(WeightsTest, AMatchingFolderPasses) {
+  EXPECT_TRUE(CheckWith(TinyLlamaConfig()).ok()) << CheckWith(TinyLlamaConfig()).ToString();
+}
+
+TEST(WeightsTest, ContradictionsNameTheTensorAndBothShapes) {
+  const auto status =
+      CheckWith(Replaced(TinyLlamaConfig(), "\"vocab_size\": 96", "\"vocab_size\": 97"));
+  EXPECT_EQ(Code(status), "MODEL_CONFIG_INVALID");
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("'model.embed_tokens.weight'"), HasSubstr("[96, 64]"),
+                                  HasSubstr("[97, 64]")));
+}
+
+TEST(WeightsTest, TooManyOrTooFewLayersAreNoticed) {
+  const auto fewer = CheckFolder(
+      WriteFolder({{"config.json", Replaced(TinyLlamaConfig(), "\"num_hidden_layers\": 2",
+                                            "\"num_hidden_layers\": 1")},
+                   {"model.safetensors", Safetensors(TinyLlama())}}),
+      {0, 1});
+  EXPECT_THAT(Text(fewer), HasSubstr("config.json says 1 layers, the weights have 2"));
+  const auto more = CheckFolder(
+      WriteFolder({{"config.json", Replaced(TinyLlamaConfig(), "\"num_hidden_layers\": 2",
+                                            "\"num_hidden_layers\": 3")},
+                   {"model.safetensors", Safetensors(TinyLlama())}}),
+      {0, 3});
+  EXPECT_EQ(Code(more), "MODEL_CONFIG_INVALID");
+  EXPECT_THAT(Text(more), AllOf(HasSubstr("model.layers.2."), HasSubstr("is in no weights file"),
+                                HasSubstr("and 4 more")));
+}
+
+TEST(WeightsTest, AMissingShardIsNamed) {
+  const std::string folder =
+      WriteFolder({{"config.json", TinyLlamaConfig()},
+                   {"model-00001-of-00002.safetensors", Safetensors(TinyLlama())},
+                   {"model.safetensors.index.json",
+                    R"({"weight_map": {"a": "model-00001-of-00002.safetensors",
+                           "b": "model-00002-of-00002.safetensors"}})"}});
+  const auto status = CheckFolder(folder);
+  EXPECT_EQ(Code(status), "MODEL_FILE_MISSING");
+  EXPECT_THAT(Text(status), HasSubstr("model-00002-of-00002.safetensors"));
+}
+
+TEST(WeightsTest, AnIndexCanNotPointOutOfTheFolder) {
+  const auto status = CheckFolder(
+      WriteFolder({{"config.json", TinyLlamaConfig()},
+                   {"model.safetensors.index.json", R"({"weight_map": {"a": "../../x"}})"}}));
+  EXPECT_EQ(Code(status), "MODEL_FILE_BROKEN");
+}
+
+TEST(WeightsTest, ATruncatedFileIsBroken) {
+  const std::string whole = Safetensors(TinyLlama());
+  for (const size_t size :
+       {size_t{0}, size_t{7}, size_t{100}, whole.size() / 2, whole.size() - 1}) {
+    const auto status = CheckFolder(WriteFolder(
+        {{"config.json", TinyLlamaConfig()}, {"model.safetensors", whole.substr(0, size)}}));
+    EXPECT_EQ(Code(status), "MODEL_FILE_BROKEN") << size << ": " << Text(status);
+  }
+}
+
+TEST(WeightsTest, SplitsThatDoNotFitAreRefused) {
+  const std::string folder = WriteFolder(
+      {{"config.json", TinyLlamaConfig()}, {"model.safetensors", Safetensors(TinyLlama())}});
+  EXPECT_TRUE(CheckFolder(folder, {0, 2, 2, 1, 1, 2, 2}).ok());
+  EXPECT_EQ(Code(CheckFolder(folder, {0, 2, 4, 0, 0, 1, 4})), "HEADS_INDIVISIBLE");
+}
+
+TEST(ModelConfigTest, RefusesWhatItDoesNotKnow) {
+  const auto code = [](const std::string& from, const std::string& to) {
+    return Code(ParseModelConfig(Replaced(TinyLlamaConfig(), from, to), "m").status());
+  };
+  EXPECT_EQ(code("\"llama\"", "\"mamba\""), "MODEL_ARCHITECTURE_UNKNOWN");
+  EXPECT_EQ(code("\"hidden_size\": 64", "\"hidden_size\": -64"), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code("\"hidden_size\": 64", "\"hidden_size\": 1e300"), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code("\"hidden_size\": 64", "\"hidden_size\": 66"), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 999999"),
+            "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"),
+            "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code("}", R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4}})"),
+            "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_EQ(code("}", R"(, "quantization": {"bits": 3, "group_size": 64}})"),
+            "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_EQ(code("}", R"(, "quantization_config": {"quant_method": "gptq"}})"),
+            "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_EQ(Code(ParseModelConfig("{", "m").status()), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(Code(ParseModelConfig("[]", "m").status()), "MODEL_CONFIG_INVALID");
+}
+
+TEST(ModelConfigTest, ReadsArchitectureTraits) {
+  const std::string base = TinyLlamaConfig();
+  const auto qwen2 = ParseModelConfig(Replaced(base, "llama", "qwen2"), "m");
+  ASSERT_TRUE(qwen2.ok());
+  EXPECT_TRUE(qwen2->qkv_bias);
+  EXPECT_FALSE(qwen2->output_bias);
+  const auto qwen3 = ParseModelConfig(Replaced(base, "llama", "qwen3"), "m");
+  ASSERT_TRUE(qwen3.ok());
+  EXPECT_TRUE(qwen3->qk_norm);
+  const auto mistral = ParseModelConfig(
+      Replaced(Replaced(base, "llama", "mistral"), "}", R"(, "sliding_window": 16})"), "m");
+  ASSERT_TRUE(mistral.ok());
+  EXPECT_EQ(mistral->sliding_windows, (std::vector<int>{16, 16}));
+  const auto quantized =
+      ParseModelConfig(Replaced(base, "}",
+                                R"(, "quantization": {"bits": 4, "group_size": 32,
+                   "lm_head": {"bits": 8, "group_size": 64}, "model.embed_tokens": false}})"),
+                       "m");
+  ASSERT_TRUE(quantized.ok()) << quantized.status().ToString();
+  EXPECT_EQ(quantized->QuantizationOf("model.layers.0.mlp.up_proj"), (QuantizationTraits{4, 32}));
+  EXPECT_EQ(quantized->QuantizationOf("lm_head"), (QuantizationTraits{8, 64}));
+  EXPECT_EQ(quantized->QuantizationOf("model.embed_tokens"), QuantizationTraits{});
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

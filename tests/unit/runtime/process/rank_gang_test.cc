@@ -1,0 +1,216 @@
+// Real rankd processes on the bundled model: every split answers alike, and every way to fail ends
+// in bounded time with its own exit code and a line that says why.
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "runtime/process/exit_codes.h"
+#include "tests/unit/runtime/process/rankd_runner.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr char kQuestion[] = "Explain RDMA in simple terms";
+
+Answer AnswerOf(GangShape shape, uint32_t ranks, uint32_t max_tokens) {
+  Gang gang(MakeSpecs(kBundledModel, shape, ranks));
+  EXPECT_TRUE(gang.WaitUntilReady());
+  Answer answer = Ask(gang.stub(), Question(kQuestion, max_tokens));
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  return answer;
+}
+
+TEST(RankGangTest, EverySplitGivesTheSameTokens) {
+  constexpr uint32_t kTokens = 40;
+  // MLX's ring spins while it waits: with more ranks than cores a tensor step takes long, so fewer.
+  constexpr uint32_t kTokensOfFour = 12;
+  const Answer one = AnswerOf(GangShape::kPipeline, 1, kTokens);
+  ASSERT_EQ(one.tokens.size(), kTokens);
+  EXPECT_GT(one.first.prompt_tokens(), 5u);
+  EXPECT_EQ(one.last.completion_tokens(), kTokens);
+  EXPECT_EQ(one.last.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(AnswerOf(GangShape::kPipeline, 2, kTokens).tokens, one.tokens);
+  EXPECT_EQ(AnswerOf(GangShape::kPipeline, 3, kTokens).tokens, one.tokens);
+  EXPECT_EQ(AnswerOf(GangShape::kTensor, 2, kTokens).tokens, one.tokens);
+  const std::vector<int32_t> begin(one.tokens.begin(), one.tokens.begin() + kTokensOfFour);
+  EXPECT_EQ(AnswerOf(GangShape::kTensor, 4, kTokensOfFour).tokens, begin);
+}
+
+TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {
+  constexpr uint32_t kTokens = 12;
+  EXPECT_EQ(AnswerOf(GangShape::kStagesOfTwo, 4, kTokens).tokens,
+            AnswerOf(GangShape::kPipeline, 1, kTokens).tokens);
+}
+
+TEST(RankGangTest, StagesOfTensorGroupsOverJacclAreRefused) {
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kStagesOfTwo, 4);
+  specs[0].set_backend("jaccl");
+  Gang gang({specs[0]});
+  EXPECT_NE(gang.rank(0).WaitForExit(milliseconds(10'000)), 0);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("can be divided"));
+}
+
+// Three ranks over four slices: two, one and one.
+TEST(RankGangTest, SlicesOfUnequalWidthGiveTheSameTokens) {
+  constexpr uint32_t kTokens = 12;
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kTensor, 3);
+  const uint32_t ends[] = {2, 3, 4};
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    v1::Assignment& part = *specs[rank].mutable_assignment();
+    part.set_slice_count(4);
+    part.set_slice_begin(rank == 0 ? 0 : ends[rank - 1]);
+    part.set_slice_end(ends[rank]);
+  }
+  Gang gang(specs);
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const Answer uneven = Ask(gang.stub(), Question(kQuestion, kTokens));
+  EXPECT_EQ(uneven.tokens, AnswerOf(GangShape::kPipeline, 1, kTokens).tokens);
+}
+
+TEST(RankGangTest, SlicesThatMakeNoSenseAreRefused) {
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kTensor, 2);
+  specs[0].mutable_assignment()->set_slice_count(4);
+  specs[0].mutable_assignment()->set_slice_begin(3);
+  specs[0].mutable_assignment()->set_slice_end(5);
+  Gang gang({specs[0]});
+  EXPECT_NE(gang.rank(0).WaitForExit(milliseconds(10'000)), 0);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("slices [3, 5) of 4"));
+}
+
+TEST(RankGangTest, SeedFixesTheTextAndStopStringsEndIt) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  v1::GenerateRequest request = Question(kQuestion, 24);
+  // The model is sure of what it was trained on: hot enough that the seed decides.
+  request.mutable_sampling()->set_temperature(5.0);
+  request.mutable_sampling()->set_seed(11);
+  const Answer first = Ask(gang.stub(), request);
+  EXPECT_EQ(first.tokens, Ask(gang.stub(), request).tokens);
+  request.mutable_sampling()->set_seed(12);
+  EXPECT_NE(first.tokens, Ask(gang.stub(), request).tokens);
+
+  const Answer greedy = Ask(gang.stub(), Question(kQuestion, 24));
+  ASSERT_GT(greedy.text.size(), 12u);
+  v1::GenerateRequest stopping = Question(kQuestion, 24);
+  const std::string stop = greedy.text.substr(7, 4);
+  stopping.add_stop(stop);
+  const Answer stopped = Ask(gang.stub(), stopping);
+  EXPECT_EQ(stopped.text, greedy.text.substr(0, greedy.text.find(stop)));
+  EXPECT_EQ(stopped.last.finish_reason(), v1::FINISH_REASON_STOP);
+}
+
+TEST(RankGangTest, BadRequestsAreRefusedAndTheRankGoesOn) {
+  GangOptions options;
+  options.context_length = 64;
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1, options));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "word ";
+  const Answer too_long = Ask(gang.stub(), Question(text, 4));
+  EXPECT_EQ(too_long.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(too_long.status.error_message(), HasSubstr("context of 64"));
+
+  v1::GenerateRequest request = Question(kQuestion, 4);
+  request.mutable_sampling()->set_top_p(0.0);
+  EXPECT_THAT(Ask(gang.stub(), request).status.error_message(), HasSubstr("top_p"));
+  request = Question(kQuestion, 4);
+  request.set_deployment("another");
+  EXPECT_EQ(Ask(gang.stub(), request).status.error_code(), grpc::StatusCode::NOT_FOUND);
+  request = Question(kQuestion, 4);
+  request.set_epoch(6);
+  EXPECT_EQ(Ask(gang.stub(), request).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+
+  const Answer full = Ask(gang.stub(), Question(kQuestion, 0));
+  EXPECT_TRUE(full.status.ok());
+  EXPECT_LE(full.first.prompt_tokens() + full.last.completion_tokens(), 64u);
+}
+
+TEST(RankGangTest, ACancelledRequestMakesWayForTheNext) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  v1::GenerateRequest endless = Question(kQuestion, 0);
+  endless.mutable_sampling()->set_temperature(50.0);  // noise seldom ends by itself
+  grpc::ClientContext context;
+  const auto reader = gang.stub().Generate(&context, endless);
+  v1::GenerateChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 2)).status.ok());
+}
+
+TEST(RankGangTest, EndsWhenItsParentIsGone) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 2));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  gang.rank(0).CloseStdin();
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(2000)), kExitOrderly);
+  EXPECT_EQ(gang.rank(1).WaitForExit(milliseconds(2000)), kExitOrderly);
+}
+
+TEST(RankGangTest, EndsOnSigterm) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  gang.rank(0).Signal(SIGTERM);
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(2000)), kExitOrderly);
+}
+
+TEST(RankGangTest, AKilledRankIsNamed) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 3));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  grpc::ClientContext context;
+  const auto watch = gang.stub(0).Watch(&context, v1::WatchRequest());
+  v1::RankStatus status;
+  ASSERT_TRUE(watch->Read(&status));
+  gang.rank(2).Signal(SIGKILL);
+  while (watch->Read(&status) && status.phase() != v1::RANK_PHASE_FAILED) {
+  }
+  EXPECT_EQ(status.failure().code(), "RANK_EXITED");
+  EXPECT_THAT(status.failure().message(), HasSubstr("rank 2"));
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(3000)), kExitPeerLost);
+  EXPECT_EQ(gang.rank(1).WaitForExit(milliseconds(3000)), kExitPeerLost);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("rankd: rank 0 of model test-model: RANK_EXITED"));
+}
+
+TEST(RankGangTest, AStoppedRankIsNoticedByTheWatchdog) {
+  GangOptions options;
+  options.step_timeout_ms = 4000;
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 2, options));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  gang.rank(1).Signal(SIGSTOP);
+  const Answer answer = Ask(gang.stub(), Question(kQuestion, 4));
+  EXPECT_FALSE(answer.status.ok());
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(8000)), kExitStalled);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("a forward step took longer than 4000 ms"));
+}
+
+TEST(RankGangTest, AMissingRankIsNamed) {
+  GangOptions options;
+  options.connect_timeout_ms = 1500;
+  auto specs = MakeSpecs(kBundledModel, GangShape::kPipeline, 3, options);
+  specs.pop_back();
+  Gang gang(specs);
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(10000)), kExitConnectFailed);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("rank 2 did not connect to rank 0 within 1500 ms"));
+  EXPECT_NE(gang.rank(1).WaitForExit(milliseconds(10000)), kExitOrderly);
+}
+
+TEST(RankGangTest, AStrangerIsNotLetIn) {
+  GangOptions options;
+  options.connect_timeout_ms = 2000;
+  auto specs = MakeSpecs(kBundledModel, GangShape::kPipeline, 2, options);
+  specs[1].set_gang_secret(std::string(32, 'x'));
+  Gang gang(specs);
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(10000)), kExitConnectFailed);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("one caller was refused"));
+  EXPECT_EQ(gang.rank(1).WaitForExit(milliseconds(10000)), kExitConnectFailed);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,215 @@
+#include "tests/unit/runtime/process/rankd_runner.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <grpcpp/grpcpp.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "proto/check.h"
+#include "runtime/model/model_config.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A short private folder: a unix socket's path has little room.
+std::string MakeFolder() {
+  std::string path = "/tmp/macrame-test-XXXXXX";
+  MACRAME_CHECK(mkdtemp(path.data()) != nullptr) << path;
+  return path;
+}
+
+std::string FreeAddress() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  MACRAME_CHECK(bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0) << "bind";
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  close(fd);
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+
+}  // namespace
+
+RankdProcess::RankdProcess(const std::vector<std::string>& arguments, const std::string& log_path)
+    : log_path_(log_path) {
+  int pipe_ends[2];
+  MACRAME_CHECK(pipe(pipe_ends) == 0) << "pipe";
+  // A later process must not hold this one's stdin open.
+  fcntl(pipe_ends[0], F_SETFD, FD_CLOEXEC);
+  fcntl(pipe_ends[1], F_SETFD, FD_CLOEXEC);
+  std::vector<char*> argv;
+  std::string program = MACRAME_RANKD;
+  argv.push_back(program.data());
+  std::vector<std::string> copies = arguments;
+  for (std::string& copy : copies) argv.push_back(copy.data());
+  argv.push_back(nullptr);
+  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  pid_ = fork();
+  if (pid_ == 0) {
+    dup2(pipe_ends[0], STDIN_FILENO);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(log);
+  close(pipe_ends[0]);
+  stdin_ = pipe_ends[1];
+}
+
+RankdProcess::~RankdProcess() {
+  if (result_ < 0) {
+    kill(pid_, SIGKILL);
+    kill(pid_, SIGCONT);
+    WaitForExit(milliseconds(5000));
+  }
+  CloseStdin();
+}
+
+void RankdProcess::CloseStdin() {
+  if (stdin_ >= 0) close(stdin_);
+  stdin_ = -1;
+}
+
+void RankdProcess::Signal(int signal) const { kill(pid_, signal); }
+
+int RankdProcess::WaitForExit(milliseconds limit) {
+  const auto end = steady_clock::now() + limit;
+  while (result_ < 0) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      result_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    } else if (steady_clock::now() > end) {
+      return -1;
+    } else {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+  return result_;
+}
+
+std::string RankdProcess::Log() const {
+  std::ifstream file(log_path_);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape, uint32_t ranks,
+                                      const GangOptions& options) {
+  const auto config = LoadModelConfig(folder);
+  MACRAME_CHECK(config.ok()) << config.status().ToString();
+  const auto layers = static_cast<uint32_t>(config->layer_count);
+  const uint32_t tp = shape == GangShape::kPipeline ? 1 : shape == GangShape::kTensor ? ranks : 2;
+  const uint32_t pp = ranks / tp;
+  const std::string scratch = MakeFolder();
+  std::vector<std::string> ring;
+  for (uint32_t rank = 0; rank < ranks; ++rank) ring.push_back(FreeAddress());
+  const std::string step_address = FreeAddress();
+  std::vector<v1::LaunchSpec> specs(ranks);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    v1::LaunchSpec& spec = specs[rank];
+    spec.set_deployment("test-model");
+    spec.set_epoch(7);
+    spec.set_rank(rank);
+    spec.set_world_size(ranks);
+    spec.set_tp(tp);
+    spec.set_pp(pp);
+    spec.set_backend(ranks == 1 ? "single" : "ring");
+    spec.mutable_model()->set_path(folder);
+    v1::Assignment& part = *spec.mutable_assignment();
+    part.set_rank(rank);
+    part.set_node_id("node-" + std::to_string(rank));
+    part.set_stage(rank / tp);
+    part.set_tp_rank(rank % tp);
+    part.set_layer_begin(layers * part.stage() / pp);
+    part.set_layer_end(layers * (part.stage() + 1) / pp);
+    for (const std::string& address : ring) spec.add_ring_addresses(address);
+    spec.set_step_address(step_address);
+    spec.set_gang_secret(std::string(32, 's'));
+    spec.set_context_length(options.context_length);
+    spec.set_socket_path(scratch + "/rank" + std::to_string(rank) + ".sock");
+    spec.set_step_timeout_ms(options.step_timeout_ms);
+    spec.set_connect_timeout_ms(options.connect_timeout_ms);
+    spec.set_queued_requests_max(options.queued_requests_max);
+  }
+  return specs;
+}
+
+Gang::Gang(const std::vector<v1::LaunchSpec>& specs) {
+  for (const v1::LaunchSpec& spec : specs) {
+    const std::string base = spec.socket_path();
+    std::ofstream(base + ".spec", std::ios::binary) << spec.SerializeAsString();
+    processes_.push_back(std::make_unique<RankdProcess>(
+        std::vector<std::string>{"--launch-spec", base + ".spec"}, base + ".log"));
+    // The socket is not there yet: try again soon.
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+    stubs_.push_back(v1::RankService::NewStub(
+        grpc::CreateCustomChannel("unix:" + base, grpc::InsecureChannelCredentials(), arguments)));
+  }
+}
+
+bool Gang::WaitUntilReady(milliseconds limit) {
+  const auto end = steady_clock::now() + limit;
+  while (steady_clock::now() < end) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + limit);
+    context.set_wait_for_ready(true);
+    const auto reader = stub().Watch(&context, v1::WatchRequest());
+    v1::RankStatus status;
+    while (reader->Read(&status) && status.phase() != v1::RANK_PHASE_FAILED) {
+      if (status.phase() == v1::RANK_PHASE_READY) return true;
+    }
+    if (rank(0).WaitForExit(milliseconds(50)) >= 0) break;
+  }
+  for (const auto& process : processes_) std::fprintf(stderr, "%s\n", process->Log().c_str());
+  return false;
+}
+
+Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(90));
+  const auto reader = stub.Generate(&context, request);
+  Answer answer;
+  v1::GenerateChunk chunk;
+  bool first = true;
+  while (reader->Read(&chunk)) {
+    if (first) answer.first = chunk;
+    first = false;
+    answer.tokens.insert(answer.tokens.end(), chunk.token_ids().begin(), chunk.token_ids().end());
+    answer.text += chunk.text();
+    answer.last = chunk;
+  }
+  answer.status = reader->Finish();
+  return answer;
+}
+
+v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens) {
+  v1::GenerateRequest request;
+  auto* message = request.add_messages();
+  message->set_role("user");
+  message->set_content(text);
+  request.set_max_tokens(max_tokens);
+  request.mutable_sampling()->set_temperature(0.0);
+  return request;
+}
+
+}  // namespace macrame::runtime::engine

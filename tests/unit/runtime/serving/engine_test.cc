@@ -1,0 +1,192 @@
+// The engine's pieces in one process: caches, masks, slices, the watchdog, and a tiny model as a
+// whole.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "proto/reasons.h"
+#include "runtime/serving/generation_job.h"
+#include "runtime/process/rank_boot.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+using std::chrono::milliseconds;
+
+TEST(KvCacheTest, GrowsInStepsUpToItsBound) {
+  EXPECT_EQ(CapacityFor(1, 4096), 256);
+  EXPECT_EQ(CapacityFor(256, 4096), 256);
+  EXPECT_EQ(CapacityFor(257, 4096), 512);
+  EXPECT_EQ(CapacityFor(257, 300), 300);
+}
+
+TEST(KvCacheTest, KeepsWhatWasWrittenAndForgetsWhatLiesBehind) {
+  KvCache cache(1, 600);
+  const auto block = [](int count, float value) { return mx::full({1, 2, count, 4}, value); };
+  KvCache::View view = cache.Append(0, block(300, 1.0F), block(300, -1.0F), 0);
+  mx::eval(view.keys, view.values);
+  EXPECT_EQ(cache.capacity(0), 512);
+  view = cache.Append(0, block(1, 2.0F), block(1, -2.0F), 300);
+  EXPECT_EQ(view.keys.shape(), (mx::Shape{1, 2, 301, 4}));
+  EXPECT_EQ(mx::sum(view.keys).item<float>(), (300 + 2) * 8);
+  EXPECT_EQ(mx::sum(view.values).item<float>(), -(300 + 2) * 8);
+  view = cache.Append(0, block(2, 5.0F), block(2, 5.0F), 0);  // a new sequence
+  EXPECT_EQ(view.keys.shape(2), 2);
+  EXPECT_EQ(mx::sum(view.keys).item<float>(), 5 * 2 * 8);
+  view = cache.Append(0, block(598, 0.0F), block(598, 0.0F), 2);
+  EXPECT_EQ(cache.capacity(0), 600);
+}
+
+TEST(SlidingMaskTest, SeesExactlyTheWindow) {
+  const auto mask = SlidingMask(3, 2, 3);  // queries 3 and 4 over keys 0..4
+  EXPECT_EQ(mask, (std::vector<bool>{false, true, true, true, false,  //
+                                     false, false, true, true, true}));
+}
+
+TEST(RopeTest, Llama3StretchesLongWavesOnly) {
+  RopeTraits rope;
+  rope.theta = 500000.0;
+  rope.factor = 8.0;
+  const auto divisors = Llama3RopeDivisors(rope, 128);
+  ASSERT_EQ(divisors.size(), 64u);
+  EXPECT_FLOAT_EQ(divisors[0], 1.0F);
+  EXPECT_FLOAT_EQ(divisors[63], static_cast<float>(8.0 * std::pow(500000.0, 126.0 / 128.0)));
+  for (size_t i = 1; i < divisors.size(); ++i) EXPECT_GT(divisors[i], divisors[i - 1]);
+}
+
+TEST(ColumnPartTest, CopiesEachRowsPart) {
+  const std::string text = "abcdefgh";  // two rows of four
+  const auto part = CopyColumnPart(reinterpret_cast<const std::byte*>(text.data()), 2, 4,
+                                   /*part_begin=*/1, /*part_bytes=*/2);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), "bcfg");
+}
+
+TEST(WatchdogTest, FiresForWhatTakesTooLongOnly) {
+  std::string stalled;
+  std::atomic<bool> fired = false;
+  Watchdog watchdog([&](const std::string& what, milliseconds) {
+    stalled = what;
+    fired = true;
+  });
+  { const auto guard = watchdog.Watch("short work with a long limit", milliseconds(60'000)); }
+  { const auto guard = watchdog.Watch("unlimited", milliseconds(0)); }
+  EXPECT_FALSE(fired);
+  // A nearer deadline than the one that the thread waits for.
+  const auto guard = watchdog.Watch("long work", milliseconds(20));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!fired && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(fired);
+  EXPECT_EQ(stalled, "long work");
+}
+
+std::string TinyFolder() {
+  return WriteFolder(
+      {{"config.json", TinyLlamaConfig()}, {"model.safetensors", Safetensors(TinyLlama())}});
+}
+
+v1::LaunchSpec SingleSpec(const std::string& folder) {
+  v1::LaunchSpec spec;
+  spec.set_world_size(1);
+  spec.set_tp(1);
+  spec.set_pp(1);
+  spec.mutable_model()->set_path(folder);
+  return spec;
+}
+
+std::unique_ptr<BootedRank> Boot(const v1::LaunchSpec& spec, Watchdog& watchdog, int chunk) {
+  BootOptions options;
+  options.needs_text = false;
+  options.prefill_chunk_tokens = chunk;
+  auto rank = BootRank(spec, watchdog, options);
+  EXPECT_TRUE(rank.ok()) << rank.status().ToString();
+  return *std::move(rank);
+}
+
+TEST(ForwardEngineTest, ChunksAndSingleStepsGiveTheSameLogits) {
+  Watchdog watchdog([](const std::string&, milliseconds) {});
+  const auto spec = SingleSpec(TinyFolder());
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < 40; ++i) tokens.push_back(i * 7 % 96);
+  const auto always = [] { return true; };
+  const auto whole =
+      *Boot(spec, watchdog, 256)->engine->Forward(tokens, 0, LogitRows::kAll, always);
+  const auto chunked =
+      *Boot(spec, watchdog, 7)->engine->Forward(tokens, 0, LogitRows::kAll, always);
+  ASSERT_EQ(whole.size(), 40u * 96);
+  ASSERT_EQ(chunked.size(), whole.size());
+  for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], chunked[i], 1e-4) << i;
+
+  auto rank = Boot(spec, watchdog, 256);
+  std::vector<float> last;
+  for (int i = 0; i < 40; ++i) {
+    last = *rank->engine->Forward({&tokens[i], 1}, i, LogitRows::kLast, always);
+  }
+  for (size_t i = 0; i < 96; ++i) ASSERT_NEAR(last[i], whole[39 * 96 + i], 1e-4);
+}
+
+TEST(ForwardEngineTest, AJobEndsAtTheContextAndCanBeCancelled) {
+  Watchdog watchdog([](const std::string&, milliseconds) {});
+  auto spec = SingleSpec(TinyFolder());
+  spec.set_context_length(20);
+  const auto rank = Boot(spec, watchdog, 256);
+  GenerationJob job;
+  job.prompt = {1, 2, 3};
+  job.limits = {.prompt_tokens = 3, .context_length = 20};
+  const TextStream silent{[](int32_t) { return std::string("x"); }, [] { return std::string(); }};
+  v1::GenerateChunk last;
+  std::atomic<bool> cancelled = false;
+  const auto keep_last = [&](const v1::GenerateChunk& chunk) { last = chunk; };
+  ASSERT_TRUE(RunJob(job, *rank->engine, silent, cancelled, keep_last).ok());
+  EXPECT_EQ(last.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(last.completion_tokens(), 17u);
+  ASSERT_TRUE(RunJob(job, *rank->engine, silent, cancelled, [&](const v1::GenerateChunk& chunk) {
+                last = chunk;
+                cancelled = true;
+              }).ok());
+  EXPECT_EQ(last.finish_reason(), v1::FINISH_REASON_CANCELLED);
+  EXPECT_EQ(last.completion_tokens(), 1u);
+}
+
+TEST(RankBootTest, SaysWhatIsWrongWithASpec) {
+  Watchdog watchdog([](const std::string&, milliseconds) {});
+  const auto code = [&](v1::LaunchSpec spec) {
+    BootOptions options;
+    options.needs_text = false;
+    return ReasonOf(BootRank(spec, watchdog, options).status()).code();
+  };
+  v1::LaunchSpec spec = SingleSpec(TinyFolder());
+  spec.set_tp(2);
+  EXPECT_EQ(code(spec), "CONFIG_INVALID");
+  spec = SingleSpec(TinyFolder());
+  spec.mutable_assignment()->set_layer_end(3);
+  EXPECT_EQ(code(spec), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code(SingleSpec("/nonexistent")), "MODEL_CONFIG_INVALID");
+  EXPECT_EQ(code(v1::LaunchSpec()), "CONFIG_INVALID");
+}
+
+TEST(PromptTest, IsHeldAgainstVocabularyAndContext) {
+  EXPECT_TRUE(CheckPrompt({1, 2}, 96, 3).ok());
+  EXPECT_EQ(ReasonOf(CheckPrompt({1, 2, 3}, 96, 3)).code(), "PROMPT_TOO_LONG");
+  EXPECT_EQ(ReasonOf(CheckPrompt({96}, 96, 3)).code(), "BAD_REQUEST");
+  EXPECT_EQ(ReasonOf(CheckPrompt({-1}, 96, 3)).code(), "BAD_REQUEST");
+  EXPECT_EQ(ReasonOf(CheckPrompt({}, 96, 3)).code(), "BAD_REQUEST");
+}
+
+TEST(SamplingDefaultsTest, FollowTheModelsOwnFile) {
+  EXPECT_EQ(ParseSamplingDefaults("").temperature, 1.0);
+  EXPECT_EQ(ParseSamplingDefaults("{}").temperature, 0.0);
+  const auto sampled = ParseSamplingDefaults(
+      R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": 20})");
+  EXPECT_EQ(sampled.temperature, 0.6);
+  EXPECT_EQ(sampled.top_p, 0.9);
+  EXPECT_EQ(sampled.top_k, 20u);
+  EXPECT_EQ(ParseSamplingDefaults(R"({"do_sample": true, "top_p": -3})").top_p, 1.0);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
