@@ -3,266 +3,338 @@
 #include <algorithm>
 #include <cstring>
 
-// The scalar target lacks what is used below; the others add compile time and no speed here.
-#define HWY_DISABLED_TARGETS (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL)
+#include "runtime/kernels/amx.h"
+#include "runtime/kernels/dense.h"
+#include "runtime/kernels/highway_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/matmul.cc"
-#include "hwy/aligned_allocator.h"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/highway.h"
+#include "runtime/kernels/integer_dots-inl.h"
 
 HWY_BEFORE_NAMESPACE();
+#if HWY_TARGET == HWY_AVX3_DL
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512vnni"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512vnni")
+#endif
+#endif
 namespace macrame::runtime::kernels {
 namespace HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
-using VF32 = hn::Vec<F32>;
-
-// IEEE half precision: a float's bits with the exponent moved; subnormals are multiples of 2^-24.
-float WidenHalf(uint16_t raw) {
-  const uint32_t sign = uint32_t{raw} >> 15 << 31;
-  const uint32_t exponent = raw >> 10 & 31;
-  const uint32_t fraction = raw & 1023;
-  if (exponent == 0) {
-    const float value = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -value : value;
+// What 128 too few in each signed weight leaves out of a group's sum.
+template <bool kSigned>
+HWY_INLINE VI32 WithoutSign(VI32 total, const QuantizedForm& form, size_t index) {
+  if constexpr (kSigned) {
+    return hn::Add(total, hn::Set(I32(), 128 * form.integer_sums[index]));
+  } else {
+    return total;
   }
-  const uint32_t wide = sign | (exponent == 31 ? 255U : exponent + 112) << 23 | fraction << 13;
-  float value;
-  std::memcpy(&value, &wide, 4);
-  return value;
 }
 
-float LoadScalar(const void* data, Scalar type, size_t index) {
-  if (type == Scalar::kFloat32) {
-    float value;
-    std::memcpy(&value, static_cast<const uint8_t*>(data) + index * 4, 4);
-    return value;
-  }
-  uint16_t raw;
-  std::memcpy(&raw, static_cast<const uint8_t*>(data) + index * 2, 2);
-  if (type == Scalar::kBfloat16) {
-    const uint32_t wide = uint32_t{raw} << 16;
-    float value;
-    std::memcpy(&value, &wide, 4);
-    return value;
-  }
-  return WidenHalf(raw);
-}
+// --- One vector: each weight is read once and multiplied as it comes.
 
-// Lanes(F32()) stored scalars from element `index` on, widened.
-VF32 LoadWide(const uint8_t* data, Scalar type, size_t index) {
-  const F32 d;
-  if (type == Scalar::kFloat32) {
-    const hn::Repartition<uint8_t, F32> bytes;
-    return hn::BitCast(d, hn::LoadU(bytes, data + index * 4));
-  }
-  const hn::Rebind<uint16_t, F32> d16;
-  const auto raw = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(data + index * 2));
-  if (type == Scalar::kBfloat16) {
-    const hn::Repartition<uint32_t, F32> d32;
-    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, raw)));
-  }
-  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), raw));
-}
+template <int kBits, size_t kGroup>
+struct OneVector {
+  using Packed = Run<kBits>;
+  static constexpr size_t kRunsOfGroup = std::max<size_t>(1, kGroup / Packed::kColumns);
+  static constexpr size_t kGroupsOfRun = std::max<size_t>(1, Packed::kColumns / kGroup);
+  static constexpr size_t kWordsOfPart = std::min(kGroup, Packed::kColumns) / 4;
 
-VF32 WidenBytes(const uint8_t* bytes) {
-  const F32 d;
-  const hn::Rebind<uint8_t, F32> d8;
-  const hn::Rebind<int32_t, F32> d32;
-  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, bytes)));
-}
-
-// `count` numbers of a packed row from element `begin` on, one a byte. Both are multiples of 32.
-void UnpackBytes(const uint8_t* row, int bits, size_t begin, size_t count, uint8_t* out) {
-  if (bits == 8) {
-    std::memcpy(out, row + begin, count);
-    return;
-  }
-  if (bits == 4) {
-    const hn::FixedTag<uint8_t, 16> d;
-    const uint8_t* in = row + begin / 2;
-    for (size_t i = 0; i < count; i += 32, in += 16) {
-      const auto packed = hn::LoadU(d, in);
-      const auto low = hn::And(packed, hn::Set(d, 15));
-      const auto high = hn::ShiftRight<4>(packed);
-      hn::StoreU(hn::InterleaveLower(d, low, high), d, out + i);
-      hn::StoreU(hn::InterleaveUpper(d, low, high), d, out + i + 16);
+  // Groups [g, g + kGroupsOfRun); those from `groups` on don't exist. `rows` have theirs at
+  // `offset`.
+  HWY_INLINE static VF32 Step(const uint8_t* const* rows, size_t offset, const QuantizedForm& form,
+                              size_t g, size_t groups, const float* scales, const float* biases,
+                              VF32 y) {
+    const F32 d;
+    VI32 words[Packed::kWords];
+    GroupSum sums[kGroupsOfRun];
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kGroupsOfRun; ++i) sums[i] = NoSum();
+    MACRAME_UNROLL
+    for (size_t run = 0; run < kRunsOfGroup; ++run) {
+      Packed::Load(rows, offset + run * Packed::kBytes, words);
+      const size_t column = g * kGroup + run * Packed::kColumns;
+      MACRAME_UNROLL
+      for (size_t i = 0; i < Packed::kColumns / 4; ++i) {
+        AddColumns(sums[i / kWordsOfPart], Packed::Weights(words, i), form.high, form.low,
+                   column + 4 * i);
+      }
     }
-    return;
-  }
-  const uint8_t* in = row + begin * 6 / 8;
-  for (size_t i = 0; i < count; i += 4, in += 3) {
-    const uint32_t packed = uint32_t{in[0]} | uint32_t{in[1]} << 8 | uint32_t{in[2]} << 16;
-    out[i] = packed & 63;
-    out[i + 1] = packed >> 6 & 63;
-    out[i + 2] = packed >> 12 & 63;
-    out[i + 3] = packed >> 18;
-  }
-}
-
-// Columns [begin, begin + count) of one row, as floats.
-void UnpackRow(const MatrixView& matrix, size_t row, size_t begin, size_t count, float* out) {
-  const F32 d;
-  const size_t lanes = hn::Lanes(d);
-  const auto* weights = static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
-  if (matrix.bits == 0) {
-    size_t c = 0;
-    for (; c + lanes <= count; c += lanes) {
-      hn::StoreU(LoadWide(weights, matrix.type, begin + c), d, out + c);
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kGroupsOfRun; ++i) {
+      if (g + i >= groups) break;
+      y = AddGroup(y, WithoutSign<kSignedWeights && kBits == 8>(Total(sums[i]), form, g + i), form.scales[g + i],
+                   form.sums[g + i], hn::LoadU(d, scales + i * kLanes),
+                   hn::LoadU(d, biases + i * kLanes));
     }
-    for (; c < count; ++c) out[c] = LoadScalar(weights, matrix.type, begin + c);
-    return;
+    return y;
   }
-  const size_t group = static_cast<size_t>(matrix.group_size);
-  const size_t groups_per_row = matrix.columns / group;
-  HWY_ALIGN uint8_t numbers[128];
-  for (size_t c = 0; c < count; c += group) {
-    const size_t index = row * groups_per_row + (begin + c) / group;
-    const auto scale = hn::Set(d, LoadScalar(matrix.scales, matrix.type, index));
-    const auto bias = hn::Set(d, LoadScalar(matrix.biases, matrix.type, index));
-    UnpackBytes(weights, matrix.bits, begin + c, group, numbers);
-    for (size_t i = 0; i < group; i += lanes) {
-      hn::StoreU(hn::MulAdd(WidenBytes(numbers + i), scale, bias), d, out + c + i);
+
+  static void Multiply(const MatrixView& matrix, const QuantizedForm& form, float* y,
+                       RowRange range) {
+    const F32 d;
+    const size_t groups = matrix.columns / kGroup;
+    const size_t row_bytes = WeightRowBytes(matrix);
+    constexpr size_t kStepBytes = kGroupsOfRun * kGroup * kBits / 8;
+    HWY_ALIGN float scales[kScaleBlock * kLanes];
+    HWY_ALIGN float biases[kScaleBlock * kLanes];
+    for (size_t row = range.begin; row < range.end; row += kLanes) {
+      const RowBlock block(matrix, row);
+      auto sum = hn::Zero(d);
+      for (size_t g = 0; g < groups; g += kGroupsOfRun) {
+        const size_t at = g % kScaleBlock;
+        if (at == 0) {
+          LoadScales(block.scales, matrix.type, g, groups, scales);
+          LoadScales(block.biases, matrix.type, g, groups, biases);
+        }
+        const size_t offset = g * kGroup * kBits / 8;
+        if (offset + kStepBytes <= row_bytes) {
+          sum = Step(block.weights, offset, form, g, groups, scales + at * kLanes,
+                     biases + at * kLanes, sum);
+        } else {
+          const StagedRows staged(block.weights, offset, row_bytes - offset);
+          sum = Step(staged.rows(), 0, form, g, groups, scales + at * kLanes,
+                     biases + at * kLanes, sum);
+        }
+      }
+      HWY_ALIGN float out[kLanes];
+      hn::Store(sum, d, out);
+      std::memcpy(y + row, out, std::min(kLanes, range.end - row) * sizeof(float));
     }
   }
-}
+};
 
-float DotDense(const MatrixView& matrix, size_t row, const float* x) {
-  const F32 d;
-  const size_t lanes = hn::Lanes(d);
-  const auto* weights = static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
-  auto sum0 = hn::Zero(d);
-  auto sum1 = hn::Zero(d);
-  size_t c = 0;
-  for (; c + 2 * lanes <= matrix.columns; c += 2 * lanes) {
-    sum0 = hn::MulAdd(LoadWide(weights, matrix.type, c), hn::LoadU(d, x + c), sum0);
-    sum1 = hn::MulAdd(LoadWide(weights, matrix.type, c + lanes), hn::LoadU(d, x + c + lanes), sum1);
+// --- Several vectors: some rows and columns of weights are unpacked into a panel, which stays in
+// the first level cache while all vectors pass.
+
+inline constexpr size_t kPanelBlocks = 2;  // of kLanes rows
+inline constexpr size_t kPanelColumns = 1024;
+inline constexpr size_t kPanelGroupsMax = kPanelColumns / 32;
+inline constexpr size_t kVectorsAtOnce = 4;
+// So few vectors stay in the second level cache whole; then rows are read from end to end.
+inline constexpr size_t kFewVectors = 32;
+
+// For each block of rows: weights [column / 4][kLanes][4], scales and biases [group][kLanes].
+struct Panel {
+  uint8_t* weights[kPanelBlocks];
+  float* scales[kPanelBlocks];
+  float* biases[kPanelBlocks];
+  size_t first_group;
+  size_t groups;
+};
+
+inline constexpr size_t kPanelWeightBytes = kLanes * kPanelColumns;
+inline constexpr size_t kPanelScaleFloats = kPanelGroupsMax * kLanes;
+inline constexpr size_t kPanelBytes =
+    kPanelBlocks * (kPanelWeightBytes + 2 * kPanelScaleFloats * sizeof(float));
+static_assert(kPanelBytes <= kPanelBytesMax);
+
+HWY_INLINE Panel PanelIn(uint8_t* memory) {
+  Panel panel;
+  for (size_t b = 0; b < kPanelBlocks; ++b) {
+    panel.weights[b] = memory + b * kPanelWeightBytes;
+    auto* floats = reinterpret_cast<float*>(memory + kPanelBlocks * kPanelWeightBytes);
+    panel.scales[b] = floats + 2 * b * kPanelScaleFloats;
+    panel.biases[b] = panel.scales[b] + kPanelScaleFloats;
   }
-  float total = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
-  for (; c < matrix.columns; ++c) total += LoadScalar(weights, matrix.type, c) * x[c];
-  return total;
+  return panel;
 }
 
-// scale * sum(q * x) + bias * sum(x), group by group; `group_sums` holds sum(x) of each group.
-float DotAffine(const MatrixView& matrix, size_t row, const float* x, const float* group_sums) {
-  const F32 d;
-  const size_t lanes = hn::Lanes(d);
-  const size_t group = static_cast<size_t>(matrix.group_size);
+template <int kBits>
+HWY_INLINE void FillRun(const uint8_t* const* rows, size_t offset, size_t columns, uint8_t* out) {
+  const I32 d;
+  VI32 words[Run<kBits>::kWords];
+  Run<kBits>::Load(rows, offset, words);
+  MACRAME_UNROLL
+  for (size_t i = 0; i < Run<kBits>::kColumns / 4; ++i) {
+    if (4 * i >= columns) break;
+    hn::Store(Run<kBits>::Weights(words, i), d,
+              reinterpret_cast<int32_t*>(out + i * kLanes * 4));
+  }
+}
+
+// Rows from `row` on, columns [column, column + columns).
+template <int kBits>
+HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column, size_t columns,
+                            Panel& panel) {
+  const auto group = static_cast<size_t>(matrix.group_size);
   const size_t groups = matrix.columns / group;
-  const auto* weights = static_cast<const uint8_t*>(matrix.weights) + row * WeightRowBytes(matrix);
-  HWY_ALIGN uint8_t numbers[128];
-  auto sum = hn::Zero(d);
-  float from_biases = 0.0F;
-  for (size_t g = 0; g < groups; ++g) {
-    UnpackBytes(weights, matrix.bits, g * group, group, numbers);
-    const float* values = x + g * group;
-    auto dot0 = hn::Zero(d);
-    auto dot1 = hn::Zero(d);
-    for (size_t i = 0; i < group; i += 2 * lanes) {
-      dot0 = hn::MulAdd(WidenBytes(numbers + i), hn::LoadU(d, values + i), dot0);
-      dot1 = hn::MulAdd(WidenBytes(numbers + i + lanes), hn::LoadU(d, values + i + lanes), dot1);
+  panel.first_group = column / group;
+  panel.groups = columns / group;
+  for (size_t b = 0; b < kPanelBlocks; ++b) {
+    const RowBlock block(matrix, row + b * kLanes);
+    for (size_t g = 0; g < panel.groups; g += kScaleBlock) {
+      LoadScales(block.scales, matrix.type, panel.first_group + g, groups,
+                 panel.scales[b] + g * kLanes);
+      LoadScales(block.biases, matrix.type, panel.first_group + g, groups,
+                 panel.biases[b] + g * kLanes);
     }
-    const size_t index = row * groups + g;
-    sum = hn::MulAdd(hn::Add(dot0, dot1), hn::Set(d, LoadScalar(matrix.scales, matrix.type, index)),
-                     sum);
-    from_biases += LoadScalar(matrix.biases, matrix.type, index) * group_sums[g];
+    for (size_t c = 0; c < columns; c += Run<kBits>::kColumns) {
+      const size_t offset = (column + c) * kBits / 8;
+      const size_t left = columns - c;
+      uint8_t* out = panel.weights[b] + c * kLanes;
+      if (left >= Run<kBits>::kColumns) {
+        FillRun<kBits>(block.weights, offset, left, out);
+      } else {
+        const StagedRows staged(block.weights, offset, left * kBits / 8);
+        FillRun<kBits>(staged.rows(), 0, left, out);
+      }
+    }
   }
-  return hn::GetLane(hn::SumOfLanes(d, sum)) + from_biases;
 }
 
-void MultiplyOne(const MatrixView& matrix, const float* x, float* y, size_t begin, size_t end) {
-  if (matrix.bits == 0) {
-    for (size_t row = begin; row < end; ++row) y[row] = DotDense(matrix, row, x);
-    return;
-  }
-  const size_t group = static_cast<size_t>(matrix.group_size);
-  const auto sums = hwy::AllocateAligned<float>(matrix.columns / group);
-  for (size_t g = 0; g < matrix.columns / group; ++g) {
-    float sum = 0.0F;
-    for (size_t i = 0; i < group; ++i) sum += x[g * group + i];
-    sums[g] = sum;
-  }
-  for (size_t row = begin; row < end; ++row) y[row] = DotAffine(matrix, row, x, sums.get());
-}
-
-float Total(VF32 v) { return hn::GetLane(hn::SumOfLanes(F32(), v)); }
-
-// sums[r][m] = the product of unpacked row r (w0, w1) and vector x[m]: the innermost block.
-void MultiplyTile(const float* w0, const float* w1, const float* const* x, size_t count,
-                  float (*sums)[4]) {
+// Products of a panel with kCount vectors from `m` on, added to sums[vector][block][lane].
+template <bool kSigned, size_t kCount>
+HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, size_t m,
+                                size_t all_groups, float* HWY_RESTRICT sums) {
   const F32 d;
-  const size_t lanes = hn::Lanes(d);
-  auto a0 = hn::Zero(d), a1 = hn::Zero(d), a2 = hn::Zero(d), a3 = hn::Zero(d);
-  auto b0 = hn::Zero(d), b1 = hn::Zero(d), b2 = hn::Zero(d), b3 = hn::Zero(d);
-  size_t c = 0;
-  for (; c + lanes <= count; c += lanes) {
-    const auto w = hn::LoadU(d, w0 + c);
-    const auto v = hn::LoadU(d, w1 + c);
-    const auto x0 = hn::LoadU(d, x[0] + c);
-    const auto x1 = hn::LoadU(d, x[1] + c);
-    const auto x2 = hn::LoadU(d, x[2] + c);
-    const auto x3 = hn::LoadU(d, x[3] + c);
-    a0 = hn::MulAdd(w, x0, a0), b0 = hn::MulAdd(v, x0, b0);
-    a1 = hn::MulAdd(w, x1, a1), b1 = hn::MulAdd(v, x1, b1);
-    a2 = hn::MulAdd(w, x2, a2), b2 = hn::MulAdd(v, x2, b2);
-    a3 = hn::MulAdd(w, x3, a3), b3 = hn::MulAdd(v, x3, b3);
-  }
-  sums[0][0] = Total(a0), sums[0][1] = Total(a1), sums[0][2] = Total(a2), sums[0][3] = Total(a3);
-  sums[1][0] = Total(b0), sums[1][1] = Total(b1), sums[1][2] = Total(b2), sums[1][3] = Total(b3);
-  for (; c < count; ++c) {
-    for (size_t m = 0; m < 4; ++m) {
-      sums[0][m] += w0[c] * x[m][c];
-      sums[1][m] += w1[c] * x[m][c];
+  const I32 di;
+  const size_t group = form.group_size;
+  for (size_t g = 0; g < panel.groups; ++g) {
+    GroupSum dots[kCount][kPanelBlocks];
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kCount; ++i) {
+      MACRAME_UNROLL
+      for (size_t b = 0; b < kPanelBlocks; ++b) dots[i][b] = NoSum();
     }
-  }
-}
-
-void MultiplyMany(const MatrixView& matrix, const float* x, size_t count, float* y, size_t begin,
-                  size_t end) {
-  const size_t width = std::min(matrix.columns, kUnpackedColumnsMax);
-  const auto unpacked = hwy::AllocateAligned<float>(kUnpackedRows * width);
-  for (size_t row = begin; row < end; row += kUnpackedRows) {
-    const size_t rows = std::min(kUnpackedRows, end - row);
-    for (size_t column = 0; column < matrix.columns; column += width) {
-      const size_t columns = std::min(width, matrix.columns - column);
-      for (size_t r = 0; r < rows; ++r) {
-        UnpackRow(matrix, row + r, column, columns, unpacked.get() + r * width);
+    const size_t column = (panel.first_group + g) * group;
+    for (size_t c = 0; c < group; c += 4) {
+      VI32 weights[kPanelBlocks];
+      MACRAME_UNROLL
+      for (size_t b = 0; b < kPanelBlocks; ++b) {
+        weights[b] = hn::Load(di, reinterpret_cast<const int32_t*>(panel.weights[b] +
+                                                                   (g * group + c) * kLanes));
       }
-      for (size_t m = 0; m < count; m += 4) {
-        const float* vectors[4];
-        for (size_t i = 0; i < 4; ++i) {
-          vectors[i] = x + std::min(m + i, count - 1) * matrix.columns + column;
+      MACRAME_UNROLL
+      for (size_t i = 0; i < kCount; ++i) {
+        const int8_t* high = form.high + (m + i) * form.stride;
+        const int8_t* low = form.low + (m + i) * form.stride;
+        MACRAME_UNROLL
+        for (size_t b = 0; b < kPanelBlocks; ++b) {
+          AddColumns(dots[i][b], weights[b], high, low, column + c);
         }
-        for (size_t r = 0; r < rows; r += 2) {
-          const size_t second = std::min(r + 1, rows - 1);
-          float sums[2][4];
-          MultiplyTile(unpacked.get() + r * width, unpacked.get() + second * width, vectors,
-                       columns, sums);
-          for (size_t i = 0; i < std::min<size_t>(4, count - m); ++i) {
-            float* out = y + (m + i) * matrix.rows + row + r;
-            out[0] = (column == 0 ? 0.0F : out[0]) + sums[0][i];
-            if (second != r) out[1] = (column == 0 ? 0.0F : out[1]) + sums[1][i];
-          }
-        }
+      }
+    }
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kCount; ++i) {
+      const size_t index = (m + i) * all_groups + panel.first_group + g;
+      MACRAME_UNROLL
+      for (size_t b = 0; b < kPanelBlocks; ++b) {
+        float* sum = sums + (i * kPanelBlocks + b) * kLanes;
+        hn::Store(AddGroup(hn::Load(d, sum), WithoutSign<kSigned>(Total(dots[i][b]), form, index),
+                           form.scales[index], form.sums[index],
+                           hn::Load(d, panel.scales[b] + g * kLanes),
+                           hn::Load(d, panel.biases[b] + g * kLanes)),
+                  d, sum);
       }
     }
   }
 }
 
-void MultiplyTransposedImpl(const MatrixView& matrix, const float* x, size_t count, float* y,
-                            size_t begin, size_t end) {
-  if (count == 1) {
-    MultiplyOne(matrix, x, y, begin, end);
-  } else if (count > 1) {
-    MultiplyMany(matrix, x, count, y, begin, end);
+template <bool kSigned>
+HWY_INLINE void MultiplyPanelByUpTo4(const Panel& panel, const QuantizedForm& form, size_t m,
+                                     size_t count, size_t all_groups, float* sums) {
+  switch (count) {
+    case 1: return MultiplyPanel<kSigned, 1>(panel, form, m, all_groups, sums);
+    case 2: return MultiplyPanel<kSigned, 2>(panel, form, m, all_groups, sums);
+    case 3: return MultiplyPanel<kSigned, 3>(panel, form, m, all_groups, sums);
+    default: return MultiplyPanel<kSigned, 4>(panel, form, m, all_groups, sums);
   }
 }
 
-void GatherRowsImpl(const MatrixView& matrix, const int32_t* rows, size_t count, float* out) {
-  for (size_t i = 0; i < count; ++i) {
-    UnpackRow(matrix, static_cast<size_t>(rows[i]), 0, matrix.columns, out + i * matrix.columns);
+#if HWY_TARGET == HWY_AVX3_DL
+// From so many vectors on, tiles are faster.
+inline constexpr size_t kAmxVectorsMin = 3;
+
+HWY_INLINE void MultiplyPanelByTiles(const Panel& panel, const QuantizedForm& form, size_t m,
+                                     size_t count, size_t all_groups, float* sums) {
+  static_assert(kLanes == kAmxRows && kPanelBlocks == 2);
+  const AmxPanel tiles = {{panel.weights[0], panel.weights[1]},
+                          {panel.scales[0], panel.scales[1]},
+                          {panel.biases[0], panel.biases[1]},
+                          panel.first_group,
+                          panel.groups,
+                          all_groups};
+  MultiplyPanelAmx(tiles, form, m, count, sums);
+}
+#endif
+
+// All vectors against one panel, `at_once` together.
+template <bool kSigned>
+HWY_NOINLINE void PassVectors(const Panel& panel, const QuantizedForm& form, size_t count,
+                              size_t at_once, size_t all_groups, float* y, size_t y_stride,
+                              size_t rows) {
+  constexpr size_t kRows = kPanelBlocks * kLanes;
+  HWY_ALIGN float sums[kAmxVectors * kRows];
+  for (size_t m = 0; m < count; m += at_once) {
+    const size_t vectors = std::min(at_once, count - m);
+    std::memset(sums, 0, vectors * kRows * sizeof(float));
+    if (panel.first_group != 0) {
+      for (size_t i = 0; i < vectors; ++i) {
+        std::memcpy(sums + i * kRows, y + (m + i) * y_stride, rows * sizeof(float));
+      }
+    }
+#if HWY_TARGET == HWY_AVX3_DL
+    if (at_once == kAmxVectors) {
+      MultiplyPanelByTiles(panel, form, m, vectors, all_groups, sums);
+    } else  // NOLINT
+#endif
+    {
+      MultiplyPanelByUpTo4<kSigned>(panel, form, m, vectors, all_groups, sums);
+    }
+    for (size_t i = 0; i < vectors; ++i) {
+      std::memcpy(y + (m + i) * y_stride, sums + i * kRows, rows * sizeof(float));
+    }
+  }
+}
+
+template <int kBits>
+void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
+                     RowRange range, uint8_t* memory) {
+  constexpr size_t kRows = kPanelBlocks * kLanes;
+  Panel panel = PanelIn(memory);
+  const size_t all_groups = matrix.columns / form.group_size;
+  size_t at_once = kVectorsAtOnce;
+#if HWY_TARGET == HWY_AVX3_DL
+  if (count >= kAmxVectorsMin && AmxUsable()) at_once = kAmxVectors;
+#endif
+  const size_t outer = count <= kFewVectors ? matrix.columns : kPanelColumns;
+  for (size_t begin = 0; begin < matrix.columns; begin += outer) {
+    const size_t end = std::min(matrix.columns, begin + outer);
+    for (size_t row = range.begin; row < range.end; row += kRows) {
+      const size_t rows = std::min(kRows, range.end - row);
+      for (size_t column = begin; column < end; column += kPanelColumns) {
+        FillPanel<kBits>(matrix, row, column, std::min(kPanelColumns, end - column), panel);
+        PassVectors<kSignedWeights && kBits == 8>(panel, form, count, at_once, all_groups,
+                                                  y + row, matrix.rows, rows);
+      }
+    }
+  }
+#if HWY_TARGET == HWY_AVX3_DL
+  if (at_once == kAmxVectors) ReleaseAmx();
+#endif
+}
+
+template <int kBits>
+HWY_INLINE void MultiplyBits(const MatrixView& matrix, const QuantizedForm& form, size_t count,
+                             float* y, RowRange range, uint8_t* memory) {
+  if (count > 1) return MultiplySeveral<kBits>(matrix, form, count, y, range, memory);
+  switch (matrix.group_size) {
+    case 32: return OneVector<kBits, 32>::Multiply(matrix, form, y, range);
+    case 64: return OneVector<kBits, 64>::Multiply(matrix, form, y, range);
+    default: return OneVector<kBits, 128>::Multiply(matrix, form, y, range);
+  }
+}
+
+void MultiplyImpl(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
+                  RowRange range, uint8_t* memory) {
+  switch (matrix.bits) {
+    case 4: return MultiplyBits<4>(matrix, form, count, y, range, memory);
+    case 6: return MultiplyBits<6>(matrix, form, count, y, range, memory);
+    default: return MultiplyBits<8>(matrix, form, count, y, range, memory);
   }
 }
 
@@ -270,22 +342,40 @@ const char* InstructionSetImpl() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace macrame::runtime::kernels
+#if HWY_TARGET == HWY_AVX3_DL
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace macrame::runtime::kernels {
+namespace {
 
-HWY_EXPORT(MultiplyTransposedImpl);
-HWY_EXPORT(GatherRowsImpl);
+HWY_EXPORT(MultiplyImpl);
 HWY_EXPORT(InstructionSetImpl);
 
-void MultiplyTransposed(const MatrixView& matrix, const float* x, size_t count, float* y,
-                        size_t row_begin, size_t row_end) {
-  HWY_DYNAMIC_DISPATCH(MultiplyTransposedImpl)(matrix, x, count, y, row_begin, row_end);
-}
+constexpr size_t kRowUnit = 32;  // rows are cut into parts at multiples of it
 
-void GatherRows(const MatrixView& matrix, const int32_t* rows, size_t count, float* out) {
-  HWY_DYNAMIC_DISPATCH(GatherRowsImpl)(matrix, rows, count, out);
+}  // namespace
+
+void MultiplyTransposed(ThreadPool& pool, const MatrixView& matrix, Activations& x, float* y,
+                        Scratch& scratch) {
+  if (x.count() == 0 || matrix.rows == 0) return;
+  scratch.panels.resize(std::max(scratch.panels.size(), static_cast<size_t>(pool.threads())));
+  if (matrix.bits == 0) return MultiplyDense(pool, matrix, x, y, scratch.panels);
+  const QuantizedForm& form = x.FormFor(pool, matrix);
+  pool.Run([&](int worker, int workers) {
+    const RowRange range = RowsOfWorker(matrix.rows, kRowUnit, worker, workers);
+    if (range.begin == range.end) return;
+    uint8_t* memory =
+        x.count() == 1 ? nullptr
+                       : scratch.panels[static_cast<size_t>(worker)].Reserve(kPanelBytesMax);
+    HWY_DYNAMIC_DISPATCH(MultiplyImpl)(matrix, form, x.count(), y, range, memory);
+  });
 }
 
 const char* InstructionSet() { return HWY_DYNAMIC_DISPATCH(InstructionSetImpl)(); }

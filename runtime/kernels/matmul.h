@@ -2,32 +2,40 @@
 
 // Matrix products for CPUs, over weights as they are stored: nothing is unpacked ahead of time.
 //
-// MLX's own quantised product is scalar on x86 and its float one goes through the reference BLAS;
-// these are written once with Highway and pick AVX2, AVX-512 or NEON at run time. Sums are float32.
-// All functions are pure, may run on any thread, and never allocate more than kScratchBytesMax.
+// Written with Highway and chosen at run time: AVX-512 with VNNI (and AMX where the system grants
+// it), AVX-512, AVX2, SSSE3, NEON with or without dot products.
+//
+// The bits of y[m][r] depend on x[m], on row r and on the instruction set alone: not on the number
+// of threads, nor on which or how many other vectors are multiplied with it, nor on where the rows
+// of a matrix are cut. So a token gets the same logits alone, in a batch and in a prompt's chunk.
+// Quantised: exact integer sums in each group (activations.h), then float32 from the first group to
+// the last. Floats: one float32 sum in each lane, added up at the end.
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "runtime/kernels/activations.h"
 #include "runtime/kernels/matrix_view.h"
+#include "runtime/kernels/thread_pool.h"
 
 namespace macrame::runtime::kernels {
 
-// Rows are unpacked so many at a time; a row longer than this many columns is done in pieces.
-inline constexpr size_t kUnpackedRows = 8;
-inline constexpr size_t kUnpackedColumnsMax = 4096;
-inline constexpr size_t kScratchBytesMax = kUnpackedRows * kUnpackedColumnsMax * sizeof(float) + 64;
+// What products need beside their result, kept from one to the next. At most kPanelBytesMax for
+// each thread of the pool; for matrices of floats, 32 bytes for each column.
+struct Scratch {
+  std::vector<AlignedBuffer> panels;  // of each worker
+};
+inline constexpr size_t kPanelBytesMax = 64 * 1024;
 
-// y[m][r] = sum over c of x[m][c] * matrix[r][c], for `count` vectors x and rows [row_begin,
-// row_end). x: count x matrix.columns, y: count x matrix.rows, both without gaps; other rows of y
-// stay untouched.
-void MultiplyTransposed(const MatrixView& matrix, const float* x, size_t count, float* y,
-                        size_t row_begin, size_t row_end);
+// y[m][r] = sum over c of x[m][c] * matrix[r][c]; y is x.count() x matrix.rows without gaps.
+void MultiplyTransposed(ThreadPool& pool, const MatrixView& matrix, Activations& x, float* y,
+                        Scratch& scratch);
 
 // out[i] = row rows[i] of the matrix, as float32. Every index must be below matrix.rows.
 void GatherRows(const MatrixView& matrix, const int32_t* rows, size_t count, float* out);
 
-// The instruction set in use, for logs: "AVX2", "AVX3_ZEN4", "NEON".
+// The instruction set in use, for logs: "AVX2", "AVX3_DL with AMX", "NEON".
 const char* InstructionSet();
 
 }  // namespace macrame::runtime::kernels

@@ -25,7 +25,12 @@ class KernelMultiply : public mx::UnaryPrimitive {
     encoder.set_output_array(out);
     encoder.dispatch([view = view_, owner = owner_, from = x.data<float>(), to = out.data<float>(),
                       count = x.size() / view_.columns] {
-      kernels::MultiplyTransposed(view, from, count, to, 0, view.rows);
+      // One thread, that of the stream, and what it needs from one product to the next.
+      thread_local kernels::ThreadPool pool(1);
+      thread_local kernels::Activations activations;
+      thread_local kernels::Scratch scratch;
+      activations.Set(from, count, view.columns);
+      kernels::MultiplyTransposed(pool, view, activations, to, scratch);
     });
   }
   void eval_gpu(const std::vector<mx::array>&, mx::array&) override {

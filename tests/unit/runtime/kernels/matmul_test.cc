@@ -1,191 +1,185 @@
-// Our matrix products against plain loops, for every storage and awkward sizes.
+// Our matrix products against plain loops, for every storage, awkward sizes and each instruction set
+// of this machine.
 
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
+#include <limits>
+#include <string>
 #include <vector>
 
+#include "hwy/highway.h"
 #include "runtime/kernels/matmul.h"
+#include "tests/unit/runtime/kernels/matrices.h"
 
 namespace macrame::runtime::kernels {
 namespace {
 
-class Numbers {
+// From here on, this instruction set only, until the end of the scope.
+class OnlyTarget {
  public:
-  explicit Numbers(uint32_t seed) : state_(seed) {}
-  uint32_t Next() {
-    state_ = state_ * 1664525U + 1013904223U;
-    return state_ >> 8;
-  }
-  float Float() { return static_cast<float>(Next() % 2001) / 1000.0F - 1.0F; }
-
- private:
-  uint32_t state_;
+  explicit OnlyTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
+  ~OnlyTarget() { hwy::SetSupportedTargetsForTest(0); }
 };
 
-uint16_t ToBfloat16(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, 4);
-  return static_cast<uint16_t>(bits >> 16);
-}
-
-float FromBfloat16(uint16_t raw) {
-  const uint32_t bits = uint32_t{raw} << 16;
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-
-// Halves of the form k/64 are exact and have simple bits.
-uint16_t ToHalf(float value) {
-  if (value == 0.0F) return 0;
-  int exponent;
-  const float mantissa = std::frexp(std::fabs(value), &exponent);
-  const auto fraction = static_cast<uint16_t>(std::lround((mantissa * 2.0F - 1.0F) * 1024.0F));
-  return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | fraction);
-}
-
-// A matrix in one storage together with what it means.
-struct Stored {
-  MatrixView view;
-  std::vector<uint8_t> weights, scales, biases;
-  std::vector<float> meaning;
-};
-
-void PutScalar(std::vector<uint8_t>& out, Scalar type, float& value) {
-  if (type == Scalar::kFloat32) {
-    const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
-    out.insert(out.end(), bytes, bytes + 4);
-    return;
+std::vector<int64_t> Targets() {
+  std::vector<int64_t> targets;
+  const int64_t compiled = HWY_SSSE3 | HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL | HWY_NEON;
+  for (int64_t left = hwy::SupportedTargets() & compiled; left != 0; left &= left - 1) {
+    targets.push_back(left & -left);
   }
-  uint16_t raw;
-  if (type == Scalar::kBfloat16) {
-    raw = ToBfloat16(value);
-    value = FromBfloat16(raw);
-  } else {
-    value = std::round(value * 64.0F) / 64.0F;
-    raw = ToHalf(value);
-  }
-  out.push_back(static_cast<uint8_t>(raw & 0xff));
-  out.push_back(static_cast<uint8_t>(raw >> 8));
+  return targets;
 }
 
-Stored Make(size_t rows, size_t columns, int bits, int group_size, Scalar type, uint32_t seed) {
-  Numbers numbers(seed);
-  Stored stored;
-  stored.weights.push_back(0);  // nothing is aligned
-  stored.scales.push_back(0);
-  stored.biases.push_back(0);
-  stored.view = {rows, columns, bits, group_size, type};
-  for (size_t row = 0; row < rows; ++row) {
-    uint64_t pending = 0;
-    int pending_bits = 0;
-    float scale = 0.0F;
-    float bias = 0.0F;
-    for (size_t column = 0; column < columns; ++column) {
-      if (bits == 0) {
-        float value = numbers.Float();
-        PutScalar(stored.weights, type, value);
-        stored.meaning.push_back(value);
-        continue;
-      }
-      if (column % static_cast<size_t>(group_size) == 0) {
-        scale = numbers.Float() / 8.0F;
-        bias = numbers.Float();
-        PutScalar(stored.scales, type, scale);
-        PutScalar(stored.biases, type, bias);
-      }
-      const uint32_t number = numbers.Next() & ((1U << bits) - 1);
-      pending |= uint64_t{number} << pending_bits;
-      for (pending_bits += bits; pending_bits >= 8; pending_bits -= 8, pending >>= 8) {
-        stored.weights.push_back(static_cast<uint8_t>(pending & 0xff));
-      }
-      stored.meaning.push_back(scale * static_cast<float>(number) + bias);
-    }
-  }
-  stored.view.weights = stored.weights.data() + 1;
-  stored.view.scales = stored.scales.data() + 1;
-  stored.view.biases = stored.biases.data() + 1;
-  return stored;
-}
-
-void CheckProduct(const Stored& stored, size_t count) {
-  const size_t rows = stored.view.rows;
-  const size_t columns = stored.view.columns;
-  Numbers numbers(99);
-  std::vector<float> x(count * columns);
-  for (float& value : x) value = numbers.Float();
-  std::vector<float> y(count * rows, -7.0F);
-  MultiplyTransposed(stored.view, x.data(), count, y.data(), 0, rows);
-  for (size_t m = 0; m < count; ++m) {
-    for (size_t row = 0; row < rows; ++row) {
-      double sum = 0.0;
-      double size = 1.0;
-      for (size_t c = 0; c < columns; ++c) {
-        const double term = double{stored.meaning[row * columns + c]} * x[m * columns + c];
-        sum += term;
-        size += std::fabs(term);
-      }
-      ASSERT_NEAR(y[m * rows + row], sum, size * 2e-6) << "vector " << m << ", row " << row;
-    }
-  }
-}
-
-struct Case {
+struct Storage {
   int bits;
   int group_size;
 };
 
-class KernelsTest : public ::testing::TestWithParam<std::tuple<Case, Scalar>> {};
+class KernelsTest : public ::testing::TestWithParam<std::tuple<int64_t, Storage, Scalar>> {};
+
+std::string NameOf(const ::testing::TestParamInfo<KernelsTest::ParamType>& info) {
+  const auto [target, storage, type] = info.param;
+  const char* types[] = {"Float32", "Bfloat16", "Float16"};
+  return std::string(hwy::TargetName(target)) + "_Bits" + std::to_string(storage.bits) + "Group" +
+         std::to_string(storage.group_size) + "_" + types[static_cast<int>(type)];
+}
 
 TEST_P(KernelsTest, ProductsMatchPlainLoops) {
-  const auto [shape, type] = GetParam();
-  for (const size_t rows : {1, 7, 33}) {
-    for (const size_t columns : {128, 384, 4096 + 256}) {
-      const Stored stored = Make(rows, columns, shape.bits, shape.group_size, type, 3);
-      for (const size_t count : {1, 2, 5, 8}) CheckProduct(stored, count);
+  const auto [target, storage, type] = GetParam();
+  const OnlyTarget only(target);
+  ASSERT_EQ(std::string(InstructionSet()).rfind(hwy::TargetName(target), 0), 0U);
+  ThreadPool pool(1);
+  const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
+  for (const size_t rows : {1, 7, 33, 70}) {
+    for (const size_t columns : {unit, 3 * unit, 13 * unit, (1024 / unit + 9) * unit}) {
+      const StoredMatrix stored =
+          MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
+      for (const size_t count : {1, 2, 5, 17}) {
+        const std::vector<float> x = MakeVectors(count, columns, 99);
+        EXPECT_LE(WorstError(stored, x, count, Multiply(pool, stored.view, x.data(), count)), 1.0)
+            << rows << " x " << columns << ", " << count << " vectors";
+      }
+    }
+  }
+}
+
+// The promise that batching rests on: a vector's result has the same bits alone, in any batch, on
+// any number of threads, and in a matrix cut anywhere.
+TEST_P(KernelsTest, BitsDependOnTheVectorAndTheRowAlone) {
+  const auto [target, storage, type] = GetParam();
+  const OnlyTarget only(target);
+  ThreadPool one(1);
+  ThreadPool three(3);
+  Numbers numbers(static_cast<uint32_t>(17 + storage.bits));
+  for (int round = 0; round < 4; ++round) {
+    const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
+    const size_t rows = 1 + numbers.Next() % 130;
+    const size_t columns = unit * (1 + numbers.Next() % (2200 / unit));
+    const size_t count = 40;
+    const StoredMatrix stored = MakeMatrix(rows, columns, storage.bits, storage.group_size, type,
+                                           static_cast<uint32_t>(round));
+    const std::vector<float> x = MakeVectors(count, columns, 5);
+    std::vector<float> alone;
+    for (size_t m = 0; m < count; ++m) {
+      const std::vector<float> y = Multiply(one, stored.view, x.data() + m * columns, 1);
+      alone.insert(alone.end(), y.begin(), y.end());
+    }
+    const auto expect_same = [&](ThreadPool& pool, size_t first, size_t vectors, size_t begin,
+                                 size_t end) {
+      const std::vector<float> y =
+          Multiply(pool, RowsOf(stored.view, begin, end), x.data() + first * columns, vectors);
+      for (size_t m = 0; m < vectors; ++m) {
+        ASSERT_EQ(std::memcmp(y.data() + m * (end - begin),
+                              alone.data() + (first + m) * rows + begin,
+                              (end - begin) * sizeof(float)),
+                  0)
+            << rows << " x " << columns << ": vector " << first + m << " of " << vectors
+            << " from " << first << ", rows " << begin << " to " << end;
+      }
+    };
+    for (const size_t vectors : {1, 2, 3, 4, 7, 16, 40}) {
+      expect_same(one, numbers.Next() % (count - vectors + 1), vectors, 0, rows);
+      expect_same(three, numbers.Next() % (count - vectors + 1), vectors, 0, rows);
+      const size_t begin = numbers.Next() % rows;
+      expect_same(one, 0, vectors, begin, begin + 1 + numbers.Next() % (rows - begin));
     }
   }
 }
 
 TEST_P(KernelsTest, RowsComeOutAsTheyMean) {
-  const auto [shape, type] = GetParam();
-  const Stored stored = Make(9, 128, shape.bits, shape.group_size, type, 4);
+  const auto [target, storage, type] = GetParam();
+  const OnlyTarget only(target);
+  const StoredMatrix stored = MakeMatrix(9, 384, storage.bits, storage.group_size, type, 4);
   const int32_t rows[] = {8, 0, 8};
-  std::vector<float> out(3 * 128);
+  std::vector<float> out(3 * 384);
   GatherRows(stored.view, rows, 3, out.data());
   for (size_t i = 0; i < 3; ++i) {
-    for (size_t c = 0; c < 128; ++c) {
-      EXPECT_NEAR(out[i * 128 + c], stored.meaning[static_cast<size_t>(rows[i]) * 128 + c], 1e-5);
+    for (size_t c = 0; c < 384; ++c) {
+      EXPECT_NEAR(out[i * 384 + c], stored.meaning[static_cast<size_t>(rows[i]) * 384 + c], 1e-5);
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, KernelsTest,
-    ::testing::Combine(::testing::Values(Case{0, 0}, Case{4, 32}, Case{4, 64}, Case{4, 128},
-                                         Case{6, 64}, Case{8, 64}, Case{8, 32}),
-                       ::testing::Values(Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16)));
+    ::testing::Combine(::testing::ValuesIn(Targets()),
+                       ::testing::Values(Storage{0, 0}, Storage{4, 32}, Storage{4, 64},
+                                         Storage{4, 128}, Storage{6, 32}, Storage{6, 64},
+                                         Storage{6, 128}, Storage{8, 32}, Storage{8, 64},
+                                         Storage{8, 128}),
+                       ::testing::Values(Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16)),
+    NameOf);
 
-TEST(KernelsRangeTest, TouchesOnlyTheRowsAskedFor) {
-  const Stored stored = Make(20, 128, 4, 64, Scalar::kFloat32, 5);
-  std::vector<float> x(2 * 128, 0.5F);
-  for (const size_t count : {1, 2}) {
-    std::vector<float> y(count * 20, -7.0F);
-    MultiplyTransposed(stored.view, x.data(), count, y.data(), 5, 11);
-    for (size_t m = 0; m < count; ++m) {
-      EXPECT_EQ(y[m * 20 + 4], -7.0F);
-      EXPECT_NE(y[m * 20 + 5], -7.0F);
-      EXPECT_NE(y[m * 20 + 10], -7.0F);
-      EXPECT_EQ(y[m * 20 + 11], -7.0F);
+TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
+  ThreadPool pool(2);
+  const std::vector<float> x = MakeVectors(20, 256, 1);
+  Activations activations;
+  Scratch scratch;
+  activations.Set(x.data(), 20, 256);
+  for (int pass = 0; pass < 2; ++pass) {
+    for (const Storage storage :
+         {Storage{4, 64}, Storage{8, 64}, Storage{0, 0}, Storage{4, 32}, Storage{6, 64}}) {
+      const StoredMatrix stored =
+          MakeMatrix(40, 256, storage.bits, storage.group_size, Scalar::kBfloat16, 8);
+      std::vector<float> y(20 * 40);
+      MultiplyTransposed(pool, stored.view, activations, y.data(), scratch);
+      EXPECT_LE(WorstError(stored, x, 20, y), 1.0) << storage.bits << " bits";
+    }
+  }
+  const std::vector<float> other = MakeVectors(20, 256, 2);
+  activations.Set(other.data(), 20, 256);
+  const StoredMatrix stored = MakeMatrix(40, 256, 4, 64, Scalar::kBfloat16, 8);
+  std::vector<float> y(20 * 40);
+  MultiplyTransposed(pool, stored.view, activations, y.data(), scratch);
+  EXPECT_LE(WorstError(stored, other, 20, y), 1.0) << "the vectors before these";
+}
+
+TEST(ActivationsTest, NumbersThatAreNoneAreNotHidden) {
+  ThreadPool pool(1);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()}) {
+    for (const int64_t target : Targets()) {
+      const OnlyTarget only(target);
+      std::vector<float> x = MakeVectors(2, 128, 3);
+      x[128 + 77] = bad;
+      const StoredMatrix stored = MakeMatrix(5, 128, 4, 64, Scalar::kFloat32, 9);
+      const std::vector<float> y = Multiply(pool, stored.view, x.data(), 2);
+      for (size_t row = 0; row < 5; ++row) {
+        EXPECT_TRUE(std::isfinite(y[row]));
+        EXPECT_FALSE(std::isfinite(y[5 + row])) << hwy::TargetName(target);
+      }
     }
   }
 }
 
-TEST(KernelsRangeTest, OddColumnsOfFloatsWork) {
-  CheckProduct(Make(5, 77, 0, 0, Scalar::kBfloat16, 6), 1);
-  CheckProduct(Make(5, 77, 0, 0, Scalar::kFloat16, 7), 6);
+TEST(ActivationsTest, ZerosAndTinyNumbersGiveZeros) {
+  ThreadPool pool(1);
+  const StoredMatrix stored = MakeMatrix(5, 128, 4, 64, Scalar::kFloat32, 9);
+  for (const float value : {0.0F, 1e-38F}) {
+    const std::vector<float> x(128, value);
+    for (const float y : Multiply(pool, stored.view, x.data(), 1)) EXPECT_NEAR(y, 0.0F, 1e-28F);
+  }
 }
 
 }  // namespace
