@@ -83,11 +83,11 @@ HWY_INLINE VI32 BroadcastDword(const int8_t* bytes) {
 
 // The sum over a group's columns so far, in two parts.
 struct GroupSum {
+  // Written out: a generated one would not be compiled for this target.
+  HWY_INLINE GroupSum() : first(hn::Zero(I32())), second(hn::Zero(I32())) {}
   VI32 first;
   VI32 second;
 };
-
-HWY_INLINE GroupSum NoSum() { return {hn::Zero(I32()), hn::Zero(I32())}; }
 
 // Adds four columns: weights as bytes, and the activations of column `column` on.
 HWY_INLINE void AddColumns(GroupSum& sum, VI32 weights, const int8_t* high, const int8_t* low,

@@ -52,8 +52,6 @@ struct OneVector {
     VI32 words[Packed::kWords];
     GroupSum sums[kGroupsOfRun];
     MACRAME_UNROLL
-    for (size_t i = 0; i < kGroupsOfRun; ++i) sums[i] = NoSum();
-    MACRAME_UNROLL
     for (size_t run = 0; run < kRunsOfGroup; ++run) {
       Packed::Load(rows, offset + run * Packed::kBytes, words);
       const size_t column = g * kGroup + run * Packed::kColumns;
@@ -195,11 +193,6 @@ HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, s
   const size_t group = form.group_size;
   for (size_t g = 0; g < panel.groups; ++g) {
     GroupSum dots[kCount][kPanelBlocks];
-    MACRAME_UNROLL
-    for (size_t i = 0; i < kCount; ++i) {
-      MACRAME_UNROLL
-      for (size_t b = 0; b < kPanelBlocks; ++b) dots[i][b] = NoSum();
-    }
     const size_t column = (panel.first_group + g) * group;
     for (size_t c = 0; c < group; c += 4) {
       VI32 weights[kPanelBlocks];

@@ -1,0 +1,65 @@
+// What matmul_test holds, for the one instruction set that this program was compiled for; `neon`
+// beside it builds it for 64 bit ARM. Ends with 0 when all is right.
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tests/unit/runtime/kernels/matrices.h"
+
+namespace macrame::runtime::kernels {
+namespace {
+
+struct Storage {
+  int bits;
+  int group_size;
+};
+
+// Whether products are right, and the same bits alone and together.
+bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
+  constexpr size_t kVectors = 17;
+  ThreadPool one(1);
+  ThreadPool two(2);
+  const StoredMatrix matrix =
+      MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
+  const std::vector<float> x = MakeVectors(kVectors, columns, 99);
+  std::vector<float> alone;
+  for (size_t m = 0; m < kVectors; ++m) {
+    const std::vector<float> y = Multiply(one, matrix.view, x.data() + m * columns, 1);
+    alone.insert(alone.end(), y.begin(), y.end());
+  }
+  bool right = WorstError(matrix, x, kVectors, alone) <= 1.0;
+  for (const size_t count : {2, 5, 17}) {
+    const std::vector<float> y = Multiply(two, matrix.view, x.data(), count);
+    right = right && std::memcmp(y.data(), alone.data(), y.size() * sizeof(float)) == 0;
+  }
+  if (!right) {
+    std::printf("wrong: %d bits, groups of %d, type %d, %zu x %zu\n", storage.bits,
+                storage.group_size, static_cast<int>(type), rows, columns);
+  }
+  return right;
+}
+
+bool CheckAll() {
+  bool right = true;
+  for (const Storage storage : {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128},
+                                Storage{6, 32}, Storage{6, 64}, Storage{6, 128}, Storage{8, 32},
+                                Storage{8, 64}, Storage{8, 128}}) {
+    const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
+    for (const Scalar type : {Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16}) {
+      for (const size_t rows : {1, 9, 35}) {
+        for (const size_t columns : {unit, 3 * unit, (1024 / unit + 3) * unit}) {
+          right = Check(storage, type, rows, columns) && right;
+        }
+      }
+    }
+  }
+  return right;
+}
+
+}  // namespace
+}  // namespace macrame::runtime::kernels
+
+int main() {
+  std::printf("%s\n", macrame::runtime::kernels::InstructionSet());
+  return macrame::runtime::kernels::CheckAll() ? 0 : 1;
+}
