@@ -11,6 +11,7 @@
 #include "agentd/transport_choice.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::agentd {
 
@@ -126,9 +127,10 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   v1::PlanRequest request;
   *request.mutable_model() = model;
   *request.mutable_wishes() = asking.order.wishes;
-  // A gang answers one request after the other: users who wait need no caches.
+  // Users beyond those whom a gang answers at the same time wait, and need no caches.
   if (request.wishes().concurrent_sequences() == 0) {
-    request.mutable_wishes()->set_concurrent_sequences(1);
+    request.mutable_wishes()->set_concurrent_sequences(
+        std::clamp(request.wishes().users(), 1U, kAnsweredAtOnceMax));
   }
   request.set_recovering(asking.order.recovering);
   *request.mutable_current() = asking.order.current;

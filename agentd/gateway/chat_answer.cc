@@ -19,7 +19,7 @@ ordered_json UsageObject(const TokenCounts& counts) {
   usage["prompt_tokens"] = counts.prompt_tokens;
   usage["completion_tokens"] = counts.completion_tokens;
   usage["total_tokens"] = uint64_t{counts.prompt_tokens} + counts.completion_tokens;
-  usage["prompt_tokens_details"] = {{"cached_tokens", 0}, {"audio_tokens", 0}};
+  usage["prompt_tokens_details"] = {{"cached_tokens", counts.cached_tokens}, {"audio_tokens", 0}};
   usage["completion_tokens_details"] = {{"reasoning_tokens", 0},
                                         {"audio_tokens", 0},
                                         {"accepted_prediction_tokens", 0},
@@ -118,6 +118,7 @@ std::string ErrorEvent(const ApiError& error) {
 
 void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts) {
   counts->prompt_tokens = std::max(counts->prompt_tokens, chunk.prompt_tokens());
+  counts->cached_tokens = std::max(counts->cached_tokens, chunk.cached_tokens());
   counts->completion_tokens = std::max(counts->completion_tokens, chunk.completion_tokens());
 }
 

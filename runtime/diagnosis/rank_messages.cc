@@ -99,8 +99,8 @@ constexpr std::array kKnown = {
     Known{"per direction supported but", "MATRIX_WRONG", "too many cables between two ranks",
           "rendezvous"},
     Known{"mesh supports up to", "TOO_MANY_PEERS", "more ranks than the mesh takes", "rendezvous"},
-    Known{"[jaccl] In ring mode", "RING_NON_NEIGHBOUR",
-          "a message to a rank that is no neighbour", "run"},
+    Known{"[jaccl] In ring mode", "RING_NON_NEIGHBOUR", "a message to a rank that is no neighbour",
+          "run"},
     Known{"[jaccl] You need to provide via environment variables", "LAUNCH_ENV",
           "jaccl lacks its settings, or the matrix is neither a mesh nor a ring", "spawn"},
     Known{"Unsupported dtype for JACCL", "MLX_USE", "jaccl does not know this type", "run"},
@@ -277,7 +277,8 @@ RecognisedMessage Make(const Known& known, const std::string& line) {
   return found;
 }
 
-// Ours: "reason: CODE" lines of a rank's termination message, and what the loader says about libraries.
+// Ours: "reason: CODE" lines of a rank's termination message, and what the loader says about
+// libraries.
 std::optional<RecognisedMessage> RecogniseOther(const std::string& line) {
   const bool is_loader =
       absl::StartsWith(line, "[jaccl] ") &&

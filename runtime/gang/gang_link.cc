@@ -348,18 +348,18 @@ absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRe
 Step VerifyStepOf(const v1::VerifyGroupRequest& request) {
   Step step;
   step.kind = StepKind::kVerify;
-  step.begin = request.rounds();
+  step.verify_rounds = request.rounds();
   for (const uint64_t size : request.sizes_bytes()) {
-    step.tokens.push_back(static_cast<int32_t>((size + 1023) / 1024));
+    step.verify_kib.push_back(static_cast<uint32_t>((size + 1023) / 1024));
   }
   return step;
 }
 
 v1::VerifyGroupRequest VerifyRequestOf(const Step& step) {
   v1::VerifyGroupRequest request;
-  request.set_rounds(std::min(step.begin, kVerifyRoundsMax));
-  for (const int32_t kib : step.tokens) {
-    const uint64_t size = static_cast<uint64_t>(std::max(kib, 1)) * 1024;
+  request.set_rounds(std::min(step.verify_rounds, kVerifyRoundsMax));
+  for (const uint32_t kib : step.verify_kib) {
+    const uint64_t size = uint64_t{std::max(kib, 1U)} * 1024;
     request.add_sizes_bytes(std::min(size, kVerifyBytesMax));
   }
   return request;

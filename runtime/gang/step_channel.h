@@ -50,8 +50,8 @@ class StepLeader {
   absl::Status Send(const Step& step);
   absl::Status SendTo(uint32_t rank, const Step& step);
 
-  // Waits for one kLoaded from every rank. RANK_EXITED with a rank's termination message, or that it is
-  // gone; there is no limit here: ranks watch over their own loading.
+  // Waits for one kLoaded from every rank. RANK_EXITED with a rank's termination message, or that
+  // it is gone; there is no limit here: ranks watch over their own loading.
   absl::Status AwaitLoaded();
 
   // Blocks until a rank fails or goes (RANK_EXITED, naming it), or ShutDown (CANCELLED), or `limit`

@@ -5,6 +5,7 @@
 #include <openssl/hmac.h>
 
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
@@ -55,19 +56,72 @@ absl::Status Malformed(const char* what) {
   return absl::DataLossError(absl::StrCat("step channel: malformed ", what));
 }
 
+template <typename T>
+void PutList(std::string& out, const std::vector<T>& list) {
+  Put(out, static_cast<uint32_t>(list.size()));
+  for (const T value : list) Put(out, static_cast<uint32_t>(value));
+}
+
+// False when it is longer than `count_max` or than what is there.
+template <typename T>
+bool TakeList(Reader& reader, size_t count_max, std::vector<T>& list) {
+  const auto count = reader.Take<uint32_t>();
+  if (count > count_max || reader.left() < size_t{count} * 4) return false;
+  list.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) list.push_back(static_cast<T>(reader.Take<uint32_t>()));
+  return true;
+}
+
+void PutForward(std::string& out, const ForwardStep& step) {
+  size_t tokens = 0;
+  for (const Segment& segment : step.segments) tokens += segment.tokens.size();
+  MACRAME_CHECK(tokens <= kStepTokensMax && step.segments.size() <= kStepSegmentsMax)
+      << tokens << " tokens in " << step.segments.size() << " segments of a step";
+  PutList(out, step.closed_slots);
+  Put(out, static_cast<uint32_t>(step.segments.size()));
+  for (const Segment& segment : step.segments) {
+    Put(out, segment.slot);
+    Put(out, segment.begin);
+    Put(out, static_cast<uint8_t>(segment.logit_rows));
+    PutList(out, segment.tokens);
+    PutList(out, segment.new_blocks);
+  }
+}
+
+bool TakeForward(Reader& reader, ForwardStep& step) {
+  if (!TakeList(reader, kStepSlotsMax, step.closed_slots)) return false;
+  const auto count = reader.Take<uint32_t>();
+  if (count > kStepSegmentsMax) return false;
+  size_t tokens_left = kStepTokensMax, blocks_left = kStepBlocksMax;
+  for (uint32_t i = 0; i < count; ++i) {
+    Segment segment;
+    segment.slot = reader.Take<uint32_t>();
+    segment.begin = reader.Take<uint32_t>();
+    const auto rows = reader.Take<uint8_t>();
+    if (rows > 2 || !TakeList(reader, tokens_left, segment.tokens) ||
+        !TakeList(reader, blocks_left, segment.new_blocks)) {
+      return false;
+    }
+    segment.logit_rows = static_cast<LogitRows>(rows);
+    tokens_left -= segment.tokens.size();
+    blocks_left -= segment.new_blocks.size();
+    step.segments.push_back(std::move(segment));
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string EncodeStep(const Step& step) {
-  MACRAME_CHECK(step.tokens.size() <= kStepTokensMax) << step.tokens.size() << " tokens in a step";
   std::string out;
-  out.reserve(24 + step.tokens.size() * 4);
   Put(out, static_cast<uint8_t>(step.kind));
   Put(out, step.number);
-  Put(out, static_cast<uint8_t>(step.logit_rows));
   Put(out, static_cast<uint8_t>(step.wire_type));
-  Put(out, step.begin);
-  Put(out, static_cast<uint32_t>(step.tokens.size()));
-  for (const int32_t token : step.tokens) Put(out, static_cast<uint32_t>(token));
+  if (step.kind == StepKind::kForward) PutForward(out, step.forward);
+  if (step.kind == StepKind::kVerify) {
+    Put(out, step.verify_rounds);
+    PutList(out, step.verify_kib);
+  }
   return out;
 }
 
@@ -76,20 +130,17 @@ absl::StatusOr<Step> DecodeStep(std::string_view payload) {
   Step step;
   const auto kind = reader.Take<uint8_t>();
   step.number = reader.Take<uint64_t>();
-  const auto rows = reader.Take<uint8_t>();
   const auto wire = reader.Take<uint8_t>();
-  step.begin = reader.Take<uint32_t>();
-  const auto count = reader.Take<uint32_t>();
-  if (kind < 1 || kind > 5 || rows > 2 || wire > 2) return Malformed("step");
-  if (count > kStepTokensMax || reader.left() != size_t{count} * 4) return Malformed("step");
+  if (kind < 1 || kind > 5 || wire > 2) return Malformed("step");
   step.kind = static_cast<StepKind>(kind);
-  step.logit_rows = static_cast<LogitRows>(rows);
   step.wire_type = static_cast<WireType>(wire);
-  step.tokens.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    step.tokens.push_back(static_cast<int32_t>(reader.Take<uint32_t>()));
+  bool good = true;
+  if (step.kind == StepKind::kForward) good = TakeForward(reader, step.forward);
+  if (step.kind == StepKind::kVerify) {
+    step.verify_rounds = reader.Take<uint32_t>();
+    good = TakeList(reader, kVerifySizesInStepMax, step.verify_kib);
   }
-  if (!reader.Complete()) return Malformed("step");
+  if (!good || !reader.Complete()) return Malformed("step");
   return step;
 }
 

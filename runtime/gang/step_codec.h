@@ -10,22 +10,24 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/model/forward_step.h"
 
 namespace macrame::runtime::engine {
 
-inline constexpr size_t kStepTokensMax = 8192;  // of one prefill chunk
+inline constexpr size_t kStepTokensMax = 8192;  // of all segments of a step
+inline constexpr size_t kStepSegmentsMax = 1024;
+inline constexpr size_t kStepSlotsMax = 65536;     // closed by one step
+inline constexpr size_t kStepBlocksMax = 1 << 20;  // new ones, of all segments
+inline constexpr size_t kVerifySizesInStepMax = 64;
 inline constexpr size_t kReportTextBytesMax = 4096;
 
 enum class StepKind : uint8_t {
   kConnect = 1,  // everybody is here: form the collective group now
-  kForward = 2,  // run tokens through the layers
+  kForward = 2,  // run `forward` through the layers
   kReady = 3,    // the gang has warmed up
   kStop = 4,     // orderly end
-  kVerify = 5,   // timed collectives: `begin` rounds of each size in `tokens`, KiB
+  kVerify = 5,   // timed collectives: `verify_rounds` of each size in `verify_kib`
 };
-
-// Which positions of a forward step rank 0 wants logits of.
-enum class LogitRows : uint8_t { kNone = 0, kLast = 1, kAll = 2 };
 
 // Type in which hidden states and partial sums cross between ranks: rank 0's.
 enum class WireType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
@@ -33,10 +35,10 @@ enum class WireType : uint8_t { kFloat32 = 0, kBfloat16 = 1, kFloat16 = 2 };
 struct Step {
   StepKind kind = StepKind::kForward;
   uint64_t number = 0;  // rises by one with each step; a gap means that a rank is out of step
-  LogitRows logit_rows = LogitRows::kNone;
   WireType wire_type = WireType::kFloat32;  // kConnect only
-  uint32_t begin = 0;                       // position of the first token; 0 starts a new sequence
-  std::vector<int32_t> tokens;
+  ForwardStep forward;                      // kForward only
+  uint32_t verify_rounds = 0;               // kVerify only
+  std::vector<uint32_t> verify_kib;
   bool operator==(const Step&) const = default;
 };
 

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "runtime/kernels/activations.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/highway.h"
-#include "runtime/kernels/integer_dots-inl.h"
+#include "runtime/kernels/integer_dots.inc"
 
 HWY_BEFORE_NAMESPACE();
 namespace macrame::runtime::kernels {
@@ -80,9 +80,8 @@ HWY_INLINE void PlaceColumns(const int16_t* q, size_t column, const VectorPlaces
     HWY_ALIGN static constexpr int8_t kEven[16] = {0, 1, 8,  9,  4, 5, 12, 13,
                                                    2, 3, 10, 11, 6, 7, 14, 15};
     const auto order = hn::Load(d8x2, kEvenFirst ? kEven : kPlain);
-    const auto turn = [&](auto v) HWY_ATTR {
-      return hn::TableLookupBytes(hn::BitCast(d8x2, v), order);
-    };
+    const auto turn = [&](auto v)
+                          HWY_ATTR { return hn::TableLookupBytes(hn::BitCast(d8x2, v), order); };
     hn::StoreU(turn(first), d8x2, to.low + 2 * column);
     hn::StoreU(turn(second), d8x2, to.low + 2 * column + 16);
   }

@@ -44,8 +44,8 @@ struct QuantizedForm {
   // Bytes: the plane of q1 and that of q2. 16 bit integers: `low` alone.
   const int8_t* high = nullptr;
   const int8_t* low = nullptr;
-  const float* scales = nullptr;  // [count][groups]: s
-  const float* sums = nullptr;    // [count][groups]: s times the sum of the group's q
+  const float* scales = nullptr;          // [count][groups]: s
+  const float* sums = nullptr;            // [count][groups]: s times the sum of the group's q
   const int32_t* integer_sums = nullptr;  // [count][groups]: the sum of the group's q
 };
 

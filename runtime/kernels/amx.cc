@@ -97,8 +97,7 @@ MACRAME_AMX inline void AddGroups(const AmxPanel& panel, const QuantizedForm& fo
           _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_set1_ps(form.scales[index]));
       float* sum = sums + (2 * i + block) * kAmxRows;
       _mm512_storeu_ps(sum, _mm512_fmadd_ps(bias, _mm512_set1_ps(form.sums[index]),
-                                            _mm512_fmadd_ps(product, scale,
-                                                            _mm512_loadu_ps(sum))));
+                                            _mm512_fmadd_ps(product, scale, _mm512_loadu_ps(sum))));
     }
   }
 }

@@ -169,9 +169,12 @@ void MultiplyDenseImpl(const MatrixView& matrix, const float* x, size_t count, f
 
 void Widen(const uint8_t* data, Scalar type, size_t begin, size_t count, float* out) {
   switch (type) {
-    case Scalar::kFloat32: return WidenRow<Scalar::kFloat32>(data, begin, count, out);
-    case Scalar::kBfloat16: return WidenRow<Scalar::kBfloat16>(data, begin, count, out);
-    case Scalar::kFloat16: return WidenRow<Scalar::kFloat16>(data, begin, count, out);
+    case Scalar::kFloat32:
+      return WidenRow<Scalar::kFloat32>(data, begin, count, out);
+    case Scalar::kBfloat16:
+      return WidenRow<Scalar::kBfloat16>(data, begin, count, out);
+    case Scalar::kFloat16:
+      return WidenRow<Scalar::kFloat16>(data, begin, count, out);
   }
 }
 
@@ -225,8 +228,8 @@ void MultiplyDense(ThreadPool& pool, const MatrixView& matrix, const Activations
                    std::vector<AlignedBuffer>& panels) {
   pool.Run([&](int worker, int workers) {
     const RowRange range = RowsOfWorker(matrix.rows, 8, worker, workers);
-    HWY_DYNAMIC_DISPATCH(MultiplyDenseImpl)(matrix, x.x(), x.count(), y, range,
-                                            panels[static_cast<size_t>(worker)]);
+    HWY_DYNAMIC_DISPATCH(MultiplyDenseImpl)
+    (matrix, x.x(), x.count(), y, range, panels[static_cast<size_t>(worker)]);
   });
 }
 

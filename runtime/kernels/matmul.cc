@@ -10,7 +10,7 @@
 #define HWY_TARGET_INCLUDE "runtime/kernels/matmul.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/highway.h"
-#include "runtime/kernels/integer_dots-inl.h"
+#include "runtime/kernels/integer_dots.inc"
 
 HWY_BEFORE_NAMESPACE();
 #if HWY_TARGET == HWY_AVX3_DL
@@ -64,8 +64,8 @@ struct OneVector {
     MACRAME_UNROLL
     for (size_t i = 0; i < kGroupsOfRun; ++i) {
       if (g + i >= groups) break;
-      y = AddGroup(y, WithoutSign<kSignedWeights && kBits == 8>(Total(sums[i]), form, g + i), form.scales[g + i],
-                   form.sums[g + i], hn::LoadU(d, scales + i * kLanes),
+      y = AddGroup(y, WithoutSign < kSignedWeights && kBits == 8 > (Total(sums[i]), form, g + i),
+                   form.scales[g + i], form.sums[g + i], hn::LoadU(d, scales + i * kLanes),
                    hn::LoadU(d, biases + i * kLanes));
     }
     return y;
@@ -94,8 +94,8 @@ struct OneVector {
                      biases + at * kLanes, sum);
         } else {
           const StagedRows staged(block.weights, offset, row_bytes - offset);
-          sum = Step(staged.rows(), 0, form, g, groups, scales + at * kLanes,
-                     biases + at * kLanes, sum);
+          sum = Step(staged.rows(), 0, form, g, groups, scales + at * kLanes, biases + at * kLanes,
+                     sum);
         }
       }
       HWY_ALIGN float out[kLanes];
@@ -149,8 +149,7 @@ HWY_INLINE void FillRun(const uint8_t* const* rows, size_t offset, size_t column
   MACRAME_UNROLL
   for (size_t i = 0; i < Run<kBits>::kColumns / 4; ++i) {
     if (4 * i >= columns) break;
-    hn::Store(Run<kBits>::Weights(words, i), d,
-              reinterpret_cast<int32_t*>(out + i * kLanes * 4));
+    hn::Store(Run<kBits>::Weights(words, i), d, reinterpret_cast<int32_t*>(out + i * kLanes * 4));
   }
 }
 
@@ -198,8 +197,8 @@ HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, s
       VI32 weights[kPanelBlocks];
       MACRAME_UNROLL
       for (size_t b = 0; b < kPanelBlocks; ++b) {
-        weights[b] = hn::Load(di, reinterpret_cast<const int32_t*>(panel.weights[b] +
-                                                                   (g * group + c) * kLanes));
+        weights[b] = hn::Load(
+            di, reinterpret_cast<const int32_t*>(panel.weights[b] + (g * group + c) * kLanes));
       }
       MACRAME_UNROLL
       for (size_t i = 0; i < kCount; ++i) {
@@ -231,10 +230,14 @@ template <bool kSigned>
 HWY_INLINE void MultiplyPanelByUpTo4(const Panel& panel, const QuantizedForm& form, size_t m,
                                      size_t count, size_t all_groups, float* sums) {
   switch (count) {
-    case 1: return MultiplyPanel<kSigned, 1>(panel, form, m, all_groups, sums);
-    case 2: return MultiplyPanel<kSigned, 2>(panel, form, m, all_groups, sums);
-    case 3: return MultiplyPanel<kSigned, 3>(panel, form, m, all_groups, sums);
-    default: return MultiplyPanel<kSigned, 4>(panel, form, m, all_groups, sums);
+    case 1:
+      return MultiplyPanel<kSigned, 1>(panel, form, m, all_groups, sums);
+    case 2:
+      return MultiplyPanel<kSigned, 2>(panel, form, m, all_groups, sums);
+    case 3:
+      return MultiplyPanel<kSigned, 3>(panel, form, m, all_groups, sums);
+    default:
+      return MultiplyPanel<kSigned, 4>(panel, form, m, all_groups, sums);
   }
 }
 
@@ -301,8 +304,8 @@ void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t
       const size_t rows = std::min(kRows, range.end - row);
       for (size_t column = begin; column < end; column += kPanelColumns) {
         FillPanel<kBits>(matrix, row, column, std::min(kPanelColumns, end - column), panel);
-        PassVectors<kSignedWeights && kBits == 8>(panel, form, count, at_once, all_groups,
-                                                  y + row, matrix.rows, rows);
+        PassVectors<kSignedWeights && kBits == 8>(panel, form, count, at_once, all_groups, y + row,
+                                                  matrix.rows, rows);
       }
     }
   }
@@ -316,18 +319,24 @@ HWY_INLINE void MultiplyBits(const MatrixView& matrix, const QuantizedForm& form
                              float* y, RowRange range, uint8_t* memory) {
   if (count > 1) return MultiplySeveral<kBits>(matrix, form, count, y, range, memory);
   switch (matrix.group_size) {
-    case 32: return OneVector<kBits, 32>::Multiply(matrix, form, y, range);
-    case 64: return OneVector<kBits, 64>::Multiply(matrix, form, y, range);
-    default: return OneVector<kBits, 128>::Multiply(matrix, form, y, range);
+    case 32:
+      return OneVector<kBits, 32>::Multiply(matrix, form, y, range);
+    case 64:
+      return OneVector<kBits, 64>::Multiply(matrix, form, y, range);
+    default:
+      return OneVector<kBits, 128>::Multiply(matrix, form, y, range);
   }
 }
 
 void MultiplyImpl(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
                   RowRange range, uint8_t* memory) {
   switch (matrix.bits) {
-    case 4: return MultiplyBits<4>(matrix, form, count, y, range, memory);
-    case 6: return MultiplyBits<6>(matrix, form, count, y, range, memory);
-    default: return MultiplyBits<8>(matrix, form, count, y, range, memory);
+    case 4:
+      return MultiplyBits<4>(matrix, form, count, y, range, memory);
+    case 6:
+      return MultiplyBits<6>(matrix, form, count, y, range, memory);
+    default:
+      return MultiplyBits<8>(matrix, form, count, y, range, memory);
   }
 }
 
@@ -364,9 +373,9 @@ void MultiplyTransposed(ThreadPool& pool, const MatrixView& matrix, Activations&
   pool.Run([&](int worker, int workers) {
     const RowRange range = RowsOfWorker(matrix.rows, kRowUnit, worker, workers);
     if (range.begin == range.end) return;
-    uint8_t* memory =
-        x.count() == 1 ? nullptr
-                       : scratch.panels[static_cast<size_t>(worker)].Reserve(kPanelBytesMax);
+    uint8_t* memory = x.count() == 1
+                          ? nullptr
+                          : scratch.panels[static_cast<size_t>(worker)].Reserve(kPanelBytesMax);
     HWY_DYNAMIC_DISPATCH(MultiplyImpl)(matrix, form, x.count(), y, range, memory);
   });
 }

@@ -40,11 +40,13 @@ std::vector<bool> SlidingMask(int begin, int count, int window) {
 }
 
 Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-                 SumOverRanks sum_over_ranks)
+                 SumOverRanks sum_over_ranks, const LayerStackOptions& options)
     : config_(config),
       place_(place),
       sum_over_ranks_(std::move(sum_over_ranks)),
-      activation_type_(loader.activation_type()) {
+      activation_type_(loader.activation_type()),
+      tables_(options.blocks_total, options.context_length),
+      blocks_(place.layer_end - place.layer_begin, options.blocks_total) {
   if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config)));
   layers_.reserve(place.layer_end - place.layer_begin);
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
@@ -76,9 +78,13 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, int layer, WeightLo
                config.sliding_windows[layer]};
 }
 
-mx::array Decoder::Embed(std::span<const int32_t> ids) const {
+absl::Status Decoder::Begin(const ForwardStep& step) {
+  return tables_.Apply(step, config_.vocab_size);
+}
+
+mx::array Decoder::Embed(std::span<const int32_t> ids) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  return embedding_->Rows(ids, activation_type_);
+  return mx::squeeze(embedding_->Rows(ids, activation_type_), 0);
 }
 
 mx::array Decoder::Rotate(const mx::array& x, int begin) const {
@@ -92,33 +98,51 @@ mx::array Decoder::Rotate(const mx::array& x, int begin) const {
                         static_cast<float>(config_.rope.theta), scale, begin);
 }
 
-mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x, KvCache& cache,
-                          int begin) const {
-  const int count = x.shape(1);
-  const int heads = place_.ShareOf(config_.attention_heads);
-  const int kv_heads = place_.ShareOf(config_.kv_heads);
-  const auto split_heads = [&](const mx::array& projected, int head_count,
-                               const std::optional<mx::array>& norm) {
-    mx::array by_head = mx::reshape(projected, {1, count, head_count, config_.head_dim});
-    if (norm.has_value()) by_head = mx::fast::rms_norm(by_head, norm, config_.rms_norm_eps);
-    return mx::transpose(by_head, {0, 2, 1, 3});
-  };
-  const mx::array queries = Rotate(split_heads(layer.q.Apply(x), heads, layer.q_norm), begin);
-  const mx::array keys = Rotate(split_heads(layer.k.Apply(x), kv_heads, layer.k_norm), begin);
-  const mx::array values = split_heads(layer.v.Apply(x), kv_heads, std::nullopt);
-  const KvCache::View seen = cache.Append(index, keys, values, begin);
-
-  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
+                       const mx::array& queries, const mx::array& keys, const mx::array& values) {
+  const int begin = static_cast<int>(segment.begin);
+  const int count = static_cast<int>(segment.tokens.size());
+  const MlxKvBlocks::View seen =
+      blocks_.Append(index, tables_.Table(segment.slot), begin, Rotate(keys, begin), values);
   const bool windowed = layer.sliding_window > 0 && begin + count > layer.sliding_window;
   std::optional<mx::array> mask;
   if (windowed) {
     const std::vector<bool> visible = SlidingMask(begin, count, layer.sliding_window);
     mask = mx::array(visible.begin(), {1, 1, count, begin + count}, mx::bool_);
   }
-  const mx::array mixed = mx::fast::scaled_dot_product_attention(
-      queries, seen.keys, seen.values, scale, windowed || count == 1 ? "" : "causal", mask);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+  return mx::fast::scaled_dot_product_attention(Rotate(queries, begin), seen.keys, seen.values,
+                                                scale, windowed || count == 1 ? "" : "causal",
+                                                mask);
+}
+
+mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
+                          const ForwardStep& step) {
+  const int rows = x.shape(0);
+  const int heads = place_.ShareOf(config_.attention_heads);
+  const int kv_heads = place_.ShareOf(config_.kv_heads);
+  const auto split_heads = [&](const mx::array& projected, int head_count,
+                               const std::optional<mx::array>& norm) {
+    mx::array by_head = mx::reshape(projected, {1, rows, head_count, config_.head_dim});
+    if (norm.has_value()) by_head = mx::fast::rms_norm(by_head, norm, config_.rms_norm_eps);
+    return mx::transpose(by_head, {0, 2, 1, 3});
+  };
+  const mx::array queries = split_heads(layer.q.Apply(x), heads, layer.q_norm);
+  const mx::array keys = split_heads(layer.k.Apply(x), kv_heads, layer.k_norm);
+  const mx::array values = split_heads(layer.v.Apply(x), kv_heads, std::nullopt);
+  std::vector<mx::array> mixed;
+  int row = 0;
+  for (const Segment& segment : step.segments) {
+    const int end = row + static_cast<int>(segment.tokens.size());
+    const auto part = [&](const mx::array& all) {
+      return mx::slice(all, {0, 0, row, 0}, {1, all.shape(1), end, config_.head_dim});
+    };
+    mixed.push_back(Mix(layer, index, segment, part(queries), part(keys), part(values)));
+    row = end;
+  }
+  const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 2);
   return layer.o.Apply(
-      mx::reshape(mx::transpose(mixed, {0, 2, 1, 3}), {1, count, heads * config_.head_dim}));
+      mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim}));
 }
 
 mx::array Decoder::Feed(const Layer& layer, const mx::array& x) const {
@@ -126,12 +150,12 @@ mx::array Decoder::Feed(const Layer& layer, const mx::array& x) const {
   return layer.down.Apply(mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), layer.up.Apply(x)));
 }
 
-mx::array Decoder::Run(mx::array hidden, KvCache& cache, int begin) const {
+mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
+  mx::array hidden = given;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const mx::array normed = mx::fast::rms_norm(hidden, layer.input_norm, config_.rms_norm_eps);
-    hidden =
-        mx::add(hidden, sum_over_ranks_(Attend(layer, static_cast<int>(i), normed, cache, begin)));
+    hidden = mx::add(hidden, sum_over_ranks_(Attend(layer, static_cast<int>(i), normed, step)));
     const mx::array inner =
         mx::fast::rms_norm(hidden, layer.post_attention_norm, config_.rms_norm_eps);
     hidden = mx::add(hidden, sum_over_ranks_(Feed(layer, inner)));
@@ -139,13 +163,15 @@ mx::array Decoder::Run(mx::array hidden, KvCache& cache, int begin) const {
   return hidden;
 }
 
-mx::array Decoder::Logits(const mx::array& hidden, int rows) const {
+mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
   MACRAME_CHECK(final_norm_.has_value()) << "this rank holds no head";
-  const int count = hidden.shape(1);
-  const mx::array last = mx::slice(hidden, {0, count - rows, 0}, {1, count, config_.hidden_size});
-  const mx::array normed = mx::fast::rms_norm(last, *final_norm_, config_.rms_norm_eps);
+  const mx::array index(rows.data(), {static_cast<int>(rows.size())}, mx::int32);
+  const mx::array normed =
+      mx::fast::rms_norm(mx::take(hidden, index, 0), *final_norm_, config_.rms_norm_eps);
   const Matrix& head = head_.has_value() ? *head_ : *embedding_;
-  return mx::astype(mx::reshape(head.Apply(normed), {rows, config_.vocab_size}), mx::float32);
+  return mx::astype(head.Apply(normed), mx::float32);
 }
+
+void Decoder::AppendState(std::vector<mx::array>& out) const { blocks_.AppendPools(out); }
 
 }  // namespace macrame::runtime::engine

@@ -1,46 +1,36 @@
 #pragma once
 
-// One rank's stretch of a decoder-only transformer: the embedding (first stage), layers
-// [layer_begin, layer_end), the final norm and head (last stage). One implementation for Llama,
-// Qwen2, Qwen3 and Mistral; ModelConfig's traits say where they differ.
+// The layers as MLX graphs, for GPUs; and for a CPU where a test wants MLX's own arithmetic. One
+// implementation for Llama, Qwen2, Qwen3 and Mistral; ModelConfig's traits say where they differ.
 //
-// Builds MLX graphs; nothing is computed until the caller evaluates them. Engine thread only.
+// Builds graphs; nothing is computed until the caller evaluates them. Engine thread only.
 
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "mlx/mlx.h"
-#include "runtime/model/kv_cache.h"
+#include "runtime/model/layer_stack.h"
 #include "runtime/model/matrix.h"
+#include "runtime/model/mlx_kv_blocks.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
 
 namespace macrame::runtime::engine {
 
-// Sums a partial result over the ranks of a tensor split; the identity when there is one rank.
-using SumOverRanks = std::function<mlx::core::array(const mlx::core::array&)>;
-
-class Decoder {
+class Decoder : public LayerStack {
  public:
-  // Loads this place's weights; may take minutes and reads from disk.
   Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-          SumOverRanks sum_over_ranks);
+          SumOverRanks sum_over_ranks, const LayerStackOptions& options);
 
-  // Token ids -> hidden states [1, n, hidden_size]. First stage only; ids below vocab_size.
-  mlx::core::array Embed(std::span<const int32_t> ids) const;
-
-  // Hidden states of positions [begin, begin + n) through this rank's layers.
-  mlx::core::array Run(mlx::core::array hidden, KvCache& cache, int begin) const;
-
-  // Logits float32 [rows, vocab_size] of the last `rows` positions. Ranks with the head only.
-  mlx::core::array Logits(const mlx::core::array& hidden, int rows) const;
-
-  mlx::core::Dtype activation_type() const { return activation_type_; }
-  int layer_count() const { return static_cast<int>(layers_.size()); }
+  absl::Status Begin(const ForwardStep& step) override;
+  mlx::core::array Embed(std::span<const int32_t> ids) override;
+  mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
+  mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
+  void AppendState(std::vector<mlx::core::array>& out) const override;
+  mlx::core::Dtype activation_type() const override { return activation_type_; }
 
  private:
   struct Layer {
@@ -50,8 +40,12 @@ class Decoder {
     int sliding_window;
   };
   static Layer LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader);
-  mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x, KvCache& cache,
-                          int begin) const;
+  mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x,
+                          const ForwardStep& step);
+  // One sequence's part of it: [1, heads, count, head_dim] each.
+  mlx::core::array Mix(const Layer& layer, int index, const Segment& segment,
+                       const mlx::core::array& queries, const mlx::core::array& keys,
+                       const mlx::core::array& values);
   mlx::core::array Feed(const Layer& layer, const mlx::core::array& x) const;
   mlx::core::array Rotate(const mlx::core::array& x, int begin) const;
 
@@ -59,6 +53,8 @@ class Decoder {
   const ShardPlace place_;
   const SumOverRanks sum_over_ranks_;
   const mlx::core::Dtype activation_type_;
+  SlotTables tables_;
+  MlxKvBlocks blocks_;
   std::optional<Matrix> embedding_;
   std::optional<Matrix> head_;  // unset when the embedding is it
   std::vector<Layer> layers_;

@@ -35,6 +35,9 @@ class Matrix {
   mlx::core::array Rows(std::span<const int32_t> ids, mlx::core::Dtype type) const;
 
   int rows() const;
+  // For CPU kernels: what they read, null weights on a GPU; and the bias.
+  const kernels::MatrixView& view() const { return view_; }
+  const std::optional<mlx::core::array>& bias() const { return bias_; }
 
  private:
   kernels::MatrixView view_;

@@ -57,10 +57,13 @@ WeightLoader::WeightLoader(std::shared_ptr<const WeightFiles> files, const Model
       config_(config),
       place_(place),
       on_progress_(std::move(on_progress)),
+      model_type_(mx::float32),
       activation_type_(mx::float32) {
   const StoredTensor* norm =
       files_->Find(NeedsOfLayer(config_, place_.layer_begin).input_norm.name);
-  if (norm != nullptr) activation_type_ = ActivationType(TypeOf(*norm));
+  if (norm == nullptr) return;
+  model_type_ = TypeOf(*norm);
+  activation_type_ = ActivationType(model_type_);
 }
 
 WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, Split split) {

@@ -33,8 +33,9 @@ class WeightLoader {
   // Unset for an empty name. Of the activation type.
   std::optional<mlx::core::array> LoadVector(const VectorNeed& need);
 
-  // Of hidden states: see ActivationType. The model's own type is that of its final or first norm.
+  // Of hidden states: see ActivationType. The model's own type is that of its first norm.
   mlx::core::Dtype activation_type() const { return activation_type_; }
+  mlx::core::Dtype model_type() const { return model_type_; }
 
   // What LoadMatrix and LoadVector will have read when everything that `place` needs is loaded.
   uint64_t BytesNeeded() const;
@@ -56,6 +57,7 @@ class WeightLoader {
   const ModelConfig& config_;
   const ShardPlace place_;
   const std::function<void(uint64_t)> on_progress_;
+  mlx::core::Dtype model_type_;
   mlx::core::Dtype activation_type_;
 };
 

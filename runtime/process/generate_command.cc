@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/process/termination_message.h"
 #include "runtime/process/rank_boot.h"
+#include "runtime/process/termination_message.h"
+#include "runtime/serving/solo_sequence.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -35,7 +36,8 @@ absl::Status WriteLogits(const GenerateOptions& options, const GenerationJob& jo
                          ForwardEngine& engine) {
   std::ofstream file(options.logits_file, std::ios::binary | std::ios::trunc);
   const auto always = [] { return true; };
-  auto rows = engine.Forward(job.prompt, 0, LogitRows::kAll, always);
+  SoloSequence sequence(engine);
+  auto rows = sequence.Forward(job.prompt, 0, LogitRows::kAll, always);
   int position = static_cast<int>(job.prompt.size());
   for (uint32_t made = 0; rows.ok(); ++made) {
     file.write(reinterpret_cast<const char*>(rows->data()),
@@ -46,7 +48,7 @@ absl::Status WriteLogits(const GenerateOptions& options, const GenerationJob& jo
     const auto token = SampleToken(last, {}, 0);
     if (!token.ok()) return token.status();
     const int32_t next[] = {*token};
-    rows = engine.Forward(next, position++, LogitRows::kLast, always);
+    rows = sequence.Forward(next, position++, LogitRows::kLast, always);
   }
   file.close();
   if (!file) return absl::InternalError(absl::StrCat(options.logits_file, " can't be written"));
@@ -61,7 +63,8 @@ TextStream StreamOf(const BootedRank& rank) {
   return {[stream](int32_t id) { return stream->Push(id); }, [stream] { return stream->Finish(); }};
 }
 
-absl::Status Answer(const GenerateOptions& options, const GenerationJob& job, BootedRank& rank) {
+absl::Status AnswerAlone(const GenerateOptions& options, const GenerationJob& job,
+                         BootedRank& rank) {
   nlohmann::json tokens = nlohmann::json::array();
   std::string text;
   v1::GenerateChunk last;
@@ -103,6 +106,7 @@ int RunGenerateCommand(const GenerateOptions& options) {
   });
   BootOptions boot;
   boot.needs_text = options.prompt_tokens.empty();
+  boot.kv_type = options.kv_type;
   if (options.prefill_chunk_tokens > 0) boot.prefill_chunk_tokens = options.prefill_chunk_tokens;
   auto rank = BootRank(options.spec, watchdog, boot);
   absl::Status status = rank.status();
@@ -112,7 +116,7 @@ int RunGenerateCommand(const GenerateOptions& options) {
     if (status.ok() && !options.logits_file.empty()) {
       status = WriteLogits(options, *job, *(*rank)->engine);
     } else if (status.ok()) {
-      status = Answer(options, *job, **rank);
+      status = AnswerAlone(options, *job, **rank);
     }
     if (status.ok()) (*rank)->engine->Announce(StepKind::kStop).IgnoreError();
   }

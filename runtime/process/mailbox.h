@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace macrame::runtime::engine {
 
@@ -32,6 +33,26 @@ class Mailbox {
     T item = std::move(items_.front());
     items_.pop_front();
     return item;
+  }
+
+  // What is there within `limit`.
+  std::optional<T> TakeWithin(absl::Duration limit) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.AwaitWithTimeout(absl::Condition(
+                                +[](Mailbox* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+                                  return self->closed_ || !self->items_.empty();
+                                },
+                                this),
+                            limit);
+    if (items_.empty()) return std::nullopt;
+    T item = std::move(items_.front());
+    items_.pop_front();
+    return item;
+  }
+
+  bool closed() {
+    absl::MutexLock lock(&mutex_);
+    return closed_;
   }
 
   void Close() {

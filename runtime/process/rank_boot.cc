@@ -4,10 +4,14 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/kernels/thread_pool.h"
+#include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_loader.h"
+#include "runtime/serving/solo_sequence.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -28,8 +32,11 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
       if (!loaded.ok()) return loaded;
     }
     const int32_t token[] = {0};
-    const auto logits = rank.engine->Forward(token, 0, LogitRows::kLast, [] { return true; });
+    SoloSequence sequence(*rank.engine);
+    const auto logits = sequence.Forward(token, 0, LogitRows::kLast, [] { return true; });
     if (!logits.ok()) return logits.status();
+    const absl::Status closed = sequence.Close();
+    if (!closed.ok()) return closed;
     return rank.engine->Announce(StepKind::kReady);
   }
   const absl::Status told = rank.link->follower()->Tell({ReportKind::kLoaded, ""});
@@ -42,6 +49,16 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
     const absl::Status ran = rank.engine->Follow(*step);
     if (!ran.ok()) return ran;
   }
+}
+
+// Ranks that stand on this machine share its processors: those that are met on its loopback
+// interface.
+int ThreadsFor(const v1::LaunchSpec& spec) {
+  const auto ranks_here =
+      std::count_if(spec.ring_addresses().begin(), spec.ring_addresses().end(),
+                    [](const std::string& address) { return absl::StartsWith(address, "127."); });
+  const int sharing = std::max(1, static_cast<int>(ranks_here));
+  return std::max(1, kernels::ThreadPool::UsableProcessors() / sharing);
 }
 
 absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
@@ -58,6 +75,10 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   if (options.on_progress) options.on_progress(0, total);
   ForwardLimits limits;
   limits.context_length = static_cast<int>(spec.context_length());
+  limits.blocks_total = BlocksFor(limits.context_length) *
+                        static_cast<int>(std::max<uint32_t>(spec.concurrent_sequences(), 1));
+  limits.kv_type = options.kv_type;
+  limits.threads = options.threads > 0 ? options.threads : ThreadsFor(spec);
   limits.prefill_chunk_tokens = options.prefill_chunk_tokens;
   limits.step_limit = milliseconds(spec.step_timeout_ms());
   const auto guard = watchdog.Watch("loading weights", kLoadingStallLimit);

@@ -7,13 +7,14 @@
 #include <functional>
 #include <memory>
 
+#include <optional>
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/gang/gang_link.h"
+#include "runtime/gang/watchdog.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/serving/forward_engine.h"
-#include "runtime/gang/gang_link.h"
 #include "runtime/serving/generation_job.h"
-#include "runtime/gang/watchdog.h"
 
 namespace macrame::runtime::engine {
 
@@ -38,6 +39,8 @@ struct BootedRank {
 struct BootOptions {
   bool needs_text = true;
   int prefill_chunk_tokens = kPrefillChunkTokens;
+  std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
+  int threads = 0;  // of CPU kernels; 0: the processors, shared among the ranks of this machine
   std::function<void(v1::RankPhase)> on_phase;
   // Within CONNECTING: "rendezvous", "queue_pair", "first_collective".
   std::function<void(const std::string& detail)> on_connecting;

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::runtime::engine {
 
@@ -119,8 +120,9 @@ void RankProcess::RunEngine() {
       // What loading counted, and what the caches took since.
       const uint64_t loaded = service_.status().memory_bytes();
       const uint64_t then = mlx::core::get_active_memory();
-      service_.SetMemory([loaded, then] {
-        return loaded + mlx::core::get_active_memory() - std::min(then, loaded);
+      service_.SetMemory([loaded, then, engine = rank_->engine.get()] {
+        return loaded + mlx::core::get_active_memory() - std::min(then, loaded) +
+               engine->cache_bytes();
       });
     });
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
@@ -132,17 +134,68 @@ void RankProcess::RunEngine() {
   });
 }
 
+namespace {
+
+// Who waits for an answer over RankService.
+class StreamListener : public RequestListener {
+ public:
+  StreamListener(transport::Dispatcher& dispatcher, RankService& service,
+                 std::shared_ptr<PendingRequest> request)
+      : dispatcher_(dispatcher), service_(service), request_(std::move(request)) {}
+
+  void OnChunk(const v1::GenerateChunk& chunk) override {
+    if (!request_->stream.Write(chunk)) request_->cancelled = true;
+    const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
+    if (fresh > 0)
+      dispatcher_.Post([this_service = &service_, fresh] { this_service->OnTokens(fresh); });
+  }
+  void OnDone(const absl::Status& status) override {
+    dispatcher_.Post([this_service = &service_, request = request_, status] {
+      this_service->OnRequestDone(request, status);
+    });
+  }
+  bool IsCancelled() const override { return request_->cancelled; }
+
+ private:
+  transport::Dispatcher& dispatcher_;
+  RankService& service_;
+  const std::shared_ptr<PendingRequest> request_;
+};
+
+BatchTraits TraitsOf(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
+  BatchTraits traits;
+  traits.blocks_total = static_cast<uint32_t>(engine.limits().blocks_total);
+  traits.context_length = static_cast<uint32_t>(engine.limits().context_length);
+  traits.sequences_max = kAnsweredAtOnceMax;
+  traits.queued_requests_max = QueuedRequestsMax(spec);
+  return traits;
+}
+
+}  // namespace
+
 absl::Status RankProcess::Lead(BootedRank& rank) {
   if (rank.link->leader() != nullptr) {
     follower_watch_ = std::thread([this] { WatchFollowers(); });
     follower_watch_.detach();
   }
-  while (auto request = mailbox_.Take()) {
-    if ((*request)->verify.has_value()) {
-      Verify(rank, *request);
-    } else {
-      Serve(rank, *request);
+  ServingLoop serving(*rank.engine, TraitsOf(spec_, *rank.engine), HooksFor(rank));
+  while (!mailbox_.closed()) {
+    // New requests join between two steps; while nothing runs, the first one is waited for.
+    auto request = serving.idle() ? mailbox_.Take() : mailbox_.TakeWithin(absl::ZeroDuration());
+    for (; request.has_value(); request = mailbox_.TakeWithin(absl::ZeroDuration())) {
+      Take(rank, serving, *std::move(request));
     }
+    if (serving.idle()) continue;
+    const auto ran = serving.RunStep();
+    if (!ran.ok()) {
+      // A broken collective names no culprit; the step channel will in a moment.
+      if (ReasonOf(ran.status()).code() == "RANK_EXITED")
+        absl::SleepFor(absl::FromChrono(kBlameLimit));
+      return ran.status();
+    }
+    if (*ran || serving.idle()) continue;
+    request = mailbox_.TakeWithin(absl::FromChrono(kNothingToRunPause));
+    if (request.has_value()) Take(rank, serving, *std::move(request));
   }
   rank.engine->Announce(StepKind::kStop).IgnoreError();
   return absl::OkStatus();
@@ -161,30 +214,28 @@ void RankProcess::Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>
   if (!response.ok()) Fail(response.status());
 }
 
-void RankProcess::Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
-  auto stream = std::make_shared<text::StreamDecoder>(
-      rank.text->tokenizer.NewStream(/*skip_special_tokens=*/true));
-  TextStream text{[stream](int32_t id) { return stream->Push(id); },
-                  [stream] { return stream->Finish(); }};
-  uint32_t reported = 0;
-  const absl::Status status =
-      RunJob(request->job, *rank.engine, std::move(text), request->cancelled,
-             [&](const v1::GenerateChunk& chunk) {
-               if (!request->stream.Write(chunk)) request->cancelled = true;
-               const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
-               reported += fresh;
-               dispatcher_.Post([this, fresh, step_us = DecodeStepUs(chunk)] {
-                 service_.OnTokens(fresh);
-                 if (step_us > 0) service_.OnDecodeTimed(step_us);
-               });
-             });
-  const std::string code = status.ok() ? "" : ReasonOf(status).code();
-  if (code == "RANK_EXITED") {
-    // A broken collective names no culprit; the step channel will in a moment.
-    absl::SleepFor(absl::FromChrono(kBlameLimit));
-    Fail(status);
-  }
-  dispatcher_.Post([this, request, status] { service_.OnRequestDone(request, status); });
+void RankProcess::Take(BootedRank& rank, ServingLoop& serving,
+                       std::shared_ptr<PendingRequest> request) {
+  if (request->verify.has_value()) return Verify(rank, request);
+  GenerationJob job = std::move(request->job);
+  serving.Add(std::move(job), std::make_shared<StreamListener>(dispatcher_, service_, request));
+}
+
+ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
+  ServingLoop::Hooks hooks;
+  hooks.new_text = [text = rank.text] {
+    auto stream = std::make_shared<text::StreamDecoder>(
+        text->tokenizer.NewStream(/*skip_special_tokens=*/true));
+    return TextStream{[stream](int32_t id) { return stream->Push(id); },
+                      [stream] { return stream->Finish(); }};
+  };
+  hooks.on_counts = [this](ServingCounts counts) {
+    dispatcher_.Post([this, counts] { service_.SetCounts(counts.running, counts.waiting); });
+  };
+  hooks.on_decode_step_us = [this](double step_us) {
+    dispatcher_.Post([this, step_us] { service_.OnDecodeTimed(step_us); });
+  };
+  return hooks;
 }
 
 void RankProcess::WatchFollowers() {

@@ -10,12 +10,13 @@
 
 #include "absl/status/status.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/gang/watchdog.h"
 #include "runtime/process/exit_codes.h"
-#include "runtime/process/termination_message.h"
 #include "runtime/process/mailbox.h"
 #include "runtime/process/rank_boot.h"
+#include "runtime/process/termination_message.h"
 #include "runtime/serving/rank_service.h"
-#include "runtime/gang/watchdog.h"
+#include "runtime/serving/serving_loop.h"
 #include "transport/asio_dispatcher.h"
 
 namespace macrame::runtime::engine {
@@ -26,6 +27,8 @@ inline constexpr Duration kStopLimit = std::chrono::milliseconds(1500);
 inline constexpr std::chrono::milliseconds kFarewellLimit{300};
 // How long rank 0 waits, after a collective broke, to hear on the step channel which rank it was.
 inline constexpr std::chrono::milliseconds kBlameLimit{300};
+// While requests wait and no step can be run: how long until the scheduler is asked again.
+inline constexpr std::chrono::milliseconds kNothingToRunPause{5};
 // All sizes and rounds of one verification.
 inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
 
@@ -49,7 +52,8 @@ class RankProcess {
   void RunEngine();
   absl::Status Lead(BootedRank& rank);
   absl::Status FollowLeader(BootedRank& rank);
-  void Serve(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
+  void Take(BootedRank& rank, ServingLoop& serving, std::shared_ptr<PendingRequest> request);
+  ServingLoop::Hooks HooksFor(const BootedRank& rank);
   void Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
   // Rank 0: waits for the step channel to say that a rank is gone.
   void WatchFollowers();

@@ -17,10 +17,10 @@
 
 #include "macrame/v1/planner.pb.h"
 #include "proto/reasons.h"
+#include "runtime/model_files/model_description.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/generate_command.h"
 #include "runtime/process/rank_process.h"
-#include "runtime/model_files/model_description.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -39,6 +39,7 @@ struct Options {
   uint32_t max_tokens = 64;
   uint32_t context = 0;
   GenerateOptions command;
+  std::string kv_type;
 };
 
 // A process whose agent dies without closing the pipe (it can't, but for bugs) still ends.
@@ -96,6 +97,9 @@ void AddFlags(CLI::App& app, Options& options) {
                  "with --generate: write float32 logits of every position here, greedily");
   app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
                  "with --generate: tokens of the prompt in one step");
+  app.add_option("--kv-type", options.kv_type,
+                 "with --generate on a CPU: keep keys and values in float32 or float16")
+      ->check(CLI::IsMember({"float32", "float16"}));
   app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
 }
 
@@ -113,6 +117,8 @@ int Describe(const std::string& folder) {
 
 int Generate(Options& options) {
   GenerateOptions& command = options.command;
+  if (options.kv_type == "float32") command.kv_type = kernels::KvType::kFloat32;
+  if (options.kv_type == "float16") command.kv_type = kernels::KvType::kFloat16;
   if (!options.launch_spec.empty()) {
     if (!ReadSpec(options.launch_spec, command.spec)) {
       return Usage(options.launch_spec + " holds no launch spec");

@@ -14,19 +14,21 @@ namespace mx = mlx::core;
 ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
                              WeightLoader& loader, GangLink& link, Watchdog& watchdog,
                              ForwardLimits limits)
-    : config_(config),
-      place_(place),
-      link_(link),
-      watchdog_(watchdog),
-      limits_(limits),
-      cache_(place.layer_end - place.layer_begin, limits.context_length),
-      decoder_(config, place, loader, [this](const mx::array& partial) { return Sum(partial); }) {}
+    : config_(config), place_(place), link_(link), watchdog_(watchdog), limits_(limits) {
+  LayerStackOptions options;
+  options.blocks_total = limits.blocks_total;
+  options.context_length = limits.context_length;
+  options.threads = limits.threads;
+  options.kv_type = limits.kv_type;
+  layers_ = LoadLayerStack(
+      config, place, loader, [this](const mx::array& partial) { return Sum(partial); }, options);
+}
 
 mx::array ForwardEngine::Sum(const mx::array& partial) const {
   if (place_.tp == 1) return partial;
   const mx::array sum =
       mx::distributed::all_sum(mx::astype(partial, link_.wire_type()), link_.stage_group());
-  return mx::astype(sum, decoder_.activation_type());
+  return mx::astype(sum, layers_->activation_type());
 }
 
 absl::Status ForwardEngine::SendStep(Step step) {
@@ -45,45 +47,26 @@ absl::Status ForwardEngine::AnnounceVerify(const v1::VerifyGroupRequest& request
   return SendStep(VerifyStepOf(request));
 }
 
-absl::StatusOr<std::vector<float>> ForwardEngine::Forward(std::span<const int32_t> tokens,
-                                                          int begin, LogitRows rows,
-                                                          const std::function<bool()>& keep_going) {
-  const int end = begin + static_cast<int>(tokens.size());
-  MACRAME_CHECK(!tokens.empty() && begin >= 0 && end <= limits_.context_length)
-      << "positions [" << begin << ", " << end << ") of " << limits_.context_length;
+absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& forward) {
+  Step step;
+  step.forward = forward;
+  absl::Status status = SendStep(std::move(step));
   std::vector<float> logits;
-  while (!tokens.empty()) {
-    const size_t count = std::min(tokens.size(), static_cast<size_t>(limits_.prefill_chunk_tokens));
-    const bool last = count == tokens.size();
-    Step step;
-    step.begin = static_cast<uint32_t>(begin);
-    step.tokens.assign(tokens.begin(), tokens.begin() + static_cast<int64_t>(count));
-    step.logit_rows = last || rows == LogitRows::kAll ? rows : LogitRows::kNone;
-    absl::Status status = SendStep(step);
-    if (status.ok()) status = RunStep(step, &logits);
-    if (!status.ok()) return status;
-    tokens = tokens.subspan(count);
-    begin += static_cast<int>(count);
-    if (!last && !keep_going()) return absl::CancelledError("the request was cancelled");
-  }
+  if (status.ok()) status = RunStep(forward, &logits);
+  if (!status.ok()) return status;
   return logits;
 }
 
-absl::Status ForwardEngine::Follow(const Step& step) {
-  const uint64_t end = uint64_t{step.begin} + step.tokens.size();
-  if (step.tokens.empty() || end > static_cast<uint64_t>(limits_.context_length)) {
-    return absl::InternalError(
-        absl::StrCat("rank 0 sent a step up to position ", end, " of ", limits_.context_length));
-  }
-  for (const int32_t token : step.tokens) {
-    if (token < 0 || token >= config_.vocab_size) {
-      return absl::InternalError(absl::StrCat("rank 0 sent token ", token));
+absl::Status ForwardEngine::Follow(const Step& step) { return RunStep(step.forward, nullptr); }
+
+absl::Status ForwardEngine::RunStep(const ForwardStep& step, std::vector<float>* logits) {
+  const absl::Status good = layers_->Begin(step);
+  if (!good.ok() || step.segments.empty()) return good;
+  for (const Segment& segment : step.segments) {
+    for (const int32_t block : segment.new_blocks) {
+      blocks_used_ = std::max(blocks_used_.load(), static_cast<uint64_t>(block) + 1);
     }
   }
-  return RunStep(step, nullptr);
-}
-
-absl::Status ForwardEngine::RunStep(const Step& step, std::vector<float>* logits) {
   const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
   try {
     RunStages(step, logits);
@@ -97,37 +80,44 @@ absl::Status ForwardEngine::RunStep(const Step& step, std::vector<float>* logits
   }
 }
 
-void ForwardEngine::RunStages(const Step& step, std::vector<float>* logits) {
-  const int count = static_cast<int>(step.tokens.size());
-  const int rows = step.logit_rows == LogitRows::kAll    ? count
-                   : step.logit_rows == LogitRows::kLast ? 1
-                                                         : 0;
+void ForwardEngine::RunStages(const ForwardStep& step, std::vector<float>* logits) {
+  std::vector<int32_t> tokens, rows;
+  for (const Segment& segment : step.segments) {
+    const auto begin = static_cast<int32_t>(tokens.size());
+    tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
+    const auto end = static_cast<int32_t>(tokens.size());
+    if (segment.logit_rows == LogitRows::kLast) rows.push_back(end - 1);
+    for (int32_t row = begin; segment.logit_rows == LogitRows::kAll && row < end; ++row) {
+      rows.push_back(row);
+    }
+  }
+  const int count = static_cast<int>(tokens.size());
   const int rank = link_.single() ? 0 : link_.group().rank();
   const int world = link_.single() ? 1 : link_.group().size();
   mx::array hidden =
       place_.embeds
-          ? decoder_.Embed(step.tokens)
-          : mx::astype(mx::distributed::recv({1, count, config_.hidden_size}, link_.wire_type(),
+          ? layers_->Embed(tokens)
+          : mx::astype(mx::distributed::recv({count, config_.hidden_size}, link_.wire_type(),
                                              rank - place_.tp, link_.group()),
-                       decoder_.activation_type());
-  hidden = decoder_.Run(std::move(hidden), cache_, static_cast<int>(step.begin));
+                       layers_->activation_type());
+  hidden = layers_->Run(hidden, step);
 
   mx::array result = hidden;
   if (!place_.normalizes) {
     result = mx::distributed::send(mx::astype(hidden, link_.wire_type()), rank + place_.tp,
                                    link_.group());
-  } else if (place_.has_head && rows > 0) {
-    result = decoder_.Logits(hidden, rows);
+  } else if (place_.has_head && !rows.empty()) {
+    result = layers_->Logits(hidden, rows);
     if (rank != 0) result = mx::distributed::send(result, 0, link_.group());
   }
   std::vector<mx::array> outputs{result};
-  cache_.AppendBuffers(outputs);
+  layers_->AppendState(outputs);
   mx::eval(outputs);
 
-  if (rank != 0 || rows == 0) return;
+  if (rank != 0 || rows.empty()) return;
   if (!place_.has_head) {
-    result = mx::distributed::recv({rows, config_.vocab_size}, mx::float32, world - place_.tp,
-                                   link_.group());
+    result = mx::distributed::recv({static_cast<int>(rows.size()), config_.vocab_size}, mx::float32,
+                                   world - place_.tp, link_.group());
     mx::eval(result);
   }
   const float* values = result.data<float>();

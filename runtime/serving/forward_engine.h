@@ -12,19 +12,20 @@
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/model/decoder.h"
 #include "runtime/gang/gang_link.h"
-#include "runtime/model/kv_cache.h"
-#include "runtime/model/model_config.h"
 #include "runtime/gang/step_codec.h"
 #include "runtime/gang/watchdog.h"
+#include "runtime/model/layer_stack.h"
+#include "runtime/model/model_config.h"
 
 namespace macrame::runtime::engine {
 
@@ -32,9 +33,12 @@ namespace macrame::runtime::engine {
 inline constexpr int kPrefillChunkTokens = 256;
 
 struct ForwardLimits {
-  int context_length = 0;
+  int context_length = 0;  // positions of one sequence
+  int blocks_total = 0;    // KV blocks of this rank
   int prefill_chunk_tokens = kPrefillChunkTokens;
-  std::chrono::milliseconds step_limit{0};  // zero: none
+  std::chrono::milliseconds step_limit{0};   // zero: none
+  int threads = 1;                           // of CPU kernels
+  std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
 };
 
 class ForwardEngine {
@@ -43,12 +47,9 @@ class ForwardEngine {
   ForwardEngine(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
                 GangLink& link, Watchdog& watchdog, ForwardLimits limits);
 
-  // Rank 0: runs `tokens` at positions [begin, begin + tokens.size()), in chunks, and gives the
-  // logits asked for as float32 rows of vocab_size. Tokens must be in the vocabulary and fit the
-  // context. `keep_going` is asked between chunks; CANCELLED when it says no.
-  absl::StatusOr<std::vector<float>> Forward(std::span<const int32_t> tokens, int begin,
-                                             LogitRows rows,
-                                             const std::function<bool()>& keep_going);
+  // Rank 0: tells the others and runs a step; the rows asked for as float32 of vocab_size each, in
+  // the order of the segments. INTERNAL for a step that is not well-formed.
+  absl::StatusOr<std::vector<float>> Run(const ForwardStep& step);
 
   // Rank 0: tells the others, without running anything.
   absl::Status Announce(StepKind kind);
@@ -59,12 +60,15 @@ class ForwardEngine {
   absl::Status Follow(const Step& step);
 
   int vocab_size() const { return config_.vocab_size; }
+  const ForwardLimits& limits() const { return limits_; }
+  // What the KV cache has taken so far, where MLX does not count it. Any thread.
+  uint64_t cache_bytes() const { return blocks_used_.load() * layers_->block_bytes(); }
 
  private:
   absl::Status SendStep(Step step);
   // This rank's part of a step; `logits` gets rows when this is rank 0 and the step asks for them.
-  absl::Status RunStep(const Step& step, std::vector<float>* logits);
-  void RunStages(const Step& step, std::vector<float>* logits);
+  absl::Status RunStep(const ForwardStep& step, std::vector<float>* logits);
+  void RunStages(const ForwardStep& step, std::vector<float>* logits);
   mlx::core::array Sum(const mlx::core::array& partial) const;
 
   const ModelConfig config_;
@@ -72,9 +76,9 @@ class ForwardEngine {
   GangLink& link_;
   Watchdog& watchdog_;
   const ForwardLimits limits_;
-  KvCache cache_;
-  Decoder decoder_;
-  uint64_t next_step_ = 1;  // 0 was kConnect
+  std::unique_ptr<LayerStack> layers_;
+  std::atomic<uint64_t> blocks_used_ = 0;  // the highest number of a block in any step, plus one
+  uint64_t next_step_ = 1;                 // 0 was kConnect
 };
 
 }  // namespace macrame::runtime::engine

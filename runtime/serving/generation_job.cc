@@ -1,6 +1,5 @@
 #include "runtime/serving/generation_job.h"
 
-#include <chrono>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,14 +11,8 @@
 namespace macrame::runtime::engine {
 namespace {
 
-using std::chrono::steady_clock;
-
 absl::Status BadRequest(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", std::move(message));
-}
-
-double MsSince(steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(steady_clock::now() - start).count();
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& request,
@@ -58,45 +51,6 @@ std::string ReadWhole(const std::string& path) {
   if (file) text << file.rdbuf();
   return text.str();
 }
-
-// The answer's chunks as they come about: text and the tokens behind it.
-class ChunkWriter {
- public:
-  ChunkWriter(const GenerationJob& job,
-              const std::function<void(const v1::GenerateChunk&)>& on_chunk)
-      : job_(job), on_chunk_(on_chunk) {}
-
-  void Add(const Generation::Outcome& outcome) {
-    const bool shown = !job_.limits.end_tokens.contains(outcome.token);
-    if (shown) chunk_.add_token_ids(outcome.token);
-    chunk_.mutable_text()->append(outcome.text);
-  }
-  // Tokens whose text is not certain yet wait for the next piece.
-  void SendIfText() {
-    if (!chunk_.text().empty()) Send();
-  }
-  void Finish(v1::FinishReason reason, uint32_t completion_tokens, double prefill_ms,
-              double decode_ms) {
-    chunk_.set_finish_reason(reason);
-    chunk_.set_completion_tokens(completion_tokens);
-    chunk_.set_prefill_ms(prefill_ms);
-    chunk_.set_decode_ms(decode_ms);
-    Send();
-  }
-
- private:
-  void Send() {
-    if (!begun_) chunk_.set_prompt_tokens(static_cast<uint32_t>(job_.prompt.size()));
-    begun_ = true;
-    on_chunk_(chunk_);
-    chunk_.Clear();
-  }
-
-  const GenerationJob& job_;
-  const std::function<void(const v1::GenerateChunk&)>& on_chunk_;
-  v1::GenerateChunk chunk_;
-  bool begun_ = false;
-};
 
 }  // namespace
 
@@ -187,42 +141,6 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.limits.context_length = context_length;
   job.limits.end_tokens = text.tokenizer.EosIds();
   return job;
-}
-
-double DecodeStepUs(const v1::GenerateChunk& chunk) {
-  if (chunk.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return 0;
-  if (chunk.completion_tokens() < kTimedTokensMin) return 0;
-  return chunk.decode_ms() * 1e3 / (chunk.completion_tokens() - 1);
-}
-
-absl::Status RunJob(const GenerationJob& job, ForwardEngine& engine, TextStream text,
-                    const std::atomic<bool>& cancelled,
-                    const std::function<void(const v1::GenerateChunk&)>& on_chunk) {
-  Generation generation(job.limits, job.sampling, job.stops, std::move(text));
-  ChunkWriter chunks(job, on_chunk);
-  const auto keep_going = [&] { return !cancelled.load(std::memory_order_relaxed); };
-  const auto start = steady_clock::now();
-  auto logits = engine.Forward(job.prompt, 0, LogitRows::kLast, keep_going);
-  const double prefill_ms = MsSince(start);
-  const auto decode_start = steady_clock::now();
-  int position = static_cast<int>(job.prompt.size());
-  while (logits.ok() && keep_going()) {
-    const auto outcome = generation.Next(*logits);
-    if (!outcome.ok()) return outcome.status();
-    chunks.Add(*outcome);
-    if (outcome->finish != v1::FINISH_REASON_UNSPECIFIED) {
-      chunks.Finish(outcome->finish, generation.completion_tokens(), prefill_ms,
-                    MsSince(decode_start));
-      return absl::OkStatus();
-    }
-    chunks.SendIfText();
-    const int32_t next[] = {outcome->token};
-    logits = engine.Forward(next, position++, LogitRows::kLast, keep_going);
-  }
-  if (!logits.ok() && !absl::IsCancelled(logits.status())) return logits.status();
-  chunks.Finish(v1::FINISH_REASON_CANCELLED, generation.completion_tokens(), prefill_ms,
-                MsSince(decode_start));
-  return absl::OkStatus();
 }
 
 }  // namespace macrame::runtime::engine

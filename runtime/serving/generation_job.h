@@ -1,9 +1,7 @@
 #pragma once
 
-// From a GenerateRequest to something that the engine can run, and the running of it.
+// From a GenerateRequest to something that the engine can run.
 
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
-#include "runtime/serving/forward_engine.h"
 #include "runtime/serving/sampling/generation.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
@@ -54,18 +51,5 @@ int64_t LocalUnixSeconds();
 // would fit behind it.
 absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
                          uint32_t context_length);
-
-// Microseconds that one decode step took, as an answer's last chunk tells: the prompt's last step
-// gave the first token, so n tokens are n - 1 steps. 0 for other chunks and for answers of fewer
-// than kTimedTokensMin tokens, which say little.
-inline constexpr uint32_t kTimedTokensMin = 8;
-double DecodeStepUs(const v1::GenerateChunk& chunk);
-
-// Runs a job on rank 0's engine thread. Each piece goes to `on_chunk` as soon as it is certain; the
-// last one carries the finish reason. `cancelled` is looked at between steps. Returns what ended it
-// when that was an error.
-absl::Status RunJob(const GenerationJob& job, ForwardEngine& engine, TextStream text,
-                    const std::atomic<bool>& cancelled,
-                    const std::function<void(const v1::GenerateChunk&)>& on_chunk);
 
 }  // namespace macrame::runtime::engine

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
 
 namespace macrame::runtime::engine {
@@ -22,6 +23,10 @@ uint64_t RandomSeed() {
 }
 
 }  // namespace
+
+uint32_t QueuedRequestsMax(const v1::LaunchSpec& spec) {
+  return spec.queued_requests_max() == 0 ? kQueuedRequestsDefault : spec.queued_requests_max();
+}
 
 RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec& spec,
                          std::function<void(std::shared_ptr<PendingRequest>)> submit,
@@ -157,9 +162,10 @@ void RankService::OnTokens(uint32_t count) {
   status_.set_tokens_generated_total(status_.tokens_generated_total() + count);
 }
 
-void RankService::CountRequests() {
-  status_.set_requests_running(requests_.empty() ? 0 : 1);
-  status_.set_requests_queued(requests_.empty() ? 0 : static_cast<uint32_t>(requests_.size()) - 1);
+void RankService::SetCounts(uint32_t running, uint32_t waiting) {
+  status_.set_requests_running(running);
+  status_.set_requests_queued(waiting);
+  Publish();
 }
 
 absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const {
@@ -181,9 +187,9 @@ absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const
                         absl::StrCat("this is epoch ", spec_.epoch(), " of ", spec_.deployment(),
                                      ", not ", request.epoch()));
   }
-  const uint32_t queued_max =
-      spec_.queued_requests_max() == 0 ? kQueuedRequestsDefault : spec_.queued_requests_max();
-  if (requests_.size() > queued_max) {
+  // The engine thread says more exactly who waits; this bounds what is on its way to it.
+  const uint32_t queued_max = QueuedRequestsMax(spec_);
+  if (requests_.size() >= queued_max + kAnsweredAtOnceMax) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
                         absl::StrCat(queued_max, " requests wait for model ", spec_.deployment()));
   }
@@ -201,8 +207,6 @@ void RankService::Generate(v1::GenerateRequest request, transport::ServerStream 
   pending->stream = stream;
   stream.OnCancel([pending] { pending->cancelled = true; });
   requests_.push_back(pending);
-  CountRequests();
-  Publish();
   submit_(std::move(pending));
 }
 
@@ -232,8 +236,6 @@ void RankService::OnDecodeTimed(double step_us) {
 void RankService::OnRequestDone(const std::shared_ptr<PendingRequest>& request,
                                 const absl::Status& status) {
   std::erase(requests_, request);
-  CountRequests();
-  Publish();
   request->stream.Finish(status);
 }
 

@@ -37,6 +37,9 @@ struct PendingRequest {
   std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> on_verified;
 };
 
+// Requests that may wait at this rank's model.
+uint32_t QueuedRequestsMax(const v1::LaunchSpec& spec);
+
 class RankService {
  public:
   // `submit` hands a request to the engine; `stop` begins an orderly end.
@@ -60,7 +63,9 @@ class RankService {
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
   void OnTokens(uint32_t count);
-  // An answer told how long its decode steps took (DecodeStepUs).
+  // How many requests are being answered, and how many wait.
+  void SetCounts(uint32_t running, uint32_t waiting);
+  // An answer that had the engine for itself told how long its decode steps took (DecodeStepUs).
   void OnDecodeTimed(double step_us);
   void OnRequestDone(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);
 
@@ -74,7 +79,6 @@ class RankService {
   absl::Status CheckServing(const v1::GenerateRequest& request) const;
   void Publish();
   void Tick();
-  void CountRequests();
 
   transport::Dispatcher& dispatcher_;
   const v1::LaunchSpec spec_;
@@ -83,7 +87,7 @@ class RankService {
   transport::GrpcServer server_;
   v1::RankStatus status_;
   std::vector<transport::ServerStream> watchers_;
-  std::deque<std::shared_ptr<PendingRequest>> requests_;  // the first one is running
+  std::deque<std::shared_ptr<PendingRequest>> requests_;
   std::shared_ptr<const ModelText> text_;
   std::function<void(v1::RankStatus&)> fill_group_;
   std::function<uint64_t()> resident_;

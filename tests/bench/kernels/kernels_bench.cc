@@ -185,8 +185,9 @@ int Main(int count, char** arguments) {
   }
   std::printf("%s, %d threads; plain read of 256 MiB: %.1f GB/s\n\n", InstructionSet(),
               options.threads, ReadSpeed(options, pool, memory.get(), kPoolBytes));
-  std::printf("| shape | rows x columns | bits | vectors | us | GB/s | read GB/s | of read | GFLOP/s |\n"
-              "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  std::printf(
+      "| shape | rows x columns | bits | vectors | us | GB/s | read GB/s | of read | GFLOP/s |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (const int bits : options.bits) {
     for (const Shape& shape : kShapes) {
       for (const int vectors : options.vectors) {
@@ -200,6 +201,4 @@ int Main(int count, char** arguments) {
 }  // namespace
 }  // namespace macrame::runtime::kernels
 
-int main(int count, char** arguments) {
-  return macrame::runtime::kernels::Main(count, arguments);
-}
+int main(int count, char** arguments) { return macrame::runtime::kernels::Main(count, arguments); }

@@ -53,6 +53,12 @@ TEST_F(SpeedLearning, AFewAnswersAtHalfTheSpeedDoubleTheStep) {
   EXPECT_NEAR(Written(), 2, 1e-9);
 }
 
+// Ranks that stand on one machine need far less time for a hop than is assumed of a network.
+TEST_F(SpeedLearning, AGangManyTimesFasterThanPredictedIsLearntToo) {
+  for (int i = 0; i < 4; ++i) Answer(200);
+  EXPECT_NEAR(Written(), 0.1, 1e-9);
+}
+
 TEST_F(SpeedLearning, AnAnswerCountsOnceHoweverOftenItIsReported) {
   Answer(10);
   for (int i = 0; i < 50; ++i) learner.Observe(gangs, ranks);

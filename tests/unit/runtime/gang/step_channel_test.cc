@@ -41,9 +41,9 @@ struct Channel {
 Step Forward(uint64_t number) {
   Step step;
   step.number = number;
-  step.logit_rows = LogitRows::kLast;
-  step.begin = 17;
-  step.tokens = {1, 2, 300000};
+  step.forward.closed_slots = {4};
+  step.forward.segments = {{3, 17, {1, 2, 300000}, LogitRows::kLast, {0, 9}},
+                           {5, 0, {7}, LogitRows::kNone, {2}}};
   return step;
 }
 
@@ -51,6 +51,11 @@ TEST(StepCodecTest, RoundTrips) {
   Step step = Forward(9);
   step.wire_type = WireType::kBfloat16;
   EXPECT_EQ(*DecodeStep(EncodeStep(step)), step);
+  Step verify;
+  verify.kind = StepKind::kVerify;
+  verify.verify_rounds = 30;
+  verify.verify_kib = {1, 8, 1024};
+  EXPECT_EQ(*DecodeStep(EncodeStep(verify)), verify);
   const Report report{ReportKind::kFailed, "why"};
   EXPECT_EQ(*DecodeReport(EncodeReport(report)), report);
 }
@@ -65,7 +70,7 @@ TEST(StepCodecTest, EveryTruncationAndLieIsRefused) {
     std::string changed = bytes;
     changed[i] = static_cast<char>(0xff);
     const auto step = DecodeStep(changed);
-    EXPECT_TRUE(!step.ok() || step->tokens.size() <= kStepTokensMax);
+    EXPECT_TRUE(!step.ok() || step->forward.segments.size() <= kStepSegmentsMax);
   }
   EXPECT_FALSE(DecodeReport("").ok());
   EXPECT_FALSE(DecodeKnock("short").ok());

@@ -1,5 +1,5 @@
-// Our matrix products against plain loops, for every storage, awkward sizes and each instruction set
-// of this machine.
+// Our matrix products against plain loops, for every storage, awkward sizes and each instruction
+// set of this machine.
 
 #include <gtest/gtest.h>
 
@@ -90,12 +90,12 @@ TEST_P(KernelsTest, BitsDependOnTheVectorAndTheRowAlone) {
       const std::vector<float> y =
           Multiply(pool, RowsOf(stored.view, begin, end), x.data() + first * columns, vectors);
       for (size_t m = 0; m < vectors; ++m) {
-        ASSERT_EQ(std::memcmp(y.data() + m * (end - begin),
-                              alone.data() + (first + m) * rows + begin,
-                              (end - begin) * sizeof(float)),
-                  0)
-            << rows << " x " << columns << ": vector " << first + m << " of " << vectors
-            << " from " << first << ", rows " << begin << " to " << end;
+        ASSERT_EQ(
+            std::memcmp(y.data() + m * (end - begin), alone.data() + (first + m) * rows + begin,
+                        (end - begin) * sizeof(float)),
+            0)
+            << rows << " x " << columns << ": vector " << first + m << " of " << vectors << " from "
+            << first << ", rows " << begin << " to " << end;
       }
     };
     for (const size_t vectors : {1, 2, 3, 4, 7, 16, 40}) {
@@ -157,8 +157,8 @@ TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
 
 TEST(ActivationsTest, NumbersThatAreNoneAreNotHidden) {
   ThreadPool pool(1);
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     for (const int64_t target : Targets()) {
       const OnlyTarget only(target);
       std::vector<float> x = MakeVectors(2, 128, 3);

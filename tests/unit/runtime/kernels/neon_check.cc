@@ -19,8 +19,7 @@ bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
   constexpr size_t kVectors = 17;
   ThreadPool one(1);
   ThreadPool two(2);
-  const StoredMatrix matrix =
-      MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
+  const StoredMatrix matrix = MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
   const std::vector<float> x = MakeVectors(kVectors, columns, 99);
   std::vector<float> alone;
   for (size_t m = 0; m < kVectors; ++m) {
@@ -41,9 +40,9 @@ bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
 
 bool CheckAll() {
   bool right = true;
-  for (const Storage storage : {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128},
-                                Storage{6, 32}, Storage{6, 64}, Storage{6, 128}, Storage{8, 32},
-                                Storage{8, 64}, Storage{8, 128}}) {
+  for (const Storage storage :
+       {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128}, Storage{6, 32},
+        Storage{6, 64}, Storage{6, 128}, Storage{8, 32}, Storage{8, 64}, Storage{8, 128}}) {
     const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
     for (const Scalar type : {Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16}) {
       for (const size_t rows : {1, 9, 35}) {

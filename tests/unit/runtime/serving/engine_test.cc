@@ -1,4 +1,4 @@
-// The engine's pieces in one process: caches, masks, slices, the watchdog, and a tiny model as a
+// The engine's pieces in one process: masks, slices, the watchdog, and a tiny model as a
 // whole.
 
 #include <gmock/gmock.h>
@@ -8,8 +8,10 @@
 #include <thread>
 
 #include "proto/reasons.h"
-#include "runtime/serving/generation_job.h"
+#include "runtime/model/decoder.h"
 #include "runtime/process/rank_boot.h"
+#include "runtime/serving/generation_job.h"
+#include "runtime/serving/solo_sequence.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
 namespace macrame::runtime::engine {
@@ -17,30 +19,6 @@ namespace {
 
 namespace mx = mlx::core;
 using std::chrono::milliseconds;
-
-TEST(KvCacheTest, GrowsInStepsUpToItsBound) {
-  EXPECT_EQ(CapacityFor(1, 4096), 256);
-  EXPECT_EQ(CapacityFor(256, 4096), 256);
-  EXPECT_EQ(CapacityFor(257, 4096), 512);
-  EXPECT_EQ(CapacityFor(257, 300), 300);
-}
-
-TEST(KvCacheTest, KeepsWhatWasWrittenAndForgetsWhatLiesBehind) {
-  KvCache cache(1, 600);
-  const auto block = [](int count, float value) { return mx::full({1, 2, count, 4}, value); };
-  KvCache::View view = cache.Append(0, block(300, 1.0F), block(300, -1.0F), 0);
-  mx::eval(view.keys, view.values);
-  EXPECT_EQ(cache.capacity(0), 512);
-  view = cache.Append(0, block(1, 2.0F), block(1, -2.0F), 300);
-  EXPECT_EQ(view.keys.shape(), (mx::Shape{1, 2, 301, 4}));
-  EXPECT_EQ(mx::sum(view.keys).item<float>(), (300 + 2) * 8);
-  EXPECT_EQ(mx::sum(view.values).item<float>(), -(300 + 2) * 8);
-  view = cache.Append(0, block(2, 5.0F), block(2, 5.0F), 0);  // a new sequence
-  EXPECT_EQ(view.keys.shape(2), 2);
-  EXPECT_EQ(mx::sum(view.keys).item<float>(), 5 * 2 * 8);
-  view = cache.Append(0, block(598, 0.0F), block(598, 0.0F), 2);
-  EXPECT_EQ(cache.capacity(0), 600);
-}
 
 TEST(SlidingMaskTest, SeesExactlyTheWindow) {
   const auto mask = SlidingMask(3, 2, 3);  // queries 3 and 4 over keys 0..4
@@ -113,18 +91,21 @@ TEST(ForwardEngineTest, ChunksAndSingleStepsGiveTheSameLogits) {
   std::vector<int32_t> tokens;
   for (int i = 0; i < 40; ++i) tokens.push_back(i * 7 % 96);
   const auto always = [] { return true; };
-  const auto whole =
-      *Boot(spec, watchdog, 256)->engine->Forward(tokens, 0, LogitRows::kAll, always);
-  const auto chunked =
-      *Boot(spec, watchdog, 7)->engine->Forward(tokens, 0, LogitRows::kAll, always);
+  const auto all_rows = [&](int chunk) {
+    const auto rank = Boot(spec, watchdog, chunk);
+    return *SoloSequence(*rank->engine).Forward(tokens, 0, LogitRows::kAll, always);
+  };
+  const auto whole = all_rows(256);
+  const auto chunked = all_rows(7);
   ASSERT_EQ(whole.size(), 40u * 96);
   ASSERT_EQ(chunked.size(), whole.size());
   for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], chunked[i], 1e-4) << i;
 
   auto rank = Boot(spec, watchdog, 256);
+  SoloSequence sequence(*rank->engine);
   std::vector<float> last;
   for (int i = 0; i < 40; ++i) {
-    last = *rank->engine->Forward({&tokens[i], 1}, i, LogitRows::kLast, always);
+    last = *sequence.Forward({&tokens[i], 1}, i, LogitRows::kLast, always);
   }
   for (size_t i = 0; i < 96; ++i) ASSERT_NEAR(last[i], whole[39 * 96 + i], 1e-4);
 }

@@ -1,0 +1,129 @@
+#include "runtime/kernels/elementwise.h"
+
+#include <cmath>
+
+// As in matmul.cc; scalable vectors can't be kept in arrays.
+#define HWY_DISABLED_TARGETS \
+  (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "runtime/kernels/elementwise.cc"
+#include "hwy/foreach_target.h"  // compiles this file once for each instruction set
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace macrame::runtime::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using F32 = hn::CappedTag<float, 16>;
+constexpr size_t kLanes = hn::MaxLanes(F32());
+
+#include "runtime/kernels/vector_exp.inc"
+
+void RmsNormImpl(const float* x, const float* weight, float epsilon, size_t size, float* out) {
+  const F32 d;
+  auto sum0 = hn::Zero(d), sum1 = hn::Zero(d), sum2 = hn::Zero(d), sum3 = hn::Zero(d);
+  size_t i = 0;
+  for (; i + 4 * kLanes <= size; i += 4 * kLanes) {
+    const auto x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + i + kLanes);
+    const auto x2 = hn::LoadU(d, x + i + 2 * kLanes), x3 = hn::LoadU(d, x + i + 3 * kLanes);
+    sum0 = hn::MulAdd(x0, x0, sum0), sum1 = hn::MulAdd(x1, x1, sum1);
+    sum2 = hn::MulAdd(x2, x2, sum2), sum3 = hn::MulAdd(x3, x3, sum3);
+  }
+  const auto all = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  float squares = hn::GetLane(hn::SumOfLanes(d, all));
+  for (; i < size; ++i) squares += x[i] * x[i];
+  const float scale = 1.0F / std::sqrt(squares / static_cast<float>(size) + epsilon);
+  const auto scales = hn::Set(d, scale);
+  for (i = 0; i + kLanes <= size; i += kLanes) {
+    const auto scaled = hn::Mul(hn::LoadU(d, x + i), scales);
+    hn::StoreU(hn::Mul(scaled, hn::LoadU(d, weight + i)), d, out + i);
+  }
+  for (; i < size; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void RotateImpl(float* x, size_t heads, size_t head_dim, const float* cosines, const float* sines) {
+  const F32 d;
+  const size_t half = head_dim / 2;
+  for (size_t head = 0; head < heads; ++head, x += head_dim) {
+    size_t i = 0;
+    for (; i + kLanes <= half; i += kLanes) {
+      const auto first = hn::LoadU(d, x + i), second = hn::LoadU(d, x + half + i);
+      const auto cosine = hn::LoadU(d, cosines + i), sine = hn::LoadU(d, sines + i);
+      hn::StoreU(hn::NegMulAdd(second, sine, hn::Mul(first, cosine)), d, x + i);
+      hn::StoreU(hn::MulAdd(second, cosine, hn::Mul(first, sine)), d, x + half + i);
+    }
+    for (; i < half; ++i) {
+      const float first = x[i], second = x[half + i];
+      x[i] = first * cosines[i] - second * sines[i];
+      x[half + i] = first * sines[i] + second * cosines[i];
+    }
+  }
+}
+
+HWY_INLINE hn::Vec<F32> SiluTimes(hn::Vec<F32> gate, hn::Vec<F32> up) {
+  const auto one = hn::Set(F32(), 1.0F);
+  return hn::Mul(hn::Div(gate, hn::Add(one, Exp(hn::Neg(gate)))), up);
+}
+
+void SiluMultiplyImpl(const float* gate, const float* up, size_t size, float* out) {
+  const F32 d;
+  size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    hn::StoreU(SiluTimes(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
+  }
+  if (i == size) return;
+  HWY_ALIGN float rest[3 * kLanes] = {};
+  for (size_t j = i; j < size; ++j) rest[j - i] = gate[j], rest[kLanes + j - i] = up[j];
+  hn::Store(SiluTimes(hn::Load(d, rest), hn::Load(d, rest + kLanes)), d, rest + 2 * kLanes);
+  for (size_t j = i; j < size; ++j) out[j] = rest[2 * kLanes + j - i];
+}
+
+void AddToImpl(const float* x, size_t size, float* to) {
+  const F32 d;
+  size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, x + i)), d, to + i);
+  }
+  for (; i < size; ++i) to[i] += x[i];
+}
+
+void ExpOfImpl(const float* x, size_t size, float* out) {
+  for (size_t i = 0; i < size; ++i) out[i] = hn::GetLane(Exp(hn::Set(F32(), x[i])));
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace macrame::runtime::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace macrame::runtime::kernels {
+
+HWY_EXPORT(RmsNormImpl);
+HWY_EXPORT(RotateImpl);
+HWY_EXPORT(SiluMultiplyImpl);
+HWY_EXPORT(AddToImpl);
+HWY_EXPORT(ExpOfImpl);
+
+void RmsNorm(const float* x, const float* weight, float epsilon, size_t size, float* out) {
+  HWY_DYNAMIC_DISPATCH(RmsNormImpl)(x, weight, epsilon, size, out);
+}
+
+void Rotate(float* x, size_t heads, size_t head_dim, const float* cosines, const float* sines) {
+  HWY_DYNAMIC_DISPATCH(RotateImpl)(x, heads, head_dim, cosines, sines);
+}
+
+void SiluMultiply(const float* gate, const float* up, size_t size, float* out) {
+  HWY_DYNAMIC_DISPATCH(SiluMultiplyImpl)(gate, up, size, out);
+}
+
+void AddTo(const float* x, size_t size, float* to) { HWY_DYNAMIC_DISPATCH(AddToImpl)(x, size, to); }
+
+void ExpOf(const float* x, size_t size, float* out) {
+  HWY_DYNAMIC_DISPATCH(ExpOfImpl)(x, size, out);
+}
+
+}  // namespace macrame::runtime::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,29 @@
+#pragma once
+
+// Keys and values of all sequences of a rank for the CPU kernels (kernels/kv_view.h): one stretch
+// of memory a layer, for all blocks. The system gives the pages of a block when it is first
+// written, so what is used follows the highest block in use. Engine thread only.
+
+#include <vector>
+
+#include "runtime/kernels/kv_view.h"
+
+namespace macrame::runtime::engine {
+
+class CpuKvBlocks {
+ public:
+  // Throws std::bad_alloc when the system refuses the addresses.
+  CpuKvBlocks(int layers, int blocks_total, const kernels::KvShape& shape);
+  ~CpuKvBlocks();
+  CpuKvBlocks(const CpuKvBlocks&) = delete;
+  CpuKvBlocks& operator=(const CpuKvBlocks&) = delete;
+
+  kernels::KvView Layer(int index) const;
+
+ private:
+  const kernels::KvShape shape_;
+  const size_t layer_bytes_;
+  std::vector<void*> layers_;
+};
+
+}  // namespace macrame::runtime::engine

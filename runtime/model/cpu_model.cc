@@ -1,0 +1,282 @@
+#include "runtime/model/cpu_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mlx/allocator.h"
+#include "proto/check.h"
+#include "runtime/kernels/elementwise.h"
+#include "runtime/kernels/matmul.h"
+#include "runtime/model/decoder.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+
+static_assert(kBlockTokens == static_cast<int>(kernels::kBlockTokens));
+
+kernels::KvType KvTypeOf(mx::Dtype type) {
+  return type == mx::float32 ? kernels::KvType::kFloat32 : kernels::KvType::kFloat16;
+}
+
+kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place,
+                           const WeightLoader& loader, const LayerStackOptions& options) {
+  return {static_cast<size_t>(place.ShareOf(config.kv_heads)), static_cast<size_t>(config.head_dim),
+          options.kv_type.value_or(KvTypeOf(loader.model_type()))};
+}
+
+// An array of float32 to write into.
+mx::array NewArray(size_t rows, size_t columns) {
+  return mx::array(mx::allocator::malloc(rows * columns * sizeof(float)),
+                   {static_cast<int>(rows), static_cast<int>(columns)}, mx::float32);
+}
+
+// The array's float32 numbers, row after row.
+mx::array Evaluated(const mx::array& x) {
+  if (x.dtype() == mx::float32 && x.is_available() && x.flags().row_contiguous) return x;
+  mx::array plain = mx::contiguous(mx::astype(x, mx::float32));
+  plain.eval();
+  return plain;
+}
+
+mx::array LoadNorm(WeightLoader& loader, const VectorNeed& need) {
+  return Evaluated(*loader.LoadVector(need));
+}
+
+std::optional<mx::array> LoadOptionalNorm(WeightLoader& loader, const VectorNeed& need) {
+  if (need.name.empty()) return std::nullopt;
+  return LoadNorm(loader, need);
+}
+
+}  // namespace
+
+std::vector<float> RopeFrequencies(const ModelConfig& config) {
+  std::vector<float> frequencies;
+  if (config.rope.scaling == RopeScalingKind::kLlama3) {
+    for (const float divisor : Llama3RopeDivisors(config.rope, config.head_dim)) {
+      frequencies.push_back(1.0F / divisor);
+    }
+    return frequencies;
+  }
+  const int half = config.head_dim / 2;
+  const float step = std::log(static_cast<float>(config.rope.theta)) / static_cast<float>(half);
+  for (int i = 0; i < half; ++i) frequencies.push_back(std::exp(static_cast<float>(-i) * step));
+  return frequencies;
+}
+
+CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
+                   SumOverRanks sum_over_ranks, const LayerStackOptions& options)
+    : config_(config),
+      place_(place),
+      sum_over_ranks_(std::move(sum_over_ranks)),
+      hidden_size_(static_cast<size_t>(config.hidden_size)),
+      head_dim_(static_cast<size_t>(config.head_dim)),
+      heads_(static_cast<size_t>(place.ShareOf(config.attention_heads))),
+      kv_heads_(static_cast<size_t>(place.ShareOf(config.kv_heads))),
+      frequencies_(RopeFrequencies(config)),
+      block_bytes_(kernels::BlockBytes(KvShapeOf(config, place, loader, options)) *
+                   static_cast<uint64_t>(place.layer_end - place.layer_begin)),
+      pool_(options.threads),
+      products_(pool_),
+      tables_(options.blocks_total, options.context_length),
+      blocks_(place.layer_end - place.layer_begin, options.blocks_total,
+              KvShapeOf(config, place, loader, options)) {
+  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config)));
+  layers_.reserve(static_cast<size_t>(place.layer_end - place.layer_begin));
+  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
+    layers_.push_back(LoadLayer(config, layer, loader));
+  }
+  if (place.normalizes) final_norm_ = LoadNorm(loader, FinalNormNeed(config));
+  if (place.has_head && !(place.embeds && config.tied_embeddings)) {
+    head_.emplace(loader.LoadMatrix(HeadNeed(config)));
+  }
+}
+
+CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader) {
+  const LayerNeeds needs = NeedsOfLayer(config, layer);
+  return Layer{CpuLinear(loader.LoadMatrix(needs.q)),
+               CpuLinear(loader.LoadMatrix(needs.k)),
+               CpuLinear(loader.LoadMatrix(needs.v)),
+               CpuLinear(loader.LoadMatrix(needs.o)),
+               CpuLinear(loader.LoadMatrix(needs.gate)),
+               CpuLinear(loader.LoadMatrix(needs.up)),
+               CpuLinear(loader.LoadMatrix(needs.down)),
+               LoadNorm(loader, needs.input_norm),
+               LoadNorm(loader, needs.post_attention_norm),
+               LoadOptionalNorm(loader, needs.q_norm),
+               LoadOptionalNorm(loader, needs.k_norm),
+               static_cast<size_t>(config.sliding_windows[static_cast<size_t>(layer)])};
+}
+
+absl::Status CpuModel::Begin(const ForwardStep& step) {
+  absl::Status good = tables_.Apply(step, config_.vocab_size);
+  if (good.ok()) TakeRows(step);
+  return good;
+}
+
+void CpuModel::TakeRows(const ForwardStep& step) {
+  rows_.clear();
+  segments_.clear();
+  for (const Segment& segment : step.segments) {
+    const int32_t* blocks = tables_.Table(segment.slot).data();
+    segments_.push_back({rows_.size(), segment.tokens.size(), segment.begin, blocks});
+    for (size_t i = 0; i < segment.tokens.size(); ++i) rows_.push_back({segment.begin + i, blocks});
+  }
+  const size_t half = head_dim_ / 2;
+  float* cosines = buffers_.cosines.Reserve(rows_.size() * half);
+  float* sines = buffers_.sines.Reserve(rows_.size() * half);
+  const bool linear = config_.rope.scaling == RopeScalingKind::kLinear;
+  const float scale = linear ? static_cast<float>(1.0 / config_.rope.factor) : 1.0F;
+  for (const Row& row : rows_) {
+    const float position = static_cast<float>(row.position) * scale;
+    for (const float frequency : frequencies_) {
+      const double angle = position * frequency;
+      *cosines++ = static_cast<float>(std::cos(angle));
+      *sines++ = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+void CpuModel::ReserveBuffers() {
+  const size_t count = rows_.size();
+  const size_t inner = layers_.front().gate.rows();
+  buffers_.hidden.Reserve(count * hidden_size_);
+  buffers_.normed.Reserve(count * hidden_size_);
+  buffers_.partial.Reserve(count * hidden_size_);
+  buffers_.queries.Reserve(count * heads_ * head_dim_);
+  buffers_.mixed.Reserve(count * heads_ * head_dim_);
+  buffers_.keys.Reserve(count * kv_heads_ * head_dim_);
+  buffers_.values.Reserve(count * kv_heads_ * head_dim_);
+  buffers_.gate.Reserve(count * inner);
+  buffers_.up.Reserve(count * inner);
+}
+
+// Calls function(row) for each row of the step: on all threads if that is worth waking them.
+template <typename Function>
+void CpuModel::ForRows(size_t floats_per_row, const Function& function) {
+  constexpr size_t kFloatsAloneMax = 32 * 1024;
+  const size_t count = rows_.size();
+  if (count * floats_per_row <= kFloatsAloneMax) {
+    for (size_t row = 0; row < count; ++row) function(row);
+    return;
+  }
+  pool_.Run([&](int worker, int workers) {
+    const auto part = kernels::RowsOfWorker(count, 1, worker, workers);
+    for (size_t row = part.begin; row < part.end; ++row) function(row);
+  });
+}
+
+void CpuModel::Norm(const float* x, const mx::array& weight, float* out) const {
+  kernels::RmsNorm(x, weight.data<float>(), config_.rms_norm_eps, weight.size(), out);
+}
+
+mx::array CpuModel::Embed(std::span<const int32_t> ids) {
+  MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
+  mx::array out = NewArray(ids.size(), hidden_size_);
+  kernels::GatherRows(embedding_->view(), ids.data(), ids.size(), out.data<float>());
+  return out;
+}
+
+// A row's queries and keys turned to its position; keys and values stored.
+void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row) {
+  float* queries = buffers_.queries.data() + row * heads_ * head_dim_;
+  float* keys = buffers_.keys.data() + row * kv_heads_ * head_dim_;
+  const auto norm_heads = [&](float* x, size_t heads, const std::optional<mx::array>& weight) {
+    if (!weight.has_value()) return;
+    for (size_t head = 0; head < heads; ++head, x += head_dim_) Norm(x, *weight, x);
+  };
+  norm_heads(queries, heads_, layer.q_norm);
+  norm_heads(keys, kv_heads_, layer.k_norm);
+  const float* cosines = buffers_.cosines.data() + row * (head_dim_ / 2);
+  const float* sines = buffers_.sines.data() + row * (head_dim_ / 2);
+  kernels::Rotate(queries, heads_, head_dim_, cosines, sines);
+  kernels::Rotate(keys, kv_heads_, head_dim_, cosines, sines);
+  kernels::StoreKv(view, rows_[row].blocks, rows_[row].position, keys,
+                   buffers_.values.data() + row * kv_heads_ * head_dim_);
+}
+
+void CpuModel::Attend(const Layer& layer, int index) {
+  const kernels::KvView view = blocks_.Layer(index);
+  const size_t count = rows_.size();
+  ForRows(hidden_size_, [&](size_t row) {
+    Norm(buffers_.hidden.data() + row * hidden_size_, layer.input_norm,
+         buffers_.normed.data() + row * hidden_size_);
+  });
+  products_.SetInput(buffers_.normed.data(), count, hidden_size_);
+  products_.Apply(layer.q, buffers_.queries.data());
+  products_.Apply(layer.k, buffers_.keys.data());
+  products_.Apply(layer.v, buffers_.values.data());
+  ForRows((heads_ + 2 * kv_heads_) * head_dim_, [&](size_t row) { Turn(layer, view, row); });
+  kernels::Attend(pool_, view, {heads_, layer.window}, segments_, buffers_.queries.data(),
+                  buffers_.mixed.data(), attention_);
+  products_.SetInput(buffers_.mixed.data(), count, heads_ * head_dim_);
+  AddSum(layer.o);
+}
+
+void CpuModel::Feed(const Layer& layer) {
+  const size_t inner = layer.gate.rows();
+  ForRows(hidden_size_, [&](size_t row) {
+    Norm(buffers_.hidden.data() + row * hidden_size_, layer.post_attention_norm,
+         buffers_.normed.data() + row * hidden_size_);
+  });
+  products_.SetInput(buffers_.normed.data(), rows_.size(), hidden_size_);
+  products_.Apply(layer.gate, buffers_.gate.data());
+  products_.Apply(layer.up, buffers_.up.data());
+  ForRows(inner, [&](size_t row) {
+    float* gate = buffers_.gate.data() + row * inner;
+    kernels::SiluMultiply(gate, buffers_.up.data() + row * inner, inner, gate);
+  });
+  products_.SetInput(buffers_.gate.data(), rows_.size(), inner);
+  AddSum(layer.down);
+}
+
+void CpuModel::AddSum(const CpuLinear& map) {
+  const auto add = [&](const float* from) {
+    ForRows(hidden_size_, [&](size_t row) {
+      kernels::AddTo(from + row * hidden_size_, hidden_size_,
+                     buffers_.hidden.data() + row * hidden_size_);
+    });
+  };
+  if (place_.tp == 1) {
+    products_.Apply(map, buffers_.partial.data());
+    add(buffers_.partial.data());
+    return;
+  }
+  mx::array partial = NewArray(rows_.size(), hidden_size_);
+  products_.Apply(map, partial.data<float>());
+  const mx::array sum = Evaluated(sum_over_ranks_(partial));
+  add(sum.data<float>());
+}
+
+mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {
+  const size_t count = rows_.size() * hidden_size_;
+  MACRAME_CHECK(hidden.size() == count) << hidden.size() << " numbers for " << rows_.size();
+  ReserveBuffers();
+  const mx::array in = Evaluated(hidden);
+  std::copy_n(in.data<float>(), count, buffers_.hidden.data());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    Attend(layers_[i], static_cast<int>(i));
+    Feed(layers_[i]);
+  }
+  mx::array out = NewArray(rows_.size(), hidden_size_);
+  std::copy_n(buffers_.hidden.data(), count, out.data<float>());
+  return out;
+}
+
+mx::array CpuModel::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
+  MACRAME_CHECK(final_norm_.has_value()) << "this rank holds no head";
+  const CpuLinear& head = head_.has_value() ? *head_ : *embedding_;
+  const mx::array in = Evaluated(hidden);
+  float* normed = buffers_.normed.Reserve(rows.size() * hidden_size_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Norm(in.data<float>() + static_cast<size_t>(rows[i]) * hidden_size_, *final_norm_,
+         normed + i * hidden_size_);
+  }
+  mx::array out = NewArray(rows.size(), head.rows());
+  products_.SetInput(normed, rows.size(), hidden_size_);
+  products_.Apply(head, out.data<float>());
+  return out;
+}
+
+}  // namespace macrame::runtime::engine

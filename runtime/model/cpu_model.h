@@ -1,0 +1,101 @@
+#pragma once
+
+// The layers on a CPU: plain calls of our kernels over float32 buffers that stay between steps,
+// since MLX's graph costs more than half a millisecond a layer there. One implementation for Llama,
+// Qwen2, Qwen3 and Mistral; ModelConfig's traits say where they differ.
+//
+// A token's results are bit for bit the same whatever else is in the step, however its prompt was
+// cut into steps, and whether its prefix was computed or taken from blocks that another sequence
+// wrote. Nothing is deferred: what Embed, Run and Logits return is there.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "mlx/mlx.h"
+#include "runtime/kernels/attention.h"
+#include "runtime/kernels/thread_pool.h"
+#include "runtime/model/cpu_kv_blocks.h"
+#include "runtime/model/cpu_linear.h"
+#include "runtime/model/layer_stack.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/slot_tables.h"
+#include "runtime/model/weight_loader.h"
+#include "runtime/model/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+class CpuModel : public LayerStack {
+ public:
+  // The default device must be the CPU: the loader goes by it.
+  CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
+           SumOverRanks sum_over_ranks, const LayerStackOptions& options);
+
+  absl::Status Begin(const ForwardStep& step) override;
+  mlx::core::array Embed(std::span<const int32_t> ids) override;
+  mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
+  mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
+  void AppendState(std::vector<mlx::core::array>&) const override {}
+  mlx::core::Dtype activation_type() const override { return mlx::core::float32; }
+  uint64_t block_bytes() const override { return block_bytes_; }
+
+ private:
+  struct Layer {
+    CpuLinear q, k, v, o, gate, up, down;
+    mlx::core::array input_norm, post_attention_norm;
+    std::optional<mlx::core::array> q_norm, k_norm;
+    size_t window;
+  };
+  // Where a row of the step's buffers belongs.
+  struct Row {
+    size_t position;
+    const int32_t* blocks;
+  };
+  // One row per token of the step: what a half layer reads and writes.
+  struct Buffers {
+    FloatBuffer hidden, normed, queries, keys, values, mixed, gate, up, partial;
+    FloatBuffer cosines, sines;
+  };
+
+  static Layer LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader);
+  void TakeRows(const ForwardStep& step);
+  void ReserveBuffers();
+  void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
+  void Attend(const Layer& layer, int index);
+  void Feed(const Layer& layer);
+  // hidden += what `map` and its counterparts on the other tensor ranks give for the input.
+  void AddSum(const CpuLinear& map);
+  void Norm(const float* x, const mlx::core::array& weight, float* out) const;
+  template <typename Function>
+  void ForRows(size_t floats_per_row, const Function& function);
+
+  const ModelConfig config_;
+  const ShardPlace place_;
+  const SumOverRanks sum_over_ranks_;
+  const size_t hidden_size_;
+  const size_t head_dim_;
+  const size_t heads_;  // of this rank, as the next
+  const size_t kv_heads_;
+  const std::vector<float> frequencies_;
+  const uint64_t block_bytes_;
+  kernels::ThreadPool pool_;
+  CpuProducts products_;
+  kernels::AttentionScratch attention_;
+  SlotTables tables_;
+  CpuKvBlocks blocks_;
+  std::optional<CpuLinear> embedding_;
+  std::optional<CpuLinear> head_;  // unset when the embedding is it
+  std::vector<Layer> layers_;
+  std::optional<mlx::core::array> final_norm_;
+  // Of the step that runs.
+  std::vector<Row> rows_;
+  std::vector<kernels::AttentionSegment> segments_;
+  Buffers buffers_;
+};
+
+// By how much the angle of each pair of dimensions grows with the position, as MLX counts: float32,
+// linear scaling included. Pure.
+std::vector<float> RopeFrequencies(const ModelConfig& config);
+
+}  // namespace macrame::runtime::engine

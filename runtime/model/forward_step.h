@@ -1,0 +1,39 @@
+#pragma once
+
+// One step of a gang: what rank 0 orders and every rank runs. Pure values.
+//
+// Rank 0 alone decides. The other ranks keep no more than a table of slot -> block ids, and every
+// rank runs the steps in the order in which they were given: a later step may read or write a block
+// that an earlier one wrote. Within a step, slots are closed before any segment is looked at, so a
+// slot may be closed and opened again in one step.
+
+#include <cstdint>
+#include <vector>
+
+namespace macrame::runtime::engine {
+
+// Positions that one KV block holds, on every rank and for the scheduler.
+inline constexpr uint32_t kBlockTokens = 32;
+
+// Which positions of a segment rank 0 wants logits of.
+enum class LogitRows : uint8_t { kNone = 0, kLast = 1, kAll = 2 };
+
+struct Segment {       // a run of one sequence's tokens through the layers
+  uint32_t slot = 0;   // the sequence's place in the rank's table; an unused one is opened
+  uint32_t begin = 0;  // position of the first token: how many the slot holds already
+  std::vector<int32_t> tokens{};  // never empty
+  LogitRows logit_rows = LogitRows::kNone;
+  // Appended to the slot's block table before the step runs, so that the table just covers
+  // `begin` + tokens. For a slot that is opened also the blocks of its cached prefix, which come
+  // first: they hold the positions before `begin`.
+  std::vector<int32_t> new_blocks{};
+  bool operator==(const Segment&) const = default;
+};
+
+struct ForwardStep {
+  std::vector<uint32_t> closed_slots{};  // their tables are dropped; blocks keep their content
+  std::vector<Segment> segments{};       // at most one of each slot
+  bool operator==(const ForwardStep&) const = default;
+};
+
+}  // namespace macrame::runtime::engine

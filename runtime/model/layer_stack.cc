@@ -1,0 +1,17 @@
+#include "runtime/model/layer_stack.h"
+
+#include "runtime/model/cpu_model.h"
+#include "runtime/model/decoder.h"
+
+namespace macrame::runtime::engine {
+
+std::unique_ptr<LayerStack> LoadLayerStack(const ModelConfig& config, const ShardPlace& place,
+                                           WeightLoader& loader, SumOverRanks sum_over_ranks,
+                                           const LayerStackOptions& options) {
+  if (mlx::core::default_device() == mlx::core::Device::cpu) {
+    return std::make_unique<CpuModel>(config, place, loader, std::move(sum_over_ranks), options);
+  }
+  return std::make_unique<Decoder>(config, place, loader, std::move(sum_over_ranks), options);
+}
+
+}  // namespace macrame::runtime::engine

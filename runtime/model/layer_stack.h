@@ -1,0 +1,64 @@
+#pragma once
+
+// One rank's stretch of a decoder-only transformer: the embedding (first stage), layers
+// [layer_begin, layer_end), the final norm and head (last stage), with the KV cache of the
+// sequences that are open. All tokens of a step's segments stand in one buffer, segment after
+// segment; attention runs per segment. Engine thread only.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "mlx/mlx.h"
+#include "runtime/kernels/kv_view.h"
+#include "runtime/model/forward_step.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weight_loader.h"
+#include "runtime/model/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+// Sums a partial result over the ranks of a tensor split; the identity when there is one rank.
+using SumOverRanks = std::function<mlx::core::array(const mlx::core::array&)>;
+
+class LayerStack {
+ public:
+  virtual ~LayerStack() = default;
+
+  // Takes a step's slots, blocks and tokens; INTERNAL when they are not well-formed. What follows
+  // is called for this step.
+  virtual absl::Status Begin(const ForwardStep& step) = 0;
+  // Hidden states [tokens of the step, hidden_size] of its tokens. First stage only.
+  virtual mlx::core::array Embed(std::span<const int32_t> ids) = 0;
+  // The hidden states through this rank's layers.
+  virtual mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) = 0;
+  // Logits float32 [rows.size(), vocab_size] of these rows of `hidden`. Ranks with the head only.
+  virtual mlx::core::array Logits(const mlx::core::array& hidden,
+                                  std::span<const int32_t> rows) = 0;
+  // What else is to be evaluated together with a step's result.
+  virtual void AppendState(std::vector<mlx::core::array>& out) const = 0;
+  virtual mlx::core::Dtype activation_type() const = 0;
+  // Of one KV block in all of this rank's layers, where MLX does not count it; else 0.
+  virtual uint64_t block_bytes() const { return 0; }
+};
+
+struct LayerStackOptions {
+  int blocks_total = 0;    // KV blocks (slot_tables.h)
+  int context_length = 0;  // of one sequence
+  int threads = 1;         // of CPU kernels
+  // In which CPU kernels keep keys and values; unset: float32 for models in float32, float16 for
+  // the others (bfloat16 takes as much memory and is eight times less exact).
+  std::optional<kernels::KvType> kv_type{};
+};
+
+// The implementation for this machine's default device. Loads this place's weights: may take
+// minutes and reads from disk.
+std::unique_ptr<LayerStack> LoadLayerStack(const ModelConfig& config, const ShardPlace& place,
+                                           WeightLoader& loader, SumOverRanks sum_over_ranks,
+                                           const LayerStackOptions& options);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,43 @@
+#pragma once
+
+// Keys and values of all sequences of a rank as MLX arrays, in blocks of kBlockTokens positions:
+// one pool of keys and one of values a layer, [blocks × kBlockTokens, kv_heads, head_dim]. For
+// MLX's own attention the positions of a sequence are gathered from its blocks at each step, which
+// costs one more pass over them than reading in place. Engine thread only.
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "mlx/mlx.h"
+
+namespace macrame::runtime::engine {
+
+class MlxKvBlocks {
+ public:
+  // The pools are made at a layer's first use, in whole: what the plan counts for the cache.
+  MlxKvBlocks(int layers, int blocks_total);
+
+  struct View {
+    mlx::core::array keys;  // [1, kv_heads, begin + count, head_dim]
+    mlx::core::array values;
+  };
+  // Writes keys and values [1, kv_heads, count, head_dim] of one layer at positions [begin, begin +
+  // count) of the sequence with this table, and gives those of [0, begin + count).
+  View Append(int layer, std::span<const int32_t> table, int begin, const mlx::core::array& keys,
+              const mlx::core::array& values);
+
+  // The whole pools, to be evaluated together with a step's result.
+  void AppendPools(std::vector<mlx::core::array>& out) const;
+
+ private:
+  struct Layer {
+    std::optional<mlx::core::array> keys;
+    std::optional<mlx::core::array> values;
+  };
+
+  std::vector<Layer> layers_;
+  const int blocks_total_;
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,72 @@
+#include "runtime/serving/answer.h"
+
+#include <utility>
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::steady_clock;
+
+double Ms(steady_clock::duration span) {
+  return std::chrono::duration<double, std::milli>(span).count();
+}
+
+}  // namespace
+
+Answer::Answer(GenerationJob job, TextStream text, OnChunk on_chunk,
+               steady_clock::time_point started)
+    : job_(std::move(job)),
+      generation_(job_.limits, job_.sampling, job_.stops, std::move(text)),
+      on_chunk_(std::move(on_chunk)),
+      started_(started) {}
+
+void Answer::Send() {
+  if (!begun_) {
+    chunk_.set_prompt_tokens(static_cast<uint32_t>(job_.prompt.size()));
+    chunk_.set_cached_tokens(cached_tokens_);
+  }
+  begun_ = true;
+  on_chunk_(chunk_);
+  chunk_.Clear();
+}
+
+void Answer::Finish(v1::FinishReason reason) {
+  over_ = true;
+  const auto now = steady_clock::now();
+  chunk_.set_finish_reason(reason);
+  chunk_.set_completion_tokens(generation_.completion_tokens());
+  chunk_.set_prefill_ms(Ms(first_token_.value_or(now) - started_));
+  chunk_.set_decode_ms(Ms(now - first_token_.value_or(now)));
+  decode_step_us_ = DecodeStepUs(chunk_);
+  Send();
+}
+
+absl::StatusOr<std::optional<int32_t>> Answer::Next(std::span<const float> logits) {
+  if (!first_token_.has_value()) first_token_ = steady_clock::now();
+  const auto outcome = generation_.Next(logits);
+  if (!outcome.ok()) {
+    over_ = true;
+    return outcome.status();
+  }
+  if (!job_.limits.end_tokens.contains(outcome->token)) chunk_.add_token_ids(outcome->token);
+  chunk_.mutable_text()->append(outcome->text);
+  if (outcome->finish != v1::FINISH_REASON_UNSPECIFIED) {
+    Finish(outcome->finish);
+    return std::optional<int32_t>();
+  }
+  // Tokens whose text is not certain yet wait for the next piece.
+  if (!chunk_.text().empty()) Send();
+  return std::optional<int32_t>(outcome->token);
+}
+
+void Answer::Cancel() {
+  if (!over_) Finish(v1::FINISH_REASON_CANCELLED);
+}
+
+double DecodeStepUs(const v1::GenerateChunk& chunk) {
+  if (chunk.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) return 0;
+  if (chunk.completion_tokens() < kTimedTokensMin) return 0;
+  return chunk.decode_ms() * 1e3 / (chunk.completion_tokens() - 1);
+}
+
+}  // namespace macrame::runtime::engine

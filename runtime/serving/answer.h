@@ -1,0 +1,63 @@
+#pragma once
+
+// One answer in the making, on rank 0's engine thread: takes the logits of each step, gives the
+// next token, and sends each piece of text as soon as it is certain. The last piece carries the
+// finish reason and the counts.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/serving/generation_job.h"
+#include "runtime/serving/sampling/generation.h"
+
+namespace macrame::runtime::engine {
+
+class Answer {
+ public:
+  using OnChunk = std::function<void(const v1::GenerateChunk&)>;
+
+  // `started`: when the request came to the engine.
+  Answer(GenerationJob job, TextStream text, OnChunk on_chunk,
+         std::chrono::steady_clock::time_point started);
+
+  // Logits of the last position so far: the next token; unset when the answer is over. An error is
+  // the model's.
+  absl::StatusOr<std::optional<int32_t>> Next(std::span<const float> logits);
+  // Ends it from outside: FINISH_REASON_CANCELLED.
+  void Cancel();
+  // Prompt tokens that were found in the prefix cache; tells clients.
+  void SetCachedTokens(uint32_t tokens) { cached_tokens_ = tokens; }
+
+  bool over() const { return over_; }
+  // Of an answer that is over: DecodeStepUs of its last chunk.
+  double decode_step_us() const { return decode_step_us_; }
+  const GenerationJob& job() const { return job_; }
+
+ private:
+  void Send();
+  void Finish(v1::FinishReason reason);
+
+  const GenerationJob job_;
+  Generation generation_;
+  const OnChunk on_chunk_;
+  const std::chrono::steady_clock::time_point started_;
+  std::optional<std::chrono::steady_clock::time_point> first_token_;
+  v1::GenerateChunk chunk_;
+  uint32_t cached_tokens_ = 0;
+  double decode_step_us_ = 0;
+  bool begun_ = false;
+  bool over_ = false;
+};
+
+// Microseconds that one decode step took, as an answer's last chunk tells: the prompt's last step
+// gave the first token, so n tokens are n - 1 steps. 0 for other chunks and for answers of fewer
+// than kTimedTokensMin tokens, which say little.
+inline constexpr uint32_t kTimedTokensMin = 8;
+double DecodeStepUs(const v1::GenerateChunk& chunk);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,542 @@
+#include "runtime/serving/batch_scheduler.h"
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+// Of the step budget: what is planned for, since measured steps scatter.
+constexpr double kPlannedShare = 0.9;
+// Where a step has time for one smallest chunk only, each n-th is for the prompt that came first.
+constexpr uint64_t kFirstComeTurn = 4;
+constexpr uint32_t kFirstChunks = 2;  // smallest chunks, before any step was measured
+
+uint32_t BlocksFor(size_t tokens) {
+  return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+}  // namespace
+
+struct BatchScheduler::Sequence {
+  RequestSpec spec;             // its prompt has moved to `tokens`
+  std::vector<int32_t> tokens;  // prompt and what was chosen so far
+  uint32_t tokens_max = 0;
+  uint64_t order = 0;  // of arrival
+  MonotonicTime arrived{};
+  RequestUsage usage;
+  bool has_started = false;
+  uint32_t bypassed = 0;       // how many started before it since it came first
+  uint32_t computed_max = 0;   // beyond this, tokens run for the first time
+  bool awaits_result = false;  // its next token comes from a step in flight
+  // While it runs:
+  bool is_running = false;
+  uint32_t reserved_blocks = 0;
+  std::vector<BlockId> blocks;
+  uint32_t told_blocks = 0;  // of `blocks`, those that the other ranks know
+  uint32_t fed = 0;          // tokens that steps have run, or cached blocks hold
+  std::optional<uint32_t> slot;
+  BlockPool::Published published;
+  uint64_t last_step = 0;
+
+  uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
+  bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
+  // Its table at its longest; the last token that is chosen is never run.
+  uint32_t BlocksMax() const { return BlocksFor(tokens_max - 1); }
+};
+
+struct BatchScheduler::Plan {
+  uint64_t number = 0;
+  MonotonicTime now{};
+  ForwardStep step;
+  StepWork work;
+  StepWork reserved;  // for the prompt that came first, while others are planned
+  std::vector<Sequence*> planned;
+  std::vector<Row> rows;
+  std::vector<RowOwner> owners;
+  Effects effects;
+
+  bool Has(const Sequence& sequence) const {
+    return std::find(planned.begin(), planned.end(), &sequence) != planned.end();
+  }
+};
+
+BatchScheduler::BatchScheduler(const BatchTraits& traits)
+    : traits_(traits),
+      pool_(traits.blocks_total),
+      queue_(traits.aging_interval),
+      cost_(kFirstChunks * traits.chunk_tokens_min) {
+  MACRAME_CHECK(traits.context_length > 1 &&
+                BlocksFor(traits.context_length) <= traits.blocks_total)
+      << traits.blocks_total << " KV blocks don't hold one context of " << traits.context_length;
+  MACRAME_CHECK(traits.sequences_max > 0 && traits.steps_in_flight_max > 0) << "nothing may run";
+  MACRAME_CHECK(traits.chunk_tokens_min > 0 && traits.chunk_tokens_min <= traits.chunk_tokens_max)
+      << "chunks of " << traits.chunk_tokens_min << " to " << traits.chunk_tokens_max;
+  for (uint32_t slot = 0; slot < traits.sequences_max; ++slot) free_slots_.push_back(slot);
+  std::make_heap(free_slots_.begin(), free_slots_.end(), std::greater<>());
+}
+
+BatchScheduler::~BatchScheduler() = default;
+
+absl::Status BatchScheduler::CheckRequest(const RequestSpec& spec) const {
+  MACRAME_CHECK(!sequences_.contains(spec.id)) << "request " << spec.id << " came twice";
+  const auto bad = [](std::string_view code, std::string message) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, code, std::move(message));
+  };
+  if (spec.prompt.empty()) return bad("BAD_REQUEST", "the prompt has no tokens");
+  if (spec.context_length > traits_.context_length) {
+    return bad("BAD_REQUEST",
+               absl::StrCat("a context of ", spec.context_length,
+                            " tokens; this model is served with ", traits_.context_length));
+  }
+  const uint32_t context = spec.context_length == 0 ? traits_.context_length : spec.context_length;
+  if (spec.prompt.size() >= context) {
+    return bad("PROMPT_TOO_LONG", absl::StrCat("the prompt has ", spec.prompt.size(),
+                                               " tokens, the context ", context));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Effects> BatchScheduler::Add(RequestSpec spec, MonotonicTime now) {
+  if (absl::Status status = CheckRequest(spec); !status.ok()) return status;
+  spec.priority = std::clamp(spec.priority, -kPriorityMax, kPriorityMax);
+  Effects effects;
+  const size_t taken = running_.size() + queue_.size();
+  if (taken >= traits_.sequences_max + size_t{traits_.queued_requests_max}) {
+    const std::optional<RequestId> displaced = queue_.Displaced(spec.key, spec.priority);
+    if (!displaced.has_value()) {
+      return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                          absl::StrCat(queue_.size(), " requests wait"));
+    }
+    End(*Find(*displaced), EndReason::kDisplaced, now, effects);
+  }
+  auto sequence = std::make_unique<Sequence>();
+  sequence->tokens = std::exchange(spec.prompt, {});
+  if (spec.context_length == 0) spec.context_length = traits_.context_length;
+  const uint64_t answer = spec.max_new_tokens == 0 ? spec.context_length : spec.max_new_tokens;
+  sequence->tokens_max = static_cast<uint32_t>(
+      std::min<uint64_t>(spec.context_length, sequence->tokens.size() + answer));
+  sequence->order = next_order_++;
+  sequence->arrived = now;
+  sequence->usage.prompt_tokens = static_cast<uint32_t>(sequence->tokens.size());
+  sequence->spec = std::move(spec);
+  queue_.Arrived(sequence->spec.key);
+  queue_.Push({sequence->spec.id, sequence->spec.key, sequence->spec.priority, now, sequence->order,
+               false});
+  sequences_.emplace(sequence->spec.id, std::move(sequence));
+  return effects;
+}
+
+BatchScheduler::Sequence* BatchScheduler::Find(RequestId id) {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : found->second.get();
+}
+
+Effects BatchScheduler::Cancel(RequestId id, MonotonicTime now) {
+  Effects effects;
+  if (Sequence* sequence = Find(id)) End(*sequence, EndReason::kCancelled, now, effects);
+  return effects;
+}
+
+NextStep BatchScheduler::Next(MonotonicTime now) {
+  Plan plan;
+  plan.number = next_step_;
+  plan.now = now;
+  if (in_flight_.size() < traits_.steps_in_flight_max) {
+    PlanDecodes(plan);
+    // What was preempted just now has to see the others go on first.
+    if (plan.effects.preempted.empty()) Admit(now);
+    PlanPrefills(plan, true);
+    if (plan.step.segments.empty()) {  // nothing to see go on, nothing to wait for
+      Admit(now);
+      PlanPrefills(plan, false);
+    }
+  }
+  return Order(plan);
+}
+
+Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>& results,
+                                   Duration measured, MonotonicTime now) {
+  MACRAME_CHECK(!in_flight_.empty() && in_flight_.front().number == number)
+      << "step " << number << " is not the oldest in flight";
+  const InFlight done = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  MACRAME_CHECK(results.size() == done.rows.size())
+      << results.size() << " results for " << done.rows.size() << " rows of step " << number;
+  cost_.Learn(done.work, measured);
+  Effects effects;
+  for (size_t i = 0; i < results.size(); ++i) {
+    Sequence* sequence = Find(done.rows[i].id);
+    if (sequence == nullptr || sequence->order != done.rows[i].order) continue;  // has ended
+    sequence->awaits_result = false;
+    sequence->tokens.push_back(results[i].token);
+    ++sequence->usage.new_tokens;
+    if (results[i].finished) {
+      End(*sequence, EndReason::kFinished, now, effects);
+    } else if (sequence->tokens.size() >= sequence->tokens_max) {
+      End(*sequence, EndReason::kLength, now, effects);
+    }
+  }
+  return effects;
+}
+
+// Blocks that running prompts were started for and don't have yet.
+uint32_t BatchScheduler::PromisedBlocks() const {
+  uint32_t promised = 0;
+  for (const Sequence* sequence : running_) {
+    const auto held = static_cast<uint32_t>(sequence->blocks.size());
+    if (sequence->reserved_blocks > held) promised += sequence->reserved_blocks - held;
+  }
+  return promised;
+}
+
+// The prompt's blocks and one more; for one that was preempted, one more for each that runs, so
+// that it is not preempted again at once. Never more than it can come to use.
+uint32_t BatchScheduler::BlocksToStart(const Sequence& sequence) const {
+  const auto spare = sequence.usage.preemptions > 0 ? static_cast<uint32_t>(running_.size()) : 0u;
+  return std::min(BlocksFor(sequence.tokens.size()) + 1 + spare, sequence.BlocksMax());
+}
+
+bool BatchScheduler::StartIfFits(Sequence& sequence) {
+  const uint32_t promised = PromisedBlocks();
+  if (pool_.available() <= promised) return false;
+  const std::vector<BlockId> cached = pool_.FindPrefix(sequence.spec.salt, sequence.tokens);
+  const uint32_t reserved = BlocksToStart(sequence);
+  // A cached block that nobody uses was available until now.
+  const auto found = static_cast<uint32_t>(cached.size());
+  const uint32_t needed = reserved - std::min(reserved, found) + pool_.CountIdle(cached);
+  if (needed > pool_.available() - promised) return false;
+  for (const BlockId block : cached) pool_.Retain(block);
+  sequence.blocks = cached;
+  sequence.fed = found * kBlockTokens;
+  sequence.reserved_blocks = reserved;
+  sequence.is_running = true;
+  sequence.bypassed = 0;
+  queue_.Remove(sequence.spec.id);
+  const auto standing = [this](const Sequence* s) {
+    return std::tuple(s->arrived - s->spec.priority * traits_.aging_interval, s->order);
+  };
+  const auto at = std::upper_bound(
+      running_.begin(), running_.end(), &sequence,
+      [&](const Sequence* a, const Sequence* b) { return standing(a) < standing(b); });
+  running_.insert(at, &sequence);
+  return true;
+}
+
+void BatchScheduler::Admit(MonotonicTime now) {
+  while (running_.size() < traits_.sequences_max && queue_.size() > 0) {
+    if (!AdmitOne(now)) return;
+  }
+}
+
+bool BatchScheduler::AdmitOne(MonotonicTime now) {
+  std::vector<Sequence*> passed;
+  for (const RequestId id : queue_.Candidates(now)) {
+    Sequence& sequence = *Find(id);
+    if (sequence.awaits_result) continue;  // its next token is on the way
+    if (StartIfFits(sequence)) {
+      for (Sequence* other : passed) ++other->bypassed;
+      return true;
+    }
+    if (sequence.bypassed >= kBypassesMax) return false;
+    passed.push_back(&sequence);
+  }
+  return false;
+}
+
+void BatchScheduler::PlanDecodes(Plan& plan) {
+  std::vector<Sequence*> ready;
+  size_t answering = 0;
+  for (Sequence* sequence : running_) {
+    if (!sequence->IsAnswering()) continue;
+    ++answering;
+    if (!sequence->awaits_result) ready.push_back(sequence);
+  }
+  // With several steps in flight, each has its part of the answers.
+  const size_t in_flight_max = traits_.steps_in_flight_max;
+  const size_t share = (answering + in_flight_max - 1) / in_flight_max;
+  if (ready.size() > share) {
+    std::stable_sort(ready.begin(), ready.end(), [](const Sequence* a, const Sequence* b) {
+      return a->last_step < b->last_step;
+    });
+    ready.resize(share);
+    std::vector<Sequence*> by_standing;
+    for (Sequence* sequence : running_) {
+      if (std::find(ready.begin(), ready.end(), sequence) != ready.end()) {
+        by_standing.push_back(sequence);
+      }
+    }
+    ready = std::move(by_standing);
+  }
+  // Highest standing first, so whoever is preempted for a block has no part in this step yet.
+  for (Sequence* sequence : ready) {
+    if (sequence->is_running && CoverForDecode(plan, *sequence)) AddSegment(plan, *sequence, 1);
+  }
+}
+
+// The running sequence of lowest standing that has no part in the plan.
+BatchScheduler::Sequence* BatchScheduler::LowestStanding(const Plan& plan) {
+  for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
+    if (!plan.Has(**at)) return *at;
+  }
+  return nullptr;
+}
+
+bool BatchScheduler::CoverForDecode(Plan& plan, Sequence& sequence) {
+  while (sequence.blocks.size() * kBlockTokens <= sequence.fed) {
+    if (const std::optional<BlockId> block = pool_.Allocate()) {
+      sequence.blocks.push_back(*block);
+      continue;
+    }
+    Sequence* lowest = LowestStanding(plan);
+    MACRAME_CHECK(lowest != nullptr) << "nobody to preempt, not even the one that needs a block";
+    Preempt(*lowest, plan.effects);
+    if (lowest == &sequence) return false;
+  }
+  return true;
+}
+
+uint32_t BatchScheduler::CoverForPrefill(Plan& plan, Sequence& sequence, uint32_t tokens) {
+  while (sequence.blocks.size() * kBlockTokens < sequence.fed + tokens) {
+    if (const std::optional<BlockId> block = pool_.Allocate()) {
+      sequence.blocks.push_back(*block);
+      continue;
+    }
+    // Running answers took what was promised. Those that stand lower give way; else it waits.
+    Sequence* lowest = LowestStanding(plan);
+    if (lowest == nullptr || lowest == &sequence ||
+        std::find(running_.begin(), running_.end(), lowest) <
+            std::find(running_.begin(), running_.end(), &sequence)) {
+      break;
+    }
+    Preempt(*lowest, plan.effects);
+  }
+  const auto covered = static_cast<uint32_t>(sequence.blocks.size() * kBlockTokens);
+  return std::min(tokens, covered - sequence.fed);
+}
+
+// Blocks that were cached since the sequence was started; it has had no step yet.
+void BatchScheduler::TakeMoreOfCache(Sequence& sequence) {
+  const std::vector<BlockId> cached = pool_.FindPrefix(sequence.spec.salt, sequence.tokens);
+  const auto held = static_cast<std::ptrdiff_t>(sequence.blocks.size());
+  if (cached.size() <= sequence.blocks.size() ||
+      !std::equal(sequence.blocks.begin(), sequence.blocks.end(), cached.begin())) {
+    return;
+  }
+  for (auto at = cached.begin() + held; at != cached.end(); ++at) {
+    pool_.Retain(*at);
+    sequence.blocks.push_back(*at);
+  }
+  sequence.fed = static_cast<uint32_t>(sequence.blocks.size()) * kBlockTokens;
+}
+
+// Whether the block that it would compute first is about to be cached by another prompt.
+bool BatchScheduler::ComputedByAnother(const Sequence& sequence) const {
+  const size_t block = sequence.blocks.size();
+  if (block >= BlockPool::PrefixBlocksMax(sequence.tokens.size())) return false;
+  const size_t end = (block + 1) * kBlockTokens;
+  return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
+    return other != &sequence && other->slot.has_value() && other->published.blocks <= block &&
+           other->tokens.size() >= end && other->spec.salt == sequence.spec.salt &&
+           std::equal(other->tokens.begin(),
+                      other->tokens.begin() + static_cast<std::ptrdiff_t>(end),
+                      sequence.tokens.begin());
+  });
+}
+
+void BatchScheduler::PlanPrefills(Plan& plan, bool waits_for_cache) {
+  std::vector<Sequence*> prompts;  // highest standing first
+  for (Sequence* sequence : running_) {
+    if (sequence->IsAnswering() || plan.Has(*sequence)) continue;
+    if (!sequence->slot.has_value()) {
+      TakeMoreOfCache(*sequence);
+      if (waits_for_cache && ComputedByAnother(*sequence)) continue;
+    }
+    prompts.push_back(sequence);
+  }
+  if (prompts.empty()) return;
+  Sequence* first_come = prompts.front();
+  std::stable_sort(prompts.begin(), prompts.end(), [](const Sequence* a, const Sequence* b) {
+    return std::tuple(-a->spec.priority, a->Left()) < std::tuple(-b->spec.priority, b->Left());
+  });
+  uint32_t share = 0;
+  if (prompts.front() != first_come) {
+    const uint32_t fitting = FittingTokens(plan, *first_come);
+    if (fitting >= 2 * traits_.chunk_tokens_min) {
+      share = std::max(traits_.chunk_tokens_min,
+                       static_cast<uint32_t>(fitting * traits_.first_come_share));
+      share = std::min(share, first_come->Left());
+      plan.reserved = {0, share, StepWork::Attended(first_come->fed, share)};
+    } else if (plan.number % kFirstComeTurn == 0) {
+      AddChunk(plan, *first_come, 0, waits_for_cache);
+    }
+  }
+  for (Sequence* sequence : prompts) {
+    if (share > 0 && sequence == first_come) continue;
+    AddChunk(plan, *sequence, 0, waits_for_cache);
+  }
+  plan.reserved = {};
+  if (share > 0) AddChunk(plan, *first_come, share, waits_for_cache);
+}
+
+uint32_t BatchScheduler::FittingTokens(const Plan& plan, const Sequence& sequence) const {
+  StepWork work = plan.work;
+  work.prefill_tokens += plan.reserved.prefill_tokens;
+  work.attended += plan.reserved.attended;
+  if (work.prefill_tokens >= traits_.chunk_tokens_max) return 0;
+  const auto budget = std::chrono::duration_cast<Duration>(traits_.step_budget * kPlannedShare);
+  return cost_.TokensWithin(work, sequence.fed, budget,
+                            traits_.chunk_tokens_max - work.prefill_tokens);
+}
+
+void BatchScheduler::AddChunk(Plan& plan, Sequence& sequence, uint32_t tokens_min,
+                              bool waits_for_cache) {
+  if (!sequence.is_running || plan.Has(sequence)) return;
+  if (waits_for_cache && !sequence.slot.has_value() && ComputedByAnother(sequence)) return;
+  uint32_t tokens = std::max(std::min(FittingTokens(plan, sequence), sequence.Left()), tokens_min);
+  const uint32_t smallest = std::min(sequence.Left(), traits_.chunk_tokens_min);
+  if (tokens < smallest) {
+    if (plan.work.prefill_tokens + plan.reserved.prefill_tokens > 0) return;
+    tokens = smallest;
+  }
+  tokens = CoverForPrefill(plan, sequence, tokens);
+  if (tokens > 0) AddSegment(plan, sequence, tokens);
+}
+
+void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens) {
+  if (!sequence.slot.has_value()) OpenSlot(plan, sequence);
+  const uint32_t begin = sequence.fed;
+  const uint32_t end = begin + tokens;
+  Segment segment;
+  segment.slot = *sequence.slot;
+  segment.begin = begin;
+  segment.tokens.assign(sequence.tokens.begin() + begin, sequence.tokens.begin() + end);
+  segment.new_blocks.assign(sequence.blocks.begin() + sequence.told_blocks, sequence.blocks.end());
+  sequence.told_blocks = static_cast<uint32_t>(sequence.blocks.size());
+  if (end == sequence.tokens.size()) {
+    segment.logit_rows = LogitRows::kLast;
+    sequence.awaits_result = true;
+    plan.rows.push_back({sequence.spec.id, sequence.order});
+    plan.owners.push_back({sequence.spec.id, end});
+  }
+  plan.step.segments.push_back(std::move(segment));
+  (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens;
+  plan.work.attended += StepWork::Attended(begin, tokens);
+  const uint32_t fresh = end - std::min(end, std::max(begin, sequence.computed_max));
+  sequence.usage.recomputed_tokens += tokens - fresh;
+  sequence.computed_max = std::max(sequence.computed_max, end);
+  queue_.Served(sequence.spec.key, fresh);
+  sequence.fed = end;
+  sequence.last_step = plan.number;
+  plan.planned.push_back(&sequence);
+}
+
+void BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
+  MACRAME_CHECK(!free_slots_.empty()) << "more sequences run than may";
+  std::pop_heap(free_slots_.begin(), free_slots_.end(), std::greater<>());
+  sequence.slot = free_slots_.back();
+  free_slots_.pop_back();
+  const RequestId id = sequence.spec.id;
+  if (sequence.has_started) {
+    plan.effects.resumed.push_back(id);
+    return;
+  }
+  sequence.has_started = true;
+  sequence.usage.cached_tokens = sequence.fed;
+  sequence.computed_max = sequence.fed;
+  sequence.usage.queued = plan.now - sequence.arrived;
+  plan.effects.started.push_back(
+      {id, sequence.fed, sequence.usage.queued,
+       pool_.ExplainMiss(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens)});
+}
+
+NextStep BatchScheduler::Order(Plan& plan) {
+  NextStep next;
+  next.effects = std::move(plan.effects);
+  if (plan.step.segments.empty()) return next;
+  // Later steps may use these blocks: all ranks run the steps in order.
+  for (Sequence* sequence : plan.planned) {
+    pool_.Publish(sequence->spec.salt, sequence->tokens, sequence->blocks,
+                  sequence->fed / kBlockTokens, sequence->published);
+  }
+  plan.step.closed_slots = std::exchange(closed_slots_, {});
+  in_flight_.push_back({plan.number, plan.work, std::move(plan.rows)});
+  ++next_step_;
+  next.ordered = OrderedStep{plan.number, std::move(plan.step), std::move(plan.owners),
+                             cost_.Predict(plan.work)};
+  return next;
+}
+
+void BatchScheduler::Preempt(Sequence& sequence, Effects& effects) {
+  LeaveBlocks(sequence);
+  if (sequence.has_started) {
+    ++sequence.usage.preemptions;
+    effects.preempted.push_back(sequence.spec.id);
+  }
+  queue_.Push({sequence.spec.id, sequence.spec.key, sequence.spec.priority, sequence.arrived,
+               sequence.order, true});
+}
+
+// Out of the running ones. The end of the table is released first: it gives way first.
+void BatchScheduler::LeaveBlocks(Sequence& sequence) {
+  for (auto at = sequence.blocks.rbegin(); at != sequence.blocks.rend(); ++at) pool_.Release(*at);
+  sequence.blocks.clear();
+  sequence.told_blocks = 0;
+  sequence.fed = 0;
+  sequence.published = {};
+  sequence.is_running = false;
+  if (sequence.slot.has_value()) {
+    closed_slots_.push_back(*sequence.slot);
+    free_slots_.push_back(*sequence.slot);
+    std::push_heap(free_slots_.begin(), free_slots_.end(), std::greater<>());
+    sequence.slot.reset();
+  }
+  std::erase(running_, &sequence);
+}
+
+void BatchScheduler::End(Sequence& sequence, EndReason reason, MonotonicTime now,
+                         Effects& effects) {
+  if (!sequence.has_started) sequence.usage.queued = now - sequence.arrived;
+  if (sequence.is_running) {
+    LeaveBlocks(sequence);
+  } else {
+    queue_.Remove(sequence.spec.id);
+  }
+  queue_.Left(sequence.spec.key);
+  const RequestId id = sequence.spec.id;
+  effects.ended.push_back({id, reason, sequence.usage});
+  sequences_.erase(id);
+}
+
+void BatchScheduler::CheckInvariants() const {
+  std::vector<std::span<const BlockId>> tables;
+  std::vector<bool> slots(traits_.sequences_max, false);
+  for (const uint32_t slot : free_slots_) {
+    MACRAME_CHECK(!slots.at(slot)) << "slot " << slot << " is free twice";
+    slots[slot] = true;
+  }
+  for (const Sequence* sequence : running_) {
+    tables.emplace_back(sequence->blocks);
+    MACRAME_CHECK(sequence->is_running && sequence->fed <= sequence->tokens.size());
+    MACRAME_CHECK(sequence->blocks.size() * kBlockTokens >= sequence->fed)
+        << "tokens of request " << sequence->spec.id << " outside its blocks";
+    MACRAME_CHECK(sequence->blocks.size() <= sequence->BlocksMax())
+        << "request " << sequence->spec.id << " has more blocks than it can use";
+    if (!sequence->slot.has_value()) continue;
+    MACRAME_CHECK(!slots.at(*sequence->slot)) << "slot " << *sequence->slot << " of two";
+    slots[*sequence->slot] = true;
+  }
+  pool_.CheckInvariants(tables);
+  MACRAME_CHECK(running_.size() <= traits_.sequences_max);
+  MACRAME_CHECK(running_.size() + queue_.size() == sequences_.size()) << "a request is lost";
+  MACRAME_CHECK(in_flight_.size() <= traits_.steps_in_flight_max);
+}
+
+}  // namespace macrame::runtime::engine

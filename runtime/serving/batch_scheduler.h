@@ -1,0 +1,208 @@
+#pragma once
+
+// Continuous batching: which tokens of which sequences the gang's next step runs. Pure: requests,
+// results and `now` in, the next step out; the same calls give the same steps. Rank 0 only.
+//
+// Each step has the next token of every running answer, and prompt tokens as far as the step's time
+// budget allows (StepCost learns what steps cost), in chunks. Among prompts: higher priority first,
+// then the one with the least left, so a short prompt passes a long one; the one that came first
+// has a share of each step for itself. At least one chunk of the smallest size goes along in each
+// step, however long the answers take.
+//
+// A request is started when a place is free and the blocks of its prompt and one more are there,
+// counting cached ones that can give way. Who comes next: RequestQueue. Up to kBypassesMax requests
+// may pass one whose blocks are not there. When a running sequence needs a block and none is left,
+// the one of lowest standing is preempted: its full blocks stay cached as long as they can, and it
+// goes back to the queue, before others of its level, with the tokens it has. Standing is the time
+// of arrival, moved forward by `aging_interval` for each level of priority: it never changes, so
+// whoever stands highest is never preempted and ends, and so do all.
+//
+// A prompt whose next block a running sequence is just computing waits for it and takes it from the
+// cache, so that requests with a common beginning, sent at once, compute it once.
+//
+// Steps may be ordered before earlier ones are done (steps_in_flight_max, for pipelines): answers
+// are then spread over the steps, and chunks of a prompt follow one another.
+//
+// What ended is told in the closed_slots of the next step; when nothing runs, it waits for one.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "proto/monotonic_time.h"
+#include "runtime/model/forward_step.h"
+#include "runtime/serving/block_pool.h"
+#include "runtime/serving/request_queue.h"
+#include "runtime/serving/step_cost.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr uint32_t kBypassesMax = 8;
+inline constexpr int32_t kPriorityMax = 100;  // and -100
+
+struct BatchTraits {
+  uint32_t blocks_total = 0;
+  uint32_t context_length = 0;  // of any request; one always fits: context_length <= blocks * 32
+  uint32_t sequences_max = 16;
+  uint32_t queued_requests_max = 32;  // beside those for which a place is free
+  uint32_t steps_in_flight_max = 1;
+  Duration step_budget = std::chrono::milliseconds(100);
+  uint32_t chunk_tokens_min = 16;   // a prompt's last chunk may be smaller
+  uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
+  double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
+  Duration aging_interval = std::chrono::seconds(30);
+};
+
+struct RequestSpec {
+  RequestId id = 0;      // not that of a request that has not ended
+  std::string key;       // whose it is: fairness is among keys
+  int32_t priority = 0;  // higher first; within +-kPriorityMax
+  std::vector<int32_t> prompt;
+  uint32_t max_new_tokens = 0;  // 0: until the context is full
+  uint32_t context_length = 0;  // prompt and answer together; 0: the traits'
+  std::string salt;             // cached blocks are shared only under the same salt
+};
+
+struct RequestUsage {
+  uint32_t prompt_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt, taken from the cache at the first start
+  uint32_t new_tokens = 0;     // with the end token
+  uint32_t preemptions = 0;
+  uint32_t recomputed_tokens = 0;  // run again after preemption
+  Duration queued{};               // from arrival to the first step
+};
+
+enum class EndReason : uint8_t { kFinished, kLength, kCancelled, kDisplaced };
+
+// What happened to requests, in order.
+struct Effects {
+  struct Started {
+    RequestId id = 0;
+    uint32_t cached_tokens = 0;
+    Duration queued{};
+    PrefixMiss miss;  // why no more was cached
+  };
+  struct Ended {
+    RequestId id = 0;
+    EndReason reason = EndReason::kFinished;
+    RequestUsage usage;
+  };
+  std::vector<Started> started;
+  std::vector<RequestId> preempted;
+  std::vector<RequestId> resumed;
+  // kDisplaced: a request that waited gave its place to another client's; answer QUEUE_FULL.
+  std::vector<Ended> ended;
+};
+
+// Whose a row of logits is: rows come in the order of the segments that ask for them.
+struct RowOwner {
+  RequestId id = 0;
+  uint32_t position = 0;  // of the token that is chosen from it, within the whole sequence
+};
+
+struct OrderedStep {
+  uint64_t number = 0;  // rises by one
+  ForwardStep step;
+  std::vector<RowOwner> rows;
+  Duration predicted{};  // from measured steps; zero before any
+};
+
+struct NextStep {
+  std::optional<OrderedStep> ordered;  // nothing: there is nothing to do before the next event
+  Effects effects;
+};
+
+struct RowResult {
+  int32_t token = 0;
+  bool finished = false;  // the answer is over with this token
+};
+
+class BatchScheduler {
+ public:
+  // Traits are checked; those of a launch are bounded before.
+  explicit BatchScheduler(const BatchTraits& traits);
+  ~BatchScheduler();
+
+  // Into the queue. RESOURCE_EXHAUSTED (QUEUE_FULL), INVALID_ARGUMENT (BAD_REQUEST,
+  // PROMPT_TOO_LONG).
+  absl::StatusOr<Effects> Add(RequestSpec spec, MonotonicTime now);
+  // Ended at once: the next step does without it. Ids that are not there are ignored.
+  Effects Cancel(RequestId id, MonotonicTime now);
+  NextStep Next(MonotonicTime now);
+  // Of the oldest step that is not done: one result for each of its rows (those of requests that
+  // ended meanwhile are ignored), and how long the step took; in a pipeline, how long it kept the
+  // slowest stage.
+  Effects OnStepDone(uint64_t number, const std::vector<RowResult>& results, Duration measured,
+                     MonotonicTime now);
+
+  bool idle() const { return sequences_.empty(); }
+  size_t running() const { return running_.size(); }
+  size_t waiting() const { return queue_.size(); }
+  size_t steps_in_flight() const { return in_flight_.size(); }
+  const BlockPool& pool() const { return pool_; }
+  const StepCost& cost() const { return cost_; }
+  // Aborts when something contradicts another thing; slow, for tests.
+  void CheckInvariants() const;
+
+ private:
+  struct Sequence;
+  struct Row {
+    RequestId id;
+    uint64_t order;
+  };
+  struct InFlight {
+    uint64_t number;
+    StepWork work;
+    std::vector<Row> rows;
+  };
+  struct Plan;
+
+  absl::Status CheckRequest(const RequestSpec& spec) const;
+  Sequence* Find(RequestId id);
+
+  uint32_t PromisedBlocks() const;
+  uint32_t BlocksToStart(const Sequence& sequence) const;
+  bool StartIfFits(Sequence& sequence);
+  void Admit(MonotonicTime now);
+  bool AdmitOne(MonotonicTime now);
+
+  void PlanDecodes(Plan& plan);
+  bool CoverForDecode(Plan& plan, Sequence& sequence);
+  // `waits_for_cache`: a prompt waits for one that is computing the same.
+  void PlanPrefills(Plan& plan, bool waits_for_cache);
+  void TakeMoreOfCache(Sequence& sequence);
+  bool ComputedByAnother(const Sequence& sequence) const;
+  // How many prompt tokens the step has time for beside what is planned and reserved.
+  uint32_t FittingTokens(const Plan& plan, const Sequence& sequence) const;
+  // `tokens_min`: as many at least, whatever the time.
+  void AddChunk(Plan& plan, Sequence& sequence, uint32_t tokens_min, bool waits_for_cache);
+  // How many of the next `tokens` the sequence has blocks for, after taking what it can get.
+  uint32_t CoverForPrefill(Plan& plan, Sequence& sequence, uint32_t tokens);
+  Sequence* LowestStanding(const Plan& plan);
+  void AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens);
+  void OpenSlot(Plan& plan, Sequence& sequence);
+  NextStep Order(Plan& plan);
+
+  void Preempt(Sequence& sequence, Effects& effects);
+  void LeaveBlocks(Sequence& sequence);
+  void End(Sequence& sequence, EndReason reason, MonotonicTime now, Effects& effects);
+
+  const BatchTraits traits_;
+  BlockPool pool_;
+  RequestQueue queue_;
+  StepCost cost_;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;
+  std::vector<Sequence*> running_;  // highest standing first
+  std::deque<InFlight> in_flight_;
+  std::vector<uint32_t> free_slots_;  // a heap, lowest first
+  std::vector<uint32_t> closed_slots_;
+  uint64_t next_order_ = 0;
+  uint64_t next_step_ = 0;
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,154 @@
+#include "runtime/serving/block_pool.h"
+
+#include <algorithm>
+
+#include "proto/check.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+// Evicted blocks that are remembered by name, for explanations: 60 bytes or so each.
+constexpr size_t kEvictedRememberedPerBlock = 4;
+
+}  // namespace
+
+BlockPool::BlockPool(uint32_t blocks_total)
+    : blocks_(blocks_total), index_(kEvictedRememberedPerBlock * blocks_total) {
+  MACRAME_CHECK(blocks_total > 0) << "a KV cache without blocks";
+  free_.reserve(blocks_total);
+  for (uint32_t i = blocks_total; i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));
+}
+
+BlockPool::Block& BlockPool::At(BlockId block) {
+  MACRAME_CHECK(block >= 0 && static_cast<size_t>(block) < blocks_.size()) << "block " << block;
+  return blocks_[static_cast<size_t>(block)];
+}
+
+std::optional<BlockId> BlockPool::Allocate() {
+  if (free_.empty() && idle_ > 0) EvictOldest();
+  if (free_.empty()) return std::nullopt;
+  const BlockId block = free_.back();
+  free_.pop_back();
+  At(block).references = 1;
+  return block;
+}
+
+void BlockPool::Retain(BlockId block) {
+  Block& held = At(block);
+  MACRAME_CHECK(held.references > 0 || held.is_idle) << "block " << block << " is free";
+  if (held.is_idle) TakeFromIdle(block);
+  ++held.references;
+}
+
+void BlockPool::Release(BlockId block) {
+  Block& held = At(block);
+  MACRAME_CHECK(held.references > 0) << "block " << block << " released once too often";
+  if (--held.references > 0) return;
+  if (index_.Holds(block)) {
+    MakeIdle(block);
+  } else {
+    free_.push_back(block);
+  }
+}
+
+void BlockPool::MakeIdle(BlockId block) {
+  Block& idle = At(block);
+  idle.is_idle = true;
+  idle.older = newest_;
+  idle.newer = kNone;
+  (newest_ == kNone ? oldest_ : At(newest_).newer) = block;
+  newest_ = block;
+  ++idle_;
+}
+
+void BlockPool::TakeFromIdle(BlockId block) {
+  Block& idle = At(block);
+  (idle.older == kNone ? oldest_ : At(idle.older).newer) = idle.newer;
+  (idle.newer == kNone ? newest_ : At(idle.newer).older) = idle.older;
+  idle = Block{};
+  --idle_;
+}
+
+// What hangs on the oldest block can't be found without it. As a rule that is nothing: tables are
+// released from their end, and who holds a child holds its parent. A sequence whose own copy of the
+// parent is another block is the exception: what it holds stays its own, uncached.
+void BlockPool::EvictOldest() {
+  for (const BlockId block : index_.Remove(oldest_)) {
+    if (!At(block).is_idle) continue;
+    TakeFromIdle(block);
+    free_.push_back(block);
+    ++evictions_;
+  }
+}
+
+std::vector<BlockId> BlockPool::FindPrefix(std::string_view salt,
+                                           std::span<const int32_t> tokens) const {
+  return index_.Find(salt, tokens, PrefixBlocksMax(tokens.size()));
+}
+
+PrefixMiss BlockPool::ExplainMiss(std::string_view salt, std::span<const int32_t> tokens,
+                                  size_t found) const {
+  return index_.Explain(salt, tokens, PrefixBlocksMax(tokens.size()), found);
+}
+
+uint32_t BlockPool::CountIdle(std::span<const BlockId> blocks) const {
+  return static_cast<uint32_t>(std::count_if(blocks.begin(), blocks.end(), [&](BlockId block) {
+    return blocks_[static_cast<size_t>(block)].is_idle;
+  }));
+}
+
+void BlockPool::Publish(std::string_view salt, std::span<const int32_t> tokens,
+                        std::span<const BlockId> table, uint32_t full, Published& published) {
+  MACRAME_CHECK(full <= table.size() && full * kBlockTokens <= tokens.size())
+      << "only full blocks are offered";
+  if (published.blocks >= full) return;
+  // The chain was evicted meanwhile: offered again from its beginning.
+  if (published.node != 0 && !index_.Exists(published.node)) published = {};
+  if (published.node == 0) published = {index_.Root(salt), 0};
+  for (; published.blocks < full; ++published.blocks) {
+    BlockTokens content;
+    std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(published.blocks * kBlockTokens),
+                kBlockTokens, content.begin());
+    const PrefixIndex::NodeId there = index_.Child(published.node, content);
+    published.node =
+        there != 0 ? there : index_.Insert(published.node, content, table[published.blocks]);
+  }
+}
+
+void BlockPool::CheckInvariants(std::span<const std::span<const BlockId>> tables) const {
+  std::vector<uint32_t> references(blocks_.size(), 0);
+  for (const std::span<const BlockId> table : tables) {
+    for (const BlockId block : table) ++references.at(static_cast<size_t>(block));
+  }
+  std::vector<bool> is_free(blocks_.size(), false);
+  for (const BlockId block : free_) {
+    MACRAME_CHECK(!is_free.at(static_cast<size_t>(block))) << "block " << block << " free twice";
+    is_free[static_cast<size_t>(block)] = true;
+  }
+  uint32_t idle = 0;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const Block& block = blocks_[i];
+    const auto id = static_cast<BlockId>(i);
+    MACRAME_CHECK(block.references == references[i])
+        << "block " << i << " has " << block.references << " references and stands in "
+        << references[i] << " tables";
+    MACRAME_CHECK((block.references > 0) + block.is_idle + is_free[i] == 1)
+        << "block " << i << " is lost, or counted twice";
+    MACRAME_CHECK(!block.is_idle || index_.Holds(id)) << "block " << i << " is idle and unknown";
+    MACRAME_CHECK(!is_free[i] || !index_.Holds(id)) << "block " << i << " is free and cached";
+    idle += block.is_idle ? 1 : 0;
+  }
+  MACRAME_CHECK(idle == idle_) << "idle blocks counted wrongly";
+  uint32_t listed = 0;
+  BlockId older = kNone;
+  for (BlockId at = oldest_; at != kNone; at = blocks_[static_cast<size_t>(at)].newer) {
+    MACRAME_CHECK(blocks_[static_cast<size_t>(at)].is_idle) << "block " << at << " is not idle";
+    MACRAME_CHECK(blocks_[static_cast<size_t>(at)].older == older) << "the idle list is torn";
+    MACRAME_CHECK(++listed <= idle_) << "the idle list is a ring";
+    older = at;
+  }
+  MACRAME_CHECK(listed == idle_ && newest_ == older) << "the idle list is torn";
+  index_.CheckInvariants();
+}
+
+}  // namespace macrame::runtime::engine

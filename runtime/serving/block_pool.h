@@ -1,0 +1,88 @@
+#pragma once
+
+// The KV blocks of a gang by id, as rank 0 keeps them for all ranks: which are free, how many
+// sequences use each, which are kept as cached prefixes. Pure.
+//
+// A block is free, in use (references > 0, one for each sequence's table that it stands in), or
+// idle: nobody uses it, and it is kept because the prefix index knows its content. Idle blocks give
+// way, the one that was used longest ago first, when no free one is left. Full blocks never change,
+// so they may be shared; the last, partial block of a sequence is never offered to the index.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "runtime/serving/prefix_index.h"
+
+namespace macrame::runtime::engine {
+
+class BlockPool {
+ public:
+  explicit BlockPool(uint32_t blocks_total);
+
+  uint32_t blocks_total() const { return static_cast<uint32_t>(blocks_.size()); }
+  uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
+  uint32_t idle_blocks() const { return idle_; }
+  // What Allocate can give.
+  uint32_t available() const { return free_blocks() + idle_; }
+  uint32_t cached_blocks() const { return static_cast<uint32_t>(index_.blocks()); }
+  uint64_t evictions() const { return evictions_; }
+  const PrefixIndex& index() const { return index_; }
+
+  // A block with one reference, at the cost of an idle one if none is free; nothing when all blocks
+  // are in use.
+  std::optional<BlockId> Allocate();
+  void Retain(BlockId block);
+  // Drops one reference (checked: there is one).
+  void Release(BlockId block);
+
+  // How many blocks of a prompt may come from the cache: at least one token has to be computed.
+  static size_t PrefixBlocksMax(size_t tokens) {
+    return tokens == 0 ? 0 : (tokens - 1) / kBlockTokens;
+  }
+  // The longest cached prefix of `tokens` under `salt`. Takes no references.
+  std::vector<BlockId> FindPrefix(std::string_view salt, std::span<const int32_t> tokens) const;
+  PrefixMiss ExplainMiss(std::string_view salt, std::span<const int32_t> tokens,
+                         size_t found) const;
+  uint32_t CountIdle(std::span<const BlockId> blocks) const;
+
+  // How far a sequence's full blocks have been offered to the index.
+  struct Published {
+    PrefixIndex::NodeId node = 0;
+    uint32_t blocks = 0;
+  };
+  // Offers the first `full` blocks of a sequence, which hold the first of `tokens`; those already
+  // offered are skipped. Where the same content is cached in another block, that one stays and the
+  // sequence's own is not shared.
+  void Publish(std::string_view salt, std::span<const int32_t> tokens,
+               std::span<const BlockId> table, uint32_t full, Published& published);
+
+  // Aborts when a count, a list or the index contradicts another. `tables`: the block tables of all
+  // sequences, which must account for every reference.
+  void CheckInvariants(std::span<const std::span<const BlockId>> tables) const;
+
+ private:
+  static constexpr BlockId kNone = -1;
+  struct Block {
+    uint32_t references = 0;
+    bool is_idle = false;
+    BlockId older = kNone;  // neighbours among the idle ones
+    BlockId newer = kNone;
+  };
+  Block& At(BlockId block);
+  void MakeIdle(BlockId block);
+  void TakeFromIdle(BlockId block);
+  void EvictOldest();
+
+  std::vector<Block> blocks_;
+  std::vector<BlockId> free_;  // the last one is given next
+  BlockId oldest_ = kNone;
+  BlockId newest_ = kNone;
+  uint32_t idle_ = 0;
+  uint64_t evictions_ = 0;
+  PrefixIndex index_;
+};
+
+}  // namespace macrame::runtime::engine

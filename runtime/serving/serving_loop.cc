@@ -1,0 +1,137 @@
+#include "runtime/serving/serving_loop.h"
+
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/check.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::steady_clock;
+
+MonotonicTime Now() { return std::chrono::time_point_cast<Duration>(steady_clock::now()); }
+
+}  // namespace
+
+ServingLoop::ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks)
+    : engine_(engine), hooks_(std::move(hooks)), scheduler_(traits) {}
+
+ServingLoop::~ServingLoop() = default;
+
+void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listener) {
+  RequestSpec spec;
+  spec.id = next_id_++;
+  spec.prompt = job.prompt;
+  spec.max_new_tokens = job.limits.max_tokens;
+  const RequestId id = spec.id;
+  Request& request = requests_[id];
+  request.listener = std::move(listener);
+  request.answer = std::make_unique<Answer>(
+      std::move(job), hooks_.new_text(),
+      [heard = request.listener](const v1::GenerateChunk& chunk) { heard->OnChunk(chunk); },
+      steady_clock::now());
+  const auto effects = scheduler_.Add(std::move(spec), Now());
+  if (!effects.ok()) return End(id, effects.status());
+  Take(*effects);
+  TellCounts();
+}
+
+void ServingLoop::DropCancelled() {
+  std::vector<RequestId> cancelled;
+  for (const auto& [id, request] : requests_) {
+    if (request.listener->IsCancelled()) cancelled.push_back(id);
+  }
+  for (const RequestId id : cancelled) Take(scheduler_.Cancel(id, Now()));
+}
+
+// What finished was told so when its last token was sampled.
+void ServingLoop::Take(const Effects& effects) {
+  for (const Effects::Started& started : effects.started) {
+    const auto found = requests_.find(started.id);
+    if (found != requests_.end()) found->second.answer->SetCachedTokens(started.cached_tokens);
+  }
+  for (const Effects::Ended& ended : effects.ended) {
+    const auto found = requests_.find(ended.id);
+    if (found == requests_.end()) continue;
+    if (ended.reason == EndReason::kDisplaced) {
+      End(ended.id, ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                                 "other clients' requests wait for this model too"));
+      continue;
+    }
+    found->second.answer->Cancel();
+    End(ended.id, absl::OkStatus());
+  }
+}
+
+std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
+                                           const std::vector<float>& logits) {
+  const auto width = static_cast<size_t>(engine_.vocab_size());
+  MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
+      << logits.size() << " logits for " << ordered.rows.size() << " rows";
+  const bool is_alone = ordered.step.segments.size() == 1;
+  std::vector<RowResult> results;
+  for (size_t row = 0; row < ordered.rows.size(); ++row) {
+    RowResult& result = results.emplace_back();
+    const auto found = requests_.find(ordered.rows[row].id);
+    if (found == requests_.end()) continue;
+    Request& request = found->second;
+    request.was_alone = request.was_alone && is_alone;
+    const auto token = request.answer->Next(std::span(logits).subspan(row * width, width));
+    if (token.ok() && token->has_value()) {
+      result.token = **token;
+      continue;
+    }
+    result.finished = true;
+    const double step_us = request.was_alone ? request.answer->decode_step_us() : 0;
+    End(found->first, token.status());
+    if (step_us > 0 && hooks_.on_decode_step_us) hooks_.on_decode_step_us(step_us);
+  }
+  return results;
+}
+
+absl::StatusOr<bool> ServingLoop::RunStep() {
+  DropCancelled();
+  const NextStep next = scheduler_.Next(Now());
+  Take(next.effects);
+  if (!next.ordered.has_value()) {
+    TellCounts();
+    return false;
+  }
+  const OrderedStep& ordered = *next.ordered;
+  const auto begun = steady_clock::now();
+  const auto logits = engine_.Run(ordered.step);
+  if (!logits.ok()) {
+    EndAll(logits.status());
+    return logits.status();
+  }
+  const std::vector<RowResult> results = Sample(ordered, *logits);
+  const auto took = std::chrono::duration_cast<Duration>(steady_clock::now() - begun);
+  Take(scheduler_.OnStepDone(ordered.number, results, took, Now()));
+  TellCounts();
+  return true;
+}
+
+void ServingLoop::End(RequestId id, const absl::Status& status) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  const auto listener = found->second.listener;
+  requests_.erase(found);
+  listener->OnDone(status);
+}
+
+void ServingLoop::EndAll(const absl::Status& status) {
+  while (!requests_.empty()) End(requests_.begin()->first, status);
+}
+
+void ServingLoop::TellCounts() {
+  const ServingCounts counts{static_cast<uint32_t>(scheduler_.running()),
+                             static_cast<uint32_t>(scheduler_.waiting())};
+  if (counts.running == told_.running && counts.waiting == told_.waiting) return;
+  told_ = counts;
+  if (hooks_.on_counts) hooks_.on_counts(counts);
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,82 @@
+#pragma once
+
+// Rank 0's engine thread while it serves: takes requests, asks the scheduler for steps, runs them
+// on all ranks, samples, and sends what came about. The scheduler decides; this carries it out.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "runtime/serving/answer.h"
+#include "runtime/serving/batch_scheduler.h"
+#include "runtime/serving/forward_engine.h"
+
+namespace macrame::runtime::engine {
+
+// What whoever sent a request gets to hear, on the engine thread.
+class RequestListener {
+ public:
+  virtual ~RequestListener() = default;
+  virtual void OnChunk(const v1::GenerateChunk& chunk) = 0;
+  // The end, once: OK after the last chunk, or what ended it.
+  virtual void OnDone(const absl::Status& status) = 0;
+  // Asked between steps; true ends it.
+  virtual bool IsCancelled() const = 0;
+};
+
+struct ServingCounts {
+  uint32_t running = 0;
+  uint32_t waiting = 0;
+};
+
+class ServingLoop {
+ public:
+  struct Hooks {
+    // A fresh decoder of tokens to text.
+    std::function<TextStream()> new_text;
+    // After each change.
+    std::function<void(ServingCounts)> on_counts;
+    // The answer that just finished had the engine for itself: microseconds of a decode step.
+    std::function<void(double)> on_decode_step_us;
+  };
+
+  ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks);
+  ~ServingLoop();
+
+  // Takes a request over; `listener` lives until OnDone.
+  void Add(GenerationJob job, std::shared_ptr<RequestListener> listener);
+  // Whether there is anything to do.
+  bool idle() const { return requests_.empty(); }
+  // Looks after cancelled requests and runs one step; false when there was none to run. An error is
+  // the engine's or the gang's: all requests have heard it, and nothing can be run any more.
+  absl::StatusOr<bool> RunStep();
+
+ private:
+  struct Request {
+    std::shared_ptr<RequestListener> listener;
+    std::unique_ptr<Answer> answer;
+    bool was_alone = true;  // in every decode step so far
+  };
+
+  void DropCancelled();
+  void Take(const Effects& effects);
+  // The tokens that a step's logits give; ends answers that are over.
+  std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);
+  void End(RequestId id, const absl::Status& status);
+  void EndAll(const absl::Status& status);
+  void TellCounts();
+
+  ForwardEngine& engine_;
+  const Hooks hooks_;
+  BatchScheduler scheduler_;
+  std::map<RequestId, Request> requests_;
+  RequestId next_id_ = 1;
+  ServingCounts told_;
+};
+
+}  // namespace macrame::runtime::engine

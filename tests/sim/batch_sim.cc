@@ -1,0 +1,354 @@
+#include "tests/sim/batch_sim.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/serving/batch_scheduler.h"
+#include "tests/sim/fake_gang.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr size_t kFaultsMax = 5;
+
+class BatchSim {
+ public:
+  BatchSim(uint64_t seed, BatchBug bug)
+      : random_(seed),
+        bug_(bug),
+        traits_(DrawTraits()),
+        answers_are_long_(Pick(0, 2) == 0),
+        vocabulary_(answers_are_long_ || Pick(0, 1) == 0 ? 5000 : 97),
+        requests_left_(Pick(20, 80)),
+        gap_us_max_(Pick(0, 2) == 0 ? 2000 : 60000),
+        sharing_(Pick(0, 4)),
+        scheduler_(traits_),
+        gang_(traits_.blocks_total, traits_.sequences_max, vocabulary_) {}
+
+  BatchSimReport Run() {
+    // What any schedule that gets on needs, with room for preemption.
+    uint64_t steps_max = 2000;
+    while (report_.faults.empty() && (requests_left_ > 0 || !scheduler_.idle())) {
+      if (requests_left_ > 0 && next_arrival_ <= now_) Arrive(steps_max);
+      if (Pick(0, 30) == 0) CancelOne();
+      OrderSteps();
+      scheduler_.CheckInvariants();
+      if (report_.steps > steps_max) Fault("no end in sight");
+      if (!GoOn()) break;
+      scheduler_.CheckInvariants();
+    }
+    Finish();
+    return report_;
+  }
+
+ private:
+  struct Request {
+    RequestSpec spec;
+    std::vector<int32_t> answer;
+    uint32_t context = 0;
+    bool has_ended = false;
+    bool was_cancelled = false;
+    bool has_started = false;
+  };
+  struct InFlight {
+    OrderedStep ordered;
+    std::vector<int32_t> tokens;
+    Duration took{};
+    MonotonicTime done{};
+  };
+
+  bool IsEnd(int32_t token) const { return token % (answers_are_long_ ? 1000 : 89) == 0; }
+
+  uint32_t Pick(uint32_t low, uint32_t high) {
+    return std::uniform_int_distribution<uint32_t>(low, high)(random_);
+  }
+
+  BatchTraits DrawTraits() {
+    BatchTraits traits;
+    traits.context_length = Pick(2, 700);
+    const uint32_t one = (traits.context_length + kBlockTokens - 1) / kBlockTokens;
+    traits.blocks_total = one + (Pick(0, 3) == 0 ? 0 : Pick(0, 3 * one));
+    traits.sequences_max = Pick(1, 9);
+    traits.queued_requests_max = Pick(1, 30);
+    traits.steps_in_flight_max = Pick(0, 1) == 0 ? 1 : Pick(2, 3);
+    traits.step_budget = std::chrono::milliseconds(Pick(1, 60));
+    traits.chunk_tokens_min = Pick(1, 20);
+    traits.chunk_tokens_max = traits.chunk_tokens_min + Pick(0, 300);
+    traits.first_come_share = Pick(0, 5) / 10.0;
+    traits.aging_interval = std::chrono::milliseconds(Pick(5, 2000));
+    return traits;
+  }
+
+  // Often the beginning of an earlier conversation, with or without its answer.
+  std::vector<int32_t> DrawPrompt(uint32_t length_max) {
+    std::vector<int32_t> prompt;
+    if (!requests_.empty() && Pick(0, 4) < sharing_) {
+      auto at = requests_.begin();
+      std::advance(at, Pick(0, static_cast<uint32_t>(requests_.size()) - 1));
+      prompt = at->second.spec.prompt;
+      prompt.insert(prompt.end(), at->second.answer.begin(), at->second.answer.end());
+      if (Pick(0, 2) == 0) prompt.resize(Pick(0, static_cast<uint32_t>(prompt.size())));
+    }
+    const uint32_t more = Pick(0, 3) == 0 ? Pick(0, length_max) : Pick(0, 40);
+    for (uint32_t i = 0; i < more; ++i) {
+      prompt.push_back(static_cast<int32_t>(Pick(0, static_cast<uint32_t>(vocabulary_) - 1)));
+    }
+    if (prompt.size() > length_max) prompt.resize(length_max);
+    if (prompt.empty()) prompt.push_back(1);
+    return prompt;
+  }
+
+  void Arrive(uint64_t& steps_max) {
+    --requests_left_;
+    next_arrival_ = now_ + Duration(Pick(0, gap_us_max_));
+    Request request;
+    request.context = Pick(0, 3) == 0 ? Pick(2, traits_.context_length) : traits_.context_length;
+    RequestSpec& spec = request.spec;
+    spec.id = ++last_id_;
+    spec.key = absl::StrCat("client-", Pick(0, 3));
+    spec.priority = static_cast<int32_t>(Pick(0, 5)) / 3 - 1 + static_cast<int32_t>(Pick(0, 1));
+    spec.salt = Pick(0, 3) == 0 ? spec.key : "";
+    spec.context_length = request.context;
+    spec.max_new_tokens = Pick(0, 2) == 0 || answers_are_long_ ? 0 : Pick(1, 150);
+    spec.prompt = DrawPrompt(std::min(request.context - 1, answers_are_long_ ? 60 : 1000u));
+    ++report_.requests;
+    steps_max += 60 + 4 * uint64_t{request.context};
+    const absl::StatusOr<Effects> effects = scheduler_.Add(spec, now_);
+    if (!effects.ok()) {
+      ++report_.refused;
+      if (scheduler_.waiting() < traits_.queued_requests_max) Fault("refused with places left");
+      return;
+    }
+    requests_.emplace(spec.id, std::move(request));
+    Take(*effects);
+  }
+
+  void CancelOne() {
+    const RequestId id = Pick(1, static_cast<uint32_t>(std::max<uint64_t>(last_id_, 1)));
+    const auto found = requests_.find(id);
+    const bool is_there = found != requests_.end() && !found->second.has_ended;
+    if (is_there) found->second.was_cancelled = true;
+    const Effects effects = scheduler_.Cancel(id, now_);
+    if (is_there != (effects.ended.size() == 1)) Fault(absl::StrCat("cancel of ", id));
+    Take(effects);
+  }
+
+  void Take(const Effects& effects) {
+    for (const Effects::Started& started : effects.started) {
+      Request& request = requests_.at(started.id);
+      if (std::exchange(request.has_started, true))
+        Fault(absl::StrCat(started.id, " starts twice"));
+      if (started.cached_tokens >= request.spec.prompt.size()) Fault("nothing left to compute");
+      CheckMiss(request, started);
+      report_.cached_tokens += started.cached_tokens;
+      report_.prompt_tokens += request.spec.prompt.size();
+    }
+    report_.preemptions += effects.preempted.size();
+    for (const Effects::Ended& ended : effects.ended) {
+      if (bug_ == BatchBug::kRequestForgotten && ended.id % 7 == 0) continue;
+      TakeEnd(ended);
+    }
+  }
+
+  void CheckMiss(const Request& request, const Effects::Started& started) {
+    const size_t wanted = BlockPool::PrefixBlocksMax(request.spec.prompt.size());
+    const bool is_whole = started.cached_tokens == wanted * kBlockTokens;
+    if (is_whole != (started.miss.kind == PrefixMiss::Kind::kNone)) Fault("a miss unexplained");
+    if (!is_whole && (started.miss.position < started.cached_tokens ||
+                      started.miss.position >= started.cached_tokens + kBlockTokens)) {
+      Fault("a miss explained by another block");
+    }
+  }
+
+  void TakeEnd(const Effects::Ended& ended) {
+    Request& request = requests_.at(ended.id);
+    if (std::exchange(request.has_ended, true)) Fault(absl::StrCat(ended.id, " ended twice"));
+    if (ended.usage.prompt_tokens != request.spec.prompt.size() ||
+        ended.usage.new_tokens != request.answer.size()) {
+      Fault(absl::StrCat("the usage of ", ended.id, " is not what it got"));
+    }
+    report_.cancelled += ended.reason == EndReason::kCancelled ? 1 : 0;
+    report_.displaced += ended.reason == EndReason::kDisplaced ? 1 : 0;
+    if (request.was_cancelled != (ended.reason == EndReason::kCancelled)) Fault("a wrong reason");
+    if (ended.reason == EndReason::kDisplaced && request.has_started) Fault("a started one left");
+    CheckAnswer(ended.id, request, ended.reason);
+  }
+
+  // Against the same request alone.
+  void CheckAnswer(RequestId id, const Request& request, EndReason reason) {
+    std::vector<int32_t> tokens = request.spec.prompt;
+    for (const int32_t token : request.answer) {
+      if (FakeNextToken(tokens, vocabulary_) != token) {
+        Fault(absl::StrCat("request ", id, ": token ", tokens.size(), " is wrong"));
+        return;
+      }
+      tokens.push_back(token);
+    }
+    const bool stops = !request.answer.empty() && IsEnd(request.answer.back());
+    const bool full =
+        tokens.size() == request.context || request.answer.size() == request.spec.max_new_tokens;
+    if (stops != (reason == EndReason::kFinished) && reason != EndReason::kCancelled) {
+      Fault(absl::StrCat("request ", id, " should have stopped, or should not"));
+    }
+    if (reason == EndReason::kLength && !full) Fault(absl::StrCat("request ", id, " is cut short"));
+  }
+
+  void OrderSteps() {
+    while (in_flight_.size() < traits_.steps_in_flight_max) {
+      NextStep next = scheduler_.Next(now_);
+      Take(next.effects);
+      if (!next.ordered.has_value()) return;
+      ++report_.steps;
+      report_.overlapped_steps += in_flight_.empty() ? 0 : 1;
+      OrderedStep& ordered = *next.ordered;
+      uint64_t tokens = 0;
+      for (const Segment& segment : ordered.step.segments) {
+        tokens += segment.tokens.size();
+        Trace(segment.slot, segment.begin + (uint64_t{segment.tokens.size()} << 32));
+        for (const BlockId block : segment.new_blocks) Trace(segment.slot, block);
+      }
+      const Duration took(500 + tokens * Pick(20, 200));
+      const MonotonicTime begins = in_flight_.empty() ? now_ : in_flight_.back().done;
+      Spoil(ordered.step);
+      InFlight flying{std::move(ordered), {}, took, begins + took};
+      if (bug_ == BatchBug::kStepsOutOfOrder && !held_back_.has_value() && Pick(0, 3) == 0 &&
+          traits_.steps_in_flight_max > 1 && in_flight_.size() + 1 < traits_.steps_in_flight_max) {
+        held_back_ = number_of(flying);
+        in_flight_.push_back(std::move(flying));
+        continue;
+      }
+      flying.tokens = gang_.Run(flying.ordered.step);
+      in_flight_.push_back(std::move(flying));
+      RunHeldBack();
+      CheckGang();
+    }
+  }
+
+  static uint64_t number_of(const InFlight& flying) { return flying.ordered.number; }
+
+  void RunHeldBack() {
+    if (!held_back_.has_value()) return;
+    for (InFlight& flying : in_flight_) {
+      if (number_of(flying) == *held_back_) flying.tokens = gang_.Run(flying.ordered.step);
+    }
+    held_back_.reset();
+  }
+
+  // Makes the planted mistake, now and then.
+  void Spoil(ForwardStep& step) {
+    if (bug_ == BatchBug::kNone || Pick(0, 5) != 0) return;
+    Segment& segment = step.segments.front();
+    if (bug_ == BatchBug::kClosureForgotten && !step.closed_slots.empty()) {
+      step.closed_slots.pop_back();
+    }
+    if (bug_ == BatchBug::kTokenSkipped && segment.tokens.size() > 1) {
+      segment.tokens.erase(segment.tokens.begin());
+      ++segment.begin;
+    }
+    if (bug_ != BatchBug::kUsedBlockGiven || segment.new_blocks.empty()) return;
+    for (const auto& [slot, table] : gang_.tables()) {
+      const bool is_closed = std::find(step.closed_slots.begin(), step.closed_slots.end(), slot) !=
+                             step.closed_slots.end();
+      if (slot != segment.slot && !is_closed) segment.new_blocks.back() = table.back();
+    }
+  }
+
+  void CheckGang() {
+    for (const std::string& fault : gang_.faults()) Fault(fault);
+  }
+
+  // To the next event; false when nothing will ever happen again.
+  bool GoOn() {
+    if (in_flight_.empty()) {
+      if (requests_left_ == 0) {
+        if (!scheduler_.idle()) Fault("requests wait, and nothing runs");
+        return false;
+      }
+      if (!scheduler_.idle()) Fault("requests wait, and nothing runs");
+      now_ = std::max(now_, next_arrival_);
+      return true;
+    }
+    const MonotonicTime done = in_flight_.front().done;
+    if (requests_left_ > 0 && next_arrival_ <= done && next_arrival_ > now_) {
+      now_ = next_arrival_;
+      return true;
+    }
+    now_ = std::max(now_, done);
+    RunHeldBack();
+    StepDone();
+    return true;
+  }
+
+  void StepDone() {
+    InFlight done = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    if (bug_ == BatchBug::kResultsSwapped && done.tokens.size() > 1) {
+      std::swap(done.tokens.front(), done.tokens.back());
+    }
+    if (done.tokens.size() != done.ordered.rows.size()) {
+      Fault("rows and their owners differ in number");
+      return;
+    }
+    std::vector<RowResult> results;
+    for (size_t i = 0; i < done.tokens.size(); ++i) {
+      const int32_t token = done.tokens[i];
+      const RowOwner& owner = done.ordered.rows[i];
+      Request& request = requests_.at(owner.id);
+      results.push_back({token, IsEnd(token)});
+      Trace(owner.id, static_cast<uint64_t>(token));
+      if (request.has_ended) continue;
+      if (owner.position != request.spec.prompt.size() + request.answer.size()) {
+        Fault(absl::StrCat("a token of ", owner.id, " for position ", owner.position));
+      }
+      request.answer.push_back(token);
+    }
+    Take(scheduler_.OnStepDone(done.ordered.number, results, done.took, now_));
+  }
+
+  void Finish() {
+    for (const auto& [id, request] : requests_) {
+      if (!report_.faults.empty()) break;
+      if (!request.has_ended) Fault(absl::StrCat("request ", id, " never ended"));
+    }
+    if (report_.faults.empty() && scheduler_.pool().available() != traits_.blocks_total) {
+      Fault("blocks are in use and nothing runs");
+    }
+    report_.evictions = scheduler_.pool().evictions();
+  }
+
+  void Fault(const std::string& what) {
+    if (report_.faults.size() < kFaultsMax) report_.faults.push_back(what);
+  }
+  void Trace(uint64_t a, uint64_t b) {
+    report_.trace = (report_.trace ^ a ^ (b * 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
+    report_.trace ^= report_.trace >> 31;
+  }
+
+  std::mt19937_64 random_;
+  const BatchBug bug_;
+  const BatchTraits traits_;
+  const bool answers_are_long_;  // and few end before their length: blocks run out
+  const int32_t vocabulary_;
+  uint32_t requests_left_;
+  const uint32_t gap_us_max_;
+  const uint32_t sharing_;  // of 5
+  BatchScheduler scheduler_;
+  FakeGang gang_;
+  MonotonicTime now_{};
+  MonotonicTime next_arrival_{};
+  RequestId last_id_ = 0;
+  std::map<RequestId, Request> requests_;
+  std::deque<InFlight> in_flight_;
+  std::optional<uint64_t> held_back_;
+  BatchSimReport report_;
+};
+
+}  // namespace
+
+BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug) { return BatchSim(seed, bug).Run(); }
+
+}  // namespace macrame::runtime::engine

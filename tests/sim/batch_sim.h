@@ -1,0 +1,43 @@
+#pragma once
+
+// The batch scheduler over a FakeGang, everything drawn from one seed: few blocks, prompts that
+// begin alike, clients, salts, priorities, cancels, steps of random duration, one to three steps in
+// flight. After every event the scheduler's invariants are checked; at the end every request has
+// ended exactly once, with the answer that it gets alone.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace macrame::runtime::engine {
+
+// Mistakes between the scheduler and the gang, or such as a scheduler could make, which the checks
+// have to find.
+enum class BatchBug {
+  kNone,
+  kUsedBlockGiven,    // a block that another sequence uses is handed out, as if it had been freed
+  kClosureForgotten,  // the gang is not told that a slot is closed
+  kTokenSkipped,      // a segment leaves out its first token
+  kResultsSwapped,    // two rows of a step get each other's tokens
+  kStepsOutOfOrder,   // the gang runs the second of two steps in flight first
+  kRequestForgotten,  // a request's end is not passed on
+};
+
+struct BatchSimReport {
+  std::vector<std::string> faults;  // empty: all well
+  uint64_t steps = 0;
+  uint64_t requests = 0;
+  uint64_t cancelled = 0;
+  uint64_t refused = 0;
+  uint64_t displaced = 0;
+  uint64_t preemptions = 0;
+  uint64_t cached_tokens = 0;
+  uint64_t prompt_tokens = 0;
+  uint64_t evictions = 0;
+  uint64_t overlapped_steps = 0;  // ordered while another one was in flight
+  uint64_t trace = 0;             // hash of all steps and results
+};
+
+BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug = BatchBug::kNone);
+
+}  // namespace macrame::runtime::engine

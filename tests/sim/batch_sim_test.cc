@@ -1,0 +1,85 @@
+// The batch scheduler under random load, from seeds. MACRAME_SIM_SEED=n runs one seed,
+// MACRAME_SIM_SEEDS=n so many.
+
+#include "tests/sim/batch_sim.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iostream>
+
+#include "absl/strings/str_join.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr uint64_t kSeeds = 600;
+constexpr uint64_t kSeedsOfABug = 60;
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
+  const uint64_t only = FromEnvironment("MACRAME_SIM_SEED", 0);
+  const uint64_t first = only == 0 ? 1 : only;
+  const uint64_t last = only == 0 ? FromEnvironment("MACRAME_SIM_SEEDS", kSeeds) : only;
+  BatchSimReport all;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    const BatchSimReport report = RunBatchSim(seed);
+    ASSERT_TRUE(report.faults.empty())
+        << "MACRAME_SIM_SEED=" << seed << ": " << absl::StrJoin(report.faults, "; ");
+    all.steps += report.steps;
+    all.requests += report.requests;
+    all.cancelled += report.cancelled;
+    all.refused += report.refused;
+    all.displaced += report.displaced;
+    all.preemptions += report.preemptions;
+    all.cached_tokens += report.cached_tokens;
+    all.prompt_tokens += report.prompt_tokens;
+    all.evictions += report.evictions;
+    all.overlapped_steps += report.overlapped_steps;
+  }
+  std::cout << last - first + 1 << " seeds: " << all.requests << " requests (" << all.refused
+            << " refused, " << all.displaced << " displaced, " << all.cancelled << " cancelled), "
+            << all.steps << " steps (" << all.overlapped_steps << " overlapped), "
+            << all.preemptions << " preemptions, " << all.cached_tokens << " of "
+            << all.prompt_tokens << " prompt tokens cached, " << all.evictions << " evictions\n";
+  if (only != 0) return;
+  // The seeds went where the rules are.
+  EXPECT_GT(all.preemptions, last);
+  EXPECT_GT(all.cached_tokens, all.prompt_tokens / 10);
+  EXPECT_GT(all.cancelled, last);
+  EXPECT_GT(all.refused, last / 2);
+  EXPECT_GT(all.displaced, last / 10);
+  EXPECT_GT(all.evictions, last);
+  EXPECT_GT(all.overlapped_steps, all.steps / 20);
+}
+
+TEST(BatchSim, TheSameSeedGivesTheSameSteps) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const BatchSimReport first = RunBatchSim(seed);
+    EXPECT_NE(first.trace, 0u);
+    EXPECT_EQ(first.trace, RunBatchSim(seed).trace) << "seed " << seed;
+  }
+}
+
+class PlantedBatchBug : public ::testing::TestWithParam<BatchBug> {};
+
+TEST_P(PlantedBatchBug, IsFound) {
+  uint64_t found = 0;
+  for (uint64_t seed = 1; seed <= kSeedsOfABug; ++seed) {
+    found += RunBatchSim(seed, GetParam()).faults.empty() ? 0 : 1;
+  }
+  EXPECT_GT(found, kSeedsOfABug / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Bugs, PlantedBatchBug,
+                         ::testing::Values(BatchBug::kUsedBlockGiven, BatchBug::kClosureForgotten,
+                                           BatchBug::kTokenSkipped, BatchBug::kResultsSwapped,
+                                           BatchBug::kStepsOutOfOrder,
+                                           BatchBug::kRequestForgotten));
+
+}  // namespace
+}  // namespace macrame::runtime::engine

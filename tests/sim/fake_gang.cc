@@ -1,0 +1,106 @@
+#include "tests/sim/fake_gang.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::runtime::engine {
+
+int32_t FakeNextToken(std::span<const int32_t> tokens, int32_t vocabulary) {
+  uint64_t hash = 0x9E3779B97F4A7C15u;
+  for (const int32_t token : tokens) {
+    hash = (hash ^ static_cast<uint32_t>(token)) * 0xBF58476D1CE4E5B9u;
+    hash ^= hash >> 29;
+  }
+  return static_cast<int32_t>(hash % static_cast<uint64_t>(vocabulary));
+}
+
+FakeGang::FakeGang(uint32_t blocks, uint32_t slots, int32_t vocabulary)
+    : slots_(slots), vocabulary_(vocabulary), blocks_(blocks) {}
+
+void FakeGang::Fault(const std::string& what) {
+  faults_.push_back(absl::StrCat("step ", step_, ": ", what));
+}
+
+// The table of the segment's slot, with what was already there held against `begin`.
+bool FakeGang::Extend(const Segment& segment) {
+  const uint32_t slot = segment.slot;
+  if (slot >= slots_) Fault(absl::StrCat("there is no slot ", slot));
+  if (segment.tokens.empty()) Fault(absl::StrCat("no tokens for slot ", slot));
+  const bool opened = !tables_.contains(slot);
+  std::vector<BlockId>& table = tables_[slot];
+  for (const BlockId block : segment.new_blocks) {
+    if (block < 0 || static_cast<size_t>(block) >= blocks_.size()) {
+      Fault(absl::StrCat("there is no block ", block));
+      return false;
+    }
+    table.push_back(block);
+    users_[block].insert(slot);
+  }
+  if (opened) {
+    held_[slot] = segment.begin;
+    if (segment.begin % kBlockTokens != 0) Fault("a cached prefix that ends within a block");
+    for (uint32_t i = 0; i < segment.begin / kBlockTokens && i < table.size(); ++i) {
+      const Block& cached = blocks_[static_cast<size_t>(table[i])];
+      if (cached.filled != kBlockTokens) Fault(absl::StrCat("block ", table[i], " is not full"));
+      if (cached.written_in >= step_) Fault("a cached block that this very step writes");
+    }
+  } else if (held_[slot] != segment.begin) {
+    Fault(absl::StrCat("slot ", slot, " holds ", held_[slot], " tokens, begin is ", segment.begin));
+  }
+  const size_t end = segment.begin + segment.tokens.size();
+  const size_t wanted = (end + kBlockTokens - 1) / kBlockTokens;
+  if (table.size() == wanted) return true;
+  Fault(absl::StrCat("slot ", slot, " has ", table.size(), " blocks for ", end, " tokens"));
+  return table.size() > wanted;
+}
+
+void FakeGang::Write(const Segment& segment) {
+  const std::vector<BlockId>& table = tables_[segment.slot];
+  for (uint32_t i = 0; i < segment.tokens.size(); ++i) {
+    const uint32_t position = segment.begin + i;
+    const BlockId id = table[position / kBlockTokens];
+    Block& block = blocks_[static_cast<size_t>(id)];
+    const uint32_t offset = position % kBlockTokens;
+    if (users_[id].size() != 1) Fault(absl::StrCat("block ", id, " is written and shared"));
+    if (offset == 0) block.filled = 0;  // its former content had been given up
+    if (block.filled != offset) Fault(absl::StrCat("block ", id, " is written out of order"));
+    block.tokens[offset] = segment.tokens[i];
+    block.filled = offset + 1;
+    block.written_in = step_;
+  }
+  held_[segment.slot] = segment.begin + static_cast<uint32_t>(segment.tokens.size());
+}
+
+std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
+  ++step_;
+  for (const uint32_t slot : step.closed_slots) {
+    if (!tables_.contains(slot)) Fault(absl::StrCat("slot ", slot, " is closed and was not open"));
+    for (const BlockId block : tables_[slot]) {
+      users_[block].erase(users_[block].find(slot));
+    }
+    tables_.erase(slot);
+    held_.erase(slot);
+  }
+  if (step.segments.empty()) Fault("a step without segments");
+  // All of a step's tokens go through the layers together: nothing may rest on their order.
+  std::set<uint32_t> seen;
+  std::vector<const Segment*> runnable;
+  for (const Segment& segment : step.segments) {
+    if (!seen.insert(segment.slot).second) Fault(absl::StrCat("slot ", segment.slot, " twice"));
+    if (Extend(segment)) runnable.push_back(&segment);
+  }
+  for (const Segment* segment : runnable) Write(*segment);
+  std::vector<int32_t> rows;
+  for (const Segment& segment : step.segments) {
+    if (segment.logit_rows == LogitRows::kNone) continue;
+    std::vector<int32_t> tokens;
+    const std::vector<BlockId>& table = tables_[segment.slot];
+    for (uint32_t i = 0; i < held_[segment.slot] && i / kBlockTokens < table.size(); ++i) {
+      tokens.push_back(
+          blocks_[static_cast<size_t>(table[i / kBlockTokens])].tokens[i % kBlockTokens]);
+    }
+    rows.push_back(FakeNextToken(tokens, vocabulary_));
+  }
+  return rows;
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,106 @@
+// What lies between matrix products, against plain loops in double.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "runtime/kernels/elementwise.h"
+
+namespace macrame::runtime::kernels {
+namespace {
+
+// Numbers in [-1, 1) that `seed` fixes.
+std::vector<float> Numbers(size_t count, uint32_t seed) {
+  std::vector<float> numbers(count);
+  for (float& number : numbers) {
+    seed = seed * 1664525U + 1013904223U;
+    number = static_cast<float>(seed >> 8) / 8388608.0F - 1.0F;
+  }
+  return numbers;
+}
+
+TEST(ElementwiseTest, ExpIsRightToTheLastBits) {
+  std::vector<float> x;
+  for (float value = -86.9F; value < 87.9F; value += 0.0173F) x.push_back(value);
+  std::vector<float> out(x.size());
+  ExpOf(x.data(), x.size(), out.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double exact = std::exp(double{x[i]});
+    ASSERT_NEAR(out[i] / exact, 1.0, 1.5e-7) << x[i];
+  }
+}
+
+TEST(ElementwiseTest, ExpAtItsEnds) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float x[] = {0.0F, -infinity, -100.0F, -1e30F, infinity, std::nanf("")};
+  float out[6];
+  ExpOf(x, 6, out);
+  EXPECT_EQ(out[0], 1.0F);
+  EXPECT_EQ(out[1], 0.0F);
+  EXPECT_EQ(out[2], 0.0F);
+  EXPECT_EQ(out[3], 0.0F);
+  EXPECT_NEAR(out[4] / std::exp(88.0), 1.0, 1e-6);
+  EXPECT_TRUE(std::isnan(out[5]));
+}
+
+TEST(ElementwiseTest, RmsNormMatchesPlainLoops) {
+  for (const size_t size : {6, 64, 80, 128, 2048 + 3}) {
+    const auto x = Numbers(size, 1), weight = Numbers(size, 2);
+    double squares = 0.0;
+    for (const float value : x) squares += double{value} * value;
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(size) + 1e-5);
+    std::vector<float> out(size), in_place = x;
+    RmsNorm(x.data(), weight.data(), 1e-5F, size, out.data());
+    RmsNorm(in_place.data(), weight.data(), 1e-5F, size, in_place.data());
+    EXPECT_EQ(out, in_place);
+    for (size_t i = 0; i < size; ++i) ASSERT_NEAR(out[i], x[i] * scale * weight[i], 1e-6) << i;
+  }
+}
+
+TEST(ElementwiseTest, RotateTurnsHalvesAgainstEachOther) {
+  for (const size_t head_dim : {6, 64, 80, 128}) {
+    const size_t half = head_dim / 2;
+    std::vector<float> cosines(half), sines(half);
+    for (size_t i = 0; i < half; ++i) {
+      cosines[i] = std::cos(0.3F * static_cast<float>(i));
+      sines[i] = std::sin(0.3F * static_cast<float>(i));
+    }
+    const auto x = Numbers(3 * head_dim, 3);
+    auto out = x;
+    Rotate(out.data(), 3, head_dim, cosines.data(), sines.data());
+    for (size_t head = 0; head < 3; ++head) {
+      for (size_t i = 0; i < half; ++i) {
+        const double first = x[head * head_dim + i], second = x[head * head_dim + half + i];
+        ASSERT_NEAR(out[head * head_dim + i], first * cosines[i] - second * sines[i], 1e-6);
+        ASSERT_NEAR(out[head * head_dim + half + i], first * sines[i] + second * cosines[i], 1e-6);
+      }
+    }
+  }
+}
+
+TEST(ElementwiseTest, SiluMultiplyMatchesPlainLoops) {
+  for (const size_t size : {1, 5, 64, 1000}) {
+    auto gate = Numbers(size, 4);
+    const auto up = Numbers(size, 5);
+    for (float& value : gate) value *= 20.0F;
+    gate[0] = -200.0F;
+    std::vector<float> out(size);
+    SiluMultiply(gate.data(), up.data(), size, out.data());
+    for (size_t i = 0; i < size; ++i) {
+      const double exact = gate[i] / (1.0 + std::exp(-double{gate[i]})) * up[i];
+      ASSERT_NEAR(out[i], exact, 4e-7 * std::fabs(exact) + 1e-30) << gate[i];
+    }
+  }
+}
+
+TEST(ElementwiseTest, AddToAdds) {
+  const auto x = Numbers(77, 6), before = Numbers(77, 7);
+  auto to = before;
+  AddTo(x.data(), 77, to.data());
+  for (size_t i = 0; i < 77; ++i) EXPECT_EQ(to[i], before[i] + x[i]);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::kernels

@@ -1,0 +1,390 @@
+// The layers on a CPU against MLX's graph of them, and against themselves: together or alone, cut
+// in other ways, with a prefix from another sequence, a token's logits keep every bit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "runtime/model/cpu_model.h"
+#include "runtime/model/decoder.h"
+#include "runtime/model/weight_files.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace mx = mlx::core;
+using kernels::KvType;
+
+struct Folder {
+  explicit Folder(const std::string& path) : config(*LoadModelConfig(path)), files(Open(path)) {}
+  static std::shared_ptr<const WeightFiles> Open(const std::string& path) {
+    mx::set_default_device(mx::Device::cpu);
+    return *WeightFiles::Open(path);
+  }
+  ShardPlace Whole() const { return {0, config.layer_count}; }
+
+  template <typename Stack>
+  std::unique_ptr<Stack> Load(const LayerStackOptions& options, const ShardPlace& place,
+                              SumOverRanks sum) const {
+    const absl::Status good = CheckWeights(config, place, *files);
+    EXPECT_TRUE(good.ok()) << good.ToString();
+    WeightLoader loader(files, config, place, [](uint64_t) {});
+    return std::make_unique<Stack>(config, place, loader, std::move(sum), options);
+  }
+  template <typename Stack>
+  std::unique_ptr<Stack> Load(const LayerStackOptions& options) const {
+    return Load<Stack>(options, Whole(), [](const mx::array& partial) { return partial; });
+  }
+
+  const ModelConfig config;
+  const std::shared_ptr<const WeightFiles> files;
+};
+
+LayerStackOptions Options(std::optional<KvType> kv_type = KvType::kFloat32, int threads = 1) {
+  return {.blocks_total = 32, .context_length = 512, .threads = threads, .kv_type = kv_type};
+}
+
+// The logits of all tokens of a step, one vector a segment.
+std::vector<std::vector<float>> RunStep(LayerStack& stack, const ForwardStep& step) {
+  const absl::Status good = stack.Begin(step);
+  EXPECT_TRUE(good.ok()) << good.ToString();
+  std::vector<int32_t> tokens, rows;
+  for (const Segment& segment : step.segments) {
+    tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) rows.push_back(static_cast<int32_t>(i));
+  const mx::array logits = stack.Logits(stack.Run(stack.Embed(tokens), step), rows);
+  std::vector<mx::array> outputs{logits};
+  stack.AppendState(outputs);
+  mx::eval(outputs);
+  std::vector<std::vector<float>> out;
+  const float* next = logits.data<float>();
+  for (const Segment& segment : step.segments) {
+    const size_t size = segment.tokens.size() * static_cast<size_t>(logits.shape(1));
+    out.emplace_back(next, next + size);
+    next += size;
+  }
+  return out;
+}
+
+// A sequence that takes its blocks from `first_block` on.
+class Sequence {
+ public:
+  Sequence(uint32_t slot, int first_block, std::vector<int32_t> tokens)
+      : slot_(slot), next_block_(first_block), tokens_(std::move(tokens)) {}
+
+  Segment Next(size_t count) {
+    Segment segment;
+    segment.slot = slot_;
+    segment.begin = static_cast<uint32_t>(done_);
+    segment.tokens.assign(tokens_.begin() + done_,
+                          tokens_.begin() + done_ + static_cast<int64_t>(count));
+    const int blocks_before = BlocksFor(done_);
+    done_ += static_cast<int>(count);
+    for (int i = blocks_before; i < BlocksFor(done_); ++i) {
+      segment.new_blocks.push_back(next_block_++);
+    }
+    return segment;
+  }
+  void Append(int32_t token) { tokens_.push_back(token); }
+
+ private:
+  const uint32_t slot_;
+  int next_block_;
+  int done_ = 0;
+  std::vector<int32_t> tokens_;
+};
+
+std::vector<int32_t> Tokens(int count, int seed, int vocab) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back((i * i * 7 + i * 13 + seed * 31) % vocab);
+  return tokens;
+}
+
+// The logits of one sequence that runs alone, in steps of these sizes.
+std::vector<float> Alone(LayerStack& stack, Sequence sequence, const std::vector<size_t>& steps) {
+  std::vector<float> out;
+  for (const size_t count : steps) {
+    const auto part = RunStep(stack, {{}, {sequence.Next(count)}})[0];
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0.0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    largest = std::max(largest, std::fabs(double{a[i]} - b[i]));
+  }
+  return largest;
+}
+
+std::string Replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+// Numbers large enough that every part of a model matters to the logits: norms around 1, maps that
+// keep the size of what they are given.
+void Enlarge(std::map<std::string, FixtureTensor>& tensors) {
+  for (auto& [name, tensor] : tensors) {
+    std::vector<float> values(tensor.bytes.size() / 4);
+    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
+    const bool norm = name.find("norm") != std::string::npos;
+    for (float& value : values) value = norm ? 1.0F + 2.0F * value : 3.0F * value;
+    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  }
+}
+
+// The tiny Llama's weights with what other architectures add, under their config.
+std::string TinyFolder(const std::string& kind) {
+  auto tensors = TinyLlama();
+  std::string config = TinyLlamaConfig();
+  uint32_t seed = 100;
+  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
+    const std::string attention = layer + "self_attn.";
+    if (kind == "qwen2") {
+      tensors[attention + "q_proj.bias"] = RandomTensor({64}, seed++);
+      tensors[attention + "k_proj.bias"] = RandomTensor({32}, seed++);
+      tensors[attention + "v_proj.bias"] = RandomTensor({32}, seed++);
+    } else if (kind == "qwen3") {
+      tensors[attention + "q_norm.weight"] = RandomTensor({16}, seed++);
+      tensors[attention + "k_norm.weight"] = RandomTensor({16}, seed++);
+    } else if (kind == "llama-bias") {
+      tensors[attention + "q_proj.bias"] = RandomTensor({64}, seed++);
+      tensors[attention + "k_proj.bias"] = RandomTensor({32}, seed++);
+      tensors[attention + "v_proj.bias"] = RandomTensor({32}, seed++);
+      tensors[attention + "o_proj.bias"] = RandomTensor({64}, seed++);
+      tensors[layer + "mlp.gate_proj.bias"] = RandomTensor({128}, seed++);
+      tensors[layer + "mlp.up_proj.bias"] = RandomTensor({128}, seed++);
+      tensors[layer + "mlp.down_proj.bias"] = RandomTensor({64}, seed++);
+    }
+  }
+  Enlarge(tensors);
+  if (kind == "qwen2" || kind == "qwen3") config = Replaced(config, "llama", kind);
+  if (kind == "llama-bias") {
+    config = Replaced(config, "}", R"(, "attention_bias": true, "mlp_bias": true})");
+  }
+  if (kind == "mistral") {
+    config = Replaced(Replaced(config, "llama", kind), "}", R"(, "sliding_window": 12})");
+  }
+  if (kind == "llama3") {
+    config = Replaced(config, "}",
+                      R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+                         "original_max_position_embeddings": 32}})");
+  }
+  if (kind == "linear") {
+    config = Replaced(config, "}", R"(, "rope_scaling": {"type": "linear", "factor": 4.0}})");
+  }
+  return WriteFolder({{"config.json", config}, {"model.safetensors", Safetensors(tensors)}});
+}
+
+class CpuModelKindTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(CpuModelKindTest, AgreesWithTheGraph) {
+  const Folder folder(TinyFolder(GetParam()));
+  const auto graph = folder.Load<Decoder>(Options());
+  const auto tokens = Tokens(100, 1, 96);
+  const auto exact = Alone(*graph, Sequence(0, 3, tokens), {40, 50, 9, 1});
+  const auto largest = *std::max_element(
+      exact.begin(), exact.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+  for (const auto& [type, bound] : std::vector<std::pair<KvType, double>>{
+           {KvType::kFloat32, 2e-5}, {KvType::kFloat16, 2e-3}, {KvType::kBfloat16, 2e-2}}) {
+    const auto stack = folder.Load<CpuModel>(Options(type));
+    const auto ours = Alone(*stack, Sequence(0, 3, tokens), {33, 1, 1, 64, 1});
+    EXPECT_LT(LargestDifference(ours, exact), bound * std::fabs(largest));
+  }
+}
+
+TEST_P(CpuModelKindTest, TogetherIsAsAlone) {
+  const Folder folder(TinyFolder(GetParam()));
+  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16}) {
+    const auto alone = [&](int seed, const std::vector<size_t>& steps) {
+      return Alone(*folder.Load<CpuModel>(Options(type)), Sequence(0, 0, Tokens(100, seed, 96)),
+                   steps);
+    };
+    const auto a = alone(1, {100}), b = alone(2, {7, 1, 1, 41}), c = alone(3, {1, 64});
+    for (const int threads : {1, 2, 3}) {
+      const auto stack = folder.Load<CpuModel>(Options(type, threads));
+      Sequence first(4, 10, Tokens(100, 1, 96)), second(0, 0, Tokens(100, 2, 96)),
+          third(7, 20, Tokens(100, 3, 96));
+      std::vector<float> got[3];
+      const auto step = [&](size_t of_first, size_t of_second, size_t of_third) {
+        ForwardStep step;
+        std::vector<size_t> who;
+        const auto add = [&](Sequence& sequence, size_t count, size_t index) {
+          if (count == 0) return;
+          step.segments.push_back(sequence.Next(count));
+          who.push_back(index);
+        };
+        add(third, of_third, 2), add(first, of_first, 0), add(second, of_second, 1);
+        const auto logits = RunStep(*stack, step);
+        for (size_t i = 0; i < who.size(); ++i) {
+          got[who[i]].insert(got[who[i]].end(), logits[i].begin(), logits[i].end());
+        }
+      };
+      step(30, 0, 0), step(1, 20, 0), step(1, 1, 1), step(0, 1, 60), step(68, 28, 4);
+      EXPECT_EQ(got[0], a);
+      EXPECT_EQ(got[1], b);
+      EXPECT_EQ(got[2], c);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CpuModelKindTest,
+                         ::testing::Values("llama", "llama-bias", "llama3", "linear", "qwen2",
+                                           "qwen3", "mistral"));
+
+// Else AgreesWithTheGraph would not notice a trait that is left out.
+TEST(CpuModelTest, ArchitecturesDiffer) {
+  const auto logits = [](const std::string& kind) {
+    return Alone(*Folder(TinyFolder(kind)).Load<CpuModel>(Options()),
+                 Sequence(0, 0, Tokens(100, 1, 96)), {100});
+  };
+  const auto plain = logits("llama");
+  for (const char* kind : {"llama-bias", "llama3", "linear", "qwen2", "qwen3", "mistral"}) {
+    EXPECT_GT(LargestDifference(logits(kind), plain), 0.1) << kind;
+  }
+}
+
+TEST(CpuModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
+  const Folder folder(TinyFolder("llama"));
+  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16}) {
+    const auto tokens = Tokens(90, 5, 96);
+    const auto whole = Alone(*folder.Load<CpuModel>(Options(type)), Sequence(0, 0, tokens), {90});
+    const auto stack = folder.Load<CpuModel>(Options(type));
+    const std::vector<int32_t> prefix(tokens.begin(), tokens.begin() + 64);
+    // Another sequence that goes on in another way after 64 tokens, and is still there.
+    auto other = prefix;
+    other.insert(other.end(), {1, 2, 3});
+    Alone(*stack, Sequence(3, 11, other), {50, 17});
+    Segment rest;
+    rest.slot = 5;
+    rest.begin = 64;
+    rest.tokens.assign(tokens.begin() + 64, tokens.end());
+    rest.new_blocks = {11, 12, 20};
+    const auto got = RunStep(*stack, {{}, {rest}})[0];
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), whole.begin() + 64 * 96));
+    EXPECT_EQ(got.size(), 26u * 96);
+  }
+}
+
+TEST(CpuModelTest, AMalformedStepIsRefusedAndChangesNothing) {
+  const Folder folder(TinyFolder("llama"));
+  const auto stack = folder.Load<CpuModel>(Options());
+  Sequence sequence(0, 0, Tokens(90, 5, 96));
+  RunStep(*stack, {{}, {sequence.Next(40)}});
+  const auto refused = [&](auto change) {
+    Sequence copy = sequence;
+    ForwardStep step{{}, {copy.Next(30)}};
+    change(step);
+    EXPECT_EQ(stack->Begin(step).code(), absl::StatusCode::kInternal);
+  };
+  refused([](ForwardStep& step) { step.segments[0].new_blocks[0] = 32; });
+  refused([](ForwardStep& step) { step.segments[0].new_blocks[0] = -1; });
+  refused([](ForwardStep& step) { step.segments[0].new_blocks.clear(); });
+  refused([](ForwardStep& step) { step.segments[0].begin = 4'000'000'000; });
+  refused([](ForwardStep& step) { step.segments[0].tokens[7] = 96; });
+  refused([](ForwardStep& step) { step.segments.push_back(step.segments[0]); });
+  refused([](ForwardStep& step) { step.closed_slots = {0}; });
+  const auto rest = RunStep(*stack, {{}, {sequence.Next(30)}})[0];
+  const auto whole =
+      Alone(*folder.Load<CpuModel>(Options()), Sequence(0, 0, Tokens(90, 5, 96)), {70});
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 40 * 96));
+}
+
+// What an uneven tensor split of three slices over two ranks gives, rank by rank on threads.
+TEST(CpuModelTest, UnevenTensorRanksAddUpToTheWhole) {
+  std::map<std::string, FixtureTensor> tensors;
+  uint32_t seed = 1;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    tensors[name] = RandomTensor(std::move(shape), seed++);
+  };
+  add("model.embed_tokens.weight", {96, 64}), add("model.norm.weight", {64});
+  add("lm_head.weight", {96, 64});
+  const std::string layer = "model.layers.0.";
+  add(layer + "self_attn.q_proj.weight", {96, 64}), add(layer + "self_attn.q_proj.bias", {96});
+  add(layer + "self_attn.k_proj.weight", {48, 64}), add(layer + "self_attn.k_proj.bias", {48});
+  add(layer + "self_attn.v_proj.weight", {48, 64}), add(layer + "self_attn.v_proj.bias", {48});
+  add(layer + "self_attn.o_proj.weight", {64, 96}), add(layer + "self_attn.o_proj.bias", {64});
+  add(layer + "mlp.gate_proj.weight", {192, 64}), add(layer + "mlp.up_proj.weight", {192, 64});
+  add(layer + "mlp.down_proj.weight", {64, 192});
+  add(layer + "input_layernorm.weight", {64}), add(layer + "post_attention_layernorm.weight", {64});
+  Enlarge(tensors);
+  const Folder folder(WriteFolder(
+      {{"config.json", R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64,
+          "intermediate_size": 192, "num_attention_heads": 6, "num_key_value_heads": 3,
+          "head_dim": 16, "vocab_size": 96, "max_position_embeddings": 128,
+          "attention_bias": true})"},
+       {"model.safetensors", Safetensors(tensors)}}));
+  const auto tokens = Tokens(70, 5, 96);
+  const std::vector<size_t> steps{40, 29, 1};
+  const auto whole = Alone(*folder.Load<CpuModel>(Options()), Sequence(0, 0, tokens), steps);
+
+  std::barrier<> meet(2);
+  const float* partials[2];
+  std::vector<float> results[2];
+  const auto rank = [&](int index) {
+    ShardPlace place{0, 1, 2, index, index == 0 ? 0 : 2, index == 0 ? 2 : 3, 3};
+    const auto sum = [&, index](const mx::array& partial) {
+      partials[index] = partial.data<float>();
+      meet.arrive_and_wait();
+      std::vector<float> values(partial.size());
+      for (size_t i = 0; i < values.size(); ++i) values[i] = partials[0][i] + partials[1][i];
+      meet.arrive_and_wait();
+      return mx::array(values.begin(), partial.shape());
+    };
+    results[index] =
+        Alone(*folder.Load<CpuModel>(Options(), place, sum), Sequence(0, 0, tokens), steps);
+  };
+  std::thread other(rank, 1);
+  rank(0);
+  other.join();
+  EXPECT_EQ(results[0], results[1]);
+  const auto largest = std::fabs(*std::max_element(whole.begin(), whole.end()));
+  EXPECT_LT(LargestDifference(results[0], whole), 1e-5 * largest);
+}
+
+TEST(CpuModelTest, ChunksOfAQuantisedModelKeepEveryBit) {
+  const Folder folder("deploy/models/knot-5m-4bit");
+  const Sequence sequence(0, 0, Tokens(120, 3, folder.config.vocab_size));
+  const auto whole = Alone(*folder.Load<CpuModel>(Options({}, 1)), sequence, {120});
+  EXPECT_EQ(Alone(*folder.Load<CpuModel>(Options({}, 2)), sequence, {1, 2, 16, 33, 67, 1}), whole);
+}
+
+TEST(CpuModelTest, TheBundledModelAnswersAsTheGraphDoes) {
+  const Folder folder("deploy/models/knot-5m-4bit");
+  const auto prompt = Tokens(50, 3, folder.config.vocab_size);
+  const auto answer = [&](LayerStack& stack, std::vector<float>& logits) {
+    Sequence sequence(0, 0, prompt);
+    logits = RunStep(stack, {{}, {sequence.Next(prompt.size())}})[0];
+    std::vector<int32_t> tokens;
+    auto last = std::vector<float>(logits.end() - folder.config.vocab_size, logits.end());
+    for (int i = 0; i < 64; ++i) {
+      tokens.push_back(
+          static_cast<int32_t>(std::max_element(last.begin(), last.end()) - last.begin()));
+      sequence.Append(tokens.back());
+      last = RunStep(stack, {{}, {sequence.Next(1)}})[0];
+      logits.insert(logits.end(), last.begin(), last.end());
+    }
+    return tokens;
+  };
+  std::vector<float> theirs;
+  const auto expected = answer(*folder.Load<Decoder>(Options()), theirs);
+  const auto largest = std::fabs(*std::max_element(theirs.begin(), theirs.end()));
+  for (const auto& [type, bound] :
+       std::vector<std::pair<KvType, double>>{{KvType::kFloat32, 1e-3}, {KvType::kFloat16, 3e-3}}) {
+    std::vector<float> ours;
+    EXPECT_EQ(answer(*folder.Load<CpuModel>(Options(type, 2)), ours), expected);
+    EXPECT_LT(LargestDifference(ours, theirs), bound * largest);
+  }
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,531 @@
+// Each rule of the batch scheduler, over a gang whose steps take what a table says. Random load is
+// in tests/sim/batch_sim_test.cc.
+
+#include "runtime/serving/batch_scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <set>
+
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr Duration kStepBase = std::chrono::milliseconds(5);
+constexpr Duration kDecodeToken = std::chrono::milliseconds(1);
+constexpr Duration kPrefillToken = std::chrono::microseconds(500);
+
+std::vector<int32_t> Prompt(size_t count, int32_t seed) {
+  std::vector<int32_t> tokens(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = seed * 100000 + static_cast<int32_t>(i);
+  return tokens;
+}
+
+BatchTraits Traits() {
+  BatchTraits traits;
+  traits.blocks_total = 2048;
+  traits.context_length = 32768;
+  traits.sequences_max = 8;
+  traits.queued_requests_max = 8;
+  return traits;
+}
+
+RequestSpec Spec(RequestId id, std::vector<int32_t> prompt, uint32_t max_new_tokens = 4) {
+  RequestSpec spec;
+  spec.id = id;
+  spec.key = "k";
+  spec.prompt = std::move(prompt);
+  spec.max_new_tokens = max_new_tokens;
+  return spec;
+}
+
+Duration Took(const ForwardStep& step) {
+  Duration took = kStepBase;
+  for (const Segment& segment : step.segments) {
+    const auto count = static_cast<int64_t>(segment.tokens.size());
+    took += count == 1 ? kDecodeToken : count * kPrefillToken;
+  }
+  return took;
+}
+
+class Shell {
+ public:
+  explicit Shell(const BatchTraits& traits) : core(traits) {}
+
+  void Add(RequestSpec spec) {
+    const RequestId id = spec.id;
+    arrived[id] = now;
+    const absl::StatusOr<Effects> effects = core.Add(std::move(spec), now);
+    ASSERT_TRUE(effects.ok()) << effects.status();
+    Take(*effects);
+  }
+  // Orders a step without ending it.
+  bool Order() {
+    NextStep next = core.Next(now);
+    Take(next.effects);
+    core.CheckInvariants();
+    if (!next.ordered.has_value()) return false;
+    flying.push_back(std::move(*next.ordered));
+    return true;
+  }
+  void Done() {
+    const OrderedStep step = std::move(flying.front());
+    flying.erase(flying.begin());
+    const Duration took = Took(step.step);
+    slowest = std::max(slowest, took);
+    now += took;
+    std::vector<RowResult> results;
+    for (const RowOwner& owner : step.rows) {
+      if (!first_token.contains(owner.id)) first_token[owner.id] = now - arrived[owner.id];
+      results.push_back({static_cast<int32_t>(owner.id), false});
+    }
+    Take(core.OnStepDone(step.number, results, took, now));
+    core.CheckInvariants();
+  }
+  // One step, from order to end; what was ordered.
+  ForwardStep Step() {
+    if (!Order()) return {};
+    ForwardStep step = flying.back().step;
+    Done();
+    return step;
+  }
+  void RunUntilEnded(RequestId id) {
+    for (int i = 0; i < 20000 && !ended.contains(id); ++i) {
+      ASSERT_FALSE(Step().segments.empty()) << "nothing runs, and " << id << " has not ended";
+    }
+    ASSERT_TRUE(ended.contains(id));
+  }
+  // Makes the cost of steps known, as it is after any use.
+  void WarmUp() {
+    for (RequestId id = 900001; id <= 900004; ++id) {
+      Add(Spec(id, Prompt(2000, static_cast<int32_t>(id % 100)), 8));
+    }
+    for (RequestId id = 900001; id <= 900004; ++id) RunUntilEnded(id);
+    slowest = {};
+  }
+  void Take(const Effects& effects) {
+    for (const auto& one : effects.started) {
+      started[one.id] = one;
+      start_order.push_back(one.id);
+    }
+    for (const RequestId id : effects.preempted) preempted.push_back(id);
+    for (const auto& one : effects.ended) ended[one.id] = one;
+  }
+
+  BatchScheduler core;
+  MonotonicTime now{};
+  std::vector<OrderedStep> flying;
+  std::map<RequestId, MonotonicTime> arrived;
+  std::map<RequestId, Duration> first_token;
+  std::map<RequestId, Effects::Started> started;
+  std::vector<RequestId> start_order;
+  std::vector<RequestId> preempted;
+  std::map<RequestId, Effects::Ended> ended;
+  Duration slowest{};
+};
+
+uint32_t TokensOf(const ForwardStep& step, uint32_t slot) {
+  for (const Segment& segment : step.segments) {
+    if (segment.slot == slot) return static_cast<uint32_t>(segment.tokens.size());
+  }
+  return 0;
+}
+
+TEST(BatchScheduler, APromptRunsAndThenATokenAStep) {
+  Shell shell(Traits());
+  shell.Add(Spec(1, Prompt(20, 1), 3));
+  ForwardStep step = shell.Step();
+  ASSERT_EQ(step.segments.size(), 1u);
+  const Segment wanted{0, 0, Prompt(20, 1), LogitRows::kLast, {0}};
+  EXPECT_EQ(step.segments[0], wanted);
+  step = shell.Step();
+  EXPECT_EQ(step.segments[0], (Segment{0, 20, {1}, LogitRows::kLast, {}}));
+  shell.Step();
+  EXPECT_EQ(shell.ended.at(1).reason, EndReason::kLength);
+  EXPECT_EQ(shell.ended.at(1).usage.new_tokens, 3u);
+  EXPECT_TRUE(shell.core.idle());
+  EXPECT_FALSE(shell.Order()) << "its closure waits for a step";
+  shell.Add(Spec(2, Prompt(5, 2)));
+  EXPECT_THAT(shell.Step().closed_slots, ElementsAre(0));
+}
+
+TEST(BatchScheduler, EveryRunningAnswerHasATokenInEveryStep) {
+  Shell shell(Traits());
+  for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(10, static_cast<int>(id)), 400));
+  while (shell.first_token.size() < 4) shell.Step();
+  shell.Add(Spec(5, Prompt(3000, 5)));
+  for (int i = 0; i < 50; ++i) {
+    const ForwardStep step = shell.Step();
+    for (uint32_t slot = 0; slot < 4; ++slot) ASSERT_EQ(TokensOf(step, slot), 1u) << "step " << i;
+  }
+}
+
+TEST(BatchScheduler, SeveralShortPromptsRunInOneStep) {
+  Shell shell(Traits());
+  shell.WarmUp();
+  for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(20, static_cast<int>(id))));
+  const ForwardStep step = shell.Step();
+  EXPECT_EQ(step.segments.size(), 4u);
+  EXPECT_EQ(shell.first_token.size(), 8u) << "with the four of the warm-up";
+}
+
+TEST(BatchScheduler, AShortRequestBehindALongOneIsServedWithinTwoBudgets) {
+  Shell shell(Traits());
+  shell.WarmUp();
+  shell.Add(Spec(1, Prompt(30000, 1)));
+  for (int i = 0; i < 5; ++i) shell.Step();
+  const Duration budget = Traits().step_budget;
+  for (RequestId id = 2; id <= 30; ++id) {
+    // In the middle of a step.
+    ASSERT_TRUE(shell.Order());
+    shell.Add(Spec(id, Prompt(80, static_cast<int>(id))));
+    shell.Done();
+    shell.Step();
+    ASSERT_TRUE(shell.first_token.contains(id)) << "request " << id;
+    EXPECT_LE(shell.first_token[id], 2 * budget) << "request " << id;
+    shell.RunUntilEnded(id);
+  }
+  EXPECT_LE(shell.slowest, budget * 11 / 10);
+}
+
+TEST(BatchScheduler, ALongPromptGoesOnBeneathAnyNumberOfShortOnes) {
+  Shell shell(Traits());
+  shell.WarmUp();
+  shell.Add(Spec(1, Prompt(5000, 1)));
+  RequestId id = 1;
+  int steps = 0;
+  while (!shell.first_token.contains(1)) {
+    while (shell.core.waiting() + shell.core.running() < 12) {
+      ++id;
+      shell.Add(Spec(id, Prompt(150, static_cast<int>(id)), 2));
+    }
+    shell.Step();
+    // A quarter of about 150 prompt tokens a step.
+    ASSERT_LT(++steps, 5000 / 25) << "starved";
+  }
+  EXPECT_GT(steps, 40) << "the short ones had their part";
+  EXPECT_GT(id, 30u);
+}
+
+TEST(BatchScheduler, AStepAlwaysTakesASmallestChunkAlong) {
+  BatchTraits traits = Traits();
+  traits.step_budget = std::chrono::milliseconds(1);  // less than any step takes
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(10, 1), 1000));
+  shell.Add(Spec(2, Prompt(400, 2)));
+  shell.Add(Spec(3, Prompt(600, 3)));
+  int steps = 0;
+  while (shell.first_token.size() < 3) {
+    shell.Step();
+    ASSERT_LT(++steps, 2 * 1010 / 16);
+  }
+}
+
+TEST(BatchScheduler, AFullQueueSaysSo) {
+  BatchTraits traits = Traits();
+  traits.sequences_max = 1;
+  traits.queued_requests_max = 2;
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(10, 1), 1000));
+  shell.Step();
+  shell.Add(Spec(2, Prompt(10, 2)));
+  shell.Add(Spec(3, Prompt(10, 3)));
+  const absl::Status full = shell.core.Add(Spec(4, Prompt(10, 4)), shell.now).status();
+  EXPECT_EQ(ReasonOf(full).code(), "QUEUE_FULL");
+  // A client with nothing in the queue takes the place of one with much.
+  RequestSpec other = Spec(5, Prompt(10, 5));
+  other.key = "other";
+  shell.Add(other);
+  EXPECT_EQ(shell.ended.at(3).reason, EndReason::kDisplaced);
+  other.id = 6;
+  EXPECT_FALSE(shell.core.Add(other, shell.now).ok());
+}
+
+TEST(BatchScheduler, PromptsThatCannotBeServedAreRefused) {
+  Shell shell(Traits());
+  EXPECT_EQ(ReasonOf(shell.core.Add(Spec(1, {}), shell.now).status()).code(), "BAD_REQUEST");
+  RequestSpec spec = Spec(2, Prompt(100, 1));
+  spec.context_length = 100;
+  EXPECT_EQ(ReasonOf(shell.core.Add(spec, shell.now).status()).code(), "PROMPT_TOO_LONG");
+  spec.context_length = 40000;
+  EXPECT_EQ(ReasonOf(shell.core.Add(spec, shell.now).status()).code(), "BAD_REQUEST");
+  spec.context_length = 101;
+  shell.Add(spec);
+  shell.RunUntilEnded(2);
+  EXPECT_EQ(shell.ended.at(2).usage.new_tokens, 1u);
+}
+
+TEST(BatchSchedulerDeathTest, AContextThatDoesNotFitIsABug) {
+  BatchTraits traits = Traits();
+  traits.blocks_total = 10;
+  traits.context_length = 321;
+  EXPECT_DEATH(BatchScheduler core(traits), "don't hold one context");
+}
+
+TEST(BatchScheduler, KeysShareByTokensNotByRequests) {
+  BatchTraits traits = Traits();
+  traits.sequences_max = 1;
+  traits.queued_requests_max = 20;
+  Shell shell(traits);
+  // One client asks for answers four times as long.
+  for (RequestId id = 1; id <= 8; ++id) {
+    RequestSpec spec = Spec(id, Prompt(4, static_cast<int>(id)), id <= 4 ? 76 : 16);
+    spec.key = id <= 4 ? "long" : "short";
+    shell.Add(spec);
+  }
+  for (const RequestId id : {1, 5, 6, 7, 8}) shell.RunUntilEnded(id);
+  shell.Step();
+  EXPECT_THAT(shell.start_order, ElementsAre(1, 5, 6, 7, 8, 2));
+}
+
+TEST(BatchScheduler, PriorityComesFirstAndAgeCatchesUp) {
+  BatchTraits traits = Traits();
+  traits.sequences_max = 1;
+  traits.aging_interval = std::chrono::seconds(2);
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(10, 1), 5));
+  shell.Step();
+  shell.Add(Spec(2, Prompt(10, 2), 5));
+  RequestId id = 2;
+  while (!shell.started.contains(2)) {  // a stream of urgent ones, always two waiting
+    while (shell.core.waiting() < 3) {
+      ++id;
+      RequestSpec urgent = Spec(id, Prompt(10, static_cast<int>(id)), 5);
+      urgent.key = "urgent";
+      urgent.priority = 1;
+      shell.Add(urgent);
+    }
+    shell.Step();
+    ASSERT_LT(shell.now, MonotonicTime(traits.aging_interval * 2)) << "starved";
+  }
+  EXPECT_GT(shell.started.at(2).queued, traits.aging_interval);
+  EXPECT_EQ(shell.start_order[1], 3u);
+}
+
+TEST(BatchScheduler, StartsWhenThePromptAndOneBlockFit) {
+  BatchTraits traits = Traits();
+  traits.blocks_total = 10;
+  traits.context_length = 320;
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(160, 1), 100));  // 5 blocks and one
+  while (shell.first_token.empty()) shell.Step();
+  shell.Add(Spec(2, Prompt(128, 2), 2));  // 4 and one: not there
+  shell.Add(Spec(3, Prompt(96, 3), 2));   // 3 and one: there, and may pass
+  shell.Step();
+  EXPECT_TRUE(shell.started.contains(3));
+  EXPECT_FALSE(shell.started.contains(2));
+  shell.RunUntilEnded(3);
+  shell.RunUntilEnded(2);
+}
+
+TEST(BatchScheduler, NotMoreThanAFewPassOneThatDoesNotFit) {
+  BatchTraits traits = Traits();
+  traits.blocks_total = 10;
+  traits.context_length = 320;
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(160, 1), 150));
+  while (shell.first_token.empty()) shell.Step();
+  shell.Add(Spec(2, Prompt(200, 2), 2));
+  RequestId id = 2;
+  size_t passed = 0;
+  while (!shell.started.contains(2)) {
+    passed = shell.started.size() - 1;
+    while (shell.core.waiting() < 4) {
+      ++id;
+      shell.Add(Spec(id, Prompt(5, static_cast<int>(id)), 2));
+    }
+    ASSERT_FALSE(shell.Step().segments.empty());
+  }
+  EXPECT_EQ(passed, kBypassesMax);
+  EXPECT_TRUE(shell.preempted.empty());
+}
+
+TEST(BatchScheduler, TheYoungestOfLowestPriorityIsPreemptedAndGoesOnWhereItWas) {
+  BatchTraits traits = Traits();
+  traits.blocks_total = 8;
+  traits.context_length = 256;
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(60, 1), 130));
+  RequestSpec urgent = Spec(2, Prompt(60, 2), 130);
+  urgent.priority = 1;
+  shell.now += Duration(1000);
+  shell.Add(urgent);
+  while (shell.preempted.empty()) ASSERT_FALSE(shell.Step().segments.empty());
+  EXPECT_THAT(shell.preempted, ElementsAre(1));
+  EXPECT_FALSE(shell.ended.contains(2));
+  shell.RunUntilEnded(2);
+  shell.RunUntilEnded(1);
+  const RequestUsage& usage = shell.ended.at(1).usage;
+  EXPECT_EQ(usage.new_tokens, 130u);
+  EXPECT_GE(usage.preemptions, 1u);
+  EXPECT_GT(usage.recomputed_tokens, 0u);
+  EXPECT_EQ(usage.cached_tokens, 0u) << "what it had computed itself is no hit";
+  EXPECT_EQ(shell.ended.at(2).usage.preemptions, 0u);
+}
+
+// Else the token that is on the way would be chosen a second time.
+TEST(BatchScheduler, WhoIsPreemptedWithAStepInFlightStartsAgainAfterItsResult) {
+  BatchTraits traits = Traits();
+  traits.blocks_total = 8;
+  traits.context_length = 256;
+  traits.steps_in_flight_max = 3;
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(64, 1), 0));
+  shell.Add(Spec(2, Prompt(60, 2), 0));
+  for (int i = 0; i < 1000; ++i) {
+    while (shell.preempted.empty() && shell.flying.size() < 3 && shell.Order()) {
+    }
+    if (!shell.preempted.empty()) break;
+    shell.Done();
+  }
+  ASSERT_THAT(shell.preempted, ElementsAre(2));
+  const auto is_of_2 = [](const OrderedStep& step) {
+    return std::any_of(step.rows.begin(), step.rows.end(),
+                       [](const RowOwner& owner) { return owner.id == 2; });
+  };
+  ASSERT_TRUE(std::any_of(shell.flying.begin(), shell.flying.end(), is_of_2));
+  shell.Take(shell.core.Cancel(1, shell.now));  // all blocks are there now
+  while (!is_of_2(shell.flying.front())) shell.Done();
+  ASSERT_LT(shell.flying.size(), 3u);
+  EXPECT_FALSE(shell.Order()) << "its result is not there yet";
+  const uint32_t position = shell.flying.front().rows[0].position;
+  shell.Done();
+  ASSERT_TRUE(shell.Order());
+  const Segment& again = shell.flying.back().step.segments[0];
+  EXPECT_EQ(again.begin + again.tokens.size(), position + 1);
+  while (!shell.flying.empty()) shell.Done();
+  shell.RunUntilEnded(2);
+  EXPECT_EQ(shell.ended.at(2).usage.new_tokens, 256u - 60u);
+}
+
+TEST(BatchScheduler, CancelTakesEffectAtTheNextStep) {
+  Shell shell(Traits());
+  shell.Add(Spec(1, Prompt(2000, 1)));
+  shell.Add(Spec(2, Prompt(20, 2), 100));
+  shell.Step();
+  ASSERT_TRUE(shell.Order());  // both are in flight
+  shell.Take(shell.core.Cancel(1, shell.now));
+  EXPECT_EQ(shell.ended.at(1).reason, EndReason::kCancelled);
+  shell.Done();
+  const ForwardStep step = shell.Step();
+  EXPECT_EQ(step.closed_slots.size(), 1u);
+  EXPECT_EQ(step.segments.size(), 1u);
+  EXPECT_TRUE(shell.core.Cancel(1, shell.now).ended.empty());
+  EXPECT_TRUE(shell.core.Cancel(77, shell.now).ended.empty());
+  // One that waits, too.
+  shell.Add(Spec(3, Prompt(20, 3)));
+  shell.Take(shell.core.Cancel(3, shell.now));
+  EXPECT_EQ(shell.ended.at(3).usage.new_tokens, 0u);
+}
+
+TEST(BatchScheduler, TheSecondTurnOfAChatComputesItsNewTokensOnly) {
+  Shell shell(Traits());
+  shell.Add(Spec(1, Prompt(2000, 1), 10));
+  shell.RunUntilEnded(1);
+  EXPECT_EQ(shell.started.at(1).miss.kind, PrefixMiss::Kind::kEmpty);
+  std::vector<int32_t> second = Prompt(2000, 1);
+  second.insert(second.end(), 10, 1);  // the answer
+  second.resize(2040, 5);
+  RequestSpec spec = Spec(2, second);
+  shell.Add(spec);
+  const ForwardStep step = shell.Step();
+  EXPECT_EQ(shell.started.at(2).cached_tokens, 1984u);  // 62 blocks
+  EXPECT_EQ(step.segments[0].begin, 1984u);
+  EXPECT_EQ(step.segments[0].new_blocks.size(), 64u) << "with those of the prefix";
+  shell.RunUntilEnded(2);
+  EXPECT_EQ(shell.ended.at(2).usage.cached_tokens, 1984u);
+  // A date changed near the beginning.
+  second[812] = -1;
+  shell.Add(Spec(3, second));
+  shell.Step();
+  EXPECT_EQ(DescribeMiss(shell.started.at(3).miss), "differs at token 812");
+  // Another tenant.
+  spec.id = 4;
+  spec.salt = "another";
+  shell.Add(spec);
+  while (!shell.started.contains(4)) shell.Step();
+  EXPECT_EQ(shell.started.at(4).cached_tokens, 0u);
+}
+
+TEST(BatchScheduler, RequestsThatBeginAlikeAndComeAtOnceComputeItOnce) {
+  Shell shell(Traits());
+  for (RequestId id = 1; id <= 4; ++id) {
+    std::vector<int32_t> prompt = Prompt(640, 1);
+    prompt.resize(700, static_cast<int32_t>(id));
+    shell.Add(Spec(id, prompt));
+  }
+  uint64_t prefilled = 0;
+  while (shell.first_token.size() < 4) {
+    for (const Segment& segment : shell.Step().segments) {
+      if (segment.tokens.size() > 1) prefilled += segment.tokens.size();
+    }
+  }
+  EXPECT_EQ(prefilled, 640u + 4 * 60u);
+}
+
+TEST(BatchScheduler, StepsInFlightShareTheAnswersAndFollowAPromptUp) {
+  BatchTraits traits = Traits();
+  traits.steps_in_flight_max = 2;
+  Shell shell(traits);
+  for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(10, static_cast<int>(id)), 200));
+  while (shell.first_token.size() < 4) shell.Step();
+  ASSERT_TRUE(shell.Order());
+  ASSERT_TRUE(shell.Order());
+  EXPECT_FALSE(shell.Order()) << "two are in flight";
+  std::set<uint32_t> slots;
+  for (const OrderedStep& step : shell.flying) {
+    EXPECT_EQ(step.step.segments.size(), 2u);
+    for (const Segment& segment : step.step.segments) slots.insert(segment.slot);
+  }
+  EXPECT_EQ(slots.size(), 4u);
+  shell.Done();
+  shell.Done();
+  shell.Add(Spec(5, Prompt(2000, 5)));
+  ASSERT_TRUE(shell.Order());
+  ASSERT_TRUE(shell.Order());
+  const Segment& first = shell.flying[0].step.segments.back();
+  const Segment& second = shell.flying[1].step.segments.back();
+  EXPECT_EQ(second.slot, first.slot);
+  EXPECT_EQ(second.begin, first.begin + first.tokens.size());
+  EXPECT_EQ(first.logit_rows, LogitRows::kNone);
+}
+
+// A figure rather than a rule: how long Next takes with many sequences.
+TEST(BatchScheduler, OrdersAStepOfManySequencesInNoTime) {
+  BatchTraits traits = Traits();
+  traits.sequences_max = 64;
+  traits.queued_requests_max = 64;
+  traits.blocks_total = 8192;
+  traits.step_budget = std::chrono::seconds(1);
+  Shell shell(traits);
+  for (RequestId id = 1; id <= 64; ++id) {
+    shell.Add(Spec(id, Prompt(1000, static_cast<int>(id)), 2000));
+  }
+  while (shell.first_token.size() < 64) shell.Step();
+  std::vector<double> us;
+  for (int i = 0; i < 1500; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    NextStep next = shell.core.Next(shell.now);
+    us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+                     .count());
+    ASSERT_EQ(next.ordered->rows.size(), 64u);
+    shell.core.OnStepDone(next.ordered->number, std::vector<RowResult>(64, {7, false}),
+                          Duration(20000), shell.now);
+  }
+  std::sort(us.begin(), us.end());
+  std::cout << "Next() with 64 answers: median " << us[us.size() / 2] << " us, 99th of 100 "
+            << us[us.size() * 99 / 100] << " us\n";
+  EXPECT_LT(us[us.size() / 2], 5000.0);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

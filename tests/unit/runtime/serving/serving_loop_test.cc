@@ -1,0 +1,193 @@
+// Many requests at once over a tiny model get, token for token, the answers that each gets alone:
+// joining and leaving at any step, after a prefix hit, after preemption.
+
+#include "runtime/serving/serving_loop.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "proto/reasons.h"
+#include "runtime/process/rank_boot.h"
+#include "runtime/serving/solo_sequence.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kVocabulary = 96;  // of the tiny model
+
+TextStream Silent() {
+  return {[](int32_t) { return std::string("x"); }, [] { return std::string(); }};
+}
+
+class Heard : public RequestListener {
+ public:
+  void OnChunk(const v1::GenerateChunk& chunk) override {
+    tokens.insert(tokens.end(), chunk.token_ids().begin(), chunk.token_ids().end());
+    cached = std::max(cached, chunk.cached_tokens());
+    if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
+    if (tokens.size() >= cancel_after) cancelled = true;
+  }
+  void OnDone(const absl::Status& status) override {
+    ++ended;
+    end = status;
+  }
+  bool IsCancelled() const override { return cancelled; }
+
+  std::vector<int32_t> tokens;
+  uint32_t cached = 0;
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  size_t cancel_after = SIZE_MAX;
+  bool cancelled = false;
+  int ended = 0;
+  absl::Status end;
+};
+
+class ServingLoopTest : public ::testing::Test {
+ protected:
+  void Boot(uint32_t context, uint32_t sequences) {
+    v1::LaunchSpec spec;
+    spec.set_world_size(1);
+    spec.set_tp(1);
+    spec.set_pp(1);
+    spec.set_context_length(context);
+    spec.set_concurrent_sequences(sequences);
+    spec.mutable_model()->set_path(WriteFolder(
+        {{"config.json", TinyLlamaConfig()}, {"model.safetensors", Safetensors(TinyLlama())}}));
+    BootOptions options;
+    options.needs_text = false;
+    auto rank = BootRank(spec, watchdog_, options);
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    rank_ = *std::move(rank);
+    traits_.context_length = context;
+    traits_.blocks_total = static_cast<uint32_t>(rank_->engine->limits().blocks_total);
+  }
+  GenerationJob MakeJob(std::vector<int32_t> prompt, uint32_t max_tokens, uint64_t seed) const {
+    GenerationJob job;
+    job.limits.prompt_tokens = static_cast<uint32_t>(prompt.size());
+    job.limits.max_tokens = max_tokens;
+    job.limits.context_length = traits_.context_length;
+    job.limits.end_tokens = {7};
+    job.prompt = std::move(prompt);
+    job.sampling.temperature = seed == 0 ? 0.0 : 1.0;
+    job.sampling.seed = seed;
+    return job;
+  }
+  std::vector<int32_t> Alone(const GenerationJob& job) {
+    Heard heard;
+    const std::atomic<bool> never = false;
+    EXPECT_TRUE(RunJob(job, *rank_->engine, Silent(), never, [&](const v1::GenerateChunk& chunk) {
+                  heard.OnChunk(chunk);
+                }).ok());
+    return heard.tokens;
+  }
+  std::vector<int32_t> RandomPrompt(size_t size) {
+    std::vector<int32_t> prompt(size);
+    for (int32_t& token : prompt) token = static_cast<int32_t>(random_() % kVocabulary);
+    return prompt;
+  }
+  ServingLoop::Hooks Hooks() {
+    ServingLoop::Hooks hooks;
+    hooks.new_text = Silent;
+    hooks.on_counts = [this](ServingCounts counts) {
+      running_most_ = std::max(running_most_, counts.running);
+      counts_ = counts;
+    };
+    return hooks;
+  }
+
+  Watchdog watchdog_{[](const std::string&, milliseconds) {}};
+  std::unique_ptr<BootedRank> rank_;
+  BatchTraits traits_;
+  std::mt19937 random_{4711};
+  ServingCounts counts_;
+  uint32_t running_most_ = 0;
+};
+
+TEST_F(ServingLoopTest, TogetherAsAlone) {
+  Boot(160, 3);
+  traits_.chunk_tokens_max = 48;
+  std::vector<GenerationJob> jobs;
+  const std::vector<int32_t> common = RandomPrompt(70);
+  for (uint64_t i = 0; i < 24; ++i) {
+    std::vector<int32_t> prompt = i % 3 == 0 ? common : std::vector<int32_t>();
+    for (const int32_t token : RandomPrompt(1 + random_() % 50)) prompt.push_back(token);
+    jobs.push_back(MakeJob(std::move(prompt), 1 + random_() % 60, i % 2 == 0 ? 0 : i));
+  }
+  std::vector<std::vector<int32_t>> alone;
+  for (const GenerationJob& job : jobs) alone.push_back(Alone(job));
+
+  ServingLoop serving(*rank_->engine, traits_, Hooks());
+  std::vector<std::shared_ptr<Heard>> heard;
+  while (heard.size() < jobs.size() || !serving.idle()) {
+    // They join two at a time, some steps apart.
+    for (int i = 0; i < 2 && heard.size() < jobs.size() && random_() % 3 == 0; ++i) {
+      heard.push_back(std::make_shared<Heard>());
+      if (heard.size() % 5 == 0) heard.back()->cancel_after = 3;
+      serving.Add(jobs[heard.size() - 1], heard.back());
+    }
+    ASSERT_TRUE(serving.RunStep().ok());
+  }
+  uint32_t cached_most = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(heard[i]->ended, 1);
+    EXPECT_TRUE(heard[i]->end.ok()) << heard[i]->end;
+    cached_most = std::max(cached_most, heard[i]->cached);
+    if (heard[i]->finish != v1::FINISH_REASON_CANCELLED) {
+      EXPECT_EQ(heard[i]->tokens, alone[i]);
+      continue;
+    }
+    ASSERT_LE(heard[i]->tokens.size(), alone[i].size());
+    EXPECT_TRUE(std::equal(heard[i]->tokens.begin(), heard[i]->tokens.end(), alone[i].begin()));
+  }
+  EXPECT_GE(cached_most, 64U) << "the common beginning was computed once";
+  EXPECT_GE(running_most_, 3U) << "several at once";
+  EXPECT_EQ(counts_.running + counts_.waiting, 0U);
+}
+
+TEST_F(ServingLoopTest, WhatMemoryDoesNotHoldIsPreemptedAndGoesOnAsIfNothingHadBeen) {
+  Boot(128, 1);  // four blocks for all
+  std::vector<GenerationJob> jobs;
+  for (uint64_t i = 0; i < 5; ++i) jobs.push_back(MakeJob(RandomPrompt(20), 70, i));
+  std::vector<std::vector<int32_t>> alone;
+  for (const GenerationJob& job : jobs) alone.push_back(Alone(job));
+  ServingLoop serving(*rank_->engine, traits_, Hooks());
+  std::vector<std::shared_ptr<Heard>> heard;
+  for (const GenerationJob& job : jobs) {
+    heard.push_back(std::make_shared<Heard>());
+    serving.Add(job, heard.back());
+  }
+  while (!serving.idle()) ASSERT_TRUE(serving.RunStep().ok());
+  EXPECT_GE(running_most_, 2U);
+  for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(heard[i]->tokens, alone[i]) << i;
+}
+
+TEST_F(ServingLoopTest, BeyondTheQueueRequestsAreRefused) {
+  Boot(64, 1);
+  traits_.sequences_max = 1;
+  traits_.queued_requests_max = 2;
+  ServingLoop serving(*rank_->engine, traits_, Hooks());
+  std::vector<std::shared_ptr<Heard>> heard;
+  for (int i = 0; i < 5; ++i) {
+    heard.push_back(std::make_shared<Heard>());
+    serving.Add(MakeJob(RandomPrompt(3), 2, 0), heard.back());
+  }
+  while (!serving.idle()) ASSERT_TRUE(serving.RunStep().ok());
+  int refused = 0;
+  for (const auto& one : heard) {
+    EXPECT_EQ(one->ended, 1);
+    if (!one->end.ok()) {
+      EXPECT_EQ(ReasonOf(one->end).code(), "QUEUE_FULL");
+      ++refused;
+    }
+  }
+  EXPECT_EQ(refused, 2);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
