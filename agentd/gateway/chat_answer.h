@@ -29,8 +29,8 @@ struct ChatAnswerHead {
 
 struct TokenCounts {
   uint32_t prompt_tokens = 0;
-  uint32_t cached_tokens = 0;  // of the prompt's
   uint32_t completion_tokens = 0;
+  uint32_t cached_tokens = 0;  // of the prompt's
 };
 
 // "stop" or "length".

@@ -75,6 +75,12 @@ MACRAME_AMX inline void MultiplyGroup(const AmxPanel& panel, const QuantizedForm
     _tile_dpbsud(2, 4, 7);
     _tile_dpbsud(3, 5, 7);
   }
+  // The next vectors' part of this group: tiles are read from too many places to be predicted.
+  for (size_t i = 0; i < kAmxVectors; ++i) {
+    const size_t place = (m + kAmxVectors + i) * form.stride + begin;
+    _mm_prefetch(reinterpret_cast<const char*>(form.high + place), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(form.low + place), _MM_HINT_T0);
+  }
   _tile_stored(0, out[0], 64);
   _tile_stored(1, out[1], 64);
   _tile_stored(2, out[2], 64);

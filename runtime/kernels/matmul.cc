@@ -13,14 +13,6 @@
 #include "runtime/kernels/integer_dots.inc"
 
 HWY_BEFORE_NAMESPACE();
-#if HWY_TARGET == HWY_AVX3_DL
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512vnni"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx512vnni")
-#endif
-#endif
 namespace macrame::runtime::kernels {
 namespace HWY_NAMESPACE {
 
@@ -34,37 +26,153 @@ HWY_INLINE VI32 WithoutSign(VI32 total, const QuantizedForm& form, size_t index)
   }
 }
 
+// Asks for the lines of a run that is read later. What lies behind the matrix is never touched.
+// kNear: into the first level cache, else the second.
+template <bool kNear>
+HWY_INLINE void PrefetchRun(const uint8_t* const* rows, size_t offset) {
+  MACRAME_UNROLL
+  for (size_t i = 0; i < kLanes; ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(rows[i]) + offset;
+    __builtin_prefetch(reinterpret_cast<const uint8_t*>(address), 0, kNear ? 3 : 2);
+  }
+}
+
 // --- One vector: each weight is read once and multiplied as it comes.
+
+#if HWY_TARGET == HWY_AVX3_DL
+// A run of four or eight bit weights against one vector, without turning it all the way: while
+// words stay in their quarter of the row's 64 bytes, activations are turned to meet them, once for
+// all rows.
+template <int kBits>
+struct QuarteredRun {
+  static constexpr size_t kParts = kBits == 4 ? 2 : 1;  // fours of columns in a word
+
+  // Word j of each quarter, four times: [j][part], bytes of one plane.
+  HWY_INLINE static void TurnActivations(const int8_t* bytes, __m512i (*q)[kParts]) {
+    __m512i parts[kParts];
+    if constexpr (kBits == 4) {
+      const __m512i even =
+          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const __m512i first = _mm512_loadu_si512(bytes);
+      const __m512i second = _mm512_loadu_si512(bytes + 64);
+      const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+      parts[0] = _mm512_permutex2var_epi32(first, even, second);
+      parts[1] = _mm512_permutex2var_epi32(first, odd, second);
+    } else {
+      parts[0] = _mm512_loadu_si512(bytes);
+    }
+    MACRAME_UNROLL
+    for (size_t part = 0; part < kParts; ++part) {
+      q[0][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_AAAA);
+      q[1][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_BBBB);
+      q[2][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_CCCC);
+      q[3][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_DDDD);
+    }
+  }
+
+  // totals[quarter], a row in each lane.
+  HWY_INLINE static void Multiply(const uint8_t* const* rows, size_t offset, const int8_t* high,
+                                  const int8_t* low, VI32* HWY_RESTRICT totals) {
+    __m512i q1[4][kParts], q2[4][kParts];
+    TurnActivations(high, q1);
+    TurnActivations(low, q2);
+    // The upper four bits stay where they are: their sums are 16 times too large.
+    const __m512i masks[2] = {_mm512_set1_epi8(0x0f), _mm512_set1_epi8(static_cast<char>(0xf0))};
+    __m512i fours[4];  // rows 4 i to 4 i + 3 of each quarter
+    MACRAME_UNROLL
+    for (size_t i = 0; i < 4; ++i) {
+      VI32 row[4];
+      VI32 words[4];
+      MACRAME_UNROLL
+      for (size_t j = 0; j < 4; ++j) row[j] = VI32{_mm512_loadu_si512(rows[4 * i + j] + offset)};
+      TransposeBlocks(row[0], row[1], row[2], row[3], words);
+      __m512i sum1[kParts], sum2[kParts];
+      MACRAME_UNROLL
+      for (size_t part = 0; part < kParts; ++part) {
+        sum1[part] = sum2[part] = _mm512_setzero_si512();
+        MACRAME_UNROLL
+        for (size_t j = 0; j < 4; ++j) {
+          const __m512i weights =
+              kParts == 1 ? words[j].raw : _mm512_and_si512(words[j].raw, masks[part]);
+          sum1[part] = _mm512_dpbusd_epi32(sum1[part], weights, q1[j][part]);
+          sum2[part] = _mm512_dpbusd_epi32(sum2[part], weights, q2[j][part]);
+        }
+      }
+      fours[i] = Total({VI32{sum1[0]}, VI32{sum2[0]}}).raw;
+      if constexpr (kParts == 2) {
+        const __m512i upper = Total({VI32{sum1[1]}, VI32{sum2[1]}}).raw;
+        fours[i] = _mm512_add_epi32(fours[i], _mm512_srai_epi32(upper, 4));
+      }
+    }
+    TransposeQuarters(fours, totals);
+  }
+
+  HWY_INLINE static void TransposeQuarters(const __m512i* in, VI32* HWY_RESTRICT out) {
+    const __m512i a = _mm512_shuffle_i32x4(in[0], in[1], 0x44);
+    const __m512i b = _mm512_shuffle_i32x4(in[0], in[1], 0xee);
+    const __m512i c = _mm512_shuffle_i32x4(in[2], in[3], 0x44);
+    const __m512i d = _mm512_shuffle_i32x4(in[2], in[3], 0xee);
+    out[0] = VI32{_mm512_shuffle_i32x4(a, c, 0x88)};
+    out[1] = VI32{_mm512_shuffle_i32x4(a, c, 0xdd)};
+    out[2] = VI32{_mm512_shuffle_i32x4(b, d, 0x88)};
+    out[3] = VI32{_mm512_shuffle_i32x4(b, d, 0xdd)};
+  }
+};
+#endif
 
 template <int kBits, size_t kGroup>
 struct OneVector {
   using Packed = Run<kBits>;
   static constexpr size_t kRunsOfGroup = std::max<size_t>(1, kGroup / Packed::kColumns);
   static constexpr size_t kGroupsOfRun = std::max<size_t>(1, Packed::kColumns / kGroup);
-  static constexpr size_t kWordsOfPart = std::min(kGroup, Packed::kColumns) / 4;
 
-  // Groups [g, g + kGroupsOfRun); those from `groups` on don't exist. `rows` have theirs at
-  // `offset`.
-  HWY_INLINE static VF32 Step(const uint8_t* const* rows, size_t offset, const QuantizedForm& form,
-                              size_t g, size_t groups, const float* scales, const float* biases,
-                              VF32 y) {
-    const F32 d;
+  // Adds a run to the sums of its groups, or of the group that it is a part of.
+  HWY_INLINE static void AddRun(const uint8_t* const* rows, size_t offset, const int8_t* high,
+                                const int8_t* low, VI32* HWY_RESTRICT totals) {
+#if HWY_TARGET == HWY_AVX3_DL
+    if constexpr (kBits != 6) {
+      VI32 quarters[4];
+      QuarteredRun<kBits>::Multiply(rows, offset, high, low, quarters);
+      MACRAME_UNROLL
+      for (size_t i = 0; i < 4; ++i) {
+        VI32& total = totals[i * kGroupsOfRun / 4];
+        total = hn::Add(total, quarters[i]);
+      }
+      return;
+    }
+#endif
+    constexpr size_t kFours = Packed::kColumns / 4;
     VI32 words[Packed::kWords];
     GroupSum sums[kGroupsOfRun];
+    Packed::Load(rows, offset, words);
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kFours; ++i) {
+      AddColumns(sums[i * kGroupsOfRun / kFours], Packed::Weights(words, i), high, low, 4 * i);
+    }
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kGroupsOfRun; ++i) totals[i] = hn::Add(totals[i], Total(sums[i]));
+  }
+
+  // Groups [g, g + kGroupsOfRun); those from `groups` on don't exist. `rows` have theirs at
+  // `offset`, and what is wanted next `ahead` behind that.
+  HWY_INLINE static VF32 Step(const uint8_t* const* rows, size_t offset, size_t ahead,
+                              const QuantizedForm& form, size_t g, size_t groups,
+                              const float* scales, const float* biases, VF32 y) {
+    const F32 d;
+    constexpr size_t kBytesOfColumn = kByteDots ? 1 : 2;
+    VI32 totals[kGroupsOfRun];
+    MACRAME_UNROLL
+    for (size_t i = 0; i < kGroupsOfRun; ++i) totals[i] = hn::Zero(I32());
     MACRAME_UNROLL
     for (size_t run = 0; run < kRunsOfGroup; ++run) {
-      Packed::Load(rows, offset + run * Packed::kBytes, words);
-      const size_t column = g * kGroup + run * Packed::kColumns;
-      MACRAME_UNROLL
-      for (size_t i = 0; i < Packed::kColumns / 4; ++i) {
-        AddColumns(sums[i / kWordsOfPart], Packed::Weights(words, i), form.high, form.low,
-                   column + 4 * i);
-      }
+      const size_t place = (g * kGroup + run * Packed::kColumns) * kBytesOfColumn;
+      PrefetchRun<true>(rows, offset + run * Packed::kBytes + ahead);
+      AddRun(rows, offset + run * Packed::kBytes, form.high + place, form.low + place, totals);
     }
     MACRAME_UNROLL
     for (size_t i = 0; i < kGroupsOfRun; ++i) {
       if (g + i >= groups) break;
-      y = AddGroup(y, WithoutSign < kSignedWeights && kBits == 8 > (Total(sums[i]), form, g + i),
+      y = AddGroup(y, WithoutSign < kSignedWeights && kBits == 8 > (totals[i], form, g + i),
                    form.scales[g + i], form.sums[g + i], hn::LoadU(d, scales + i * kLanes),
                    hn::LoadU(d, biases + i * kLanes));
     }
@@ -90,12 +198,12 @@ struct OneVector {
         }
         const size_t offset = g * kGroup * kBits / 8;
         if (offset + kStepBytes <= row_bytes) {
-          sum = Step(block.weights, offset, form, g, groups, scales + at * kLanes,
-                     biases + at * kLanes, sum);
+          sum = Step(block.weights, offset, kLanes * row_bytes, form, g, groups,
+                     scales + at * kLanes, biases + at * kLanes, sum);
         } else {
           const StagedRows staged(block.weights, offset, row_bytes - offset);
-          sum = Step(staged.rows(), 0, form, g, groups, scales + at * kLanes, biases + at * kLanes,
-                     sum);
+          sum = Step(staged.rows(), 0, 0, form, g, groups, scales + at * kLanes,
+                     biases + at * kLanes, sum);
         }
       }
       HWY_ALIGN float out[kLanes];
@@ -159,6 +267,7 @@ HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column,
                             Panel& panel) {
   const auto group = static_cast<size_t>(matrix.group_size);
   const size_t groups = matrix.columns / group;
+  const size_t row_bytes = WeightRowBytes(matrix);
   panel.first_group = column / group;
   panel.groups = columns / group;
   for (size_t b = 0; b < kPanelBlocks; ++b) {
@@ -173,6 +282,8 @@ HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column,
       const size_t offset = (column + c) * kBits / 8;
       const size_t left = columns - c;
       uint8_t* out = panel.weights[b] + c * kLanes;
+      // The next panel's.
+      PrefetchRun<false>(block.weights, offset + kPanelBlocks * kLanes * row_bytes);
       if (left >= Run<kBits>::kColumns) {
         FillRun<kBits>(block.weights, offset, left, out);
       } else {
@@ -243,7 +354,7 @@ HWY_INLINE void MultiplyPanelByUpTo4(const Panel& panel, const QuantizedForm& fo
 
 #if HWY_TARGET == HWY_AVX3_DL
 // From so many vectors on, tiles are faster.
-inline constexpr size_t kAmxVectorsMin = 3;
+inline constexpr size_t kAmxVectorsMin = 4;
 
 HWY_INLINE void MultiplyPanelByTiles(const Panel& panel, const QuantizedForm& form, size_t m,
                                      size_t count, size_t all_groups, float* sums) {
@@ -344,13 +455,6 @@ const char* InstructionSetImpl() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace macrame::runtime::kernels
-#if HWY_TARGET == HWY_AVX3_DL
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE

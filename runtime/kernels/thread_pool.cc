@@ -58,10 +58,10 @@ int ThreadPool::UsableProcessors() {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
-ThreadPool::ThreadPool(int threads, bool pin)
-    : threads_(std::max(1, threads)), spins_(threads_ <= UsableProcessors()), pin_(pin && spins_) {
+ThreadPool::ThreadPool(int threads, [[maybe_unused]] bool pin)
+    : threads_(std::max(1, threads)), spins_(threads_ <= UsableProcessors()) {
 #ifdef __linux__
-  const std::vector<int> processors = pin_ ? AllowedProcessors() : std::vector<int>();
+  const std::vector<int> processors = pin && spins_ ? AllowedProcessors() : std::vector<int>();
   if (!processors.empty()) PinThisThread(processors[0]);
 #endif
   for (int worker = 1; worker < threads_; ++worker) {

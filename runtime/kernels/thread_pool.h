@@ -66,7 +66,6 @@ class ThreadPool {
 
   const int threads_;
   const bool spins_;
-  const bool pin_;
   Call call_ = nullptr;
   void* context_ = nullptr;
   // Each on a cache line of its own: one is written by the caller, the other by all workers.

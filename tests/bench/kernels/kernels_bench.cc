@@ -113,7 +113,7 @@ void Measure(const Options& options, const Shape& shape, int bits, size_t vector
     MultiplyTransposed(pool, matrix, activations, y.data(), scratch);
     best = std::min(best, Now(options) - begin);
     if (round % 8 == 0) {
-      const size_t next = (round + 1) % copies;
+      const size_t next = (round + copies / 2) % copies;  // not what comes next
       const size_t some = std::min<size_t>(bytes, size_t{4} << 20);
       read = std::max(read, ReadSpeed(options, pool, memory + next * bytes, some));
     }
@@ -186,8 +186,8 @@ int Main(int count, char** arguments) {
   std::printf("%s, %d threads; plain read of 256 MiB: %.1f GB/s\n\n", InstructionSet(),
               options.threads, ReadSpeed(options, pool, memory.get(), kPoolBytes));
   std::printf(
-      "| shape | rows x columns | bits | vectors | us | GB/s | read GB/s | of read | GFLOP/s |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+      "| shape | rows x columns | bits | vectors | us | GB/s | read GB/s | of read | "
+      "GFLOP/s |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
   for (const int bits : options.bits) {
     for (const Shape& shape : kShapes) {
       for (const int vectors : options.vectors) {

@@ -30,7 +30,7 @@ v1::GenerateChunk Chunk(const std::string& text, v1::FinishReason finish, uint32
 }
 
 TEST(ChatAnswer, ABodyHasEveryField) {
-  const json body = json::parse(ChatCompletionBody(Head(false), "hi", "length", {3, 4}));
+  const json body = json::parse(ChatCompletionBody(Head(false), "hi", "length", {3, 4, 2}));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["id"], "chatcmpl-1");
   EXPECT_EQ(body["created"], 1'700'000'000);
@@ -42,6 +42,7 @@ TEST(ChatAnswer, ABodyHasEveryField) {
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(body["choices"][0]["logprobs"].is_null());
   EXPECT_EQ(body["usage"]["total_tokens"], 7);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 2);
 }
 
 TEST(ChatAnswer, AStreamOpensWithTheRoleAndFinishesWithAnEmptyDelta) {

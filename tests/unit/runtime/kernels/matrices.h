@@ -53,8 +53,7 @@ StoredMatrix MakeMatrix(size_t rows, size_t columns, int bits, int group_size, S
 // Rows [begin, end) as a matrix of their own.
 MatrixView RowsOf(const MatrixView& matrix, size_t begin, size_t end);
 
-// `count` vectors, as unlike each other as a model's: most small, some columns a hundred times
-// that.
+// `count` vectors whose numbers differ as a model's do: most small, some a hundred times that.
 std::vector<float> MakeVectors(size_t count, size_t columns, uint32_t seed);
 
 // The product by the kernels, x and y in guarded memory, y filled with NaN before.
