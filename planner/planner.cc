@@ -62,6 +62,10 @@ MaybeReason CheckWishes(const v1::PlanRequest& request) {
     reason.set_remedy(absl::StrCat("ask for a context of ", own, " or less"));
     return reason;
   }
+  if (wishes.context_length() == 1) {
+    return MakeReason("BAD_REQUEST",
+                      "a context of 1 was asked for; a prompt and an answer need at least 2");
+  }
   if (SequencesOf(wishes) > kSequencesMax) {
     return MakeReason("BAD_REQUEST", absl::StrCat(SequencesOf(wishes),
                                                   " sequences at once were asked for; at most ",

@@ -25,7 +25,7 @@ std::optional<RecognisedMessage> RecogniseMessage(std::string_view text);
 // Of all that one rank said last: causes before symptoms, the first before the later.
 std::optional<RecognisedMessage> RecogniseLastWords(std::string_view last_words);
 
-// Of the termination message of several ranks: the one that failed first at the root.
+// Of the termination messages of several ranks: the one that failed first at the root.
 struct RankWords {
   int rank;
   std::string text;

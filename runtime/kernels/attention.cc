@@ -8,7 +8,8 @@
 
 #include "runtime/kernels/attention_work.h"
 
-// As in matmul.cc; scalable vectors can't be kept in arrays.
+// SVE's vectors, whose size isn't known when compiling, can't be kept in arrays; AVX3_DL has
+// nothing that is used here.
 #define HWY_DISABLED_TARGETS \
   (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #undef HWY_TARGET_INCLUDE

@@ -39,7 +39,7 @@ HWY_INLINE void PrefetchRun(const uint8_t* const* rows, size_t offset) {
 
 // --- One vector: each weight is read once and multiplied as it comes.
 
-#if HWY_TARGET == HWY_AVX3_DL
+#if MACRAME_HAS_WIDE_VNNI
 // A run of four or eight bit weights against one vector, without turning it all the way: while
 // words stay in their quarter of the row's 64 bytes, activations are turned to meet them, once for
 // all rows.
@@ -129,7 +129,7 @@ struct OneVector {
   // Adds a run to the sums of its groups, or of the group that it is a part of.
   HWY_INLINE static void AddRun(const uint8_t* const* rows, size_t offset, const int8_t* high,
                                 const int8_t* low, VI32* HWY_RESTRICT totals) {
-#if HWY_TARGET == HWY_AVX3_DL
+#if MACRAME_HAS_WIDE_VNNI
     if constexpr (kBits != 6) {
       VI32 quarters[4];
       QuarteredRun<kBits>::Multiply(rows, offset, high, low, quarters);
@@ -352,7 +352,7 @@ HWY_INLINE void MultiplyPanelByUpTo4(const Panel& panel, const QuantizedForm& fo
   }
 }
 
-#if HWY_TARGET == HWY_AVX3_DL
+#if MACRAME_HAS_WIDE_VNNI
 // From so many vectors on, tiles are faster.
 inline constexpr size_t kAmxVectorsMin = 4;
 
@@ -384,7 +384,7 @@ HWY_NOINLINE void PassVectors(const Panel& panel, const QuantizedForm& form, siz
         std::memcpy(sums + i * kRows, y + (m + i) * y_stride, rows * sizeof(float));
       }
     }
-#if HWY_TARGET == HWY_AVX3_DL
+#if MACRAME_HAS_WIDE_VNNI
     if (at_once == kAmxVectors) {
       MultiplyPanelByTiles(panel, form, m, vectors, all_groups, sums);
     } else  // NOLINT
@@ -405,7 +405,7 @@ void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t
   Panel panel = PanelIn(memory);
   const size_t all_groups = matrix.columns / form.group_size;
   size_t at_once = kVectorsAtOnce;
-#if HWY_TARGET == HWY_AVX3_DL
+#if MACRAME_HAS_WIDE_VNNI
   if (count >= kAmxVectorsMin && AmxUsable()) at_once = kAmxVectors;
 #endif
   const size_t outer = count <= kFewVectors ? matrix.columns : kPanelColumns;
@@ -420,7 +420,7 @@ void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t
       }
     }
   }
-#if HWY_TARGET == HWY_AVX3_DL
+#if MACRAME_HAS_WIDE_VNNI
   if (at_once == kAmxVectors) ReleaseAmx();
 #endif
 }

@@ -29,7 +29,6 @@ class SlotTables {
 
   // Valid until the next Apply. The slot must be open.
   std::span<const int32_t> Table(uint32_t slot) const { return tables_.at(slot); }
-  size_t open() const { return tables_.size(); }
 
  private:
   absl::Status Check(const Segment& segment, size_t blocks_before, int vocab_size) const;

@@ -51,13 +51,14 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
   }
 }
 
-// Ranks that stand on this machine share its processors: those that are met on its loopback
-// interface.
+// Ranks that stand on this machine share its processors: this one, whatever it listens at, and
+// those that it meets on the loopback interface.
 int ThreadsFor(const v1::LaunchSpec& spec) {
-  const auto ranks_here =
-      std::count_if(spec.ring_addresses().begin(), spec.ring_addresses().end(),
-                    [](const std::string& address) { return absl::StartsWith(address, "127."); });
-  const int sharing = std::max(1, static_cast<int>(ranks_here));
+  int sharing = 1;
+  for (int rank = 0; rank < spec.ring_addresses_size(); ++rank) {
+    const bool is_other = rank != static_cast<int>(spec.rank());
+    if (is_other && absl::StartsWith(spec.ring_addresses(rank), "127.")) ++sharing;
+  }
   return std::max(1, kernels::ThreadPool::UsableProcessors() / sharing);
 }
 
@@ -134,6 +135,11 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   rank->config = *std::move(config);
   if (spec.world_size() == 1 && place->layer_end == 0) place->layer_end = rank->config.layer_count;
   rank->context_length = ContextLengthOf(spec, rank->config);
+  if (rank->context_length < kContextMin) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+                        absl::StrCat("launch spec: a context of ", rank->context_length,
+                                     "; a prompt and an answer need ", kContextMin));
+  }
   spec.set_context_length(rank->context_length);
   auto files = WeightFiles::Open(spec.model().path());
   if (!files.ok()) return files.status();

@@ -28,6 +28,9 @@ inline constexpr uint32_t kStepTimeoutDefaultMs = 60'000;
 // Positions, when the spec names none and the model has room for more.
 inline constexpr int kContextDefault = 4096;
 
+// One token of a prompt and one of an answer.
+inline constexpr uint32_t kContextMin = 2;
+
 struct BootedRank {
   ModelConfig config;
   uint32_t context_length = 0;

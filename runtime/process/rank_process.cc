@@ -162,12 +162,17 @@ class StreamListener : public RequestListener {
   const std::shared_ptr<PendingRequest> request_;
 };
 
+constexpr uint32_t kChunkTokensMin = 64;
+
 BatchTraits TraitsOf(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
   BatchTraits traits;
   traits.blocks_total = static_cast<uint32_t>(engine.limits().blocks_total);
   traits.context_length = static_cast<uint32_t>(engine.limits().context_length);
   traits.sequences_max = kAnsweredAtOnceMax;
   traits.queued_requests_max = QueuedRequestsMax(spec);
+  // On a machine whose steps take longer than the budget anyway, smaller chunks would read the
+  // weights for next to nothing.
+  traits.chunk_tokens_min = kChunkTokensMin;
   return traits;
 }
 

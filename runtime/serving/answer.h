@@ -33,10 +33,8 @@ class Answer {
   // Prompt tokens that were found in the prefix cache; tells clients.
   void SetCachedTokens(uint32_t tokens) { cached_tokens_ = tokens; }
 
-  bool over() const { return over_; }
   // Of an answer that is over: DecodeStepUs of its last chunk.
   double decode_step_us() const { return decode_step_us_; }
-  const GenerationJob& job() const { return job_; }
 
  private:
   void Send();

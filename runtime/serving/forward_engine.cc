@@ -59,16 +59,20 @@ absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& forward
 
 absl::Status ForwardEngine::Follow(const Step& step) { return RunStep(step.forward, nullptr); }
 
-absl::Status ForwardEngine::RunStep(const ForwardStep& step, std::vector<float>* logits) {
-  const absl::Status good = layers_->Begin(step);
-  if (!good.ok() || step.segments.empty()) return good;
+void ForwardEngine::NoteBlocks(const ForwardStep& step) {
   for (const Segment& segment : step.segments) {
     for (const int32_t block : segment.new_blocks) {
       blocks_used_ = std::max(blocks_used_.load(), static_cast<uint64_t>(block) + 1);
     }
   }
+}
+
+absl::Status ForwardEngine::RunStep(const ForwardStep& step, std::vector<float>* logits) {
   const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
   try {
+    const absl::Status good = layers_->Begin(step);
+    if (!good.ok() || step.segments.empty()) return good;
+    NoteBlocks(step);
     RunStages(step, logits);
     return absl::OkStatus();
   } catch (const std::bad_alloc&) {

@@ -69,6 +69,7 @@ class ForwardEngine {
   // This rank's part of a step; `logits` gets rows when this is rank 0 and the step asks for them.
   absl::Status RunStep(const ForwardStep& step, std::vector<float>* logits);
   void RunStages(const ForwardStep& step, std::vector<float>* logits);
+  void NoteBlocks(const ForwardStep& step);
   mlx::core::array Sum(const mlx::core::array& partial) const;
 
   const ModelConfig config_;

@@ -101,10 +101,4 @@ std::optional<RequestId> RequestQueue::Displaced(const std::string& key, int32_t
   return last;
 }
 
-size_t RequestQueue::preempted() const {
-  return static_cast<size_t>(
-      std::count_if(waiting_.begin(), waiting_.end(),
-                    [](const WaitingRequest& request) { return request.was_preempted; }));
-}
-
 }  // namespace macrame::runtime::engine

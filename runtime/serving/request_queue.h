@@ -51,7 +51,6 @@ class RequestQueue {
   std::optional<RequestId> Displaced(const std::string& key, int32_t priority) const;
 
   size_t size() const { return waiting_.size(); }
-  size_t preempted() const;
 
  private:
   struct Key {

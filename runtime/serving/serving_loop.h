@@ -3,8 +3,6 @@
 // Rank 0's engine thread while it serves: takes requests, asks the scheduler for steps, runs them
 // on all ranks, samples, and sends what came about. The scheduler decides; this carries it out.
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>

@@ -16,8 +16,6 @@ std::string Generation::Flush() {
   return out + stops_.Finish();
 }
 
-std::string Generation::Abandon() { return Flush(); }
-
 absl::StatusOr<Generation::Outcome> Generation::Next(std::span<const float> logits) {
   const uint32_t position = limits_.prompt_tokens + completion_tokens_;
   const auto token = SampleToken(logits, sampling_, position);

@@ -44,9 +44,6 @@ class Generation {
   // `logits` of the last position so far. Not to be called after the answer is over.
   absl::StatusOr<Outcome> Next(std::span<const float> logits);
 
-  // Ends an answer from outside: what was held back.
-  std::string Abandon();
-
   uint32_t completion_tokens() const { return completion_tokens_; }
 
  private:

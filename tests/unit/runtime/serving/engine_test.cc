@@ -147,6 +147,9 @@ TEST(RankBootTest, SaysWhatIsWrongWithASpec) {
   spec.mutable_assignment()->set_layer_end(3);
   EXPECT_EQ(code(spec), "MODEL_CONFIG_INVALID");
   EXPECT_EQ(code(SingleSpec("/nonexistent")), "MODEL_CONFIG_INVALID");
+  spec = SingleSpec(TinyFolder());
+  spec.set_context_length(1);
+  EXPECT_EQ(code(spec), "CONFIG_INVALID");
   EXPECT_EQ(code(v1::LaunchSpec()), "CONFIG_INVALID");
 }
 
