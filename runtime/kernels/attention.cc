@@ -196,20 +196,26 @@ void Score(const Job& job, const Unit& unit) {
     const auto step = [&](size_t count) {
       row += count, queries += count * head_dim, scores += count * kUnitTokens;
     };
-    for (; row + kScoreRows <= rows; step(kScoreRows)) {
+    while (row + kScoreRows <= rows) {
       ScoreRows<kType, kScoreRows>(queries, keys, next, head_dim, scores);
+      step(kScoreRows);
     }
     if constexpr (kScoreRows > 4) {
-      for (; row + 4 <= rows; step(4)) {
+      while (row + 4 <= rows) {
         ScoreRows<kType, 4>(queries, keys, next, head_dim, scores);
+        step(4);
       }
     }
     if constexpr (kScoreRows > 2) {
-      for (; row + 2 <= rows; step(2)) {
+      while (row + 2 <= rows) {
         ScoreRows<kType, 2>(queries, keys, next, head_dim, scores);
+        step(2);
       }
     }
-    for (; row < rows; step(1)) ScoreRows<kType, 1>(queries, keys, next, head_dim, scores);
+    while (row < rows) {
+      ScoreRows<kType, 1>(queries, keys, next, head_dim, scores);
+      step(1);
+    }
   }
 }
 
@@ -299,15 +305,20 @@ HWY_INLINE void MixColumns(const Unit& unit, const float* weights, size_t rows, 
   const auto step = [&](size_t count) {
     row += count, weights += count * kUnitTokens, sums += count * (stride + 16);
   };
-  for (; row + kValueRows <= rows; step(kValueRows)) {
+  while (row + kValueRows <= rows) {
     MixRows<kType, kValueRows, kVectors>(unit, weights, stride, column, sums);
+    step(kValueRows);
   }
   if constexpr (kValueRows > 2) {
-    for (; row + 2 <= rows; step(2)) {
+    while (row + 2 <= rows) {
       MixRows<kType, 2, kVectors>(unit, weights, stride, column, sums);
+      step(2);
     }
   }
-  for (; row < rows; step(1)) MixRows<kType, 1, kVectors>(unit, weights, stride, column, sums);
+  while (row < rows) {
+    MixRows<kType, 1, kVectors>(unit, weights, stride, column, sums);
+    step(1);
+  }
 }
 
 template <KvType kType>

@@ -9,7 +9,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 // Below this, huge pages would take more memory than they save time.
-constexpr size_t kHugePagesFromBytes = size_t{64} << 20;
+[[maybe_unused]] constexpr size_t kHugePagesFromBytes = size_t{64} << 20;
 
 #ifdef MAP_NORESERVE
 constexpr int kMapFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

@@ -41,7 +41,7 @@ MlxKvBlocks::View MlxKvBlocks::Append(int layer, std::span<const int32_t> table,
     // [1, heads, count, width] -> one row of the pool a position.
     const mx::array rows =
         mx::reshape(mx::transpose(update, {0, 2, 1, 3}), {count, 1, heads, width});
-    pool = mx::scatter(*pool, {written}, rows, {0});
+    pool = mx::scatter(*pool, std::vector<mx::array>{written}, rows, std::vector<int>{0});
     return mx::transpose(mx::reshape(mx::take(*pool, seen, 0), {1, end, heads, width}),
                          {0, 2, 1, 3});
   };
