@@ -26,96 +26,131 @@ HWY_INLINE VI32 WithoutSign(VI32 total, const QuantizedForm& form, size_t index)
   }
 }
 
-// Asks for the lines of a run that is read later. What lies behind the matrix is never touched.
-// kNear: into the first level cache, else the second.
-template <bool kNear>
+// Asks for `bytes` from `address` on, into the second level cache: lines of the first wait for few
+// misses at a time, too few for a memory that is far away. Memory behind a matrix is never touched.
+HWY_INLINE void PrefetchLines(uintptr_t address, size_t bytes) {
+  constexpr size_t kLine = 64;
+  MACRAME_UNROLL
+  for (size_t i = 0; i < bytes; i += kLine) {
+    __builtin_prefetch(reinterpret_cast<const uint8_t*>(address + i), 0, 2);
+  }
+}
+
+// A line of each row.
 HWY_INLINE void PrefetchRun(const uint8_t* const* rows, size_t offset) {
   MACRAME_UNROLL
   for (size_t i = 0; i < kLanes; ++i) {
-    const auto address = reinterpret_cast<uintptr_t>(rows[i]) + offset;
-    __builtin_prefetch(reinterpret_cast<const uint8_t*>(address), 0, kNear ? 3 : 2);
+    PrefetchLines(reinterpret_cast<uintptr_t>(rows[i]) + offset, 1);
   }
 }
+
+// kLanes rows, and where the rows behind them begin. While a part of a row is computed, as much of
+// each of those is asked for, line after line, as if they were one.
+struct Rows {
+  HWY_INLINE Rows(const uint8_t* const* rows, size_t row_bytes)
+      : begin(rows),
+        bytes(row_bytes),
+        next(reinterpret_cast<uintptr_t>(rows[0]) + kLanes * row_bytes) {}
+  HWY_INLINE void PrefetchNext(size_t offset, size_t size) const {
+    PrefetchLines(next + kLanes * offset, kLanes * size);
+  }
+  const uint8_t* const* begin;
+  size_t bytes;
+  uintptr_t next;
+};
 
 // --- One vector: each weight is read once and multiplied as it comes.
 
 #if MACRAME_HAS_WIDE_VNNI
-// A run of four or eight bit weights against one vector, without turning it all the way: while
-// words stay in their quarter of the row's 64 bytes, activations are turned to meet them, once for
-// all rows.
+// A run of four or eight bit weights against one vector, row by row: columns stay where they are in
+// a row's 64 bytes, and sums are turned so that each row has its lane.
 template <int kBits>
-struct QuarteredRun {
-  static constexpr size_t kParts = kBits == 4 ? 2 : 1;  // fours of columns in a word
-
-  // Word j of each quarter, four times: [j][part], bytes of one plane.
-  HWY_INLINE static void TurnActivations(const int8_t* bytes, __m512i (*q)[kParts]) {
-    __m512i parts[kParts];
-    if constexpr (kBits == 4) {
-      const __m512i even =
-          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+struct RowWiseRun {
+  // One plane of a run's activations: with 4 bits the even columns and the odd ones.
+  struct Plane {
+    HWY_INLINE explicit Plane(const int8_t* bytes) {
       const __m512i first = _mm512_loadu_si512(bytes);
+      if constexpr (kBits == 8) {
+        even = odd = first;
+        return;
+      }
       const __m512i second = _mm512_loadu_si512(bytes + 64);
-      const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-      parts[0] = _mm512_permutex2var_epi32(first, even, second);
-      parts[1] = _mm512_permutex2var_epi32(first, odd, second);
+      const __m512i order =
+          _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      even = _mm512_permutex2var_epi32(first, order, second);
+      odd = _mm512_permutex2var_epi32(first, _mm512_add_epi32(order, _mm512_set1_epi32(1)), second);
+    }
+    __m512i even;
+    __m512i odd;
+  };
+
+  // A row's products, added up in each lane.
+  HWY_INLINE static __m512i RowSums(const uint8_t* weights, const Plane& high, const Plane& low) {
+    const __m512i packed = _mm512_loadu_si512(weights);
+    const __m512i zero = _mm512_setzero_si512();
+    if constexpr (kBits == 8) {
+      const __m512i sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(zero, packed, high.even), 8);
+      return _mm512_dpbusd_epi32(sum, packed, low.even);
+    }
+    const __m512i mask = _mm512_set1_epi8(0x0f);
+    const __m512i even = _mm512_and_si512(packed, mask);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(packed, 4), mask);
+    __m512i sum = _mm512_dpbusd_epi32(zero, even, high.even);
+    sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(sum, odd, high.odd), 8);
+    sum = _mm512_dpbusd_epi32(sum, even, low.even);
+    return _mm512_dpbusd_epi32(sum, odd, low.odd);
+  }
+
+  // In each 16 bytes: [a, b] of the two halves that these hold, added.
+  HWY_INLINE static __m512i AddWords(__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  }
+  HWY_INLINE static __m512i AddPairs(__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
+  }
+  HWY_INLINE static __m512i AddQuarters(__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
+  }
+
+  // Of four rows: their sums over each quarter of a run.
+  HWY_INLINE static __m512i SumsOfFour(const uint8_t* const* rows, size_t offset, const Plane& high,
+                                       const Plane& low) {
+    __m512i sums[4];
+    MACRAME_UNROLL
+    for (size_t i = 0; i < 4; ++i) sums[i] = RowSums(rows[i] + offset, high, low);
+    return AddPairs(AddWords(sums[0], sums[1]), AddWords(sums[2], sums[3]));
+  }
+
+  // totals[i] += the run's i-th part of kParts, a row in each lane. `fours`: the sums of rows 4 i
+  // to 4 i + 3.
+  template <size_t kParts>
+  HWY_INLINE static void AddTo(const __m512i* fours, VI32* HWY_RESTRICT totals) {
+    if constexpr (kParts == 4) {
+      __m512i quarters[4];
+      TransposeQuarters(fours, quarters);
+      MACRAME_UNROLL
+      for (size_t i = 0; i < 4; ++i) totals[i] = hn::Add(totals[i], VI32{quarters[i]});
     } else {
-      parts[0] = _mm512_loadu_si512(bytes);
-    }
-    MACRAME_UNROLL
-    for (size_t part = 0; part < kParts; ++part) {
-      q[0][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_AAAA);
-      q[1][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_BBBB);
-      q[2][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_CCCC);
-      q[3][part] = _mm512_shuffle_epi32(parts[part], _MM_PERM_DDDD);
-    }
-  }
-
-  // totals[quarter], a row in each lane.
-  HWY_INLINE static void Multiply(const uint8_t* const* rows, size_t offset, const int8_t* high,
-                                  const int8_t* low, VI32* HWY_RESTRICT totals) {
-    __m512i q1[4][kParts], q2[4][kParts];
-    TurnActivations(high, q1);
-    TurnActivations(low, q2);
-    // The upper four bits stay where they are: their sums are 16 times too large.
-    const __m512i masks[2] = {_mm512_set1_epi8(0x0f), _mm512_set1_epi8(static_cast<char>(0xf0))};
-    __m512i fours[4];  // rows 4 i to 4 i + 3 of each quarter
-    MACRAME_UNROLL
-    for (size_t i = 0; i < 4; ++i) {
-      VI32 row[4];
-      VI32 words[4];
-      MACRAME_UNROLL
-      for (size_t j = 0; j < 4; ++j) row[j] = VI32{_mm512_loadu_si512(rows[4 * i + j] + offset)};
-      TransposeBlocks(row[0], row[1], row[2], row[3], words);
-      __m512i sum1[kParts], sum2[kParts];
-      MACRAME_UNROLL
-      for (size_t part = 0; part < kParts; ++part) {
-        sum1[part] = sum2[part] = _mm512_setzero_si512();
-        MACRAME_UNROLL
-        for (size_t j = 0; j < 4; ++j) {
-          const __m512i weights =
-              kParts == 1 ? words[j].raw : _mm512_and_si512(words[j].raw, masks[part]);
-          sum1[part] = _mm512_dpbusd_epi32(sum1[part], weights, q1[j][part]);
-          sum2[part] = _mm512_dpbusd_epi32(sum2[part], weights, q2[j][part]);
-        }
-      }
-      fours[i] = Total({VI32{sum1[0]}, VI32{sum2[0]}}).raw;
+      const __m512i a = AddQuarters(fours[0], fours[1]);  // halves of rows 0 to 7
+      const __m512i b = AddQuarters(fours[2], fours[3]);
       if constexpr (kParts == 2) {
-        const __m512i upper = Total({VI32{sum1[1]}, VI32{sum2[1]}}).raw;
-        fours[i] = _mm512_add_epi32(fours[i], _mm512_srai_epi32(upper, 4));
+        totals[0] = hn::Add(totals[0], VI32{_mm512_shuffle_i32x4(a, b, 0x88)});
+        totals[1] = hn::Add(totals[1], VI32{_mm512_shuffle_i32x4(a, b, 0xdd)});
+      } else {
+        totals[0] = hn::Add(totals[0], VI32{AddQuarters(a, b)});
       }
     }
-    TransposeQuarters(fours, totals);
   }
 
-  HWY_INLINE static void TransposeQuarters(const __m512i* in, VI32* HWY_RESTRICT out) {
+  HWY_INLINE static void TransposeQuarters(const __m512i* in, __m512i* HWY_RESTRICT out) {
     const __m512i a = _mm512_shuffle_i32x4(in[0], in[1], 0x44);
     const __m512i b = _mm512_shuffle_i32x4(in[0], in[1], 0xee);
     const __m512i c = _mm512_shuffle_i32x4(in[2], in[3], 0x44);
     const __m512i d = _mm512_shuffle_i32x4(in[2], in[3], 0xee);
-    out[0] = VI32{_mm512_shuffle_i32x4(a, c, 0x88)};
-    out[1] = VI32{_mm512_shuffle_i32x4(a, c, 0xdd)};
-    out[2] = VI32{_mm512_shuffle_i32x4(b, d, 0x88)};
-    out[3] = VI32{_mm512_shuffle_i32x4(b, d, 0xdd)};
+    out[0] = _mm512_shuffle_i32x4(a, c, 0x88);
+    out[1] = _mm512_shuffle_i32x4(a, c, 0xdd);
+    out[2] = _mm512_shuffle_i32x4(b, d, 0x88);
+    out[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
   }
 };
 #endif
@@ -129,18 +164,6 @@ struct OneVector {
   // Adds a run to the sums of its groups, or of the group that it is a part of.
   HWY_INLINE static void AddRun(const uint8_t* const* rows, size_t offset, const int8_t* high,
                                 const int8_t* low, VI32* HWY_RESTRICT totals) {
-#if MACRAME_HAS_WIDE_VNNI
-    if constexpr (kBits != 6) {
-      VI32 quarters[4];
-      QuarteredRun<kBits>::Multiply(rows, offset, high, low, quarters);
-      MACRAME_UNROLL
-      for (size_t i = 0; i < 4; ++i) {
-        VI32& total = totals[i * kGroupsOfRun / 4];
-        total = hn::Add(total, quarters[i]);
-      }
-      return;
-    }
-#endif
     constexpr size_t kFours = Packed::kColumns / 4;
     VI32 words[Packed::kWords];
     GroupSum sums[kGroupsOfRun];
@@ -154,11 +177,10 @@ struct OneVector {
   }
 
   // Groups [g, g + kGroupsOfRun); those from `groups` on don't exist. `rows` have theirs at
-  // `offset`, and what is wanted next `ahead` behind that.
-  HWY_INLINE static VF32 Step(const uint8_t* const* rows, size_t offset, size_t ahead,
-                              const QuantizedForm& form, size_t g, size_t groups,
-                              const float* scales, const float* biases, VF32 y) {
-    const F32 d;
+  // `offset`.
+  HWY_INLINE static VF32 Step(const uint8_t* const* rows, size_t offset, const QuantizedForm& form,
+                              size_t g, size_t groups, const float* scales, const float* biases,
+                              VF32 y) {
     constexpr size_t kBytesOfColumn = kByteDots ? 1 : 2;
     VI32 totals[kGroupsOfRun];
     MACRAME_UNROLL
@@ -166,9 +188,15 @@ struct OneVector {
     MACRAME_UNROLL
     for (size_t run = 0; run < kRunsOfGroup; ++run) {
       const size_t place = (g * kGroup + run * Packed::kColumns) * kBytesOfColumn;
-      PrefetchRun<true>(rows, offset + run * Packed::kBytes + ahead);
       AddRun(rows, offset + run * Packed::kBytes, form.high + place, form.low + place, totals);
     }
+    return AddGroups(totals, form, g, groups, scales, biases, y);
+  }
+
+  HWY_INLINE static VF32 AddGroups(const VI32* totals, const QuantizedForm& form, size_t g,
+                                   size_t groups, const float* scales, const float* biases,
+                                   VF32 y) {
+    const F32 d;
     MACRAME_UNROLL
     for (size_t i = 0; i < kGroupsOfRun; ++i) {
       if (g + i >= groups) break;
@@ -179,32 +207,92 @@ struct OneVector {
     return y;
   }
 
+  // Groups [g, g + kScaleBlock), whose scales and biases are given.
+  HWY_INLINE static VF32 AddScaleBlock(const Rows& rows, const QuantizedForm& form, size_t g,
+                                       size_t groups, const float* scales, const float* biases,
+                                       VF32 sum) {
+    constexpr size_t kStepBytes = kGroupsOfRun * kGroup * kBits / 8;
+    const size_t begin = g * kGroup * kBits / 8;
+#if MACRAME_HAS_WIDE_VNNI
+    if constexpr (kBits != 6) {
+      if (begin + kScaleBlock * kGroup * kBits / 8 <= rows.bytes) {
+        return AddRowWise(rows, begin, form, g, groups, scales, biases, sum);
+      }
+    }
+#endif
+    for (size_t i = 0; i < kScaleBlock && g + i < groups; i += kGroupsOfRun) {
+      const size_t offset = begin + i * kGroup * kBits / 8;
+      const float* s = scales + i * kLanes;
+      const float* b = biases + i * kLanes;
+      rows.PrefetchNext(offset, kStepBytes);
+      if (offset + kStepBytes <= rows.bytes) {
+        sum = Step(rows.begin, offset, form, g + i, groups, s, b, sum);
+      } else {
+        const StagedRows staged(rows.begin, offset, rows.bytes - offset);
+        sum = Step(staged.rows(), 0, form, g + i, groups, s, b, sum);
+      }
+    }
+    return sum;
+  }
+
+#if MACRAME_HAS_WIDE_VNNI
+  // Four rows after another through all runs of a scale block: rows that stand a multiple of 4096
+  // bytes apart share the places of a cache that few of them fit into.
+  HWY_INLINE static VF32 AddRowWise(const Rows& rows, size_t begin, const QuantizedForm& form,
+                                    size_t g, size_t groups, const float* scales,
+                                    const float* biases, VF32 sum) {
+    using Wise = RowWiseRun<kBits>;
+    constexpr size_t kRuns = kScaleBlock * kGroup / Packed::kColumns;
+    __m512i fours[kRuns][4];
+    for (size_t i = 0; i < 4; ++i) {
+      for (size_t run = 0; run < kRuns; ++run) {
+        const size_t place = g * kGroup + run * Packed::kColumns;
+        const typename Wise::Plane high(form.high + place);
+        const typename Wise::Plane low(form.low + place);
+        const size_t done = (i * kRuns + run) * 4 * Packed::kBytes;
+        PrefetchLines(rows.next + kLanes * begin + done, 4 * Packed::kBytes);
+        fours[run][i] =
+            Wise::SumsOfFour(rows.begin + 4 * i, begin + run * Packed::kBytes, high, low);
+      }
+    }
+    MACRAME_UNROLL
+    for (size_t step = 0; step < kRuns / kRunsOfGroup; ++step) {
+      VI32 totals[kGroupsOfRun];
+      MACRAME_UNROLL
+      for (size_t i = 0; i < kGroupsOfRun; ++i) totals[i] = hn::Zero(I32());
+      MACRAME_UNROLL
+      for (size_t run = 0; run < kRunsOfGroup; ++run) {
+        Wise::template AddTo<kGroupsOfRun>(fours[step * kRunsOfGroup + run], totals);
+      }
+      const size_t first = step * kGroupsOfRun;
+      sum = AddGroups(totals, form, g + first, groups, scales + first * kLanes,
+                      biases + first * kLanes, sum);
+    }
+    return sum;
+  }
+#endif
+
   static void Multiply(const MatrixView& matrix, const QuantizedForm& form, float* y,
                        RowRange range) {
     const F32 d;
     const size_t groups = matrix.columns / kGroup;
     const size_t row_bytes = WeightRowBytes(matrix);
-    constexpr size_t kStepBytes = kGroupsOfRun * kGroup * kBits / 8;
+    const size_t scale_bytes = groups * ScalarBytes(matrix.type);
     HWY_ALIGN float scales[kScaleBlock * kLanes];
     HWY_ALIGN float biases[kScaleBlock * kLanes];
     for (size_t row = range.begin; row < range.end; row += kLanes) {
       const RowBlock block(matrix, row);
+      const Rows weights(block.weights, row_bytes);
+      const Rows row_scales(block.scales, scale_bytes);
+      const Rows row_biases(block.biases, scale_bytes);
       auto sum = hn::Zero(d);
-      for (size_t g = 0; g < groups; g += kGroupsOfRun) {
-        const size_t at = g % kScaleBlock;
-        if (at == 0) {
-          LoadScales(block.scales, matrix.type, g, groups, scales);
-          LoadScales(block.biases, matrix.type, g, groups, biases);
-        }
-        const size_t offset = g * kGroup * kBits / 8;
-        if (offset + kStepBytes <= row_bytes) {
-          sum = Step(block.weights, offset, kLanes * row_bytes, form, g, groups,
-                     scales + at * kLanes, biases + at * kLanes, sum);
-        } else {
-          const StagedRows staged(block.weights, offset, row_bytes - offset);
-          sum = Step(staged.rows(), 0, 0, form, g, groups, scales + at * kLanes,
-                     biases + at * kLanes, sum);
-        }
+      for (size_t g = 0; g < groups; g += kScaleBlock) {
+        LoadScales(block.scales, matrix.type, g, groups, scales);
+        LoadScales(block.biases, matrix.type, g, groups, biases);
+        const size_t offset = g * ScalarBytes(matrix.type);
+        row_scales.PrefetchNext(offset, kScaleBlock * 2);
+        row_biases.PrefetchNext(offset, kScaleBlock * 2);
+        sum = AddScaleBlock(weights, form, g, groups, scales, biases, sum);
       }
       HWY_ALIGN float out[kLanes];
       hn::Store(sum, d, out);
@@ -283,7 +371,7 @@ HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column,
       const size_t left = columns - c;
       uint8_t* out = panel.weights[b] + c * kLanes;
       // The next panel's.
-      PrefetchRun<false>(block.weights, offset + kPanelBlocks * kLanes * row_bytes);
+      PrefetchRun(block.weights, offset + kPanelBlocks * kLanes * row_bytes);
       if (left >= Run<kBits>::kColumns) {
         FillRun<kBits>(block.weights, offset, left, out);
       } else {

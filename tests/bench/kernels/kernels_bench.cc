@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "runtime/kernels/matmul.h"
+#include "tests/bench/memory_read.h"
 
 namespace macrame::runtime::kernels {
 namespace {
@@ -56,35 +57,12 @@ double Now(const Options& options) {
   return std::chrono::duration<double>(now).count();
 }
 
-// Four places at once: a single stream leaves some of the memory's speed unused.
-uint64_t Sum(const uint8_t* data, size_t bytes) {
-  constexpr size_t kWords = 8;
-  const size_t part = bytes / 4 / 64 * 64;
-  uint64_t sums[4][kWords] = {};
-  for (size_t i = 0; i < part; i += 64) {
-    for (size_t stream = 0; stream < 4; ++stream) {
-      uint64_t words[kWords];
-      std::memcpy(words, data + stream * part + i, sizeof(words));
-      for (size_t k = 0; k < kWords; ++k) sums[stream][k] += words[k];
-    }
-  }
-  uint64_t sum = 0;
-  for (const auto& stream : sums) {
-    for (const uint64_t word : stream) sum += word;
-  }
-  return sum;
-}
-
 // GB/s of a plain read of `bytes` by all workers.
 double ReadSpeed(const Options& options, ThreadPool& pool, const uint8_t* data, size_t bytes) {
-  std::vector<uint64_t> sums(static_cast<size_t>(pool.threads()));
   const double begin = Now(options);
-  pool.Run([&](int worker, int workers) {
-    const RowRange part = RowsOfWorker(bytes, 4096, worker, workers);
-    sums[static_cast<size_t>(worker)] = Sum(data + part.begin, part.end - part.begin);
-  });
+  const uint64_t sum = bench::ReadMemory(pool, data, bytes);
   const double seconds = Now(options) - begin;
-  if (sums[0] == 1) std::printf(" ");  // so that the sums are needed
+  if (sum == 1) std::printf(" ");  // so that the sum is needed
   return static_cast<double>(bytes) / seconds / 1e9;
 }
 
