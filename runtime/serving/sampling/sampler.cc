@@ -2,22 +2,86 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/kernels/logit_scan.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
+using kernels::kLogitBlock;
+
+// Sums are taken in another order than SampleInOrder takes them, of terms that are off by a few
+// units in the last place. What lies nearer to a limit than this share of the whole, which is above
+// that error for any vocabulary of less than a million tokens, is left to SampleInOrder.
+constexpr double kSumMargin = 1e-9;
+// e^-45 of the likeliest token's probability, times a vocabulary, is far below that margin.
+constexpr double kNegligible = 45.0;
+// Below it the reciprocal is not of use.
+constexpr double kTemperatureMin = 1e-30;
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
 struct Candidate {
   float logit;
   int32_t token;
-  double probability = 0.0;
+  double probability = 0.0;  // relative to the likeliest token's
 };
 
 bool Likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// A row of logits after the first look at it.
+struct Row {
+  std::span<const float> logits;
+  std::vector<float> highest_of_blocks;
+  kernels::LogitScan scan;
+
+  std::span<const float> Block(size_t block) const {
+    const size_t begin = block * kLogitBlock;
+    return logits.subspan(begin, std::min(kLogitBlock, logits.size() - begin));
+  }
+  double Probability(float logit, double temperature) const {
+    return std::exp((logit - scan.highest) / temperature);
+  }
+};
+
+Row Scan(std::span<const float> logits) {
+  Row row{logits, std::vector<float>((logits.size() + kLogitBlock - 1) / kLogitBlock), {}};
+  row.scan = kernels::ScanLogits(logits.data(), logits.size(), row.highest_of_blocks.data());
+  return row;
+}
+
+// The first of those with the highest logit.
+int32_t Best(const Row& row) {
+  const auto& highest = row.highest_of_blocks;
+  const auto block = static_cast<size_t>(
+      std::find(highest.begin(), highest.end(), row.scan.highest) - highest.begin());
+  const auto logits = row.Block(block);
+  const auto at = std::find(logits.begin(), logits.end(), row.scan.highest) - logits.begin();
+  return static_cast<int32_t>(block * kLogitBlock + static_cast<size_t>(at));
+}
+
+// The tokens whose logit is at least `lowest`, by id; probabilities are not set.
+void FindAtLeast(const Row& row, float lowest, std::vector<Candidate>& found) {
+  found.clear();
+  for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
+    if (!(row.highest_of_blocks[block] >= lowest)) continue;
+    const auto logits = row.Block(block);
+    const size_t before = found.size();
+    found.resize(before + logits.size());
+    Candidate* at = found.data() + before;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      *at = {logits[i], static_cast<int32_t>(block * kLogitBlock + i)};
+      at += logits[i] >= lowest ? 1 : 0;  // a branch would be guessed wrongly
+    }
+    found.resize(static_cast<size_t>(at - found.data()));
+  }
 }
 
 // The likeliest `count` come first, in order.
@@ -45,6 +109,220 @@ void KeepTopP(std::vector<Candidate>& candidates, double top_p, bool ordered) {
       return;
     }
   }
+}
+
+double SumOf(std::span<const Candidate> candidates) {
+  double sum = 0.0;
+  for (const Candidate& candidate : candidates) sum += candidate.probability;
+  return sum;
+}
+
+// What min-p leaves, and the draw among it, one after the other. There is at least one.
+int32_t Draw(std::vector<Candidate>& candidates, const SamplingTraits& traits, uint64_t position) {
+  // The likeliest token's weight is 1.
+  std::erase_if(candidates, [&](const Candidate& c) { return c.probability < traits.min_p; });
+  double left = UniformAt(traits.seed, position) * SumOf(candidates);
+  for (const Candidate& candidate : candidates) {
+    left -= candidate.probability;
+    if (left < 0.0) return candidate.token;
+  }
+  return candidates.back().token;
+}
+
+// The choice by its definition: every token a candidate, sums in their order. The ways below give
+// the same token or none.
+int32_t SampleInOrder(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  std::vector<Candidate> candidates;
+  candidates.reserve(row.logits.size());
+  for (size_t i = 0; i < row.logits.size(); ++i) {
+    const float logit = row.logits[i];
+    if (std::isnan(logit)) continue;
+    candidates.push_back(
+        {logit, static_cast<int32_t>(i), row.Probability(logit, traits.temperature)});
+  }
+  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
+  if (limited) {
+    OrderFirst(candidates, traits.top_k);
+    candidates.resize(traits.top_k);
+  }
+  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, limited);
+  return Draw(candidates, traits, position);
+}
+
+// top-k: as many blocks have a token that is at least as likely as the top_k-th highest block's.
+int32_t SampleOfTopK(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  float lowest = kNone;
+  if (traits.top_k <= row.highest_of_blocks.size()) {
+    std::vector<float> highest = row.highest_of_blocks;
+    const auto at = highest.begin() + static_cast<int64_t>(traits.top_k) - 1;
+    std::nth_element(highest.begin(), at, highest.end(), std::greater<>());
+    lowest = *at;
+  }
+  std::vector<Candidate> candidates;
+  FindAtLeast(row, lowest, candidates);
+  if (candidates.size() > traits.top_k) {
+    std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(traits.top_k),
+                     candidates.end(), Likelier);
+    candidates.resize(traits.top_k);
+  }
+  std::sort(candidates.begin(), candidates.end(), Likelier);
+  for (Candidate& candidate : candidates) {
+    candidate.probability = row.Probability(candidate.logit, traits.temperature);
+  }
+  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, true);
+  return Draw(candidates, traits, position);
+}
+
+// min-p alone: only what is near it is looked at.
+int32_t SampleAboveMinP(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  const double below = -std::log(traits.min_p) * traits.temperature;
+  const double highest = row.scan.highest;
+  const double slack = 1e-6 * (below + std::fabs(highest));  // above float's rounding
+  std::vector<Candidate> candidates;
+  FindAtLeast(row, static_cast<float>(highest - below - slack), candidates);
+  for (Candidate& candidate : candidates) {
+    candidate.probability = row.Probability(candidate.logit, traits.temperature);
+  }
+  return Draw(candidates, traits, position);
+}
+
+// The weights of the blocks, all relative to the likeliest token's.
+std::vector<double> WeightsOfBlocks(const Row& row, double temperature) {
+  std::vector<double> weights(row.highest_of_blocks.size(), 0.0);
+  const double lowest = row.scan.highest - kNegligible * temperature;
+  for (size_t block = 0; block < weights.size(); ++block) {
+    if (row.highest_of_blocks[block] < lowest) continue;
+    const auto logits = row.Block(block);
+    weights[block] =
+        kernels::SumOfExps(logits.data(), logits.size(), row.scan.highest, 1.0 / temperature);
+  }
+  return weights;
+}
+
+// Among all tokens. Nothing when it is too close to say.
+std::optional<int32_t> DrawOfAll(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  const std::vector<double> weights = WeightsOfBlocks(row, traits.temperature);
+  double total = 0.0;
+  for (const double weight : weights) total += weight;
+  const double target = UniformAt(traits.seed, position) * total;
+  const double margin = kSumMargin * total;
+  double sum = 0.0;
+  for (size_t block = 0; block < weights.size(); ++block) {
+    if (sum + weights[block] <= target) {
+      sum += weights[block];
+      continue;
+    }
+    const auto logits = row.Block(block);
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double before = sum;
+      sum += row.Probability(logits[i], traits.temperature);
+      if (sum <= target) continue;
+      if (target - before < margin || sum - target < margin) return std::nullopt;
+      return static_cast<int32_t>(block * kLogitBlock + i);
+    }
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// For rows that are flat, where a good part of the vocabulary is looked at: memory that would else
+// be asked of the system, page by page, for each token.
+struct Scratch {
+  std::vector<Candidate> left, front, back, likeliest;
+};
+
+// Puts those of `left` that are likelier than the pivot into `front`, the others into `back`; the
+// weight of the front. Without branches: on a flat row each would be guessed wrongly half the time.
+double Divide(Scratch& scratch, const Candidate& pivot) {
+  scratch.front.resize(scratch.left.size());
+  scratch.back.resize(scratch.left.size());
+  size_t front = 0, back = 0;
+  double weight = 0.0;
+  for (const Candidate& candidate : scratch.left) {
+    const bool is_front = (candidate.logit > pivot.logit) |
+                          ((candidate.logit == pivot.logit) & (candidate.token < pivot.token));
+    scratch.front[front] = candidate;
+    scratch.back[back] = candidate;
+    front += is_front ? 1 : 0;
+    back += is_front ? 0 : 1;
+    weight += is_front ? candidate.probability : 0.0;
+  }
+  scratch.front.resize(front);
+  scratch.back.resize(back);
+  return weight;
+}
+
+// Moves the shortest run of likeliest candidates in `left` whose weight reaches `target` to
+// `likeliest`, the least likely of them last, the others in any order. False when it is too close
+// to say.
+bool TakeLikeliest(Scratch& scratch, double target, double margin) {
+  constexpr size_t kSorted = 32;
+  std::vector<Candidate>& left = scratch.left;
+  std::vector<Candidate>& likeliest = scratch.likeliest;
+  likeliest.clear();
+  double sum = 0.0;
+  while (left.size() > kSorted) {
+    // A pivot between two others: neither part is empty.
+    Candidate pivots[] = {left.front(), left[left.size() / 2], left.back()};
+    std::sort(std::begin(pivots), std::end(pivots), Likelier);
+    const double front = Divide(scratch, pivots[1]);
+    if (sum + front >= target) {
+      left.swap(scratch.front);
+    } else {
+      likeliest.insert(likeliest.end(), scratch.front.begin(), scratch.front.end());
+      sum += front;
+      left.swap(scratch.back);
+    }
+  }
+  std::sort(left.begin(), left.end(), Likelier);
+  for (const Candidate& candidate : left) {
+    const double before = sum;
+    sum += candidate.probability;
+    const bool is_first = likeliest.empty();
+    likeliest.push_back(candidate);
+    if (sum >= target) return sum - target >= margin && (is_first || target - before >= margin);
+  }
+  return false;
+}
+
+void SetProbabilities(const Row& row, double temperature, std::vector<Candidate>& candidates) {
+  constexpr size_t kAtOnce = 256;
+  float logits[kAtOnce];
+  double weights[kAtOnce];
+  for (size_t begin = 0; begin < candidates.size(); begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, candidates.size() - begin);
+    for (size_t i = 0; i < count; ++i) logits[i] = candidates[begin + i].logit;
+    kernels::ExpsOf(logits, count, row.scan.highest, 1.0 / temperature, weights);
+    for (size_t i = 0; i < count; ++i) candidates[begin + i].probability = weights[i];
+  }
+}
+
+// top-p of all tokens, without ordering them. Nothing when it is too close to say.
+std::optional<int32_t> DrawOfTopP(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  thread_local Scratch scratch;
+  const double temperature = traits.temperature;
+  double total = 0.0;
+  for (const double weight : WeightsOfBlocks(row, temperature)) total += weight;
+  const double wanted = traits.top_p * total;
+  const double margin = kSumMargin * total;
+  for (const double depth : {4.0, 12.0, kNegligible}) {
+    const double lowest = row.scan.highest - depth * temperature;
+    FindAtLeast(row, static_cast<float>(lowest), scratch.left);
+    SetProbabilities(row, temperature, scratch.left);
+    if (SumOf(scratch.left) >= wanted + margin) break;
+  }
+  if (!TakeLikeliest(scratch, wanted, margin)) return std::nullopt;
+  bool is_near = false;
+  std::erase_if(scratch.likeliest, [&](const Candidate& c) {
+    is_near = is_near || std::fabs(c.probability - traits.min_p) < kSumMargin * traits.min_p;
+    return c.probability < traits.min_p;
+  });
+  if (is_near) return std::nullopt;
+  scratch.left.swap(scratch.likeliest);
+  const double left = SumOf(scratch.left);
+  const double target = UniformAt(traits.seed, position) * left;
+  if (!TakeLikeliest(scratch, target, kSumMargin * left)) return std::nullopt;
+  return scratch.likeliest.back().token;
 }
 
 }  // namespace
@@ -75,41 +353,19 @@ double UniformAt(uint64_t seed, uint64_t position) {
 
 absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const SamplingTraits& traits,
                                     uint64_t position) {
-  int32_t best = -1;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) continue;
-    if (best < 0 || logits[i] > logits[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);
-  }
-  if (best < 0 || !std::isfinite(logits[static_cast<size_t>(best)])) {
+  const Row row = Scan(logits);
+  if (logits.empty() || !std::isfinite(row.scan.highest)) {
     return absl::InternalError("the model's output is not finite");
   }
-  if (traits.temperature <= 0.0) return best;
-
-  const float highest = logits[static_cast<size_t>(best)];
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) continue;
-    candidates.push_back(
-        {logits[i], static_cast<int32_t>(i), std::exp((logits[i] - highest) / traits.temperature)});
+  if (traits.temperature <= 0.0) return Best(row);
+  if (row.scan.has_nan || traits.temperature < kTemperatureMin) {
+    return SampleInOrder(row, traits, position);
   }
-  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
-  if (limited) {
-    OrderFirst(candidates, traits.top_k);
-    candidates.resize(traits.top_k);
-  }
-  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, limited);
-  // The likeliest token's weight is 1.
-  std::erase_if(candidates, [&](const Candidate& c) { return c.probability < traits.min_p; });
-
-  double total = 0.0;
-  for (const Candidate& candidate : candidates) total += candidate.probability;
-  double left = UniformAt(traits.seed, position) * total;
-  for (const Candidate& candidate : candidates) {
-    left -= candidate.probability;
-    if (left < 0.0) return candidate.token;
-  }
-  return candidates.empty() ? best : candidates.back().token;
+  if (traits.top_k > 0 && traits.top_k < logits.size()) return SampleOfTopK(row, traits, position);
+  if (traits.top_p >= 1.0 && traits.min_p > 0.0) return SampleAboveMinP(row, traits, position);
+  const auto token =
+      traits.top_p < 1.0 ? DrawOfTopP(row, traits, position) : DrawOfAll(row, traits, position);
+  return token.has_value() ? *token : SampleInOrder(row, traits, position);
 }
 
 }  // namespace macrame::runtime::engine

@@ -1,9 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <map>
+#include <random>
 
 #include "proto/reasons.h"
 #include "runtime/serving/sampling/generation.h"
@@ -94,6 +97,120 @@ TEST(SamplerTest, ChecksItsBounds) {
   EXPECT_FALSE(CheckSampling({.top_p = 0}).ok());
   EXPECT_FALSE(CheckSampling({.top_p = 1.1}).ok());
   EXPECT_FALSE(CheckSampling({.min_p = 2}).ok());
+}
+
+// The choice by its definition, without a shortcut: what SampleToken has to give.
+int32_t PlainSample(const std::vector<float>& logits, const SamplingTraits& traits,
+                    uint64_t position) {
+  struct Candidate {
+    float logit;
+    int32_t token;
+    double weight;
+  };
+  float highest = -kInf;
+  for (const float logit : logits) highest = logit > highest ? logit : highest;
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) continue;
+    const double weight = std::exp((logits[i] - highest) / traits.temperature);
+    candidates.push_back({logits[i], static_cast<int32_t>(i), weight});
+  }
+  const auto order = [&] {
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  };
+  if (traits.temperature <= 0.0) {
+    order();
+    return candidates[0].token;
+  }
+  const auto total = [&] {
+    double sum = 0.0;
+    for (const Candidate& candidate : candidates) sum += candidate.weight;
+    return sum;
+  };
+  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
+  if (limited) {
+    order();
+    candidates.resize(traits.top_k);
+  }
+  if (traits.top_p < 1.0) {
+    const double wanted = traits.top_p * total();
+    order();
+    double sum = 0.0;
+    size_t kept = 0;
+    while (kept < candidates.size() && sum < wanted) sum += candidates[kept++].weight;
+    candidates.resize(kept);
+  }
+  std::erase_if(candidates, [&](const Candidate& c) { return c.weight < traits.min_p; });
+  double left = UniformAt(traits.seed, position) * total();
+  for (const Candidate& candidate : candidates) {
+    left -= candidate.weight;
+    if (left < 0.0) return candidate.token;
+  }
+  return candidates.back().token;
+}
+
+class RandomRows {
+ public:
+  explicit RandomRows(uint32_t seed) : random_(seed) {}
+
+  std::vector<float> Logits(size_t size) {
+    std::vector<float> logits(size);
+    std::normal_distribution<float> normal(0.0F, Any({0.0F, 0.01F, 1.0F, 3.0F, 10.0F}));
+    for (float& logit : logits) logit = normal(random_) + 5.0F;
+    if (Pick(4) == 0) {  // many that are equal
+      for (float& logit : logits) logit = std::round(logit * 2.0F) / 2.0F;
+    }
+    if (Pick(3) == 0) {  // a grammar's mask
+      for (float& logit : logits) logit = Pick(3) == 0 ? logit : -kInf;
+    }
+    if (Pick(8) == 0) logits[Pick(size)] = kNan;
+    logits[Pick(size)] = Any({0.0F, 5.0F, 12.0F, 30.0F});
+    return logits;
+  }
+  SamplingTraits Traits() {
+    SamplingTraits traits;
+    traits.temperature = Any({0.0, 1e-3, 0.3, 0.8, 0.8, 1.0, 2.5, 100.0});
+    traits.top_k = Any({0u, 0u, 1u, 2u, 5u, 40u, 700u});
+    traits.top_p = Any({1.0, 1.0, 1e-6, 0.1, 0.5, 0.9, 0.95, 0.999999});
+    traits.min_p = Any({0.0, 0.0, 1e-9, 0.01, 0.05, 0.5, 1.0});
+    traits.seed = random_();
+    return traits;
+  }
+  size_t Pick(size_t count) { return random_() % count; }
+
+ private:
+  template <typename T>
+  T Any(std::initializer_list<T> of) {
+    return *(of.begin() + Pick(of.size()));
+  }
+  std::mt19937_64 random_;
+};
+
+TEST(SamplerTest, ShortcutsGiveTheTokenOfThePlainWay) {
+  RandomRows rows(1);
+  for (int i = 0; i < 6000; ++i) {
+    const auto logits = rows.Logits(1 + rows.Pick(i % 20 == 0 ? 20000 : 1500));
+    for (int j = 0; j < 4; ++j) {
+      const SamplingTraits traits = rows.Traits();
+      const uint64_t position = rows.Pick(100000);
+      ASSERT_EQ(*SampleToken(logits, traits, position), PlainSample(logits, traits, position))
+          << "row " << i << " of " << logits.size() << ": temperature " << traits.temperature
+          << ", top_k " << traits.top_k << ", top_p " << traits.top_p << ", min_p " << traits.min_p
+          << ", seed " << traits.seed;
+    }
+  }
+}
+
+TEST(SamplerTest, EveryTokenOfAFlatRowIsDrawnWhereItStands) {
+  // Each token's share is a hundredth of a thousandth: the sums' last bits count.
+  const std::vector<float> logits(100'000, 1.0F);
+  for (uint64_t position = 0; position < 300; ++position) {
+    for (const double top_p : {1.0, 0.5}) {
+      const SamplingTraits traits{.temperature = 0.7, .top_p = top_p, .seed = 9};
+      ASSERT_EQ(*SampleToken(logits, traits, position), PlainSample(logits, traits, position));
+    }
+  }
 }
 
 TEST(StopMatcherTest, FindsStopsAcrossPieces) {
