@@ -45,6 +45,9 @@ class GangLink {
   const mlx::core::distributed::Group& stage_group() const {
     return stage_group_.has_value() ? stage_group_->handle() : *group_;
   }
+  // The group where it is one of ours, for what MLX's functions can't say; else null. Between two
+  // evaluations only: a group belongs to one thread at a time.
+  transport::Group* own_group() { return own_group_.has_value() ? &own_group_->group() : nullptr; }
   mlx::core::Dtype wire_type() const { return wire_type_; }
   // Set on rank 0 of a gang of several; the other on the other ranks.
   StepLeader* leader() const { return leader_.get(); }

@@ -170,6 +170,7 @@ BatchTraits TraitsOf(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
   traits.context_length = static_cast<uint32_t>(engine.limits().context_length);
   traits.sequences_max = kAnsweredAtOnceMax;
   traits.queued_requests_max = QueuedRequestsMax(spec);
+  traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
   // On a machine whose steps take longer than the budget anyway, smaller chunks would read the
   // weights for next to nothing.
   traits.chunk_tokens_min = kChunkTokensMin;
@@ -202,12 +203,16 @@ absl::Status RankProcess::Lead(BootedRank& rank) {
     request = mailbox_.TakeWithin(absl::FromChrono(kNothingToRunPause));
     if (request.has_value()) Take(rank, serving, *std::move(request));
   }
+  // The last stage would else write to a rank that has gone.
+  serving.FinishSteps().IgnoreError();
   rank.engine->Announce(StepKind::kStop).IgnoreError();
   return absl::OkStatus();
 }
 
-void RankProcess::Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request) {
-  const absl::Status told = rank.engine->AnnounceVerify(*request->verify);
+void RankProcess::Verify(BootedRank& rank, ServingLoop& serving,
+                         const std::shared_ptr<PendingRequest>& request) {
+  absl::Status told = serving.FinishSteps();
+  if (told.ok()) told = rank.engine->AnnounceVerify(*request->verify);
   absl::StatusOr<v1::VerifyGroupResponse> response = absl::InternalError("not begun");
   if (!told.ok()) {
     response = told;
@@ -221,7 +226,7 @@ void RankProcess::Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>
 
 void RankProcess::Take(BootedRank& rank, ServingLoop& serving,
                        std::shared_ptr<PendingRequest> request) {
-  if (request->verify.has_value()) return Verify(rank, request);
+  if (request->verify.has_value()) return Verify(rank, serving, request);
   GenerationJob job = std::move(request->job);
   serving.Add(std::move(job), std::make_shared<StreamListener>(dispatcher_, service_, request));
 }

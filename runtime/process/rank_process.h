@@ -54,7 +54,8 @@ class RankProcess {
   absl::Status FollowLeader(BootedRank& rank);
   void Take(BootedRank& rank, ServingLoop& serving, std::shared_ptr<PendingRequest> request);
   ServingLoop::Hooks HooksFor(const BootedRank& rank);
-  void Verify(BootedRank& rank, const std::shared_ptr<PendingRequest>& request);
+  void Verify(BootedRank& rank, ServingLoop& serving,
+              const std::shared_ptr<PendingRequest>& request);
   // Rank 0: waits for the step channel to say that a rank is gone.
   void WatchFollowers();
   // Any thread: termination message, the status for watchers, and the end. Does not return.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
@@ -14,7 +15,17 @@ namespace mx = mlx::core;
 ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
                              WeightLoader& loader, GangLink& link, Watchdog& watchdog,
                              ForwardLimits limits)
-    : config_(config), place_(place), link_(link), watchdog_(watchdog), limits_(limits) {
+    : config_(config),
+      place_(place),
+      link_(link),
+      watchdog_(watchdog),
+      limits_(limits),
+      stages_(link.single() ? 1 : link.group().size() / place.tp),
+      confirms_steps_(stages_ > 1 && link.own_group() != nullptr) {
+  if (confirms_steps_ && link.leader() != nullptr) {
+    const int last = link.group().size() - place.tp;
+    pipeline_.emplace(*link.own_group(), place.tp, last, stages_);
+  }
   LayerStackOptions options;
   options.blocks_total = limits.blocks_total;
   options.context_length = limits.context_length;
@@ -47,14 +58,46 @@ absl::Status ForwardEngine::AnnounceVerify(const v1::VerifyGroupRequest& request
   return SendStep(VerifyStepOf(request));
 }
 
-absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& forward) {
+size_t ForwardEngine::steps_in_flight_max() const {
+  // On a GPU a step's work may still be going on when it is handed on.
+  const bool may_overlap = pipeline_.has_value() && mx::default_device() == mx::Device::cpu;
+  return may_overlap ? pipeline_->steps_max() : 1;
+}
+
+absl::Status ForwardEngine::Submit(const ForwardStep& forward) {
+  MACRAME_CHECK(in_flight_.size() < steps_in_flight_max())
+      << in_flight_.size() << " steps are in flight";
   Step step;
   step.forward = forward;
   absl::Status status = SendStep(std::move(step));
-  std::vector<float> logits;
-  if (status.ok()) status = RunStep(forward, &logits);
   if (!status.ok()) return status;
-  return logits;
+  InFlight own;
+  status = RunStep(forward, &own);
+  if (status.ok()) in_flight_.push_back(std::move(own));
+  return status;
+}
+
+absl::StatusOr<std::vector<float>> ForwardEngine::Await() {
+  MACRAME_CHECK(!in_flight_.empty()) << "no step is in flight";
+  InFlight oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  if (!oldest.is_in_pipeline) return std::move(oldest.logits);
+  const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
+  const absl::Status status = Guarded([&] {
+    auto result = pipeline_->Await();
+    if (!result.ok()) throw std::runtime_error(std::string(result.status().message()));
+    if (oldest.has_rows) oldest.logits = *std::move(result);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return std::move(oldest.logits);
+}
+
+absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& step) {
+  MACRAME_CHECK(in_flight_.empty()) << in_flight_.size() << " steps are in flight";
+  const absl::Status status = Submit(step);
+  if (!status.ok()) return status;
+  return Await();
 }
 
 absl::Status ForwardEngine::Follow(const Step& step) { return RunStep(step.forward, nullptr); }
@@ -67,14 +110,20 @@ void ForwardEngine::NoteBlocks(const ForwardStep& step) {
   }
 }
 
-absl::Status ForwardEngine::RunStep(const ForwardStep& step, std::vector<float>* logits) {
+absl::Status ForwardEngine::RunStep(const ForwardStep& step, InFlight* own) {
   const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
-  try {
+  return Guarded([&] {
     const absl::Status good = layers_->Begin(step);
     if (!good.ok() || step.segments.empty()) return good;
     NoteBlocks(step);
-    RunStages(step, logits);
+    RunStages(step, own);
     return absl::OkStatus();
+  });
+}
+
+absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
+  try {
+    return work();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("the system refused memory for a forward step");
   } catch (const std::exception& error) {
@@ -84,7 +133,20 @@ absl::Status ForwardEngine::RunStep(const ForwardStep& step, std::vector<float>*
   }
 }
 
-void ForwardEngine::RunStages(const ForwardStep& step, std::vector<float>* logits) {
+void ForwardEngine::SendOn(const mx::array& hidden, size_t rows, InFlight& own) {
+  const mx::array message = mx::contiguous(mx::astype(hidden, link_.wire_type()));
+  std::vector<mx::array> outputs{message};
+  layers_->AppendState(outputs);
+  mx::eval(outputs);
+  const std::span bytes(reinterpret_cast<const std::byte*>(message.data<char>()), message.nbytes());
+  const size_t floats = std::max<size_t>(rows * static_cast<size_t>(config_.vocab_size), 1);
+  const absl::Status sent = pipeline_->Send(bytes, floats);
+  if (!sent.ok()) throw std::runtime_error(std::string(sent.message()));
+  own.is_in_pipeline = true;
+  own.has_rows = rows > 0;
+}
+
+void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
   std::vector<int32_t> tokens, rows;
   for (const Segment& segment : step.segments) {
     const auto begin = static_cast<int32_t>(tokens.size());
@@ -104,14 +166,18 @@ void ForwardEngine::RunStages(const ForwardStep& step, std::vector<float>* logit
           : mx::astype(mx::distributed::recv({count, config_.hidden_size}, link_.wire_type(),
                                              rank - place_.tp, link_.group()),
                        layers_->activation_type());
+  const auto begun = std::chrono::steady_clock::now();
   hidden = layers_->Run(hidden, step);
+  own_part_ = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::steady_clock::now() - begun);
+  if (pipeline_.has_value()) return SendOn(hidden, rows.size(), *own);
 
   mx::array result = hidden;
   if (!place_.normalizes) {
     result = mx::distributed::send(mx::astype(hidden, link_.wire_type()), rank + place_.tp,
                                    link_.group());
-  } else if (place_.has_head && !rows.empty()) {
-    result = layers_->Logits(hidden, rows);
+  } else if (place_.has_head && (!rows.empty() || confirms_steps_)) {
+    result = rows.empty() ? mx::zeros({1}) : layers_->Logits(hidden, rows);
     if (rank != 0) result = mx::distributed::send(result, 0, link_.group());
   }
   std::vector<mx::array> outputs{result};
@@ -125,7 +191,7 @@ void ForwardEngine::RunStages(const ForwardStep& step, std::vector<float>* logit
     mx::eval(result);
   }
   const float* values = result.data<float>();
-  logits->insert(logits->end(), values, values + result.size());
+  own->logits.assign(values, values + result.size());
 }
 
 }  // namespace macrame::runtime::engine

@@ -6,13 +6,16 @@
 //
 // Pipeline: hidden states go from each rank to the one with its tp_rank in the next stage, the last
 // stage's logits from its first rank to rank 0, in a pure pipeline its neighbour at the ring's end.
-// Prefill chunks without logits are not waited for, so the stages work on different chunks at once.
+// With a group of ours every step has a result (of one number where no logits are asked for), and
+// as many steps as there are stages may be on their way, so that each stage has one to work on.
 // Tensor: partial sums are added by all_sum over the stage's ranks; the first of the last stage has
 // the head.
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 
 #include <atomic>
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/gang/gang_link.h"
 #include "runtime/gang/step_codec.h"
+#include "runtime/gang/step_pipeline.h"
 #include "runtime/gang/watchdog.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
@@ -47,8 +51,19 @@ class ForwardEngine {
   ForwardEngine(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
                 GangLink& link, Watchdog& watchdog, ForwardLimits limits);
 
-  // Rank 0: tells the others and runs a step; the rows asked for as float32 of vocab_size each, in
-  // the order of the segments. INTERNAL for a step that is not well-formed.
+  // Rank 0: how many steps may be submitted before the oldest is awaited.
+  size_t steps_in_flight_max() const;
+  size_t steps_in_flight() const { return in_flight_.size(); }
+  int stages() const { return stages_; }
+  // How long this rank's own layers took in the step that was submitted last.
+  std::chrono::microseconds own_part() const { return own_part_; }
+  // Rank 0: tells the others and runs its own part of a step. INTERNAL for a step that is not
+  // well-formed.
+  absl::Status Submit(const ForwardStep& step);
+  // Rank 0: the oldest step's rows that were asked for as float32 of vocab_size each, in the order
+  // of the segments.
+  absl::StatusOr<std::vector<float>> Await();
+  // Both, while nothing else is in flight.
   absl::StatusOr<std::vector<float>> Run(const ForwardStep& step);
 
   // Rank 0: tells the others, without running anything.
@@ -65,10 +80,18 @@ class ForwardEngine {
   uint64_t cache_bytes() const { return blocks_used_.load() * layers_->block_bytes(); }
 
  private:
+  // A step of rank 0 that has not been awaited.
+  struct InFlight {
+    std::vector<float> logits{};
+    bool is_in_pipeline = false;  // the logits come from there
+    bool has_rows = false;
+  };
   absl::Status SendStep(Step step);
-  // This rank's part of a step; `logits` gets rows when this is rank 0 and the step asks for them.
-  absl::Status RunStep(const ForwardStep& step, std::vector<float>* logits);
-  void RunStages(const ForwardStep& step, std::vector<float>* logits);
+  // This rank's part of a step; `own` is set on rank 0.
+  absl::Status RunStep(const ForwardStep& step, InFlight* own);
+  void RunStages(const ForwardStep& step, InFlight* own);
+  void SendOn(const mlx::core::array& hidden, size_t rows, InFlight& own);
+  absl::Status Guarded(const std::function<absl::Status()>& work);
   void NoteBlocks(const ForwardStep& step);
   mlx::core::array Sum(const mlx::core::array& partial) const;
 
@@ -77,6 +100,11 @@ class ForwardEngine {
   GangLink& link_;
   Watchdog& watchdog_;
   const ForwardLimits limits_;
+  const int stages_;
+  const bool confirms_steps_;             // the last stage sends a result for each step
+  std::optional<StepPipeline> pipeline_;  // rank 0's, where steps are confirmed
+  std::deque<InFlight> in_flight_;        // rank 0's, oldest first
+  std::chrono::microseconds own_part_{};
   std::unique_ptr<LayerStack> layers_;
   std::atomic<uint64_t> blocks_used_ = 0;  // the highest number of a block in any step, plus one
   uint64_t next_step_ = 1;                 // 0 was kConnect

@@ -1,5 +1,6 @@
 #include "runtime/serving/serving_loop.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -14,10 +15,20 @@ using std::chrono::steady_clock;
 
 MonotonicTime Now() { return std::chrono::time_point_cast<Duration>(steady_clock::now()); }
 
+Duration Elapsed(steady_clock::time_point since) {
+  return std::chrono::duration_cast<Duration>(steady_clock::now() - since);
+}
+
 }  // namespace
 
 ServingLoop::ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks)
-    : engine_(engine), hooks_(std::move(hooks)), scheduler_(traits) {}
+    : engine_(engine),
+      hooks_(std::move(hooks)),
+      steps_in_flight_max_(traits.steps_in_flight_max),
+      scheduler_(traits) {
+  MACRAME_CHECK(traits.steps_in_flight_max <= engine.steps_in_flight_max())
+      << "this gang takes no " << traits.steps_in_flight_max << " steps at once";
+}
 
 ServingLoop::~ServingLoop() = default;
 
@@ -94,24 +105,70 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
 
 absl::StatusOr<bool> ServingLoop::RunStep() {
   DropCancelled();
-  const NextStep next = scheduler_.Next(Now());
-  Take(next.effects);
-  if (!next.ordered.has_value()) {
+  if (in_flight_.size() < steps_in_flight_max_) {
+    NextStep next = scheduler_.Next(Now());
+    Take(next.effects);
+    if (next.ordered.has_value()) {
+      const absl::Status submitted = Submit(*std::move(next.ordered));
+      if (!submitted.ok()) return submitted;
+      // Requests may join before the next one.
+      if (in_flight_.size() < steps_in_flight_max_) return true;
+    }
+  }
+  if (in_flight_.empty()) {
     TellCounts();
     return false;
   }
-  const OrderedStep& ordered = *next.ordered;
+  const absl::Status finished = FinishOldest();
+  if (!finished.ok()) return finished;
+  return true;
+}
+
+absl::Status ServingLoop::Submit(OrderedStep ordered) {
   const auto begun = steady_clock::now();
-  const auto logits = engine_.Run(ordered.step);
+  const absl::Status submitted = engine_.Submit(ordered.step);
+  if (!submitted.ok()) {
+    EndAll(submitted);
+    return submitted;
+  }
+  in_flight_.push_back({std::move(ordered), begun, engine_.own_part()});
+  return absl::OkStatus();
+}
+
+absl::Status ServingLoop::FinishOldest() {
+  const auto logits = engine_.Await();
+  const auto arrived = steady_clock::now();
+  const InFlight oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
   if (!logits.ok()) {
     EndAll(logits.status());
     return logits.status();
   }
-  const std::vector<RowResult> results = Sample(ordered, *logits);
-  const auto took = std::chrono::duration_cast<Duration>(steady_clock::now() - begun);
-  Take(scheduler_.OnStepDone(ordered.number, results, took, Now()));
+  const std::vector<RowResult> results = Sample(oldest.ordered, *logits);
+  const Duration took =
+      steps_in_flight_max_ == 1 ? Elapsed(oldest.begun) : InSlowestStage(oldest, arrived);
+  last_arrived_ = arrived;
+  Take(scheduler_.OnStepDone(oldest.ordered.number, results, took, Now()));
   TellCounts();
-  return true;
+  return absl::OkStatus();
+}
+
+// How long a step kept the slowest stage. Results of steps that follow one another come apart by
+// that; one that goes alone, or that stood behind none, is on its way for the sum over the stages,
+// of which the planner made like parts. This rank's own part is known.
+Duration ServingLoop::InSlowestStage(const InFlight& step,
+                                     std::chrono::steady_clock::time_point arrived) const {
+  const auto whole = std::chrono::duration_cast<Duration>(arrived - step.begun);
+  const auto apart = std::chrono::duration_cast<Duration>(arrived - last_arrived_);
+  return std::max(std::min(whole / engine_.stages(), apart), step.own);
+}
+
+absl::Status ServingLoop::FinishSteps() {
+  while (!in_flight_.empty()) {
+    const absl::Status finished = FinishOldest();
+    if (!finished.ok()) return finished;
+  }
+  return absl::OkStatus();
 }
 
 void ServingLoop::End(RequestId id, const absl::Status& status) {

@@ -3,7 +3,9 @@
 // Rank 0's engine thread while it serves: takes requests, asks the scheduler for steps, runs them
 // on all ranks, samples, and sends what came about. The scheduler decides; this carries it out.
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -49,10 +51,13 @@ class ServingLoop {
   // Takes a request over; `listener` lives until OnDone.
   void Add(GenerationJob job, std::shared_ptr<RequestListener> listener);
   // Whether there is anything to do.
-  bool idle() const { return requests_.empty(); }
-  // Looks after cancelled requests and runs one step; false when there was none to run. An error is
-  // the engine's or the gang's: all requests have heard it, and nothing can be run any more.
+  bool idle() const { return requests_.empty() && in_flight_.empty(); }
+  // Looks after cancelled requests and submits a step or, when enough are in flight, awaits the
+  // oldest; false when there was neither. An error is the engine's or the gang's: all requests have
+  // heard it, and nothing can be run any more.
   absl::StatusOr<bool> RunStep();
+  // Awaits all steps in flight: the gang is free for something else.
+  absl::Status FinishSteps();
 
  private:
   struct Request {
@@ -61,7 +66,17 @@ class ServingLoop {
     bool was_alone = true;  // in every decode step so far
   };
 
+  struct InFlight {
+    OrderedStep ordered;
+    std::chrono::steady_clock::time_point begun;
+    Duration own{};  // what this rank computed
+  };
+
   void DropCancelled();
+  absl::Status Submit(OrderedStep ordered);
+  absl::Status FinishOldest();
+  Duration InSlowestStage(const InFlight& step,
+                          std::chrono::steady_clock::time_point arrived) const;
   void Take(const Effects& effects);
   // The tokens that a step's logits give; ends answers that are over.
   std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);
@@ -71,8 +86,11 @@ class ServingLoop {
 
   ForwardEngine& engine_;
   const Hooks hooks_;
+  const size_t steps_in_flight_max_;
   BatchScheduler scheduler_;
   std::map<RequestId, Request> requests_;
+  std::deque<InFlight> in_flight_;                        // oldest first
+  std::chrono::steady_clock::time_point last_arrived_{};  // of the last result
   RequestId next_id_ = 1;
   ServingCounts told_;
 };

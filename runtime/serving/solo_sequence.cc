@@ -18,6 +18,7 @@ absl::StatusOr<std::vector<float>> SoloSequence::Forward(std::span<const int32_t
   if (begin == 0 && end_ > 0) step.closed_slots.push_back(0);
   if (begin == 0) end_ = 0;
   std::vector<float> logits;
+  bool is_cancelled = false;
   while (!tokens.empty()) {
     const auto chunk = static_cast<size_t>(engine_.limits().prefill_chunk_tokens);
     const size_t count = std::min(tokens.size(), chunk);
@@ -31,15 +32,30 @@ absl::StatusOr<std::vector<float>> SoloSequence::Forward(std::span<const int32_t
       segment.new_blocks.push_back(block);
     }
     step.segments = {std::move(segment)};
-    const auto part = engine_.Run(step);
-    if (!part.ok()) return part.status();
-    logits.insert(logits.end(), part->begin(), part->end());
+    if (engine_.steps_in_flight() == engine_.steps_in_flight_max()) {
+      const absl::Status awaited = AwaitOne(logits);
+      if (!awaited.ok()) return awaited;
+    }
+    const absl::Status submitted = engine_.Submit(step);
+    if (!submitted.ok()) return submitted;
     step.closed_slots.clear();
     end_ = after;
     tokens = tokens.subspan(count);
-    if (!last && !keep_going()) return absl::CancelledError("the request was cancelled");
+    is_cancelled = !last && !keep_going();
+    if (is_cancelled) break;
   }
+  while (engine_.steps_in_flight() > 0) {
+    const absl::Status awaited = AwaitOne(logits);
+    if (!awaited.ok()) return awaited;
+  }
+  if (is_cancelled) return absl::CancelledError("the request was cancelled");
   return logits;
+}
+
+absl::Status SoloSequence::AwaitOne(std::vector<float>& logits) {
+  const auto part = engine_.Await();
+  if (part.ok()) logits.insert(logits.end(), part->begin(), part->end());
+  return part.status();
 }
 
 absl::Status SoloSequence::Close() {

@@ -30,6 +30,8 @@ class SoloSequence {
   absl::Status Close();
 
  private:
+  absl::Status AwaitOne(std::vector<float>& logits);
+
   ForwardEngine& engine_;
   int end_ = 0;  // positions that the slot holds
 };

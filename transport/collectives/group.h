@@ -55,6 +55,9 @@ class Group {
   virtual absl::Status Broadcast(std::span<std::byte> bytes, int root) = 0;
   virtual absl::Status SendTo(std::span<const std::byte> bytes, int peer) = 0;
   virtual absl::Status ReceiveFrom(std::span<std::byte> bytes, int peer) = 0;
+  // Both at the same time: neither waits for the other.
+  virtual absl::Status SendAndReceive(std::span<const std::byte> out, int to,
+                                      std::span<std::byte> in, int from) = 0;
   virtual absl::Status Barrier() = 0;
 
   virtual WireStats stats() const = 0;

@@ -22,22 +22,34 @@ absl::Status GroupBase::WrongRank(int rank) const {
   return absl::InvalidArgumentError(absl::StrCat("there is no rank ", rank, " among ", size()));
 }
 
-absl::Status GroupBase::SendTo(std::span<const std::byte> bytes, int peer) {
+absl::Status GroupBase::CheckReaches(int peer) const {
   if (peer < 0 || peer >= size() || peer == rank()) return WrongRank(peer);
-  if (!wire_->Reaches(peer)) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank(), " has no link to rank ", peer));
-  }
+  if (wire_->Reaches(peer)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rank ", rank(), " has no link to rank ", peer));
+}
+
+absl::Status GroupBase::SendTo(std::span<const std::byte> bytes, int peer) {
+  const absl::Status good = CheckReaches(peer);
+  if (!good.ok()) return good;
   const Send send{peer, bytes};
   return wire_->Exchange({&send, 1}, {});
 }
 
 absl::Status GroupBase::ReceiveFrom(std::span<std::byte> bytes, int peer) {
-  if (peer < 0 || peer >= size() || peer == rank()) return WrongRank(peer);
-  if (!wire_->Reaches(peer)) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", rank(), " has no link to rank ", peer));
-  }
+  const absl::Status good = CheckReaches(peer);
+  if (!good.ok()) return good;
   const Receive receive{peer, bytes};
   return wire_->Exchange({}, {&receive, 1});
+}
+
+absl::Status GroupBase::SendAndReceive(std::span<const std::byte> out, int to,
+                                       std::span<std::byte> in, int from) {
+  absl::Status good = CheckReaches(to);
+  if (good.ok()) good = CheckReaches(from);
+  if (!good.ok()) return good;
+  const Send send{to, out};
+  const Receive receive{from, in};
+  return wire_->Exchange({&send, 1}, {&receive, 1});
 }
 
 absl::Status GroupBase::Barrier() {

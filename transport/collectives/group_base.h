@@ -20,6 +20,8 @@ class GroupBase : public Group {
   std::string_view backend() const override { return wire_->backend(); }
   absl::Status SendTo(std::span<const std::byte> bytes, int peer) override;
   absl::Status ReceiveFrom(std::span<std::byte> bytes, int peer) override;
+  absl::Status SendAndReceive(std::span<const std::byte> out, int to, std::span<std::byte> in,
+                              int from) override;
   absl::Status Barrier() override;
   WireStats stats() const override { return wire_->stats(); }
   void ShutDown() override { wire_->ShutDown(); }
@@ -29,6 +31,7 @@ class GroupBase : public Group {
   static absl::Status Copy(const void* in, void* out, size_t bytes);
   absl::Status WrongSize(std::span<const std::byte> in, std::span<const std::byte> out) const;
   absl::Status WrongRank(int rank) const;
+  absl::Status CheckReaches(int peer) const;
 
  private:
   std::unique_ptr<Wire> wire_;

@@ -43,6 +43,41 @@ TEST(RankGangTest, EverySplitGivesTheSameTokens) {
   EXPECT_EQ(AnswerOf(GangShape::kTensor, 4, kTokensOfFour).tokens, begin);
 }
 
+// As many steps on their way as there are stages, chunks of prompts between tokens of answers.
+TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
+  std::vector<v1::GenerateRequest> requests;
+  for (int i = 0; i < 6; ++i) {
+    std::string text = kQuestion;
+    for (int j = 0; j < 12 * i; ++j) text += " and number " + std::to_string(i * j);
+    requests.push_back(Question(text, 12 + 5 * i));
+    if (i % 2 == 0) continue;
+    requests.back().mutable_sampling()->set_temperature(1.0);
+    requests.back().mutable_sampling()->set_seed(i);
+  }
+  const auto answers = [&](GangShape shape, uint32_t ranks, bool at_once) {
+    Gang gang(MakeSpecs(kBundledModel, shape, ranks));
+    EXPECT_TRUE(gang.WaitUntilReady());
+    std::vector<Answer> got(requests.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const auto ask = [&, i] { got[i] = Ask(gang.stub(), requests[i]); };
+      at_once ? void(threads.emplace_back(ask)) : ask();
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<std::vector<int32_t>> tokens;
+    for (const Answer& answer : got) {
+      EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+      EXPECT_FALSE(answer.tokens.empty());
+      tokens.push_back(answer.tokens);
+    }
+    return tokens;
+  };
+  const auto alone = answers(GangShape::kPipeline, 1, false);
+  EXPECT_EQ(answers(GangShape::kPipeline, 2, true), alone);
+  EXPECT_EQ(answers(GangShape::kPipeline, 3, true), alone);
+  EXPECT_EQ(answers(GangShape::kStagesOfTwo, 4, true), alone);
+}
+
 TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {
   constexpr uint32_t kTokens = 12;
   EXPECT_EQ(AnswerOf(GangShape::kStagesOfTwo, 4, kTokens).tokens,
