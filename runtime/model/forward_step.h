@@ -18,14 +18,16 @@ inline constexpr uint32_t kBlockTokens = 32;
 // Which positions of a segment rank 0 wants logits of.
 enum class LogitRows : uint8_t { kNone = 0, kLast = 1, kAll = 2 };
 
-struct Segment {       // a run of one sequence's tokens through the layers
-  uint32_t slot = 0;   // the sequence's place in the rank's table; an unused one is opened
-  uint32_t begin = 0;  // position of the first token: how many the slot holds already
+struct Segment {      // a run of one sequence's tokens through the layers
+  uint32_t slot = 0;  // the sequence's place in the rank's table; an unused one is opened
+  // Position of the first token: how many the slot holds already, but for those that were run
+  // behind a guess (kAll) that was wrong; they are overwritten.
+  uint32_t begin = 0;
   std::vector<int32_t> tokens{};  // never empty
   LogitRows logit_rows = LogitRows::kNone;
   // Appended to the slot's block table before the step runs, so that the table just covers
-  // `begin` + tokens. For a slot that is opened also the blocks of its cached prefix, which come
-  // first: they hold the positions before `begin`.
+  // `begin` + tokens; none if it did before. For a slot that is opened also the blocks of its
+  // cached prefix, which come first: they hold the positions before `begin`.
   std::vector<int32_t> new_blocks{};
   bool operator==(const Segment&) const = default;
 };

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -163,6 +164,7 @@ class StreamListener : public RequestListener {
 };
 
 constexpr uint32_t kChunkTokensMin = 64;
+constexpr uint32_t kGuessedTokensMax = 12;
 
 BatchTraits TraitsOf(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
   BatchTraits traits;
@@ -174,6 +176,11 @@ BatchTraits TraitsOf(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
   // On a machine whose steps take longer than the budget anyway, smaller chunks would read the
   // weights for next to nothing.
   traits.chunk_tokens_min = kChunkTokensMin;
+  if (engine.bits_are_fixed()) {
+    traits.guessed_tokens_max = spec.has_guessed_tokens_max()
+                                    ? std::min(spec.guessed_tokens_max(), kGuessedTokensMax)
+                                    : kGuessedTokensMax;
+  }
   return traits;
 }
 
@@ -241,6 +248,9 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   };
   hooks.on_counts = [this](ServingCounts counts) {
     dispatcher_.Post([this, counts] { service_.SetCounts(counts.running, counts.waiting); });
+  };
+  hooks.on_guessed = [this](uint32_t guessed, uint32_t accepted) {
+    dispatcher_.Post([=, this] { service_.OnGuessed(guessed, accepted); });
   };
   hooks.on_decode_step_us = [this](double step_us) {
     dispatcher_.Post([this, step_us] { service_.OnDecodeTimed(step_us); });

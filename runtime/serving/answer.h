@@ -32,6 +32,9 @@ class Answer {
   void Cancel();
   // Prompt tokens that were found in the prefix cache; tells clients.
   void SetCachedTokens(uint32_t tokens) { cached_tokens_ = tokens; }
+  // Tokens that were run before they were chosen, and those of them that were right; tells clients.
+  void CountGuessed(uint32_t tokens) { guessed_tokens_ += tokens; }
+  void CountAccepted() { ++accepted_tokens_; }
 
   // Of an answer that is over: DecodeStepUs of its last chunk.
   double decode_step_us() const { return decode_step_us_; }
@@ -47,6 +50,8 @@ class Answer {
   std::optional<std::chrono::steady_clock::time_point> first_token_;
   v1::GenerateChunk chunk_;
   uint32_t cached_tokens_ = 0;
+  uint32_t guessed_tokens_ = 0;
+  uint32_t accepted_tokens_ = 0;
   double decode_step_us_ = 0;
   bool begun_ = false;
   bool over_ = false;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "runtime/serving/prompt_lookup.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -45,6 +46,8 @@ struct BatchScheduler::Sequence {
   std::optional<uint32_t> slot;
   BlockPool::Published published;
   uint64_t last_step = 0;
+  PromptLookup lookup;
+  std::vector<int32_t> guess;  // that the step in planning takes along
 
   uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
   bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
@@ -59,8 +62,8 @@ struct BatchScheduler::Plan {
   StepWork work;
   StepWork reserved;  // for the prompt that came first, while others are planned
   std::vector<Sequence*> planned;
-  std::vector<Row> rows;
-  std::vector<RowOwner> owners;
+  std::vector<RowOwner> rows;
+  std::vector<uint64_t> orders;
   Effects effects;
 
   bool Has(const Sequence& sequence) const {
@@ -172,9 +175,12 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
       << results.size() << " results for " << done.rows.size() << " rows of step " << number;
   cost_.Learn(done.work, measured);
   Effects effects;
+  RowCheck check(done.rows);
   for (size_t i = 0; i < results.size(); ++i) {
+    if (!check.Counts(i, results)) continue;
     Sequence* sequence = Find(done.rows[i].id);
-    if (sequence == nullptr || sequence->order != done.rows[i].order) continue;  // has ended
+    if (sequence == nullptr || sequence->order != done.orders[i]) continue;  // has ended
+    if (check.rests_on_guess()) Accept(*sequence);
     sequence->awaits_result = false;
     sequence->tokens.push_back(results[i].token);
     ++sequence->usage.new_tokens;
@@ -185,6 +191,15 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
     }
   }
   return effects;
+}
+
+// The token that was chosen last has been run already.
+void BatchScheduler::Accept(Sequence& sequence) {
+  ++sequence.usage.accepted_tokens;
+  if (!sequence.is_running) return;  // preempted meanwhile: it is run again
+  ++sequence.fed;
+  sequence.computed_max = std::max(sequence.computed_max, sequence.fed);
+  queue_.Served(sequence.spec.key, 1);
 }
 
 // Blocks that running prompts were started for and don't have yet.
@@ -275,10 +290,63 @@ void BatchScheduler::PlanDecodes(Plan& plan) {
     }
     ready = std::move(by_standing);
   }
+  PlanGuesses(ready);
   // Highest standing first, so whoever is preempted for a block has no part in this step yet.
   for (Sequence* sequence : ready) {
     if (sequence->is_running && CoverForDecode(plan, *sequence)) AddSegment(plan, *sequence, 1);
   }
+}
+
+void BatchScheduler::PlanGuesses(const std::vector<Sequence*>& ready) {
+  if (traits_.guessed_tokens_max == 0 || ready.empty() || queue_.size() > 0) return;
+  for (const Sequence* sequence : running_) {
+    if (!sequence->IsAnswering()) return;  // a prompt has better use for the time
+  }
+  StepWork work;
+  for (const Sequence* sequence : ready) {
+    ++work.decode_tokens;
+    work.attended += StepWork::Attended(sequence->fed, 1);
+  }
+  const auto microseconds = [&](const StepWork& of) {
+    return static_cast<double>(cost_.Predict(of).count());
+  };
+  const double budget = static_cast<double>(traits_.step_budget.count()) * kPlannedShare;
+  auto expected = static_cast<double>(ready.size());  // tokens from this step
+  double cost = microseconds(work);
+  for (Sequence* sequence : ready) {
+    sequence->lookup.Follow(sequence->tokens, sequence->usage.prompt_tokens);
+    const uint32_t room = sequence->tokens_max - static_cast<uint32_t>(sequence->tokens.size()) - 1;
+    sequence->guess =
+        sequence->lookup.Guess(sequence->tokens, std::min(traits_.guessed_tokens_max, room));
+    double likely = 1.0;
+    for (uint32_t i = 0; i < sequence->guess.size(); ++i) {
+      likely *= sequence->lookup.RateAt(i);
+      StepWork more = work;
+      ++more.decode_tokens;
+      more.attended += StepWork::Attended(sequence->fed + 1 + i, 1);
+      const double then = microseconds(more);
+      // Worth it as long as tokens come the faster for it.
+      if (likely * cost <= expected * (then - cost) || then > budget) {
+        sequence->guess.resize(i);
+        break;
+      }
+      work = more;
+      cost = then;
+      expected += likely;
+    }
+  }
+}
+
+// How many of so many tokens behind the next one the sequence has blocks for, without taking them
+// from anybody.
+uint32_t BatchScheduler::CoverForGuess(Sequence& sequence, uint32_t tokens) {
+  const uint32_t spared = PromisedBlocks() + static_cast<uint32_t>(running_.size());
+  while (sequence.blocks.size() * kBlockTokens < sequence.fed + 1 + tokens &&
+         pool_.available() > spared) {
+    sequence.blocks.push_back(*pool_.Allocate());
+  }
+  const auto covered = static_cast<uint32_t>(sequence.blocks.size() * kBlockTokens);
+  return std::min(tokens, covered - sequence.fed - 1);
 }
 
 // The running sequence of lowest standing that has no part in the plan.
@@ -414,21 +482,29 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   if (!sequence.slot.has_value()) OpenSlot(plan, sequence);
   const uint32_t begin = sequence.fed;
   const uint32_t end = begin + tokens;
+  std::vector<int32_t> guess = std::exchange(sequence.guess, {});
+  guess.resize(CoverForGuess(sequence, static_cast<uint32_t>(guess.size())));
   Segment segment;
   segment.slot = *sequence.slot;
   segment.begin = begin;
   segment.tokens.assign(sequence.tokens.begin() + begin, sequence.tokens.begin() + end);
+  segment.tokens.insert(segment.tokens.end(), guess.begin(), guess.end());
   segment.new_blocks.assign(sequence.blocks.begin() + sequence.told_blocks, sequence.blocks.end());
   sequence.told_blocks = static_cast<uint32_t>(sequence.blocks.size());
   if (end == sequence.tokens.size()) {
-    segment.logit_rows = LogitRows::kLast;
+    segment.logit_rows = guess.empty() ? LogitRows::kLast : LogitRows::kAll;
     sequence.awaits_result = true;
-    plan.rows.push_back({sequence.spec.id, sequence.order});
-    plan.owners.push_back({sequence.spec.id, end});
+    for (uint32_t i = 0; i <= guess.size(); ++i) {
+      plan.rows.push_back({sequence.spec.id, end + i});
+      if (i < guess.size()) plan.rows.back().guess = guess[i];
+      plan.orders.push_back(sequence.order);
+    }
   }
   plan.step.segments.push_back(std::move(segment));
-  (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens;
-  plan.work.attended += StepWork::Attended(begin, tokens);
+  const auto guessed = static_cast<uint32_t>(guess.size());
+  (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens + guessed;
+  plan.work.attended += StepWork::Attended(begin, tokens + guessed);
+  sequence.usage.guessed_tokens += guessed;
   const uint32_t fresh = end - std::min(end, std::max(begin, sequence.computed_max));
   sequence.usage.recomputed_tokens += tokens - fresh;
   sequence.computed_max = std::max(sequence.computed_max, end);
@@ -467,9 +543,9 @@ NextStep BatchScheduler::Order(Plan& plan) {
                   sequence->fed / kBlockTokens, sequence->published);
   }
   plan.step.closed_slots = std::exchange(closed_slots_, {});
-  in_flight_.push_back({plan.number, plan.work, std::move(plan.rows)});
+  in_flight_.push_back({plan.number, plan.work, plan.rows, std::move(plan.orders)});
   ++next_step_;
-  next.ordered = OrderedStep{plan.number, std::move(plan.step), std::move(plan.owners),
+  next.ordered = OrderedStep{plan.number, std::move(plan.step), std::move(plan.rows),
                              cost_.Predict(plan.work)};
   return next;
 }
@@ -490,6 +566,7 @@ void BatchScheduler::LeaveBlocks(Sequence& sequence) {
   sequence.blocks.clear();
   sequence.told_blocks = 0;
   sequence.fed = 0;
+  sequence.guess.clear();
   sequence.published = {};
   sequence.is_running = false;
   if (sequence.slot.has_value()) {

@@ -23,6 +23,12 @@
 // Steps may be ordered before earlier ones are done (steps_in_flight_max, for pipelines): answers
 // are then spread over the steps, and chunks of a prompt follow one another.
 //
+// While no prompt is computed, tokens that may follow an answer's next one (PromptLookup) run along
+// in the same step, as many as are expected to pay by what StepCost knows. Each of them counts when
+// it is the token that is then chosen; what the others wrote into the cache is overwritten, and no
+// block that they reach is offered to the index before. So guesses change when a token comes, never
+// which.
+//
 // What ended is told in the closed_slots of the next step; when nothing runs, it waits for one.
 
 #include <cstdint>
@@ -56,6 +62,7 @@ struct BatchTraits {
   uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
   double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
   Duration aging_interval = std::chrono::seconds(30);
+  uint32_t guessed_tokens_max = 0;  // of an answer in one step; 0: none
 };
 
 struct RequestSpec {
@@ -75,6 +82,8 @@ struct RequestUsage {
   uint32_t preemptions = 0;
   uint32_t recomputed_tokens = 0;  // run again after preemption
   Duration queued{};               // from arrival to the first step
+  uint32_t guessed_tokens = 0;     // run before they were chosen
+  uint32_t accepted_tokens = 0;    // of these, the right ones
 };
 
 enum class EndReason : uint8_t { kFinished, kLength, kCancelled, kDisplaced };
@@ -103,6 +112,8 @@ struct Effects {
 struct RowOwner {
   RequestId id = 0;
   uint32_t position = 0;  // of the token that is chosen from it, within the whole sequence
+  // The next row is the same request's and rests on this token being chosen here.
+  std::optional<int32_t> guess{};
 };
 
 struct OrderedStep {
@@ -122,6 +133,26 @@ struct RowResult {
   bool finished = false;  // the answer is over with this token
 };
 
+// Whether rows count, asked in order: one that rests on a guess only if that was right, and the row
+// that it was made for counted.
+class RowCheck {
+ public:
+  explicit RowCheck(const std::vector<RowOwner>& rows) : rows_(rows) {}
+  // `results` of the rows before.
+  bool Counts(size_t row, const std::vector<RowResult>& results) {
+    rests_on_guess_ = row > 0 && rows_[row - 1].guess.has_value();
+    counts_ = !rests_on_guess_ || (counts_ && !results[row - 1].finished &&
+                                   results[row - 1].token == *rows_[row - 1].guess);
+    return counts_;
+  }
+  bool rests_on_guess() const { return rests_on_guess_; }  // the row asked for last
+
+ private:
+  const std::vector<RowOwner>& rows_;
+  bool counts_ = true;
+  bool rests_on_guess_ = false;
+};
+
 class BatchScheduler {
  public:
   // Traits are checked; those of a launch are bounded before.
@@ -135,8 +166,8 @@ class BatchScheduler {
   Effects Cancel(RequestId id, MonotonicTime now);
   NextStep Next(MonotonicTime now);
   // Of the oldest step that is not done: one result for each of its rows (those of requests that
-  // ended meanwhile are ignored), and how long the step took; in a pipeline, how long it kept the
-  // slowest stage.
+  // ended meanwhile, and those that RowCheck does not count, are ignored), and how long the step
+  // took; in a pipeline, how long it kept the slowest stage.
   Effects OnStepDone(uint64_t number, const std::vector<RowResult>& results, Duration measured,
                      MonotonicTime now);
 
@@ -151,19 +182,17 @@ class BatchScheduler {
 
  private:
   struct Sequence;
-  struct Row {
-    RequestId id;
-    uint64_t order;
-  };
   struct InFlight {
     uint64_t number;
     StepWork work;
-    std::vector<Row> rows;
+    std::vector<RowOwner> rows;
+    std::vector<uint64_t> orders;  // of arrival, of the rows' requests
   };
   struct Plan;
 
   absl::Status CheckRequest(const RequestSpec& spec) const;
   Sequence* Find(RequestId id);
+  void Accept(Sequence& sequence);
 
   uint32_t PromisedBlocks() const;
   uint32_t BlocksToStart(const Sequence& sequence) const;
@@ -173,6 +202,9 @@ class BatchScheduler {
 
   void PlanDecodes(Plan& plan);
   bool CoverForDecode(Plan& plan, Sequence& sequence);
+  // Guesses for the answers in `ready` that are expected to pay.
+  void PlanGuesses(const std::vector<Sequence*>& ready);
+  uint32_t CoverForGuess(Sequence& sequence, uint32_t tokens);
   // `waits_for_cache`: a prompt waits for one that is computing the same.
   void PlanPrefills(Plan& plan, bool waits_for_cache);
   void TakeMoreOfCache(Sequence& sequence);

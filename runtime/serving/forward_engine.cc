@@ -64,6 +64,8 @@ size_t ForwardEngine::steps_in_flight_max() const {
   return may_overlap ? pipeline_->steps_max() : 1;
 }
 
+bool ForwardEngine::bits_are_fixed() const { return mx::default_device() == mx::Device::cpu; }
+
 absl::Status ForwardEngine::Submit(const ForwardStep& forward) {
   MACRAME_CHECK(in_flight_.size() < steps_in_flight_max())
       << in_flight_.size() << " steps are in flight";

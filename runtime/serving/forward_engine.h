@@ -74,6 +74,9 @@ class ForwardEngine {
   // Other ranks: one kForward step that was received.
   absl::Status Follow(const Step& step);
 
+  // Whether a token's logits have the same bits whatever else a step runs, as our CPU kernels
+  // promise: guesses then change no text.
+  bool bits_are_fixed() const;
   int vocab_size() const { return config_.vocab_size; }
   const ForwardLimits& limits() const { return limits_; }
   // What the KV cache has taken so far, where MLX does not count it. Any thread.

@@ -228,6 +228,11 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
   submit_(std::move(pending));
 }
 
+void RankService::OnGuessed(uint32_t guessed, uint32_t accepted) {
+  status_.set_guessed_tokens_total(status_.guessed_tokens_total() + guessed);
+  status_.set_accepted_tokens_total(status_.accepted_tokens_total() + accepted);
+}
+
 void RankService::OnDecodeTimed(double step_us) {
   status_.set_decode_step_us(step_us);
   status_.set_decode_answers(status_.decode_answers() + 1);

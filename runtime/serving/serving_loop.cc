@@ -82,25 +82,45 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
   const auto width = static_cast<size_t>(engine_.vocab_size());
   MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
       << logits.size() << " logits for " << ordered.rows.size() << " rows";
-  const bool is_alone = ordered.step.segments.size() == 1;
+  const bool is_alone =
+      ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
+  RowCheck check(ordered.rows);
+  uint32_t guessed = 0, accepted = 0;
   for (size_t row = 0; row < ordered.rows.size(); ++row) {
+    const RowOwner& owner = ordered.rows[row];
+    const bool counts = check.Counts(row, results);
     RowResult& result = results.emplace_back();
-    const auto found = requests_.find(ordered.rows[row].id);
+    const auto found = requests_.find(owner.id);
     if (found == requests_.end()) continue;
     Request& request = found->second;
     request.was_alone = request.was_alone && is_alone;
-    const auto token = request.answer->Next(std::span(logits).subspan(row * width, width));
-    if (token.ok() && token->has_value()) {
-      result.token = **token;
-      continue;
+    if (owner.guess.has_value()) {
+      ++guessed;
+      request.answer->CountGuessed(1);
     }
-    result.finished = true;
-    const double step_us = request.was_alone ? request.answer->decode_step_us() : 0;
-    End(found->first, token.status());
-    if (step_us > 0 && hooks_.on_decode_step_us) hooks_.on_decode_step_us(step_us);
+    if (!counts) continue;
+    if (check.rests_on_guess()) {
+      ++accepted;
+      request.answer->CountAccepted();
+    }
+    SampleRow(request, owner.id, std::span(logits).subspan(row * width, width), result);
   }
+  if (guessed > 0 && hooks_.on_guessed) hooks_.on_guessed(guessed, accepted);
   return results;
+}
+
+void ServingLoop::SampleRow(Request& request, RequestId id, std::span<const float> logits,
+                            RowResult& result) {
+  const auto token = request.answer->Next(logits);
+  if (token.ok() && token->has_value()) {
+    result.token = **token;
+    return;
+  }
+  result.finished = true;
+  const double step_us = request.was_alone ? request.answer->decode_step_us() : 0;
+  End(id, token.status());
+  if (step_us > 0 && hooks_.on_decode_step_us) hooks_.on_decode_step_us(step_us);
 }
 
 absl::StatusOr<bool> ServingLoop::RunStep() {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -43,6 +44,8 @@ class ServingLoop {
     std::function<void(ServingCounts)> on_counts;
     // The answer that just finished had the engine for itself: microseconds of a decode step.
     std::function<void(double)> on_decode_step_us;
+    // After each step that had guesses: how many, and how many were right.
+    std::function<void(uint32_t, uint32_t)> on_guessed;
   };
 
   ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks);
@@ -63,7 +66,7 @@ class ServingLoop {
   struct Request {
     std::shared_ptr<RequestListener> listener;
     std::unique_ptr<Answer> answer;
-    bool was_alone = true;  // in every decode step so far
+    bool was_alone = true;  // in every decode step so far, and none had guesses
   };
 
   struct InFlight {
@@ -80,6 +83,8 @@ class ServingLoop {
   void Take(const Effects& effects);
   // The tokens that a step's logits give; ends answers that are over.
   std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);
+  // One row's; sets the result.
+  void SampleRow(Request& request, RequestId id, std::span<const float> logits, RowResult& result);
   void End(RequestId id, const absl::Status& status);
   void EndAll(const absl::Status& status);
   void TellCounts();

@@ -22,12 +22,12 @@ class BatchSim {
         bug_(bug),
         traits_(DrawTraits()),
         answers_are_long_(Pick(0, 2) == 0),
-        vocabulary_(answers_are_long_ || Pick(0, 1) == 0 ? 5000 : 97),
+        model_{answers_are_long_ || Pick(0, 1) == 0 ? 5000 : 97, Pick(0, 1) == 0},
         requests_left_(Pick(20, 80)),
         gap_us_max_(Pick(0, 2) == 0 ? 2000 : 60000),
         sharing_(Pick(0, 4)),
         scheduler_(traits_),
-        gang_(traits_.blocks_total, traits_.sequences_max, vocabulary_) {}
+        gang_(traits_.blocks_total, traits_.sequences_max, model_) {}
 
   BatchSimReport Run() {
     // What any schedule that gets on needs, with room for preemption.
@@ -80,6 +80,7 @@ class BatchSim {
     traits.chunk_tokens_max = traits.chunk_tokens_min + Pick(0, 300);
     traits.first_come_share = Pick(0, 5) / 10.0;
     traits.aging_interval = std::chrono::milliseconds(Pick(5, 2000));
+    traits.guessed_tokens_max = Pick(0, 2) == 0 ? 0 : Pick(1, 40);
     return traits;
   }
 
@@ -95,7 +96,7 @@ class BatchSim {
     }
     const uint32_t more = Pick(0, 3) == 0 ? Pick(0, length_max) : Pick(0, 40);
     for (uint32_t i = 0; i < more; ++i) {
-      prompt.push_back(static_cast<int32_t>(Pick(0, static_cast<uint32_t>(vocabulary_) - 1)));
+      prompt.push_back(static_cast<int32_t>(Pick(0, static_cast<uint32_t>(model_.vocabulary) - 1)));
     }
     if (prompt.size() > length_max) prompt.resize(length_max);
     if (prompt.empty()) prompt.push_back(1);
@@ -168,9 +169,12 @@ class BatchSim {
     Request& request = requests_.at(ended.id);
     if (std::exchange(request.has_ended, true)) Fault(absl::StrCat(ended.id, " ended twice"));
     if (ended.usage.prompt_tokens != request.spec.prompt.size() ||
-        ended.usage.new_tokens != request.answer.size()) {
+        ended.usage.new_tokens != request.answer.size() ||
+        ended.usage.accepted_tokens > ended.usage.guessed_tokens) {
       Fault(absl::StrCat("the usage of ", ended.id, " is not what it got"));
     }
+    report_.guessed_tokens += ended.usage.guessed_tokens;
+    report_.accepted_tokens += ended.usage.accepted_tokens;
     report_.cancelled += ended.reason == EndReason::kCancelled ? 1 : 0;
     report_.displaced += ended.reason == EndReason::kDisplaced ? 1 : 0;
     if (request.was_cancelled != (ended.reason == EndReason::kCancelled)) Fault("a wrong reason");
@@ -182,7 +186,7 @@ class BatchSim {
   void CheckAnswer(RequestId id, const Request& request, EndReason reason) {
     std::vector<int32_t> tokens = request.spec.prompt;
     for (const int32_t token : request.answer) {
-      if (FakeNextToken(tokens, vocabulary_) != token) {
+      if (FakeNextToken(tokens, model_) != token) {
         Fault(absl::StrCat("request ", id, ": token ", tokens.size(), " is wrong"));
         return;
       }
@@ -249,6 +253,11 @@ class BatchSim {
       segment.tokens.erase(segment.tokens.begin());
       ++segment.begin;
     }
+    const auto held = gang_.held().find(segment.slot);
+    if (bug_ == BatchBug::kGuessKept && held != gang_.held().end() &&
+        segment.begin < held->second && step.closed_slots.empty()) {
+      segment.begin = held->second;
+    }
     if (bug_ != BatchBug::kUsedBlockGiven || segment.new_blocks.empty()) return;
     for (const auto& [slot, table] : gang_.tables()) {
       const bool is_closed = std::find(step.closed_slots.begin(), step.closed_slots.end(), slot) !=
@@ -294,13 +303,16 @@ class BatchSim {
       return;
     }
     std::vector<RowResult> results;
+    RowCheck check(done.ordered.rows);
     for (size_t i = 0; i < done.tokens.size(); ++i) {
-      const int32_t token = done.tokens[i];
       const RowOwner& owner = done.ordered.rows[i];
+      int32_t token = done.tokens[i];
+      if (bug_ == BatchBug::kGuessTaken && owner.guess.has_value()) token = *owner.guess;
       Request& request = requests_.at(owner.id);
+      const bool counts = check.Counts(i, results);
       results.push_back({token, IsEnd(token)});
       Trace(owner.id, static_cast<uint64_t>(token));
-      if (request.has_ended) continue;
+      if (request.has_ended || !counts) continue;
       if (owner.position != request.spec.prompt.size() + request.answer.size()) {
         Fault(absl::StrCat("a token of ", owner.id, " for position ", owner.position));
       }
@@ -332,7 +344,7 @@ class BatchSim {
   const BatchBug bug_;
   const BatchTraits traits_;
   const bool answers_are_long_;  // and few end before their length: blocks run out
-  const int32_t vocabulary_;
+  const FakeModel model_;
   uint32_t requests_left_;
   const uint32_t gap_us_max_;
   const uint32_t sharing_;  // of 5

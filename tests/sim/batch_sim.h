@@ -21,6 +21,8 @@ enum class BatchBug {
   kResultsSwapped,    // two rows of a step get each other's tokens
   kStepsOutOfOrder,   // the gang runs the second of two steps in flight first
   kRequestForgotten,  // a request's end is not passed on
+  kGuessTaken,        // a guess is taken for what the model chose
+  kGuessKept,         // what was run behind a wrong guess is gone on from
 };
 
 struct BatchSimReport {
@@ -35,7 +37,9 @@ struct BatchSimReport {
   uint64_t prompt_tokens = 0;
   uint64_t evictions = 0;
   uint64_t overlapped_steps = 0;  // ordered while another one was in flight
-  uint64_t trace = 0;             // hash of all steps and results
+  uint64_t guessed_tokens = 0;
+  uint64_t accepted_tokens = 0;
+  uint64_t trace = 0;  // hash of all steps and results
 };
 
 BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug = BatchBug::kNone);

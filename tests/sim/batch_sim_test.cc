@@ -40,12 +40,15 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
     all.prompt_tokens += report.prompt_tokens;
     all.evictions += report.evictions;
     all.overlapped_steps += report.overlapped_steps;
+    all.guessed_tokens += report.guessed_tokens;
+    all.accepted_tokens += report.accepted_tokens;
   }
   std::cout << last - first + 1 << " seeds: " << all.requests << " requests (" << all.refused
             << " refused, " << all.displaced << " displaced, " << all.cancelled << " cancelled), "
             << all.steps << " steps (" << all.overlapped_steps << " overlapped), "
             << all.preemptions << " preemptions, " << all.cached_tokens << " of "
-            << all.prompt_tokens << " prompt tokens cached, " << all.evictions << " evictions\n";
+            << all.prompt_tokens << " prompt tokens cached, " << all.evictions << " evictions, "
+            << all.accepted_tokens << " of " << all.guessed_tokens << " guesses accepted\n";
   if (only != 0) return;
   // The seeds went where the rules are.
   EXPECT_GT(all.preemptions, last);
@@ -55,6 +58,8 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.displaced, last / 10);
   EXPECT_GT(all.evictions, last);
   EXPECT_GT(all.overlapped_steps, all.steps / 20);
+  EXPECT_GT(all.accepted_tokens, 10 * last);
+  EXPECT_GT(all.guessed_tokens - all.accepted_tokens, 10 * last);
 }
 
 TEST(BatchSim, TheSameSeedGivesTheSameSteps) {
@@ -78,8 +83,8 @@ TEST_P(PlantedBatchBug, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Bugs, PlantedBatchBug,
                          ::testing::Values(BatchBug::kUsedBlockGiven, BatchBug::kClosureForgotten,
                                            BatchBug::kTokenSkipped, BatchBug::kResultsSwapped,
-                                           BatchBug::kStepsOutOfOrder,
-                                           BatchBug::kRequestForgotten));
+                                           BatchBug::kStepsOutOfOrder, BatchBug::kRequestForgotten,
+                                           BatchBug::kGuessTaken, BatchBug::kGuessKept));
 
 }  // namespace
 }  // namespace macrame::runtime::engine

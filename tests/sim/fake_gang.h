@@ -18,18 +18,27 @@
 
 namespace macrame::runtime::engine {
 
-// The next token after `tokens`, below `vocabulary`.
-int32_t FakeNextToken(std::span<const int32_t> tokens, int32_t vocabulary);
+// What stands in for the model.
+struct FakeModel {
+  int32_t vocabulary = 0;
+  // Mostly the last token alone says what comes next, so that answers repeat themselves; each fifth
+  // token or so still depends on all of them.
+  bool repeats = false;
+};
+// The next token after `tokens`.
+int32_t FakeNextToken(std::span<const int32_t> tokens, const FakeModel& model);
 
 class FakeGang {
  public:
-  FakeGang(uint32_t blocks, uint32_t slots, int32_t vocabulary);
+  FakeGang(uint32_t blocks, uint32_t slots, const FakeModel& model);
 
   // The token of each row that the step asks for.
   std::vector<int32_t> Run(const ForwardStep& step);
 
   const std::map<uint32_t, std::vector<BlockId>>& tables() const { return tables_; }
   const std::vector<std::string>& faults() const { return faults_; }
+  // Tokens that were run for each slot, with those behind wrong guesses.
+  const std::map<uint32_t, uint32_t>& held() const { return held_; }
 
  private:
   struct Block {
@@ -42,11 +51,12 @@ class FakeGang {
   void Write(const Segment& segment);
 
   const uint32_t slots_;
-  const int32_t vocabulary_;
+  const FakeModel model_;
   uint64_t step_ = 0;
   std::vector<Block> blocks_;
   std::map<uint32_t, std::vector<BlockId>> tables_;
   std::map<uint32_t, uint32_t> held_;                 // tokens of each slot
+  std::map<uint32_t, uint32_t> sure_;                 // of these, those that rest on no guess
   std::map<BlockId, std::multiset<uint32_t>> users_;  // slots whose table has the block
   std::vector<std::string> faults_;
 };

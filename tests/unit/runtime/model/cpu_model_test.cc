@@ -126,65 +126,6 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
   return largest;
 }
 
-std::string Replaced(std::string text, const std::string& from, const std::string& to) {
-  return text.replace(text.find(from), from.size(), to);
-}
-
-// Numbers large enough that every part of a model matters to the logits: norms around 1, maps that
-// keep the size of what they are given.
-void Enlarge(std::map<std::string, FixtureTensor>& tensors) {
-  for (auto& [name, tensor] : tensors) {
-    std::vector<float> values(tensor.bytes.size() / 4);
-    std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-    const bool norm = name.find("norm") != std::string::npos;
-    for (float& value : values) value = norm ? 1.0F + 2.0F * value : 3.0F * value;
-    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
-  }
-}
-
-// The tiny Llama's weights with what other architectures add, under their config.
-std::string TinyFolder(const std::string& kind) {
-  auto tensors = TinyLlama();
-  std::string config = TinyLlamaConfig();
-  uint32_t seed = 100;
-  for (const std::string layer : {"model.layers.0.", "model.layers.1."}) {
-    const std::string attention = layer + "self_attn.";
-    if (kind == "qwen2") {
-      tensors[attention + "q_proj.bias"] = RandomTensor({64}, seed++);
-      tensors[attention + "k_proj.bias"] = RandomTensor({32}, seed++);
-      tensors[attention + "v_proj.bias"] = RandomTensor({32}, seed++);
-    } else if (kind == "qwen3") {
-      tensors[attention + "q_norm.weight"] = RandomTensor({16}, seed++);
-      tensors[attention + "k_norm.weight"] = RandomTensor({16}, seed++);
-    } else if (kind == "llama-bias") {
-      tensors[attention + "q_proj.bias"] = RandomTensor({64}, seed++);
-      tensors[attention + "k_proj.bias"] = RandomTensor({32}, seed++);
-      tensors[attention + "v_proj.bias"] = RandomTensor({32}, seed++);
-      tensors[attention + "o_proj.bias"] = RandomTensor({64}, seed++);
-      tensors[layer + "mlp.gate_proj.bias"] = RandomTensor({128}, seed++);
-      tensors[layer + "mlp.up_proj.bias"] = RandomTensor({128}, seed++);
-      tensors[layer + "mlp.down_proj.bias"] = RandomTensor({64}, seed++);
-    }
-  }
-  Enlarge(tensors);
-  if (kind == "qwen2" || kind == "qwen3") config = Replaced(config, "llama", kind);
-  if (kind == "llama-bias") {
-    config = Replaced(config, "}", R"(, "attention_bias": true, "mlp_bias": true})");
-  }
-  if (kind == "mistral") {
-    config = Replaced(Replaced(config, "llama", kind), "}", R"(, "sliding_window": 12})");
-  }
-  if (kind == "llama3") {
-    config = Replaced(config, "}",
-                      R"(, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
-                         "original_max_position_embeddings": 32}})");
-  }
-  if (kind == "linear") {
-    config = Replaced(config, "}", R"(, "rope_scaling": {"type": "linear", "factor": 4.0}})");
-  }
-  return WriteFolder({{"config.json", config}, {"model.safetensors", Safetensors(tensors)}});
-}
-
 class CpuModelKindTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CpuModelKindTest, AgreesWithTheGraph) {

@@ -28,4 +28,12 @@ std::string TinyLlamaConfig();
 // A fresh folder with these files in it (name -> content).
 std::string WriteFolder(const std::map<std::string, std::string>& files);
 
+// Numbers large enough that every part of a model matters to the logits: norms around 1, maps that
+// keep the size of what they are given.
+void Enlarge(std::map<std::string, FixtureTensor>& tensors);
+
+// The tiny Llama's weights with what other architectures add, under their config.
+// Kinds: "llama", "llama-bias", "llama3", "linear", "qwen2", "qwen3", "mistral".
+std::string TinyFolder(const std::string& kind);
+
 }  // namespace macrame::runtime::engine

@@ -54,8 +54,10 @@ TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
     requests.back().mutable_sampling()->set_temperature(1.0);
     requests.back().mutable_sampling()->set_seed(i);
   }
-  const auto answers = [&](GangShape shape, uint32_t ranks, bool at_once) {
-    Gang gang(MakeSpecs(kBundledModel, shape, ranks));
+  const auto answers = [&](GangShape shape, uint32_t ranks, bool at_once, bool guesses = true) {
+    std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, shape, ranks);
+    if (!guesses) specs[0].set_guessed_tokens_max(0);
+    Gang gang(specs);
     EXPECT_TRUE(gang.WaitUntilReady());
     std::vector<Answer> got(requests.size());
     std::vector<std::thread> threads;
@@ -72,10 +74,13 @@ TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
     }
     return tokens;
   };
-  const auto alone = answers(GangShape::kPipeline, 1, false);
+  const auto alone = answers(GangShape::kPipeline, 1, false, false);
+  EXPECT_EQ(answers(GangShape::kPipeline, 1, true), alone);
   EXPECT_EQ(answers(GangShape::kPipeline, 2, true), alone);
   EXPECT_EQ(answers(GangShape::kPipeline, 3, true), alone);
   EXPECT_EQ(answers(GangShape::kStagesOfTwo, 4, true), alone);
+  // Sums over tensor ranks are rounded in another way than one rank's.
+  EXPECT_EQ(answers(GangShape::kTensor, 2, true), answers(GangShape::kTensor, 2, false, false));
 }
 
 TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {

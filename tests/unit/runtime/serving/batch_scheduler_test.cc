@@ -10,6 +10,7 @@
 #include <chrono>
 #include <iostream>
 #include <map>
+#include <random>
 #include <set>
 
 #include "proto/reasons.h"
@@ -52,7 +53,8 @@ Duration Took(const ForwardStep& step) {
   Duration took = kStepBase;
   for (const Segment& segment : step.segments) {
     const auto count = static_cast<int64_t>(segment.tokens.size());
-    took += count == 1 ? kDecodeToken : count * kPrefillToken;
+    const bool is_answer = count == 1 || segment.logit_rows == LogitRows::kAll;
+    took += count * (is_answer ? kDecodeToken : kPrefillToken);
   }
   return took;
 }
@@ -497,6 +499,107 @@ TEST(BatchScheduler, StepsInFlightShareTheAnswersAndFollowAPromptUp) {
   EXPECT_EQ(second.slot, first.slot);
   EXPECT_EQ(second.begin, first.begin + first.tokens.size());
   EXPECT_EQ(first.logit_rows, LogitRows::kNone);
+}
+
+// The shell's answers repeat one token.
+TEST(BatchScheduler, GuessesThatAreRightCountAsTokens) {
+  BatchTraits traits = Traits();
+  traits.guessed_tokens_max = 4;
+  Shell shell(traits);
+  shell.WarmUp();
+  shell.Add(Spec(1, Prompt(20, 1), 60));
+  uint32_t next = 0;
+  int steps = 0;
+  bool had_all = false;
+  while (!shell.ended.contains(1)) {
+    const ForwardStep step = shell.Step();
+    ASSERT_EQ(step.segments.size(), 1u);
+    const Segment& segment = step.segments[0];
+    EXPECT_EQ(segment.begin, next) << "every guess was right";
+    next = segment.begin + static_cast<uint32_t>(segment.tokens.size());
+    had_all = had_all || segment.tokens.size() == 5;
+    EXPECT_EQ(segment.logit_rows == LogitRows::kAll, steps > 0 && segment.tokens.size() > 1);
+    ++steps;
+  }
+  const RequestUsage& usage = shell.ended.at(1).usage;
+  EXPECT_TRUE(had_all);
+  EXPECT_EQ(next, 79u) << "nothing is run behind the last token";
+  EXPECT_EQ(usage.new_tokens, 60u);
+  EXPECT_EQ(usage.accepted_tokens, usage.guessed_tokens);
+  EXPECT_EQ(usage.accepted_tokens + static_cast<uint32_t>(steps), 60u);
+}
+
+TEST(BatchScheduler, WhatRanBehindAWrongGuessIsRunAgain) {
+  BatchTraits traits = Traits();
+  traits.guessed_tokens_max = 4;
+  Shell shell(traits);
+  shell.WarmUp();
+  shell.Add(Spec(1, Prompt(59, 1), 60));
+  ASSERT_TRUE(shell.Order());
+  while (shell.flying[0].rows.size() < 5) {
+    shell.Done();
+    ASSERT_TRUE(shell.Order());
+  }
+  const OrderedStep step = shell.flying[0];
+  const Segment& segment = step.step.segments[0];
+  ASSERT_TRUE(step.rows[1].guess.has_value());
+  EXPECT_EQ(step.rows[1].position, step.rows[0].position + 1);
+  // The first guess was right, the second was not: of five tokens two are known now, and a third.
+  std::vector<RowResult> results(5, {7, false});
+  results[0].token = *step.rows[0].guess;
+  const auto cached = shell.core.pool().cached_blocks();
+  shell.Take(shell.core.OnStepDone(step.number, results, Took(step.step), shell.now));
+  shell.core.CheckInvariants();
+  shell.flying.clear();
+  ASSERT_TRUE(shell.Order());
+  const Segment& again = shell.flying[0].step.segments[0];
+  EXPECT_EQ(again.begin, segment.begin + 2);
+  EXPECT_EQ(again.tokens[0], 7);
+  EXPECT_LE(shell.core.pool().cached_blocks(), cached + 1);
+  shell.Done();
+  shell.RunUntilEnded(1);
+  EXPECT_EQ(shell.ended.at(1).usage.new_tokens, 60u);
+  EXPECT_LT(shell.ended.at(1).usage.accepted_tokens, shell.ended.at(1).usage.guessed_tokens);
+}
+
+TEST(BatchScheduler, NothingIsGuessedBesideAPromptOrWhereItDoesNotPay) {
+  BatchTraits traits = Traits();
+  traits.guessed_tokens_max = 4;
+  Shell shell(traits);
+  shell.WarmUp();
+  const auto guessed = [&] {
+    const ForwardStep step = shell.Step();
+    return std::any_of(step.segments.begin(), step.segments.end(), [](const Segment& segment) {
+      return segment.logit_rows == LogitRows::kAll;
+    });
+  };
+  shell.Add(Spec(1, Prompt(20, 1), 1000));
+  for (int i = 0; i < 40; ++i) shell.Step();
+  EXPECT_TRUE(guessed());
+  shell.Add(Spec(2, Prompt(3000, 2), 2));
+  while (!shell.ended.contains(2)) {
+    const bool is_prompt = !shell.first_token.contains(2);
+    const bool has_guess = guessed();
+    EXPECT_FALSE(has_guess && is_prompt);
+  }
+  // Of sixteen tokens any may come next: the last three have often stood together, and say nothing.
+  shell.Take(shell.core.Cancel(1, shell.now));
+  std::mt19937 random(5);
+  RequestSpec spec = Spec(3, Prompt(3000, 3), 400);
+  for (int32_t& token : spec.prompt) token = static_cast<int32_t>(random() % 16);
+  shell.Add(spec);
+  while (!shell.ended.contains(3)) {
+    ASSERT_TRUE(shell.Order());
+    const OrderedStep step = shell.flying[0];
+    shell.flying.clear();
+    std::vector<RowResult> results;
+    for (size_t i = 0; i < step.rows.size(); ++i) {
+      results.push_back({static_cast<int32_t>(random() % 16), false});
+    }
+    shell.Take(shell.core.OnStepDone(step.number, results, Took(step.step), shell.now));
+  }
+  EXPECT_GT(shell.ended.at(3).usage.guessed_tokens, 0u);
+  EXPECT_LT(shell.ended.at(3).usage.guessed_tokens, 60u) << "of 400 tokens";
 }
 
 // A figure rather than a rule: how long Next takes with many sequences.
