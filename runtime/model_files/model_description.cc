@@ -236,16 +236,8 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_vocab_size(static_cast<uint32_t>(config.vocab_size));
   out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));
   out->set_tied_embeddings(config.tied_embeddings);
-  // One figure for all layers: a single one that sees everything makes it "everything".
-  int window = 0;
-  for (int layer_window : config.sliding_windows) {
-    if (layer_window == 0) {
-      window = 0;
-      break;
-    }
-    window = std::max(window, layer_window);
-  }
-  out->set_sliding_window(static_cast<uint32_t>(window));
+  // No sliding_window, even when the config has one: rankd keeps the keys and values of all
+  // positions, and what lies behind the window takes memory like the rest.
 }
 
 std::string Architectures() {

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_files.h"
@@ -17,6 +18,10 @@ namespace macrame::runtime::engine {
 namespace {
 
 using std::chrono::milliseconds;
+
+// On a machine whose steps take longer than the budget anyway, smaller chunks would read the
+// weights for next to nothing.
+constexpr uint32_t kChunkTokensMin = 64;
 
 // The type that hidden states have on this rank, known before anything is loaded.
 WireType WireTypeFor(const ModelConfig& config, const ShardPlace& place,
@@ -171,6 +176,16 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   status = WarmUp(spec, *rank);
   if (!status.ok()) return status;
   return rank;
+}
+
+BatchTraits TraitsOf(const ForwardLimits& limits) {
+  BatchTraits traits;
+  traits.blocks_total = static_cast<uint32_t>(limits.blocks_total);
+  traits.context_length = static_cast<uint32_t>(limits.context_length);
+  traits.sequences_max = kAnsweredAtOnceMax;
+  traits.chunk_tokens_max = static_cast<uint32_t>(limits.prefill_chunk_tokens);
+  traits.chunk_tokens_min = std::min(kChunkTokensMin, traits.chunk_tokens_max);
+  return traits;
 }
 
 ExitCode ExitCodeOf(const absl::Status& status) {

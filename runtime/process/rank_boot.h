@@ -13,6 +13,7 @@
 #include "runtime/gang/gang_link.h"
 #include "runtime/gang/watchdog.h"
 #include "runtime/process/exit_codes.h"
+#include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/generation_job.h"
 
@@ -57,6 +58,10 @@ absl::Status CompleteSpec(v1::LaunchSpec& spec);
 
 absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& spec, Watchdog& watchdog,
                                                      const BootOptions& options);
+
+// What rank 0's scheduler may order of an engine with these limits: no more at once than memory was
+// planned for.
+BatchTraits TraitsOf(const ForwardLimits& limits);
 
 // The exit code that tells of a boot's or gang's failure.
 ExitCode ExitCodeOf(const absl::Status& status);

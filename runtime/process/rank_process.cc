@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
-#include "proto/serving_limits.h"
 
 namespace macrame::runtime::engine {
 
@@ -163,19 +162,12 @@ class StreamListener : public RequestListener {
   const std::shared_ptr<PendingRequest> request_;
 };
 
-constexpr uint32_t kChunkTokensMin = 64;
 constexpr uint32_t kGuessedTokensMax = 12;
 
-BatchTraits TraitsOf(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
-  BatchTraits traits;
-  traits.blocks_total = static_cast<uint32_t>(engine.limits().blocks_total);
-  traits.context_length = static_cast<uint32_t>(engine.limits().context_length);
-  traits.sequences_max = kAnsweredAtOnceMax;
+BatchTraits ServingTraits(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
+  BatchTraits traits = TraitsOf(engine.limits());
   traits.queued_requests_max = QueuedRequestsMax(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
-  // On a machine whose steps take longer than the budget anyway, smaller chunks would read the
-  // weights for next to nothing.
-  traits.chunk_tokens_min = kChunkTokensMin;
   if (engine.bits_are_fixed()) {
     traits.guessed_tokens_max = spec.has_guessed_tokens_max()
                                     ? std::min(spec.guessed_tokens_max(), kGuessedTokensMax)
@@ -191,7 +183,7 @@ absl::Status RankProcess::Lead(BootedRank& rank) {
     follower_watch_ = std::thread([this] { WatchFollowers(); });
     follower_watch_.detach();
   }
-  ServingLoop serving(*rank.engine, TraitsOf(spec_, *rank.engine), HooksFor(rank));
+  ServingLoop serving(*rank.engine, ServingTraits(spec_, *rank.engine), HooksFor(rank));
   while (!mailbox_.closed()) {
     // New requests join between two steps; while nothing runs, the first one is waited for.
     auto request = serving.idle() ? mailbox_.Take() : mailbox_.TakeWithin(absl::ZeroDuration());

@@ -60,6 +60,29 @@ TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
   }
 }
 
+// rankd keeps every position that a context has, so a plan must have memory for them all.
+TEST(ModelDescription, AWindowSavesNoMemory) {
+  for (const char* architecture : {"mistral", "qwen2"}) {
+    nlohmann::json config = SmallConfig();
+    config["model_type"] = architecture;
+    config["use_sliding_window"] = true;
+    config["max_window_layers"] = 0;
+    config["sliding_window"] = 64;
+    TestTensors tensors = SmallTensors();
+    for (int layer = 0; config["model_type"] == "qwen2" && layer < 2; ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".self_attn.";
+      tensors[prefix + "q_proj.bias"] = {"BF16", {64}};
+      tensors[prefix + "k_proj.bias"] = {"BF16", {32}};
+      tensors[prefix + "v_proj.bias"] = {"BF16", {32}};
+    }
+    const std::string folder = MakeFolder("windowed");
+    WriteModel(folder, config, tensors);
+    const auto model = DescribeModel(folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->sliding_window(), 0u) << architecture;
+  }
+}
+
 TEST(ModelDescription, AConfigThatContradictsTheWeightsIsInvalid) {
   const std::string folder = MakeFolder("m");
   nlohmann::json config = SmallConfig();

@@ -229,6 +229,38 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GuessingLoopTest,
                          ::testing::Values("llama", "llama-bias", "llama3", "linear", "qwen2",
                                            "qwen3", "mistral"));
 
+// However fast steps turn out, none has more prompt tokens than the plan has memory for.
+TEST(ServingTraits, NoStepIsLargerThanItsMemoryWasPlannedFor) {
+  for (const int planned : {int{kPrefillChunkTokens}, 32}) {
+    ForwardLimits limits;
+    limits.context_length = 4096;
+    limits.blocks_total = 4 * 128;
+    limits.prefill_chunk_tokens = planned;
+    BatchScheduler scheduler(TraitsOf(limits));
+    MonotonicTime now{};
+    for (RequestId id = 1; id <= 3; ++id) {
+      RequestSpec spec;
+      spec.id = id;
+      spec.prompt.assign(3000, static_cast<int32_t>(id));
+      spec.max_new_tokens = 1;
+      ASSERT_TRUE(scheduler.Add(std::move(spec), now).ok());
+    }
+    size_t largest = 0;
+    while (!scheduler.idle()) {
+      const NextStep next = scheduler.Next(now);
+      ASSERT_TRUE(next.ordered.has_value());
+      size_t tokens = 0;
+      for (const Segment& segment : next.ordered->step.segments) tokens += segment.tokens.size();
+      largest = std::max(largest, tokens);
+      now += milliseconds(1);
+      scheduler.OnStepDone(next.ordered->number,
+                           std::vector<RowResult>(next.ordered->rows.size(), {1, true}),
+                           milliseconds(1), now);
+    }
+    EXPECT_EQ(largest, static_cast<size_t>(planned));
+  }
+}
+
 TEST_F(ServingLoopTest, BeyondTheQueueRequestsAreRefused) {
   Boot(64, 1);
   traits_.sequences_max = 1;
