@@ -5,11 +5,23 @@
 
 #include "planner/saturating.h"
 #include "proto/check.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::planner {
 namespace {
 
 constexpr uint64_t kFloat32Bytes = 4;
+// What a sampler keeps of each token of the vocabulary: logit, id, probability.
+constexpr uint64_t kSamplerBytes = 16;
+// CPU kernels (runtime/kernels): rows of queries that go over the keys together, keys of a unit and
+// of a range; values and sums are padded to whole vectors.
+constexpr uint64_t kTileRows = 64;
+constexpr uint64_t kUnitTokens = 128;
+constexpr uint64_t kRangeTokens = 512;
+constexpr uint64_t kVectorFloats = 16;
+constexpr uint64_t kPanelBytes = 64 << 10;     // of quantised weights, for each thread
+constexpr uint64_t kPanelColumnBytes = 32;     // of float weights, for each thread and column
+constexpr uint64_t kIntegerFormPadding = 256;  // behind each vector
 
 uint64_t RoundUp(uint64_t value, uint64_t step) {
   return SaturatingMultiply(DivideRoundingUp(value, step), step);
@@ -23,11 +35,48 @@ uint64_t KvPositions(const v1::ModelDescription& model, uint32_t layer, const Se
     positions =
         std::min<uint64_t>(positions, uint64_t{model.sliding_window()} + kPrefillChunkTokens);
   }
-  return RoundUp(positions, kKvStepTokens);
+  return RoundUp(positions, kKvBlockTokens);
 }
 
 uint64_t Part(uint64_t whole, Slice slice) {
   return DivideRoundingUp(SaturatingMultiply(whole, slice.width), slice.of);
+}
+
+uint64_t KvElementBytes(const v1::ModelDescription& model) {
+  return model.dtype() == "float32" ? 4 : 2;
+}
+
+// What CPU kernels keep beside the rows of activations, for `rows` of them.
+uint64_t CpuKernelBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
+                        uint64_t rows) {
+  const uint64_t heads = Part(model.attention_heads(), slice);
+  const uint64_t kv_heads = std::max<uint64_t>(1, Part(model.kv_heads(), slice));
+  const uint64_t widest =
+      std::max<uint64_t>({model.hidden_size(), SaturatingMultiply(heads, model.head_dim()),
+                          Part(model.intermediate_size(), slice)});
+  const uint64_t stride = RoundUp(model.head_dim(), kVectorFloats);
+  const uint64_t sums = stride + kVectorFloats;  // of a row of queries
+  uint64_t thread = SaturatingMultiply(
+      kFloat32Bytes, kTileRows * (stride + kUnitTokens + 2 * sums) + 2 * kUnitTokens * stride);
+  uint64_t integers = 0;
+  if (model.quantization().bits() > 0) {
+    thread += kPanelBytes;
+    // 16 bits for each number, 12 bytes for each group; a form for 4 bits and one for others.
+    integers = SaturatingMultiply(
+        2 * rows, SaturatingAdd(SaturatingMultiply(widest, 3), kIntegerFormPadding));
+  } else {
+    thread = SaturatingAdd(thread, SaturatingMultiply(kPanelColumnBytes, widest));
+  }
+  // A tile that threads share keeps the sums of each range of keys.
+  const uint64_t tiles_each =
+      rows * DivideRoundingUp(heads, kv_heads) / kTileRows + kAnsweredAtOnceMax + 1;
+  const uint64_t tiles = SaturatingMultiply(tiles_each, kv_heads);
+  const uint64_t ranges = DivideRoundingUp(load.context_tokens, kRangeTokens);
+  const uint64_t shared =
+      std::min(kAttentionSumsBytesMax,
+               SaturatingMultiply(SaturatingMultiply(tiles, ranges),
+                                  SaturatingMultiply(kTileRows * kFloat32Bytes, sums)));
+  return SaturatingAdd(SaturatingAdd(SaturatingMultiply(kCpuThreads, thread), integers), shared);
 }
 
 }  // namespace
@@ -70,11 +119,12 @@ bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer) {
 
 double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
                        ComputeKind kind) {
-  const double element =
-      kv_bits > 0 ? kv_bits / 8.0 : static_cast<double>(ComputeElementBytes(model, kind));
+  const double element = kv_bits > 0 ? kv_bits / 8.0 : static_cast<double>(KvElementBytes(model));
   if (model.kv_latent_width() > 0) return element * model.kv_latent_width();
   const uint64_t heads = Part(model.kv_heads(), slice);
-  return element * 2.0 * static_cast<double>(heads) * model.head_dim();
+  const uint64_t values =
+      kind == ComputeKind::kCpu ? RoundUp(model.head_dim(), kVectorFloats) : model.head_dim();
+  return element * static_cast<double>(heads) * static_cast<double>(model.head_dim() + values);
 }
 
 uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
@@ -89,26 +139,33 @@ uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice s
                             load.sequences);
 }
 
+uint64_t StepTokensMax(const ServingLoad& load) {
+  return std::min<uint64_t>(
+      kPrefillChunkTokens + kAnsweredAtOnceMax,
+      SaturatingMultiply(RoundUp(load.context_tokens, kKvBlockTokens), load.sequences));
+}
+
 uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
-                         ComputeKind kind, bool holds_head) {
-  const uint64_t chunk = std::min<uint64_t>(kPrefillChunkTokens, load.context_tokens);
+                         ComputeKind kind, bool sees_logits) {
+  const uint64_t rows = StepTokensMax(load);
   const uint64_t heads = Part(model.attention_heads(), slice);
   const uint64_t kv_heads = Part(model.kv_heads(), slice);
   // Residual, its norm, the attention's output and the feed-forward's; query, key and value before
   // and after rotation; gate, up and their product.
-  const uint64_t per_position = 4ULL * model.hidden_size() +
-                                SaturatingMultiply(2 * (heads + 2 * kv_heads), model.head_dim()) +
-                                3 * Part(model.intermediate_size(), slice);
+  uint64_t per_position = 4ULL * model.hidden_size() +
+                          SaturatingMultiply(2 * (heads + 2 * kv_heads), model.head_dim()) +
+                          3 * Part(model.intermediate_size(), slice);
+  // What comes from other ranks and goes to them, in their type and in ours; sines and cosines.
+  if (kind == ComputeKind::kCpu) per_position += 4ULL * model.hidden_size() + model.head_dim();
   uint64_t bytes =
-      SaturatingMultiply(SaturatingMultiply(per_position, chunk), ComputeElementBytes(model, kind));
+      SaturatingMultiply(SaturatingMultiply(per_position, rows), ComputeElementBytes(model, kind));
   if (kind == ComputeKind::kCpu) {
-    // Scores and their softmax, for every head, chunk position and position attended to.
-    const uint64_t scores =
-        SaturatingMultiply(SaturatingMultiply(heads * chunk, load.context_tokens), kFloat32Bytes);
-    bytes = SaturatingAdd(bytes, SaturatingMultiply(2, scores));
+    bytes = SaturatingAdd(bytes, CpuKernelBytes(model, slice, load, rows));
   }
-  if (holds_head) bytes = SaturatingAdd(bytes, 2 * kFloat32Bytes * model.vocab_size());
-  return bytes;
+  if (!sees_logits) return bytes;
+  // As the layers give them and as they are sampled from.
+  const uint64_t logits = 2 * kFloat32Bytes * kAnsweredAtOnceMax + kSamplerBytes;
+  return SaturatingAdd(bytes, SaturatingMultiply(logits, model.vocab_size()));
 }
 
 uint64_t EmbeddingBytes(const v1::ModelDescription& model) { return model.embedding_bytes(); }
@@ -153,7 +210,7 @@ uint64_t MemoryModel::GrowingBytes(const Sums& sums, uint32_t begin, uint32_t en
                           ? kBytesMax
                           : sums.kv_before[end] - sums.kv_before[begin];
   bytes = SaturatingAdd(bytes, kv);
-  bytes = SaturatingAdd(bytes, sums.activation_bytes[holds_head]);
+  bytes = SaturatingAdd(bytes, sums.activation_bytes[holds_head || holds_embedding]);
   if (holds_embedding) bytes = SaturatingAdd(bytes, embedding_bytes_);
   if (holds_head) bytes = SaturatingAdd(bytes, head_bytes_[holds_embedding]);
   return bytes;
@@ -170,7 +227,7 @@ v1::MemoryNeed MemoryModel::Need(ComputeKind kind, uint32_t begin, uint32_t end,
   if (holds_head) need.set_head_bytes(head_bytes_[holds_embedding]);
   need.set_kv_cache_bytes(
       sums.kv_before[end] == kBytesMax ? kBytesMax : sums.kv_before[end] - sums.kv_before[begin]);
-  need.set_activation_bytes(sums.activation_bytes[holds_head]);
+  need.set_activation_bytes(sums.activation_bytes[holds_head || holds_embedding]);
   need.set_runtime_bytes(kRuntimeBytes);
   need.set_headroom_bytes(HeadroomBytes(grows, load_.strictness));
   need.set_total_bytes(NeedBytes(kind, begin, end, holds_embedding, holds_head));

@@ -14,10 +14,10 @@
 
 namespace macrame::planner {
 
-// rankd feeds a prompt in pieces of at most this many positions.
+// A step of rankd has at most this many positions of prompts, all sequences together.
 inline constexpr uint32_t kPrefillChunkTokens = 256;
-// rankd grows its KV cache in steps of this many positions.
-inline constexpr uint32_t kKvStepTokens = 256;
+// Positions stand in blocks of this many; each sequence has whole ones.
+inline constexpr uint32_t kKvBlockTokens = 32;
 // The process without a model's weights: code, MLX, gRPC, tokenizer. Measured as the most resident
 // in `rankd --generate` on x86-64 Linux: 31 MiB with the bundled model, whose vocabulary has 3,072
 // tokens (3 MiB of it weights), 148 MiB with a vocabulary of 128,000. Not measured: Metal.
@@ -30,8 +30,8 @@ uint64_t HeadroomDivisor(v1::Strictness strictness);
 
 // Where a rank computes: it decides how wide its numbers are.
 enum class ComputeKind {
-  kGpu,  // Metal, CUDA: in the model's own 16 or 32 bits, attention fused
-  kCpu,  // float32 throughout, because 16-bit sums on a CPU lose too much; attention scores in full
+  kGpu,  // Metal, CUDA: in the model's own 16 or 32 bits
+  kCpu,  // activations in float32, because 16-bit sums on a CPU lose too much; KV as on a GPU
 };
 
 // A node that says it has GPU cores computes on them.
@@ -53,8 +53,16 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+// Threads that a CPU's kernels keep memory for; those of a machine with more take it from the
+// headroom.
+inline constexpr uint64_t kCpuThreads = 32;
+// Partial sums of attention that CPU kernels keep at most (kernels/attention.h).
+inline constexpr uint64_t kAttentionSumsBytesMax = 64ULL << 20;
+
 // Bytes of one number in activations.
 uint64_t ComputeElementBytes(const v1::ModelDescription& model, ComputeKind kind);
+// Tokens that one step can have: a chunk of prompts and one of each answer.
+uint64_t StepTokensMax(const ServingLoad& load);
 
 // One layer's tensors: the share of what a tensor split divides, and all of the rest.
 uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice);
@@ -74,11 +82,11 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
 uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
                       const ServingLoad& load, ComputeKind kind);
 
-// Scratch of one forward step over a prefill chunk: the residual stream, projections and
-// feed-forward of one layer, attention scores where they are not fused, one row of logits on the
-// head's rank.
+// Scratch of the largest step: the residual stream, projections and feed-forward of one layer, on a
+// CPU what its kernels make of them; logits of all answers where they come about or are sampled
+// from (`sees_logits`: the head's rank and rank 0).
 uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
-                         ComputeKind kind, bool holds_head);
+                         ComputeKind kind, bool sees_logits);
 
 // The embedding table, which the first stage holds whole.
 uint64_t EmbeddingBytes(const v1::ModelDescription& model);
@@ -106,7 +114,7 @@ class MemoryModel {
  private:
   struct Sums {
     std::vector<uint64_t> kv_before;        // [i]: bytes of layers [0, i)
-    uint64_t activation_bytes[2] = {0, 0};  // without and with the head
+    uint64_t activation_bytes[2] = {0, 0};  // without and with logits
   };
   uint64_t GrowingBytes(const Sums& sums, uint32_t begin, uint32_t end, bool holds_embedding,
                         bool holds_head) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::planner {
 namespace {
@@ -46,7 +47,9 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
   const uint32_t users =
       std::min(sequences, std::max(1u, wishes.users() > 0 ? wishes.users() : sequences));
   prediction.set_users(users);
-  prediction.set_users_tokens_per_second(judge.TokensPerSecond(gang, users) / correction);
+  // A gang answers so many at the same time; further ones take turns.
+  prediction.set_users_tokens_per_second(
+      judge.TokensPerSecond(gang, std::min(users, kAnsweredAtOnceMax)) / correction);
   const uint32_t prompt =
       std::min(judge.serving().context_tokens,
                wishes.prompt_tokens() > 0 ? wishes.prompt_tokens() : kPredictedPromptTokens);

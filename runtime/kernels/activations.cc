@@ -159,6 +159,12 @@ void Activations::Set(const float* x, size_t count, size_t columns) {
   for (const auto& slot : slots_) slot->valid = false;
 }
 
+size_t Activations::memory_bytes() const {
+  size_t bytes = 0;
+  for (const auto& slot : slots_) bytes += slot->memory.bytes();
+  return bytes;
+}
+
 const QuantizedForm& Activations::FormFor(ThreadPool& pool, const MatrixView& matrix) {
   // 6 and 8 bits have their columns in the same order.
   const int bits = matrix.bits == 4 ? 4 : 8;

@@ -27,6 +27,7 @@ class AlignedBuffer {
   // At least `bytes`; what was there is lost if it has to grow.
   uint8_t* Reserve(size_t bytes);
   uint8_t* data() const { return data_.get(); }
+  size_t bytes() const { return bytes_; }
 
  private:
   struct Free {
@@ -60,6 +61,8 @@ class Activations {
 
   // The form for a matrix with bits != 0; made now if it isn't there.
   const QuantizedForm& FormFor(ThreadPool& pool, const MatrixView& matrix);
+  // What the forms take.
+  size_t memory_bytes() const;
 
  private:
   struct Slot {

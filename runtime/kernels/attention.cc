@@ -510,6 +510,7 @@ class GrowingFloats {
     }
     return floats_.get();
   }
+  size_t bytes() const { return count_ * sizeof(float); }
 
  private:
   hwy::AlignedFreeUniquePtr<float[]> floats_;
@@ -528,6 +529,10 @@ struct AttentionScratch::Memory {
 AttentionScratch::AttentionScratch() : memory_(std::make_unique<Memory>()) {}
 AttentionScratch::~AttentionScratch() = default;
 
+size_t AttentionScratch::memory_bytes() const {
+  return memory_->workers.bytes() + memory_->sums.bytes();
+}
+
 class AttentionCall {
  public:
   AttentionCall(const AttentionWork& work, AttentionScratch& scratch)
@@ -536,6 +541,8 @@ class AttentionCall {
 
  private:
   void CutTiles();
+  // Floats of all tiles' sums.
+  size_t SumsOfAll() const;
   void CutItems(size_t workers);
   void RunItem(const AttentionItem& item, const AttentionMemory& memory);
 
@@ -561,11 +568,20 @@ void AttentionCall::CutTiles() {
   }
 }
 
+size_t AttentionCall::SumsOfAll() const {
+  size_t floats = 0;
+  for (const AttentionTile& tile : memory_.tiles) {
+    floats += (tile.range_end - tile.range_begin) * tile.rows() * work_.sums_stride();
+  }
+  return floats;
+}
+
 // A tile is one item, unless there are too few tiles to keep all workers busy.
 void AttentionCall::CutItems(size_t workers) {
   constexpr size_t kItemsPerWorker = 4;
   const size_t tiles = memory_.tiles.size();
-  const size_t wanted = workers == 1 ? 1 : (kItemsPerWorker * workers + tiles - 1) / tiles;
+  size_t wanted = workers == 1 ? 1 : (kItemsPerWorker * workers + tiles - 1) / tiles;
+  if (wanted > 1 && SumsOfAll() * sizeof(float) > kAttentionSumsBytesMax) wanted = 1;
   if (memory_.items_left_count < tiles) {
     memory_.items_left = std::make_unique<std::atomic<size_t>[]>(tiles);
     memory_.items_left_count = tiles;

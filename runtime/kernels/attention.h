@@ -31,11 +31,15 @@ struct AttentionSegment {
   const int32_t* blocks = nullptr;
 };
 
+// Of partial sums that threads share; a call that would need more gives each thread whole rows.
+inline constexpr size_t kAttentionSumsBytesMax = size_t{64} << 20;
+
 // Memory that Attend keeps between calls.
 class AttentionScratch {
  public:
   AttentionScratch();
   ~AttentionScratch();
+  size_t memory_bytes() const;
 
  private:
   friend class AttentionCall;

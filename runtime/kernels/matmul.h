@@ -25,6 +25,12 @@ namespace macrame::runtime::kernels {
 // each thread of the pool; for matrices of floats, 32 bytes for each column.
 struct Scratch {
   std::vector<AlignedBuffer> panels;  // of each worker
+
+  size_t memory_bytes() const {
+    size_t bytes = 0;
+    for (const AlignedBuffer& panel : panels) bytes += panel.bytes();
+    return bytes;
+  }
 };
 inline constexpr size_t kPanelBytesMax = 64 * 1024;
 

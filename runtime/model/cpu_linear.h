@@ -25,6 +25,7 @@ class FloatBuffer {
 
   float* Reserve(size_t count);
   float* data() const { return data_; }
+  size_t bytes() const { return count_ * sizeof(float); }
 
  private:
   float* data_ = nullptr;
@@ -54,6 +55,7 @@ class CpuProducts {
   void SetInput(const float* x, size_t count, size_t columns) { input_.Set(x, count, columns); }
   // y [count, map.rows()] = the map of each vector, plus its bias.
   void Apply(const CpuLinear& map, float* y);
+  size_t memory_bytes() const { return input_.memory_bytes() + scratch_.memory_bytes(); }
 
  private:
   kernels::ThreadPool& pool_;

@@ -152,6 +152,17 @@ void CpuModel::ReserveBuffers() {
   buffers_.up.Reserve(count * inner);
 }
 
+uint64_t CpuModel::buffer_bytes() const {
+  uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes();
+  for (const FloatBuffer* buffer :
+       {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
+        &buffers_.mixed, &buffers_.gate, &buffers_.up, &buffers_.partial, &buffers_.cosines,
+        &buffers_.sines}) {
+    bytes += buffer->bytes();
+  }
+  return bytes;
+}
+
 // Calls function(row) for each row of the step: on all threads if that is worth waking them.
 template <typename Function>
 void CpuModel::ForRows(size_t floats_per_row, const Function& function) {

@@ -39,6 +39,7 @@ class CpuModel : public LayerStack {
   void AppendState(std::vector<mlx::core::array>&) const override {}
   mlx::core::Dtype activation_type() const override { return mlx::core::float32; }
   uint64_t block_bytes() const override { return block_bytes_; }
+  uint64_t buffer_bytes() const override;
 
  private:
   struct Layer {

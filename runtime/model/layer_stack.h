@@ -44,6 +44,8 @@ class LayerStack {
   virtual mlx::core::Dtype activation_type() const = 0;
   // Of one KV block in all of this rank's layers, where MLX does not count it; else 0.
   virtual uint64_t block_bytes() const { return 0; }
+  // What is kept from step to step besides, where MLX does not count it; else 0.
+  virtual uint64_t buffer_bytes() const { return 0; }
 };
 
 struct LayerStackOptions {

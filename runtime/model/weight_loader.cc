@@ -30,33 +30,14 @@ mx::array CopyArray(const std::byte* data, size_t bytes, mx::Shape shape, mx::Dt
   return out;
 }
 
-// Touches every page, so that the first request does not wait for the disk.
-void ReadPages(const std::byte* data, size_t bytes) {
-  constexpr size_t kPageBytes = 4096;
-  volatile unsigned char sink = 0;
-  for (size_t i = 0; i < bytes; i += kPageBytes) sink = static_cast<unsigned char>(data[i]);
-  if (bytes > 0) sink = static_cast<unsigned char>(data[bytes - 1]);
-  (void)sink;
-}
-
 }  // namespace
-
-std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes,
-                                      size_t part_begin, size_t part_bytes) {
-  MACRAME_CHECK(part_begin + part_bytes <= row_bytes) << part_begin << "+" << part_bytes;
-  std::vector<std::byte> out(rows * part_bytes);
-  for (size_t row = 0; row < rows; ++row) {
-    std::memcpy(out.data() + row * part_bytes, data + row * row_bytes + part_begin, part_bytes);
-  }
-  return out;
-}
 
 WeightLoader::WeightLoader(std::shared_ptr<const WeightFiles> files, const ModelConfig& config,
                            const ShardPlace& place, std::function<void(uint64_t)> on_progress)
     : files_(std::move(files)),
       config_(config),
       place_(place),
-      on_progress_(std::move(on_progress)),
+      reader_(OrderOfReading(), std::move(on_progress)),
       model_type_(mx::float32),
       activation_type_(mx::float32) {
   const StoredTensor* norm =
@@ -66,21 +47,35 @@ WeightLoader::WeightLoader(std::shared_ptr<const WeightFiles> files, const Model
   activation_type_ = ActivationType(model_type_);
 }
 
+// Of a stored tensor, what is read for this rank's part of it.
+StoredBytes WeightLoader::SourceOf(const StoredTensor& tensor, Split split) const {
+  const StoredBytes whole(tensor.data, tensor.bytes);
+  const auto rows = static_cast<size_t>(tensor.shape[0]);
+  if (split != Split::kRows || rows == 0) return whole;
+  const size_t row_bytes = tensor.bytes / rows;
+  return whole.subspan(place_.BeforeShareOf(rows) * row_bytes, place_.ShareOf(rows) * row_bytes);
+}
+
 WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, Split split) {
-  const size_t rows = static_cast<size_t>(tensor.shape[0]);
-  const size_t row_bytes = rows == 0 ? 0 : tensor.bytes / rows;
-  Part part{tensor.data, tensor.bytes, files_};
-  if (split == Split::kRows) {
-    part.bytes = place_.ShareOf(rows) * row_bytes;
-    part.data += place_.BeforeShareOf(rows) * row_bytes;
-  } else if (split == Split::kColumns && place_.tp > 1) {
-    auto copy = std::make_shared<std::vector<std::byte>>(CopyColumnPart(
-        tensor.data, rows, row_bytes, place_.BeforeShareOf(row_bytes), place_.ShareOf(row_bytes)));
-    part = {copy->data(), copy->size(), copy};
+  const StoredBytes source = SourceOf(tensor, split);
+  if (split == Split::kColumns && place_.tp > 1) {
+    ColumnPart part;
+    part.rows = static_cast<size_t>(tensor.shape[0]);
+    part.row_bytes = part.rows == 0 ? 0 : tensor.bytes / part.rows;
+    part.begin = place_.BeforeShareOf(part.row_bytes);
+    part.bytes = place_.ShareOf(part.row_bytes);
+    const std::shared_ptr<std::byte[]> copy = reader_.CopyColumns(source, part);
+    return {copy.get(), part.rows * part.bytes, copy};
   }
-  ReadPages(part.data, part.bytes);
-  on_progress_(part.bytes);
-  return part;
+  reader_.Read(source);
+  return {source.data(), source.size(), files_};
+}
+
+// A part's bytes as an array of its own.
+mx::array WeightLoader::TakeCopy(const Part& part, mx::Shape shape, mx::Dtype type) const {
+  mx::array out = CopyArray(part.data, part.bytes, std::move(shape), type);
+  if (part.owner == files_) reader_.Release({part.data, part.bytes});
+  return out;
 }
 
 std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
@@ -92,7 +87,7 @@ std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
   const Part part = TakePart(stored, split);
   const mx::Dtype type = TypeOf(stored);
   const int size = static_cast<int>(part.bytes / mx::size_of(type));
-  return mx::astype(CopyArray(part.data, part.bytes, {size}, type), activation_type_);
+  return mx::astype(TakeCopy(part, {size}, type), activation_type_);
 }
 
 Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
@@ -127,7 +122,7 @@ Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
     mx::Shape shape{static_cast<int>(stored.shape[0]), static_cast<int>(stored.shape[1])};
     if (need.split == Split::kRows) shape[0] = place_.ShareOf(shape[0]);
     if (need.split == Split::kColumns) shape[1] = place_.ShareOf(shape[1]);
-    return CopyArray(part.data, part.bytes, std::move(shape), TypeOf(stored));
+    return TakeCopy(part, std::move(shape), TypeOf(stored));
   };
   if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
     return Matrix(mx::astype(take(".weight"), activation_type_), std::nullopt, std::nullopt, 0, 0,
@@ -147,48 +142,55 @@ std::optional<mx::array> WeightLoader::LoadVector(const VectorNeed& need) {
   if (need.name.empty()) return std::nullopt;
   const StoredTensor& stored = *files_->Find(need.name);
   const Part part = TakePart(stored, Split::kNone);
-  return mx::astype(CopyArray(part.data, part.bytes, {need.size}, TypeOf(stored)),
-                    activation_type_);
+  return mx::astype(TakeCopy(part, {need.size}, TypeOf(stored)), activation_type_);
 }
 
-uint64_t WeightLoader::BytesOf(const MatrixNeed& need) const {
-  uint64_t bytes = 0;
-  for (const char* suffix : {".weight", ".scales", ".biases"}) {
-    const StoredTensor* stored = files_->Find(absl::StrCat(need.module, suffix));
-    if (stored == nullptr) continue;
-    bytes += need.split == Split::kNone ? stored->bytes : place_.ShareOf(stored->bytes);
-  }
-  const StoredTensor* bias = files_->Find(absl::StrCat(need.module, ".bias"));
-  if (need.bias && bias != nullptr) {
-    if (need.split == Split::kRows) bytes += place_.ShareOf(bias->bytes);
-    if (need.split == Split::kNone) bytes += bias->bytes;
-    if (need.split == Split::kColumns && place_.tp_rank == 0) bytes += bias->bytes;
-  }
-  return bytes;
-}
-
-uint64_t WeightLoader::BytesNeeded() const {
-  uint64_t bytes = 0;
-  const auto add_vector = [&](const VectorNeed& need) {
-    const StoredTensor* stored = need.name.empty() ? nullptr : files_->Find(need.name);
-    if (stored != nullptr) bytes += stored->bytes;
+// Every stored tensor that this rank reads something of, in the order in which it loads them.
+void WeightLoader::ForEachTensor(
+    const std::function<void(const StoredTensor&, Split)>& visit) const {
+  const auto see = [&](const std::string& name, Split split) {
+    const StoredTensor* stored = name.empty() ? nullptr : files_->Find(name);
+    if (stored != nullptr) visit(*stored, split);
   };
-  if (place_.embeds) bytes += BytesOf(EmbeddingNeed(config_));
+  const auto see_matrix = [&](const MatrixNeed& need) {
+    for (const char* suffix : {".weight", ".scales", ".biases"}) {
+      see(absl::StrCat(need.module, suffix), need.split);
+    }
+    if (!need.bias || (need.split == Split::kColumns && place_.tp_rank != 0)) return;
+    see(absl::StrCat(need.module, ".bias"),
+        need.split == Split::kRows ? Split::kRows : Split::kNone);
+  };
+  if (place_.embeds) see_matrix(EmbeddingNeed(config_));
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, layer);
     for (const MatrixNeed* need :
          {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
-      bytes += BytesOf(*need);
+      see_matrix(*need);
     }
     for (const VectorNeed* need :
          {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm}) {
-      add_vector(*need);
+      see(need->name, Split::kNone);
     }
   }
-  if (place_.normalizes) add_vector(FinalNormNeed(config_));
+  if (place_.normalizes) see(FinalNormNeed(config_).name, Split::kNone);
   if (place_.has_head && !(place_.embeds && config_.tied_embeddings)) {
-    bytes += BytesOf(HeadNeed(config_));
+    see_matrix(HeadNeed(config_));
   }
+}
+
+std::vector<StoredBytes> WeightLoader::OrderOfReading() const {
+  std::vector<StoredBytes> order;
+  ForEachTensor(
+      [&](const StoredTensor& tensor, Split split) { order.push_back(SourceOf(tensor, split)); });
+  return order;
+}
+
+uint64_t WeightLoader::BytesNeeded() const {
+  uint64_t bytes = 0;
+  ForEachTensor([&](const StoredTensor& tensor, Split split) {
+    const bool cut = split == Split::kColumns && place_.tp > 1;
+    bytes += cut ? place_.ShareOf(tensor.bytes) : SourceOf(tensor, split).size();
+  });
   return bytes;
 }
 

@@ -15,17 +15,13 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
+#include "runtime/model/weight_reader.h"
 
 namespace macrame::runtime::engine {
 
-// The bytes [part_begin, part_begin + part_bytes) of each row of a row-after-row matrix, copied
-// without gaps. Pure.
-std::vector<std::byte> CopyColumnPart(const std::byte* data, size_t rows, size_t row_bytes,
-                                      size_t part_begin, size_t part_bytes);
-
 class WeightLoader {
  public:
-  // `on_progress` is told the bytes of each tensor part after it has been read from disk.
+  // `on_progress` is told of bytes as they have been read from disk.
   WeightLoader(std::shared_ptr<const WeightFiles> files, const ModelConfig& config,
                const ShardPlace& place, std::function<void(uint64_t)> on_progress);
 
@@ -46,17 +42,20 @@ class WeightLoader {
     size_t bytes;
     std::shared_ptr<const void> owner;
   };
+  StoredBytes SourceOf(const StoredTensor& tensor, Split split) const;
   // Bytes of this rank's part of a stored tensor, by split.
   Part TakePart(const StoredTensor& tensor, Split split);
   std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
   Matrix LoadForKernels(const MatrixNeed& need);
   Matrix LoadForMlx(const MatrixNeed& need);
-  uint64_t BytesOf(const MatrixNeed& need) const;
+  mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
+  void ForEachTensor(const std::function<void(const StoredTensor&, Split)>& visit) const;
+  std::vector<StoredBytes> OrderOfReading() const;
 
   const std::shared_ptr<const WeightFiles> files_;
   const ModelConfig& config_;
   const ShardPlace place_;
-  const std::function<void(uint64_t)> on_progress_;
+  WeightReader reader_;
   mlx::core::Dtype model_type_;
   mlx::core::Dtype activation_type_;
 };

@@ -122,7 +122,7 @@ void RankProcess::RunEngine() {
       const uint64_t then = mlx::core::get_active_memory();
       service_.SetMemory([loaded, then, engine = rank_->engine.get()] {
         return loaded + mlx::core::get_active_memory() - std::min(then, loaded) +
-               engine->cache_bytes();
+               engine->step_bytes();
       });
     });
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);

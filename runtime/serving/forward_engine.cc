@@ -119,6 +119,7 @@ absl::Status ForwardEngine::RunStep(const ForwardStep& step, InFlight* own) {
     if (!good.ok() || step.segments.empty()) return good;
     NoteBlocks(step);
     RunStages(step, own);
+    buffer_bytes_ = layers_->buffer_bytes();
     return absl::OkStatus();
   });
 }

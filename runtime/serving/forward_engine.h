@@ -79,8 +79,11 @@ class ForwardEngine {
   bool bits_are_fixed() const;
   int vocab_size() const { return config_.vocab_size; }
   const ForwardLimits& limits() const { return limits_; }
-  // What the KV cache has taken so far, where MLX does not count it. Any thread.
-  uint64_t cache_bytes() const { return blocks_used_.load() * layers_->block_bytes(); }
+  // What the KV cache and the buffers of steps have taken so far, where MLX does not count them.
+  // Any thread.
+  uint64_t step_bytes() const {
+    return blocks_used_.load() * layers_->block_bytes() + buffer_bytes_.load();
+  }
 
  private:
   // A step of rank 0 that has not been awaited.
@@ -110,7 +113,8 @@ class ForwardEngine {
   std::chrono::microseconds own_part_{};
   std::unique_ptr<LayerStack> layers_;
   std::atomic<uint64_t> blocks_used_ = 0;  // the highest number of a block in any step, plus one
-  uint64_t next_step_ = 1;                 // 0 was kConnect
+  std::atomic<uint64_t> buffer_bytes_ = 0;
+  uint64_t next_step_ = 1;  // 0 was kConnect
 };
 
 }  // namespace macrame::runtime::engine

@@ -24,10 +24,17 @@ TEST(MemoryModel, KeysAndValuesByHand) {
   EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 1}, {1024, 1}, ComputeKind::kGpu), 524'288u);
   EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 4}, {1024, 1}, ComputeKind::kGpu), 131'072u);
   EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 1}, {1024, 3}, ComputeKind::kGpu), 3 * 524'288u);
-  EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 1}, {1024, 1}, ComputeKind::kCpu), 2 * 524'288u)
-      << "a CPU computes in float32";
-  EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 1}, {1, 1}, ComputeKind::kGpu), 131'072u)
-      << "the cache grows in steps of 256";
+  EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 1}, {1024, 1}, ComputeKind::kCpu), 524'288u)
+      << "a CPU keeps them in 16 bits as well";
+  EXPECT_EQ(LayerKvBytes(SmallModel(), 0, {1, 1}, {1, 1}, ComputeKind::kGpu), 16'384u)
+      << "a block has 32 positions";
+  v1::ModelDescription exact = SmallModel();
+  exact.set_dtype("float32");
+  EXPECT_EQ(LayerKvBytes(exact, 0, {1, 1}, {1024, 1}, ComputeKind::kCpu), 2 * 524'288u);
+  v1::ModelDescription narrow = SmallModel();
+  narrow.set_head_dim(24);
+  EXPECT_EQ(LayerKvBytes(narrow, 0, {1, 1}, {1024, 1}, ComputeKind::kCpu), 4u * 56 * 2 * 1024)
+      << "CPU kernels pad a value to 32 numbers";
 }
 
 TEST(MemoryModel, ASlidingWindowBoundsTheCache) {
@@ -36,6 +43,21 @@ TEST(MemoryModel, ASlidingWindowBoundsTheCache) {
   const uint64_t windowed = LayerKvBytes(model, 0, {1, 1}, {1024, 1}, ComputeKind::kGpu);
   EXPECT_EQ(windowed, 262'144u) << "the window and one chunk";
   EXPECT_EQ(LayerKvBytes(model, 0, {1, 1}, {100'000, 1}, ComputeKind::kGpu), windowed);
+}
+
+// float32 throughout, and no scores of every head, position and position attended to.
+TEST(MemoryModel, WhatACpuComputesWithHardlyGrowsWithTheContext) {
+  const v1::ModelDescription model = SmallModel();
+  const auto bytes = [&](uint32_t context, bool logits) {
+    return ActivationBytes(model, {1, 1}, {context, 1}, ComputeKind::kCpu, logits);
+  };
+  // 64 rows of 32 + 16 sums for each of 512 positions, 51 tiles of each of 4 heads: 2.5 MB.
+  EXPECT_LE(bytes(4096, false) - bytes(3584, false), 3'000'000u);
+  EXPECT_LE(bytes(1'000'000, false), bytes(4096, false) + kAttentionSumsBytesMax);
+  EXPECT_EQ(bytes(1024, true) - bytes(1024, false), (16u * 2 * 4 + 16) * 2048)
+      << "logits of 16 answers, and what is sampled from";
+  EXPECT_EQ(StepTokensMax({4096, 1}), 256u + 16u);
+  EXPECT_EQ(StepTokensMax({40, 2}), 128u) << "no more than there is room for";
 }
 
 TEST(MemoryModel, ATiedHeadCostsOnlyWhereTheEmbeddingIsNot) {

@@ -41,6 +41,16 @@ TEST(Prediction, UsersTogetherGetMoreThanOneButEachLess) {
   EXPECT_LT(eight.users_tokens_per_second() / 8, eight.tokens_per_second());
 }
 
+TEST(Prediction, UsersBeyondThoseAnsweredAtOnceMakeItNoFaster) {
+  v1::PlanRequest request = OneStudio();
+  const auto together = [&](uint32_t users) {
+    request.mutable_wishes()->set_users(users);
+    return PlanModel(request).plan().prediction().users_tokens_per_second();
+  };
+  EXPECT_GT(together(16), together(15));
+  EXPECT_EQ(together(40), together(16));
+}
+
 TEST(Prediction, EnergyIsPowerOverSpeed) {
   v1::PlanRequest request = OneStudio();
   EXPECT_EQ(PlanModel(request).plan().prediction().joules_per_token(), 0) << "power is not known";

@@ -37,13 +37,6 @@ TEST(RopeTest, Llama3StretchesLongWavesOnly) {
   for (size_t i = 1; i < divisors.size(); ++i) EXPECT_GT(divisors[i], divisors[i - 1]);
 }
 
-TEST(ColumnPartTest, CopiesEachRowsPart) {
-  const std::string text = "abcdefgh";  // two rows of four
-  const auto part = CopyColumnPart(reinterpret_cast<const std::byte*>(text.data()), 2, 4,
-                                   /*part_begin=*/1, /*part_bytes=*/2);
-  EXPECT_EQ(std::string(reinterpret_cast<const char*>(part.data()), part.size()), "bcfg");
-}
-
 TEST(WatchdogTest, FiresForWhatTakesTooLongOnly) {
   std::string stalled;
   std::atomic<bool> fired = false;

@@ -1,0 +1,125 @@
+#include "runtime/model/weight_reader.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "proto/check.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+// Since Linux 5.14; older headers don't name it and older kernels refuse it.
+#ifdef __linux__
+constexpr int kPopulateRead = 22;
+#endif
+
+struct Pages {
+  void* address = nullptr;
+  size_t bytes = 0;
+};
+
+size_t PageBytes() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+// All pages that hold some of it.
+Pages PagesAround(StoredBytes stored) {
+  const auto begin = reinterpret_cast<uintptr_t>(stored.data()) / PageBytes() * PageBytes();
+  const auto end = reinterpret_cast<uintptr_t>(stored.data() + stored.size());
+  return {reinterpret_cast<void*>(begin), end - begin};
+}
+
+// The pages that hold nothing else.
+Pages PagesWithin(StoredBytes stored) {
+  const size_t page = PageBytes();
+  const auto begin = (reinterpret_cast<uintptr_t>(stored.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(stored.data() + stored.size()) / page * page;
+  if (end <= begin) return {};
+  return {reinterpret_cast<void*>(begin), end - begin};
+}
+
+void Touch(StoredBytes stored) {
+  volatile std::byte sink{};
+  for (size_t i = 0; i < stored.size(); i += PageBytes()) sink = stored[i];
+  if (!stored.empty()) sink = stored.back();
+  (void)sink;
+}
+
+void MapPiece(StoredBytes stored) {
+#ifdef __linux__
+  const Pages pages = PagesAround(stored);
+  if (madvise(pages.address, pages.bytes, kPopulateRead) == 0) return;
+#endif
+  Touch(stored);
+}
+
+}  // namespace
+
+void CopyColumnPart(const std::byte* matrix, const ColumnPart& part, std::byte* out) {
+  MACRAME_CHECK(part.begin + part.bytes <= part.row_bytes) << part.begin << "+" << part.bytes;
+  for (size_t row = 0; row < part.rows; ++row) {
+    std::memcpy(out + row * part.bytes, matrix + row * part.row_bytes + part.begin, part.bytes);
+  }
+}
+
+WeightReader::WeightReader(std::vector<StoredBytes> order,
+                           std::function<void(uint64_t)> on_progress)
+    : order_(std::move(order)), on_progress_(std::move(on_progress)) {}
+
+// Asks for what comes after `stored` too, as far as kReadAheadBytes beyond it.
+void WeightReader::ReadAheadOf(StoredBytes stored) {
+  read_bytes_ += stored.size();
+  while (asked_index_ < order_.size() && asked_bytes_ < read_bytes_ + kReadAheadBytes) {
+    const StoredBytes left = order_[asked_index_].subspan(asked_offset_);
+    const StoredBytes piece = left.first(std::min(left.size(), kReadPieceBytes));
+    if (!piece.empty()) {
+      const Pages pages = PagesAround(piece);
+      madvise(pages.address, pages.bytes, MADV_WILLNEED);
+    }
+    asked_bytes_ += piece.size();
+    asked_offset_ += piece.size();
+    if (piece.size() == left.size()) {
+      ++asked_index_;
+      asked_offset_ = 0;
+    }
+  }
+}
+
+void WeightReader::Read(StoredBytes stored) {
+  for (size_t at = 0; at < stored.size(); at += kReadPieceBytes) {
+    const StoredBytes piece = stored.subspan(at, std::min(kReadPieceBytes, stored.size() - at));
+    ReadAheadOf(piece);
+    MapPiece(piece);
+    on_progress_(piece.size());
+  }
+}
+
+void WeightReader::Release(StoredBytes stored) const {
+  const Pages pages = PagesWithin(stored);
+  if (pages.bytes > 0) madvise(pages.address, pages.bytes, MADV_DONTNEED);
+}
+
+std::shared_ptr<std::byte[]> WeightReader::CopyColumns(StoredBytes matrix, const ColumnPart& part) {
+  MACRAME_CHECK(matrix.size() == part.rows * part.row_bytes) << matrix.size();
+  std::shared_ptr<std::byte[]> copy(new std::byte[part.rows * part.bytes]);
+  const size_t rows_each =
+      std::max<size_t>(1, kReadPieceBytes / std::max<size_t>(1, part.row_bytes));
+  for (size_t row = 0; row < part.rows; row += rows_each) {
+    ColumnPart some = part;
+    some.rows = std::min(rows_each, part.rows - row);
+    const StoredBytes piece = matrix.subspan(row * part.row_bytes, some.rows * part.row_bytes);
+    ReadAheadOf(piece);
+    MapPiece(piece);
+    CopyColumnPart(piece.data(), some, copy.get() + row * part.bytes);
+    Release(piece);
+    on_progress_(some.rows * part.bytes);
+  }
+  return copy;
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,62 @@
+#pragma once
+
+// Reads parts of mapped weight files at the disk's speed. What will be read is known in order, so
+// the system is asked for it some way ahead, many requests at once; pages are then mapped in pieces
+// rather than fault by fault. Pieces are told as they arrive, also those of one large tensor.
+//
+// What is copied is not kept mapped as well: a rank holds its copy, the page cache the file. One
+// thread.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace macrame::runtime::engine {
+
+// How far ahead of what is being read the system reads.
+inline constexpr size_t kReadAheadBytes = size_t{64} << 20;
+// At most so much is waited for at once, and mapped beside its copy.
+inline constexpr size_t kReadPieceBytes = size_t{4} << 20;
+
+using StoredBytes = std::span<const std::byte>;
+
+// Of each of `rows` rows without gaps, the bytes [begin, begin + bytes).
+struct ColumnPart {
+  size_t rows = 0;
+  size_t row_bytes = 0;
+  size_t begin = 0;
+  size_t bytes = 0;
+};
+
+// The column part of a row-after-row matrix, copied without gaps to `out`. Pure.
+void CopyColumnPart(const std::byte* matrix, const ColumnPart& part, std::byte* out);
+
+class WeightReader {
+ public:
+  // `order`: what will be read, in parts of mapped files that stay mapped. Reading something else,
+  // or in another order, is slower and no more. `on_progress` hears how many bytes a rank has come
+  // to hold.
+  WeightReader(std::vector<StoredBytes> order, std::function<void(uint64_t)> on_progress);
+
+  // Waits until these bytes are in memory and mapped.
+  void Read(StoredBytes stored);
+  // A copy of a matrix' column part; the matrix is not left mapped.
+  std::shared_ptr<std::byte[]> CopyColumns(StoredBytes matrix, const ColumnPart& part);
+  // For who has made a copy of what Read mapped.
+  void Release(StoredBytes stored) const;
+
+ private:
+  void ReadAheadOf(StoredBytes stored);
+
+  const std::vector<StoredBytes> order_;
+  const std::function<void(uint64_t)> on_progress_;
+  size_t asked_index_ = 0;   // of `order_`, the first that was not asked for in whole
+  size_t asked_offset_ = 0;  // in it
+  uint64_t asked_bytes_ = 0;
+  uint64_t read_bytes_ = 0;
+};
+
+}  // namespace macrame::runtime::engine

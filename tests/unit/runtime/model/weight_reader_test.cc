@@ -1,0 +1,124 @@
+// Parts of mapped files: the right bytes, told of piece by piece, and what was copied is not held
+// a second time.
+
+#include "runtime/model/weight_reader.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr size_t kRows = 4096;
+constexpr size_t kRowBytes = 6000;  // no whole number of pages
+
+std::byte ByteAt(size_t i) { return static_cast<std::byte>(i * 2654435761U >> 13); }
+
+class MappedFile {
+ public:
+  explicit MappedFile(size_t bytes) {
+    std::string content(bytes, '\0');
+    for (size_t i = 0; i < bytes; ++i) content[i] = static_cast<char>(ByteAt(i));
+    path_ = WriteFolder({{"weights", content}}) + "/weights";
+    const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+    void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    close(fd);
+    EXPECT_NE(address, MAP_FAILED);
+    bytes_ = {static_cast<const std::byte*>(address), bytes};
+  }
+  ~MappedFile() {
+    munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+    std::filesystem::remove(path_);
+  }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  StoredBytes bytes() const { return bytes_; }
+  // Of the file, what is mapped into this process right now.
+  size_t ResidentBytes() const {
+    std::ifstream maps("/proc/self/smaps");
+    bool ours = false;
+    size_t kilobytes = 0;
+    for (std::string line; std::getline(maps, line);) {
+      std::istringstream words(line);
+      std::string first;
+      words >> first;
+      if (first.find('-') != std::string::npos) ours = line.find(path_) != std::string::npos;
+      size_t count = 0;
+      if (ours && first == "Rss:" && words >> count) kilobytes += count;
+    }
+    return kilobytes * 1024;
+  }
+
+ private:
+  std::string path_;
+  StoredBytes bytes_;
+};
+
+TEST(ColumnPartTest, CopiesEachRowsPart) {
+  const std::string text = "abcdefgh";  // two rows of four
+  std::string out(4, ' ');
+  CopyColumnPart(reinterpret_cast<const std::byte*>(text.data()), {2, 4, 1, 2},
+                 reinterpret_cast<std::byte*>(out.data()));
+  EXPECT_EQ(out, "bcfg");
+}
+
+TEST(WeightReader, TellsOfALargeTensorPieceByPiece) {
+  const MappedFile file(kRows * kRowBytes);
+  std::vector<uint64_t> told;
+  WeightReader reader({file.bytes()}, [&](uint64_t bytes) { told.push_back(bytes); });
+  reader.Read(file.bytes());
+  EXPECT_GE(told.size(), 5u);
+  EXPECT_EQ(std::accumulate(told.begin(), told.end(), uint64_t{0}), file.bytes().size());
+#ifdef __linux__
+  EXPECT_GE(file.ResidentBytes(), file.bytes().size());
+  reader.Release(file.bytes());
+  EXPECT_LE(file.ResidentBytes(), size_t{64} << 10);
+#endif
+}
+
+TEST(WeightReader, ACopiedColumnPartIsHeldOnce) {
+  const MappedFile file(kRows * kRowBytes);
+  uint64_t told = 0;
+  size_t mapped_most = 0;
+  WeightReader reader({file.bytes()}, [&](uint64_t bytes) {
+    told += bytes;
+    mapped_most = std::max(mapped_most, file.ResidentBytes());
+  });
+  const ColumnPart part{kRows, kRowBytes, 2000, 3000};
+  const auto copy = reader.CopyColumns(file.bytes(), part);
+  EXPECT_EQ(told, kRows * part.bytes);
+  for (size_t row = 0; row < kRows; ++row) {
+    for (size_t i = 0; i < part.bytes; ++i) {
+      ASSERT_EQ(copy[row * part.bytes + i], ByteAt(row * kRowBytes + part.begin + i)) << row;
+    }
+  }
+#ifdef __linux__
+  // A piece, in pages as large as the system takes.
+  EXPECT_LE(mapped_most, kReadPieceBytes + (size_t{8} << 20)) << "beside the copy";
+#endif
+}
+
+// What was not announced is read all the same.
+TEST(WeightReader, AnotherOrderIsNoFault) {
+  const MappedFile file(kRows * kRowBytes);
+  uint64_t told = 0;
+  WeightReader reader({file.bytes().last(100), file.bytes().first(5)},
+                      [&](uint64_t bytes) { told += bytes; });
+  reader.Read(file.bytes().first(100'000));
+  reader.Read(file.bytes().last(100));
+  reader.Read({});
+  EXPECT_EQ(told, 100'100u);
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
