@@ -103,6 +103,22 @@ TEST(ForwardEngineTest, ChunksAndSingleStepsGiveTheSameLogits) {
   for (size_t i = 0; i < 96; ++i) ASSERT_NEAR(last[i], whole[39 * 96 + i], 1e-4);
 }
 
+// 40 rows of what a layer computes with, float32, and two blocks of two layers.
+TEST(ForwardEngineTest, SaysWhatItsStepsHaveTaken) {
+  Watchdog watchdog([](const std::string&, milliseconds) {});
+  const auto rank = Boot(SingleSpec(TinyFolder()), watchdog, 256);
+  const uint64_t before = rank->engine->step_bytes();
+  const std::vector<int32_t> tokens(40, 5);
+  const auto always = [] { return true; };
+  ASSERT_TRUE(SoloSequence(*rank->engine).Forward(tokens, 0, LogitRows::kLast, always).ok());
+  const uint64_t row = 4 * (3 * 64 + 2 * 64 + 2 * 32 + 2 * 128);
+  const uint64_t cache = 2 * 2 * 32 * (2 * 32) * 4;
+  const uint64_t took = rank->engine->step_bytes();
+  EXPECT_GE(took, 40 * row + cache);
+  EXPECT_GE(took - before, 39 * row);
+  EXPECT_LE(took, 2 * (40 * row + cache) + (8 << 20)) << "and what each thread keeps";
+}
+
 TEST(ForwardEngineTest, AJobEndsAtTheContextAndCanBeCancelled) {
   Watchdog watchdog([](const std::string&, milliseconds) {});
   auto spec = SingleSpec(TinyFolder());
