@@ -46,12 +46,12 @@ uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib);
 uint64_t GpuUsableBytes(uint64_t memory_bytes);
 uint64_t MemoryForGpu(uint64_t usable_bytes);
 
-// For a machine that computes on its CPU: what rankd's kernels read a second on one core with
-// AVX-512, and where a desktop's memory ends.
-inline constexpr double kCpuCoreBandwidth = 7.5e9;
+// For a machine that computes on its CPU: nominal figures for which a core reaches what rankd's
+// kernels did at 4 bits with AVX-512 (tests/bench/steps: 8 to 11 GB/s of weights read, 90 to 144
+// GFLOP/s for 8 answers and more); others are slower. And where a desktop's memory ends.
+inline constexpr double kCpuCoreBandwidth = 11e9;
 inline constexpr double kCpuBandwidthMax = 60e9;
-// Per core, float32 with AVX2 at about 3 GHz, at a third of its peak.
-inline constexpr double kCpuCoreFlops = 30e9;
+inline constexpr double kCpuCoreFlops = 170e9;
 // A GPU whose chip is not in the table.
 inline constexpr double kGpuBandwidth = 200e9;
 inline constexpr double kGpuFlops = 10e12;
