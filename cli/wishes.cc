@@ -70,8 +70,8 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command
       ->add_option("--sequences", options->sequences,
-                   "Requests served at the same time (default: 1; on a described cluster as many "
-                   "as --users)")
+                   "Requests that caches are planned for at the same time (default: as many as "
+                   "--users, up to 16, which one copy answers at once)")
       ->check(CLI::Range(1u, kSequencesMax));
   command
       ->add_option("--users", options->users,

@@ -11,6 +11,7 @@
 #include "planner/prediction.h"
 #include "planner/shape_refusal.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::planner {
 namespace {
@@ -277,6 +278,23 @@ bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch&
          LoadSeconds(judge, option.gang, kTypicalDiskRate) < gain * kMovePaysWithinSeconds;
 }
 
+v1::Reason OthersWait(uint32_t users, uint32_t at_once) {
+  std::string text = absl::StrCat("of ", users, " users ", at_once, at_once == 1 ? " is" : " are",
+                                  " answered at once, the others wait: ");
+  if (at_once == kAnsweredAtOnceMax) {
+    v1::Reason most = MakeReason(
+        "FORETOLD", absl::StrCat(text, "one copy of a model answers no more at the same time"));
+    most.set_remedy("load it with more --replicas where there are nodes for them");
+    return most;
+  }
+  v1::Reason few =
+      MakeReason("FORETOLD", absl::StrCat(text, "there is memory planned for ", at_once,
+                                          at_once == 1 ? " sequence" : " sequences"));
+  few.set_remedy(
+      absl::StrCat("ask for ", std::min(users, kAnsweredAtOnceMax), " sequences at once"));
+  return few;
+}
+
 }  // namespace
 
 PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
@@ -316,16 +334,9 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   if (auto full = SpeedAtFullContext(request, judge, *choice.gang); full.has_value()) {
     choice.reasons.push_back(*std::move(full));
   }
-  const uint32_t sequences = judge.serving().sequences;
-  if (request.wishes().users() > sequences && !request.brief()) {
-    v1::Reason few = MakeReason(
-        "FORETOLD",
-        absl::StrCat("of ", request.wishes().users(), " users ", sequences,
-                     sequences == 1 ? " is" : " are",
-                     " answered at once, the others wait: ", "there is memory planned for ",
-                     sequences, sequences == 1 ? " sequence" : " sequences"));
-    few.set_remedy(absl::StrCat("ask for ", request.wishes().users(), " sequences at once"));
-    choice.reasons.push_back(std::move(few));
+  const uint32_t at_once = std::min(judge.serving().sequences, kAnsweredAtOnceMax);
+  if (request.wishes().users() > at_once && !request.brief()) {
+    choice.reasons.push_back(OthersWait(request.wishes().users(), at_once));
   }
   return choice;
 }

@@ -1,5 +1,6 @@
 #include "planner/described/planner_answer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::planner {
 namespace {
@@ -109,6 +111,11 @@ v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   v1::PlanRequest& request = cluster->request;
   *request.mutable_model() = described->model;
   *request.mutable_wishes() = question.wishes();
+  // As a cluster plans it: users beyond those whom a gang answers at once need no caches.
+  if (request.wishes().concurrent_sequences() == 0) {
+    request.mutable_wishes()->set_concurrent_sequences(
+        std::clamp(request.wishes().users(), 1U, kAnsweredAtOnceMax));
+  }
   v1::PlannerAnswer answer;
   *answer.mutable_plan() = PlanModel(request);
   AddOriginOfBits(*described, answer.mutable_plan());

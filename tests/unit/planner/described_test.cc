@@ -102,6 +102,22 @@ TEST(DescribedPlan, SaysWhatCanBeForetoldButNotServedYet) {
             std::string::npos);
 }
 
+TEST(DescribedPlan, UsersBeyondThoseAnsweredAtOnceWaitAndNeedNoCaches) {
+  v1::PlannerQuestion question;
+  question.mutable_plan()->set_cluster_yaml(
+      "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n");
+  question.mutable_plan()->set_model("Qwen3-32B-4bit");
+  const auto plan = [&](uint32_t users) {
+    question.mutable_plan()->mutable_wishes()->set_users(users);
+    return AnswerOf(question);
+  };
+  EXPECT_EQ(plan(10).plan().plan().concurrent_sequences(), 10u);
+  EXPECT_EQ(ReasonsOf(plan(16)).find("wait"), std::string::npos);
+  const v1::PlannerAnswer many = plan(64);
+  EXPECT_EQ(many.plan().plan().concurrent_sequences(), 16u);
+  EXPECT_NE(ReasonsOf(many).find("of 64 users 16 are answered at once"), std::string::npos);
+}
+
 TEST(DescribedPlan, NamesTheBitsAndWhatIsLeftOfTheSpeedWhenTheContextIsFull) {
   const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
   const v1::PlannerAnswer answer = AskPlan(studio, "Llama-3.3-70B-Instruct", 131072);
