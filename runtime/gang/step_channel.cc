@@ -166,13 +166,18 @@ absl::Status StepLeader::AwaitLoaded() {
   return absl::OkStatus();
 }
 
-absl::Status StepLeader::WaitForLoss(milliseconds limit) {
+absl::Status StepLeader::WaitForLoss(
+    milliseconds limit, const std::function<void(uint32_t, const Report&)>& on_cold) {
   const auto rank = WaitForReport({}, limit);
   if (shut_down_) return absl::CancelledError("the step channel is shut down");
   if (absl::IsDeadlineExceeded(rank.status())) return absl::OkStatus();
   if (!rank.ok()) return rank.status();
   Report report;
   const absl::Status status = ReadReport(*rank, report);
+  if (status.ok() && report.kind != ReportKind::kLoaded && on_cold) {
+    on_cold(*rank, report);
+    return absl::OkStatus();
+  }
   return status.ok() ? RankGone(*rank, "it spoke out of turn") : status;
 }
 
@@ -222,6 +227,7 @@ absl::StatusOr<Step> StepFollower::Receive() {
 }
 
 absl::Status StepFollower::Tell(const Report& report) {
+  absl::MutexLock lock(&telling_);
   return socket_.SendFrame(EncodeReport(report));
 }
 

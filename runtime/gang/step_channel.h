@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "runtime/gang/step_codec.h"
 #include "transport/stream_socket.h"
 
@@ -55,8 +56,9 @@ class StepLeader {
   absl::Status AwaitLoaded();
 
   // Blocks until a rank fails or goes (RANK_EXITED, naming it), or ShutDown (CANCELLED), or `limit`
-  // passes (OK).
-  absl::Status WaitForLoss(std::chrono::milliseconds limit);
+  // passes (OK). What ranks tell of the cold tier goes to `on_cold`.
+  absl::Status WaitForLoss(std::chrono::milliseconds limit,
+                           const std::function<void(uint32_t rank, const Report&)>& on_cold = {});
 
   void ShutDown();
 
@@ -71,7 +73,7 @@ class StepLeader {
   std::atomic<bool> shut_down_ = false;
 };
 
-// The other ranks' side. Receive and Tell from one thread, ShutDown from any.
+// The other ranks' side. Receive from one thread, Tell and ShutDown from any.
 class StepFollower {
  public:
   // CONNECT_FAILED after `limit`, or when rank 0 can't prove itself.
@@ -88,6 +90,7 @@ class StepFollower {
  private:
   StepFollower() = default;
   transport::StreamSocket socket_;
+  absl::Mutex telling_;  // one report at a time
   uint64_t next_number_ = 0;
 };
 

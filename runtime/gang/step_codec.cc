@@ -4,6 +4,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -110,6 +111,91 @@ bool TakeForward(Reader& reader, ForwardStep& step) {
   return true;
 }
 
+void PutName(std::string& out, const BlockName& name) {
+  out.append(reinterpret_cast<const char*>(name.data()), name.size());
+}
+
+BlockName TakeName(Reader& reader) {
+  BlockName name{};
+  const std::string_view bytes = reader.TakeBytes(name.size());
+  std::copy(bytes.begin(), bytes.end(), name.begin());
+  return name;
+}
+
+void PutCold(std::string& out, const ColdOrders& cold) {
+  const size_t most = std::max({cold.fills.size(), cold.stores.size(), cold.drops.size(),
+                                cold.touches.size(), cold.loads.size()});
+  MACRAME_CHECK(most <= kColdOrdersMax) << most << " orders of a kind for the cold tier";
+  Put(out, static_cast<uint32_t>(cold.fills.size()));
+  for (const ColdFill& fill : cold.fills) {
+    Put(out, fill.id);
+    PutList(out, fill.blocks);
+  }
+  Put(out, static_cast<uint32_t>(cold.stores.size()));
+  for (const ColdStore& store : cold.stores) {
+    Put(out, static_cast<uint32_t>(store.block));
+    PutName(out, store.content.parent);
+    Put(out, store.content.depth);
+    for (const int32_t token : store.content.tokens) Put(out, static_cast<uint32_t>(token));
+  }
+  for (const std::vector<BlockName>* names : {&cold.drops, &cold.touches}) {
+    Put(out, static_cast<uint32_t>(names->size()));
+    for (const BlockName& name : *names) PutName(out, name);
+  }
+  Put(out, static_cast<uint32_t>(cold.loads.size()));
+  for (const ColdLoad& load : cold.loads) {
+    Put(out, load.id);
+    PutName(out, load.parent);
+    Put(out, load.depth);
+    PutList(out, load.tokens);
+  }
+}
+
+bool TakeCount(Reader& reader, uint32_t& count) {
+  count = reader.Take<uint32_t>();
+  return count <= kColdOrdersMax;
+}
+
+bool TakeStores(Reader& reader, ColdOrders& cold) {
+  uint32_t count = 0;
+  if (!TakeCount(reader, count)) return false;
+  for (uint32_t i = 0; i < count; ++i) {
+    ColdStore& store = cold.stores.emplace_back();
+    store.block = static_cast<BlockId>(reader.Take<uint32_t>());
+    store.content.parent = TakeName(reader);
+    store.content.depth = reader.Take<uint32_t>();
+    for (int32_t& token : store.content.tokens) {
+      token = static_cast<int32_t>(reader.Take<uint32_t>());
+    }
+  }
+  return true;
+}
+
+bool TakeCold(Reader& reader, ColdOrders& cold) {
+  uint32_t count = 0;
+  if (!TakeCount(reader, count)) return false;
+  for (uint32_t i = 0; i < count; ++i) {
+    ColdFill& fill = cold.fills.emplace_back();
+    fill.id = reader.Take<uint64_t>();
+    if (!TakeList(reader, kColdLoadTokensMax / kBlockTokens, fill.blocks)) return false;
+  }
+  if (!TakeStores(reader, cold)) return false;
+  for (std::vector<BlockName>* names : {&cold.drops, &cold.touches}) {
+    if (!TakeCount(reader, count)) return false;
+    for (uint32_t i = 0; i < count; ++i) names->push_back(TakeName(reader));
+  }
+  if (!TakeCount(reader, count)) return false;
+  for (uint32_t i = 0; i < count; ++i) {
+    ColdLoad& load = cold.loads.emplace_back();
+    load.id = reader.Take<uint64_t>();
+    load.parent = TakeName(reader);
+    load.depth = reader.Take<uint32_t>();
+    if (!TakeList(reader, kColdLoadTokensMax, load.tokens)) return false;
+    if (load.tokens.empty() || load.tokens.size() % kBlockTokens != 0) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string EncodeStep(const Step& step) {
@@ -122,6 +208,7 @@ std::string EncodeStep(const Step& step) {
     Put(out, step.verify_rounds);
     PutList(out, step.verify_kib);
   }
+  if (step.kind == StepKind::kCold) PutCold(out, step.cold);
   return out;
 }
 
@@ -131,7 +218,7 @@ absl::StatusOr<Step> DecodeStep(std::string_view payload) {
   const auto kind = reader.Take<uint8_t>();
   step.number = reader.Take<uint64_t>();
   const auto wire = reader.Take<uint8_t>();
-  if (kind < 1 || kind > 5 || wire > 2) return Malformed("step");
+  if (kind < 1 || kind > 6 || wire > 2) return Malformed("step");
   step.kind = static_cast<StepKind>(kind);
   step.wire_type = static_cast<WireType>(wire);
   bool good = true;
@@ -140,6 +227,7 @@ absl::StatusOr<Step> DecodeStep(std::string_view payload) {
     step.verify_rounds = reader.Take<uint32_t>();
     good = TakeList(reader, kVerifySizesInStepMax, step.verify_kib);
   }
+  if (step.kind == StepKind::kCold) good = TakeCold(reader, step.cold);
   if (!good || !reader.Complete()) return Malformed("step");
   return step;
 }
@@ -147,6 +235,11 @@ absl::StatusOr<Step> DecodeStep(std::string_view payload) {
 std::string EncodeReport(const Report& report) {
   std::string out;
   Put(out, static_cast<uint8_t>(report.kind));
+  if (report.kind == ReportKind::kColdLoaded) {
+    Put(out, report.cold_load);
+    Put(out, report.cold_blocks);
+    return out;
+  }
   out += report.text.substr(0, kReportTextBytesMax);
   return out;
 }
@@ -154,8 +247,17 @@ std::string EncodeReport(const Report& report) {
 absl::StatusOr<Report> DecodeReport(std::string_view payload) {
   Reader reader(payload);
   const auto kind = reader.Take<uint8_t>();
-  if (kind < 1 || kind > 2 || reader.left() > kReportTextBytesMax) return Malformed("report");
-  return Report{static_cast<ReportKind>(kind), std::string(reader.TakeBytes(reader.left()))};
+  if (kind < 1 || kind > 4 || reader.left() > kReportTextBytesMax) return Malformed("report");
+  Report report;
+  report.kind = static_cast<ReportKind>(kind);
+  if (report.kind == ReportKind::kColdLoaded) {
+    report.cold_load = reader.Take<uint64_t>();
+    report.cold_blocks = reader.Take<uint32_t>();
+  } else {
+    report.text = std::string(reader.TakeBytes(reader.left()));
+  }
+  if (!reader.Complete()) return Malformed("report");
+  return report;
 }
 
 std::string EncodeKnock(const Knock& knock) {

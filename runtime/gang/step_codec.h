@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/model/cold_orders.h"
 #include "runtime/model/forward_step.h"
 
 namespace macrame::runtime::engine {
@@ -20,6 +21,8 @@ inline constexpr size_t kStepSlotsMax = 65536;     // closed by one step
 inline constexpr size_t kStepBlocksMax = 1 << 20;  // new ones, of all segments
 inline constexpr size_t kVerifySizesInStepMax = 64;
 inline constexpr size_t kReportTextBytesMax = 4096;
+inline constexpr size_t kColdOrdersMax = 512;       // of each kind, in one message
+inline constexpr size_t kColdLoadTokensMax = 4096;  // of one load
 
 enum class StepKind : uint8_t {
   kConnect = 1,  // everybody is here: form the collective group now
@@ -27,6 +30,7 @@ enum class StepKind : uint8_t {
   kReady = 3,    // the gang has warmed up
   kStop = 4,     // orderly end
   kVerify = 5,   // timed collectives: `verify_rounds` of each size in `verify_kib`
+  kCold = 6,     // carry `cold` out
 };
 
 // Type in which hidden states and partial sums cross between ranks: rank 0's.
@@ -39,17 +43,22 @@ struct Step {
   ForwardStep forward;                      // kForward only
   uint32_t verify_rounds = 0;               // kVerify only
   std::vector<uint32_t> verify_kib;
+  ColdOrders cold;  // kCold only
   bool operator==(const Step&) const = default;
 };
 
 enum class ReportKind : uint8_t {
   kLoaded = 1,  // weights are in memory
   kFailed = 2,  // termination message; the connection closes after it
+  kColdLoaded = 3,  // of the cold tier's load `cold_load`, `cold_blocks` blocks are in memory
+  kColdOff = 4,     // this rank has no cold tier; `text` says why
 };
 
 struct Report {
   ReportKind kind = ReportKind::kLoaded;
   std::string text;  // cut at kReportTextBytesMax
+  uint64_t cold_load = 0;  // kColdLoaded only
+  uint32_t cold_blocks = 0;
   bool operator==(const Report&) const = default;
 };
 

@@ -3,7 +3,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
+
+#include "proto/check.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -42,6 +45,24 @@ CpuKvBlocks::~CpuKvBlocks() {
 
 kernels::KvView CpuKvBlocks::Layer(int index) const {
   return {shape_, static_cast<std::byte*>(layers_[static_cast<size_t>(index)])};
+}
+
+void CpuKvBlocks::Read(int32_t block, std::span<std::byte> out) const {
+  const size_t bytes = kernels::BlockBytes(shape_);
+  MACRAME_CHECK(out.size() == bytes * layers_.size()) << out.size() << " bytes of a block";
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const auto* at = static_cast<const std::byte*>(layers_[layer]) + bytes * static_cast<size_t>(block);
+    std::memcpy(out.data() + layer * bytes, at, bytes);
+  }
+}
+
+void CpuKvBlocks::Write(int32_t block, std::span<const std::byte> from) const {
+  const size_t bytes = kernels::BlockBytes(shape_);
+  MACRAME_CHECK(from.size() == bytes * layers_.size()) << from.size() << " bytes of a block";
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    auto* at = static_cast<std::byte*>(layers_[layer]) + bytes * static_cast<size_t>(block);
+    std::memcpy(at, from.data() + layer * bytes, bytes);
+  }
 }
 
 }  // namespace macrame::runtime::engine

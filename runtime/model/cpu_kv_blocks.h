@@ -4,6 +4,9 @@
 // of memory a layer, for all blocks. The system gives the pages of a block when it is first
 // written, so what is used follows the highest block in use. Engine thread only.
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "runtime/kernels/kv_view.h"
@@ -19,6 +22,10 @@ class CpuKvBlocks {
   CpuKvBlocks& operator=(const CpuKvBlocks&) = delete;
 
   kernels::KvView Layer(int index) const;
+  const kernels::KvShape& shape() const { return shape_; }
+  // A block in all layers, one after the other.
+  void Read(int32_t block, std::span<std::byte> out) const;
+  void Write(int32_t block, std::span<const std::byte> bytes) const;
 
  private:
   const kernels::KvShape shape_;

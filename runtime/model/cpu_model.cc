@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "mlx/allocator.h"
 #include "proto/check.h"
 #include "runtime/kernels/elementwise.h"
@@ -91,6 +92,12 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
   if (place.has_head && !(place.embeds && config.tied_embeddings)) {
     head_.emplace(loader.LoadMatrix(HeadNeed(config)));
   }
+}
+
+std::string CpuModel::kv_layout() const {
+  const kernels::KvShape& shape = blocks_.shape();
+  return absl::StrCat("cpu ", kernels::InstructionSet(), ", type ", static_cast<int>(shape.type),
+                      ", ", shape.kv_heads, " x ", shape.head_dim);
 }
 
 CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader) {

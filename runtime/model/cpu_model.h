@@ -40,6 +40,14 @@ class CpuModel : public LayerStack {
   mlx::core::Dtype activation_type() const override { return mlx::core::float32; }
   uint64_t block_bytes() const override { return block_bytes_; }
   uint64_t buffer_bytes() const override;
+  size_t stored_block_bytes() const override { return block_bytes_; }
+  void ReadBlock(int32_t block, std::span<std::byte> out) const override {
+    blocks_.Read(block, out);
+  }
+  void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
+    blocks_.Write(block, bytes);
+  }
+  std::string kv_layout() const override;
 
  private:
   struct Layer {

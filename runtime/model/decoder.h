@@ -31,6 +31,14 @@ class Decoder : public LayerStack {
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>& out) const override;
   mlx::core::Dtype activation_type() const override { return activation_type_; }
+  size_t stored_block_bytes() const override { return blocks_.block_bytes(); }
+  void ReadBlock(int32_t block, std::span<std::byte> out) const override {
+    blocks_.Read(block, out);
+  }
+  void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
+    blocks_.Write(block, bytes);
+  }
+  std::string kv_layout() const override { return "mlx, " + blocks_.layout(); }
 
  private:
   struct Layer {

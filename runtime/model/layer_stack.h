@@ -5,11 +5,13 @@
 // sequences that are open. All tokens of a step's segments stand in one buffer, segment after
 // segment; attention runs per segment. Engine thread only.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,6 +48,14 @@ class LayerStack {
   virtual uint64_t block_bytes() const { return 0; }
   // What is kept from step to step besides, where MLX does not count it; else 0.
   virtual uint64_t buffer_bytes() const { return 0; }
+
+  // For the cold tier: one KV block in all of this rank's layers as bytes, the same on every run of
+  // this build on this kind of machine. After the first step.
+  virtual size_t stored_block_bytes() const = 0;
+  virtual void ReadBlock(int32_t block, std::span<std::byte> out) const = 0;
+  virtual void WriteBlock(int32_t block, std::span<const std::byte> bytes) = 0;
+  // What besides the model and the place decides those bytes.
+  virtual std::string kv_layout() const = 0;
 };
 
 struct LayerStackOptions {

@@ -1,5 +1,9 @@
 #include "runtime/model/mlx_kv_blocks.h"
 
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "mlx/allocator.h"
 #include "proto/check.h"
 #include "runtime/model/slot_tables.h"
 
@@ -55,6 +59,62 @@ void MlxKvBlocks::AppendPools(std::vector<mx::array>& out) const {
     if (layer.keys.has_value()) out.push_back(*layer.keys);
     if (layer.values.has_value()) out.push_back(*layer.values);
   }
+}
+
+std::vector<mx::array> MlxKvBlocks::Pools() const {
+  std::vector<mx::array> pools;
+  AppendPools(pools);
+  MACRAME_CHECK(pools.size() == 2 * layers_.size()) << "no step has run yet";
+  return pools;
+}
+
+size_t MlxKvBlocks::block_bytes() const {
+  size_t bytes = 0;
+  for (const mx::array& pool : Pools()) bytes += pool.nbytes() / static_cast<size_t>(blocks_total_);
+  return bytes;
+}
+
+void MlxKvBlocks::Read(int32_t block, std::span<std::byte> out) const {
+  std::vector<mx::array> rows;
+  for (const mx::array& pool : Pools()) {
+    rows.push_back(mx::contiguous(mx::slice(pool, {block * kTokens, 0, 0},
+                                            {(block + 1) * kTokens, pool.shape(1),
+                                             pool.shape(2)})));
+  }
+  mx::eval(rows);
+  size_t at = 0;
+  for (const mx::array& piece : rows) {
+    MACRAME_CHECK(at + piece.nbytes() <= out.size()) << out.size() << " bytes of a block";
+    std::memcpy(out.data() + at, piece.data<std::byte>(), piece.nbytes());
+    at += piece.nbytes();
+  }
+  MACRAME_CHECK(at == out.size()) << out.size() << " bytes for a block of " << at;
+}
+
+void MlxKvBlocks::Write(int32_t block, std::span<const std::byte> bytes) {
+  MACRAME_CHECK(bytes.size() == block_bytes()) << bytes.size() << " bytes of a block";
+  size_t at = 0;
+  const auto write = [&](std::optional<mx::array>& pool) {
+    const mx::Shape shape{kTokens, pool->shape(1), pool->shape(2)};
+    const size_t size = pool->nbytes() / static_cast<size_t>(blocks_total_);
+    mx::array rows(mx::allocator::malloc(size), shape, pool->dtype());
+    std::memcpy(rows.data<std::byte>(), bytes.data() + at, size);
+    at += size;
+    const mx::Shape begin{block * kTokens, 0, 0};
+    const mx::Shape end{(block + 1) * kTokens, shape[1], shape[2]};
+    pool = mx::slice_update(*pool, rows, begin, end);
+  };
+  for (Layer& layer : layers_) {
+    write(layer.keys);
+    write(layer.values);
+  }
+  mx::eval(Pools());
+}
+
+std::string MlxKvBlocks::layout() const {
+  const mx::array pool = Pools().front();
+  return absl::StrCat("type ", static_cast<int>(mx::kindof(pool.dtype())), ".",
+                      mx::size_of(pool.dtype()), ", ", pool.shape(1), " x ", pool.shape(2));
 }
 
 }  // namespace macrame::runtime::engine

@@ -5,8 +5,11 @@
 // MLX's own attention the positions of a sequence are gathered from its blocks at each step, which
 // costs one more pass over them than reading in place. Engine thread only.
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "mlx/mlx.h"
@@ -30,11 +33,21 @@ class MlxKvBlocks {
   // The whole pools, to be evaluated together with a step's result.
   void AppendPools(std::vector<mlx::core::array>& out) const;
 
+  // A block in all layers, keys and values of one after the other. The pools must be there.
+  size_t block_bytes() const;
+  void Read(int32_t block, std::span<std::byte> out) const;
+  void Write(int32_t block, std::span<const std::byte> bytes);
+  // Type and shape of what a block holds, in words.
+  std::string layout() const;
+
  private:
   struct Layer {
     std::optional<mlx::core::array> keys;
     std::optional<mlx::core::array> values;
   };
+
+  // Of all pools, in the order of a block's bytes.
+  std::vector<mlx::core::array> Pools() const;
 
   std::vector<Layer> layers_;
   const int blocks_total_;

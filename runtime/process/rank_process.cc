@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
+#include "runtime/process/cold_boot.h"
 
 namespace macrame::runtime::engine {
 
@@ -178,12 +179,54 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const ForwardEngine& engin
 
 }  // namespace
 
+// A line that is no failure.
+void RankProcess::Say(const std::string& line) const {
+  const std::string whole = absl::StrCat("rankd: rank ", spec_.rank(), ": ", line, "\n");
+  const ssize_t written = write(STDERR_FILENO, whole.data(), whole.size());
+  (void)written;
+}
+
+void RankProcess::TellCold(const BootedRank& rank) {
+  const ColdWorker* cold = rank.engine->cold_worker();
+  if (cold == nullptr) return;
+  dispatcher_.Post([this, cold] {
+    service_.SetColdFigures([cold](v1::KvCacheDisk& disk) { FillKvCacheDisk(*cold, disk); });
+  });
+}
+
+BatchTraits RankProcess::StartLeading(BootedRank& rank) {
+  BatchTraits traits = ServingTraits(spec_, *rank.engine);
+  auto worker = StartColdWorker(
+      spec_, rank, [this](ColdEvent event) { cold_events_.Put(std::move(event)); });
+  if (worker == nullptr) return traits;
+  traits.cold = ColdTraitsOf(spec_.world_size(), worker->layout().content_bytes);
+  rank.engine->SetColdWorker(std::move(worker));
+  TellCold(rank);
+  return traits;
+}
+
+void RankProcess::StartFollowing(BootedRank& rank) {
+  rank.engine->SetColdWorker(StartColdWorker(spec_, rank, [this, &rank](const ColdEvent& event) {
+    Report report;
+    if (event.kind == ColdEvent::Kind::kOff) {
+      report = {ReportKind::kColdOff, event.text, 0, 0};
+      Say(absl::StrCat("no KV blocks on disk: ", event.text));
+    } else if (event.kind == ColdEvent::Kind::kLoaded) {
+      report = {ReportKind::kColdLoaded, "", event.id, event.blocks};
+    } else {
+      return;  // rank 0 goes by its own
+    }
+    rank.link->follower()->Tell(report).IgnoreError();
+  }));
+  TellCold(rank);
+}
+
 absl::Status RankProcess::Lead(BootedRank& rank) {
   if (rank.link->leader() != nullptr) {
     follower_watch_ = std::thread([this] { WatchFollowers(); });
     follower_watch_.detach();
   }
-  ServingLoop serving(*rank.engine, ServingTraits(spec_, *rank.engine), HooksFor(rank));
+  ServingLoop serving(*rank.engine, StartLeading(rank), HooksFor(rank));
   while (!mailbox_.closed()) {
     // New requests join between two steps; while nothing runs, the first one is waited for.
     auto request = serving.idle() ? mailbox_.Take() : mailbox_.TakeWithin(absl::ZeroDuration());
@@ -247,18 +290,52 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   hooks.on_decode_step_us = [this](double step_us) {
     dispatcher_.Post([this, step_us] { service_.OnDecodeTimed(step_us); });
   };
+  hooks.take_cold_events = [this] {
+    std::vector<ColdEvent> events;
+    while (auto event = cold_events_.TakeWithin(absl::ZeroDuration())) {
+      events.push_back(*std::move(event));
+    }
+    return events;
+  };
+  hooks.on_cold_off = [this](const std::string& why) {
+    Say(absl::StrCat("no KV blocks on disk any more: ", why));
+  };
   return hooks;
 }
 
 void RankProcess::WatchFollowers() {
+  const auto on_cold = [this](uint32_t rank, const Report& report) {
+    ColdEvent event;
+    event.kind = report.kind == ReportKind::kColdOff ? ColdEvent::Kind::kOff
+                                                     : ColdEvent::Kind::kLoaded;
+    event.rank = rank;
+    event.id = report.cold_load;
+    event.blocks = report.cold_blocks;
+    event.text = report.text;
+    cold_events_.Put(std::move(event));
+  };
   while (!stopping_) {
     const absl::Status status =
-        link_.load()->leader()->WaitForLoss(std::chrono::milliseconds(1000));
+        link_.load()->leader()->WaitForLoss(std::chrono::milliseconds(1000), on_cold);
     if (!status.ok() && !stopping_) Fail(status);
   }
 }
 
+namespace {
+
+// What rank 0 orders of a cold tier that this rank has none of.
+absl::Status RefuseCold(StepFollower& follower, const ColdOrders& orders) {
+  absl::Status told = follower.Tell({ReportKind::kColdOff, "it is off on this node", 0, 0});
+  for (const ColdLoad& load : orders.loads) {
+    if (told.ok()) told = follower.Tell({ReportKind::kColdLoaded, "", load.id, 0});
+  }
+  return told;
+}
+
+}  // namespace
+
 absl::Status RankProcess::FollowLeader(BootedRank& rank) {
+  StartFollowing(rank);
   while (true) {
     const auto step = rank.link->follower()->Receive();
     if (!step.ok()) return step.status();
@@ -267,6 +344,14 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
       const auto guard = watchdog_.Watch("timed collectives", kVerifyLimit);
       const auto verified = rank.link->Verify(VerifyRequestOf(*step));
       if (!verified.ok()) return verified.status();
+      continue;
+    }
+    if (step->kind == StepKind::kCold) {
+      const auto carried = rank.engine->FollowCold(step->cold);
+      if (!carried.ok()) return carried.status();
+      const absl::Status told =
+          *carried ? absl::OkStatus() : RefuseCold(*rank.link->follower(), step->cold);
+      if (!told.ok()) return told;
       continue;
     }
     const absl::Status status = rank.engine->Follow(*step);

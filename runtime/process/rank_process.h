@@ -15,6 +15,7 @@
 #include "runtime/process/mailbox.h"
 #include "runtime/process/rank_boot.h"
 #include "runtime/process/termination_message.h"
+#include "runtime/serving/cold/cold_event.h"
 #include "runtime/serving/rank_service.h"
 #include "runtime/serving/serving_loop.h"
 #include "transport/asio_dispatcher.h"
@@ -54,6 +55,10 @@ class RankProcess {
   absl::Status FollowLeader(BootedRank& rank);
   void Take(BootedRank& rank, ServingLoop& serving, std::shared_ptr<PendingRequest> request);
   ServingLoop::Hooks HooksFor(const BootedRank& rank);
+  BatchTraits StartLeading(BootedRank& rank);
+  void StartFollowing(BootedRank& rank);
+  void TellCold(const BootedRank& rank);
+  void Say(const std::string& line) const;
   void Verify(BootedRank& rank, ServingLoop& serving,
               const std::shared_ptr<PendingRequest>& request);
   // Rank 0: waits for the step channel to say that a rank is gone.
@@ -67,6 +72,7 @@ class RankProcess {
   Watchdog watchdog_;
   RankService service_;
   Mailbox<std::shared_ptr<PendingRequest>> mailbox_;
+  Mailbox<ColdEvent> cold_events_;  // rank 0: of all ranks; bounded by what was ordered
   std::atomic<GangLink*> link_ = nullptr;
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<BootedRank> rank_;  // engine thread

@@ -45,6 +45,8 @@ struct BatchScheduler::Sequence {
   uint32_t fed = 0;          // tokens that steps have run, or cached blocks hold
   std::optional<uint32_t> slot;
   BlockPool::Published published;
+  ColdTier::Seeker cold;
+  uint32_t cold_blocks = 0;  // of `blocks`, read from disk
   uint64_t last_step = 0;
   PromptLookup lookup;
   std::vector<int32_t> guess;  // that the step in planning takes along
@@ -75,7 +77,8 @@ BatchScheduler::BatchScheduler(const BatchTraits& traits)
     : traits_(traits),
       pool_(traits.blocks_total),
       queue_(traits.aging_interval),
-      cost_(kFirstChunks * traits.chunk_tokens_min) {
+      cost_(kFirstChunks * traits.chunk_tokens_min),
+      cold_(traits.cold) {
   MACRAME_CHECK(traits.context_length > 1 &&
                 BlocksFor(traits.context_length) <= traits.blocks_total)
       << traits.blocks_total << " KV blocks don't hold one context of " << traits.context_length;
@@ -405,6 +408,43 @@ void BatchScheduler::TakeMoreOfCache(Sequence& sequence) {
   sequence.fed = static_cast<uint32_t>(sequence.blocks.size()) * kBlockTokens;
 }
 
+bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
+  const auto computing = [&](uint32_t blocks) {
+    const uint32_t tokens = blocks * kBlockTokens;
+    return cost_.Predict({0, tokens, StepWork::Attended(sequence.fed, tokens)});
+  };
+  while (true) {
+    ColdTier::Prompt prompt;
+    prompt.salt = sequence.spec.salt;
+    prompt.tokens = sequence.tokens;
+    prompt.blocks_held = static_cast<uint32_t>(sequence.blocks.size());
+    prompt.blocks_max =
+        static_cast<uint32_t>(BlockPool::PrefixBlocksMax(sequence.tokens.size()));
+    uint32_t came = 0;
+    const ColdTier::Next next = cold_.Seek(sequence.cold, prompt, plan.now, computing, &came);
+    if (next != ColdTier::Next::kTake) return next == ColdTier::Next::kWait;
+    const uint32_t held = prompt.blocks_held;
+    const uint32_t covered = CoverForPrefill(plan, sequence, came * kBlockTokens);
+    cold_.Take(sequence.cold, {sequence.blocks.begin() + held, sequence.blocks.end()});
+    sequence.fed += covered;
+    sequence.cold_blocks += covered / kBlockTokens;
+    // They are filled before the step that comes next, and whoever wants them may have them in it.
+    pool_.Publish(sequence.spec.salt, sequence.tokens, sequence.blocks,
+                  sequence.fed / kBlockTokens, sequence.published);
+    if (covered == 0) return false;
+  }
+}
+
+// The blocks under which its content is cached, which need not be its own.
+void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
+  if (traits_.cold.ranks == 0) return;
+  const std::vector<BlockId> cached = pool_.index().Find(
+      sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens);
+  for (uint32_t depth = 0; depth < cached.size(); ++depth) {
+    cold_.Offer(pool_.index(), cached[depth], depth, now);
+  }
+}
+
 // Whether the block that it would compute first is about to be cached by another prompt.
 bool BatchScheduler::ComputedByAnother(const Sequence& sequence) const {
   const size_t block = sequence.blocks.size();
@@ -421,10 +461,12 @@ bool BatchScheduler::ComputedByAnother(const Sequence& sequence) const {
 
 void BatchScheduler::PlanPrefills(Plan& plan, bool waits_for_cache) {
   std::vector<Sequence*> prompts;  // highest standing first
-  for (Sequence* sequence : running_) {
-    if (sequence->IsAnswering() || plan.Has(*sequence)) continue;
+  const std::vector<Sequence*> running = running_;
+  for (Sequence* sequence : running) {
+    if (!sequence->is_running || sequence->IsAnswering() || plan.Has(*sequence)) continue;
     if (!sequence->slot.has_value()) {
       TakeMoreOfCache(*sequence);
+      if (traits_.cold.ranks > 0 && AwaitsCold(plan, *sequence)) continue;
       if (waits_for_cache && ComputedByAnother(*sequence)) continue;
     }
     prompts.push_back(sequence);
@@ -526,16 +568,18 @@ void BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
   }
   sequence.has_started = true;
   sequence.usage.cached_tokens = sequence.fed;
+  sequence.usage.cold_tokens = sequence.cold_blocks * kBlockTokens;
   sequence.computed_max = sequence.fed;
   sequence.usage.queued = plan.now - sequence.arrived;
   plan.effects.started.push_back(
-      {id, sequence.fed, sequence.usage.queued,
+      {id, sequence.fed, sequence.usage.cold_tokens, sequence.usage.queued,
        pool_.ExplainMiss(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens)});
 }
 
 NextStep BatchScheduler::Order(Plan& plan) {
   NextStep next;
   next.effects = std::move(plan.effects);
+  next.cold = cold_.TakeOrders(pool_.index());
   if (plan.step.segments.empty()) return next;
   // Later steps may use these blocks: all ranks run the steps in order.
   for (Sequence* sequence : plan.planned) {
@@ -568,6 +612,8 @@ void BatchScheduler::LeaveBlocks(Sequence& sequence) {
   sequence.fed = 0;
   sequence.guess.clear();
   sequence.published = {};
+  sequence.cold_blocks = 0;
+  cold_.Leave(sequence.cold);
   sequence.is_running = false;
   if (sequence.slot.has_value()) {
     closed_slots_.push_back(*sequence.slot);
@@ -582,6 +628,7 @@ void BatchScheduler::End(Sequence& sequence, EndReason reason, MonotonicTime now
                          Effects& effects) {
   if (!sequence.has_started) sequence.usage.queued = now - sequence.arrived;
   if (sequence.is_running) {
+    OfferCold(sequence, now);
     LeaveBlocks(sequence);
   } else {
     queue_.Remove(sequence.spec.id);

@@ -20,6 +20,9 @@
 // A prompt whose next block a running sequence is just computing waits for it and takes it from the
 // cache, so that requests with a common beginning, sent at once, compute it once.
 //
+// With a cold tier (cold/cold_tier.h) a prompt that goes on in blocks on disk waits for them, up to a
+// limit, and takes them like cached ones; others go on meanwhile.
+//
 // Steps may be ordered before earlier ones are done (steps_in_flight_max, for pipelines): answers
 // are then spread over the steps, and chunks of a prompt follow one another.
 //
@@ -43,6 +46,7 @@
 #include "proto/monotonic_time.h"
 #include "runtime/model/forward_step.h"
 #include "runtime/serving/block_pool.h"
+#include "runtime/serving/cold/cold_tier.h"
 #include "runtime/serving/request_queue.h"
 #include "runtime/serving/step_cost.h"
 
@@ -63,6 +67,7 @@ struct BatchTraits {
   double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
   Duration aging_interval = std::chrono::seconds(30);
   uint32_t guessed_tokens_max = 0;  // of an answer in one step; 0: none
+  ColdTraits cold;  // none by default
 };
 
 struct RequestSpec {
@@ -78,6 +83,7 @@ struct RequestSpec {
 struct RequestUsage {
   uint32_t prompt_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt, taken from the cache at the first start
+  uint32_t cold_tokens = 0;    // of those, read from disk
   uint32_t new_tokens = 0;     // with the end token
   uint32_t preemptions = 0;
   uint32_t recomputed_tokens = 0;  // run again after preemption
@@ -93,6 +99,7 @@ struct Effects {
   struct Started {
     RequestId id = 0;
     uint32_t cached_tokens = 0;
+    uint32_t cold_tokens = 0;  // of those, read from disk
     Duration queued{};
     PrefixMiss miss;  // why no more was cached
   };
@@ -124,6 +131,7 @@ struct OrderedStep {
 };
 
 struct NextStep {
+  ColdOrders cold;                     // to be carried out before the step, also without one
   std::optional<OrderedStep> ordered;  // nothing: there is nothing to do before the next event
   Effects effects;
 };
@@ -171,7 +179,13 @@ class BatchScheduler {
   Effects OnStepDone(uint64_t number, const std::vector<RowResult>& results, Duration measured,
                      MonotonicTime now);
 
+  // What the ranks' cold workers tell.
+  void OnCold(const ColdEvent& event, MonotonicTime now) { cold_.On(event, now); }
+
   bool idle() const { return sequences_.empty(); }
+  // Whether Next has something for the cold tier, requests or not.
+  bool has_cold_orders() const { return cold_.has_orders(); }
+  const ColdTier& cold() const { return cold_; }
   size_t running() const { return running_.size(); }
   size_t waiting() const { return queue_.size(); }
   size_t steps_in_flight() const { return in_flight_.size(); }
@@ -208,6 +222,9 @@ class BatchScheduler {
   // `waits_for_cache`: a prompt waits for one that is computing the same.
   void PlanPrefills(Plan& plan, bool waits_for_cache);
   void TakeMoreOfCache(Sequence& sequence);
+  // Whether its next blocks are on their way from disk; takes those that have come.
+  bool AwaitsCold(Plan& plan, Sequence& sequence);
+  void OfferCold(const Sequence& sequence, MonotonicTime now);
   bool ComputedByAnother(const Sequence& sequence) const;
   // How many prompt tokens the step has time for beside what is planned and reserved.
   uint32_t FittingTokens(const Plan& plan, const Sequence& sequence) const;
@@ -228,6 +245,7 @@ class BatchScheduler {
   BlockPool pool_;
   RequestQueue queue_;
   StepCost cost_;
+  ColdTier cold_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // highest standing first
   std::deque<InFlight> in_flight_;

@@ -104,11 +104,65 @@ absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& step) {
 
 absl::Status ForwardEngine::Follow(const Step& step) { return RunStep(step.forward, nullptr); }
 
+absl::Status ForwardEngine::RunCold(const ColdOrders& orders) {
+  Step step;
+  step.kind = StepKind::kCold;
+  step.cold = orders;
+  const absl::Status status = SendStep(std::move(step));
+  return status.ok() ? CarryOut(orders) : status;
+}
+
+absl::StatusOr<bool> ForwardEngine::FollowCold(const ColdOrders& orders) {
+  if (cold_worker_ == nullptr) return false;
+  const absl::Status status = CarryOut(orders);
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::Status ForwardEngine::Fill(const ColdFill& fill) {
+  const auto contents = cold_worker_->TakeLoaded(fill.id);
+  if (fill.blocks.empty()) return absl::OkStatus();
+  if (!contents.has_value() || contents->size() < fill.blocks.size()) {
+    return absl::InternalError(absl::StrCat("rank 0 takes ", fill.blocks.size(),
+                                            " blocks of load ", fill.id, ", which has fewer"));
+  }
+  for (size_t i = 0; i < fill.blocks.size(); ++i) {
+    const int32_t block = fill.blocks[i];
+    if (block < 0 || block >= limits_.blocks_total) {
+      return absl::InternalError(absl::StrCat("rank 0 fills block ", block));
+    }
+    layers_->WriteBlock(block, std::as_bytes(std::span((*contents)[i])));
+    NoteBlock(block);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ForwardEngine::CarryOut(const ColdOrders& orders) {
+  for (const ColdFill& fill : orders.fills) {
+    const absl::Status filled = Fill(fill);
+    if (!filled.ok()) return filled;
+  }
+  for (const ColdStore& store : orders.stores) {
+    if (store.block < 0 || store.block >= limits_.blocks_total) {
+      return absl::InternalError(absl::StrCat("rank 0 stores block ", store.block));
+    }
+    std::vector<std::byte> content(cold_worker_->layout().content_bytes);
+    layers_->ReadBlock(store.block, content);
+    cold_worker_->Store(store.content, std::move(content));
+  }
+  if (!orders.drops.empty()) cold_worker_->Drop(orders.drops);
+  if (!orders.touches.empty()) cold_worker_->Touch(orders.touches);
+  for (const ColdLoad& load : orders.loads) cold_worker_->Load(load);
+  return absl::OkStatus();
+}
+
+void ForwardEngine::NoteBlock(int32_t block) {
+  blocks_used_ = std::max(blocks_used_.load(), static_cast<uint64_t>(block) + 1);
+}
+
 void ForwardEngine::NoteBlocks(const ForwardStep& step) {
   for (const Segment& segment : step.segments) {
-    for (const int32_t block : segment.new_blocks) {
-      blocks_used_ = std::max(blocks_used_.load(), static_cast<uint64_t>(block) + 1);
-    }
+    for (const int32_t block : segment.new_blocks) NoteBlock(block);
   }
 }
 

@@ -30,6 +30,7 @@
 #include "runtime/gang/watchdog.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
+#include "runtime/serving/cold/cold_worker.h"
 
 namespace macrame::runtime::engine {
 
@@ -71,8 +72,17 @@ class ForwardEngine {
   // Rank 0: tells the others to take part in timed collectives now.
   absl::Status AnnounceVerify(const v1::VerifyGroupRequest& request);
 
+  // Rank 0: tells the others and carries out orders of the cold tier. Its worker must be set.
+  absl::Status RunCold(const ColdOrders& orders);
+
   // Other ranks: one kForward step that was received.
   absl::Status Follow(const Step& step);
+  // Other ranks: orders of a kCold step; false: this rank has no worker, and nothing was done.
+  absl::StatusOr<bool> FollowCold(const ColdOrders& orders);
+
+  void SetColdWorker(std::unique_ptr<ColdWorker> worker) { cold_worker_ = std::move(worker); }
+  const ColdWorker* cold_worker() const { return cold_worker_.get(); }
+  const LayerStack& layers() const { return *layers_; }
 
   // Whether a token's logits have the same bits whatever else a step runs, as our CPU kernels
   // promise: guesses then change no text.
@@ -99,6 +109,9 @@ class ForwardEngine {
   void SendOn(const mlx::core::array& hidden, size_t rows, InFlight& own);
   absl::Status Guarded(const std::function<absl::Status()>& work);
   void NoteBlocks(const ForwardStep& step);
+  void NoteBlock(int32_t block);
+  absl::Status CarryOut(const ColdOrders& orders);
+  absl::Status Fill(const ColdFill& fill);
   mlx::core::array Sum(const mlx::core::array& partial) const;
 
   const ModelConfig config_;
@@ -115,6 +128,7 @@ class ForwardEngine {
   std::atomic<uint64_t> blocks_used_ = 0;  // the highest number of a block in any step, plus one
   std::atomic<uint64_t> buffer_bytes_ = 0;
   uint64_t next_step_ = 1;  // 0 was kConnect
+  std::unique_ptr<ColdWorker> cold_worker_;
 };
 
 }  // namespace macrame::runtime::engine

@@ -199,6 +199,11 @@ const BlockName& PrefixIndex::NameOf(BlockId block) const {
   return nodes_.at(by_block_.at(block)).name;
 }
 
+ColdBlock PrefixIndex::ContentOf(BlockId block) const {
+  const Node& node = nodes_.at(by_block_.at(block));
+  return {nodes_.at(node.parent).name, node.tokens, 0};
+}
+
 void PrefixIndex::CheckInvariants() const {
   MACRAME_CHECK(nodes_.size() == by_block_.size() + roots_.size()) << "nodes without a block";
   MACRAME_CHECK(children_.size() == by_block_.size()) << "blocks that hang on nothing";

@@ -25,16 +25,13 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
-#include "runtime/model/forward_step.h"
+#include "runtime/model/cold_orders.h"
 
 namespace macrame::runtime::engine {
 
-using BlockId = int32_t;
-using BlockTokens = std::array<int32_t, kBlockTokens>;
-using BlockName = std::array<uint8_t, 32>;
-
 BlockName RootName(std::string_view salt);
 BlockName ChildName(const BlockName& parent, const BlockTokens& tokens);
+inline BlockName NameOf(const ColdBlock& block) { return ChildName(block.parent, block.tokens); }
 
 // Why no more of a prompt was found.
 struct PrefixMiss {
@@ -79,6 +76,8 @@ class PrefixIndex {
 
   size_t blocks() const { return by_block_.size(); }
   const BlockName& NameOf(BlockId block) const;
+  // What it holds, by its parent's name and its tokens.
+  ColdBlock ContentOf(BlockId block) const;
   void CheckInvariants() const;
 
  private:

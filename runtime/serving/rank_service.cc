@@ -106,6 +106,7 @@ void RankService::Tick() {
   status_.set_tokens_per_second(static_cast<double>(tokens) / seconds);
   if (fill_group_) fill_group_(status_);
   if (resident_) status_.set_memory_bytes(resident_());
+  if (fill_cold_) fill_cold_(*status_.mutable_kv_cache_disk());
   Publish();
   dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
 }
@@ -132,6 +133,10 @@ void RankService::SetGroup(std::function<void(v1::RankStatus&)> fill) {
 }
 
 void RankService::SetMemory(std::function<uint64_t()> resident) { resident_ = std::move(resident); }
+
+void RankService::SetColdFigures(std::function<void(v1::KvCacheDisk&)> fill) {
+  fill_cold_ = std::move(fill);
+}
 
 void RankService::SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_bytes) {
   status_.set_bytes_loaded(loaded);

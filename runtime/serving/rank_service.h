@@ -60,6 +60,8 @@ class RankService {
   void SetGroup(std::function<void(v1::RankStatus&)> fill);
   // What is resident from here on; called on the owner thread each second.
   void SetMemory(std::function<uint64_t()> resident);
+  // Where the figures of the cold tier come from; called on the owner thread each second.
+  void SetColdFigures(std::function<void(v1::KvCacheDisk&)> fill);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
   void OnTokens(uint32_t count);
@@ -93,6 +95,7 @@ class RankService {
   std::shared_ptr<const ModelText> text_;
   std::function<void(v1::RankStatus&)> fill_group_;
   std::function<uint64_t()> resident_;
+  std::function<void(v1::KvCacheDisk&)> fill_cold_;
   int vocab_size_ = 0;
   uint32_t context_length_ = 0;
   struct Made {

@@ -58,6 +58,15 @@ void ServingLoop::DropCancelled() {
   for (const RequestId id : cancelled) Take(scheduler_.Cancel(id, Now()));
 }
 
+void ServingLoop::TakeColdEvents() {
+  if (!hooks_.take_cold_events) return;
+  const bool was_on = scheduler_.cold().on();
+  for (const ColdEvent& event : hooks_.take_cold_events()) scheduler_.OnCold(event, Now());
+  if (was_on && !scheduler_.cold().on() && hooks_.on_cold_off) {
+    hooks_.on_cold_off(scheduler_.cold().off_reason());
+  }
+}
+
 // What finished was told so when its last token was sampled.
 void ServingLoop::Take(const Effects& effects) {
   for (const Effects::Started& started : effects.started) {
@@ -125,9 +134,17 @@ void ServingLoop::SampleRow(Request& request, RequestId id, std::span<const floa
 
 absl::StatusOr<bool> ServingLoop::RunStep() {
   DropCancelled();
+  TakeColdEvents();
   if (in_flight_.size() < steps_in_flight_max_) {
     NextStep next = scheduler_.Next(Now());
     Take(next.effects);
+    if (!next.cold.empty()) {
+      const absl::Status carried = engine_.RunCold(next.cold);
+      if (!carried.ok()) {
+        EndAll(carried);
+        return carried;
+      }
+    }
     if (next.ordered.has_value()) {
       const absl::Status submitted = Submit(*std::move(next.ordered));
       if (!submitted.ok()) return submitted;

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,6 +47,10 @@ class ServingLoop {
     std::function<void(double)> on_decode_step_us;
     // After each step that had guesses: how many, and how many were right.
     std::function<void(uint32_t, uint32_t)> on_guessed;
+    // What the ranks' cold workers told since the last call; unset without a cold tier.
+    std::function<std::vector<ColdEvent>()> take_cold_events;
+    // The cold tier is off from here on.
+    std::function<void(const std::string&)> on_cold_off;
   };
 
   ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks);
@@ -54,7 +59,9 @@ class ServingLoop {
   // Takes a request over; `listener` lives until OnDone.
   void Add(GenerationJob job, std::shared_ptr<RequestListener> listener);
   // Whether there is anything to do.
-  bool idle() const { return requests_.empty() && in_flight_.empty(); }
+  bool idle() const {
+    return requests_.empty() && in_flight_.empty() && !scheduler_.has_cold_orders();
+  }
   // Looks after cancelled requests and submits a step or, when enough are in flight, awaits the
   // oldest; false when there was neither. An error is the engine's or the gang's: all requests have
   // heard it, and nothing can be run any more.
@@ -80,6 +87,7 @@ class ServingLoop {
   absl::Status FinishOldest();
   Duration InSlowestStage(const InFlight& step,
                           std::chrono::steady_clock::time_point arrived) const;
+  void TakeColdEvents();
   void Take(const Effects& effects);
   // The tokens that a step's logits give; ends answers that are over.
   std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);

@@ -1,0 +1,178 @@
+// The cold tier with real rankd processes: after all ranks were started anew, the next turn of a
+// conversation goes on from disk, with the tokens that it has without; whatever is wrong with the
+// files costs time and nothing else.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/unit/runtime/process/rankd_runner.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+constexpr uint32_t kTokens = 24;
+
+std::string LongText(int words) {
+  std::string text;
+  for (int i = 0; i < words; ++i) text += i % 7 == 0 ? "RDMA and memory " : "links of nodes ";
+  return text;
+}
+
+v1::GenerateRequest FirstTurn() { return Question(LongText(40), kTokens); }
+
+v1::GenerateRequest SecondTurn(const Answer& first) {
+  v1::GenerateRequest request = FirstTurn();
+  auto* answer = request.add_messages();
+  answer->set_role("assistant");
+  answer->set_content(first.text);
+  auto* question = request.add_messages();
+  question->set_role("user");
+  question->set_content("And what follows?");
+  return request;
+}
+
+v1::RankStatus StatusOf(Gang& gang, size_t rank) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+  const auto reader = gang.stub(rank).Watch(&context, v1::WatchRequest());
+  v1::RankStatus status;
+  reader->Read(&status);
+  context.TryCancel();
+  return status;
+}
+
+// Until every rank has written `blocks`.
+bool Written(Gang& gang, size_t ranks, uint64_t blocks) {
+  const auto end = steady_clock::now() + seconds(30);
+  for (size_t rank = 0; rank < ranks;) {
+    if (StatusOf(gang, rank).kv_cache_disk().blocks() >= blocks) {
+      ++rank;
+    } else if (steady_clock::now() > end) {
+      return false;
+    } else {
+      std::this_thread::sleep_for(milliseconds(50));
+    }
+  }
+  return true;
+}
+
+struct Shape {
+  GangShape shape;
+  uint32_t ranks;
+  const char* name;
+};
+
+class ColdGangTest : public ::testing::TestWithParam<Shape> {
+ protected:
+  ColdGangTest() {
+    std::string pattern = fs::temp_directory_path() / "cold_gang_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+  }
+  ~ColdGangTest() override { fs::remove_all(root_); }
+
+  std::unique_ptr<Gang> Start(uint64_t bytes_max) {
+    auto specs = MakeSpecs(kBundledModel, GetParam().shape, GetParam().ranks);
+    for (v1::LaunchSpec& spec : specs) {
+      spec.set_kv_cache_folder(Folder(spec.rank()));
+      spec.set_kv_cache_disk_bytes(bytes_max);
+    }
+    auto gang = std::make_unique<Gang>(specs);
+    EXPECT_TRUE(gang->WaitUntilReady());
+    return gang;
+  }
+  // Each rank is a node of its own.
+  std::string Folder(uint32_t rank) const { return root_ + "/" + std::to_string(rank); }
+  std::vector<fs::path> Files(uint32_t rank) const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(Folder(rank))) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    return files;
+  }
+  uint32_t last_rank() const { return GetParam().ranks - 1; }
+
+  std::string root_;
+};
+
+TEST_P(ColdGangTest, TheNextTurnGoesOnFromDiskAfterARestart) {
+  Answer first, expected;
+  {
+    const auto gang = Start(0);  // without
+    first = Ask(gang->stub(), FirstTurn());
+    ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+    Gang& same = *gang;
+    expected = Ask(same.stub(), SecondTurn(first));
+  }
+  ASSERT_EQ(expected.tokens.size(), kTokens);
+  const uint64_t blocks = (first.first.prompt_tokens() + kTokens - 1) / 32;
+  ASSERT_GE(blocks, 5u);
+  {
+    const auto gang = Start(uint64_t{64} << 20);
+    EXPECT_EQ(Ask(gang->stub(), FirstTurn()).tokens, first.tokens);
+    ASSERT_TRUE(Written(*gang, GetParam().ranks, blocks));
+  }
+  for (uint32_t rank = 0; rank < GetParam().ranks; ++rank) {
+    struct stat folder{}, file{};
+    ASSERT_EQ(stat(Folder(rank).c_str(), &folder), 0);
+    EXPECT_EQ(folder.st_mode & 0777, 0700u);
+    ASSERT_FALSE(Files(rank).empty());
+    ASSERT_EQ(stat(Files(rank).front().c_str(), &file), 0);
+    EXPECT_EQ(file.st_mode & 0777, 0600u);
+  }
+  {
+    const auto gang = Start(uint64_t{64} << 20);
+    ASSERT_TRUE(Written(*gang, GetParam().ranks, blocks)) << "found again";
+    const Answer second = Ask(gang->stub(), SecondTurn(first));
+    EXPECT_EQ(second.tokens, expected.tokens);
+    EXPECT_GE(second.first.cached_tokens(), first.first.prompt_tokens() / 32 * 32);
+    EXPECT_GE(second.first.cold_tokens(), first.first.prompt_tokens() / 32 * 32);
+  }
+  // One bit of one file of one rank.
+  for (const fs::path& path : Files(last_rank())) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(300);
+    const int byte = file.get();
+    file.seekp(300);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  const auto gang = Start(uint64_t{64} << 20);
+  const Answer broken = Ask(gang->stub(), SecondTurn(first));
+  EXPECT_TRUE(broken.status.ok()) << broken.status.error_message();
+  EXPECT_EQ(broken.tokens, expected.tokens);
+  EXPECT_EQ(broken.first.cached_tokens(), 0u);
+}
+
+TEST_P(ColdGangTest, ARankWithoutADiskCostsTimeOnly) {
+  std::ofstream(Folder(last_rank())) << "not a folder";
+  const auto gang = Start(uint64_t{64} << 20);
+  const Answer first = Ask(gang->stub(), FirstTurn());
+  EXPECT_TRUE(first.status.ok()) << first.status.error_message();
+  EXPECT_EQ(Ask(gang->stub(), SecondTurn(first)).tokens.size(), kTokens);
+  const auto end = steady_clock::now() + seconds(5);
+  while (StatusOf(*gang, last_rank()).kv_cache_disk().off_reason().empty() &&
+         steady_clock::now() < end) {
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  EXPECT_THAT(StatusOf(*gang, last_rank()).kv_cache_disk().off_reason(),
+              ::testing::HasSubstr(Folder(last_rank())));
+  EXPECT_THAT(gang->rank(0).Log(), ::testing::HasSubstr("no KV blocks on disk"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, ColdGangTest,
+                         ::testing::Values(Shape{GangShape::kPipeline, 1, "One"},
+                                           Shape{GangShape::kTensor, 2, "Tensor"},
+                                           Shape{GangShape::kPipeline, 2, "Pipeline"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace macrame::runtime::engine
