@@ -63,6 +63,7 @@ struct Config {
   int64_t rank_step_timeout_ms = 60'000;
   int64_t queued_requests_max = 64;
   int64_t models_memory_max_mib = 0;
+  int64_t kv_cache_disk_mib = 2048;
   std::string metal_fast_synch = "auto";
   std::string rankd_path;
 

@@ -115,6 +115,8 @@ Keys RankKeys() {
              "requests waiting at one model"),
       Number("models_memory_max_mib", &Config::models_memory_max_mib, "MiB", 0, 1 << 30,
              "most memory that models may take on this node; 0: as the machine allows"),
+      Number("kv_cache_disk_mib", &Config::kv_cache_disk_mib, "MiB", 0, 1 << 30,
+             "conversations that models keep in state_folder/kv_cache across restarts; 0: none"),
       Choice("metal_fast_synch", &Config::metal_fast_synch,
              "MLX's fast GPU synchronisation: auto is over jaccl until a gang stalls with it",
              {"auto", "on", "off"}),

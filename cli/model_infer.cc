@@ -64,7 +64,8 @@ absl::StatusOr<std::string> ReadPrompt(std::istream& in) {
 // What came, put together.
 struct Answer {
   std::string text;
-  uint32_t prompt_tokens = 0, completion_tokens = 0;
+  uint32_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, cold_tokens = 0;
+  v1::PrefixMiss miss;
   double prefill_ms = 0, decode_ms = 0, first_text_ms = -1;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
 
@@ -73,6 +74,9 @@ struct Answer {
     text += chunk.text();
     prompt_tokens = std::max(prompt_tokens, chunk.prompt_tokens());
     completion_tokens = std::max(completion_tokens, chunk.completion_tokens());
+    cached_tokens = std::max(cached_tokens, chunk.cached_tokens());
+    cold_tokens = std::max(cold_tokens, chunk.cold_tokens());
+    if (chunk.has_prefix_miss()) miss = chunk.prefix_miss();
     prefill_ms = std::max(prefill_ms, chunk.prefill_ms());
     decode_ms = std::max(decode_ms, chunk.decode_ms());
     if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
@@ -101,13 +105,23 @@ std::string Timed(uint32_t tokens, double ms) {
   return text;
 }
 
+// What of the prompt was not computed, and why no more; nothing when the cache had no part in it.
+std::string CacheLine(const Answer& answer) {
+  const bool has_miss = !answer.miss.kind().empty() && answer.miss.kind() != "empty";
+  if (answer.cached_tokens == 0 && !has_miss) return "";
+  std::string text = absl::StrCat(Plural(answer.cached_tokens, "token"), " of the prompt cached");
+  if (answer.cold_tokens > 0) absl::StrAppend(&text, ", ", answer.cold_tokens, " from disk");
+  if (has_miss) absl::StrAppend(&text, "; ", Printable(answer.miss.text(), false));
+  return absl::StrCat(text, "\n");
+}
+
 std::string Statistics(const Answer& answer) {
   std::string text = absl::StrCat("prompt ", Timed(answer.prompt_tokens, answer.prefill_ms),
                                   ", answer ", Timed(answer.completion_tokens, answer.decode_ms));
   if (answer.first_text_ms >= 0) {
     absl::StrAppend(&text, ", first text after ", Milliseconds(answer.first_text_ms));
   }
-  return absl::StrCat(text, ", finish: ", FinishWord(answer.finish), "\n");
+  return absl::StrCat(text, ", finish: ", FinishWord(answer.finish), "\n", CacheLine(answer));
 }
 
 Json AnswerDocument(const std::string& model, const Answer& answer) {
@@ -117,6 +131,9 @@ Json AnswerDocument(const std::string& model, const Answer& answer) {
   document["finish_reason"] = FinishWord(answer.finish);
   document["prompt_tokens"] = answer.prompt_tokens;
   document["completion_tokens"] = answer.completion_tokens;
+  document["cached_tokens"] = answer.cached_tokens;
+  document["cold_tokens"] = answer.cold_tokens;
+  document["prefix_miss"] = answer.miss.text();
   document["prefill_ms"] = answer.prefill_ms;
   document["decode_ms"] = answer.decode_ms;
   document["first_text_ms"] = answer.first_text_ms;

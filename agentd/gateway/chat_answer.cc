@@ -24,6 +24,18 @@ ordered_json UsageObject(const TokenCounts& counts) {
                                         {"audio_tokens", 0},
                                         {"accepted_prediction_tokens", 0},
                                         {"rejected_prediction_tokens", 0}};
+  // Ours: clients of OpenAI's take no notice of it.
+  ordered_json ours;
+  if (counts.cold_tokens > 0) ours["cached_tokens_from_disk"] = counts.cold_tokens;
+  if (!counts.miss.kind().empty()) {
+    ordered_json& miss = ours["prefix_miss"];
+    miss["kind"] = counts.miss.kind();
+    miss["token"] = counts.miss.position();
+    if (!counts.miss.part().empty()) miss["part"] = counts.miss.part();
+    if (!counts.miss.varying().empty()) miss["varying"] = counts.miss.varying();
+    miss["text"] = counts.miss.text();
+  }
+  if (!ours.empty()) usage["macrame"] = std::move(ours);
   return usage;
 }
 
@@ -120,6 +132,8 @@ void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts) {
   counts->prompt_tokens = std::max(counts->prompt_tokens, chunk.prompt_tokens());
   counts->cached_tokens = std::max(counts->cached_tokens, chunk.cached_tokens());
   counts->completion_tokens = std::max(counts->completion_tokens, chunk.completion_tokens());
+  counts->cold_tokens = std::max(counts->cold_tokens, chunk.cold_tokens());
+  if (chunk.has_prefix_miss()) counts->miss = chunk.prefix_miss();
 }
 
 std::string StreamComposer::Chunk(const v1::GenerateChunk& chunk) {

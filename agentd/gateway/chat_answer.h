@@ -31,6 +31,8 @@ struct TokenCounts {
   uint32_t prompt_tokens = 0;
   uint32_t completion_tokens = 0;
   uint32_t cached_tokens = 0;  // of the prompt's
+  uint32_t cold_tokens = 0;    // of the cached ones, read from disk
+  v1::PrefixMiss miss{};       // why no more was cached; without a kind: nothing to say
 };
 
 // "stop" or "length".

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/chat_messages.h"
+#include "agentd/gateway/tenant.h"
 
 namespace macrame::agentd {
 namespace {
@@ -65,7 +66,7 @@ constexpr std::array kRefusedFields = {
 };
 
 // Honoured below, or taken and without effect on the text.
-constexpr std::array<absl::string_view, 35> kKnownFields = {"model",
+constexpr std::array<absl::string_view, 36> kKnownFields = {"model",
                                                             "messages",
                                                             "max_tokens",
                                                             "max_completion_tokens",
@@ -94,6 +95,7 @@ constexpr std::array<absl::string_view, 35> kKnownFields = {"model",
                                                             "chat_template_kwargs",
                                                             "enable_thinking",
                                                             "cache_prompt",
+                                                            "cache_salt",
                                                             "keep_alive",
                                                             "return_progress",
                                                             "priority",
@@ -115,6 +117,7 @@ class ChatRequestReader {
     ReadStop();
     ReadStream();
     ReadTemplateArguments();
+    ReadWhose();
     ListIgnored();
     if (error_) return *error_;
     return std::move(request_);
@@ -314,6 +317,22 @@ class ChatRequestReader {
     if (!error_ && !arguments.empty()) {
       request_.generate.set_template_arguments_json(arguments.dump());
     }
+  }
+
+  // `user` and `safety_identifier` have no effect on the text; a salt of the wrong type would.
+  void ReadWhose() {
+    for (const char* name : {"user", "safety_identifier"}) {
+      const json* value = Find(name);
+      if (value == nullptr || !value->is_string()) continue;
+      request_.generate.set_fairness_key(DigestOf("user", value->get_ref<const std::string&>()));
+    }
+    const json* salt = Find("cache_salt");
+    if (salt == nullptr) return;
+    if (!salt->is_string()) {
+      Fail("cache_salt", "invalid_type", "'cache_salt' must be a string.");
+      return;
+    }
+    request_.generate.set_cache_salt(DigestOf("salt", salt->get_ref<const std::string&>()));
   }
 
   void ListIgnored() {

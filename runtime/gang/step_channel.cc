@@ -166,8 +166,8 @@ absl::Status StepLeader::AwaitLoaded() {
   return absl::OkStatus();
 }
 
-absl::Status StepLeader::WaitForLoss(
-    milliseconds limit, const std::function<void(uint32_t, const Report&)>& on_cold) {
+absl::Status StepLeader::WaitForLoss(milliseconds limit,
+                                     const std::function<void(uint32_t, const Report&)>& on_cold) {
   const auto rank = WaitForReport({}, limit);
   if (shut_down_) return absl::CancelledError("the step channel is shut down");
   if (absl::IsDeadlineExceeded(rank.status())) return absl::OkStatus();

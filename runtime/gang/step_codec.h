@@ -48,15 +48,15 @@ struct Step {
 };
 
 enum class ReportKind : uint8_t {
-  kLoaded = 1,  // weights are in memory
-  kFailed = 2,  // termination message; the connection closes after it
+  kLoaded = 1,      // weights are in memory
+  kFailed = 2,      // termination message; the connection closes after it
   kColdLoaded = 3,  // of the cold tier's load `cold_load`, `cold_blocks` blocks are in memory
   kColdOff = 4,     // this rank has no cold tier; `text` says why
 };
 
 struct Report {
   ReportKind kind = ReportKind::kLoaded;
-  std::string text;  // cut at kReportTextBytesMax
+  std::string text;        // cut at kReportTextBytesMax
   uint64_t cold_load = 0;  // kColdLoaded only
   uint32_t cold_blocks = 0;
   bool operator==(const Report&) const = default;

@@ -51,7 +51,8 @@ void CpuKvBlocks::Read(int32_t block, std::span<std::byte> out) const {
   const size_t bytes = kernels::BlockBytes(shape_);
   MACRAME_CHECK(out.size() == bytes * layers_.size()) << out.size() << " bytes of a block";
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    const auto* at = static_cast<const std::byte*>(layers_[layer]) + bytes * static_cast<size_t>(block);
+    const auto* at =
+        static_cast<const std::byte*>(layers_[layer]) + bytes * static_cast<size_t>(block);
     std::memcpy(out.data() + layer * bytes, at, bytes);
   }
 }

@@ -77,9 +77,8 @@ size_t MlxKvBlocks::block_bytes() const {
 void MlxKvBlocks::Read(int32_t block, std::span<std::byte> out) const {
   std::vector<mx::array> rows;
   for (const mx::array& pool : Pools()) {
-    rows.push_back(mx::contiguous(mx::slice(pool, {block * kTokens, 0, 0},
-                                            {(block + 1) * kTokens, pool.shape(1),
-                                             pool.shape(2)})));
+    rows.push_back(mx::contiguous(mx::slice(
+        pool, {block * kTokens, 0, 0}, {(block + 1) * kTokens, pool.shape(1), pool.shape(2)})));
   }
   mx::eval(rows);
   size_t at = 0;

@@ -21,6 +21,9 @@ namespace {
 // Of copies that a step waits for, and that wait to be written.
 constexpr size_t kStepCopyBytes = size_t{4} << 20;
 constexpr size_t kUnwrittenBytes = size_t{32} << 20;
+// Of one load; kColdLoadsMax may be in memory.
+constexpr size_t kLoadBytes = size_t{32} << 20;
+constexpr size_t kLoadBlocksMax = 32;
 constexpr size_t kStoresPerStepMax = 32;
 constexpr size_t kStoresAtOnceMax = 128;
 
@@ -33,7 +36,7 @@ std::string ReadWhole(const std::string& path) {
 
 // Another file under the same name has another size or date.
 std::string StampOf(const std::string& path) {
-  struct stat file{};
+  struct stat file {};
   if (stat(path.c_str(), &file) != 0) return "absent";
 #ifdef __APPLE__
   const timespec& time = file.st_mtimespec;
@@ -94,6 +97,8 @@ ColdTraits ColdTraitsOf(uint32_t ranks, size_t block_bytes) {
   const size_t bytes = std::max<size_t>(block_bytes, 1);
   ColdTraits traits;
   traits.ranks = ranks;
+  traits.load_blocks_max =
+      static_cast<uint32_t>(std::clamp<size_t>(kLoadBytes / bytes, 1, kLoadBlocksMax));
   traits.stores_per_step =
       static_cast<uint32_t>(std::clamp<size_t>(kStepCopyBytes / bytes, 1, kStoresPerStepMax));
   traits.stores_at_once_max =

@@ -21,7 +21,7 @@ absl::StatusOr<ColdLayout> ColdLayoutOf(const v1::LaunchSpec& spec, const Booted
 std::unique_ptr<ColdWorker> StartColdWorker(const v1::LaunchSpec& spec, const BootedRank& rank,
                                             std::function<void(ColdEvent)> tell);
 
-// How many blocks rank 0 has written at once, by their size.
+// How many blocks rank 0 has written and read at once, by their size on rank 0.
 ColdTraits ColdTraitsOf(uint32_t ranks, size_t block_bytes);
 
 void FillKvCacheDisk(const ColdWorker& worker, v1::KvCacheDisk& disk);

@@ -144,11 +144,25 @@ class StreamListener : public RequestListener {
                  std::shared_ptr<PendingRequest> request)
       : dispatcher_(dispatcher), service_(service), request_(std::move(request)) {}
 
+  void OnStarted(const Effects::Started& started) override {
+    if (started.miss.kind == PrefixMiss::Kind::kNone) return;
+    has_miss_ = true;
+    dispatcher_.Post([this_service = &service_, request = request_, miss = started.miss] {
+      this_service->Explain(request, miss);
+    });
+  }
   void OnChunk(const v1::GenerateChunk& chunk) override {
+    if (has_miss_ && chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      // The owner had all the answer's time for it; an answer never waits.
+      if (const auto explained = request_->explained.TakeWithin(absl::ZeroDuration())) {
+        v1::GenerateChunk with_miss = chunk;
+        *with_miss.mutable_prefix_miss() = *explained;
+        if (!request_->stream.Write(with_miss)) request_->cancelled = true;
+        return CountTokens(chunk);
+      }
+    }
     if (!request_->stream.Write(chunk)) request_->cancelled = true;
-    const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
-    if (fresh > 0)
-      dispatcher_.Post([this_service = &service_, fresh] { this_service->OnTokens(fresh); });
+    CountTokens(chunk);
   }
   void OnDone(const absl::Status& status) override {
     dispatcher_.Post([this_service = &service_, request = request_, status] {
@@ -158,6 +172,13 @@ class StreamListener : public RequestListener {
   bool IsCancelled() const override { return request_->cancelled; }
 
  private:
+  void CountTokens(const v1::GenerateChunk& chunk) {
+    const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
+    if (fresh > 0)
+      dispatcher_.Post([this_service = &service_, fresh] { this_service->OnTokens(fresh); });
+  }
+
+  bool has_miss_ = false;
   transport::Dispatcher& dispatcher_;
   RankService& service_;
   const std::shared_ptr<PendingRequest> request_;
@@ -196,8 +217,8 @@ void RankProcess::TellCold(const BootedRank& rank) {
 
 BatchTraits RankProcess::StartLeading(BootedRank& rank) {
   BatchTraits traits = ServingTraits(spec_, *rank.engine);
-  auto worker = StartColdWorker(
-      spec_, rank, [this](ColdEvent event) { cold_events_.Put(std::move(event)); });
+  auto worker =
+      StartColdWorker(spec_, rank, [this](ColdEvent event) { cold_events_.Put(std::move(event)); });
   if (worker == nullptr) return traits;
   traits.cold = ColdTraitsOf(spec_.world_size(), worker->layout().content_bytes);
   rank.engine->SetColdWorker(std::move(worker));
@@ -306,8 +327,8 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
 void RankProcess::WatchFollowers() {
   const auto on_cold = [this](uint32_t rank, const Report& report) {
     ColdEvent event;
-    event.kind = report.kind == ReportKind::kColdOff ? ColdEvent::Kind::kOff
-                                                     : ColdEvent::Kind::kLoaded;
+    event.kind =
+        report.kind == ReportKind::kColdOff ? ColdEvent::Kind::kOff : ColdEvent::Kind::kLoaded;
     event.rank = rank;
     event.id = report.cold_load;
     event.blocks = report.cold_blocks;

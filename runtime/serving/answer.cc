@@ -24,6 +24,7 @@ void Answer::Send() {
   if (!begun_) {
     chunk_.set_prompt_tokens(static_cast<uint32_t>(job_.prompt.size()));
     chunk_.set_cached_tokens(cached_tokens_);
+    chunk_.set_cold_tokens(cold_tokens_);
   }
   begun_ = true;
   on_chunk_(chunk_);

@@ -31,7 +31,11 @@ class Answer {
   // Ends it from outside: FINISH_REASON_CANCELLED.
   void Cancel();
   // Prompt tokens that were found in the prefix cache; tells clients.
-  void SetCachedTokens(uint32_t tokens) { cached_tokens_ = tokens; }
+  // `cold`: of those, read from disk.
+  void SetCachedTokens(uint32_t tokens, uint32_t cold) {
+    cached_tokens_ = tokens;
+    cold_tokens_ = cold;
+  }
   // Tokens that were run before they were chosen, and those of them that were right; tells clients.
   void CountGuessed(uint32_t tokens) { guessed_tokens_ += tokens; }
   void CountAccepted() { ++accepted_tokens_; }
@@ -52,6 +56,7 @@ class Answer {
   uint32_t cached_tokens_ = 0;
   uint32_t guessed_tokens_ = 0;
   uint32_t accepted_tokens_ = 0;
+  uint32_t cold_tokens_ = 0;
   double decode_step_us_ = 0;
   bool begun_ = false;
   bool over_ = false;

@@ -418,8 +418,7 @@ bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
     prompt.salt = sequence.spec.salt;
     prompt.tokens = sequence.tokens;
     prompt.blocks_held = static_cast<uint32_t>(sequence.blocks.size());
-    prompt.blocks_max =
-        static_cast<uint32_t>(BlockPool::PrefixBlocksMax(sequence.tokens.size()));
+    prompt.blocks_max = static_cast<uint32_t>(BlockPool::PrefixBlocksMax(sequence.tokens.size()));
     uint32_t came = 0;
     const ColdTier::Next next = cold_.Seek(sequence.cold, prompt, plan.now, computing, &came);
     if (next != ColdTier::Next::kTake) return next == ColdTier::Next::kWait;
@@ -429,8 +428,8 @@ bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
     sequence.fed += covered;
     sequence.cold_blocks += covered / kBlockTokens;
     // They are filled before the step that comes next, and whoever wants them may have them in it.
-    pool_.Publish(sequence.spec.salt, sequence.tokens, sequence.blocks,
-                  sequence.fed / kBlockTokens, sequence.published);
+    pool_.Publish(sequence.spec.salt, sequence.tokens, sequence.blocks, sequence.fed / kBlockTokens,
+                  sequence.published);
     if (covered == 0) return false;
   }
 }
@@ -438,8 +437,8 @@ bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
 // The blocks under which its content is cached, which need not be its own.
 void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
   if (traits_.cold.ranks == 0) return;
-  const std::vector<BlockId> cached = pool_.index().Find(
-      sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens);
+  const std::vector<BlockId> cached =
+      pool_.index().Find(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens);
   for (uint32_t depth = 0; depth < cached.size(); ++depth) {
     cold_.Offer(pool_.index(), cached[depth], depth, now);
   }

@@ -20,8 +20,8 @@
 // A prompt whose next block a running sequence is just computing waits for it and takes it from the
 // cache, so that requests with a common beginning, sent at once, compute it once.
 //
-// With a cold tier (cold/cold_tier.h) a prompt that goes on in blocks on disk waits for them, up to a
-// limit, and takes them like cached ones; others go on meanwhile.
+// With a cold tier (cold/cold_tier.h) a prompt that goes on in blocks on disk waits for them, up to
+// a limit, and takes them like cached ones; others go on meanwhile.
 //
 // Steps may be ordered before earlier ones are done (steps_in_flight_max, for pipelines): answers
 // are then spread over the steps, and chunks of a prompt follow one another.

@@ -123,8 +123,8 @@ absl::Status ForwardEngine::Fill(const ColdFill& fill) {
   const auto contents = cold_worker_->TakeLoaded(fill.id);
   if (fill.blocks.empty()) return absl::OkStatus();
   if (!contents.has_value() || contents->size() < fill.blocks.size()) {
-    return absl::InternalError(absl::StrCat("rank 0 takes ", fill.blocks.size(),
-                                            " blocks of load ", fill.id, ", which has fewer"));
+    return absl::InternalError(absl::StrCat("rank 0 takes ", fill.blocks.size(), " blocks of load ",
+                                            fill.id, ", which has fewer"));
   }
   for (size_t i = 0; i < fill.blocks.size(); ++i) {
     const int32_t block = fill.blocks[i];

@@ -15,6 +15,15 @@ absl::Status BadRequest(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", std::move(message));
 }
 
+absl::Status CheckKeys(const v1::GenerateRequest& request) {
+  if (request.fairness_key().size() <= kKeyBytesMax &&
+      request.cache_salt().size() <= kKeyBytesMax) {
+    return absl::OkStatus();
+  }
+  return BadRequest(
+      absl::StrCat("fairness_key and cache_salt have at most ", kKeyBytesMax, " bytes"));
+}
+
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& request,
                                                   const ModelText& text, int64_t local_unix_s) {
   if (request.messages().empty()) {
@@ -22,17 +31,7 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& req
     return text.tokenizer.Encode(request.prompt(), /*add_special_tokens=*/true,
                                  /*special_tokens_in_text=*/true);
   }
-  if (!text.chat_template.has_value()) return text.no_template;
-  nlohmann::json messages = nlohmann::json::array();
-  for (const v1::ChatMessage& message : request.messages()) {
-    messages.push_back({{"role", message.role()}, {"content", message.content()}});
-  }
-  const std::string messages_json = messages.dump();
-  text::ChatPrompt prompt;
-  prompt.messages_json = messages_json;
-  prompt.kwargs_json = request.template_arguments_json();
-  prompt.local_unix_s = local_unix_s;
-  return text.chat_template->EncodeChat(text.tokenizer, prompt);
+  return EncodeMessages(request, request.messages_size(), text, local_unix_s, true);
 }
 
 SamplingTraits ReadSampling(const v1::Sampling& asked, SamplingTraits defaults, uint64_t seed) {
@@ -53,6 +52,24 @@ std::string ReadWhole(const std::string& path) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& request, int count,
+                                                    const ModelText& text, int64_t local_unix_s,
+                                                    bool opens_answer) {
+  if (!text.chat_template.has_value()) return text.no_template;
+  nlohmann::json messages = nlohmann::json::array();
+  for (int i = 0; i < count; ++i) {
+    const v1::ChatMessage& message = request.messages(i);
+    messages.push_back({{"role", message.role()}, {"content", message.content()}});
+  }
+  const std::string messages_json = messages.dump();
+  text::ChatPrompt prompt;
+  prompt.messages_json = messages_json;
+  prompt.kwargs_json = request.template_arguments_json();
+  prompt.add_generation_prompt = opens_answer;
+  prompt.local_unix_s = local_unix_s;
+  return text.chat_template->EncodeChat(text.tokenizer, prompt);
+}
 
 SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) {
   SamplingTraits traits;
@@ -126,10 +143,14 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
                                          int64_t local_unix_s) {
   GenerationJob job;
   job.request_id = request.request_id();
+  job.fairness_key = request.fairness_key();
+  job.priority = request.priority();
+  job.cache_salt = request.cache_salt();
   job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
   job.stops.assign(request.stop().begin(), request.stop().end());
   absl::Status status = CheckSampling(job.sampling);
   if (status.ok()) status = CheckStopStrings(job.stops);
+  if (status.ok()) status = CheckKeys(request);
   if (!status.ok()) return status;
   auto prompt = EncodePrompt(request, text, local_unix_s);
   if (!prompt.ok()) return prompt.status();

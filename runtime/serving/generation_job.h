@@ -35,7 +35,12 @@ struct GenerationJob {
   GenerationLimits limits;
   SamplingTraits sampling;
   std::vector<std::string> stops;
+  std::string fairness_key;  // see RequestSpec
+  int32_t priority = 0;
+  std::string cache_salt;
 };
+
+inline constexpr size_t kKeyBytesMax = 256;  // of a fairness key or a cache salt
 
 // Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
 // `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
@@ -43,6 +48,12 @@ struct GenerationJob {
 absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
                                          int vocab_size, uint32_t context_length, uint64_t seed,
                                          int64_t local_unix_s);
+
+// The first `count` messages of a request as its template renders them. `opens_answer`: with the
+// opening of the assistant's turn behind them.
+absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& request, int count,
+                                                    const ModelText& text, int64_t local_unix_s,
+                                                    bool opens_answer);
 
 // The wall clock of this place, for PrepareJob: seconds since 1970 as if local time were UTC.
 int64_t LocalUnixSeconds();

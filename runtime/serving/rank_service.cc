@@ -11,6 +11,7 @@
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
+#include "runtime/serving/prompt_parts.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -204,10 +205,13 @@ absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const
 void RankService::Generate(v1::GenerateRequest request, transport::ServerStream stream) {
   absl::Status status = CheckServing(request);
   if (!status.ok()) return stream.Finish(status);
-  auto job =
-      PrepareJob(request, *text_, vocab_size_, context_length_, RandomSeed(), LocalUnixSeconds());
+  const int64_t now = LocalUnixSeconds();
+  auto job = PrepareJob(request, *text_, vocab_size_, context_length_, RandomSeed(), now);
   if (!job.ok()) return stream.Finish(job.status());
   auto pending = std::make_shared<PendingRequest>();
+  pending->request = std::move(request);
+  pending->prompt = job->prompt;
+  pending->local_unix_s = now;
   pending->job = *std::move(job);
   pending->stream = stream;
   stream.OnCancel([pending] { pending->cancelled = true; });
@@ -236,6 +240,12 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
 void RankService::OnGuessed(uint32_t guessed, uint32_t accepted) {
   status_.set_guessed_tokens_total(status_.guessed_tokens_total() + guessed);
   status_.set_accepted_tokens_total(status_.accepted_tokens_total() + accepted);
+}
+
+void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss) {
+  if (text_ == nullptr) return;
+  request->explained.Put(
+      ExplainMiss(miss, request->request, *text_, request->prompt, request->local_unix_s));
 }
 
 void RankService::OnDecodeTimed(double step_us) {

@@ -15,7 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/process/mailbox.h"
 #include "runtime/serving/generation_job.h"
+#include "runtime/serving/prefix_index.h"
 #include "transport/dispatcher.h"
 #include "transport/grpc_server.h"
 
@@ -31,6 +33,12 @@ struct PendingRequest {
   GenerationJob job;
   std::atomic<bool> cancelled = false;
   transport::ServerStream stream;
+  // Owner thread: for what the prefix cache lacked of it.
+  v1::GenerateRequest request;
+  std::vector<int32_t> prompt;
+  int64_t local_unix_s = 0;
+  // From the owner to the engine thread, at most one.
+  Mailbox<v1::PrefixMiss> explained;
   // Set instead of `job` and `stream`: a timed round of collectives. `on_verified` on the owner
   // thread.
   std::optional<v1::VerifyGroupRequest> verify;
@@ -64,6 +72,8 @@ class RankService {
   void SetColdFigures(std::function<void(v1::KvCacheDisk&)> fill);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
+  // Names the part of a request's prompt from which on it was not cached.
+  void Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss);
   void OnTokens(uint32_t count);
   // How many requests are being answered, and how many wait.
   void SetCounts(uint32_t running, uint32_t waiting);

@@ -37,6 +37,9 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   spec.id = next_id_++;
   spec.prompt = job.prompt;
   spec.max_new_tokens = job.limits.max_tokens;
+  spec.key = job.fairness_key;
+  spec.priority = job.priority;
+  spec.salt = job.cache_salt;
   const RequestId id = spec.id;
   Request& request = requests_[id];
   request.listener = std::move(listener);
@@ -71,7 +74,9 @@ void ServingLoop::TakeColdEvents() {
 void ServingLoop::Take(const Effects& effects) {
   for (const Effects::Started& started : effects.started) {
     const auto found = requests_.find(started.id);
-    if (found != requests_.end()) found->second.answer->SetCachedTokens(started.cached_tokens);
+    if (found == requests_.end()) continue;
+    found->second.answer->SetCachedTokens(started.cached_tokens, started.cold_tokens);
+    found->second.listener->OnStarted(started);
   }
   for (const Effects::Ended& ended : effects.ended) {
     const auto found = requests_.find(ended.id);

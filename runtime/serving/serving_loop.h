@@ -24,6 +24,8 @@ namespace macrame::runtime::engine {
 class RequestListener {
  public:
   virtual ~RequestListener() = default;
+  // Its first step is ordered: what of its prompt was cached, and why no more.
+  virtual void OnStarted(const Effects::Started&) {}
   virtual void OnChunk(const v1::GenerateChunk& chunk) = 0;
   // The end, once: OK after the last chunk, or what ended it.
   virtual void OnDone(const absl::Status& status) = 0;

@@ -26,8 +26,8 @@
 #include "macrame/v1/rank.pb.h"
 #include "proto/bytes.h"
 #include "proto/monotonic_time.h"
-#include "runtime/supervisor/memory_admission.h"
 #include "runtime/supervisor/launch_environment.h"
+#include "runtime/supervisor/memory_admission.h"
 #include "transport/dispatcher.h"
 
 namespace macrame::runtime {
@@ -48,6 +48,7 @@ struct SupervisorOptions {
   uint64_t log_bytes_max = 4 << 20;    // a rank's log file; one older one is kept beside it
   uint32_t last_words_lines_max = 20;  // of stderr, in the Reason's evidence
   FastSynch metal_fast_synch = FastSynch::kAuto;
+  uint64_t kv_cache_disk_bytes = 0;  // in `kv_cache/`, of all ranks together; 0: none
 };
 
 // Where rankd is looked for unless the options say: in the folder of the running program.

@@ -25,7 +25,7 @@ namespace {
 constexpr const char* kWatchMethod = "/macrame.v1.RankService/Watch";
 constexpr const char* kStopMethod = "/macrame.v1.RankService/Stop";
 constexpr const char* kGenerateMethod = "/macrame.v1.RankService/Generate";
-constexpr Duration kWatchLimit = std::chrono::hours(24);    // then watched anew
+constexpr Duration kWatchLimit = std::chrono::hours(24);  // then watched anew
 constexpr const char* kVerifyGroupMethod = "/macrame.v1.RankService/VerifyGroup";
 constexpr Duration kVerifyGroupLimit = std::chrono::seconds(70);
 constexpr Duration kGenerateLimit = std::chrono::hours(2);  // of one answer
@@ -122,6 +122,8 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   }
   spec.set_socket_path(paths_.socket);
   spec.mutable_model()->set_path(model_path_);
+  spec.set_kv_cache_folder(absl::StrCat(options_.state_folder, "/kv_cache"));
+  spec.set_kv_cache_disk_bytes(options_.kv_cache_disk_bytes);
   if (auto written = files_.WriteSpec(paths_.spec, spec); !written.ok()) return written;
   ring_.Release();
   step_.Release();

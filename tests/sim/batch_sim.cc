@@ -26,6 +26,8 @@ class BatchSim {
         requests_left_(Pick(20, 80)),
         gap_us_max_(Pick(0, 2) == 0 ? 2000 : 60000),
         sharing_(Pick(0, 4)),
+        disks_(traits_.cold.ranks),
+        disk_faults_(Pick(0, 3) == 0 ? 40 : 2),
         scheduler_(traits_),
         gang_(traits_.blocks_total, traits_.sequences_max, model_) {}
 
@@ -81,6 +83,9 @@ class BatchSim {
     traits.first_come_share = Pick(0, 5) / 10.0;
     traits.aging_interval = std::chrono::milliseconds(Pick(5, 2000));
     traits.guessed_tokens_max = Pick(0, 2) == 0 ? 0 : Pick(1, 40);
+    traits.cold.ranks = Pick(0, 3);
+    traits.cold.stores_per_step = Pick(1, 6);
+    traits.cold.stores_at_once_max = Pick(1, 12);
     return traits;
   }
 
@@ -145,7 +150,9 @@ class BatchSim {
         Fault(absl::StrCat(started.id, " starts twice"));
       if (started.cached_tokens >= request.spec.prompt.size()) Fault("nothing left to compute");
       CheckMiss(request, started);
+      if (started.cold_tokens > started.cached_tokens) Fault("more from disk than in all");
       report_.cached_tokens += started.cached_tokens;
+      report_.cold_tokens += started.cold_tokens;
       report_.prompt_tokens += request.spec.prompt.size();
     }
     report_.preemptions += effects.preempted.size();
@@ -205,6 +212,7 @@ class BatchSim {
     while (in_flight_.size() < traits_.steps_in_flight_max) {
       NextStep next = scheduler_.Next(now_);
       Take(next.effects);
+      CarryOut(next.cold);
       if (!next.ordered.has_value()) return;
       ++report_.steps;
       report_.overlapped_steps += in_flight_.empty() ? 0 : 1;
@@ -270,9 +278,100 @@ class BatchSim {
     for (const std::string& fault : gang_.faults()) Fault(fault);
   }
 
+  // What the ranks do with orders of the cold tier, and when rank 0 hears of it.
+  void CarryOut(const ColdOrders& orders) {
+    for (const ColdFill& fill : orders.fills) Fill(fill);
+    for (const ColdStore& store : orders.stores) Store(store);
+    for (const BlockName& name : orders.drops) {
+      for (auto& disk : disks_) disk.erase(name);
+    }
+    for (const ColdLoad& load : orders.loads) Load(load);
+    CheckGang();
+  }
+
+  void Fill(const ColdFill& fill) {
+    const auto staged = staged_.extract(fill.id);
+    for (size_t i = 0; i < fill.blocks.size(); ++i) {
+      if (staged.empty() || i >= staged.mapped().size()) {
+        Fault("a fill with more than was read");
+        return;
+      }
+      const bool swaps = bug_ == BatchBug::kColdBlockSwapped && Pick(0, 3) == 0;
+      gang_.WriteBlock(fill.blocks[i], staged.mapped()[swaps ? 0 : i]);
+    }
+  }
+
+  void Store(const ColdStore& store) {
+    if (gang_.ReadBlock(store.block) != store.content.tokens) Fault("stored under a wrong name");
+    ColdEvent event;
+    event.kind = ColdEvent::Kind::kStored;
+    event.names.push_back(NameOf(store.content));
+    for (size_t rank = 0; rank < disks_.size(); ++rank) {
+      if (Pick(1, 100) > disk_faults_) {
+        disks_[rank][event.names[0]] = store.content.tokens;
+      } else if (rank == 0) {
+        event.kind = ColdEvent::Kind::kRefused;
+      }
+    }
+    cold_events_.emplace(now_ + Duration(Pick(100, 3000)), event);
+  }
+
+  // Each rank has its own part of it; what they share is written from rank 0's.
+  void Load(const ColdLoad& load) {
+    const bool is_late = Pick(1, 400) <= disk_faults_;
+    for (uint32_t rank = 0; rank < disks_.size(); ++rank) {
+      ColdEvent event;
+      event.kind = ColdEvent::Kind::kLoaded;
+      event.rank = rank;
+      event.id = load.id;
+      BlockName name = load.parent;
+      std::vector<BlockTokens> read;
+      for (size_t at = 0; at < load.tokens.size(); at += kBlockTokens) {
+        BlockTokens tokens;
+        std::copy_n(load.tokens.begin() + static_cast<std::ptrdiff_t>(at), kBlockTokens,
+                    tokens.begin());
+        name = ChildName(name, tokens);
+        if (Pick(1, 200) <= disk_faults_) disks_[rank].erase(name);  // a bit flipped
+        const auto found = disks_[rank].find(name);
+        if (found == disks_[rank].end()) break;
+        read.push_back(found->second);
+      }
+      event.blocks = static_cast<uint32_t>(read.size());
+      if (bug_ == BatchBug::kColdTooMany) event.blocks = 99;
+      const auto known = staged_.try_emplace(load.id, read);
+      if (known.first->second.size() > read.size()) known.first->second = read;
+      const uint32_t us = is_late ? 9'000'000 : Pick(200, 4000) * (disk_faults_ > 10 ? 40 : 1);
+      cold_events_.emplace(now_ + Duration(us), event);
+    }
+  }
+
+  bool HearOfCold() {
+    bool heard = false;
+    while (!cold_events_.empty() && cold_events_.begin()->first <= now_) {
+      scheduler_.OnCold(cold_events_.begin()->second, now_);
+      cold_events_.erase(cold_events_.begin());
+      heard = true;
+    }
+    return heard;
+  }
+
   // To the next event; false when nothing will ever happen again.
   bool GoOn() {
+    if (HearOfCold()) return true;
+    if (!cold_events_.empty()) {
+      const MonotonicTime next = cold_events_.begin()->first;
+      if ((in_flight_.empty() || next <= in_flight_.front().done) &&
+          (requests_left_ == 0 || next <= next_arrival_)) {
+        now_ = next;
+        return true;
+      }
+    }
     if (in_flight_.empty()) {
+      if (scheduler_.has_cold_orders()) Fault("orders that nobody takes");
+      if (requests_left_ > 0 && next_arrival_ > now_ && !cold_events_.empty()) {
+        now_ = next_arrival_;
+        return true;
+      }
       if (requests_left_ == 0) {
         if (!scheduler_.idle()) Fault("requests wait, and nothing runs");
         return false;
@@ -330,6 +429,9 @@ class BatchSim {
       Fault("blocks are in use and nothing runs");
     }
     report_.evictions = scheduler_.pool().evictions();
+    report_.failed_loads = scheduler_.cold().counts().failed_loads;
+    report_.late_loads = scheduler_.cold().counts().late_loads;
+    report_.slower_loads = scheduler_.cold().counts().slower_loads;
   }
 
   void Fault(const std::string& what) {
@@ -347,7 +449,11 @@ class BatchSim {
   const FakeModel model_;
   uint32_t requests_left_;
   const uint32_t gap_us_max_;
-  const uint32_t sharing_;  // of 5
+  const uint32_t sharing_;                               // of 5
+  std::vector<std::map<BlockName, BlockTokens>> disks_;  // by rank
+  const uint32_t disk_faults_;                           // in a hundred
+  std::map<uint64_t, std::vector<BlockTokens>> staged_;  // what all ranks have of a load
+  std::multimap<MonotonicTime, ColdEvent> cold_events_;
   BatchScheduler scheduler_;
   FakeGang gang_;
   MonotonicTime now_{};

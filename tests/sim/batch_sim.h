@@ -2,8 +2,9 @@
 
 // The batch scheduler over a FakeGang, everything drawn from one seed: few blocks, prompts that
 // begin alike, clients, salts, priorities, cancels, steps of random duration, one to three steps in
-// flight. After every event the scheduler's invariants are checked; at the end every request has
-// ended exactly once, with the answer that it gets alone.
+// flight, a disk behind each of one to three ranks that loses blocks and takes its time. After
+// every event the scheduler's invariants are checked; at the end every request has ended exactly
+// once, with the answer that it gets alone.
 
 #include <cstdint>
 #include <string>
@@ -23,6 +24,8 @@ enum class BatchBug {
   kRequestForgotten,  // a request's end is not passed on
   kGuessTaken,        // a guess is taken for what the model chose
   kGuessKept,         // what was run behind a wrong guess is gone on from
+  kColdBlockSwapped,  // a block from disk is filled with another's content
+  kColdTooMany,       // a rank says that it has read more than it has
 };
 
 struct BatchSimReport {
@@ -36,6 +39,10 @@ struct BatchSimReport {
   uint64_t cached_tokens = 0;
   uint64_t prompt_tokens = 0;
   uint64_t evictions = 0;
+  uint64_t cold_tokens = 0;  // of the cached ones, from disk
+  uint64_t failed_loads = 0;
+  uint64_t late_loads = 0;
+  uint64_t slower_loads = 0;
   uint64_t overlapped_steps = 0;  // ordered while another one was in flight
   uint64_t guessed_tokens = 0;
   uint64_t accepted_tokens = 0;

@@ -39,6 +39,10 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
     all.cached_tokens += report.cached_tokens;
     all.prompt_tokens += report.prompt_tokens;
     all.evictions += report.evictions;
+    all.cold_tokens += report.cold_tokens;
+    all.failed_loads += report.failed_loads;
+    all.late_loads += report.late_loads;
+    all.slower_loads += report.slower_loads;
     all.overlapped_steps += report.overlapped_steps;
     all.guessed_tokens += report.guessed_tokens;
     all.accepted_tokens += report.accepted_tokens;
@@ -47,8 +51,10 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
             << " refused, " << all.displaced << " displaced, " << all.cancelled << " cancelled), "
             << all.steps << " steps (" << all.overlapped_steps << " overlapped), "
             << all.preemptions << " preemptions, " << all.cached_tokens << " of "
-            << all.prompt_tokens << " prompt tokens cached, " << all.evictions << " evictions, "
-            << all.accepted_tokens << " of " << all.guessed_tokens << " guesses accepted\n";
+            << all.prompt_tokens << " prompt tokens cached (" << all.cold_tokens << " from disk), "
+            << all.evictions << " evictions, " << all.failed_loads << " failed, " << all.late_loads
+            << " late and " << all.slower_loads << " loads not worth it, " << all.accepted_tokens
+            << " of " << all.guessed_tokens << " guesses accepted\n";
   if (only != 0) return;
   // The seeds went where the rules are.
   EXPECT_GT(all.preemptions, last);
@@ -57,6 +63,10 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.refused, last / 2);
   EXPECT_GT(all.displaced, last / 10);
   EXPECT_GT(all.evictions, last);
+  EXPECT_GT(all.cold_tokens, all.cached_tokens / 50);
+  EXPECT_GT(all.failed_loads, last / 10);
+  EXPECT_GT(all.late_loads, 0u);
+  EXPECT_GT(all.slower_loads, 0u);
   EXPECT_GT(all.overlapped_steps, all.steps / 20);
   EXPECT_GT(all.accepted_tokens, 10 * last);
   EXPECT_GT(all.guessed_tokens - all.accepted_tokens, 10 * last);
@@ -84,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedBatchBug,
                          ::testing::Values(BatchBug::kUsedBlockGiven, BatchBug::kClosureForgotten,
                                            BatchBug::kTokenSkipped, BatchBug::kResultsSwapped,
                                            BatchBug::kStepsOutOfOrder, BatchBug::kRequestForgotten,
-                                           BatchBug::kGuessTaken, BatchBug::kGuessKept));
+                                           BatchBug::kGuessTaken, BatchBug::kGuessKept,
+                                           BatchBug::kColdBlockSwapped, BatchBug::kColdTooMany));
 
 }  // namespace
 }  // namespace macrame::runtime::engine

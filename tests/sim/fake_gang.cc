@@ -90,6 +90,17 @@ void FakeGang::Write(const Segment& segment) {
       segment.logit_rows == LogitRows::kAll ? segment.begin + 1 : held_[segment.slot];
 }
 
+BlockTokens FakeGang::ReadBlock(BlockId block) {
+  const Block& read = blocks_.at(static_cast<size_t>(block));
+  if (read.filled != kBlockTokens) Fault(absl::StrCat("block ", block, " is stored half full"));
+  return read.tokens;
+}
+
+void FakeGang::WriteBlock(BlockId block, const BlockTokens& tokens) {
+  filled_.push_back(block);  // whose slot may be closed by the next step only
+  blocks_.at(static_cast<size_t>(block)) = {tokens, kBlockTokens, step_};
+}
+
 std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
   ++step_;
   for (const uint32_t slot : step.closed_slots) {
@@ -101,6 +112,10 @@ std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
     held_.erase(slot);
     sure_.erase(slot);
   }
+  for (const BlockId block : filled_) {
+    if (!users_[block].empty()) Fault(absl::StrCat("block ", block, " is filled and in use"));
+  }
+  filled_.clear();
   if (step.segments.empty()) Fault("a step without segments");
   // All of a step's tokens go through the layers together: nothing may rest on their order.
   std::set<uint32_t> seen;

@@ -35,6 +35,10 @@ class FakeGang {
   // The token of each row that the step asks for.
   std::vector<int32_t> Run(const ForwardStep& step);
 
+  // For the cold tier: what a full block holds, and a block from disk.
+  BlockTokens ReadBlock(BlockId block);
+  void WriteBlock(BlockId block, const BlockTokens& tokens);
+
   const std::map<uint32_t, std::vector<BlockId>>& tables() const { return tables_; }
   const std::vector<std::string>& faults() const { return faults_; }
   // Tokens that were run for each slot, with those behind wrong guesses.
@@ -58,6 +62,7 @@ class FakeGang {
   std::map<uint32_t, uint32_t> held_;                 // tokens of each slot
   std::map<uint32_t, uint32_t> sure_;                 // of these, those that rest on no guess
   std::map<BlockId, std::multiset<uint32_t>> users_;  // slots whose table has the block
+  std::vector<BlockId> filled_;  // since the last step
   std::vector<std::string> faults_;
 };
 

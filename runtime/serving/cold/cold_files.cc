@@ -73,7 +73,7 @@ class PosixColdFiles : public ColdFiles {
   absl::StatusOr<std::vector<Entry>> List() override {
     std::vector<Entry> entries;
     const absl::Status listed = ForEachName(root_.fd(), [&](const std::string& name) {
-      struct stat file{};
+      struct stat file {};
       if (fstatat(root_.fd(), name.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) return;
       if (!S_ISDIR(file.st_mode)) {
         entries.push_back({name, static_cast<uint64_t>(file.st_size), ModifiedNs(file), false});
@@ -114,7 +114,7 @@ class PosixColdFiles : public ColdFiles {
     if (!folder.open()) return Failed(Named(path));
     const Descriptor file(
         openat(folder.fd(), NameIn(path).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    struct stat found{};
+    struct stat found {};
     if (!file.open() || fstat(file.fd(), &found) != 0) return Failed(Named(path));
     if (!S_ISREG(found.st_mode)) return absl::NotFoundError(Named(path) + " is no file");
     std::string bytes(bytes_max, '\0');
@@ -166,7 +166,7 @@ class PosixColdFiles : public ColdFiles {
     const Descriptor folder(FolderDescriptor(name + "/"));
     if (!folder.open()) return;
     ForEachName(folder.fd(), [&](const std::string& inside) {
-      struct stat file{};
+      struct stat file {};
       if (fstatat(folder.fd(), inside.c_str(), &file, AT_SYMLINK_NOFOLLOW) != 0) return;
       entries.push_back({absl::StrCat(name, "/", inside), static_cast<uint64_t>(file.st_size),
                          ModifiedNs(file), S_ISREG(file.st_mode)});
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<ColdFiles>> OpenColdFiles(const std::string& fold
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return Failed(folder);
   auto files = std::make_unique<PosixColdFiles>(folder, fd);
-  struct stat found{};
+  struct stat found {};
   if (fstat(fd, &found) != 0) return Failed(folder);
   if (found.st_uid != geteuid() || (found.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return absl::FailedPreconditionError(

@@ -181,9 +181,10 @@ std::vector<BlockName> ColdShelf::Names() const {
 ColdCounts ColdShelf::counts() const {
   ColdCounts counts = counts_;
   counts.bytes = bytes_;
-  counts.blocks = static_cast<uint64_t>(
-      std::count_if(held_.begin(), held_.end(),
-                    [this](const auto& held) { return FolderOf(held.first) == folder_; }));
+  counts.blocks =
+      static_cast<uint64_t>(std::count_if(held_.begin(), held_.end(), [this](const auto& held) {
+        return FolderOf(held.first) == folder_;
+      }));
   return counts;
 }
 

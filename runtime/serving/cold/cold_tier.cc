@@ -84,14 +84,12 @@ void ColdTier::NameBlocks(Seeker& seeker, const Prompt& prompt) const {
 }
 
 ColdTier::Next ColdTier::Seek(Seeker& seeker, const Prompt& prompt, MonotonicTime now,
-                              const std::function<Duration(uint32_t)>& computing,
-                              uint32_t* taken) {
+                              const std::function<Duration(uint32_t)>& computing, uint32_t* taken) {
   if (seeker.is_done) return Next::kCompute;
   if (seeker.load != 0) return Look(seeker, loads_.at(seeker.load), prompt, now, taken);
   if (!on() || held_.empty() || prompt.blocks_held >= prompt.blocks_max) return Next::kCompute;
   NameBlocks(seeker, prompt);
-  const std::span<const BlockName> wanted =
-      std::span(seeker.names).subspan(prompt.blocks_held);
+  const std::span<const BlockName> wanted = std::span(seeker.names).subspan(prompt.blocks_held);
   const auto end = std::find_if(wanted.begin(), wanted.end(),
                                 [this](const BlockName& name) { return !held_.contains(name); });
   const auto there = static_cast<uint32_t>(end - wanted.begin());
@@ -108,7 +106,7 @@ ColdTier::Next ColdTier::Seek(Seeker& seeker, const Prompt& prompt, MonotonicTim
     }
   }
   if (loads_.size() < kColdLoadsMax) {
-    OrderLoad(seeker, prompt, std::min(there, kColdLoadBlocks), now);
+    OrderLoad(seeker, prompt, std::min(there, traits_.load_blocks_max), now);
     return Next::kWait;
   }
   // Loads that nobody wants any more may be those of a rank that hangs.
@@ -117,8 +115,7 @@ ColdTier::Next ColdTier::Seek(Seeker& seeker, const Prompt& prompt, MonotonicTim
   return is_moving ? Next::kWait : Next::kCompute;
 }
 
-void ColdTier::OrderLoad(Seeker& seeker, const Prompt& prompt, uint32_t blocks,
-                         MonotonicTime now) {
+void ColdTier::OrderLoad(Seeker& seeker, const Prompt& prompt, uint32_t blocks, MonotonicTime now) {
   const uint32_t begin = prompt.blocks_held;
   ColdLoad order;
   order.id = ++last_load_;

@@ -33,24 +33,24 @@
 
 namespace macrame::runtime::engine {
 
-inline constexpr uint32_t kColdLoadBlocks = 32;      // of one load
-inline constexpr uint32_t kColdLoadsMax = 4;         // under way
+inline constexpr uint32_t kColdLoadsMax = 4;          // under way
 inline constexpr uint32_t kColdCandidatesMax = 8192;  // blocks that wait to be written
-inline constexpr uint32_t kColdTouchesMax = 256;     // of one message
+inline constexpr uint32_t kColdTouchesMax = 256;      // of one message
 inline constexpr Duration kColdLoadLimit = std::chrono::seconds(4);
 inline constexpr Duration kColdCostKept = std::chrono::seconds(60);
 inline constexpr Duration kColdTouchPause = std::chrono::seconds(60);
 
 struct ColdTraits {
-  uint32_t ranks = 0;               // 0: no cold tier
-  uint32_t stores_per_step = 4;     // copies that a step waits for
+  uint32_t ranks = 0;                // 0: no cold tier
+  uint32_t load_blocks_max = 32;     // of one load
+  uint32_t stores_per_step = 4;      // copies that a step waits for
   uint32_t stores_at_once_max = 16;  // ordered, and not yet written on rank 0
 };
 
 struct ColdTierCounts {
   uint64_t loads = 0;
-  uint64_t loaded_blocks = 0;   // that prompts went on with
-  uint64_t failed_loads = 0;    // a rank had less than was ordered
+  uint64_t loaded_blocks = 0;  // that prompts went on with
+  uint64_t failed_loads = 0;   // a rank had less than was ordered
   uint64_t late_loads = 0;
   uint64_t slower_loads = 0;    // not begun: computing was predicted to be faster
   uint64_t dropped_stores = 0;  // not written: queues were full, or the block had given way
@@ -101,8 +101,8 @@ class ColdTier {
     MonotonicTime ordered{};
     std::vector<bool> answered;  // by rank
     uint32_t unanswered = 0;
-    uint32_t blocks = 0;     // that all who answered have
-    uint32_t begin = 0;      // depth of the first
+    uint32_t blocks = 0;  // that all who answered have
+    uint32_t begin = 0;   // depth of the first
     bool is_wanted = true;
   };
   struct Candidate {

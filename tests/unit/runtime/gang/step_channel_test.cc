@@ -47,6 +47,40 @@ Step Forward(uint64_t number) {
   return step;
 }
 
+Step Cold() {
+  Step step;
+  step.kind = StepKind::kCold;
+  step.number = 3;
+  ColdStore store;
+  store.block = 70000;
+  store.content.parent.fill(9);
+  store.content.tokens.fill(300000);
+  store.content.depth = 12;
+  step.cold.stores = {store, store};
+  step.cold.fills = {{5, {1, 2, 3}}, {6, {}}};
+  step.cold.drops = {store.content.parent};
+  step.cold.touches = {BlockName{}, store.content.parent};
+  step.cold.loads = {{uint64_t{1} << 40, store.content.parent, 7, std::vector<int32_t>(64, 5)}};
+  return step;
+}
+
+TEST(StepCodecTest, OrdersOfTheColdTierRoundTripAndEveryTruncationIsRefused) {
+  const std::string bytes = EncodeStep(Cold());
+  EXPECT_EQ(*DecodeStep(bytes), Cold());
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(DecodeStep(bytes.substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(DecodeStep(bytes + "x").ok());
+  Step half = Cold();
+  half.cold.loads[0].tokens.pop_back();
+  EXPECT_FALSE(DecodeStep(EncodeStep(half)).ok()) << "a block is loaded whole or not";
+  const Report loaded{ReportKind::kColdLoaded, "", uint64_t{1} << 33, 17};
+  EXPECT_EQ(*DecodeReport(EncodeReport(loaded)), loaded);
+  EXPECT_FALSE(DecodeReport(EncodeReport(loaded) + "x").ok());
+  const Report off{ReportKind::kColdOff, "no space"};
+  EXPECT_EQ(*DecodeReport(EncodeReport(off)), off);
+}
+
 TEST(StepCodecTest, RoundTrips) {
   Step step = Forward(9);
   step.wire_type = WireType::kBfloat16;
@@ -100,6 +134,17 @@ TEST(StepChannelTest, StepsReachEveryRankInOrder) {
       EXPECT_EQ(*channel.followers[rank]->Receive(), Forward(number));
     }
   }
+}
+
+TEST(StepChannelTest, WhatARankTellsOfItsDiskIsNoLoss) {
+  Channel channel(2);
+  const Report told{ReportKind::kColdLoaded, "", 4, 2};
+  ASSERT_TRUE(channel.followers[1]->Tell(told).ok());
+  std::vector<Report> heard;
+  const absl::Status status = channel.leader->WaitForLoss(
+      milliseconds(5000), [&](uint32_t, const Report& report) { heard.push_back(report); });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(heard, std::vector<Report>{told});
 }
 
 TEST(StepChannelTest, AGapInTheNumbersIsAnError) {

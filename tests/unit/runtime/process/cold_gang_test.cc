@@ -28,7 +28,7 @@ std::string LongText(int words) {
   return text;
 }
 
-v1::GenerateRequest FirstTurn() { return Question(LongText(40), kTokens); }
+v1::GenerateRequest FirstTurn() { return Question(LongText(100), kTokens); }
 
 v1::GenerateRequest SecondTurn(const Answer& first) {
   v1::GenerateRequest request = FirstTurn();
@@ -115,14 +115,15 @@ TEST_P(ColdGangTest, TheNextTurnGoesOnFromDiskAfterARestart) {
   }
   ASSERT_EQ(expected.tokens.size(), kTokens);
   const uint64_t blocks = (first.first.prompt_tokens() + kTokens - 1) / 32;
-  ASSERT_GE(blocks, 5u);
+  ASSERT_GE(blocks, 8u);
   {
     const auto gang = Start(uint64_t{64} << 20);
     EXPECT_EQ(Ask(gang->stub(), FirstTurn()).tokens, first.tokens);
     ASSERT_TRUE(Written(*gang, GetParam().ranks, blocks));
   }
   for (uint32_t rank = 0; rank < GetParam().ranks; ++rank) {
-    struct stat folder{}, file{};
+    struct stat folder {
+    }, file{};
     ASSERT_EQ(stat(Folder(rank).c_str(), &folder), 0);
     EXPECT_EQ(folder.st_mode & 0777, 0700u);
     ASSERT_FALSE(Files(rank).empty());

@@ -52,8 +52,8 @@ class ColdShelfTest : public ::testing::Test {
  protected:
   uint64_t FileBytes() const { return ColdFileBytes(LayoutOf(1)); }
   std::unique_ptr<ColdShelf> Open(uint64_t blocks_max = 1000, uint8_t layout = 1) {
-    auto shelf = std::make_unique<ColdShelf>(files_, LayoutOf(layout), blocks_max * FileBytes(),
-                                             "17");
+    auto shelf =
+        std::make_unique<ColdShelf>(files_, LayoutOf(layout), blocks_max * FileBytes(), "17");
     EXPECT_TRUE(shelf->Open(now_).ok());
     return shelf;
   }
@@ -161,10 +161,11 @@ TEST_F(ColdShelfTest, ASaltsBlocksAreFoundUnderNoOther) {
 TEST_F(ColdShelfTest, WhatHasNoPlaceHereIsRemovedAndCounted) {
   const std::string folder = ColdFolderName(LayoutOf(1));
   files_.files["notes.txt"] = {"x", now_, false};
-  files_.files["v0-00112233445566778899aabbccddeeff/" + ColdFileName(RootName("a"))] = {"old", now_};
+  files_.files["v0-00112233445566778899aabbccddeeff/" + ColdFileName(RootName("a"))] = {"old",
+                                                                                        now_};
   files_.files[folder + "/readme"] = {"x", now_};
-  files_.files[folder + "/" + ColdFileName(RootName("link"))] = {
-      std::string(FileBytes(), 'x'), now_, false};
+  files_.files[folder + "/" + ColdFileName(RootName("link"))] = {std::string(FileBytes(), 'x'),
+                                                                 now_, false};
   files_.files[folder + "/" + ColdFileName(RootName("b")) + ".99.tmp"] = {
       "half", now_ - 2 * kColdTemporaryNs};
   const std::string busy = folder + "/" + ColdFileName(RootName("c")) + ".98.tmp";

@@ -1,0 +1,42 @@
+#include "agentd/gateway/tenant.h"
+
+#include <openssl/sha.h>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr size_t kDigestBytes = 16;
+
+}  // namespace
+
+std::string DigestOf(absl::string_view kind, absl::string_view text) {
+  if (text.empty()) return "";
+  const std::string bytes = absl::StrCat("macrame ", kind, ":", text);
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest), kDigestBytes));
+}
+
+absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_api_key) {
+  constexpr absl::string_view kBearer = "bearer ";
+  if (absl::StartsWithIgnoreCase(authorization, kBearer)) {
+    return absl::StripAsciiWhitespace(authorization.substr(kBearer.size()));
+  }
+  if (!authorization.empty()) return absl::StripAsciiWhitespace(authorization);
+  return absl::StripAsciiWhitespace(x_api_key);
+}
+
+void SetTenant(absl::string_view api_key, v1::GenerateRequest* request) {
+  const std::string tenant = DigestOf("key", api_key);
+  if (tenant.empty()) return;
+  request->set_fairness_key(absl::StrCat(tenant, "/", request->fairness_key()));
+  request->set_cache_salt(absl::StrCat(tenant, "/", request->cache_salt()));
+}
+
+}  // namespace macrame::agentd
