@@ -367,11 +367,11 @@ class BatchSim {
       }
     }
     if (in_flight_.empty()) {
-      if (scheduler_.has_cold_orders()) Fault("orders that nobody takes");
-      if (requests_left_ > 0 && next_arrival_ > now_ && !cold_events_.empty()) {
-        now_ = next_arrival_;
+      if (!cold_events_.empty()) {
+        now_ = std::max(now_, next_arrival_);
         return true;
       }
+      if (scheduler_.has_cold_orders()) Fault("orders that nobody takes");
       if (requests_left_ == 0) {
         if (!scheduler_.idle()) Fault("requests wait, and nothing runs");
         return false;
