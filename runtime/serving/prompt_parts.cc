@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace macrame::runtime::engine {
@@ -11,6 +12,7 @@ namespace {
 // Around the place where two prompts begin to differ, to find its line.
 constexpr uint32_t kTokensBefore = 32;
 constexpr uint32_t kTokensBehind = 16;
+constexpr size_t kRoleLettersMax = 16;
 
 size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto end = std::mismatch(
@@ -18,11 +20,12 @@ size_t CommonTokens(std::span<const int32_t> a, std::span<const int32_t> b) {
   return static_cast<size_t>(end.first - a.begin());
 }
 
+// Roles are a client's words, and this goes to terminals and logs.
 std::string NameOfMessage(const v1::ChatMessage& message, int number) {
-  if (number == 1 && (message.role() == "system" || message.role() == "developer")) {
-    return message.role() + " message";
-  }
-  return absl::StrCat("message ", number, " (", message.role(), ")");
+  std::string role = message.role().substr(0, kRoleLettersMax);
+  std::erase_if(role, [](unsigned char c) { return !absl::ascii_isalnum(c); });
+  if (number == 1 && (role == "system" || role == "developer")) return role + " message";
+  return absl::StrCat("message ", number, " (", role, ")");
 }
 
 const char* KindName(PrefixMiss::Kind kind) {

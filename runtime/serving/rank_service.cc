@@ -16,6 +16,9 @@
 namespace macrame::runtime::engine {
 namespace {
 
+// What costs less than so many tokens is not worth a line in the log.
+constexpr size_t kLoggedMissTokens = 512;
+
 uint64_t RandomSeed() {
   uint64_t seed = 0;
   MACRAME_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof(seed)) == 1)
@@ -244,8 +247,18 @@ void RankService::OnGuessed(uint32_t guessed, uint32_t accepted) {
 
 void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss) {
   if (text_ == nullptr) return;
-  request->explained.Put(
-      ExplainMiss(miss, request->request, *text_, request->prompt, request->local_unix_s));
+  const v1::PrefixMiss explained =
+      ExplainMiss(miss, request->request, *text_, request->prompt, request->local_unix_s);
+  const bool was_there =
+      miss.kind == PrefixMiss::Kind::kDiffers || miss.kind == PrefixMiss::Kind::kEvicted;
+  const size_t lacking = request->prompt.size() - miss.position;
+  if (was_there && lacking >= kLoggedMissTokens) {
+    const std::string line = absl::StrCat("rankd: ", lacking, " of ", request->prompt.size(),
+                                          " prompt tokens not cached: ", explained.text(), "\n");
+    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+    (void)written;
+  }
+  request->explained.Put(explained);
 }
 
 void RankService::OnDecodeTimed(double step_us) {
