@@ -31,14 +31,10 @@ ColdWorker::~ColdWorker() {
   thread_.join();
 }
 
-void ColdWorker::Put(Job job, bool first) {
+void ColdWorker::Put(Job job) {
   absl::MutexLock lock(&mutex_);
   queued_bytes_ += job.content.size();
-  if (first) {
-    jobs_.push_front(std::move(job));
-  } else {
-    jobs_.push_back(std::move(job));
-  }
+  jobs_.push_back(std::move(job));
 }
 
 void ColdWorker::Store(const ColdBlock& block, std::vector<std::byte> content) {
@@ -47,7 +43,7 @@ void ColdWorker::Store(const ColdBlock& block, std::vector<std::byte> content) {
     absl::MutexLock lock(&mutex_);
     has_place = queued_bytes_ == 0 || queued_bytes_ + content.size() <= kColdQueuedBytesMax;
   }
-  if (has_place) return Put({Job::Kind::kStore, block, std::move(content), {}, {}}, false);
+  if (has_place) return Put({Job::Kind::kStore, block, std::move(content), {}, {}});
   ++refused_;
   ColdEvent refused;
   refused.kind = ColdEvent::Kind::kRefused;
@@ -74,11 +70,11 @@ std::optional<std::vector<std::string>> ColdWorker::TakeLoaded(uint64_t id) {
 }
 
 void ColdWorker::Drop(std::vector<BlockName> names) {
-  Put({Job::Kind::kDrop, {}, {}, {}, std::move(names)}, false);
+  Put({Job::Kind::kDrop, {}, {}, {}, std::move(names)});
 }
 
 void ColdWorker::Touch(std::vector<BlockName> names) {
-  Put({Job::Kind::kTouch, {}, {}, {}, std::move(names)}, false);
+  Put({Job::Kind::kTouch, {}, {}, {}, std::move(names)});
 }
 
 ColdCounts ColdWorker::counts() const {

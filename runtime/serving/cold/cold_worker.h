@@ -72,7 +72,7 @@ class ColdWorker {
   void Tell(ColdEvent event);
   void TellRemoved();
   void NoteState();
-  void Put(Job job, bool first);
+  void Put(Job job);
 
   const Options options_;
   const std::function<void(ColdEvent)> tell_;

@@ -169,6 +169,49 @@ TEST_P(ColdGangTest, ARankWithoutADiskCostsTimeOnly) {
   EXPECT_THAT(gang->rank(0).Log(), ::testing::HasSubstr("no KV blocks on disk"));
 }
 
+TEST(PrefixSharingTest, TenantsShareNothingAndWhatWasMissedIsNamed) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  const auto ask = [&](const std::string& salt, const std::string& date) {
+    v1::GenerateRequest request;
+    auto* system = request.add_messages();
+    system->set_role("system");
+    system->set_content("Today is " + date + ". Answer briefly, and only what was asked.");
+    auto* question = request.add_messages();
+    question->set_role("user");
+    question->set_content(LongText(60));
+    request.set_max_tokens(12);
+    request.mutable_sampling()->set_temperature(0.0);
+    request.set_cache_salt(salt);
+    Answer answer = Ask(gang.stub(), request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer;
+  };
+  const Answer first = ask("a", "2026-11-21");
+  EXPECT_EQ(first.last.prefix_miss().kind(), "empty");
+  const Answer other = ask("b", "2026-11-21");
+  EXPECT_EQ(other.first.cached_tokens(), 0u);
+  EXPECT_EQ(other.last.prefix_miss().kind(), "empty") << "not even that somebody asked the same";
+  EXPECT_EQ(other.tokens, first.tokens);
+  const Answer again = ask("a", "2026-11-21");
+  EXPECT_GE(again.first.cached_tokens(), 128u);
+  EXPECT_EQ(again.tokens, first.tokens);
+  EXPECT_FALSE(again.last.has_prefix_miss());
+  const v1::PrefixMiss miss = ask("a", "2026-11-22").last.prefix_miss();
+  EXPECT_EQ(miss.kind(), "differs");
+  EXPECT_EQ(miss.part(), "system message");
+  EXPECT_EQ(miss.varying(), "a date or time");
+  EXPECT_THAT(miss.text(), ::testing::HasSubstr("differs at token"));
+}
+
+TEST(PrefixSharingTest, AKeyThatIsTooLongIsRefused) {
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, 1));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  v1::GenerateRequest request = FirstTurn();
+  request.set_cache_salt(std::string(257, 'x'));
+  EXPECT_EQ(Ask(gang.stub(), request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, ColdGangTest,
                          ::testing::Values(Shape{GangShape::kPipeline, 1, "One"},
                                            Shape{GangShape::kTensor, 2, "Tensor"},
