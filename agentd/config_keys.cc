@@ -110,7 +110,8 @@ Keys RankKeys() {
       Number("rank_connect_timeout_ms", &Config::rank_connect_timeout_ms, "ms", 1000, 600'000,
              "for the ranks of a gang to find each other"),
       Number("rank_step_timeout_ms", &Config::rank_step_timeout_ms, "ms", 1000, 3'600'000,
-             "for one forward step; a rank that takes longer is ended"),
+             "without any progress in a forward step, until enough steps were measured to know "
+             "sooner"),
       Number("queued_requests_max", &Config::queued_requests_max, "requests", 1, 10'000,
              "requests waiting at one model"),
       Number("models_memory_max_mib", &Config::models_memory_max_mib, "MiB", 0, 1 << 30,

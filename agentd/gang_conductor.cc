@@ -273,6 +273,9 @@ void GangConductor::Carry(const EndRanks& effect) {
   request.set_deployment(effect.deployment);
   request.set_up_to_epoch(effect.up_to_epoch);
   request.set_why(effect.why.message());
+  // Who stalled does not hear a request to stop.
+  request.set_at_once(effect.why.code() == "RANK_STALLED" &&
+                      effect.why.node_id() == effect.node.value());
   parts_.calls.EndRanks(
       effect.node, request,
       [this, effect, leadership = leadership_](absl::StatusOr<v1::EndRanksResponse> response) {

@@ -52,8 +52,8 @@ void RankOrders::EndRanks(const NodeId& from, const v1::EndRanksRequest& request
   absl::Status obeyed = CheckOrder(from, request.fence());
   if (!obeyed.ok()) return reply(obeyed);
   v1::EndRanksResponse response;
-  response.set_ended(
-      supervisor_.EndRanks(request.deployment(), request.up_to_epoch(), request.why()));
+  response.set_ended(supervisor_.EndRanks(request.deployment(), request.up_to_epoch(),
+                                          request.why(), request.at_once()));
   if (response.ended() > 0) {
     spdlog::info("{} ranks of {} (up to epoch {}) told to stop: {}", response.ended(),
                  request.deployment(), request.up_to_epoch(), request.why());

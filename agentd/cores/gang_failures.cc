@@ -70,6 +70,12 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
                                                    PhaseWord(rank->phase())));
     }
     why.set_node_id(assignment.node_id());
+    for (const v1::Assignment& other : gang.record.plan().assignments()) {
+      // It tells of another: whoever waited says so, the one that stalled can't.
+      if (rank->has_stalled() && other.rank() == rank->stalled().rank()) {
+        why.set_node_id(other.node_id());
+      }
+    }
     if (why.code() == "RANK_KILLED") return why;
     if (!found.has_value() || (IsSymptom(found->code()) && !IsSymptom(why.code()))) {
       found = std::move(why);

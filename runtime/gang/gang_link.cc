@@ -95,6 +95,13 @@ void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse
   timing.set_bandwidth_bytes_per_second(static_cast<double>(size) / timing.us_p50() * 1e6);
 }
 
+// Another connection for another use: who came for the one is not taken for the other.
+GangPlace WatchPlaceOf(const GangPlace& place) {
+  GangPlace other = place;
+  for (char& byte : other.secret) byte = static_cast<char>(byte ^ 0x5a);
+  return other;
+}
+
 }  // namespace
 
 WireType WireTypeOf(mx::Dtype type) {
@@ -153,36 +160,54 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   return place;
 }
 
+absl::Status GangLink::MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place,
+                                 WireType wire_type) {
+  const std::chrono::milliseconds limit(spec.connect_timeout_ms());
+  const auto listener = transport::StreamSocket::Listen(spec.step_address());
+  if (!listener.ok()) return listener.status();
+  auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
+  if (!leader.ok()) return leader.status();
+  leader_ = *std::move(leader);
+  Step connect;
+  connect.kind = StepKind::kConnect;
+  connect.wire_type = wire_type;
+  const absl::Status told = leader_->Send(connect);
+  if (!told.ok()) return told;
+  auto lines = GatherRanks(*listener, WatchPlaceOf(place), limit, RandomBytesOf);
+  if (!lines.ok()) return lines.status();
+  watch_lines_ = *std::move(lines);
+  return absl::OkStatus();
+}
+
+absl::Status GangLink::MeetRankZero(const v1::LaunchSpec& spec, const GangPlace& place) {
+  const std::chrono::milliseconds limit(spec.connect_timeout_ms());
+  auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
+  if (!follower.ok()) return follower.status();
+  follower_ = *std::move(follower);
+  const auto step = follower_->Receive();
+  if (!step.ok()) return step.status();
+  if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
+  wire_type_ = DtypeOf(step->wire_type);
+  auto line = JoinRankZero(spec.step_address(), WatchPlaceOf(place), limit, RandomBytesOf);
+  if (!line.ok()) return line.status();
+  watch_lines_.push_back(*std::move(line));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& spec,
                                                          WireType wire_type,
-                                                         const PhaseCallback& on_phase) {
+                                                         const PhaseCallback& on_phase,
+                                                         transport::WireObserver* observer) {
   std::unique_ptr<GangLink> link(new GangLink);
   link->wire_type_ = DtypeOf(wire_type);
+  link->observer_ = observer;
   if (spec.world_size() == 1) return link;
   on_phase("rendezvous");
   const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
-  const std::chrono::milliseconds limit(spec.connect_timeout_ms());
-  if (spec.rank() == 0) {
-    const auto listener = transport::StreamSocket::Listen(spec.step_address());
-    if (!listener.ok()) return listener.status();
-    auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
-    if (!leader.ok()) return leader.status();
-    link->leader_ = *std::move(leader);
-    Step connect;
-    connect.kind = StepKind::kConnect;
-    connect.wire_type = wire_type;
-    const absl::Status told = link->leader_->Send(connect);
-    if (!told.ok()) return told;
-  } else {
-    auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
-    if (!follower.ok()) return follower.status();
-    link->follower_ = *std::move(follower);
-    const auto step = link->follower_->Receive();
-    if (!step.ok()) return step.status();
-    if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
-    link->wire_type_ = DtypeOf(step->wire_type);
-  }
-  absl::Status status = link->FormGroup(spec, on_phase);
+  absl::Status status =
+      spec.rank() == 0 ? link->MeetRanks(spec, place, wire_type) : link->MeetRankZero(spec, place);
+  if (!status.ok()) return status;
+  status = link->FormGroup(spec, on_phase);
   if (!status.ok()) return status;
   on_phase("first_collective");
   status = link->Prove(spec);
@@ -208,6 +233,7 @@ absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::
 
 void GangLink::Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
                      transport::Topology topology) {
+  if (observer_ != nullptr) wire = transport::MakeObservedWire(std::move(wire), observer_);
   if (spec.tp() > 1 && spec.pp() > 1) {
     const std::shared_ptr<transport::Wire> shared = std::move(wire);
     const int tp = static_cast<int>(spec.tp());
@@ -306,6 +332,12 @@ uint64_t GangLink::bytes_sent() const {
   return own_group_.has_value()
              ? const_cast<transport::MlxGroup&>(*own_group_).group().stats().bytes_sent
              : 0;
+}
+
+uint64_t GangLink::bytes_moved() const {
+  if (!own_group_.has_value()) return 0;
+  const transport::WireStats stats = const_cast<transport::MlxGroup&>(*own_group_).group().stats();
+  return stats.bytes_sent + stats.bytes_received;
 }
 
 transport::CollectiveTimes GangLink::times() const {

@@ -9,13 +9,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
 #include "mlx/mlx.h"
 #include "runtime/gang/step_channel.h"
 #include "runtime/model/weight_needs.h"
+#include "transport/collectives/observed_wire.h"
 #include "transport/mlx_group/mlx_group.h"
+#include "transport/stream_socket.h"
 
 namespace macrame::runtime::engine {
 
@@ -34,10 +38,11 @@ class GangLink {
   // Forms the gang: blocks up to spec.connect_timeout_ms. `wire_type` counts on rank 0 only, which
   // tells the others. CONNECT_FAILED names who is missing; GROUP_MISMATCH: the group came up
   // smaller than asked for, on another backend, or adds wrongly; TRANSPORT_UNAVAILABLE: this rank
-  // process can't do the backend at all.
-  static absl::StatusOr<std::unique_ptr<GangLink>> Form(const v1::LaunchSpec& spec,
-                                                        WireType wire_type,
-                                                        const PhaseCallback& on_phase);
+  // process can't do the backend at all. `observer`, which may be null and must outlive
+  // the link, hears of each exchange of our own groups.
+  static absl::StatusOr<std::unique_ptr<GangLink>> Form(
+      const v1::LaunchSpec& spec, WireType wire_type, const PhaseCallback& on_phase,
+      transport::WireObserver* observer = nullptr);
 
   bool single() const { return !group_.has_value(); }
   const mlx::core::distributed::Group& group() const { return *group_; }
@@ -53,10 +58,16 @@ class GangLink {
   StepLeader* leader() const { return leader_.get(); }
   StepFollower* follower() const { return follower_.get(); }
 
+  // The lines for a GangWatch, once: by rank, those that lead somewhere are open.
+  std::vector<transport::StreamSocket> TakeWatchLines() { return std::move(watch_lines_); }
+  // Whether `observer` hears of every collective: MLX's own backends tell nobody.
+  bool tells_observer() const { return own_group_.has_value(); }
+
   // What the group says of itself. Any thread.
   const std::string& backend() const { return backend_; }
   uint32_t group_size() const { return group_size_; }
   uint64_t bytes_sent() const;
+  uint64_t bytes_moved() const;  // sent and received
   transport::CollectiveTimes times() const;
 
   // Timed rounds of collectives; every rank calls it with the same sizes. Engine thread.
@@ -69,6 +80,8 @@ class GangLink {
  private:
   GangLink() = default;
   absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
+  absl::Status MeetRankZero(const v1::LaunchSpec& spec, const GangPlace& place);
+  absl::Status MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place, WireType wire_type);
   absl::StatusOr<std::unique_ptr<transport::Wire>> ConnectTcp(const v1::LaunchSpec& spec);
   absl::Status FormTcp(const v1::LaunchSpec& spec);
   void Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
@@ -79,6 +92,8 @@ class GangLink {
 
   std::unique_ptr<StepLeader> leader_;
   std::unique_ptr<StepFollower> follower_;
+  std::vector<transport::StreamSocket> watch_lines_;
+  transport::WireObserver* observer_ = nullptr;
   std::optional<transport::MlxGroup> own_group_;
   std::optional<transport::MlxGroup> stage_group_;  // of several stages of several ranks
   std::optional<mlx::core::distributed::Group> group_;

@@ -79,11 +79,10 @@ absl::Status Prove(const transport::StreamSocket& socket, const GangPlace& place
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
+absl::StatusOr<std::vector<transport::StreamSocket>> GatherRanks(
     const transport::StreamSocket& listener, const GangPlace& place, milliseconds limit,
     const RandomBytes& random_bytes) {
-  std::unique_ptr<StepLeader> leader(new StepLeader);
-  leader->followers_.resize(place.world_size);
+  std::vector<transport::StreamSocket> ranks(place.world_size);
   const auto end = steady_clock::now() + limit;
   std::string refused;
   for (uint32_t joined = 1; joined < place.world_size;) {
@@ -91,7 +90,7 @@ absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
     if (absl::IsDeadlineExceeded(socket.status())) {
       std::vector<uint32_t> missing;
       for (uint32_t rank = 1; rank < place.world_size; ++rank) {
-        if (!leader->followers_[rank].open()) missing.push_back(rank);
+        if (!ranks[rank].open()) missing.push_back(rank);
       }
       return ConnectFailed(absl::StrCat("rank ", absl::StrJoin(missing, ", "),
                                         " did not connect to rank 0 within ", limit.count(), " ms",
@@ -103,9 +102,19 @@ absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
       refused = absl::StrCat("; one caller was refused: ", rank.status().message());
       continue;
     }
-    if (!leader->followers_[*rank].open()) ++joined;
-    leader->followers_[*rank] = *std::move(socket);
+    if (!ranks[*rank].open()) ++joined;
+    ranks[*rank] = *std::move(socket);
   }
+  return ranks;
+}
+
+absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
+    const transport::StreamSocket& listener, const GangPlace& place, milliseconds limit,
+    const RandomBytes& random_bytes) {
+  auto ranks = GatherRanks(listener, place, limit, random_bytes);
+  if (!ranks.ok()) return ranks.status();
+  std::unique_ptr<StepLeader> leader(new StepLeader);
+  leader->followers_ = *std::move(ranks);
   return leader;
 }
 
@@ -186,10 +195,9 @@ void StepLeader::ShutDown() {
   for (const transport::StreamSocket& follower : followers_) follower.ShutDown();
 }
 
-absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::string& address,
-                                                                 const GangPlace& place,
-                                                                 milliseconds limit,
-                                                                 const RandomBytes& random_bytes) {
+absl::StatusOr<transport::StreamSocket> JoinRankZero(const std::string& address,
+                                                     const GangPlace& place, milliseconds limit,
+                                                     const RandomBytes& random_bytes) {
   const auto end = steady_clock::now() + limit;
   absl::Status last;
   do {
@@ -204,13 +212,22 @@ absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::stri
     last = Prove(*socket, place, random_bytes);
     if (last.ok()) {
       socket->SetReceiveLimit(milliseconds(0));
-      std::unique_ptr<StepFollower> follower(new StepFollower);
-      follower->socket_ = *std::move(socket);
-      return follower;
+      return socket;
     }
   } while (!absl::IsPermissionDenied(last) && steady_clock::now() < end);
   return ConnectFailed(absl::StrCat("rank ", place.rank, " and rank 0 at ", address,
                                     " do not agree: ", last.message()));
+}
+
+absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::string& address,
+                                                                 const GangPlace& place,
+                                                                 milliseconds limit,
+                                                                 const RandomBytes& random_bytes) {
+  auto socket = JoinRankZero(address, place, limit, random_bytes);
+  if (!socket.ok()) return socket.status();
+  std::unique_ptr<StepFollower> follower(new StepFollower);
+  follower->socket_ = *std::move(socket);
+  return follower;
 }
 
 absl::StatusOr<Step> StepFollower::Receive() {

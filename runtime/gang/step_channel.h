@@ -37,6 +37,17 @@ using RandomBytes = std::function<std::string(size_t)>;
 // A knock that takes longer is dropped, so that a stranger can't hold up the gang.
 inline constexpr std::chrono::milliseconds kKnockLimit{1000};
 
+// Rank 0: one connection from each other rank, by rank ([0] is closed), each proven. CONNECT_FAILED
+// names those that have not come when `limit` has passed.
+absl::StatusOr<std::vector<transport::StreamSocket>> GatherRanks(
+    const transport::StreamSocket& listener, const GangPlace& place,
+    std::chrono::milliseconds limit, const RandomBytes& random_bytes);
+// The other ranks: a connection to rank 0, which has proven itself too.
+absl::StatusOr<transport::StreamSocket> JoinRankZero(const std::string& address,
+                                                     const GangPlace& place,
+                                                     std::chrono::milliseconds limit,
+                                                     const RandomBytes& random_bytes);
+
 // Rank 0's side. Send, AwaitReports from one thread; WaitForLoss from another; ShutDown from any.
 class StepLeader {
  public:

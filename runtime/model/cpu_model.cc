@@ -71,6 +71,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
     : config_(config),
       place_(place),
       sum_over_ranks_(std::move(sum_over_ranks)),
+      observer_(options.observer),
       hidden_size_(static_cast<size_t>(config.hidden_size)),
       head_dim_(static_cast<size_t>(config.head_dim)),
       heads_(static_cast<size_t>(place.ShareOf(config.attention_heads))),
@@ -274,6 +275,8 @@ mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {
   const mx::array in = Evaluated(hidden);
   std::copy_n(in.data<float>(), count, buffers_.hidden.data());
   for (size_t i = 0; i < layers_.size(); ++i) {
+    const PartScope part(observer_, StepPart::kLayer,
+                         static_cast<uint32_t>(place_.layer_begin) + static_cast<uint32_t>(i));
     Attend(layers_[i], static_cast<int>(i));
     Feed(layers_[i]);
   }

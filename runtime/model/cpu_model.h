@@ -82,6 +82,7 @@ class CpuModel : public LayerStack {
   const ModelConfig config_;
   const ShardPlace place_;
   const SumOverRanks sum_over_ranks_;
+  StepObserver* const observer_;
   const size_t hidden_size_;
   const size_t head_dim_;
   const size_t heads_;  // of this rank, as the next

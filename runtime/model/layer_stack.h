@@ -19,6 +19,7 @@
 #include "runtime/kernels/kv_view.h"
 #include "runtime/model/forward_step.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/step_observer.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
 
@@ -65,6 +66,7 @@ struct LayerStackOptions {
   // In which CPU kernels keep keys and values; unset: float32 for models in float32, float16 for
   // the others (bfloat16 takes as much memory and is eight times less exact).
   std::optional<kernels::KvType> kv_type{};
+  StepObserver* observer = nullptr;  // hears of each layer where layers run one by one
 };
 
 // The implementation for this machine's default device. Loads this place's weights: may take

@@ -86,6 +86,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.kv_type = options.kv_type;
   limits.threads = options.threads > 0 ? options.threads : ThreadsFor(spec);
   limits.prefill_chunk_tokens = options.prefill_chunk_tokens;
+  limits.observer = options.step_observer;
   limits.step_limit = milliseconds(spec.step_timeout_ms());
   const auto guard = watchdog.Watch("loading weights", kLoadingStallLimit);
   try {
@@ -160,10 +161,12 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   {
     const auto guard = watchdog.Watch("connecting to the gang",
                                       milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
-    auto link = GangLink::Form(spec, WireTypeFor(rank->config, *place, *files),
-                               [&](const std::string& detail) {
-                                 if (options.on_connecting) options.on_connecting(detail);
-                               });
+    auto link = GangLink::Form(
+        spec, WireTypeFor(rank->config, *place, *files),
+        [&](const std::string& detail) {
+          if (options.on_connecting) options.on_connecting(detail);
+        },
+        options.wire_observer);
     if (!link.ok()) return link.status();
     rank->link = *std::move(link);
   }

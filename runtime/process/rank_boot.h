@@ -46,6 +46,9 @@ struct BootOptions {
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
   int threads = 0;  // of CPU kernels; 0: the processors, shared among the ranks of this machine
   std::function<void(v1::RankPhase)> on_phase;
+  // They outlive the rank; may be null.
+  StepObserver* step_observer = nullptr;
+  transport::WireObserver* wire_observer = nullptr;
   // Within CONNECTING: "rendezvous", "queue_pair", "first_collective".
   std::function<void(const std::string& detail)> on_connecting;
   std::function<void(uint64_t loaded, uint64_t total)> on_progress;

@@ -104,6 +104,8 @@ void RankProcess::RunEngine() {
   options.on_connecting = [this](const std::string& detail) {
     dispatcher_.Post([this, detail] { service_.SetConnecting(detail); });
   };
+  options.step_observer = &recorder_;
+  options.wire_observer = &recorder_;
   options.on_link = [this](GangLink& link) {
     link_ = &link;
     dispatcher_.Post([this, &link] {
@@ -126,6 +128,7 @@ void RankProcess::RunEngine() {
                engine->step_bytes();
       });
     });
+    WatchGang(*rank_->link);
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
   }
   if (!status.ok() && !stopping_) Fail(status);
@@ -321,7 +324,42 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   hooks.on_cold_off = [this](const std::string& why) {
     Say(absl::StrCat("no KV blocks on disk any more: ", why));
   };
+  hooks.observer = &recorder_;
   return hooks;
+}
+
+void RankProcess::WatchGang(GangLink& link) {
+  recorder_.ForgetTimings();
+  dispatcher_.Post([this] {
+    service_.SetTimings([this](v1::RankStatus& status) { recorder_.FillTimings(status); });
+    service_.SetTrace(
+        [this] {
+          const auto unix_time = std::chrono::system_clock::now().time_since_epoch();
+          return recorder_.trace().Start(
+              std::chrono::steady_clock::now(),
+              static_cast<uint64_t>(std::chrono::duration_cast<Duration>(unix_time).count()));
+        },
+        [this] { return recorder_.trace().Stop(); });
+  });
+  GangWatchOptions options;
+  options.rank = spec_.rank();
+  options.world_size = spec_.world_size();
+  options.knows_waits = link.tells_observer();
+  options.limits.unmeasured = std::chrono::milliseconds(spec_.step_timeout_ms());
+  // Who waits for a GPU rests too, and a GPU that was idle may take seconds to have its memory back.
+  if (mlx::core::default_device() == mlx::core::Device::gpu) {
+    options.limits.resting = options.limits.standing;
+  }
+  GangWatch::Hooks hooks;
+  hooks.on_stall = [this](const Stall& stall) {
+    // An end that was asked for stops everything in its own way.
+    if (stopping_) return;
+    Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, "RANK_STALLED", stall.what), stall.rank);
+  };
+  hooks.on_progress = [this] { watchdog_.Touch(); };
+  hooks.bytes_moved = [&link] { return link.bytes_moved(); };
+  gang_watch_ = std::make_unique<GangWatch>(options, recorder_.board(), link.TakeWatchLines(),
+                                            std::move(hooks));
 }
 
 void RankProcess::WatchFollowers() {
@@ -380,15 +418,15 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
   }
 }
 
-void RankProcess::Fail(const absl::Status& why) {
+void RankProcess::Fail(const absl::Status& why, std::optional<uint32_t> stalled_rank) {
   const bool first = termination_message_.Say(why);
   if (first) {
     GangLink* link = link_.load();
     if (link != nullptr && link->follower() != nullptr) {
       link->follower()->Tell({ReportKind::kFailed, std::string(why.message())}).IgnoreError();
     }
-    dispatcher_.Post([this, reason = ReasonOf(why), code = ExitCodeOf(why)] {
-      service_.SetFailure(reason);
+    dispatcher_.Post([this, reason = ReasonOf(why), stalled_rank, code = ExitCodeOf(why)] {
+      service_.SetFailure(reason, stalled_rank);
       service_.Stop(kFarewellLimit / 2);
       _exit(code);
     });

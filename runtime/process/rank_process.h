@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/gang/gang_watch.h"
 #include "runtime/gang/watchdog.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/mailbox.h"
@@ -18,6 +20,7 @@
 #include "runtime/serving/cold/cold_event.h"
 #include "runtime/serving/rank_service.h"
 #include "runtime/serving/serving_loop.h"
+#include "runtime/watch/step_recorder.h"
 #include "transport/asio_dispatcher.h"
 
 namespace macrame::runtime::engine {
@@ -61,10 +64,12 @@ class RankProcess {
   void Say(const std::string& line) const;
   void Verify(BootedRank& rank, ServingLoop& serving,
               const std::shared_ptr<PendingRequest>& request);
+  // From here on a rank that makes no progress is found out.
+  void WatchGang(GangLink& link);
   // Rank 0: waits for the step channel to say that a rank is gone.
   void WatchFollowers();
   // Any thread: termination message, the status for watchers, and the end. Does not return.
-  void Fail(const absl::Status& why);
+  void Fail(const absl::Status& why, std::optional<uint32_t> stalled_rank = std::nullopt);
 
   const v1::LaunchSpec spec_;
   transport::AsioDispatcher dispatcher_;
@@ -73,12 +78,14 @@ class RankProcess {
   RankService service_;
   Mailbox<std::shared_ptr<PendingRequest>> mailbox_;
   Mailbox<ColdEvent> cold_events_;  // rank 0: of all ranks; bounded by what was ordered
+  StepRecorder recorder_;
   std::atomic<GangLink*> link_ = nullptr;
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<BootedRank> rank_;  // engine thread
   std::thread engine_;
   std::thread follower_watch_;
-  struct Parts;  // what needs Boost's headers
+  std::unique_ptr<GangWatch> gang_watch_;  // once the gang is ready
+  struct Parts;                            // what needs Boost's headers
   std::unique_ptr<Parts> parts_;
 };
 

@@ -31,6 +31,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
   options.context_length = limits.context_length;
   options.threads = limits.threads;
   options.kv_type = limits.kv_type;
+  options.observer = limits.observer;
   layers_ = LoadLayerStack(
       config, place, loader, [this](const mx::array& partial) { return Sum(partial); }, options);
 }
@@ -168,6 +169,7 @@ void ForwardEngine::NoteBlocks(const ForwardStep& step) {
 
 absl::Status ForwardEngine::RunStep(const ForwardStep& step, InFlight* own) {
   const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
+  const StepScope scope(limits_.observer, step);
   return Guarded([&] {
     const absl::Status good = layers_->Begin(step);
     if (!good.ok() || step.segments.empty()) return good;
@@ -203,6 +205,11 @@ void ForwardEngine::SendOn(const mx::array& hidden, size_t rows, InFlight& own) 
   own.has_rows = rows > 0;
 }
 
+mx::array ForwardEngine::Embed(std::span<const int32_t> tokens) {
+  const PartScope part(limits_.observer, StepPart::kEmbed);
+  return layers_->Embed(tokens);
+}
+
 void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
   std::vector<int32_t> tokens, rows;
   for (const Segment& segment : step.segments) {
@@ -219,7 +226,7 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
   const int world = link_.single() ? 1 : link_.group().size();
   mx::array hidden =
       place_.embeds
-          ? layers_->Embed(tokens)
+          ? Embed(tokens)
           : mx::astype(mx::distributed::recv({count, config_.hidden_size}, link_.wire_type(),
                                              rank - place_.tp, link_.group()),
                        layers_->activation_type());
@@ -234,12 +241,16 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
     result = mx::distributed::send(mx::astype(hidden, link_.wire_type()), rank + place_.tp,
                                    link_.group());
   } else if (place_.has_head && (!rows.empty() || confirms_steps_)) {
+    const PartScope part(limits_.observer, StepPart::kLogits);
     result = rows.empty() ? mx::zeros({1}) : layers_->Logits(hidden, rows);
     if (rank != 0) result = mx::distributed::send(result, 0, link_.group());
   }
   std::vector<mx::array> outputs{result};
   layers_->AppendState(outputs);
-  mx::eval(outputs);
+  {
+    const PartScope part(limits_.observer, StepPart::kEvaluate);
+    mx::eval(outputs);
+  }
 
   if (rank != 0 || rows.empty()) return;
   if (!place_.has_head) {

@@ -31,6 +31,7 @@
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
 #include "runtime/serving/cold/cold_worker.h"
+#include "runtime/model/step_observer.h"
 
 namespace macrame::runtime::engine {
 
@@ -44,6 +45,7 @@ struct ForwardLimits {
   std::chrono::milliseconds step_limit{0};   // zero: none
   int threads = 1;                           // of CPU kernels
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
+  StepObserver* observer = nullptr;          // outlives the engine
 };
 
 class ForwardEngine {
@@ -108,6 +110,7 @@ class ForwardEngine {
   void RunStages(const ForwardStep& step, InFlight* own);
   void SendOn(const mlx::core::array& hidden, size_t rows, InFlight& own);
   absl::Status Guarded(const std::function<absl::Status()>& work);
+  mlx::core::array Embed(std::span<const int32_t> tokens);
   void NoteBlocks(const ForwardStep& step);
   void NoteBlock(int32_t block);
   absl::Status CarryOut(const ColdOrders& orders);

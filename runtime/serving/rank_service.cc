@@ -12,6 +12,7 @@
 #include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
 #include "runtime/serving/prompt_parts.h"
+#include "runtime/watch/trace_ring.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -70,6 +71,12 @@ absl::Status RankService::Start() {
              transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
         VerifyGroup(std::move(request), std::move(reply));
       });
+  server_.HandleUnary<v1::TraceRankRequest, v1::TraceRankResponse>(
+      "/macrame.v1.RankService/Trace",
+      [this](const transport::Caller&, v1::TraceRankRequest request,
+             transport::GrpcServer::Reply<v1::TraceRankResponse> reply) {
+        Trace(request, std::move(reply));
+      });
   const absl::Status status = server_.StartUnix(spec_.socket_path());
   if (status.ok()) dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
   return status;
@@ -109,6 +116,7 @@ void RankService::Tick() {
   const double seconds = std::chrono::duration<double>(kRateWindow).count();
   status_.set_tokens_per_second(static_cast<double>(tokens) / seconds);
   if (fill_group_) fill_group_(status_);
+  if (fill_timings_) fill_timings_(status_);
   if (resident_) status_.set_memory_bytes(resident_());
   if (fill_cold_) fill_cold_(*status_.mutable_kv_cache_disk());
   Publish();
@@ -152,10 +160,11 @@ void RankService::SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_b
   if (status_.progress() - before >= 0.01 || loaded == total || loaded == 0) Publish();
 }
 
-void RankService::SetFailure(const v1::Reason& reason) {
+void RankService::SetFailure(const v1::Reason& reason, std::optional<uint32_t> stalled_rank) {
   if (status_.phase() == v1::RANK_PHASE_FAILED) return;
   status_.set_phase(v1::RANK_PHASE_FAILED);
   *status_.mutable_failure() = reason;
+  if (stalled_rank.has_value()) status_.mutable_stalled()->set_rank(*stalled_rank);
   Publish();
 }
 
@@ -259,6 +268,28 @@ void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const 
     (void)written;
   }
   request->explained.Put(explained);
+}
+
+void RankService::Trace(const v1::TraceRankRequest& request,
+                        transport::GrpcServer::Reply<v1::TraceRankResponse> reply) {
+  const Duration duration = std::chrono::milliseconds(request.duration_ms());
+  if (duration <= Duration(0) || duration > kTraceMax) {
+    return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                              "a trace takes from 1 ms to 60 s"));
+  }
+  if (!begin_trace_ || !begin_trace_()) {
+    return reply(ReasonStatus(
+        absl::StatusCode::kUnavailable, "NOT_READY",
+        begin_trace_ ? "a trace of this rank is being taken already" : "the rank is not ready"));
+  }
+  dispatcher_.PostAfter(duration, [this, reply] {
+    v1::TraceRankResponse response;
+    v1::RankTrace& trace = *response.add_ranks();
+    trace = end_trace_();
+    trace.set_rank(spec_.rank());
+    trace.set_node_id(spec_.assignment().node_id());
+    reply(std::move(response));
+  });
 }
 
 void RankService::OnDecodeTimed(double step_us) {

@@ -63,9 +63,17 @@ class RankService {
   void SetPhase(v1::RankPhase phase);
   void SetProgress(uint64_t loaded, uint64_t total, uint64_t memory_bytes);
   void SetConnecting(const std::string& detail);
-  void SetFailure(const v1::Reason& reason);
+  // `stalled_rank`: whose fault it is, where that is known to be a rank that made no progress.
+  void SetFailure(const v1::Reason& reason, std::optional<uint32_t> stalled_rank = std::nullopt);
   // Where the group's own figures come from, once it is formed; called on the owner thread.
   void SetGroup(std::function<void(v1::RankStatus&)> fill);
+  // What steps took so far; called on the owner thread each second.
+  void SetTimings(std::function<void(v1::RankStatus&)> fill) { fill_timings_ = std::move(fill); }
+  // How a trace is begun (false: one is being taken) and ended; owner thread.
+  void SetTrace(std::function<bool()> begin, std::function<v1::RankTrace()> end) {
+    begin_trace_ = std::move(begin);
+    end_trace_ = std::move(end);
+  }
   // What is resident from here on; called on the owner thread each second.
   void SetMemory(std::function<uint64_t()> resident);
   // Where the figures of the cold tier come from; called on the owner thread each second.
@@ -90,6 +98,8 @@ class RankService {
   void Generate(v1::GenerateRequest request, transport::ServerStream stream);
   void VerifyGroup(v1::VerifyGroupRequest request,
                    transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply);
+  void Trace(const v1::TraceRankRequest& request,
+             transport::GrpcServer::Reply<v1::TraceRankResponse> reply);
   absl::Status CheckServing(const v1::GenerateRequest& request) const;
   void Publish();
   void Tick();
@@ -104,6 +114,9 @@ class RankService {
   std::deque<std::shared_ptr<PendingRequest>> requests_;
   std::shared_ptr<const ModelText> text_;
   std::function<void(v1::RankStatus&)> fill_group_;
+  std::function<void(v1::RankStatus&)> fill_timings_;
+  std::function<bool()> begin_trace_;
+  std::function<v1::RankTrace()> end_trace_;
   std::function<uint64_t()> resident_;
   std::function<void(v1::KvCacheDisk&)> fill_cold_;
   int vocab_size_ = 0;

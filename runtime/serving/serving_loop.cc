@@ -47,6 +47,7 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
       std::move(job), hooks_.new_text(),
       [heard = request.listener](const v1::GenerateChunk& chunk) { heard->OnChunk(chunk); },
       steady_clock::now());
+  Tell(id, RequestMoment::kArrived);
   const auto effects = scheduler_.Add(std::move(spec), Now());
   if (!effects.ok()) return End(id, effects.status());
   Take(*effects);
@@ -73,6 +74,7 @@ void ServingLoop::TakeColdEvents() {
 // What finished was told so when its last token was sampled.
 void ServingLoop::Take(const Effects& effects) {
   for (const Effects::Started& started : effects.started) {
+    Tell(started.id, RequestMoment::kStarted);
     const auto found = requests_.find(started.id);
     if (found == requests_.end()) continue;
     found->second.answer->SetCachedTokens(started.cached_tokens, started.cold_tokens);
@@ -96,6 +98,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
   const auto width = static_cast<size_t>(engine_.vocab_size());
   MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
       << logits.size() << " logits for " << ordered.rows.size() << " rows";
+  const PartScope part(hooks_.observer, StepPart::kSampling);
   const bool is_alone =
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
@@ -108,6 +111,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     const auto found = requests_.find(owner.id);
     if (found == requests_.end()) continue;
     Request& request = found->second;
+    Tell(found->first, RequestMoment::kFirstToken);
     request.was_alone = request.was_alone && is_alone;
     if (owner.guess.has_value()) {
       ++guessed;
@@ -168,6 +172,9 @@ absl::StatusOr<bool> ServingLoop::RunStep() {
 
 absl::Status ServingLoop::Submit(OrderedStep ordered) {
   const auto begun = steady_clock::now();
+  if (hooks_.observer != nullptr) {
+    hooks_.observer->ExpectStep(scheduler_.cost().is_trusted() ? ordered.predicted : Duration(0));
+  }
   const absl::Status submitted = engine_.Submit(ordered.step);
   if (!submitted.ok()) {
     EndAll(submitted);
@@ -218,6 +225,7 @@ void ServingLoop::End(RequestId id, const absl::Status& status) {
   if (found == requests_.end()) return;
   const auto listener = found->second.listener;
   requests_.erase(found);
+  Tell(id, RequestMoment::kEnded);
   listener->OnDone(status);
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/serving/answer.h"
 #include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/forward_engine.h"
+#include "runtime/serving/serving_observer.h"
 
 namespace macrame::runtime::engine {
 
@@ -53,6 +54,7 @@ class ServingLoop {
     std::function<std::vector<ColdEvent>()> take_cold_events;
     // The cold tier is off from here on.
     std::function<void(const std::string&)> on_cold_off;
+    ServingObserver* observer = nullptr;  // may be null
   };
 
   ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks);
@@ -98,6 +100,9 @@ class ServingLoop {
   void End(RequestId id, const absl::Status& status);
   void EndAll(const absl::Status& status);
   void TellCounts();
+  void Tell(RequestId id, RequestMoment moment) {
+    if (hooks_.observer != nullptr) hooks_.observer->OnRequest(id, moment);
+  }
 
   ForwardEngine& engine_;
   const Hooks hooks_;

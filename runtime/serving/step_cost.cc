@@ -7,7 +7,6 @@ namespace {
 
 constexpr double kGain = 0.5;  // of an error, corrected at once
 constexpr double kSlowestFactor = 3.0;
-constexpr uint64_t kTrustedSteps = 8;  // before that a slow step may be the truth
 
 // So that a usual step's parts are of a size, and none takes all of a correction.
 constexpr double kDecodeUnit = 4.0;
@@ -36,7 +35,7 @@ void StepCost::Learn(const StepWork& work, Duration measured) {
   const auto parts = Parts(work);
   const double predicted = PredictUs(work);
   double took = std::max(0.0, static_cast<double>(measured.count()));
-  if (measured_ >= kTrustedSteps) took = std::min(took, kSlowestFactor * predicted + 1.0);
+  if (is_trusted()) took = std::min(took, kSlowestFactor * predicted + 1.0);
   double square = 0.0;
   for (const double part : parts) square += part * part;
   const double gain = measured_ == 0 ? 1.0 : kGain;

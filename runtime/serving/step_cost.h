@@ -34,6 +34,8 @@ class StepCost {
 
   void Learn(const StepWork& work, Duration measured);
   Duration Predict(const StepWork& work) const;
+  // Whether enough was measured to be held to it.
+  bool is_trusted() const { return measured_ >= kTrustedSteps; }
   // How many prompt tokens from position `begin` on fit beside `work` into `budget`, at most
   // `tokens_max`; 0 when none.
   uint32_t TokensWithin(const StepWork& work, uint32_t begin, Duration budget,
@@ -41,6 +43,7 @@ class StepCost {
 
  private:
   static constexpr size_t kParts = 4;
+  static constexpr uint64_t kTrustedSteps = 8;  // before that a slow step may be the truth
   static std::array<double, kParts> Parts(const StepWork& work);
   double PredictUs(const StepWork& work) const;
 

@@ -49,7 +49,8 @@ class RankSupervisor::Impl {
                                               const std::string& local_ip,
                                               const NodeMemory& memory);
   absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
-  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why);
+  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
+                    bool at_once);
   std::vector<v1::RankStatus> Statuses() const;
   Bytes ReservedBytes() const;
   Bytes AwaitedBytes() const;
@@ -57,6 +58,8 @@ class RankSupervisor::Impl {
                       DoneCallback on_done);
   void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
                    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
+  void TraceRanks(const v1::TraceRankRequest& request,
+                  std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done);
   void CancelGenerate(GenerateId id);
   void ShutDown(std::function<void()> done);
 
@@ -218,7 +221,7 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::Launch
 }
 
 uint32_t RankSupervisor::Impl::EndRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                        const std::string& why) {
+                                        const std::string& why, bool at_once) {
   const auto is_meant = [&](const std::string& name, uint64_t epoch) {
     return (deployment.empty() || name == deployment) && epoch <= up_to_epoch;
   };
@@ -240,7 +243,7 @@ uint32_t RankSupervisor::Impl::EndRanks(const std::string& deployment, uint64_t 
                               }),
                ended_.end());
   for (SupervisedRank* rank : running) {
-    rank->End(why);
+    rank->End(why, at_once);
     ++told;
   }
   return told;
@@ -358,6 +361,41 @@ void RankSupervisor::Impl::VerifyGroup(
   entry->VerifyGroup(request, std::move(done));
 }
 
+void RankSupervisor::Impl::TraceRanks(
+    const v1::TraceRankRequest& request,
+    std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
+  struct Gathering {
+    v1::TraceRankResponse response;
+    absl::Status failure;
+    size_t awaited = 1;  // the one that began it
+    std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done;
+    void Add(const absl::StatusOr<v1::TraceRankResponse>& answer) {
+      if (answer.ok()) {
+        response.mutable_ranks()->MergeFrom(answer->ranks());
+      } else {
+        failure = answer.status();
+      }
+      if (--awaited > 0) return;
+      if (response.ranks().empty()) return done(failure);
+      done(std::move(response));
+    }
+  };
+  auto gathering = std::make_shared<Gathering>();
+  gathering->done = std::move(done);
+  for (const auto& [key, rank] : ranks_) {
+    const bool is_ready = rank->running() && rank->status().phase() == v1::RANK_PHASE_READY;
+    if (key.deployment != request.deployment() || !is_ready) continue;
+    ++gathering->awaited;
+    rank->Trace(request, [gathering](absl::StatusOr<v1::TraceRankResponse> answer) {
+      gathering->Add(answer);
+    });
+  }
+  gathering->Add(
+      ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                   absl::StrCat("no rank of ", request.deployment(), " on this node is ready"),
+                   options_.node_id));
+}
+
 void RankSupervisor::Impl::CancelGenerate(GenerateId id) {
   const auto found = generations_.find(id);
   if (found != generations_.end()) found->second.call.Cancel();
@@ -366,7 +404,8 @@ void RankSupervisor::Impl::CancelGenerate(GenerateId id) {
 void RankSupervisor::Impl::ShutDown(std::function<void()> done) {
   shutting_down_ = true;
   shut_down_done_ = std::move(done);
-  EndRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down");
+  EndRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down",
+           /*at_once=*/false);
   dispatcher_->Post([this, alive = alive_] {
     if (*alive) FinishShutDown();
   });
@@ -394,8 +433,8 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Launch(const v1::LaunchSpec& 
   return impl_->Launch(spec);
 }
 uint32_t RankSupervisor::EndRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                  const std::string& why) {
-  return impl_->EndRanks(deployment, up_to_epoch, why);
+                                  const std::string& why, bool at_once) {
+  return impl_->EndRanks(deployment, up_to_epoch, why, at_once);
 }
 std::vector<v1::RankStatus> RankSupervisor::Statuses() const { return impl_->Statuses(); }
 void RankSupervisor::OnChange(std::function<void()> callback) {
@@ -413,6 +452,10 @@ void RankSupervisor::VerifyGroup(
   impl_->VerifyGroup(deployment, request, std::move(done));
 }
 
+void RankSupervisor::TraceRanks(const v1::TraceRankRequest& request,
+                                std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
+  impl_->TraceRanks(request, std::move(done));
+}
 void RankSupervisor::CancelGenerate(GenerateId id) { impl_->CancelGenerate(id); }
 void RankSupervisor::ShutDown(std::function<void()> done) { impl_->ShutDown(std::move(done)); }
 

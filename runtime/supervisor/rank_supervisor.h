@@ -92,7 +92,9 @@ class RankSupervisor {
   // Ends ranks and reservations of `deployment` with epoch <= `up_to_epoch`, and forgets the ends
   // of those that failed. Returns how many processes were told to stop; they pass through STOPPING
   // and STOPPED. Empty `deployment`: all.
-  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why);
+  // `at_once`: they are killed, not asked to stop.
+  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
+                    bool at_once = false);
 
   // Running ranks, then ended ones that are still kept.
   std::vector<v1::RankStatus> Statuses() const;
@@ -114,6 +116,10 @@ class RankSupervisor {
   // thread.
   void VerifyGroup(const std::string& deployment, const v1::VerifyGroupRequest& request,
                    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
+  // What all ready ranks of request.deployment() on this node do for so long; NOT_READY when there
+  // are none. `done` once, on the owner thread.
+  void TraceRanks(const v1::TraceRankRequest& request,
+                  std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done);
   // on_done(CANCELLED) follows. Unknown ids are ignored.
   void CancelGenerate(GenerateId id);
 

@@ -27,6 +27,8 @@ constexpr const char* kStopMethod = "/macrame.v1.RankService/Stop";
 constexpr const char* kGenerateMethod = "/macrame.v1.RankService/Generate";
 constexpr Duration kWatchLimit = std::chrono::hours(24);  // then watched anew
 constexpr const char* kVerifyGroupMethod = "/macrame.v1.RankService/VerifyGroup";
+constexpr const char* kTraceMethod = "/macrame.v1.RankService/Trace";
+constexpr Duration kTraceSlack = std::chrono::seconds(5);  // beyond the trace's own duration
 constexpr Duration kVerifyGroupLimit = std::chrono::seconds(70);
 constexpr Duration kGenerateLimit = std::chrono::hours(2);  // of one answer
 constexpr Duration kWatchRetry = std::chrono::milliseconds(100);
@@ -224,8 +226,10 @@ void SupervisedRank::CheckSilence(MonotonicTime due) {
   events_.changed();
 }
 
-void SupervisedRank::End(const std::string& why) {
-  if (!running() || ending_) return;
+void SupervisedRank::End(const std::string& why, bool at_once) {
+  if (!running()) return;
+  if (at_once) process_->Signal(SIGKILL);
+  if (ending_) return;
   ending_ = true;
   why_ending_ = why;
   if (status_.phase() == v1::RANK_PHASE_FAILED) {
@@ -233,6 +237,7 @@ void SupervisedRank::End(const std::string& why) {
     return;
   }
   status_.set_phase(v1::RANK_PHASE_STOPPING);
+  if (at_once) return events_.changed();
   v1::StopRequest request;
   request.set_grace_ms(static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.stop_grace).count()));
@@ -297,6 +302,13 @@ void SupervisedRank::VerifyGroup(
     std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
   channel_->Call<v1::VerifyGroupResponse>(kVerifyGroupMethod, request, kVerifyGroupLimit,
                                           std::move(done));
+}
+
+void SupervisedRank::Trace(const v1::TraceRankRequest& request,
+                           std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
+  channel_->Call<v1::TraceRankResponse>(
+      kTraceMethod, request, std::chrono::milliseconds(request.duration_ms()) + kTraceSlack,
+      std::move(done));
 }
 
 transport::CallHandle SupervisedRank::Generate(const v1::GenerateRequest& request,

@@ -53,12 +53,15 @@ class SupervisedRank {
   const v1::RankStatus& status() const { return status_; }
 
   absl::Status Launch(v1::LaunchSpec spec, const std::string& rankd_path, uint64_t serial);
-  // Stop is asked for, then SIGTERM, then SIGKILL. A second call changes nothing.
-  void End(const std::string& why);
+  // Stop is asked for, then SIGTERM, then SIGKILL; `at_once`: SIGKILL alone. A second call changes
+  // nothing but that.
+  void End(const std::string& why, bool at_once);
 
   // To the rank's own Generate; `done` does not run any more once this is destroyed.
   void VerifyGroup(const v1::VerifyGroupRequest& request,
                    std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done);
+  void Trace(const v1::TraceRankRequest& request,
+             std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done);
   transport::CallHandle Generate(const v1::GenerateRequest& request,
                                  std::function<void(v1::GenerateChunk)> on_chunk,
                                  std::function<void(absl::Status)> done);

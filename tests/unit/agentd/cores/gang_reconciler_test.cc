@@ -427,6 +427,27 @@ TEST(GangReconciler, RanksThatAllMetAndDoNotGetOnAreStalledTogether) {
   }
 }
 
+TEST(GangReconciler, TheNodeOfTheRankThatStalledIsNamedNotThatOfWhoSaysSo) {
+  Harness h("abc");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  v1::RankStatus* teller = h.FindRank("m", 0);
+  ASSERT_NE(teller, nullptr);
+  const std::string stalled_node = h.FindRank("m", 2)->node_id();
+  ASSERT_NE(stalled_node, teller->node_id());
+  teller->set_phase(v1::RANK_PHASE_FAILED);
+  *teller->mutable_failure() = MakeReason("RANK_STALLED", "rank 2 has not been heard of");
+  teller->mutable_stalled()->set_rank(2);
+  h.effects.clear();
+  h.Run(milliseconds(100));
+  const v1::Reason failure = h.Status("m").failure();
+  EXPECT_EQ(failure.code(), "RANK_STALLED");
+  EXPECT_EQ(failure.node_id(), stalled_node);
+  const auto ended = h.Take<EndRanks>();
+  ASSERT_FALSE(ended.empty());
+  for (const EndRanks& end : ended) EXPECT_EQ(end.why.node_id(), stalled_node);
+}
+
 TEST(GangReconciler, AGroupThatCameUpSmallerIsAFailure) {
   Harness harness("ab");
   harness.Deploy("m");

@@ -342,6 +342,18 @@ TEST_F(RankSupervisorTest, AStubbornRankIsKilledInTheEnd) {
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
 }
 
+// A stopped process hears neither Stop nor SIGTERM; who knows that it stalled doesn't wait for
+// both.
+TEST_F(RankSupervisorTest, ARankThatStalledIsKilledWithoutBeingAsked) {
+  options_.stop_grace = std::chrono::minutes(1);
+  ASSERT_TRUE(Start().ok());
+  const pid_t pid = ReserveAndLaunch("ready");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  kill(pid, SIGSTOP);
+  OnOwner([&] { EXPECT_EQ(supervisor_->EndRanks("m", 1, "it stalled", /*at_once=*/true), 1u); });
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
+}
+
 TEST_F(RankSupervisorTest, ARankThatServesNothingStopsAtOnce) {
   options_.first_report_limit = std::chrono::minutes(1);
   options_.stop_grace = std::chrono::seconds(1);

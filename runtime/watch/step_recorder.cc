@@ -1,0 +1,150 @@
+#include "runtime/watch/step_recorder.h"
+
+#include <utility>
+
+namespace macrame::runtime::engine {
+namespace {
+
+TraceRing::Time Now() { return std::chrono::steady_clock::now(); }
+
+double Us(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+uint8_t CodeOf(StepPart part) { return static_cast<uint8_t>(part); }
+uint8_t CodeOf(TracePart part) { return static_cast<uint8_t>(part); }
+
+}  // namespace
+
+void StepRecorder::BeginStep(const ForwardStep& step) {
+  prefill_tokens_ = 0;
+  decode_tokens_ = 0;
+  for (const Segment& segment : step.segments) {
+    const bool is_decode = segment.tokens.size() == 1 && segment.logit_rows != LogitRows::kNone;
+    if (is_decode) {
+      ++decode_tokens_;
+    } else {
+      prefill_tokens_ += static_cast<uint32_t>(segment.tokens.size());
+    }
+  }
+  board_.BeginStep();
+  is_sampled_ = trace_.is_on() && board_.steps() % kTracedStepsApart == 0;
+  waited_ns_ = 0;
+  step_begun_ = Now();
+}
+
+void StepRecorder::EndStep() {
+  board_.EndStep();
+  if (prefill_tokens_ == 0 && decode_tokens_ == 0) return;  // it closed slots
+  const Time now = Now();
+  const int64_t waited = waited_ns_.exchange(0);
+  if (trace_.is_on()) {
+    trace_.Add({CodeOf(TracePart::kStep), step_begun_, now, board_.steps(), prefill_tokens_,
+                decode_tokens_});
+  }
+  is_sampled_ = false;
+  const absl::MutexLock lock(&mutex_);
+  if (prefill_tokens_ > 0) {
+    kept_.prefill_step.Add(Us(now - step_begun_));
+    kept_.prefill_tokens.Add(prefill_tokens_);
+  } else {
+    kept_.decode_step.Add(Us(now - step_begun_));
+  }
+  if (decode_tokens_ > 0) kept_.decode_tokens.Add(decode_tokens_);
+  if (waited > 0) kept_.collective.Add(static_cast<double>(waited) / 1000);
+}
+
+void StepRecorder::BeginPart(StepPart part, uint32_t number) {
+  board_.Mark();
+  if (part != StepPart::kSampling && !trace_.is_on()) return;
+  part_begun_[CodeOf(part)] = Now();
+  part_number_[CodeOf(part)] = number;
+}
+
+void StepRecorder::EndPart(StepPart part) {
+  board_.Mark();
+  const bool is_traced = trace_.is_on();
+  if (part != StepPart::kSampling && !is_traced) return;
+  const Time begun = part_begun_[CodeOf(part)];
+  const Time now = Now();
+  if (part == StepPart::kSampling) {
+    const absl::MutexLock lock(&mutex_);
+    kept_.sampling.Add(Us(now - begun));
+  }
+  const bool is_wanted = part != StepPart::kLayer || is_sampled_;
+  // A part that began before the trace did has no beginning.
+  if (!is_traced || !is_wanted || begun == Time()) return;
+  trace_.Add({CodeOf(part), begun, now, part_number_[CodeOf(part)]});
+}
+
+void StepRecorder::BeginExchange() {
+  board_.BeginWait();
+  exchange_begun_ = Now();
+}
+
+void StepRecorder::EndExchange() {
+  const Time now = Now();
+  board_.EndWait();
+  waited_ns_ += std::chrono::nanoseconds(now - exchange_begun_).count();
+  if (is_sampled_) trace_.Add({CodeOf(StepPart::kCollective), exchange_begun_, now});
+}
+
+void StepRecorder::OnRequest(uint64_t id, RequestMoment moment) {
+  const Time now = Now();
+  if (moment == RequestMoment::kArrived) {
+    requests_[id].arrived = now;
+    return;
+  }
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  RequestTimes& times = found->second;
+  if (moment == RequestMoment::kStarted && !std::exchange(times.has_started, true)) {
+    times.started = now;
+    const absl::MutexLock lock(&mutex_);
+    kept_.queue.Add(Us(now - times.arrived));
+  } else if (moment == RequestMoment::kFirstToken && !std::exchange(times.has_answered, true)) {
+    times.answered = now;
+    const absl::MutexLock lock(&mutex_);
+    kept_.first_token.Add(Us(now - times.arrived));
+  } else if (moment == RequestMoment::kEnded) {
+    EndRequest(id, times);
+    requests_.erase(found);
+  }
+}
+
+// A span that is not over when the trace ends is not in it.
+void StepRecorder::EndRequest(uint64_t id, const RequestTimes& times) {
+  if (!trace_.is_on()) return;
+  const Time now = Now();
+  const Time started = times.has_started ? times.started : now;
+  const Time answered = times.has_answered ? times.answered : now;
+  trace_.Add({CodeOf(TracePart::kRequestQueued), times.arrived, started, id});
+  if (!times.has_started) return;
+  trace_.Add({CodeOf(TracePart::kRequestPrefill), started, answered, id});
+  if (times.has_answered) trace_.Add({CodeOf(TracePart::kRequestDecode), answered, now, id});
+}
+
+void StepRecorder::ForgetTimings() {
+  const absl::MutexLock lock(&mutex_);
+  kept_ = Histograms();
+}
+
+void StepRecorder::FillTimings(v1::RankStatus& status) const {
+  Histograms kept;
+  {
+    const absl::MutexLock lock(&mutex_);
+    kept = kept_;
+  }
+  if (!kept.any()) return;
+  v1::RankTimings& timings = *status.mutable_timings();
+  *timings.mutable_queue_us() = kept.queue.ToMessage();
+  *timings.mutable_first_token_us() = kept.first_token.ToMessage();
+  *timings.mutable_prefill_step_us() = kept.prefill_step.ToMessage();
+  *timings.mutable_decode_step_us() = kept.decode_step.ToMessage();
+  *timings.mutable_prefill_tokens() = kept.prefill_tokens.ToMessage();
+  *timings.mutable_decode_tokens() = kept.decode_tokens.ToMessage();
+  *timings.mutable_collective_us() = kept.collective.ToMessage();
+  *timings.mutable_sampling_us() = kept.sampling.ToMessage();
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,59 @@
+#pragma once
+
+// The spans of a trace while one is taken: the last kTraceSpansMax. Memory is there only then.
+// Any thread.
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/model/step_observer.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr size_t kTraceSpansMax = 32768;
+inline constexpr std::chrono::seconds kTraceMax{60};
+// Layers and single collectives are traced in one of so many steps.
+inline constexpr uint64_t kTracedStepsApart = 8;
+
+// TraceSpan.part: a StepPart, or one of these.
+enum class TracePart : uint8_t {
+  kStep = 16,
+  kRequestQueued = 17,   // from its arrival to its first step
+  kRequestPrefill = 18,  // from there to its first token
+  kRequestDecode = 19,   // from there to its end
+};
+
+class TraceRing {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Span {
+    uint8_t part = 0;
+    Time begin, end;
+    uint64_t number = 0;
+    uint32_t prefill_tokens = 0;
+    uint32_t decode_tokens = 0;
+  };
+
+  bool is_on() const { return on_.load(std::memory_order_relaxed); }
+  // False when it is on already.
+  bool Start(Time now, uint64_t unix_us);
+  // Does nothing while it is off.
+  void Add(const Span& span);
+  // What came since Start; turns it off.
+  v1::RankTrace Stop();
+
+ private:
+  std::atomic<bool> on_ = false;
+  absl::Mutex mutex_;
+  std::vector<Span> spans_ ABSL_GUARDED_BY(mutex_);  // a ring once it is full
+  uint64_t added_ ABSL_GUARDED_BY(mutex_) = 0;
+  Time begun_ ABSL_GUARDED_BY(mutex_);
+  uint64_t begun_unix_us_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace macrame::runtime::engine
