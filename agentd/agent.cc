@@ -207,6 +207,7 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.cluster_service.Register(*server);
   parts_.link_service.RegisterAgent(*server);
   parts_.link_service.RegisterCluster(*server);
+  parts_.trace_service.RegisterAgent(*server);
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
   if (!port.ok()) return port.status();

@@ -155,6 +155,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer}),
       link_service({dispatcher, links, views, election, replicator, members, channels, conductor,
                     supervisor, self}),
+      trace_service({members, channels, replicator, supervisor, self}),
       agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
                      links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
@@ -162,6 +163,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       local_server(dispatcher) {
   cluster_service.Register(local_server);
   link_service.RegisterCluster(local_server);
+  trace_service.RegisterCluster(local_server);
 }
 
 }  // namespace macrame::agentd

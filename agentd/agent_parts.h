@@ -32,6 +32,7 @@
 #include "agentd/report_table.h"
 #include "agentd/state_replicator.h"
 #include "agentd/status_reporter.h"
+#include "agentd/trace_service.h"
 #include "discovery/beacon_service.h"
 #include "discovery/inventory.h"
 #include "runtime/supervisor/rank_supervisor.h"
@@ -87,6 +88,7 @@ struct AgentParts {
   StatusReporter reporter;
   HeartbeatSender heartbeats;
   LinkService link_service;
+  TraceService trace_service;
   AgentService agent_service;
   ClusterService cluster_service;
   transport::GrpcServer local_server;

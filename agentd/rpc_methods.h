@@ -19,6 +19,7 @@ inline constexpr std::string_view kOpenMeter = "/macrame.v1.AgentService/OpenMet
 inline constexpr std::string_view kProbeLinks = "/macrame.v1.AgentService/ProbeLinks";
 inline constexpr std::string_view kMeasureLink = "/macrame.v1.AgentService/MeasureLink";
 inline constexpr std::string_view kVerifyGroup = "/macrame.v1.AgentService/VerifyGroup";
+inline constexpr std::string_view kTraceRanks = "/macrame.v1.AgentService/TraceRanks";
 inline constexpr std::string_view kGenerate = "/macrame.v1.AgentService/Generate";
 
 inline constexpr std::string_view kGetStatus = "/macrame.v1.ClusterService/GetStatus";
@@ -35,6 +36,7 @@ inline constexpr std::string_view kRecheckLinks = "/macrame.v1.ClusterService/Re
 inline constexpr std::string_view kBenchLinks = "/macrame.v1.ClusterService/BenchLinks";
 inline constexpr std::string_view kExportHostfile = "/macrame.v1.ClusterService/ExportHostfile";
 inline constexpr std::string_view kVerifyTransport = "/macrame.v1.ClusterService/VerifyTransport";
+inline constexpr std::string_view kTraceModel = "/macrame.v1.ClusterService/TraceModel";
 inline constexpr std::string_view kForgetSpeeds = "/macrame.v1.ClusterService/ForgetSpeeds";
 inline constexpr std::string_view kPlanNet = "/macrame.v1.ClusterService/PlanNet";
 inline constexpr std::string_view kVersion = "/macrame.v1.ClusterService/Version";

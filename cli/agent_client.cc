@@ -200,6 +200,13 @@ absl::StatusOr<v1::VerifyTransportResponse> AgentClient::VerifyTransport(
   return impl_->Ask(&Stub::VerifyTransport, request, kMeasureLimit);
 }
 
+absl::StatusOr<v1::TraceModelResponse> AgentClient::TraceModel(
+    const v1::TraceRankRequest& request) {
+  return impl_->Ask(
+      &Stub::TraceModel, request,
+      kAnswerLimit + kAnswerLimit + std::chrono::seconds(request.duration_ms() / 1000));
+}
+
 absl::StatusOr<v1::ForgetSpeedsResponse> AgentClient::ForgetSpeeds() {
   return impl_->Ask(&Stub::ForgetSpeeds, v1::ForgetSpeedsRequest(), kAnswerLimit);
 }

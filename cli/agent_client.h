@@ -51,6 +51,8 @@ class AgentClient {
       const v1::ExportHostfileRequest& request);
   absl::StatusOr<v1::VerifyTransportResponse> VerifyTransport(
       const v1::VerifyTransportRequest& request);
+  // Waits for request.duration_ms and a little longer.
+  absl::StatusOr<v1::TraceModelResponse> TraceModel(const v1::TraceRankRequest& request);
   absl::StatusOr<v1::ForgetSpeedsResponse> ForgetSpeeds();
   absl::StatusOr<v1::NetPlan> PlanNet(const v1::PlanNetRequest& request);
 

@@ -73,7 +73,10 @@ void AddCommands(CommandTree& tree) {
   AddModelList(tree, model);
   AddModelInfer(tree, model);
   AddModelCheck(tree, model);
+  AddModelStats(tree, model);
   AddModelUnload(tree, model);
+  AddBench(tree);
+  AddTrace(tree);
   AddPlan(tree);
   AddCapacity(tree);
   AddTopology(tree);

@@ -99,8 +99,11 @@ void AddStatus(CommandTree& tree);  // `status` and `cluster status`
 void AddModelLoad(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
 void AddModelCheck(CommandTree& tree, CLI::App* model);
+void AddModelStats(CommandTree& tree, CLI::App* model);
 void AddModelUnload(CommandTree& tree, CLI::App* model);
 void AddModelInfer(CommandTree& tree, CLI::App* model);
+void AddBench(CommandTree& tree);
+void AddTrace(CommandTree& tree);
 void AddLogs(CommandTree& tree);
 void AddPlan(CommandTree& tree);
 void AddCapacity(CommandTree& tree);

@@ -74,8 +74,9 @@ void StallMonitor::WatchOnly(uint32_t rank) {
 
 void StallMonitor::OnBeat(uint32_t rank, const Beat& beat) {
   // A short step may begin and end between two beats.
-  ranks_[rank].is_stepping =
-      beat.activity != RankActivity::kIdle || beat.steps != ranks_[rank].beat.steps;
+  if (beat.activity != RankActivity::kIdle || beat.steps != ranks_[rank].beat.steps) {
+    stepped_at_ = clock_.now();
+  }
   ranks_[rank].beat = beat;
   ranks_[rank].heard = clock_.now();
   ranks_[rank].was_heard = true;
@@ -88,14 +89,14 @@ uint64_t StallMonitor::gang_marks() const {
 }
 
 bool StallMonitor::IsListenedFor(uint32_t number) const {
-  return number != self_ && ranks_[number].is_watched && ranks_[number].was_heard;
+  const bool is_known = self_ == 0 || ranks_[number].was_heard;
+  return number != self_ && ranks_[number].is_watched && is_known;
 }
 
-// Ranks that have not begun the step that others are in count too: it is theirs as well. One that
-// was last heard between two steps of an answer was to go on.
+// Ranks that have not begun the step that others are in count too: it is theirs as well. Between
+// two steps of an answer all are idle for a moment.
 bool StallMonitor::IsRunning() const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [](const Watched& rank) { return rank.is_stepping; });
+  return stepped_at_.has_value() && clock_.now() - *stepped_at_ <= limits_.running_after;
 }
 
 Duration StallMonitor::LimitFor(Duration floor) const {
@@ -175,7 +176,10 @@ std::optional<Stall> StallMonitor::FindStanding() const {
 }
 
 std::optional<Stall> StallMonitor::FindDeadlock() const {
-  if (!IsRunning()) return std::nullopt;
+  const bool all_idle = std::all_of(ranks_.begin(), ranks_.end(), [](const Watched& rank) {
+    return rank.beat.activity == RankActivity::kIdle;
+  });
+  if (all_idle) return std::nullopt;
   const Duration limit = LimitFor(limits_.standing);
   if (limit <= Duration(0)) return std::nullopt;
   Duration shortest = Duration::max();

@@ -49,6 +49,8 @@ struct StallLimits {
   Duration silence = std::chrono::milliseconds(1200);
   // The same while there is nothing to do: nobody waits, and a relaunch costs more than a pause.
   Duration idle_silence = std::chrono::seconds(5);
+  // So long after the last step a gang still counts as running: more may be on its way.
+  Duration running_after = std::chrono::seconds(2);
   // Without a mark while neither processor nor disk are used.
   Duration resting = std::chrono::milliseconds(1200);
   // Without a mark otherwise; all ranks waiting for each other.
@@ -104,8 +106,8 @@ class BeatMaker {
 
 class StallMonitor {
  public:
-  // Watches ranks [0, world_size) for rank `self`, which is never blamed for silence; the others
-  // are once a beat of theirs has come.
+  // Watches ranks [0, world_size) for rank `self`, which is never blamed for silence. Rank 0
+  // expects beats of all from now on; the others expect rank 0's once one has come.
   // `knows_waits`: beats tell computing from waiting; without that (a backend that does not say)
   // standing still is only held against all together.
   StallMonitor(uint32_t self, uint32_t world_size, bool knows_waits, StallLimits limits,
@@ -129,7 +131,6 @@ class StallMonitor {
     // When it was first seen idle while others were in a step that it has not begun.
     std::optional<Duration> behind_since;
     bool was_heard = false;
-    bool is_stepping = false;
     bool is_watched = true;
   };
 
@@ -152,6 +153,8 @@ class StallMonitor {
   std::vector<Watched> ranks_;
   AwakeClock clock_;
   Duration expected_{};
+  // When any rank was last known to be in a step, by the awake clock.
+  std::optional<Duration> stepped_at_;
 };
 
 }  // namespace macrame::runtime::engine

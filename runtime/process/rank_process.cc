@@ -189,6 +189,11 @@ class StreamListener : public RequestListener {
 
 constexpr uint32_t kGuessedTokensMax = 12;
 
+// A broken collective names no culprit; the step channel or the gang's watch will in a moment.
+void AwaitBlame(const absl::Status& failed) {
+  if (ReasonOf(failed).code() == "RANK_EXITED") absl::SleepFor(absl::FromChrono(kBlameLimit));
+}
+
 BatchTraits ServingTraits(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
   BatchTraits traits = TraitsOf(engine.limits());
   traits.queued_requests_max = QueuedRequestsMax(spec);
@@ -260,9 +265,7 @@ absl::Status RankProcess::Lead(BootedRank& rank) {
     if (serving.idle()) continue;
     const auto ran = serving.RunStep();
     if (!ran.ok()) {
-      // A broken collective names no culprit; the step channel will in a moment.
-      if (ReasonOf(ran.status()).code() == "RANK_EXITED")
-        absl::SleepFor(absl::FromChrono(kBlameLimit));
+      AwaitBlame(ran.status());
       return ran.status();
     }
     if (*ran || serving.idle()) continue;
@@ -346,7 +349,8 @@ void RankProcess::WatchGang(GangLink& link) {
   options.world_size = spec_.world_size();
   options.knows_waits = link.tells_observer();
   options.limits.unmeasured = std::chrono::milliseconds(spec_.step_timeout_ms());
-  // Who waits for a GPU rests too, and a GPU that was idle may take seconds to have its memory back.
+  // Who waits for a GPU rests too, and a GPU that was idle may take seconds to have its memory
+  // back.
   if (mlx::core::default_device() == mlx::core::Device::gpu) {
     options.limits.resting = options.limits.standing;
   }
@@ -354,7 +358,7 @@ void RankProcess::WatchGang(GangLink& link) {
   hooks.on_stall = [this](const Stall& stall) {
     // An end that was asked for stops everything in its own way.
     if (stopping_) return;
-    Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, "RANK_STALLED", stall.what), stall.rank);
+    Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, "RANK_STALLED", stall.what), &stall);
   };
   hooks.on_progress = [this] { watchdog_.Touch(); };
   hooks.bytes_moved = [&link] { return link.bytes_moved(); };
@@ -414,17 +418,21 @@ absl::Status RankProcess::FollowLeader(BootedRank& rank) {
       continue;
     }
     const absl::Status status = rank.engine->Follow(*step);
-    if (!status.ok()) return status;
+    if (status.ok()) continue;
+    AwaitBlame(status);
+    return status;
   }
 }
 
-void RankProcess::Fail(const absl::Status& why, std::optional<uint32_t> stalled_rank) {
+void RankProcess::Fail(const absl::Status& why, const Stall* verdict) {
   const bool first = termination_message_.Say(why);
   if (first) {
     GangLink* link = link_.load();
-    if (link != nullptr && link->follower() != nullptr) {
+    // A verdict is rank 0's own, or it is rank 0 that has stalled.
+    if (link != nullptr && link->follower() != nullptr && verdict == nullptr) {
       link->follower()->Tell({ReportKind::kFailed, std::string(why.message())}).IgnoreError();
     }
+    const auto stalled_rank = verdict != nullptr ? verdict->rank : std::nullopt;
     dispatcher_.Post([this, reason = ReasonOf(why), stalled_rank, code = ExitCodeOf(why)] {
       service_.SetFailure(reason, stalled_rank);
       service_.Stop(kFarewellLimit / 2);

@@ -29,7 +29,7 @@ namespace macrame::runtime::engine {
 inline constexpr Duration kStopLimit = std::chrono::milliseconds(1500);
 // What a failing rank waits so that its watchers hear the reason.
 inline constexpr std::chrono::milliseconds kFarewellLimit{300};
-// How long rank 0 waits, after a collective broke, to hear on the step channel which rank it was.
+// How long a rank waits, after a collective broke, to hear which rank it was.
 inline constexpr std::chrono::milliseconds kBlameLimit{300};
 // While requests wait and no step can be run: how long until the scheduler is asked again.
 inline constexpr std::chrono::milliseconds kNothingToRunPause{5};
@@ -69,7 +69,8 @@ class RankProcess {
   // Rank 0: waits for the step channel to say that a rank is gone.
   void WatchFollowers();
   // Any thread: termination message, the status for watchers, and the end. Does not return.
-  void Fail(const absl::Status& why, std::optional<uint32_t> stalled_rank = std::nullopt);
+  // `verdict`: of the gang's watch, when that is why.
+  void Fail(const absl::Status& why, const Stall* verdict = nullptr);
 
   const v1::LaunchSpec spec_;
   transport::AsioDispatcher dispatcher_;

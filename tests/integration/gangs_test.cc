@@ -2,9 +2,15 @@
 // each loss.
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "proto/reasons.h"
 #include "tests/integration/cluster_test_base.h"
@@ -29,6 +35,18 @@ std::function<bool(const v1::ClusterStatus&)> IsReady(const std::string& name, u
     return found != nullptr && found->epoch() > after &&
            found->state() == v1::DEPLOYMENT_STATE_READY;
   };
+}
+
+// The exit code of a command and the JSON that it printed.
+std::pair<int, nlohmann::json> RunTool(const std::string& command) {
+  FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r");
+  if (pipe == nullptr) return {-1, nullptr};
+  std::string out;
+  char block[4096];
+  for (size_t got = 0; (got = fread(block, 1, sizeof block, pipe)) > 0;) out.append(block, got);
+  const int status = pclose(pipe);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+          nlohmann::json::parse(out, nullptr, /*allow_exceptions=*/false)};
 }
 
 class GangsTest : public ClusterTest {
@@ -122,6 +140,98 @@ TEST_F(GangsTest, LoadedOverThreeAskedThroughEachAndUnloaded) {
   EXPECT_TRUE(unloaded.ok()) << unloaded;
   WaitFor("nothing loaded", Running(), 20,
           [](const v1::ClusterStatus& status) { return status.deployments_size() == 0; });
+}
+
+TEST_F(GangsTest, AStoppedRankIsNamedKilledAndReplaced) {
+  StartThree();
+  Load(*agents_[0], 3);
+  const std::string before = Infer(*agents_[0]);
+  const uint64_t epoch = Epoch();
+  const auto status = Status(*agents_[0]);
+  ASSERT_TRUE(status.ok());
+  v1::RankStatus stopped;
+  for (const v1::RankStatus& rank : Deployment(*status)->ranks()) {
+    if (rank.rank() == 2) stopped = rank;
+  }
+  const auto pid = static_cast<pid_t>(stopped.pid());
+  ASSERT_GT(pid, 1);
+  const auto begun = std::chrono::steady_clock::now();
+  ::kill(pid, SIGSTOP);
+  v1::GenerateRequest request;
+  request.set_deployment(kModel);
+  request.set_prompt("Explain RDMA in simple terms");
+  request.set_max_tokens(8);
+  std::vector<v1::GenerateChunk> chunks;
+  EXPECT_FALSE(Stream(*agents_[0], "Infer", request, std::chrono::seconds(60), &chunks).ok());
+  // A stopped process can't end by itself: its agent must have killed it. A zombie is reaped.
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  };
+  while (::kill(pid, 0) == 0 && elapsed() < 30) usleep(10'000);
+  const double gone_s = elapsed();
+  std::cout << "rank 2 stopped; its process was gone after " << gone_s << " s\n";
+  EXPECT_LT(gone_s, 5) << "two seconds and a margin for a busy host";
+  std::cout << "ready again: " << WaitForReady(epoch) << " s\n";
+  const auto after = Status(*agents_[0]);
+  ASSERT_TRUE(after.ok());
+  const v1::Reason failure = Deployment(*after)->failure();
+  EXPECT_EQ(failure.code(), "RANK_STALLED");
+  EXPECT_NE(failure.message().find("rank 2 has not been heard of"), std::string::npos)
+      << failure.message();
+  EXPECT_EQ(failure.node_id(), stopped.node_id()) << "its node is named, not that of who said so";
+  EXPECT_EQ(Infer(*agents_[0]), before);
+}
+
+TEST_F(GangsTest, BenchStatsAndTraceTellOfEveryRank) {
+  StartThree();
+  Load(*agents_[0], 3);
+  // Through an agent that need not hold the entry rank.
+  const std::string tool = std::string(MACRAME_BIN "/clusterctl --socket ") +
+                           agents_[1]->socket_path() + " -o json ";
+  const auto bench = RunTool(tool + "bench " + kModel +
+                             " --users 1,2 --prompt-tokens 64 --answer-tokens 8 --requests 2");
+  ASSERT_EQ(bench.first, 0) << bench.second.dump();
+  ASSERT_EQ(bench.second["cases"].size(), 2u);
+  EXPECT_EQ(bench.second["ranks"].size(), 3u);
+  for (const auto& row : bench.second["cases"]) {
+    EXPECT_EQ(row["errors"], 0) << row.dump();
+    EXPECT_EQ(row["requests"], 2 * row["users"].get<int>());
+    EXPECT_EQ(row["cached_tokens"], 0) << "no prompt begins like an earlier one";
+    EXPECT_NEAR(row["prompt_tokens"].get<double>(), 64, 16);
+    EXPECT_GT(row["ttft_ms"]["p50"].get<double>(), 0);
+    EXPECT_GT(row["tokens_per_second"]["decode"].get<double>(), 0);
+  }
+  const auto shared = RunTool(tool + "bench " + kModel +
+                              " --prompt-tokens 160 --shared-prefix 128 --answer-tokens 2");
+  ASSERT_EQ(shared.first, 0);
+  EXPECT_GE(shared.second["cases"][0]["cached_tokens"].get<int>(), 2 * 64);
+
+  const auto stats = RunTool(tool + "model stats " + kModel);
+  ASSERT_EQ(stats.first, 0);
+  ASSERT_EQ(stats.second["items"][0]["ranks"].size(), 3u);
+  for (const auto& rank : stats.second["items"][0]["ranks"]) {
+    EXPECT_GT(rank["decode_step_us"]["count"].get<int>(), 0) << rank.dump();
+    EXPECT_GT(rank["collective_us"]["count"].get<int>(), 0) << rank.dump();
+  }
+
+  const std::string file = folder_ + "/trace.json";
+  std::pair<int, nlohmann::json> trace;
+  std::thread tracing(
+      [&] { trace = RunTool(tool + "trace " + kModel + " --seconds 3 --out " + file); });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (std::chrono::steady_clock::now() < end) Infer(*agents_[0]);
+  tracing.join();
+  ASSERT_EQ(trace.first, 0);
+  const auto document = nlohmann::json::parse(ReadWholeFile(file));
+  std::map<int, int> steps;
+  int requests = 0;
+  for (const auto& event : document["traceEvents"]) {
+    if (event["ph"] == "X" && event["cat"] == "step") ++steps[event["pid"].get<int>()];
+    requests += event["ph"] == "b" ? 1 : 0;
+  }
+  EXPECT_EQ(steps.size(), 3u) << "every rank's steps are in it";
+  EXPECT_GT(steps[0], 20);
+  EXPECT_GT(requests, 0);
 }
 
 TEST_F(GangsTest, KillingAWorkerAnAgentAndTheCoordinatorIsRecoveredFrom) {

@@ -200,13 +200,24 @@ TEST(StallMonitor, APauseOfASecondIsForgiven) {
 TEST(StallMonitor, AnIdleGangIsPatientAndAStepMakesItAsk) {
   SimulatedGang gang(2);
   ASSERT_FALSE(gang.RunFor(seconds(600)).has_value());
-  gang.Stop(1);
+  gang.Stop(1);  // nothing was asked for a while
   ASSERT_FALSE(gang.RunFor(seconds(4)).has_value());
   gang.BeginSteps(milliseconds(100));
   const auto after = gang.RunFor(seconds(2));
   ASSERT_TRUE(after.has_value());
   EXPECT_LE(*after, milliseconds(200));
   EXPECT_EQ(gang.stall().rank, 1u);
+}
+
+// A short rank_step_timeout_ms is no limit on doing nothing.
+TEST(StallMonitor, AGangThatHasNothingToDoDoesNotStandStill) {
+  StallLimits limits;
+  limits.unmeasured = seconds(1);
+  SimulatedGang gang(2, limits);
+  gang.BeginSteps(milliseconds(100));
+  ASSERT_FALSE(gang.RunFor(seconds(3)).has_value());
+  gang.GoIdle();
+  EXPECT_FALSE(gang.RunFor(seconds(30)).has_value());
 }
 
 TEST(StallMonitor, RanksThatGoSilentTogetherAreNotToldApart) {
@@ -281,7 +292,40 @@ TEST(StallMonitor, RankZeroThatStopsBetweenTwoStepsOfAnAnswerIsMissedAsSoon) {
   EXPECT_LE(now - stopped, milliseconds(1500));
 }
 
-TEST(StallMonitor, WhoWasNeverHeardIsNotMissed) {
+// The first step comes as soon as the gang is ready: a rank may stop before it has ever beaten.
+TEST(StallMonitor, RankZeroMissesWhoNeverBeat) {
+  SimulatedGang gang(3);
+  gang.Stop(2);
+  gang.BeginSteps(milliseconds(100));
+  const auto after = gang.RunFor(seconds(10));
+  ASSERT_TRUE(after.has_value());
+  EXPECT_LE(*after, milliseconds(1500));
+  EXPECT_EQ(gang.stall().rank, 2u);
+}
+
+// The request had just begun: no beat of rank 0 tells of it, only this rank's own steps.
+TEST(StallMonitor, RankZeroThatStopsAfterItsFirstStepsIsMissedAsSoon) {
+  MonotonicTime now{seconds(5)};
+  StallMonitor monitor(1, 2, /*knows_waits=*/true, {}, now);
+  monitor.WatchOnly(0);
+  Beat own;
+  for (int i = 0; i < 30; ++i, now += kBeatInterval) {
+    monitor.OnBeat(0, Beat());
+    monitor.OnBeat(1, own);
+    ASSERT_FALSE(monitor.Check(now).has_value());
+  }
+  own.steps = 3;
+  const MonotonicTime stopped = now;
+  std::optional<Stall> stall;
+  for (; !stall.has_value() && now < stopped + seconds(10); now += kBeatInterval) {
+    monitor.OnBeat(1, own);
+    stall = monitor.Check(now);
+  }
+  ASSERT_TRUE(stall.has_value());
+  EXPECT_LE(now - stopped, milliseconds(1500));
+}
+
+TEST(StallMonitor, AFollowerDoesNotMissARankZeroThatNeverBeat) {
   MonotonicTime now{seconds(5)};
   StallMonitor monitor(1, 2, /*knows_waits=*/true, {}, now);
   monitor.WatchOnly(0);
@@ -308,7 +352,8 @@ TEST(BeatMaker, ReadingPagesBackOrUsingTheProcessorIsNoRest) {
   EXPECT_EQ(reading.standing, 2 * kBeatInterval);
   EXPECT_EQ(reading.resting, Duration(0));
   EXPECT_EQ(make(milliseconds(51), 7).resting, kBeatInterval) << "a thread that woke up briefly";
-  EXPECT_EQ(make(milliseconds(51), 500).standing, Duration(0)) << "a layer on its way from the disk";
+  EXPECT_EQ(make(milliseconds(51), 500).standing, Duration(0))
+      << "a layer on its way from the disk";
 }
 
 }  // namespace

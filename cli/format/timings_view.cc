@@ -1,0 +1,118 @@
+#include "cli/format/timings_view.h"
+
+#include <functional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/format/cluster_view.h"
+#include "cli/format/model_view.h"
+#include "cli/format/table.h"
+#include "proto/log_histogram.h"
+
+namespace macrame::cli {
+namespace {
+
+struct Timing {
+  const char* name;   // in JSON
+  const char* title;  // for people
+  bool is_time;
+  const v1::LogHistogram& (*of)(const v1::RankTimings&);
+};
+
+const Timing kTimings[] = {
+    {"queue_us", "request in the queue", true,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.queue_us(); }},
+    {"first_token_us", "request to first token", true,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.first_token_us(); }},
+    {"prefill_step_us", "step with prompts", true,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.prefill_step_us(); }},
+    {"prefill_tokens", "  prompt tokens in it", false,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.prefill_tokens(); }},
+    {"decode_step_us", "step of answers alone", true,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.decode_step_us(); }},
+    {"decode_tokens", "  answers in a step", false,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.decode_tokens(); }},
+    {"sampling_us", "sampling after a step", true,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.sampling_us(); }},
+    {"collective_us", "waited in collectives", true,
+     [](const v1::RankTimings& t) -> const v1::LogHistogram& { return t.collective_us(); }},
+};
+constexpr size_t kCollective = std::size(kTimings) - 1;
+
+std::string Micros(double us) {
+  if (us < 1000) return absl::StrFormat("%.0f us", us);
+  if (us < 10'000) return absl::StrFormat("%.1f ms", us / 1000);
+  return Milliseconds(us / 1000);
+}
+
+std::vector<Cell> RowOf(const std::string& title, const LogHistogram& values, bool is_time) {
+  const auto shown = [&](double value) {
+    return is_time ? Micros(value) : absl::StrFormat("%.0f", value);
+  };
+  return {title,
+          shown(values.Quantile(0.5)),
+          shown(values.Quantile(0.95)),
+          shown(values.max()),
+          shown(values.mean()),
+          absl::StrCat(values.count())};
+}
+
+Json QuantilesOf(const LogHistogram& values) {
+  return {{"count", values.count()},      {"mean", values.mean()},
+          {"p50", values.Quantile(0.5)},  {"p95", values.Quantile(0.95)},
+          {"p99", values.Quantile(0.99)}, {"max", values.max()}};
+}
+
+}  // namespace
+
+std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentStatus& deployment,
+                        int width, const Style& style) {
+  std::string text =
+      absl::StrCat(style.Bold(Printable(deployment.deployment().name())), "  ",
+                   DeploymentWord(deployment.state()), "  ", ShapeText(deployment.plan()), "\n");
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (!rank.has_timings() || rank.epoch() != deployment.epoch()) continue;
+    for (size_t i = 0; i < std::size(kTimings); ++i) {
+      const LogHistogram values = LogHistogram::Of(kTimings[i].of(rank.timings()));
+      // Of the other ranks, only what differs from rank to rank.
+      const bool is_wanted = i == kCollective || rank.rank() == 0;
+      if (values.count() == 0 || !is_wanted) continue;
+      std::string title = kTimings[i].title;
+      if (i == kCollective) {
+        absl::StrAppend(&title, ", rank ", rank.rank(), " (", NodeName(status, rank.node_id()),
+                        ")");
+      }
+      rows.push_back(RowOf(title, values, kTimings[i].is_time));
+    }
+  }
+  if (rows.empty()) return absl::StrCat(text, "  no steps yet\n");
+  const std::vector<Column> columns = {{"since it was launched"},
+                                       {"p50", true},
+                                       {"p95", true},
+                                       {"max", true},
+                                       {"mean", true},
+                                       {"count", true}};
+  return absl::StrCat(text, RenderTable(columns, rows, width, style));
+}
+
+Json TimingsJson(const v1::DeploymentStatus& deployment) {
+  Json document;
+  document["deployment"] = deployment.deployment().name();
+  document["epoch"] = deployment.epoch();
+  document["ranks"] = Json::array();
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (!rank.has_timings() || rank.epoch() != deployment.epoch()) continue;
+    Json one;
+    one["rank"] = rank.rank();
+    one["node_id"] = rank.node_id();
+    for (const Timing& timing : kTimings) {
+      one[timing.name] = QuantilesOf(LogHistogram::Of(timing.of(rank.timings())));
+    }
+    document["ranks"].push_back(std::move(one));
+  }
+  return document;
+}
+
+}  // namespace macrame::cli
