@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
+#include <utility>
 
 #include "cli/format/bench_view.h"
 #include "cli/format/chrome_trace.h"

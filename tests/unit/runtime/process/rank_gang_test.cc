@@ -295,6 +295,62 @@ TEST(RankGangTest, WhenAllRanksWereStoppedNoneIsBlamed) {
   EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 40)).status.ok());
 }
 
+v1::TraceRankResponse TraceOf(v1::RankService::Stub& stub, uint32_t duration_ms,
+                              grpc::Status* status) {
+  grpc::ClientContext context;
+  v1::TraceRankRequest request;
+  request.set_duration_ms(duration_ms);
+  v1::TraceRankResponse response;
+  *status = stub.Trace(&context, request, &response);
+  return response;
+}
+
+TEST(RankGangTest, TracesAndTimingsTellOfEveryRank) {
+  constexpr uint32_t kRanks = 3;
+  Gang gang(MakeSpecs(kBundledModel, GangShape::kPipeline, kRanks));
+  ASSERT_TRUE(gang.WaitUntilReady());
+  std::vector<v1::TraceRankResponse> traces(kRanks);
+  std::vector<grpc::Status> traced(kRanks);
+  std::vector<std::thread> tracing;
+  const auto end = std::chrono::steady_clock::now() + milliseconds(1500);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    tracing.emplace_back(
+        [&, rank] { traces[rank] = TraceOf(gang.stub(rank), 1500, &traced[rank]); });
+  }
+  while (std::chrono::steady_clock::now() < end) {
+    EXPECT_TRUE(Ask(gang.stub(), Question(kQuestion, 24)).status.ok());
+  }
+  for (std::thread& thread : tracing) thread.join();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    ASSERT_TRUE(traced[rank].ok()) << traced[rank].error_message();
+    ASSERT_EQ(traces[rank].ranks_size(), 1);
+    EXPECT_EQ(traces[rank].ranks(0).rank(), rank);
+    int steps = 0, requests = 0;
+    for (const v1::TraceSpan& span : traces[rank].ranks(0).spans()) {
+      steps += span.part() == 16 ? 1 : 0;
+      requests += span.part() >= 17 ? 1 : 0;
+      EXPECT_LE(span.begin_ns() + span.duration_ns(), 10'000'000'000u);
+    }
+    EXPECT_GT(steps, 10);
+    EXPECT_EQ(requests > 0, rank == 0);
+  }
+  grpc::Status refused;
+  TraceOf(gang.stub(), 0, &refused);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    grpc::ClientContext context;
+    const auto watch = gang.stub(rank).Watch(&context, v1::WatchRequest());
+    v1::RankStatus status;
+    while (watch->Read(&status) && !status.has_timings()) {
+    }
+    EXPECT_GT(status.timings().decode_step_us().counts_size(), 0);
+    EXPECT_GT(status.timings().collective_us().counts_size(), 0);
+    EXPECT_EQ(status.timings().first_token_us().counts_size() > 0, rank == 0);
+    context.TryCancel();
+  }
+}
+
 TEST(RankGangTest, AMissingRankIsNamed) {
   GangOptions options;
   options.connect_timeout_ms = 1500;
