@@ -43,6 +43,8 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string_view backend() const = 0;
+  // Whether AllReduce adds each element in rank order, however many there are.
+  virtual bool sums_in_rank_order() const = 0;
 
   // `in` and `out` may be the same memory; both have `count` elements.
   virtual absl::Status AllReduce(const void* in, void* out, size_t count, Element element,

@@ -22,6 +22,7 @@ class MeshGroup : public GroupBase {
  public:
   explicit MeshGroup(std::unique_ptr<Wire> wire) : GroupBase(std::move(wire)) {}
 
+  bool sums_in_rank_order() const override { return true; }
   absl::Status AllReduce(const void* in, void* out, size_t count, Element element,
                          Reduction reduction) override {
     const size_t bytes = count * SizeOf(element);

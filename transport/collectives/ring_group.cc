@@ -20,6 +20,7 @@ class RingGroup : public GroupBase {
         next_((rank() + 1) % size()),
         previous_((rank() + size() - 1) % size()) {}
 
+  bool sums_in_rank_order() const override { return false; }
   absl::Status AllReduce(const void* in, void* out, size_t count, Element element,
                          Reduction reduction) override {
     const size_t bytes = count * SizeOf(element);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/distributed/distributed_impl.h"
+#include "transport/collectives/reduce.h"
 
 namespace macrame::transport {
 namespace {
@@ -122,7 +123,31 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
     return times;
   }
 
+  absl::Status SumInRankOrder(void* values, size_t count, Element element) {
+    const auto begun = steady_clock::now();
+    const size_t bytes = count * SizeOf(element);
+    const absl::Status status =
+        group_->sums_in_rank_order()
+            ? group_->AllReduce(values, values, count, element, Reduction::kSum)
+            : GatherAndSum(values, count, element);
+    if (status.ok() && bytes <= kSmallCollectiveBytes) Note(steady_clock::now() - begun);
+    return status;
+  }
+
  private:
+  absl::Status GatherAndSum(void* values, size_t count, Element element) {
+    const size_t bytes = count * SizeOf(element);
+    const auto size = static_cast<size_t>(group_->size());
+    gathered_.resize(bytes * size);
+    const absl::Status status =
+        group_->AllGather({static_cast<const std::byte*>(values), bytes}, gathered_);
+    if (!status.ok()) return status;
+    std::vector<const void*> parts;
+    for (size_t peer = 0; peer < size; ++peer) parts.push_back(gathered_.data() + peer * bytes);
+    transport::Reduce(parts, values, count, element, Reduction::kSum);
+    return absl::OkStatus();
+  }
+
   static std::span<std::byte> Bytes(const mx::array& array) {
     // MLX hands out the memory of inputs as const; the collectives only read it.
     return {const_cast<std::byte*>(reinterpret_cast<const std::byte*>(array.data<char>())),
@@ -153,6 +178,7 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
   }
 
   const std::shared_ptr<Group> group_;
+  std::vector<std::byte> gathered_;
   mutable std::mutex mutex_;
   std::array<float, kTimesKept> times_{};
   uint64_t count_ = 0;
@@ -160,6 +186,10 @@ class MlxGroup::Impl : public mx::distributed::detail::GroupImpl {
 
 MlxGroup::MlxGroup(std::shared_ptr<Group> group)
     : group_(std::move(group)), impl_(std::make_shared<Impl>(group_)), handle_(impl_) {}
+
+absl::Status MlxGroup::SumInRankOrder(void* values, size_t count, Element element) {
+  return impl_->SumInRankOrder(values, count, element);
+}
 
 CollectiveTimes MlxGroup::times() const { return impl_->times(); }
 

@@ -30,6 +30,10 @@ class MlxGroup {
   // What MLX's functions take. Keeps the group alive.
   const mlx::core::distributed::Group& handle() const { return handle_; }
   Group& group() { return *group_; }
+  // values = their sum over all ranks, on the calling thread and without a graph; meanwhile no
+  // graph may be evaluated that uses the group. Each element is added in rank order and rounded
+  // once, whatever else is in the call and over whichever topology.
+  absl::Status SumInRankOrder(void* values, size_t count, Element element);
   // Any thread.
   CollectiveTimes times() const;
 
