@@ -155,8 +155,7 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   place.slice_begin = static_cast<int>(sliced ? part.slice_begin() : part.tp_rank());
   place.slice_end = static_cast<int>(sliced ? part.slice_end() : part.tp_rank() + 1);
   place.embeds = part.stage() == 0;
-  place.normalizes = part.stage() + 1 == spec.pp();
-  place.has_head = place.normalizes && part.tp_rank() == 0;
+  place.has_head = part.stage() + 1 == spec.pp();
   return place;
 }
 
@@ -202,6 +201,9 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
   link->wire_type_ = DtypeOf(wire_type);
   link->observer_ = observer;
   if (spec.world_size() == 1) return link;
+  const auto own = PlaceOf(spec);
+  if (!own.ok()) return own.status();
+  link->rank_ = spec.rank();
   on_phase("rendezvous");
   const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
   absl::Status status =
@@ -210,7 +212,7 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
   status = link->FormGroup(spec, on_phase);
   if (!status.ok()) return status;
   on_phase("first_collective");
-  status = link->Prove(spec);
+  status = link->Prove(spec, own->slices());
   if (!status.ok()) return status;
   return link;
 }
@@ -242,6 +244,7 @@ void GangLink::Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire
         transport::MakeGroup(transport::MakePartWire(shared, first, tp), topology));
     wire = transport::MakePartWire(shared, 0, shared->size());
   }
+  neighbours_only_ = topology == transport::Topology::kRing && wire->size() > 2;
   own_group_.emplace(transport::MakeGroup(std::move(wire), topology));
   group_ = own_group_->handle();
   backend_ = std::string(own_group_->group().backend());
@@ -300,8 +303,23 @@ absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
   return absl::OkStatus();
 }
 
-// A group that came up alone, or lacks a rank's share, would answer with nonsense ever after.
-absl::Status GangLink::Prove(const v1::LaunchSpec& spec) {
+// Every stage's slices, one rank's after the other's, from the first to the last.
+bool MakeWholes(const std::vector<SliceRange>& slices, size_t tp) {
+  for (size_t rank = 0; rank < slices.size(); ++rank) {
+    const SliceRange& own = slices[rank];
+    const bool first = rank % tp == 0, last = rank % tp == tp - 1;
+    if (first ? own.begin != 0
+              : own.begin != slices[rank - 1].end || own.count != slices[rank - 1].count) {
+      return false;
+    }
+    if (last && own.end != own.count) return false;
+  }
+  return true;
+}
+
+// A group that came up alone, or lacks a rank's share, would answer with nonsense ever after. What
+// each rank adds to the first sum also tells the others which slices it has.
+absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) {
   const int world = static_cast<int>(spec.world_size());
   const auto wrong = [&](std::string what) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "GROUP_MISMATCH",
@@ -312,20 +330,30 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec) {
     return wrong(absl::StrCat("the ", backend_, " group came up as rank ", group_->rank(), " of ",
                               group_->size(), " instead of ", spec.rank(), " of ", world));
   }
+  constexpr size_t kWidth = 4;  // of a rank's share
+  std::vector<float> sum(static_cast<size_t>(world) * kWidth, 0);
+  const float share[kWidth] = {static_cast<float>(spec.rank() + 1), static_cast<float>(own.begin),
+                               static_cast<float>(own.end), static_cast<float>(own.count)};
+  std::copy_n(share, kWidth, sum.begin() + spec.rank() * kWidth);
   try {
-    std::vector<float> own(static_cast<size_t>(world), 0);
-    own[spec.rank()] = static_cast<float>(spec.rank() + 1);
-    mx::array sum = mx::distributed::all_sum(mx::array(own.data(), {world}), *group_);
-    sum.eval();
-    for (int rank = 0; rank < world; ++rank) {
-      if (sum.data<float>()[rank] == static_cast<float>(rank + 1)) continue;
-      return wrong(absl::StrCat("the share of rank ", rank, " is missing from a first sum"));
-    }
+    mx::array all =
+        mx::distributed::all_sum(mx::array(sum.data(), {static_cast<int>(sum.size())}), *group_);
+    all.eval();
+    std::copy_n(all.data<float>(), sum.size(), sum.begin());
   } catch (const std::exception& error) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED",
                         absl::StrCat("rank ", spec.rank(), ", first collective: ", error.what()));
   }
-  return absl::OkStatus();
+  slices_.clear();
+  for (int rank = 0; rank < world; ++rank) {
+    const float* of = sum.data() + static_cast<size_t>(rank) * kWidth;
+    if (of[0] != static_cast<float>(rank + 1)) {
+      return wrong(absl::StrCat("the share of rank ", rank, " is missing from a first sum"));
+    }
+    slices_.push_back({static_cast<int>(of[1]), static_cast<int>(of[2]), static_cast<int>(of[3])});
+  }
+  if (MakeWholes(slices_, spec.tp())) return absl::OkStatus();
+  return wrong("the slices that the launch specs of all ranks give do not make a whole");
 }
 
 uint64_t GangLink::bytes_sent() const {

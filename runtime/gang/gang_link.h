@@ -50,9 +50,16 @@ class GangLink {
   const mlx::core::distributed::Group& stage_group() const {
     return stage_group_.has_value() ? stage_group_->handle() : *group_;
   }
-  // The group where it is one of ours, for what MLX's functions can't say; else null. Between two
-  // evaluations only: a group belongs to one thread at a time.
-  transport::Group* own_group() { return own_group_.has_value() ? &own_group_->group() : nullptr; }
+  // The same two as groups of ours, outside of MLX's graphs; null over jaccl and when single.
+  transport::MlxGroup* own_group() { return own_group_.has_value() ? &*own_group_ : nullptr; }
+  transport::MlxGroup* own_stage_group() {
+    return stage_group_.has_value() ? &*stage_group_ : own_group();
+  }
+  // Some ranks have no way to each other but through their neighbours.
+  bool neighbours_only() const { return neighbours_only_; }
+  uint32_t rank() const { return rank_; }
+  // Which slices of its stage each rank has, by rank.
+  const std::vector<SliceRange>& slices() const { return slices_; }
   mlx::core::Dtype wire_type() const { return wire_type_; }
   // Set on rank 0 of a gang of several; the other on the other ranks.
   StepLeader* leader() const { return leader_.get(); }
@@ -88,7 +95,7 @@ class GangLink {
              transport::Topology topology);
   absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::Status FormJaccl(const v1::LaunchSpec& spec);
-  absl::Status Prove(const v1::LaunchSpec& spec);
+  absl::Status Prove(const v1::LaunchSpec& spec, const SliceRange& own);
 
   std::unique_ptr<StepLeader> leader_;
   std::unique_ptr<StepFollower> follower_;
@@ -98,6 +105,9 @@ class GangLink {
   std::optional<transport::MlxGroup> stage_group_;  // of several stages of several ranks
   std::optional<mlx::core::distributed::Group> group_;
   mlx::core::Dtype wire_type_ = mlx::core::float32;
+  std::vector<SliceRange> slices_{SliceRange()};
+  uint32_t rank_ = 0;
+  bool neighbours_only_ = false;
   std::string backend_ = "single";
   uint32_t group_size_ = 1;
 };

@@ -24,7 +24,9 @@ constexpr int kMapFlags = MAP_PRIVATE | MAP_ANONYMOUS;
 
 CpuKvBlocks::CpuKvBlocks(int layers, int blocks_total, const kernels::KvShape& shape)
     : shape_(shape),
-      layer_bytes_(static_cast<size_t>(std::max(blocks_total, 1)) * kernels::BlockBytes(shape)) {
+      // A rank without key-value heads keeps nothing, but nothing can't be mapped.
+      layer_bytes_(static_cast<size_t>(std::max(blocks_total, 1)) *
+                   std::max<size_t>(1, kernels::BlockBytes(shape))) {
   layers_.reserve(static_cast<size_t>(layers));
   for (int layer = 0; layer < layers; ++layer) {
     void* memory = mmap(nullptr, layer_bytes_, PROT_READ | PROT_WRITE, kMapFlags, -1, 0);

@@ -1,5 +1,6 @@
 #include "runtime/model/cpu_linear.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -33,7 +34,11 @@ CpuLinear::CpuLinear(Matrix matrix) : matrix_(std::move(matrix)) {
 
 void CpuProducts::Apply(const CpuLinear& map, float* y) {
   MACRAME_CHECK(map.columns() == input_.columns()) << map.columns() << ", " << input_.columns();
-  kernels::MultiplyTransposed(pool_, map.view(), input_, y, scratch_);
+  if (map.columns() > 0) {
+    kernels::MultiplyTransposed(pool_, map.view(), input_, y, scratch_);
+  } else {
+    std::fill_n(y, input_.count() * map.rows(), 0.0F);
+  }
   if (map.bias() == nullptr) return;
   for (size_t i = 0; i < input_.count(); ++i) {
     kernels::AddTo(map.bias(), map.rows(), y + i * map.rows());

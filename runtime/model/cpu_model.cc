@@ -23,7 +23,8 @@ kernels::KvType KvTypeOf(mx::Dtype type) {
 
 kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place,
                            const WeightLoader& loader, const LayerStackOptions& options) {
-  return {static_cast<size_t>(place.ShareOf(config.kv_heads)), static_cast<size_t>(config.head_dim),
+  return {static_cast<size_t>(KvHeadsOf(config, place.slices()).size()),
+          static_cast<size_t>(config.head_dim),
           options.kv_type.value_or(KvTypeOf(loader.model_type()))};
 }
 
@@ -67,15 +68,17 @@ std::vector<float> RopeFrequencies(const ModelConfig& config) {
 }
 
 CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-                   SumOverRanks sum_over_ranks, const LayerStackOptions& options)
+                   RankSums& sums, const LayerStackOptions& options)
     : config_(config),
       place_(place),
-      sum_over_ranks_(std::move(sum_over_ranks)),
+      sums_(sums),
       observer_(options.observer),
       hidden_size_(static_cast<size_t>(config.hidden_size)),
       head_dim_(static_cast<size_t>(config.head_dim)),
-      heads_(static_cast<size_t>(place.ShareOf(config.attention_heads))),
-      kv_heads_(static_cast<size_t>(place.ShareOf(config.kv_heads))),
+      heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size() *
+                                 (config.attention_heads / config.kv_heads))),
+      kv_heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
+      vocabulary_(VocabularyOf(config, place.slices())),
       frequencies_(RopeFrequencies(config)),
       block_bytes_(kernels::BlockBytes(KvShapeOf(config, place, loader, options)) *
                    static_cast<uint64_t>(place.layer_end - place.layer_begin)),
@@ -84,14 +87,15 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       tables_(options.blocks_total, options.context_length),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total,
               KvShapeOf(config, place, loader, options)) {
-  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config)));
+  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
   layers_.reserve(static_cast<size_t>(place.layer_end - place.layer_begin));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    layers_.push_back(LoadLayer(config, layer, loader));
+    layers_.push_back(LoadLayer(config, place, layer, loader));
   }
-  if (place.normalizes) final_norm_ = LoadNorm(loader, FinalNormNeed(config));
-  if (place.has_head && !(place.embeds && config.tied_embeddings)) {
-    head_.emplace(loader.LoadMatrix(HeadNeed(config)));
+  if (!place.has_head) return;
+  final_norm_ = LoadNorm(loader, FinalNormNeed(config));
+  if (!(place.embeds && config.tied_embeddings)) {
+    head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
   }
 }
 
@@ -101,8 +105,9 @@ std::string CpuModel::kv_layout() const {
                       ", ", shape.kv_heads, " x ", shape.head_dim);
 }
 
-CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader) {
-  const LayerNeeds needs = NeedsOfLayer(config, layer);
+CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
+                                    WeightLoader& loader) {
+  const LayerNeeds needs = NeedsOfLayer(config, place, layer);
   return Layer{CpuLinear(loader.LoadMatrix(needs.q)),
                CpuLinear(loader.LoadMatrix(needs.k)),
                CpuLinear(loader.LoadMatrix(needs.v)),
@@ -148,7 +153,8 @@ void CpuModel::TakeRows(const ForwardStep& step) {
 
 void CpuModel::ReserveBuffers() {
   const size_t count = rows_.size();
-  const size_t inner = layers_.front().gate.rows();
+  size_t inner = 0;
+  for (const Layer& layer : layers_) inner = std::max(inner, layer.gate.rows());
   buffers_.hidden.Reserve(count * hidden_size_);
   buffers_.normed.Reserve(count * hidden_size_);
   buffers_.partial.Reserve(count * hidden_size_);
@@ -193,7 +199,18 @@ void CpuModel::Norm(const float* x, const mx::array& weight, float* out) const {
 mx::array CpuModel::Embed(std::span<const int32_t> ids) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
   mx::array out = NewArray(ids.size(), hidden_size_);
-  kernels::GatherRows(embedding_->view(), ids.data(), ids.size(), out.data<float>());
+  float* rows = out.data<float>();
+  if (place_.tp == 1) {
+    kernels::GatherRows(embedding_->view(), ids.data(), ids.size(), rows);
+    return out;
+  }
+  std::fill_n(rows, out.size(), 0.0F);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < vocabulary_.begin || ids[i] >= vocabulary_.end) continue;
+    const int32_t row = ids[i] - vocabulary_.begin;
+    kernels::GatherRows(embedding_->view(), &row, 1, rows + i * hidden_size_);
+  }
+  sums_.AddExactlyOverRanks(rows, out.size());
   return out;
 }
 
@@ -216,21 +233,24 @@ void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row)
 }
 
 void CpuModel::Attend(const Layer& layer, int index) {
+  if (heads_ > 0) Mix(layer, index);
+  products_.SetInput(buffers_.mixed.data(), rows_.size(), heads_ * head_dim_);
+  AddSum(layer.o);
+}
+
+void CpuModel::Mix(const Layer& layer, int index) {
   const kernels::KvView view = blocks_.Layer(index);
-  const size_t count = rows_.size();
   ForRows(hidden_size_, [&](size_t row) {
     Norm(buffers_.hidden.data() + row * hidden_size_, layer.input_norm,
          buffers_.normed.data() + row * hidden_size_);
   });
-  products_.SetInput(buffers_.normed.data(), count, hidden_size_);
+  products_.SetInput(buffers_.normed.data(), rows_.size(), hidden_size_);
   products_.Apply(layer.q, buffers_.queries.data());
   products_.Apply(layer.k, buffers_.keys.data());
   products_.Apply(layer.v, buffers_.values.data());
   ForRows((heads_ + 2 * kv_heads_) * head_dim_, [&](size_t row) { Turn(layer, view, row); });
   kernels::Attend(pool_, view, {heads_, layer.window}, segments_, buffers_.queries.data(),
                   buffers_.mixed.data(), attention_);
-  products_.SetInput(buffers_.mixed.data(), count, heads_ * head_dim_);
-  AddSum(layer.o);
 }
 
 void CpuModel::Feed(const Layer& layer) {
@@ -251,21 +271,13 @@ void CpuModel::Feed(const Layer& layer) {
 }
 
 void CpuModel::AddSum(const CpuLinear& map) {
-  const auto add = [&](const float* from) {
-    ForRows(hidden_size_, [&](size_t row) {
-      kernels::AddTo(from + row * hidden_size_, hidden_size_,
-                     buffers_.hidden.data() + row * hidden_size_);
-    });
-  };
-  if (place_.tp == 1) {
-    products_.Apply(map, buffers_.partial.data());
-    add(buffers_.partial.data());
-    return;
-  }
-  mx::array partial = NewArray(rows_.size(), hidden_size_);
-  products_.Apply(map, partial.data<float>());
-  const mx::array sum = Evaluated(sum_over_ranks_(partial));
-  add(sum.data<float>());
+  float* partial = buffers_.partial.data();
+  products_.Apply(map, partial);
+  if (place_.tp > 1) sums_.AddOverRanks(partial, rows_.size() * hidden_size_);
+  ForRows(hidden_size_, [&](size_t row) {
+    kernels::AddTo(partial + row * hidden_size_, hidden_size_,
+                   buffers_.hidden.data() + row * hidden_size_);
+  });
 }
 
 mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {

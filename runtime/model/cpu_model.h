@@ -29,8 +29,8 @@ namespace macrame::runtime::engine {
 class CpuModel : public LayerStack {
  public:
   // The default device must be the CPU: the loader goes by it.
-  CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-           SumOverRanks sum_over_ranks, const LayerStackOptions& options);
+  CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader, RankSums& sums,
+           const LayerStackOptions& options);
 
   absl::Status Begin(const ForwardStep& step) override;
   mlx::core::array Embed(std::span<const int32_t> ids) override;
@@ -67,11 +67,13 @@ class CpuModel : public LayerStack {
     FloatBuffer cosines, sines;
   };
 
-  static Layer LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader);
+  static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
+                         WeightLoader& loader);
   void TakeRows(const ForwardStep& step);
   void ReserveBuffers();
   void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
   void Attend(const Layer& layer, int index);
+  void Mix(const Layer& layer, int index);
   void Feed(const Layer& layer);
   // hidden += what `map` and its counterparts on the other tensor ranks give for the input.
   void AddSum(const CpuLinear& map);
@@ -81,12 +83,13 @@ class CpuModel : public LayerStack {
 
   const ModelConfig config_;
   const ShardPlace place_;
-  const SumOverRanks sum_over_ranks_;
+  RankSums& sums_;
   StepObserver* const observer_;
   const size_t hidden_size_;
   const size_t head_dim_;
-  const size_t heads_;  // of this rank, as the next
+  const size_t heads_;  // of this rank, as the next; it may have none
   const size_t kv_heads_;
+  const Range vocabulary_;
   const std::vector<float> frequencies_;
   const uint64_t block_bytes_;
   kernels::ThreadPool pool_;

@@ -40,21 +40,21 @@ std::vector<bool> SlidingMask(int begin, int count, int window) {
 }
 
 Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-                 SumOverRanks sum_over_ranks, const LayerStackOptions& options)
+                 RankSums& sums, const LayerStackOptions& options)
     : config_(config),
       place_(place),
-      sum_over_ranks_(std::move(sum_over_ranks)),
+      sums_(sums),
       activation_type_(loader.activation_type()),
       tables_(options.blocks_total, options.context_length),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total) {
-  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config)));
+  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
   layers_.reserve(place.layer_end - place.layer_begin);
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    layers_.push_back(LoadLayer(config, layer, loader));
+    layers_.push_back(LoadLayer(config, place, layer, loader));
   }
-  if (place.normalizes) final_norm_ = loader.LoadVector(FinalNormNeed(config));
+  if (place.has_head) final_norm_ = loader.LoadVector(FinalNormNeed(config));
   if (place.has_head && !(place.embeds && config.tied_embeddings)) {
-    head_.emplace(loader.LoadMatrix(HeadNeed(config)));
+    head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
   }
   if (config.rope.scaling == RopeScalingKind::kLlama3) {
     const std::vector<float> divisors = Llama3RopeDivisors(config.rope, config.head_dim);
@@ -62,8 +62,9 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
   }
 }
 
-Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader) {
-  const LayerNeeds needs = NeedsOfLayer(config, layer);
+Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
+                                  WeightLoader& loader) {
+  const LayerNeeds needs = NeedsOfLayer(config, place, layer);
   return Layer{loader.LoadMatrix(needs.q),
                loader.LoadMatrix(needs.k),
                loader.LoadMatrix(needs.v),
@@ -84,7 +85,21 @@ absl::Status Decoder::Begin(const ForwardStep& step) {
 
 mx::array Decoder::Embed(std::span<const int32_t> ids) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  return mx::squeeze(embedding_->Rows(ids, activation_type_), 0);
+  if (place_.tp == 1) return mx::squeeze(embedding_->Rows(ids, activation_type_), 0);
+  const Range own = VocabularyOf(config_, place_.slices());
+  const int count = static_cast<int>(ids.size());
+  if (own.size() == 0) {
+    return sums_.SumExactlyOverRanks(mx::zeros({count, config_.hidden_size}, activation_type_));
+  }
+  std::vector<int32_t> rows;
+  std::vector<bool> held;
+  for (const int32_t id : ids) {
+    held.push_back(id >= own.begin && id < own.end);
+    rows.push_back(held.back() ? id - own.begin : 0);
+  }
+  const mx::array there = mx::squeeze(embedding_->Rows(rows, activation_type_), 0);
+  const mx::array mask(held.begin(), {count, 1}, mx::bool_);
+  return sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there)));
 }
 
 mx::array Decoder::Rotate(const mx::array& x, int begin) const {
@@ -119,8 +134,9 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
 mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
                           const ForwardStep& step) {
   const int rows = x.shape(0);
-  const int heads = place_.ShareOf(config_.attention_heads);
-  const int kv_heads = place_.ShareOf(config_.kv_heads);
+  const int kv_heads = KvHeadsOf(config_, place_.slices()).size();
+  const int heads = kv_heads * (config_.attention_heads / config_.kv_heads);
+  if (heads == 0) return layer.o.Apply(mx::zeros({rows, 0}, x.dtype()));
   const auto split_heads = [&](const mx::array& projected, int head_count,
                                const std::optional<mx::array>& norm) {
     mx::array by_head = mx::reshape(projected, {1, rows, head_count, config_.head_dim});
@@ -146,6 +162,7 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
 }
 
 mx::array Decoder::Feed(const Layer& layer, const mx::array& x) const {
+  if (layer.gate.rows() == 0) return layer.down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
   const mx::array gate = layer.gate.Apply(x);
   return layer.down.Apply(mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), layer.up.Apply(x)));
 }
@@ -155,10 +172,10 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
     const mx::array normed = mx::fast::rms_norm(hidden, layer.input_norm, config_.rms_norm_eps);
-    hidden = mx::add(hidden, sum_over_ranks_(Attend(layer, static_cast<int>(i), normed, step)));
+    hidden = mx::add(hidden, sums_.SumOverRanks(Attend(layer, static_cast<int>(i), normed, step)));
     const mx::array inner =
         mx::fast::rms_norm(hidden, layer.post_attention_norm, config_.rms_norm_eps);
-    hidden = mx::add(hidden, sum_over_ranks_(Feed(layer, inner)));
+    hidden = mx::add(hidden, sums_.SumOverRanks(Feed(layer, inner)));
   }
   return hidden;
 }

@@ -22,8 +22,8 @@ namespace macrame::runtime::engine {
 
 class Decoder : public LayerStack {
  public:
-  Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
-          SumOverRanks sum_over_ranks, const LayerStackOptions& options);
+  Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader, RankSums& sums,
+          const LayerStackOptions& options);
 
   absl::Status Begin(const ForwardStep& step) override;
   mlx::core::array Embed(std::span<const int32_t> ids) override;
@@ -47,7 +47,8 @@ class Decoder : public LayerStack {
     std::optional<mlx::core::array> q_norm, k_norm;
     int sliding_window;
   };
-  static Layer LoadLayer(const ModelConfig& config, int layer, WeightLoader& loader);
+  static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
+                         WeightLoader& loader);
   mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x,
                           const ForwardStep& step);
   // One sequence's part of it: [1, heads, count, head_dim] each.
@@ -59,7 +60,7 @@ class Decoder : public LayerStack {
 
   const ModelConfig config_;
   const ShardPlace place_;
-  const SumOverRanks sum_over_ranks_;
+  RankSums& sums_;
   const mlx::core::Dtype activation_type_;
   SlotTables tables_;
   MlxKvBlocks blocks_;

@@ -6,12 +6,12 @@
 namespace macrame::runtime::engine {
 
 std::unique_ptr<LayerStack> LoadLayerStack(const ModelConfig& config, const ShardPlace& place,
-                                           WeightLoader& loader, SumOverRanks sum_over_ranks,
+                                           WeightLoader& loader, RankSums& sums,
                                            const LayerStackOptions& options) {
   if (mlx::core::default_device() == mlx::core::Device::cpu) {
-    return std::make_unique<CpuModel>(config, place, loader, std::move(sum_over_ranks), options);
+    return std::make_unique<CpuModel>(config, place, loader, sums, options);
   }
-  return std::make_unique<Decoder>(config, place, loader, std::move(sum_over_ranks), options);
+  return std::make_unique<Decoder>(config, place, loader, sums, options);
 }
 
 }  // namespace macrame::runtime::engine

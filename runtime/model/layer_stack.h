@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,14 +18,12 @@
 #include "runtime/kernels/kv_view.h"
 #include "runtime/model/forward_step.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/rank_sums.h"
 #include "runtime/model/step_observer.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
 
 namespace macrame::runtime::engine {
-
-// Sums a partial result over the ranks of a tensor split; the identity when there is one rank.
-using SumOverRanks = std::function<mlx::core::array(const mlx::core::array&)>;
 
 class LayerStack {
  public:
@@ -39,7 +36,8 @@ class LayerStack {
   virtual mlx::core::array Embed(std::span<const int32_t> ids) = 0;
   // The hidden states through this rank's layers.
   virtual mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) = 0;
-  // Logits float32 [rows.size(), vocab_size] of these rows of `hidden`. Ranks with the head only.
+  // Logits float32 [rows.size(), this rank's part of the vocabulary] of these rows of `hidden`.
+  // Last stage only.
   virtual mlx::core::array Logits(const mlx::core::array& hidden,
                                   std::span<const int32_t> rows) = 0;
   // What else is to be evaluated together with a step's result.
@@ -70,9 +68,9 @@ struct LayerStackOptions {
 };
 
 // The implementation for this machine's default device. Loads this place's weights: may take
-// minutes and reads from disk.
+// minutes and reads from disk. `sums` must live as long as the stack.
 std::unique_ptr<LayerStack> LoadLayerStack(const ModelConfig& config, const ShardPlace& place,
-                                           WeightLoader& loader, SumOverRanks sum_over_ranks,
+                                           WeightLoader& loader, RankSums& sums,
                                            const LayerStackOptions& options);
 
 }  // namespace macrame::runtime::engine

@@ -68,6 +68,11 @@ int Matrix::rows() const { return static_cast<int>(view_.rows); }
 
 mx::array Matrix::Apply(const mx::array& x) const {
   mx::array y = [&] {
+    if (x.shape(-1) == 0) {  // the part of a rank without a unit of work
+      mx::Shape shape = x.shape();
+      shape.back() = rows();
+      return mx::zeros(shape, x.dtype());
+    }
     if (owner_ != nullptr) {
       mx::Shape shape = x.shape();
       shape.back() = rows();

@@ -41,31 +41,42 @@ WeightLoader::WeightLoader(std::shared_ptr<const WeightFiles> files, const Model
       model_type_(mx::float32),
       activation_type_(mx::float32) {
   const StoredTensor* norm =
-      files_->Find(NeedsOfLayer(config_, place_.layer_begin).input_norm.name);
+      files_->Find(NeedsOfLayer(config_, place_, place_.layer_begin).input_norm.name);
   if (norm == nullptr) return;
   model_type_ = TypeOf(*norm);
   activation_type_ = ActivationType(model_type_);
 }
 
-// Of a stored tensor, what is read for this rank's part of it.
-StoredBytes WeightLoader::SourceOf(const StoredTensor& tensor, Split split) const {
-  const StoredBytes whole(tensor.data, tensor.bytes);
-  const auto rows = static_cast<size_t>(tensor.shape[0]);
-  if (split != Split::kRows || rows == 0) return whole;
-  const size_t row_bytes = tensor.bytes / rows;
-  return whole.subspan(place_.BeforeShareOf(rows) * row_bytes, place_.ShareOf(rows) * row_bytes);
+WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
+  return {1, 0, tensor.bytes, 0, tensor.bytes};
 }
 
-WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, Split split) {
-  const StoredBytes source = SourceOf(tensor, split);
-  if (split == Split::kColumns && place_.tp > 1) {
-    ColumnPart part;
-    part.rows = static_cast<size_t>(tensor.shape[0]);
-    part.row_bytes = part.rows == 0 ? 0 : tensor.bytes / part.rows;
-    part.begin = place_.BeforeShareOf(part.row_bytes);
-    part.bytes = place_.ShareOf(part.row_bytes);
-    const std::shared_ptr<std::byte[]> copy = reader_.CopyColumns(source, part);
-    return {copy.get(), part.rows * part.bytes, copy};
+WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor, const MatrixNeed& need) {
+  StoredPart part;
+  part.rows = static_cast<size_t>(need.part_rows());
+  part.row_bytes = need.rows == 0 ? 0 : tensor.bytes / static_cast<size_t>(need.rows);
+  part.bytes = part.row_bytes;
+  if (need.split == Split::kRows) part.first_row = static_cast<size_t>(need.part.begin);
+  if (need.split == Split::kColumns) {
+    const auto columns = static_cast<size_t>(need.columns);
+    part.begin = part.row_bytes * static_cast<size_t>(need.part.begin) / columns;
+    part.bytes = part.row_bytes * static_cast<size_t>(need.part.size()) / columns;
+  }
+  return part;
+}
+
+// What is read of the tensor for a part of it: whole rows.
+StoredBytes WeightLoader::SourceOf(const StoredTensor& tensor, const StoredPart& part) {
+  if (part.all_bytes() == 0) return {tensor.data, 0};
+  return {tensor.data + part.first_row * part.row_bytes, part.rows * part.row_bytes};
+}
+
+WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const StoredPart& part) {
+  const StoredBytes source = SourceOf(tensor, part);
+  if (!source.empty() && part.bytes < part.row_bytes) {
+    const std::shared_ptr<std::byte[]> copy =
+        reader_.CopyColumns(source, {part.rows, part.row_bytes, part.begin, part.bytes});
+    return {copy.get(), part.all_bytes(), copy};
   }
   reader_.Read(source);
   return {source.data(), source.size(), files_};
@@ -83,8 +94,8 @@ std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
   // What a column split yields is summed over the ranks: one of them adds the bias.
   if (need.split == Split::kColumns && place_.tp_rank != 0) return std::nullopt;
   const StoredTensor& stored = *files_->Find(absl::StrCat(need.module, ".bias"));
-  const Split split = need.split == Split::kRows ? Split::kRows : Split::kNone;
-  const Part part = TakePart(stored, split);
+  const Part part =
+      TakePart(stored, need.split == Split::kRows ? PartOf(stored, need) : WholeOf(stored));
   const mx::Dtype type = TypeOf(stored);
   const int size = static_cast<int>(part.bytes / mx::size_of(type));
   return mx::astype(TakeCopy(part, {size}, type), activation_type_);
@@ -97,18 +108,19 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
   const StoredTensor& weight = *files_->Find(absl::StrCat(need.module, ".weight"));
   const StoredTensor* scales = files_->Find(absl::StrCat(need.module, ".scales"));
   kernels::MatrixView view;
-  view.rows = need.split == Split::kRows ? place_.ShareOf(need.rows) : need.rows;
-  view.columns = need.split == Split::kColumns ? place_.ShareOf(need.columns) : need.columns;
+  view.rows = static_cast<size_t>(need.part_rows());
+  view.columns = static_cast<size_t>(need.part_columns());
   auto owners = std::make_shared<Owners>();
-  owners->weight = TakePart(weight, need.split);
+  owners->weight = TakePart(weight, PartOf(weight, need));
   view.weights = owners->weight.data;
   view.type = ScalarOf(scales != nullptr ? *scales : weight);
   if (scales != nullptr) {
     const QuantizationTraits traits = config_.QuantizationOf(need.module);
     view.bits = traits.bits;
     view.group_size = traits.group_size;
-    owners->scales = TakePart(*scales, need.split);
-    owners->biases = TakePart(*files_->Find(absl::StrCat(need.module, ".biases")), need.split);
+    owners->scales = TakePart(*scales, PartOf(*scales, need));
+    const StoredTensor& biases = *files_->Find(absl::StrCat(need.module, ".biases"));
+    owners->biases = TakePart(biases, PartOf(biases, need));
     view.scales = owners->scales.data;
     view.biases = owners->biases.data;
   }
@@ -118,11 +130,11 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
 Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
   const auto take = [&](const char* suffix) {
     const StoredTensor& stored = *files_->Find(absl::StrCat(need.module, suffix));
-    const Part part = TakePart(stored, need.split);
-    mx::Shape shape{static_cast<int>(stored.shape[0]), static_cast<int>(stored.shape[1])};
-    if (need.split == Split::kRows) shape[0] = place_.ShareOf(shape[0]);
-    if (need.split == Split::kColumns) shape[1] = place_.ShareOf(shape[1]);
-    return TakeCopy(part, std::move(shape), TypeOf(stored));
+    const Part part = TakePart(stored, PartOf(stored, need));
+    const int rows = need.part_rows();
+    const size_t numbers = part.bytes / mx::size_of(TypeOf(stored));
+    const int columns = rows == 0 ? 0 : static_cast<int>(numbers) / rows;
+    return TakeCopy(part, {rows, columns}, TypeOf(stored));
   };
   if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
     return Matrix(mx::astype(take(".weight"), activation_type_), std::nullopt, std::nullopt, 0, 0,
@@ -141,56 +153,58 @@ Matrix WeightLoader::LoadMatrix(const MatrixNeed& need) {
 std::optional<mx::array> WeightLoader::LoadVector(const VectorNeed& need) {
   if (need.name.empty()) return std::nullopt;
   const StoredTensor& stored = *files_->Find(need.name);
-  const Part part = TakePart(stored, Split::kNone);
+  const Part part = TakePart(stored, WholeOf(stored));
   return mx::astype(TakeCopy(part, {need.size}, TypeOf(stored)), activation_type_);
 }
 
 // Every stored tensor that this rank reads something of, in the order in which it loads them.
-void WeightLoader::ForEachTensor(
-    const std::function<void(const StoredTensor&, Split)>& visit) const {
-  const auto see = [&](const std::string& name, Split split) {
+void WeightLoader::ForEachTensor(const Visit& visit) const {
+  const auto see_vector = [&](const std::string& name) {
     const StoredTensor* stored = name.empty() ? nullptr : files_->Find(name);
-    if (stored != nullptr) visit(*stored, split);
+    if (stored != nullptr) visit(*stored, WholeOf(*stored));
   };
   const auto see_matrix = [&](const MatrixNeed& need) {
     for (const char* suffix : {".weight", ".scales", ".biases"}) {
-      see(absl::StrCat(need.module, suffix), need.split);
+      const StoredTensor* stored = files_->Find(absl::StrCat(need.module, suffix));
+      if (stored != nullptr) visit(*stored, PartOf(*stored, need));
     }
     if (!need.bias || (need.split == Split::kColumns && place_.tp_rank != 0)) return;
-    see(absl::StrCat(need.module, ".bias"),
-        need.split == Split::kRows ? Split::kRows : Split::kNone);
+    const StoredTensor* bias = files_->Find(absl::StrCat(need.module, ".bias"));
+    if (bias != nullptr) {
+      visit(*bias, need.split == Split::kRows ? PartOf(*bias, need) : WholeOf(*bias));
+    }
   };
-  if (place_.embeds) see_matrix(EmbeddingNeed(config_));
+  if (place_.embeds) see_matrix(EmbeddingNeed(config_, place_));
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
-    const LayerNeeds needs = NeedsOfLayer(config_, layer);
+    const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
     for (const MatrixNeed* need :
          {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
       see_matrix(*need);
     }
     for (const VectorNeed* need :
          {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm}) {
-      see(need->name, Split::kNone);
+      see_vector(need->name);
     }
   }
-  if (place_.normalizes) see(FinalNormNeed(config_).name, Split::kNone);
-  if (place_.has_head && !(place_.embeds && config_.tied_embeddings)) {
-    see_matrix(HeadNeed(config_));
+  if (place_.has_head) {
+    see_vector(FinalNormNeed(config_).name);
+    if (!(place_.embeds && config_.tied_embeddings)) see_matrix(HeadNeed(config_, place_));
   }
 }
 
 std::vector<StoredBytes> WeightLoader::OrderOfReading() const {
   std::vector<StoredBytes> order;
-  ForEachTensor(
-      [&](const StoredTensor& tensor, Split split) { order.push_back(SourceOf(tensor, split)); });
+  ForEachTensor([&](const StoredTensor& tensor, const StoredPart& part) {
+    const StoredBytes source = SourceOf(tensor, part);
+    if (!source.empty()) order.push_back(source);
+  });
   return order;
 }
 
 uint64_t WeightLoader::BytesNeeded() const {
   uint64_t bytes = 0;
-  ForEachTensor([&](const StoredTensor& tensor, Split split) {
-    const bool cut = split == Split::kColumns && place_.tp > 1;
-    bytes += cut ? place_.ShareOf(tensor.bytes) : SourceOf(tensor, split).size();
-  });
+  ForEachTensor(
+      [&](const StoredTensor&, const StoredPart& part) { bytes += part.all_bytes(); });
   return bytes;
 }
 

@@ -42,14 +42,25 @@ class WeightLoader {
     size_t bytes;
     std::shared_ptr<const void> owner;
   };
-  StoredBytes SourceOf(const StoredTensor& tensor, Split split) const;
-  // Bytes of this rank's part of a stored tensor, by split.
-  Part TakePart(const StoredTensor& tensor, Split split);
+  // [begin, begin + bytes) of each of `rows` rows: what a rank has of a stored tensor.
+  struct StoredPart {
+    size_t rows = 0;
+    size_t first_row = 0;
+    size_t row_bytes = 0;  // of the whole row
+    size_t begin = 0;
+    size_t bytes = 0;
+    size_t all_bytes() const { return rows * bytes; }
+  };
+  using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
+  static StoredPart WholeOf(const StoredTensor& tensor);
+  static StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need);
+  static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
+  Part TakePart(const StoredTensor& tensor, const StoredPart& part);
   std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
   Matrix LoadForKernels(const MatrixNeed& need);
   Matrix LoadForMlx(const MatrixNeed& need);
   mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
-  void ForEachTensor(const std::function<void(const StoredTensor&, Split)>& visit) const;
+  void ForEachTensor(const Visit& visit) const;
   std::vector<StoredBytes> OrderOfReading() const;
 
   const std::shared_ptr<const WeightFiles> files_;

@@ -13,8 +13,7 @@ namespace {
 
 class Checker {
  public:
-  Checker(const ModelConfig& config, const ShardPlace& place, const WeightFiles& files)
-      : config_(config), place_(place), files_(files) {}
+  Checker(const ModelConfig& config, const WeightFiles& files) : config_(config), files_(files) {}
 
   void Matrix(const MatrixNeed& need);
   void Vector(const VectorNeed& need) {
@@ -32,7 +31,6 @@ class Checker {
   void Quantised(const MatrixNeed& need);
 
   const ModelConfig& config_;
-  const ShardPlace& place_;
   const WeightFiles& files_;
   int faults_ = 0;
   std::vector<std::string> texts_;
@@ -83,11 +81,6 @@ void Checker::Quantised(const MatrixNeed& need) {
   if (scales != nullptr && biases != nullptr && scales->dtype != biases->dtype) {
     Fault(absl::StrCat("'", need.module, "': scales and biases are of different types"));
   }
-  if (need.split == Split::kColumns && groups % place_.slice_count != 0) {
-    code_ = "GROUPS_INDIVISIBLE";
-    Fault(absl::StrCat("'", need.module, "': ", groups, " quantisation groups in ",
-                       place_.slice_count, " equal slices"));
-  }
 }
 
 void Checker::Matrix(const MatrixNeed& need) {
@@ -97,14 +90,6 @@ void Checker::Matrix(const MatrixNeed& need) {
     Expect(absl::StrCat(need.module, ".weight"), {need.rows, need.columns});
   }
   if (need.bias) Expect(absl::StrCat(need.module, ".bias"), {need.rows});
-  const int divided = need.split == Split::kRows      ? need.rows
-                      : need.split == Split::kColumns ? need.columns
-                                                      : 0;
-  if (divided % place_.slice_count != 0) {
-    code_ = "HEADS_INDIVISIBLE";
-    Fault(absl::StrCat("'", need.module, "': ", divided, " in ", place_.slice_count,
-                       " equal slices"));
-  }
 }
 
 void Checker::LeftOverLayers() {
@@ -135,26 +120,44 @@ absl::Status Checker::Result() const {
 
 }  // namespace
 
-LayerNeeds NeedsOfLayer(const ModelConfig& config, int layer) {
+LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const int hidden = config.hidden_size;
-  const int inner = config.intermediate_size;
-  const int heads = config.attention_heads * config.head_dim;
-  const int kv = config.kv_heads * config.head_dim;
-  const auto attention = [&](const char* name, int rows, int columns, Split split, bool bias) {
-    return MatrixNeed{absl::StrCat(prefix, "self_attn.", name), rows, columns, split, bias};
+  const Range kv_heads = KvHeadsOf(config, place.slices());
+  const Range inner = InnerOf(config, layer, place.slices());
+  // Of the kv heads' rows or columns, and of those of the query heads that share them.
+  const auto times = [](const Range& range, int by) {
+    return Range{range.begin * by, range.end * by};
   };
-  const auto mlp = [&](const char* name, int rows, int columns, Split split) {
-    return MatrixNeed{absl::StrCat(prefix, "mlp.", name), rows, columns, split, config.mlp_bias};
+  const int kv_width = config.head_dim;
+  const int query_width = config.attention_heads / config.kv_heads * config.head_dim;
+  const auto attention = [&](const char* name, Split split, int width, bool bias) {
+    const int whole = config.kv_heads * width;
+    const bool by_rows = split == Split::kRows;
+    return MatrixNeed{absl::StrCat(prefix, "self_attn.", name),
+                      by_rows ? whole : hidden,
+                      by_rows ? hidden : whole,
+                      split,
+                      times(kv_heads, width),
+                      bias};
+  };
+  const auto mlp = [&](const char* name, Split split) {
+    const bool by_rows = split == Split::kRows;
+    return MatrixNeed{absl::StrCat(prefix, "mlp.", name),
+                      by_rows ? config.intermediate_size : hidden,
+                      by_rows ? hidden : config.intermediate_size,
+                      split,
+                      inner,
+                      config.mlp_bias};
   };
   LayerNeeds needs;
-  needs.q = attention("q_proj", heads, hidden, Split::kRows, config.qkv_bias);
-  needs.k = attention("k_proj", kv, hidden, Split::kRows, config.qkv_bias);
-  needs.v = attention("v_proj", kv, hidden, Split::kRows, config.qkv_bias);
-  needs.o = attention("o_proj", hidden, heads, Split::kColumns, config.output_bias);
-  needs.gate = mlp("gate_proj", inner, hidden, Split::kRows);
-  needs.up = mlp("up_proj", inner, hidden, Split::kRows);
-  needs.down = mlp("down_proj", hidden, inner, Split::kColumns);
+  needs.q = attention("q_proj", Split::kRows, query_width, config.qkv_bias);
+  needs.k = attention("k_proj", Split::kRows, kv_width, config.qkv_bias);
+  needs.v = attention("v_proj", Split::kRows, kv_width, config.qkv_bias);
+  needs.o = attention("o_proj", Split::kColumns, query_width, config.output_bias);
+  needs.gate = mlp("gate_proj", Split::kRows);
+  needs.up = mlp("up_proj", Split::kRows);
+  needs.down = mlp("down_proj", Split::kColumns);
   needs.input_norm = {absl::StrCat(prefix, "input_layernorm.weight"), hidden};
   needs.post_attention_norm = {absl::StrCat(prefix, "post_attention_layernorm.weight"), hidden};
   if (config.qk_norm) {
@@ -164,13 +167,15 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, int layer) {
   return needs;
 }
 
-MatrixNeed EmbeddingNeed(const ModelConfig& config) {
-  return {"model.embed_tokens", config.vocab_size, config.hidden_size, Split::kNone, false};
+MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place) {
+  return {"model.embed_tokens", config.vocab_size, config.hidden_size, Split::kRows,
+          VocabularyOf(config, place.slices())};
 }
 
-MatrixNeed HeadNeed(const ModelConfig& config) {
-  if (config.tied_embeddings) return EmbeddingNeed(config);
-  return {"lm_head", config.vocab_size, config.hidden_size, Split::kNone, false};
+MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place) {
+  MatrixNeed need = EmbeddingNeed(config, place);
+  if (!config.tied_embeddings) need.module = "lm_head";
+  return need;
 }
 
 VectorNeed FinalNormNeed(const ModelConfig& config) {
@@ -185,16 +190,10 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
                         absl::StrCat("layers [", place.layer_begin, ", ", place.layer_end,
                                      ") of a model that has ", config.layer_count));
   }
-  if (config.kv_heads % place.slice_count != 0 || config.attention_heads % place.slice_count != 0) {
-    return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "HEADS_INDIVISIBLE",
-        absl::StrCat(config.attention_heads, " attention heads and ", config.kv_heads,
-                     " key-value heads in ", place.slice_count, " equal slices"));
-  }
-  Checker check(config, place, files);
-  if (place.embeds) check.Matrix(EmbeddingNeed(config));
+  Checker check(config, files);
+  if (place.embeds) check.Matrix(EmbeddingNeed(config, place));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    const LayerNeeds needs = NeedsOfLayer(config, layer);
+    const LayerNeeds needs = NeedsOfLayer(config, place, layer);
     for (const MatrixNeed* need :
          {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
       check.Matrix(*need);
@@ -204,8 +203,10 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
       check.Vector(*need);
     }
   }
-  if (place.normalizes) check.Vector(FinalNormNeed(config));
-  if (place.has_head && !(place.embeds && config.tied_embeddings)) check.Matrix(HeadNeed(config));
+  if (place.has_head) {
+    check.Vector(FinalNormNeed(config));
+    if (!(place.embeds && config.tied_embeddings)) check.Matrix(HeadNeed(config, place));
+  }
   check.LeftOverLayers();
   return check.Result();
 }

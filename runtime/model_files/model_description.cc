@@ -155,7 +155,7 @@ int LayerOf(const std::string& name) {
 // Does a tensor split divide it? All parts of the matrices do; a bias that is added after the
 // ranks' sums (of o and down) is whole on each.
 std::set<std::string> DivisibleTensors(const engine::ModelConfig& config, int layer) {
-  const engine::LayerNeeds needs = engine::NeedsOfLayer(config, layer);
+  const engine::LayerNeeds needs = engine::NeedsOfLayer(config, engine::ShardPlace(), layer);
   std::set<std::string> names;
   for (const engine::MatrixNeed* need :
        {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {

@@ -194,8 +194,7 @@ BatchTraits TraitsOf(const ForwardLimits& limits) {
 ExitCode ExitCodeOf(const absl::Status& status) {
   static const std::set<std::string> model_faults = {
       "MODEL_FILE_MISSING",         "MODEL_FILE_BROKEN",        "MODEL_CONFIG_INVALID",
-      "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID",
-      "HEADS_INDIVISIBLE",          "GROUPS_INDIVISIBLE"};
+      "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID"};
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
   if (code == "CONFIG_INVALID") return kExitUsage;

@@ -21,10 +21,10 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
       watchdog_(watchdog),
       limits_(limits),
       stages_(link.single() ? 1 : link.group().size() / place.tp),
-      confirms_steps_(stages_ > 1 && link.own_group() != nullptr) {
+      confirms_steps_(stages_ > 1 && place.tp == 1 && link.own_group() != nullptr),
+      exchange_(link, config_, place, loader.activation_type()) {
   if (confirms_steps_ && link.leader() != nullptr) {
-    const int last = link.group().size() - place.tp;
-    pipeline_.emplace(*link.own_group(), place.tp, last, stages_);
+    pipeline_.emplace(link.own_group()->group(), /*next=*/1, link.group().size() - 1, stages_);
   }
   LayerStackOptions options;
   options.blocks_total = limits.blocks_total;
@@ -32,15 +32,7 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
   options.threads = limits.threads;
   options.kv_type = limits.kv_type;
   options.observer = limits.observer;
-  layers_ = LoadLayerStack(
-      config, place, loader, [this](const mx::array& partial) { return Sum(partial); }, options);
-}
-
-mx::array ForwardEngine::Sum(const mx::array& partial) const {
-  if (place_.tp == 1) return partial;
-  const mx::array sum =
-      mx::distributed::all_sum(mx::astype(partial, link_.wire_type()), link_.stage_group());
-  return mx::astype(sum, layers_->activation_type());
+  layers_ = LoadLayerStack(config, place, loader, exchange_, options);
 }
 
 absl::Status ForwardEngine::SendStep(Step step) {
@@ -222,28 +214,16 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
     }
   }
   const int count = static_cast<int>(tokens.size());
-  const int rank = link_.single() ? 0 : link_.group().rank();
-  const int world = link_.single() ? 1 : link_.group().size();
-  mx::array hidden =
-      place_.embeds
-          ? Embed(tokens)
-          : mx::astype(mx::distributed::recv({count, config_.hidden_size}, link_.wire_type(),
-                                             rank - place_.tp, link_.group()),
-                       layers_->activation_type());
+  const int row_count = static_cast<int>(rows.size());
+  mx::array result = place_.embeds ? Embed(tokens) : exchange_.ReceiveStates(count);
   const auto begun = std::chrono::steady_clock::now();
-  hidden = layers_->Run(hidden, step);
+  result = layers_->Run(result, step);
   own_part_ = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::steady_clock::now() - begun);
-  if (pipeline_.has_value()) return SendOn(hidden, rows.size(), *own);
-
-  mx::array result = hidden;
-  if (!place_.normalizes) {
-    result = mx::distributed::send(mx::astype(hidden, link_.wire_type()), rank + place_.tp,
-                                   link_.group());
-  } else if (place_.has_head && (!rows.empty() || confirms_steps_)) {
+  if (pipeline_.has_value()) return SendOn(result, rows.size(), *own);
+  if (place_.has_head && !rows.empty()) {
     const PartScope part(limits_.observer, StepPart::kLogits);
-    result = rows.empty() ? mx::zeros({1}) : layers_->Logits(hidden, rows);
-    if (rank != 0) result = mx::distributed::send(result, 0, link_.group());
+    result = layers_->Logits(result, rows);
   }
   std::vector<mx::array> outputs{result};
   layers_->AppendState(outputs);
@@ -252,14 +232,17 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
     mx::eval(outputs);
   }
 
-  if (rank != 0 || rows.empty()) return;
-  if (!place_.has_head) {
-    result = mx::distributed::recv({static_cast<int>(rows.size()), config_.vocab_size}, mx::float32,
-                                   world - place_.tp, link_.group());
-    mx::eval(result);
+  if (!place_.has_head) exchange_.SendStates(result);
+  if (rows.empty()) {
+    if (place_.has_head && confirms_steps_) exchange_.ConfirmStep();
+    return;
   }
-  const float* values = result.data<float>();
-  own->logits.assign(values, values + result.size());
+  std::vector<float>* logits = own == nullptr ? nullptr : &own->logits;
+  if (place_.has_head) {
+    exchange_.GatherLogits(result, row_count, logits);
+  } else if (link_.rank() == 0) {
+    exchange_.GatherLogits(std::nullopt, row_count, logits);
+  }
 }
 
 }  // namespace macrame::runtime::engine

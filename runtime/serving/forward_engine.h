@@ -5,11 +5,11 @@
 // and follow.
 //
 // Pipeline: hidden states go from each rank to the one with its tp_rank in the next stage, the last
-// stage's logits from its first rank to rank 0, in a pure pipeline its neighbour at the ring's end.
-// With a group of ours every step has a result (of one number where no logits are asked for), and
-// as many steps as there are stages may be on their way, so that each stage has one to work on.
-// Tensor: partial sums are added by all_sum over the stage's ranks; the first of the last stage has
-// the head.
+// stage's logits to rank 0, in a pure pipeline its neighbour at the ring's end. There, with a group
+// of ours, every step has a result (of one number where no logits are asked for), and as many steps
+// as there are stages may be on their way, so that each stage has one to work on.
+// Tensor: partial sums are added over the stage's ranks; each of the last stage's has the head of
+// its part of the vocabulary.
 //
 // One thread. A failing collective (MLX throws) comes back as RANK_EXITED.
 
@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/gang/gang_link.h"
+#include "runtime/gang/rank_exchange.h"
 #include "runtime/gang/step_codec.h"
 #include "runtime/gang/step_pipeline.h"
 #include "runtime/gang/watchdog.h"
@@ -115,7 +116,6 @@ class ForwardEngine {
   void NoteBlock(int32_t block);
   absl::Status CarryOut(const ColdOrders& orders);
   absl::Status Fill(const ColdFill& fill);
-  mlx::core::array Sum(const mlx::core::array& partial) const;
 
   const ModelConfig config_;
   const ShardPlace place_;
@@ -124,6 +124,7 @@ class ForwardEngine {
   const ForwardLimits limits_;
   const int stages_;
   const bool confirms_steps_;             // the last stage sends a result for each step
+  RankExchange exchange_;
   std::optional<StepPipeline> pipeline_;  // rank 0's, where steps are confirmed
   std::deque<InFlight> in_flight_;        // rank 0's, oldest first
   std::chrono::microseconds own_part_{};

@@ -31,15 +31,16 @@ struct Folder {
 
   template <typename Stack>
   std::unique_ptr<Stack> Load(const LayerStackOptions& options, const ShardPlace& place,
-                              SumOverRanks sum) const {
+                              RankSums& sums) const {
     const absl::Status good = CheckWeights(config, place, *files);
     EXPECT_TRUE(good.ok()) << good.ToString();
     WeightLoader loader(files, config, place, [](uint64_t) {});
-    return std::make_unique<Stack>(config, place, loader, std::move(sum), options);
+    return std::make_unique<Stack>(config, place, loader, sums, options);
   }
   template <typename Stack>
   std::unique_ptr<Stack> Load(const LayerStackOptions& options) const {
-    return Load<Stack>(options, Whole(), [](const mx::array& partial) { return partial; });
+    static NoRankSums alone;
+    return Load<Stack>(options, Whole(), alone);
   }
 
   const ModelConfig config;
@@ -238,58 +239,6 @@ TEST(CpuModelTest, AMalformedStepIsRefusedAndChangesNothing) {
   const auto whole =
       Alone(*folder.Load<CpuModel>(Options()), Sequence(0, 0, Tokens(90, 5, 96)), {70});
   EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 40 * 96));
-}
-
-// What an uneven tensor split of three slices over two ranks gives, rank by rank on threads.
-TEST(CpuModelTest, UnevenTensorRanksAddUpToTheWhole) {
-  std::map<std::string, FixtureTensor> tensors;
-  uint32_t seed = 1;
-  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
-    tensors[name] = RandomTensor(std::move(shape), seed++);
-  };
-  add("model.embed_tokens.weight", {96, 64}), add("model.norm.weight", {64});
-  add("lm_head.weight", {96, 64});
-  const std::string layer = "model.layers.0.";
-  add(layer + "self_attn.q_proj.weight", {96, 64}), add(layer + "self_attn.q_proj.bias", {96});
-  add(layer + "self_attn.k_proj.weight", {48, 64}), add(layer + "self_attn.k_proj.bias", {48});
-  add(layer + "self_attn.v_proj.weight", {48, 64}), add(layer + "self_attn.v_proj.bias", {48});
-  add(layer + "self_attn.o_proj.weight", {64, 96}), add(layer + "self_attn.o_proj.bias", {64});
-  add(layer + "mlp.gate_proj.weight", {192, 64}), add(layer + "mlp.up_proj.weight", {192, 64});
-  add(layer + "mlp.down_proj.weight", {64, 192});
-  add(layer + "input_layernorm.weight", {64}), add(layer + "post_attention_layernorm.weight", {64});
-  Enlarge(tensors);
-  const Folder folder(WriteFolder(
-      {{"config.json", R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 64,
-          "intermediate_size": 192, "num_attention_heads": 6, "num_key_value_heads": 3,
-          "head_dim": 16, "vocab_size": 96, "max_position_embeddings": 128,
-          "attention_bias": true})"},
-       {"model.safetensors", Safetensors(tensors)}}));
-  const auto tokens = Tokens(70, 5, 96);
-  const std::vector<size_t> steps{40, 29, 1};
-  const auto whole = Alone(*folder.Load<CpuModel>(Options()), Sequence(0, 0, tokens), steps);
-
-  std::barrier<> meet(2);
-  const float* partials[2];
-  std::vector<float> results[2];
-  const auto rank = [&](int index) {
-    ShardPlace place{0, 1, 2, index, index == 0 ? 0 : 2, index == 0 ? 2 : 3, 3};
-    const auto sum = [&, index](const mx::array& partial) {
-      partials[index] = partial.data<float>();
-      meet.arrive_and_wait();
-      std::vector<float> values(partial.size());
-      for (size_t i = 0; i < values.size(); ++i) values[i] = partials[0][i] + partials[1][i];
-      meet.arrive_and_wait();
-      return mx::array(values.begin(), partial.shape());
-    };
-    results[index] =
-        Alone(*folder.Load<CpuModel>(Options(), place, sum), Sequence(0, 0, tokens), steps);
-  };
-  std::thread other(rank, 1);
-  rank(0);
-  other.join();
-  EXPECT_EQ(results[0], results[1]);
-  const auto largest = std::fabs(*std::max_element(whole.begin(), whole.end()));
-  EXPECT_LT(LargestDifference(results[0], whole), 1e-5 * largest);
 }
 
 TEST(CpuModelTest, ChunksOfAQuantisedModelKeepEveryBit) {

@@ -77,6 +77,106 @@ std::string TinyLlamaConfig() {
              "vocab_size": 96, "max_position_embeddings": 128, "rms_norm_eps": 1e-5})";
 }
 
+namespace {
+
+// `values` numbers as their upper halves.
+std::string Bfloat16Bytes(const std::vector<float>& values) {
+  std::string bytes(values.size() * 2, '\0');
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::memcpy(bytes.data() + 2 * i, reinterpret_cast<const char*>(&values[i]) + 2, 2);
+  }
+  return bytes;
+}
+
+class ModelWriter {
+ public:
+  explicit ModelWriter(const ModelShape& shape) : shape_(shape) {}
+
+  void Vector(const std::string& name, int size, float middle) {
+    FixtureTensor tensor = RandomTensor({size}, ++seed_);
+    Enlarge(tensor, middle);
+    tensors_[name] = std::move(tensor);
+  }
+  void Matrix(const std::string& module, int rows, int columns, bool bias = false) {
+    if (bias) Vector(module + ".bias", rows, 0.0F);
+    if (shape_.bits != 0) return Quantised(module, rows, columns);
+    FixtureTensor tensor = RandomTensor({rows, columns}, ++seed_);
+    Enlarge(tensor, 0.0F);
+    tensors_[module + ".weight"] = std::move(tensor);
+  }
+  std::string Bytes() const { return Safetensors(tensors_); }
+
+ private:
+  static void Enlarge(FixtureTensor& tensor, float middle) {
+    for (size_t i = 0; i < tensor.bytes.size(); i += 4) {
+      float value = 0;
+      std::memcpy(&value, tensor.bytes.data() + i, 4);
+      value = middle + 3.0F * value;
+      std::memcpy(tensor.bytes.data() + i, &value, 4);
+    }
+  }
+  // Any bits are a quantised matrix. A scale that keeps numbers within 0.3, zero in the middle.
+  void Quantised(const std::string& module, int rows, int columns) {
+    const int words = columns * shape_.bits / 32, groups = columns / shape_.group;
+    FixtureTensor weight{"U32", {rows, words}, std::string(size_t(rows) * size_t(words) * 4, 0)};
+    uint32_t state = ++seed_ * 2654435761U;
+    for (char& byte : weight.bytes) {
+      state = state * 1664525U + 1013904223U;
+      byte = static_cast<char>(state >> 24);
+    }
+    std::vector<float> scales, biases;
+    for (int i = 0; i < rows * groups; ++i) {
+      state = state * 1664525U + 1013904223U;
+      const float largest = 0.1F + 0.2F * static_cast<float>(state >> 8) / 16777216.0F;
+      scales.push_back(2.0F * largest / static_cast<float>((1 << shape_.bits) - 1));
+      biases.push_back(-largest);
+    }
+    tensors_[module + ".weight"] = std::move(weight);
+    tensors_[module + ".scales"] = {"BF16", {rows, groups}, Bfloat16Bytes(scales)};
+    tensors_[module + ".biases"] = {"BF16", {rows, groups}, Bfloat16Bytes(biases)};
+  }
+
+  const ModelShape shape_;
+  uint32_t seed_ = 0;
+  std::map<std::string, FixtureTensor> tensors_;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
+  ModelWriter writer(shape);
+  const int heads = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
+  writer.Matrix("model.embed_tokens", shape.vocab, shape.hidden);
+  if (!shape.tied) writer.Matrix("lm_head", shape.vocab, shape.hidden);
+  writer.Vector("model.norm.weight", shape.hidden, 1.0F);
+  for (int i = 0; i < shape.layers; ++i) {
+    const std::string layer = "model.layers." + std::to_string(i) + ".";
+    writer.Matrix(layer + "self_attn.q_proj", heads, shape.hidden, shape.biases);
+    writer.Matrix(layer + "self_attn.k_proj", kv, shape.hidden, shape.biases);
+    writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
+    writer.Matrix(layer + "self_attn.o_proj", shape.hidden, heads, shape.biases);
+    writer.Matrix(layer + "mlp.gate_proj", shape.inner, shape.hidden, shape.biases);
+    writer.Matrix(layer + "mlp.up_proj", shape.inner, shape.hidden, shape.biases);
+    writer.Matrix(layer + "mlp.down_proj", shape.hidden, shape.inner, shape.biases);
+    writer.Vector(layer + "input_layernorm.weight", shape.hidden, 1.0F);
+    writer.Vector(layer + "post_attention_layernorm.weight", shape.hidden, 1.0F);
+    if (shape.architecture != "qwen3") continue;
+    writer.Vector(layer + "self_attn.q_norm.weight", shape.head_dim, 1.0F);
+    writer.Vector(layer + "self_attn.k_norm.weight", shape.head_dim, 1.0F);
+  }
+  nlohmann::json config = {
+      {"model_type", shape.architecture},   {"num_hidden_layers", shape.layers},
+      {"hidden_size", shape.hidden},        {"intermediate_size", shape.inner},
+      {"num_attention_heads", shape.heads}, {"num_key_value_heads", shape.kv_heads},
+      {"head_dim", shape.head_dim},         {"vocab_size", shape.vocab},
+      {"max_position_embeddings", 512},     {"tie_word_embeddings", shape.tied},
+      {"attention_bias", shape.biases},     {"mlp_bias", shape.biases}};
+  if (shape.bits != 0) {
+    config["quantization"] = {{"bits", shape.bits}, {"group_size", shape.group}};
+  }
+  return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
+}
+
 std::string WriteFolder(const std::map<std::string, std::string>& files) {
   std::string folder = "/tmp/macrame-model-XXXXXX";
   MACRAME_CHECK(mkdtemp(folder.data()) != nullptr) << folder;

@@ -25,6 +25,25 @@ FixtureTensor RandomTensor(std::vector<int64_t> shape, uint32_t seed);
 std::map<std::string, FixtureTensor> TinyLlama();
 std::string TinyLlamaConfig();
 
+// A Llama of these sizes; the default is one that two or three ranks can't share evenly.
+struct ModelShape {
+  std::string architecture = "llama";
+  int layers = 2;
+  int hidden = 64;
+  int inner = 352;
+  int heads = 6;
+  int kv_heads = 3;
+  int head_dim = 32;
+  int vocab = 101;
+  int bits = 0;  // 0: float32; 4, 6 or 8
+  int group = 32;
+  bool tied = false;
+  bool biases = false;  // of attention and of the feed-forward
+};
+// "config.json" and "model.safetensors" of random weights, large enough that every part of them
+// matters to the logits.
+std::map<std::string, std::string> RandomModel(const ModelShape& shape);
+
 // A fresh folder with these files in it (name -> content).
 std::string WriteFolder(const std::map<std::string, std::string>& files);
 

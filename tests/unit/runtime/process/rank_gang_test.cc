@@ -6,10 +6,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <fstream>
 #include <iostream>
+#include <iterator>
+#include <numeric>
 #include <thread>
 
 #include "runtime/process/exit_codes.h"
+#include "tests/unit/runtime/model/model_fixture.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
 
 namespace macrame::runtime::engine {
@@ -20,8 +24,9 @@ using ::testing::HasSubstr;
 
 constexpr char kQuestion[] = "Explain RDMA in simple terms";
 
-Answer AnswerOf(GangShape shape, uint32_t ranks, uint32_t max_tokens) {
-  Gang gang(MakeSpecs(kBundledModel, shape, ranks));
+Answer AnswerOf(GangShape shape, uint32_t ranks, uint32_t max_tokens,
+                const std::string& folder = kBundledModel) {
+  Gang gang(MakeSpecs(folder, shape, ranks));
   EXPECT_TRUE(gang.WaitUntilReady());
   Answer answer = Ask(gang.stub(), Question(kQuestion, max_tokens));
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
@@ -90,6 +95,68 @@ TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {
             AnswerOf(GangShape::kPipeline, 1, kTokens).tokens);
 }
 
+// Random weights under the bundled model's tokenizer.
+std::string FolderWithText(const ModelShape& shape) {
+  std::map<std::string, std::string> files = RandomModel(shape);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    std::ifstream file(std::string(kBundledModel) + "/" + name, std::ios::binary);
+    files[name] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  return WriteFolder(files);
+}
+
+// Gives the ranks of each stage runs of so many slices.
+void SetWidths(const std::vector<uint32_t>& widths, std::vector<v1::LaunchSpec>& specs) {
+  const uint32_t count = std::accumulate(widths.begin(), widths.end(), 0U);
+  for (v1::LaunchSpec& spec : specs) {
+    v1::Assignment& part = *spec.mutable_assignment();
+    const auto before = widths.begin() + part.tp_rank();
+    part.set_slice_count(count);
+    part.set_slice_begin(std::accumulate(widths.begin(), before, 0U));
+    part.set_slice_end(part.slice_begin() + *before);
+  }
+}
+
+// Three key-value heads, widths of 43 groups, an odd vocabulary: over two and three ranks, evenly
+// and not, in one stage and in two; and one head over two ranks, of which one gets none.
+TEST(RankGangTest, WhatDoesNotDivideIsSplitAllTheSame) {
+  constexpr uint32_t kTokens = 10;
+  ModelShape odd;
+  odd.vocab = 3089;
+  odd.inner = 43 * 32;
+  std::vector<ModelShape> shapes(3, odd);
+  shapes[1].bits = 4;
+  shapes[1].tied = true;
+  shapes[1].architecture = "qwen3";
+  shapes[2].bits = 8;
+  shapes[2].heads = 2;
+  shapes[2].kv_heads = 1;
+  shapes[2].biases = true;
+  for (const ModelShape& shape : shapes) {
+    const std::string folder = FolderWithText(shape);
+    const auto one = AnswerOf(GangShape::kPipeline, 1, kTokens, folder).tokens;
+    ASSERT_EQ(one.size(), kTokens);
+    EXPECT_EQ(AnswerOf(GangShape::kTensor, 2, kTokens, folder).tokens, one);
+    EXPECT_EQ(AnswerOf(GangShape::kTensor, 3, kTokens, folder).tokens, one);
+    EXPECT_EQ(AnswerOf(GangShape::kStagesOfTwo, 4, kTokens, folder).tokens, one);
+    std::vector<v1::LaunchSpec> uneven = MakeSpecs(folder, GangShape::kTensor, 3);
+    SetWidths({5, 2, 1}, uneven);
+    Gang gang(uneven);
+    ASSERT_TRUE(gang.WaitUntilReady());
+    EXPECT_EQ(Ask(gang.stub(), Question(kQuestion, kTokens)).tokens, one);
+  }
+}
+
+TEST(RankGangTest, SlicesThatMakeNoWholeAreNoticedByAll) {
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kTensor, 2);
+  SetWidths({2, 2}, specs);
+  specs[1].mutable_assignment()->set_slice_begin(3);
+  Gang gang(specs);
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(10'000)), kExitConnectFailed);
+  EXPECT_EQ(gang.rank(1).WaitForExit(milliseconds(10'000)), kExitConnectFailed);
+  EXPECT_THAT(gang.rank(0).Log(), HasSubstr("do not make a whole"));
+}
+
 TEST(RankGangTest, StagesOfTensorGroupsOverJacclAreRefused) {
   std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kStagesOfTwo, 4);
   specs[0].set_backend("jaccl");
@@ -99,20 +166,10 @@ TEST(RankGangTest, StagesOfTensorGroupsOverJacclAreRefused) {
 }
 
 // Three ranks over four slices: two, one and one.
-void CutUnevenly(std::vector<v1::LaunchSpec>& specs) {
-  const uint32_t ends[] = {2, 3, 4};
-  for (uint32_t rank = 0; rank < 3; ++rank) {
-    v1::Assignment& part = *specs[rank].mutable_assignment();
-    part.set_slice_count(4);
-    part.set_slice_begin(rank == 0 ? 0 : ends[rank - 1]);
-    part.set_slice_end(ends[rank]);
-  }
-}
-
 TEST(RankGangTest, SlicesOfUnequalWidthGiveTheSameTokens) {
   constexpr uint32_t kTokens = 12;
   std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kTensor, 3);
-  CutUnevenly(specs);
+  SetWidths({2, 1, 1}, specs);
   Gang gang(specs);
   ASSERT_TRUE(gang.WaitUntilReady());
   const Answer uneven = Ask(gang.stub(), Question(kQuestion, kTokens));
@@ -240,7 +297,7 @@ TEST(RankGangTest, ARankThatIsStoppedBeforeARequestIsNamed) {
 milliseconds StopOneInAnAnswer(GangShape shape, uint32_t stopped) {
   constexpr uint32_t kRanks = 3;
   auto specs = MakeSpecs(kBundledModel, shape, kRanks);
-  if (shape == GangShape::kTensor) CutUnevenly(specs);
+  if (shape == GangShape::kTensor) SetWidths({2, 1, 1}, specs);
   Gang gang(specs);
   EXPECT_TRUE(gang.WaitUntilReady());
   v1::GenerateRequest endless = Question(kQuestion, 0);

@@ -1,0 +1,67 @@
+#pragma once
+
+// What the ranks of a gang hand each other within a step: sums over the ranks of a stage, hidden
+// states from stage to stage, the last stage's logits to rank 0.
+//
+// Over our own groups (tcp, verbs) all of it goes straight from the buffers that the step computed,
+// on the engine thread: MLX's graph would cost more than a small sum does. MLX's own groups (jaccl)
+// are reached through MLX's graph alone. Which of the two it is, is decided here.
+//
+// Every rank calls the same functions in the same order. They throw std::runtime_error when a rank
+// is lost. Engine thread only.
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "mlx/mlx.h"
+#include "runtime/gang/gang_link.h"
+#include "runtime/model/rank_sums.h"
+#include "runtime/model/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+class RankExchange : public RankSums {
+ public:
+  // `link` and `config` must live as long. `activation_type`: of hidden states on this rank; they
+  // travel in the link's wire type.
+  RankExchange(GangLink& link, const ModelConfig& config, const ShardPlace& place,
+               mlx::core::Dtype activation_type);
+
+  void AddOverRanks(float* values, size_t count) override;
+  void AddExactlyOverRanks(float* values, size_t count) override;
+  mlx::core::array SumOverRanks(const mlx::core::array& partial) override;
+  mlx::core::array SumExactlyOverRanks(const mlx::core::array& partial) override;
+
+  // To the rank with the same tp_rank in the next stage; and from that of the one before, [rows,
+  // hidden_size].
+  void SendStates(const mlx::core::array& hidden);
+  mlx::core::array ReceiveStates(int rows);
+
+  // The last stage's ranks give their logits [rows, own part of the vocabulary], evaluated. Rank 0
+  // gets them whole, row after row, in `all`. Called by these ranks alone.
+  void GatherLogits(const std::optional<mlx::core::array>& own, int rows, std::vector<float>* all);
+
+  // The last stage of a pipeline over a group of ours tells rank 0 that a step without logits is
+  // done: with one number, as StepPipeline expects.
+  void ConfirmStep();
+
+ private:
+  bool direct() const { return link_.own_group() != nullptr; }
+  int rank() const { return static_cast<int>(link_.rank()); }
+  Range VocabularyAt(int rank) const;
+  // Puts [rows, part.size()] numbers, `stride` apart, where they belong.
+  void Place(const float* from, size_t stride, const Range& part, int rows,
+             std::vector<float>& all) const;
+  void GatherEqualParts(const mlx::core::array& own, int rows, std::vector<float>* all);
+  mlx::core::array SumAs(mlx::core::Dtype type, const mlx::core::array& partial);
+  void SumDirectly(void* values, size_t count, transport::Element element);
+
+  GangLink& link_;
+  const ModelConfig& config_;
+  const ShardPlace place_;
+  const mlx::core::Dtype activation_type_;
+  std::vector<uint16_t> halves_;  // what travels, where that is 16 bits wide
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,54 @@
+#include "runtime/model/tensor_cut.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+int GroupOf(const QuantizationTraits& traits) {
+  return traits.bits == 0 ? 1 : std::max(1, traits.group_size);
+}
+
+int GroupOf(const ModelConfig& config, int layer, const char* module) {
+  return GroupOf(config.QuantizationOf(absl::StrCat("model.layers.", layer, ".", module)));
+}
+
+// How many key-value heads are cut together.
+int HeadUnit(const ModelConfig& config) {
+  int64_t group = GroupOf(config.quantization);
+  const bool alike = config.quantization_overrides.empty();
+  for (int layer = 0; !alike && layer < config.layer_count; ++layer) {
+    group = std::lcm(group, int64_t{GroupOf(config, layer, "self_attn.o_proj")});
+  }
+  // Columns of o_proj that belong to one key-value head.
+  const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.head_dim;
+  return static_cast<int>(std::min<int64_t>(config.kv_heads, group / std::gcd(group, columns)));
+}
+
+}  // namespace
+
+Range CutInUnits(int whole, int unit, const SliceRange& slices) {
+  const int64_t units = (int64_t{whole} + unit - 1) / unit;
+  const auto cut = [&](int64_t slice) {
+    const int64_t nearest = (2 * units * slice + slices.count) / (2 * int64_t{slices.count});
+    return static_cast<int>(std::min<int64_t>(whole, nearest * unit));
+  };
+  return {cut(slices.begin), cut(slices.end)};
+}
+
+Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices) {
+  return CutInUnits(config.kv_heads, HeadUnit(config), slices);
+}
+
+Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
+  return CutInUnits(config.intermediate_size, GroupOf(config, layer, "mlp.down_proj"), slices);
+}
+
+Range VocabularyOf(const ModelConfig& config, const SliceRange& slices) {
+  return CutInUnits(config.vocab_size, 1, slices);
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,41 @@
+#pragma once
+
+// Where a tensor split cuts a model. Pure.
+//
+// Each kind of work is cut by its own smallest unit, and a rank gets as near to its slices' part of
+// the units as whole ones allow: key-value heads with the query heads that share them (so many at
+// once that their part of o_proj's columns is whole quantisation groups), groups of down_proj's
+// columns with the rows of gate_proj and up_proj that feed them, rows of the vocabulary. With fewer
+// units than ranks some ranks get none, and add zeros to the sums.
+
+#include "runtime/model/model_config.h"
+
+namespace macrame::runtime::engine {
+
+// [begin, end) of `count` equal slices of the whole model.
+struct SliceRange {
+  int begin = 0;
+  int end = 1;
+  int count = 1;
+  bool operator==(const SliceRange&) const = default;
+};
+
+struct Range {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+  bool operator==(const Range&) const = default;
+};
+
+// The part of [0, whole) that falls to these slices when cuts are at multiples of `unit` only: the
+// nearest ones. Parts of slices side by side lie side by side; those of all slices cover the whole.
+Range CutInUnits(int whole, int unit, const SliceRange& slices);
+
+// Of the model's key-value heads. The same in every layer, since the KV cache is.
+Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices);
+// Of one layer's intermediate_size.
+Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
+// Of the rows of the embedding and of the head.
+Range VocabularyOf(const ModelConfig& config, const SliceRange& slices);
+
+}  // namespace macrame::runtime::engine
