@@ -17,6 +17,10 @@ namespace {
 constexpr int kPopulateRead = 22;
 #endif
 
+// Linux reads no more for one call than a device's largest request or read-ahead, commonly 1,280
+// KiB.
+constexpr size_t kAskedBytes = size_t{1} << 20;
+
 struct Pages {
   void* address = nullptr;
   size_t bytes = 0;
@@ -76,7 +80,7 @@ void WeightReader::ReadAheadOf(StoredBytes stored) {
   read_bytes_ += stored.size();
   while (asked_index_ < order_.size() && asked_bytes_ < read_bytes_ + kReadAheadBytes) {
     const StoredBytes left = order_[asked_index_].subspan(asked_offset_);
-    const StoredBytes piece = left.first(std::min(left.size(), kReadPieceBytes));
+    const StoredBytes piece = left.first(std::min(left.size(), kAskedBytes));
     if (!piece.empty()) {
       const Pages pages = PagesAround(piece);
       madvise(pages.address, pages.bytes, MADV_WILLNEED);
