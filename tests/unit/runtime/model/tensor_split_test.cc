@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "runtime/model/cpu_model.h"
+#include "runtime/model/decoder.h"
 #include "runtime/model/weight_files.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
@@ -46,8 +47,14 @@ class MeetingSums : public RankSums {
   void AddExactlyOverRanks(float* values, size_t count) override {
     meeting_.Add(rank_, values, count);
   }
-  mx::array SumOverRanks(const mx::array& partial) override { return partial; }
-  mx::array SumExactlyOverRanks(const mx::array& partial) override { return partial; }
+  mx::array SumOverRanks(const mx::array& partial) override {
+    mx::array sum = mx::contiguous(partial);
+    sum.eval();
+    std::vector<float> values(sum.data<float>(), sum.data<float>() + sum.size());
+    AddOverRanks(values.data(), values.size());
+    return mx::array(values.begin(), sum.shape());
+  }
+  mx::array SumExactlyOverRanks(const mx::array& partial) override { return SumOverRanks(partial); }
 
  private:
   Meeting& meeting_;
@@ -82,6 +89,7 @@ constexpr int kTokens = 45;
 const std::vector<int> kSteps{20, 23, 1, 1};
 
 // This rank's part of every position's logits, row after row.
+template <typename Stack>
 std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums& sums) {
   const absl::Status good = CheckWeights(model.config, place, *model.files);
   EXPECT_TRUE(good.ok()) << good.ToString();
@@ -89,7 +97,7 @@ std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums
   WeightLoader loader(model.files, model.config, place, [&](uint64_t bytes) { read += bytes; });
   const LayerStackOptions options{
       .blocks_total = 4, .context_length = 128, .threads = 1, .kv_type = kernels::KvType::kFloat32};
-  CpuModel stack(model.config, place, loader, sums, options);
+  Stack stack(model.config, place, loader, sums, options);
   EXPECT_EQ(read, loader.BytesNeeded());
   std::vector<float> out;
   int done = 0;
@@ -106,13 +114,15 @@ std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums
     }
     const ForwardStep step{{}, {segment}};
     EXPECT_TRUE(stack.Begin(step).ok());
-    const mx::array logits = stack.Logits(stack.Run(stack.Embed(segment.tokens), step), rows);
+    mx::array logits = stack.Logits(stack.Run(stack.Embed(segment.tokens), step), rows);
+    logits.eval();
     out.insert(out.end(), logits.data<float>(), logits.data<float>() + logits.size());
   }
   return out;
 }
 
 // The logits that ranks with these widths make together.
+template <typename Stack>
 std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths) {
   const std::vector<ShardPlace> places = PlacesOf(widths, model.config.layer_count);
   Meeting meeting(places.size());
@@ -121,7 +131,7 @@ std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths) 
   for (size_t rank = 0; rank < places.size(); ++rank) {
     threads.emplace_back([&, rank] {
       MeetingSums sums(meeting, rank);
-      parts[rank] = RunRank(model, places[rank], sums);
+      parts[rank] = RunRank<Stack>(model, places[rank], sums);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -137,11 +147,12 @@ std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths) 
   return logits;
 }
 
+template <typename Stack = CpuModel>
 void ExpectSplitsAgree(const ModelShape& shape) {
   const Model model(shape);
   NoRankSums alone;
   const std::vector<float> whole =
-      RunRank(model, PlacesOf({1}, model.config.layer_count)[0], alone);
+      RunRank<Stack>(model, PlacesOf({1}, model.config.layer_count)[0], alone);
   float largest = 0;
   for (const float logit : whole) largest = std::max(largest, std::fabs(logit));
   ASSERT_GT(largest, 1.0F);
@@ -150,7 +161,7 @@ void ExpectSplitsAgree(const ModelShape& shape) {
   const double bound = (shape.bits == 0 ? 1e-5 : 1e-4) * largest;
   for (const std::vector<int>& widths :
        std::vector<std::vector<int>>{{1, 1}, {1, 1, 1}, {5, 2, 1}, {2, 1}, {1, 1, 1, 1}, {1, 30}}) {
-    const std::vector<float> split = RunSplit(model, widths);
+    const std::vector<float> split = RunSplit<Stack>(model, widths);
     double difference = 0;
     for (size_t i = 0; i < whole.size(); ++i) {
       difference = std::max(difference, std::fabs(double{split[i]} - whole[i]));
@@ -199,6 +210,16 @@ TEST(TensorSplitTest, TiedEmbeddingsAndNormsOfHeads) {
   shape.architecture = "qwen3";
   shape.tied = true;
   ExpectSplitsAgree(shape);
+}
+
+// The layers as they run on a GPU, computed by MLX on a CPU.
+TEST(TensorSplitTest, GraphsAreCutAlike) {
+  ModelShape shape;
+  ExpectSplitsAgree<Decoder>(shape);
+  shape.heads = shape.kv_heads = 1;
+  shape.vocab = 2;
+  shape.biases = true;
+  ExpectSplitsAgree<Decoder>(shape);
 }
 
 // The embedding of a token is one row of one rank: no bit of it changes.
