@@ -107,11 +107,11 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.set_cpu_cores(inventory.cpu_cores());
       node.set_chip(inventory.chip());
       for (const v1::Engine& engine : inventory.engines()) node.add_engine_names(engine.name());
-      // What rankd can; mlx_lm could neither.
-      node.mutable_traits()->set_uneven_tensor(true);
-      // An older agent's rankd may not make stages of tensor groups.
-      node.mutable_traits()->set_tensor_in_pipeline(facts.identity.agent_version() ==
-                                                    own_.identity().agent_version());
+      // What rankd can; mlx_lm could neither. An older agent's rankd may cut in fewer places, and
+      // may not make stages of tensor groups.
+      const bool same = facts.identity.agent_version() == own_.identity().agent_version();
+      node.mutable_traits()->set_uneven_tensor(same);
+      node.mutable_traits()->set_tensor_in_pipeline(same);
     }
     if (facts.load != nullptr) {
       // What ranks that are loading still take is free only to look at. 0 would mean not known.

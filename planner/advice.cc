@@ -88,18 +88,20 @@ bool AnyLevelAllows(const ShapeWishes& wishes, const Shape& shape) {
 // their order? What is said to fit does; another order may fit where this one does not.
 bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& group) {
   const uint32_t layers = trial.model->layer_count();
-  const uint32_t slices = SliceCount(*trial.model);
+  const bool uneven = AllCutUnevenly(judge.candidates());
   const auto fill = [&](uint32_t stage, uint32_t begin, uint32_t end) {
     return judge.Fill(group[stage], {}, begin, end, end == layers);
   };
-  const uint32_t most = std::min(static_cast<uint32_t>(group.size()), std::max(layers, slices));
+  const uint32_t most =
+      std::min(static_cast<uint32_t>(group.size()), std::max(layers, kSliceCountMax));
   // The shapes with most ranks hold most and decide in nearly all cases.
   for (uint32_t ranks = most; ranks > 0; --ranks) {
     if (AnyLevelAllows(*trial.wishes, {1, ranks}) &&
         BalanceLayers(ranks, layers, fill, 1).has_value()) {
       return true;
     }
-    if (ranks == 1 || !AnyLevelAllows(*trial.wishes, {ranks, 1})) continue;
+    const uint32_t slices = SlicesFor(*trial.model, ranks, uneven);
+    if (ranks == 1 || slices == 0 || !AnyLevelAllows(*trial.wishes, {ranks, 1})) continue;
     const std::vector<size_t> largest(group.begin(), group.begin() + ranks);
     if (judge.Widths(largest, slices, 0, layers, 1, true).has_value()) return true;
   }

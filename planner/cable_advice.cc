@@ -102,7 +102,9 @@ class CableTrial {
   }
 
   std::optional<Gang> Split(GangJudge& judge, const Nodes& nodes) const {
-    const uint32_t slices = SliceCount(judge.model());
+    const uint32_t slices = SlicesFor(judge.model(), static_cast<uint32_t>(nodes.size()),
+                                      AllCutUnevenly(judge.candidates()));
+    if (slices == 0) return {};
     const uint32_t layers = judge.model().layer_count();
     auto widths = judge.Widths(nodes, slices, 0, layers, 1, false);
     if (!widths.has_value()) return {};

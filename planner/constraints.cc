@@ -115,33 +115,25 @@ bool AllMay(const std::vector<Candidate>& candidates, bool (v1::EngineTraits::*t
 // Without slices of unequal width, every rank gets as many heads as every other.
 MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model,
                            const std::vector<Candidate>& candidates) {
-  if (shape.tp == 1) return {};
+  const bool uneven = AllCutUnevenly(candidates);
+  if (shape.tp == 1 || (uneven && shape.tp <= kSliceCountMax)) return {};
   const uint32_t heads = std::gcd(model.attention_heads(), model.kv_heads());
   if (heads % shape.tp == 0) return {};
   const std::string counts = absl::StrCat(model.attention_heads(), " attention heads and ",
                                           model.kv_heads(), " key-value heads");
-  if (heads < shape.tp) {
-    return MakeReason("HEADS_INDIVISIBLE", absl::StrCat(counts, " can't be divided by ", shape.tp));
-  }
-  if (AllMay(candidates, &v1::EngineTraits::uneven_tensor)) return {};
-  return MakeReason("HEADS_INDIVISIBLE",
-                    absl::StrCat(counts, " can't be divided by ", shape.tp,
-                                 ", and the engine cuts layers into equal slices only"));
+  return MakeReason(
+      "HEADS_INDIVISIBLE",
+      absl::StrCat(counts, " can't be divided by ", shape.tp,
+                   uneven ? "" : ", and the engine cuts layers into equal slices only"));
 }
 
 // The output projections of attention and feed-forward are cut along their inputs, so each rank's
 // share of those has to be whole quantisation groups.
 MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& model,
                             const std::vector<Candidate>& candidates) {
-  if (shape.tp == 1) return {};
+  if (shape.tp == 1 || AllCutUnevenly(candidates)) return {};
   const uint32_t slices = SliceCount(model);
   if (slices % shape.tp == 0) return {};
-  if (slices >= shape.tp && AllMay(candidates, &v1::EngineTraits::uneven_tensor)) return {};
-  if (AllMay(candidates, &v1::EngineTraits::uneven_tensor)) {
-    return MakeReason("GROUPS_INDIVISIBLE",
-                      absl::StrCat("heads and groups can be cut into ", slices,
-                                   " equal slices together, too few for ", shape.tp, " ranks"));
-  }
   const uint64_t group =
       model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
   const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
@@ -196,18 +188,8 @@ Candidate CandidateOf(const v1::PlannerNode& node) {
   return candidate;
 }
 
-uint32_t SliceCount(const v1::ModelDescription& model) {
-  const uint64_t group =
-      model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
-  const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
-  uint64_t slices = std::gcd(model.attention_heads(), model.kv_heads());
-  for (const uint64_t width : {attention, uint64_t{model.intermediate_size()}}) {
-    if (width == 0) continue;
-    slices = width % group == 0 ? std::gcd(slices, width / group) : 1;
-  }
-  uint64_t count = std::min<uint64_t>(slices, kSliceCountMax);
-  while (count > 1 && slices % count != 0) --count;
-  return static_cast<uint32_t>(std::max<uint64_t>(1, count));
+bool AllCutUnevenly(const std::vector<Candidate>& candidates) {
+  return AllMay(candidates, &v1::EngineTraits::uneven_tensor);
 }
 
 std::string NodeName(const v1::PlannerNode& node) {

@@ -13,6 +13,7 @@
 #include "macrame/v1/plan.pb.h"
 #include "planner/cost_model.h"
 #include "planner/memory_model.h"
+#include "planner/tensor_cut.h"
 
 namespace macrame::planner {
 
@@ -69,12 +70,8 @@ bool Names(std::string_view wish, const v1::PlannerNode& node);
 // Is the node not among those that the wishes name, or among those that they exclude?
 bool WishesLeaveOut(const v1::PlannerNode& node, const v1::PlanRequest& request);
 
-// Equal slices that each layer can be cut into: whole attention heads, key-value heads and
-// quantisation groups, all at the same places, because a rank holds one range of slices of every
-// matrix (Assignment); the most there can be up to kSliceCountMax. 1: a tensor split is not
-// possible.
-uint32_t SliceCount(const v1::ModelDescription& model);
-inline constexpr uint32_t kSliceCountMax = 64;
+// Can every one of them give ranks slices of unequal width?
+bool AllCutUnevenly(const std::vector<Candidate>& candidates);
 
 // What the wishes say about shapes, softened step by step when a deployment lost nodes.
 class ShapeWishes {

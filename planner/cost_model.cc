@@ -6,6 +6,7 @@
 namespace macrame::planner {
 namespace {
 
+constexpr double kFloat32Bytes = 4;
 constexpr double kOperationsPerWeight = 2;  // a multiplication and an addition
 
 constexpr double kUnquantisedBits = 16;
@@ -40,8 +41,8 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
       parameters_(parameters),
       bytes_per_weight_(BytesPerWeightOf(model)) {
   const uint32_t layers = model.layer_count();
-  for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
-                     &weights_before_, &overhead_before_}) {
+  for (auto* sums : {&whole_before_, &divisible_before_, &attention_before_, &positions_before_,
+                     &fixed_before_, &weights_before_, &overhead_before_}) {
     sums->assign(layers + 1, 0);
   }
   const double tokens = static_cast<double>(load.sequences) * load.tokens_each;
@@ -59,6 +60,7 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     }
     whole_before_[i + 1] = all - divisible;
     divisible_before_[i + 1] = divisible - experts + experts * read;
+    attention_before_[i + 1] = AttentionPart(model, i) * divisible;
     positions_before_[i + 1] = positions;
     weights_before_[i + 1] = (all - experts + experts * chosen) / bytes_per_weight_;
     overhead_before_[i + 1] =
@@ -66,8 +68,8 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
         (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0) +
         (experts > 0 ? parameters.expert_overhead_us : 0);
   }
-  for (auto* sums : {&whole_before_, &divisible_before_, &positions_before_, &fixed_before_,
-                     &weights_before_, &overhead_before_}) {
+  for (auto* sums : {&whole_before_, &divisible_before_, &attention_before_, &positions_before_,
+                     &fixed_before_, &weights_before_, &overhead_before_}) {
     for (uint32_t i = 0; i < layers; ++i) (*sums)[i + 1] += (*sums)[i];
   }
 }
@@ -85,15 +87,27 @@ double StepModel::ArithmeticUs(const RankSpeed& rank, double operations) const {
 RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice) const {
   const double share = static_cast<double>(slice.width) / slice.of;
   const double tokens = static_cast<double>(load_.sequences) * load_.tokens_each;
-  const double bytes =
-      Between(whole_before_, begin, end) + Between(divisible_before_, begin, end) * share;
-  const double multiplied = Between(weights_before_, begin, end) * share;
+  const double divisible = Between(divisible_before_, begin, end);
+  const Cut cut = CutOf(*model_, slice);
+  double heads_share = share;  // of attention's weights, and of its work
+  double read = divisible * share;
+  if (!cut.even) {
+    const double attention_bytes = Between(attention_before_, begin, end);
+    heads_share = static_cast<double>(cut.kv_heads) / model_->kv_heads();
+    const double inner_share =
+        static_cast<double>(cut.inner) / std::max(1u, model_->intermediate_size());
+    read = attention_bytes * heads_share + (divisible - attention_bytes) * inner_share;
+  }
+  const double bytes = Between(whole_before_, begin, end) + read;
+  const double multiplied =
+      Between(weights_before_, begin, end) * (divisible > 0 ? read / divisible : share);
   const double positions = Between(positions_before_, begin, end);
   const double kv = (positions * KvPositionBytes(*model_, slice, load_.kv_bits, rank.kind) +
                      Between(fixed_before_, begin, end) * share) *
                     load_.sequences;
   // Each query is multiplied with each key, each weight with each value.
-  const double attention = 2 * positions * share * model_->attention_heads() * model_->head_dim();
+  const double attention =
+      2 * positions * heads_share * model_->attention_heads() * model_->head_dim();
   RankTime time;
   time.weights_us =
       std::max(ReadUs(rank, bytes), ArithmeticUs(rank, kOperationsPerWeight * multiplied * tokens));
@@ -102,14 +116,22 @@ RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, 
   return time;
 }
 
-double StepModel::HeadUs(const RankSpeed& rank) const {
-  const double bytes = static_cast<double>(HeadBytes(*model_, false));
+double StepModel::HeadUs(const RankSpeed& rank, Slice slice) const {
+  const double bytes = static_cast<double>(HeadBytes(*model_, false, slice));
   const double operations = kOperationsPerWeight * bytes / bytes_per_weight_ * load_.sequences;
   return std::max(ReadUs(rank, bytes), ArithmeticUs(rank, operations));
 }
 
 double StepModel::OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const {
   return Between(overhead_before_, begin, end) * rank.overhead;
+}
+
+double StepModel::EmbeddingMessageBytes() const {
+  return kFloat32Bytes * model_->hidden_size() * load_.sequences * load_.tokens_each;
+}
+
+double StepModel::LogitsMessageBytes() const {
+  return kFloat32Bytes * model_->vocab_size() * load_.sequences;
 }
 
 double StepModel::MessageBytes() const {

@@ -95,12 +95,15 @@ class StepModel {
 
   // One rank's own work for layers [begin, end) of its slice.
   RankTime TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice) const;
-  // The head, once for each sequence; the other ranks wait for it.
-  double HeadUs(const RankSpeed& rank) const;
+  // The slice's rows of the head, once for each sequence.
+  double HeadUs(const RankSpeed& rank, Slice slice) const;
   // What the layers cost a rank however fast its memory is.
   double OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const;
   // What ranks tell each other at a collective or a hop: the hidden vector of each token.
   double MessageBytes() const;
+  // The same where embeddings are summed over the ranks; and one row of logits for each sequence.
+  double EmbeddingMessageBytes() const;
+  double LogitsMessageBytes() const;
 
  private:
   double ArithmeticUs(const RankSpeed& rank, double operations) const;
@@ -113,6 +116,7 @@ class StepModel {
   // [i]: of layers [0, i).
   std::vector<double> whole_before_;      // bytes that every rank of a tensor split reads
   std::vector<double> divisible_before_;  // bytes that the slices share
+  std::vector<double> attention_before_;  // of these, attention's
   std::vector<double> positions_before_;  // positions of context that are read
   std::vector<double> fixed_before_;      // bytes of fixed states
   std::vector<double> weights_before_;    // weights that a token is multiplied with

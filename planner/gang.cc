@@ -31,11 +31,13 @@ GangJudge::GangJudge(const v1::ModelDescription& model, const std::vector<Candid
                                                       ? serving.predicted_positions
                                                       : kPredictedPositions)) {}
 
-const MemoryModel& GangJudge::MemoryOf(Slice slice) {
-  const auto key = std::pair(slice.width, slice.of);
+const MemoryModel& GangJudge::MemoryOf(size_t node, Slice slice) {
+  const bool cuts = CutsVocabulary(node);
+  const auto key = std::tuple(slice.width, slice.of, cuts);
   const auto found = memory_.find(key);
   if (found != memory_.end()) return found->second;
-  return memory_.emplace(key, MemoryModel(model_, serving_, slice)).first->second;
+  return memory_.emplace(key, MemoryModel(model_, serving_, slice, cuts ? slice : Slice()))
+      .first->second;
 }
 
 const StepModel& GangJudge::DecodeOf(uint32_t sequences) {
@@ -46,11 +48,11 @@ const StepModel& GangJudge::DecodeOf(uint32_t sequences) {
 }
 
 uint64_t GangJudge::NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
-  return MemoryOf(slice).NeedBytes(candidates_[node].kind, begin, end, begin == 0, head);
+  return MemoryOf(node, slice).NeedBytes(candidates_[node].kind, begin, end, begin == 0, head);
 }
 
 v1::MemoryNeed GangJudge::Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
-  return MemoryOf(slice).Need(candidates_[node].kind, begin, end, begin == 0, head);
+  return MemoryOf(node, slice).Need(candidates_[node].kind, begin, end, begin == 0, head);
 }
 
 double GangJudge::Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
@@ -62,9 +64,9 @@ double GangJudge::Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, b
 
 bool GangJudge::HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
                          uint32_t slice_count, uint32_t begin, uint32_t end) {
-  const bool last = end == model_.layer_count();
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const uint64_t need = NeedBytes(nodes[i], {widths[i], slice_count}, begin, end, last && i == 0);
+    const uint64_t need =
+        NeedBytes(nodes[i], {widths[i], slice_count}, begin, end, HoldsHead(nodes, i, end));
     if (need > candidates_[nodes[i]].budget_bytes) return false;
   }
   return true;
@@ -94,7 +96,6 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
   }
   // Slice by slice to the node that is the least burdened by it.
   const StepModel& step = DecodeOf(sequences);
-  const bool last = end == model_.layer_count();
   std::vector<uint32_t> widths(count, 1);
   if (!HoldsAll(nodes, widths, slice_count, begin, end)) return {};
   for (uint32_t given = static_cast<uint32_t>(count); given < slice_count; ++given) {
@@ -102,10 +103,9 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
     double best_burden = 0;
     for (size_t i = 0; i < count; ++i) {
       const Slice slice{widths[i] + 1, slice_count};
-      const double fill = Fill(nodes[i], slice, begin, end, last && i == 0);
+      const double fill = Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end));
       if (fill > 1) continue;
-      const double burden =
-          even_fill ? fill : step.TimeOf(candidates_[nodes[i]].speed, begin, end, slice).total_us();
+      const double burden = even_fill ? fill : TimeOf(step, nodes[i], begin, end, slice).total_us();
       if (best < count && burden >= best_burden) continue;
       best = i;
       best_burden = burden;
@@ -116,12 +116,33 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
   return widths;
 }
 
+RankTime GangJudge::TimeOf(const StepModel& step, size_t node, uint32_t begin, uint32_t end,
+                           Slice slice) const {
+  RankTime time = step.TimeOf(candidates_[node].speed, begin, end, slice);
+  if (end != model_.layer_count() || !SharesHeadTime(node)) return time;
+  time.weights_us += step.HeadUs(candidates_[node].speed, slice);
+  return time;
+}
+
+// Embeddings are summed and logits gathered, both in float32.
+double GangJudge::VocabularyUs(const GangStage& stage, const Fabric& fabric,
+                               const StepModel& step) const {
+  double us = 0;
+  if (stage.begin == 0) {
+    us += links_.CollectiveUs(fabric, stage.nodes, step.EmbeddingMessageBytes(), parameters_);
+  }
+  if (stage.end == model_.layer_count()) {
+    us += links_.CollectiveUs(fabric, stage.nodes, step.LogitsMessageBytes(), parameters_);
+  }
+  return us;
+}
+
 StepTime GangJudge::StageStep(const GangStage& stage, const Fabric& fabric, const StepModel& step) {
   StepTime time;
   RankTime slowest;
   for (size_t i = 0; i < stage.nodes.size(); ++i) {
-    const RankTime rank = step.TimeOf(candidates_[stage.nodes[i]].speed, stage.begin, stage.end,
-                                      {stage.widths[i], stage.slice_count});
+    const RankTime rank =
+        TimeOf(step, stage.nodes[i], stage.begin, stage.end, {stage.widths[i], stage.slice_count});
     if (i == 0 || rank.total_us() > slowest.total_us()) slowest = rank;
     time.overhead_us = std::max(time.overhead_us, step.OverheadUs(candidates_[stage.nodes[i]].speed,
                                                                   stage.begin, stage.end));
@@ -129,12 +150,18 @@ StepTime GangJudge::StageStep(const GangStage& stage, const Fabric& fabric, cons
   time.weights_us = slowest.weights_us;
   time.kv_us = slowest.kv_us;
   if (stage.end == model_.layer_count()) {
-    time.weights_us += step.HeadUs(candidates_[stage.nodes[0]].speed);
     time.overhead_us += parameters_.step_overhead_us;
+    // A whole head: the other ranks wait for it.
+    if (!SharesHeadTime(stage.nodes[0])) {
+      time.weights_us += step.HeadUs(candidates_[stage.nodes[0]].speed, {});
+    }
   }
   time.communication_us =
       kCollectivesPerLayer * (stage.end - stage.begin) *
       links_.CollectiveUs(fabric, stage.nodes, step.MessageBytes(), parameters_);
+  if (SharesHeadTime(stage.nodes[0])) {
+    time.communication_us += VocabularyUs(stage, fabric, step);
+  }
   time.slowest_stage_us = time.total_us();
   return time;
 }
@@ -157,11 +184,10 @@ StepTime GangJudge::Step(const Gang& gang, const StepModel& step) {
 }
 
 double GangJudge::StageFill(const GangStage& stage, uint32_t begin, uint32_t end) {
-  const bool last = end == model_.layer_count();
   double worst = 0;
   for (size_t i = 0; i < stage.nodes.size(); ++i) {
     worst = std::max(worst, Fill(stage.nodes[i], {stage.widths[i], stage.slice_count}, begin, end,
-                                 last && i == 0));
+                                 HoldsHead(stage.nodes, i, end)));
   }
   return worst;
 }

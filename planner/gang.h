@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "planner/constraints.h"
@@ -16,7 +17,8 @@
 
 namespace macrame::planner {
 
-// The ranks that compute layers [begin, end) together. nodes[0] of the last stage has the head.
+// The ranks that compute layers [begin, end) together. The head is in the last stage: on each rank
+// that of its part of the vocabulary, or whole on nodes[0] (GangJudge::HoldsHead).
 struct GangStage {
   std::vector<size_t> nodes;     // indices of candidates, by tp_rank
   std::vector<uint32_t> widths;  // slices of each; sums up to slice_count
@@ -63,6 +65,19 @@ class GangJudge {
   const ServingLoad& serving() const { return serving_; }
   const CostParameters& parameters() const { return parameters_; }
 
+  // Engines that can give slices of unequal width (rankd) also cut embedding and head by rows.
+  // With others every rank of the first stage has the whole embedding.
+  bool CutsVocabulary(size_t node) const { return candidates_[node].traits.uneven_tensor(); }
+  // Does that make its step shorter? What predictions for GPUs were fitted to had whole heads, and
+  // gathering logits from GPUs has not been measured: there the head's time counts whole.
+  bool SharesHeadTime(size_t node) const {
+    return CutsVocabulary(node) && candidates_[node].kind == ComputeKind::kCpu;
+  }
+  // Of the ranks of a stage that ends with `end`: has the one on nodes[index] a head?
+  bool HoldsHead(const std::vector<size_t>& nodes, size_t index, uint32_t end) const {
+    return end == model_.layer_count() && (index == 0 || CutsVocabulary(nodes[index]));
+  }
+
   // Bytes that the rank on a node needs.
   uint64_t NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
   v1::MemoryNeed Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
@@ -96,7 +111,12 @@ class GangJudge {
  private:
   bool HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
                 uint32_t slice_count, uint32_t begin, uint32_t end);
-  const MemoryModel& MemoryOf(Slice slice);
+  const MemoryModel& MemoryOf(size_t node, Slice slice);
+  // What cutting the vocabulary adds to a stage's collectives.
+  double VocabularyUs(const GangStage& stage, const Fabric& fabric, const StepModel& step) const;
+  // One rank's own work, with its part of the head where that shortens it.
+  RankTime TimeOf(const StepModel& step, size_t node, uint32_t begin, uint32_t end,
+                  Slice slice) const;
 
   const v1::ModelDescription& model_;
   const std::vector<Candidate>& candidates_;
@@ -104,7 +124,7 @@ class GangJudge {
   const ServingLoad serving_;
   const CostParameters parameters_;
   double positions_;  // of context that predictions are made at
-  std::map<std::pair<uint32_t, uint32_t>, MemoryModel> memory_;
+  std::map<std::tuple<uint32_t, uint32_t, bool>, MemoryModel> memory_;
   std::map<uint32_t, StepModel> decodes_;
 };
 

@@ -67,7 +67,7 @@ Nodes AllNodes(size_t count) {
 GangSearch::GangSearch(GangJudge& judge, GangWish wish)
     : judge_(judge),
       wish_(std::move(wish)),
-      slice_count_(SliceCount(judge.model())),
+      uneven_(AllCutUnevenly(judge.candidates())),
       range_keys_(judge.model()) {
   const size_t count = judge_.candidates().size();
   if (count <= kExactNodesMax) {
@@ -122,7 +122,9 @@ void GangSearch::SearchAll(const Nodes& nodes) {
 
 void GangSearch::SearchFabric(const Nodes& nodes, const Fabric& fabric) {
   const uint32_t count = static_cast<uint32_t>(nodes.size());
-  for (uint32_t tp = 1; tp <= std::min(count, slice_count_); ++tp) SearchDegree(nodes, fabric, tp);
+  for (uint32_t tp = 1; tp <= count; ++tp) {
+    if (SlicesFor(judge_.model(), tp, uneven_) > 0) SearchDegree(nodes, fabric, tp);
+  }
 }
 
 void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t tp) {
@@ -178,7 +180,7 @@ void GangSearch::TryCycle(const Nodes& cycle, const Fabric& fabric) {
   if (!judge_.links().Allows(fabric, cycle)) return;
   const uint32_t count = static_cast<uint32_t>(cycle.size());
   Staged tensor{{StageGroup{cycle, (1u << count) - 1}}, fabric, count, 1, true};
-  if (count <= slice_count_) SearchStages(tensor);
+  if (SlicesFor(judge_.model(), count, uneven_) > 0) SearchStages(tensor);
   if (count > judge_.model().layer_count()) return;
   for (const bool backwards : {false, true}) {
     Nodes order = cycle;
@@ -216,7 +218,7 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric&
   double best_value = kNever;
   GangStage stage;
   stage.nodes = nodes;
-  stage.slice_count = nodes.size() == 1 ? 1 : slice_count_;
+  stage.slice_count = SlicesFor(judge_.model(), static_cast<uint32_t>(nodes.size()), uneven_);
   stage.begin = begin;
   stage.end = end;
   // The head's place matters on the last stage only.
@@ -357,7 +359,8 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
   const uint32_t most = std::min<uint32_t>(static_cast<uint32_t>(part.size()), layers);
   uint32_t found = 0;
   const uint32_t exact = wish_.exact_ranks;
-  if (exact > kShortListNodes && exact <= std::min<size_t>(part.size(), slice_count_)) {
+  if (exact > kShortListNodes && exact <= part.size() &&
+      SlicesFor(judge_.model(), exact, uneven_) > 0) {
     const Nodes group(part.begin(), part.begin() + exact);
     if (auto stage = BestStage(group, {}, 0, layers, 1); stage.has_value()) {
       Gang gang;

@@ -78,7 +78,7 @@ class GangSearch {
 
   GangJudge& judge_;
   const GangWish wish_;
-  const uint32_t slice_count_;
+  const bool uneven_;
   const RangeKeys range_keys_;
   using Costs = std::unordered_map<uint64_t, double>;  // of a stage, by the key of its layers
   // Of stages of one node, by how many sequences they serve and by node; no fabric changes them.

@@ -46,14 +46,21 @@ uint64_t KvElementBytes(const v1::ModelDescription& model) {
   return model.dtype() == "float32" ? 4 : 2;
 }
 
+// Of queries: those of the slice's key-value heads.
+uint64_t HeadsOf(const v1::ModelDescription& model, Slice slice, const Cut& cut) {
+  const uint64_t queries = DivideRoundingUp(model.attention_heads(), model.kv_heads());
+  return std::clamp(queries * cut.kv_heads, Part(model.attention_heads(), slice),
+                    uint64_t{model.attention_heads()});
+}
+
 // What CPU kernels keep beside the rows of activations, for `rows` of them.
 uint64_t CpuKernelBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
                         uint64_t rows) {
-  const uint64_t heads = Part(model.attention_heads(), slice);
-  const uint64_t kv_heads = std::max<uint64_t>(1, Part(model.kv_heads(), slice));
-  const uint64_t widest =
-      std::max<uint64_t>({model.hidden_size(), SaturatingMultiply(heads, model.head_dim()),
-                          Part(model.intermediate_size(), slice)});
+  const Cut cut = CutOf(model, slice);
+  const uint64_t heads = HeadsOf(model, slice, cut);
+  const uint64_t kv_heads = std::max<uint64_t>(1, cut.kv_heads);
+  const uint64_t widest = std::max<uint64_t>(
+      {model.hidden_size(), SaturatingMultiply(heads, model.head_dim()), cut.inner});
   const uint64_t stride = RoundUp(model.head_dim(), kVectorFloats);
   const uint64_t sums = stride + kVectorFloats;  // of a row of queries
   uint64_t thread = SaturatingMultiply(
@@ -103,7 +110,10 @@ uint64_t ComputeElementBytes(const v1::ModelDescription& model, ComputeKind kind
 uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
   const uint64_t all = model.layer_bytes(static_cast<int>(layer));
   const uint64_t divisible = model.layer_divisible_bytes(static_cast<int>(layer));
-  return SaturatingAdd(all - divisible, Part(divisible, slice));
+  if (CutOf(model, slice).even) return SaturatingAdd(all - divisible, Part(divisible, slice));
+  const double share = ShareOf(model, layer, slice);
+  const auto part = static_cast<uint64_t>(std::ceil(static_cast<double>(divisible) * share));
+  return SaturatingAdd(all - divisible, std::min(divisible, part));
 }
 
 uint64_t LayerExpertBytes(const v1::ModelDescription& model, uint32_t layer) {
@@ -121,7 +131,7 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
                        ComputeKind kind) {
   const double element = kv_bits > 0 ? kv_bits / 8.0 : static_cast<double>(KvElementBytes(model));
   if (model.kv_latent_width() > 0) return element * model.kv_latent_width();
-  const uint64_t heads = Part(model.kv_heads(), slice);
+  const uint64_t heads = CutOf(model, slice).kv_heads;
   const uint64_t values =
       kind == ComputeKind::kCpu ? RoundUp(model.head_dim(), kVectorFloats) : model.head_dim();
   return element * static_cast<double>(heads) * static_cast<double>(model.head_dim() + values);
@@ -148,13 +158,13 @@ uint64_t StepTokensMax(const ServingLoad& load) {
 uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
                          ComputeKind kind, bool sees_logits) {
   const uint64_t rows = StepTokensMax(load);
-  const uint64_t heads = Part(model.attention_heads(), slice);
-  const uint64_t kv_heads = Part(model.kv_heads(), slice);
+  const Cut cut = CutOf(model, slice);
   // Residual, its norm, the attention's output and the feed-forward's; query, key and value before
   // and after rotation; gate, up and their product.
-  uint64_t per_position = 4ULL * model.hidden_size() +
-                          SaturatingMultiply(2 * (heads + 2 * kv_heads), model.head_dim()) +
-                          3 * Part(model.intermediate_size(), slice);
+  uint64_t per_position =
+      4ULL * model.hidden_size() +
+      SaturatingMultiply(2 * (HeadsOf(model, slice, cut) + 2 * cut.kv_heads), model.head_dim()) +
+      3 * cut.inner;
   // What comes from other ranks and goes to them, in their type and in ours; sines and cosines.
   if (kind == ComputeKind::kCpu) per_position += 4ULL * model.hidden_size() + model.head_dim();
   uint64_t bytes =
@@ -168,19 +178,22 @@ uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const S
   return SaturatingAdd(bytes, SaturatingMultiply(logits, model.vocab_size()));
 }
 
-uint64_t EmbeddingBytes(const v1::ModelDescription& model) { return model.embedding_bytes(); }
+uint64_t EmbeddingBytes(const v1::ModelDescription& model, Slice slice) {
+  return Part(model.embedding_bytes(), slice);
+}
 
-uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding) {
+uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding, Slice slice) {
   uint64_t head = model.head_bytes();
   if (model.tied_embeddings()) head = holds_embedding ? 0 : model.embedding_bytes();
-  return SaturatingAdd(head, model.final_norm_bytes());
+  return SaturatingAdd(Part(head, slice), model.final_norm_bytes());
 }
 
 uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness) {
   return std::max(kHeadroomBytesMin, model_dependent_bytes / HeadroomDivisor(strictness));
 }
 
-MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice)
+MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice,
+                         Slice vocabulary)
     : model_(&model), load_(load), slice_(slice) {
   MACRAME_CHECK(slice.width >= 1 && slice.width <= slice.of) << slice.width << "/" << slice.of;
   const uint32_t layers = model.layer_count();
@@ -194,9 +207,9 @@ MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& l
     cpu_.kv_before[layer + 1] = SaturatingAdd(
         cpu_.kv_before[layer], LayerKvBytes(model, layer, slice, load, ComputeKind::kCpu));
   }
-  embedding_bytes_ = EmbeddingBytes(model);
+  embedding_bytes_ = EmbeddingBytes(model, vocabulary);
   for (const bool yes : {false, true}) {
-    head_bytes_[yes] = HeadBytes(model, yes);
+    head_bytes_[yes] = HeadBytes(model, yes, vocabulary);
     gpu_.activation_bytes[yes] = ActivationBytes(model, slice, load, ComputeKind::kGpu, yes);
     cpu_.activation_bytes[yes] = ActivationBytes(model, slice, load, ComputeKind::kCpu, yes);
   }

@@ -11,6 +11,7 @@
 
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/plan.pb.h"
+#include "planner/tensor_cut.h"
 
 namespace macrame::planner {
 
@@ -44,13 +45,6 @@ struct ServingLoad {
   v1::Strictness strictness = v1::STRICTNESS_NORMAL;
   // Of context, that speeds are foretold at; 0: kPredictedPositions (gang.h).
   uint32_t predicted_positions = 0;
-};
-
-// A rank's part of each layer: `width` of `of` equal slices.
-struct Slice {
-  uint32_t width = 1;
-  uint32_t of = 1;
-  bool operator==(const Slice&) const = default;
 };
 
 // Threads that a CPU's kernels keep memory for; those of a machine with more take it from the
@@ -88,12 +82,12 @@ uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice s
 uint64_t ActivationBytes(const v1::ModelDescription& model, Slice slice, const ServingLoad& load,
                          ComputeKind kind, bool sees_logits);
 
-// The embedding table, which the first stage holds whole.
-uint64_t EmbeddingBytes(const v1::ModelDescription& model);
+// The slice's rows of the embedding table, on a rank of the first stage.
+uint64_t EmbeddingBytes(const v1::ModelDescription& model, Slice slice = {});
 
-// Final norm and output head. A head that is tied to the embedding costs its bytes again on a rank
-// that does not hold the embedding.
-uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding);
+// Final norm and the slice's rows of the output head. A head that is tied to the embedding costs
+// its bytes again on a rank that does not hold the embedding.
+uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding, Slice slice = {});
 
 uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness);
 
@@ -101,7 +95,9 @@ uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness
 class MemoryModel {
  public:
   // `model` must be valid (ValidateModel in constraints.h) and outlive this.
-  MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice = {});
+  // `vocabulary`: the part of embedding and head; the whole where an engine does not divide them.
+  MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice = {},
+              Slice vocabulary = {});
 
   // For layers [begin, end). Grows with the range, the load and never shrinks with either.
   v1::MemoryNeed Need(ComputeKind kind, uint32_t begin, uint32_t end, bool holds_embedding,

@@ -187,7 +187,7 @@ v1::Assignment Assign(GangJudge& judge, const GangStage& stage, size_t index, ui
                       uint32_t first_slice) {
   const Candidate& candidate = judge.candidates()[stage.nodes[index]];
   const uint32_t tp = static_cast<uint32_t>(stage.nodes.size());
-  const bool head = stage.end == judge.model().layer_count() && index == 0;
+  const bool head = judge.HoldsHead(stage.nodes, index, stage.end);
   v1::Assignment assignment;
   assignment.set_rank(stage_number * tp + static_cast<uint32_t>(index));
   assignment.set_node_id(candidate.node->node_id());

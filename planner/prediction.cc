@@ -70,13 +70,13 @@ double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, co
 double LoadSeconds(GangJudge& judge, const Gang& gang, double disk_rate) {
   double seconds = 0;
   for (const GangStage& stage : gang.stages) {
-    const bool last = stage.end == judge.model().layer_count();
     for (size_t i = 0; i < stage.nodes.size(); ++i) {
       const double measured = judge.candidates()[stage.nodes[i]].node->disk_bytes_per_second();
       const double rate = measured > 0 ? measured : disk_rate;
       if (!(rate > 0)) return 0;
-      const v1::MemoryNeed need = judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count},
-                                             stage.begin, stage.end, last && i == 0);
+      const v1::MemoryNeed need =
+          judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count}, stage.begin, stage.end,
+                     judge.HoldsHead(stage.nodes, i, stage.end));
       const double bytes = static_cast<double>(need.weights_bytes()) +
                            static_cast<double>(need.embedding_bytes()) +
                            static_cast<double>(need.head_bytes());

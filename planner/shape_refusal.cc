@@ -89,10 +89,11 @@ v1::Reason SlicesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
   for (const Candidate& candidate : candidates) {
     uneven = uneven && candidate.traits.uneven_tensor();
   }
-  const uint32_t slices = SliceCount(judge.model());
+  const uint32_t slices = SlicesFor(judge.model(), tp, uneven);
   for (uint32_t i = 0; i < tp; ++i) {
     const Candidate& candidate = candidates[nodes[i]];
-    const uint64_t need = judge.NeedBytes(nodes[i], {1, tp}, 0, layers, i == 0);
+    const uint64_t need =
+        judge.NeedBytes(nodes[i], {1, tp}, 0, layers, judge.HoldsHead(nodes, i, layers));
     if (need <= candidate.budget_bytes) continue;
     std::string text = absl::StrCat("each of ", tp, " equal slices needs ",
                                     FormatBytes(Bytes(need)), "; ", NodeName(*candidate.node),

@@ -203,8 +203,7 @@ std::vector<StoredBytes> WeightLoader::OrderOfReading() const {
 
 uint64_t WeightLoader::BytesNeeded() const {
   uint64_t bytes = 0;
-  ForEachTensor(
-      [&](const StoredTensor&, const StoredPart& part) { bytes += part.all_bytes(); });
+  ForEachTensor([&](const StoredTensor&, const StoredPart& part) { bytes += part.all_bytes(); });
   return bytes;
 }
 

@@ -31,8 +31,8 @@
 #include "runtime/gang/watchdog.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
-#include "runtime/serving/cold/cold_worker.h"
 #include "runtime/model/step_observer.h"
+#include "runtime/serving/cold/cold_worker.h"
 
 namespace macrame::runtime::engine {
 
@@ -123,7 +123,7 @@ class ForwardEngine {
   Watchdog& watchdog_;
   const ForwardLimits limits_;
   const int stages_;
-  const bool confirms_steps_;             // the last stage sends a result for each step
+  const bool confirms_steps_;  // the last stage sends a result for each step
   RankExchange exchange_;
   std::optional<StepPipeline> pipeline_;  // rank 0's, where steps are confirmed
   std::deque<InFlight> in_flight_;        // rank 0's, oldest first

@@ -96,7 +96,7 @@ Case RandomCase(uint64_t seed, uint64_t nodes_max) {
 class Everything {
  public:
   Everything(GangJudge& judge, GangSearch& search, const v1::PlanRequest& request)
-      : judge_(judge), search_(search), slices_(SliceCount(request.model())) {
+      : judge_(judge), search_(search), model_(request.model()) {
     gang_.stages.reserve(request.model().layer_count() +
                          1);  // stages are referred to while growing
     for (const Fabric& fabric : {Fabric{}, Fabric{Fabric::Backend::kJaccl, false},
@@ -121,7 +121,9 @@ class Everything {
       GangStage stage;
       stage.begin = begin;
       stage.end = end;
-      stage.slice_count = tp == 1 ? 1 : slices_;
+      const bool uneven = judge_.candidates()[0].traits.uneven_tensor();
+      stage.slice_count = SlicesFor(model_, tp, uneven);
+      if (stage.slice_count == 0) continue;
       gang_.stages.push_back(stage);
       NodesOfStage(tp, end);
       gang_.stages.pop_back();
@@ -179,7 +181,7 @@ class Everything {
 
   GangJudge& judge_;
   GangSearch& search_;
-  const uint32_t slices_;
+  const v1::ModelDescription& model_;
   Gang gang_;
   uint32_t used_ = 0;
 };

@@ -14,7 +14,10 @@ TEST(MemoryModel, WeightsAreWhatTheFilesSay) {
   model.set_layer_divisible_bytes(2, 900'000);
   EXPECT_EQ(LayerWeightBytes(model, 2, {1, 1}), 1'000'000u);
   EXPECT_EQ(LayerWeightBytes(model, 2, {1, 2}), 100'000u + 450'000u);
-  EXPECT_EQ(LayerWeightBytes(model, 2, {1, 7}), 100'000u + 128'572u) << "a share is rounded up";
+  // One of 4 heads and two of 12 groups: 256 x 32 x 24 and 3 x 256 x 768 weights lie in the ratio
+  // of 1 to 3.
+  EXPECT_EQ(LayerWeightBytes(model, 2, {1, 7}), 100'000u + 225'000u / 4 + 675'000u / 6)
+      << "a share is rounded up to whole heads and groups";
   const MemoryModel memory(model, {1024, 1});
   EXPECT_EQ(memory.Need(ComputeKind::kGpu, 1, 4, false, false).weights_bytes(), 1'900'000u);
 }
@@ -64,6 +67,29 @@ TEST(MemoryModel, ATiedHeadCostsOnlyWhereTheEmbeddingIsNot) {
   const v1::ModelDescription model = SmallModel();
   EXPECT_EQ(HeadBytes(model, true), model.final_norm_bytes());
   EXPECT_EQ(HeadBytes(model, false), model.embedding_bytes() + model.final_norm_bytes());
+}
+
+TEST(MemoryModel, HeadsAndGroupsAreNotCut) {
+  v1::ModelDescription model = SmallModel();
+  EXPECT_EQ(CutOf(model, {1, 3}).kv_heads, 2u) << "of 4 one rank of three gets two";
+  EXPECT_EQ(CutOf(model, {1, 3}).inner, 256u);
+  EXPECT_EQ(CutOf(model, {1, 8}).kv_heads, 1u);
+  EXPECT_EQ(CutOf(model, {1, 8}).inner, 128u) << "two groups of 12";
+  EXPECT_EQ(LayerKvBytes(model, 0, {1, 3}, {1024, 1}, ComputeKind::kGpu), 524'288u / 2);
+  model.mutable_quantization()->set_group_size(128);
+  EXPECT_EQ(CutOf(model, {1, 4}).kv_heads, 2u) << "two heads of 2 x 32 columns fill a group";
+  EXPECT_TRUE(CutOf(model, {1, 2}).even);
+  EXPECT_FALSE(CutOf(model, {1, 4}).even);
+}
+
+TEST(MemoryModel, EmbeddingAndHeadAreCutByRows) {
+  const v1::ModelDescription model = SmallModel();
+  EXPECT_EQ(EmbeddingBytes(model, {1, 4}), model.embedding_bytes() / 4);
+  EXPECT_EQ(HeadBytes(model, false, {1, 4}),
+            model.embedding_bytes() / 4 + model.final_norm_bytes());
+  const MemoryModel cut(model, {1024, 1}, {1, 2}, {1, 2}), whole(model, {1024, 1}, {1, 2});
+  EXPECT_EQ(cut.Need(ComputeKind::kCpu, 0, 6, true, true).embedding_bytes(),
+            whole.Need(ComputeKind::kCpu, 0, 6, true, true).embedding_bytes() / 2);
 }
 
 TEST(MemoryModel, TotalIsTheSumOfTheItems) {

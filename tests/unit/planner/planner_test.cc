@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "planner/memory_model.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -136,6 +137,27 @@ TEST(Planner, TensorParallelIsTakenWhenAskedFor) {
   EXPECT_EQ(refused.failure().code(), "HEADS_INDIVISIBLE");
 }
 
+// Four key-value heads over three ranks: alike nodes get alike parts, and a rank is counted with
+// the two heads that one of them has.
+TEST(Planner, AnEngineThatCutsUnevenlyDividesHeadsByAnyDegree) {
+  std::vector<v1::PlannerNode> nodes = ThreeNodes();
+  for (v1::PlannerNode& node : nodes) node.mutable_traits()->set_uneven_tensor(true);
+  v1::PlanRequest request = Request(SmallModel(), nodes);
+  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_wishes()->set_world_size(3);
+  const v1::PlanResult result = PlanModel(request);
+  ASSERT_TRUE(result.has_plan()) << result.failure().message();
+  ASSERT_EQ(result.plan().tp(), 3u);
+  for (const v1::Assignment& part : result.plan().assignments()) {
+    EXPECT_EQ(part.slice_count(), 0u) << "equal parts";
+    EXPECT_TRUE(part.holds_head());
+    EXPECT_EQ(part.need().kv_cache_bytes(),
+              6 * LayerKvBytes(SmallModel(), 0, {1, 2}, {1024, 1}, ComputeKind::kGpu));
+    EXPECT_NEAR(static_cast<double>(part.need().embedding_bytes()),
+                static_cast<double>(SmallModel().embedding_bytes()) / 3, 1);
+  }
+}
+
 TEST(Planner, NamedNodesAreTheOnlyOnesAndAWayToDivideUsesThemAll) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
   request.mutable_wishes()->add_node_ids("cccc");
@@ -255,8 +277,8 @@ TEST(Planner, AMachineThatIsTooSmallIsToldWhichWouldDo) {
     larger.set_memory_total_bytes(wanted * kGiB);
     larger.set_memory_usable_bytes(wanted <= 36 ? wanted * kGiB / 3 * 2 : wanted * kGiB / 4 * 3);
     larger.set_memory_available_bytes(larger.memory_usable_bytes());
-    EXPECT_TRUE(PlanModel(request).has_plan())
-        << remedy << "\n" << PlanModel(request).failure().message();
+    EXPECT_TRUE(PlanModel(request).has_plan()) << remedy << "\n"
+                                               << PlanModel(request).failure().message();
   }
 }
 

@@ -1,0 +1,83 @@
+#include "planner/tensor_cut.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "planner/saturating.h"
+
+namespace macrame::planner {
+namespace {
+
+uint64_t GroupOf(const v1::ModelDescription& model) {
+  return model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
+}
+
+// What a rank gets of [0, whole) in units: no more than the slice's part, rounded up to whole ones.
+uint64_t UpTo(uint64_t whole, uint64_t unit, Slice slice, bool* even) {
+  const uint64_t units = DivideRoundingUp(whole, unit) * slice.width;
+  if (units % slice.of != 0 || whole % unit != 0) *even = slice.width == slice.of && *even;
+  return std::min(whole, SaturatingMultiply(DivideRoundingUp(units, slice.of), unit));
+}
+
+double PartOf(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+uint32_t SliceCount(const v1::ModelDescription& model) {
+  const uint64_t group = GroupOf(model);
+  const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
+  uint64_t slices = std::gcd(model.attention_heads(), model.kv_heads());
+  for (const uint64_t width : {attention, uint64_t{model.intermediate_size()}}) {
+    if (width == 0) continue;
+    slices = width % group == 0 ? std::gcd(slices, width / group) : 1;
+  }
+  uint64_t count = std::min<uint64_t>(slices, kSliceCountMax);
+  while (count > 1 && slices % count != 0) --count;
+  return static_cast<uint32_t>(std::max<uint64_t>(1, count));
+}
+
+uint32_t SlicesFor(const v1::ModelDescription& model, uint32_t tp, bool uneven) {
+  if (tp <= 1) return 1;
+  const uint32_t slices = SliceCount(model);
+  if (slices % tp == 0) return slices;
+  if (!uneven || tp > kSliceCountMax) return 0;
+  return tp * std::max(1u, std::max(slices, kFineSlices) / tp);
+}
+
+Cut CutOf(const v1::ModelDescription& model, Slice slice) {
+  const uint64_t group = GroupOf(model);
+  const uint64_t kv_heads = std::max(1u, model.kv_heads());
+  // Columns of the attention's output projection that belong to one key-value head.
+  const uint64_t columns = model.attention_heads() / kv_heads * uint64_t{model.head_dim()};
+  const uint64_t heads_at_once =
+      std::min(kv_heads, group / std::gcd(group, std::max<uint64_t>(1, columns)));
+  Cut cut;
+  cut.kv_heads = UpTo(model.kv_heads(), heads_at_once, slice, &cut.even);
+  cut.inner = UpTo(model.intermediate_size(), group, slice, &cut.even);
+  return cut;
+}
+
+double AttentionPart(const v1::ModelDescription& model, uint32_t layer) {
+  const int index = static_cast<int>(layer);
+  const double divisible = static_cast<double>(model.layer_divisible_bytes(index));
+  if (index < model.layer_expert_bytes_size() && model.layer_expert_bytes(index) > 0) {
+    const double experts = static_cast<double>(model.layer_expert_bytes(index));
+    return divisible <= 0 ? 0 : std::clamp((divisible - experts) / divisible, 0.0, 1.0);
+  }
+  const double attention =
+      2.0 * model.head_dim() * (double{1} * model.attention_heads() + double{1} * model.kv_heads());
+  const double feed_forward = 3.0 * model.intermediate_size();
+  return attention / (attention + feed_forward);
+}
+
+double ShareOf(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
+  const Cut cut = CutOf(model, slice);
+  if (cut.even) return static_cast<double>(slice.width) / slice.of;
+  const double attention = AttentionPart(model, layer);
+  return attention * PartOf(cut.kv_heads, model.kv_heads()) +
+         (1 - attention) * PartOf(cut.inner, model.intermediate_size());
+}
+
+}  // namespace macrame::planner
