@@ -48,7 +48,8 @@ uint64_t KvElementBytes(const v1::ModelDescription& model) {
 
 // Of queries: those of the slice's key-value heads.
 uint64_t HeadsOf(const v1::ModelDescription& model, Slice slice, const Cut& cut) {
-  const uint64_t queries = DivideRoundingUp(model.attention_heads(), model.kv_heads());
+  const uint64_t queries =
+      DivideRoundingUp(model.attention_heads(), std::max<uint64_t>(1, model.kv_heads()));
   return std::clamp(queries * cut.kv_heads, Part(model.attention_heads(), slice),
                     uint64_t{model.attention_heads()});
 }
