@@ -9,6 +9,8 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr double kNewCostShare = 0.5;
+// What a smaller load takes is mostly the way there and back.
+constexpr uint32_t kCostBlocksMin = 8;
 
 }  // namespace
 
@@ -55,7 +57,8 @@ void ColdTier::OnLoaded(const ColdEvent& event, MonotonicTime now) {
     held_.erase(load.names[load.blocks]);
     orders_.drops.push_back(load.names[load.blocks]);
   } else {
-    LearnCost(now - load.ordered, ordered, now);
+    const bool says_much = ordered >= std::min(kCostBlocksMin, traits_.load_blocks_max);
+    if (says_much) LearnCost(now - load.ordered, ordered, now);
   }
   if (!load.is_wanted) {
     orders_.fills.push_back({event.id, {}});

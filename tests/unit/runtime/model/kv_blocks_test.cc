@@ -21,7 +21,7 @@ mx::array Numbers(int count, float first) {
 }
 
 std::vector<float> Values(const mx::array& x) {
-  const mx::array plain = mx::contiguous(mx::astype(x, mx::float32));
+  mx::array plain = mx::contiguous(mx::astype(x, mx::float32));
   plain.eval();
   return {plain.data<float>(), plain.data<float>() + plain.size()};
 }
