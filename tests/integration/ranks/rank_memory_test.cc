@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -122,7 +123,15 @@ struct Case {
   uint32_t ranks;
 };
 
-class RankMemoryTest : public ::testing::TestWithParam<Case> {};
+class RankMemoryTest : public ::testing::TestWithParam<Case> {
+ protected:
+  ~RankMemoryTest() override {
+    std::error_code error;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, error);
+  }
+
+  std::string folder_;  // of a model of a hundred megabytes
+};
 
 TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
 #ifndef __linux__
@@ -138,12 +147,12 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
   shape.head_dim = 64;
   shape.vocabulary = 32768;
   shape.group_size = 64;
-  const std::string folder = WriteRandomModel(shape, kBundledModel);
-  const auto model = DescribeModel(folder);
+  folder_ = WriteRandomModel(shape, kBundledModel);
+  const auto model = DescribeModel(folder_);
   ASSERT_TRUE(model.ok()) << model.status();
   GangOptions options;
   options.context_length = kContext;
-  auto specs = MakeSpecs(folder, GetParam().shape, GetParam().ranks, options);
+  auto specs = MakeSpecs(folder_, GetParam().shape, GetParam().ranks, options);
   for (v1::LaunchSpec& spec : specs) spec.set_concurrent_sequences(kSequences);
   Gang gang(specs);
   ASSERT_TRUE(gang.WaitUntilReady());
