@@ -21,7 +21,7 @@ enum class LogitRows : uint8_t { kNone = 0, kLast = 1, kAll = 2 };
 struct Segment {      // a run of one sequence's tokens through the layers
   uint32_t slot = 0;  // the sequence's place in the rank's table; an unused one is opened
   // Position of the first token: how many the slot holds already, but for those that were run
-  // behind a guess (kAll) that was wrong; they are overwritten.
+  // behind a draft (kAll) that was wrong; they are overwritten.
   uint32_t begin = 0;
   std::vector<int32_t> tokens{};  // never empty
   LogitRows logit_rows = LogitRows::kNone;

@@ -35,7 +35,7 @@ absl::Status SlotTables::Check(const Segment& segment, size_t blocks_before, int
     return Malformed(segment, absl::StrCat("reaches position ", end, " of ", positions_max_));
   }
   const size_t blocks = blocks_before + segment.new_blocks.size();
-  // After guesses that were wrong a table may have a block more than it needs.
+  // After drafts that were wrong a table may have a block more than it needs.
   const auto needed = static_cast<size_t>(BlocksFor(static_cast<int>(end)));
   if (blocks != std::max(needed, blocks_before)) {
     return Malformed(segment, absl::StrCat("has ", blocks, " blocks for ", end, " positions"));

@@ -187,7 +187,7 @@ class StreamListener : public RequestListener {
   const std::shared_ptr<PendingRequest> request_;
 };
 
-constexpr uint32_t kGuessedTokensMax = 12;
+constexpr uint32_t kDraftTokensMax = 12;
 
 // A broken collective names no culprit; the step channel or the gang's watch will in a moment.
 void AwaitBlame(const absl::Status& failed) {
@@ -199,9 +199,9 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const ForwardEngine& engin
   traits.queued_requests_max = QueuedRequestsMax(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
   if (engine.bits_are_fixed()) {
-    traits.guessed_tokens_max = spec.has_guessed_tokens_max()
-                                    ? std::min(spec.guessed_tokens_max(), kGuessedTokensMax)
-                                    : kGuessedTokensMax;
+    traits.draft_tokens_max = spec.has_draft_tokens_max()
+                                  ? std::min(spec.draft_tokens_max(), kDraftTokensMax)
+                                  : kDraftTokensMax;
   }
   return traits;
 }
@@ -311,8 +311,8 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   hooks.on_counts = [this](ServingCounts counts) {
     dispatcher_.Post([this, counts] { service_.SetCounts(counts.running, counts.waiting); });
   };
-  hooks.on_guessed = [this](uint32_t guessed, uint32_t accepted) {
-    dispatcher_.Post([=, this] { service_.OnGuessed(guessed, accepted); });
+  hooks.on_drafted = [this](uint32_t drafted, uint32_t accepted) {
+    dispatcher_.Post([=, this] { service_.OnDrafted(drafted, accepted); });
   };
   hooks.on_decode_step_us = [this](double step_us) {
     dispatcher_.Post([this, step_us] { service_.OnDecodeTimed(step_us); });

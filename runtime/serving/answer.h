@@ -37,7 +37,7 @@ class Answer {
     cold_tokens_ = cold;
   }
   // Tokens that were run before they were chosen, and those of them that were right; tells clients.
-  void CountGuessed(uint32_t tokens) { guessed_tokens_ += tokens; }
+  void CountDrafted(uint32_t tokens) { draft_tokens_ += tokens; }
   void CountAccepted() { ++accepted_tokens_; }
 
   // Of an answer that is over: DecodeStepUs of its last chunk.
@@ -54,7 +54,7 @@ class Answer {
   std::optional<std::chrono::steady_clock::time_point> first_token_;
   v1::GenerateChunk chunk_;
   uint32_t cached_tokens_ = 0;
-  uint32_t guessed_tokens_ = 0;
+  uint32_t draft_tokens_ = 0;
   uint32_t accepted_tokens_ = 0;
   uint32_t cold_tokens_ = 0;
   double decode_step_us_ = 0;

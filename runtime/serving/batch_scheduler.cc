@@ -49,7 +49,7 @@ struct BatchScheduler::Sequence {
   uint32_t cold_blocks = 0;  // of `blocks`, read from disk
   uint64_t last_step = 0;
   PromptLookup lookup;
-  std::vector<int32_t> guess;  // that the step in planning takes along
+  std::vector<int32_t> draft;  // that the step in planning takes along
 
   uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
   bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
@@ -183,7 +183,7 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
     if (!check.Counts(i, results)) continue;
     Sequence* sequence = Find(done.rows[i].id);
     if (sequence == nullptr || sequence->order != done.orders[i]) continue;  // has ended
-    if (check.rests_on_guess()) Accept(*sequence);
+    if (check.rests_on_draft()) Accept(*sequence);
     sequence->awaits_result = false;
     sequence->tokens.push_back(results[i].token);
     ++sequence->usage.new_tokens;
@@ -293,15 +293,15 @@ void BatchScheduler::PlanDecodes(Plan& plan) {
     }
     ready = std::move(by_standing);
   }
-  PlanGuesses(ready);
+  PlanDrafts(ready);
   // Highest standing first, so whoever is preempted for a block has no part in this step yet.
   for (Sequence* sequence : ready) {
     if (sequence->is_running && CoverForDecode(plan, *sequence)) AddSegment(plan, *sequence, 1);
   }
 }
 
-void BatchScheduler::PlanGuesses(const std::vector<Sequence*>& ready) {
-  if (traits_.guessed_tokens_max == 0 || ready.empty() || queue_.size() > 0) return;
+void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
+  if (traits_.draft_tokens_max == 0 || ready.empty() || queue_.size() > 0) return;
   for (const Sequence* sequence : running_) {
     if (!sequence->IsAnswering()) return;  // a prompt has better use for the time
   }
@@ -319,10 +319,10 @@ void BatchScheduler::PlanGuesses(const std::vector<Sequence*>& ready) {
   for (Sequence* sequence : ready) {
     sequence->lookup.Follow(sequence->tokens, sequence->usage.prompt_tokens);
     const uint32_t room = sequence->tokens_max - static_cast<uint32_t>(sequence->tokens.size()) - 1;
-    sequence->guess =
-        sequence->lookup.Guess(sequence->tokens, std::min(traits_.guessed_tokens_max, room));
+    sequence->draft =
+        sequence->lookup.Draft(sequence->tokens, std::min(traits_.draft_tokens_max, room));
     double likely = 1.0;
-    for (uint32_t i = 0; i < sequence->guess.size(); ++i) {
+    for (uint32_t i = 0; i < sequence->draft.size(); ++i) {
       likely *= sequence->lookup.RateAt(i);
       StepWork more = work;
       ++more.decode_tokens;
@@ -330,7 +330,7 @@ void BatchScheduler::PlanGuesses(const std::vector<Sequence*>& ready) {
       const double then = microseconds(more);
       // Worth it as long as tokens come the faster for it.
       if (likely * cost <= expected * (then - cost) || then > budget) {
-        sequence->guess.resize(i);
+        sequence->draft.resize(i);
         break;
       }
       work = more;
@@ -342,7 +342,7 @@ void BatchScheduler::PlanGuesses(const std::vector<Sequence*>& ready) {
 
 // How many of so many tokens behind the next one the sequence has blocks for, without taking them
 // from anybody.
-uint32_t BatchScheduler::CoverForGuess(Sequence& sequence, uint32_t tokens) {
+uint32_t BatchScheduler::CoverForDraft(Sequence& sequence, uint32_t tokens) {
   const uint32_t spared = PromisedBlocks() + static_cast<uint32_t>(running_.size());
   while (sequence.blocks.size() * kBlockTokens < sequence.fed + 1 + tokens &&
          pool_.available() > spared) {
@@ -523,29 +523,29 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   if (!sequence.slot.has_value()) OpenSlot(plan, sequence);
   const uint32_t begin = sequence.fed;
   const uint32_t end = begin + tokens;
-  std::vector<int32_t> guess = std::exchange(sequence.guess, {});
-  guess.resize(CoverForGuess(sequence, static_cast<uint32_t>(guess.size())));
+  std::vector<int32_t> draft = std::exchange(sequence.draft, {});
+  draft.resize(CoverForDraft(sequence, static_cast<uint32_t>(draft.size())));
   Segment segment;
   segment.slot = *sequence.slot;
   segment.begin = begin;
   segment.tokens.assign(sequence.tokens.begin() + begin, sequence.tokens.begin() + end);
-  segment.tokens.insert(segment.tokens.end(), guess.begin(), guess.end());
+  segment.tokens.insert(segment.tokens.end(), draft.begin(), draft.end());
   segment.new_blocks.assign(sequence.blocks.begin() + sequence.told_blocks, sequence.blocks.end());
   sequence.told_blocks = static_cast<uint32_t>(sequence.blocks.size());
   if (end == sequence.tokens.size()) {
-    segment.logit_rows = guess.empty() ? LogitRows::kLast : LogitRows::kAll;
+    segment.logit_rows = draft.empty() ? LogitRows::kLast : LogitRows::kAll;
     sequence.awaits_result = true;
-    for (uint32_t i = 0; i <= guess.size(); ++i) {
+    for (uint32_t i = 0; i <= draft.size(); ++i) {
       plan.rows.push_back({sequence.spec.id, end + i});
-      if (i < guess.size()) plan.rows.back().guess = guess[i];
+      if (i < draft.size()) plan.rows.back().draft = draft[i];
       plan.orders.push_back(sequence.order);
     }
   }
   plan.step.segments.push_back(std::move(segment));
-  const auto guessed = static_cast<uint32_t>(guess.size());
-  (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens + guessed;
-  plan.work.attended += StepWork::Attended(begin, tokens + guessed);
-  sequence.usage.guessed_tokens += guessed;
+  const auto drafted = static_cast<uint32_t>(draft.size());
+  (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens + drafted;
+  plan.work.attended += StepWork::Attended(begin, tokens + drafted);
+  sequence.usage.draft_tokens += drafted;
   const uint32_t fresh = end - std::min(end, std::max(begin, sequence.computed_max));
   sequence.usage.recomputed_tokens += tokens - fresh;
   sequence.computed_max = std::max(sequence.computed_max, end);
@@ -609,7 +609,7 @@ void BatchScheduler::LeaveBlocks(Sequence& sequence) {
   sequence.blocks.clear();
   sequence.told_blocks = 0;
   sequence.fed = 0;
-  sequence.guess.clear();
+  sequence.draft.clear();
   sequence.published = {};
   sequence.cold_blocks = 0;
   cold_.Leave(sequence.cold);

@@ -29,7 +29,7 @@
 // While no prompt is computed, tokens that may follow an answer's next one (PromptLookup) run along
 // in the same step, as many as are expected to pay by what StepCost knows. Each of them counts when
 // it is the token that is then chosen; what the others wrote into the cache is overwritten, and no
-// block that they reach is offered to the index before. So guesses change when a token comes, never
+// block that they reach is offered to the index before. So drafts change when a token comes, never
 // which.
 //
 // What ended is told in the closed_slots of the next step; when nothing runs, it waits for one.
@@ -66,8 +66,8 @@ struct BatchTraits {
   uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
   double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
   Duration aging_interval = std::chrono::seconds(30);
-  uint32_t guessed_tokens_max = 0;  // of an answer in one step; 0: none
-  ColdTraits cold;  // none by default
+  uint32_t draft_tokens_max = 0;  // of an answer in one step; 0: none
+  ColdTraits cold;                // none by default
 };
 
 struct RequestSpec {
@@ -88,7 +88,7 @@ struct RequestUsage {
   uint32_t preemptions = 0;
   uint32_t recomputed_tokens = 0;  // run again after preemption
   Duration queued{};               // from arrival to the first step
-  uint32_t guessed_tokens = 0;     // run before they were chosen
+  uint32_t draft_tokens = 0;       // run before they were chosen
   uint32_t accepted_tokens = 0;    // of these, the right ones
 };
 
@@ -120,7 +120,7 @@ struct RowOwner {
   RequestId id = 0;
   uint32_t position = 0;  // of the token that is chosen from it, within the whole sequence
   // The next row is the same request's and rests on this token being chosen here.
-  std::optional<int32_t> guess{};
+  std::optional<int32_t> draft{};
 };
 
 struct OrderedStep {
@@ -141,24 +141,24 @@ struct RowResult {
   bool finished = false;  // the answer is over with this token
 };
 
-// Whether rows count, asked in order: one that rests on a guess only if that was right, and the row
+// Whether rows count, asked in order: one that rests on a draft only if that was right, and the row
 // that it was made for counted.
 class RowCheck {
  public:
   explicit RowCheck(const std::vector<RowOwner>& rows) : rows_(rows) {}
   // `results` of the rows before.
   bool Counts(size_t row, const std::vector<RowResult>& results) {
-    rests_on_guess_ = row > 0 && rows_[row - 1].guess.has_value();
-    counts_ = !rests_on_guess_ || (counts_ && !results[row - 1].finished &&
-                                   results[row - 1].token == *rows_[row - 1].guess);
+    rests_on_draft_ = row > 0 && rows_[row - 1].draft.has_value();
+    counts_ = !rests_on_draft_ || (counts_ && !results[row - 1].finished &&
+                                   results[row - 1].token == *rows_[row - 1].draft);
     return counts_;
   }
-  bool rests_on_guess() const { return rests_on_guess_; }  // the row asked for last
+  bool rests_on_draft() const { return rests_on_draft_; }  // the row asked for last
 
  private:
   const std::vector<RowOwner>& rows_;
   bool counts_ = true;
-  bool rests_on_guess_ = false;
+  bool rests_on_draft_ = false;
 };
 
 class BatchScheduler {
@@ -216,9 +216,9 @@ class BatchScheduler {
 
   void PlanDecodes(Plan& plan);
   bool CoverForDecode(Plan& plan, Sequence& sequence);
-  // Guesses for the answers in `ready` that are expected to pay.
-  void PlanGuesses(const std::vector<Sequence*>& ready);
-  uint32_t CoverForGuess(Sequence& sequence, uint32_t tokens);
+  // Drafts for the answers in `ready` that are expected to pay.
+  void PlanDrafts(const std::vector<Sequence*>& ready);
+  uint32_t CoverForDraft(Sequence& sequence, uint32_t tokens);
   // `waits_for_cache`: a prompt waits for one that is computing the same.
   void PlanPrefills(Plan& plan, bool waits_for_cache);
   void TakeMoreOfCache(Sequence& sequence);

@@ -88,7 +88,7 @@ class ForwardEngine {
   const LayerStack& layers() const { return *layers_; }
 
   // Whether a token's logits have the same bits whatever else a step runs, as our CPU kernels
-  // promise: guesses then change no text.
+  // promise: drafts then change no text.
   bool bits_are_fixed() const;
   int vocab_size() const { return config_.vocab_size; }
   const ForwardLimits& limits() const { return limits_; }

@@ -5,7 +5,7 @@
 namespace macrame::runtime::engine {
 namespace {
 
-constexpr double kRateGain = 1.0 / 12.0;  // of the newest guess
+constexpr double kRateGain = 1.0 / 12.0;  // of the newest draft
 
 }  // namespace
 
@@ -58,16 +58,16 @@ void PromptLookup::Follow(std::span<const int32_t> tokens, uint32_t prompt_token
   }
 }
 
-std::vector<int32_t> PromptLookup::Guess(std::span<const int32_t> tokens,
+std::vector<int32_t> PromptLookup::Draft(std::span<const int32_t> tokens,
                                          uint32_t count_max) const {
-  std::vector<int32_t> guess;
-  if (source_ == 0 || followed_ != tokens.size()) return guess;
+  std::vector<int32_t> draft;
+  if (source_ == 0 || followed_ != tokens.size()) return draft;
   for (uint32_t i = 0; i < count_max; ++i) {
     const size_t at = size_t{source_} + i;
     // Past the end it goes on as it began: what repeats itself.
-    guess.push_back(at < tokens.size() ? tokens[at] : guess[at - tokens.size()]);
+    draft.push_back(at < tokens.size() ? tokens[at] : draft[at - tokens.size()]);
   }
-  return guess;
+  return draft;
 }
 
 }  // namespace macrame::runtime::engine

@@ -249,8 +249,8 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
   submit_(std::move(pending));
 }
 
-void RankService::OnGuessed(uint32_t guessed, uint32_t accepted) {
-  status_.set_guessed_tokens_total(status_.guessed_tokens_total() + guessed);
+void RankService::OnDrafted(uint32_t drafted, uint32_t accepted) {
+  status_.set_draft_tokens_total(status_.draft_tokens_total() + drafted);
   status_.set_accepted_tokens_total(status_.accepted_tokens_total() + accepted);
 }
 

@@ -85,8 +85,8 @@ class RankService {
   void OnTokens(uint32_t count);
   // How many requests are being answered, and how many wait.
   void SetCounts(uint32_t running, uint32_t waiting);
-  // Tokens that a step had guessed, and those that were right.
-  void OnGuessed(uint32_t guessed, uint32_t accepted);
+  // Tokens that a step had drafted, and those that were right.
+  void OnDrafted(uint32_t drafted, uint32_t accepted);
   // An answer that had the engine for itself told how long its decode steps took (DecodeStepUs).
   void OnDecodeTimed(double step_us);
   void OnRequestDone(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);

@@ -103,7 +103,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
   RowCheck check(ordered.rows);
-  uint32_t guessed = 0, accepted = 0;
+  uint32_t drafted = 0, accepted = 0;
   for (size_t row = 0; row < ordered.rows.size(); ++row) {
     const RowOwner& owner = ordered.rows[row];
     const bool counts = check.Counts(row, results);
@@ -113,18 +113,18 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     Request& request = found->second;
     Tell(found->first, RequestMoment::kFirstToken);
     request.was_alone = request.was_alone && is_alone;
-    if (owner.guess.has_value()) {
-      ++guessed;
-      request.answer->CountGuessed(1);
+    if (owner.draft.has_value()) {
+      ++drafted;
+      request.answer->CountDrafted(1);
     }
     if (!counts) continue;
-    if (check.rests_on_guess()) {
+    if (check.rests_on_draft()) {
       ++accepted;
       request.answer->CountAccepted();
     }
     SampleRow(request, owner.id, std::span(logits).subspan(row * width, width), result);
   }
-  if (guessed > 0 && hooks_.on_guessed) hooks_.on_guessed(guessed, accepted);
+  if (drafted > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted, accepted);
   return results;
 }
 

@@ -48,8 +48,8 @@ class ServingLoop {
     std::function<void(ServingCounts)> on_counts;
     // The answer that just finished had the engine for itself: microseconds of a decode step.
     std::function<void(double)> on_decode_step_us;
-    // After each step that had guesses: how many, and how many were right.
-    std::function<void(uint32_t, uint32_t)> on_guessed;
+    // After each step that had drafts: how many, and how many were right.
+    std::function<void(uint32_t, uint32_t)> on_drafted;
     // What the ranks' cold workers told since the last call; unset without a cold tier.
     std::function<std::vector<ColdEvent>()> take_cold_events;
     // The cold tier is off from here on.
@@ -77,7 +77,7 @@ class ServingLoop {
   struct Request {
     std::shared_ptr<RequestListener> listener;
     std::unique_ptr<Answer> answer;
-    bool was_alone = true;  // in every decode step so far, and none had guesses
+    bool was_alone = true;  // in every decode step so far, and none had drafts
   };
 
   struct InFlight {

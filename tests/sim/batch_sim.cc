@@ -82,7 +82,7 @@ class BatchSim {
     traits.chunk_tokens_max = traits.chunk_tokens_min + Pick(0, 300);
     traits.first_come_share = Pick(0, 5) / 10.0;
     traits.aging_interval = std::chrono::milliseconds(Pick(5, 2000));
-    traits.guessed_tokens_max = Pick(0, 2) == 0 ? 0 : Pick(1, 40);
+    traits.draft_tokens_max = Pick(0, 2) == 0 ? 0 : Pick(1, 40);
     traits.cold.ranks = Pick(0, 3);
     traits.cold.stores_per_step = Pick(1, 6);
     traits.cold.stores_at_once_max = Pick(1, 12);
@@ -177,10 +177,10 @@ class BatchSim {
     if (std::exchange(request.has_ended, true)) Fault(absl::StrCat(ended.id, " ended twice"));
     if (ended.usage.prompt_tokens != request.spec.prompt.size() ||
         ended.usage.new_tokens != request.answer.size() ||
-        ended.usage.accepted_tokens > ended.usage.guessed_tokens) {
+        ended.usage.accepted_tokens > ended.usage.draft_tokens) {
       Fault(absl::StrCat("the usage of ", ended.id, " is not what it got"));
     }
-    report_.guessed_tokens += ended.usage.guessed_tokens;
+    report_.draft_tokens += ended.usage.draft_tokens;
     report_.accepted_tokens += ended.usage.accepted_tokens;
     report_.cancelled += ended.reason == EndReason::kCancelled ? 1 : 0;
     report_.displaced += ended.reason == EndReason::kDisplaced ? 1 : 0;
@@ -262,7 +262,7 @@ class BatchSim {
       ++segment.begin;
     }
     const auto held = gang_.held().find(segment.slot);
-    if (bug_ == BatchBug::kGuessKept && held != gang_.held().end() &&
+    if (bug_ == BatchBug::kDraftKept && held != gang_.held().end() &&
         segment.begin < held->second && step.closed_slots.empty()) {
       segment.begin = held->second;
     }
@@ -406,7 +406,7 @@ class BatchSim {
     for (size_t i = 0; i < done.tokens.size(); ++i) {
       const RowOwner& owner = done.ordered.rows[i];
       int32_t token = done.tokens[i];
-      if (bug_ == BatchBug::kGuessTaken && owner.guess.has_value()) token = *owner.guess;
+      if (bug_ == BatchBug::kDraftTaken && owner.draft.has_value()) token = *owner.draft;
       Request& request = requests_.at(owner.id);
       const bool counts = check.Counts(i, results);
       results.push_back({token, IsEnd(token)});

@@ -22,8 +22,8 @@ enum class BatchBug {
   kResultsSwapped,    // two rows of a step get each other's tokens
   kStepsOutOfOrder,   // the gang runs the second of two steps in flight first
   kRequestForgotten,  // a request's end is not passed on
-  kGuessTaken,        // a guess is taken for what the model chose
-  kGuessKept,         // what was run behind a wrong guess is gone on from
+  kDraftTaken,        // a draft is taken for what the model chose
+  kDraftKept,         // what was run behind a wrong draft is gone on from
   kColdBlockSwapped,  // a block from disk is filled with another's content
   kColdTooMany,       // a rank says that it has read more than it has
 };
@@ -44,7 +44,7 @@ struct BatchSimReport {
   uint64_t late_loads = 0;
   uint64_t slower_loads = 0;
   uint64_t overlapped_steps = 0;  // ordered while another one was in flight
-  uint64_t guessed_tokens = 0;
+  uint64_t draft_tokens = 0;
   uint64_t accepted_tokens = 0;
   uint64_t trace = 0;  // hash of all steps and results
 };

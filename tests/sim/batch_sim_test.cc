@@ -44,7 +44,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
     all.late_loads += report.late_loads;
     all.slower_loads += report.slower_loads;
     all.overlapped_steps += report.overlapped_steps;
-    all.guessed_tokens += report.guessed_tokens;
+    all.draft_tokens += report.draft_tokens;
     all.accepted_tokens += report.accepted_tokens;
   }
   std::cout << last - first + 1 << " seeds: " << all.requests << " requests (" << all.refused
@@ -54,7 +54,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
             << all.prompt_tokens << " prompt tokens cached (" << all.cold_tokens << " from disk), "
             << all.evictions << " evictions, " << all.failed_loads << " failed, " << all.late_loads
             << " late and " << all.slower_loads << " loads not worth it, " << all.accepted_tokens
-            << " of " << all.guessed_tokens << " guesses accepted\n";
+            << " of " << all.draft_tokens << " drafts accepted\n";
   if (only != 0) return;
   // The seeds went where the rules are.
   EXPECT_GT(all.preemptions, last);
@@ -69,7 +69,7 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.slower_loads, 0u);
   EXPECT_GT(all.overlapped_steps, all.steps / 20);
   EXPECT_GT(all.accepted_tokens, 10 * last);
-  EXPECT_GT(all.guessed_tokens - all.accepted_tokens, 10 * last);
+  EXPECT_GT(all.draft_tokens - all.accepted_tokens, 10 * last);
 }
 
 TEST(BatchSim, TheSameSeedGivesTheSameSteps) {
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedBatchBug,
                          ::testing::Values(BatchBug::kUsedBlockGiven, BatchBug::kClosureForgotten,
                                            BatchBug::kTokenSkipped, BatchBug::kResultsSwapped,
                                            BatchBug::kStepsOutOfOrder, BatchBug::kRequestForgotten,
-                                           BatchBug::kGuessTaken, BatchBug::kGuessKept,
+                                           BatchBug::kDraftTaken, BatchBug::kDraftKept,
                                            BatchBug::kColdBlockSwapped, BatchBug::kColdTooMany));
 
 }  // namespace

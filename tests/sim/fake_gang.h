@@ -41,7 +41,7 @@ class FakeGang {
 
   const std::map<uint32_t, std::vector<BlockId>>& tables() const { return tables_; }
   const std::vector<std::string>& faults() const { return faults_; }
-  // Tokens that were run for each slot, with those behind wrong guesses.
+  // Tokens that were run for each slot, with those behind wrong drafts.
   const std::map<uint32_t, uint32_t>& held() const { return held_; }
 
  private:
@@ -60,9 +60,9 @@ class FakeGang {
   std::vector<Block> blocks_;
   std::map<uint32_t, std::vector<BlockId>> tables_;
   std::map<uint32_t, uint32_t> held_;                 // tokens of each slot
-  std::map<uint32_t, uint32_t> sure_;                 // of these, those that rest on no guess
+  std::map<uint32_t, uint32_t> sure_;                 // of these, those that rest on no draft
   std::map<BlockId, std::multiset<uint32_t>> users_;  // slots whose table has the block
-  std::vector<BlockId> filled_;  // since the last step
+  std::vector<BlockId> filled_;                       // since the last step
   std::vector<std::string> faults_;
 };
 

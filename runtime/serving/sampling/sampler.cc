@@ -78,7 +78,7 @@ void FindAtLeast(const Row& row, float lowest, std::vector<Candidate>& found) {
     Candidate* at = found.data() + before;
     for (size_t i = 0; i < logits.size(); ++i) {
       *at = {logits[i], static_cast<int32_t>(block * kLogitBlock + i)};
-      at += logits[i] >= lowest ? 1 : 0;  // a branch would be guessed wrongly
+      at += logits[i] >= lowest ? 1 : 0;  // a branch would be drafted wrongly
     }
     found.resize(static_cast<size_t>(at - found.data()));
   }
@@ -232,7 +232,7 @@ struct Scratch {
 };
 
 // Puts those of `left` that are likelier than the pivot into `front`, the others into `back`; the
-// weight of the front. Without branches: on a flat row each would be guessed wrongly half the time.
+// weight of the front. Without branches: on a flat row each would be drafted wrongly half the time.
 double Divide(Scratch& scratch, const Candidate& pivot) {
   scratch.front.resize(scratch.left.size());
   scratch.back.resize(scratch.left.size());

@@ -60,9 +60,9 @@ TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
     requests.back().mutable_sampling()->set_temperature(1.0);
     requests.back().mutable_sampling()->set_seed(i);
   }
-  const auto answers = [&](GangShape shape, uint32_t ranks, bool at_once, bool guesses = true) {
+  const auto answers = [&](GangShape shape, uint32_t ranks, bool at_once, bool drafts = true) {
     std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, shape, ranks);
-    if (!guesses) specs[0].set_guessed_tokens_max(0);
+    if (!drafts) specs[0].set_draft_tokens_max(0);
     Gang gang(specs);
     EXPECT_TRUE(gang.WaitUntilReady());
     std::vector<Answer> got(requests.size());

@@ -502,9 +502,9 @@ TEST(BatchScheduler, StepsInFlightShareTheAnswersAndFollowAPromptUp) {
 }
 
 // The shell's answers repeat one token.
-TEST(BatchScheduler, GuessesThatAreRightCountAsTokens) {
+TEST(BatchScheduler, AcceptedDraftsCountAsTokens) {
   BatchTraits traits = Traits();
-  traits.guessed_tokens_max = 4;
+  traits.draft_tokens_max = 4;
   Shell shell(traits);
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(20, 1), 60));
@@ -515,7 +515,7 @@ TEST(BatchScheduler, GuessesThatAreRightCountAsTokens) {
     const ForwardStep step = shell.Step();
     ASSERT_EQ(step.segments.size(), 1u);
     const Segment& segment = step.segments[0];
-    EXPECT_EQ(segment.begin, next) << "every guess was right";
+    EXPECT_EQ(segment.begin, next) << "every draft was right";
     next = segment.begin + static_cast<uint32_t>(segment.tokens.size());
     had_all = had_all || segment.tokens.size() == 5;
     EXPECT_EQ(segment.logit_rows == LogitRows::kAll, steps > 0 && segment.tokens.size() > 1);
@@ -525,13 +525,13 @@ TEST(BatchScheduler, GuessesThatAreRightCountAsTokens) {
   EXPECT_TRUE(had_all);
   EXPECT_EQ(next, 79u) << "nothing is run behind the last token";
   EXPECT_EQ(usage.new_tokens, 60u);
-  EXPECT_EQ(usage.accepted_tokens, usage.guessed_tokens);
+  EXPECT_EQ(usage.accepted_tokens, usage.draft_tokens);
   EXPECT_EQ(usage.accepted_tokens + static_cast<uint32_t>(steps), 60u);
 }
 
-TEST(BatchScheduler, WhatRanBehindAWrongGuessIsRunAgain) {
+TEST(BatchScheduler, WhatRanBehindARejectedDraftIsRunAgain) {
   BatchTraits traits = Traits();
-  traits.guessed_tokens_max = 4;
+  traits.draft_tokens_max = 4;
   Shell shell(traits);
   shell.WarmUp();
   shell.Add(Spec(1, Prompt(59, 1), 60));
@@ -542,11 +542,11 @@ TEST(BatchScheduler, WhatRanBehindAWrongGuessIsRunAgain) {
   }
   const OrderedStep step = shell.flying[0];
   const Segment& segment = step.step.segments[0];
-  ASSERT_TRUE(step.rows[1].guess.has_value());
+  ASSERT_TRUE(step.rows[1].draft.has_value());
   EXPECT_EQ(step.rows[1].position, step.rows[0].position + 1);
-  // The first guess was right, the second was not: of five tokens two are known now, and a third.
+  // The first draft was right, the second was not: of five tokens two are known now, and a third.
   std::vector<RowResult> results(5, {7, false});
-  results[0].token = *step.rows[0].guess;
+  results[0].token = *step.rows[0].draft;
   const auto cached = shell.core.pool().cached_blocks();
   shell.Take(shell.core.OnStepDone(step.number, results, Took(step.step), shell.now));
   shell.core.CheckInvariants();
@@ -559,15 +559,15 @@ TEST(BatchScheduler, WhatRanBehindAWrongGuessIsRunAgain) {
   shell.Done();
   shell.RunUntilEnded(1);
   EXPECT_EQ(shell.ended.at(1).usage.new_tokens, 60u);
-  EXPECT_LT(shell.ended.at(1).usage.accepted_tokens, shell.ended.at(1).usage.guessed_tokens);
+  EXPECT_LT(shell.ended.at(1).usage.accepted_tokens, shell.ended.at(1).usage.draft_tokens);
 }
 
-TEST(BatchScheduler, NothingIsGuessedBesideAPromptOrWhereItDoesNotPay) {
+TEST(BatchScheduler, NothingIsDraftedBesideAPromptOrWhereItDoesNotPay) {
   BatchTraits traits = Traits();
-  traits.guessed_tokens_max = 4;
+  traits.draft_tokens_max = 4;
   Shell shell(traits);
   shell.WarmUp();
-  const auto guessed = [&] {
+  const auto drafted = [&] {
     const ForwardStep step = shell.Step();
     return std::any_of(step.segments.begin(), step.segments.end(), [](const Segment& segment) {
       return segment.logit_rows == LogitRows::kAll;
@@ -575,12 +575,12 @@ TEST(BatchScheduler, NothingIsGuessedBesideAPromptOrWhereItDoesNotPay) {
   };
   shell.Add(Spec(1, Prompt(20, 1), 1000));
   for (int i = 0; i < 40; ++i) shell.Step();
-  EXPECT_TRUE(guessed());
+  EXPECT_TRUE(drafted());
   shell.Add(Spec(2, Prompt(3000, 2), 2));
   while (!shell.ended.contains(2)) {
     const bool is_prompt = !shell.first_token.contains(2);
-    const bool has_guess = guessed();
-    EXPECT_FALSE(has_guess && is_prompt);
+    const bool has_draft = drafted();
+    EXPECT_FALSE(has_draft && is_prompt);
   }
   // Of sixteen tokens any may come next: the last three have often stood together, and say nothing.
   shell.Take(shell.core.Cancel(1, shell.now));
@@ -598,8 +598,8 @@ TEST(BatchScheduler, NothingIsGuessedBesideAPromptOrWhereItDoesNotPay) {
     }
     shell.Take(shell.core.OnStepDone(step.number, results, Took(step.step), shell.now));
   }
-  EXPECT_GT(shell.ended.at(3).usage.guessed_tokens, 0u);
-  EXPECT_LT(shell.ended.at(3).usage.guessed_tokens, 60u) << "of 400 tokens";
+  EXPECT_GT(shell.ended.at(3).usage.draft_tokens, 0u);
+  EXPECT_LT(shell.ended.at(3).usage.draft_tokens, 60u) << "of 400 tokens";
 }
 
 // A figure rather than a rule: how long Next takes with many sequences.

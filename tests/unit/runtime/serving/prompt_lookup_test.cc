@@ -18,19 +18,19 @@ PromptLookup Following(const Tokens& tokens) {
   return lookup;
 }
 
-TEST(PromptLookup, GuessesWhatFollowedTheSameTokensLast) {
+TEST(PromptLookup, DraftsWhatFollowedTheSameTokensLast) {
   const Tokens tokens{1, 2, 3, 4, 5, 9, 1, 2, 3, 6, 7, 8, 1, 2, 3};
-  EXPECT_THAT(Following(tokens).Guess(tokens, 4), ElementsAre(6, 7, 8, 1));
-  EXPECT_THAT(Following(tokens).Guess(tokens, 1), ElementsAre(6));
+  EXPECT_THAT(Following(tokens).Draft(tokens, 4), ElementsAre(6, 7, 8, 1));
+  EXPECT_THAT(Following(tokens).Draft(tokens, 1), ElementsAre(6));
   const Tokens fresh{1, 2, 3, 4, 5, 2, 3};
-  EXPECT_THAT(Following(fresh).Guess(fresh, 4), IsEmpty()) << "two tokens say too little";
+  EXPECT_THAT(Following(fresh).Draft(fresh, 4), IsEmpty()) << "two tokens say too little";
 }
 
 TEST(PromptLookup, WhatRepeatsItselfGoesOnRepeating) {
   const Tokens one{5, 7, 7, 7, 7};
-  EXPECT_THAT(Following(one).Guess(one, 5), ElementsAre(7, 7, 7, 7, 7));
+  EXPECT_THAT(Following(one).Draft(one, 5), ElementsAre(7, 7, 7, 7, 7));
   const Tokens three{9, 1, 2, 3, 1, 2, 3};
-  EXPECT_THAT(Following(three).Guess(three, 5), ElementsAre(1, 2, 3, 1, 2));
+  EXPECT_THAT(Following(three).Draft(three, 5), ElementsAre(1, 2, 3, 1, 2));
 }
 
 TEST(PromptLookup, StaysWithItsSourceWhileThatIsRight) {
@@ -41,7 +41,7 @@ TEST(PromptLookup, StaysWithItsSourceWhileThatIsRight) {
     tokens.push_back(token);
     lookup.Follow(tokens, 0);
   }
-  EXPECT_THAT(lookup.Guess(tokens, 1), ElementsAre(7));
+  EXPECT_THAT(lookup.Draft(tokens, 1), ElementsAre(7));
 }
 
 TEST(PromptLookup, KnowsHowOftenItIsRight) {
@@ -64,10 +64,10 @@ TEST(PromptLookup, TakesALongPromptInBoundedParts) {
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 1000);
   PromptLookup lookup;
   for (int call = 0; call < 3; ++call) {
-    EXPECT_THAT(lookup.Guess(tokens, 2), IsEmpty()) << "after " << call << " calls";
+    EXPECT_THAT(lookup.Draft(tokens, 2), IsEmpty()) << "after " << call << " calls";
     lookup.Follow(tokens, 0);
   }
-  EXPECT_THAT(lookup.Guess(tokens, 2), ElementsAre(288, 289));
+  EXPECT_THAT(lookup.Draft(tokens, 2), ElementsAre(288, 289));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ class Heard : public RequestListener {
     tokens.insert(tokens.end(), chunk.token_ids().begin(), chunk.token_ids().end());
     cached = std::max(cached, chunk.cached_tokens());
     if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
-    guessed += chunk.guessed_tokens();
+    drafted += chunk.draft_tokens();
     accepted += chunk.accepted_tokens();
     if (tokens.size() >= cancel_after) cancelled = true;
   }
@@ -43,7 +43,7 @@ class Heard : public RequestListener {
 
   std::vector<int32_t> tokens;
   uint32_t cached = 0;
-  uint32_t guessed = 0;
+  uint32_t drafted = 0;
   uint32_t accepted = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
   size_t cancel_after = SIZE_MAX;
@@ -106,8 +106,8 @@ class ServingLoopTest : public ::testing::Test {
       running_most_ = std::max(running_most_, counts.running);
       counts_ = counts;
     };
-    hooks.on_guessed = [this](uint32_t guessed, uint32_t accepted) {
-      guessed_ += guessed;
+    hooks.on_drafted = [this](uint32_t drafted, uint32_t accepted) {
+      drafted_ += drafted;
       accepted_ += accepted;
     };
     return hooks;
@@ -119,7 +119,7 @@ class ServingLoopTest : public ::testing::Test {
   std::mt19937 random_{4711};
   ServingCounts counts_;
   uint32_t running_most_ = 0;
-  uint64_t guessed_ = 0;
+  uint64_t drafted_ = 0;
   uint64_t accepted_ = 0;
 };
 
@@ -182,14 +182,14 @@ TEST_F(ServingLoopTest, WhatMemoryDoesNotHoldIsPreemptedAndGoesOnAsIfNothingHadB
   for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(heard[i]->tokens, alone[i]) << i;
 }
 
-class GuessingLoopTest : public ServingLoopTest,
-                         public ::testing::WithParamInterface<const char*> {};
+class SpeculatingLoopTest : public ServingLoopTest,
+                            public ::testing::WithParamInterface<const char*> {};
 
-// Prompts that repeat themselves, of which many guesses are made, and others.
-TEST_P(GuessingLoopTest, GuessesChangeNoToken) {
-  // Twelve blocks: fewer than all want, so some are preempted with guesses on their way.
+// Prompts that repeat themselves, of which many drafts are made, and others.
+TEST_P(SpeculatingLoopTest, DraftsChangeNoToken) {
+  // Twelve blocks: fewer than all want, so some are preempted with drafts on their way.
   Boot(128, 3, TinyFolder(GetParam()));
-  traits_.guessed_tokens_max = 12;
+  traits_.draft_tokens_max = 12;
   std::vector<GenerationJob> jobs;
   for (uint64_t i = 0; i < 16; ++i) {
     std::vector<int32_t> prompt = RandomPrompt(1 + random_() % 9);
@@ -208,24 +208,24 @@ TEST_P(GuessingLoopTest, GuessesChangeNoToken) {
     }
     ASSERT_TRUE(serving.RunStep().ok());
   }
-  uint64_t told_guessed = 0, told_accepted = 0;
+  uint64_t told_drafted = 0, told_accepted = 0;
   for (size_t i = 0; i < jobs.size(); ++i) {
     EXPECT_EQ(heard[i]->tokens, alone[i]) << i;
-    told_guessed += heard[i]->guessed;
+    told_drafted += heard[i]->drafted;
     told_accepted += heard[i]->accepted;
   }
-  std::cout << accepted_ << " of " << guessed_ << " guesses accepted\n";
+  std::cout << accepted_ << " of " << drafted_ << " drafts accepted\n";
   // What the tiny model with a short window says never repeats itself.
   if (GetParam() != std::string("mistral")) {
     EXPECT_GT(accepted_, 0u);
-    EXPECT_GT(guessed_, accepted_) << "some were wrong";
+    EXPECT_GT(drafted_, accepted_) << "some were wrong";
   }
   EXPECT_EQ(told_accepted, accepted_);
-  EXPECT_LE(told_guessed, guessed_);
-  EXPECT_GE(told_guessed, told_accepted);
+  EXPECT_LE(told_drafted, drafted_);
+  EXPECT_GE(told_drafted, told_accepted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GuessingLoopTest,
+INSTANTIATE_TEST_SUITE_P(Kinds, SpeculatingLoopTest,
                          ::testing::Values("llama", "llama-bias", "llama3", "linear", "qwen2",
                                            "qwen3", "mistral"));
 
