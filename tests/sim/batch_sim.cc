@@ -296,7 +296,7 @@ class BatchSim {
         Fault("a fill with more than was read");
         return;
       }
-      const bool swaps = bug_ == BatchBug::kColdBlockSwapped && Pick(0, 3) == 0;
+      const bool swaps = bug_ == BatchBug::kColdBlockSwapped;
       gang_.WriteBlock(fill.blocks[i], staged.mapped()[swaps ? 0 : i]);
     }
   }
