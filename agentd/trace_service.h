@@ -8,6 +8,8 @@
 #include "agentd/member_monitor.h"
 #include "agentd/peer_channels.h"
 #include "agentd/state_replicator.h"
+#include "macrame/v1/cluster.pb.h"
+#include "macrame/v1/rank.pb.h"
 #include "runtime/supervisor/rank_supervisor.h"
 #include "transport/grpc_server.h"
 

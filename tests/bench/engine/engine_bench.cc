@@ -18,7 +18,9 @@
 // memory by the same processors reached (GB/s), before and after.
 
 #include <grpcpp/grpcpp.h>
+#ifdef __linux__
 #include <sched.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -48,12 +50,34 @@ struct Options {
   std::vector<std::string> rows;
 };
 
-void StayOn(const std::vector<int>& processors) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int processor : processors) CPU_SET(processor, &set);
-  sched_setaffinity(0, sizeof(set), &set);
-}
+// While it lives, this process and those that it starts stay on these processors. Linux only:
+// elsewhere the system decides.
+class Pinned {
+ public:
+  explicit Pinned(const std::vector<int>& processors) {
+#ifdef __linux__
+    sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int processor : processors) CPU_SET(processor, &set);
+    sched_setaffinity(0, sizeof(set), &set);
+#else
+    (void)processors;
+#endif
+  }
+  ~Pinned() {
+#ifdef __linux__
+    sched_setaffinity(0, sizeof(before_), &before_);
+#endif
+  }
+  Pinned(const Pinned&) = delete;
+  Pinned& operator=(const Pinned&) = delete;
+
+#ifdef __linux__
+ private:
+  cpu_set_t before_;
+#endif
+};
 
 double Seconds(steady_clock::time_point begin) {
   return duration<double>(steady_clock::now() - begin).count();
@@ -61,11 +85,9 @@ double Seconds(steady_clock::time_point begin) {
 
 // GB/s, all ranks' processors at once.
 double ReadSpeed(const Options& options, const std::vector<uint8_t>& memory) {
-  cpu_set_t before;
-  sched_getaffinity(0, sizeof(before), &before);
   std::vector<int> all;
   for (const auto& list : options.processors) all.insert(all.end(), list.begin(), list.end());
-  StayOn(all);
+  const Pinned pinned(all);
   kernels::ThreadPool pool(static_cast<int>(all.size()), /*pin=*/true);
   double best = 0;
   for (int round = 0; round < 3; ++round) {
@@ -73,7 +95,6 @@ double ReadSpeed(const Options& options, const std::vector<uint8_t>& memory) {
     if (bench::ReadMemory(pool, memory.data(), memory.size()) == 1) std::printf(" ");
     best = std::max(best, static_cast<double>(memory.size()) / Seconds(begin) / 1e9);
   }
-  sched_setaffinity(0, sizeof(before), &before);
   return best;
 }
 
@@ -86,15 +107,12 @@ class Ranks {
     const bool pipeline = options.shape == "pipeline";
     auto specs =
         MakeSpecs(options.model, pipeline ? GangShape::kPipeline : GangShape::kTensor, ranks, gang);
-    cpu_set_t before;
-    sched_getaffinity(0, sizeof(before), &before);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       specs[rank].set_concurrent_sequences(4);
       // Each rank has processors of its own, so none is shared.
-      StayOn(options.processors[rank]);
+      const Pinned pinned(options.processors[rank]);
       gangs_.push_back(std::make_unique<Gang>(std::vector<v1::LaunchSpec>{specs[rank]}));
     }
-    sched_setaffinity(0, sizeof(before), &before);
   }
 
   bool WaitUntilReady() { return gangs_[0]->WaitUntilReady(std::chrono::minutes(3)); }

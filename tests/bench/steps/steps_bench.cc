@@ -76,14 +76,14 @@ double ChunkMs(ForwardEngine& engine) {
   return took[1];
 }
 
-double ForetoldMs(const v1::ModelDescription& model, int threads, planner::StepLoad load) {
+double PredictedMs(const v1::ModelDescription& model, int threads, planner::StepLoad load) {
   v1::PlannerNode node;
   node.set_cpu_cores(static_cast<uint32_t>(threads));
   const planner::RankSpeed speed = planner::SpeedOf(node);
   const planner::CostParameters parameters;
   const planner::StepModel step(model, load, parameters);
   const uint32_t layers = model.layer_count();
-  const double us = step.TimeOf(speed, 0, layers, {1, 1}).total_us() + step.HeadUs(speed) +
+  const double us = step.TimeOf(speed, 0, layers, {1, 1}).total_us() + step.HeadUs(speed, {1, 1}) +
                     step.OverheadUs(speed, 0, layers) + parameters.step_overhead_us;
   return us / 1e3;
 }
@@ -118,10 +118,10 @@ int Measure(const std::string& folder, int threads) {
   };
   for (const uint32_t answers : {1U, 2U, 4U, 8U, 16U}) {
     print(std::to_string(answers) + " answers", DecodeMs(*(*rank)->engine, answers),
-          ForetoldMs(*model, threads, {answers, 1, kPromptBlocks * 32.0, 0}));
+          PredictedMs(*model, threads, {answers, 1, kPromptBlocks * 32.0, 0}));
   }
   print(std::to_string(kChunk) + " tokens of a prompt", ChunkMs(*(*rank)->engine),
-        ForetoldMs(*model, threads, {1, kChunk, kChunk / 2.0, 0}));
+        PredictedMs(*model, threads, {1, kChunk, kChunk / 2.0, 0}));
   return 0;
 }
 
