@@ -29,6 +29,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "tests/bench/memory_read.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
 
@@ -188,7 +189,7 @@ class Bench {
   std::string Words(uint32_t count) {
     std::string words;
     for (uint32_t i = 0; i < count; ++i) {
-      words += "w" + std::to_string(1000 + random_() % 100'000) + " ";
+      absl::StrAppend(&words, "w", 1000 + random_() % 100'000, " ");
     }
     return words;
   }
@@ -222,7 +223,7 @@ class Bench {
     constexpr uint32_t kNew = 32;
     std::string chat = Words(size);
     const auto first = ranks_.Ask(chat, 32);
-    for (const int32_t token : first.tokens) chat += "w" + std::to_string(token) + " ";
+    for (const int32_t token : first.tokens) absl::StrAppend(&chat, "w", token, " ");
     const auto next = ranks_.Ask(chat + Words(kNew), 1);
     const auto alone = ranks_.Ask(Words(kNew), 1);
     result["cached_tokens"] = next.first.cached_tokens();
