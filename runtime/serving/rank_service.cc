@@ -183,6 +183,8 @@ void RankService::OnTokens(uint32_t count) {
 void RankService::SetCounts(uint32_t running, uint32_t waiting) {
   status_.set_requests_running(running);
   status_.set_requests_queued(waiting);
+  // Who has just had an answer finds its steps counted.
+  if (fill_timings_) fill_timings_(status_);
   Publish();
 }
 

@@ -20,7 +20,9 @@ void StepRecorder::BeginStep(const ForwardStep& step) {
   prefill_tokens_ = 0;
   decode_tokens_ = 0;
   for (const Segment& segment : step.segments) {
-    const bool is_decode = segment.tokens.size() == 1 && segment.logit_rows != LogitRows::kNone;
+    // An answer's next token, perhaps with drafts behind it.
+    const bool is_decode = segment.logit_rows == LogitRows::kAll ||
+                           (segment.tokens.size() == 1 && segment.logit_rows != LogitRows::kNone);
     if (is_decode) {
       ++decode_tokens_;
     } else {

@@ -73,6 +73,18 @@ TEST(StepRecorder, StepsAndRequestsBecomeTimings) {
   EXPECT_FALSE(fresh.has_timings());
 }
 
+TEST(StepRecorder, AnAnswerWithDraftsBehindItsTokenIsNoPrompt) {
+  StepRecorder recorder;
+  ForwardStep forward;
+  forward.segments.push_back({.slot = 1, .tokens = {1, 2, 3}, .logit_rows = LogitRows::kAll});
+  RunStep(recorder, forward, milliseconds(0));
+  v1::RankStatus status;
+  recorder.FillTimings(status);
+  EXPECT_EQ(LogHistogram::Of(status.timings().decode_step_us()).count(), 1u);
+  EXPECT_EQ(LogHistogram::Of(status.timings().decode_tokens()).max(), 1);
+  EXPECT_EQ(LogHistogram::Of(status.timings().prefill_step_us()).count(), 0u);
+}
+
 TEST(StepRecorder, ItIsWaitingOnlyWithinAnExchange) {
   StepRecorder recorder;
   const ProgressBoard& board = recorder.board();
