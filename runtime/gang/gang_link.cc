@@ -356,15 +356,15 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   return wrong("the slices that the launch specs of all ranks give do not make a whole");
 }
 
-uint64_t GangLink::bytes_sent() const {
-  return own_group_.has_value()
-             ? const_cast<transport::MlxGroup&>(*own_group_).group().stats().bytes_sent
-             : 0;
+transport::WireStats GangLink::Stats() const {
+  if (!own_group_.has_value()) return {};
+  return const_cast<transport::MlxGroup&>(*own_group_).group().stats();
 }
 
+uint64_t GangLink::bytes_sent() const { return Stats().bytes_sent; }
+
 uint64_t GangLink::bytes_moved() const {
-  if (!own_group_.has_value()) return 0;
-  const transport::WireStats stats = const_cast<transport::MlxGroup&>(*own_group_).group().stats();
+  const transport::WireStats stats = Stats();
   return stats.bytes_sent + stats.bytes_received;
 }
 

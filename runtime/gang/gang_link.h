@@ -86,6 +86,7 @@ class GangLink {
 
  private:
   GangLink() = default;
+  transport::WireStats Stats() const;
   absl::Status FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::Status MeetRankZero(const v1::LaunchSpec& spec, const GangPlace& place);
   absl::Status MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place, WireType wire_type);

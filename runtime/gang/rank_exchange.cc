@@ -166,6 +166,10 @@ void RankExchange::GatherLogits(const std::optional<mx::array>& own, int rows,
                                 std::vector<float>* all) {
   const int world = link_.single() ? 1 : static_cast<int>(link_.group_size());
   const auto vocabulary = static_cast<size_t>(config_.vocab_size);
+  if (world == 1) {
+    const float* whole = own->data<float>();
+    return all->assign(whole, whole + static_cast<size_t>(rows) * vocabulary);
+  }
   if (rank() == 0) all->assign(static_cast<size_t>(rows) * vocabulary, 0.0F);
   const bool whole = place_.tp == world;  // one stage
   if (place_.tp > 1 && whole && (!direct() || link_.neighbours_only())) {

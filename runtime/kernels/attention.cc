@@ -7,11 +7,7 @@
 #include <vector>
 
 #include "runtime/kernels/attention_work.h"
-
-// SVE's vectors, whose size isn't known when compiling, can't be kept in arrays; AVX3_DL has
-// nothing that is used here.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "runtime/kernels/highway_float_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/attention.cc"
 #include "hwy/aligned_allocator.h"

@@ -2,10 +2,7 @@
 
 #include <cmath>
 
-// SVE's vectors, whose size isn't known when compiling, can't be kept in arrays; AVX3_DL has
-// nothing that is used here.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "runtime/kernels/highway_float_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/elementwise.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set

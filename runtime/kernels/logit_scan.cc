@@ -4,8 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#define HWY_DISABLED_TARGETS \
-  (HWY_SCALAR | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "runtime/kernels/highway_float_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/logit_scan.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set

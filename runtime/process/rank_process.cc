@@ -155,17 +155,19 @@ class StreamListener : public RequestListener {
     });
   }
   void OnChunk(const v1::GenerateChunk& chunk) override {
-    if (has_miss_ && chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-      // The owner had all the answer's time for it; an answer never waits.
-      if (const auto explained = request_->explained.TakeWithin(absl::ZeroDuration())) {
-        v1::GenerateChunk with_miss = chunk;
-        *with_miss.mutable_prefix_miss() = *explained;
-        if (!request_->stream.Write(with_miss)) request_->cancelled = true;
-        return CountTokens(chunk);
-      }
+    const auto explained =
+        chunk.finish_reason() == v1::FINISH_REASON_UNSPECIFIED ? std::nullopt : TakeExplanation();
+    if (explained.has_value()) {
+      v1::GenerateChunk with_miss = chunk;
+      *with_miss.mutable_prefix_miss() = *explained;
+      Write(with_miss);
+    } else {
+      Write(chunk);
     }
-    if (!request_->stream.Write(chunk)) request_->cancelled = true;
-    CountTokens(chunk);
+    const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
+    if (fresh > 0) {
+      dispatcher_.Post([this_service = &service_, fresh] { this_service->OnTokens(fresh); });
+    }
   }
   void OnDone(const absl::Status& status) override {
     dispatcher_.Post([this_service = &service_, request = request_, status] {
@@ -175,10 +177,13 @@ class StreamListener : public RequestListener {
   bool IsCancelled() const override { return request_->cancelled; }
 
  private:
-  void CountTokens(const v1::GenerateChunk& chunk) {
-    const auto fresh = static_cast<uint32_t>(chunk.token_ids_size());
-    if (fresh > 0)
-      dispatcher_.Post([this_service = &service_, fresh] { this_service->OnTokens(fresh); });
+  // The owner had all the answer's time for it; an answer never waits.
+  std::optional<v1::PrefixMiss> TakeExplanation() {
+    if (!has_miss_) return std::nullopt;
+    return request_->explained.TakeWithin(absl::ZeroDuration());
+  }
+  void Write(const v1::GenerateChunk& chunk) {
+    if (!request_->stream.Write(chunk)) request_->cancelled = true;
   }
 
   bool has_miss_ = false;
