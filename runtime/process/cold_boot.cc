@@ -1,6 +1,5 @@
 #include "runtime/process/cold_boot.h"
 
-#include <openssl/sha.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -69,7 +68,7 @@ absl::StatusOr<ColdLayout> ColdLayoutOf(const v1::LaunchSpec& spec, const Booted
                   "\n");
   ColdLayout layout;
   layout.content_bytes = rank.engine->layers().stored_block_bytes();
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), layout.id.data());
+  layout.id = DigestOf(text);
   return layout;
 }
 

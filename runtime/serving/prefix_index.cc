@@ -14,12 +14,6 @@ namespace {
 
 constexpr const char* kNameLabel = "macrame KV block, 32 tokens, 1";
 
-BlockName Sha256(const std::string& bytes) {
-  BlockName name;
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), name.data());
-  return name;
-}
-
 BlockTokens BlockAt(std::span<const int32_t> tokens, size_t block) {
   BlockTokens taken;
   std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(block * kBlockTokens), kBlockTokens,
@@ -29,18 +23,28 @@ BlockTokens BlockAt(std::span<const int32_t> tokens, size_t block) {
 
 }  // namespace
 
-BlockName RootName(std::string_view salt) {
-  return Sha256(absl::StrCat(kNameLabel, ",", salt.size(), ":", std::string(salt)));
+BlockName DigestOf(std::string_view bytes) {
+  BlockName digest;
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
+  return digest;
 }
 
-BlockName ChildName(const BlockName& parent, const BlockTokens& tokens) {
-  std::string bytes(parent.begin(), parent.end());
-  bytes.reserve(parent.size() + 4 * tokens.size());
+std::string TokenBytes(const BlockTokens& tokens) {
+  std::string bytes;
+  bytes.reserve(4 * tokens.size());
   for (const int32_t token : tokens) {
     const auto bits = static_cast<uint32_t>(token);
     for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(bits >> shift & 0xFF);
   }
-  return Sha256(bytes);
+  return bytes;
+}
+
+BlockName RootName(std::string_view salt) {
+  return DigestOf(absl::StrCat(kNameLabel, ",", salt.size(), ":", std::string(salt)));
+}
+
+BlockName ChildName(const BlockName& parent, const BlockTokens& tokens) {
+  return DigestOf(std::string(parent.begin(), parent.end()) + TokenBytes(tokens));
 }
 
 std::string DescribeMiss(const PrefixMiss& miss) {

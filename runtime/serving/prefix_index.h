@@ -29,6 +29,11 @@
 
 namespace macrame::runtime::engine {
 
+// SHA-256.
+BlockName DigestOf(std::string_view bytes);
+// As names and files have them: four bytes each, the lowest first.
+std::string TokenBytes(const BlockTokens& tokens);
+
 BlockName RootName(std::string_view salt);
 BlockName ChildName(const BlockName& parent, const BlockTokens& tokens);
 inline BlockName NameOf(const ColdBlock& block) { return ChildName(block.parent, block.tokens); }

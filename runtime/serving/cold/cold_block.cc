@@ -1,7 +1,5 @@
 #include "runtime/serving/cold/cold_block.h"
 
-#include <openssl/sha.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -24,22 +22,6 @@ constexpr size_t kHeadBytes = 8 + 2 * kNameBytes + kTokenBytes;
 
 std::string_view ViewOf(const BlockName& name) {
   return {reinterpret_cast<const char*>(name.data()), name.size()};
-}
-
-std::string TokenBytes(const BlockTokens& tokens) {
-  std::string bytes;
-  bytes.reserve(kTokenBytes);
-  for (const int32_t token : tokens) {
-    const auto bits = static_cast<uint32_t>(token);
-    for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(bits >> shift & 0xFF);
-  }
-  return bytes;
-}
-
-BlockName Digest(std::string_view bytes) {
-  BlockName digest;
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-  return digest;
 }
 
 bool IsHex(std::string_view text) {
@@ -68,7 +50,7 @@ std::string EncodeColdFile(const ColdLayout& layout, const ColdBlock& block,
   file += ViewOf(block.parent);
   file += TokenBytes(block.tokens);
   file.append(reinterpret_cast<const char*>(content.data()), content.size());
-  file += ViewOf(Digest(file));
+  file += ViewOf(DigestOf(file));
   return file;
 }
 
@@ -83,7 +65,7 @@ ColdFault CheckColdFile(const ColdLayout& layout, const ColdBlock& block, std::s
     return ColdFault::kTokens;
   }
   const size_t summed = file.size() - kNameBytes;
-  if (file.substr(summed) != ViewOf(Digest(file.substr(0, summed)))) return ColdFault::kChecksum;
+  if (file.substr(summed) != ViewOf(DigestOf(file.substr(0, summed)))) return ColdFault::kChecksum;
   *content = file.substr(kHeadBytes, layout.content_bytes);
   return ColdFault::kNone;
 }
