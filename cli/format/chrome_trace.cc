@@ -9,44 +9,30 @@
 namespace macrame::cli {
 namespace {
 
-// TraceSpan.part, as runtime/watch/trace_ring.h numbers them.
-enum Part : uint32_t {
-  kEmbed = 1,
-  kLayer = 2,
-  kLogits = 3,
-  kEvaluate = 4,
-  kSampling = 5,
-  kCollective = 6,
-  kStep = 16,
-  kRequestQueued = 17,
-  kRequestPrefill = 18,
-  kRequestDecode = 19,
-};
-
 constexpr int kStepsTrack = 1;
 constexpr int kCollectivesTrack = 2;
 
 std::string NameOf(const v1::TraceSpan& span) {
   switch (span.part()) {
-    case kEmbed:
+    case v1::TRACE_PART_EMBED:
       return "embed";
-    case kLayer:
+    case v1::TRACE_PART_LAYER:
       return absl::StrCat("layer ", span.number());
-    case kLogits:
+    case v1::TRACE_PART_LOGITS:
       return "logits";
-    case kEvaluate:
+    case v1::TRACE_PART_EVALUATE:
       return "evaluate";
-    case kSampling:
+    case v1::TRACE_PART_SAMPLING:
       return "sampling";
-    case kCollective:
+    case v1::TRACE_PART_COLLECTIVE:
       return "collective";
-    case kStep:
+    case v1::TRACE_PART_STEP:
       return span.prefill_tokens() > 0 ? "prefill step" : "decode step";
-    case kRequestQueued:
+    case v1::TRACE_PART_REQUEST_QUEUED:
       return "queued";
-    case kRequestPrefill:
+    case v1::TRACE_PART_REQUEST_PREFILL:
       return "prefill";
-    case kRequestDecode:
+    case v1::TRACE_PART_REQUEST_DECODE:
       return "decode";
     default:  // of a newer rank
       return absl::StrCat("part ", span.part());
@@ -54,7 +40,8 @@ std::string NameOf(const v1::TraceSpan& span) {
 }
 
 bool IsOfRequest(const v1::TraceSpan& span) {
-  return span.part() >= kRequestQueued && span.part() <= kRequestDecode;
+  return span.part() >= v1::TRACE_PART_REQUEST_QUEUED &&
+         span.part() <= v1::TRACE_PART_REQUEST_DECODE;
 }
 
 Json NameEvent(const char* what, uint32_t pid, int tid, const std::string& name) {
@@ -85,12 +72,12 @@ void AddRank(const v1::RankTrace& rank, uint64_t begun_us, const std::string& no
       events.push_back(std::move(event));
       continue;
     }
-    event["cat"] = span.part() == kStep ? "step" : "part";
-    event["tid"] = span.part() == kCollective ? kCollectivesTrack : kStepsTrack;
+    event["cat"] = span.part() == v1::TRACE_PART_STEP ? "step" : "part";
+    event["tid"] = span.part() == v1::TRACE_PART_COLLECTIVE ? kCollectivesTrack : kStepsTrack;
     event["ph"] = "X";
     event["ts"] = ts;
     event["dur"] = dur;
-    if (span.part() == kStep) {
+    if (span.part() == v1::TRACE_PART_STEP) {
       event["args"] = {{"step", span.number()},
                        {"prefill_tokens", span.prefill_tokens()},
                        {"decode_tokens", span.decode_tokens()}};

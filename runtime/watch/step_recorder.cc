@@ -11,8 +11,23 @@ double Us(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-uint8_t CodeOf(StepPart part) { return static_cast<uint8_t>(part); }
-uint8_t CodeOf(TracePart part) { return static_cast<uint8_t>(part); }
+v1::TracePart TracePartOf(StepPart part) {
+  switch (part) {
+    case StepPart::kEmbed:
+      return v1::TRACE_PART_EMBED;
+    case StepPart::kLayer:
+      return v1::TRACE_PART_LAYER;
+    case StepPart::kLogits:
+      return v1::TRACE_PART_LOGITS;
+    case StepPart::kEvaluate:
+      return v1::TRACE_PART_EVALUATE;
+    case StepPart::kSampling:
+      return v1::TRACE_PART_SAMPLING;
+    case StepPart::kCollective:
+      return v1::TRACE_PART_COLLECTIVE;
+  }
+  return v1::TRACE_PART_UNSPECIFIED;
+}
 
 }  // namespace
 
@@ -41,8 +56,8 @@ void StepRecorder::EndStep() {
   const Time now = Now();
   const int64_t waited = waited_ns_.exchange(0);
   if (trace_.is_on()) {
-    trace_.Add({CodeOf(TracePart::kStep), step_begun_, now, board_.steps(), prefill_tokens_,
-                decode_tokens_});
+    trace_.Add(
+        {v1::TRACE_PART_STEP, step_begun_, now, board_.steps(), prefill_tokens_, decode_tokens_});
   }
   is_sampled_ = false;
   const absl::MutexLock lock(&mutex_);
@@ -59,15 +74,15 @@ void StepRecorder::EndStep() {
 void StepRecorder::BeginPart(StepPart part, uint32_t number) {
   board_.Mark();
   if (part != StepPart::kSampling && !trace_.is_on()) return;
-  part_begun_[CodeOf(part)] = Now();
-  part_number_[CodeOf(part)] = number;
+  part_begun_[static_cast<size_t>(part)] = Now();
+  part_number_[static_cast<size_t>(part)] = number;
 }
 
 void StepRecorder::EndPart(StepPart part) {
   board_.Mark();
   const bool is_traced = trace_.is_on();
   if (part != StepPart::kSampling && !is_traced) return;
-  const Time begun = part_begun_[CodeOf(part)];
+  const Time begun = part_begun_[static_cast<size_t>(part)];
   const Time now = Now();
   if (part == StepPart::kSampling) {
     const absl::MutexLock lock(&mutex_);
@@ -76,7 +91,7 @@ void StepRecorder::EndPart(StepPart part) {
   const bool is_wanted = part != StepPart::kLayer || is_sampled_;
   // A part that began before the trace did has no beginning.
   if (!is_traced || !is_wanted || begun == Time()) return;
-  trace_.Add({CodeOf(part), begun, now, part_number_[CodeOf(part)]});
+  trace_.Add({TracePartOf(part), begun, now, part_number_[static_cast<size_t>(part)]});
 }
 
 void StepRecorder::BeginExchange() {
@@ -88,7 +103,7 @@ void StepRecorder::EndExchange() {
   const Time now = Now();
   board_.EndWait();
   waited_ns_ += std::chrono::nanoseconds(now - exchange_begun_).count();
-  if (is_sampled_) trace_.Add({CodeOf(StepPart::kCollective), exchange_begun_, now});
+  if (is_sampled_) trace_.Add({v1::TRACE_PART_COLLECTIVE, exchange_begun_, now});
 }
 
 void StepRecorder::OnRequest(uint64_t id, RequestMoment moment) {
@@ -120,10 +135,10 @@ void StepRecorder::EndRequest(uint64_t id, const RequestTimes& times) {
   const Time now = Now();
   const Time started = times.has_started ? times.started : now;
   const Time answered = times.has_answered ? times.answered : now;
-  trace_.Add({CodeOf(TracePart::kRequestQueued), times.arrived, started, id});
+  trace_.Add({v1::TRACE_PART_REQUEST_QUEUED, times.arrived, started, id});
   if (!times.has_started) return;
-  trace_.Add({CodeOf(TracePart::kRequestPrefill), started, answered, id});
-  if (times.has_answered) trace_.Add({CodeOf(TracePart::kRequestDecode), answered, now, id});
+  trace_.Add({v1::TRACE_PART_REQUEST_PREFILL, started, answered, id});
+  if (times.has_answered) trace_.Add({v1::TRACE_PART_REQUEST_DECODE, answered, now, id});
 }
 
 void StepRecorder::ForgetTimings() {

@@ -20,19 +20,11 @@ inline constexpr std::chrono::seconds kTraceMax{60};
 // Layers and single collectives are traced in one of so many steps.
 inline constexpr uint64_t kTracedStepsApart = 8;
 
-// TraceSpan.part: a StepPart, or one of these.
-enum class TracePart : uint8_t {
-  kStep = 16,
-  kRequestQueued = 17,   // from its arrival to its first step
-  kRequestPrefill = 18,  // from there to its first token
-  kRequestDecode = 19,   // from there to its end
-};
-
 class TraceRing {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Span {
-    uint8_t part = 0;
+    v1::TracePart part = v1::TRACE_PART_UNSPECIFIED;
     Time begin, end;
     uint64_t number = 0;
     uint32_t prefill_tokens = 0;

@@ -107,14 +107,18 @@ v1::TraceModelResponse SampleTrace() {
     rank.set_node_id(number == 0 ? "aa" : "bb");
     rank.set_begun_unix_us(1'700'000'000'000'000 + 250 * number);
     uint64_t at = 1000;
-    for (const uint32_t part : {16u, 1u, 2u, 6u, 3u, 5u, 17u, 18u, 19u}) {
-      if (number > 0 && part >= 17) continue;  // requests are rank 0's
+    for (const v1::TracePart part :
+         {v1::TRACE_PART_STEP, v1::TRACE_PART_EMBED, v1::TRACE_PART_LAYER,
+          v1::TRACE_PART_COLLECTIVE, v1::TRACE_PART_LOGITS, v1::TRACE_PART_SAMPLING,
+          v1::TRACE_PART_REQUEST_QUEUED, v1::TRACE_PART_REQUEST_PREFILL,
+          v1::TRACE_PART_REQUEST_DECODE}) {
+      if (number > 0 && part >= v1::TRACE_PART_REQUEST_QUEUED) continue;  // requests are rank 0's
       v1::TraceSpan& span = *rank.add_spans();
       span.set_part(part);
       span.set_begin_ns(at);
       span.set_duration_ns(500);
       span.set_number(7);
-      if (part == 16) span.set_prefill_tokens(64);
+      if (part == v1::TRACE_PART_STEP) span.set_prefill_tokens(64);
       at += 1500;
     }
   }

@@ -127,10 +127,10 @@ TEST(TraceRing, OnlyWhatHappensWhileItIsOnIsKeptAndLayersOfSomeSteps) {
     EXPECT_GE(span.begin_ns(), last_begin) << "in order";
     last_begin = span.begin_ns();
   }
-  EXPECT_EQ(count[static_cast<uint32_t>(TracePart::kStep)], static_cast<int>(kTracedStepsApart));
-  EXPECT_EQ(count[static_cast<uint32_t>(StepPart::kLayer)], 3);
-  EXPECT_EQ(count[static_cast<uint32_t>(StepPart::kCollective)], 3);
-  EXPECT_EQ(count[static_cast<uint32_t>(TracePart::kRequestDecode)], 1);
+  EXPECT_EQ(count[v1::TRACE_PART_STEP], static_cast<int>(kTracedStepsApart));
+  EXPECT_EQ(count[v1::TRACE_PART_LAYER], 3);
+  EXPECT_EQ(count[v1::TRACE_PART_COLLECTIVE], 3);
+  EXPECT_EQ(count[v1::TRACE_PART_REQUEST_DECODE], 1);
   EXPECT_FALSE(recorder.trace().is_on());
   EXPECT_EQ(recorder.trace().Stop().spans_size(), 0);
 }
