@@ -39,6 +39,14 @@ RankProcess::~RankProcess() = default;
 int RankProcess::Run() {
   WatchSignals();
   WatchParent();
+  service_.SetTrace(
+      [this] {
+        const auto unix_time = std::chrono::system_clock::now().time_since_epoch();
+        return recorder_.trace().Start(
+            std::chrono::steady_clock::now(),
+            static_cast<uint64_t>(std::chrono::duration_cast<Duration>(unix_time).count()));
+      },
+      [this] { return recorder_.trace().Stop(); });
   const absl::Status started = service_.Start();
   if (!started.ok()) {
     termination_message_.Say(started);
@@ -340,14 +348,6 @@ void RankProcess::WatchGang(GangLink& link) {
   recorder_.ForgetTimings();
   dispatcher_.Post([this] {
     service_.SetTimings([this](v1::RankStatus& status) { recorder_.FillTimings(status); });
-    service_.SetTrace(
-        [this] {
-          const auto unix_time = std::chrono::system_clock::now().time_since_epoch();
-          return recorder_.trace().Start(
-              std::chrono::steady_clock::now(),
-              static_cast<uint64_t>(std::chrono::duration_cast<Duration>(unix_time).count()));
-        },
-        [this] { return recorder_.trace().Stop(); });
   });
   GangWatchOptions options;
   options.rank = spec_.rank();

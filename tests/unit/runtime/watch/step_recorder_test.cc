@@ -141,7 +141,7 @@ TEST(TraceRing, IsBoundedAndSaysWhatItDropped) {
   ASSERT_TRUE(ring.Start(begun, 1));
   for (size_t i = 0; i < kTraceSpansMax + 5; ++i) {
     const auto at = begun + std::chrono::microseconds(i);
-    ring.Add({1, at, at + std::chrono::microseconds(1), i});
+    ring.Add({v1::TRACE_PART_EMBED, at, at + std::chrono::microseconds(1), i});
   }
   const v1::RankTrace trace = ring.Stop();
   EXPECT_EQ(trace.spans_size(), static_cast<int>(kTraceSpansMax));
