@@ -170,6 +170,13 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   }
 
   void OnDone() override {
+    // It may hold the call's own handle; what it holds belongs to the owner thread.
+    std::function<void()> on_cancel;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      on_cancel.swap(on_cancel_);
+    }
+    if (on_cancel) dispatcher_.Post([dropped = std::move(on_cancel)] {});
     --open_calls_;
     self_.reset();
   }

@@ -284,6 +284,31 @@ TEST_F(GrpcServerTest, CancellingAStreamReachesTheHandler) {
   EXPECT_FALSE(kept->Write(v1::GenerateChunk()));
 }
 
+// What a handler keeps for a call, the call's own handle among it, goes when the call is over.
+TEST_F(GrpcServerTest, NothingOfACallStaysBehindIt) {
+  struct Kept {
+    ServerStream stream;
+    AsioDispatcher* owner;
+    ~Kept() {
+      EXPECT_TRUE(owner->IsOwnerThread());
+      owner->Stop();
+    }
+  };
+  StartTls();
+  std::weak_ptr<Kept> kept;
+  on_stream_ = [&](const v1::GenerateRequest&, ServerStream stream) {
+    const auto call = std::shared_ptr<Kept>(new Kept{stream, &dispatcher_});
+    kept = call;
+    stream.OnCancel([call] { ADD_FAILURE() << "nobody cancelled " << call.get(); });
+    stream.Finish(absl::OkStatus());
+  };
+  auto channel = Connect(client_credentials_, kServerId);
+  channel->Stream<v1::GenerateChunk>(
+      kStream, v1::GenerateRequest(), seconds(10), [](v1::GenerateChunk) {}, [](absl::Status) {});
+  dispatcher_.Run();
+  EXPECT_TRUE(kept.expired());
+}
+
 TEST_F(GrpcServerTest, AChannelMayGoWithCallsUnderWay) {
   StartTls();
   UnaryReply kept;
