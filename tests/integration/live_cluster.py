@@ -54,6 +54,7 @@ class Node:
         self.namespace = f"{cluster.prefix}{name}" if cluster.namespaces else None
         self.address = f"{SUBNET}.{index + 1}" if cluster.namespaces else "127.0.0.1"
         self.process = None
+        self.extra = {}
         self.gateway_port = 8000 if cluster.namespaces else 0
 
     def inside(self, args):
@@ -77,7 +78,9 @@ class Node:
         }
         if secret:
             keys["cluster_secret_file"] = self.cluster.secret
-        keys.update(extra or {})
+        if extra is not None:
+            self.extra = extra
+        keys.update(self.extra)
         self.config_path = os.path.join(self.folder, "agentd.yaml")
         with open(self.config_path, "w") as out:
             for key, value in keys.items():

@@ -2,11 +2,12 @@
 // asks them.
 //
 //   engine_bench --model FOLDER [--shape tensor|pipeline] --processors LIST[/LIST…]
-//                [--rounds N] [--kv-context N] ROW…
+//                [--rounds N] [--kv-context N] [--draft-tokens N] ROW…
 //
 // One rank for each LIST of processors (0,1), which it alone may use; with several ranks they are
 // split by tensor or pipeline. The model's tokenizer must know the words w0, w1, … as tokens of
-// these numbers (make_models beside this file writes such).
+// these numbers (make_models and convert_gguf beside this file write such). Drafts are off unless
+// --draft-tokens says how many.
 //
 //   prefill:N    a prompt of N tokens: tokens/s
 //   decode:N     64 tokens behind a prompt of N: tokens/s
@@ -48,6 +49,7 @@ struct Options {
   std::vector<std::vector<int>> processors;
   int rounds = 3;
   uint32_t context = 8192;
+  uint32_t draft_tokens = 0;
   std::vector<std::string> rows;
 };
 
@@ -110,6 +112,7 @@ class Ranks {
         MakeSpecs(options.model, pipeline ? GangShape::kPipeline : GangShape::kTensor, ranks, gang);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       specs[rank].set_concurrent_sequences(4);
+      specs[rank].set_draft_tokens_max(options.draft_tokens);
       // Each rank has processors of its own, so none is shared.
       const Pinned pinned(options.processors[rank]);
       gangs_.push_back(std::make_unique<Gang>(std::vector<v1::LaunchSpec>{specs[rank]}));
@@ -189,7 +192,7 @@ class Bench {
   std::string Words(uint32_t count) {
     std::string words;
     for (uint32_t i = 0; i < count; ++i) {
-      absl::StrAppend(&words, "w", 1000 + random_() % 100'000, " ");
+      absl::StrAppend(&words, "w", 1000 + random_() % 40'000, " ");
     }
     return words;
   }
@@ -278,6 +281,8 @@ bool Parse(int count, char** arguments, Options& options) {
       options.rounds = std::atoi(value.c_str());
     } else if (name == "--kv-context") {
       options.context = static_cast<uint32_t>(std::atoi(value.c_str()));
+    } else if (name == "--draft-tokens") {
+      options.draft_tokens = static_cast<uint32_t>(std::atoi(value.c_str()));
     } else {
       return false;
     }
@@ -291,7 +296,7 @@ int Main(int count, char** arguments) {
   if (!Parse(count, arguments, options)) {
     std::fprintf(stderr,
                  "usage: engine_bench --model FOLDER [--shape tensor|pipeline] --processors "
-                 "LIST[/LIST…] [--rounds N] [--kv-context N] ROW…\n");
+                 "LIST[/LIST…] [--rounds N] [--kv-context N] [--draft-tokens N] ROW…\n");
     return 2;
   }
   const std::vector<uint8_t> memory(kReadBytes, 1);
