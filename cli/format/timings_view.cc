@@ -64,6 +64,18 @@ Json QuantilesOf(const LogHistogram& values) {
           {"p99", values.Quantile(0.99)}, {"max", values.max()}};
 }
 
+// Of the entry rank; nothing where no answer ever was preempted.
+std::string PreemptionLine(const v1::DeploymentStatus& deployment) {
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (rank.epoch() != deployment.epoch() || rank.preemptions_total() == 0) continue;
+    const uint64_t times = rank.preemptions_total();
+    return absl::StrCat("answers preempted for KV memory: ", times,
+                        times == 1 ? " time, " : " times, ", rank.recomputed_tokens_total(),
+                        " tokens computed again\n");
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentStatus& deployment,
@@ -94,7 +106,7 @@ std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentSta
                                        {"max", true},
                                        {"mean", true},
                                        {"count", true}};
-  return absl::StrCat(text, RenderTable(columns, rows, width, style));
+  return absl::StrCat(text, RenderTable(columns, rows, width, style), PreemptionLine(deployment));
 }
 
 Json TimingsJson(const v1::DeploymentStatus& deployment) {
@@ -107,6 +119,8 @@ Json TimingsJson(const v1::DeploymentStatus& deployment) {
     Json one;
     one["rank"] = rank.rank();
     one["node_id"] = rank.node_id();
+    one["preemptions_total"] = rank.preemptions_total();
+    one["recomputed_tokens_total"] = rank.recomputed_tokens_total();
     for (const Timing& timing : kTimings) {
       one[timing.name] = QuantilesOf(LogHistogram::Of(timing.of(rank.timings())));
     }

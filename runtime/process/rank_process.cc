@@ -322,7 +322,10 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
                       [stream] { return stream->Finish(); }};
   };
   hooks.on_counts = [this](ServingCounts counts) {
-    dispatcher_.Post([this, counts] { service_.SetCounts(counts.running, counts.waiting); });
+    dispatcher_.Post([this, counts] {
+      service_.SetPreempted(counts.preempted);
+      service_.SetCounts(counts.running, counts.waiting);
+    });
   };
   hooks.on_drafted = [this](uint32_t drafted, uint32_t accepted) {
     dispatcher_.Post([=, this] { service_.OnDrafted(drafted, accepted); });

@@ -548,6 +548,7 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   sequence.usage.draft_tokens += drafted;
   const uint32_t fresh = end - std::min(end, std::max(begin, sequence.computed_max));
   sequence.usage.recomputed_tokens += tokens - fresh;
+  preempted_.recomputed_tokens += tokens - fresh;
   sequence.computed_max = std::max(sequence.computed_max, end);
   queue_.Served(sequence.spec.key, fresh);
   sequence.fed = end;
@@ -597,6 +598,7 @@ void BatchScheduler::Preempt(Sequence& sequence, Effects& effects) {
   LeaveBlocks(sequence);
   if (sequence.has_started) {
     ++sequence.usage.preemptions;
+    ++preempted_.preemptions;
     effects.preempted.push_back(sequence.spec.id);
   }
   queue_.Push({sequence.spec.id, sequence.spec.key, sequence.spec.priority, sequence.arrived,

@@ -92,6 +92,14 @@ struct RequestUsage {
   uint32_t accepted_tokens = 0;    // of these, the right ones
 };
 
+// Of all requests since the start.
+struct PreemptionCounts {
+  uint64_t preemptions = 0;
+  uint64_t recomputed_tokens = 0;  // run again after preemption
+
+  bool operator==(const PreemptionCounts&) const = default;
+};
+
 enum class EndReason : uint8_t { kFinished, kLength, kCancelled, kDisplaced };
 
 // What happened to requests, in order.
@@ -191,6 +199,7 @@ class BatchScheduler {
   size_t steps_in_flight() const { return in_flight_.size(); }
   const BlockPool& pool() const { return pool_; }
   const StepCost& cost() const { return cost_; }
+  const PreemptionCounts& preempted() const { return preempted_; }
   // Aborts when something contradicts another thing; slow, for tests.
   void CheckInvariants() const;
 
@@ -251,6 +260,7 @@ class BatchScheduler {
   std::deque<InFlight> in_flight_;
   std::vector<uint32_t> free_slots_;  // a heap, lowest first
   std::vector<uint32_t> closed_slots_;
+  PreemptionCounts preempted_;
   uint64_t next_order_ = 0;
   uint64_t next_step_ = 0;
 };

@@ -180,6 +180,11 @@ void RankService::OnTokens(uint32_t count) {
   status_.set_tokens_generated_total(status_.tokens_generated_total() + count);
 }
 
+void RankService::SetPreempted(const PreemptionCounts& counts) {
+  status_.set_preemptions_total(counts.preemptions);
+  status_.set_recomputed_tokens_total(counts.recomputed_tokens);
+}
+
 void RankService::SetCounts(uint32_t running, uint32_t waiting) {
   status_.set_requests_running(running);
   status_.set_requests_queued(waiting);

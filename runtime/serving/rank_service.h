@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
 #include "runtime/process/mailbox.h"
+#include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/generation_job.h"
 #include "runtime/serving/prefix_index.h"
 #include "transport/dispatcher.h"
@@ -83,6 +84,8 @@ class RankService {
   // Names the part of a request's prompt from which on it was not cached.
   void Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss);
   void OnTokens(uint32_t count);
+  // So far; watchers hear it with the next change.
+  void SetPreempted(const PreemptionCounts& counts);
   // How many requests are being answered, and how many wait.
   void SetCounts(uint32_t running, uint32_t waiting);
   // Tokens that a step had drafted, and those that were right.

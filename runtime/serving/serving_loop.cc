@@ -235,8 +235,8 @@ void ServingLoop::EndAll(const absl::Status& status) {
 
 void ServingLoop::TellCounts() {
   const ServingCounts counts{static_cast<uint32_t>(scheduler_.running()),
-                             static_cast<uint32_t>(scheduler_.waiting())};
-  if (counts.running == told_.running && counts.waiting == told_.waiting) return;
+                             static_cast<uint32_t>(scheduler_.waiting()), scheduler_.preempted()};
+  if (counts == told_) return;
   told_ = counts;
   if (hooks_.on_counts) hooks_.on_counts(counts);
 }

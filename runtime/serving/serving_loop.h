@@ -37,6 +37,9 @@ class RequestListener {
 struct ServingCounts {
   uint32_t running = 0;
   uint32_t waiting = 0;
+  PreemptionCounts preempted{};
+
+  bool operator==(const ServingCounts&) const = default;
 };
 
 class ServingLoop {

@@ -32,6 +32,8 @@ v1::ClusterStatus MeasuredCluster() {
     *timings.mutable_decode_step_us() = Spread(20'000, 20, 600);
     *timings.mutable_collective_us() = Spread(300 + 4000.0 * rank.rank(), 3, 640);
     if (rank.rank() != 0) continue;
+    rank.set_preemptions_total(3);
+    rank.set_recomputed_tokens_total(412);
     *timings.mutable_queue_us() = Spread(40, 700, 12);
     *timings.mutable_first_token_us() = Spread(300'000, 100'000, 12);
     *timings.mutable_prefill_tokens() = Spread(64, 4, 40);

@@ -1,11 +1,13 @@
 // Real gangs on models of random weights: many requests that join and leave at random get, token
-// for token, what each of them gets alone. Prompts share beginnings, so some are served from the
-// prefix cache; the KV cache holds one context, so answers are preempted and computed again.
+// for token, what each of them gets alone with nothing cached. The KV cache holds one context, so
+// answers are preempted and computed again; prompts share beginnings, so some are served from the
+// prefix cache; and after all ranks were started anew, conversations go on from disk.
 
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <random>
@@ -17,11 +19,18 @@
 namespace macrame::runtime::engine {
 namespace {
 
+namespace fs = std::filesystem;
 using std::chrono::seconds;
 
 constexpr uint32_t kContext = 192;  // six blocks, for all sequences together
+constexpr uint32_t kBlockTokens = 32;
 constexpr size_t kJobs = 9;
+constexpr size_t kLongJobs = 3;
+constexpr size_t kConversations = 2;
 constexpr size_t kHeardForEver = 1'000'000;
+// On a machine that pauses, jobs may miss each other, and a block may come too late from disk.
+constexpr int kRoundsMax = 5;
+constexpr int kRestartsMax = 3;
 
 struct Storage {
   const char* name;
@@ -61,10 +70,32 @@ const std::string& ModelOf(const std::string& architecture, int bits) {
   return folder;
 }
 
-std::vector<v1::LaunchSpec> SpecsOf(const Shape& shape, const std::string& folder) {
+// A folder for each rank's blocks, as if each were on a node of its own.
+class CacheFolder {
+ public:
+  CacheFolder() {
+    std::string pattern = fs::temp_directory_path() / "ranks_batching_XXXXXX";
+    root_ = mkdtemp(pattern.data());
+  }
+  ~CacheFolder() { fs::remove_all(root_); }
+  CacheFolder(const CacheFolder&) = delete;
+  CacheFolder& operator=(const CacheFolder&) = delete;
+
+  std::string Of(size_t rank) const { return root_ + "/" + std::to_string(rank); }
+
+ private:
+  std::string root_;
+};
+
+std::vector<v1::LaunchSpec> SpecsOf(const Shape& shape, const std::string& folder,
+                                    const CacheFolder& cache) {
   GangOptions options;
   options.context_length = kContext;
   std::vector<v1::LaunchSpec> specs = MakeSpecs(folder, shape.shape, shape.ranks, options);
+  for (size_t rank = 0; rank < specs.size(); ++rank) {
+    specs[rank].set_kv_cache_folder(cache.Of(rank));
+    specs[rank].set_kv_cache_disk_bytes(uint64_t{64} << 20);
+  }
   uint32_t total = 0;
   for (const uint32_t width : shape.slices) total += width;
   uint32_t begin = 0;
@@ -93,10 +124,11 @@ class Requests {
     std::vector<Job> jobs(kJobs);
     for (size_t i = 0; i < kJobs; ++i) {
       Job& job = jobs[i];
-      // The first two are together as long as it takes to need more blocks than there are.
-      const bool long_answer = i < 2;
+      // Any two of the long ones need more blocks than there are, and while one is answered another
+      // waits: sooner or later two of them are together.
+      const bool long_answer = i < kLongJobs;
       const std::string own = Words(long_answer ? 30 : 1 + random_() % 30);
-      job.request.set_prompt(i % 3 == 2 ? common + " " + own : own);
+      job.request.set_prompt(i % 3 == 2 && !long_answer ? common + " " + own : own);
       job.request.set_max_tokens(long_answer ? 100 : 1 + random_() % 40);
       job.request.mutable_sampling()->set_temperature(i % 2 == 0 ? 0.0 : 0.8);
       job.request.mutable_sampling()->set_seed(random_());
@@ -105,18 +137,24 @@ class Requests {
       job.joins_after_tokens = random_() % 6;
       if (i % 4 == 3) job.cancelled_after = 1 + random_() % 8;
     }
-    jobs[1].joins_after_tokens = 1;
+    for (size_t i = 1; i < kLongJobs; ++i) jobs[i].joins_after_tokens = 1;
     return jobs;
   }
-  // As long as a context: whatever was cached gives way to it.
-  v1::GenerateRequest Flood() {
-    v1::GenerateRequest request;
-    request.set_prompt(Words(kContext - 16));
-    request.set_max_tokens(1);
-    return request;
+  // How a conversation begins, and how it goes on.
+  v1::GenerateRequest FirstTurn() { return Turn(Words(50 + random_() % 20)); }
+  v1::GenerateRequest NextTurn(const v1::GenerateRequest& first, const Answer& answer) {
+    return Turn(first.prompt() + answer.text + " " + Words(8));
   }
 
  private:
+  v1::GenerateRequest Turn(const std::string& prompt) {
+    v1::GenerateRequest request;
+    request.set_prompt(prompt);
+    request.set_max_tokens(24);
+    request.mutable_sampling()->set_temperature(random_() % 2 == 0 ? 0.0 : 0.8);
+    request.mutable_sampling()->set_seed(random_());
+    return request;
+  }
   std::string Words(size_t count) {
     static const char* const kWords[] = {"the", "a", "of", "is", "to", "and", "in", "on"};
     std::string text;
@@ -180,46 +218,136 @@ class Together {
   std::vector<Answer> answers_ = std::vector<Answer>(kJobs);
 };
 
-// What the gang answers when it does nothing else, and nothing of the prompt is cached.
-Answer Alone(Gang& gang, const v1::GenerateRequest& request, Requests& requests) {
+// What the gang answers when it does nothing else, and has nothing of the prompt.
+Answer Alone(Gang& gang, v1::GenerateRequest request) {
+  static int nth = 0;
+  request.set_cache_salt("alone " + std::to_string(++nth));
   Answer answer = Ask(gang.stub(), request);
-  if (answer.first.cached_tokens() == 0) return answer;
-  EXPECT_TRUE(Ask(gang.stub(), requests.Flood()).status.ok());
-  answer = Ask(gang.stub(), request);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.first.cached_tokens(), 0u);
   return answer;
 }
 
+// Of a prompt, what full blocks hold of it for sure: where text is joined, the token may differ.
+uint32_t InFullBlocks(const Answer& answer) {
+  return (answer.first.prompt_tokens() - 1) / kBlockTokens * kBlockTokens;
+}
+
 using Combination = std::tuple<const char*, Storage, Shape>;
 
-class BatchingTest : public ::testing::TestWithParam<Combination> {};
-
-TEST_P(BatchingTest, TogetherAsAlone) {
-  const auto& [architecture, storage, shape] = GetParam();
-  Gang gang(SpecsOf(shape, ModelOf(architecture, storage.bits)));
-  ASSERT_TRUE(gang.WaitUntilReady());
-  Requests requests(static_cast<uint32_t>(storage.bits) + 10 * shape.ranks);
-  const std::vector<Job> jobs = requests.Make();
-  std::vector<Answer> alone;
-  for (const Job& job : jobs) alone.push_back(Alone(gang, job.request, requests));
-  const std::vector<Answer> together = Together(gang, jobs).Run();
-  uint32_t cached_most = 0;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    SCOPED_TRACE(i);
-    ASSERT_TRUE(alone[i].status.ok()) << alone[i].status.error_message();
-    cached_most = std::max(cached_most, together[i].first.cached_tokens());
-    if (together[i].status.error_code() == grpc::StatusCode::CANCELLED) {
-      ASSERT_LE(together[i].tokens.size(), alone[i].tokens.size());
-      EXPECT_TRUE(std::equal(together[i].tokens.begin(), together[i].tokens.end(),
-                             alone[i].tokens.begin()));
-      EXPECT_NE(jobs[i].cancelled_after, kHeardForEver);
-      continue;
-    }
-    ASSERT_TRUE(together[i].status.ok()) << together[i].status.error_message();
-    EXPECT_EQ(together[i].tokens, alone[i].tokens);
-    EXPECT_EQ(together[i].last.finish_reason(), alone[i].last.finish_reason());
+class BatchingTest : public ::testing::TestWithParam<Combination> {
+ protected:
+  std::unique_ptr<Gang> Start() {
+    const auto& [architecture, storage, shape] = GetParam();
+    auto gang = std::make_unique<Gang>(SpecsOf(shape, ModelOf(architecture, storage.bits), cache_));
+    EXPECT_TRUE(gang->WaitUntilReady());
+    return gang;
   }
-  EXPECT_GE(cached_most, 32u) << "none was served from the prefix cache";
+  // The same question twice: the second time its prompt comes from memory.
+  void TalkAndRepeat(Gang& gang) {
+    for (size_t i = 0; i < kConversations; ++i) {
+      SCOPED_TRACE(i);
+      first_turns_.push_back(requests_.FirstTurn());
+      first_answers_.push_back(Ask(gang.stub(), first_turns_[i]));
+      const Answer& first = first_answers_[i];
+      ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+      EXPECT_EQ(first.first.cached_tokens(), 0u);
+      ASSERT_GE(InFullBlocks(first), kBlockTokens);
+      blocks_ += (first.first.prompt_tokens() + first.last.completion_tokens() - 1) / kBlockTokens;
+      const Answer again = Ask(gang.stub(), first_turns_[i]);
+      EXPECT_EQ(again.tokens, first.tokens);
+      EXPECT_EQ(again.first.cached_tokens(), InFullBlocks(first));
+      EXPECT_EQ(again.first.cold_tokens(), 0u);
+      EXPECT_EQ(Alone(gang, first_turns_[i]).tokens, first.tokens);
+    }
+  }
+  // Together as alone, until somebody was preempted and computed again, and somebody found a prefix
+  // cached.
+  void RunTogether(Gang& gang) {
+    const v1::RankStatus before = StatusOf(gang.stub());
+    uint32_t cached_most = 0;
+    uint64_t preemptions = 0, recomputed = 0;
+    for (int round = 0; round < kRoundsMax && (cached_most < kBlockTokens || recomputed == 0);
+         ++round) {
+      const std::vector<Answer> together = Together(gang, jobs_).Run();
+      for (const Answer& answer : together) {
+        cached_most = std::max(cached_most, answer.first.cached_tokens());
+      }
+      ExpectAsAlone(together);
+      const v1::RankStatus status = StatusOf(gang.stub());
+      preemptions = status.preemptions_total() - before.preemptions_total();
+      recomputed = status.recomputed_tokens_total() - before.recomputed_tokens_total();
+    }
+    EXPECT_GE(cached_most, kBlockTokens) << "none was served from the prefix cache";
+    EXPECT_GE(preemptions, 1u) << "memory was enough for all";
+    EXPECT_GE(recomputed, 1u) << "who was preempted did not go on";
+  }
+  void ExpectAsAlone(const std::vector<Answer>& together) const {
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      SCOPED_TRACE(i);
+      if (together[i].status.error_code() == grpc::StatusCode::CANCELLED) {
+        ASSERT_LE(together[i].tokens.size(), alone_[i].tokens.size());
+        EXPECT_TRUE(std::equal(together[i].tokens.begin(), together[i].tokens.end(),
+                               alone_[i].tokens.begin()));
+        EXPECT_NE(jobs_[i].cancelled_after, kHeardForEver);
+        continue;
+      }
+      ASSERT_TRUE(together[i].status.ok()) << together[i].status.error_message();
+      EXPECT_EQ(together[i].tokens, alone_[i].tokens);
+      EXPECT_EQ(together[i].last.finish_reason(), alone_[i].last.finish_reason());
+    }
+  }
+  // The next turns in a gang that has just come up; false when no blocks came from disk, or too
+  // late.
+  bool GoOnFromDisk(Gang& gang) {
+    std::vector<v1::GenerateRequest> turns;
+    std::vector<Answer> alone;
+    for (size_t i = 0; i < kConversations; ++i) {
+      turns.push_back(requests_.NextTurn(first_turns_[i], first_answers_[i]));
+      alone.push_back(Alone(gang, turns[i]));
+    }
+    EXPECT_TRUE(AwaitOnDisk(gang, blocks_)) << "what was written is not found again";
+    bool came = true;
+    for (size_t i = 0; i < kConversations; ++i) {
+      SCOPED_TRACE(i);
+      const Answer answer = Ask(gang.stub(), turns[i]);
+      EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+      EXPECT_EQ(answer.tokens, alone[i].tokens);
+      EXPECT_EQ(answer.last.finish_reason(), alone[i].last.finish_reason());
+      EXPECT_LE(answer.first.cold_tokens(), answer.first.cached_tokens());
+      came = came && answer.first.cold_tokens() >= InFullBlocks(first_answers_[i]);
+    }
+    return came;
+  }
+
+  const CacheFolder cache_;
+  Requests requests_{static_cast<uint32_t>(std::get<1>(GetParam()).bits) +
+                     10 * std::get<2>(GetParam()).ranks};
+  std::vector<v1::GenerateRequest> first_turns_;
+  std::vector<Answer> first_answers_;
+  uint64_t blocks_ = 0;  // that the first turns leave on each rank's disk
+  std::vector<Job> jobs_;
+  std::vector<Answer> alone_;
+};
+
+TEST_P(BatchingTest, TogetherPreemptedAndFromDiskAsAlone) {
+  {
+    const auto gang = Start();
+    ASSERT_FALSE(HasFailure());
+    TalkAndRepeat(*gang);
+    ASSERT_FALSE(HasFatalFailure());
+    jobs_ = requests_.Make();
+    for (const Job& job : jobs_) alone_.push_back(Alone(*gang, job.request));
+    RunTogether(*gang);
+    ASSERT_TRUE(AwaitOnDisk(*gang, blocks_)) << "not written";
+  }
+  bool came = false;
+  for (int restart = 0; restart < kRestartsMax && !came && !HasFailure(); ++restart) {
+    const auto gang = Start();
+    came = GoOnFromDisk(*gang);
+    RunTogether(*gang);
+  }
+  EXPECT_TRUE(came || HasFailure()) << "no turn went on from disk";
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, BatchingTest,

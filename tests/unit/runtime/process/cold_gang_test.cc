@@ -41,31 +41,6 @@ v1::GenerateRequest SecondTurn(const Answer& first) {
   return request;
 }
 
-v1::RankStatus StatusOf(Gang& gang, size_t rank) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + seconds(20));
-  const auto reader = gang.stub(rank).Watch(&context, v1::WatchRequest());
-  v1::RankStatus status;
-  reader->Read(&status);
-  context.TryCancel();
-  return status;
-}
-
-// Until every rank has written `blocks`.
-bool Written(Gang& gang, size_t ranks, uint64_t blocks) {
-  const auto end = steady_clock::now() + seconds(30);
-  for (size_t rank = 0; rank < ranks;) {
-    if (StatusOf(gang, rank).kv_cache_disk().blocks() >= blocks) {
-      ++rank;
-    } else if (steady_clock::now() > end) {
-      return false;
-    } else {
-      std::this_thread::sleep_for(milliseconds(50));
-    }
-  }
-  return true;
-}
-
 struct Shape {
   GangShape shape;
   uint32_t ranks;
@@ -119,7 +94,7 @@ TEST_P(ColdGangTest, TheNextTurnGoesOnFromDiskAfterARestart) {
   {
     const auto gang = Start(uint64_t{64} << 20);
     EXPECT_EQ(Ask(gang->stub(), FirstTurn()).tokens, first.tokens);
-    ASSERT_TRUE(Written(*gang, GetParam().ranks, blocks));
+    ASSERT_TRUE(AwaitOnDisk(*gang, blocks));
   }
   for (uint32_t rank = 0; rank < GetParam().ranks; ++rank) {
     struct stat folder {
@@ -132,7 +107,7 @@ TEST_P(ColdGangTest, TheNextTurnGoesOnFromDiskAfterARestart) {
   }
   {
     const auto gang = Start(uint64_t{64} << 20);
-    ASSERT_TRUE(Written(*gang, GetParam().ranks, blocks)) << "found again";
+    ASSERT_TRUE(AwaitOnDisk(*gang, blocks)) << "found again";
     const Answer second = Ask(gang->stub(), SecondTurn(first));
     EXPECT_EQ(second.tokens, expected.tokens);
     EXPECT_GE(second.first.cached_tokens(), first.first.prompt_tokens() / 32 * 32);
@@ -160,11 +135,11 @@ TEST_P(ColdGangTest, ARankWithoutADiskCostsTimeOnly) {
   EXPECT_TRUE(first.status.ok()) << first.status.error_message();
   EXPECT_EQ(Ask(gang->stub(), SecondTurn(first)).tokens.size(), kTokens);
   const auto end = steady_clock::now() + seconds(5);
-  while (StatusOf(*gang, last_rank()).kv_cache_disk().off_reason().empty() &&
+  while (StatusOf(gang->stub(last_rank())).kv_cache_disk().off_reason().empty() &&
          steady_clock::now() < end) {
     std::this_thread::sleep_for(milliseconds(50));
   }
-  EXPECT_THAT(StatusOf(*gang, last_rank()).kv_cache_disk().off_reason(),
+  EXPECT_THAT(StatusOf(gang->stub(last_rank())).kv_cache_disk().off_reason(),
               ::testing::HasSubstr(Folder(last_rank())));
   EXPECT_THAT(gang->rank(0).Log(), ::testing::HasSubstr("no KV blocks on disk"));
 }

@@ -202,6 +202,30 @@ Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request) {
   return answer;
 }
 
+v1::RankStatus StatusOf(v1::RankService::Stub& stub) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  const auto reader = stub.Watch(&context, v1::WatchRequest());
+  v1::RankStatus status;
+  reader->Read(&status);
+  context.TryCancel();
+  return status;
+}
+
+bool AwaitOnDisk(Gang& gang, uint64_t blocks) {
+  const auto end = steady_clock::now() + std::chrono::seconds(30);
+  for (size_t rank = 0; rank < gang.ranks();) {
+    if (StatusOf(gang.stub(rank)).kv_cache_disk().blocks() >= blocks) {
+      ++rank;
+    } else if (steady_clock::now() > end) {
+      return false;
+    } else {
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+  }
+  return true;
+}
+
 v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens) {
   v1::GenerateRequest request;
   auto* message = request.add_messages();

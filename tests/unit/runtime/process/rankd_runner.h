@@ -54,6 +54,7 @@ class Gang {
 
   // Waits until rank 0 is ready; false with the logs printed when a rank ends or `limit` passes.
   bool WaitUntilReady(std::chrono::milliseconds limit = std::chrono::seconds(60));
+  size_t ranks() const { return processes_.size(); }
   RankdProcess& rank(size_t index) { return *processes_[index]; }
   v1::RankService::Stub& stub(size_t index = 0) { return *stubs_[index]; }
 
@@ -70,6 +71,10 @@ struct Answer {
   grpc::Status status;
 };
 Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request);
+// What a rank told of itself last, once a second at least; empty when it does not answer.
+v1::RankStatus StatusOf(v1::RankService::Stub& stub);
+// Waits until each rank has so many KV blocks on disk; false when that takes too long.
+bool AwaitOnDisk(Gang& gang, uint64_t blocks);
 // A greedy question through the chat template.
 v1::GenerateRequest Question(const std::string& text, uint32_t max_tokens);
 

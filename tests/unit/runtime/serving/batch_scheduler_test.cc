@@ -372,6 +372,8 @@ TEST(BatchScheduler, TheYoungestOfLowestPriorityIsPreemptedAndGoesOnWhereItWas) 
   EXPECT_GT(usage.recomputed_tokens, 0u);
   EXPECT_EQ(usage.cached_tokens, 0u) << "what it had computed itself is no hit";
   EXPECT_EQ(shell.ended.at(2).usage.preemptions, 0u);
+  EXPECT_EQ(shell.core.preempted().preemptions, usage.preemptions);
+  EXPECT_EQ(shell.core.preempted().recomputed_tokens, usage.recomputed_tokens);
 }
 
 // Else the token that is on the way would be chosen a second time.

@@ -180,6 +180,8 @@ TEST_F(ServingLoopTest, WhatMemoryDoesNotHoldIsPreemptedAndGoesOnAsIfNothingHadB
   while (!serving.idle()) ASSERT_TRUE(serving.RunStep().ok());
   EXPECT_GE(running_most_, 2U);
   for (size_t i = 0; i < jobs.size(); ++i) EXPECT_EQ(heard[i]->tokens, alone[i]) << i;
+  EXPECT_GE(counts_.preempted.preemptions, 1U);
+  EXPECT_GT(counts_.preempted.recomputed_tokens, 0U);
 }
 
 class SpeculatingLoopTest : public ServingLoopTest,
