@@ -96,6 +96,7 @@ void RankService::Stop(Duration grace) {
 }
 
 void RankService::Watch(transport::ServerStream stream) {
+  ReadFigures();
   stream.Write(status_);
   watchers_.push_back(std::move(stream));
 }
@@ -108,6 +109,14 @@ void RankService::Publish() {
   });
 }
 
+// What is not told at each change.
+void RankService::ReadFigures() {
+  if (fill_group_) fill_group_(status_);
+  if (fill_timings_) fill_timings_(status_);
+  if (resident_) status_.set_memory_bytes(resident_());
+  if (fill_cold_) fill_cold_(*status_.mutable_kv_cache_disk());
+}
+
 void RankService::Tick() {
   const MonotonicTime now = dispatcher_.Now();
   while (!made_.empty() && made_.front().when + kRateWindow < now) made_.pop_front();
@@ -115,10 +124,7 @@ void RankService::Tick() {
   for (const Made& made : made_) tokens += made.tokens;
   const double seconds = std::chrono::duration<double>(kRateWindow).count();
   status_.set_tokens_per_second(static_cast<double>(tokens) / seconds);
-  if (fill_group_) fill_group_(status_);
-  if (fill_timings_) fill_timings_(status_);
-  if (resident_) status_.set_memory_bytes(resident_());
-  if (fill_cold_) fill_cold_(*status_.mutable_kv_cache_disk());
+  ReadFigures();
   Publish();
   dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
 }

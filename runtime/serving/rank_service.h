@@ -68,16 +68,17 @@ class RankService {
   void SetFailure(const v1::Reason& reason, std::optional<uint32_t> stalled_rank = std::nullopt);
   // Where the group's own figures come from, once it is formed; called on the owner thread.
   void SetGroup(std::function<void(v1::RankStatus&)> fill);
-  // What steps took so far; called on the owner thread each second.
+  // What steps took so far; called on the owner thread each second and for new watchers.
   void SetTimings(std::function<void(v1::RankStatus&)> fill) { fill_timings_ = std::move(fill); }
   // Before Start: how a trace is begun (false: one is being taken) and ended; owner thread.
   void SetTrace(std::function<bool()> begin, std::function<v1::RankTrace()> end) {
     begin_trace_ = std::move(begin);
     end_trace_ = std::move(end);
   }
-  // What is resident from here on; called on the owner thread each second.
+  // What is resident from here on; called on the owner thread each second and for new watchers.
   void SetMemory(std::function<uint64_t()> resident);
-  // Where the figures of the cold tier come from; called on the owner thread each second.
+  // Where the figures of the cold tier come from; called on the owner thread each second and for new
+  // watchers.
   void SetColdFigures(std::function<void(v1::KvCacheDisk&)> fill);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
@@ -104,6 +105,7 @@ class RankService {
   void Trace(const v1::TraceRankRequest& request,
              transport::GrpcServer::Reply<v1::TraceRankResponse> reply);
   absl::Status CheckServing(const v1::GenerateRequest& request) const;
+  void ReadFigures();
   void Publish();
   void Tick();
 

@@ -213,7 +213,7 @@ v1::RankStatus StatusOf(v1::RankService::Stub& stub) {
 }
 
 bool AwaitOnDisk(Gang& gang, uint64_t blocks) {
-  const auto end = steady_clock::now() + std::chrono::seconds(30);
+  const auto end = steady_clock::now() + std::chrono::seconds(120);
   for (size_t rank = 0; rank < gang.ranks();) {
     if (StatusOf(gang.stub(rank)).kv_cache_disk().blocks() >= blocks) {
       ++rank;

@@ -71,7 +71,7 @@ struct Answer {
   grpc::Status status;
 };
 Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request);
-// What a rank told of itself last, once a second at least; empty when it does not answer.
+// What a rank tells of itself now; empty when it does not answer.
 v1::RankStatus StatusOf(v1::RankService::Stub& stub);
 // Waits until each rank has so many KV blocks on disk; false when that takes too long.
 bool AwaitOnDisk(Gang& gang, uint64_t blocks);
