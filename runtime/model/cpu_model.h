@@ -38,6 +38,7 @@ class CpuModel : public LayerStack {
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>&) const override {}
   mlx::core::Dtype activation_type() const override { return mlx::core::float32; }
+  kernels::ThreadPool* threads() override { return &pool_; }
   uint64_t block_bytes() const override { return block_bytes_; }
   uint64_t buffer_bytes() const override;
   size_t stored_block_bytes() const override { return block_bytes_; }

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "mlx/mlx.h"
 #include "runtime/kernels/kv_view.h"
+#include "runtime/kernels/thread_pool.h"
 #include "runtime/model/forward_step.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/rank_sums.h"
@@ -43,6 +44,8 @@ class LayerStack {
   // What else is to be evaluated together with a step's result.
   virtual void AppendState(std::vector<mlx::core::array>& out) const = 0;
   virtual mlx::core::Dtype activation_type() const = 0;
+  // The threads that its kernels run on; null where it has none of ours.
+  virtual kernels::ThreadPool* threads() { return nullptr; }
   // Of one KV block in all of this rank's layers, where MLX does not count it; else 0.
   virtual uint64_t block_bytes() const { return 0; }
   // What is kept from step to step besides, where MLX does not count it; else 0.

@@ -44,22 +44,33 @@ void Answer::Finish(v1::FinishReason reason) {
   Send();
 }
 
-absl::StatusOr<std::optional<int32_t>> Answer::Next(std::span<const float> logits) {
+RowSampling Answer::SamplingOfNext(uint32_t ahead) const {
+  RowSampling row;
+  row.traits = generation_.sampling();
+  row.position = generation_.position() + ahead;
+  return row;
+}
+
+absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<int32_t>& token) {
   if (!first_token_.has_value()) first_token_ = steady_clock::now();
-  const auto outcome = generation_.Next(logits);
-  if (!outcome.ok()) {
+  if (!token.ok()) {
     over_ = true;
-    return outcome.status();
+    return token.status();
   }
-  if (!job_.limits.end_tokens.contains(outcome->token)) chunk_.add_token_ids(outcome->token);
-  chunk_.mutable_text()->append(outcome->text);
-  if (outcome->finish != v1::FINISH_REASON_UNSPECIFIED) {
-    Finish(outcome->finish);
+  const Generation::Outcome outcome = generation_.Take(*token);
+  if (!job_.limits.end_tokens.contains(outcome.token)) chunk_.add_token_ids(outcome.token);
+  chunk_.mutable_text()->append(outcome.text);
+  if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED) {
+    Finish(outcome.finish);
     return std::optional<int32_t>();
   }
   // Tokens whose text is not certain yet wait for the next piece.
   if (!chunk_.text().empty()) Send();
-  return std::optional<int32_t>(outcome->token);
+  return std::optional<int32_t>(outcome.token);
+}
+
+absl::StatusOr<std::optional<int32_t>> Answer::Next(std::span<const float> logits) {
+  return Take(SampleToken(logits, generation_.sampling(), generation_.position()));
 }
 
 void Answer::Cancel() {

@@ -14,6 +14,7 @@
 #include "macrame/v1/rank.pb.h"
 #include "runtime/serving/generation_job.h"
 #include "runtime/serving/sampling/generation.h"
+#include "runtime/serving/sampling/row_sampling.h"
 
 namespace macrame::runtime::engine {
 
@@ -25,8 +26,13 @@ class Answer {
   Answer(GenerationJob job, TextStream text, OnChunk on_chunk,
          std::chrono::steady_clock::time_point started);
 
-  // Logits of the last position so far: the next token; unset when the answer is over. An error is
-  // the model's.
+  // How its next token is chosen, and that behind `ahead` more. Any thread, while nothing else is
+  // called.
+  RowSampling SamplingOfNext(uint32_t ahead) const;
+  // The token that was chosen so: the next one; unset when the answer is over. An error is the
+  // model's.
+  absl::StatusOr<std::optional<int32_t>> Take(const absl::StatusOr<int32_t>& token);
+  // The same with logits of the last position so far.
   absl::StatusOr<std::optional<int32_t>> Next(std::span<const float> logits);
   // Ends it from outside: FINISH_REASON_CANCELLED.
   void Cancel();

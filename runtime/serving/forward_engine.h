@@ -91,6 +91,8 @@ class ForwardEngine {
   // promise: drafts then change no text.
   bool bits_are_fixed() const;
   int vocab_size() const { return config_.vocab_size; }
+  // What this rank's layers are computed with: idle between steps. Engine thread; may be null.
+  kernels::ThreadPool* threads() { return layers_->threads(); }
   const ForwardLimits& limits() const { return limits_; }
   // What the KV cache and the buffers of steps have taken so far, where MLX does not count them.
   // Any thread.

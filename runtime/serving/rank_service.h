@@ -77,8 +77,8 @@ class RankService {
   }
   // What is resident from here on; called on the owner thread each second and for new watchers.
   void SetMemory(std::function<uint64_t()> resident);
-  // Where the figures of the cold tier come from; called on the owner thread each second and for new
-  // watchers.
+  // Where the figures of the cold tier come from; called on the owner thread each second and for
+  // new watchers.
   void SetColdFigures(std::function<void(v1::KvCacheDisk&)> fill);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);

@@ -99,6 +99,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
   MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
       << logits.size() << " logits for " << ordered.rows.size() << " rows";
   const PartScope part(hooks_.observer, StepPart::kSampling);
+  const std::vector<absl::StatusOr<int32_t>> chosen = Choose(ordered, logits);
   const bool is_alone =
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
@@ -122,15 +123,30 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       ++accepted;
       request.answer->CountAccepted();
     }
-    SampleRow(request, owner.id, std::span(logits).subspan(row * width, width), result);
+    TakeToken(request, owner.id, chosen[row], result);
   }
   if (drafted > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted, accepted);
   return results;
 }
 
-void ServingLoop::SampleRow(Request& request, RequestId id, std::span<const float> logits,
+std::vector<absl::StatusOr<int32_t>> ServingLoop::Choose(const OrderedStep& ordered,
+                                                         std::span<const float> logits) {
+  std::vector<RowSampling> rows;
+  uint32_t ahead = 0;  // rows of the same request before
+  for (const RowOwner& owner : ordered.rows) {
+    const auto found = requests_.find(owner.id);
+    RowSampling& row = rows.emplace_back();
+    row.is_wanted = found != requests_.end();
+    if (row.is_wanted) row = found->second.answer->SamplingOfNext(ahead);
+    row.draft = owner.draft;
+    ahead = owner.draft.has_value() ? ahead + 1 : 0;
+  }
+  return SampleRows(logits, rows, engine_.threads());
+}
+
+void ServingLoop::TakeToken(Request& request, RequestId id, const absl::StatusOr<int32_t>& chosen,
                             RowResult& result) {
-  const auto token = request.answer->Next(logits);
+  const auto token = request.answer->Take(chosen);
   if (token.ok() && token->has_value()) {
     result.token = **token;
     return;

@@ -98,8 +98,12 @@ class ServingLoop {
   void Take(const Effects& effects);
   // The tokens that a step's logits give; ends answers that are over.
   std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);
-  // One row's; sets the result.
-  void SampleRow(Request& request, RequestId id, std::span<const float> logits, RowResult& result);
+  // What is chosen from each row, on the engine's threads.
+  std::vector<absl::StatusOr<int32_t>> Choose(const OrderedStep& ordered,
+                                              std::span<const float> logits);
+  // One row's token; sets the result.
+  void TakeToken(Request& request, RequestId id, const absl::StatusOr<int32_t>& chosen,
+                 RowResult& result);
   void End(RequestId id, const absl::Status& status);
   void EndAll(const absl::Status& status);
   void TellCounts();

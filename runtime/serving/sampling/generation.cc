@@ -17,22 +17,25 @@ std::string Generation::Flush() {
 }
 
 absl::StatusOr<Generation::Outcome> Generation::Next(std::span<const float> logits) {
-  const uint32_t position = limits_.prompt_tokens + completion_tokens_;
-  const auto token = SampleToken(logits, sampling_, position);
+  const auto token = SampleToken(logits, sampling_, position());
   if (!token.ok()) return token.status();
+  return Take(*token);
+}
+
+Generation::Outcome Generation::Take(int32_t token) {
   ++completion_tokens_;
   Outcome outcome;
-  outcome.token = *token;
-  if (limits_.end_tokens.contains(*token)) {
+  outcome.token = token;
+  if (limits_.end_tokens.contains(token)) {
     outcome.text = Flush();
     outcome.finish = v1::FINISH_REASON_STOP;
     return outcome;
   }
-  outcome.text = stops_.Push(text_.push(*token));
+  outcome.text = stops_.Push(text_.push(token));
   if (stops_.stopped()) {
     outcome.finish = v1::FINISH_REASON_STOP;
   } else if ((limits_.max_tokens > 0 && completion_tokens_ >= limits_.max_tokens) ||
-             position + 1 >= limits_.context_length) {
+             position() >= limits_.context_length) {
     outcome.text += Flush();
     outcome.finish = stops_.stopped() ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH;
   }

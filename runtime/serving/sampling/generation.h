@@ -41,7 +41,12 @@ class Generation {
     std::string text;  // may be sent now; never holds a stop string or end token
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;  // set: the answer is over
   };
-  // `logits` of the last position so far. Not to be called after the answer is over.
+  // Index of the next token within the whole sequence.
+  uint64_t position() const { return uint64_t{limits_.prompt_tokens} + completion_tokens_; }
+  const SamplingTraits& sampling() const { return sampling_; }
+  // The next token was chosen. Not to be called after the answer is over.
+  Outcome Take(int32_t token);
+  // `logits` of the last position so far: chooses it, too.
   absl::StatusOr<Outcome> Next(std::span<const float> logits);
 
   uint32_t completion_tokens() const { return completion_tokens_; }

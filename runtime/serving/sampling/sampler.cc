@@ -1,9 +1,11 @@
 #include "runtime/serving/sampling/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -67,8 +69,10 @@ int32_t Best(const Row& row) {
   return static_cast<int32_t>(block * kLogitBlock + static_cast<size_t>(at));
 }
 
-// The tokens whose logit is at least `lowest`, by id; probabilities are not set.
-void FindAtLeast(const Row& row, float lowest, std::vector<Candidate>& found) {
+// The tokens whose logit is at least `lowest`, by id; probabilities are not set. False when there
+// are more than `most`: then some lack.
+bool FindAtLeast(const Row& row, float lowest, std::vector<Candidate>& found,
+                 size_t most = std::numeric_limits<size_t>::max()) {
   found.clear();
   for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
     if (!(row.highest_of_blocks[block] >= lowest)) continue;
@@ -81,7 +85,9 @@ void FindAtLeast(const Row& row, float lowest, std::vector<Candidate>& found) {
       at += logits[i] >= lowest ? 1 : 0;  // a branch would be drafted wrongly
     }
     found.resize(static_cast<size_t>(at - found.data()));
+    if (found.size() > most) return false;
   }
+  return true;
 }
 
 // The likeliest `count` come first, in order.
@@ -225,10 +231,19 @@ std::optional<int32_t> DrawOfAll(const Row& row, const SamplingTraits& traits, u
   return std::nullopt;
 }
 
+constexpr uint16_t kSteps = 2048;
+constexpr uint16_t kNoStep = 0xffff;  // of blocks that can't matter
+// A row whose logits lie further apart is not flat.
+constexpr double kFlatSpread = 24.0;
+// Beyond so many candidates a row is flat.
+constexpr size_t kCandidatesFew = 4096;
+
 // For rows that are flat, where a good part of the vocabulary is looked at: memory that would else
 // be asked of the system, page by page, for each token.
 struct Scratch {
   std::vector<Candidate> left, front, back, likeliest;
+  std::vector<uint16_t> steps;         // of each token, below the likeliest
+  std::array<double, kSteps> weights;  // of all tokens on a step
 };
 
 // Puts those of `left` that are likelier than the pivot into `front`, the others into `back`; the
@@ -252,15 +267,15 @@ double Divide(Scratch& scratch, const Candidate& pivot) {
   return weight;
 }
 
-// Moves the shortest run of likeliest candidates in `left` whose weight reaches `target` to
-// `likeliest`, the least likely of them last, the others in any order. False when it is too close
-// to say.
-bool TakeLikeliest(Scratch& scratch, double target, double margin) {
+// Moves the shortest run of likeliest candidates in `left` whose weight, with that `before` them,
+// reaches `target` to `likeliest`, the least likely of them last, the others in any order. False
+// when it is too close to say.
+bool TakeLikeliest(Scratch& scratch, double target, double margin, double before_all = 0.0) {
   constexpr size_t kSorted = 32;
   std::vector<Candidate>& left = scratch.left;
   std::vector<Candidate>& likeliest = scratch.likeliest;
   likeliest.clear();
-  double sum = 0.0;
+  double sum = before_all;
   while (left.size() > kSorted) {
     // A pivot between two others: neither part is empty.
     Candidate pivots[] = {left.front(), left[left.size() / 2], left.back()};
@@ -278,7 +293,7 @@ bool TakeLikeliest(Scratch& scratch, double target, double margin) {
   for (const Candidate& candidate : left) {
     const double before = sum;
     sum += candidate.probability;
-    const bool is_first = likeliest.empty();
+    const bool is_first = likeliest.empty() && before_all == 0.0;
     likeliest.push_back(candidate);
     if (sum >= target) return sum - target >= margin && (is_first || target - before >= margin);
   }
@@ -297,17 +312,97 @@ void SetProbabilities(const Row& row, double temperature, std::vector<Candidate>
   }
 }
 
+// Of a flat row: each token's step, and the weight of each step. The sum of the weights.
+double WeighSteps(const Row& row, double temperature, Scratch& scratch) {
+  const double lowest = row.scan.highest - kNegligible * temperature;
+  const double spread = std::min(kNegligible * temperature, kFlatSpread);
+  const auto per_unit = static_cast<float>(kSteps / spread);
+  scratch.steps.resize(row.logits.size());
+  scratch.weights.fill(0.0);
+  double weights[kLogitBlock];
+  for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
+    const auto logits = row.Block(block);
+    uint16_t* steps = scratch.steps.data() + block * kLogitBlock;
+    if (row.highest_of_blocks[block] < lowest) {
+      std::fill_n(steps, logits.size(), kNoStep);
+      continue;
+    }
+    kernels::StepsBelow(logits.data(), logits.size(), row.scan.highest, per_unit, kSteps - 1,
+                        steps);
+    kernels::ExpsOf(logits.data(), logits.size(), row.scan.highest, 1.0 / temperature, weights);
+    for (size_t i = 0; i < logits.size(); ++i) scratch.weights[steps[i]] += weights[i];
+  }
+  return std::accumulate(scratch.weights.begin(), scratch.weights.end(), 0.0);
+}
+
+// The first step up to which the weights reach `target`; *before: the weight above it.
+size_t StepAt(const Scratch& scratch, double target, double* before) {
+  size_t step = 0;
+  for (*before = 0.0; step + 1 < kSteps; ++step) {
+    if (*before + scratch.weights[step] >= target) break;
+    *before += scratch.weights[step];
+  }
+  return step;
+}
+
+// The tokens on a step to `left`.
+void FindOnStep(const Row& row, double temperature, size_t step, Scratch& scratch) {
+  constexpr size_t kAtOnce = 1024;
+  size_t tokens[kAtOnce];
+  scratch.left.clear();
+  for (size_t begin = 0; begin < scratch.steps.size(); begin += kAtOnce) {
+    const size_t end = std::min(scratch.steps.size(), begin + kAtOnce);
+    size_t count = 0;
+    for (size_t i = begin; i < end; ++i) {
+      tokens[count] = i;
+      count += scratch.steps[i] == step ? 1 : 0;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      scratch.left.push_back({row.logits[tokens[i]], static_cast<int32_t>(tokens[i])});
+    }
+  }
+  SetProbabilities(row, temperature, scratch.left);
+}
+
+// top-p of all tokens of a flat row, where only two steps are looked at token by token: that on
+// which top-p ends, and that of the token. Nothing when it is too close to say.
+std::optional<int32_t> DrawOfFlatTopP(const Row& row, const SamplingTraits& traits,
+                                      uint64_t position, Scratch& scratch) {
+  const double total = WeighSteps(row, traits.temperature, scratch);
+  const double wanted = traits.top_p * total;
+  double before = 0.0;
+  const size_t last = StepAt(scratch, wanted, &before);
+  FindOnStep(row, traits.temperature, last, scratch);
+  if (!TakeLikeliest(scratch, wanted, kSumMargin * total, before)) return std::nullopt;
+  const double left = before + SumOf(scratch.likeliest);
+  const double target = UniformAt(traits.seed, position) * left;
+  const size_t step = std::min(StepAt(scratch, target, &before), last);
+  if (step == last) {
+    scratch.left.swap(scratch.likeliest);
+  } else {
+    FindOnStep(row, traits.temperature, step, scratch);
+  }
+  if (!TakeLikeliest(scratch, target, kSumMargin * left, before)) return std::nullopt;
+  return scratch.likeliest.back().token;
+}
+
 // top-p of all tokens, without ordering them. Nothing when it is too close to say.
 std::optional<int32_t> DrawOfTopP(const Row& row, const SamplingTraits& traits, uint64_t position) {
   thread_local Scratch scratch;
   const double temperature = traits.temperature;
-  double total = 0.0;
-  for (const double weight : WeightsOfBlocks(row, temperature)) total += weight;
-  const double wanted = traits.top_p * total;
-  const double margin = kSumMargin * total;
+  const size_t most = traits.min_p > 0.0 ? row.logits.size() : kCandidatesFew;
+  double total = 0.0, wanted = 0.0, margin = 0.0;
   for (const double depth : {4.0, 12.0, kNegligible}) {
     const double lowest = row.scan.highest - depth * temperature;
-    FindAtLeast(row, static_cast<float>(lowest), scratch.left);
+    if (!FindAtLeast(row, static_cast<float>(lowest), scratch.left, most)) {
+      return DrawOfFlatTopP(row, traits, position, scratch);
+    }
+    if (total == 0.0) {
+      const std::vector<double> weights = WeightsOfBlocks(row, temperature);
+      total = std::accumulate(weights.begin(), weights.end(), 0.0);
+      wanted = traits.top_p * total;
+      margin = kSumMargin * total;
+    }
     SetProbabilities(row, temperature, scratch.left);
     if (SumOf(scratch.left) >= wanted + margin) break;
   }

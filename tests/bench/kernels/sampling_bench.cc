@@ -9,6 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "runtime/kernels/thread_pool.h"
+#include "runtime/serving/sampling/row_sampling.h"
 #include "runtime/serving/sampling/sampler.h"
 
 namespace macrame::runtime::engine {
@@ -66,6 +68,39 @@ void Run(size_t vocabulary) {
   }
 }
 
+// The rows of a step with sixteen answers, on one thread and on as many as there are.
+void RunStep(size_t vocabulary) {
+  constexpr size_t kRows = 16;
+  const int threads = kernels::ThreadPool::UsableProcessors();
+  std::printf("\n16 rows of a step, us     one thread   %d threads\n", threads);
+  kernels::ThreadPool pool(threads);
+  for (const float peak : {18.0F, 0.0F}) {
+    std::vector<float> logits;
+    for (uint32_t seed = 0; seed < kRows; ++seed) {
+      const auto row = Row(vocabulary, peak, seed);
+      logits.insert(logits.end(), row.begin(), row.end());
+    }
+    for (const Way& way : kWays) {
+      double median[2];
+      for (int pooled = 0; pooled < 2; ++pooled) {
+        std::vector<double> us;
+        for (uint64_t step = 0; step < 20; ++step) {
+          const std::vector<RowSampling> rows(kRows, {way.traits, step, {}, true});
+          const auto begin = std::chrono::steady_clock::now();
+          const auto tokens = SampleRows(logits, rows, pooled == 0 ? nullptr : &pool);
+          const auto took = std::chrono::steady_clock::now() - begin;
+          if (!tokens[0].ok()) std::printf("no token\n");
+          us.push_back(std::chrono::duration<double, std::micro>(took).count());
+        }
+        std::nth_element(us.begin(), us.begin() + 10, us.end());
+        median[pooled] = us[10];
+      }
+      std::printf("%-16s %-7s %12.1f %12.1f\n", way.name, peak > 0 ? "model's" : "flat", median[0],
+                  median[1]);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace macrame::runtime::engine
 
@@ -76,4 +111,5 @@ int main(int argc, char** argv) {
     return 2;
   }
   macrame::runtime::engine::Run(static_cast<size_t>(vocabulary));
+  macrame::runtime::engine::RunStep(static_cast<size_t>(vocabulary));
 }

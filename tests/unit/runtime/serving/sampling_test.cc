@@ -6,10 +6,12 @@
 #include <initializer_list>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 
 #include "proto/reasons.h"
 #include "runtime/serving/sampling/generation.h"
+#include "runtime/serving/sampling/row_sampling.h"
 #include "runtime/serving/sampling/sampler.h"
 #include "runtime/serving/sampling/stop_matcher.h"
 
@@ -168,6 +170,20 @@ class RandomRows {
     logits[Pick(size)] = Any({0.0F, 5.0F, 12.0F, 30.0F});
     return logits;
   }
+  // Nothing stands out; some are masked, some equal.
+  std::vector<float> FlatLogits(size_t size) {
+    std::vector<float> logits(size);
+    std::normal_distribution<float> normal(0.0F, Any({0.0F, 0.01F, 0.3F, 1.0F, 2.0F}));
+    for (float& logit : logits) logit = normal(random_);
+    if (Pick(4) == 0) {
+      for (float& logit : logits) logit = std::round(logit * 8.0F) / 8.0F;
+    }
+    if (Pick(4) == 0) {
+      for (float& logit : logits) logit = Pick(3) > 0 ? logit : -kInf;
+    }
+    logits[Pick(size)] = 1.0F;
+    return logits;
+  }
   SamplingTraits Traits() {
     SamplingTraits traits;
     traits.temperature = Any({0.0, 1e-3, 0.3, 0.8, 0.8, 1.0, 2.5, 100.0});
@@ -209,6 +225,64 @@ TEST(SamplerTest, EveryTokenOfAFlatRowIsDrawnWhereItStands) {
     for (const double top_p : {1.0, 0.5}) {
       const SamplingTraits traits{.temperature = 0.7, .top_p = top_p, .seed = 9};
       ASSERT_EQ(*SampleToken(logits, traits, position), PlainSample(logits, traits, position));
+    }
+  }
+}
+
+TEST(SamplerTest, FlatRowsGiveTheTokenOfThePlainWay) {
+  RandomRows rows(2);
+  for (int i = 0; i < 200; ++i) {
+    const auto logits = rows.FlatLogits(6000 + rows.Pick(20000));
+    for (int j = 0; j < 3; ++j) {
+      SamplingTraits traits = rows.Traits();
+      traits.top_k = 0;
+      traits.min_p = j == 2 ? traits.min_p : 0.0;
+      const uint64_t position = rows.Pick(100000);
+      ASSERT_EQ(*SampleToken(logits, traits, position), PlainSample(logits, traits, position))
+          << "row " << i << " of " << logits.size() << ": temperature " << traits.temperature
+          << ", top_p " << traits.top_p << ", min_p " << traits.min_p << ", seed " << traits.seed;
+    }
+  }
+}
+
+// Sixteen rows of a step: of some requests one, of others a few with drafts that are right or not.
+TEST(RowSamplingTest, TokensAreThoseOfOneRowAfterTheOtherOnAnyNumberOfThreads) {
+  constexpr size_t kRows = 16, kWidth = 5000;
+  RandomRows random(3);
+  std::vector<std::unique_ptr<kernels::ThreadPool>> pools;
+  for (const int threads : {1, 2, 3, 5}) {
+    pools.push_back(std::make_unique<kernels::ThreadPool>(threads));
+  }
+  for (int round = 0; round < 40; ++round) {
+    std::vector<float> logits;
+    std::vector<RowSampling> rows(kRows);
+    std::vector<std::optional<int32_t>> expected(kRows);
+    bool counts = true;
+    for (size_t row = 0; row < kRows; ++row) {
+      const auto own = round % 2 == 0 ? random.FlatLogits(kWidth) : random.Logits(kWidth);
+      logits.insert(logits.end(), own.begin(), own.end());
+      RowSampling& how = rows[row];
+      const bool rests = row > 0 && rows[row - 1].draft.has_value();
+      how.traits = rests ? rows[row - 1].traits : random.Traits();
+      how.position = rests ? rows[row - 1].position + 1 : random.Pick(100000);
+      how.is_wanted = rests ? rows[row - 1].is_wanted : random.Pick(8) > 0;
+      if (!rests) counts = how.is_wanted;
+      const int32_t token = *SampleToken(own, how.traits, how.position);
+      if (counts) expected[row] = token;
+      if (random.Pick(3) > 0 && row + 1 < kRows) how.draft = random.Pick(3) > 0 ? token : token + 1;
+      counts = counts && (!how.draft.has_value() || *how.draft == token);
+    }
+    std::vector<kernels::ThreadPool*> by = {nullptr};
+    for (const auto& pool : pools) by.push_back(pool.get());
+    for (kernels::ThreadPool* pool : by) {
+      const auto tokens = SampleRows(logits, rows, pool);
+      ASSERT_EQ(tokens.size(), kRows);
+      for (size_t row = 0; row < kRows; ++row) {
+        ASSERT_EQ(tokens[row].ok(), expected[row].has_value())
+            << "round " << round << " row " << row;
+        if (!expected[row].has_value()) continue;
+        ASSERT_EQ(*tokens[row], *expected[row]) << "round " << round << " row " << row;
+      }
     }
   }
 }

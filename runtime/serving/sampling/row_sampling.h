@@ -1,0 +1,37 @@
+#pragma once
+
+// The tokens of all rows of a step, on the threads that it was computed with. Chance comes from
+// each row's own seed and position, so they are the same on any number of threads.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "runtime/kernels/thread_pool.h"
+#include "runtime/serving/sampling/sampler.h"
+
+namespace macrame::runtime::engine {
+
+// How the token of a row is chosen.
+struct RowSampling {
+  SamplingTraits traits{};
+  uint64_t position = 0;
+  // The next row is the same sequence's and counts only if this token is chosen here.
+  std::optional<int32_t> draft{};
+  bool is_wanted = true;
+};
+
+// Fewer logits are sampled on the calling thread: others would take as long to begin.
+inline constexpr size_t kPooledLogitsMin = size_t{1} << 14;
+
+// One result for each row; `logits` are as many for each. Rows that are not wanted, and rows behind
+// a draft that was not chosen, are not looked at: their result is no answer (UNKNOWN). `pool` may
+// be null.
+std::vector<absl::StatusOr<int32_t>> SampleRows(std::span<const float> logits,
+                                                std::span<const RowSampling> rows,
+                                                kernels::ThreadPool* pool);
+
+}  // namespace macrame::runtime::engine
