@@ -53,11 +53,13 @@ struct AttentionMemory {
   float* total;    // kTileRows x sums_stride: ranges so far
   float* keys;     // kUnitTokens x head_dim, widened
   float* values;   // kUnitTokens x ValueStride, widened
+  float* scales;   // KvGroups x kUnitTokens: of a unit's values
 };
 
 inline size_t AttentionMemoryFloats(const KvShape& shape) {
   const size_t stride = ValueStride(shape.head_dim);
-  return kTileRows * (stride + kUnitTokens + 2 * (stride + 16)) + 2 * kUnitTokens * stride;
+  return kTileRows * (stride + kUnitTokens + 2 * (stride + 16)) + 2 * kUnitTokens * stride +
+         KvGroups(shape.head_dim) * kUnitTokens;
 }
 
 inline AttentionMemory DivideAttentionMemory(const KvShape& shape, float* floats) {
@@ -69,6 +71,7 @@ inline AttentionMemory DivideAttentionMemory(const KvShape& shape, float* floats
   memory.total = memory.sums + kTileRows * (stride + 16);
   memory.keys = memory.total + kTileRows * (stride + 16);
   memory.values = memory.keys + kUnitTokens * stride;
+  memory.scales = memory.values + kUnitTokens * stride;
   return memory;
 }
 

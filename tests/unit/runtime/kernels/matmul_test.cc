@@ -8,28 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "hwy/highway.h"
 #include "runtime/kernels/matmul.h"
 #include "tests/unit/runtime/kernels/matrices.h"
+#include "tests/unit/runtime/kernels/targets.h"
 
 namespace macrame::runtime::kernels {
 namespace {
-
-// From here on, this instruction set only, until the end of the scope.
-class OnlyTarget {
- public:
-  explicit OnlyTarget(int64_t target) { hwy::SetSupportedTargetsForTest(target); }
-  ~OnlyTarget() { hwy::SetSupportedTargetsForTest(0); }
-};
-
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  const int64_t compiled = HWY_SSSE3 | HWY_AVX2 | HWY_AVX3 | HWY_AVX3_DL | HWY_NEON;
-  for (int64_t left = hwy::SupportedTargets() & compiled; left != 0; left &= left - 1) {
-    targets.push_back(left & -left);
-  }
-  return targets;
-}
 
 struct Storage {
   int bits;

@@ -1,9 +1,11 @@
-// What matmul_test holds, for the one instruction set that this program was compiled for; `neon`
-// beside it builds it for 64 bit ARM. Ends with 0 when all is right.
+// What matmul_test and attention_test hold, for the one instruction set that this program was
+// compiled for; `neon` beside it builds it for 64 bit ARM. Ends with 0 when all is right.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
+#include "tests/unit/runtime/kernels/attention_world.h"
 #include "tests/unit/runtime/kernels/matrices.h"
 
 namespace macrame::runtime::kernels {
@@ -38,8 +40,37 @@ bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
   return right;
 }
 
+// Whether attention is right, and the same bits in chunks and by several threads.
+bool CheckAttention(KvType type, size_t group, size_t head_dim) {
+  constexpr size_t kLength = 300;
+  World world({2, head_dim, type}, 2 * group, {kLength});
+  const std::vector<float> whole = world.Attend(1, 0, {{0, 0, kLength}});
+  const size_t width = 2 * group * head_dim;
+  bool right = true;
+  for (const size_t p : {size_t{0}, size_t{31}, size_t{130}, kLength - 1}) {
+    const std::vector<double> exact = world.Exact(0, p, 0);
+    for (size_t i = 0; i < width; ++i) {
+      right = right && std::fabs(whole[p * width + i] - exact[i]) <= 2e-6;
+    }
+    const std::vector<float> alone = world.Attend(2, 0, {{0, p, p + 1}});
+    right = right && std::memcmp(whole.data() + p * width, alone.data(), width * 4) == 0;
+  }
+  if (!right) {
+    std::printf("wrong: attention, type %d, %zu queries a key, %zu wide\n", static_cast<int>(type),
+                group, head_dim);
+  }
+  return right;
+}
+
 bool CheckAll() {
   bool right = true;
+  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8}) {
+    for (const size_t group : {1, 4, 7, 20}) {
+      for (const size_t head_dim : {18, 64, 80, 128}) {
+        right = CheckAttention(type, group, head_dim) && right;
+      }
+    }
+  }
   for (const Storage storage :
        {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128}, Storage{6, 32},
         Storage{6, 64}, Storage{6, 128}, Storage{8, 32}, Storage{8, 64}, Storage{8, 128}}) {

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <barrier>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/model/cpu_model.h"
 #include "runtime/model/decoder.h"
 #include "runtime/model/weight_files.h"
@@ -136,8 +138,10 @@ TEST_P(CpuModelKindTest, AgreesWithTheGraph) {
   const auto exact = Alone(*graph, Sequence(0, 3, tokens), {40, 50, 9, 1});
   const auto largest = *std::max_element(
       exact.begin(), exact.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
-  for (const auto& [type, bound] : std::vector<std::pair<KvType, double>>{
-           {KvType::kFloat32, 2e-5}, {KvType::kFloat16, 2e-3}, {KvType::kBfloat16, 2e-2}}) {
+  for (const auto& [type, bound] : std::vector<std::pair<KvType, double>>{{KvType::kFloat32, 2e-5},
+                                                                          {KvType::kFloat16, 2e-3},
+                                                                          {KvType::kBfloat16, 2e-2},
+                                                                          {KvType::kInt8, 5e-2}}) {
     const auto stack = folder.Load<CpuModel>(Options(type));
     const auto ours = Alone(*stack, Sequence(0, 3, tokens), {33, 1, 1, 64, 1});
     EXPECT_LT(LargestDifference(ours, exact), bound * std::fabs(largest));
@@ -146,7 +150,7 @@ TEST_P(CpuModelKindTest, AgreesWithTheGraph) {
 
 TEST_P(CpuModelKindTest, TogetherIsAsAlone) {
   const Folder folder(TinyFolder(GetParam()));
-  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16}) {
+  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8}) {
     const auto alone = [&](int seed, const std::vector<size_t>& steps) {
       return Alone(*folder.Load<CpuModel>(Options(type)), Sequence(0, 0, Tokens(100, seed, 96)),
                    steps);
@@ -197,7 +201,7 @@ TEST(CpuModelTest, ArchitecturesDiffer) {
 
 TEST(CpuModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
   const Folder folder(TinyFolder("llama"));
-  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16}) {
+  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8}) {
     const auto tokens = Tokens(90, 5, 96);
     const auto whole = Alone(*folder.Load<CpuModel>(Options(type)), Sequence(0, 0, tokens), {90});
     const auto stack = folder.Load<CpuModel>(Options(type));
@@ -244,8 +248,57 @@ TEST(CpuModelTest, AMalformedStepIsRefusedAndChangesNothing) {
 TEST(CpuModelTest, ChunksOfAQuantisedModelKeepEveryBit) {
   const Folder folder("deploy/models/knot-5m-4bit");
   const Sequence sequence(0, 0, Tokens(120, 3, folder.config.vocab_size));
-  const auto whole = Alone(*folder.Load<CpuModel>(Options({}, 1)), sequence, {120});
-  EXPECT_EQ(Alone(*folder.Load<CpuModel>(Options({}, 2)), sequence, {1, 2, 16, 33, 67, 1}), whole);
+  for (const std::optional<KvType> type :
+       {std::optional<KvType>(), std::optional<KvType>(KvType::kInt8)}) {
+    const auto whole = Alone(*folder.Load<CpuModel>(Options(type, 1)), sequence, {120});
+    EXPECT_EQ(Alone(*folder.Load<CpuModel>(Options(type, 2)), sequence, {1, 2, 16, 33, 67, 1}),
+              whole);
+  }
+}
+
+// The logits' difference from those with keys and values in 16 bits, by root mean square, as a part
+// of the logits' own.
+double EightBitError(const Folder& folder, int seed) {
+  const Sequence sequence(0, 0, Tokens(500, seed, folder.config.vocab_size));
+  const auto exact = Alone(*folder.Load<CpuModel>(Options(KvType::kFloat16)), sequence, {500});
+  const auto ours = Alone(*folder.Load<CpuModel>(Options(KvType::kInt8)), sequence, {500});
+  double squares = 0.0, errors = 0.0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    squares += double{exact[i]} * exact[i];
+    errors += (double{ours[i]} - exact[i]) * (double{ours[i]} - exact[i]);
+  }
+  return std::sqrt(errors / squares);
+}
+
+// The bounds that kv_view.h states.
+TEST(CpuModelTest, EightBitsOfKeysAndValuesMoveLogitsLittle) {
+  struct Case {
+    std::string name, folder;
+    double bound;
+  };
+  std::vector<Case> cases = {
+      {"bundled", "deploy/models/knot-5m-4bit", kernels::kInt8LogitErrorMax}};
+  for (const int head_dim : {64, 80, 128}) {
+    for (const float key_bias : {0.0F, 30.0F}) {
+      ModelShape shape;
+      shape.architecture = "qwen2";
+      shape.head_dim = head_dim;
+      shape.biases = true;
+      shape.key_bias = key_bias;
+      cases.push_back(
+          {absl::StrCat("heads of ", head_dim, ", key bias ", key_bias),
+           WriteFolder(RandomModel(shape)),
+           key_bias > 0.0F ? kernels::kInt8UnevenLogitErrorMax : kernels::kInt8LogitErrorMax});
+    }
+  }
+  for (const auto& [name, path, bound] : cases) {
+    const Folder folder(path);
+    double error = 0.0;
+    for (const int seed : {1, 2}) error = std::max(error, EightBitError(folder, seed));
+    std::printf("%s: %.5f\n", name.c_str(), error);
+    EXPECT_LT(error, bound) << name;
+    EXPECT_GT(error, 0.0) << name << ": the cache was not of 8 bits";
+  }
 }
 
 TEST(CpuModelTest, TheBundledModelAnswersAsTheGraphDoes) {

@@ -63,8 +63,12 @@ TEST_P(MlxKvBlocksTest, ABlocksBytesAreItsContent) {
 INSTANTIATE_TEST_SUITE_P(Types, MlxKvBlocksTest,
                          ::testing::Values(mx::Dtype::Val::float32, mx::Dtype::Val::bfloat16));
 
-TEST(CpuKvBlocksTest, ABlocksBytesAreItsContentInAllLayers) {
-  const kernels::KvShape shape{2, 8, kernels::KvType::kFloat16};
+class CpuKvBlocksTest : public ::testing::TestWithParam<kernels::KvType> {};
+INSTANTIATE_TEST_SUITE_P(Types, CpuKvBlocksTest,
+                         ::testing::Values(kernels::KvType::kFloat16, kernels::KvType::kInt8));
+
+TEST_P(CpuKvBlocksTest, ABlocksBytesAreItsContentInAllLayers) {
+  const kernels::KvShape shape{2, 8, GetParam()};
   const CpuKvBlocks blocks(kLayers, kBlocks, shape);
   const size_t bytes = kernels::BlockBytes(shape);
   for (int layer = 0; layer < kLayers; ++layer) {

@@ -104,6 +104,12 @@ class ModelWriter {
     Enlarge(tensor, 0.0F);
     tensors_[module + ".weight"] = std::move(tensor);
   }
+  void RaiseKeys(const std::string& bias) {
+    std::string& bytes = tensors_[bias].bytes;
+    for (int head = 0; head < shape_.kv_heads; ++head) {
+      std::memcpy(bytes.data() + head * shape_.head_dim * 4, &shape_.key_bias, 4);
+    }
+  }
   std::string Bytes() const { return Safetensors(tensors_); }
 
  private:
@@ -153,6 +159,7 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     writer.Matrix(layer + "self_attn.q_proj", heads, shape.hidden, shape.biases);
     writer.Matrix(layer + "self_attn.k_proj", kv, shape.hidden, shape.biases);
+    if (shape.key_bias != 0.0F) writer.RaiseKeys(layer + "self_attn.k_proj.bias");
     writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
     writer.Matrix(layer + "self_attn.o_proj", shape.hidden, heads, shape.biases);
     writer.Matrix(layer + "mlp.gate_proj", shape.inner, shape.hidden, shape.biases);

@@ -39,6 +39,8 @@ struct ModelShape {
   int group = 32;
   bool tied = false;
   bool biases = false;  // of attention and of the feed-forward
+  // With biases: of each key head's first dimension, as some models have; 0: like the others'.
+  float key_bias = 0.0F;
 };
 // "config.json" and "model.safetensors" of random weights, large enough that every part of them
 // matters to the logits.
