@@ -9,4 +9,9 @@ namespace macrame {
 // Answers that one gang gives at the same time, memory allowing; further requests wait.
 inline constexpr uint32_t kAnsweredAtOnceMax = 16;
 
+// Bits of a number in the KV cache that a deployment may ask for. The default is 32 for a model in
+// float32; fewer are for ranks that compute on a CPU.
+inline constexpr uint32_t kKvBitsDefault = 16;
+inline constexpr uint32_t kKvBitsNarrow = 8;
+
 }  // namespace macrame

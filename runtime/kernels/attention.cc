@@ -4,13 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "runtime/kernels/attention_work.h"
 #include "runtime/kernels/highway_float_targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/attention.cc"
-#include "hwy/aligned_allocator.h"
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
 #include "hwy/highway.h"
@@ -466,7 +467,7 @@ class GrowingFloats {
  public:
   float* Get(size_t count) {
     if (count > count_) {
-      floats_ = hwy::AllocateAligned<float>(count);
+      floats_.reset(static_cast<float*>(::operator new[](count * sizeof(float), kAlignment)));
       count_ = count;
     }
     return floats_.get();
@@ -474,7 +475,11 @@ class GrowingFloats {
   size_t bytes() const { return count_ * sizeof(float); }
 
  private:
-  hwy::AlignedFreeUniquePtr<float[]> floats_;
+  static constexpr std::align_val_t kAlignment{128};
+  struct Free {
+    void operator()(float* memory) const { ::operator delete[](memory, kAlignment); }
+  };
+  std::unique_ptr<float[], Free> floats_;
   size_t count_ = 0;
 };
 

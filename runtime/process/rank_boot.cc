@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "mlx/mlx.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/kernels/thread_pool.h"
@@ -84,6 +85,9 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.blocks_total = BlocksFor(limits.context_length) *
                         static_cast<int>(std::max<uint32_t>(spec.concurrent_sequences(), 1));
   limits.kv_type = options.kv_type;
+  if (!limits.kv_type.has_value() && spec.kv_bits() == kKvBitsNarrow) {
+    limits.kv_type = kernels::KvType::kInt8;
+  }
   limits.threads = options.threads > 0 ? options.threads : ThreadsFor(spec);
   limits.prefill_chunk_tokens = options.prefill_chunk_tokens;
   limits.observer = options.step_observer;
@@ -123,6 +127,25 @@ absl::Status CompleteSpec(v1::LaunchSpec& spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu) {
+  if (spec.kv_bits() == 0 || spec.kv_bits() == kKvBitsDefault) return absl::OkStatus();
+  if (spec.kv_bits() != kKvBitsNarrow) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+                        absl::StrCat("launch spec: a KV cache of ", spec.kv_bits(), " bits; it is ",
+                                     kKvBitsDefault, " or ", kKvBitsNarrow));
+  }
+  if (!on_gpu) return absl::OkStatus();
+  const std::string& node = spec.assignment().hostname();
+  v1::Reason reason =
+      MakeReason("KV_BITS_UNSUPPORTED",
+                 absl::StrCat("a KV cache of ", spec.kv_bits(), " bits was asked for; ",
+                              node.empty() ? "this machine" : node,
+                              " computes on its GPU, where rankd keeps the default only"),
+                 spec.assignment().node_id());
+  reason.set_remedy("load the model with --kv-bits 16 (the default), or on nodes without a GPU");
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
+}
+
 absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given,
                                                      Watchdog& watchdog,
                                                      const BootOptions& options) {
@@ -132,6 +155,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   phase(v1::RANK_PHASE_STAGING);
   v1::LaunchSpec spec = given;
   absl::Status status = CompleteSpec(spec);
+  if (!status.ok()) return status;
+  status = CheckKvBits(spec, mlx::core::default_device() != mlx::core::Device::cpu);
   if (!status.ok()) return status;
   auto place = PlaceOf(spec);
   if (!place.ok()) return place.status();
@@ -197,7 +222,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID"};
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
-  if (code == "CONFIG_INVALID") return kExitUsage;
+  if (code == "CONFIG_INVALID" || code == "KV_BITS_UNSUPPORTED") return kExitUsage;
   if (code == "CONNECT_FAILED" || code == "PORT_TAKEN" || code == "GROUP_MISMATCH" ||
       code == "TRANSPORT_UNAVAILABLE") {
     return kExitConnectFailed;

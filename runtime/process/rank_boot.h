@@ -59,6 +59,9 @@ struct BootOptions {
 // Fills in the limits that a spec leaves at 0. CONFIG_INVALID for what can't be used.
 absl::Status CompleteSpec(v1::LaunchSpec& spec);
 
+// CONFIG_INVALID for what no rank can, KV_BITS_UNSUPPORTED for what only a CPU can.
+absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu);
+
 absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& spec, Watchdog& watchdog,
                                                      const BootOptions& options);
 

@@ -98,8 +98,8 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
                  "with --generate: tokens of the prompt in one step");
   app.add_option("--kv-type", options.kv_type,
-                 "with --generate on a CPU: keep keys and values in float32 or float16")
-      ->check(CLI::IsMember({"float32", "float16"}));
+                 "with --generate on a CPU: keep keys and values in float32, float16 or int8")
+      ->check(CLI::IsMember({"float32", "float16", "int8"}));
   app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
 }
 
@@ -119,6 +119,7 @@ int Generate(Options& options) {
   GenerateOptions& command = options.command;
   if (options.kv_type == "float32") command.kv_type = kernels::KvType::kFloat32;
   if (options.kv_type == "float16") command.kv_type = kernels::KvType::kFloat16;
+  if (options.kv_type == "int8") command.kv_type = kernels::KvType::kInt8;
   if (!options.launch_spec.empty()) {
     if (!ReadSpec(options.launch_spec, command.spec)) {
       return Usage(options.launch_spec + " holds no launch spec");

@@ -2,7 +2,7 @@
 // asks them.
 //
 //   engine_bench --model FOLDER [--shape tensor|pipeline] --processors LIST[/LIST…]
-//                [--rounds N] [--kv-context N] [--draft-tokens N] ROW…
+//                [--rounds N] [--kv-context N] [--kv-bits 8|16] [--draft-tokens N] ROW…
 //
 // One rank for each LIST of processors (0,1), which it alone may use; with several ranks they are
 // split by tensor or pipeline. The model's tokenizer must know the words w0, w1, … as tokens of
@@ -50,6 +50,7 @@ struct Options {
   int rounds = 3;
   uint32_t context = 8192;
   uint32_t draft_tokens = 0;
+  uint32_t kv_bits = 16;
   std::vector<std::string> rows;
 };
 
@@ -106,6 +107,7 @@ class Ranks {
   explicit Ranks(const Options& options) {
     GangOptions gang;
     gang.context_length = options.context;
+    gang.kv_bits = options.kv_bits;
     const auto ranks = static_cast<uint32_t>(options.processors.size());
     const bool pipeline = options.shape == "pipeline";
     auto specs =
@@ -283,6 +285,8 @@ bool Parse(int count, char** arguments, Options& options) {
       options.context = static_cast<uint32_t>(std::atoi(value.c_str()));
     } else if (name == "--draft-tokens") {
       options.draft_tokens = static_cast<uint32_t>(std::atoi(value.c_str()));
+    } else if (name == "--kv-bits") {
+      options.kv_bits = static_cast<uint32_t>(std::atoi(value.c_str()));
     } else {
       return false;
     }
@@ -296,7 +300,8 @@ int Main(int count, char** arguments) {
   if (!Parse(count, arguments, options)) {
     std::fprintf(stderr,
                  "usage: engine_bench --model FOLDER [--shape tensor|pipeline] --processors "
-                 "LIST[/LIST…] [--rounds N] [--kv-context N] [--draft-tokens N] ROW…\n");
+                 "LIST[/LIST…] [--rounds N] [--kv-context N] [--kv-bits 8|16] "
+                 "[--draft-tokens N] ROW…\n");
     return 2;
   }
   const std::vector<uint8_t> memory(kReadBytes, 1);

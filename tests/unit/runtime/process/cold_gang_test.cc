@@ -45,6 +45,7 @@ struct Shape {
   GangShape shape;
   uint32_t ranks;
   const char* name;
+  uint32_t kv_bits = 16;
 };
 
 class ColdGangTest : public ::testing::TestWithParam<Shape> {
@@ -55,8 +56,10 @@ class ColdGangTest : public ::testing::TestWithParam<Shape> {
   }
   ~ColdGangTest() override { fs::remove_all(root_); }
 
-  std::unique_ptr<Gang> Start(uint64_t bytes_max) {
-    auto specs = MakeSpecs(kBundledModel, GetParam().shape, GetParam().ranks);
+  std::unique_ptr<Gang> Start(uint64_t bytes_max, uint32_t kv_bits = GetParam().kv_bits) {
+    GangOptions options;
+    options.kv_bits = kv_bits;
+    auto specs = MakeSpecs(kBundledModel, GetParam().shape, GetParam().ranks, options);
     for (v1::LaunchSpec& spec : specs) {
       spec.set_kv_cache_folder(Folder(spec.rank()));
       spec.set_kv_cache_disk_bytes(bytes_max);
@@ -128,6 +131,31 @@ TEST_P(ColdGangTest, TheNextTurnGoesOnFromDiskAfterARestart) {
   EXPECT_EQ(broken.first.cached_tokens(), 0u);
 }
 
+// What is on disk is of the same bits or not there: no token of the other's comes from it.
+TEST_P(ColdGangTest, BlocksOfOtherBitsAreNotUsed) {
+  const uint32_t other_bits = GetParam().kv_bits == 8 ? 16 : 8;
+  Answer first;
+  {
+    const auto gang = Start(uint64_t{64} << 20, other_bits);
+    first = Ask(gang->stub(), FirstTurn());
+    ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+    ASSERT_TRUE(Written(*gang, GetParam().ranks, 8));
+  }
+  std::vector<int32_t> expected;
+  {
+    const auto gang = Start(0);
+    expected = Ask(gang->stub(), SecondTurn(first)).tokens;
+  }
+  const auto gang = Start(uint64_t{64} << 20);
+  const Answer second = Ask(gang->stub(), SecondTurn(first));
+  EXPECT_EQ(second.first.cached_tokens(), 0u);
+  EXPECT_EQ(second.tokens, expected);
+  ASSERT_TRUE(Written(*gang, GetParam().ranks, 8)) << "it keeps its own beside them";
+  for (uint32_t rank = 0; rank < GetParam().ranks; ++rank) {
+    EXPECT_EQ(StatusOf(*gang, rank).kv_cache_disk().files_broken(), 0u);
+  }
+}
+
 TEST_P(ColdGangTest, ARankWithoutADiskCostsTimeOnly) {
   std::ofstream(Folder(last_rank())) << "not a folder";
   const auto gang = Start(uint64_t{64} << 20);
@@ -190,7 +218,9 @@ TEST(PrefixSharingTest, AKeyThatIsTooLongIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Shapes, ColdGangTest,
                          ::testing::Values(Shape{GangShape::kPipeline, 1, "One"},
                                            Shape{GangShape::kTensor, 2, "Tensor"},
-                                           Shape{GangShape::kPipeline, 2, "Pipeline"}),
+                                           Shape{GangShape::kPipeline, 2, "Pipeline"},
+                                           Shape{GangShape::kTensor, 2, "TensorEightBits", 8},
+                                           Shape{GangShape::kPipeline, 2, "PipelineEightBits", 8}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -50,7 +50,7 @@ TEST(RankGangTest, EverySplitGivesTheSameTokens) {
 }
 
 // As many steps on their way as there are stages, chunks of prompts between tokens of answers.
-TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
+std::vector<v1::GenerateRequest> ManyRequests() {
   std::vector<v1::GenerateRequest> requests;
   for (int i = 0; i < 6; ++i) {
     std::string text = kQuestion;
@@ -60,25 +60,53 @@ TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
     requests.back().mutable_sampling()->set_temperature(1.0);
     requests.back().mutable_sampling()->set_seed(i);
   }
-  const auto answers = [&](GangShape shape, uint32_t ranks, bool at_once, bool drafts = true) {
-    std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, shape, ranks);
-    if (!drafts) specs[0].set_draft_tokens_max(0);
-    Gang gang(specs);
-    EXPECT_TRUE(gang.WaitUntilReady());
-    std::vector<Answer> got(requests.size());
+  return requests;
+}
+
+struct Asking {
+  bool at_once = true;
+  bool drafts = true;
+  uint32_t kv_bits = 16;
+  uint32_t rounds = 1;
+};
+
+// The tokens of their answers, in the last round.
+std::vector<std::vector<int32_t>> AnswersOf(GangShape shape, uint32_t ranks, const Asking& asking) {
+  const std::vector<v1::GenerateRequest> requests = ManyRequests();
+  GangOptions options;
+  options.kv_bits = asking.kv_bits;
+  std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, shape, ranks, options);
+  // Room for all at once, so that what the first round computed is there in the second.
+  if (asking.rounds > 1) {
+    for (v1::LaunchSpec& spec : specs) spec.set_concurrent_sequences(4);
+  }
+  if (!asking.drafts) specs[0].set_draft_tokens_max(0);
+  Gang gang(specs);
+  EXPECT_TRUE(gang.WaitUntilReady());
+  std::vector<Answer> got(requests.size());
+  for (uint32_t round = 0; round < asking.rounds; ++round) {
     std::vector<std::thread> threads;
     for (size_t i = 0; i < requests.size(); ++i) {
       const auto ask = [&, i] { got[i] = Ask(gang.stub(), requests[i]); };
-      at_once ? void(threads.emplace_back(ask)) : ask();
+      asking.at_once ? void(threads.emplace_back(ask)) : ask();
     }
     for (std::thread& thread : threads) thread.join();
-    std::vector<std::vector<int32_t>> tokens;
-    for (const Answer& answer : got) {
-      EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
-      EXPECT_FALSE(answer.tokens.empty());
-      tokens.push_back(answer.tokens);
-    }
-    return tokens;
+  }
+  std::vector<std::vector<int32_t>> tokens;
+  uint32_t cached = 0;
+  for (const Answer& answer : got) {
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_FALSE(answer.tokens.empty());
+    cached += answer.first.cached_tokens();
+    tokens.push_back(answer.tokens);
+  }
+  EXPECT_TRUE(asking.rounds == 1 || cached > 64) << cached << " tokens of the prefix cache";
+  return tokens;
+}
+
+TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
+  const auto answers = [](GangShape shape, uint32_t ranks, bool at_once, bool drafts = true) {
+    return AnswersOf(shape, ranks, {.at_once = at_once, .drafts = drafts});
   };
   const auto alone = answers(GangShape::kPipeline, 1, false, false);
   EXPECT_EQ(answers(GangShape::kPipeline, 1, true), alone);
@@ -87,6 +115,18 @@ TEST(RankGangTest, ManyAtOnceThroughAPipelineGetTheirOwnAnswers) {
   EXPECT_EQ(answers(GangShape::kStagesOfTwo, 4, true), alone);
   // Sums over tensor ranks are rounded in another way than one rank's.
   EXPECT_EQ(answers(GangShape::kTensor, 2, true), answers(GangShape::kTensor, 2, false, false));
+}
+
+// With keys and values in 8 bits: over every shape, and again from the prefix cache.
+TEST(RankGangTest, EightBitsGiveTheSameTokensOverShapesAndAfterHits) {
+  const Asking alone{.at_once = false, .drafts = false, .kv_bits = 8};
+  const Asking twice{.kv_bits = 8, .rounds = 2};
+  const auto one = AnswersOf(GangShape::kPipeline, 1, alone);
+  EXPECT_EQ(AnswersOf(GangShape::kPipeline, 1, twice), one);
+  EXPECT_EQ(AnswersOf(GangShape::kPipeline, 2, twice), one);
+  EXPECT_EQ(AnswersOf(GangShape::kTensor, 2, twice), AnswersOf(GangShape::kTensor, 2, alone));
+  // Greedy, a tensor gang says the same too.
+  EXPECT_EQ(AnswersOf(GangShape::kTensor, 2, alone)[0], one[0]);
 }
 
 TEST(RankGangTest, StagesOfTensorGroupsGiveTheSameTokens) {

@@ -147,6 +147,7 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
     spec.set_step_timeout_ms(options.step_timeout_ms);
     spec.set_connect_timeout_ms(options.connect_timeout_ms);
     spec.set_queued_requests_max(options.queued_requests_max);
+    spec.set_kv_bits(options.kv_bits);
   }
   return specs;
 }

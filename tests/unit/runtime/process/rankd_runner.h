@@ -42,6 +42,7 @@ struct GangOptions {
   uint32_t connect_timeout_ms = 20'000;
   uint32_t context_length = 512;
   uint32_t queued_requests_max = 0;
+  uint32_t kv_bits = 0;
 };
 
 // Specs of all ranks of a gang over the layers of the model in `folder`.

@@ -160,6 +160,26 @@ TEST(RankBootTest, SaysWhatIsWrongWithASpec) {
   spec.set_context_length(1);
   EXPECT_EQ(code(spec), "CONFIG_INVALID");
   EXPECT_EQ(code(v1::LaunchSpec()), "CONFIG_INVALID");
+  spec = SingleSpec(TinyFolder());
+  spec.set_kv_bits(4);
+  EXPECT_EQ(code(spec), "CONFIG_INVALID");
+}
+
+TEST(RankBootTest, OnAGpuEightBitKeysAreRefusedByNameAndWithARemedy) {
+  v1::LaunchSpec spec;
+  spec.mutable_assignment()->set_node_id("node-7");
+  spec.mutable_assignment()->set_hostname("mini-2");
+  for (const uint32_t bits : {0, 16}) {
+    spec.set_kv_bits(bits);
+    EXPECT_TRUE(CheckKvBits(spec, true).ok());
+  }
+  spec.set_kv_bits(8);
+  EXPECT_TRUE(CheckKvBits(spec, false).ok());
+  const v1::Reason reason = ReasonOf(CheckKvBits(spec, true));
+  EXPECT_EQ(reason.code(), "KV_BITS_UNSUPPORTED");
+  EXPECT_EQ(reason.node_id(), "node-7");
+  EXPECT_THAT(reason.message(), ::testing::HasSubstr("mini-2 computes on its GPU"));
+  EXPECT_THAT(reason.remedy(), ::testing::HasSubstr("--kv-bits 16"));
 }
 
 TEST(PromptTest, IsHeldAgainstVocabularyAndContext) {

@@ -66,6 +66,7 @@ class ServingLoopTest : public ::testing::Test {
     spec.set_pp(1);
     spec.set_context_length(context);
     spec.set_concurrent_sequences(sequences);
+    spec.set_kv_bits(kv_bits_);
     spec.mutable_model()->set_path(folder);
     BootOptions options;
     options.needs_text = false;
@@ -116,6 +117,7 @@ class ServingLoopTest : public ::testing::Test {
   Watchdog watchdog_{[](const std::string&, milliseconds) {}};
   std::unique_ptr<BootedRank> rank_;
   BatchTraits traits_;
+  uint32_t kv_bits_ = 16;
   std::mt19937 random_{4711};
   ServingCounts counts_;
   uint32_t running_most_ = 0;
@@ -123,7 +125,13 @@ class ServingLoopTest : public ::testing::Test {
   uint64_t accepted_ = 0;
 };
 
-TEST_F(ServingLoopTest, TogetherAsAlone) {
+class KvBitsLoopTest : public ServingLoopTest, public ::testing::WithParamInterface<uint32_t> {
+ protected:
+  KvBitsLoopTest() { kv_bits_ = GetParam(); }
+};
+INSTANTIATE_TEST_SUITE_P(Bits, KvBitsLoopTest, ::testing::Values(16u, 8u));
+
+TEST_P(KvBitsLoopTest, TogetherAsAlone) {
   Boot(160, 3);
   traits_.chunk_tokens_max = 48;
   std::vector<GenerationJob> jobs;
@@ -165,7 +173,7 @@ TEST_F(ServingLoopTest, TogetherAsAlone) {
   EXPECT_EQ(counts_.running + counts_.waiting, 0U);
 }
 
-TEST_F(ServingLoopTest, WhatMemoryDoesNotHoldIsPreemptedAndGoesOnAsIfNothingHadBeen) {
+TEST_P(KvBitsLoopTest, WhatMemoryDoesNotHoldIsPreemptedAndGoesOnAsIfNothingHadBeen) {
   Boot(128, 1);  // four blocks for all
   std::vector<GenerationJob> jobs;
   for (uint64_t i = 0; i < 5; ++i) jobs.push_back(MakeJob(RandomPrompt(20), 70, i));
@@ -185,12 +193,15 @@ TEST_F(ServingLoopTest, WhatMemoryDoesNotHoldIsPreemptedAndGoesOnAsIfNothingHadB
 }
 
 class SpeculatingLoopTest : public ServingLoopTest,
-                            public ::testing::WithParamInterface<const char*> {};
+                            public ::testing::WithParamInterface<std::pair<const char*, uint32_t>> {
+};
 
 // Prompts that repeat themselves, of which many drafts are made, and others.
 TEST_P(SpeculatingLoopTest, DraftsChangeNoToken) {
   // Twelve blocks: fewer than all want, so some are preempted with drafts on their way.
-  Boot(128, 3, TinyFolder(GetParam()));
+  const auto [kind, kv_bits] = GetParam();
+  kv_bits_ = kv_bits;
+  Boot(128, 3, TinyFolder(kind));
   traits_.draft_tokens_max = 12;
   std::vector<GenerationJob> jobs;
   for (uint64_t i = 0; i < 16; ++i) {
@@ -218,7 +229,7 @@ TEST_P(SpeculatingLoopTest, DraftsChangeNoToken) {
   }
   std::cout << accepted_ << " of " << drafted_ << " drafts accepted\n";
   // What the tiny model with a short window says never repeats itself.
-  if (GetParam() != std::string("mistral")) {
+  if (kind != std::string("mistral")) {
     EXPECT_GT(accepted_, 0u);
     EXPECT_GT(drafted_, accepted_) << "some were wrong";
   }
@@ -228,8 +239,11 @@ TEST_P(SpeculatingLoopTest, DraftsChangeNoToken) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SpeculatingLoopTest,
-                         ::testing::Values("llama", "llama-bias", "llama3", "linear", "qwen2",
-                                           "qwen3", "mistral"));
+                         ::testing::Values(std::pair("llama", 16u), std::pair("llama", 8u),
+                                           std::pair("llama-bias", 16u), std::pair("llama3", 16u),
+                                           std::pair("linear", 16u), std::pair("qwen2", 16u),
+                                           std::pair("qwen3", 16u), std::pair("qwen3", 8u),
+                                           std::pair("mistral", 16u)));
 
 // However fast steps turn out, none has more prompt tokens than the plan has memory for.
 TEST(ServingTraits, NoStepIsLargerThanItsMemoryWasPlannedFor) {
