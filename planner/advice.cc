@@ -14,6 +14,7 @@
 #include "planner/layer_balance.h"
 #include "planner/saturating.h"
 #include "proto/bytes.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::planner {
 namespace {
@@ -270,6 +271,18 @@ std::string FewerBits(const Trial& trial) {
   return "";
 }
 
+// Only where all compute on processors: on GPUs rankd keeps the default.
+bool NarrowKvFits(const Trial& trial) {
+  const bool all_can =
+      std::all_of(trial.candidates->begin(), trial.candidates->end(), [](const Candidate& each) {
+        return each.kind == ComputeKind::kCpu && each.traits.narrow_kv();
+      });
+  if (!all_can || trial.load.kv_bits != 0) return false;
+  Trial narrow = trial;
+  narrow.load.kv_bits = kKvBitsNarrow;
+  return AnyFits(narrow);
+}
+
 }  // namespace
 
 uint64_t ModelBytes(const v1::ModelDescription& model) {
@@ -290,6 +303,7 @@ std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes,
     ways.push_back(
         absl::StrCat("a context of ", *context, " instead of ", trial.load.context_tokens));
   }
+  if (NarrowKvFits(trial)) ways.push_back("a KV cache of 8 bits (--kv-bits 8)");
   if (const auto sequences = FewerSequences(trial); sequences.has_value()) {
     ways.push_back(
         absl::StrCat(*sequences, " sequences at once instead of ", trial.load.sequences));

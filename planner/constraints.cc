@@ -11,6 +11,7 @@
 #include "planner/saturating.h"
 #include "proto/bytes.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::planner {
 namespace {
@@ -82,6 +83,20 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
   }
   return MakeReason("ENGINE_MISSING", absl::StrCat(NodeName(node), " has no MLX engine"),
                     node.node_id());
+}
+
+MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  const uint32_t bits = request.wishes().kv_bits();
+  if (bits == 0 || bits == kKvBitsDefault || node.traits().narrow_kv()) return {};
+  const bool gpu = ComputeKindOf(node) == ComputeKind::kGpu;
+  v1::Reason reason = MakeReason(
+      "KV_BITS_UNSUPPORTED",
+      absl::StrCat("a KV cache of ", bits, " bits was asked for; ", NodeName(node),
+                   gpu ? " computes on its GPU, where the engine keeps the default only"
+                       : " runs another version of the agent, which may not keep so few"),
+      node.node_id());
+  reason.set_remedy(kDefaultKvRemedy);
+  return reason;
 }
 
 MaybeReason RefuseUnderPressure(const v1::PlannerNode& node, const v1::PlanRequest&) {
@@ -158,9 +173,10 @@ MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
 }
 
 constexpr std::array kNodeConstraints = {
-    NodeConstraint{"wishes", RefuseExcluded},      NodeConstraint{"tenant", RefuseOtherTenants},
-    NodeConstraint{"alive", RefuseUnschedulable},  NodeConstraint{"files", RefuseWithoutFiles},
-    NodeConstraint{"engine", RefuseWithoutEngine}, NodeConstraint{"pressure", RefuseUnderPressure},
+    NodeConstraint{"wishes", RefuseExcluded},        NodeConstraint{"tenant", RefuseOtherTenants},
+    NodeConstraint{"alive", RefuseUnschedulable},    NodeConstraint{"files", RefuseWithoutFiles},
+    NodeConstraint{"engine", RefuseWithoutEngine},   NodeConstraint{"kv_bits", RefuseNarrowKv},
+    NodeConstraint{"pressure", RefuseUnderPressure},
 };
 
 constexpr std::array kShapeConstraints = {

@@ -63,6 +63,10 @@ struct ShapeConstraint {
 };
 std::span<const ShapeConstraint> ShapeConstraints();
 
+// For nodes that can't keep as few KV bits as are asked for.
+inline constexpr char kDefaultKvRemedy[] =
+    "load it with --kv-bits 16 (the default), or name nodes without a GPU (--nodes)";
+
 // Does `wish` (of Wishes.node_ids) mean this node? Its id, its host name, or the first 4 or more
 // digits of its id.
 bool Names(std::string_view wish, const v1::PlannerNode& node);

@@ -65,7 +65,8 @@ uint64_t CpuKernelBytes(const v1::ModelDescription& model, Slice slice, const Se
   const uint64_t stride = RoundUp(model.head_dim(), kVectorFloats);
   const uint64_t sums = stride + kVectorFloats;  // of a row of queries
   uint64_t thread = SaturatingMultiply(
-      kFloat32Bytes, kTileRows * (stride + kUnitTokens + 2 * sums) + 2 * kUnitTokens * stride);
+      kFloat32Bytes, kTileRows * (stride + kUnitTokens + 2 * sums) + 2 * kUnitTokens * stride +
+                         kUnitTokens * DivideRoundingUp(model.head_dim(), kKvGroupDims));
   uint64_t integers = 0;
   if (model.quantization().bits() > 0) {
     thread += kPanelBytes;
@@ -135,7 +136,11 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
   const uint64_t heads = CutOf(model, slice).kv_heads;
   const uint64_t values =
       kind == ComputeKind::kCpu ? RoundUp(model.head_dim(), kVectorFloats) : model.head_dim();
-  return element * static_cast<double>(heads) * static_cast<double>(model.head_dim() + values);
+  double head = element * static_cast<double>(model.head_dim() + values);
+  if (kind == ComputeKind::kCpu && kv_bits == kKvBitsNarrow) {
+    head += 2.0 * kKvScaleBytes * DivideRoundingUp(model.head_dim(), kKvGroupDims);
+  }
+  return static_cast<double>(heads) * head;
 }
 
 uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,

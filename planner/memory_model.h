@@ -47,6 +47,11 @@ struct ServingLoad {
   uint32_t predicted_positions = 0;
 };
 
+// With 8 bits on a CPU, so many of a head's dimensions share a scale of so many bytes
+// (kernels/kv_view.h).
+inline constexpr uint32_t kKvGroupDims = 32;
+inline constexpr uint32_t kKvScaleBytes = 2;
+
 // Threads that a CPU's kernels keep memory for; those of a machine with more take it from the
 // headroom.
 inline constexpr uint64_t kCpuThreads = 32;

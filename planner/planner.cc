@@ -179,8 +179,11 @@ v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
     reason.set_remedy("exclude fewer nodes");
     return reason;
   }
-  return MakeReason(codes.size() == 1 ? *codes.begin() : "TOO_FEW_NODES",
-                    absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
+  v1::Reason reason =
+      MakeReason(codes.size() == 1 ? *codes.begin() : "TOO_FEW_NODES",
+                 absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
+  if (reason.code() == "KV_BITS_UNSUPPORTED") reason.set_remedy(kDefaultKvRemedy);
+  return reason;
 }
 
 v1::Assignment Assign(GangJudge& judge, const GangStage& stage, size_t index, uint32_t stage_number,
@@ -222,6 +225,7 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   if (gang.fabric.is_rdma()) plan.set_backend_topology(gang.fabric.ring ? "ring" : "mesh");
   plan.set_context_length(judge.serving().context_tokens);
   plan.set_concurrent_sequences(judge.serving().sequences);
+  plan.set_kv_bits(judge.serving().kv_bits);
   plan.set_snapshot_revision(request.snapshot_revision());
   uint32_t number = 0;
   for (const GangStage& stage : gang.stages) {

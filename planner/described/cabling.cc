@@ -203,6 +203,7 @@ CabledMachine MachineAsReported(const v1::PresentMachine& machine) {
   node.set_schedulable(true);
   node.add_engine_names("mlx");
   node.mutable_traits()->set_uneven_tensor(true);
+  node.mutable_traits()->set_narrow_kv(true);
   made.sockets_to_avoid.assign(machine.sockets_to_avoid().begin(),
                                machine.sockets_to_avoid().end());
   if (made.sockets_to_avoid.empty() && known != nullptr && known->socket_to_avoid > 0) {

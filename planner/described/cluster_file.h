@@ -7,7 +7,8 @@
 //   - {name: box, chip: "", gpu_cores: 0, cpu_cores: 16, memory_gib: 64, bandwidth_gb_s: 60}
 //     further keys: usable_gib (what models may take; default three quarters of memory on a Mac,
 //     all of it elsewhere), free_gib (now), reserved_gib (promised), tenant, schedulable, engine
-//     ("mlx"), disk_gb_s, peak_watts, idle_watts, has_model, uneven_tensor, tensor_in_pipeline
+//     ("mlx"), disk_gb_s, peak_watts, idle_watts, has_model, uneven_tensor, tensor_in_pipeline,
+//     narrow_kv
 //   links: mesh        # Thunderbolt cables between all; ring, chain, star (around the first), none
 //   links:             # or one by one
 //   - {between: [studio-1, studio-2], medium: thunderbolt, rdma: true, rdma_round_trip_us: 14,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "planner/chip_table.h"
+#include "planner/planner.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -62,6 +63,56 @@ TEST(Constraints, PipelinesNeedNodesAndLayers) {
   EXPECT_EQ(RefusalOf({1, 7}, SmallModel(), 8), "TOO_FEW_LAYERS");
   EXPECT_EQ(RefusalOf({1, 4}, SmallModel(), 3), "TOO_FEW_NODES");
   EXPECT_EQ(RefusalOf({2, 2}, SmallModel(), 4), "ENGINE_LIMIT");
+}
+
+v1::PlanResult PlanWithKvBits(uint32_t bits, const std::vector<v1::PlannerNode>& nodes) {
+  v1::PlanRequest request = Request(SmallModel(), nodes);
+  request.mutable_wishes()->set_kv_bits(bits);
+  return PlanModel(request);
+}
+
+TEST(Constraints, EightBitKeysAreForNodesWithoutAGpu) {
+  v1::PlannerNode processors = Node("box", 4 * kGiB), mac = Node("mac", 64 * kGiB);
+  processors.mutable_traits()->set_narrow_kv(true);
+  processors.set_gpu_cores(0);
+  mac.set_gpu_cores(40);
+  EXPECT_EQ(PlanWithKvBits(0, {mac}).plan().kv_bits(), 0u);
+  const v1::PlanResult refused = PlanWithKvBits(8, {mac});
+  EXPECT_FALSE(refused.has_plan());
+  EXPECT_EQ(refused.failure().code(), "KV_BITS_UNSUPPORTED");
+  EXPECT_NE(refused.failure().message().find("mac"), std::string::npos);
+  EXPECT_NE(refused.failure().message().find("its GPU"), std::string::npos);
+  EXPECT_NE(refused.failure().remedy().find("--kv-bits 16"), std::string::npos);
+  const v1::PlanResult mixed = PlanWithKvBits(8, {mac, processors});
+  ASSERT_TRUE(mixed.has_plan()) << mixed.failure().message();
+  EXPECT_EQ(mixed.plan().kv_bits(), 8u);
+  ASSERT_EQ(mixed.plan().assignments_size(), 1);
+  EXPECT_EQ(mixed.plan().assignments(0).node_id(), processors.node_id());
+  EXPECT_EQ(mixed.rejections(0).reason().code(), "KV_BITS_UNSUPPORTED");
+  const uint64_t wide = PlanWithKvBits(0, {processors}).plan().assignments(0).need().total_bytes();
+  EXPECT_LT(mixed.plan().assignments(0).need().total_bytes(), wide);
+}
+
+TEST(Constraints, EightBitKeysAreProposedWhereTheyWouldFit) {
+  v1::PlannerNode node = Node("box", 64 * kGiB);
+  node.set_gpu_cores(0);
+  node.mutable_traits()->set_narrow_kv(true);
+  const auto plan = [&](uint32_t bits) {
+    v1::PlanRequest request = Request(SmallModel(), {node});
+    request.mutable_wishes()->set_concurrent_sequences(1024);
+    request.mutable_wishes()->set_kv_bits(bits);
+    return PlanModel(request);
+  };
+  const uint64_t wide = plan(0).plan().assignments(0).need().total_bytes();
+  const uint64_t narrow = plan(8).plan().assignments(0).need().total_bytes();
+  ASSERT_LT(narrow, wide);
+  node.set_memory_usable_bytes((wide + narrow) / 2);
+  node.set_memory_available_bytes((wide + narrow) / 2);
+  EXPECT_TRUE(plan(8).has_plan());
+  const v1::PlanResult short_of = plan(0);
+  EXPECT_EQ(short_of.failure().code(), "MEMORY_SHORT");
+  EXPECT_NE(short_of.failure().remedy().find("--kv-bits 8"), std::string::npos)
+      << short_of.failure().remedy();
 }
 
 TEST(Constraints, ChipsSayHowFastTheyAre) {

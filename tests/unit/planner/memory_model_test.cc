@@ -40,6 +40,23 @@ TEST(MemoryModel, KeysAndValuesByHand) {
       << "CPU kernels pad a value to 32 numbers";
 }
 
+TEST(MemoryModel, EightBitsHoldNearlyTwiceThePositions) {
+  const auto bytes = [](uint32_t context, uint32_t sequences, uint32_t kv_bits, ComputeKind kind) {
+    ServingLoad load{context, sequences};
+    load.kv_bits = kv_bits;
+    return LayerKvBytes(SmallModel(), 0, {1, 1}, load, kind);
+  };
+  // 4 heads x 2 x (32 integers and a scale of 2 bytes) x 1024 positions.
+  EXPECT_EQ(bytes(1024, 1, 8, ComputeKind::kCpu), 4u * 2 * 34 * 1024);
+  EXPECT_LE(bytes(1920, 1, 8, ComputeKind::kCpu), bytes(1024, 1, 0, ComputeKind::kCpu));
+  EXPECT_LE(bytes(1024, 15, 8, ComputeKind::kCpu), bytes(1024, 8, 0, ComputeKind::kCpu));
+  EXPECT_EQ(bytes(1024, 1, 8, ComputeKind::kGpu), bytes(512, 1, 0, ComputeKind::kGpu))
+      << "what a described engine adds is not known";
+  v1::ModelDescription odd = SmallModel();
+  odd.set_head_dim(80);
+  EXPECT_EQ(KvPositionBytes(odd, {1, 1}, 8, ComputeKind::kCpu), 4 * 2 * (80 + 3 * 2));
+}
+
 TEST(MemoryModel, ASlidingWindowBoundsTheCache) {
   v1::ModelDescription model = SmallModel();
   model.set_sliding_window(256);
