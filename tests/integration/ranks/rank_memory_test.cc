@@ -101,10 +101,12 @@ planner::Slice SliceOf(const v1::LaunchSpec& spec) {
           spec.assignment().slice_count()};
 }
 
-v1::MemoryNeed PlanOf(const v1::ModelDescription& model, const v1::LaunchSpec& spec) {
+v1::MemoryNeed PlanOf(const v1::ModelDescription& model, const v1::LaunchSpec& spec,
+                      uint32_t kv_bits) {
   planner::ServingLoad load;
   load.context_tokens = kContext;
   load.sequences = kSequences;
+  load.kv_bits = kv_bits;
   const v1::Assignment& part = spec.assignment();
   const bool last = part.layer_end() == model.layer_count();
   return planner::MemoryModel(model, load, SliceOf(spec))
@@ -117,6 +119,7 @@ struct Case {
   int bits;
   GangShape shape;
   uint32_t ranks;
+  uint32_t kv_bits = 0;
 };
 
 class RankMemoryTest : public ::testing::TestWithParam<Case> {
@@ -148,6 +151,7 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
   ASSERT_TRUE(model.ok()) << model.status();
   GangOptions options;
   options.context_length = kContext;
+  options.kv_bits = GetParam().kv_bits;
   auto specs = MakeSpecs(folder_, GetParam().shape, GetParam().ranks, options);
   for (v1::LaunchSpec& spec : specs) spec.set_concurrent_sequences(kSequences);
   Gang gang(specs);
@@ -160,7 +164,7 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
   for (size_t rank = 0; rank < specs.size(); ++rank) {
     SCOPED_TRACE(rank);
     const v1::RankStatus status = AnsweredStatus(gang.stub(rank));
-    const v1::MemoryNeed need = PlanOf(*model, specs[rank]);
+    const v1::MemoryNeed need = PlanOf(*model, specs[rank], GetParam().kv_bits);
     const uint64_t grows = need.total_bytes() - need.runtime_bytes() - need.headroom_bytes();
     const uint64_t most = AccountOf(status.pid(), "VmHWM");
     const uint64_t holds = HeldForModel(status.pid());
@@ -182,7 +186,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RankMemoryTest,
                                            Case{"one_bf16", 0, GangShape::kPipeline, 1},
                                            Case{"tp2_q4", 4, GangShape::kTensor, 2},
                                            Case{"tp2_bf16", 0, GangShape::kTensor, 2},
-                                           Case{"pp2_q8", 8, GangShape::kPipeline, 2}),
+                                           Case{"pp2_q8", 8, GangShape::kPipeline, 2},
+                                           Case{"one_q4_kv8", 4, GangShape::kPipeline, 1, 8},
+                                           Case{"tp2_bf16_kv8", 0, GangShape::kTensor, 2, 8}),
                          [](const ::testing::TestParamInfo<Case>& info) {
                            return std::string(info.param.name);
                          });
