@@ -210,6 +210,16 @@ MacrameTextStatus macrame_text_tokenizer_token_id(const MacrameTextTokenizerHand
                                                   int64_t *out,
                                                   MacrameTextBytes *error);
 
+// How the token `id` is spelled in the vocabulary; `known` says whether there is one.
+//
+// # Safety
+// `tokenizer` is live, `known` and `out` writable, `error` writable or null.
+MacrameTextStatus macrame_text_tokenizer_token(const MacrameTextTokenizerHandle *tokenizer,
+                                               uint32_t id,
+                                               bool *known,
+                                               MacrameTextBytes *out,
+                                               MacrameTextBytes *error);
+
 // Begins the text of a new answer.
 //
 // # Safety

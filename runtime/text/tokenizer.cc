@@ -83,6 +83,18 @@ std::optional<int32_t> Tokenizer::TokenId(std::string_view token) const {
   return static_cast<int32_t>(id);
 }
 
+std::optional<std::string> Tokenizer::TokenAt(int32_t id) const {
+  if (id < 0) return std::nullopt;
+  bool known = false;
+  MacrameTextBytes token{};
+  const auto status = macrame_text_tokenizer_token(handle_.get(), static_cast<uint32_t>(id), &known,
+                                                   &token, nullptr);
+  if (status != 0) return std::nullopt;
+  std::string spelled = TakeString(token);
+  if (!known) return std::nullopt;
+  return spelled;
+}
+
 std::string StreamDecoder::Push(int32_t id) {
   if (id < 0) return "";
   MacrameTextBytes text{};

@@ -73,6 +73,10 @@ class Tokenizer {
   // The id of the token that is spelled so, e.g. "</think>".
   std::optional<int32_t> TokenId(std::string_view token) const;
 
+  // How the token is spelled in the vocabulary, as its model's files write it; none for ids that
+  // are not in it.
+  std::optional<std::string> TokenAt(int32_t id) const;
+
   // Number of tokens, added ones too. A model's logits may be wider: its table is often padded.
   size_t VocabSize() const { return vocab_size_; }
 

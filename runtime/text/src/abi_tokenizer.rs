@@ -115,6 +115,25 @@ pub unsafe extern "C" fn macrame_text_tokenizer_token_id(
     })
 }
 
+/// How the token `id` is spelled in the vocabulary; `known` says whether there is one.
+///
+/// # Safety
+/// `tokenizer` is live, `known` and `out` writable, `error` writable or null.
+#[no_mangle]
+pub unsafe extern "C" fn macrame_text_tokenizer_token(
+    tokenizer: *const TokenizerHandle,
+    id: u32,
+    known: *mut bool,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> Status {
+    guard(error, || {
+        let token = borrowed(tokenizer)?.0.id_to_token(id);
+        give(known, token.is_some())?;
+        give(out, Bytes::from_vec(token.unwrap_or_default().into_bytes()))
+    })
+}
+
 /// Begins the text of a new answer.
 ///
 /// # Safety

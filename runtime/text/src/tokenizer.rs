@@ -220,6 +220,11 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// How a token is spelled in the vocabulary.
+    pub fn id_to_token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
     /// Number of tokens, added ones too.
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
