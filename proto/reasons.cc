@@ -85,6 +85,10 @@ constexpr std::array kReasonCodes = {
                "copy the model's folder to that node, into one of its model folders"},
     ReasonCode{"TOKENIZER_INVALID", "the tokenizer or chat template can't be used",
                "fetch tokenizer.json and tokenizer_config.json again"},
+    ReasonCode{"DRAFT_VOCABULARY_DIFFERS", "a draft model has other tokens than the model",
+               "take a draft model of the same family, or load the model without --draft-model"},
+    ReasonCode{"DRAFT_MODEL_UNUSABLE", "a draft model can't be used where the model is to run",
+               "load the model without --draft-model"},
     // Planning.
     ReasonCode{"MEMORY_SHORT", "the model needs more memory than there is",
                "use a smaller quantisation, a shorter context or more nodes"},

@@ -13,6 +13,7 @@
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_loader.h"
+#include "runtime/process/draft_boot.h"
 #include "runtime/serving/solo_sequence.h"
 
 namespace macrame::runtime::engine {
@@ -69,16 +70,18 @@ int ThreadsFor(const v1::LaunchSpec& spec) {
 }
 
 absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
-                         std::shared_ptr<const WeightFiles> files, Watchdog& watchdog,
+                         std::shared_ptr<const WeightFiles> files,
+                         const std::optional<CheckedDraft>& draft, Watchdog& watchdog,
                          const BootOptions& options, BootedRank& rank) {
   uint64_t loaded = 0;
   uint64_t total = 0;
-  WeightLoader loader(std::move(files), rank.config, place, [&](uint64_t bytes) {
+  const auto on_bytes = [&](uint64_t bytes) {
     loaded += bytes;
     watchdog.Touch();
     if (options.on_progress) options.on_progress(loaded, total);
-  });
-  total = loader.BytesNeeded();
+  };
+  WeightLoader loader(std::move(files), rank.config, place, on_bytes);
+  total = loader.BytesNeeded() + (draft.has_value() ? DraftBytes(*draft) : 0);
   if (options.on_progress) options.on_progress(0, total);
   ForwardLimits limits;
   limits.context_length = static_cast<int>(spec.context_length());
@@ -102,6 +105,10 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("loading weights: ", error.what()));
   }
+  if (!draft.has_value()) return absl::OkStatus();
+  auto drafter = LoadDraft(spec, *draft, limits.threads, watchdog, on_bytes);
+  if (!drafter.ok()) return drafter.status();
+  rank.drafter = *std::move(drafter);
   return absl::OkStatus();
 }
 
@@ -181,6 +188,12 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
     if (!text.ok()) return text.status();
     rank->text = *std::move(text);
   }
+  std::optional<CheckedDraft> draft;
+  if (spec.rank() == 0 && spec.has_draft_model() && options.loads_draft_model) {
+    auto checked = CheckDraft(spec, rank->config.vocab_size, rank->text.get());
+    if (!checked.ok()) return checked.status();
+    draft = *std::move(checked);
+  }
 
   phase(v1::RANK_PHASE_CONNECTING);
   {
@@ -198,7 +211,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   if (options.on_link) options.on_link(*rank->link);
 
   phase(v1::RANK_PHASE_LOADING);
-  status = LoadWeights(spec, *place, *std::move(files), watchdog, options, *rank);
+  status = LoadWeights(spec, *place, *std::move(files), draft, watchdog, options, *rank);
   if (!status.ok()) return status;
   phase(v1::RANK_PHASE_WARMING_UP);
   status = WarmUp(spec, *rank);
@@ -219,7 +232,8 @@ BatchTraits TraitsOf(const ForwardLimits& limits) {
 ExitCode ExitCodeOf(const absl::Status& status) {
   static const std::set<std::string> model_faults = {
       "MODEL_FILE_MISSING",         "MODEL_FILE_BROKEN",        "MODEL_CONFIG_INVALID",
-      "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID"};
+      "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID",
+      "DRAFT_VOCABULARY_DIFFERS",   "DRAFT_MODEL_UNUSABLE"};
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
   if (code == "CONFIG_INVALID" || code == "KV_BITS_UNSUPPORTED") return kExitUsage;

@@ -16,6 +16,7 @@
 #include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/generation_job.h"
+#include "runtime/serving/model_drafter.h"
 
 namespace macrame::runtime::engine {
 
@@ -38,10 +39,12 @@ struct BootedRank {
   std::shared_ptr<const ModelText> text;  // rank 0 only, and only when asked for
   std::unique_ptr<GangLink> link;
   std::unique_ptr<ForwardEngine> engine;
+  std::unique_ptr<ModelDrafter> drafter;  // rank 0 only, where the spec names a draft model
 };
 
 struct BootOptions {
   bool needs_text = true;
+  bool loads_draft_model = false;  // that the spec names, on rank 0
   int prefill_chunk_tokens = kPrefillChunkTokens;
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
   int threads = 0;  // of CPU kernels; 0: the processors, shared among the ranks of this machine

@@ -12,6 +12,7 @@
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
 #include "runtime/process/cold_boot.h"
+#include "runtime/process/draft_boot.h"
 
 namespace macrame::runtime::engine {
 
@@ -112,6 +113,7 @@ void RankProcess::RunEngine() {
   options.on_connecting = [this](const std::string& detail) {
     dispatcher_.Post([this, detail] { service_.SetConnecting(detail); });
   };
+  options.loads_draft_model = true;
   options.step_observer = &recorder_;
   options.wire_observer = &recorder_;
   options.on_link = [this](GangLink& link) {
@@ -131,10 +133,12 @@ void RankProcess::RunEngine() {
       // What loading counted, and what the caches took since.
       const uint64_t loaded = service_.status().memory_bytes();
       const uint64_t then = mlx::core::get_active_memory();
-      service_.SetMemory([loaded, then, engine = rank_->engine.get()] {
-        return loaded + mlx::core::get_active_memory() - std::min(then, loaded) +
-               engine->step_bytes();
-      });
+      service_.SetMemory(
+          [loaded, then, engine = rank_->engine.get(), drafter = rank_->drafter.get()] {
+            return loaded + mlx::core::get_active_memory() - std::min(then, loaded) +
+                   engine->step_bytes() + (drafter == nullptr ? 0 : drafter->bytes());
+          });
+      if (rank_->drafter != nullptr) service_.SetDraftModel(DraftName(spec_));
     });
     WatchGang(*rank_->link);
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
@@ -207,7 +211,8 @@ void AwaitBlame(const absl::Status& failed) {
   if (ReasonOf(failed).code() == "RANK_EXITED") absl::SleepFor(absl::FromChrono(kBlameLimit));
 }
 
-BatchTraits ServingTraits(const v1::LaunchSpec& spec, const ForwardEngine& engine) {
+BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
+  const ForwardEngine& engine = *rank.engine;
   BatchTraits traits = TraitsOf(engine.limits());
   traits.queued_requests_max = QueuedRequestsMax(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
@@ -215,6 +220,7 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const ForwardEngine& engin
     traits.draft_tokens_max = spec.has_draft_tokens_max()
                                   ? std::min(spec.draft_tokens_max(), kDraftTokensMax)
                                   : kDraftTokensMax;
+    if (rank.drafter != nullptr) traits.draft_model = rank.drafter->traits();
   }
   return traits;
 }
@@ -237,7 +243,7 @@ void RankProcess::TellCold(const BootedRank& rank) {
 }
 
 BatchTraits RankProcess::StartLeading(BootedRank& rank) {
-  BatchTraits traits = ServingTraits(spec_, *rank.engine);
+  BatchTraits traits = ServingTraits(spec_, rank);
   auto worker =
       StartColdWorker(spec_, rank, [this](ColdEvent event) { cold_events_.Put(std::move(event)); });
   if (worker == nullptr) return traits;
@@ -329,6 +335,14 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   };
   hooks.on_drafted = [this](uint32_t drafted, uint32_t accepted) {
     dispatcher_.Post([=, this] { service_.OnDrafted(drafted, accepted); });
+  };
+  hooks.on_model_drafted = [this](uint32_t drafted, uint32_t accepted) {
+    dispatcher_.Post([=, this] { service_.OnModelDrafted(drafted, accepted); });
+  };
+  hooks.drafter = rank.drafter.get();
+  hooks.on_drafter_failed = [this](const absl::Status& why) {
+    Say(absl::StrCat("no drafts of the draft model any more: ", why.message()));
+    dispatcher_.Post([this, why] { service_.SetDraftModelOff(std::string(why.message())); });
   };
   hooks.on_decode_step_us = [this](double step_us) {
     dispatcher_.Post([this, step_us] { service_.OnDecodeTimed(step_us); });

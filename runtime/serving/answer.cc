@@ -36,8 +36,10 @@ void Answer::Finish(v1::FinishReason reason) {
   const auto now = steady_clock::now();
   chunk_.set_finish_reason(reason);
   chunk_.set_completion_tokens(generation_.completion_tokens());
-  chunk_.set_draft_tokens(draft_tokens_);
-  chunk_.set_accepted_tokens(accepted_tokens_);
+  chunk_.set_draft_tokens(drafts_.tokens);
+  chunk_.set_accepted_tokens(accepted_.tokens);
+  chunk_.set_model_draft_tokens(drafts_.of_model);
+  chunk_.set_model_accepted_tokens(accepted_.of_model);
   chunk_.set_prefill_ms(Ms(first_token_.value_or(now) - started_));
   chunk_.set_decode_ms(Ms(now - first_token_.value_or(now)));
   decode_step_us_ = DecodeStepUs(chunk_);

@@ -43,13 +43,22 @@ class Answer {
     cold_tokens_ = cold;
   }
   // Tokens that were run before they were chosen, and those of them that were right; tells clients.
-  void CountDrafted(uint32_t tokens) { draft_tokens_ += tokens; }
-  void CountAccepted() { ++accepted_tokens_; }
+  // `is_of_model`: a draft model's.
+  void CountDrafted(bool is_of_model) { drafts_.Count(is_of_model); }
+  void CountAccepted(bool is_of_model) { accepted_.Count(is_of_model); }
 
   // Of an answer that is over: DecodeStepUs of its last chunk.
   double decode_step_us() const { return decode_step_us_; }
 
  private:
+  struct Drafts {
+    uint32_t tokens = 0;
+    uint32_t of_model = 0;  // of these
+    void Count(bool is_of_model) {
+      ++tokens;
+      of_model += is_of_model ? 1 : 0;
+    }
+  };
   void Send();
   void Finish(v1::FinishReason reason);
 
@@ -60,8 +69,8 @@ class Answer {
   std::optional<std::chrono::steady_clock::time_point> first_token_;
   v1::GenerateChunk chunk_;
   uint32_t cached_tokens_ = 0;
-  uint32_t draft_tokens_ = 0;
-  uint32_t accepted_tokens_ = 0;
+  Drafts drafts_;
+  Drafts accepted_;
   uint32_t cold_tokens_ = 0;
   double decode_step_us_ = 0;
   bool begun_ = false;

@@ -50,6 +50,7 @@ struct BatchScheduler::Sequence {
   uint64_t last_step = 0;
   PromptLookup lookup;
   std::vector<int32_t> draft;  // that the step in planning takes along
+  bool draft_is_of_model = false;
 
   uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
   bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
@@ -78,7 +79,8 @@ BatchScheduler::BatchScheduler(const BatchTraits& traits)
       pool_(traits.blocks_total),
       queue_(traits.aging_interval),
       cost_(kFirstChunks * traits.chunk_tokens_min),
-      cold_(traits.cold) {
+      cold_(traits.cold),
+      drafts_(traits.draft_model, traits.draft_tokens_max) {
   MACRAME_CHECK(traits.context_length > 1 &&
                 BlocksFor(traits.context_length) <= traits.blocks_total)
       << traits.blocks_total << " KV blocks don't hold one context of " << traits.context_length;
@@ -184,6 +186,9 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
     Sequence* sequence = Find(done.rows[i].id);
     if (sequence == nullptr || sequence->order != done.orders[i]) continue;  // has ended
     if (check.rests_on_draft()) Accept(*sequence);
+    if (done.rows[i].is_of_model && !results[i].finished) {
+      drafts_.OnVerified(sequence->spec.id, results[i].token == *done.rows[i].draft);
+    }
     sequence->awaits_result = false;
     sequence->tokens.push_back(results[i].token);
     ++sequence->usage.new_tokens;
@@ -269,7 +274,7 @@ bool BatchScheduler::AdmitOne(MonotonicTime now) {
   return false;
 }
 
-void BatchScheduler::PlanDecodes(Plan& plan) {
+std::vector<BatchScheduler::Sequence*> BatchScheduler::ReadyAnswers() const {
   std::vector<Sequence*> ready;
   size_t answering = 0;
   for (Sequence* sequence : running_) {
@@ -280,19 +285,22 @@ void BatchScheduler::PlanDecodes(Plan& plan) {
   // With several steps in flight, each has its part of the answers.
   const size_t in_flight_max = traits_.steps_in_flight_max;
   const size_t share = (answering + in_flight_max - 1) / in_flight_max;
-  if (ready.size() > share) {
-    std::stable_sort(ready.begin(), ready.end(), [](const Sequence* a, const Sequence* b) {
-      return a->last_step < b->last_step;
-    });
-    ready.resize(share);
-    std::vector<Sequence*> by_standing;
-    for (Sequence* sequence : running_) {
-      if (std::find(ready.begin(), ready.end(), sequence) != ready.end()) {
-        by_standing.push_back(sequence);
-      }
+  if (ready.size() <= share) return ready;
+  std::stable_sort(ready.begin(), ready.end(), [](const Sequence* a, const Sequence* b) {
+    return a->last_step < b->last_step;
+  });
+  ready.resize(share);
+  std::vector<Sequence*> by_standing;
+  for (Sequence* sequence : running_) {
+    if (std::find(ready.begin(), ready.end(), sequence) != ready.end()) {
+      by_standing.push_back(sequence);
     }
-    ready = std::move(by_standing);
   }
+  return by_standing;
+}
+
+void BatchScheduler::PlanDecodes(Plan& plan) {
+  const std::vector<Sequence*> ready = ReadyAnswers();
   PlanDrafts(ready);
   // Highest standing first, so whoever is preempted for a block has no part in this step yet.
   for (Sequence* sequence : ready) {
@@ -300,16 +308,62 @@ void BatchScheduler::PlanDecodes(Plan& plan) {
   }
 }
 
-void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
-  if (traits_.draft_tokens_max == 0 || ready.empty() || queue_.size() > 0) return;
-  for (const Sequence* sequence : running_) {
-    if (!sequence->IsAnswering()) return;  // a prompt has better use for the time
-  }
+bool BatchScheduler::MayDraft(const std::vector<Sequence*>& ready) const {
+  if (traits_.draft_tokens_max == 0 || ready.empty() || queue_.size() > 0) return false;
+  // A prompt has better use for the time.
+  return std::all_of(running_.begin(), running_.end(),
+                     [](const Sequence* sequence) { return sequence->IsAnswering(); });
+}
+
+StepWork BatchScheduler::WorkOf(const std::vector<Sequence*>& ready) {
   StepWork work;
   for (const Sequence* sequence : ready) {
     ++work.decode_tokens;
     work.attended += StepWork::Attended(sequence->fed, 1);
   }
+  return work;
+}
+
+uint32_t BatchScheduler::RoomOf(const Sequence& sequence) {
+  return sequence.tokens_max - static_cast<uint32_t>(sequence.tokens.size()) - 1;
+}
+
+DraftOrder BatchScheduler::PlanModelDrafts() {
+  if (!drafts_.is_on() || in_flight_.size() >= traits_.steps_in_flight_max) return {};
+  const std::vector<Sequence*> ready = ReadyAnswers();
+  if (!MayDraft(ready)) return {};
+  std::vector<DraftPlanner::Answer> answers;
+  for (Sequence* sequence : ready) {
+    sequence->lookup.Follow(sequence->tokens, sequence->usage.prompt_tokens);
+    const bool has_lookup = !sequence->lookup.Draft(sequence->tokens, 1).empty();
+    answers.push_back({sequence->spec.id, sequence->tokens, RoomOf(*sequence),
+                       has_lookup ? sequence->lookup.RateAt(0) : 0.0});
+  }
+  DraftPlanner::Base base;
+  base.work = WorkOf(ready);
+  base.cost = &cost_;
+  base.rounds = static_cast<double>(traits_.steps_in_flight_max) /
+                static_cast<double>(std::min<size_t>(running_.size(), traits_.steps_in_flight_max));
+  base.budget = traits_.step_budget;
+  return drafts_.Plan(answers, base);
+}
+
+void BatchScheduler::OnModelDrafts(const DraftOrder& order, DraftsMade made) {
+  drafts_.OnDrafted(order, std::move(made));
+}
+
+void BatchScheduler::ChooseDraft(Sequence& sequence) {
+  sequence.lookup.Follow(sequence.tokens, sequence.usage.prompt_tokens);
+  const uint32_t most = std::min(traits_.draft_tokens_max, RoomOf(sequence));
+  sequence.draft = sequence.lookup.Draft(sequence.tokens, most);
+  const auto made = drafts_.DraftOf(sequence.spec.id, sequence.tokens.size());
+  sequence.draft_is_of_model = !made.empty();
+  if (sequence.draft_is_of_model) sequence.draft.assign(made.begin(), made.end());
+}
+
+void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
+  if (!MayDraft(ready)) return;
+  StepWork work = WorkOf(ready);
   const auto microseconds = [&](const StepWork& of) {
     return static_cast<double>(cost_.Predict(of).count());
   };
@@ -317,13 +371,12 @@ void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
   auto expected = static_cast<double>(ready.size());  // tokens from this step
   double cost = microseconds(work);
   for (Sequence* sequence : ready) {
-    sequence->lookup.Follow(sequence->tokens, sequence->usage.prompt_tokens);
-    const uint32_t room = sequence->tokens_max - static_cast<uint32_t>(sequence->tokens.size()) - 1;
-    sequence->draft =
-        sequence->lookup.Draft(sequence->tokens, std::min(traits_.draft_tokens_max, room));
+    ChooseDraft(*sequence);
+    const bool is_free = sequence->draft_is_of_model && traits_.draft_model.is_unpriced;
     double likely = 1.0;
-    for (uint32_t i = 0; i < sequence->draft.size(); ++i) {
-      likely *= sequence->lookup.RateAt(i);
+    for (uint32_t i = 0; i < sequence->draft.size() && !is_free; ++i) {
+      likely *= sequence->draft_is_of_model ? drafts_.RateOf(sequence->spec.id)
+                                            : sequence->lookup.RateAt(i);
       StepWork more = work;
       ++more.decode_tokens;
       more.attended += StepWork::Attended(sequence->fed + 1 + i, 1);
@@ -537,7 +590,10 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
     sequence.awaits_result = true;
     for (uint32_t i = 0; i <= draft.size(); ++i) {
       plan.rows.push_back({sequence.spec.id, end + i});
-      if (i < draft.size()) plan.rows.back().draft = draft[i];
+      if (i < draft.size()) {
+        plan.rows.back().draft = draft[i];
+        plan.rows.back().is_of_model = sequence.draft_is_of_model;
+      }
       plan.orders.push_back(sequence.order);
     }
   }
@@ -636,6 +692,7 @@ void BatchScheduler::End(Sequence& sequence, EndReason reason, MonotonicTime now
   }
   queue_.Left(sequence.spec.key);
   const RequestId id = sequence.spec.id;
+  drafts_.Leave(id);
   effects.ended.push_back({id, reason, sequence.usage});
   sequences_.erase(id);
 }
@@ -659,6 +716,7 @@ void BatchScheduler::CheckInvariants() const {
     slots[*sequence->slot] = true;
   }
   pool_.CheckInvariants(tables);
+  drafts_.CheckInvariants();
   MACRAME_CHECK(running_.size() <= traits_.sequences_max);
   MACRAME_CHECK(running_.size() + queue_.size() == sequences_.size()) << "a request is lost";
   MACRAME_CHECK(in_flight_.size() <= traits_.steps_in_flight_max);

@@ -26,11 +26,12 @@
 // Steps may be ordered before earlier ones are done (steps_in_flight_max, for pipelines): answers
 // are then spread over the steps, and chunks of a prompt follow one another.
 //
-// While no prompt is computed, tokens that may follow an answer's next one (PromptLookup) run along
-// in the same step, as many as are expected to pay by what StepCost knows. Each of them counts when
-// it is the token that is then chosen; what the others wrote into the cache is overwritten, and no
-// block that they reach is offered to the index before. So drafts change when a token comes, never
-// which.
+// While no prompt is computed, tokens that may follow an answer's next one run along in the same
+// step, as many as are expected to pay by what StepCost knows: what PromptLookup finds, or what a
+// draft model made of an order (PlanModelDrafts) if that is likelier right. Each of them counts
+// when it is the token that is then chosen; what the others wrote into the cache is overwritten,
+// and no block that they reach is offered to the index before. So drafts change when a token comes,
+// never which.
 //
 // What ended is told in the closed_slots of the next step; when nothing runs, it waits for one.
 
@@ -47,6 +48,7 @@
 #include "runtime/model/forward_step.h"
 #include "runtime/serving/block_pool.h"
 #include "runtime/serving/cold/cold_tier.h"
+#include "runtime/serving/draft_planner.h"
 #include "runtime/serving/request_queue.h"
 #include "runtime/serving/step_cost.h"
 
@@ -67,6 +69,7 @@ struct BatchTraits {
   double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
   Duration aging_interval = std::chrono::seconds(30);
   uint32_t draft_tokens_max = 0;  // of an answer in one step; 0: none
+  DraftModelTraits draft_model;   // none by default
   ColdTraits cold;                // none by default
 };
 
@@ -129,6 +132,7 @@ struct RowOwner {
   uint32_t position = 0;  // of the token that is chosen from it, within the whole sequence
   // The next row is the same request's and rests on this token being chosen here.
   std::optional<int32_t> draft{};
+  bool is_of_model = false;  // the draft is a draft model's
 };
 
 struct OrderedStep {
@@ -180,6 +184,11 @@ class BatchScheduler {
   absl::StatusOr<Effects> Add(RequestSpec spec, MonotonicTime now);
   // Ended at once: the next step does without it. Ids that are not there are ignored.
   Effects Cancel(RequestId id, MonotonicTime now);
+  // What the draft model is to do before Next is asked; nothing where it would not pay.
+  DraftOrder PlanModelDrafts();
+  void OnModelDrafts(const DraftOrder& order, DraftsMade made);
+  // The draft model failed: it is not asked again.
+  void StopModelDrafts() { drafts_.TurnOff(); }
   NextStep Next(MonotonicTime now);
   // Of the oldest step that is not done: one result for each of its rows (those of requests that
   // ended meanwhile, and those that RowCheck does not count, are ignored), and how long the step
@@ -223,8 +232,17 @@ class BatchScheduler {
   void Admit(MonotonicTime now);
   bool AdmitOne(MonotonicTime now);
 
+  // The answers that the next step goes on with, highest standing first.
+  std::vector<Sequence*> ReadyAnswers() const;
   void PlanDecodes(Plan& plan);
   bool CoverForDecode(Plan& plan, Sequence& sequence);
+  // Whether a step with these answers may have drafts.
+  bool MayDraft(const std::vector<Sequence*>& ready) const;
+  static StepWork WorkOf(const std::vector<Sequence*>& ready);
+  // How many tokens may be chosen behind the next one.
+  static uint32_t RoomOf(const Sequence& sequence);
+  // What may follow, and how likely each token is right if those before it are.
+  void ChooseDraft(Sequence& sequence);
   // Drafts for the answers in `ready` that are expected to pay.
   void PlanDrafts(const std::vector<Sequence*>& ready);
   uint32_t CoverForDraft(Sequence& sequence, uint32_t tokens);
@@ -255,6 +273,7 @@ class BatchScheduler {
   RequestQueue queue_;
   StepCost cost_;
   ColdTier cold_;
+  DraftPlanner drafts_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // highest standing first
   std::deque<InFlight> in_flight_;

@@ -267,6 +267,17 @@ void RankService::OnDrafted(uint32_t drafted, uint32_t accepted) {
   status_.set_accepted_tokens_total(status_.accepted_tokens_total() + accepted);
 }
 
+void RankService::OnModelDrafted(uint32_t drafted, uint32_t accepted) {
+  v1::DraftModelStatus& draft = *status_.mutable_draft_model();
+  draft.set_draft_tokens_total(draft.draft_tokens_total() + drafted);
+  draft.set_accepted_tokens_total(draft.accepted_tokens_total() + accepted);
+}
+
+void RankService::SetDraftModelOff(const std::string& why) {
+  status_.mutable_draft_model()->set_off_reason(why);
+  Publish();
+}
+
 void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss) {
   if (text_ == nullptr) return;
   const v1::PrefixMiss explained =

@@ -91,6 +91,10 @@ class RankService {
   void SetCounts(uint32_t running, uint32_t waiting);
   // Tokens that a step had drafted, and those that were right.
   void OnDrafted(uint32_t drafted, uint32_t accepted);
+  // Rank 0 has a draft model of this name; it drafts no more; what of the above was its.
+  void SetDraftModel(const std::string& name) { status_.mutable_draft_model()->set_name(name); }
+  void SetDraftModelOff(const std::string& why);
+  void OnModelDrafted(uint32_t drafted, uint32_t accepted);
   // An answer that had the engine for itself told how long its decode steps took (DecodeStepUs).
   void OnDecodeTimed(double step_us);
   void OnRequestDone(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);

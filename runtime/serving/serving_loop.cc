@@ -104,7 +104,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
   RowCheck check(ordered.rows);
-  uint32_t drafted = 0, accepted = 0;
+  uint32_t drafted[2] = {0, 0}, accepted[2] = {0, 0};  // of all, of the draft model
   for (size_t row = 0; row < ordered.rows.size(); ++row) {
     const RowOwner& owner = ordered.rows[row];
     const bool counts = check.Counts(row, results);
@@ -115,17 +115,21 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
     Tell(found->first, RequestMoment::kFirstToken);
     request.was_alone = request.was_alone && is_alone;
     if (owner.draft.has_value()) {
-      ++drafted;
-      request.answer->CountDrafted(1);
+      ++drafted[0];
+      drafted[1] += owner.is_of_model ? 1 : 0;
+      request.answer->CountDrafted(owner.is_of_model);
     }
     if (!counts) continue;
     if (check.rests_on_draft()) {
-      ++accepted;
-      request.answer->CountAccepted();
+      const bool is_of_model = ordered.rows[row - 1].is_of_model;
+      ++accepted[0];
+      accepted[1] += is_of_model ? 1 : 0;
+      request.answer->CountAccepted(is_of_model);
     }
     TakeToken(request, owner.id, chosen[row], result);
   }
-  if (drafted > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted, accepted);
+  if (drafted[0] > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted[0], accepted[0]);
+  if (drafted[1] > 0 && hooks_.on_model_drafted) hooks_.on_model_drafted(drafted[1], accepted[1]);
   return results;
 }
 
@@ -157,10 +161,30 @@ void ServingLoop::TakeToken(Request& request, RequestId id, const absl::StatusOr
   if (step_us > 0 && hooks_.on_decode_step_us) hooks_.on_decode_step_us(step_us);
 }
 
+void ServingLoop::MakeModelDrafts() {
+  if (hooks_.drafter == nullptr) return;
+  const DraftOrder order = scheduler_.PlanModelDrafts();
+  if (order.empty()) return;
+  const auto begun = steady_clock::now();
+  auto made = hooks_.drafter->Carry(order);
+  const auto took = steady_clock::now() - begun;
+  // Steps of a pipeline that are under way are not slower for it, though their results wait.
+  for (InFlight& step : in_flight_) step.begun += took;
+  last_arrived_ += took;
+  for (const DraftOrder::Part& part : order.parts) {
+    const auto found = requests_.find(part.id);
+    if (found != requests_.end()) found->second.was_alone = false;
+  }
+  if (made.ok()) return scheduler_.OnModelDrafts(order, *std::move(made));
+  scheduler_.StopModelDrafts();
+  if (hooks_.on_drafter_failed) hooks_.on_drafter_failed(made.status());
+}
+
 absl::StatusOr<bool> ServingLoop::RunStep() {
   DropCancelled();
   TakeColdEvents();
   if (in_flight_.size() < steps_in_flight_max_) {
+    MakeModelDrafts();
     NextStep next = scheduler_.Next(Now());
     Take(next.effects);
     if (!next.cold.empty()) {

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "runtime/serving/answer.h"
 #include "runtime/serving/batch_scheduler.h"
+#include "runtime/serving/drafter.h"
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/serving_observer.h"
 
@@ -53,11 +54,17 @@ class ServingLoop {
     std::function<void(double)> on_decode_step_us;
     // After each step that had drafts: how many, and how many were right.
     std::function<void(uint32_t, uint32_t)> on_drafted;
+    // Of these, the draft model's.
+    std::function<void(uint32_t, uint32_t)> on_model_drafted;
+    // The draft model failed and is not asked again; requests go on without.
+    std::function<void(const absl::Status&)> on_drafter_failed;
     // What the ranks' cold workers told since the last call; unset without a cold tier.
     std::function<std::vector<ColdEvent>()> take_cold_events;
     // The cold tier is off from here on.
     std::function<void(const std::string&)> on_cold_off;
     ServingObserver* observer = nullptr;  // may be null
+    // Carries out what traits.draft_model lets the scheduler order; outlives the loop. May be null.
+    Drafter* drafter = nullptr;
   };
 
   ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks);
@@ -90,6 +97,8 @@ class ServingLoop {
   };
 
   void DropCancelled();
+  // Lets the draft model do what pays before the next step.
+  void MakeModelDrafts();
   absl::Status Submit(OrderedStep ordered);
   absl::Status FinishOldest();
   Duration InSlowestStage(const InFlight& step,

@@ -88,6 +88,7 @@ SupervisedRank::SupervisedRank(const SupervisorOptions& options, transport::Disp
       key_{request.deployment(), request.epoch(), request.assignment().rank()},
       need_(request.assignment().need().total_bytes()),
       model_path_(request.model().path()),
+      draft_path_(request.draft_model().path()),
       ring_(std::move(ring)),
       step_(std::move(step)),
       files_(options.state_folder) {
@@ -124,6 +125,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   }
   spec.set_socket_path(paths_.socket);
   spec.mutable_model()->set_path(model_path_);
+  if (spec.has_draft_model()) spec.mutable_draft_model()->set_path(draft_path_);
   spec.set_kv_cache_folder(absl::StrCat(options_.state_folder, "/kv_cache"));
   spec.set_kv_cache_disk_bytes(options_.kv_cache_disk_bytes);
   if (auto written = files_.WriteSpec(paths_.spec, spec); !written.ok()) return written;

@@ -84,6 +84,7 @@ class SupervisedRank {
   const RankKey key_;
   const Bytes need_;
   const std::string model_path_;  // as this node resolved it
+  const std::string draft_path_;  // empty: it has no draft model
   PortReservation ring_;
   PortReservation step_;
   RunFiles files_;

@@ -33,6 +33,8 @@ class Heard : public RequestListener {
     if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
     drafted += chunk.draft_tokens();
     accepted += chunk.accepted_tokens();
+    model_drafted += chunk.model_draft_tokens();
+    model_accepted += chunk.model_accepted_tokens();
     if (tokens.size() >= cancel_after) cancelled = true;
   }
   void OnDone(const absl::Status& status) override {
@@ -45,6 +47,8 @@ class Heard : public RequestListener {
   uint32_t cached = 0;
   uint32_t drafted = 0;
   uint32_t accepted = 0;
+  uint32_t model_drafted = 0;
+  uint32_t model_accepted = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
   size_t cancel_after = SIZE_MAX;
   bool cancelled = false;
@@ -59,7 +63,8 @@ class ServingLoopTest : public ::testing::Test {
          WriteFolder({{"config.json", TinyLlamaConfig()},
                       {"model.safetensors", Safetensors(TinyLlama())}}));
   }
-  void Boot(uint32_t context, uint32_t sequences, const std::string& folder) {
+  void Boot(uint32_t context, uint32_t sequences, const std::string& folder,
+            const std::string& draft_folder = "") {
     v1::LaunchSpec spec;
     spec.set_world_size(1);
     spec.set_tp(1);
@@ -68,8 +73,10 @@ class ServingLoopTest : public ::testing::Test {
     spec.set_concurrent_sequences(sequences);
     spec.set_kv_bits(kv_bits_);
     spec.mutable_model()->set_path(folder);
+    if (!draft_folder.empty()) spec.mutable_draft_model()->set_path(draft_folder);
     BootOptions options;
     options.needs_text = false;
+    options.loads_draft_model = true;
     auto rank = BootRank(spec, watchdog_, options);
     ASSERT_TRUE(rank.ok()) << rank.status();
     rank_ = *std::move(rank);
@@ -112,6 +119,21 @@ class ServingLoopTest : public ::testing::Test {
       accepted_ += accepted;
     };
     return hooks;
+  }
+
+  // All jobs, joining at random; each is heard to the end.
+  std::vector<std::shared_ptr<Heard>> Serve(const std::vector<GenerationJob>& jobs,
+                                            ServingLoop::Hooks hooks) {
+    ServingLoop serving(*rank_->engine, traits_, std::move(hooks));
+    std::vector<std::shared_ptr<Heard>> heard;
+    while (heard.size() < jobs.size() || !serving.idle()) {
+      if (heard.size() < jobs.size() && (serving.idle() || random_() % 20 == 0)) {
+        heard.push_back(std::make_shared<Heard>());
+        serving.Add(jobs[heard.size() - 1], heard.back());
+      }
+      EXPECT_TRUE(serving.RunStep().ok());
+    }
+    return heard;
   }
 
   Watchdog watchdog_{[](const std::string&, milliseconds) {}};
@@ -244,6 +266,99 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SpeculatingLoopTest,
                                            std::pair("linear", 16u), std::pair("qwen2", 16u),
                                            std::pair("qwen3", 16u), std::pair("qwen3", 8u),
                                            std::pair("mistral", 16u)));
+
+// Which draft model: the model itself, another one, and two that are made up.
+enum class DraftKind { kItself, kOther, kWrong, kFails };
+
+// Passes of what it stands for, as if they took next to nothing: the tiny model's own take as long
+// as its steps, so that none would pay.
+class CheapDrafter : public Drafter {
+ public:
+  CheapDrafter(Drafter* real, DraftKind kind) : real_(real), kind_(kind) {}
+
+  absl::StatusOr<DraftsMade> Carry(const DraftOrder& order) override {
+    ++orders;
+    if (kind_ == DraftKind::kFails && orders > 3) return absl::InternalError("it broke");
+    auto made = real_->Carry(order);
+    if (!made.ok()) return made;
+    for (DraftsMade::Pass& pass : made->passes) pass.took = Duration(1);
+    for (std::vector<int32_t>& draft : made->tokens) {
+      for (int32_t& token : draft) {
+        if (kind_ == DraftKind::kWrong) token = (token + 1) % kVocabulary;
+      }
+    }
+    return made;
+  }
+
+  int orders = 0;
+
+ private:
+  Drafter* const real_;
+  const DraftKind kind_;
+};
+
+class DraftModelLoopTest : public ServingLoopTest,
+                           public ::testing::WithParamInterface<DraftKind> {};
+
+TEST_P(DraftModelLoopTest, ItChangesNoToken) {
+  const DraftKind kind = GetParam();
+  const std::string model = TinyFolder("llama");
+  const bool is_other = kind == DraftKind::kOther;
+  // Eight blocks: some are preempted, and the draft model's do not hold all that run.
+  Boot(128, 2, model, is_other ? TinyFolder("qwen2") : model);
+  traits_.draft_tokens_max = 6;
+  traits_.draft_model = rank_->drafter->traits();
+  std::vector<GenerationJob> jobs;
+  for (uint64_t i = 0; i < 16; ++i) {
+    jobs.push_back(
+        MakeJob(RandomPrompt(1 + random_() % 50), 20 + random_() % 50, i % 2 == 0 ? 0 : i));
+  }
+  std::vector<std::vector<int32_t>> alone;
+  for (const GenerationJob& job : jobs) alone.push_back(Alone(job));
+  ServingLoop::Hooks hooks = Hooks();
+  uint64_t drafted = 0, accepted = 0;
+  int failures = 0;
+  hooks.on_model_drafted = [&](uint32_t tokens, uint32_t right) {
+    drafted += tokens;
+    accepted += right;
+  };
+  hooks.on_drafter_failed = [&](const absl::Status&) { ++failures; };
+  CheapDrafter drafter(rank_->drafter.get(), kind);
+  hooks.drafter = &drafter;
+  const auto heard = Serve(jobs, std::move(hooks));
+  uint64_t told_drafted = 0, told_accepted = 0, greedy_drafted = 0, greedy_accepted = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(heard[i]->tokens, alone[i]) << i;
+    EXPECT_LE(heard[i]->model_drafted, heard[i]->drafted);
+    told_drafted += heard[i]->model_drafted;
+    told_accepted += heard[i]->model_accepted;
+    if (jobs[i].sampling.seed == 0) {
+      greedy_drafted += heard[i]->model_drafted;
+      greedy_accepted += heard[i]->model_accepted;
+    }
+  }
+  std::cout << accepted << " of " << drafted << " drafts of the model accepted, of "
+            << greedy_drafted << " greedy ones " << greedy_accepted << ", in " << drafter.orders
+            << " orders\n";
+  EXPECT_EQ(told_accepted, accepted);
+  EXPECT_LE(told_drafted, drafted);
+  EXPECT_GT(drafted, 0u);
+  EXPECT_EQ(failures, kind == DraftKind::kFails ? 1 : 0);
+  if (kind == DraftKind::kFails) {
+    EXPECT_EQ(drafter.orders, 4) << "it is not asked again";
+  }
+  if (kind == DraftKind::kItself) {
+    // All but those that the answer's end or a block that was not there cut off.
+    EXPECT_GT(greedy_accepted, greedy_drafted * 8 / 10);
+  }
+  if (kind == DraftKind::kWrong || is_other) {
+    EXPECT_LT(accepted, drafted / 4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, DraftModelLoopTest,
+                         ::testing::Values(DraftKind::kItself, DraftKind::kOther, DraftKind::kWrong,
+                                           DraftKind::kFails));
 
 // However fast steps turn out, none has more prompt tokens than the plan has memory for.
 TEST(ServingTraits, NoStepIsLargerThanItsMemoryWasPlannedFor) {

@@ -1,0 +1,26 @@
+#include "runtime/serving/draft_gate.h"
+
+#include <algorithm>
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr double kRateGain = 1.0 / 8.0;  // of the newest draft
+constexpr double kRateRestored = 0.3;    // from here on a failure is a first one again
+
+}  // namespace
+
+DraftGate::DraftGate(double rate, uint32_t tokens)
+    : rate_(rate), next_try_(tokens + kTryPauseMin) {}
+
+void DraftGate::OnTry(uint32_t tokens) {
+  next_try_ = tokens + pause_;
+  pause_ = std::min(2 * pause_, kTryPauseMax);
+}
+
+void DraftGate::OnVerified(bool is_right) {
+  rate_ += kRateGain * ((is_right ? 1.0 : 0.0) - rate_);
+  if (is_right && rate_ >= kRateRestored) pause_ = kTryPauseMin;
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,330 @@
+#include "runtime/serving/draft_planner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/check.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr double kPlannedShare = 0.9;        // of the step budget, since measured steps scatter
+constexpr double kGainMin = 1.03;            // speeds are measured no better than this
+constexpr double kTryRate = 0.9;             // what a try hopes for
+constexpr uint32_t kTryTokens = 4;           // of a try
+constexpr uint32_t kFirstChunkTokens = 32;   // before any pass was measured
+constexpr uint32_t kChunkTokensMin = 16;     // unless less is lacking
+constexpr double kUsualRateGain = 1.0 / 64;  // of the newest draft of any answer
+
+uint32_t BlocksFor(size_t tokens) {
+  return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+double Microseconds(const StepCost& cost, const StepWork& work) {
+  return static_cast<double>(cost.Predict(work).count());
+}
+
+}  // namespace
+
+DraftPlanner::DraftPlanner(const DraftModelTraits& traits, uint32_t draft_tokens_max)
+    : traits_(traits), draft_tokens_max_(draft_tokens_max), cost_(kFirstChunkTokens) {
+  for (uint32_t block = traits.blocks_total; block-- > 0;) {
+    free_blocks_.push_back(static_cast<int32_t>(block));
+  }
+}
+
+void DraftPlanner::TurnOff() {
+  traits_.blocks_total = 0;
+  states_.clear();
+  free_blocks_.clear();
+}
+
+double DraftPlanner::PassUs(const StepWork& work) const { return Microseconds(cost_, work); }
+
+DraftPlanner::State& DraftPlanner::StateOf(const Answer& answer) {
+  std::unique_ptr<State>& state = states_[answer.id];
+  if (state == nullptr) {
+    state = std::make_unique<State>(
+        State{DraftGate(usual_rate_, static_cast<uint32_t>(answer.tokens.size()))});
+  }
+  return *state;
+}
+
+bool DraftPlanner::CanRead(const Answer& answer, State& state) const {
+  const auto lacking = answer.tokens.subspan(state.sure);
+  return answer.tokens.size() <= traits_.positions_max &&
+         std::all_of(lacking.begin(), lacking.end(),
+                     [&](int32_t token) { return token < traits_.vocab_size; });
+}
+
+// Of what was run behind the sequence, the tokens that were then chosen count.
+void DraftPlanner::Settle(const Answer& answer, State& state) const {
+  for (const int32_t token : state.tail) {
+    if (state.sure >= answer.tokens.size() || answer.tokens[state.sure] != token) break;
+    ++state.sure;
+  }
+  state.tail.clear();
+}
+
+std::vector<DraftPlanner::Member> DraftPlanner::Members(const std::vector<Answer>& answers) {
+  std::vector<Member> members;
+  for (const Answer& answer : answers) {
+    State& state = StateOf(answer);
+    const auto length = static_cast<uint32_t>(answer.tokens.size());
+    if (state.draft_at == length && !state.draft.empty()) continue;  // it has one
+    if (answer.room == 0 || answer.other_rate >= state.gate.rate()) continue;
+    Settle(answer, state);
+    if (!CanRead(answer, state)) continue;
+    Member member;
+    member.answer = &answer;
+    member.state = &state;
+    // Its last token is run again if need be: what follows it is asked for.
+    member.lag = std::max(1u, length - state.sure);
+    member.most = std::min({draft_tokens_max_, answer.room, traits_.positions_max - length + 1});
+    member.rate = state.gate.rate();
+    members.push_back(member);
+  }
+  return members;
+}
+
+DraftPlanner::Sum DraftPlanner::Reckon(std::vector<Member*>& members, const Base& base) const {
+  const StepCost& cost = *base.cost;
+  const double budget_us = static_cast<double>(base.budget.count()) * kPlannedShare;
+  StepWork step = base.work;
+  Sum now{static_cast<double>(step.decode_tokens), base.rounds * Microseconds(cost, step)};
+  Sum best = now;
+  uint32_t best_depth = 0;
+  for (Member* member : members) member->count = traits_.is_unpriced ? member->most : 0;
+  if (traits_.is_unpriced || now.us <= 0.0) return best;  // or nothing is known of steps
+  std::vector<double> likely(members.size(), 1.0);
+  for (uint32_t depth = 1; depth <= draft_tokens_max_; ++depth) {
+    StepWork pass;
+    for (size_t i = 0; i < members.size(); ++i) {
+      Member& member = *members[i];
+      if (member.most < depth) continue;
+      likely[i] *= member.rate;
+      const auto position = static_cast<uint32_t>(member.answer->tokens.size()) + depth - 1;
+      StepWork more = step;
+      ++more.decode_tokens;
+      more.attended += StepWork::Attended(position, 1);
+      const double row_us = base.rounds * (Microseconds(cost, more) - Microseconds(cost, step));
+      if (likely[i] * now.us <= now.tokens * row_us || Microseconds(cost, more) > budget_us) {
+        member.most = depth - 1;
+        continue;
+      }
+      step = more;
+      now.tokens += likely[i];
+      now.us += row_us;
+      const uint32_t rows = depth == 1 ? member.lag : 1;
+      pass.decode_tokens += rows;
+      pass.attended += StepWork::Attended(position - rows, rows);
+    }
+    if (pass.decode_tokens == 0) break;
+    now.us += PassUs(pass);
+    if (now.Rate() <= best.Rate()) continue;
+    best = now;
+    best_depth = depth;
+  }
+  const double without =
+      static_cast<double>(base.work.decode_tokens) / (base.rounds * Microseconds(cost, base.work));
+  if (best.Rate() < kGainMin * without) return best;
+  for (Member* member : members) member->count = std::min(member->most, best_depth);
+  return best;
+}
+
+bool DraftPlanner::Pays(Member& member, const Base& base) const {
+  Member alone = member;
+  std::vector<Member*> one = {&alone};
+  Reckon(one, base);
+  return alone.count > 0;
+}
+
+bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base) const {
+  Member alone = member;
+  alone.lag = 1;
+  std::vector<Member*> one = {&alone};
+  const Sum with = Reckon(one, base);
+  if (alone.count == 0 || traits_.is_unpriced) return alone.count > 0;
+  const double before = static_cast<double>(base.work.decode_tokens);
+  const double us_a_token = base.rounds * Microseconds(*base.cost, base.work) / before;
+  const double saved_us = with.tokens * us_a_token - with.us;
+  const double own_tokens = 1.0 + with.tokens - before;
+  const double steps = std::min(member.answer->room, kDraftOutlookTokens) / own_tokens;
+  const uint32_t from = member.state->sure;
+  return steps * saved_us > PassUs({0, member.lag, StepWork::Attended(from, member.lag)});
+}
+
+// The tokens that it lacks, as many as there is time for.
+void DraftPlanner::PlanChunk(Member& member, const Base& base, DraftOrder& order) {
+  uint32_t used = 0;
+  for (const DraftOrder::Part& part : order.parts) {
+    used += static_cast<uint32_t>(part.tokens.size());
+  }
+  if (used >= kDraftChunkTokens) return;
+  const uint32_t most = std::min(kDraftChunkTokens - used, member.lag);
+  const uint32_t fitting = cost_.TokensWithin({}, member.state->sure, base.budget / 2, most);
+  member.count = 0;
+  AddPart(member, std::max(fitting, std::min(kChunkTokensMin, most)), order);
+}
+
+void DraftPlanner::Release(State& state) {
+  for (auto at = state.blocks.rbegin(); at != state.blocks.rend(); ++at) {
+    free_blocks_.push_back(*at);
+  }
+  state.blocks.clear();
+  if (state.slot.has_value()) {
+    closed_slots_.push_back(*state.slot);
+    free_slots_.push_back(*state.slot);
+    state.slot.reset();
+  }
+  state.sure = 0;
+  state.tail.clear();
+}
+
+// Whether the state has blocks for so many positions, after taking what it can get from answers
+// that have no part in this order.
+bool DraftPlanner::Cover(State& state, uint32_t positions) {
+  while (state.blocks.size() < BlocksFor(positions)) {
+    if (!free_blocks_.empty()) {
+      state.blocks.push_back(free_blocks_.back());
+      free_blocks_.pop_back();
+      continue;
+    }
+    State* oldest = nullptr;
+    for (const auto& [id, other] : states_) {
+      if (other.get() == &state || other->blocks.empty() || other->used == orders_) continue;
+      if (oldest == nullptr || other->used < oldest->used) oldest = other.get();
+    }
+    if (oldest == nullptr) return false;
+    Release(*oldest);
+  }
+  return true;
+}
+
+bool DraftPlanner::AddPart(Member& member, uint32_t tokens, DraftOrder& order) {
+  State& state = *member.state;
+  const auto length = static_cast<uint32_t>(member.answer->tokens.size());
+  const uint32_t begin = std::min(state.sure, length - 1);
+  const uint32_t drafted = member.count == 0 ? 0 : member.count - 1;
+  const auto before = static_cast<uint32_t>(state.blocks.size());
+  if (!Cover(state, begin + tokens + drafted)) {
+    // What it took goes back: the slot's table has not heard of it.
+    for (; state.blocks.size() > before; state.blocks.pop_back()) {
+      free_blocks_.push_back(state.blocks.back());
+    }
+    return false;
+  }
+  if (!state.slot.has_value()) {
+    if (free_slots_.empty()) free_slots_.push_back(slots_++);
+    state.slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
+  state.used = orders_;
+  state.draft_rate = member.rate;
+  DraftOrder::Part part;
+  part.id = member.answer->id;
+  part.slot = *state.slot;
+  part.begin = begin;
+  const auto from = member.answer->tokens.begin() + begin;
+  part.tokens.assign(from, from + tokens);
+  part.count = member.count;
+  part.blocks_before = before;
+  part.blocks.assign(state.blocks.begin() + before, state.blocks.end());
+  order.parts.push_back(std::move(part));
+  return true;
+}
+
+DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& base) {
+  DraftOrder order;
+  if (!is_on() || base.work.decode_tokens == 0) return order;
+  ++orders_;
+  std::vector<Member> members = Members(answers);
+  std::vector<Member*> ready;
+  for (Member& member : members) {
+    if (member.lag <= kDraftLagMax && member.rate >= kDraftRateMin) ready.push_back(&member);
+  }
+  Reckon(ready, base);
+  for (Member& member : members) {
+    const auto length = static_cast<uint32_t>(member.answer->tokens.size());
+    const bool is_ready = member.lag <= kDraftLagMax;
+    if (is_ready && member.count > 0) {
+      AddPart(member, member.lag, order);
+      continue;
+    }
+    const bool is_good = member.rate >= kDraftRateMin && !is_ready;
+    if (is_good && PaysToCatchUp(member, base)) {
+      PlanChunk(member, base, order);
+      continue;
+    }
+    if (!member.state->gate.MayTry(length)) continue;
+    member.rate = kTryRate;
+    member.most = std::min(
+        {draft_tokens_max_, member.answer->room, traits_.positions_max - length + 1, kTryTokens});
+    if (!is_ready) {
+      if (PaysToCatchUp(member, base)) PlanChunk(member, base, order);
+      continue;
+    }
+    if (!Pays(member, base)) continue;
+    member.count = member.most;
+    if (AddPart(member, member.lag, order)) member.state->gate.OnTry(length);
+  }
+  if (!order.empty()) order.closed_slots = std::exchange(closed_slots_, {});
+  return order;
+}
+
+void DraftPlanner::OnDrafted(const DraftOrder& order, DraftsMade made) {
+  MACRAME_CHECK(made.tokens.size() == order.parts.size())
+      << made.tokens.size() << " drafts of " << order.parts.size();
+  for (const DraftsMade::Pass& pass : made.passes) cost_.Learn(pass.work, pass.took);
+  for (size_t i = 0; i < order.parts.size(); ++i) {
+    const DraftOrder::Part& part = order.parts[i];
+    const auto found = states_.find(part.id);
+    if (found == states_.end()) continue;
+    State& state = *found->second;
+    state.sure = part.begin + static_cast<uint32_t>(part.tokens.size());
+    state.draft = std::move(made.tokens[i]);
+    state.draft_at = state.sure;
+    state.tail.assign(state.draft.begin(), state.draft.end() - (state.draft.empty() ? 0 : 1));
+  }
+}
+
+std::span<const int32_t> DraftPlanner::DraftOf(RequestId id, size_t tokens) const {
+  const auto found = states_.find(id);
+  if (found == states_.end() || found->second->draft_at != tokens) return {};
+  return found->second->draft;
+}
+
+double DraftPlanner::RateOf(RequestId id) const {
+  const auto found = states_.find(id);
+  return found == states_.end() ? 0.0 : found->second->draft_rate;
+}
+
+void DraftPlanner::OnVerified(RequestId id, bool is_right) {
+  usual_rate_ += kUsualRateGain * ((is_right ? 1.0 : 0.0) - usual_rate_);
+  const auto found = states_.find(id);
+  if (found != states_.end()) found->second->gate.OnVerified(is_right);
+}
+
+void DraftPlanner::Leave(RequestId id) {
+  const auto found = states_.find(id);
+  if (found == states_.end()) return;
+  Release(*found->second);
+  states_.erase(found);
+}
+
+void DraftPlanner::CheckInvariants() const {
+  std::vector<bool> seen(traits_.blocks_total, false);
+  const auto take = [&](int32_t block) {
+    MACRAME_CHECK(!seen.at(static_cast<size_t>(block))) << "draft block " << block << " of two";
+    seen[static_cast<size_t>(block)] = true;
+  };
+  for (const int32_t block : free_blocks_) take(block);
+  for (const auto& [id, state] : states_) {
+    for (const int32_t block : state->blocks) take(block);
+    MACRAME_CHECK(state->blocks.size() * kBlockTokens >= state->sure) << "of request " << id;
+  }
+  MACRAME_CHECK(std::all_of(seen.begin(), seen.end(), [](bool one) { return one; }))
+      << "a draft block is lost";
+}
+
+}  // namespace macrame::runtime::engine
