@@ -99,6 +99,17 @@ MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& r
   return reason;
 }
 
+// Drafts leave the text alone only where a token's bits don't depend on what runs beside it.
+MaybeReason RefuseDraftOnGpu(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  if (!request.has_draft_model() || ComputeKindOf(node) != ComputeKind::kGpu) return {};
+  return MakeReason(
+      "DRAFT_MODEL_UNUSABLE",
+      absl::StrCat(NodeName(node), " computes on a GPU, where the bits of a token depend on what ",
+                   "else a step runs: drafts of ", request.draft_model().name(),
+                   " could change the text"),
+      node.node_id());
+}
+
 MaybeReason RefuseUnderPressure(const v1::PlannerNode& node, const v1::PlanRequest&) {
   if (node.memory_pressure() != v1::MEMORY_PRESSURE_CRITICAL) return {};
   v1::Reason reason = MakeReason(
@@ -176,7 +187,7 @@ constexpr std::array kNodeConstraints = {
     NodeConstraint{"wishes", RefuseExcluded},        NodeConstraint{"tenant", RefuseOtherTenants},
     NodeConstraint{"alive", RefuseUnschedulable},    NodeConstraint{"files", RefuseWithoutFiles},
     NodeConstraint{"engine", RefuseWithoutEngine},   NodeConstraint{"kv_bits", RefuseNarrowKv},
-    NodeConstraint{"pressure", RefuseUnderPressure},
+    NodeConstraint{"pressure", RefuseUnderPressure}, NodeConstraint{"draft", RefuseDraftOnGpu},
 };
 
 constexpr std::array kShapeConstraints = {

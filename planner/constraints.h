@@ -24,6 +24,7 @@ struct Candidate {
   ComputeKind kind = ComputeKind::kGpu;
   RankSpeed speed;
   v1::EngineTraits traits;
+  bool may_enter = true;  // has what the entry rank needs besides: a draft model's files
 };
 Candidate CandidateOf(const v1::PlannerNode& node);
 

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "planner/saturating.h"
+
 namespace macrame::planner {
 namespace {
 
@@ -47,26 +49,35 @@ const StepModel& GangJudge::DecodeOf(uint32_t sequences) {
   return decodes_.emplace(sequences, StepModel(model_, load, parameters_)).first->second;
 }
 
-uint64_t GangJudge::NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
-  return MemoryOf(node, slice).NeedBytes(candidates_[node].kind, begin, end, begin == 0, head);
+uint64_t GangJudge::NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head,
+                              bool entry) {
+  const uint64_t need =
+      MemoryOf(node, slice).NeedBytes(candidates_[node].kind, begin, end, begin == 0, head);
+  if (!entry || serving_.draft_bytes == 0) return need;
+  return candidates_[node].may_enter ? NeedWithDraft(serving_, need) : kBytesMax;
 }
 
-v1::MemoryNeed GangJudge::Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
-  return MemoryOf(node, slice).Need(candidates_[node].kind, begin, end, begin == 0, head);
+v1::MemoryNeed GangJudge::Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head,
+                               bool entry) {
+  v1::MemoryNeed need =
+      MemoryOf(node, slice).Need(candidates_[node].kind, begin, end, begin == 0, head);
+  if (entry && serving_.draft_bytes > 0) AddDraft(serving_, &need);
+  return need;
 }
 
-double GangJudge::Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head) {
+double GangJudge::Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head,
+                       bool entry) {
   const uint64_t budget = candidates_[node].budget_bytes;
   if (budget == 0) return 2;
-  return static_cast<double>(NeedBytes(node, slice, begin, end, head)) /
+  return static_cast<double>(NeedBytes(node, slice, begin, end, head, entry)) /
          static_cast<double>(budget);
 }
 
 bool GangJudge::HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
                          uint32_t slice_count, uint32_t begin, uint32_t end) {
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const uint64_t need =
-        NeedBytes(nodes[i], {widths[i], slice_count}, begin, end, HoldsHead(nodes, i, end));
+    const uint64_t need = NeedBytes(nodes[i], {widths[i], slice_count}, begin, end,
+                                    HoldsHead(nodes, i, end), begin == 0 && i == 0);
     if (need > candidates_[nodes[i]].budget_bytes) return false;
   }
   return true;
@@ -103,7 +114,8 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
     double best_burden = 0;
     for (size_t i = 0; i < count; ++i) {
       const Slice slice{widths[i] + 1, slice_count};
-      const double fill = Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end));
+      const double fill =
+          Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end), begin == 0 && i == 0);
       if (fill > 1) continue;
       const double burden = even_fill ? fill : TimeOf(step, nodes[i], begin, end, slice).total_us();
       if (best < count && burden >= best_burden) continue;
@@ -187,7 +199,7 @@ double GangJudge::StageFill(const GangStage& stage, uint32_t begin, uint32_t end
   double worst = 0;
   for (size_t i = 0; i < stage.nodes.size(); ++i) {
     worst = std::max(worst, Fill(stage.nodes[i], {stage.widths[i], stage.slice_count}, begin, end,
-                                 HoldsHead(stage.nodes, i, end)));
+                                 HoldsHead(stage.nodes, i, end), begin == 0 && i == 0));
   }
   return worst;
 }

@@ -78,11 +78,15 @@ class GangJudge {
     return end == model_.layer_count() && (index == 0 || CutsVocabulary(nodes[index]));
   }
 
-  // Bytes that the rank on a node needs.
-  uint64_t NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
-  v1::MemoryNeed Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
+  // Bytes that the rank on a node needs. `entry`: it is rank 0, which runs a draft model as well;
+  // kBytesMax on a node that can't.
+  uint64_t NeedBytes(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head,
+                     bool entry = false);
+  v1::MemoryNeed Need(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head,
+                      bool entry = false);
   // Need / budget; above 1: does not fit.
-  double Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head);
+  double Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, bool head,
+              bool entry = false);
 
   // The widths that a stage's nodes get: the step as short as can be (or, with `even_fill`, the
   // fullest node as empty as can be) while each stays within its budget; equal widths only, unless

@@ -221,8 +221,9 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric&
   stage.slice_count = SlicesFor(judge_.model(), static_cast<uint32_t>(nodes.size()), uneven_);
   stage.begin = begin;
   stage.end = end;
-  // The head's place matters on the last stage only.
-  for (size_t head = 0; head < (last ? nodes.size() : 1); ++head) {
+  // The head's place matters on the last stage only, the entry's where it runs a draft model.
+  const bool enters = begin == 0 && judge_.serving().draft_bytes > 0;
+  for (size_t head = 0; head < (last || enters ? nodes.size() : 1); ++head) {
     stage.nodes = nodes;
     if (fabric.ring) {
       std::rotate(stage.nodes.begin(), stage.nodes.begin() + static_cast<ptrdiff_t>(head),
@@ -376,7 +377,7 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
     if (!is_short && found > kLongerMax && stages != exact) continue;
     if (given < whole) continue;
     const auto fill = [&](uint32_t index, uint32_t begin, uint32_t end) {
-      return judge_.Fill(part[index], {}, begin, end, end == layers);
+      return judge_.Fill(part[index], {}, begin, end, end == layers, index == 0);
     };
     const auto ends = BalanceLayers(stages, layers, fill, 1);
     if (!ends.has_value()) continue;

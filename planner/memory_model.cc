@@ -198,6 +198,30 @@ uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness
   return std::max(kHeadroomBytesMin, model_dependent_bytes / HeadroomDivisor(strictness));
 }
 
+uint64_t DraftBytes(const v1::ModelDescription& draft, const ServingLoad& load) {
+  ServingLoad own = load;
+  if (draft.context_length_max() > 0) {
+    own.context_tokens = std::min(own.context_tokens, draft.context_length_max());
+  }
+  own.kv_bits = 0;
+  const MemoryModel memory(draft, own);
+  const v1::MemoryNeed need = memory.Need(ComputeKind::kCpu, 0, draft.layer_count(), true, true);
+  return SaturatingSubtract(need.total_bytes(),
+                            SaturatingAdd(need.runtime_bytes(), need.headroom_bytes()));
+}
+
+void AddDraft(const ServingLoad& load, v1::MemoryNeed* need) {
+  const uint64_t spare = load.draft_bytes / HeadroomDivisor(load.strictness);
+  need->set_draft_bytes(load.draft_bytes);
+  need->set_headroom_bytes(SaturatingAdd(need->headroom_bytes(), spare));
+  need->set_total_bytes(NeedWithDraft(load, need->total_bytes()));
+}
+
+uint64_t NeedWithDraft(const ServingLoad& load, uint64_t need_bytes) {
+  const uint64_t spare = load.draft_bytes / HeadroomDivisor(load.strictness);
+  return SaturatingAdd(need_bytes, SaturatingAdd(load.draft_bytes, spare));
+}
+
 MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& load, Slice slice,
                          Slice vocabulary)
     : model_(&model), load_(load), slice_(slice) {

@@ -45,6 +45,7 @@ struct ServingLoad {
   v1::Strictness strictness = v1::STRICTNESS_NORMAL;
   // Of context, that speeds are foretold at; 0: kPredictedPositions (gang.h).
   uint32_t predicted_positions = 0;
+  uint64_t draft_bytes = 0;  // of a draft model, on the entry node (DraftBytes); 0: none
 };
 
 // With 8 bits on a CPU, so many of a head's dimensions share a scale of so many bytes
@@ -93,6 +94,13 @@ uint64_t EmbeddingBytes(const v1::ModelDescription& model, Slice slice = {});
 // Final norm and the slice's rows of the output head. A head that is tied to the embedding costs
 // its bytes again on a rank that does not hold the embedding.
 uint64_t HeadBytes(const v1::ModelDescription& model, bool holds_embedding, Slice slice = {});
+
+// All of a draft model that the entry rank runs whole, on the CPU: weights, a KV cache for as many
+// positions as the model's own (as far as it knows so many), scratch.
+uint64_t DraftBytes(const v1::ModelDescription& draft, const ServingLoad& load);
+// `need` of the entry rank with the load's draft model.
+void AddDraft(const ServingLoad& load, v1::MemoryNeed* need);
+uint64_t NeedWithDraft(const ServingLoad& load, uint64_t need_bytes);
 
 uint64_t HeadroomBytes(uint64_t model_dependent_bytes, v1::Strictness strictness);
 

@@ -201,8 +201,9 @@ v1::Assignment Assign(GangJudge& judge, const GangStage& stage, size_t index, ui
   assignment.set_layer_end(stage.end);
   assignment.set_holds_embedding(stage.begin == 0);
   assignment.set_holds_head(head);
-  *assignment.mutable_need() = judge.Need(
-      stage.nodes[index], {stage.widths[index], stage.slice_count}, stage.begin, stage.end, head);
+  *assignment.mutable_need() =
+      judge.Need(stage.nodes[index], {stage.widths[index], stage.slice_count}, stage.begin,
+                 stage.end, head, stage_number == 0 && index == 0);
   assignment.set_budget_bytes(candidate.budget_bytes);
   const bool even = std::all_of(stage.widths.begin(), stage.widths.end(),
                                 [&](uint32_t width) { return width == stage.widths[0]; });
@@ -227,6 +228,11 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   plan.set_concurrent_sequences(judge.serving().sequences);
   plan.set_kv_bits(judge.serving().kv_bits);
   plan.set_snapshot_revision(request.snapshot_revision());
+  if (request.has_draft_model()) {
+    plan.mutable_draft_model()->set_name(request.draft_model().name());
+    plan.mutable_draft_model()->set_path(request.draft_model().path());
+    plan.mutable_draft_model()->set_fingerprint(request.draft_model().fingerprint());
+  }
   uint32_t number = 0;
   for (const GangStage& stage : gang.stages) {
     uint32_t slice = 0;
@@ -331,6 +337,10 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   load.kv_bits = request.wishes().kv_bits();
   load.strictness = request.wishes().strictness();
   load.predicted_positions = request.wishes().prompt_tokens();
+  if (request.has_draft_model()) {
+    load.draft_bytes = DraftBytes(request.draft_model(), load);
+    for (Candidate& candidate : candidates) candidate.may_enter = candidate.node->has_draft_files();
+  }
   // Of equally good nodes the larger ones are taken first.
   std::stable_sort(
       candidates.begin(), candidates.end(),
@@ -416,7 +426,9 @@ uint32_t EffectiveContext(const v1::ModelDescription& model, const v1::Wishes& w
   return std::min(model.context_length_max(), kDefaultContextTokens);
 }
 
-v1::PlanResult PlanModel(const v1::PlanRequest& request) {
+namespace {
+
+v1::PlanResult PlanAsAsked(const v1::PlanRequest& request) {
   if (auto invalid = ValidateModel(request.model()); invalid.has_value()) {
     return Failure(*std::move(invalid));
   }
@@ -436,6 +448,52 @@ v1::PlanResult PlanModel(const v1::PlanRequest& request) {
     if (result.has_plan()) return result;
   }
   return PlanOver(request, std::move(candidates), std::move(rejections), named_nodes);
+}
+
+// Why there is no plan with the draft model, where there is one without.
+v1::Reason WhyNoDraft(const v1::PlanRequest& request, const v1::Plan& without, v1::Reason failure) {
+  const std::string& draft = request.draft_model().name();
+  const v1::Assignment& entry = without.assignments(0);
+  for (const v1::PlannerNode& node : request.nodes()) {
+    if (node.node_id() != entry.node_id()) continue;
+    const bool computes_on_cpu = ComputeKindOf(node) == ComputeKind::kCpu;
+    if (node.has_draft_files() || !computes_on_cpu) continue;
+    v1::Reason reason = MakeReason(
+        "MODEL_NOT_ON_NODE",
+        absl::StrCat(NodeName(node), ", where the requests of ", request.model().name(),
+                     " come in (rank 0), does not have the files of its draft model ", draft),
+        node.node_id());
+    reason.set_remedy(absl::StrCat("copy the folder of ", draft,
+                                   " to that node, into one of its model folders, or load ",
+                                   request.model().name(), " without --draft-model"));
+    return reason;
+  }
+  failure.set_message(absl::StrCat(failure.message(), " (with the draft model ", draft,
+                                   "; without it there is a plan)"));
+  return failure;
+}
+
+}  // namespace
+
+v1::PlanResult PlanModel(const v1::PlanRequest& request) {
+  if (!request.has_draft_model()) return PlanAsAsked(request);
+  if (auto invalid = ValidateModel(request.draft_model()); invalid.has_value()) {
+    return Failure(*std::move(invalid));
+  }
+  v1::PlanResult result = PlanAsAsked(request);
+  if (result.has_plan()) return result;
+  v1::PlanRequest alone = request;
+  alone.clear_draft_model();
+  v1::PlanResult without = PlanAsAsked(alone);
+  if (!without.has_plan()) return result;
+  const v1::Reason why = WhyNoDraft(request, without.plan(), result.failure());
+  // Answers without drafts are better than none.
+  if (request.recovering()) {
+    *without.mutable_plan()->add_reasons() = why;
+    return without;
+  }
+  *result.mutable_failure() = why;
+  return result;
 }
 
 }  // namespace macrame::planner

@@ -19,6 +19,9 @@
 // `recovering` softens wishes whose nodes are gone: first fewer ranks than `world_size`, in the end
 // the other way to divide; which is said in the reasons.
 //
+// A draft model is a part of what the entry rank holds, and its files have to be on that rank's
+// node. Where it can't be, the plan fails; when recovering, the model is served without it.
+//
 // Ties between equal nodes go to the one that is named first in the request, so callers give nodes
 // in a stable order (by node id).
 
