@@ -22,6 +22,7 @@ struct DeploymentPlanner::Asking {
   bool decided = false;
   bool impatient = false;
   std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>> answers;
+  std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>> draft_answers;
   NodeId self;
 };
 
@@ -31,7 +32,7 @@ using Answers = std::map<NodeId, absl::StatusOr<v1::DescribeModelResponse>>;
 
 // The model that the order means: the one asked for by fingerprint, else what most nodes have under
 // the name, this node's own first among equals.
-const v1::ModelDescription* Choose(const Answers& answers, const PlanOrder& order,
+const v1::ModelDescription* Choose(const Answers& answers, const std::string& wanted,
                                    const NodeId& self) {
   std::map<std::string, int> votes;
   for (const auto& [node, answer] : answers) {
@@ -42,7 +43,7 @@ const v1::ModelDescription* Choose(const Answers& answers, const PlanOrder& orde
   for (const auto& [node, answer] : answers) {
     if (!answer.ok()) continue;
     const std::string& fingerprint = answer->model().fingerprint();
-    if (!order.fingerprint.empty() && fingerprint != order.fingerprint) continue;
+    if (!wanted.empty() && fingerprint != wanted) continue;
     if (votes[fingerprint] > best_votes) {
       best = &answer->model();
       best_votes = votes[fingerprint];
@@ -76,6 +77,13 @@ bool DidNotAnswer(const Answers& answers, const NodeId& node) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
 
+// The reason, told of the draft model.
+absl::Status OfDraft(const std::string& draft, const absl::Status& status) {
+  v1::Reason reason = ReasonOf(status);
+  reason.set_message(absl::StrCat("the draft model ", draft, ": ", reason.message()));
+  return ReasonStatus(status.code(), reason);
+}
+
 RoomWanted RoomFor(const PlanOrder& order) {
   return {order.deployment, order.priority, order.may_evict, order.in_force, order.replicas};
 }
@@ -91,8 +99,17 @@ void DeploymentPlanner::Plan(PlanOrder order, Done done) {
     if (facts.is_self) asking->self = facts.id;
     if (facts.is_self || facts.state == v1::NODE_STATE_ALIVE) asked.push_back(facts.id);
   }
-  asking->waiting = asked.size();
+  const std::string& draft = asking->order.wishes.draft_model();
+  asking->waiting = asked.size() * (draft.empty() ? 1 : 2);
   for (const NodeId& node : asked) {
+    if (!draft.empty()) {
+      calls_.DescribeModel(node, draft,
+                           [this, asking, node](absl::StatusOr<v1::DescribeModelResponse> answer) {
+                             asking->draft_answers.emplace(node, std::move(answer));
+                             --asking->waiting;
+                             DecideIfReady(asking);
+                           });
+    }
     calls_.DescribeModel(node, asking->order.name_or_path,
                          [this, asking, node](absl::StatusOr<v1::DescribeModelResponse> answer) {
                            asking->answers.emplace(node, std::move(answer));
@@ -108,8 +125,11 @@ void DeploymentPlanner::Plan(PlanOrder order, Done done) {
 
 void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
   if (asking->decided) return;
-  const bool has_model = Choose(asking->answers, asking->order, asking->self) != nullptr;
-  if (asking->waiting > 0 && !(asking->impatient && has_model)) return;
+  const bool has_model =
+      Choose(asking->answers, asking->order.fingerprint, asking->self) != nullptr;
+  const bool has_draft = asking->order.wishes.draft_model().empty() ||
+                         Choose(asking->draft_answers, "", asking->self) != nullptr;
+  if (asking->waiting > 0 && !(asking->impatient && has_model && has_draft)) return;
   asking->decided = true;
   Decide(asking);
 }
@@ -149,6 +169,7 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
     }
     *request.add_nodes() = std::move(node);
   }
+  AddDraftModel(asking, &request);
   CountPromises(RoomFor(asking.order), state, &request);
   std::vector<std::string> node_ids;
   for (const v1::PlannerNode& node : request.nodes()) node_ids.push_back(node.node_id());
@@ -161,9 +182,30 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   return request;
 }
 
+// The draft model that the wishes name, and who has it.
+void DeploymentPlanner::AddDraftModel(const Asking& asking, v1::PlanRequest* request) {
+  const v1::ModelDescription* draft = Choose(asking.draft_answers, "", asking.self);
+  if (draft == nullptr) return;
+  *request->mutable_draft_model() = *draft;
+  for (v1::PlannerNode& node : *request->mutable_nodes()) {
+    const auto found = asking.draft_answers.find(NodeId(node.node_id()));
+    node.set_has_draft_files(found != asking.draft_answers.end() && found->second.ok() &&
+                             found->second->model().fingerprint() == draft->fingerprint());
+  }
+}
+
 void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
-  const v1::ModelDescription* model = Choose(asking->answers, asking->order, asking->self);
+  const v1::ModelDescription* model =
+      Choose(asking->answers, asking->order.fingerprint, asking->self);
   if (model == nullptr) return asking->done(WorstRefusal(asking->answers, asking->self));
+  const std::string& draft = asking->order.wishes.draft_model();
+  const bool lacks_draft =
+      !draft.empty() && Choose(asking->draft_answers, "", asking->self) == nullptr;
+  const absl::Status no_draft =
+      lacks_draft ? OfDraft(draft, WorstRefusal(asking->draft_answers, asking->self))
+                  : absl::OkStatus();
+  // A model that was served already is served without it rather than not at all.
+  if (lacks_draft && !asking->order.recovering) return asking->done(no_draft);
   ClusterView state;
   FillFromState(replicator_.table().entries(), state);
   const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking->order));
@@ -184,6 +226,9 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
     outcome.result = planner::PlanModel(request);
   }
   NameHolders(asking->order.deployment, holders, &outcome.result);
+  if (lacks_draft && outcome.result.has_plan()) {
+    *outcome.result.mutable_plan()->add_reasons() = ReasonOf(no_draft);
+  }
   std::vector<std::string> by_rank;
   for (const v1::Assignment& assignment : outcome.result.plan().assignments()) {
     by_rank.push_back(assignment.node_id());

@@ -52,6 +52,7 @@ void GangLauncher::Launch(GangOrder order, Done done) {
     *request.mutable_assignment() = plan.assignments(rank);
     *request.mutable_model() = launching->order.model;
     request.set_hold_ms(options_.hold_ms);
+    if (rank == 0 && plan.has_draft_model()) *request.mutable_draft_model() = plan.draft_model();
     calls_.Reserve(NodeId(plan.assignments(rank).node_id()), request,
                    [this, launching, rank](absl::StatusOr<v1::ReserveResponse> response) {
                      OnReserved(launching, rank, std::move(response));
@@ -162,6 +163,9 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
   spec.set_connect_timeout_ms(options_.connect_timeout_ms);
   spec.set_queued_requests_max(options_.queued_requests_max);
   spec.set_fast_synch_suspended(order.fast_synch_suspended);
+  if (rank == 0 && order.plan.has_draft_model()) {
+    *spec.mutable_draft_model() = order.plan.draft_model();
+  }
   spec.set_entry_node_id(order.plan.assignments(0).node_id());
   return spec;
 }

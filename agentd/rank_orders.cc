@@ -2,6 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
 namespace macrame::agentd {
 
 RankOrders::RankOrders(Election& election, ModelLibrary& library,
@@ -31,6 +34,25 @@ void RankOrders::Reserve(const NodeId& from, const v1::ReserveRequest& request,
                   if (!still_obeyed.ok()) return reply(still_obeyed);
                   v1::ReserveRequest local = request;
                   local.mutable_model()->set_path(found->description.path());
+                  if (local.has_draft_model()) return ReserveWithDraft(from, local, reply);
+                  reply(supervisor_.Reserve(local, callbacks_.local_ip(), callbacks_.memory()));
+                });
+}
+
+void RankOrders::ReserveWithDraft(const NodeId& from, const v1::ReserveRequest& request,
+                                  Reply<v1::ReserveResponse> reply) {
+  library_.Find(request.draft_model(),
+                [this, from, request, reply](absl::StatusOr<DescribedModel> found) {
+                  if (!found.ok()) {
+                    v1::Reason reason = ReasonOf(found.status());
+                    reason.set_message(absl::StrCat(
+                        "the draft model ", request.draft_model().name(), ": ", reason.message()));
+                    return reply(ReasonStatus(found.status().code(), reason));
+                  }
+                  absl::Status still_obeyed = CheckOrder(from, request.fence());
+                  if (!still_obeyed.ok()) return reply(still_obeyed);
+                  v1::ReserveRequest local = request;
+                  local.mutable_draft_model()->set_path(found->description.path());
                   reply(supervisor_.Reserve(local, callbacks_.local_ip(), callbacks_.memory()));
                 });
 }

@@ -36,6 +36,9 @@ class RankOrders {
                 Reply<v1::EndRanksResponse> reply);
 
  private:
+  // The model's files were found here; now the draft model's.
+  void ReserveWithDraft(const NodeId& from, const v1::ReserveRequest& request,
+                        Reply<v1::ReserveResponse> reply);
   absl::Status CheckOrder(const NodeId& from, const v1::Fence& fence) const;
 
   Election& election_;

@@ -24,6 +24,7 @@ struct LoadOptions {
   std::string name_or_path;
   std::string deployment_name;
   std::string timeout = "10m";
+  std::string draft_model;
   WishOptions wishes;
   uint32_t replicas = 0;
   std::optional<int32_t> priority;
@@ -47,6 +48,9 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
   request.set_deployment_name(options.deployment_name);
   *request.mutable_wishes() = *wishes;
+  if (!options.draft_model.empty()) {
+    request.mutable_wishes()->set_draft_model(AbsoluteModelPath(options.draft_model));
+  }
   request.set_replicas(options.replicas);
   if (options.priority.has_value()) request.set_priority(*options.priority);
   if (options.may_evict) request.set_may_evict(true);
@@ -103,6 +107,9 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
       ->required();
   AddWishFlags(command, &options->wishes);
   command->add_option("--name", options->deployment_name, "Serve it under this name");
+  command->add_option("--draft-model", options->draft_model,
+                      "A small model with the same vocabulary that drafts for it on the entry "
+                      "node; the text stays the same (CPU only)");
   command
       ->add_option("--replicas", options->replicas,
                    "Whole copies, on nodes of their own; requests go to the one with the fewest")

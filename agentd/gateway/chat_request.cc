@@ -62,7 +62,8 @@ constexpr std::array kRefusedFields = {
     RefusedField{"guided_grammar", Never, "guided decoding is not supported yet"},
     RefusedField{"grammar", Never, "guided decoding is not supported yet"},
     RefusedField{"adapters", Never, "adapters are not supported yet"},
-    RefusedField{"draft_model", Never, "draft models are not supported yet"},
+    RefusedField{"draft_model", Never,
+                 "a draft model is chosen when the model is loaded: --draft-model"},
 };
 
 // Honoured below, or taken and without effect on the text.

@@ -220,14 +220,17 @@ std::string DeploymentWord(v1::DeploymentState state) {
 }
 
 std::string ShapeText(const v1::Plan& plan) {
-  if (plan.world_size() <= 1) return "one node";
+  const std::string drafts =
+      plan.has_draft_model() ? absl::StrCat(", drafts by ", Printable(plan.draft_model().name()))
+                             : "";
+  if (plan.world_size() <= 1) return absl::StrCat("one node", drafts);
   const std::string via =
       plan.backend().empty() ? "" : absl::StrCat(" via ", Printable(plan.backend()));
   if (plan.tp() > 1 && plan.pp() > 1) {
-    return absl::StrCat("tensor ", plan.tp(), " x pipeline ", plan.pp(), via);
+    return absl::StrCat("tensor ", plan.tp(), " x pipeline ", plan.pp(), via, drafts);
   }
-  return plan.tp() > 1 ? absl::StrCat("tensor over ", plan.tp(), via)
-                       : absl::StrCat("pipeline over ", plan.pp(), via);
+  return absl::StrCat(plan.tp() > 1 ? "tensor over " : "pipeline over ",
+                      plan.tp() > 1 ? plan.tp() : plan.pp(), via, drafts);
 }
 
 std::string DeploymentsView(const v1::ClusterStatus& status, int width, const Style& style) {

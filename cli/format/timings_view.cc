@@ -76,6 +76,29 @@ std::string PreemptionLine(const v1::DeploymentStatus& deployment) {
   return "";
 }
 
+std::string RightOf(uint64_t accepted, uint64_t drafted) {
+  if (drafted == 0) return "none";
+  return absl::StrFormat("%d of %d right (%.0f %%)", accepted, drafted,
+                         100.0 * static_cast<double>(accepted) / static_cast<double>(drafted));
+}
+
+// What the entry rank drafted ahead, by source; nothing where it drafts nothing.
+std::string DraftsLine(const v1::RankStatus& rank) {
+  const v1::DraftModelStatus& model = rank.draft_model();
+  if (rank.draft_tokens_total() == 0 && !rank.has_draft_model()) return "";
+  const uint64_t drafted = rank.draft_tokens_total() - model.draft_tokens_total();
+  const uint64_t accepted = rank.accepted_tokens_total() - model.accepted_tokens_total();
+  std::string line = absl::StrCat("  drafts looked up: ", RightOf(accepted, drafted));
+  if (rank.has_draft_model()) {
+    absl::StrAppend(&line, "; draft model ", Printable(model.name()), ": ",
+                    RightOf(model.accepted_tokens_total(), model.draft_tokens_total()));
+  }
+  if (!model.off_reason().empty()) {
+    absl::StrAppend(&line, "; off: ", Printable(model.off_reason()));
+  }
+  return line + "\n";
+}
+
 }  // namespace
 
 std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentStatus& deployment,
@@ -84,8 +107,10 @@ std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentSta
       absl::StrCat(style.Bold(Printable(deployment.deployment().name())), "  ",
                    DeploymentWord(deployment.state()), "  ", ShapeText(deployment.plan()), "\n");
   std::vector<std::vector<Cell>> rows;
+  std::string drafts;
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (!rank.has_timings() || rank.epoch() != deployment.epoch()) continue;
+    if (rank.rank() == 0) drafts = DraftsLine(rank);
     for (size_t i = 0; i < std::size(kTimings); ++i) {
       const LogHistogram values = LogHistogram::Of(kTimings[i].of(rank.timings()));
       // Of the other ranks, only what differs from rank to rank.
@@ -106,7 +131,8 @@ std::string TimingsView(const v1::ClusterStatus& status, const v1::DeploymentSta
                                        {"max", true},
                                        {"mean", true},
                                        {"count", true}};
-  return absl::StrCat(text, RenderTable(columns, rows, width, style), PreemptionLine(deployment));
+  return absl::StrCat(text, RenderTable(columns, rows, width, style), drafts,
+                      PreemptionLine(deployment));
 }
 
 Json TimingsJson(const v1::DeploymentStatus& deployment) {
@@ -123,6 +149,15 @@ Json TimingsJson(const v1::DeploymentStatus& deployment) {
     one["recomputed_tokens_total"] = rank.recomputed_tokens_total();
     for (const Timing& timing : kTimings) {
       one[timing.name] = QuantilesOf(LogHistogram::Of(timing.of(rank.timings())));
+    }
+    if (rank.rank() == 0) {
+      const v1::DraftModelStatus& model = rank.draft_model();
+      one["drafts"] = {{"draft_tokens", rank.draft_tokens_total()},
+                       {"accepted_tokens", rank.accepted_tokens_total()},
+                       {"draft_model", model.name()},
+                       {"model_draft_tokens", model.draft_tokens_total()},
+                       {"model_accepted_tokens", model.accepted_tokens_total()},
+                       {"model_off_reason", model.off_reason()}};
     }
     document["ranks"].push_back(std::move(one));
   }
