@@ -91,6 +91,14 @@ RoomWanted RoomFor(const PlanOrder& order) {
 }  // namespace
 
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
+  const uint32_t kv_bits = order.wishes.kv_bits();
+  if (kv_bits != 0 && kv_bits != kKvBitsNarrow && kv_bits != kKvBitsDefault) {
+    return done(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                             absl::StrCat("a KV cache of ", kv_bits, " bits was asked for; it is ",
+                                          kKvBitsDefault, " (the default) or ", kKvBitsNarrow)));
+  }
+  // Asked for or not, the default is planned as such: a model in float32 has 32.
+  if (kv_bits == kKvBitsDefault) order.wishes.clear_kv_bits();
   auto asking = std::make_shared<Asking>();
   asking->order = std::move(order);
   asking->done = std::move(done);

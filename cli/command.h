@@ -72,6 +72,7 @@ struct WishOptions {
   uint32_t users = 0;
   uint32_t prompt_tokens = 0;
   std::string tenant;
+  uint32_t kv_bits = 0;
 };
 void AddWishFlags(CLI::App* command, WishOptions* options);
 // All but the nodes.

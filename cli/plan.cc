@@ -14,7 +14,6 @@ struct PlanOptions {
   std::string cluster_path;
   std::string card_path;
   uint32_t bits = 0;
-  uint32_t kv_bits = 0;
 };
 
 // On a cluster that is described in a file, without asking any agent.
@@ -39,7 +38,6 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
     plan.set_bits(options.bits);
   }
   *plan.mutable_wishes() = WishesWithoutNodes(options.wishes);
-  plan.mutable_wishes()->set_kv_bits(options.kv_bits);
   for (const std::string& name : NamesIn(options.wishes.nodes)) {
     plan.mutable_wishes()->add_node_ids(name);
   }
@@ -97,13 +95,6 @@ void AddPlan(CommandTree& tree) {
       ->add_option(
           "--bits", options->bits,
           "Of a weight (default: as the name says, else as its makers publish it, else 16)")
-      ->check(CLI::Range(2u, 32u))
-      ->needs(cluster);
-  command
-      ->add_option(
-          "--kv-bits", options->kv_bits,
-          "Of a number in the KV cache, for engines that can keep it smaller; rankd keeps "
-          "16 on a GPU and 32 on a CPU (the default), so only described clusters take this")
       ->check(CLI::Range(2u, 32u))
       ->needs(cluster);
   tree.OnChosen(command, [options](const Invocation& run) { return RunPlan(run, *options); });

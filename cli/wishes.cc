@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "proto/near_miss.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::cli {
 namespace {
@@ -81,6 +82,13 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->add_option("--prompt-tokens", options->prompt_tokens,
                    "Foretell the first token after a prompt of so many")
       ->check(CLI::Range(1u, kContextMax));
+  command
+      ->add_option(
+          "--kv-bits", options->kv_bits,
+          "Of a number in the KV cache: 16 (the default; 32 for a model in float32), or 8, "
+          "which holds nearly twice the context or sequences, on nodes without a GPU. With "
+          "--cluster also others, for engines that keep as many")
+      ->check(CLI::Range(2u, 32u));
   command->add_option("--tenant", options->tenant, "Use the nodes dedicated to this tenant too");
 }
 
@@ -109,6 +117,7 @@ v1::Wishes WishesWithoutNodes(const WishOptions& options) {
   wishes.set_users(options.users);
   wishes.set_prompt_tokens(options.prompt_tokens);
   wishes.set_tenant(options.tenant);
+  wishes.set_kv_bits(options.kv_bits);
   return wishes;
 }
 
@@ -126,6 +135,12 @@ std::string NamesSomething(const std::string& list) {
 }
 
 absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {
+  const uint32_t bits = options.kv_bits;
+  if (bits != 0 && bits != kKvBitsNarrow && bits != kKvBitsDefault) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                        absl::StrCat("--kv-bits ", bits, ": rankd keeps a KV cache in ",
+                                     kKvBitsDefault, " bits (the default) or in ", kKvBitsNarrow));
+  }
   v1::Wishes wishes = WishesWithoutNodes(options);
   if (options.nodes.empty() && options.excluded.empty()) return wishes;
   const auto status = client.GetStatus();

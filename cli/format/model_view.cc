@@ -61,6 +61,18 @@ std::string ProgressText(const v1::RankStatus* rank) {
   return rank->memory_bytes() > 0 ? GiB(rank->memory_bytes()) : "-";
 }
 
+std::string ContextCell(const v1::Plan& plan) {
+  const std::string bits = plan.kv_bits() > 0 ? absl::StrCat(" (", plan.kv_bits(), " bit)") : "";
+  return absl::StrCat(plan.context_length(), bits);
+}
+
+// "context 4096", "context 4096 in a KV cache of 8 bits".
+std::string ContextText(const v1::Plan& plan) {
+  const std::string bits =
+      plan.kv_bits() > 0 ? absl::StrCat(" in a KV cache of ", plan.kv_bits(), " bits") : "";
+  return absl::StrCat("context ", plan.context_length(), bits);
+}
+
 void AppendDeployment(const v1::DeploymentStatus& deployment,
                       std::vector<std::vector<Cell>>* rows) {
   const v1::AggregateLoad none;
@@ -74,7 +86,7 @@ void AppendDeployment(const v1::DeploymentStatus& deployment,
                    {DeploymentWord(deployment.state()), ToneOf(deployment.state())},
                    absl::StrCat(ReadyRanks(deployment), "/", world),
                    world == 0 ? "-" : ShapeText(deployment.plan()),
-                   world == 0 ? "-" : absl::StrCat(deployment.plan().context_length()),
+                   world == 0 ? "-" : ContextCell(deployment.plan()),
                    Rate(deployment.tokens_per_second()),
                    absl::StrCat(running, "+", queued)});
 }
@@ -289,7 +301,7 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
   }
   const v1::Plan& plan = result.plan();
   absl::StrAppend(&out, style.Bold(Printable(plan.model_name())), ": ", ShapeText(plan), " (",
-                  Plural(plan.world_size(), "rank"), "), context ", plan.context_length(), ", ",
+                  Plural(plan.world_size(), "rank"), "), ", ContextText(plan), ", ",
                   Plural(plan.concurrent_sequences(), "sequence"), " at once\n\n",
                   AssignmentsTable(plan, width, style), PredictionLines(plan.prediction()));
   if (!plan.reasons().empty()) {
@@ -330,8 +342,8 @@ std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
   const std::string name = Printable(DeploymentOfReplica(status.deployment().name()));
   const uint32_t replicas = status.deployment().replicas();
   const std::string copies = replicas > 1 ? absl::StrCat(replicas, " replicas, the last one ") : "";
-  return absl::StrCat(name, " is ready: ", copies, ShapeText(plan), " (", nodes, "), context ",
-                      plan.context_length(), ", ", GiB(bytes), " planned, ",
+  return absl::StrCat(name, " is ready: ", copies, ShapeText(plan), " (", nodes, "), ",
+                      ContextText(plan), ", ", GiB(bytes), " planned, ",
                       absl::StrFormat("%.1f s", seconds), "\nAsk it:  clusterctl model infer ",
                       name, " --prompt \"...\"\n");
 }

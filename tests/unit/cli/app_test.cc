@@ -102,8 +102,9 @@ TEST_F(AppTest, ErrorsOfTheAgentKeepTheirReasonAndExitCode) {
 }
 
 TEST_F(AppTest, ModelLoadSendsWishesAndSaysHowItWent) {
-  const CliRun run = Run({"model", "load", "tiny", "--context", "2048", "--parallelism", "pipeline",
-                          "--nodes", "mini-1,a1b2c3d3", "--ranks", "2", "--timeout", "90s"});
+  const CliRun run =
+      Run({"model", "load", "tiny", "--context", "2048", "--parallelism", "pipeline", "--nodes",
+           "mini-1,a1b2c3d3", "--ranks", "2", "--timeout", "90s", "--kv-bits", "8"});
   EXPECT_EQ(run.exit_code, kExitOk) << run.err;
   EXPECT_NE(run.out.find("tiny is ready: pipeline over 3"), std::string::npos) << run.out;
   EXPECT_NE(run.err.find("rank 1 mini-2: loading 50%"), std::string::npos) << run.err;
@@ -113,12 +114,27 @@ TEST_F(AppTest, ModelLoadSendsWishesAndSaysHowItWent) {
   EXPECT_EQ(request.wishes().parallelism(), v1::PARALLELISM_PIPELINE);
   EXPECT_EQ(request.wishes().node_ids_size(), 2);
   EXPECT_EQ(request.wishes().world_size(), 2u);
+  EXPECT_EQ(request.wishes().kv_bits(), 8u);
   EXPECT_EQ(request.timeout_ms(), 90'000u);
   EXPECT_EQ(Run({"model", "load", "--nodes", "mini-1", "tiny"}).exit_code, kExitOk);
   EXPECT_EQ(Run({"model", "load", "tiny", "--nodes", "mini-9"}).exit_code, kExitNotFound);
   EXPECT_EQ(Run({"-q", "model", "load", "tiny"}).err, "");
   Run({"model", "load", "./some-model"});
   EXPECT_TRUE(std::filesystem::path(agent_.service.last_load.name_or_path()).is_absolute());
+}
+
+TEST_F(AppTest, AKvCacheOfOtherBitsIsRefusedBeforeAnythingIsAsked) {
+  const std::vector<std::string> load = {"model", "load", "tiny", "--kv-bits", "4"};
+  const std::vector<std::string> plan = {"plan", "tiny", "--kv-bits", "4"};
+  for (const std::vector<std::string>& words : {load, plan}) {
+    agent_.service.last_load.set_name_or_path("nothing");
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitUsage) << run.err;
+    EXPECT_NE(run.err.find("16 bits (the default) or in 8"), std::string::npos) << run.err;
+    EXPECT_EQ(agent_.service.last_load.name_or_path(), "nothing");
+  }
+  EXPECT_EQ(Run({"model", "load", "tiny", "--kv-bits", "16"}).exit_code, kExitOk);
+  EXPECT_EQ(agent_.service.last_load.wishes().kv_bits(), 16u);
 }
 
 TEST_F(AppTest, ModelLoadOnATerminalDrawsBarsAndShowsTheCursorAgain) {
