@@ -6,7 +6,6 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr double kRateGain = 1.0 / 8.0;  // of the newest draft
-constexpr double kRateRestored = 0.3;    // from here on a failure is a first one again
 
 }  // namespace
 
@@ -18,9 +17,11 @@ void DraftGate::OnTry(uint32_t tokens) {
   pause_ = std::min(2 * pause_, kTryPauseMax);
 }
 
-void DraftGate::OnVerified(bool is_right) {
-  rate_ += kRateGain * ((is_right ? 1.0 : 0.0) - rate_);
-  if (is_right && rate_ >= kRateRestored) pause_ = kTryPauseMin;
+void DraftGate::OnPaid(uint32_t tokens) {
+  pause_ = kTryPauseMin;
+  next_try_ = tokens + pause_;
 }
+
+void DraftGate::OnVerified(bool is_right) { rate_ += kRateGain * ((is_right ? 1.0 : 0.0) - rate_); }
 
 }  // namespace macrame::runtime::engine

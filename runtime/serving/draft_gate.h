@@ -3,9 +3,10 @@
 // How often a draft model is right about one answer, and when it is worth trying again after it was
 // not. Pure; one for each answer.
 //
-// Each draft that was verified moves the rate. One whose rate has fallen below kDraftRateMin, or
-// below what pays, is left alone but for a try every so many tokens of the answer: kTryPauseMin
-// after the first failure, twice as many after each further one, up to kTryPauseMax.
+// Each draft that was verified moves the rate. An answer for which drafts don't pay, or whose rate
+// has fallen below kDraftRateMin, is left alone but for a try every so many tokens, whatever costs
+// are taken to be, since they may have changed: kTryPauseMin tokens after it paid last, twice as
+// many after each further try, up to kTryPauseMax.
 
 #include <cstdint>
 
@@ -27,6 +28,8 @@ class DraftGate {
   bool MayTry(uint32_t tokens) const { return tokens >= next_try_; }
   // It is tried now.
   void OnTry(uint32_t tokens);
+  // It drafts because that pays.
+  void OnPaid(uint32_t tokens);
   // A draft was verified; those before it were right.
   void OnVerified(bool is_right);
 

@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kPlannedShare = 0.9;        // of the step budget, since measured steps scatter
 constexpr double kGainMin = 1.03;            // speeds are measured no better than this
+constexpr double kOtherRateEnough = 0.35;    // of a draft that costs nothing to make
 constexpr double kTryRate = 0.9;             // what a try hopes for
 constexpr uint32_t kTryTokens = 4;           // of a try
 constexpr uint32_t kFirstChunkTokens = 32;   // before any pass was measured
@@ -27,7 +28,10 @@ double Microseconds(const StepCost& cost, const StepWork& work) {
 }  // namespace
 
 DraftPlanner::DraftPlanner(const DraftModelTraits& traits, uint32_t draft_tokens_max)
-    : traits_(traits), draft_tokens_max_(draft_tokens_max), cost_(kFirstChunkTokens) {
+    : traits_(traits),
+      draft_tokens_max_(draft_tokens_max),
+      cost_(kFirstChunkTokens),
+      chunk_cost_(kFirstChunkTokens) {
   for (uint32_t block = traits.blocks_total; block-- > 0;) {
     free_blocks_.push_back(static_cast<int32_t>(block));
   }
@@ -72,7 +76,8 @@ std::vector<DraftPlanner::Member> DraftPlanner::Members(const std::vector<Answer
     State& state = StateOf(answer);
     const auto length = static_cast<uint32_t>(answer.tokens.size());
     if (state.draft_at == length && !state.draft.empty()) continue;  // it has one
-    if (answer.room == 0 || answer.other_rate >= state.gate.rate()) continue;
+    if (answer.room == 0) continue;
+    if (answer.other_rate >= std::min(state.gate.rate(), kOtherRateEnough)) continue;
     Settle(answer, state);
     if (!CanRead(answer, state)) continue;
     Member member;
@@ -132,13 +137,6 @@ DraftPlanner::Sum DraftPlanner::Reckon(std::vector<Member*>& members, const Base
   return best;
 }
 
-bool DraftPlanner::Pays(Member& member, const Base& base) const {
-  Member alone = member;
-  std::vector<Member*> one = {&alone};
-  Reckon(one, base);
-  return alone.count > 0;
-}
-
 bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base) const {
   Member alone = member;
   alone.lag = 1;
@@ -151,7 +149,8 @@ bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base) const {
   const double own_tokens = 1.0 + with.tokens - before;
   const double steps = std::min(member.answer->room, kDraftOutlookTokens) / own_tokens;
   const uint32_t from = member.state->sure;
-  return steps * saved_us > PassUs({0, member.lag, StepWork::Attended(from, member.lag)});
+  const StepWork work{0, member.lag, StepWork::Attended(from, member.lag)};
+  return steps * saved_us > Microseconds(chunk_cost_, work);
 }
 
 // The tokens that it lacks, as many as there is time for.
@@ -162,7 +161,7 @@ void DraftPlanner::PlanChunk(Member& member, const Base& base, DraftOrder& order
   }
   if (used >= kDraftChunkTokens) return;
   const uint32_t most = std::min(kDraftChunkTokens - used, member.lag);
-  const uint32_t fitting = cost_.TokensWithin({}, member.state->sure, base.budget / 2, most);
+  const uint32_t fitting = chunk_cost_.TokensWithin({}, member.state->sure, base.budget / 2, most);
   member.count = 0;
   AddPart(member, std::max(fitting, std::min(kChunkTokensMin, most)), order);
 }
@@ -234,6 +233,21 @@ bool DraftPlanner::AddPart(Member& member, uint32_t tokens, DraftOrder& order) {
   return true;
 }
 
+void DraftPlanner::PlanTry(Member& member, const Base& base, DraftOrder& order) {
+  const auto length = static_cast<uint32_t>(member.answer->tokens.size());
+  member.rate = kTryRate;
+  member.most = std::min(
+      {draft_tokens_max_, member.answer->room, traits_.positions_max - length + 1, kTryTokens});
+  if (member.lag > kDraftLagMax) {
+    if (member.lag <= kDraftChunkTokens || PaysToCatchUp(member, base)) {
+      PlanChunk(member, base, order);
+    }
+    return;
+  }
+  member.count = member.most;
+  if (AddPart(member, member.lag, order)) member.state->gate.OnTry(length);
+}
+
 DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& base) {
   DraftOrder order;
   if (!is_on() || base.work.decode_tokens == 0) return order;
@@ -247,26 +261,14 @@ DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& ba
   for (Member& member : members) {
     const auto length = static_cast<uint32_t>(member.answer->tokens.size());
     const bool is_ready = member.lag <= kDraftLagMax;
+    const bool is_good = member.rate >= kDraftRateMin;
     if (is_ready && member.count > 0) {
-      AddPart(member, member.lag, order);
-      continue;
-    }
-    const bool is_good = member.rate >= kDraftRateMin && !is_ready;
-    if (is_good && PaysToCatchUp(member, base)) {
+      if (AddPart(member, member.lag, order)) member.state->gate.OnPaid(length);
+    } else if (!is_ready && is_good && PaysToCatchUp(member, base)) {
       PlanChunk(member, base, order);
-      continue;
+    } else if (member.state->gate.MayTry(length)) {
+      PlanTry(member, base, order);
     }
-    if (!member.state->gate.MayTry(length)) continue;
-    member.rate = kTryRate;
-    member.most = std::min(
-        {draft_tokens_max_, member.answer->room, traits_.positions_max - length + 1, kTryTokens});
-    if (!is_ready) {
-      if (PaysToCatchUp(member, base)) PlanChunk(member, base, order);
-      continue;
-    }
-    if (!Pays(member, base)) continue;
-    member.count = member.most;
-    if (AddPart(member, member.lag, order)) member.state->gate.OnTry(length);
   }
   if (!order.empty()) order.closed_slots = std::exchange(closed_slots_, {});
   return order;
@@ -275,7 +277,9 @@ DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& ba
 void DraftPlanner::OnDrafted(const DraftOrder& order, DraftsMade made) {
   MACRAME_CHECK(made.tokens.size() == order.parts.size())
       << made.tokens.size() << " drafts of " << order.parts.size();
-  for (const DraftsMade::Pass& pass : made.passes) cost_.Learn(pass.work, pass.took);
+  for (const DraftsMade::Pass& pass : made.passes) {
+    (pass.work.prefill_tokens > 0 ? chunk_cost_ : cost_).Learn(pass.work, pass.took);
+  }
   for (size_t i = 0; i < order.parts.size(); ++i) {
     const DraftOrder::Part& part = order.parts[i];
     const auto found = states_.find(part.id);

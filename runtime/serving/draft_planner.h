@@ -140,18 +140,19 @@ class DraftPlanner {
   std::vector<Member> Members(const std::vector<Answer>& answers);
   // How many tokens for each member pay; what comes of it.
   Sum Reckon(std::vector<Member*>& members, const Base& base) const;
-  // Whether its drafts pay, at the rate that it is given.
-  bool Pays(Member& member, const Base& base) const;
   bool PaysToCatchUp(Member& member, const Base& base) const;
   void PlanChunk(Member& member, const Base& base, DraftOrder& order);
   bool Cover(State& state, uint32_t positions);
   bool AddPart(Member& member, uint32_t tokens, DraftOrder& order);
+  // Once in a while, for one whose drafts don't pay as far as is known.
+  void PlanTry(Member& member, const Base& base, DraftOrder& order);
   void Release(State& state);
   double PassUs(const StepWork& work) const;
 
   DraftModelTraits traits_;
   const uint32_t draft_tokens_max_;
-  StepCost cost_;  // of the draft model's passes
+  StepCost cost_;        // of the draft model's passes that draft
+  StepCost chunk_cost_;  // of those that catch up
   double usual_rate_ = kDraftRateFirst;
   std::map<RequestId, std::unique_ptr<State>> states_;
   std::vector<int32_t> free_blocks_;  // the last one is given next

@@ -73,6 +73,7 @@ class Bench {
   std::function<bool(uint32_t position)> right = [](uint32_t) { return true; };
   uint32_t room = 1000;
   double other_rate = 0.0;
+  int slower = 1;              // passes take so many times as long
   uint32_t caught_up = 0;      // tokens of chunks
   uint32_t largest_chunk = 0;  // of one order
   std::set<uint32_t> slots;
@@ -102,7 +103,9 @@ class Bench {
     }
     caught_up += chunk;
     largest_chunk = std::max(largest_chunk, chunk);
-    const auto took = [&](uint32_t tokens) { return price_.pass + tokens * price_.pass_token; };
+    const auto took = [&](uint32_t tokens) {
+      return slower * (price_.pass + tokens * price_.pass_token);
+    };
     made.passes.push_back({first, took(first.prefill_tokens + first.decode_tokens)});
     for (uint32_t depth = 2; depth <= deepest; ++depth) made.passes.push_back({{1, 0, 0}, took(1)});
     planner.OnDrafted(order, std::move(made));
@@ -160,6 +163,18 @@ TEST(DraftPlanner, OneThatIsAlwaysWrongIsTurnedOffAndTriedAgainRarely) {
   EXPECT_LE(drafted, 40u);
 }
 
+// One slow pass (a busy machine) does not turn it off for good.
+TEST(DraftPlanner, WhatAPassIsTakenToCostIsFoundOutAgain) {
+  Bench bench({}, {512, 8192, 1 << 20});
+  bench.Add(1, 20);
+  bench.slower = 200;
+  for (int step = 0; step < 12; ++step) bench.Step();
+  EXPECT_EQ(bench.Step(), 0u);
+  bench.slower = 1;
+  for (int step = 0; step < 300; ++step) bench.Step();
+  EXPECT_EQ(bench.Step(), 8u);
+}
+
 TEST(DraftPlanner, OneThatBecomesRightIsFoundOut) {
   Bench bench({}, {512, 8192, 1 << 20});
   bench.Add(1, 20);
@@ -177,7 +192,7 @@ TEST(DraftPlanner, ItIsOffWhereAPassCostsMoreThanItGains) {
   bench.Add(1, 20);
   uint32_t drafted = 0;
   for (int step = 0; step < 300; ++step) drafted += bench.Step();
-  EXPECT_LE(drafted, 8u) << "until the first pass was measured";
+  EXPECT_LE(drafted, 8u + 3 * 4) << "until the first pass was measured, and three tries later";
 }
 
 TEST(DraftPlanner, ItIsOffWhileSoManyAnswersRunThatRowsCostMoreThanTheyGain) {
@@ -193,7 +208,7 @@ TEST(DraftPlanner, ItIsOffWhileSoManyAnswersRunThatRowsCostMoreThanTheyGain) {
   for (int step = 0; step < 10; ++step) bench.Step();
   for (int step = 0; step < 40; ++step) together += bench.Step();
   EXPECT_GT(alone, 20u);
-  EXPECT_EQ(together, 0u);
+  EXPECT_LE(together, 12u * 4) << "one try each, of 480 steps";
 }
 
 TEST(DraftPlanner, APromptIsCaughtUpOnInChunksIfTheAnswerIsWorthIt) {
