@@ -16,6 +16,7 @@ namespace {
 
 // Of the step budget: what is planned for, since measured steps scatter.
 constexpr double kPlannedShare = 0.9;
+constexpr double kLongerMax = 2.0;  // a step with drafts, where one is long anyway
 // Where a step has time for one smallest chunk only, each n-th is for the prompt that came first.
 constexpr uint64_t kFirstComeTurn = 4;
 constexpr uint32_t kFirstChunks = 2;  // smallest chunks, before any step was measured
@@ -367,9 +368,10 @@ void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {
   const auto microseconds = [&](const StepWork& of) {
     return static_cast<double>(cost_.Predict(of).count());
   };
-  const double budget = static_cast<double>(traits_.step_budget.count()) * kPlannedShare;
   auto expected = static_cast<double>(ready.size());  // tokens from this step
   double cost = microseconds(work);
+  const double budget =
+      std::max(static_cast<double>(traits_.step_budget.count()) * kPlannedShare, kLongerMax * cost);
   for (Sequence* sequence : ready) {
     ChooseDraft(*sequence);
     const bool is_free = sequence->draft_is_of_model && traits_.draft_model.is_unpriced;

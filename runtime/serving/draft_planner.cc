@@ -8,7 +8,10 @@
 namespace macrame::runtime::engine {
 namespace {
 
-constexpr double kPlannedShare = 0.9;        // of the step budget, since measured steps scatter
+constexpr double kPlannedShare = 0.9;  // of the step budget, since measured steps scatter
+constexpr double kLongerMax = 2.0;     // a step with drafts, where one is long anyway
+// One step of so many goes without: else what a step costs would be mixed up with what rows cost.
+constexpr uint64_t kPlainTurn = 6;
 constexpr double kGainMin = 1.03;            // speeds are measured no better than this
 constexpr double kOtherRateEnough = 0.35;    // of a draft that costs nothing to make
 constexpr double kTryRate = 0.9;             // what a try hopes for
@@ -94,8 +97,9 @@ std::vector<DraftPlanner::Member> DraftPlanner::Members(const std::vector<Answer
 
 DraftPlanner::Sum DraftPlanner::Reckon(std::vector<Member*>& members, const Base& base) const {
   const StepCost& cost = *base.cost;
-  const double budget_us = static_cast<double>(base.budget.count()) * kPlannedShare;
   StepWork step = base.work;
+  const double budget_us = std::max(static_cast<double>(base.budget.count()) * kPlannedShare,
+                                    kLongerMax * Microseconds(cost, step));
   Sum now{static_cast<double>(step.decode_tokens), base.rounds * Microseconds(cost, step)};
   Sum best = now;
   uint32_t best_depth = 0;
@@ -251,7 +255,7 @@ void DraftPlanner::PlanTry(Member& member, const Base& base, DraftOrder& order) 
 DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& base) {
   DraftOrder order;
   if (!is_on() || base.work.decode_tokens == 0) return order;
-  ++orders_;
+  if (++orders_ % kPlainTurn == 0 && !traits_.is_unpriced) return order;
   std::vector<Member> members = Members(answers);
   std::vector<Member*> ready;
   for (Member& member : members) {

@@ -140,7 +140,7 @@ TEST(DraftPlanner, OneThatIsAlwaysRightStaysOnAndDraftsAsMuchAsItMay) {
   for (int step = 0; step < 50; ++step) drafted += bench.Step();
   EXPECT_GT(bench.length(1), 20u + 50 * 6) << drafted << " drafted";
   EXPECT_EQ(bench.length(1), 20u + 50 + drafted) << "all of them were right";
-  EXPECT_EQ(bench.Step(), 8u);
+  EXPECT_EQ(std::max(bench.Step(), bench.Step()), 8u) << "one step of six goes without";
 }
 
 TEST(DraftPlanner, OneThatIsAlwaysWrongIsTurnedOffAndTriedAgainRarely) {
@@ -169,10 +169,10 @@ TEST(DraftPlanner, WhatAPassIsTakenToCostIsFoundOutAgain) {
   bench.Add(1, 20);
   bench.slower = 200;
   for (int step = 0; step < 12; ++step) bench.Step();
-  EXPECT_EQ(bench.Step(), 0u);
+  EXPECT_EQ(bench.Step() + bench.Step(), 0u);
   bench.slower = 1;
   for (int step = 0; step < 300; ++step) bench.Step();
-  EXPECT_EQ(bench.Step(), 8u);
+  EXPECT_EQ(std::max(bench.Step(), bench.Step()), 8u) << "one step of six goes without";
 }
 
 TEST(DraftPlanner, OneThatBecomesRightIsFoundOut) {
@@ -182,7 +182,7 @@ TEST(DraftPlanner, OneThatBecomesRightIsFoundOut) {
   for (int step = 0; step < 250; ++step) bench.Step();
   EXPECT_LE(bench.length(1), 300u);
   for (int step = 0; step < 700; ++step) bench.Step();
-  EXPECT_EQ(bench.Step(), 8u);
+  EXPECT_EQ(std::max(bench.Step(), bench.Step()), 8u) << "one step of six goes without";
 }
 
 TEST(DraftPlanner, ItIsOffWhereAPassCostsMoreThanItGains) {
@@ -263,7 +263,7 @@ TEST(DraftPlanner, NothingIsDraftedBeyondWhatTheDraftModelCanHoldOrRead) {
   Bench narrow({}, {8, 256, 30});
   narrow.Add(1, 28);  // from position 30 on its ids are not in the draft model's table
   for (int step = 0; step < 10; ++step) narrow.Step();
-  EXPECT_EQ(narrow.Step(), 0u);
+  EXPECT_EQ(narrow.Step() + narrow.Step(), 0u);
 }
 
 TEST(DraftPlanner, TurnedOffItOrdersNothing) {
