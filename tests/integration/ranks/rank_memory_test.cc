@@ -120,6 +120,7 @@ struct Case {
   GangShape shape;
   uint32_t ranks;
   uint32_t kv_bits = 0;
+  bool drafts = false;  // rank 0 has a draft model
 };
 
 class RankMemoryTest : public ::testing::TestWithParam<Case> {
@@ -127,9 +128,11 @@ class RankMemoryTest : public ::testing::TestWithParam<Case> {
   ~RankMemoryTest() override {
     std::error_code error;
     if (!folder_.empty()) std::filesystem::remove_all(folder_, error);
+    if (!draft_folder_.empty()) std::filesystem::remove_all(draft_folder_, error);
   }
 
   std::string folder_;  // of a model of a hundred megabytes
+  std::string draft_folder_;
 };
 
 TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
@@ -154,6 +157,20 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
   options.kv_bits = GetParam().kv_bits;
   auto specs = MakeSpecs(folder_, GetParam().shape, GetParam().ranks, options);
   for (v1::LaunchSpec& spec : specs) spec.set_concurrent_sequences(kSequences);
+  planner::ServingLoad with_draft;
+  with_draft.context_tokens = kContext;
+  with_draft.sequences = kSequences;
+  if (GetParam().drafts) {
+    shape.layers = 1;
+    shape.hidden = 512;
+    shape.intermediate = 2048;
+    draft_folder_ = WriteRandomModel(shape, kBundledModel);
+    const auto draft = DescribeModel(draft_folder_);
+    ASSERT_TRUE(draft.ok()) << draft.status();
+    with_draft.draft_bytes = planner::DraftBytes(*draft, with_draft);
+    specs[0].mutable_draft_model()->set_path(draft_folder_);
+    specs[0].set_draft_model_unpriced(true);
+  }
   Gang gang(specs);
   ASSERT_TRUE(gang.WaitUntilReady());
   std::vector<uint64_t> loaded_most;
@@ -164,7 +181,11 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
   for (size_t rank = 0; rank < specs.size(); ++rank) {
     SCOPED_TRACE(rank);
     const v1::RankStatus status = AnsweredStatus(gang.stub(rank));
-    const v1::MemoryNeed need = PlanOf(*model, specs[rank], GetParam().kv_bits);
+    v1::MemoryNeed need = PlanOf(*model, specs[rank], GetParam().kv_bits);
+    if (rank == 0 && GetParam().drafts) {
+      planner::AddDraft(with_draft, &need);
+      EXPECT_GT(status.draft_model().draft_tokens_total(), 0u);
+    }
     const uint64_t grows = need.total_bytes() - need.runtime_bytes() - need.headroom_bytes();
     const uint64_t most = AccountOf(status.pid(), "VmHWM");
     const uint64_t holds = HeldForModel(status.pid());
@@ -184,6 +205,7 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
 INSTANTIATE_TEST_SUITE_P(Shapes, RankMemoryTest,
                          ::testing::Values(Case{"one_q4", 4, GangShape::kPipeline, 1},
                                            Case{"one_bf16", 0, GangShape::kPipeline, 1},
+                                           Case{"one_q4_draft", 4, GangShape::kPipeline, 1, 0, true},
                                            Case{"tp2_q4", 4, GangShape::kTensor, 2},
                                            Case{"tp2_bf16", 0, GangShape::kTensor, 2},
                                            Case{"pp2_q8", 8, GangShape::kPipeline, 2},
