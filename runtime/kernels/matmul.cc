@@ -36,14 +36,6 @@ HWY_INLINE void PrefetchLines(uintptr_t address, size_t bytes) {
   }
 }
 
-// A line of each row.
-HWY_INLINE void PrefetchRun(const uint8_t* const* rows, size_t offset) {
-  MACRAME_UNROLL
-  for (size_t i = 0; i < kLanes; ++i) {
-    PrefetchLines(reinterpret_cast<uintptr_t>(rows[i]) + offset, 1);
-  }
-}
-
 // kLanes rows, and where the rows behind them begin. While a part of a row is computed, as much of
 // each of those is asked for, line after line, as if they were one.
 struct Rows {
@@ -318,7 +310,25 @@ struct Panel {
   float* biases[kPanelBlocks];
   size_t first_group;
   size_t groups;
+  // The same columns of as many rows behind these.
+  uintptr_t next;
+  size_t row_bytes;
+  size_t group_bytes;
 };
+
+// A group's part of the rows behind a panel, asked for while the group is multiplied: asked for at
+// once, so many lines would wait for each other.
+HWY_INLINE void PrefetchGroupBehind(const Panel& panel, size_t g) {
+  constexpr size_t kRows = kPanelBlocks * kLanes;
+  constexpr size_t kLine = 64;
+  // A group may begin or end within a line: each line is asked for with the group it begins in.
+  const size_t begin = (g * panel.group_bytes + kLine - 1) / kLine * kLine;
+  for (size_t offset = begin; offset < (g + 1) * panel.group_bytes; offset += kLine) {
+    for (size_t row = 0; row < kRows; ++row) {
+      PrefetchLines(panel.next + row * panel.row_bytes + offset, 1);
+    }
+  }
+}
 
 inline constexpr size_t kPanelWeightBytes = kLanes * kPanelColumns;
 inline constexpr size_t kPanelScaleFloats = kPanelGroupsMax * kLanes;
@@ -358,6 +368,10 @@ HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column,
   const size_t row_bytes = WeightRowBytes(matrix);
   panel.first_group = column / group;
   panel.groups = columns / group;
+  panel.row_bytes = row_bytes;
+  panel.group_bytes = group * kBits / 8;
+  panel.next = reinterpret_cast<uintptr_t>(matrix.weights) +
+               (row + kPanelBlocks * kLanes) * row_bytes + column * kBits / 8;
   for (size_t b = 0; b < kPanelBlocks; ++b) {
     const RowBlock block(matrix, row + b * kLanes);
     for (size_t g = 0; g < panel.groups; g += kScaleBlock) {
@@ -370,8 +384,6 @@ HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column,
       const size_t offset = (column + c) * kBits / 8;
       const size_t left = columns - c;
       uint8_t* out = panel.weights[b] + c * kLanes;
-      // The next panel's.
-      PrefetchRun(block.weights, offset + kPanelBlocks * kLanes * row_bytes);
       if (left >= Run<kBits>::kColumns) {
         FillRun<kBits>(block.weights, offset, left, out);
       } else {
@@ -391,6 +403,7 @@ HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, s
   const size_t group = form.group_size;
   for (size_t g = 0; g < panel.groups; ++g) {
     GroupSum dots[kCount][kPanelBlocks];
+    if (m == 0) PrefetchGroupBehind(panel, g);
     const size_t column = (panel.first_group + g) * group;
     for (size_t c = 0; c < group; c += 4) {
       VI32 weights[kPanelBlocks];
@@ -453,6 +466,7 @@ HWY_INLINE void MultiplyPanelByTiles(const Panel& panel, const QuantizedForm& fo
                           panel.first_group,
                           panel.groups,
                           all_groups};
+  for (size_t g = 0; m == 0 && g < panel.groups; ++g) PrefetchGroupBehind(panel, g);
   MultiplyPanelAmx(tiles, form, m, count, sums);
 }
 #endif

@@ -202,18 +202,17 @@ TEST_P(RankMemoryTest, NoRankIsLargerThanItsPlanAtAnyMoment) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, RankMemoryTest,
-                         ::testing::Values(Case{"one_q4", 4, GangShape::kPipeline, 1},
-                                           Case{"one_bf16", 0, GangShape::kPipeline, 1},
-                                           Case{"one_q4_draft", 4, GangShape::kPipeline, 1, 0, true},
-                                           Case{"tp2_q4", 4, GangShape::kTensor, 2},
-                                           Case{"tp2_bf16", 0, GangShape::kTensor, 2},
-                                           Case{"pp2_q8", 8, GangShape::kPipeline, 2},
-                                           Case{"one_q4_kv8", 4, GangShape::kPipeline, 1, 8},
-                                           Case{"tp2_bf16_kv8", 0, GangShape::kTensor, 2, 8}),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           return std::string(info.param.name);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, RankMemoryTest,
+    ::testing::Values(Case{"one_q4", 4, GangShape::kPipeline, 1},
+                      Case{"one_bf16", 0, GangShape::kPipeline, 1},
+                      Case{"one_q4_draft", 4, GangShape::kPipeline, 1, 0, true},
+                      Case{"tp2_q4", 4, GangShape::kTensor, 2},
+                      Case{"tp2_bf16", 0, GangShape::kTensor, 2},
+                      Case{"pp2_q8", 8, GangShape::kPipeline, 2},
+                      Case{"one_q4_kv8", 4, GangShape::kPipeline, 1, 8},
+                      Case{"tp2_bf16_kv8", 0, GangShape::kTensor, 2, 8}),
+    [](const ::testing::TestParamInfo<Case>& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace macrame::runtime::engine
