@@ -131,7 +131,8 @@ bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer) {
 
 double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
                        ComputeKind kind) {
-  const double element = kv_bits > 0 ? kv_bits / 8.0 : static_cast<double>(KvElementBytes(model));
+  const bool is_default = kv_bits == 0 || kv_bits == kKvBitsDefault;
+  const double element = is_default ? static_cast<double>(KvElementBytes(model)) : kv_bits / 8.0;
   if (model.kv_latent_width() > 0) return element * model.kv_latent_width();
   const uint64_t heads = CutOf(model, slice).kv_heads;
   const uint64_t values =

@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
     if (!link.ok()) return link.status();
     rank->link = *std::move(link);
   }
-  if (options.on_link) options.on_link(*rank->link);
+  if (options.on_link) options.on_link(rank->link);
 
   phase(v1::RANK_PHASE_LOADING);
   status = LoadWeights(spec, *place, *std::move(files), draft, watchdog, options, *rank);

@@ -37,7 +37,7 @@ struct BootedRank {
   ModelConfig config;
   uint32_t context_length = 0;
   std::shared_ptr<const ModelText> text;  // rank 0 only, and only when asked for
-  std::unique_ptr<GangLink> link;
+  std::shared_ptr<GangLink> link;
   std::unique_ptr<ForwardEngine> engine;
   std::unique_ptr<ModelDrafter> drafter;  // rank 0 only, where the spec names a draft model
 };
@@ -56,7 +56,7 @@ struct BootOptions {
   std::function<void(const std::string& detail)> on_connecting;
   std::function<void(uint64_t loaded, uint64_t total)> on_progress;
   // As soon as there is one, so that another thread can shut it down.
-  std::function<void(GangLink&)> on_link;
+  std::function<void(std::shared_ptr<GangLink>)> on_link;
 };
 
 // Fills in the limits that a spec leaves at 0. CONFIG_INVALID for what can't be used.

@@ -116,10 +116,11 @@ void RankProcess::RunEngine() {
   options.loads_draft_model = true;
   options.step_observer = &recorder_;
   options.wire_observer = &recorder_;
-  options.on_link = [this](GangLink& link) {
-    link_ = &link;
-    dispatcher_.Post([this, &link] {
-      service_.SetGroup([&link](v1::RankStatus& status) { FillGroup(link, status); });
+  options.on_link = [this](std::shared_ptr<GangLink> link) {
+    kept_link_ = link;
+    link_ = link.get();
+    dispatcher_.Post([this, link] {
+      service_.SetGroup([link](v1::RankStatus& status) { FillGroup(*link, status); });
     });
   };
   auto rank = BootRank(spec_, watchdog_, options);

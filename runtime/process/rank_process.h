@@ -80,6 +80,8 @@ class RankProcess {
   Mailbox<std::shared_ptr<PendingRequest>> mailbox_;
   Mailbox<ColdEvent> cold_events_;  // rank 0: of all ranks; bounded by what was ordered
   StepRecorder recorder_;
+  // Kept where booting fails behind it: others look at it until the process ends.
+  std::shared_ptr<GangLink> kept_link_;
   std::atomic<GangLink*> link_ = nullptr;
   std::atomic<bool> stopping_ = false;
   std::unique_ptr<BootedRank> rank_;  // engine thread

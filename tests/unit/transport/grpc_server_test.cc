@@ -305,6 +305,7 @@ TEST_F(GrpcServerTest, NothingOfACallStaysBehindIt) {
   auto channel = Connect(client_credentials_, kServerId);
   channel->Stream<v1::GenerateChunk>(
       kStream, v1::GenerateRequest(), seconds(10), [](v1::GenerateChunk) {}, [](absl::Status) {});
+  dispatcher_.PostAfter(seconds(10), [this] { dispatcher_.Stop(); });
   dispatcher_.Run();
   EXPECT_TRUE(kept.expired());
 }

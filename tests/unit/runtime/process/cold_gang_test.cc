@@ -139,7 +139,7 @@ TEST_P(ColdGangTest, BlocksOfOtherBitsAreNotUsed) {
     const auto gang = Start(uint64_t{64} << 20, other_bits);
     first = Ask(gang->stub(), FirstTurn());
     ASSERT_TRUE(first.status.ok()) << first.status.error_message();
-    ASSERT_TRUE(Written(*gang, GetParam().ranks, 8));
+    ASSERT_TRUE(AwaitOnDisk(*gang, 8));
   }
   std::vector<int32_t> expected;
   {
@@ -150,9 +150,9 @@ TEST_P(ColdGangTest, BlocksOfOtherBitsAreNotUsed) {
   const Answer second = Ask(gang->stub(), SecondTurn(first));
   EXPECT_EQ(second.first.cached_tokens(), 0u);
   EXPECT_EQ(second.tokens, expected);
-  ASSERT_TRUE(Written(*gang, GetParam().ranks, 8)) << "it keeps its own beside them";
+  ASSERT_TRUE(AwaitOnDisk(*gang, 8)) << "it keeps its own beside them";
   for (uint32_t rank = 0; rank < GetParam().ranks; ++rank) {
-    EXPECT_EQ(StatusOf(*gang, rank).kv_cache_disk().files_broken(), 0u);
+    EXPECT_EQ(StatusOf(gang->stub(rank)).kv_cache_disk().files_broken(), 0u);
   }
 }
 
