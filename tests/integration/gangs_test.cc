@@ -424,6 +424,57 @@ TEST_F(GangsTest, WhatMattersMoreTakesTheMemoryAndGivesItBack) {
   EXPECT_EQ(Infer(*agents_[1]), answer);
 }
 
+TEST_F(GangsTest, AKvCacheOfEightBitsIsPlannedServedAndGivenUpAgain) {
+  StartThree();
+  v1::LoadModelRequest narrow = Wanted(2);
+  narrow.mutable_wishes()->set_kv_bits(4);
+  std::vector<v1::LoadModelProgress> progress;
+  const absl::Status refused = Load(*agents_[0], narrow, &progress);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_TRUE(progress.empty());
+  narrow.mutable_wishes()->set_kv_bits(8);
+  const absl::Status loaded = Load(*agents_[0], narrow, &progress);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  const v1::Plan eight = progress.back().status().plan();
+  EXPECT_EQ(eight.kv_bits(), 8u);
+  const std::string answer = Infer(*agents_[1]);
+  EXPECT_GT(answer.size(), 10u);
+  const uint64_t epoch = Epoch();
+  EXPECT_EQ(Infer(*agents_[2]), answer);
+  // The default, asked for by its number: launched anew, with twice the cache.
+  narrow.mutable_wishes()->set_kv_bits(16);
+  const absl::Status again = Load(*agents_[0], narrow, &progress);
+  ASSERT_TRUE(again.ok()) << again;
+  EXPECT_GT(Epoch(), epoch);
+  const v1::Plan sixteen = progress.back().status().plan();
+  EXPECT_EQ(sixteen.kv_bits(), 0u);
+  EXPECT_GT(sixteen.assignments(0).need().kv_cache_bytes(),
+            eight.assignments(0).need().kv_cache_bytes() * 18 / 10);
+}
+
+TEST_F(GangsTest, ADraftModelOnTheEntryNodeLeavesTheTextAlone) {
+  StartThree();
+  Load(*agents_[0], 2);
+  const std::string answer = Infer(*agents_[1]);
+  ASSERT_TRUE(Unload(*agents_[0], kModel).ok());
+  v1::LoadModelRequest request = Wanted(2);
+  request.mutable_wishes()->set_draft_model("no-such-model");
+  std::vector<v1::LoadModelProgress> progress;
+  const absl::Status refused = Load(*agents_[0], request, &progress);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_NE(refused.message().find("no-such-model"), std::string_view::npos) << refused;
+  request.mutable_wishes()->set_draft_model(kModel);  // it drafts for itself
+  const absl::Status loaded = Load(*agents_[0], request, &progress);
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(Infer(*agents_[1]), answer);
+  EXPECT_EQ(Infer(*agents_[2]), answer);
+  WaitFor("the status names it", Running(), 20, [](const v1::ClusterStatus& status) {
+    const v1::DeploymentStatus* found = Deployment(status);
+    return found != nullptr && found->ranks_size() == 2 &&
+           found->ranks(0).draft_model().name() == kModel;
+  });
+}
+
 TEST_F(GangsTest, AModelThatIsNotThereIsRefusedAtOnce) {
   StartThree();
   v1::LoadModelRequest request;
