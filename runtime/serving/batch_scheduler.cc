@@ -346,6 +346,7 @@ DraftOrder BatchScheduler::PlanModelDrafts() {
   base.rounds = static_cast<double>(traits_.steps_in_flight_max) /
                 static_cast<double>(std::min<size_t>(running_.size(), traits_.steps_in_flight_max));
   base.budget = traits_.step_budget;
+  base.steps_in_flight = traits_.steps_in_flight_max;
   return drafts_.Plan(answers, base);
 }
 

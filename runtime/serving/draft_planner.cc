@@ -175,6 +175,7 @@ void DraftPlanner::Release(State& state) {
     free_blocks_.push_back(*at);
   }
   state.blocks.clear();
+  state.told = 0;
   if (state.slot.has_value()) {
     closed_slots_.push_back(*state.slot);
     free_slots_.push_back(*state.slot);
@@ -184,8 +185,15 @@ void DraftPlanner::Release(State& state) {
   state.tail.clear();
 }
 
+// Its answer is over for now, or drafts for it don't pay: between two turns of an answer that runs
+// are as many orders as steps are in flight, and as many that go without drafts.
+bool DraftPlanner::IsOld(const State& state) const {
+  return state.used + 2 * static_cast<uint64_t>(steps_in_flight_) < orders_;
+}
+
 // Whether the state has blocks for so many positions, after taking what it can get from answers
-// that have no part in this order.
+// that have had no turn for long. Where they don't suffice, its own go to others: an answer that
+// can't go on drafting would only keep them from drafting.
 bool DraftPlanner::Cover(State& state, uint32_t positions) {
   while (state.blocks.size() < BlocksFor(positions)) {
     if (!free_blocks_.empty()) {
@@ -195,10 +203,13 @@ bool DraftPlanner::Cover(State& state, uint32_t positions) {
     }
     State* oldest = nullptr;
     for (const auto& [id, other] : states_) {
-      if (other.get() == &state || other->blocks.empty() || other->used == orders_) continue;
+      if (other.get() == &state || other->blocks.empty() || !IsOld(*other)) continue;
       if (oldest == nullptr || other->used < oldest->used) oldest = other.get();
     }
-    if (oldest == nullptr) return false;
+    if (oldest == nullptr) {
+      Release(state);
+      return false;
+    }
     Release(*oldest);
   }
   return true;
@@ -209,14 +220,11 @@ bool DraftPlanner::AddPart(Member& member, uint32_t tokens, DraftOrder& order) {
   const auto length = static_cast<uint32_t>(member.answer->tokens.size());
   const uint32_t begin = std::min(state.sure, length - 1);
   const uint32_t drafted = member.count == 0 ? 0 : member.count - 1;
-  const auto before = static_cast<uint32_t>(state.blocks.size());
-  if (!Cover(state, begin + tokens + drafted)) {
-    // What it took goes back: the slot's table has not heard of it.
-    for (; state.blocks.size() > before; state.blocks.pop_back()) {
-      free_blocks_.push_back(state.blocks.back());
-    }
-    return false;
-  }
+  if (member.count > 0 && begin + tokens != length) return false;  // the slot lacks what is between
+  // A prompt that is begun must come to its end, and to a draft behind it.
+  const uint32_t end = begin + tokens + drafted;
+  const uint32_t whole = std::min(length + draft_tokens_max_ + kBlockTokens, traits_.positions_max);
+  if (!Cover(state, member.count > 0 ? end : std::max(end, whole))) return false;
   if (!state.slot.has_value()) {
     if (free_slots_.empty()) free_slots_.push_back(slots_++);
     state.slot = free_slots_.back();
@@ -231,8 +239,9 @@ bool DraftPlanner::AddPart(Member& member, uint32_t tokens, DraftOrder& order) {
   const auto from = member.answer->tokens.begin() + begin;
   part.tokens.assign(from, from + tokens);
   part.count = member.count;
-  part.blocks_before = before;
-  part.blocks.assign(state.blocks.begin() + before, state.blocks.end());
+  part.blocks_before = state.told;
+  state.told = std::max(state.told, BlocksFor(end));
+  part.blocks.assign(state.blocks.begin() + part.blocks_before, state.blocks.begin() + state.told);
   order.parts.push_back(std::move(part));
   return true;
 }
@@ -255,6 +264,7 @@ void DraftPlanner::PlanTry(Member& member, const Base& base, DraftOrder& order) 
 DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& base) {
   DraftOrder order;
   if (!is_on() || base.work.decode_tokens == 0) return order;
+  steps_in_flight_ = base.steps_in_flight;
   if (++orders_ % kPlainTurn == 0 && !traits_.is_unpriced) return order;
   std::vector<Member> members = Members(answers);
   std::vector<Member*> ready;
@@ -262,8 +272,14 @@ DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& ba
     if (member.lag <= kDraftLagMax && member.rate >= kDraftRateMin) ready.push_back(&member);
   }
   Reckon(ready, base);
+  // Before any part takes blocks: not from one that comes later in this very order.
+  for (Member& member : members) {
+    if (member.rate >= kDraftRateMin) member.state->used = orders_;
+  }
   for (Member& member : members) {
     const auto length = static_cast<uint32_t>(member.answer->tokens.size());
+    // Anew: it may have lost its blocks to one before it.
+    member.lag = std::max(1u, length - member.state->sure);
     const bool is_ready = member.lag <= kDraftLagMax;
     const bool is_good = member.rate >= kDraftRateMin;
     if (is_ready && member.count > 0) {
@@ -329,7 +345,8 @@ void DraftPlanner::CheckInvariants() const {
   for (const int32_t block : free_blocks_) take(block);
   for (const auto& [id, state] : states_) {
     for (const int32_t block : state->blocks) take(block);
-    MACRAME_CHECK(state->blocks.size() * kBlockTokens >= state->sure) << "of request " << id;
+    MACRAME_CHECK(state->blocks.size() >= state->told) << "of request " << id;
+    MACRAME_CHECK(state->told * kBlockTokens >= state->sure) << "of request " << id;
   }
   MACRAME_CHECK(std::all_of(seen.begin(), seen.end(), [](bool one) { return one; }))
       << "a draft block is lost";

@@ -11,7 +11,8 @@
 // The draft model keeps KV of its own, of bounded size: a slot for each answer that it drafts for.
 // What it lacks of an answer it computes in chunks, one before a step, if what is left of the
 // answer can be expected to gain more than that takes. What it ran and was not chosen is
-// overwritten. Where blocks run out, the answer that was drafted for longest ago loses its own.
+// overwritten. Where blocks run out, the answer whose last turn is longest ago
+// loses its own if it runs no more; else the one that they don't suffice for.
 
 #include <cstdint>
 #include <map>
@@ -83,7 +84,8 @@ class DraftPlanner {
     // Times that this long passes before an answer's next token: more than one in a pipeline
     // that is not full.
     double rounds = 1.0;
-    Duration budget{};  // of a step
+    Duration budget{};             // of a step
+    uint32_t steps_in_flight = 1;  // at most: an answer takes part in one of so many orders
   };
 
   DraftPlanner(const DraftModelTraits& traits, uint32_t draft_tokens_max);
@@ -112,6 +114,7 @@ class DraftPlanner {
     DraftGate gate;
     std::optional<uint32_t> slot{};
     std::vector<int32_t> blocks{};
+    uint32_t told = 0;            // of the blocks, those in the slot's table: in use
     uint32_t sure = 0;            // positions of the slot that hold the sequence's tokens
     std::vector<int32_t> tail{};  // what stands behind them: drafts that were run
     uint64_t used = 0;            // when, in orders
@@ -142,6 +145,7 @@ class DraftPlanner {
   Sum Reckon(std::vector<Member*>& members, const Base& base) const;
   bool PaysToCatchUp(Member& member, const Base& base) const;
   void PlanChunk(Member& member, const Base& base, DraftOrder& order);
+  bool IsOld(const State& state) const;
   bool Cover(State& state, uint32_t positions);
   bool AddPart(Member& member, uint32_t tokens, DraftOrder& order);
   // Once in a while, for one whose drafts don't pay as far as is known.
@@ -160,6 +164,7 @@ class DraftPlanner {
   std::vector<uint32_t> closed_slots_;
   uint32_t slots_ = 0;
   uint64_t orders_ = 0;
+  uint32_t steps_in_flight_ = 1;  // of the last order
 };
 
 }  // namespace macrame::runtime::engine
