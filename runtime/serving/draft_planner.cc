@@ -141,7 +141,8 @@ DraftPlanner::Sum DraftPlanner::Reckon(std::vector<Member*>& members, const Base
   return best;
 }
 
-bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base) const {
+// `likely`: how likely it is to be as right as the member's rate says.
+bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base, double likely) const {
   Member alone = member;
   alone.lag = 1;
   std::vector<Member*> one = {&alone};
@@ -154,7 +155,7 @@ bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base) const {
   const double steps = std::min(member.answer->room, kDraftOutlookTokens) / own_tokens;
   const uint32_t from = member.state->sure;
   const StepWork work{0, member.lag, StepWork::Attended(from, member.lag)};
-  return steps * saved_us > Microseconds(chunk_cost_, work);
+  return likely * steps * saved_us > Microseconds(chunk_cost_, work);
 }
 
 // The tokens that it lacks, as many as there is time for.
@@ -252,7 +253,8 @@ void DraftPlanner::PlanTry(Member& member, const Base& base, DraftOrder& order) 
   member.most = std::min(
       {draft_tokens_max_, member.answer->room, traits_.positions_max - length + 1, kTryTokens});
   if (member.lag > kDraftLagMax) {
-    if (member.lag <= kDraftChunkTokens || PaysToCatchUp(member, base)) {
+    // A long prompt is not run for a mere hope.
+    if (member.lag <= kDraftChunkTokens || PaysToCatchUp(member, base, usual_rate_)) {
       PlanChunk(member, base, order);
     }
     return;
@@ -284,7 +286,7 @@ DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& ba
     const bool is_good = member.rate >= kDraftRateMin;
     if (is_ready && member.count > 0) {
       if (AddPart(member, member.lag, order)) member.state->gate.OnPaid(length);
-    } else if (!is_ready && is_good && PaysToCatchUp(member, base)) {
+    } else if (!is_ready && is_good && PaysToCatchUp(member, base, 1.0)) {
       PlanChunk(member, base, order);
     } else if (member.state->gate.MayTry(length)) {
       PlanTry(member, base, order);

@@ -143,7 +143,7 @@ class DraftPlanner {
   std::vector<Member> Members(const std::vector<Answer>& answers);
   // How many tokens for each member pay; what comes of it.
   Sum Reckon(std::vector<Member*>& members, const Base& base) const;
-  bool PaysToCatchUp(Member& member, const Base& base) const;
+  bool PaysToCatchUp(Member& member, const Base& base, double likely) const;
   void PlanChunk(Member& member, const Base& base, DraftOrder& order);
   bool IsOld(const State& state) const;
   bool Cover(State& state, uint32_t positions);

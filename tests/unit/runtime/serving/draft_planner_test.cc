@@ -47,6 +47,11 @@ class Bench {
 
   void Add(RequestId id, uint32_t prompt) { lengths_[id] = prompt; }
 
+  void Drop(RequestId id) {
+    lengths_.erase(id);
+    planner.Leave(id);
+  }
+
   // One step for all answers: drafts as ordered, and what is right of them accepted. How many
   // tokens were drafted.
   uint32_t Step() {
@@ -229,6 +234,19 @@ TEST(DraftPlanner, APromptIsCaughtUpOnInChunksIfTheAnswerIsWorthIt) {
   brief.Add(2, 900);
   for (int step = 0; step < 20; ++step) brief.Step();
   EXPECT_EQ(brief.caught_up, before);
+}
+
+TEST(DraftPlanner, ALongPromptIsNotRunForADraftModelThatIsOfNoUse) {
+  Bench bench({}, {1024, 16384, 1 << 20});
+  bench.room = 100'000;
+  bench.right = [](uint32_t) { return false; };
+  for (RequestId id = 1; id <= 40; ++id) bench.Add(id, 20);
+  for (int step = 0; step < 600; ++step) bench.Step();
+  for (RequestId id = 1; id <= 40; ++id) bench.Drop(id);
+  const uint32_t before = bench.caught_up;
+  bench.Add(41, 8000);
+  for (int step = 0; step < 300; ++step) bench.Step();
+  EXPECT_EQ(bench.caught_up, before);
 }
 
 TEST(DraftPlanner, AnotherDraftThatIsLikelierRightIsLeftToIt) {
