@@ -17,7 +17,7 @@ constexpr double kOtherRateEnough = 0.35;    // of a draft that costs nothing to
 constexpr double kTryRate = 0.9;             // what a try hopes for
 constexpr uint32_t kTryTokens = 4;           // of a try
 constexpr uint32_t kFirstChunkTokens = 32;   // before any pass was measured
-constexpr uint32_t kChunkTokensMin = 16;     // unless less is lacking
+constexpr uint32_t kChunkTokensMin = 16;     // of an order's first chunk, unless less is lacking
 constexpr double kUsualRateGain = 1.0 / 64;  // of the newest draft of any answer
 
 uint32_t BlocksFor(size_t tokens) {
@@ -158,17 +158,23 @@ bool DraftPlanner::PaysToCatchUp(Member& member, const Base& base, double likely
   return likely * steps * saved_us > Microseconds(chunk_cost_, work);
 }
 
-// The tokens that it lacks, as many as there is time for.
+// The tokens that it lacks, as many as there is time for beside what the order has already.
 void DraftPlanner::PlanChunk(Member& member, const Base& base, DraftOrder& order) {
-  uint32_t used = 0;
+  StepWork work;
   for (const DraftOrder::Part& part : order.parts) {
-    used += static_cast<uint32_t>(part.tokens.size());
+    const auto tokens = static_cast<uint32_t>(part.tokens.size());
+    (part.count == 0 ? work.prefill_tokens : work.decode_tokens) += tokens;
+    work.attended += StepWork::Attended(part.begin, tokens);
   }
+  const uint32_t used = work.prefill_tokens + work.decode_tokens;
   if (used >= kDraftChunkTokens) return;
   const uint32_t most = std::min(kDraftChunkTokens - used, member.lag);
-  const uint32_t fitting = chunk_cost_.TokensWithin({}, member.state->sure, base.budget / 2, most);
+  const uint32_t fitting =
+      chunk_cost_.TokensWithin(work, member.state->sure, base.budget / 2, most);
+  const uint32_t least = std::min(kChunkTokensMin, most);
+  if (fitting < least && work.prefill_tokens > 0) return;  // its turn comes
   member.count = 0;
-  AddPart(member, std::max(fitting, std::min(kChunkTokensMin, most)), order);
+  AddPart(member, std::max(fitting, least), order);
 }
 
 void DraftPlanner::Release(State& state) {

@@ -236,6 +236,22 @@ TEST(DraftPlanner, APromptIsCaughtUpOnInChunksIfTheAnswerIsWorthIt) {
   EXPECT_EQ(brief.caught_up, before);
 }
 
+TEST(DraftPlanner, TheChunksOfAllAnswersTogetherKeepWithinTheTimeOfAStep) {
+  Price slow;
+  slow.pass_token = microseconds(700);  // about 70 in half of a step's budget
+  slow.step = milliseconds(90);
+  Bench bench(slow, {1024, 16384, 1 << 20});
+  bench.room = 100'000;
+  bench.Add(1, 500);
+  while (bench.Step() == 0) ASSERT_LT(bench.length(1), 560u);
+  bench.largest_chunk = 0;
+  for (RequestId id = 2; id <= 5; ++id) bench.Add(id, 300);
+  const uint32_t before = bench.caught_up;
+  for (int step = 0; step < 60; ++step) bench.Step();
+  EXPECT_GE(bench.caught_up - before, 4 * 300u) << "all of them come to their turn";
+  EXPECT_LE(bench.largest_chunk, 75u);
+}
+
 TEST(DraftPlanner, ALongPromptIsNotRunForADraftModelThatIsOfNoUse) {
   Bench bench({}, {1024, 16384, 1 << 20});
   bench.room = 100'000;
