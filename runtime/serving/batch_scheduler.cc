@@ -172,14 +172,14 @@ NextStep BatchScheduler::Next(MonotonicTime now) {
 }
 
 Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>& results,
-                                   Duration measured, MonotonicTime now) {
+                                   std::optional<Duration> measured, MonotonicTime now) {
   MACRAME_CHECK(!in_flight_.empty() && in_flight_.front().number == number)
       << "step " << number << " is not the oldest in flight";
   const InFlight done = std::move(in_flight_.front());
   in_flight_.pop_front();
   MACRAME_CHECK(results.size() == done.rows.size())
       << results.size() << " results for " << done.rows.size() << " rows of step " << number;
-  cost_.Learn(done.work, measured);
+  if (measured.has_value()) cost_.Learn(done.work, *measured);
   Effects effects;
   RowCheck check(done.rows);
   for (size_t i = 0; i < results.size(); ++i) {

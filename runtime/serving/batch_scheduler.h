@@ -192,9 +192,9 @@ class BatchScheduler {
   NextStep Next(MonotonicTime now);
   // Of the oldest step that is not done: one result for each of its rows (those of requests that
   // ended meanwhile, and those that RowCheck does not count, are ignored), and how long the step
-  // took; in a pipeline, how long it kept the slowest stage.
-  Effects OnStepDone(uint64_t number, const std::vector<RowResult>& results, Duration measured,
-                     MonotonicTime now);
+  // took, if that is known; in a pipeline, how long it kept the slowest stage.
+  Effects OnStepDone(uint64_t number, const std::vector<RowResult>& results,
+                     std::optional<Duration> measured, MonotonicTime now);
 
   // What the ranks' cold workers tell.
   void OnCold(const ColdEvent& event, MonotonicTime now) { cold_.On(event, now); }

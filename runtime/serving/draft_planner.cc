@@ -11,6 +11,7 @@ namespace {
 constexpr double kPlannedShare = 0.9;  // of the step budget, since measured steps scatter
 constexpr double kLongerMax = 2.0;     // a step with drafts, where one is long anyway
 // One step of so many goes without: else what a step costs would be mixed up with what rows cost.
+// In a pipeline as many in a row as are in flight, so that no pass falls into the first of them.
 constexpr uint64_t kPlainTurn = 6;
 constexpr double kGainMin = 1.03;            // speeds are measured no better than this
 constexpr double kOtherRateEnough = 0.35;    // of a draft that costs nothing to make
@@ -273,7 +274,8 @@ DraftOrder DraftPlanner::Plan(const std::vector<Answer>& answers, const Base& ba
   DraftOrder order;
   if (!is_on() || base.work.decode_tokens == 0) return order;
   steps_in_flight_ = base.steps_in_flight;
-  if (++orders_ % kPlainTurn == 0 && !traits_.is_unpriced) return order;
+  ++orders_;
+  if (orders_ / steps_in_flight_ % kPlainTurn == 0 && !traits_.is_unpriced) return order;
   std::vector<Member> members = Members(answers);
   std::vector<Member*> ready;
   for (Member& member : members) {

@@ -1,6 +1,7 @@
 #include "runtime/serving/serving_loop.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -165,12 +166,9 @@ void ServingLoop::MakeModelDrafts() {
   if (hooks_.drafter == nullptr) return;
   const DraftOrder order = scheduler_.PlanModelDrafts();
   if (order.empty()) return;
-  const auto begun = steady_clock::now();
   auto made = hooks_.drafter->Carry(order);
-  const auto took = steady_clock::now() - begun;
-  // Steps of a pipeline that are under way are not slower for it, though their results wait.
-  for (InFlight& step : in_flight_) step.begun += took;
-  last_arrived_ += took;
+  // When the results of steps that are under way in a pipeline came meanwhile is not known.
+  for (InFlight& step : in_flight_) step.met_a_pass = true;
   for (const DraftOrder::Part& part : order.parts) {
     const auto found = requests_.find(part.id);
     if (found != requests_.end()) found->second.was_alone = false;
@@ -234,8 +232,10 @@ absl::Status ServingLoop::FinishOldest() {
     return logits.status();
   }
   const std::vector<RowResult> results = Sample(oldest.ordered, *logits);
-  const Duration took =
-      steps_in_flight_max_ == 1 ? Elapsed(oldest.begun) : InSlowestStage(oldest, arrived);
+  std::optional<Duration> took;
+  if (!oldest.met_a_pass) {
+    took = steps_in_flight_max_ == 1 ? Elapsed(oldest.begun) : InSlowestStage(oldest, arrived);
+  }
   last_arrived_ = arrived;
   Take(scheduler_.OnStepDone(oldest.ordered.number, results, took, Now()));
   TellCounts();

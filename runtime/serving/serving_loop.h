@@ -93,7 +93,8 @@ class ServingLoop {
   struct InFlight {
     OrderedStep ordered;
     std::chrono::steady_clock::time_point begun;
-    Duration own{};  // what this rank computed
+    Duration own{};           // what this rank computed
+    bool met_a_pass = false;  // of the draft model, while it was under way
   };
 
   void DropCancelled();

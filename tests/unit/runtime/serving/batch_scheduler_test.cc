@@ -604,6 +604,23 @@ TEST(BatchScheduler, NothingIsDraftedBesideAPromptOrWhereItDoesNotPay) {
   EXPECT_LT(shell.ended.at(3).usage.draft_tokens, 60u) << "of 400 tokens";
 }
 
+TEST(BatchScheduler, NothingIsLearntOfAStepWhoseTimeIsNotKnown) {
+  Shell shell(Traits());
+  shell.WarmUp();
+  shell.Add(Spec(1, Prompt(20, 1), 1000));
+  shell.Step();
+  const StepWork work{4, 64, 1000};
+  const Duration before = shell.core.cost().Predict(work);
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(shell.Order());
+    const OrderedStep step = shell.flying[0];
+    shell.flying.clear();
+    const std::vector<RowResult> results(step.rows.size(), {1, false});
+    shell.Take(shell.core.OnStepDone(step.number, results, std::nullopt, shell.now));
+  }
+  EXPECT_EQ(shell.core.cost().Predict(work), before);
+}
+
 // A figure rather than a rule: how long Next takes with many sequences.
 TEST(BatchScheduler, OrdersAStepOfManySequencesInNoTime) {
   BatchTraits traits = Traits();

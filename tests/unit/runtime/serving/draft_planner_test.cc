@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <string>
 
 namespace macrame::runtime::engine {
 namespace {
@@ -52,24 +53,28 @@ class Bench {
     planner.Leave(id);
   }
 
-  // One step for all answers: drafts as ordered, and what is right of them accepted. How many
-  // tokens were drafted.
+  // One step for all answers (in a pipeline, for its share of them): drafts as ordered, and what is
+  // right of them accepted. How many tokens were drafted.
   uint32_t Step() {
     std::vector<DraftPlanner::Answer> answers;
     StepWork work;
+    ++turn_;
     for (const auto& [id, length] : lengths_) {
+      if (!IsIn(id)) continue;
       texts_[id].resize(length);
       for (uint32_t i = 0; i < length; ++i) texts_[id][i] = TokenAt(i);
       answers.push_back({id, texts_[id], room, other_rate});
       ++work.decode_tokens;
       work.attended += length;
     }
-    DraftPlanner::Base base{work, &cost_, 1.0, milliseconds(100)};
+    DraftPlanner::Base base{work, &cost_, 1.0, milliseconds(100), steps_in_flight};
     const DraftOrder order = planner.Plan(answers, base);
     planner.CheckInvariants();
     Carry(order);
     uint32_t drafted = 0;
-    for (auto& [id, length] : lengths_) drafted += Verify(id, length);
+    for (auto& [id, length] : lengths_) {
+      if (IsIn(id)) drafted += Verify(id, length);
+    }
     return drafted;
   }
 
@@ -78,12 +83,14 @@ class Bench {
   std::function<bool(uint32_t position)> right = [](uint32_t) { return true; };
   uint32_t room = 1000;
   double other_rate = 0.0;
+  uint32_t steps_in_flight = 1;
   int slower = 1;              // passes take so many times as long
   uint32_t caught_up = 0;      // tokens of chunks
   uint32_t largest_chunk = 0;  // of one order
   std::set<uint32_t> slots;
 
  private:
+  bool IsIn(RequestId id) const { return id % steps_in_flight == turn_ % steps_in_flight; }
   void Carry(const DraftOrder& order) {
     if (order.empty()) return;
     DraftsMade made;
@@ -133,6 +140,7 @@ class Bench {
 
   const Price price_;
   const StepCost cost_;
+  uint32_t turn_ = 0;
   std::map<RequestId, uint32_t> lengths_;
   std::map<RequestId, std::vector<int32_t>> texts_;
 
@@ -291,6 +299,29 @@ TEST(DraftPlanner, ItsBlocksAreBoundedAndGoToWhoeverRunsNow) {
   bench.planner.Leave(1);
   bench.planner.Leave(2);
   bench.planner.CheckInvariants();
+}
+
+TEST(DraftPlanner, StepsOfAPipelineDontTakeEachOthersBlocks) {
+  Bench bench({}, {8, 256, 1 << 20});
+  bench.steps_in_flight = 2;
+  bench.room = 100'000;
+  bench.right = [](uint32_t position) { return position % 2 == 0; };
+  for (RequestId id = 1; id <= 4; ++id) bench.Add(id, 20);
+  std::vector<bool> drafts;
+  for (int step = 0; step < 120; ++step) drafts.push_back(bench.Step() > 0);
+  EXPECT_GE(std::count(drafts.begin(), drafts.end(), true), 60);
+  EXPECT_LE(bench.caught_up, 4 * 256u);
+}
+
+TEST(DraftPlanner, StepsWithoutDraftsFollowOneAnotherInAPipeline) {
+  Bench bench({}, {64, 1024, 1 << 20});
+  bench.steps_in_flight = 2;
+  for (RequestId id = 1; id <= 2; ++id) bench.Add(id, 20);
+  for (int step = 0; step < 12; ++step) bench.Step();
+  std::string seen;
+  for (int step = 0; step < 24; ++step) seen += bench.Step() > 0 ? 'd' : '-';
+  EXPECT_THAT(seen, ::testing::HasSubstr("d--d"));
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), '-'), 4) << seen;
 }
 
 TEST(DraftPlanner, NothingIsDraftedBeyondWhatTheDraftModelCanHoldOrRead) {
