@@ -308,6 +308,8 @@ TEST_P(DraftModelLoopTest, ItChangesNoToken) {
   Boot(128, 2, model, is_other ? TinyFolder("qwen2") : model);
   traits_.draft_tokens_max = 6;
   traits_.draft_model = rank_->drafter->traits();
+  // How many drafts pay hangs on how busy the machine is: only for one kind are they weighed.
+  traits_.draft_model.is_unpriced = !is_other;
   std::vector<GenerationJob> jobs;
   for (uint64_t i = 0; i < 16; ++i) {
     jobs.push_back(
@@ -349,10 +351,15 @@ TEST_P(DraftModelLoopTest, ItChangesNoToken) {
   }
   if (kind == DraftKind::kItself) {
     // All but those that the answer's end or a block that was not there cut off.
-    EXPECT_GT(greedy_accepted, greedy_drafted * 8 / 10);
+    EXPECT_GE(greedy_drafted, 50u);
+    EXPECT_GE(greedy_accepted, greedy_drafted * 8 / 10);
   }
-  if (kind == DraftKind::kWrong || is_other) {
-    EXPECT_LT(accepted, drafted / 4);
+  if (kind == DraftKind::kWrong) {
+    EXPECT_GE(drafted, 50u);
+    EXPECT_LE(accepted, drafted / 4);
+  }
+  if (is_other) {
+    EXPECT_LE(accepted, drafted / 4 + 6) << "a few may be right by chance";
   }
 }
 
