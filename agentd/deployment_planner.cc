@@ -135,7 +135,8 @@ void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
   if (asking->decided) return;
   const bool has_model =
       Choose(asking->answers, asking->order.fingerprint, asking->self) != nullptr;
-  const bool has_draft = asking->order.wishes.draft_model().empty() ||
+  // What is recovered goes on without a draft model.
+  const bool has_draft = asking->order.recovering || asking->order.wishes.draft_model().empty() ||
                          Choose(asking->draft_answers, "", asking->self) != nullptr;
   if (asking->waiting > 0 && !(asking->impatient && has_model && has_draft)) return;
   asking->decided = true;
