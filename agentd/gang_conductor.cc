@@ -235,6 +235,8 @@ void GangConductor::Carry(const ReserveAndLaunch& effect) {
                                                               : effect.deployment.model_path();
   order.fingerprint = effect.deployment.model_fingerprint();
   order.wishes = effect.deployment.wishes();
+  // The plan that is carried out says which draft model it has, if any.
+  order.wishes.clear_draft_model();
   parts_.planner.Plan(
       order, [this, effect, leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
         if (leadership != leadership_) return;
