@@ -352,7 +352,13 @@ void GangSearch::Offer(Gang gang) {
 // and fewer where only the evenest ranges of layers fit.
 void GangSearch::SearchLongPipelines() {
   if (!TransportAllows(wish_.transport, {})) return;
-  for (const Nodes& part : Parts(/*by_memory=*/true)) SearchLongPipelines(part);
+  for (Nodes& part : Parts(/*by_memory=*/true)) {
+    // The first is the entry.
+    const auto entry = std::find_if(
+        part.begin(), part.end(), [&](size_t node) { return judge_.candidates()[node].may_enter; });
+    if (entry != part.end()) std::rotate(part.begin(), entry, entry + 1);
+    SearchLongPipelines(part);
+  }
 }
 
 void GangSearch::SearchLongPipelines(const Nodes& part) {

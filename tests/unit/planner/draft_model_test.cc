@@ -65,6 +65,21 @@ TEST(DraftModel, RequestsComeInWhereItsFilesAre) {
   }
 }
 
+TEST(DraftModel, InALongPipelineRequestsComeInWhereItsFilesAre) {
+  std::vector<v1::PlannerNode> nodes;
+  for (char letter = 'a'; letter < 'i'; ++letter) {
+    nodes.push_back(Processor(std::string(4, letter), 64 * kGiB, false));
+  }
+  nodes.push_back(Processor("zzzz", 32 * kGiB, true));
+  for (const uint32_t ranks : {0u, 1u, 7u}) {
+    v1::PlanRequest request = WithDraft(nodes, ranks);
+    if (ranks == 7) request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+    const v1::PlanResult result = PlanModel(request);
+    ASSERT_TRUE(result.has_plan()) << ranks << " ranks: " << result.failure().message();
+    EXPECT_EQ(result.plan().assignments(0).node_id(), "zzzz") << ranks << " ranks";
+  }
+}
+
 TEST(DraftModel, WithoutItsFilesTheNodeAndWhatToDoAreNamed) {
   v1::PlanRequest request = WithDraft({Processor("aaaa", 64 * kGiB, false)});
   const v1::PlanResult result = PlanModel(request);
