@@ -116,7 +116,8 @@ TEST(DraftGangTest, ItsOwnDraftsAreRightAndTheTextIsTheSame) {
     }
     std::cout << ranks << " ranks: " << accepted << " of " << drafted << " greedy drafts right\n";
     EXPECT_GT(drafted, 20u);
-    EXPECT_GE(accepted, drafted * 9 / 10);
+    // An answer's end token leaves the drafts behind it unused.
+    EXPECT_GE(accepted + 4 * kUsers / 2, drafted * 9 / 10);
     EXPECT_EQ(with.status.draft_model().name(), "the-draft");
     EXPECT_LE(with.status.draft_model().draft_tokens_total(), with.status.draft_tokens_total());
   };
@@ -138,8 +139,9 @@ TEST(DraftGangTest, OneOfNoUseIsTurnedOffAndTheTextIsTheSame) {
               << draft.draft_tokens_total() << " drafts right\n";
     EXPECT_GT(draft.draft_tokens_total(), 0u) << "it was tried";
     EXPECT_LE(draft.accepted_tokens_total(), draft.draft_tokens_total() / 10);
-    // Four tokens each, until its rate has fallen to 0.05, and one try or two later.
-    EXPECT_LE(draft.draft_tokens_total(), kUsers * 4 * 23);
+    // Four tokens each, until its rate has fallen to 0.05 (19 wrong ones in a row, and more for
+    // each that is right), and one try or two later.
+    EXPECT_LE(draft.draft_tokens_total(), kUsers * 4 * 32);
   }
 }
 
@@ -148,7 +150,7 @@ std::string Refusal(const std::string& draft, int exit_code) {
   std::vector<v1::LaunchSpec> specs = MakeSpecs(kBundledModel, GangShape::kPipeline, 2);
   specs[0].mutable_draft_model()->set_path(draft);
   Gang gang({specs[0]});
-  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(10'000)), exit_code) << "before rank 1 is there";
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(60'000)), exit_code) << "before rank 1 is there";
   return gang.rank(0).Log();
 }
 
