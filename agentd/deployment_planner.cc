@@ -191,14 +191,25 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   return request;
 }
 
-// The draft model that the wishes name, and who has it.
-void DeploymentPlanner::AddDraftModel(const Asking& asking, v1::PlanRequest* request) {
+// The draft model that the wishes name, and who has it. An agent of another version may not know of
+// draft models: it would drop this one and say nothing.
+void DeploymentPlanner::AddDraftModel(const Asking& asking, v1::PlanRequest* request) const {
   const v1::ModelDescription* draft = Choose(asking.draft_answers, "", asking.self);
   if (draft == nullptr) return;
   *request->mutable_draft_model() = *draft;
+  const std::vector<NodeFacts> all = views_.All();
+  const auto self =
+      std::find_if(all.begin(), all.end(), [](const auto& one) { return one.is_self; });
+  std::set<std::string> alike;
+  for (const NodeFacts& facts : all) {
+    const bool is_alike =
+        self != all.end() && facts.identity.agent_version() == self->identity.agent_version();
+    if (is_alike) alike.insert(facts.id.value());
+  }
   for (v1::PlannerNode& node : *request->mutable_nodes()) {
     const auto found = asking.draft_answers.find(NodeId(node.node_id()));
-    node.set_has_draft_files(found != asking.draft_answers.end() && found->second.ok() &&
+    node.set_has_draft_files(alike.contains(node.node_id()) &&
+                             found != asking.draft_answers.end() && found->second.ok() &&
                              found->second->model().fingerprint() == draft->fingerprint());
   }
 }

@@ -69,7 +69,7 @@ class DeploymentPlanner {
   void Decide(const std::shared_ptr<Asking>& asking);
   v1::PlanRequest RequestOf(const Asking& asking, const v1::ModelDescription& model,
                             const ClusterView& state, const std::set<std::string>& holders);
-  static void AddDraftModel(const Asking& asking, v1::PlanRequest* request);
+  void AddDraftModel(const Asking& asking, v1::PlanRequest* request) const;
 
   transport::Dispatcher& dispatcher_;
   NodeCalls& calls_;
