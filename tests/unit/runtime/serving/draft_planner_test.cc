@@ -10,6 +10,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 
@@ -338,6 +339,33 @@ TEST(DraftPlanner, NothingIsDraftedBeyondWhatTheDraftModelCanHoldOrRead) {
   narrow.Add(1, 28);  // from position 30 on its ids are not in the draft model's table
   for (int step = 0; step < 10; ++step) narrow.Step();
   EXPECT_EQ(narrow.Step() + narrow.Step(), 0u);
+}
+
+// The bench looks at each order, and the planner at itself.
+TEST(DraftPlanner, WhoeverComesAndGoesOrdersFitTheSlots) {
+  std::mt19937 random(4711);
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    Price price;
+    price.pass_token = microseconds(1 + random() % 500);
+    const auto blocks = static_cast<uint32_t>(8 + random() % 30);
+    Bench bench(price, {blocks, 256, 1 << 20, random() % 2 == 0});
+    bench.steps_in_flight = 1 + random() % 3;
+    bench.right = [&](uint32_t) { return random() % 4 != 0; };
+    std::set<RequestId> running;
+    RequestId next = 1;
+    for (int step = 0; step < 150 && !HasFailure(); ++step) {
+      if (random() % 12 == 0) {
+        bench.Add(next, 1 + random() % 200);
+        running.insert(next++);
+      }
+      if (random() % 40 == 0 && !running.empty()) {
+        bench.Drop(*running.begin());
+        running.erase(running.begin());
+      }
+      bench.Step();
+    }
+  }
 }
 
 TEST(DraftPlanner, TurnedOffItOrdersNothing) {
