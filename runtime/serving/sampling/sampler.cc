@@ -247,7 +247,7 @@ struct Scratch {
 };
 
 // Puts those of `left` that are likelier than the pivot into `front`, the others into `back`; the
-// weight of the front. Without branches: on a flat row each would be predicted wrongly half the time.
+// weight of the front. Without branches: on a flat row half of them would be predicted wrongly.
 double Divide(Scratch& scratch, const Candidate& pivot) {
   scratch.front.resize(scratch.left.size());
   scratch.back.resize(scratch.left.size());
