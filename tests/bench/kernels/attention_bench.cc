@@ -18,6 +18,7 @@
 #include "runtime/kernels/attention.h"
 #include "runtime/kernels/matmul.h"
 #include "tests/bench/memory_read.h"
+#include "tests/bench/number_list.h"
 
 namespace macrame::runtime::kernels {
 namespace {
@@ -110,17 +111,6 @@ void Measure(const Options& options, const Heads& heads, size_t positions, size_
   std::fflush(stdout);
 }
 
-std::vector<int> List(const char* text) {
-  std::vector<int> numbers;
-  for (char* rest = const_cast<char*>(text); *rest != '\0'; rest += *rest == ',' ? 1 : 0) {
-    char* end = rest;
-    numbers.push_back(static_cast<int>(std::strtol(rest, &end, 10)));
-    if (end == rest || numbers.back() < 1) return {};
-    rest = end;
-  }
-  return numbers;
-}
-
 bool Parse(int count, char** arguments, Options& options) {
   for (int i = 1; i < count; i += 2) {
     const std::string name = arguments[i];
@@ -129,9 +119,9 @@ bool Parse(int count, char** arguments, Options& options) {
     if (name == "--threads") {
       options.threads = std::atoi(value);
     } else if (name == "--positions") {
-      options.positions = List(value);
+      options.positions = bench::NumberList(value, 1);
     } else if (name == "--rows") {
-      options.rows = List(value);
+      options.rows = bench::NumberList(value, 1);
     } else if (name == "--seconds") {
       options.seconds = std::atof(value);
     } else {

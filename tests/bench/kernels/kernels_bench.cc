@@ -20,6 +20,7 @@
 
 #include "runtime/kernels/matmul.h"
 #include "tests/bench/memory_read.h"
+#include "tests/bench/number_list.h"
 
 namespace macrame::runtime::kernels {
 namespace {
@@ -104,17 +105,6 @@ void Measure(const Options& options, const Shape& shape, int bits, size_t vector
   std::fflush(stdout);
 }
 
-std::vector<int> List(const char* text) {
-  std::vector<int> numbers;
-  for (char* rest = const_cast<char*>(text); *rest != '\0'; rest += *rest == ',' ? 1 : 0) {
-    char* end = rest;
-    numbers.push_back(static_cast<int>(std::strtol(rest, &end, 10)));
-    if (end == rest || numbers.back() < 0) return {};
-    rest = end;
-  }
-  return numbers;
-}
-
 bool Parse(int count, char** arguments, Options& options) {
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
@@ -127,11 +117,11 @@ bool Parse(int count, char** arguments, Options& options) {
     if (name == "--threads") {
       options.threads = std::atoi(value);
     } else if (name == "--bits") {
-      options.bits = List(value);
+      options.bits = bench::NumberList(value, 0);
     } else if (name == "--group") {
       options.group_size = std::atoi(value);
     } else if (name == "--vectors") {
-      options.vectors = List(value);
+      options.vectors = bench::NumberList(value, 0);
     } else if (name == "--seconds") {
       options.seconds = std::atof(value);
     } else {
