@@ -71,6 +71,7 @@ void AddCommands(CommandTree& tree) {
   model->require_subcommand(1);
   AddModelLoad(tree, model);
   AddModelList(tree, model);
+  AddModelImport(tree, model);
   AddModelInfer(tree, model);
   AddModelCheck(tree, model);
   AddModelStats(tree, model);

@@ -98,6 +98,7 @@ std::string AbsoluteModelPath(const std::string& name_or_path);
 void AddDevicesList(CommandTree& tree);
 void AddStatus(CommandTree& tree);  // `status` and `cluster status`
 void AddModelLoad(CommandTree& tree, CLI::App* model);
+void AddModelImport(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
 void AddModelCheck(CommandTree& tree, CLI::App* model);
 void AddModelStats(CommandTree& tree, CLI::App* model);

@@ -32,6 +32,10 @@ absl::Status Unreadable(const std::string& path, const std::string& what,
 
 }  // namespace
 
+std::string RankdProgram(const Environment& environment) {
+  return ProgramOf(environment, "MACRAME_RANKD", "rankd");
+}
+
 absl::StatusOr<v1::PlannerAnswer> AskPlanner(const v1::PlannerQuestion& question,
                                              const Environment& environment) {
   const std::string program = ProgramOf(environment, "MACRAME_PLANNER", "planner");
@@ -55,7 +59,7 @@ bool NamesModelFolder(const std::string& name_or_path) {
 
 absl::StatusOr<v1::ModelDescription> DescribeModelFolder(const std::string& path,
                                                          const Environment& environment) {
-  const std::string program = ProgramOf(environment, "MACRAME_RANKD", "rankd");
+  const std::string program = RankdProgram(environment);
   const auto output = OutputOf(program, {"--describe", AbsoluteModelPath(path)}, "");
   if (!output.ok()) return output.status();
   v1::ModelFolderAnswer answer;

@@ -26,6 +26,9 @@ bool NamesModelFolder(const std::string& name_or_path);
 absl::StatusOr<v1::ModelDescription> DescribeModelFolder(const std::string& path,
                                                          const Environment& environment);
 
+// `rankd`, or the program that MACRAME_RANKD names.
+std::string RankdProgram(const Environment& environment);
+
 // The model's files say their bits: why --bits is refused beside a folder.
 absl::Status BitsAreTheFiles(const std::string& path);
 

@@ -36,6 +36,13 @@ absl::Status Unsupported(std::string message) {
                       std::move(message));
 }
 
+// GGUF is not served as it is, but there is a way.
+absl::Status AskForImport(std::string message, const std::string& file) {
+  v1::Reason reason = MakeReason("MODEL_FORMAT_UNSUPPORTED", std::move(message));
+  reason.set_remedy(absl::StrCat("run 'clusterctl model import ", file, "' first"));
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 absl::Status InvalidConfig(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
                       std::move(message));
@@ -65,6 +72,7 @@ struct FolderContents {
   bool safetensors = false;
   bool index = false;
   std::set<std::string> foreign;  // names of formats, with an example
+  std::string gguf;               // the first such file by name
 };
 
 FolderContents LookInto(const std::string& folder) {
@@ -76,6 +84,10 @@ FolderContents LookInto(const std::string& folder) {
     const std::string name = it->path().filename().string();
     if (absl::EndsWith(name, ".safetensors")) contents.safetensors = true;
     if (name == "model.safetensors.index.json") contents.index = true;
+    if (absl::EndsWithIgnoreCase(name, ".gguf") &&
+        (contents.gguf.empty() || name < contents.gguf)) {
+      contents.gguf = name;
+    }
     for (const ForeignFormat& format : kForeignFormats) {
       if (absl::EndsWithIgnoreCase(name, std::string(format.ending)) &&
           contents.foreign.size() < 3) {
@@ -258,14 +270,19 @@ std::span<const std::string_view> KnownArchitectures() { return kArchitectures; 
 
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder) {
   std::error_code error;
+  if (absl::EndsWithIgnoreCase(folder, ".gguf") && fs::is_regular_file(folder, error)) {
+    return AskForImport(absl::StrCat(folder, " is a GGUF file, not a model's folder"), folder);
+  }
   if (!fs::is_directory(folder, error)) {
     return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
                         absl::StrCat(folder, " is not a folder"));
   }
   const FolderContents contents = LookInto(folder);
   if (!contents.safetensors && !contents.index && !contents.foreign.empty()) {
-    return Unsupported(
-        absl::StrCat(folder, " holds no safetensors but ", absl::StrJoin(contents.foreign, "; ")));
+    std::string what =
+        absl::StrCat(folder, " holds no safetensors but ", absl::StrJoin(contents.foreign, "; "));
+    if (contents.gguf.empty()) return Unsupported(std::move(what));
+    return AskForImport(std::move(what), absl::StrCat(folder, "/", contents.gguf));
   }
   const auto text = ReadConfig(folder);
   if (!text.ok()) return text.status();

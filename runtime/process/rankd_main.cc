@@ -20,6 +20,7 @@
 #include "runtime/model_files/model_description.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/generate_command.h"
+#include "runtime/process/import_command.h"
 #include "runtime/process/rank_process.h"
 
 namespace macrame::runtime::engine {
@@ -30,6 +31,7 @@ constexpr std::streamsize kSpecBytesMax = 4 << 20;
 struct Options {
   std::string launch_spec;
   std::string describe;
+  gguf::ImportOptions import;
   bool generate = false;
   std::string model;
   std::string prompt;
@@ -81,6 +83,13 @@ void AddFlags(CLI::App& app, Options& options) {
                  "file with a macrame.v1.LaunchSpec: the whole of what a rank needs to know");
   app.add_option("--describe", options.describe,
                  "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
+  app.add_option("--import", options.import.file,
+                 "write the model in this GGUF file to a folder below --into, telling of it in "
+                 "macrame.v1.ModelImportUpdate, and end");
+  app.add_option("--into", options.import.into, "with --import: a folder of models");
+  app.add_option("--name", options.import.name, "with --import: the model's name");
+  app.add_option("--tokenizer", options.import.tokenizer_folder,
+                 "with --import: take tokenizer.json from this folder");
   app.add_flag("--generate", options.generate,
                "debugging: answer one prompt on the terminal instead of serving");
   app.add_option("--model", options.model, "with --generate: the model's folder, on one rank");
@@ -160,6 +169,10 @@ int Main(int argc, char** argv) {
   }
   signal(SIGPIPE, SIG_IGN);
   if (!options.describe.empty()) return Describe(options.describe);
+  if (!options.import.file.empty()) {
+    if (options.import.into.empty()) return Usage("--import needs --into");
+    return RunImportCommand(options.import);
+  }
   if (options.generate) return Generate(options);
   if (options.launch_spec.empty()) return Usage("--launch-spec is missing; see --help");
   DieWithParent();

@@ -1,4 +1,4 @@
-"""What make_models and convert_gguf share: names, packed numbers, a safetensors file."""
+"""Names, packed numbers and a safetensors file, for make_models; numbered words for convert_gguf too."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import struct
 
 import numpy as np
 
-GROUP_GGUF = 32  # numbers in a block of GGUF's plain kinds
 
 GGUF_NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",

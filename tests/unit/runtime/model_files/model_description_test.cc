@@ -134,7 +134,9 @@ TEST(ModelDescription, ForeignFormatsSayWhatWasFound) {
   WriteConfig(gguf, SmallConfig());
   WriteFile(gguf + "/model-Q4_K_M.gguf", "GGUF");
   EXPECT_EQ(CodeOf(gguf), "MODEL_FORMAT_UNSUPPORTED");
-  EXPECT_THAT(MessageOf(gguf), HasSubstr("model-Q4_K_M.gguf"));
+  EXPECT_THAT(MessageOf(gguf), HasSubstr("model import " + gguf + "/model-Q4_K_M.gguf"));
+  EXPECT_EQ(CodeOf(gguf + "/model-Q4_K_M.gguf"), "MODEL_FORMAT_UNSUPPORTED");
+  EXPECT_THAT(MessageOf(gguf + "/model-Q4_K_M.gguf"), HasSubstr("model import "));
   const std::string pickle = MakeFolder("p");
   WriteConfig(pickle, SmallConfig());
   WriteFile(pickle + "/pytorch_model.bin", "x");

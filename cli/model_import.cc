@@ -1,0 +1,183 @@
+#include <google/protobuf/io/coded_stream.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iomanip>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/planner_program.h"
+#include "cli/repaint.h"
+#include "cli/sibling_program.h"
+#include "macrame/v1/model_import.pb.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+namespace {
+
+namespace io = google::protobuf::io;
+
+// What a program that stands still may take to say so: long enough for a slow disk to write what
+// the system has held back.
+constexpr std::chrono::seconds kIdleLimit{600};
+constexpr char kModelsFolder[] = ".macrame/models";  // the first of agentd's default model_folders
+constexpr uint32_t kUpdateBytesMax = 16U << 20;
+constexpr int kBarWidth = 40;
+
+struct ImportOptions {
+  std::string file;
+  std::string name;
+  std::string into;
+  std::string tokenizer;
+};
+
+// Messages out of a stream of bytes, each after its size as a varint.
+class UpdateStream {
+ public:
+  void Add(std::string_view bytes) {
+    held_.erase(0, begin_);
+    begin_ = 0;
+    held_.append(bytes);
+  }
+
+  // The next whole message; unset until more has come, and for ever once the stream makes no sense.
+  std::optional<v1::ModelImportUpdate> Next() {
+    const size_t held = held_.size() - begin_;
+    io::CodedInputStream in(reinterpret_cast<const uint8_t*>(held_.data() + begin_),
+                            static_cast<int>(std::min<size_t>(held, kUpdateBytesMax)));
+    uint32_t size = 0;
+    if (broken_ || !in.ReadVarint32(&size)) return std::nullopt;
+    const auto begin = static_cast<size_t>(in.CurrentPosition());
+    broken_ = size > kUpdateBytesMax;
+    if (broken_ || held - begin < size) return std::nullopt;
+    v1::ModelImportUpdate update;
+    broken_ = !update.ParseFromArray(held_.data() + begin_ + begin, static_cast<int>(size));
+    begin_ += begin + size;
+    if (broken_) return std::nullopt;
+    return update;
+  }
+
+  bool broken() const { return broken_; }
+
+ private:
+  std::string held_;
+  size_t begin_ = 0;  // of what has not been given yet
+  bool broken_ = false;
+};
+
+std::string ProgressLine(const v1::ModelImportProgress& progress) {
+  const double ratio = progress.bytes_all() == 0 ? 0
+                                                 : static_cast<double>(progress.bytes_done()) /
+                                                       static_cast<double>(progress.bytes_all());
+  return absl::StrCat(Bar(ratio, kBarWidth), " ", GiB(progress.bytes_done()), " of ",
+                      GiB(progress.bytes_all()), "\n");
+}
+
+std::string KindLine(const v1::ConvertedTensors& kind) {
+  const std::string stored =
+      kind.bits() == 0 ? "floats" : absl::StrCat(kind.bits(), " bits in groups of 32");
+  const std::string how = kind.exact() ? "exact"
+                                       : absl::StrFormat("off by %.2g%% (root mean square)",
+                                                         100 * kind.relative_error());
+  return absl::StrFormat("  %-5s %6s  %9s  %-23s %s\n", Printable(kind.type()),
+                         absl::StrCat(kind.tensors()), GiB(kind.bytes()), stored, how);
+}
+
+void PrintAsTable(const Invocation& run, const v1::ModelImportResult& result, bool by_name) {
+  const v1::ModelDescription& model = result.model();
+  std::ostream& out = *run.environment.out;
+  out << "Imported " << run.style.Bold(Printable(model.name())) << " (" << model.architecture()
+      << ", " << absl::StrFormat("%.0f", static_cast<double>(model.parameter_count()) / 1e6)
+      << " million weights) into " << Printable(model.path()) << "\n\n"
+      << "  GGUF  tensors       size  now                     numbers\n";
+  for (const v1::ConvertedTensors& kind : result.kinds()) out << KindLine(kind);
+  if (!result.has_chat_template()) {
+    out << "\n"
+        << run.style.Warn("No chat template:") << " "
+        << Printable(result.no_chat_template().message())
+        << "\nRequests that are chats will be refused.\n";
+  }
+  out << "\nLoad it: clusterctl model load " << Printable(by_name ? model.name() : model.path())
+      << "\n";
+}
+
+std::string DefaultFolder(const Environment& environment) {
+  return absl::StrCat(environment.variable("HOME"), "/", kModelsFolder);
+}
+
+std::vector<std::string> Arguments(const ImportOptions& options, const std::string& into) {
+  std::vector<std::string> arguments = {"--import", options.file, "--into", into};
+  if (!options.name.empty()) arguments.insert(arguments.end(), {"--name", options.name});
+  if (!options.tokenizer.empty()) {
+    arguments.insert(arguments.end(), {"--tokenizer", options.tokenizer});
+  }
+  return arguments;
+}
+
+int RunModelImport(const Invocation& run, const ImportOptions& options) {
+  const Environment& environment = run.environment;
+  const std::string into = options.into.empty() ? DefaultFolder(environment) : options.into;
+  v1::ModelImportUpdate last;
+  UpdateStream updates;
+  InterruptWatch interrupt([] {});
+  absl::Status ended;
+  {
+    Repainter bar(environment, true);
+    ended = StreamOutputOf(RankdProgram(environment), Arguments(options, into), kIdleLimit,
+                           [&](std::string_view bytes) {
+                             updates.Add(bytes);
+                             while (auto update = updates.Next()) last = *std::move(update);
+                             const bool shows = last.has_progress() && !run.options.quiet &&
+                                                environment.err_is_terminal && !bytes.empty();
+                             if (shows) bar.Show(ProgressLine(last.progress()));
+                             return !interrupt.interrupted() && !updates.broken();
+                           });
+    if (environment.err_is_terminal) bar.Clear();
+  }
+  if (interrupt.interrupted()) {
+    *environment.err << "Stopped; nothing of the model is left in " << Printable(into) << ".\n";
+    return interrupt.exit_code();
+  }
+  if (last.has_failure()) {
+    const std::string& code = last.failure().code();
+    return run.Fail(ReasonStatus(code == "MODEL_EXISTS"         ? absl::StatusCode::kAlreadyExists
+                                 : code == "MODEL_FILE_MISSING" ? absl::StatusCode::kNotFound
+                                                                : absl::StatusCode::kInternal,
+                                 last.failure()));
+  }
+  if (!ended.ok() && !updates.broken()) return run.Fail(ended);
+  if (!last.has_result()) {
+    return run.Fail(ProgramBroken(RankdProgram(environment), "gave an answer that can't be read"));
+  }
+  if (run.wants_table()) {
+    PrintAsTable(run, last.result(), options.into.empty());
+  } else {
+    run.PrintDocument(Document("ModelImport", last.result()));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddModelImport(CommandTree& tree, CLI::App* model) {
+  CLI::App* command = tree.Add(
+      model, "import",
+      "Turn a GGUF file into a model folder; needs no agent, and memory for a few megabytes of it");
+  auto options = std::make_shared<ImportOptions>();
+  command->add_option("file", options->file, "The file, or the first of a model's parts")
+      ->required();
+  command->add_option("--name", options->name, "The model's name (default: the file's)");
+  command->add_option("--into", options->into,
+                      absl::StrCat("The folder of models (default: ~/", kModelsFolder, ")"));
+  command->add_option("--tokenizer", options->tokenizer,
+                      "Take tokenizer.json and its neighbours from this folder");
+  tree.OnChosen(command,
+                [options](const Invocation& run) { return RunModelImport(run, *options); });
+}
+
+}  // namespace macrame::cli

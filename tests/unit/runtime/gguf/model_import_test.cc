@@ -1,0 +1,150 @@
+#include "runtime/gguf/model_import.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "proto/reasons.h"
+#include "runtime/gguf/float16.h"
+#include "runtime/gguf/gguf_file.h"
+#include "runtime/model/weight_files.h"
+#include "tests/unit/runtime/gguf/gguf_writer.h"
+
+namespace macrame::runtime::gguf {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+bool GoOn(uint64_t, uint64_t) { return true; }
+
+ImportOptions OptionsFor(const std::string& file, const std::string& name = "") {
+  return {file, (fs::path(file).parent_path() / "models").string(), name, ""};
+}
+
+std::string CodeOf(const ImportOptions& options) {
+  return ReasonOf(ImportModel(options, GoOn).status()).code();
+}
+
+// All that is left in the folder of models, hidden folders too.
+std::vector<std::string> Left(const ImportOptions& options) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(options.into, error)) {
+    names.push_back(entry.path().filename().string());
+  }
+  return names;
+}
+
+TEST(ModelImport, EachArchitectureBecomesAModelFolder) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    const auto options = OptionsFor(WriteGguf("small.Q4_0.gguf", SmallModel(architecture).Bytes()));
+    uint64_t last = 0, all = 0;
+    const auto result = ImportModel(options, [&](uint64_t done, uint64_t of) {
+      EXPECT_GT(done, last);
+      last = done;
+      all = of;
+      return true;
+    });
+    ASSERT_TRUE(result.ok()) << architecture << result.status();
+    EXPECT_EQ(last, all);
+    EXPECT_EQ(result->model().architecture(), architecture);
+    EXPECT_EQ(result->model().name(), "small.Q4_0");
+    EXPECT_EQ(result->model().path(), options.into + "/small.Q4_0");
+    EXPECT_EQ(result->model().quantization().bits(), 4u);
+    EXPECT_TRUE(result->has_chat_template());
+    ASSERT_EQ(result->kinds_size(), 3);
+    EXPECT_EQ(result->kinds(1).type(), "Q4_0");
+    EXPECT_EQ(result->kinds(1).tensors(), 14u);
+    EXPECT_TRUE(result->kinds(1).exact());
+    EXPECT_EQ(result->kinds(1).relative_error(), 0);
+    EXPECT_THAT(Left(options), testing::ElementsAre("small.Q4_0"));
+  }
+}
+
+// The numbers of the file, through to the model's folder: a q row in its new place.
+TEST(ModelImport, NumbersAreTheFiles) {
+  const GgufWriter writer = SmallModel("llama");
+  const std::string file = WriteGguf("m.gguf", writer.Bytes());
+  const auto options = OptionsFor(file);
+  ASSERT_TRUE(ImportModel(options, GoOn).ok());
+  const auto gguf = GgufModel::Open(file);
+  const auto files = engine::WeightFiles::Open(options.into + "/m");
+  ASSERT_TRUE(files.ok()) << files.status();
+  const std::byte* source = (*gguf)->FindTensor("blk.1.attn_q.weight")->data;
+  const auto* weight = (*files)->Find("model.layers.1.self_attn.q_proj.weight");
+  const auto* scales = (*files)->Find("model.layers.1.self_attn.q_proj.scales");
+  const auto* biases = (*files)->Find("model.layers.1.self_attn.q_proj.biases");
+  ASSERT_TRUE(weight != nullptr && scales != nullptr && biases != nullptr);
+  constexpr size_t kRow = 9,
+                   kSourceRow = 3;  // second half's second row: the first pair's neighbour
+  for (size_t column = 0; column < 64; ++column) {
+    const size_t group = column / 32, within = column % 32;
+    const std::byte* block = source + (kSourceRow * 2 + group) * 18;
+    uint16_t scale, stored_scale, stored_bias;
+    std::memcpy(&scale, block, 2);
+    std::memcpy(&stored_scale, scales->data + (kRow * 2 + group) * 2, 2);
+    std::memcpy(&stored_bias, biases->data + (kRow * 2 + group) * 2, 2);
+    const int pair = static_cast<int>(block[2 + within % 16]);
+    const int number = (within < 16 ? pair & 15 : pair >> 4) - 8;
+    const int stored = static_cast<int>(weight->data[kRow * 32 + column / 2]);
+    EXPECT_EQ(FloatFromHalf(stored_scale) *
+                      static_cast<float>(column % 2 == 0 ? stored & 15 : stored >> 4) +
+                  FloatFromHalf(stored_bias),
+              FloatFromHalf(scale) * static_cast<float>(number))
+        << column;
+  }
+}
+
+TEST(ModelImport, AnExistingModelIsKept) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("llama").Bytes()), "mine");
+  ASSERT_TRUE(ImportModel(options, GoOn).ok());
+  EXPECT_EQ(CodeOf(options), "MODEL_EXISTS");
+  EXPECT_THAT(Left(options), testing::ElementsAre("mine"));
+}
+
+TEST(ModelImport, AStoppedImportLeavesNothing) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("llama").Bytes()));
+  int calls = 0;
+  const auto result = ImportModel(options, [&](uint64_t, uint64_t) { return ++calls < 5; });
+  EXPECT_TRUE(absl::IsCancelled(result.status())) << result.status();
+  EXPECT_THAT(Left(options), testing::IsEmpty());
+}
+
+TEST(ModelImport, AFaultLeavesNothing) {
+  GgufWriter writer = SmallModel("llama");
+  writer.Remove("blk.1.ffn_up.weight");
+  auto options = OptionsFor(WriteGguf("m.gguf", writer.Bytes()));
+  EXPECT_EQ(CodeOf(options), "MODEL_CONFIG_INVALID");
+  EXPECT_THAT(std::string(ImportModel(options, GoOn).status().message()), HasSubstr("mlp.up_proj"));
+  EXPECT_THAT(Left(options), testing::IsEmpty());
+  options.name = "../elsewhere";
+  EXPECT_EQ(CodeOf(options), "BAD_REQUEST");
+}
+
+// What a killed import left behind is no model and does not stand in the way.
+TEST(ModelImport, LeftoversAreReplaced) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("llama").Bytes()));
+  fs::create_directories(options.into + "/.m.importing");
+  std::ofstream(options.into + "/.m.importing/model.safetensors") << "half";
+  EXPECT_TRUE(ImportModel(options, GoOn).ok());
+  EXPECT_THAT(Left(options), testing::ElementsAre("m"));
+}
+
+TEST(ModelImport, ATokenizerOfAnotherModelIsRefused) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("llama").Bytes()), "first");
+  ASSERT_TRUE(ImportModel(options, GoOn).ok());
+  auto again = options;
+  again.name = "second";
+  again.tokenizer_folder = options.into + "/first";
+  EXPECT_TRUE(ImportModel(again, GoOn).ok()) << "its own";
+  again.name = "third";
+  again.tokenizer_folder = "deploy/models/knot-5m-4bit";
+  EXPECT_EQ(CodeOf(again), "TOKENIZER_INVALID");
+}
+
+}  // namespace
+}  // namespace macrame::runtime::gguf
