@@ -78,7 +78,7 @@ constexpr std::array kReasonCodes = {
                "config.json is missing, malformed or contradicts the weights",
                "fetch the model again, or correct its config.json"},
     ReasonCode{"MODEL_ARCHITECTURE_UNKNOWN", "no engine of this cluster knows the architecture",
-               "llama, qwen2, qwen3 and mistral are known"},
+               "llama, mistral, qwen2, qwen3, qwen2_moe, qwen3_moe and mixtral are known"},
     ReasonCode{"MODEL_FORMAT_UNSUPPORTED", "the weights are stored in a way that can't be loaded",
                "safetensors in bf16, fp16, fp32 or MLX affine 4, 6 or 8 bit are accepted"},
     ReasonCode{"MODEL_EXISTS", "a model of this name is in the folder already",

@@ -54,7 +54,8 @@ std::optional<uint32_t> BitsInName(std::string_view name);
 uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked);
 
 // Architectures that rankd serves (runtime/model/model_config.h; a test holds the two together).
-inline constexpr std::string_view kServedArchitectures[] = {"llama", "qwen2", "qwen3", "mistral"};
+inline constexpr std::string_view kServedArchitectures[] = {
+    "llama", "qwen2", "qwen3", "mistral", "qwen2_moe", "qwen3_moe", "mixtral"};
 // "This release can foretell X but not serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 

@@ -51,6 +51,12 @@ std::optional<mx::array> LoadOptionalNorm(WeightLoader& loader, const VectorNeed
   return LoadNorm(loader, need);
 }
 
+std::variant<CpuFeed, CpuExperts> LoadFeed(const ModelConfig& config, const LayerNeeds& needs,
+                                           WeightLoader& loader) {
+  if (needs.feed.has_value()) return CpuFeed(*needs.feed, loader);
+  return CpuExperts(needs, config.experts, loader);
+}
+
 }  // namespace
 
 std::vector<float> RopeFrequencies(const ModelConfig& config) {
@@ -84,6 +90,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
                    static_cast<uint64_t>(place.layer_end - place.layer_begin)),
       pool_(options.threads),
       products_(pool_),
+      feed_{pool_, products_},
       tables_(options.blocks_total, options.context_length),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total,
               KvShapeOf(config, place, loader, options)) {
@@ -112,9 +119,7 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
                CpuLinear(loader.LoadMatrix(needs.k)),
                CpuLinear(loader.LoadMatrix(needs.v)),
                CpuLinear(loader.LoadMatrix(needs.o)),
-               CpuLinear(loader.LoadMatrix(needs.gate)),
-               CpuLinear(loader.LoadMatrix(needs.up)),
-               CpuLinear(loader.LoadMatrix(needs.down)),
+               LoadFeed(config, needs, loader),
                LoadNorm(loader, needs.input_norm),
                LoadNorm(loader, needs.post_attention_norm),
                LoadOptionalNorm(loader, needs.q_norm),
@@ -153,8 +158,6 @@ void CpuModel::TakeRows(const ForwardStep& step) {
 
 void CpuModel::ReserveBuffers() {
   const size_t count = rows_.size();
-  size_t inner = 0;
-  for (const Layer& layer : layers_) inner = std::max(inner, layer.gate.rows());
   buffers_.hidden.Reserve(count * hidden_size_);
   buffers_.normed.Reserve(count * hidden_size_);
   buffers_.partial.Reserve(count * hidden_size_);
@@ -162,34 +165,16 @@ void CpuModel::ReserveBuffers() {
   buffers_.mixed.Reserve(count * heads_ * head_dim_);
   buffers_.keys.Reserve(count * kv_heads_ * head_dim_);
   buffers_.values.Reserve(count * kv_heads_ * head_dim_);
-  buffers_.gate.Reserve(count * inner);
-  buffers_.up.Reserve(count * inner);
 }
 
 uint64_t CpuModel::buffer_bytes() const {
-  uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes();
+  uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
-        &buffers_.mixed, &buffers_.gate, &buffers_.up, &buffers_.partial, &buffers_.cosines,
-        &buffers_.sines}) {
+        &buffers_.mixed, &buffers_.partial, &buffers_.cosines, &buffers_.sines}) {
     bytes += buffer->bytes();
   }
   return bytes;
-}
-
-// Calls function(row) for each row of the step: on all threads if that is worth waking them.
-template <typename Function>
-void CpuModel::ForRows(size_t floats_per_row, const Function& function) {
-  constexpr size_t kFloatsAloneMax = 32 * 1024;
-  const size_t count = rows_.size();
-  if (count * floats_per_row <= kFloatsAloneMax) {
-    for (size_t row = 0; row < count; ++row) function(row);
-    return;
-  }
-  pool_.Run([&](int worker, int workers) {
-    const auto part = kernels::RowsOfWorker(count, 1, worker, workers);
-    for (size_t row = part.begin; row < part.end; ++row) function(row);
-  });
 }
 
 void CpuModel::Norm(const float* x, const mx::array& weight, float* out) const {
@@ -235,12 +220,13 @@ void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row)
 void CpuModel::Attend(const Layer& layer, int index) {
   if (heads_ > 0) Mix(layer, index);
   products_.SetInput(buffers_.mixed.data(), rows_.size(), heads_ * head_dim_);
-  AddSum(layer.o);
+  products_.Apply(layer.o, buffers_.partial.data());
+  AddPartial();
 }
 
 void CpuModel::Mix(const Layer& layer, int index) {
   const kernels::KvView view = blocks_.Layer(index);
-  ForRows(hidden_size_, [&](size_t row) {
+  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     Norm(buffers_.hidden.data() + row * hidden_size_, layer.input_norm,
          buffers_.normed.data() + row * hidden_size_);
   });
@@ -248,33 +234,29 @@ void CpuModel::Mix(const Layer& layer, int index) {
   products_.Apply(layer.q, buffers_.queries.data());
   products_.Apply(layer.k, buffers_.keys.data());
   products_.Apply(layer.v, buffers_.values.data());
-  ForRows((heads_ + 2 * kv_heads_) * head_dim_, [&](size_t row) { Turn(layer, view, row); });
+  ForRows(pool_, rows_.size(), (heads_ + 2 * kv_heads_) * head_dim_,
+          [&](size_t row) { Turn(layer, view, row); });
   kernels::Attend(pool_, view, {heads_, layer.window}, segments_, buffers_.queries.data(),
                   buffers_.mixed.data(), attention_);
 }
 
 void CpuModel::Feed(const Layer& layer) {
-  const size_t inner = layer.gate.rows();
-  ForRows(hidden_size_, [&](size_t row) {
+  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     Norm(buffers_.hidden.data() + row * hidden_size_, layer.post_attention_norm,
          buffers_.normed.data() + row * hidden_size_);
   });
-  products_.SetInput(buffers_.normed.data(), rows_.size(), hidden_size_);
-  products_.Apply(layer.gate, buffers_.gate.data());
-  products_.Apply(layer.up, buffers_.up.data());
-  ForRows(inner, [&](size_t row) {
-    float* gate = buffers_.gate.data() + row * inner;
-    kernels::SiluMultiply(gate, buffers_.up.data() + row * inner, inner, gate);
-  });
-  products_.SetInput(buffers_.gate.data(), rows_.size(), inner);
-  AddSum(layer.down);
+  std::visit(
+      [&](const auto& feed) {
+        feed.Apply(buffers_.normed.data(), rows_.size(), feed_, buffers_.partial.data());
+      },
+      layer.feed);
+  AddPartial();
 }
 
-void CpuModel::AddSum(const CpuLinear& map) {
+void CpuModel::AddPartial() {
   float* partial = buffers_.partial.data();
-  products_.Apply(map, partial);
   if (place_.tp > 1) sums_.AddOverRanks(partial, rows_.size() * hidden_size_);
-  ForRows(hidden_size_, [&](size_t row) {
+  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     kernels::AddTo(partial + row * hidden_size_, hidden_size_,
                    buffers_.hidden.data() + row * hidden_size_);
   });

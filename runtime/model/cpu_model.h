@@ -1,8 +1,8 @@
 #pragma once
 
 // The layers on a CPU: plain calls of our kernels over float32 buffers that stay between steps,
-// since MLX's graph costs more than half a millisecond a layer there. One implementation for Llama,
-// Qwen2, Qwen3 and Mistral; ModelConfig's traits say where they differ.
+// since MLX's graph costs more than half a millisecond a layer there. One implementation for all
+// families; ModelConfig's traits say where they differ.
 //
 // A token's results are bit for bit the same whatever else is in the step, however its prompt was
 // cut into steps, and whether its prefix was computed or taken from blocks that another sequence
@@ -11,11 +11,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "mlx/mlx.h"
 #include "runtime/kernels/attention.h"
 #include "runtime/kernels/thread_pool.h"
+#include "runtime/model/cpu_feed.h"
 #include "runtime/model/cpu_kv_blocks.h"
 #include "runtime/model/cpu_linear.h"
 #include "runtime/model/layer_stack.h"
@@ -52,7 +54,8 @@ class CpuModel : public LayerStack {
 
  private:
   struct Layer {
-    CpuLinear q, k, v, o, gate, up, down;
+    CpuLinear q, k, v, o;
+    std::variant<CpuFeed, CpuExperts> feed;
     mlx::core::array input_norm, post_attention_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     size_t window;
@@ -64,7 +67,7 @@ class CpuModel : public LayerStack {
   };
   // One row per token of the step: what a half layer reads and writes.
   struct Buffers {
-    FloatBuffer hidden, normed, queries, keys, values, mixed, gate, up, partial;
+    FloatBuffer hidden, normed, queries, keys, values, mixed, partial;
     FloatBuffer cosines, sines;
   };
 
@@ -76,12 +79,9 @@ class CpuModel : public LayerStack {
   void Attend(const Layer& layer, int index);
   void Mix(const Layer& layer, int index);
   void Feed(const Layer& layer);
-  // hidden += what `map` and its counterparts on the other tensor ranks give for the input.
-  void AddSum(const CpuLinear& map);
+  // hidden += buffers_.partial of all tensor ranks.
+  void AddPartial();
   void Norm(const float* x, const mlx::core::array& weight, float* out) const;
-  template <typename Function>
-  void ForRows(size_t floats_per_row, const Function& function);
-
   const ModelConfig config_;
   const ShardPlace place_;
   RankSums& sums_;
@@ -95,6 +95,7 @@ class CpuModel : public LayerStack {
   const uint64_t block_bytes_;
   kernels::ThreadPool pool_;
   CpuProducts products_;
+  FeedWork feed_;
   kernels::AttentionScratch attention_;
   SlotTables tables_;
   CpuKvBlocks blocks_;

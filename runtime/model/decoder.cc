@@ -65,13 +65,16 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
 Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                                   WeightLoader& loader) {
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
+  const auto load_feed = [&]() -> std::variant<Dense, MlxExperts> {
+    if (!needs.feed.has_value()) return MlxExperts(needs, config.experts, loader);
+    return Dense{loader.LoadMatrix(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
+                 loader.LoadMatrix(needs.feed->down)};
+  };
   return Layer{loader.LoadMatrix(needs.q),
                loader.LoadMatrix(needs.k),
                loader.LoadMatrix(needs.v),
                loader.LoadMatrix(needs.o),
-               loader.LoadMatrix(needs.gate),
-               loader.LoadMatrix(needs.up),
-               loader.LoadMatrix(needs.down),
+               load_feed(),
                *loader.LoadVector(needs.input_norm),
                *loader.LoadVector(needs.post_attention_norm),
                loader.LoadVector(needs.q_norm),
@@ -161,12 +164,6 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
       mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim}));
 }
 
-mx::array Decoder::Feed(const Layer& layer, const mx::array& x) const {
-  if (layer.gate.rows() == 0) return layer.down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
-  const mx::array gate = layer.gate.Apply(x);
-  return layer.down.Apply(mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), layer.up.Apply(x)));
-}
-
 mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   mx::array hidden = given;
   for (size_t i = 0; i < layers_.size(); ++i) {
@@ -175,7 +172,9 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
     hidden = mx::add(hidden, sums_.SumOverRanks(Attend(layer, static_cast<int>(i), normed, step)));
     const mx::array inner =
         mx::fast::rms_norm(hidden, layer.post_attention_norm, config_.rms_norm_eps);
-    hidden = mx::add(hidden, sums_.SumOverRanks(Feed(layer, inner)));
+    const mx::array fed =
+        std::visit([&](const auto& feed) { return feed.Apply(inner); }, layer.feed);
+    hidden = mx::add(hidden, sums_.SumOverRanks(fed));
   }
   return hidden;
 }

@@ -1,17 +1,19 @@
 #pragma once
 
 // The layers as MLX graphs, for GPUs; and for a CPU where a test wants MLX's own arithmetic. One
-// implementation for Llama, Qwen2, Qwen3 and Mistral; ModelConfig's traits say where they differ.
+// implementation for all families; ModelConfig's traits say where they differ.
 //
 // Builds graphs; nothing is computed until the caller evaluates them. Engine thread only.
 
 #include <optional>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "mlx/mlx.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/matrix.h"
+#include "runtime/model/mlx_experts.h"
 #include "runtime/model/mlx_kv_blocks.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/slot_tables.h"
@@ -41,8 +43,13 @@ class Decoder : public LayerStack {
   std::string kv_layout() const override { return "mlx, " + blocks_.layout(); }
 
  private:
+  struct Dense {
+    Matrix gate, up, down;
+    mlx::core::array Apply(const mlx::core::array& x) const { return MlxFeed(gate, up, down, x); }
+  };
   struct Layer {
-    Matrix q, k, v, o, gate, up, down;
+    Matrix q, k, v, o;
+    std::variant<Dense, MlxExperts> feed;
     mlx::core::array input_norm, post_attention_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     int sliding_window;
@@ -55,7 +62,6 @@ class Decoder : public LayerStack {
   mlx::core::array Mix(const Layer& layer, int index, const Segment& segment,
                        const mlx::core::array& queries, const mlx::core::array& keys,
                        const mlx::core::array& values);
-  mlx::core::array Feed(const Layer& layer, const mlx::core::array& x) const;
   mlx::core::array Rotate(const mlx::core::array& x, int begin) const;
 
   const ModelConfig config_;

@@ -1,10 +1,13 @@
 #include "runtime/model/model_config.h"
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 
@@ -16,6 +19,9 @@ using nlohmann::json;
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr int kLayersMax = 4096;
 constexpr int kDimensionMax = 1 << 24;
+constexpr int kExpertsMax = 4096;
+constexpr std::array<std::string_view, 7> kFamilies = {
+    "llama", "qwen2", "qwen3", "mistral", "qwen2_moe", "qwen3_moe", "mixtral"};
 
 // Thrown inside this file only; ParseModelConfig turns it into a status.
 struct ConfigError {
@@ -68,9 +74,7 @@ std::string ReadArchitecture(const json& config) {
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) Invalid("'model_type' is missing");
   const auto name = type->get<std::string>();
-  for (const char* known : {"llama", "qwen2", "qwen3", "mistral"}) {
-    if (name == known) return name;
-  }
+  if (std::find(kFamilies.begin(), kFamilies.end(), name) != kFamilies.end()) return name;
   throw ConfigError{"MODEL_ARCHITECTURE_UNKNOWN", absl::StrCat("architecture '", name, "'")};
 }
 
@@ -152,7 +156,7 @@ void ReadQuantization(const json& config, ModelConfig& out) {
 
 void ReadSlidingWindows(const json& config, ModelConfig& out) {
   out.sliding_windows.assign(out.layer_count, 0);
-  const bool qwen = out.architecture == "qwen2" || out.architecture == "qwen3";
+  const bool qwen = absl::StartsWith(out.architecture, "qwen");
   if (out.architecture == "llama" || (qwen && !ReadBool(config, "use_sliding_window", false))) {
     return;
   }
@@ -174,14 +178,66 @@ void ReadSlidingWindows(const json& config, ModelConfig& out) {
   for (int layer = first; layer < out.layer_count; ++layer) out.sliding_windows[layer] = window;
 }
 
+// Qwen's configs can leave layers dense; Mixtral's can't.
+void ReadExpertLayers(const json& config, ModelConfig& out) {
+  out.has_experts.assign(static_cast<size_t>(out.layer_count), out.experts.count > 0);
+  if (out.experts.count == 0 || out.architecture == "mixtral") return;
+  const int step = ReadInt(config, "decoder_sparse_step", 1);
+  for (int layer = 0; layer < out.layer_count; ++layer) {
+    if ((layer + 1) % step != 0) out.has_experts[static_cast<size_t>(layer)] = false;
+  }
+  const auto dense = config.find("mlp_only_layers");
+  if (dense == config.end() || dense->is_null()) return;
+  if (!dense->is_array()) Invalid("'mlp_only_layers' is not a list");
+  for (const json& layer : *dense) {
+    if (!layer.is_number_integer() || layer < 0 || layer >= out.layer_count) {
+      Invalid(absl::StrCat("'mlp_only_layers' names layer ", layer.dump()));
+    }
+    out.has_experts[layer.get<size_t>()] = false;
+  }
+}
+
+void ReadExperts(const json& config, ModelConfig& out) {
+  ExpertTraits& experts = out.experts;
+  if (out.architecture == "mixtral") {
+    experts.count = ReadInt(config, "num_local_experts", std::nullopt);
+    experts.width = ReadInt(config, "intermediate_size", std::nullopt);
+    experts.normalized = true;
+    experts.module = "block_sparse_moe";
+    experts.gate_name = "w1";
+    experts.up_name = "w3";
+    experts.down_name = "w2";
+  } else if (out.architecture == "qwen3_moe" || out.architecture == "qwen2_moe") {
+    experts.count = ReadInt(config, "num_experts", std::nullopt, 0);
+    if (experts.count == 0) return;
+    experts.width = ReadInt(config, "moe_intermediate_size", std::nullopt);
+    experts.normalized = ReadBool(config, "norm_topk_prob", false);
+    experts.module = "mlp";
+    if (out.architecture == "qwen2_moe") {
+      experts.shared_width = ReadInt(config, "shared_expert_intermediate_size", std::nullopt);
+    }
+  } else {
+    return;
+  }
+  experts.active = ReadInt(config, "num_experts_per_tok", std::nullopt);
+  if (experts.count > kExpertsMax) {
+    Invalid(absl::StrCat(experts.count, " experts in a layer, above ", kExpertsMax));
+  }
+  if (experts.active > experts.count) {
+    Invalid(absl::StrCat("'num_experts_per_tok' is ", experts.active, ", but there are ",
+                         experts.count, " experts"));
+  }
+}
+
 void ReadArchitectureTraits(const json& config, ModelConfig& out) {
   out.architecture = ReadArchitecture(config);
   const bool llama = out.architecture == "llama";
+  const bool qwen2 = out.architecture == "qwen2" || out.architecture == "qwen2_moe";
   const bool bias = ReadBool(config, "attention_bias", false);
-  out.qkv_bias = out.architecture == "qwen2" || bias;
-  out.output_bias = out.architecture != "qwen2" && bias;
+  out.qkv_bias = qwen2 || bias;
+  out.output_bias = !qwen2 && bias;
   out.mlp_bias = llama && ReadBool(config, "mlp_bias", false);
-  out.qk_norm = out.architecture == "qwen3";
+  out.qk_norm = out.architecture == "qwen3" || out.architecture == "qwen3_moe";
   const auto activation = config.find("hidden_act");
   if (activation != config.end() && activation->is_string() && *activation != "silu") {
     throw ConfigError{"MODEL_FORMAT_UNSUPPORTED", absl::StrCat("activation ", activation->dump(),
@@ -197,7 +253,13 @@ ModelConfig Read(const json& config) {
     Invalid(absl::StrCat("'num_hidden_layers' is ", out.layer_count, ", above ", kLayersMax));
   }
   out.hidden_size = ReadInt(config, "hidden_size", std::nullopt);
-  out.intermediate_size = ReadInt(config, "intermediate_size", std::nullopt);
+  ReadExperts(config, out);
+  ReadExpertLayers(config, out);
+  const bool all_experts =
+      std::find(out.has_experts.begin(), out.has_experts.end(), false) == out.has_experts.end();
+  out.intermediate_size =
+      ReadInt(config, "intermediate_size",
+              all_experts ? std::optional(out.experts.width) : std::optional<int>());
   out.attention_heads = ReadInt(config, "num_attention_heads", std::nullopt);
   out.kv_heads = ReadInt(config, "num_key_value_heads", out.attention_heads);
   out.vocab_size = ReadInt(config, "vocab_size", std::nullopt);
@@ -222,6 +284,8 @@ ModelConfig Read(const json& config) {
 }
 
 }  // namespace
+
+std::span<const std::string_view> KnownFamilies() { return kFamilies; }
 
 QuantizationTraits ModelConfig::QuantizationOf(std::string_view module) const {
   const auto found = quantization_overrides.find(std::string(module));

@@ -1,14 +1,15 @@
 #pragma once
 
-// What the engine needs from a model's config.json, checked. One decoder serves the four known
+// What the engine needs from a model's config.json, checked. One decoder serves all known
 // architectures; where they differ is a trait here, never a branch on the name elsewhere.
 //
 // Keys are those of Hugging Face's configuration classes (LlamaConfig, Qwen2Config, Qwen3Config,
-// MistralConfig), in the spelling before and after transformers 5 ("rope_scaling",
-// "rope_parameters"), and MLX's "quantization" object.
+// MistralConfig, Qwen2MoeConfig, Qwen3MoeConfig, MixtralConfig), in the spelling before and after
+// transformers 5 ("rope_scaling", "rope_parameters"), and MLX's "quantization" object.
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,8 +36,24 @@ struct RopeTraits {
   int original_context = 8192;
 };
 
+// Layers whose feed-forward is one of many small ones for each token: a router's scores choose.
+struct ExpertTraits {
+  int count = 0;   // in a layer that has experts; 0: the model has none
+  int active = 0;  // of a token: those with the highest scores
+  int width = 0;   // an expert's intermediate size
+  bool normalized =
+      false;             // the active ones' weights add up to one (softmax is over all otherwise)
+  int shared_width = 0;  // of an expert that every token takes, weighed by a gate; 0: none
+  // Below "model.layers.N.": "mlp" or "block_sparse_moe".
+  std::string module;
+  // Within an expert that is stored by itself ("mlp.experts.3.gate_proj"): gate, up, down. Stacked
+  // ones are "switch_mlp.gate_proj", … everywhere.
+  std::string gate_name = "gate_proj", up_name = "up_proj", down_name = "down_proj";
+};
+
 struct ModelConfig {
-  std::string architecture;  // "llama", "qwen2", "qwen3", "mistral"
+  // "llama", "qwen2", "qwen3", "mistral", "qwen2_moe", "qwen3_moe", "mixtral"
+  std::string architecture;
   int layer_count = 0;
   int hidden_size = 0;
   int intermediate_size = 0;
@@ -51,6 +68,8 @@ struct ModelConfig {
   bool output_bias = false;  // of o_proj
   bool mlp_bias = false;
   bool qk_norm = false;  // RMS norm of each head's queries and keys (Qwen3)
+  ExpertTraits experts;
+  std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
   // By layer: how many last positions it sees; 0: all of them.
   std::vector<int> sliding_windows;
@@ -63,6 +82,9 @@ struct ModelConfig {
   // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;
 };
+
+// All that are served, as config.json's "model_type" spells them.
+std::span<const std::string_view> KnownFamilies();
 
 // `folder` appears in error messages only. Errors carry a Reason: MODEL_CONFIG_INVALID,
 // MODEL_ARCHITECTURE_UNKNOWN or MODEL_FORMAT_UNSUPPORTED.

@@ -47,6 +47,17 @@ Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
   return CutInUnits(config.intermediate_size, GroupOf(config, layer, "mlp.down_proj"), slices);
 }
 
+Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
+  // An expert that is stored by itself is quantised as the stacked ones would be.
+  const std::string down = absl::StrCat(config.experts.module, ".switch_mlp.down_proj");
+  return CutInUnits(config.experts.width, GroupOf(config, layer, down.c_str()), slices);
+}
+
+Range SharedInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
+  const std::string down = absl::StrCat(config.experts.module, ".shared_expert.down_proj");
+  return CutInUnits(config.experts.shared_width, GroupOf(config, layer, down.c_str()), slices);
+}
+
 Range VocabularyOf(const ModelConfig& config, const SliceRange& slices) {
   return CutInUnits(config.vocab_size, 1, slices);
 }

@@ -35,6 +35,9 @@ Range CutInUnits(int whole, int unit, const SliceRange& slices);
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices);
 // Of one layer's intermediate_size.
 Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
+// Of each of its experts' width, and of its shared expert's.
+Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
+Range SharedInnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
 // Of the rows of the embedding and of the head.
 Range VocabularyOf(const ModelConfig& config, const SliceRange& slices);
 

@@ -51,12 +51,17 @@ WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
   return {1, 0, tensor.bytes, 0, tensor.bytes};
 }
 
-WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor, const MatrixNeed& need) {
+WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
+                                              const MatrixNeed& need) const {
+  const bool stacked = IsStacked(need, *files_);
+  const size_t rows = static_cast<size_t>(need.rows) *
+                      static_cast<size_t>(stacked ? need.experts : 1);  // of the whole tensor
   StoredPart part;
   part.rows = static_cast<size_t>(need.part_rows());
-  part.row_bytes = need.rows == 0 ? 0 : tensor.bytes / static_cast<size_t>(need.rows);
+  part.row_bytes = rows == 0 ? 0 : tensor.bytes / rows;
   part.bytes = part.row_bytes;
-  if (need.split == Split::kRows) part.first_row = static_cast<size_t>(need.part.begin);
+  if (stacked) part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(need.rows);
+  if (need.split == Split::kRows) part.first_row += static_cast<size_t>(need.part.begin);
   if (need.split == Split::kColumns) {
     const auto columns = static_cast<size_t>(need.columns);
     part.begin = part.row_bytes * static_cast<size_t>(need.part.begin) / columns;
@@ -105,8 +110,9 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
   struct Owners {
     Part weight, scales, biases;
   };
-  const StoredTensor& weight = *files_->Find(absl::StrCat(need.module, ".weight"));
-  const StoredTensor* scales = files_->Find(absl::StrCat(need.module, ".scales"));
+  const std::string module = StoredModule(need, *files_);
+  const StoredTensor& weight = *files_->Find(absl::StrCat(module, ".weight"));
+  const StoredTensor* scales = files_->Find(absl::StrCat(module, ".scales"));
   kernels::MatrixView view;
   view.rows = static_cast<size_t>(need.part_rows());
   view.columns = static_cast<size_t>(need.part_columns());
@@ -115,11 +121,11 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
   view.weights = owners->weight.data;
   view.type = ScalarOf(scales != nullptr ? *scales : weight);
   if (scales != nullptr) {
-    const QuantizationTraits traits = config_.QuantizationOf(need.module);
+    const QuantizationTraits traits = config_.QuantizationOf(module);
     view.bits = traits.bits;
     view.group_size = traits.group_size;
     owners->scales = TakePart(*scales, PartOf(*scales, need));
-    const StoredTensor& biases = *files_->Find(absl::StrCat(need.module, ".biases"));
+    const StoredTensor& biases = *files_->Find(absl::StrCat(module, ".biases"));
     owners->biases = TakePart(biases, PartOf(biases, need));
     view.scales = owners->scales.data;
     view.biases = owners->biases.data;
@@ -128,22 +134,59 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
 }
 
 Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
+  const std::string module = StoredModule(need, *files_);
   const auto take = [&](const char* suffix) {
-    const StoredTensor& stored = *files_->Find(absl::StrCat(need.module, suffix));
+    const StoredTensor& stored = *files_->Find(absl::StrCat(module, suffix));
     const Part part = TakePart(stored, PartOf(stored, need));
     const int rows = need.part_rows();
     const size_t numbers = part.bytes / mx::size_of(TypeOf(stored));
     const int columns = rows == 0 ? 0 : static_cast<int>(numbers) / rows;
     return TakeCopy(part, {rows, columns}, TypeOf(stored));
   };
-  if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
+  if (files_->Find(absl::StrCat(module, ".scales")) == nullptr) {
     return Matrix(mx::astype(take(".weight"), activation_type_), std::nullopt, std::nullopt, 0, 0,
                   LoadBias(need));
   }
-  const QuantizationTraits traits = config_.QuantizationOf(need.module);
+  const QuantizationTraits traits = config_.QuantizationOf(module);
   return Matrix(take(".weight"), mx::astype(take(".scales"), activation_type_),
                 mx::astype(take(".biases"), activation_type_), traits.group_size, traits.bits,
                 LoadBias(need));
+}
+
+// All parts copied into one array, so that no more than one copy of them is ever there.
+mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs, const char* suffix) {
+  const auto stored_of = [&](const MatrixNeed& need) -> const StoredTensor& {
+    return *files_->Find(absl::StrCat(StoredModule(need, *files_), suffix));
+  };
+  const StoredTensor& first = stored_of(*needs[0]);
+  const size_t bytes = PartOf(first, *needs[0]).all_bytes();
+  const mx::Dtype type = TypeOf(first);
+  const int rows = needs[0]->part_rows();
+  const int columns = rows == 0 ? 0 : static_cast<int>(bytes / mx::size_of(type)) / rows;
+  mx::array out(mx::allocator::malloc(bytes * needs.size()),
+                {static_cast<int>(needs.size()), rows, columns}, type);
+  std::byte* to = out.data<std::byte>();
+  for (const MatrixNeed* need : needs) {
+    const StoredTensor& stored = stored_of(*need);
+    const Part part = TakePart(stored, PartOf(stored, *need));
+    MACRAME_CHECK(part.bytes == bytes) << stored.name;
+    if (bytes > 0) std::memcpy(to, part.data, bytes);
+    to += bytes;
+    if (part.owner == files_) reader_.Release({part.data, part.bytes});
+  }
+  return out;
+}
+
+StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& needs) {
+  const std::string module = StoredModule(*needs[0], *files_);
+  mx::array weight = TakeStack(needs, ".weight");
+  if (files_->Find(absl::StrCat(module, ".scales")) == nullptr) {
+    return {mx::astype(weight, activation_type_), std::nullopt, std::nullopt};
+  }
+  const QuantizationTraits traits = config_.QuantizationOf(module);
+  return {std::move(weight), mx::astype(TakeStack(needs, ".scales"), activation_type_),
+          mx::astype(TakeStack(needs, ".biases"), activation_type_), traits.group_size,
+          traits.bits};
 }
 
 Matrix WeightLoader::LoadMatrix(const MatrixNeed& need) {
@@ -164,8 +207,9 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
     if (stored != nullptr) visit(*stored, WholeOf(*stored));
   };
   const auto see_matrix = [&](const MatrixNeed& need) {
+    const std::string module = StoredModule(need, *files_);
     for (const char* suffix : {".weight", ".scales", ".biases"}) {
-      const StoredTensor* stored = files_->Find(absl::StrCat(need.module, suffix));
+      const StoredTensor* stored = files_->Find(absl::StrCat(module, suffix));
       if (stored != nullptr) visit(*stored, PartOf(*stored, need));
     }
     if (!need.bias || (need.split == Split::kColumns && place_.tp_rank != 0)) return;
@@ -177,14 +221,8 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
   if (place_.embeds) see_matrix(EmbeddingNeed(config_, place_));
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
-    for (const MatrixNeed* need :
-         {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
-      see_matrix(*need);
-    }
-    for (const VectorNeed* need :
-         {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm}) {
-      see_vector(need->name);
-    }
+    for (const MatrixNeed* need : MatricesOf(needs)) see_matrix(*need);
+    for (const VectorNeed* need : VectorsOf(needs)) see_vector(need->name);
   }
   if (place_.has_head) {
     see_vector(FinalNormNeed(config_).name);

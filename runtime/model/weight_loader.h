@@ -19,6 +19,16 @@
 
 namespace macrame::runtime::engine {
 
+// The same map of each expert of a layer as MLX arrays [experts, rows, columns]. `scales` and
+// `biases` unset for floats.
+struct StackedMatrix {
+  mlx::core::array weight;
+  std::optional<mlx::core::array> scales;
+  std::optional<mlx::core::array> biases;
+  int group_size = 0;
+  int bits = 0;
+};
+
 class WeightLoader {
  public:
   // `on_progress` is told of bytes as they have been read from disk.
@@ -26,6 +36,8 @@ class WeightLoader {
                const ShardPlace& place, std::function<void(uint64_t)> on_progress);
 
   Matrix LoadMatrix(const MatrixNeed& need);
+  // This rank's parts of all experts' maps of one kind, one after the other: for MLX.
+  StackedMatrix LoadStacked(const std::vector<const MatrixNeed*>& needs);
   // Unset for an empty name. Of the activation type.
   std::optional<mlx::core::array> LoadVector(const VectorNeed& need);
 
@@ -53,12 +65,13 @@ class WeightLoader {
   };
   using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
   static StoredPart WholeOf(const StoredTensor& tensor);
-  static StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need);
+  StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
   Part TakePart(const StoredTensor& tensor, const StoredPart& part);
   std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
   Matrix LoadForKernels(const MatrixNeed& need);
   Matrix LoadForMlx(const MatrixNeed& need);
+  mlx::core::array TakeStack(const std::vector<const MatrixNeed*>& needs, const char* suffix);
   mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
   void ForEachTensor(const Visit& visit) const;
   std::vector<StoredBytes> OrderOfReading() const;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -28,7 +29,7 @@ class Checker {
   }
   const StoredTensor* Expect(const std::string& name, std::vector<int64_t> shape,
                              bool packed = false);
-  void Quantised(const MatrixNeed& need);
+  void Quantised(const MatrixNeed& need, const std::string& module, bool stacked);
 
   const ModelConfig& config_;
   const WeightFiles& files_;
@@ -62,34 +63,43 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
   return tensor;
 }
 
-void Checker::Quantised(const MatrixNeed& need) {
-  const QuantizationTraits traits = config_.QuantizationOf(need.module);
+void Checker::Quantised(const MatrixNeed& need, const std::string& module, bool stacked) {
+  const QuantizationTraits traits = config_.QuantizationOf(module);
   if (traits.bits == 0) {
-    Fault(absl::StrCat("'", need.module, "' is stored quantised, config.json says it is not"));
+    Fault(absl::StrCat("'", module, "' is stored quantised, config.json says it is not"));
     return;
   }
   if (need.columns % traits.group_size != 0) {
-    Fault(absl::StrCat("'", need.module, "' has ", need.columns, " columns, not a multiple of the ",
+    Fault(absl::StrCat("'", module, "' has ", need.columns, " columns, not a multiple of the ",
                        "group size ", traits.group_size));
     return;
   }
   const int64_t groups = need.columns / traits.group_size;
-  Expect(absl::StrCat(need.module, ".weight"),
-         {need.rows, int64_t{need.columns} * traits.bits / 32}, /*packed=*/true);
-  const auto* scales = Expect(absl::StrCat(need.module, ".scales"), {need.rows, groups});
-  const auto* biases = Expect(absl::StrCat(need.module, ".biases"), {need.rows, groups});
+  const auto shape = [&](int64_t columns) {
+    return stacked ? std::vector<int64_t>{need.experts, need.rows, columns}
+                   : std::vector<int64_t>{need.rows, columns};
+  };
+  Expect(absl::StrCat(module, ".weight"), shape(int64_t{need.columns} * traits.bits / 32),
+         /*packed=*/true);
+  const auto* scales = Expect(absl::StrCat(module, ".scales"), shape(groups));
+  const auto* biases = Expect(absl::StrCat(module, ".biases"), shape(groups));
   if (scales != nullptr && biases != nullptr && scales->dtype != biases->dtype) {
-    Fault(absl::StrCat("'", need.module, "': scales and biases are of different types"));
+    Fault(absl::StrCat("'", module, "': scales and biases are of different types"));
   }
 }
 
 void Checker::Matrix(const MatrixNeed& need) {
-  if (files_.Find(absl::StrCat(need.module, ".scales")) != nullptr) {
-    Quantised(need);
+  const std::string module = StoredModule(need, files_);
+  const bool stacked = IsStacked(need, files_);
+  if (stacked && need.expert > 0) return;  // checked with the first
+  if (files_.Find(absl::StrCat(module, ".scales")) != nullptr) {
+    Quantised(need, module, stacked);
+  } else if (stacked) {
+    Expect(absl::StrCat(module, ".weight"), {need.experts, need.rows, need.columns});
   } else {
-    Expect(absl::StrCat(need.module, ".weight"), {need.rows, need.columns});
+    Expect(absl::StrCat(module, ".weight"), {need.rows, need.columns});
   }
-  if (need.bias) Expect(absl::StrCat(need.module, ".bias"), {need.rows});
+  if (need.bias) Expect(absl::StrCat(module, ".bias"), {need.rows});
 }
 
 void Checker::LeftOverLayers() {
@@ -120,11 +130,82 @@ absl::Status Checker::Result() const {
 
 }  // namespace
 
+std::string StoredModule(const MatrixNeed& need, const WeightFiles& files) {
+  return need.experts == 0 || IsStacked(need, files) ? need.module : need.own_module;
+}
+
+bool IsStacked(const MatrixNeed& need, const WeightFiles& files) {
+  return need.experts > 0 && files.Find(absl::StrCat(need.module, ".weight")) != nullptr;
+}
+
+std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs) {
+  std::vector<const MatrixNeed*> all = {&needs.q, &needs.k, &needs.v, &needs.o};
+  const auto add = [&](const FeedNeeds& feed) {
+    all.insert(all.end(), {&feed.gate, &feed.up, &feed.down});
+  };
+  if (needs.feed.has_value()) add(*needs.feed);
+  if (needs.router.has_value()) all.push_back(&*needs.router);
+  // As they lie in a stacked file: the gates of all experts, …
+  for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.gate);
+  for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.up);
+  for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.down);
+  if (needs.shared.has_value()) add(*needs.shared);
+  if (needs.shared_router.has_value()) all.push_back(&*needs.shared_router);
+  return all;
+}
+
+std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
+  return {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm};
+}
+
+namespace {
+
+// A feed-forward of `width`, of which this rank has `part`.
+FeedNeeds FeedOf(const std::string& prefix, int hidden, int width, const Range& part, bool bias) {
+  const auto map = [&](const char* name, Split split) {
+    const bool by_rows = split == Split::kRows;
+    return MatrixNeed{absl::StrCat(prefix, name),
+                      by_rows ? width : hidden,
+                      by_rows ? hidden : width,
+                      split,
+                      part,
+                      bias};
+  };
+  return {map("gate_proj", Split::kRows), map("up_proj", Split::kRows),
+          map("down_proj", Split::kColumns)};
+}
+
+void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, LayerNeeds& needs) {
+  const ExpertTraits& traits = config.experts;
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".", traits.module, ".");
+  const int hidden = config.hidden_size;
+  needs.router = MatrixNeed{absl::StrCat(prefix, "gate"), traits.count, hidden};
+  const Range part = ExpertInnerOf(config, layer, place.slices());
+  FeedNeeds stacked =
+      FeedOf(absl::StrCat(prefix, "switch_mlp."), hidden, traits.width, part, /*bias=*/false);
+  for (int expert = 0; expert < traits.count; ++expert) {
+    const std::string own = absl::StrCat(prefix, "experts.", expert, ".");
+    for (const auto& [need, name] :
+         {std::pair{&stacked.gate, &traits.gate_name}, std::pair{&stacked.up, &traits.up_name},
+          std::pair{&stacked.down, &traits.down_name}}) {
+      need->experts = traits.count;
+      need->expert = expert;
+      need->own_module = absl::StrCat(own, *name);
+    }
+    needs.experts.push_back(stacked);
+  }
+  if (traits.shared_width == 0) return;
+  needs.shared = FeedOf(absl::StrCat(prefix, "shared_expert."), hidden, traits.shared_width,
+                        SharedInnerOf(config, layer, place.slices()), /*bias=*/false);
+  needs.shared_router = MatrixNeed{absl::StrCat(prefix, "shared_expert_gate"), 1, hidden};
+}
+
+}  // namespace
+
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const int hidden = config.hidden_size;
   const Range kv_heads = KvHeadsOf(config, place.slices());
-  const Range inner = InnerOf(config, layer, place.slices());
   // Of the kv heads' rows or columns, and of those of the query heads that share them.
   const auto times = [](const Range& range, int by) {
     return Range{range.begin * by, range.end * by};
@@ -141,23 +222,17 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int 
                       times(kv_heads, width),
                       bias};
   };
-  const auto mlp = [&](const char* name, Split split) {
-    const bool by_rows = split == Split::kRows;
-    return MatrixNeed{absl::StrCat(prefix, "mlp.", name),
-                      by_rows ? config.intermediate_size : hidden,
-                      by_rows ? hidden : config.intermediate_size,
-                      split,
-                      inner,
-                      config.mlp_bias};
-  };
   LayerNeeds needs;
   needs.q = attention("q_proj", Split::kRows, query_width, config.qkv_bias);
   needs.k = attention("k_proj", Split::kRows, kv_width, config.qkv_bias);
   needs.v = attention("v_proj", Split::kRows, kv_width, config.qkv_bias);
   needs.o = attention("o_proj", Split::kColumns, query_width, config.output_bias);
-  needs.gate = mlp("gate_proj", Split::kRows);
-  needs.up = mlp("up_proj", Split::kRows);
-  needs.down = mlp("down_proj", Split::kColumns);
+  if (config.has_experts[static_cast<size_t>(layer)]) {
+    AddExperts(config, place, layer, needs);
+  } else {
+    needs.feed = FeedOf(absl::StrCat(prefix, "mlp."), hidden, config.intermediate_size,
+                        InnerOf(config, layer, place.slices()), config.mlp_bias);
+  }
   needs.input_norm = {absl::StrCat(prefix, "input_layernorm.weight"), hidden};
   needs.post_attention_norm = {absl::StrCat(prefix, "post_attention_layernorm.weight"), hidden};
   if (config.qk_norm) {
@@ -194,14 +269,8 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
   if (place.embeds) check.Matrix(EmbeddingNeed(config, place));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-    for (const MatrixNeed* need :
-         {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
-      check.Matrix(*need);
-    }
-    for (const VectorNeed* need :
-         {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm}) {
-      check.Vector(*need);
-    }
+    for (const MatrixNeed* need : MatricesOf(needs)) check.Matrix(*need);
+    for (const VectorNeed* need : VectorsOf(needs)) check.Vector(*need);
   }
   if (place.has_head) {
     check.Vector(FinalNormNeed(config));

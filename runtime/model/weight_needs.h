@@ -9,6 +9,7 @@
 // down give is summed over the ranks, and so are embeddings, which are zeros where a rank does not
 // hold a token's row; the logits of each rank's rows go to rank 0.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ enum class Split { kNone, kRows, kColumns };
 
 // A linear map stored as [rows, columns], whole-model sizes; its module has a weight and perhaps a
 // bias.
+//
+// An expert's is stored by itself, or in one tensor with those of all experts of its layer: then
+// `module` names that one, of [experts, rows, columns], and StoredModule says which it is.
 struct MatrixNeed {
   std::string module;  // "model.layers.0.self_attn.q_proj"
   int rows = 0;
@@ -30,6 +34,9 @@ struct MatrixNeed {
   Split split = Split::kNone;
   Range part{};  // this rank's rows or columns, by `split`
   bool bias = false;
+  int experts = 0;  // in the layer; 0: no expert's
+  int expert = 0;
+  std::string own_module{};  // where an expert is stored by itself
   int part_rows() const { return split == Split::kRows ? part.size() : rows; }
   int part_columns() const { return split == Split::kColumns ? part.size() : columns; }
 };
@@ -39,10 +46,21 @@ struct VectorNeed {
   int size = 0;
 };
 
+// A feed-forward: down(silu(gate(x)) * up(x)).
+struct FeedNeeds {
+  MatrixNeed gate, up, down;
+};
+
 struct LayerNeeds {
-  MatrixNeed q, k, v, o, gate, up, down;
+  MatrixNeed q, k, v, o;
+  std::optional<FeedNeeds> feed;  // unset in a layer of experts
   VectorNeed input_norm, post_attention_norm;
   VectorNeed q_norm, k_norm;  // empty names unless the config has qk_norm
+  // In a layer of experts.
+  std::optional<MatrixNeed> router;  // whole on each rank: [experts, hidden]
+  std::vector<FeedNeeds> experts;
+  std::optional<FeedNeeds> shared;
+  std::optional<MatrixNeed> shared_router;  // whole on each rank: [1, hidden]
 };
 
 // A rank's place: layers [layer_begin, layer_end), slices [slice_begin, slice_end) of slice_count.
@@ -58,6 +76,15 @@ struct ShardPlace {
   bool embeds = true;    // turns tokens into hidden states: every rank of the first stage
   bool has_head = true;  // final norm and the logits of its rows: every rank of the last stage
 };
+
+// All of a layer's, in the order in which they are loaded.
+std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs);
+std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs);
+
+// The module that holds the need's tensors: of an expert the stacked one where it is there, else
+// its own.
+std::string StoredModule(const MatrixNeed& need, const WeightFiles& files);
+bool IsStacked(const MatrixNeed& need, const WeightFiles& files);
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer);
 MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);

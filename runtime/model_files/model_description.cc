@@ -29,7 +29,6 @@ namespace fs = std::filesystem;
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr int kConfigDepthMax = 32;
 constexpr int kFolderEntriesMax = 4096;
-constexpr std::array<std::string_view, 4> kArchitectures = {"llama", "mistral", "qwen2", "qwen3"};
 
 absl::Status Unsupported(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_FORMAT_UNSUPPORTED",
@@ -164,35 +163,48 @@ int LayerOf(const std::string& name) {
   return absl::SimpleAtoi(rest.substr(0, rest.find('.')), &layer) ? layer : -1;
 }
 
-// Does a tensor split divide it? All parts of the matrices do; a bias that is added after the
-// ranks' sums (of o and down) is whole on each.
-std::set<std::string> DivisibleTensors(const engine::ModelConfig& config, int layer) {
+// Does a tensor split divide it? All parts of the matrices that are split do; a bias that is added
+// after the ranks' sums (of o and down) is whole on each, and so is a router.
+struct LayerTensors {
+  std::set<std::string> divisible;
+  std::set<std::string> of_experts;
+};
+
+LayerTensors TensorsOf(const engine::ModelConfig& config, const engine::WeightFiles& files,
+                       int layer) {
   const engine::LayerNeeds needs = engine::NeedsOfLayer(config, engine::ShardPlace(), layer);
-  std::set<std::string> names;
-  for (const engine::MatrixNeed* need :
-       {&needs.q, &needs.k, &needs.v, &needs.o, &needs.gate, &needs.up, &needs.down}) {
+  LayerTensors tensors;
+  for (const engine::MatrixNeed* need : engine::MatricesOf(needs)) {
+    if (need->split == engine::Split::kNone) continue;
+    const std::string module = engine::StoredModule(*need, files);
     for (const char* part : {".weight", ".scales", ".biases"}) {
-      names.insert(absl::StrCat(need->module, part));
+      tensors.divisible.insert(absl::StrCat(module, part));
+      if (need->experts > 0) tensors.of_experts.insert(absl::StrCat(module, part));
     }
-    if (need->split == engine::Split::kRows) names.insert(absl::StrCat(need->module, ".bias"));
+    if (need->split == engine::Split::kRows)
+      tensors.divisible.insert(absl::StrCat(module, ".bias"));
   }
-  return names;
+  return tensors;
 }
 
 void AddBytes(const engine::ModelConfig& config, const engine::WeightFiles& files,
               v1::ModelDescription* out) {
-  std::vector<std::set<std::string>> divisible;
+  std::vector<LayerTensors> layers;
   for (int layer = 0; layer < config.layer_count; ++layer) {
-    divisible.push_back(DivisibleTensors(config, layer));
+    layers.push_back(TensorsOf(config, files, layer));
     out->add_layer_bytes(0);
     out->add_layer_divisible_bytes(0);
+    if (config.experts.count > 0) out->add_layer_expert_bytes(0);
   }
   for (const auto& [name, tensor] : files.tensors()) {
     const int layer = LayerOf(name);
     if (layer >= 0 && layer < config.layer_count) {
       out->set_layer_bytes(layer, out->layer_bytes(layer) + tensor.bytes);
-      if (divisible[layer].count(name) > 0) {
+      if (layers[layer].divisible.count(name) > 0) {
         out->set_layer_divisible_bytes(layer, out->layer_divisible_bytes(layer) + tensor.bytes);
+      }
+      if (layers[layer].of_experts.count(name) > 0) {
+        out->set_layer_expert_bytes(layer, out->layer_expert_bytes(layer) + tensor.bytes);
       }
     } else if (absl::StartsWith(name, "model.embed_tokens.")) {
       out->set_embedding_bytes(out->embedding_bytes() + tensor.bytes);
@@ -241,7 +253,12 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_architecture(config.architecture);
   out->set_layer_count(static_cast<uint32_t>(config.layer_count));
   out->set_hidden_size(static_cast<uint32_t>(config.hidden_size));
-  out->set_intermediate_size(static_cast<uint32_t>(config.intermediate_size));
+  // What a tensor split cuts of most weights.
+  const bool has_experts = config.experts.count > 0;
+  out->set_intermediate_size(
+      static_cast<uint32_t>(has_experts ? config.experts.width : config.intermediate_size));
+  out->set_experts(static_cast<uint32_t>(config.experts.count));
+  out->set_experts_active(static_cast<uint32_t>(config.experts.active));
   out->set_attention_heads(static_cast<uint32_t>(config.attention_heads));
   out->set_kv_heads(static_cast<uint32_t>(config.kv_heads));
   out->set_head_dim(static_cast<uint32_t>(config.head_dim));
@@ -253,8 +270,8 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
 }
 
 std::string Architectures() {
-  return absl::StrJoin(std::vector<std::string>(kArchitectures.begin(), kArchitectures.end()),
-                       ", ");
+  const auto known = engine::KnownFamilies();
+  return absl::StrJoin(std::vector<std::string>(known.begin(), known.end()), ", ");
 }
 
 absl::Status KnownOnes(const absl::Status& status) {
@@ -266,7 +283,7 @@ absl::Status KnownOnes(const absl::Status& status) {
 
 }  // namespace
 
-std::span<const std::string_view> KnownArchitectures() { return kArchitectures; }
+std::span<const std::string_view> KnownArchitectures() { return engine::KnownFamilies(); }
 
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder) {
   std::error_code error;

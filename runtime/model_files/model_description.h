@@ -30,7 +30,7 @@ namespace macrame::runtime {
 // table of tensors, and a few bytes of some of them, in hex, first 32 digits.
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder);
 
-// "llama", "mistral", "qwen2", "qwen3".
+// As config.json's "model_type" spells them.
 std::span<const std::string_view> KnownArchitectures();
 
 }  // namespace macrame::runtime

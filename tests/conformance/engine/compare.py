@@ -20,7 +20,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
-from mlx_lm.models import llama, qwen2, qwen3
+from mlx_lm.models import llama, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe
 
 PROMPT_TOKENS = 40
 GREEDY_STEPS = 8
@@ -50,6 +50,8 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 32,
 }
 
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+
 # name: (mlx-lm module, config)
 ARCHITECTURES = {
     "llama": (llama, {**BASE, "model_type": "llama"}),
@@ -65,6 +67,33 @@ ARCHITECTURES = {
     ),
     "qwen2": (qwen2, {**BASE, "model_type": "qwen2", "tie_word_embeddings": True}),
     "qwen3": (qwen3, {**BASE, "model_type": "qwen3", "head_dim": 32, "rope_theta": 1e6}),
+    "qwen3_moe": (
+        qwen3_moe,
+        {
+            **BASE,
+            **EXPERTS,
+            "model_type": "qwen3_moe",
+            "head_dim": 32,
+            "rope_theta": 1e6,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen2_moe": (
+        qwen2_moe,
+        {
+            **BASE,
+            **EXPERTS,
+            "model_type": "qwen2_moe",
+            "shared_expert_intermediate_size": 192,
+            "norm_topk_prob": False,
+        },
+    ),
+    "mixtral": (
+        mixtral,
+        {**BASE, "model_type": "mixtral", "num_local_experts": 6, "num_experts_per_tok": 2},
+    ),
     "mistral-sliding": (
         llama,
         {

@@ -53,7 +53,7 @@ const Shape kShapes[] = {
     {"tp3uneven", GangShape::kTensor, 3, {2, 1, 1}},
 };
 
-const char* const kArchitectures[] = {"llama", "qwen2", "qwen3", "mistral"};
+const char* const kArchitectures[] = {"llama", "qwen2", "qwen3", "mistral", "qwen3_moe"};
 
 const std::string& ModelOf(const std::string& architecture, int bits) {
   static std::map<std::pair<std::string, int>, std::string> folders;
@@ -65,6 +65,10 @@ const std::string& ModelOf(const std::string& architecture, int bits) {
     shape.seed = static_cast<uint64_t>(bits) + 100 * architecture.size();
     shape.sliding_window = architecture == "mistral" ? 48 : 0;
     shape.tied_embeddings = architecture == "qwen3";
+    if (architecture == "qwen3_moe") {
+      shape.experts = 6;
+      shape.intermediate = 96;
+    }
     folder = WriteRandomModel(shape, kBundledModel);
   }
   return folder;

@@ -65,6 +65,22 @@ TEST(ModelImport, EachArchitectureBecomesAModelFolder) {
   }
 }
 
+TEST(ModelImport, ExpertsStayTogether) {
+  const auto options = OptionsFor(WriteGguf("m.gguf", SmallModel("qwen3moe").Bytes()));
+  const auto result = ImportModel(options, GoOn);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->model().architecture(), "qwen3_moe");
+  EXPECT_EQ(result->model().experts(), 3u);
+  EXPECT_EQ(result->model().experts_active(), 2u);
+  const auto files = engine::WeightFiles::Open(options.into + "/m");
+  const auto* down = (*files)->Find("model.layers.1.mlp.switch_mlp.down_proj.weight");
+  ASSERT_NE(down, nullptr);
+  EXPECT_THAT(down->shape, testing::ElementsAre(3, 64, 96 * 4 / 32));
+  const auto* router = (*files)->Find("model.layers.1.mlp.gate.weight");
+  ASSERT_NE(router, nullptr);
+  EXPECT_EQ(router->dtype, "F32");
+}
+
 // The numbers of the file, through to the model's folder: a q row in its new place.
 TEST(ModelImport, NumbersAreTheFiles) {
   const GgufWriter writer = SmallModel("llama");

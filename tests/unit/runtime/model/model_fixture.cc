@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <unistd.h>
+#include <array>
 
 #include <cstring>
 #include <fstream>
@@ -104,6 +105,36 @@ class ModelWriter {
     Enlarge(tensor, 0.0F);
     tensors_[module + ".weight"] = std::move(tensor);
   }
+  // down(silu(gate(x)) * up(x)), with these names.
+  void Feed(const std::string& prefix, int inner, bool biases,
+            const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
+    Matrix(prefix + names[0], inner, shape_.hidden, biases);
+    Matrix(prefix + names[1], inner, shape_.hidden, biases);
+    Matrix(prefix + names[2], shape_.hidden, inner, biases);
+  }
+  // Experts by themselves, and their bytes one after the other where they are stacked.
+  void Experts(const std::string& prefix) {
+    const bool mixtral = shape_.architecture == "mixtral";
+    const std::array<const char*, 3> own =
+        mixtral ? std::array<const char*, 3>{"w1", "w3", "w2"}
+                : std::array<const char*, 3>{"gate_proj", "up_proj", "down_proj"};
+    Matrix(prefix + "gate", shape_.experts, shape_.hidden);
+    for (int expert = 0; expert < shape_.experts; ++expert) {
+      Feed(prefix + "experts." + std::to_string(expert) + ".", shape_.inner, false, own);
+    }
+    if (shape_.shared_inner > 0) {
+      Feed(prefix + "shared_expert.", shape_.shared_inner, false);
+      Matrix(prefix + "shared_expert_gate", 1, shape_.hidden);
+    }
+    if (!shape_.stacked) return;
+    const std::array<const char*, 3> together{"gate_proj", "up_proj", "down_proj"};
+    for (size_t map = 0; map < own.size(); ++map) {
+      for (const char* part : {".weight", ".scales", ".biases"}) {
+        Stack(prefix + "experts.", std::string(".") + own[map] + part,
+              prefix + "switch_mlp." + together[map] + part);
+      }
+    }
+  }
   void RaiseKeys(const std::string& bias) {
     std::string& bytes = tensors_[bias].bytes;
     for (int head = 0; head < shape_.kv_heads; ++head) {
@@ -113,6 +144,19 @@ class ModelWriter {
   std::string Bytes() const { return Safetensors(tensors_); }
 
  private:
+  // BEGIN0END, BEGIN1END, … become one tensor.
+  void Stack(const std::string& begin, const std::string& end, const std::string& name) {
+    if (tensors_.count(begin + "0" + end) == 0) return;
+    FixtureTensor stacked = tensors_.at(begin + "0" + end);
+    stacked.bytes.clear();
+    stacked.shape.insert(stacked.shape.begin(), shape_.experts);
+    for (int expert = 0; expert < shape_.experts; ++expert) {
+      const auto own = tensors_.find(begin + std::to_string(expert) + end);
+      stacked.bytes += own->second.bytes;
+      tensors_.erase(own);
+    }
+    tensors_[name] = std::move(stacked);
+  }
   static void Enlarge(FixtureTensor& tensor, float middle) {
     for (size_t i = 0; i < tensor.bytes.size(); i += 4) {
       float value = 0;
@@ -162,12 +206,15 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
     if (shape.key_bias != 0.0F) writer.RaiseKeys(layer + "self_attn.k_proj.bias");
     writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
     writer.Matrix(layer + "self_attn.o_proj", shape.hidden, heads, shape.biases);
-    writer.Matrix(layer + "mlp.gate_proj", shape.inner, shape.hidden, shape.biases);
-    writer.Matrix(layer + "mlp.up_proj", shape.inner, shape.hidden, shape.biases);
-    writer.Matrix(layer + "mlp.down_proj", shape.hidden, shape.inner, shape.biases);
+    const bool mixtral = shape.architecture == "mixtral";
+    if (shape.experts > 0 && (i > 0 || mixtral)) {
+      writer.Experts(layer + (mixtral ? "block_sparse_moe." : "mlp."));
+    } else {
+      writer.Feed(layer + "mlp.", shape.inner, shape.biases);
+    }
     writer.Vector(layer + "input_layernorm.weight", shape.hidden, 1.0F);
     writer.Vector(layer + "post_attention_layernorm.weight", shape.hidden, 1.0F);
-    if (shape.architecture != "qwen3") continue;
+    if (shape.architecture != "qwen3" && shape.architecture != "qwen3_moe") continue;
     writer.Vector(layer + "self_attn.q_norm.weight", shape.head_dim, 1.0F);
     writer.Vector(layer + "self_attn.k_norm.weight", shape.head_dim, 1.0F);
   }
@@ -180,6 +227,14 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
       {"attention_bias", shape.biases},     {"mlp_bias", shape.biases}};
   if (shape.bits != 0) {
     config["quantization"] = {{"bits", shape.bits}, {"group_size", shape.group}};
+  }
+  if (shape.experts > 0) {
+    config["num_experts"] = config["num_local_experts"] = shape.experts;
+    config["num_experts_per_tok"] = 2;
+    config["moe_intermediate_size"] = shape.inner;
+    config["shared_expert_intermediate_size"] = shape.shared_inner;
+    config["norm_topk_prob"] = true;
+    config["mlp_only_layers"] = {0};
   }
   return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
 }

@@ -39,6 +39,11 @@ struct ModelShape {
   int group = 32;
   bool tied = false;
   bool biases = false;  // of attention and of the feed-forward
+  // Above 0: every layer but the first has so many experts, of which a token takes two; of
+  // `inner` units each. The architecture is then one that has experts.
+  int experts = 0;
+  bool stacked = true;   // all in one tensor; else each by itself
+  int shared_inner = 0;  // of an expert that all tokens take (qwen2_moe)
   // With biases: of each key head's first dimension, as some models have; 0: like the others'.
   float key_bias = 0.0F;
 };

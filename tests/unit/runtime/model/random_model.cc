@@ -1,5 +1,6 @@
 #include "tests/unit/runtime/model/random_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -27,9 +28,14 @@ class RandomWeights {
       Matrix(prefix + "self_attn.k_proj", keys, hidden);
       Matrix(prefix + "self_attn.v_proj", keys, hidden);
       Matrix(prefix + "self_attn.o_proj", hidden, queries);
-      Matrix(prefix + "mlp.gate_proj", shape_.intermediate, hidden);
-      Matrix(prefix + "mlp.up_proj", shape_.intermediate, hidden);
-      Matrix(prefix + "mlp.down_proj", hidden, shape_.intermediate);
+      if (shape_.experts > 0) Matrix(prefix + "mlp.gate", shape_.experts, hidden);
+      for (int i = 0; i < std::max(1, shape_.experts); ++i) {
+        const std::string feed =
+            prefix + (shape_.experts > 0 ? "mlp.experts." + std::to_string(i) + "." : "mlp.");
+        Matrix(feed + "gate_proj", shape_.intermediate, hidden);
+        Matrix(feed + "up_proj", shape_.intermediate, hidden);
+        Matrix(feed + "down_proj", hidden, shape_.intermediate);
+      }
       Norm(prefix + "input_layernorm", hidden);
       Norm(prefix + "post_attention_layernorm", hidden);
       if (shape_.architecture == "qwen2") {
@@ -37,7 +43,7 @@ class RandomWeights {
         Floats(prefix + "self_attn.k_proj.bias", {keys}, 0.0F, 0.2F);
         Floats(prefix + "self_attn.v_proj.bias", {keys}, 0.0F, 0.2F);
       }
-      if (shape_.architecture == "qwen3") {
+      if (shape_.architecture == "qwen3" || shape_.architecture == "qwen3_moe") {
         Norm(prefix + "self_attn.q_norm", shape_.head_dim);
         Norm(prefix + "self_attn.k_norm", shape_.head_dim);
       }
@@ -114,6 +120,12 @@ std::string ConfigOf(const RandomModelShape& shape) {
                            {"max_position_embeddings", shape.context},
                            {"rms_norm_eps", 1e-5},
                            {"tie_word_embeddings", shape.tied_embeddings}};
+  if (shape.experts > 0) {
+    config["num_experts"] = shape.experts;
+    config["num_experts_per_tok"] = 2;
+    config["moe_intermediate_size"] = shape.intermediate;
+    config["norm_topk_prob"] = true;
+  }
   if (shape.sliding_window > 0) config["sliding_window"] = shape.sliding_window;
   if (shape.bits > 0) {
     config["quantization"] = {{"bits", shape.bits}, {"group_size", shape.group_size}};

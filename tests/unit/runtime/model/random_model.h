@@ -9,12 +9,13 @@
 namespace macrame::runtime::engine {
 
 struct RandomModelShape {
-  std::string architecture = "llama";  // or "qwen2", "qwen3", "mistral"
+  std::string architecture = "llama";  // or "qwen2", "qwen3", "mistral", "qwen3_moe"
   int bits = 0;                        // 4, 6, 8; 0: bfloat16
   int group_size = 32;
   int layers = 3;
   int hidden = 64;
   int intermediate = 256;
+  int experts = 0;  // in each layer, of `intermediate` units; a token takes two
   int heads = 8;
   int kv_heads = 4;
   int head_dim = 16;

@@ -212,6 +212,56 @@ TEST(TensorSplitTest, TiedEmbeddingsAndNormsOfHeads) {
   ExpectSplitsAgree(shape);
 }
 
+ModelShape WithExperts(const std::string& architecture, int bits) {
+  ModelShape shape;
+  shape.architecture = architecture;
+  shape.bits = bits;
+  shape.experts = 5;
+  shape.inner = 96;  // three groups
+  shape.shared_inner = architecture == "qwen2_moe" ? 160 : 0;
+  shape.biases = architecture == "qwen2_moe";
+  return shape;
+}
+
+TEST(TensorSplitTest, EveryExpertIsCutByWidth) {
+  for (const char* architecture : {"qwen3_moe", "mixtral"}) {
+    for (const int bits : {0, 4, 8}) ExpectSplitsAgree(WithExperts(architecture, bits));
+  }
+}
+
+TEST(TensorSplitTest, ExpertsThatAreStoredOneByOne) {
+  for (const char* architecture : {"qwen3_moe", "mixtral"}) {
+    ModelShape shape = WithExperts(architecture, 0);
+    const Model together(shape);
+    shape.stacked = false;
+    const Model apart(shape);
+    NoRankSums alone;
+    const ShardPlace whole = PlacesOf({1}, 2)[0];
+    EXPECT_EQ(RunRank<CpuModel>(apart, whole, alone), RunRank<CpuModel>(together, whole, alone));
+    ExpectSplitsAgree(shape);
+  }
+}
+
+// The layers as they run on a GPU, computed by MLX on a CPU, against ours.
+TEST(TensorSplitTest, GraphsOfExpertsGiveTheSame) {
+  for (const char* architecture : {"qwen3_moe", "mixtral"}) {
+    for (const int bits : {0, 4}) {
+      const ModelShape shape = WithExperts(architecture, bits);
+      const Model model(shape);
+      NoRankSums alone;
+      const ShardPlace whole = PlacesOf({1}, 2)[0];
+      const std::vector<float> ours = RunRank<CpuModel>(model, whole, alone);
+      const std::vector<float> graph = RunRank<Decoder>(model, whole, alone);
+      float largest = 0;
+      for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
+      for (size_t i = 0; i < ours.size(); ++i) {
+        ASSERT_NEAR(graph[i], ours[i], (bits == 0 ? 1e-5 : 5e-4) * largest) << architecture << i;
+      }
+      ExpectSplitsAgree<Decoder>(shape);
+    }
+  }
+}
+
 // The layers as they run on a GPU, computed by MLX on a CPU.
 TEST(TensorSplitTest, GraphsAreCutAlike) {
   ModelShape shape;

@@ -101,6 +101,61 @@ TEST(WeightsTest, NoTensorSplitIsRefused) {
   EXPECT_TRUE(CheckFolder(folder, {0, 2, 2, 1, 4, 7, 7}).ok());
 }
 
+ModelShape FewExperts(const std::string& architecture) {
+  ModelShape shape;
+  shape.architecture = architecture;
+  shape.experts = 3;
+  shape.inner = 64;
+  return shape;
+}
+
+TEST(WeightsTest, AMissingExpertIsNamed) {
+  ModelShape shape = FewExperts("qwen3_moe");
+  shape.stacked = false;
+  auto files = RandomModel(shape);
+  EXPECT_TRUE(CheckFolder(WriteFolder(files)).ok()) << CheckFolder(WriteFolder(files)).ToString();
+  std::string& weights = files["model.safetensors"];
+  const std::string name = "model.layers.1.mlp.experts.2.up_proj.weight";
+  weights.replace(weights.find(name), name.size(), "model.layers.1.mlp.experts.2.no_proj.weight");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              HasSubstr("'" + name + "' [64, 64] is in no weights file"));
+}
+
+TEST(WeightsTest, StackedExpertsAreCheckedInWhole) {
+  auto files = RandomModel(FewExperts("mixtral"));
+  EXPECT_TRUE(CheckFolder(WriteFolder(files)).ok()) << CheckFolder(WriteFolder(files)).ToString();
+  std::string& config = files["config.json"];
+  config = Replaced(config, "\"num_local_experts\":3", "\"num_local_experts\":4");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              AllOf(HasSubstr("'model.layers.0.block_sparse_moe.gate.weight' is [3, 64]"),
+                    HasSubstr("switch_mlp.gate_proj.weight' is [3, 64, 64], config.json implies "
+                              "[4, 64, 64]")));
+}
+
+TEST(ModelConfigTest, ReadsExperts) {
+  const auto config_of = [](const std::string& architecture) {
+    return RandomModel(FewExperts(architecture)).at("config.json");
+  };
+  const auto qwen = ParseModelConfig(config_of("qwen3_moe"), "m");
+  ASSERT_TRUE(qwen.ok()) << qwen.status();
+  EXPECT_EQ(qwen->has_experts, (std::vector<bool>{false, true}));
+  EXPECT_EQ(qwen->experts.count, 3);
+  EXPECT_TRUE(qwen->qk_norm);
+  const auto mixtral = ParseModelConfig(config_of("mixtral"), "m");
+  ASSERT_TRUE(mixtral.ok()) << mixtral.status();
+  EXPECT_EQ(mixtral->has_experts, (std::vector<bool>{true, true}));
+  EXPECT_TRUE(mixtral->experts.normalized);
+  EXPECT_EQ(mixtral->experts.down_name, "w2");
+  const auto message = [&](const std::string& from, const std::string& to) {
+    return Text(ParseModelConfig(Replaced(config_of("qwen3_moe"), from, to), "m").status());
+  };
+  EXPECT_THAT(message("\"num_experts_per_tok\":2", "\"num_experts_per_tok\":4"),
+              HasSubstr("'num_experts_per_tok' is 4, but there are 3 experts"));
+  EXPECT_THAT(message("\"mlp_only_layers\":[0]", "\"mlp_only_layers\":[7]"),
+              HasSubstr("'mlp_only_layers' names layer 7"));
+  EXPECT_THAT(message("\"num_experts\":3", "\"num_experts\":99999"), HasSubstr("above 4096"));
+}
+
 TEST(ModelConfigTest, RefusesWhatItDoesNotKnow) {
   const auto code = [](const std::string& from, const std::string& to) {
     return Code(ParseModelConfig(Replaced(TinyLlamaConfig(), from, to), "m").status());

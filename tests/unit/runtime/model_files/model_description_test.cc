@@ -45,6 +45,36 @@ TEST(ModelDescription, CountsBytesAsTheFilesSay) {
   EXPECT_EQ(model->fingerprint().size(), 32u);
 }
 
+// What planning goes by: how many bytes of a layer are experts', and that routers are on all ranks.
+TEST(ModelDescription, TellsExpertsApart) {
+  nlohmann::json config = SmallConfig();
+  config.update({{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}});
+  TestTensors tensors = SmallTensors();
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    for (const char* map : {"gate_proj", "up_proj", "down_proj"}) {
+      const TestTensor dense = tensors.at(prefix + "mlp." + map + ".weight");
+      tensors.erase(prefix + "mlp." + map + ".weight");
+      tensors[prefix + "block_sparse_moe.switch_mlp." + map + ".weight"] = {
+          "BF16", {4, dense.shape[0], dense.shape[1]}};
+    }
+    tensors[prefix + "block_sparse_moe.gate.weight"] = {"BF16", {4, 64}};
+  }
+  const std::string folder = MakeFolder("mixture");
+  WriteModel(folder, config, tensors);
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->architecture(), "mixtral");
+  EXPECT_EQ(model->experts(), 4u);
+  EXPECT_EQ(model->experts_active(), 2u);
+  EXPECT_EQ(model->intermediate_size(), 128u);
+  const uint64_t experts = 4 * 3 * 128 * 64 * 2, attention = (64 * 64 * 2 + 2 * 32 * 64) * 2;
+  ASSERT_EQ(model->layer_expert_bytes_size(), 2);
+  EXPECT_EQ(model->layer_expert_bytes(1), experts);
+  EXPECT_EQ(model->layer_divisible_bytes(1), experts + attention);
+  EXPECT_EQ(model->layer_bytes(1), experts + attention + 4 * 64 * 2 + 2 * 128);
+}
+
 TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
   for (const int bits : {4, 6, 8}) {
     const std::string folder = MakeFolder("q");

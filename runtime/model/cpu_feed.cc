@@ -1,0 +1,110 @@
+#include "runtime/model/cpu_feed.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "runtime/kernels/elementwise.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+// In the order in which stacked files hold them, and in which MatricesOf lists them.
+std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, WeightLoader& loader) {
+  std::vector<CpuLinear> gates, ups;
+  for (const FeedNeeds& expert : needs) gates.emplace_back(loader.LoadMatrix(expert.gate));
+  for (const FeedNeeds& expert : needs) ups.emplace_back(loader.LoadMatrix(expert.up));
+  std::vector<CpuFeed> experts;
+  for (size_t i = 0; i < needs.size(); ++i) {
+    experts.emplace_back(std::move(gates[i]), std::move(ups[i]),
+                         CpuLinear(loader.LoadMatrix(needs[i].down)));
+  }
+  return experts;
+}
+
+}  // namespace
+
+CpuFeed::CpuFeed(const FeedNeeds& needs, WeightLoader& loader)
+    : gate_(loader.LoadMatrix(needs.gate)),
+      up_(loader.LoadMatrix(needs.up)),
+      down_(loader.LoadMatrix(needs.down)) {}
+
+CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down)
+    : gate_(std::move(gate)), up_(std::move(up)), down_(std::move(down)) {}
+
+void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) const {
+  const size_t inner = gate_.rows();
+  float* gate = work.gate.Reserve(count * inner);
+  float* up = work.up.Reserve(count * inner);
+  work.products.SetInput(x, count, gate_.columns());
+  work.products.Apply(gate_, gate);
+  work.products.Apply(up_, up);
+  ForRows(work.pool, count, inner, [&](size_t row) {
+    float* own = gate + row * inner;
+    kernels::SiluMultiply(own, up + row * inner, inner, own);
+  });
+  work.products.SetInput(gate, count, inner);
+  work.products.Apply(down_, out);
+}
+
+CpuExperts::CpuExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader)
+    : traits_(traits),
+      router_(loader.LoadMatrix(*needs.router)),
+      experts_(LoadExperts(needs.experts, loader)) {
+  if (!needs.shared.has_value()) return;
+  shared_.emplace(*needs.shared, loader);
+  shared_router_.emplace(loader.LoadMatrix(*needs.shared_router));
+}
+
+void CpuExperts::ApplyShared(const float* x, size_t count, FeedWork& work, float* out) const {
+  const size_t hidden = router_.columns();
+  if (!shared_.has_value()) {
+    std::fill_n(out, count * hidden, 0.0F);
+    return;
+  }
+  shared_->Apply(x, count, work, out);
+  float* scores = work.scores.Reserve(count);
+  work.products.SetInput(x, count, hidden);
+  work.products.Apply(*shared_router_, scores);
+  for (size_t row = 0; row < count; ++row) {
+    const auto weight = static_cast<float>(1.0 / (1.0 + std::exp(-double{scores[row]})));
+    for (size_t i = 0; i < hidden; ++i) out[row * hidden + i] *= weight;
+  }
+}
+
+void CpuExperts::Choose(const float* x, size_t count, FeedWork& work) const {
+  const auto all = static_cast<size_t>(traits_.count), active = static_cast<size_t>(traits_.active);
+  float* scores = work.scores.Reserve(count * all);
+  work.products.SetInput(x, count, router_.columns());
+  work.products.Apply(router_, scores);
+  work.choices.resize(count * active);
+  ForRows(work.pool, count, all, [&](size_t row) {
+    ChooseExperts({scores + row * all, all}, traits_, {work.choices.data() + row * active, active});
+  });
+}
+
+void CpuExperts::Apply(const float* x, size_t count, FeedWork& work, float* out) const {
+  const size_t hidden = router_.columns(), active = static_cast<size_t>(traits_.active);
+  ApplyShared(x, count, work, out);
+  Choose(x, count, work);
+  for (int expert = 0; expert < traits_.count; ++expert) {
+    work.rows.clear();  // indices into the choices
+    for (size_t i = 0; i < work.choices.size(); ++i) {
+      if (work.choices[i].expert == expert) work.rows.push_back(i);
+    }
+    if (work.rows.empty()) continue;
+    float* taken = work.taken.Reserve(work.rows.size() * hidden);
+    for (size_t i = 0; i < work.rows.size(); ++i) {
+      std::copy_n(x + work.rows[i] / active * hidden, hidden, taken + i * hidden);
+    }
+    float* given = work.given.Reserve(work.rows.size() * hidden);
+    experts_[static_cast<size_t>(expert)].Apply(taken, work.rows.size(), work, given);
+    for (size_t i = 0; i < work.rows.size(); ++i) {
+      const float weight = work.choices[work.rows[i]].weight;
+      float* sum = out + work.rows[i] / active * hidden;
+      for (size_t at = 0; at < hidden; ++at) sum[at] += weight * given[i * hidden + at];
+    }
+  }
+}
+
+}  // namespace macrame::runtime::engine

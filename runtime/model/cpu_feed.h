@@ -1,0 +1,83 @@
+#pragma once
+
+// A layer's feed-forward on a CPU: one for all tokens, or experts of which each token takes a few.
+//
+// Both give this rank's part of the result, which is summed over the tensor ranks. A row's bits
+// depend on the row alone: its experts' parts are added in the order of their numbers, and products
+// don't depend on what is multiplied beside them.
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "runtime/kernels/thread_pool.h"
+#include "runtime/model/cpu_linear.h"
+#include "runtime/model/expert_choice.h"
+#include "runtime/model/weight_loader.h"
+#include "runtime/model/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+// Calls function(row) for each of `count` rows: on all threads if that is worth waking them.
+template <typename Function>
+void ForRows(kernels::ThreadPool& pool, size_t count, size_t floats_per_row,
+             const Function& function) {
+  constexpr size_t kFloatsAloneMax = 32 * 1024;
+  if (count * floats_per_row <= kFloatsAloneMax) {
+    for (size_t row = 0; row < count; ++row) function(row);
+    return;
+  }
+  pool.Run([&](int worker, int workers) {
+    const auto part = kernels::RowsOfWorker(count, 1, worker, workers);
+    for (size_t row = part.begin; row < part.end; ++row) function(row);
+  });
+}
+
+// What all layers' feed-forwards share.
+struct FeedWork {
+  kernels::ThreadPool& pool;
+  CpuProducts& products;
+  FloatBuffer gate{}, up{};
+  // Of layers with experts.
+  FloatBuffer scores{}, taken{}, given{};
+  std::vector<ExpertChoice> choices{};
+  std::vector<size_t> rows{};  // of the expert at work
+
+  size_t memory_bytes() const {
+    return gate.bytes() + up.bytes() + scores.bytes() + taken.bytes() + given.bytes() +
+           choices.capacity() * sizeof(ExpertChoice) + rows.capacity() * sizeof(size_t);
+  }
+};
+
+// down(silu(gate(x)) * up(x)).
+class CpuFeed {
+ public:
+  CpuFeed(const FeedNeeds& needs, WeightLoader& loader);
+  CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down);
+
+  // out [count, hidden] = the part that this rank has of the result for x [count, hidden].
+  void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
+
+ private:
+  CpuLinear gate_, up_, down_;
+};
+
+class CpuExperts {
+ public:
+  CpuExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader);
+
+  void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
+
+ private:
+  void ApplyShared(const float* x, size_t count, FeedWork& work, float* out) const;
+  void Choose(const float* x, size_t count, FeedWork& work) const;
+
+  ExpertTraits traits_;
+  CpuLinear router_;
+  std::vector<CpuFeed> experts_;
+  std::optional<CpuFeed> shared_;
+  std::optional<CpuLinear> shared_router_;
+};
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,24 @@
+#pragma once
+
+// Which experts a token takes, and how much of each. Pure: the same scores give the same choice
+// on every rank and whatever else is in the step.
+
+#include <span>
+
+#include "runtime/model/model_config.h"
+
+namespace macrame::runtime::engine {
+
+struct ExpertChoice {
+  int expert = 0;
+  float weight = 0.0F;
+};
+
+// `scores`: what the router gives for one token, a number for each of traits.count experts.
+// `out`, traits.active of them, is in the order of the experts' numbers: those with the highest
+// scores, of equal ones the first. A weight is the softmax of the scores, over all experts or over
+// the chosen ones alone (traits.normalized). What is no number counts as the lowest.
+void ChooseExperts(std::span<const float> scores, const ExpertTraits& traits,
+                   std::span<ExpertChoice> out);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,37 @@
+#pragma once
+
+// A layer of experts as an MLX graph, for GPUs: gather_qmm (gather_mm for floats) over the stacked
+// weights of all experts, so that only those that tokens chose are read.
+
+#include <optional>
+
+#include "mlx/mlx.h"
+#include "runtime/model/matrix.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weight_loader.h"
+#include "runtime/model/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+// down(silu(gate(x)) * up(x)) of one feed-forward; zeros where this rank has no part of it.
+mlx::core::array MlxFeed(const Matrix& gate, const Matrix& up, const Matrix& down,
+                         const mlx::core::array& x);
+
+class MlxExperts {
+ public:
+  MlxExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader);
+  // x [rows, hidden] -> this rank's part of the result, of the same shape and type.
+  mlx::core::array Apply(const mlx::core::array& x) const;
+
+ private:
+  struct Shared {
+    Matrix gate, up, down, router;
+  };
+
+  ExpertTraits traits_;
+  Matrix router_;
+  StackedMatrix gate_, up_, down_;  // [experts, rows, columns]
+  std::optional<Shared> shared_;
+};
+
+}  // namespace macrame::runtime::engine
