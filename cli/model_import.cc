@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <iomanip>
 #include <memory>
 #include <optional>
 
@@ -140,7 +138,8 @@ int RunModelImport(const Invocation& run, const ImportOptions& options) {
     if (environment.err_is_terminal) bar.Clear();
   }
   if (interrupt.interrupted()) {
-    *environment.err << "Stopped; nothing of the model is left in " << Printable(into) << ".\n";
+    *environment.err << "Stopped; what was not whole yet is removed from " << Printable(into)
+                     << ".\n";
     return interrupt.exit_code();
   }
   if (last.has_failure()) {

@@ -154,8 +154,9 @@ absl::StatusOr<std::string> OutputOf(const std::string& program,
     return NotStarted(program, error);
   }
   int status = 0;
-  if (!WaitFor(pid, kOutputMax, &status))
+  if (!WaitFor(pid, kOutputMax, &status)) {
     return ProgramBroken(program, "took longer than a minute");
+  }
   if (!EndedWell(status)) return ProgramBroken(program, "ended with a failure");
   std::fseek(out.get(), 0, SEEK_END);
   std::string written(static_cast<size_t>(std::max(0L, std::ftell(out.get()))), '\0');

@@ -43,8 +43,8 @@ struct ModelCard {
 // INVALID_ARGUMENT with the line or the card and what is wrong; a key that is not known is.
 absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml);
 
-// By name or alias, whatever the case and the separators; "mlx-community/…", "-4bit", "-Q5_K_M" and
-// "-it" are left out of the comparison. NOT_FOUND says what may have been meant.
+// By name or alias, whatever the case and the separators; "mlx-community/…", "-4bit", "-Q5_K_M"
+// and "-it" are left out of the comparison. NOT_FOUND says what may have been meant.
 absl::StatusOr<const ModelCard*> FindModelCard(const std::vector<ModelCard>& cards,
                                                std::string_view name);
 // "MiniMax-M2.5-6bit" → 6, "…-IQ4_XS" → 4; nothing when the name says none.

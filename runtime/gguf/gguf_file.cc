@@ -9,7 +9,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

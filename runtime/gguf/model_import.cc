@@ -273,21 +273,24 @@ class NewFolder {
   }
 
   absl::Status TakePlace() {
-    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) Sync(entry.path());
+    for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+      if (absl::Status synced = Sync(entry.path()); !synced.ok()) return synced;
+    }
     std::error_code error;
     fs::rename(path_, final_, error);
     if (error) return WriteFailed(final_, error.message());
     path_.clear();
-    Sync(fs::path(final_).parent_path());
-    return absl::OkStatus();
+    return Sync(fs::path(final_).parent_path());
   }
 
  private:
-  static void Sync(const fs::path& path) {
+  // On the disk, not only in the cache of it.
+  static absl::Status Sync(const fs::path& path) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
-    fsync(fd);
-    close(fd);
+    const bool synced = fd >= 0 && fsync(fd) == 0;
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return synced ? absl::OkStatus() : WriteFailed(path.string(), std::strerror(error));
   }
 
   const std::string final_;
@@ -336,7 +339,7 @@ absl::StatusOr<v1::ModelImportResult> ImportModel(const ImportOptions& options,
   if (!writer.ok()) return writer.status();
   Conversion conversion(*plan, **writer, on_progress);
   status = conversion.Run();
-  if (status.ok()) status = (*writer)->Finish();
+  if (status.ok()) status = (*writer)->Close();
   if (status.ok()) {
     status = WriteText(absl::StrCat(folder.path(), "/config.json"), plan->config.dump(1));
   }

@@ -72,8 +72,7 @@ absl::Status SafetensorsWriter::WriteAt(uint64_t position, const void* data, uin
   return absl::OkStatus();
 }
 
-absl::Status SafetensorsWriter::Finish() {
-  if (fsync(fd_) != 0) return Failed(path_, errno);
+absl::Status SafetensorsWriter::Close() {
   const int fd = fd_;
   fd_ = -1;
   return close(fd) == 0 ? absl::OkStatus() : Failed(path_, errno);

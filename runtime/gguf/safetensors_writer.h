@@ -32,8 +32,8 @@ class SafetensorsWriter {
 
   // `offset`: within the tensor, which must be one of the list and hold the bytes (checked).
   absl::Status Write(const std::string& tensor, uint64_t offset, const void* data, uint64_t bytes);
-  // On disk, not only in the cache of it.
-  absl::Status Finish();
+  // What is written is in the system's hands then, not yet on the disk.
+  absl::Status Close();
 
  private:
   SafetensorsWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

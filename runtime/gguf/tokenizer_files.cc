@@ -20,14 +20,7 @@ namespace {
 using nlohmann::json;
 
 // tokenizer.ggml.token_type
-enum TokenKind : int64_t {
-  kNormal = 1,
-  kUnknown = 2,
-  kControl = 3,
-  kUserDefined = 4,
-  kUnused = 5,
-  kByte = 6
-};
+enum TokenKind : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
 // Thrown inside this file only.
 struct Fault {
@@ -89,8 +82,9 @@ class Builder {
   explicit Builder(const GgufModel& model) : model_(model) {
     const auto* tokens = model.Texts("tokenizer.ggml.tokens");
     const auto* kinds = model.Integers("tokenizer.ggml.token_type");
-    if (tokens == nullptr || tokens->empty())
+    if (tokens == nullptr || tokens->empty()) {
       throw Fault{"the metadata has no tokenizer.ggml.tokens"};
+    }
     if (kinds != nullptr && kinds->size() != tokens->size()) {
       throw Fault{"tokenizer.ggml.token_type and tokenizer.ggml.tokens are not of one length"};
     }

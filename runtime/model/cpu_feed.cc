@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include "runtime/kernels/elementwise.h"
@@ -87,23 +89,28 @@ void CpuExperts::Apply(const float* x, size_t count, FeedWork& work, float* out)
   const size_t hidden = router_.columns(), active = static_cast<size_t>(traits_.active);
   ApplyShared(x, count, work, out);
   Choose(x, count, work);
-  for (int expert = 0; expert < traits_.count; ++expert) {
-    work.rows.clear();  // indices into the choices
-    for (size_t i = 0; i < work.choices.size(); ++i) {
-      if (work.choices[i].expert == expert) work.rows.push_back(i);
+  work.by_expert.resize(work.choices.size());
+  std::iota(work.by_expert.begin(), work.by_expert.end(), size_t{0});
+  const auto expert_of = [&](size_t choice) { return work.choices[choice].expert; };
+  std::stable_sort(work.by_expert.begin(), work.by_expert.end(),
+                   [&](size_t a, size_t b) { return expert_of(a) < expert_of(b); });
+  for (size_t begin = 0; begin < work.by_expert.size();) {
+    const int expert = expert_of(work.by_expert[begin]);
+    size_t end = begin + 1;
+    while (end < work.by_expert.size() && expert_of(work.by_expert[end]) == expert) ++end;
+    const std::span<const size_t> chosen(work.by_expert.data() + begin, end - begin);
+    float* taken = work.taken.Reserve(chosen.size() * hidden);
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      std::copy_n(x + chosen[i] / active * hidden, hidden, taken + i * hidden);
     }
-    if (work.rows.empty()) continue;
-    float* taken = work.taken.Reserve(work.rows.size() * hidden);
-    for (size_t i = 0; i < work.rows.size(); ++i) {
-      std::copy_n(x + work.rows[i] / active * hidden, hidden, taken + i * hidden);
-    }
-    float* given = work.given.Reserve(work.rows.size() * hidden);
-    experts_[static_cast<size_t>(expert)].Apply(taken, work.rows.size(), work, given);
-    for (size_t i = 0; i < work.rows.size(); ++i) {
-      const float weight = work.choices[work.rows[i]].weight;
-      float* sum = out + work.rows[i] / active * hidden;
+    float* given = work.given.Reserve(chosen.size() * hidden);
+    experts_[static_cast<size_t>(expert)].Apply(taken, chosen.size(), work, given);
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      const float weight = work.choices[chosen[i]].weight;
+      float* sum = out + chosen[i] / active * hidden;
       for (size_t at = 0; at < hidden; ++at) sum[at] += weight * given[i * hidden + at];
     }
+    begin = end;
   }
 }
 

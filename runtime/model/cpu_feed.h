@@ -42,11 +42,11 @@ struct FeedWork {
   // Of layers with experts.
   FloatBuffer scores{}, taken{}, given{};
   std::vector<ExpertChoice> choices{};
-  std::vector<size_t> rows{};  // of the expert at work
+  std::vector<size_t> by_expert{};  // indices of the choices, each expert's side by side
 
   size_t memory_bytes() const {
     return gate.bytes() + up.bytes() + scores.bytes() + taken.bytes() + given.bytes() +
-           choices.capacity() * sizeof(ExpertChoice) + rows.capacity() * sizeof(size_t);
+           choices.capacity() * sizeof(ExpertChoice) + by_expert.capacity() * sizeof(size_t);
   }
 };
 
