@@ -47,19 +47,16 @@ void Answer::Finish(v1::FinishReason reason) {
 }
 
 RowSampling Answer::SamplingOfNext(uint32_t ahead) const {
-  RowSampling row;
-  row.traits = generation_.sampling();
-  row.position = generation_.position() + ahead;
-  return row;
+  return generation_.SamplingOfNext(ahead);
 }
 
-absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<int32_t>& token) {
+absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<SampledToken>& sampled) {
   if (!first_token_.has_value()) first_token_ = steady_clock::now();
-  if (!token.ok()) {
+  if (!sampled.ok()) {
     over_ = true;
-    return token.status();
+    return sampled.status();
   }
-  const Generation::Outcome outcome = generation_.Take(*token);
+  const Generation::Outcome outcome = generation_.Take(sampled->token);
   if (!job_.limits.end_tokens.contains(outcome.token)) chunk_.add_token_ids(outcome.token);
   chunk_.mutable_text()->append(outcome.text);
   if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED) {
@@ -72,7 +69,7 @@ absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<int32_t
 }
 
 absl::StatusOr<std::optional<int32_t>> Answer::Next(std::span<const float> logits) {
-  return Take(SampleToken(logits, generation_.sampling(), generation_.position()));
+  return Take(SampleRow(logits, SamplingOfNext(0)));
 }
 
 void Answer::Cancel() {

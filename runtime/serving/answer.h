@@ -31,7 +31,7 @@ class Answer {
   RowSampling SamplingOfNext(uint32_t ahead) const;
   // The token that was chosen so: the next one; unset when the answer is over. An error is the
   // model's.
-  absl::StatusOr<std::optional<int32_t>> Take(const absl::StatusOr<int32_t>& token);
+  absl::StatusOr<std::optional<int32_t>> Take(const absl::StatusOr<SampledToken>& sampled);
   // The same with logits of the last position so far.
   absl::StatusOr<std::optional<int32_t>> Next(std::span<const float> logits);
   // Ends it from outside: FINISH_REASON_CANCELLED.

@@ -100,7 +100,7 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
   MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
       << logits.size() << " logits for " << ordered.rows.size() << " rows";
   const PartScope part(hooks_.observer, StepPart::kSampling);
-  const std::vector<absl::StatusOr<int32_t>> chosen = Choose(ordered, logits);
+  const std::vector<absl::StatusOr<SampledToken>> chosen = Choose(ordered, logits);
   const bool is_alone =
       ordered.step.segments.size() == 1 && ordered.step.segments[0].logit_rows != LogitRows::kAll;
   std::vector<RowResult> results;
@@ -134,8 +134,8 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
   return results;
 }
 
-std::vector<absl::StatusOr<int32_t>> ServingLoop::Choose(const OrderedStep& ordered,
-                                                         std::span<const float> logits) {
+std::vector<absl::StatusOr<SampledToken>> ServingLoop::Choose(const OrderedStep& ordered,
+                                                              std::span<const float> logits) {
   std::vector<RowSampling> rows;
   uint32_t ahead = 0;  // rows of the same request before
   for (const RowOwner& owner : ordered.rows) {
@@ -149,8 +149,8 @@ std::vector<absl::StatusOr<int32_t>> ServingLoop::Choose(const OrderedStep& orde
   return SampleRows(logits, rows, engine_.threads());
 }
 
-void ServingLoop::TakeToken(Request& request, RequestId id, const absl::StatusOr<int32_t>& chosen,
-                            RowResult& result) {
+void ServingLoop::TakeToken(Request& request, RequestId id,
+                            const absl::StatusOr<SampledToken>& chosen, RowResult& result) {
   const auto token = request.answer->Take(chosen);
   if (token.ok() && token->has_value()) {
     result.token = **token;

@@ -109,10 +109,10 @@ class ServingLoop {
   // The tokens that a step's logits give; ends answers that are over.
   std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);
   // What is chosen from each row, on the engine's threads.
-  std::vector<absl::StatusOr<int32_t>> Choose(const OrderedStep& ordered,
-                                              std::span<const float> logits);
+  std::vector<absl::StatusOr<SampledToken>> Choose(const OrderedStep& ordered,
+                                                   std::span<const float> logits);
   // One row's token; sets the result.
-  void TakeToken(Request& request, RequestId id, const absl::StatusOr<int32_t>& chosen,
+  void TakeToken(Request& request, RequestId id, const absl::StatusOr<SampledToken>& chosen,
                  RowResult& result);
   void End(RequestId id, const absl::Status& status);
   void EndAll(const absl::Status& status);

@@ -4,10 +4,24 @@
 
 namespace macrame::runtime::engine {
 
-std::vector<absl::StatusOr<int32_t>> SampleRows(std::span<const float> logits,
-                                                std::span<const RowSampling> rows,
-                                                kernels::ThreadPool* pool) {
-  std::vector<absl::StatusOr<int32_t>> results(rows.size());
+absl::StatusOr<SampledToken> SampleRow(std::span<const float> logits, const RowSampling& how,
+                                       std::span<const int32_t> ahead) {
+  thread_local std::vector<float> scratch;
+  const std::span<const float> row =
+      how.processor == nullptr ? logits : how.processor->Process(logits, ahead, scratch);
+  const auto token = SampleToken(row, how.traits, how.position);
+  if (!token.ok()) return token.status();
+  SampledToken sampled{*token};
+  if (how.top_logprobs.has_value()) {
+    sampled.logprob = LogprobsOf(logits, *token, *how.top_logprobs);
+  }
+  return sampled;
+}
+
+std::vector<absl::StatusOr<SampledToken>> SampleRows(std::span<const float> logits,
+                                                     std::span<const RowSampling> rows,
+                                                     kernels::ThreadPool* pool) {
+  std::vector<absl::StatusOr<SampledToken>> results(rows.size());
   if (rows.empty()) return results;
   const size_t width = logits.size() / rows.size();
   // Where rows begin that rest on no draft: each with those behind it is one piece of work.
@@ -16,10 +30,13 @@ std::vector<absl::StatusOr<int32_t>> SampleRows(std::span<const float> logits,
     if (row == 0 || !rows[row - 1].draft.has_value()) begins.push_back(row);
   }
   const auto sample_from = [&](size_t row) {
+    std::vector<int32_t> ahead;
     while (rows[row].is_wanted) {
       const RowSampling& how = rows[row];
-      results[row] = SampleToken(logits.subspan(row * width, width), how.traits, how.position);
-      if (!how.draft.has_value() || !results[row].ok() || *results[row] != *how.draft) return;
+      results[row] = SampleRow(logits.subspan(row * width, width), how, ahead);
+      if (!how.draft.has_value() || !results[row].ok()) return;
+      if (results[row]->token != *how.draft) return;
+      ahead.push_back(*how.draft);
       if (++row == rows.size()) return;
     }
   };

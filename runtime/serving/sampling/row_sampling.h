@@ -11,6 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/kernels/thread_pool.h"
+#include "runtime/serving/sampling/logits_processor.h"
+#include "runtime/serving/sampling/logprobs.h"
 #include "runtime/serving/sampling/sampler.h"
 
 namespace macrame::runtime::engine {
@@ -22,16 +24,31 @@ struct RowSampling {
   // The next row is the same sequence's and counts only if this token is chosen here.
   std::optional<int32_t> draft{};
   bool is_wanted = true;
+  // What is done to the row before; null: nothing. Outlives the choice. Of rows that rest on one
+  // another, all have the same.
+  const LogitsProcessor* processor = nullptr;
+  std::optional<uint32_t> top_logprobs{};  // set: logprobs are wanted, and so many alternatives
+};
+
+struct SampledToken {
+  int32_t token = 0;
+  std::optional<ChosenLogprob> logprob{};  // where it was wanted
 };
 
 // Fewer logits are sampled on the calling thread: others would take as long to begin.
 inline constexpr size_t kPooledLogitsMin = size_t{1} << 14;
 
+// The token of one row; `ahead` are those of the sequence that the processor has not taken yet.
+// Where there is a processor, the row is copied: each thread keeps one for that.
+absl::StatusOr<SampledToken> SampleRow(std::span<const float> logits, const RowSampling& how,
+                                       std::span<const int32_t> ahead = {});
+
 // One result for each row; `logits` are as many for each. Rows that are not wanted, and rows behind
-// a draft that was not chosen, are not looked at: their result is no answer (UNKNOWN). `pool` may
+// a draft that was not chosen, are not looked at: their result is no answer (UNKNOWN). Rows of one
+// sequence are looked at one after the other, since penalties count the tokens before. `pool` may
 // be null.
-std::vector<absl::StatusOr<int32_t>> SampleRows(std::span<const float> logits,
-                                                std::span<const RowSampling> rows,
-                                                kernels::ThreadPool* pool);
+std::vector<absl::StatusOr<SampledToken>> SampleRows(std::span<const float> logits,
+                                                     std::span<const RowSampling> rows,
+                                                     kernels::ThreadPool* pool);
 
 }  // namespace macrame::runtime::engine

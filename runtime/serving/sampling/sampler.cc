@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -12,11 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/kernels/logit_scan.h"
+#include "runtime/serving/sampling/logit_row.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
 using kernels::kLogitBlock;
+using Row = LogitRow;
 
 // Sums are taken in another order than SampleInOrder takes them, of terms that are off by a few
 // units in the last place. What lies nearer to a limit than this share of the whole, which is above
@@ -26,38 +26,6 @@ constexpr double kSumMargin = 1e-9;
 constexpr double kNegligible = 45.0;
 // Below it the reciprocal is not of use.
 constexpr double kTemperatureMin = 1e-30;
-constexpr float kNone = -std::numeric_limits<float>::infinity();
-
-struct Candidate {
-  float logit;
-  int32_t token;
-  double probability = 0.0;  // relative to the likeliest token's
-};
-
-bool Likelier(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-}
-
-// A row of logits after the first look at it.
-struct Row {
-  std::span<const float> logits;
-  std::vector<float> highest_of_blocks;
-  kernels::LogitScan scan;
-
-  std::span<const float> Block(size_t block) const {
-    const size_t begin = block * kLogitBlock;
-    return logits.subspan(begin, std::min(kLogitBlock, logits.size() - begin));
-  }
-  double Probability(float logit, double temperature) const {
-    return std::exp((logit - scan.highest) / temperature);
-  }
-};
-
-Row Scan(std::span<const float> logits) {
-  Row row{logits, std::vector<float>((logits.size() + kLogitBlock - 1) / kLogitBlock), {}};
-  row.scan = kernels::ScanLogits(logits.data(), logits.size(), row.highest_of_blocks.data());
-  return row;
-}
 
 // The first of those with the highest logit.
 int32_t Best(const Row& row) {
@@ -67,27 +35,6 @@ int32_t Best(const Row& row) {
   const auto logits = row.Block(block);
   const auto at = std::find(logits.begin(), logits.end(), row.scan.highest) - logits.begin();
   return static_cast<int32_t>(block * kLogitBlock + static_cast<size_t>(at));
-}
-
-// The tokens whose logit is at least `lowest`, by id; probabilities are not set. False when there
-// are more than `most`: then some lack.
-bool FindAtLeast(const Row& row, float lowest, std::vector<Candidate>& found,
-                 size_t most = std::numeric_limits<size_t>::max()) {
-  found.clear();
-  for (size_t block = 0; block < row.highest_of_blocks.size(); ++block) {
-    if (!(row.highest_of_blocks[block] >= lowest)) continue;
-    const auto logits = row.Block(block);
-    const size_t before = found.size();
-    found.resize(before + logits.size());
-    Candidate* at = found.data() + before;
-    for (size_t i = 0; i < logits.size(); ++i) {
-      *at = {logits[i], static_cast<int32_t>(block * kLogitBlock + i)};
-      at += logits[i] >= lowest ? 1 : 0;  // a branch would be drafted wrongly
-    }
-    found.resize(static_cast<size_t>(at - found.data()));
-    if (found.size() > most) return false;
-  }
-  return true;
 }
 
 // The likeliest `count` come first, in order.
@@ -123,10 +70,14 @@ double SumOf(std::span<const Candidate> candidates) {
   return sum;
 }
 
-// What min-p leaves, and the draw among it, one after the other. There is at least one.
+// The likeliest token's weight is 1, so there is at least one.
+void KeepMinP(std::vector<Candidate>& candidates, double min_p) {
+  std::erase_if(candidates, [&](const Candidate& c) { return c.probability < min_p; });
+}
+
+// What min-p leaves, and the draw among it, one after the other.
 int32_t Draw(std::vector<Candidate>& candidates, const SamplingTraits& traits, uint64_t position) {
-  // The likeliest token's weight is 1.
-  std::erase_if(candidates, [&](const Candidate& c) { return c.probability < traits.min_p; });
+  KeepMinP(candidates, traits.min_p);
   double left = UniformAt(traits.seed, position) * SumOf(candidates);
   for (const Candidate& candidate : candidates) {
     left -= candidate.probability;
@@ -155,23 +106,8 @@ int32_t SampleInOrder(const Row& row, const SamplingTraits& traits, uint64_t pos
   return Draw(candidates, traits, position);
 }
 
-// top-k: as many blocks have a token that is at least as likely as the top_k-th highest block's.
 int32_t SampleOfTopK(const Row& row, const SamplingTraits& traits, uint64_t position) {
-  float lowest = kNone;
-  if (traits.top_k <= row.highest_of_blocks.size()) {
-    std::vector<float> highest = row.highest_of_blocks;
-    const auto at = highest.begin() + static_cast<int64_t>(traits.top_k) - 1;
-    std::nth_element(highest.begin(), at, highest.end(), std::greater<>());
-    lowest = *at;
-  }
-  std::vector<Candidate> candidates;
-  FindAtLeast(row, lowest, candidates);
-  if (candidates.size() > traits.top_k) {
-    std::nth_element(candidates.begin(), candidates.begin() + static_cast<int64_t>(traits.top_k),
-                     candidates.end(), Likelier);
-    candidates.resize(traits.top_k);
-  }
-  std::sort(candidates.begin(), candidates.end(), Likelier);
+  std::vector<Candidate> candidates = FindLikeliest(row, traits.top_k);
   for (Candidate& candidate : candidates) {
     candidate.probability = row.Probability(candidate.logit, traits.temperature);
   }
@@ -312,6 +248,64 @@ void SetProbabilities(const Row& row, double temperature, std::vector<Candidate>
   }
 }
 
+// Cuts to those whose surprise (the logarithm of 1 / probability) is nearest to what is expected of
+// the candidates as a whole: the smallest set that holds `typical_p` of their probability.
+void KeepTypical(const Row& row, const SamplingTraits& traits, std::vector<Candidate>& candidates) {
+  struct Distance {
+    double from_expected;
+    uint32_t index;  // of candidates that stand at one distance, the first is the nearer
+    bool operator<(const Distance& other) const {
+      return from_expected != other.from_expected ? from_expected < other.from_expected
+                                                  : index < other.index;
+    }
+  };
+  // All relative to the likeliest token's: the same number would be added to every surprise.
+  const auto surprise = [&](const Candidate& c) {
+    return (row.scan.highest - c.logit) / traits.temperature;
+  };
+  const double total = SumOf(candidates);
+  double expected = 0.0;
+  for (const Candidate& c : candidates) expected += c.probability * surprise(c);
+  expected /= total;
+  std::vector<Distance> order;
+  order.reserve(candidates.size());
+  for (uint32_t i = 0; i < candidates.size(); ++i) {
+    order.push_back({std::fabs(surprise(candidates[i]) - expected), i});
+  }
+  std::vector<Candidate> kept;
+  size_t in_order = 0;
+  double sum = 0.0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (i >= in_order) {
+      in_order = i == 0 ? std::min<size_t>(256, order.size()) : order.size();
+      std::partial_sort(order.begin() + static_cast<int64_t>(i),
+                        order.begin() + static_cast<int64_t>(in_order), order.end());
+    }
+    kept.push_back(candidates[order[i].index]);
+    sum += kept.back().probability;
+    if (sum >= traits.typical_p * total) break;
+  }
+  candidates.swap(kept);
+}
+
+// With typical-p: what the others leave is looked at as a whole. Of all tokens, those that are less
+// than e^-kNegligible times as likely as the likeliest are no candidates.
+int32_t SampleTypical(const Row& row, const SamplingTraits& traits, uint64_t position) {
+  const double lowest = row.scan.highest - kNegligible * traits.temperature;
+  std::vector<Candidate> candidates;
+  FindAtLeast(row, static_cast<float>(lowest), candidates);
+  const bool limited = traits.top_k > 0 && traits.top_k < candidates.size();
+  if (limited) {
+    OrderFirst(candidates, traits.top_k);
+    candidates.resize(traits.top_k);
+  }
+  SetProbabilities(row, traits.temperature, candidates);
+  if (traits.top_p < 1.0) KeepTopP(candidates, traits.top_p, limited);
+  KeepMinP(candidates, traits.min_p);
+  KeepTypical(row, traits, candidates);
+  return Draw(candidates, traits, position);
+}
+
 // Of a flat row: each token's step, and the weight of each step. The sum of the weights.
 double WeighSteps(const Row& row, double temperature, Scratch& scratch) {
   const double lowest = row.scan.highest - kNegligible * temperature;
@@ -432,6 +426,9 @@ absl::Status CheckSampling(const SamplingTraits& traits) {
   }
   if (!(traits.top_p > 0.0 && traits.top_p <= 1.0)) return bad("top_p", traits.top_p, "(0, 1]");
   if (!(traits.min_p >= 0.0 && traits.min_p <= 1.0)) return bad("min_p", traits.min_p, "[0, 1]");
+  if (!(traits.typical_p > 0.0 && traits.typical_p <= 1.0)) {
+    return bad("typical_p", traits.typical_p, "(0, 1]");
+  }
   return absl::OkStatus();
 }
 
@@ -448,11 +445,14 @@ double UniformAt(uint64_t seed, uint64_t position) {
 
 absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const SamplingTraits& traits,
                                     uint64_t position) {
-  const Row row = Scan(logits);
+  const Row row = ScanRow(logits);
   if (logits.empty() || !std::isfinite(row.scan.highest)) {
     return absl::InternalError("the model's output is not finite");
   }
   if (traits.temperature <= 0.0) return Best(row);
+  if (traits.typical_p < 1.0 && traits.temperature >= kTemperatureMin) {
+    return SampleTypical(row, traits, position);
+  }
   if (row.scan.has_nan || traits.temperature < kTemperatureMin) {
     return SampleInOrder(row, traits, position);
   }
