@@ -5,6 +5,7 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "runtime/text/abi_bridge.h"
+#include "runtime/text/token_bytes.h"
 
 namespace macrame::runtime::text {
 namespace {
@@ -93,6 +94,20 @@ std::optional<std::string> Tokenizer::TokenAt(int32_t id) const {
   std::string spelled = TakeString(token);
   if (!known) return std::nullopt;
   return spelled;
+}
+
+std::string Tokenizer::BytesOf(int32_t id) const {
+  const std::optional<std::string> spelled = TokenAt(id);
+  if (!spelled.has_value()) return "";
+  if (const auto byte = ByteOfFallback(*spelled)) return std::string(1, *byte);
+  // Twice, because some decoders drop a text's first space. Bytes that are no whole characters are
+  // none twice either.
+  const std::string once = Decode(std::vector{id}, false).value_or("");
+  std::string twice = Decode(std::vector{id, id}, false).value_or("");
+  if (twice.find(kReplacement) != std::string::npos) {
+    if (auto bytes = BytesOfByteLevel(*spelled)) return *std::move(bytes);
+  }
+  return twice.compare(0, once.size(), once) == 0 ? twice.substr(once.size()) : once;
 }
 
 std::string StreamDecoder::Push(int32_t id) {

@@ -77,6 +77,10 @@ class Tokenizer {
   // are not in it.
   std::optional<std::string> TokenAt(int32_t id) const;
 
+  // The bytes that the id adds to a text that it does not begin, often no whole characters. Special
+  // tokens as they are spelled; nothing for ids that print as nothing.
+  std::string BytesOf(int32_t id) const;
+
   // Number of tokens, added ones too. A model's logits may be wider: its table is often padded.
   size_t VocabSize() const { return vocab_size_; }
 

@@ -28,6 +28,16 @@ const std::vector<std::string>& Families() {
   return families;
 }
 
+bool IsWholeUtf8(const std::string& text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if ((lead & 0xC0) == 0x80 || i + length > text.size()) return false;
+    i += length;
+  }
+  return true;
+}
+
 TEST(Tokenizer, TextSurvivesTheRoundTrip) {
   const std::string text =
       "Hello  world,\n\tit's 23.5 degrees: naïve café, 日本語, 👩🏽‍🚀!";
@@ -107,6 +117,47 @@ TEST(Tokenizer, BrokenFilesAreNamed) {
   }
 }
 
+TEST(Tokenizer, TheBytesOfTheTokensAreTheText) {
+  const std::string text = "Hello  world,\n\tit's naïve café, 日本語, 👩🏽‍🚀!";
+  size_t partial = 0;
+  for (const std::string name : {"byte_level", "byte_fallback"}) {
+    const Tokenizer tokenizer = MustLoad(name);
+    // What stands before takes the space that some decoders drop, or some encoders add.
+    const auto ids = tokenizer.Encode("a " + text, false, false).value();
+    std::string bytes;
+    for (const int32_t id : ids) {
+      bytes += tokenizer.BytesOf(id);
+      partial += IsWholeUtf8(tokenizer.BytesOf(id)) ? 0 : 1;
+    }
+    if (bytes[0] == ' ') bytes.erase(0, 1);
+    EXPECT_EQ(bytes, "a " + text) << name;
+  }
+  EXPECT_GT(partial, 0u) << "some tokens are parts of characters";
+}
+
+TEST(Tokenizer, TheBytesOfATokenKeepItsSpace) {
+  for (const std::string& name : Families()) {
+    const Tokenizer tokenizer = MustLoad(name);
+    size_t spaced = 0;
+    for (size_t id = 0; id < tokenizer.VocabSize(); ++id) {
+      const std::string spelled = tokenizer.TokenAt(static_cast<int32_t>(id)).value_or("");
+      if (spelled.rfind("\u2581", 0) != 0 && spelled.rfind("\u0120", 0) != 0) continue;
+      ++spaced;
+      EXPECT_EQ(tokenizer.BytesOf(static_cast<int32_t>(id)).substr(0, 1), " ") << spelled;
+    }
+    EXPECT_GT(spaced, 0u) << name;
+  }
+}
+
+TEST(Tokenizer, TheBytesOfSpecialAndUnknownTokens) {
+  const Tokenizer tokenizer = MustLoad("byte_level");
+  EXPECT_EQ(tokenizer.BytesOf(*tokenizer.TokenId("<|im_end|>")), "<|im_end|>");
+  EXPECT_EQ(tokenizer.BytesOf(static_cast<int32_t>(tokenizer.VocabSize())), "");
+  EXPECT_EQ(tokenizer.BytesOf(-1), "");
+  const Tokenizer fallback = MustLoad("byte_fallback");
+  EXPECT_EQ(fallback.BytesOf(*fallback.TokenId("<0xE6>")), "\xE6");
+}
+
 TEST(StreamDecoder, PiecesJoinToTheWholeText) {
   for (const std::string& name : Families()) {
     const Tokenizer tokenizer = MustLoad(name);
@@ -120,16 +171,6 @@ TEST(StreamDecoder, PiecesJoinToTheWholeText) {
       EXPECT_EQ(joined, tokenizer.Decode(ids, skip).value()) << name;
     }
   }
-}
-
-bool IsWholeUtf8(const std::string& text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if ((lead & 0xC0) == 0x80 || i + length > text.size()) return false;
-    i += length;
-  }
-  return true;
 }
 
 TEST(StreamDecoder, EveryPieceIsWholeCharacters) {
