@@ -60,7 +60,8 @@ TextStream StreamOf(const BootedRank& rank) {
     return {[](int32_t) { return std::string(); }, [] { return std::string(); }};
   }
   auto stream = std::make_shared<text::StreamDecoder>(rank.text->tokenizer.NewStream(true));
-  return {[stream](int32_t id) { return stream->Push(id); }, [stream] { return stream->Finish(); }};
+  return {[stream](int32_t id) { return stream->Push(id); }, [stream] { return stream->Finish(); },
+          TokenBytesOf(rank.text)};
 }
 
 absl::Status AnswerAlone(const GenerateOptions& options, const GenerationJob& job,

@@ -322,11 +322,11 @@ void RankProcess::Take(BootedRank& rank, ServingLoop& serving,
 
 ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   ServingLoop::Hooks hooks;
-  hooks.new_text = [text = rank.text] {
+  hooks.new_text = [text = rank.text, bytes_of = TokenBytesOf(rank.text)] {
     auto stream = std::make_shared<text::StreamDecoder>(
         text->tokenizer.NewStream(/*skip_special_tokens=*/true));
     return TextStream{[stream](int32_t id) { return stream->Push(id); },
-                      [stream] { return stream->Finish(); }};
+                      [stream] { return stream->Finish(); }, bytes_of};
   };
   hooks.on_counts = [this](ServingCounts counts) {
     dispatcher_.Post([this, counts] {

@@ -16,7 +16,8 @@ double Ms(steady_clock::duration span) {
 Answer::Answer(GenerationJob job, TextStream text, OnChunk on_chunk,
                steady_clock::time_point started)
     : job_(std::move(job)),
-      generation_(job_.limits, job_.sampling, job_.stops, std::move(text)),
+      bytes_of_(text.bytes_of),
+      generation_(job_.limits, job_.sampling, job_.stops, std::move(text), job_.rules, job_.prompt),
       on_chunk_(std::move(on_chunk)),
       started_(started) {}
 
@@ -47,7 +48,9 @@ void Answer::Finish(v1::FinishReason reason) {
 }
 
 RowSampling Answer::SamplingOfNext(uint32_t ahead) const {
-  return generation_.SamplingOfNext(ahead);
+  RowSampling row = generation_.SamplingOfNext(ahead);
+  row.top_logprobs = job_.top_logprobs;
+  return row;
 }
 
 absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<SampledToken>& sampled) {
@@ -57,15 +60,44 @@ absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<Sampled
     return sampled.status();
   }
   const Generation::Outcome outcome = generation_.Take(sampled->token);
-  if (!job_.limits.end_tokens.contains(outcome.token)) chunk_.add_token_ids(outcome.token);
+  if (!job_.limits.end_tokens.contains(outcome.token)) {
+    chunk_.add_token_ids(outcome.token);
+    if (sampled->logprob.has_value()) Hold(outcome, *sampled->logprob);
+  }
+  ReleaseLogprobs(outcome);
   chunk_.mutable_text()->append(outcome.text);
   if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED) {
     Finish(outcome.finish);
     return std::optional<int32_t>();
   }
   // Tokens whose text is not certain yet wait for the next piece.
-  if (!chunk_.text().empty()) Send();
+  if (!chunk_.text().empty() || chunk_.logprobs_size() > 0) Send();
   return std::optional<int32_t>(outcome.token);
+}
+
+void Answer::Hold(const Generation::Outcome& outcome, const ChosenLogprob& logprob) {
+  held_.push_back({outcome.text_begin, {outcome.token, logprob.logprob}, logprob.top});
+}
+
+// A token of which some text may be sent is told; one that is a stop string's, or behind it, never.
+void Answer::ReleaseLogprobs(const Generation::Outcome& outcome) {
+  const bool is_over = outcome.finish != v1::FINISH_REASON_UNSPECIFIED;
+  while (!held_.empty()) {
+    const HeldLogprob& first = held_.front();
+    const bool is_certain = first.text_begin < generation_.given_bytes() ||
+                            (is_over && !outcome.at_stop_string) || held_.size() > kHeldLogprobsMax;
+    if (!is_certain) return;
+    v1::TokenLogprob& out = *chunk_.add_logprobs();
+    AddTo(out, first.token);
+    for (const TokenLogprob& other : first.top) AddTo(*out.add_top(), other);
+    held_.pop_front();
+  }
+}
+
+void Answer::AddTo(v1::TokenLogprob& out, const TokenLogprob& token) const {
+  out.set_token_id(token.token);
+  out.set_logprob(token.logprob);
+  if (bytes_of_) out.set_text(bytes_of_(token.token));
 }
 
 absl::StatusOr<std::optional<int32_t>> Answer::Next(std::span<const float> logits) {

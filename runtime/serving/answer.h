@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <span>
@@ -17,6 +18,10 @@
 #include "runtime/serving/sampling/row_sampling.h"
 
 namespace macrame::runtime::engine {
+
+// Logprobs that wait for their text. Only tokens without text, or in a stop string's beginning,
+// wait for long; beyond this they go out without.
+inline constexpr size_t kHeldLogprobsMax = 256;
 
 class Answer {
  public:
@@ -59,15 +64,26 @@ class Answer {
       of_model += is_of_model ? 1 : 0;
     }
   };
+  // The logprob of a token whose text is not certain yet.
+  struct HeldLogprob {
+    uint64_t text_begin = 0;
+    TokenLogprob token{};
+    std::vector<TokenLogprob> top{};
+  };
+  void Hold(const Generation::Outcome& outcome, const ChosenLogprob& logprob);
+  void ReleaseLogprobs(const Generation::Outcome& outcome);
+  void AddTo(v1::TokenLogprob& out, const TokenLogprob& token) const;
   void Send();
   void Finish(v1::FinishReason reason);
 
   const GenerationJob job_;
+  const std::function<std::string(int32_t)> bytes_of_;
   Generation generation_;
   const OnChunk on_chunk_;
   const std::chrono::steady_clock::time_point started_;
   std::optional<std::chrono::steady_clock::time_point> first_token_;
   v1::GenerateChunk chunk_;
+  std::deque<HeldLogprob> held_;  // no more than kHeldLogprobsMax
   uint32_t cached_tokens_ = 0;
   Drafts drafts_;
   Drafts accepted_;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 
@@ -40,8 +41,49 @@ SamplingTraits ReadSampling(const v1::Sampling& asked, SamplingTraits defaults, 
   if (asked.has_top_p()) traits.top_p = asked.top_p();
   if (asked.has_top_k()) traits.top_k = asked.top_k();
   if (asked.has_min_p()) traits.min_p = asked.min_p();
+  if (asked.has_typical_p()) traits.typical_p = asked.typical_p();
   traits.seed = asked.has_seed() ? asked.seed() : seed;
   return traits;
+}
+
+LogitRules ReadRules(const v1::Sampling& asked, double repetition_penalty) {
+  LogitRules rules;
+  rules.repetition_penalty =
+      asked.has_repetition_penalty() ? asked.repetition_penalty() : repetition_penalty;
+  rules.presence_penalty = asked.presence_penalty();
+  rules.frequency_penalty = asked.frequency_penalty();
+  rules.biases.assign(asked.logit_bias().begin(), asked.logit_bias().end());
+  return rules;
+}
+
+// When an answer may end, and what is told beside it.
+absl::Status CheckEnds(const v1::GenerateRequest& request, int vocab_size) {
+  if (request.stop_token_ids_size() > kStopTokenIdsMax) {
+    return BadRequest(absl::StrCat("stop_token_ids has ", request.stop_token_ids_size(),
+                                   " entries, more than ", kStopTokenIdsMax));
+  }
+  for (const int32_t token : request.stop_token_ids()) {
+    if (token < 0 || token >= vocab_size) {
+      return BadRequest(
+          absl::StrCat("stop_token_ids names token ", token, ", the model has ", vocab_size));
+    }
+  }
+  if (request.max_tokens() > 0 && request.min_tokens() > request.max_tokens()) {
+    return BadRequest(absl::StrCat("min_tokens is ", request.min_tokens(), ", max_tokens ",
+                                   request.max_tokens()));
+  }
+  if (request.top_logprobs() > kTopLogprobsMax) {
+    return BadRequest(
+        absl::StrCat("top_logprobs is ", request.top_logprobs(), ", more than ", kTopLogprobsMax));
+  }
+  return absl::OkStatus();
+}
+
+std::set<int32_t> EndTokens(const v1::GenerateRequest& request, const text::Tokenizer& tokenizer) {
+  std::set<int32_t> tokens;
+  if (!request.ignore_eos()) tokens = tokenizer.EosIds();
+  tokens.insert(request.stop_token_ids().begin(), request.stop_token_ids().end());
+  return tokens;
 }
 
 std::string ReadWhole(const std::string& path) {
@@ -90,16 +132,28 @@ SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json) 
   read.temperature = number("temperature", 1.0);
   read.top_p = number("top_p", 1.0);
   read.min_p = number("min_p", 0.0);
+  read.typical_p = number("typical_p", 1.0);
   const double top_k = number("top_k", 0.0);
   read.top_k = top_k > 0.0 && top_k < 1e9 ? static_cast<uint32_t>(top_k) : 0;
   return CheckSampling(read).ok() ? read : traits;
+}
+
+double ParseRepetitionPenalty(const std::string& generation_config_json) {
+  const auto config =
+      nlohmann::json::parse(generation_config_json, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return 1.0;
+  const auto found = config.find("repetition_penalty");
+  if (found == config.end() || !found->is_number()) return 1.0;
+  LogitRules rules;
+  rules.repetition_penalty = found->get<double>();
+  return CheckLogitRules(rules, 0).ok() ? rules.repetition_penalty : 1.0;
 }
 
 absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder) {
   auto tokenizer = text::Tokenizer::Load(folder);
   if (!tokenizer.ok()) return tokenizer.status();
   auto loaded = std::make_shared<ModelText>(
-      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}});
+      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, 1.0});
   auto chat_template = text::ChatTemplate::Load(folder);
   if (chat_template.ok()) {
     loaded->chat_template = *std::move(chat_template);
@@ -108,9 +162,20 @@ absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string
     loaded->no_template = BadRequest(
         absl::StrCat("the model has no usable chat template: ", chat_template.status().message()));
   }
-  loaded->sampling_defaults =
-      ParseSamplingDefaults(ReadWhole(absl::StrCat(folder, "/generation_config.json")));
+  const std::string defaults = ReadWhole(absl::StrCat(folder, "/generation_config.json"));
+  loaded->sampling_defaults = ParseSamplingDefaults(defaults);
+  loaded->repetition_penalty = ParseRepetitionPenalty(defaults);
   return loaded;
+}
+
+std::function<std::string(int32_t)> TokenBytesOf(std::shared_ptr<const ModelText> text) {
+  auto kept = std::make_shared<absl::flat_hash_map<int32_t, std::string>>();
+  return [text = std::move(text), kept = std::move(kept)](int32_t token) {
+    if (kept->size() >= kTokensKeptMax) kept->clear();
+    const auto [at, is_new] = kept->try_emplace(token);
+    if (is_new) at->second = text->tokenizer.BytesOf(token);
+    return at->second;
+  };
 }
 
 int64_t LocalUnixSeconds() {
@@ -147,8 +212,12 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.priority = request.priority();
   job.cache_salt = request.cache_salt();
   job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
+  job.rules = ReadRules(request.sampling(), text.repetition_penalty);
+  if (request.has_top_logprobs()) job.top_logprobs = request.top_logprobs();
   job.stops.assign(request.stop().begin(), request.stop().end());
   absl::Status status = CheckSampling(job.sampling);
+  if (status.ok()) status = CheckLogitRules(job.rules, vocab_size);
+  if (status.ok()) status = CheckEnds(request, vocab_size);
   if (status.ok()) status = CheckStopStrings(job.stops);
   if (status.ok()) status = CheckKeys(request);
   if (!status.ok()) return status;
@@ -160,7 +229,8 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.limits.prompt_tokens = static_cast<uint32_t>(job.prompt.size());
   job.limits.max_tokens = request.max_tokens();
   job.limits.context_length = context_length;
-  job.limits.end_tokens = text.tokenizer.EosIds();
+  job.limits.min_tokens = request.min_tokens();
+  job.limits.end_tokens = EndTokens(request, text.tokenizer);
   return job;
 }
 

@@ -2,6 +2,8 @@
 
 // From a GenerateRequest to something that the engine can run.
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,18 +24,23 @@ struct ModelText {
   std::optional<text::ChatTemplate> chat_template;
   absl::Status no_template;          // why chat_template is unset
   SamplingTraits sampling_defaults;  // generation_config.json's; greedy when it does not sample
+  double repetition_penalty = 1.0;   // generation_config.json's
 };
 absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder);
 
 // What generation_config.json says of sampling. Fields that are missing or malformed are left at:
 // no file or "do_sample" true, temperature 1; else greedy. Pure.
 SamplingTraits ParseSamplingDefaults(const std::string& generation_config_json);
+// Its repetition_penalty, whether it samples or not; 1 where there is none of use. Pure.
+double ParseRepetitionPenalty(const std::string& generation_config_json);
 
 struct GenerationJob {
   std::string request_id;
   std::vector<int32_t> prompt;
   GenerationLimits limits;
   SamplingTraits sampling;
+  LogitRules rules;
+  std::optional<uint32_t> top_logprobs;  // set: logprobs are wanted, with so many alternatives
   std::vector<std::string> stops;
   std::string fairness_key;  // see RequestSpec
   int32_t priority = 0;
@@ -41,6 +48,7 @@ struct GenerationJob {
 };
 
 inline constexpr size_t kKeyBytesMax = 256;  // of a fairness key or a cache salt
+inline constexpr int kStopTokenIdsMax = 128;
 
 // Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
 // `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
@@ -54,6 +62,11 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
 absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& request, int count,
                                                     const ModelText& text, int64_t local_unix_s,
                                                     bool opens_answer);
+
+// What TextStream::bytes_of asks of a model, with an answer for each token kept: the likeliest
+// tokens are mostly the same. One thread; at most kTokensKeptMax tokens, some MiB.
+std::function<std::string(int32_t)> TokenBytesOf(std::shared_ptr<const ModelText> text);
+inline constexpr size_t kTokensKeptMax = 65536;
 
 // The wall clock of this place, for PrepareJob: seconds since 1970 as if local time were UTC.
 int64_t LocalUnixSeconds();

@@ -35,6 +35,7 @@ class Heard : public RequestListener {
     accepted += chunk.accepted_tokens();
     model_drafted += chunk.model_draft_tokens();
     model_accepted += chunk.model_accepted_tokens();
+    for (const v1::TokenLogprob& one : chunk.logprobs()) logprobs.push_back(one.DebugString());
     if (tokens.size() >= cancel_after) cancelled = true;
   }
   void OnDone(const absl::Status& status) override {
@@ -44,6 +45,7 @@ class Heard : public RequestListener {
   bool IsCancelled() const override { return cancelled; }
 
   std::vector<int32_t> tokens;
+  std::vector<std::string> logprobs;
   uint32_t cached = 0;
   uint32_t drafted = 0;
   uint32_t accepted = 0;
@@ -94,13 +96,14 @@ class ServingLoopTest : public ::testing::Test {
     job.sampling.seed = seed;
     return job;
   }
-  std::vector<int32_t> Alone(const GenerationJob& job) {
+  std::vector<int32_t> Alone(const GenerationJob& job) { return HeardAlone(job).tokens; }
+  Heard HeardAlone(const GenerationJob& job) {
     Heard heard;
     const std::atomic<bool> never = false;
     EXPECT_TRUE(RunJob(job, *rank_->engine, Silent(), never, [&](const v1::GenerateChunk& chunk) {
                   heard.OnChunk(chunk);
                 }).ok());
-    return heard.tokens;
+    return heard;
   }
   std::vector<int32_t> RandomPrompt(size_t size) {
     std::vector<int32_t> prompt(size);
@@ -366,6 +369,93 @@ TEST_P(DraftModelLoopTest, ItChangesNoToken) {
 INSTANTIATE_TEST_SUITE_P(Kinds, DraftModelLoopTest,
                          ::testing::Values(DraftKind::kItself, DraftKind::kOther, DraftKind::kWrong,
                                            DraftKind::kFails));
+
+// Penalties, biases, a least number of tokens, typical-p and logprobs, by bits.
+void Rule(GenerationJob& job, uint64_t kind) {
+  if (kind & 1) job.rules.repetition_penalty = 1.4;
+  if (kind & 2) job.rules.presence_penalty = 1.0;
+  // Half of them favour what was said, so that drafts are right.
+  if (kind & 4) job.rules.frequency_penalty = kind & 1 ? 0.6 : -0.6;
+  if (kind & 8) job.rules.biases = {{5, 6.0F}, {40, 4.0F}, {7, 3.0F}};
+  if (kind & 8) job.limits.min_tokens = 12;
+  if (kind & 16) job.sampling.typical_p = 0.8;
+  if (kind & 16) job.top_logprobs = static_cast<uint32_t>(kind % 6);
+}
+
+class RulesLoopTest : public ServingLoopTest {
+ protected:
+  // Prompts that repeat themselves, of which many drafts are made.
+  std::vector<GenerationJob> RuledJobs(size_t count) {
+    std::vector<GenerationJob> jobs;
+    for (uint64_t i = 0; i < count; ++i) {
+      std::vector<int32_t> prompt = RandomPrompt(1 + random_() % 9);
+      const size_t period = prompt.size();
+      while (prompt.size() < 30) prompt.push_back(prompt[prompt.size() - period]);
+      jobs.push_back(MakeJob(std::move(prompt), 30 + random_() % 50, i % 3 == 0 ? 0 : i));
+      Rule(jobs.back(), 7 * i % 32);
+    }
+    return jobs;
+  }
+  // What each says alone.
+  std::vector<Heard> RuledAlone(const std::vector<GenerationJob>& jobs) {
+    std::vector<Heard> alone;
+    for (const GenerationJob& job : jobs) {
+      alone.push_back(HeardAlone(job));
+      EXPECT_EQ(alone.back().logprobs.size(),
+                job.top_logprobs.has_value() ? alone.back().tokens.size() : 0);
+      if (job.limits.min_tokens > 0) {
+        EXPECT_GE(alone.back().tokens.size(), job.limits.min_tokens);
+      }
+    }
+    return alone;
+  }
+};
+
+// With drafts, many at once and too little memory: what was said counts as it counts alone.
+TEST_F(RulesLoopTest, TogetherWithDraftsAndPreemptionAsAlone) {
+  Boot(128, 1);  // four blocks for all
+  traits_.draft_tokens_max = 12;
+  const std::vector<GenerationJob> jobs = RuledJobs(20);
+  const std::vector<Heard> alone = RuledAlone(jobs);
+  const auto heard = Serve(jobs, Hooks());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(heard[i]->tokens, alone[i].tokens) << i;
+    EXPECT_EQ(heard[i]->logprobs, alone[i].logprobs) << i;
+  }
+  std::cout << accepted_ << " of " << drafted_ << " drafts accepted, "
+            << counts_.preempted.preemptions << " preemptions\n";
+  EXPECT_GT(accepted_, 0u);
+  EXPECT_GE(counts_.preempted.preemptions, 1u);
+  size_t others = 0;
+  for (size_t i = 1; i < 7; ++i) {
+    GenerationJob plain = jobs[i];
+    plain.rules = {};
+    plain.limits.min_tokens = 0;
+    plain.sampling.typical_p = 1.0;
+    others += Alone(plain) == alone[i].tokens ? 0 : 1;
+  }
+  EXPECT_GE(others, 3u) << "rules change what is said";
+}
+
+TEST_F(RulesLoopTest, ADraftModelChangesNoneOfTheirTokens) {
+  const std::string model = TinyFolder("llama");
+  Boot(128, 2, model, model);
+  traits_.draft_tokens_max = 6;
+  traits_.draft_model = rank_->drafter->traits();
+  traits_.draft_model.is_unpriced = true;
+  const std::vector<GenerationJob> jobs = RuledJobs(10);
+  const std::vector<Heard> alone = RuledAlone(jobs);
+  ServingLoop::Hooks hooks = Hooks();
+  CheapDrafter drafter(rank_->drafter.get(), DraftKind::kItself);
+  hooks.drafter = &drafter;
+  const auto heard = Serve(jobs, std::move(hooks));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(heard[i]->tokens, alone[i].tokens) << i;
+    EXPECT_EQ(heard[i]->logprobs, alone[i].logprobs) << i;
+  }
+  EXPECT_GT(accepted_, 0u);
+  EXPECT_GT(drafted_, accepted_);
+}
 
 // However fast steps turn out, none has more prompt tokens than the plan has memory for.
 TEST(ServingTraits, NoStepIsLargerThanItsMemoryWasPlannedFor) {
