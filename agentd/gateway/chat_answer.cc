@@ -50,18 +50,68 @@ ordered_json HeadObject(const ChatAnswerHead& head, const char* object) {
   return body;
 }
 
+// Bytes as a list of numbers.
+void AppendBytes(const std::string& bytes, std::string* out) {
+  out->push_back('[');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    absl::StrAppend(out, i == 0 ? "" : ",", static_cast<int>(static_cast<unsigned char>(bytes[i])));
+  }
+  out->push_back(']');
+}
+
+void AppendLogprobFields(const v1::TokenLogprob& token, std::string* out) {
+  // Parts of characters are replaced in the text; the bytes are what they are.
+  absl::StrAppend(out, "\"token\":", Dump(token.text()), ",\"logprob\":", Dump(token.logprob()),
+                  ",\"bytes\":");
+  AppendBytes(token.text(), out);
+}
+
+// As text and not as a tree of values: with twenty alternatives a token has a hundred of them.
+void AppendLogprobs(const v1::GenerateChunk& chunk, std::string* out) {
+  for (const v1::TokenLogprob& token : chunk.logprobs()) {
+    absl::StrAppend(out, out->empty() ? "{" : ",{");
+    AppendLogprobFields(token, out);
+    absl::StrAppend(out, ",\"top_logprobs\":[");
+    for (int i = 0; i < token.top_size(); ++i) {
+      absl::StrAppend(out, i == 0 ? "{" : ",{");
+      AppendLogprobFields(token.top(i), out);
+      out->push_back('}');
+    }
+    absl::StrAppend(out, "]}");
+  }
+}
+
+// `entries` as AppendLogprobs makes them.
+std::string LogprobsText(const std::string& entries) {
+  return absl::StrCat("{\"content\":[", entries, "],\"refusal\":null}");
+}
+
+// `what`: "message" or "delta". `logprobs` and the result are JSON.
+std::string ChoiceText(uint32_t index, absl::string_view what, const ordered_json& content,
+                       absl::string_view logprobs, const ordered_json& finish_reason) {
+  return absl::StrCat("{\"index\":", index, ",\"", what, "\":", Dump(content),
+                      ",\"logprobs\":", logprobs, ",\"finish_reason\":", Dump(finish_reason), "}");
+}
+
+// `head` with the choices behind its fields; `usage` may be empty.
+std::string BodyText(const ordered_json& head, absl::string_view choices, absl::string_view usage) {
+  std::string body = Dump(head);
+  body.pop_back();
+  absl::StrAppend(&body, ",\"choices\":[", choices, "]");
+  if (!usage.empty()) absl::StrAppend(&body, ",\"usage\":", usage);
+  body.push_back('}');
+  return body;
+}
+
 std::string Event(const ordered_json& body) { return absl::StrCat("data: ", Dump(body), "\n\n"); }
 
-std::string ChunkEvent(const ChatAnswerHead& head, ordered_json delta, ordered_json finish_reason) {
-  ordered_json choice;
-  choice["index"] = 0;
-  choice["delta"] = std::move(delta);
-  choice["logprobs"] = nullptr;
-  choice["finish_reason"] = std::move(finish_reason);
-  ordered_json body = HeadObject(head, "chat.completion.chunk");
-  body["choices"] = ordered_json::array({std::move(choice)});
-  if (head.include_usage) body["usage"] = nullptr;
-  return Event(body);
+std::string ChunkEvent(const ChatAnswerHead& head, uint32_t choice, const ordered_json& delta,
+                       absl::string_view logprobs, const ordered_json& finish_reason) {
+  return absl::StrCat("data: ",
+                      BodyText(HeadObject(head, "chat.completion.chunk"),
+                               ChoiceText(choice, "delta", delta, logprobs, finish_reason),
+                               head.include_usage ? "null" : ""),
+                      "\n\n");
 }
 
 ordered_json ModelObject(const ServedModel& model) {
@@ -81,40 +131,62 @@ absl::string_view FinishReasonName(v1::FinishReason reason) {
   return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
 }
 
-std::string ChatCompletionBody(const ChatAnswerHead& head, const std::string& text,
-                               absl::string_view finish_reason, const TokenCounts& counts) {
-  ordered_json message;
-  message["role"] = "assistant";
-  message["content"] = text;
-  message["refusal"] = nullptr;
-  message["annotations"] = ordered_json::array();
-  ordered_json choice;
-  choice["index"] = 0;
-  choice["message"] = std::move(message);
-  choice["logprobs"] = nullptr;
-  choice["finish_reason"] = std::string(finish_reason);
-  ordered_json body = HeadObject(head, "chat.completion");
-  body["choices"] = ordered_json::array({std::move(choice)});
-  body["usage"] = UsageObject(counts);
-  return Dump(body);
+void CollectedChoice::Add(const v1::GenerateChunk& chunk) {
+  text += chunk.text();
+  AppendLogprobs(chunk, &logprobs);
+  UpdateCounts(chunk, &counts);
+  if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
 }
 
-std::string OpenEvent(const ChatAnswerHead& head) {
+TokenCounts TotalCounts(const std::vector<TokenCounts>& of_choices) {
+  TokenCounts total = of_choices.at(0);
+  for (size_t i = 1; i < of_choices.size(); ++i) {
+    total.completion_tokens += of_choices[i].completion_tokens;
+  }
+  return total;
+}
+
+std::string ChatCompletionBody(const ChatAnswerHead& head,
+                               const std::vector<CollectedChoice>& choices) {
+  std::string text;
+  std::vector<TokenCounts> counts;
+  for (const CollectedChoice& choice : choices) {
+    ordered_json message;
+    message["role"] = "assistant";
+    message["content"] = choice.text;
+    message["refusal"] = nullptr;
+    message["annotations"] = ordered_json::array();
+    const auto index = static_cast<uint32_t>(counts.size());
+    absl::StrAppend(&text, index == 0 ? "" : ",",
+                    ChoiceText(index, "message", message,
+                               head.has_logprobs ? LogprobsText(choice.logprobs) : "null",
+                               std::string(FinishReasonName(choice.finish))));
+    counts.push_back(choice.counts);
+  }
+  return BodyText(HeadObject(head, "chat.completion"), text,
+                  Dump(UsageObject(TotalCounts(counts))));
+}
+
+std::string OpenEvent(const ChatAnswerHead& head, uint32_t choice) {
   ordered_json delta;
   delta["role"] = "assistant";
   delta["content"] = "";
   delta["refusal"] = nullptr;
-  return ChunkEvent(head, std::move(delta), nullptr);
+  return ChunkEvent(head, choice, delta, "null", nullptr);
 }
 
-std::string TextEvent(const ChatAnswerHead& head, const std::string& text) {
+std::string TextEvent(const ChatAnswerHead& head, const v1::GenerateChunk& chunk, uint32_t choice) {
   ordered_json delta;
-  delta["content"] = text;
-  return ChunkEvent(head, std::move(delta), nullptr);
+  delta["content"] = chunk.text();
+  std::string logprobs;
+  AppendLogprobs(chunk, &logprobs);
+  return ChunkEvent(head, choice, delta, logprobs.empty() ? "null" : LogprobsText(logprobs),
+                    nullptr);
 }
 
-std::string FinishEvent(const ChatAnswerHead& head, absl::string_view finish_reason) {
-  return ChunkEvent(head, ordered_json::object(), std::string(finish_reason));
+std::string FinishEvent(const ChatAnswerHead& head, absl::string_view finish_reason,
+                        uint32_t choice) {
+  return ChunkEvent(head, choice, ordered_json::object(), "null", std::string(finish_reason));
 }
 
 std::string UsageEvent(const ChatAnswerHead& head, const TokenCounts& counts) {
@@ -136,20 +208,30 @@ void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts) {
   if (chunk.has_prefix_miss()) counts->miss = chunk.prefix_miss();
 }
 
-std::string StreamComposer::Chunk(const v1::GenerateChunk& chunk) {
-  UpdateCounts(chunk, &counts_);
-  if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish_ = chunk.finish_reason();
-  return chunk.text().empty() ? std::string() : TextEvent(head_, chunk.text());
+std::string StreamComposer::Open() const {
+  std::string events;
+  for (uint32_t choice = 0; choice < head_.choices; ++choice) events += OpenEvent(head_, choice);
+  return events;
 }
 
-std::string StreamComposer::End(const absl::Status& status) {
+std::string StreamComposer::Chunk(const v1::GenerateChunk& chunk, uint32_t choice) {
+  UpdateCounts(chunk, &counts_.at(choice));
+  if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    finish_.at(choice) = chunk.finish_reason();
+  }
+  if (chunk.text().empty() && chunk.logprobs().empty()) return "";
+  return TextEvent(head_, chunk, choice);
+}
+
+std::string StreamComposer::End(const absl::Status& status, uint32_t choice) {
   if (!status.ok()) return Fail(ApiErrorFromStatus(status));
-  if (finish_ == v1::FINISH_REASON_CANCELLED) {
+  if (finish_.at(choice) == v1::FINISH_REASON_CANCELLED) {
     return Fail(ApiErrorFromStatus(absl::CancelledError("The answer was ended by the cluster")));
   }
+  std::string events = FinishEvent(head_, FinishReasonName(finish_.at(choice)), choice);
+  if (++choices_ended_ < head_.choices) return events;
   ended_ = true;
-  std::string events = FinishEvent(head_, FinishReasonName(finish_));
-  if (head_.include_usage) events += UsageEvent(head_, counts_);
+  if (head_.include_usage) events += UsageEvent(head_, TotalCounts(counts_));
   return absl::StrCat(events, kDoneEvent);
 }
 

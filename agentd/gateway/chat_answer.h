@@ -4,7 +4,8 @@
 // ids and times are handed in.
 //
 // A stream is Open, Text …, Finish, Usage (when asked for), Done; Error takes the place of what is
-// still missing. Each returns whole events, blank line included.
+// still missing. Each returns whole events, blank line included. Where several answers were asked
+// for, each has its own Open, Text … and Finish, mixed as they come, with its number as `index`.
 
 #include <cstdint>
 #include <string>
@@ -25,6 +26,8 @@ struct ChatAnswerHead {
   std::string model;
   std::string system_fingerprint;
   bool include_usage = false;
+  uint32_t choices = 1;
+  bool has_logprobs = false;
 };
 
 struct TokenCounts {
@@ -38,12 +41,29 @@ struct TokenCounts {
 // "stop" or "length".
 absl::string_view FinishReasonName(v1::FinishReason reason);
 
-std::string ChatCompletionBody(const ChatAnswerHead& head, const std::string& text,
-                               absl::string_view finish_reason, const TokenCounts& counts);
+// One answer, put together.
+struct CollectedChoice {
+  std::string text;
+  std::string logprobs;  // the entries of `logprobs.content` as JSON, with commas between
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  TokenCounts counts;
 
-std::string OpenEvent(const ChatAnswerHead& head);
-std::string TextEvent(const ChatAnswerHead& head, const std::string& text);
-std::string FinishEvent(const ChatAnswerHead& head, absl::string_view finish_reason);
+  void Add(const v1::GenerateChunk& chunk);
+  size_t bytes() const { return text.size() + logprobs.size(); }
+};
+
+// What they cost together: the first one's prompt, since all have the same, and every answer.
+TokenCounts TotalCounts(const std::vector<TokenCounts>& of_choices);
+
+std::string ChatCompletionBody(const ChatAnswerHead& head,
+                               const std::vector<CollectedChoice>& choices);
+
+std::string OpenEvent(const ChatAnswerHead& head, uint32_t choice = 0);
+// The text and the logprobs of a chunk that has either.
+std::string TextEvent(const ChatAnswerHead& head, const v1::GenerateChunk& chunk,
+                      uint32_t choice = 0);
+std::string FinishEvent(const ChatAnswerHead& head, absl::string_view finish_reason,
+                        uint32_t choice = 0);
 std::string UsageEvent(const ChatAnswerHead& head, const TokenCounts& counts);
 std::string ErrorEvent(const ApiError& error);
 inline constexpr absl::string_view kDoneEvent = "data: [DONE]\n\n";
@@ -53,19 +73,21 @@ inline constexpr absl::string_view kKeepAliveComment = ": keep-alive\n\n";
 // send.
 class StreamComposer {
  public:
-  explicit StreamComposer(ChatAnswerHead head) : head_(std::move(head)) {}
-  std::string Open() const { return OpenEvent(head_); }
-  std::string Chunk(const v1::GenerateChunk& chunk);
-  // After the last chunk: finish, usage and end, or the error.
-  std::string End(const absl::Status& status);
+  explicit StreamComposer(ChatAnswerHead head)
+      : head_(std::move(head)), counts_(head_.choices), finish_(head_.choices) {}
+  std::string Open() const;
+  std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice = 0);
+  // After a choice's last chunk: its finish, after the last one's usage and end; or the error.
+  std::string End(const absl::Status& status, uint32_t choice = 0);
   std::string Fail(const ApiError& error);
   // Nothing may follow.
   bool ended() const { return ended_; }
 
  private:
   ChatAnswerHead head_;
-  TokenCounts counts_;
-  v1::FinishReason finish_ = v1::FINISH_REASON_UNSPECIFIED;
+  std::vector<TokenCounts> counts_;  // by choice, as the next
+  std::vector<v1::FinishReason> finish_;
+  uint32_t choices_ended_ = 0;
   bool ended_ = false;
 };
 

@@ -1,13 +1,14 @@
 #include "agentd/gateway/chat_request.h"
 
 #include <array>
-#include <cmath>
 #include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/chat_messages.h"
+#include "agentd/gateway/request_fields.h"
+#include "agentd/gateway/sampling_fields.h"
 #include "agentd/gateway/tenant.h"
 
 namespace macrame::agentd {
@@ -47,15 +48,17 @@ constexpr std::array kRefusedFields = {
     RefusedField{"modalities", IsTextOnly, "only [\"text\"] is supported"},
     RefusedField{"audio", Never, "audio is not supported"},
     RefusedField{"web_search_options", Never, "web search is not supported"},
-    RefusedField{"logprobs", IsFalse, "log probabilities are not supported yet"},
-    RefusedField{"top_logprobs", IsZero, "log probabilities are not supported yet"},
-    RefusedField{"logit_bias", IsEmpty, "logit biases are not supported yet"},
-    RefusedField{"frequency_penalty", IsZero, "penalties are not supported yet"},
-    RefusedField{"presence_penalty", IsZero, "penalties are not supported yet"},
-    RefusedField{"repetition_penalty", IsOne, "penalties are not supported yet"},
-    RefusedField{"min_tokens", IsZero, "a least number of tokens is not supported yet"},
-    RefusedField{"ignore_eos", IsFalse, "going on after the end token is not supported"},
-    RefusedField{"stop_token_ids", IsEmpty, "use 'stop' with text"},
+    RefusedField{"repeat_penalty", IsOne, "use 'repetition_penalty'"},
+    RefusedField{"best_of", IsOne, "ask for more answers with 'n' and choose"},
+    RefusedField{"use_beam_search", IsFalse, "there is no beam search"},
+    RefusedField{"length_penalty", IsOne, "there is no beam search"},
+    RefusedField{"bad_words", IsEmpty, "use 'logit_bias'"},
+    RefusedField{"allowed_token_ids", IsEmpty, "use 'logit_bias'"},
+    RefusedField{"prompt_logprobs", Never, "only the answer's tokens have log probabilities"},
+    RefusedField{"include_stop_str_in_output", IsFalse, "stop strings are never in the answer"},
+    RefusedField{"mirostat", IsZero, "use 'top_p', 'min_p' or 'typical_p'"},
+    RefusedField{"dry_multiplier", IsZero, "use 'repetition_penalty'"},
+    RefusedField{"xtc_probability", IsZero, "use 'top_p', 'min_p' or 'typical_p'"},
     RefusedField{"guided_json", Never, "guided decoding is not supported yet"},
     RefusedField{"guided_regex", Never, "guided decoding is not supported yet"},
     RefusedField{"guided_choice", Never, "guided decoding is not supported yet"},
@@ -67,19 +70,13 @@ constexpr std::array kRefusedFields = {
 };
 
 // Honoured below, or taken and without effect on the text.
-constexpr std::array<absl::string_view, 36> kKnownFields = {"model",
+constexpr std::array<absl::string_view, 30> kKnownFields = {"model",
                                                             "messages",
                                                             "max_tokens",
                                                             "max_completion_tokens",
-                                                            "temperature",
-                                                            "top_p",
-                                                            "top_k",
-                                                            "min_p",
-                                                            "seed",
                                                             "stop",
                                                             "stream",
                                                             "stream_options",
-                                                            "n",
                                                             "user",
                                                             "metadata",
                                                             "store",
@@ -105,16 +102,17 @@ constexpr std::array<absl::string_view, 36> kKnownFields = {"model",
                                                             "id_slot"};
 
 // Reads one body; the first error stops it.
-class ChatRequestReader {
+class ChatRequestReader : public RequestFields {
  public:
-  explicit ChatRequestReader(const json& body) : body_(body) {}
+  explicit ChatRequestReader(const json& body) : RequestFields(body) {}
 
   std::variant<ChatRequest, ApiError> Read() {
     RefuseWhatWouldChangeTheMeaning();
     ReadModel();
     if (!error_) error_ = ReadMessages(body_, request_.generate);
-    ReadSampling();
     ReadMaxTokens();
+    ReadSamplingFields(*this, request_.generate);
+    request_.choices = ReadChoices(*this);
     ReadStop();
     ReadStream();
     ReadTemplateArguments();
@@ -125,17 +123,6 @@ class ChatRequestReader {
   }
 
  private:
-  // Null when the field is missing or null, or an error was found before.
-  const json* Find(absl::string_view name) const {
-    if (error_) return nullptr;
-    const auto found = body_.find(std::string(name));
-    return found == body_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  void Fail(absl::string_view param, absl::string_view code, std::string message) {
-    if (!error_) error_ = BadRequest(std::move(message), std::string(param), std::string(code));
-  }
-
   void RefuseWhatWouldChangeTheMeaning() {
     for (const RefusedField& refused : kRefusedFields) {
       const json* value = Find(refused.name);
@@ -143,8 +130,6 @@ class ChatRequestReader {
       Fail(refused.name, "unsupported_parameter",
            absl::StrCat("'", refused.name, "' can't be honoured: ", refused.why, "."));
     }
-    const std::optional<int64_t> n = Integer("n", 1, 128);
-    if (n.value_or(1) != 1) Fail("n", "unsupported_value", "'n' must be 1: one answer a request.");
   }
 
   void ReadModel() {
@@ -159,66 +144,6 @@ class ChatRequestReader {
            absl::StrCat("'model' must have 1 to ", kModelNameBytesMax, " bytes."));
     } else {
       request_.generate.set_deployment(value->get<std::string>());
-    }
-  }
-
-  std::optional<int64_t> Integer(absl::string_view name, int64_t least, int64_t most) {
-    const json* value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number_integer()) {
-      Fail(name, "invalid_type", absl::StrCat("'", name, "' must be an integer."));
-      return std::nullopt;
-    }
-    const bool too_big =
-        value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(most);
-    if (too_big || value->get<int64_t>() > most) {
-      Fail(name, "integer_above_max_value",
-           absl::StrCat("'", name, "' must be at most ", most, "."));
-    } else if (value->get<int64_t>() < least) {
-      Fail(name, "integer_below_min_value",
-           absl::StrCat("'", name, "' must be at least ", least, "."));
-    } else {
-      return value->get<int64_t>();
-    }
-    return std::nullopt;
-  }
-
-  std::optional<double> Decimal(absl::string_view name, double least, double most) {
-    const json* value = Find(name);
-    if (value == nullptr) return std::nullopt;
-    if (!value->is_number()) {
-      Fail(name, "invalid_type", absl::StrCat("'", name, "' must be a number."));
-      return std::nullopt;
-    }
-    const double number = value->get<double>();
-    if (!std::isfinite(number) || number > most) {
-      Fail(name, "decimal_above_max_value",
-           absl::StrCat("'", name, "' must be at most ", most, "."));
-    } else if (number < least) {
-      Fail(name, "decimal_below_min_value",
-           absl::StrCat("'", name, "' must be at least ", least, "."));
-    } else {
-      return number;
-    }
-    return std::nullopt;
-  }
-
-  void ReadSampling() {
-    v1::Sampling& sampling = *request_.generate.mutable_sampling();
-    if (const auto value = Decimal("temperature", 0, 2)) sampling.set_temperature(*value);
-    if (const auto value = Decimal("top_p", 0, 1)) sampling.set_top_p(*value);
-    if (const auto value = Decimal("min_p", 0, 1)) sampling.set_min_p(*value);
-    // -1 is how other servers say "all".
-    if (const auto value = Integer("top_k", -1, kMaxTokensMax)) {
-      sampling.set_top_k(*value < 0 ? 0 : static_cast<uint32_t>(*value));
-    }
-    const json* seed = Find("seed");
-    if (seed == nullptr) return;
-    if (!seed->is_number_integer()) {
-      Fail("seed", "invalid_type", "'seed' must be an integer of at most 64 bits.");
-    } else {
-      sampling.set_seed(seed->is_number_unsigned() ? seed->get<uint64_t>()
-                                                   : static_cast<uint64_t>(seed->get<int64_t>()));
     }
   }
 
@@ -261,16 +186,6 @@ class ChatRequestReader {
       return;
     }
     for (size_t i = 0; i < value->size(); ++i) AddStop((*value)[i], absl::StrCat("stop[", i, "]"));
-  }
-
-  bool Boolean(absl::string_view name) {
-    const json* value = Find(name);
-    if (value == nullptr) return false;
-    if (!value->is_boolean()) {
-      Fail(name, "invalid_type", absl::StrCat("'", name, "' must be true or false."));
-      return false;
-    }
-    return value->get<bool>();
   }
 
   void ReadStream() {
@@ -345,7 +260,8 @@ class ChatRequestReader {
         }
         return false;
       };
-      if (known(kKnownFields, [](absl::string_view entry) { return entry; }) ||
+      if (IsSamplingField(name) ||
+          known(kKnownFields, [](absl::string_view entry) { return entry; }) ||
           known(kRefusedFields, [](const RefusedField& entry) { return entry.name; })) {
         continue;
       }
@@ -357,9 +273,7 @@ class ChatRequestReader {
     }
   }
 
-  const json& body_;
   ChatRequest request_;
-  std::optional<ApiError> error_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 // taken and named in `ignored`, so that newer clients work and typing errors are seen.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -29,6 +30,7 @@ inline constexpr size_t kIgnoredNamesMax = 16;
 
 struct ChatRequest {
   v1::GenerateRequest generate;  // all but request_id
+  uint32_t choices = 1;          // answers that are wanted: RequestsOfChoices
   bool stream = false;
   bool include_usage = false;
   std::vector<std::string> ignored;  // names of fields that nobody knows, safe for a header

@@ -8,23 +8,42 @@
 namespace macrame::agentd {
 namespace net = boost::asio;
 
-GenerationFeed::GenerationFeed(std::shared_ptr<net::io_context> io, size_t buffered_bytes_max)
-    : io_(std::move(io)), wake_(*io_), buffered_bytes_max_(buffered_bytes_max) {}
+namespace {
+
+// What a chunk keeps in memory that grows with the answer.
+size_t BytesOf(const v1::GenerateChunk& chunk) {
+  size_t bytes = chunk.text().size();
+  for (const v1::TokenLogprob& token : chunk.logprobs()) bytes += token.ByteSizeLong();
+  return bytes;
+}
+
+}  // namespace
+
+GenerationFeed::GenerationFeed(std::shared_ptr<net::io_context> io, size_t choices,
+                               size_t buffered_bytes_max)
+    : io_(std::move(io)),
+      wake_(*io_),
+      buffered_bytes_max_(buffered_bytes_max),
+      choices_(choices),
+      choices_left_(choices) {}
 
 std::shared_ptr<GenerationFeed> GenerationFeed::Start(std::shared_ptr<net::io_context> io,
                                                       InferenceBackend& backend,
-                                                      v1::GenerateRequest request,
+                                                      std::vector<v1::GenerateRequest> requests,
                                                       size_t buffered_bytes_max) {
-  auto feed = std::make_shared<GenerationFeed>(io, buffered_bytes_max);
-  auto call = backend.StartGenerate(
-      std::move(request),
-      [feed](const v1::GenerateChunk& chunk) {
-        net::post(*feed->io_, [feed, chunk]() mutable { feed->OnChunk(std::move(chunk)); });
-      },
-      [feed](absl::Status status) {
-        net::post(*feed->io_, [feed, status = std::move(status)] { feed->OnDone(status); });
-      });
-  feed->call_ = std::move(call);
+  auto feed = std::make_shared<GenerationFeed>(io, requests.size(), buffered_bytes_max);
+  for (uint32_t choice = 0; choice < requests.size(); ++choice) {
+    feed->choices_[choice].call = backend.StartGenerate(
+        std::move(requests[choice]),
+        [feed, choice](const v1::GenerateChunk& chunk) {
+          net::post(*feed->io_,
+                    [feed, choice, chunk]() mutable { feed->OnChunk(choice, std::move(chunk)); });
+        },
+        [feed, choice](absl::Status status) {
+          net::post(*feed->io_,
+                    [feed, choice, status = std::move(status)] { feed->OnDone(choice, status); });
+        });
+  }
   return feed;
 }
 
@@ -37,12 +56,11 @@ net::awaitable<GenerationFeed::Event> GenerationFeed::Next(std::chrono::millisec
   if (gone_) {
     event.kind = EventKind::kGone;
     event.status = status_;
-  } else if (!chunks_.empty()) {
-    event.kind = EventKind::kChunk;
-    event.chunk = std::move(chunks_.front());
-    chunks_.pop_front();
-    buffered_bytes_ -= event.chunk.text().size();
-  } else if (done_) {
+  } else if (!events_.empty()) {
+    event = std::move(events_.front());
+    events_.pop_front();
+    buffered_bytes_ -= BytesOf(event.chunk);
+  } else if (over_) {
     event.kind = EventKind::kDone;
     event.status = status_;
   }
@@ -52,20 +70,20 @@ net::awaitable<GenerationFeed::Event> GenerationFeed::Next(std::chrono::millisec
 void GenerationFeed::ClientGone() {
   if (gone_) return;
   gone_ = true;
-  CancelCall();
+  CancelCalls();
   wake_.cancel();
 }
 
 void GenerationFeed::Close() {
   gone_ = true;
-  CancelCall();
-  chunks_.clear();
+  CancelCalls();
+  events_.clear();
 }
 
-void GenerationFeed::OnChunk(v1::GenerateChunk chunk) {
-  if (gone_ || done_) return;
-  buffered_bytes_ += chunk.text().size();
-  chunks_.push_back(std::move(chunk));
+void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk) {
+  if (gone_ || over_ || choices_[choice].done) return;
+  buffered_bytes_ += BytesOf(chunk);
+  events_.push_back({EventKind::kChunk, choice, std::move(chunk), absl::OkStatus()});
   if (buffered_bytes_ > buffered_bytes_max_) {
     status_ = absl::ResourceExhaustedError("the client reads too slowly");
     ClientGone();
@@ -74,17 +92,23 @@ void GenerationFeed::OnChunk(v1::GenerateChunk chunk) {
   wake_.cancel();
 }
 
-void GenerationFeed::OnDone(absl::Status status) {
-  if (done_) return;
-  done_ = true;
-  call_.reset();
-  if (gone_) return;
-  status_ = std::move(status);
+void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
+  if (choices_[choice].done) return;
+  choices_[choice].done = true;
+  choices_[choice].call.reset();
+  --choices_left_;
+  if (gone_ || over_) return;
+  over_ = choices_left_ == 0 || !status.ok();
+  if (!status.ok()) CancelCalls();
+  status_ = status;
+  events_.push_back({EventKind::kDone, choice, {}, std::move(status)});
   wake_.cancel();
 }
 
-void GenerationFeed::CancelCall() {
-  if (!done_ && call_ != nullptr) call_->Cancel();
+void GenerationFeed::CancelCalls() {
+  for (const Choice& choice : choices_) {
+    if (!choice.done && choice.call != nullptr) choice.call->Cancel();
+  }
 }
 
 }  // namespace macrame::agentd

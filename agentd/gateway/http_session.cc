@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "agentd/gateway/host_policy.h"
 #include "agentd/gateway/routes.h"
+#include "agentd/gateway/sampling_fields.h"
 #include "agentd/gateway/tenant.h"
 
 namespace macrame::agentd {
@@ -224,12 +225,14 @@ net::awaitable<bool> HttpSession::ServeChat() {
   head.model = chat.generate.deployment();
   head.system_fingerprint = absl::StrCat("macrame-", state_->options.version);
   head.include_usage = chat.include_usage;
+  head.choices = chat.choices;
+  head.has_logprobs = chat.generate.has_top_logprobs();
   chat.generate.set_request_id(request_id_);
   const auto& request = parser_->get();
   SetTenant(ApiKeyOf(View(request[http::field::authorization]), View(request["x-api-key"])),
             &chat.generate);
   feed_ = GenerationFeed::Start(
-      state_->io, *state_->backend, std::move(chat.generate),
+      state_->io, *state_->backend, RequestsOfChoices(chat.generate, chat.choices),
       chat.stream ? state_->options.unsent_bytes_max : state_->options.answer_bytes_max);
   auto watch = StartWatch();
   bool more = false;

@@ -91,35 +91,38 @@ net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std
 }
 
 net::awaitable<bool> HttpSession::CollectAnswer(ChatAnswerHead head) {
-  std::string text;
-  TokenCounts counts;
-  absl::string_view finish = "stop";
-  for (;;) {
+  std::vector<CollectedChoice> choices(head.choices);
+  size_t bytes = 0;
+  for (uint32_t left = head.choices; left > 0;) {
     const GenerationFeed::Event event = co_await feed_->Next(state_->options.silence_ms);
     if (event.kind == EventKind::kGone) co_return false;
     if (event.kind == EventKind::kSilence) {
       co_return co_await SendError(
           HttpError(504, "The model did not answer in time.", "timed_out"));
     }
+    CollectedChoice& choice = choices.at(event.choice);
     if (event.kind == EventKind::kDone) {
-      if (event.status.ok()) break;
-      co_return co_await SendGenerationFailure(event.status, head.model);
+      if (!event.status.ok()) co_return co_await SendGenerationFailure(event.status, head.model);
+      --left;
+      continue;
     }
-    if (text.size() + event.chunk.text().size() > state_->options.answer_bytes_max) {
-      co_return co_await SendError(HttpError(500, "The answer is too large.", "answer_too_large"));
+    const size_t before = choice.bytes();
+    choice.Add(event.chunk);
+    bytes += choice.bytes() - before;
+    if (bytes > state_->options.answer_bytes_max) {
+      co_return co_await SendError(HttpError(
+          500,
+          absl::StrCat("The answer is too large: above ", state_->options.answer_bytes_max,
+                       " bytes. Ask for a stream, for less text or fewer 'top_logprobs'."),
+          "answer_too_large"));
     }
-    text += event.chunk.text();
-    UpdateCounts(event.chunk, &counts);
-    if (event.chunk.finish_reason() == v1::FINISH_REASON_CANCELLED) {
+    if (choice.finish == v1::FINISH_REASON_CANCELLED) {
       co_return co_await SendGenerationFailure(
           absl::CancelledError("The answer was ended by the cluster"), head.model);
     }
-    if (event.chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-      finish = FinishReasonName(event.chunk.finish_reason());
-    }
   }
   HttpReply reply;
-  reply.body = ChatCompletionBody(head, text, finish, counts);
+  reply.body = ChatCompletionBody(head, choices);
   co_return co_await SendReply(std::move(reply));
 }
 
@@ -159,10 +162,10 @@ net::awaitable<bool> HttpSession::PumpEvents(StreamComposer& composer,
                           : composer.Fail(HttpError(504, "The model went silent.", "timed_out"));
     } else if (event.kind == EventKind::kChunk) {
       last_heard = Clock::now();
-      gathered += composer.Chunk(event.chunk);
+      gathered += composer.Chunk(event.chunk, event.choice);
     } else {
       LogFailure(event.status);
-      gathered += composer.End(event.status);
+      gathered += composer.End(event.status, event.choice);
     }
     const bool more_at_hand = !composer.ended() && feed_->HasMore();
     if (!gathered.empty() && (!more_at_hand || gathered.size() >= kWriteBytesAim)) {

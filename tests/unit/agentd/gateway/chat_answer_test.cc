@@ -30,7 +30,10 @@ v1::GenerateChunk Chunk(const std::string& text, v1::FinishReason finish, uint32
 }
 
 TEST(ChatAnswer, ABodyHasEveryField) {
-  const json body = json::parse(ChatCompletionBody(Head(false), "hi", "length", {3, 4, 2}));
+  CollectedChoice choice;
+  choice.Add(Chunk("hi", v1::FINISH_REASON_LENGTH, 3, 4));
+  choice.counts.cached_tokens = 2;
+  const json body = json::parse(ChatCompletionBody(Head(false), {choice}));
   EXPECT_EQ(body["object"], "chat.completion");
   EXPECT_EQ(body["id"], "chatcmpl-1");
   EXPECT_EQ(body["created"], 1'700'000'000);
@@ -90,8 +93,119 @@ TEST(ChatAnswer, AFailureEndsTheStreamWithAnErrorObjectAndNoDone) {
 }
 
 TEST(ChatAnswer, TextWithLineBreaksStaysOneEvent) {
-  const std::string event = TextEvent(Head(false), "a\n\ndata: [DONE]\n\n\r\xFF");
+  const std::string event = TextEvent(
+      Head(false), Chunk("a\n\ndata: [DONE]\n\n\r\xFF", v1::FINISH_REASON_UNSPECIFIED, 1, 1));
   EXPECT_EQ(event.find('\n'), event.size() - 2);
+}
+
+// A token with one alternative.
+void AddLogprob(v1::GenerateChunk& chunk, const std::string& text, float logprob,
+                const std::string& other) {
+  v1::TokenLogprob& token = *chunk.add_logprobs();
+  token.set_text(text);
+  token.set_logprob(logprob);
+  v1::TokenLogprob& same = *token.add_top();
+  same.set_text(text);
+  same.set_logprob(logprob);
+  v1::TokenLogprob& top = *token.add_top();
+  top.set_text(other);
+  top.set_logprob(-9999.0F);
+}
+
+void ExpectLogprob(const json& entry, const std::string& text, double logprob,
+                   const std::vector<int>& bytes) {
+  EXPECT_EQ(entry["token"], text);
+  EXPECT_NEAR(entry["logprob"].get<double>(), logprob, 1e-6);
+  EXPECT_EQ(entry["bytes"], bytes);
+}
+
+TEST(ChatAnswerLogprobs, AreOpenAisInABody) {
+  ChatAnswerHead head = Head(false);
+  head.has_logprobs = true;
+  v1::GenerateChunk first = Chunk("Hi", v1::FINISH_REASON_UNSPECIFIED, 5, 0);
+  AddLogprob(first, "H", -0.25F, "\"\\\n");
+  v1::GenerateChunk last = Chunk("\xC3\xA9", v1::FINISH_REASON_STOP, 0, 3);
+  AddLogprob(last, "\xC3", -1.5F, " a");
+  AddLogprob(last, "\xA9", -2.0F, "");
+  CollectedChoice choice;
+  for (const auto& chunk : {first, last}) choice.Add(chunk);
+  EXPECT_GT(choice.bytes(), choice.text.size());
+  const json body = json::parse(ChatCompletionBody(head, {choice}));
+  const json& logprobs = body["choices"][0]["logprobs"];
+  EXPECT_TRUE(logprobs["refusal"].is_null());
+  const json& content = logprobs["content"];
+  ASSERT_EQ(content.size(), 3u);
+  ExpectLogprob(content[0], "H", -0.25, {72});
+  ASSERT_EQ(content[0]["top_logprobs"].size(), 2u);
+  ExpectLogprob(content[0]["top_logprobs"][0], "H", -0.25, {72});
+  ExpectLogprob(content[0]["top_logprobs"][1], "\"\\\n", -9999, {34, 92, 10});
+  ExpectLogprob(content[1], "\xEF\xBF\xBD", -1.5, {0xC3});
+  ExpectLogprob(content[2], "\xEF\xBF\xBD", -2, {0xA9});
+  ExpectLogprob(content[2]["top_logprobs"][1], "", -9999, {});
+  const json empty = json::parse(ChatCompletionBody(head, {CollectedChoice()}));
+  EXPECT_EQ(empty["choices"][0]["logprobs"]["content"], json::array());
+}
+
+TEST(ChatAnswerLogprobs, ComeWithTheirTextInAStream) {
+  ChatAnswerHead head = Head(false);
+  head.has_logprobs = true;
+  StreamComposer composer(head);
+  EXPECT_TRUE(Payload(composer.Open())["choices"][0]["logprobs"].is_null());
+  v1::GenerateChunk chunk = Chunk("Hi", v1::FINISH_REASON_UNSPECIFIED, 5, 0);
+  AddLogprob(chunk, "H", -0.25F, "x");
+  AddLogprob(chunk, "i", -0.5F, "x");
+  const json event = Payload(composer.Chunk(chunk));
+  EXPECT_EQ(event["choices"][0]["delta"], (json{{"content", "Hi"}}));
+  const json& content = event["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 2u);
+  ExpectLogprob(content[1], "i", -0.5, {105});
+  // The last token may have no text any more.
+  v1::GenerateChunk last = Chunk("", v1::FINISH_REASON_STOP, 0, 3);
+  AddLogprob(last, "", -3.0F, "x");
+  EXPECT_EQ(Payload(composer.Chunk(last))["choices"][0]["logprobs"]["content"].size(), 1u);
+}
+
+TEST(ChatAnswerChoices, ABodyNumbersThemAndCountsThePromptOnce) {
+  ChatAnswerHead head = Head(false);
+  head.choices = 2;
+  std::vector<CollectedChoice> choices(2);
+  choices[0].Add(Chunk("one", v1::FINISH_REASON_STOP, 7, 2));
+  choices[0].counts.cached_tokens = 1;
+  choices[1].Add(Chunk("two", v1::FINISH_REASON_LENGTH, 7, 3));
+  choices[1].counts.cached_tokens = 6;
+  const json body = json::parse(ChatCompletionBody(head, choices));
+  ASSERT_EQ(body["choices"].size(), 2u);
+  EXPECT_EQ(body["choices"][1]["index"], 1);
+  EXPECT_EQ(body["choices"][1]["message"]["content"], "two");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["choices"][1]["finish_reason"], "length");
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 7);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 5);
+  EXPECT_EQ(body["usage"]["total_tokens"], 12);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
+}
+
+TEST(ChatAnswerChoices, AStreamEndsWithTheLastOfThem) {
+  ChatAnswerHead head = Head(true);
+  head.choices = 2;
+  StreamComposer composer(head);
+  const std::string open = composer.Open();
+  EXPECT_EQ(Payload(open.substr(open.find("data: ", 1)))["choices"][0]["index"], 1);
+  EXPECT_EQ(
+      Payload(composer.Chunk(Chunk("b", v1::FINISH_REASON_STOP, 5, 1), 1))["choices"][0]["index"],
+      1);
+  composer.Chunk(Chunk("a", v1::FINISH_REASON_LENGTH, 5, 2), 0);
+  const json finish = Payload(composer.End(absl::OkStatus(), 1));
+  EXPECT_EQ(finish["choices"][0]["index"], 1);
+  EXPECT_EQ(finish["choices"][0]["finish_reason"], "stop");
+  EXPECT_FALSE(composer.ended());
+  const std::string end = composer.End(absl::OkStatus(), 0);
+  EXPECT_TRUE(composer.ended());
+  const size_t usage = end.find("data: ", 1), done = end.find("data: [DONE]");
+  EXPECT_EQ(Payload(end.substr(0, usage))["choices"][0]["finish_reason"], "length");
+  const json counts = Payload(end.substr(usage, done - usage))["usage"];
+  EXPECT_EQ(counts["prompt_tokens"], 5);
+  EXPECT_EQ(counts["completion_tokens"], 3);
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ TEST(ChatRequest, NumbersAreHeldToTheirRanges) {
     EXPECT_EQ(Refused("top_k", value), "top_k") << value;
   }
   EXPECT_EQ(Refused("seed", 1.5), "seed");
-  EXPECT_EQ(Refused("n", 2), "n");
+  EXPECT_EQ(Refused("n", 9), "n");
   EXPECT_EQ(Refused("n", 0), "n");
   EXPECT_EQ(Refused("n", 1), "");
 }
@@ -153,15 +153,18 @@ TEST(ChatRequest, WhatWouldChangeTheMeaningIsRefusedAndItsDefaultTaken) {
   EXPECT_EQ(Refused("response_format", {{"type", "json_schema"}}), "response_format");
   EXPECT_EQ(Refused("response_format", {{"type", "json_object"}}), "response_format");
   EXPECT_EQ(Refused("response_format", {{"type", "text"}}), "");
-  EXPECT_EQ(Refused("logprobs", true), "logprobs");
   EXPECT_EQ(Refused("logprobs", false), "");
   EXPECT_EQ(Refused("top_logprobs", 3), "top_logprobs");
   EXPECT_EQ(Refused("audio", json::object()), "audio");
   EXPECT_EQ(Refused("modalities", {"text", "audio"}), "modalities");
   EXPECT_EQ(Refused("modalities", json::array({"text"})), "");
-  EXPECT_EQ(Refused("logit_bias", {{"5", 1}}), "logit_bias");
-  EXPECT_EQ(Refused("frequency_penalty", 0.5), "frequency_penalty");
   EXPECT_EQ(Refused("presence_penalty", 0), "");
+  EXPECT_EQ(Refused("repeat_penalty", 1.1), "repeat_penalty");
+  EXPECT_EQ(Refused("repeat_penalty", 1.0), "");
+  EXPECT_EQ(Refused("best_of", 3), "best_of");
+  EXPECT_EQ(Refused("use_beam_search", true), "use_beam_search");
+  EXPECT_EQ(Refused("prompt_logprobs", 1), "prompt_logprobs");
+  EXPECT_EQ(Refused("bad_words", json::array({"x"})), "bad_words");
   EXPECT_EQ(Refused("stream_options", {{"include_usage", true}}), "stream_options");
   EXPECT_EQ(Refused("stop", ""), "stop");
   EXPECT_EQ(Refused("stop", json::array({"a", ""})), "stop[1]");

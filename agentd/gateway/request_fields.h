@@ -1,0 +1,35 @@
+#pragma once
+
+// The fields of a request's body, one by one, each held to its type and range. The first error
+// stops it: what is read behind it is as if it were not there. Pure.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/api_error.h"
+
+namespace macrame::agentd {
+
+class RequestFields {
+ public:
+  // `body` is an object and lives as long.
+  explicit RequestFields(const nlohmann::json& body) : body_(body) {}
+
+  // Null when the field is missing or null, or an error was found before.
+  const nlohmann::json* Find(absl::string_view name) const;
+  void Fail(absl::string_view param, absl::string_view code, std::string message);
+  // Within [least, most]; none when the field is missing or an error was found.
+  std::optional<int64_t> Integer(absl::string_view name, int64_t least, int64_t most);
+  std::optional<double> Decimal(absl::string_view name, double least, double most);
+  // False when it is missing.
+  bool Boolean(absl::string_view name);
+
+ protected:
+  const nlohmann::json& body_;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace macrame::agentd
