@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace {
 struct Way {
   const char* name;
   SamplingTraits traits;
+  // Of an answer of 500 tokens behind a prompt of 2000.
+  LogitRules rules{};
+  std::optional<uint32_t> top_logprobs{};
 };
 
 const Way kWays[] = {
@@ -27,6 +31,10 @@ const Way kWays[] = {
     {"top_p 0.95", {.temperature = 0.8, .top_p = 0.95, .seed = 1}},
     {"top_k 40", {.temperature = 0.8, .top_k = 40, .seed = 1}},
     {"min_p 0.05", {.temperature = 0.8, .min_p = 0.05, .seed = 1}},
+    {"typical_p 0.9", {.temperature = 0.8, .typical_p = 0.9, .seed = 1}},
+    {"repetition_penalty", {}, {.repetition_penalty = 1.1}},
+    {"frequency_penalty", {}, {.frequency_penalty = 0.5}},
+    {"logprobs, 20 others", {}, {}, 20},
 };
 
 // Like a model's: a broad hill, and a few tokens that stand out by `peak`. Zero: the hill alone.
@@ -41,12 +49,32 @@ std::vector<float> Row(size_t vocabulary, float peak, uint32_t seed) {
   return logits;
 }
 
-double MedianUs(const std::vector<std::vector<float>>& rows, const SamplingTraits& traits) {
+// What the rules have counted so far.
+LogitsProcessor ProcessorOf(const Way& way, size_t vocabulary) {
+  std::mt19937 random(7);
+  const auto token = [&] { return static_cast<int32_t>(random() % vocabulary); };
+  std::vector<int32_t> prompt(2000);
+  for (int32_t& one : prompt) one = token();
+  LogitsProcessor processor(way.rules, 0, {}, prompt);
+  for (int i = 0; i < 500; ++i) processor.Take(token());
+  return processor;
+}
+
+RowSampling SamplingOf(const Way& way, const LogitsProcessor& processor, uint64_t position) {
+  RowSampling row{way.traits, position};
+  if (processor.changes_next()) row.processor = &processor;
+  row.top_logprobs = way.top_logprobs;
+  return row;
+}
+
+double MedianUs(const std::vector<std::vector<float>>& rows, const Way& way) {
+  const LogitsProcessor processor = ProcessorOf(way, rows[0].size());
   std::vector<double> us;
   uint64_t sum = 0;
   for (uint64_t i = 0; i < 300; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    sum += static_cast<uint64_t>(*SampleToken(rows[i % rows.size()], traits, i));
+    const RowSampling how = SamplingOf(way, processor, i);
+    sum += static_cast<uint64_t>(SampleRow(rows[i % rows.size()], how)->token);
     const auto took = std::chrono::steady_clock::now() - begin;
     us.push_back(std::chrono::duration<double, std::micro>(took).count());
   }
@@ -63,8 +91,7 @@ void Run(size_t vocabulary) {
     flat.push_back(Row(vocabulary, 0.0F, seed));
   }
   for (const Way& way : kWays) {
-    std::printf("%-24s %13.1f %12.1f\n", way.name, MedianUs(peaked, way.traits),
-                MedianUs(flat, way.traits));
+    std::printf("%-24s %13.1f %12.1f\n", way.name, MedianUs(peaked, way), MedianUs(flat, way));
   }
 }
 
@@ -72,7 +99,7 @@ void Run(size_t vocabulary) {
 void RunStep(size_t vocabulary) {
   constexpr size_t kRows = 16;
   const int threads = kernels::ThreadPool::UsableProcessors();
-  std::printf("\n16 rows of a step, us     one thread   %d threads\n", threads);
+  std::printf("\n16 rows of a step, us         one thread   %d threads\n", threads);
   kernels::ThreadPool pool(threads);
   for (const float peak : {18.0F, 0.0F}) {
     std::vector<float> logits;
@@ -81,11 +108,12 @@ void RunStep(size_t vocabulary) {
       logits.insert(logits.end(), row.begin(), row.end());
     }
     for (const Way& way : kWays) {
+      const LogitsProcessor processor = ProcessorOf(way, vocabulary);
       double median[2];
       for (int pooled = 0; pooled < 2; ++pooled) {
         std::vector<double> us;
         for (uint64_t step = 0; step < 20; ++step) {
-          const std::vector<RowSampling> rows(kRows, {way.traits, step, {}, true});
+          const std::vector<RowSampling> rows(kRows, SamplingOf(way, processor, step));
           const auto begin = std::chrono::steady_clock::now();
           const auto tokens = SampleRows(logits, rows, pooled == 0 ? nullptr : &pool);
           const auto took = std::chrono::steady_clock::now() - begin;
@@ -95,7 +123,7 @@ void RunStep(size_t vocabulary) {
         std::nth_element(us.begin(), us.begin() + 10, us.end());
         median[pooled] = us[10];
       }
-      std::printf("%-16s %-7s %12.1f %12.1f\n", way.name, peak > 0 ? "model's" : "flat", median[0],
+      std::printf("%-20s %-7s %12.1f %12.1f\n", way.name, peak > 0 ? "model's" : "flat", median[0],
                   median[1]);
     }
   }

@@ -70,7 +70,7 @@ def check_errors(client, model):
     assert error.param == "response_format"
     error = refused(openai.BadRequestError, lambda: create(model=model, messages=[]))
     assert error.param == "messages"
-    error = refused(openai.BadRequestError, lambda: create(model=model, messages=QUESTION, n=2))
+    error = refused(openai.BadRequestError, lambda: create(model=model, messages=QUESTION, n=9))
     assert error.param == "n"
     refused(openai.NotFoundError, lambda: client.models.retrieve("no-such"))
     refused(openai.NotFoundError, lambda: client.embeddings.create(model=model, input="x"))
