@@ -1,0 +1,149 @@
+// The outermost reader: reasoning, content, and what tells a call from it.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "runtime/serving/markup/transcript.h"
+
+namespace macrame::runtime::markup {
+namespace {
+
+Reading<bool> ReadBlock(Transcript& t, std::string_view opener) {
+  bool read = false;
+  switch (t.dialect.syntax) {
+    case CallSyntax::kTagged:
+      read = co_await ReadTaggedCalls(t, opener);
+      break;
+    case CallSyntax::kInvoke:
+      read = co_await ReadInvokes(t);
+      break;
+    case CallSyntax::kSections:
+      read = co_await ReadSections(t, opener);
+      break;
+    case CallSyntax::kMistral:
+      read = co_await ReadMistralCalls(t);
+      break;
+    case CallSyntax::kGemma:
+      read = co_await ReadGemmaCalls(t);
+      break;
+    case CallSyntax::kPythonic:
+      read = co_await ReadPythonicCalls(t, /*only_known=*/false);
+      break;
+    case CallSyntax::kPlainJson:
+      read = co_await ReadPlainJsonCalls(t, /*only_known=*/false);
+      break;
+    case CallSyntax::kNone:
+    case CallSyntax::kHarmony:
+      break;
+  }
+  co_return read;
+}
+
+// Calls without an opener, which only an answer's beginning can be.
+Reading<bool> ReadPlainCalls(Transcript& t) {
+  TextSource& in = t.source;
+  in.Mark();
+  co_await in.SkipSpace();
+  bool read = false;
+  if (t.dialect.syntax == CallSyntax::kPlainJson) {
+    read = co_await ReadPlainJsonCalls(t, /*only_known=*/true);
+  } else if (t.dialect.syntax == CallSyntax::kPythonic) {
+    read = co_await ReadPythonicCalls(t, /*only_known=*/true);
+  }
+  if (!read) in.Rewind();
+  co_return read;
+}
+
+// The call block at the opener that stands next. False: there is none, the opener is plain text and
+// was taken.
+Reading<bool> TryBlock(Transcript& t, std::string_view opener) {
+  TextSource& in = t.source;
+  in.Mark();
+  in.Skip(opener.size());
+  const bool read = co_await ReadBlock(t, opener);
+  if (read) {
+    in.Forget();
+    co_return true;
+  }
+  in.Rewind();
+  in.Skip(opener.size());
+  co_return false;
+}
+
+std::vector<std::string_view> OpenersOf(const Transcript& t) {
+  std::vector<std::string_view> openers;
+  if (t.reads_calls) openers.assign(t.dialect.openers.begin(), t.dialect.openers.end());
+  std::erase(openers, "");
+  return openers;
+}
+
+// Behind the opening tag.
+Reading<bool> ReadReasoning(Transcript& t) {
+  std::vector<std::string_view> ends;
+  if (t.dialect.calls_end_reasoning) ends = OpenersOf(t);
+  ends.push_back(t.dialect.think_close);
+  t.is_reasoning = true;
+  bool goes_on = true;
+  while (goes_on) {
+    const size_t which =
+        co_await t.source.CopyTo(ends, [&t](std::string_view text) { t.sink.Reasoning(text); });
+    if (which == TextSource::kNone) break;
+    if (which + 1 == ends.size()) {
+      t.source.Skip(ends[which].size());
+      break;
+    }
+    const bool read = co_await TryBlock(t, ends[which]);
+    if (!read) t.sink.Reasoning(ends[which]);
+    goes_on = !read;
+  }
+  t.is_reasoning = false;
+  t.sink.EndReasoning();
+  co_return true;
+}
+
+// Where an answer begins: within reasoning, with its opening tag, or with neither.
+Reading<bool> ReadOpening(Transcript& t) {
+  if (t.dialect.think_open.empty()) co_return true;
+  bool opens = t.is_reasoning;
+  if (!opens) {
+    t.source.Mark();
+    co_await t.source.SkipSpace();
+    opens = co_await t.source.Accept(t.dialect.think_open);
+    if (opens) {
+      t.source.Forget();
+    } else {
+      t.source.Rewind();
+    }
+  }
+  if (opens) co_await ReadReasoning(t);
+  co_return true;
+}
+
+}  // namespace
+
+Reading<bool> ReadAnswer(Transcript& t) {
+  if (t.dialect.syntax == CallSyntax::kHarmony) {
+    co_await ReadHarmony(t);
+    co_return true;
+  }
+  co_await ReadOpening(t);
+  if (t.reads_calls) co_await ReadPlainCalls(t);
+  std::vector<std::string_view> openers = OpenersOf(t);
+  const size_t calls = openers.size();
+  if (t.dialect.thinks_anywhere) openers.push_back(t.dialect.think_open);
+  for (;;) {
+    const size_t which =
+        co_await t.source.CopyTo(openers, [&t](std::string_view text) { t.sink.Content(text); });
+    if (which == TextSource::kNone) co_return true;
+    if (which >= calls) {
+      t.source.Skip(openers[which].size());
+      co_await ReadReasoning(t);
+      continue;
+    }
+    const bool read = co_await TryBlock(t, openers[which]);
+    if (!read) t.sink.Content(openers[which]);
+  }
+}
+
+}  // namespace macrame::runtime::markup

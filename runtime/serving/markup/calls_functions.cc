@@ -1,0 +1,229 @@
+// Calls whose parameters stand between tags of their own: <parameter=city>…</parameter>,
+// <parameter name="city">…</parameter>, <arg_key>city</arg_key><arg_value>…</arg_value>.
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "runtime/serving/markup/json_text.h"
+#include "runtime/serving/markup/transcript.h"
+
+namespace macrame::runtime::markup {
+namespace {
+
+constexpr std::array<std::string_view, 1> kTagEnd = {">"};
+
+// Writes the members of a call's arguments, one behind the other.
+class ArgumentsWriter {
+ public:
+  explicit ArgumentsWriter(Transcript& t) : t_(t) {}
+
+  void Key(std::string_view key) {
+    t_.sink.Arguments((count_++ == 0 ? "{" : ", ") + QuotedJson(key) + ": ");
+  }
+  // `is_whole`: no value was cut off.
+  void End(bool is_whole) {
+    if (is_whole && count_ == 0) t_.sink.Arguments("{}");
+    if (is_whole && count_ > 0) t_.sink.Arguments("}");
+    t_.sink.EndCall();
+  }
+
+ private:
+  Transcript& t_;
+  int count_ = 0;
+};
+
+// A text without the line's end that stands on each side of it, as it comes.
+class TrimmedLines {
+ public:
+  explicit TrimmedLines(bool trims) : trims_(trims) {}
+
+  std::string Push(std::string_view text) {
+    if (!trims_) return std::string(text);
+    held_.append(text);
+    if (at_begin_ && !held_.empty()) {
+      if (held_[0] == '\n') held_.erase(0, 1);
+      at_begin_ = false;
+    }
+    const size_t keep = !held_.empty() && held_.back() == '\n' ? 1 : 0;
+    std::string out = held_.substr(0, held_.size() - keep);
+    held_.erase(0, held_.size() - keep);
+    return out;
+  }
+
+ private:
+  const bool trims_;
+  std::string held_;
+  bool at_begin_ = true;
+};
+
+struct ValueEnd {
+  bool is_whole = true;     // not cut off
+  bool ends_block = false;  // the block's closing tag stood there, or the text ended
+};
+
+// The value of a parameter up to its closing tag, or to the block's where that is missing; the
+// latter stays where it is.
+Reading<ValueEnd> ReadValue(Transcript& t, const ValueKinds& kinds, std::string_view close,
+                            bool trims) {
+  const std::array<std::string_view, 2> ends = {close, t.dialect.closer};
+  const size_t tags = t.dialect.closer.empty() ? 1 : 2;
+  TrimmedLines trimmed(trims);
+  const bool is_text = kinds.OnlyString();
+  std::string value;
+  if (is_text) t.sink.Arguments("\"");
+  const size_t which = co_await t.source.CopyTo(
+      std::span(ends).first(tags), [&t, &trimmed, &value, is_text](std::string_view text) {
+        const std::string certain = trimmed.Push(text);
+        if (is_text) {
+          std::string escaped;
+          AppendEscaped(certain, escaped);
+          t.sink.Arguments(escaped);
+        } else {
+          value += certain;
+        }
+      });
+  ValueEnd end;
+  end.is_whole = which != TextSource::kNone || !t.is_cut;
+  end.ends_block = which != 0;
+  if (which == 0) t.source.Skip(close.size());
+  if (is_text && end.is_whole) t.sink.Arguments("\"");
+  if (!is_text) t.sink.Arguments(end.is_whole ? ValueAsJson(value, kinds) : value);
+  co_return end;
+}
+
+// The value of an attribute, as name="…"; none when there is none.
+std::optional<std::string_view> Attribute(std::string_view tag, std::string_view name) {
+  const std::string wanted = std::string(name) + "=";
+  const size_t at = tag.find(wanted);
+  if (at == std::string_view::npos || (at > 0 && !IsSpace(tag[at - 1]))) return std::nullopt;
+  std::string_view value = tag.substr(at + wanted.size());
+  if (value.empty()) return std::nullopt;
+  if (value[0] == '"' || value[0] == '\'') {
+    const size_t close = value.find(value[0], 1);
+    if (close == std::string_view::npos) return std::nullopt;
+    return value.substr(1, close - 1);
+  }
+  return value.substr(0, value.find_first_of(" \t\r\n"));
+}
+
+// The name within a tag: all of it, or its attribute `name`.
+std::string_view NameOfTag(std::string_view tag, const Dialect& dialect) {
+  const bool has_attributes = dialect.syntax == CallSyntax::kInvoke;
+  return NameIn(has_attributes ? Attribute(tag, "name").value_or("") : tag);
+}
+
+ValueKinds KindsOfTag(const Transcript& t, std::string_view tag, std::string_view name,
+                      std::string_view key) {
+  ValueKinds kinds = t.tools.KindsOf(name, key);
+  // DeepSeek says it itself.
+  const auto says = Attribute(tag, "string");
+  if (says == "true") {
+    kinds = ValueKinds();
+    kinds.is_known = kinds.string = true;
+  } else if (says == "false") {
+    kinds.string = false;
+    if (kinds.is_known && !kinds.number && !kinds.boolean && !kinds.null && !kinds.object) {
+      kinds.is_known = kinds.array;
+    }
+  }
+  return kinds;
+}
+
+}  // namespace
+
+Reading<bool> ReadFunction(Transcript& t) {
+  TextSource& in = t.source;
+  const FunctionTags& tags = t.dialect.function;
+  const std::optional<std::string> head = co_await in.TextTo(kTagEnd, kHeaderBytesMax);
+  if (!head.has_value()) co_return false;
+  const std::string name(NameOfTag(*head, t.dialect));
+  if (name.empty()) co_return false;
+  in.Skip(1);
+  t.sink.BeginCall(name);
+  in.Forget();
+  ArgumentsWriter arguments(t);
+  for (;;) {
+    co_await in.SkipSpace();
+    const bool has_more = co_await in.Accept(tags.parameter_open);
+    if (!has_more) break;
+    const std::optional<std::string> tag = co_await in.TextTo(kTagEnd, kHeaderBytesMax);
+    const std::string key(tag.has_value() ? NameOfTag(*tag, t.dialect) : "");
+    if (key.empty()) {
+      arguments.End(!t.is_cut);
+      co_return true;
+    }
+    in.Skip(1);
+    arguments.Key(key);
+    const ValueKinds kinds = KindsOfTag(t, *tag, name, key);
+    const ValueEnd end = co_await ReadValue(t, kinds, tags.parameter_close, tags.drops_line_ends);
+    if (end.ends_block) {
+      arguments.End(end.is_whole);
+      co_return true;
+    }
+  }
+  const bool closed = co_await in.Accept(tags.function_close);
+  arguments.End(closed || !in.has_ended() || !t.is_cut);
+  co_return true;
+}
+
+Reading<bool> ReadInvokes(Transcript& t) {
+  TextSource& in = t.source;
+  bool any = false;
+  for (;;) {
+    if (any) in.Mark();
+    co_await in.SkipSpace();
+    const bool opened = co_await in.Accept(t.dialect.function.function_open);
+    if (!opened) break;
+    const bool read = co_await ReadFunction(t);
+    if (!read) break;
+    any = true;
+  }
+  if (!any) co_return false;
+  in.Rewind();
+  in.Mark();
+  co_await in.SkipSpace();
+  const bool closed = co_await in.Accept(t.dialect.closer);
+  if (closed) {
+    in.Forget();
+  } else {
+    in.Rewind();
+  }
+  co_return true;
+}
+
+Reading<bool> ReadPairs(Transcript& t) {
+  TextSource& in = t.source;
+  const PairTags& tags = t.dialect.pair;
+  const std::array<std::string_view, 2> name_ends = {tags.key_open, t.dialect.closer};
+  const std::array<std::string_view, 1> key_ends = {tags.key_close};
+  const std::optional<std::string> head = co_await in.TextTo(name_ends, kNameBytesMax);
+  if (!head.has_value()) co_return false;
+  const std::string name(NameIn(*head));
+  if (name.empty()) co_return false;
+  t.sink.BeginCall(name);
+  in.Forget();
+  ArgumentsWriter arguments(t);
+  bool is_whole = true;
+  for (;;) {
+    co_await in.SkipSpace();
+    const bool has_more = co_await in.Accept(tags.key_open);
+    if (!has_more) break;
+    const std::optional<std::string> key = co_await in.TextTo(key_ends, kNameBytesMax);
+    if (!key.has_value()) break;
+    in.Skip(tags.key_close.size());
+    co_await in.SkipSpace();
+    const bool has_value = co_await in.Accept(tags.value_open);
+    if (!has_value) break;
+    arguments.Key(NameIn(*key).empty() ? std::string_view(*key) : NameIn(*key));
+    const ValueKinds kinds = t.tools.KindsOf(name, NameIn(*key));
+    const ValueEnd end = co_await ReadValue(t, kinds, tags.value_close, /*trims=*/false);
+    is_whole = end.is_whole;
+    if (end.ends_block) break;
+  }
+  if (in.has_ended() && in.rest().empty() && t.is_cut) is_whole = false;
+  arguments.End(is_whole);
+  co_return true;
+}
+
+}  // namespace macrame::runtime::markup

@@ -1,0 +1,292 @@
+#include "runtime/serving/markup/dialect.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "runtime/serving/markup/text_source.h"
+
+namespace macrame::runtime::markup {
+namespace {
+
+using HasToken = std::function<bool(std::string_view)>;
+
+constexpr std::string_view kNameAndArguments = R"({"name": "$NAME", "arguments": )";
+
+// JSON between tags; what stands there may also be <function=…>.
+Dialect Tagged(std::string name, std::string opener, std::string closer) {
+  Dialect dialect;
+  dialect.name = std::move(name);
+  dialect.syntax = CallSyntax::kTagged;
+  dialect.forced_any = absl::StrCat(opener, "\n{\"name\": \"");
+  dialect.forced_named = absl::StrCat(opener, "\n", kNameAndArguments);
+  dialect.openers = {std::move(opener)};
+  dialect.closer = std::move(closer);
+  dialect.function = {"<function=", "</function>", "<parameter=", "</parameter>", true};
+  return dialect;
+}
+
+// A list of JSON between tags.
+Dialect TaggedList(std::string name, std::string opener, std::string closer) {
+  Dialect dialect = Tagged(std::move(name), std::move(opener), std::move(closer));
+  dialect.forced_any = absl::StrCat(dialect.openers[0], "[{\"name\": \"");
+  dialect.forced_named = absl::StrCat(dialect.openers[0], "[", kNameAndArguments);
+  return dialect;
+}
+
+Dialect Functions(std::string name, const std::string& opener, std::string closer) {
+  Dialect dialect = Tagged(std::move(name), opener, std::move(closer));
+  dialect.openers.push_back("<function=");  // some leave the outer tag away
+  dialect.calls_end_reasoning = true;
+  dialect.forced_any = absl::StrCat(opener, "\n<function=");
+  dialect.forced_named = absl::StrCat(opener, "\n<function=$NAME>\n");
+  return dialect;
+}
+
+Dialect Pairs(std::string name, const std::string& opener, std::string closer,
+              std::string_view prefix) {
+  Dialect dialect = Tagged(std::move(name), opener, std::move(closer));
+  dialect.pair = {absl::StrCat("<", prefix, "arg_key>"), absl::StrCat("</", prefix, "arg_key>"),
+                  absl::StrCat("<", prefix, "arg_value>"),
+                  absl::StrCat("</", prefix, "arg_value>")};
+  dialect.forced_any = opener;
+  dialect.forced_named = absl::StrCat(opener, "$NAME");
+  return dialect;
+}
+
+// `mark`: what stands between "<" or "</" and the words.
+Dialect Invoke(std::string name, const std::string& opener, std::string closer,
+               std::string_view mark) {
+  Dialect dialect;
+  dialect.name = std::move(name);
+  dialect.syntax = CallSyntax::kInvoke;
+  dialect.openers = {opener};
+  dialect.closer = std::move(closer);
+  dialect.function = {absl::StrCat("<", mark, "invoke "), absl::StrCat("</", mark, "invoke>"),
+                      absl::StrCat("<", mark, "parameter "), absl::StrCat("</", mark, "parameter>"),
+                      /*drops_line_ends=*/mark.empty()};
+  dialect.calls_end_reasoning = true;
+  dialect.forced_any = absl::StrCat(opener, "\n", dialect.function.function_open, "name=\"");
+  dialect.forced_named = absl::StrCat(dialect.forced_any, "$NAME\">\n");
+  return dialect;
+}
+
+Dialect Kimi() {
+  Dialect dialect;
+  dialect.name = "kimi_k2";
+  dialect.syntax = CallSyntax::kSections;
+  dialect.openers = {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"};
+  dialect.section = {"<|tool_calls_section_end|>", "<|tool_call_begin|>",
+                     "<|tool_call_argument_begin|>", "<|tool_call_end|>"};
+  dialect.calls_end_reasoning = true;
+  dialect.id_style = CallIdStyle::kIndex;
+  dialect.forced_any = "<|tool_calls_section_begin|><|tool_call_begin|>functions.";
+  dialect.forced_named =
+      absl::StrCat(dialect.forced_any, "$NAME:$INDEX", "<|tool_call_argument_begin|>");
+  return dialect;
+}
+
+Dialect DeepSeek(std::string_view chat_template) {
+  Dialect dialect;
+  dialect.name = "deepseek_v3";
+  dialect.syntax = CallSyntax::kSections;
+  dialect.openers = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"};
+  dialect.section = {"<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
+                     "<｜tool▁call▁end｜>"};
+  dialect.calls_end_reasoning = true;
+  const bool is_old = chat_template.find("```json") != std::string_view::npos;
+  dialect.forced_any = absl::StrCat("<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+                                    is_old ? "function<｜tool▁sep｜>" : "");
+  dialect.forced_named =
+      absl::StrCat(dialect.forced_any, "$NAME", is_old ? "\n```json\n" : "<｜tool▁sep｜>");
+  return dialect;
+}
+
+Dialect Mistral(std::string_view chat_template) {
+  Dialect dialect;
+  dialect.name = "mistral";
+  dialect.syntax = CallSyntax::kMistral;
+  dialect.openers = {"[TOOL_CALLS]"};
+  dialect.control = {"[ARGS]", "[CALL_ID]"};
+  dialect.calls_end_reasoning = true;
+  dialect.id_style = CallIdStyle::kNine;
+  const bool is_new = chat_template.find("[ARGS]") != std::string_view::npos;
+  dialect.forced_any = is_new ? "[TOOL_CALLS]" : "[TOOL_CALLS] [{\"name\": \"";
+  dialect.forced_named =
+      is_new ? "[TOOL_CALLS]$NAME[ARGS]" : absl::StrCat("[TOOL_CALLS] [", kNameAndArguments);
+  return dialect;
+}
+
+Dialect Gemma(std::string name, std::string opener, std::string closer, std::string quote) {
+  Dialect dialect;
+  dialect.name = std::move(name);
+  dialect.syntax = CallSyntax::kGemma;
+  dialect.forced_any = absl::StrCat(opener, "call:");
+  dialect.forced_named = absl::StrCat(opener, "call:$NAME{");
+  dialect.openers = {std::move(opener)};
+  dialect.closer = std::move(closer);
+  dialect.quote = std::move(quote);
+  dialect.calls_end_reasoning = true;
+  return dialect;
+}
+
+Dialect Harmony() {
+  Dialect dialect;
+  dialect.name = "harmony";
+  dialect.syntax = CallSyntax::kHarmony;
+  dialect.control = {"<|start|>", "<|channel|>", "<|constrain|>", "<|message|>",
+                     "<|end|>",   "<|call|>",    "<|return|>"};
+  dialect.forced_any = "<|channel|>commentary to=functions.";
+  dialect.forced_named = "<|channel|>commentary to=functions.$NAME <|constrain|>json<|message|>";
+  return dialect;
+}
+
+Dialect Pythonic(std::string name, std::string opener, std::string closer) {
+  Dialect dialect;
+  dialect.name = std::move(name);
+  dialect.syntax = CallSyntax::kPythonic;
+  dialect.forced_any = absl::StrCat(opener, "[");
+  dialect.forced_named = absl::StrCat(opener, "[$NAME(");
+  dialect.openers = {std::move(opener)};
+  dialect.closer = std::move(closer);
+  return dialect;
+}
+
+Dialect PlainJson() {
+  Dialect dialect;
+  dialect.name = "llama3_json";
+  dialect.syntax = CallSyntax::kPlainJson;
+  dialect.openers = {"<|python_tag|>"};
+  dialect.forced_any = "{\"name\": \"";
+  dialect.forced_named = "{\"name\": \"$NAME\", \"parameters\": ";
+  return dialect;
+}
+
+Dialect ByTemplate(std::string_view text) {
+  const auto has = [text](std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+  };
+  if (has("<|channel|>") && has("<|message|>")) return Harmony();
+  if (has("<minimax:tool_call>")) {
+    return Invoke("minimax_m2", "<minimax:tool_call>", "</minimax:tool_call>", "");
+  }
+  if (has("｜DSML｜")) {
+    // V3.2 says function_calls, V4 tool_calls.
+    const std::string block =
+        has("tool_calls>") && !has("function_calls>") ? "tool_calls" : "function_calls";
+    return Invoke("deepseek_dsml", absl::StrCat("<｜DSML｜", block, ">"),
+                  absl::StrCat("</｜DSML｜", block, ">"), "｜DSML｜");
+  }
+  if (has("<|tool_call>") && has("<tool_call|>")) {
+    return Gemma("gemma4", "<|tool_call>", "<tool_call|>", "<|\"|>");
+  }
+  if (has("<start_function_call>")) {
+    return Gemma("function_gemma", "<start_function_call>", "<end_function_call>", "<escape>");
+  }
+  if (has("<longcat_arg_key>")) {
+    return Pairs("longcat", "<longcat_tool_call>", "</longcat_tool_call>", "longcat_");
+  }
+  if (has("<arg_key>")) return Pairs("glm", "<tool_call>", "</tool_call>", "");
+  if (has("<seed:tool_call>")) {
+    return Functions("seed_oss", "<seed:tool_call>", "</seed:tool_call>");
+  }
+  if (has("<|tool_call_start|>") || has("<|tool_list_start|>")) {
+    return Pythonic("lfm2", "<|tool_call_start|>", "<|tool_call_end|>");
+  }
+  if (has("<function=")) return Functions("qwen3_coder", "<tool_call>", "</tool_call>");
+  if (has("<|tool_calls_section_begin|>")) return Kimi();
+  if (has("[TOOL_CALLS]")) return Mistral(text);
+  if (has("<｜tool▁calls▁begin｜>")) return DeepSeek(text);
+  if (has("<TOOLCALL>")) return TaggedList("nemotron", "<TOOLCALL>", "</TOOLCALL>");
+  if (has("<|tool_call|>")) return TaggedList("phi4", "<|tool_call|>", "<|/tool_call|>");
+  if (has("<tool_calls>")) return Tagged("minimax_m1", "<tool_calls>", "</tool_calls>");
+  if (has("<tool_call>")) return Tagged("hermes", "<tool_call>", "</tool_call>");
+  if (has("<|python_start|>") || has("[func_name1(")) {
+    return Pythonic("llama4_pythonic", "<|python_start|>", "<|python_end|>");
+  }
+  if (has("<|python_tag|>") || has("Environment: ipython")) return PlainJson();
+  // A template that takes tools in a way of its own: the commonest one is read.
+  if (has("tools")) return Tagged("hermes", "<tool_call>", "</tool_call>");
+  Dialect none;
+  none.name = "none";
+  return none;
+}
+
+struct ThinkTags {
+  std::string_view open, close;
+  bool anywhere;
+};
+constexpr ThinkTags kThinkTags[] = {
+    {"<|channel>thought", "<channel|>", true},
+    {"[THINK]", "[/THINK]", true},
+    {"<seed:think>", "</seed:think>", false},
+    {"<longcat_think>", "</longcat_think>", false},
+    {"<think>", "</think>", false},
+};
+
+void AddReasoning(std::string_view text, const HasToken& has_token, Dialect& dialect) {
+  const auto use = [&dialect](const ThinkTags& tags) {
+    dialect.think_open = tags.open;
+    dialect.think_close = tags.close;
+    dialect.thinks_anywhere = tags.anywhere;
+  };
+  for (const ThinkTags& tags : kThinkTags) {
+    if (text.find(tags.close) != std::string_view::npos ||
+        text.find(tags.open) != std::string_view::npos) {
+      return use(tags);
+    }
+  }
+  for (const ThinkTags& tags : kThinkTags) {
+    if (has_token(tags.open) && has_token(tags.close)) return use(tags);
+  }
+}
+
+void AddControl(Dialect& dialect) {
+  std::vector<std::string>& control = dialect.control;
+  control.insert(control.end(), dialect.openers.begin(), dialect.openers.end());
+  const SectionTokens& section = dialect.section;
+  for (const std::string* spelling :
+       {&dialect.closer, &dialect.quote, &section.section_end, &section.call_begin,
+        &section.separator, &section.call_end, &dialect.think_open, &dialect.think_close}) {
+    control.push_back(*spelling);
+  }
+  if (dialect.name == "gemma4") control.push_back("<|channel>");
+  if (dialect.name == "lfm2") control.push_back("<|tool_list_start|>");
+  std::sort(control.begin(), control.end());
+  control.erase(std::unique(control.begin(), control.end()), control.end());
+  std::erase(control, "");
+}
+
+}  // namespace
+
+Dialect ChooseDialect(std::string_view chat_template, const HasToken& has_token) {
+  Dialect dialect = ByTemplate(chat_template);
+  if (dialect.syntax != CallSyntax::kHarmony) AddReasoning(chat_template, has_token, dialect);
+  AddControl(dialect);
+  return dialect;
+}
+
+bool OpensReasoning(const Dialect& dialect, std::string_view prompt_end) {
+  if (dialect.think_open.empty()) return false;
+  const size_t open = prompt_end.rfind(dialect.think_open);
+  if (open == std::string_view::npos) return false;
+  const std::string_view behind = prompt_end.substr(open + dialect.think_open.size());
+  return std::all_of(behind.begin(), behind.end(), IsSpace);
+}
+
+std::string ForcedOpening(const Dialect& dialect, std::string_view name, uint32_t calls_before) {
+  if (name.empty()) return dialect.forced_any;
+  return absl::StrReplaceAll(dialect.forced_named,
+                             {{"$NAME", name}, {"$INDEX", absl::StrCat(calls_before)}});
+}
+
+std::string ForcedClosing(const Dialect& dialect, bool ends_for_good) {
+  if (dialect.syntax == CallSyntax::kHarmony) {
+    return ends_for_good ? "<|end|><|start|>assistant<|channel|>final<|message|>"
+                         : "<|end|><|start|>assistant";
+  }
+  if (dialect.think_close.empty()) return "";
+  return absl::StrCat("\n", dialect.think_close, "\n\n");
+}
+
+}  // namespace macrame::runtime::markup

@@ -1,0 +1,135 @@
+#include "runtime/serving/markup/tool_set.h"
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/serving/markup/json_text.h"
+#include "runtime/serving/markup/python_text.h"
+
+namespace macrame::runtime::markup {
+namespace {
+
+using nlohmann::json;
+
+// Of references within a schema, and of schemas within schemas.
+constexpr int kSchemaDepthMax = 8;
+
+void AddKind(const std::string& name, ValueKinds& kinds) {
+  kinds.is_known = true;
+  if (name == "string" || name == "str") kinds.string = true;
+  if (name == "number" || name == "integer" || name == "float" || name == "int") {
+    kinds.number = true;
+  }
+  if (name == "boolean" || name == "bool") kinds.boolean = true;
+  if (name == "null") kinds.null = true;
+  if (name == "object" || name == "dict") kinds.object = true;
+  if (name == "array" || name == "list") kinds.array = true;
+}
+
+void AddKindOfValue(const json& value, ValueKinds& kinds) {
+  if (value.is_string()) AddKind("string", kinds);
+  if (value.is_number()) AddKind("number", kinds);
+  if (value.is_boolean()) AddKind("boolean", kinds);
+  if (value.is_null()) AddKind("null", kinds);
+  if (value.is_object()) AddKind("object", kinds);
+  if (value.is_array()) AddKind("array", kinds);
+}
+
+// `root`: where references point into.
+void CollectKinds(const json& schema, const json& root, int depth, ValueKinds& kinds) {
+  if (!schema.is_object() || depth > kSchemaDepthMax) return;
+  const auto type = schema.find("type");
+  if (type != schema.end() && type->is_string()) AddKind(type->get<std::string>(), kinds);
+  if (type != schema.end() && type->is_array()) {
+    for (const json& one : *type) {
+      if (one.is_string()) AddKind(one.get<std::string>(), kinds);
+    }
+  }
+  const bool has_type = type != schema.end();
+  for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+    const auto list = schema.find(key);
+    if (list == schema.end() || !list->is_array()) continue;
+    for (const json& one : *list) CollectKinds(one, root, depth + 1, kinds);
+  }
+  const auto values = schema.find("enum");
+  if (!has_type && values != schema.end() && values->is_array()) {
+    for (const json& value : *values) AddKindOfValue(value, kinds);
+  }
+  if (!has_type && schema.contains("const")) AddKindOfValue(schema["const"], kinds);
+  const auto reference = schema.find("$ref");
+  if (reference == schema.end() || !reference->is_string()) return;
+  const std::string& path = reference->get_ref<const std::string&>();
+  if (path.empty() || path[0] != '#') return;
+  try {
+    const json::json_pointer pointer(path.substr(1));
+    if (root.contains(pointer)) CollectKinds(root[pointer], root, depth + 1, kinds);
+  } catch (const json::exception&) {
+    return;  // it points nowhere
+  }
+}
+
+const json& FunctionOf(const json& tool) {
+  const auto function = tool.find("function");
+  return function != tool.end() && function->is_object() ? *function : tool;
+}
+
+// Where no string is allowed, any other value is nearer to what was meant.
+bool IsAllowed(const json& value, const ValueKinds& kinds) {
+  if (!kinds.is_known || !kinds.string) return true;
+  if (value.is_number()) return kinds.number;
+  if (value.is_boolean()) return kinds.boolean;
+  if (value.is_null()) return kinds.null;
+  if (value.is_object()) return kinds.object;
+  return kinds.array;
+}
+
+std::string_view Stripped(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+}  // namespace
+
+ToolSet::ToolSet(std::string_view tools_json) {
+  const json tools = json::parse(tools_json, nullptr, /*allow_exceptions=*/false);
+  if (!tools.is_array()) return;
+  for (const json& tool : tools) {
+    if (!tool.is_object()) continue;
+    const json& function = FunctionOf(tool);
+    const auto name = function.find("name");
+    if (name == function.end() || !name->is_string()) continue;
+    Parameters& parameters = tools_[name->get<std::string>()];
+    const auto schema = function.find("parameters");
+    if (schema == function.end() || !schema->is_object()) continue;
+    const auto properties = schema->find("properties");
+    if (properties == schema->end() || !properties->is_object()) continue;
+    for (const auto& [key, property] : properties->items()) {
+      CollectKinds(property, *schema, 0, parameters[key]);
+    }
+  }
+}
+
+ValueKinds ToolSet::KindsOf(std::string_view tool, std::string_view parameter) const {
+  const auto found = tools_.find(tool);
+  if (found == tools_.end()) return {};
+  const auto kinds = found->second.find(parameter);
+  return kinds == found->second.end() ? ValueKinds() : kinds->second;
+}
+
+std::string ValueAsJson(std::string_view raw, const ValueKinds& kinds) {
+  if (!kinds.OnlyString()) {
+    const std::string_view text = Stripped(raw);
+    json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    // Strings stand without quotes in these families: quotes are a part of the text.
+    if (!value.is_discarded() && !value.is_string() && IsAllowed(value, kinds)) {
+      return std::string(text);
+    }
+    if (const auto python = PythonAsJson(text)) {
+      value = json::parse(*python, nullptr, /*allow_exceptions=*/false);
+      if (!value.is_discarded() && !value.is_string() && IsAllowed(value, kinds)) return *python;
+    }
+  }
+  return QuotedJson(raw);
+}
+
+}  // namespace macrame::runtime::markup

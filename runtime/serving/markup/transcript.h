@@ -1,0 +1,67 @@
+#pragma once
+
+// What the readers of one answer share, and the readers themselves, one file for each syntax.
+
+#include <cstddef>
+#include <string_view>
+
+#include "runtime/serving/markup/dialect.h"
+#include "runtime/serving/markup/markup_sink.h"
+#include "runtime/serving/markup/text_source.h"
+#include "runtime/serving/markup/tool_set.h"
+
+namespace macrame::runtime::markup {
+
+struct Transcript {
+  TextSource& source;
+  MarkupSink& sink;
+  const Dialect& dialect;
+  const ToolSet& tools;
+  bool reads_calls = false;
+  bool is_reasoning = false;
+  // The answer was cut off and not ended by the model: what is open stays open.
+  bool is_cut = false;
+};
+
+// A longer name is none, so that little is held back.
+inline constexpr size_t kNameBytesMax = 256;
+inline constexpr size_t kHeaderBytesMax = 512;
+
+// Each of these reads what stands behind an opener, with the source marked before it. False: no
+// call stands there, nothing was told, and the caller rewinds. Once a call has begun it ends, too,
+// whatever follows; and the mark is gone.
+
+// The whole answer.
+Reading<bool> ReadAnswer(Transcript& t);
+// All messages of gpt-oss.
+Reading<bool> ReadHarmony(Transcript& t);
+
+Reading<bool> ReadTaggedCalls(Transcript& t, std::string_view opener);
+Reading<bool> ReadInvokes(Transcript& t);
+Reading<bool> ReadSections(Transcript& t, std::string_view opener);
+Reading<bool> ReadMistralCalls(Transcript& t);
+Reading<bool> ReadGemmaCalls(Transcript& t);
+// `only_known`: names of the request's tools only, where nothing but its form makes it a call.
+Reading<bool> ReadPythonicCalls(Transcript& t, bool only_known);
+Reading<bool> ReadPlainJsonCalls(Transcript& t, bool only_known);
+
+// One {"name": …, "arguments": …}.
+Reading<bool> ReadJsonCall(Transcript& t, bool only_known);
+// A list of those, or one, or some behind one another.
+Reading<bool> ReadJsonCalls(Transcript& t, bool only_known);
+// The JSON of a call's arguments, whatever form it has. False when it is broken or cut.
+Reading<bool> CopyArguments(Transcript& t);
+// Ends a call whose arguments broke: what stands before the end of its block is theirs too, so that
+// nothing is lost and no markup becomes content. An empty `closer`: nothing more is taken.
+Reading<bool> EndBroken(Transcript& t, std::string_view closer);
+
+// The text of a function's tags behind `function_open`.
+Reading<bool> ReadFunction(Transcript& t);
+// A call whose name and pairs stand between tags.
+Reading<bool> ReadPairs(Transcript& t);
+
+// A call's name as it may be written: quotes and white space around it taken away. Empty when it
+// can't be one.
+std::string_view NameIn(std::string_view text);
+
+}  // namespace macrame::runtime::markup
