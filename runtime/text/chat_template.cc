@@ -34,6 +34,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::string& model_folder)
   return chat_template;
 }
 
+std::string ChatTemplate::Source(bool with_tools) const {
+  MacrameTextBytes source{};
+  const auto status = macrame_text_template_source(handle_.get(), with_tools, &source, nullptr);
+  return status == 0 ? TakeString(source) : "";
+}
+
 absl::StatusOr<std::string> ChatTemplate::Render(const ChatPrompt& prompt) const {
   const MacrameTextChatArguments arguments = Arguments(prompt);
   MacrameTextBytes text{};

@@ -53,6 +53,9 @@ class ChatTemplate {
   // MODEL_FILE_MISSING when there is none, TOKENIZER_INVALID when it can't be compiled.
   static absl::StatusOr<ChatTemplate> Load(const std::string& model_folder);
 
+  // The template's own text; some models have one for requests with tools.
+  std::string Source(bool with_tools) const;
+
   // The prompt as text. InvalidArgument with TEMPLATE_REFUSED and the template's own words when it
   // calls raise_exception, with BAD_REQUEST when the JSON is malformed or can't be rendered.
   absl::StatusOr<std::string> Render(const ChatPrompt& prompt) const;

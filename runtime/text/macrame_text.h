@@ -100,6 +100,15 @@ MacrameTextStatus macrame_text_template_load(MacrameTextText folder,
 // `template` is null or live, and not used again.
 void macrame_text_template_free(MacrameTextTemplateHandle *template_);
 
+// The template's text, with tools or without: some models have one for each.
+//
+// # Safety
+// `template` is live, `out` writable, `error` writable or null.
+MacrameTextStatus macrame_text_template_source(const MacrameTextTemplateHandle *template_,
+                                               bool with_tools,
+                                               MacrameTextBytes *out,
+                                               MacrameTextBytes *error);
+
 // The prompt as text.
 //
 // # Safety

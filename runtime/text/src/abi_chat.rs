@@ -89,6 +89,23 @@ pub unsafe extern "C" fn macrame_text_template_free(template: *mut TemplateHandl
     drop_handle(template);
 }
 
+/// The template's text, with tools or without: some models have one for each.
+///
+/// # Safety
+/// `template` is live, `out` writable, `error` writable or null.
+#[no_mangle]
+pub unsafe extern "C" fn macrame_text_template_source(
+    template: *const TemplateHandle,
+    with_tools: bool,
+    out: *mut Bytes,
+    error: *mut Bytes,
+) -> Status {
+    guard(error, || {
+        let source = borrowed(template)?.0.source(with_tools);
+        give(out, Bytes::from_vec(source.as_bytes().to_vec()))
+    })
+}
+
 /// The prompt as text.
 ///
 /// # Safety
