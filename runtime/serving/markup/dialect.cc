@@ -11,7 +11,7 @@ namespace {
 
 using HasToken = std::function<bool(std::string_view)>;
 
-constexpr std::string_view kNameAndArguments = R"({"name": "$NAME", "arguments": )";
+constexpr char kNameAndArguments[] = R"({"name": "$NAME", "arguments": )";
 
 // JSON between tags; what stands there may also be <function=…>.
 Dialect Tagged(std::string name, std::string opener, std::string closer) {
@@ -44,7 +44,7 @@ Dialect Functions(std::string name, const std::string& opener, std::string close
 }
 
 Dialect Pairs(std::string name, const std::string& opener, std::string closer,
-              std::string_view prefix) {
+              const std::string& prefix) {
   Dialect dialect = Tagged(std::move(name), opener, std::move(closer));
   dialect.pair = {absl::StrCat("<", prefix, "arg_key>"), absl::StrCat("</", prefix, "arg_key>"),
                   absl::StrCat("<", prefix, "arg_value>"),
@@ -56,7 +56,7 @@ Dialect Pairs(std::string name, const std::string& opener, std::string closer,
 
 // `mark`: what stands between "<" or "</" and the words.
 Dialect Invoke(std::string name, const std::string& opener, std::string closer,
-               std::string_view mark) {
+               const std::string& mark) {
   Dialect dialect;
   dialect.name = std::move(name);
   dialect.syntax = CallSyntax::kInvoke;
@@ -245,10 +245,12 @@ void AddControl(Dialect& dialect) {
   std::vector<std::string>& control = dialect.control;
   control.insert(control.end(), dialect.openers.begin(), dialect.openers.end());
   const SectionTokens& section = dialect.section;
-  for (const std::string* spelling :
-       {&dialect.closer, &dialect.quote, &section.section_end, &section.call_begin,
-        &section.separator, &section.call_end, &dialect.think_open, &dialect.think_close}) {
-    control.push_back(*spelling);
+  for (const std::string_view spelling :
+       {std::string_view(dialect.closer), std::string_view(dialect.quote),
+        std::string_view(section.section_end), std::string_view(section.call_begin),
+        std::string_view(section.separator), std::string_view(section.call_end),
+        std::string_view(dialect.think_open), std::string_view(dialect.think_close)}) {
+    control.emplace_back(spelling);
   }
   if (dialect.name == "gemma4") control.push_back("<|channel>");
   if (dialect.name == "lfm2") control.push_back("<|tool_list_start|>");
@@ -276,8 +278,8 @@ bool OpensReasoning(const Dialect& dialect, std::string_view prompt_end) {
 
 std::string ForcedOpening(const Dialect& dialect, std::string_view name, uint32_t calls_before) {
   if (name.empty()) return dialect.forced_any;
-  return absl::StrReplaceAll(dialect.forced_named,
-                             {{"$NAME", name}, {"$INDEX", absl::StrCat(calls_before)}});
+  return absl::StrReplaceAll(dialect.forced_named, {{"$NAME", std::string(name)},
+                                                    {"$INDEX", absl::StrCat(calls_before)}});
 }
 
 std::string ForcedClosing(const Dialect& dialect, bool ends_for_good) {

@@ -54,7 +54,7 @@ const std::vector<TranscriptCase>& JsonTranscripts() {
        "call 0 get_time: {}\n"},
       {"hermes", "an object that is not closed",
        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}\n</tool_call> ok",
-       "call 0 get_time: {}\\n\nsay:  ok\n"},
+       "call 0 get_time: {}\nsay:  ok\n"},
       {"hermes", "no JSON", "Use <tool_call> tags </tool_call>.",
        "say: Use <tool_call> tags </tool_call>.\n"},
       {"hermes", "broken before its name", "<tool_call>{\"nam: 1}</tool_call>",

@@ -14,7 +14,7 @@ struct TranscriptCase {
   std::string what;
   std::string text;        // of the answer, control tokens as they are spelled
   std::string told;        // Told() of it
-  std::string prompt_end;  // empty: nothing that matters
+  std::string prompt_end{};  // empty: nothing that matters
   bool is_cut = false;
 };
 
