@@ -20,7 +20,7 @@ ordered_json UsageObject(const TokenCounts& counts) {
   usage["completion_tokens"] = counts.completion_tokens;
   usage["total_tokens"] = uint64_t{counts.prompt_tokens} + counts.completion_tokens;
   usage["prompt_tokens_details"] = {{"cached_tokens", counts.cached_tokens}, {"audio_tokens", 0}};
-  usage["completion_tokens_details"] = {{"reasoning_tokens", 0},
+  usage["completion_tokens_details"] = {{"reasoning_tokens", counts.reasoning_tokens},
                                         {"audio_tokens", 0},
                                         {"accepted_prediction_tokens", 0},
                                         {"rejected_prediction_tokens", 0}};
@@ -114,6 +114,26 @@ std::string ChunkEvent(const ChatAnswerHead& head, uint32_t choice, const ordere
                       "\n\n");
 }
 
+ordered_json MessageObject(const ChatAnswerHead& head, const CollectedChoice& choice) {
+  ordered_json message;
+  message["role"] = "assistant";
+  message["content"] = choice.text;
+  if (choice.text.empty() && !choice.calls.empty()) message["content"] = nullptr;
+  if (!choice.reasoning.empty() && !head.excludes_reasoning) {
+    message["reasoning_content"] = choice.reasoning;
+  }
+  message["refusal"] = nullptr;
+  message["annotations"] = ordered_json::array();
+  for (const CollectedChoice::Call& call : choice.calls) {
+    ordered_json one;
+    one["id"] = call.id;
+    one["type"] = "function";
+    one["function"] = {{"name", call.name}, {"arguments", call.arguments}};
+    message["tool_calls"].push_back(std::move(one));
+  }
+  return message;
+}
+
 ordered_json ModelObject(const ServedModel& model) {
   ordered_json body;
   body["id"] = model.id;
@@ -127,15 +147,34 @@ ordered_json ModelObject(const ServedModel& model) {
 
 }  // namespace
 
-absl::string_view FinishReasonName(v1::FinishReason reason) {
-  return reason == v1::FINISH_REASON_LENGTH ? "length" : "stop";
+absl::string_view FinishReasonName(v1::FinishReason reason, bool has_calls) {
+  if (reason == v1::FINISH_REASON_LENGTH) return "length";
+  return has_calls ? "tool_calls" : "stop";
 }
 
 void CollectedChoice::Add(const v1::GenerateChunk& chunk) {
+  reasoning += chunk.reasoning();
   text += chunk.text();
+  for (const v1::ToolCallDelta& delta : chunk.tool_calls()) {
+    // Calls come one behind the other, so an index is that of the last call or the next.
+    if (delta.index() >= calls.size()) calls.emplace_back();
+    Call& call = calls.back();
+    call.id += delta.id();
+    call.name += delta.name();
+    call.arguments += delta.arguments();
+  }
   AppendLogprobs(chunk, &logprobs);
   UpdateCounts(chunk, &counts);
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
+}
+
+size_t BytesOf(const v1::GenerateChunk& chunk) {
+  size_t bytes = chunk.text().size() + chunk.reasoning().size();
+  for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
+    bytes += call.id().size() + call.name().size() + call.arguments().size();
+  }
+  for (const v1::TokenLogprob& token : chunk.logprobs()) bytes += token.ByteSizeLong();
+  return bytes;
 }
 
 TokenCounts TotalCounts(const std::vector<TokenCounts>& of_choices) {
@@ -151,16 +190,12 @@ std::string ChatCompletionBody(const ChatAnswerHead& head,
   std::string text;
   std::vector<TokenCounts> counts;
   for (const CollectedChoice& choice : choices) {
-    ordered_json message;
-    message["role"] = "assistant";
-    message["content"] = choice.text;
-    message["refusal"] = nullptr;
-    message["annotations"] = ordered_json::array();
     const auto index = static_cast<uint32_t>(counts.size());
-    absl::StrAppend(&text, index == 0 ? "" : ",",
-                    ChoiceText(index, "message", message,
-                               head.has_logprobs ? LogprobsText(choice.logprobs) : "null",
-                               std::string(FinishReasonName(choice.finish))));
+    absl::StrAppend(
+        &text, index == 0 ? "" : ",",
+        ChoiceText(index, "message", MessageObject(head, choice),
+                   head.has_logprobs ? LogprobsText(choice.logprobs) : "null",
+                   std::string(FinishReasonName(choice.finish, !choice.calls.empty()))));
     counts.push_back(choice.counts);
   }
   return BodyText(HeadObject(head, "chat.completion"), text,
@@ -184,6 +219,37 @@ std::string TextEvent(const ChatAnswerHead& head, const v1::GenerateChunk& chunk
                     nullptr);
 }
 
+std::string ReasoningEvent(const ChatAnswerHead& head, const std::string& reasoning,
+                           uint32_t choice) {
+  ordered_json delta;
+  delta["reasoning_content"] = reasoning;
+  return ChunkEvent(head, choice, delta, "null", nullptr);
+}
+
+std::string CallEvents(const ChatAnswerHead& head, const v1::ToolCallDelta& call, uint32_t choice) {
+  std::string events;
+  const auto add = [&](ordered_json piece) {
+    ordered_json delta;
+    delta["tool_calls"] = ordered_json::array({std::move(piece)});
+    events += ChunkEvent(head, choice, delta, "null", nullptr);
+  };
+  if (!call.name().empty()) {
+    ordered_json begin;
+    begin["index"] = call.index();
+    begin["id"] = call.id();
+    begin["type"] = "function";
+    begin["function"] = {{"name", call.name()}, {"arguments", ""}};
+    add(std::move(begin));
+  }
+  if (!call.arguments().empty()) {
+    ordered_json piece;
+    piece["index"] = call.index();
+    piece["function"] = {{"arguments", call.arguments()}};
+    add(std::move(piece));
+  }
+  return events;
+}
+
 std::string FinishEvent(const ChatAnswerHead& head, absl::string_view finish_reason,
                         uint32_t choice) {
   return ChunkEvent(head, choice, ordered_json::object(), "null", std::string(finish_reason));
@@ -205,6 +271,7 @@ void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts) {
   counts->cached_tokens = std::max(counts->cached_tokens, chunk.cached_tokens());
   counts->completion_tokens = std::max(counts->completion_tokens, chunk.completion_tokens());
   counts->cold_tokens = std::max(counts->cold_tokens, chunk.cold_tokens());
+  counts->reasoning_tokens = std::max(counts->reasoning_tokens, chunk.reasoning_tokens());
   if (chunk.has_prefix_miss()) counts->miss = chunk.prefix_miss();
 }
 
@@ -215,23 +282,40 @@ std::string StreamComposer::Open() const {
 }
 
 std::string StreamComposer::Chunk(const v1::GenerateChunk& chunk, uint32_t choice) {
-  UpdateCounts(chunk, &counts_.at(choice));
+  Progress& progress = choices_.at(choice);
+  UpdateCounts(chunk, &progress.counts);
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    finish_.at(choice) = chunk.finish_reason();
+    progress.finish = chunk.finish_reason();
   }
-  if (chunk.text().empty() && chunk.logprobs().empty()) return "";
-  return TextEvent(head_, chunk, choice);
+  std::string events;
+  if (!chunk.reasoning().empty() && !head_.excludes_reasoning) {
+    events += ReasoningEvent(head_, chunk.reasoning(), choice);
+  }
+  if (!chunk.text().empty() || !chunk.logprobs().empty()) {
+    events += TextEvent(head_, chunk, choice);
+  }
+  for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
+    progress.has_calls = true;
+    events += CallEvents(head_, call, choice);
+  }
+  return events;
 }
 
 std::string StreamComposer::End(const absl::Status& status, uint32_t choice) {
   if (!status.ok()) return Fail(ApiErrorFromStatus(status));
-  if (finish_.at(choice) == v1::FINISH_REASON_CANCELLED) {
+  const Progress& progress = choices_.at(choice);
+  if (progress.finish == v1::FINISH_REASON_CANCELLED) {
     return Fail(ApiErrorFromStatus(absl::CancelledError("The answer was ended by the cluster")));
   }
-  std::string events = FinishEvent(head_, FinishReasonName(finish_.at(choice)), choice);
+  std::string events =
+      FinishEvent(head_, FinishReasonName(progress.finish, progress.has_calls), choice);
   if (++choices_ended_ < head_.choices) return events;
   ended_ = true;
-  if (head_.include_usage) events += UsageEvent(head_, TotalCounts(counts_));
+  if (head_.include_usage) {
+    std::vector<TokenCounts> counts;
+    for (const Progress& progress : choices_) counts.push_back(progress.counts);
+    events += UsageEvent(head_, TotalCounts(counts));
+  }
   return absl::StrCat(events, kDoneEvent);
 }
 

@@ -39,7 +39,7 @@ Failure ReadContent(const json& message, const std::string& role, const std::str
   const auto content = message.find("content");
   const std::string content_param = absl::StrCat(param, ".content");
   if (content == message.end() || content->is_null()) {
-    if (role == "assistant") return std::nullopt;
+    if (role == "assistant" || role == "tool") return std::nullopt;
     return BadRequest(absl::StrCat("'", content_param, "' is missing."), content_param,
                       "missing_required_parameter");
   }
@@ -47,7 +47,8 @@ Failure ReadContent(const json& message, const std::string& role, const std::str
     *text = content->get<std::string>();
     return std::nullopt;
   }
-  if (!content->is_array() || content->empty()) {
+  const bool may_be_empty = role == "assistant" || role == "tool";
+  if (!content->is_array() || (content->empty() && !may_be_empty)) {
     return WrongType(content_param, "a string or a list of parts");
   }
   if (content->size() > kContentPartsMax) {
@@ -63,12 +64,79 @@ Failure ReadContent(const json& message, const std::string& role, const std::str
   return std::nullopt;
 }
 
-Failure RefuseCalls(const json& message, const std::string& param) {
-  for (const char* name : {"tool_calls", "function_call", "audio"}) {
+Failure RefuseOthers(const json& message, const std::string& param) {
+  for (const char* name : {"function_call", "audio"}) {
     const auto found = message.find(name);
     if (found == message.end() || found->is_null() || found->empty()) continue;
     return BadRequest(absl::StrCat("'", param, ".", name, "' is not supported yet."),
                       absl::StrCat(param, ".", name), "unsupported_parameter");
+  }
+  return std::nullopt;
+}
+
+// A member that may be missing or null.
+Failure ReadText(const json& object, const char* name, const std::string& param, size_t bytes_max,
+                 std::string* text) {
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) return std::nullopt;
+  const std::string text_param = absl::StrCat(param, ".", name);
+  if (!found->is_string()) return WrongType(text_param, "a string");
+  *text = found->get<std::string>();
+  if (text->size() > bytes_max) {
+    return WrongType(text_param, absl::StrCat("at most ", bytes_max, " bytes long"));
+  }
+  return std::nullopt;
+}
+
+// A call as the API gave it; arguments that are an object and not its text are taken, too.
+Failure ReadCall(const json& call, const std::string& param, v1::ToolCall* out) {
+  if (!call.is_object()) return WrongType(param, "an object");
+  auto failure = ReadText(call, "id", param, kCallIdBytesMax, out->mutable_id());
+  if (failure) return failure;
+  const auto function = call.find("function");
+  const std::string function_param = absl::StrCat(param, ".function");
+  if (function == call.end() || !function->is_object()) {
+    return WrongType(function_param, "an object with 'name' and 'arguments'");
+  }
+  const auto name = function->find("name");
+  if (name == function->end() || !name->is_string() ||
+      name->get_ref<const std::string&>().empty()) {
+    return WrongType(absl::StrCat(function_param, ".name"), "the name of a tool");
+  }
+  out->set_name(name->get<std::string>());
+  const auto arguments = function->find("arguments");
+  if (arguments == function->end() || arguments->is_null()) return std::nullopt;
+  if (arguments->is_string()) {
+    out->set_arguments(arguments->get<std::string>());
+  } else if (arguments->is_object()) {
+    out->set_arguments(arguments->dump());
+  } else {
+    return WrongType(absl::StrCat(function_param, ".arguments"), "JSON as a string");
+  }
+  return std::nullopt;
+}
+
+// What an assistant's message has beside its content.
+Failure ReadPastAnswer(const json& message, const std::string& param, v1::ChatMessage* out) {
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    const auto found = message.find(name);
+    if (found == message.end() || !found->is_string()) continue;
+    out->set_reasoning(found->get<std::string>());
+    break;
+  }
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || calls->is_null()) return std::nullopt;
+  const std::string calls_param = absl::StrCat(param, ".tool_calls");
+  if (!calls->is_array()) return WrongType(calls_param, "a list");
+  if (calls->size() > kToolCallsMax) {
+    return BadRequest(
+        absl::StrCat("'", calls_param, "' may have at most ", kToolCallsMax, " calls."),
+        calls_param, "array_above_max_length");
+  }
+  for (size_t i = 0; i < calls->size(); ++i) {
+    auto failure =
+        ReadCall((*calls)[i], absl::StrCat(calls_param, "[", i, "]"), out->add_tool_calls());
+    if (failure) return failure;
   }
   return std::nullopt;
 }
@@ -83,18 +151,28 @@ Failure ReadMessage(const json& message, const std::string& param, v1::ChatMessa
   }
   if (!found->is_string()) return WrongType(role_param, "a string");
   const std::string role = *found;
-  if (role == "tool" || role == "function") {
-    return BadRequest(absl::StrCat("'", role_param, "': tool results are not supported yet."),
+  if (role == "function") {
+    return BadRequest(absl::StrCat("'", role_param, "': send results of tools as role 'tool'."),
                       role_param, "unsupported_value");
   }
-  if (role != "system" && role != "developer" && role != "user" && role != "assistant") {
-    return BadRequest(absl::StrCat("'", role_param,
-                                   "' must be system, developer, user or "
-                                   "assistant."),
-                      role_param, "invalid_value");
+  if (role != "system" && role != "developer" && role != "user" && role != "assistant" &&
+      role != "tool") {
+    return BadRequest(
+        absl::StrCat("'", role_param, "' must be system, developer, user, assistant or tool."),
+        role_param, "invalid_value");
   }
-  if (auto error = RefuseCalls(message, param)) return error;
+  if (auto error = RefuseOthers(message, param)) return error;
   out->set_role(role == "developer" ? "system" : role);
+  Failure failure;
+  if (role == "assistant") failure = ReadPastAnswer(message, param, out);
+  if (role == "tool") {
+    failure =
+        ReadText(message, "tool_call_id", param, kCallIdBytesMax, out->mutable_tool_call_id());
+    if (!failure) {
+      failure = ReadText(message, "name", param, kCallIdBytesMax, out->mutable_name());
+    }
+  }
+  if (failure) return failure;
   return ReadContent(message, role, param, out->mutable_content());
 }
 

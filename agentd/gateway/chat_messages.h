@@ -1,7 +1,7 @@
 #pragma once
 
-// The `messages` of a chat request: roles and text. Content may be a string or a list of text
-// parts, which are joined as they stand. Pure.
+// The `messages` of a chat request: roles, text, past tool calls and their results. Content may be
+// a string or a list of text parts, which are joined as they stand. Pure.
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/chat_messages.h"
+#include "agentd/gateway/chat_tools.h"
 #include "agentd/gateway/request_fields.h"
 #include "agentd/gateway/sampling_fields.h"
 #include "agentd/gateway/tenant.h"
@@ -40,10 +41,8 @@ struct RefusedField {
 };
 
 constexpr std::array kRefusedFields = {
-    RefusedField{"tools", IsEmpty, "tool calls are not supported yet"},
-    RefusedField{"tool_choice", IsNoToolChoice, "tool calls are not supported yet"},
-    RefusedField{"functions", IsEmpty, "function calls are not supported yet"},
-    RefusedField{"function_call", IsNoToolChoice, "function calls are not supported yet"},
+    RefusedField{"functions", IsEmpty, "use 'tools'"},
+    RefusedField{"function_call", IsNoToolChoice, "use 'tool_choice'"},
     RefusedField{"response_format", IsTextFormat, "only {\"type\":\"text\"} is supported yet"},
     RefusedField{"modalities", IsTextOnly, "only [\"text\"] is supported"},
     RefusedField{"audio", Never, "audio is not supported"},
@@ -70,7 +69,7 @@ constexpr std::array kRefusedFields = {
 };
 
 // Honoured below, or taken and without effect on the text.
-constexpr std::array<absl::string_view, 30> kKnownFields = {"model",
+constexpr std::array<absl::string_view, 27> kKnownFields = {"model",
                                                             "messages",
                                                             "max_tokens",
                                                             "max_completion_tokens",
@@ -88,10 +87,7 @@ constexpr std::array<absl::string_view, 30> kKnownFields = {"model",
                                                             "verbosity",
                                                             "prediction",
                                                             "moderation",
-                                                            "parallel_tool_calls",
-                                                            "reasoning_effort",
                                                             "chat_template_kwargs",
-                                                            "enable_thinking",
                                                             "cache_prompt",
                                                             "cache_salt",
                                                             "keep_alive",
@@ -104,12 +100,15 @@ constexpr std::array<absl::string_view, 30> kKnownFields = {"model",
 // Reads one body; the first error stops it.
 class ChatRequestReader : public RequestFields {
  public:
-  explicit ChatRequestReader(const json& body) : RequestFields(body) {}
+  // `text` is the body as it came.
+  ChatRequestReader(const json& body, absl::string_view text) : RequestFields(body), text_(text) {}
 
   std::variant<ChatRequest, ApiError> Read() {
     RefuseWhatWouldChangeTheMeaning();
     ReadModel();
     if (!error_) error_ = ReadMessages(body_, request_.generate);
+    if (!error_) error_ = ReadTools(body_, text_, request_.generate, request_.ignored);
+    if (!error_) error_ = ReadReasoning(body_, request_.generate, &request_.excludes_reasoning);
     ReadMaxTokens();
     ReadSamplingFields(*this, request_.generate);
     request_.choices = ReadChoices(*this);
@@ -223,7 +222,13 @@ class ChatRequestReader : public RequestFields {
     if (Find("enable_thinking") != nullptr) {
       arguments["enable_thinking"] = Boolean("enable_thinking");
     }
-    if (const json* effort = Find("reasoning_effort")) {
+    const json* effort = Find("reasoning_effort");
+    const json* reasoning = Find("reasoning");
+    if (effort == nullptr && reasoning != nullptr && reasoning->is_object() &&
+        reasoning->contains("effort") && !(*reasoning)["effort"].is_null()) {
+      effort = &(*reasoning)["effort"];
+    }
+    if (effort != nullptr) {
       if (!effort->is_string() || effort->get_ref<const std::string&>().size() > 16) {
         Fail("reasoning_effort", "invalid_type", "'reasoning_effort' must be a short string.");
         return;
@@ -262,6 +267,7 @@ class ChatRequestReader : public RequestFields {
       };
       if (IsSamplingField(name) ||
           known(kKnownFields, [](absl::string_view entry) { return entry; }) ||
+          known(kToolFields, [](absl::string_view entry) { return entry; }) ||
           known(kRefusedFields, [](const RefusedField& entry) { return entry.name; })) {
         continue;
       }
@@ -273,6 +279,7 @@ class ChatRequestReader : public RequestFields {
     }
   }
 
+  const absl::string_view text_;
   ChatRequest request_;
 };
 
@@ -285,7 +292,7 @@ std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body,
   if (!parsed.is_object()) {
     return BadRequest("The body must be a JSON object.", "", "invalid_type");
   }
-  return ChatRequestReader(parsed).Read();
+  return ChatRequestReader(parsed, body).Read();
 }
 
 }  // namespace macrame::agentd

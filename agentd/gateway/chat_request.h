@@ -5,7 +5,7 @@
 //
 // Each field that OpenAI's clients know is in one of three groups: honoured; taken and without
 // effect here (`user`, `metadata`, …); or refused with 400 and `param`, because leaving it out
-// would change what the caller asked for (`tools`, a JSON schema, …). Fields that nobody knows are
+// would change what the caller asked for (a JSON schema, …). Fields that nobody knows are
 // taken and named in `ignored`, so that newer clients work and typing errors are seen.
 
 #include <cstddef>
@@ -23,6 +23,8 @@ namespace macrame::agentd {
 inline constexpr size_t kModelNameBytesMax = 256;
 inline constexpr size_t kMessagesMax = 4096;
 inline constexpr size_t kContentPartsMax = 1024;
+inline constexpr size_t kToolCallsMax = 512;  // of one message
+inline constexpr size_t kCallIdBytesMax = 256;
 inline constexpr size_t kStopStringsMax = 16;
 inline constexpr size_t kStopStringBytesMax = 512;
 inline constexpr int64_t kMaxTokensMax = 2'147'483'647;
@@ -33,6 +35,7 @@ struct ChatRequest {
   uint32_t choices = 1;          // answers that are wanted: RequestsOfChoices
   bool stream = false;
   bool include_usage = false;
+  bool excludes_reasoning = false;   // the answer's reasoning is not sent
   std::vector<std::string> ignored;  // names of fields that nobody knows, safe for a header
 };
 

@@ -5,19 +5,10 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
+#include "agentd/gateway/chat_answer.h"
+
 namespace macrame::agentd {
 namespace net = boost::asio;
-
-namespace {
-
-// What a chunk keeps in memory that grows with the answer.
-size_t BytesOf(const v1::GenerateChunk& chunk) {
-  size_t bytes = chunk.text().size();
-  for (const v1::TokenLogprob& token : chunk.logprobs()) bytes += token.ByteSizeLong();
-  return bytes;
-}
-
-}  // namespace
 
 GenerationFeed::GenerationFeed(std::shared_ptr<net::io_context> io, size_t choices,
                                size_t buffered_bytes_max)

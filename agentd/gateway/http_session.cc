@@ -227,6 +227,7 @@ net::awaitable<bool> HttpSession::ServeChat() {
   head.include_usage = chat.include_usage;
   head.choices = chat.choices;
   head.has_logprobs = chat.generate.has_top_logprobs();
+  head.excludes_reasoning = chat.excludes_reasoning;
   chat.generate.set_request_id(request_id_);
   const auto& request = parser_->get();
   SetTenant(ApiKeyOf(View(request[http::field::authorization]), View(request["x-api-key"])),

@@ -106,9 +106,8 @@ net::awaitable<bool> HttpSession::CollectAnswer(ChatAnswerHead head) {
       --left;
       continue;
     }
-    const size_t before = choice.bytes();
     choice.Add(event.chunk);
-    bytes += choice.bytes() - before;
+    bytes += BytesOf(event.chunk);
     if (bytes > state_->options.answer_bytes_max) {
       co_return co_await SendError(HttpError(
           500,

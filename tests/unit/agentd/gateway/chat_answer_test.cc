@@ -67,6 +67,66 @@ TEST(ChatAnswer, AStreamOpensWithTheRoleAndFinishesWithAnEmptyDelta) {
   EXPECT_EQ(finish["choices"][0]["finish_reason"], "length");
 }
 
+v1::GenerateChunk CallChunk(uint32_t index, const std::string& id, const std::string& name,
+                            const std::string& arguments) {
+  v1::GenerateChunk chunk;
+  v1::ToolCallDelta& call = *chunk.add_tool_calls();
+  call.set_index(index);
+  call.set_id(id);
+  call.set_name(name);
+  call.set_arguments(arguments);
+  return chunk;
+}
+
+TEST(ChatAnswer, CallsAndReasoningStreamAsOpenAIDoes) {
+  StreamComposer composer(Head(false));
+  v1::GenerateChunk thought;
+  thought.set_reasoning("hm");
+  EXPECT_EQ(Payload(composer.Chunk(thought))["choices"][0]["delta"],
+            (json{{"reasoning_content", "hm"}}));
+  const json begin = Payload(composer.Chunk(CallChunk(0, "call_1", "f", "")));
+  EXPECT_EQ(begin["choices"][0]["delta"]["tool_calls"],
+            json::parse(R"([{"index": 0, "id": "call_1", "type": "function",
+                             "function": {"name": "f", "arguments": ""}}])"));
+  const json piece = Payload(composer.Chunk(CallChunk(0, "", "", "{\"a\"")));
+  EXPECT_EQ(piece["choices"][0]["delta"]["tool_calls"],
+            json::parse(R"([{"index": 0, "function": {"arguments": "{\"a\""}}])"));
+  composer.Chunk(Chunk("", v1::FINISH_REASON_STOP, 1, 5));
+  EXPECT_NE(composer.End(absl::OkStatus()).find(R"("finish_reason":"tool_calls")"),
+            std::string::npos);
+}
+
+TEST(ChatAnswer, ACutCallEndsWithLength) {
+  StreamComposer composer(Head(false));
+  composer.Chunk(CallChunk(0, "call_1", "f", "{"));
+  composer.Chunk(Chunk("", v1::FINISH_REASON_LENGTH, 1, 5));
+  EXPECT_NE(composer.End(absl::OkStatus()).find(R"("finish_reason":"length")"), std::string::npos);
+}
+
+TEST(ChatAnswer, ABodyHoldsCallsAndReasoning) {
+  CollectedChoice answer;
+  v1::GenerateChunk thought;
+  thought.set_reasoning("hm");
+  answer.Add(thought);
+  answer.Add(CallChunk(0, "call_1", "f", "{\"a\":"));
+  answer.Add(CallChunk(0, "", "", " 1}"));
+  answer.Add(CallChunk(1, "call_2", "g", "{}"));
+  const auto body = [&answer](const ChatAnswerHead& head) {
+    const json whole = json::parse(ChatCompletionBody(head, {answer}));
+    return whole["choices"][0]["message"];
+  };
+  const json message = body(Head(false));
+  EXPECT_TRUE(message["content"].is_null());
+  EXPECT_EQ(message["reasoning_content"], "hm");
+  ASSERT_EQ(message["tool_calls"].size(), 2U);
+  EXPECT_EQ(message["tool_calls"][0], json::parse(R"({"id": "call_1", "type": "function",
+                            "function": {"name": "f", "arguments": "{\"a\": 1}"}})"));
+  EXPECT_EQ(message["tool_calls"][1]["id"], "call_2");
+  ChatAnswerHead silent = Head(false);
+  silent.excludes_reasoning = true;
+  EXPECT_FALSE(body(silent).contains("reasoning_content"));
+}
+
 TEST(ChatAnswer, UsageComesLastWithNoChoicesAndIsNullBefore) {
   StreamComposer composer(Head(true));
   EXPECT_TRUE(Payload(composer.Open())["usage"].is_null());

@@ -107,7 +107,9 @@ TEST(ChatRequest, WrongMessagesAreNamedByTheirPlace) {
   EXPECT_EQ(refused("[1]"), "messages[0]");
   EXPECT_EQ(refused(R"([{"content":"x"}])"), "messages[0].role");
   EXPECT_EQ(refused(R"([{"role":"admin","content":"x"}])"), "messages[0].role");
-  EXPECT_EQ(refused(R"([{"role":"tool","content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":"function","content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(refused(R"([{"role":"tool","content":"x","tool_call_id":5}])"),
+            "messages[0].tool_call_id");
   EXPECT_EQ(refused(R"([{"role":"user"}])"), "messages[0].content");
   EXPECT_EQ(refused(R"([{"role":"user","content":5}])"), "messages[0].content");
   EXPECT_EQ(refused(R"([{"role":"user","content":[{"type":"text"}]}])"),
@@ -116,7 +118,13 @@ TEST(ChatRequest, WrongMessagesAreNamedByTheirPlace) {
             "messages[0].content[0].type");
   EXPECT_EQ(refused(R"([{"role":"user","content":"x"},
                         {"role":"assistant","tool_calls":[{"id":"1"}]}])"),
-            "messages[1].tool_calls");
+            "messages[1].tool_calls[0].function");
+  EXPECT_EQ(refused(R"([{"role":"assistant","tool_calls":{}}])"), "messages[0].tool_calls");
+  EXPECT_EQ(refused(R"([{"role":"assistant","tool_calls":[{"function":{"name":""}}]}])"),
+            "messages[0].tool_calls[0].function.name");
+  EXPECT_EQ(refused(R"([{"role":"assistant",
+                         "tool_calls":[{"function":{"name":"f","arguments":5}}]}])"),
+            "messages[0].tool_calls[0].function.arguments");
 }
 
 TEST(ChatRequest, NumbersAreHeldToTheirRanges) {
@@ -145,8 +153,7 @@ TEST(ChatRequest, NumbersAreHeldToTheirRanges) {
 }
 
 TEST(ChatRequest, WhatWouldChangeTheMeaningIsRefusedAndItsDefaultTaken) {
-  const json tool = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
-  EXPECT_EQ(Refused("tools", tool), "tools");
+  EXPECT_EQ(Refused("functions", json::array({{{"name", "f"}}})), "functions");
   EXPECT_EQ(Refused("tools", json::array()), "");
   EXPECT_EQ(Refused("tool_choice", "required"), "tool_choice");
   EXPECT_EQ(Refused("tool_choice", "auto"), "");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "proto/reasons.h"
+#include "tests/unit/agentd/gateway/scripted_model.h"
 
 namespace macrame::agentd {
 namespace {
@@ -11,6 +12,8 @@ const std::vector<std::string>& Words() {
   static const std::vector<std::string> words = {"RDMA", " lets", " a", " card", " write", "."};
   return words;
 }
+
+constexpr std::string_view kScript = "script-";
 
 absl::Status ScriptedFailure(const std::string& deployment) {
   if (deployment == "busy") {
@@ -116,6 +119,11 @@ std::shared_ptr<GenerateCall> FakeBackend::StartGenerate(v1::GenerateRequest req
   }
   if (deployment == "tiny") {
     AnswerAll(*call);
+  } else if (deployment.starts_with(kScript)) {
+    for (const auto& chunk : ScriptedAnswer(deployment.substr(kScript.size()), call->request)) {
+      call->Chunk(chunk);
+    }
+    call->Done(absl::OkStatus());
   } else if (deployment != "manual" && deployment != "threaded") {
     call->Done(ScriptedFailure(deployment));
   }

@@ -7,6 +7,7 @@
 //   "busy", "loading", "broken", "narrow"  fail with QUEUE_FULL, NOT_READY, an internal error with
 //   a
 //              path in it, PROMPT_TOO_LONG
+//   "script-…" plays an agent's turns in the words of a family: scripted_model.h
 //   others     MODEL_NOT_LOADED
 
 #include <atomic>
