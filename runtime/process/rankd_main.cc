@@ -143,6 +143,7 @@ int Generate(Options& options) {
   }
   v1::GenerateRequest& request = command.request;
   if (!options.chat.empty()) {
+    request.set_plain_text(true);
     auto* message = request.add_messages();
     message->set_role("user");
     message->set_content(options.chat);

@@ -17,7 +17,8 @@ Answer::Answer(GenerationJob job, TextStream text, OnChunk on_chunk,
                steady_clock::time_point started)
     : job_(std::move(job)),
       bytes_of_(text.bytes_of),
-      generation_(job_.limits, job_.sampling, job_.stops, std::move(text), job_.rules, job_.prompt),
+      generation_(job_.limits, job_.sampling, job_.stops, std::move(text), job_.shape, job_.rules,
+                  job_.prompt),
       on_chunk_(std::move(on_chunk)),
       started_(started) {}
 
@@ -37,6 +38,7 @@ void Answer::Finish(v1::FinishReason reason) {
   const auto now = steady_clock::now();
   chunk_.set_finish_reason(reason);
   chunk_.set_completion_tokens(generation_.completion_tokens());
+  chunk_.set_reasoning_tokens(generation_.reasoning_tokens());
   chunk_.set_draft_tokens(drafts_.tokens);
   chunk_.set_accepted_tokens(accepted_.tokens);
   chunk_.set_model_draft_tokens(drafts_.of_model);
@@ -62,17 +64,52 @@ absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<Sampled
   const Generation::Outcome outcome = generation_.Take(sampled->token);
   if (!job_.limits.end_tokens.contains(outcome.token)) {
     chunk_.add_token_ids(outcome.token);
-    if (sampled->logprob.has_value()) Hold(outcome, *sampled->logprob);
+    // A token that was put in the model's mouth was not chosen by it, and is no content.
+    if (sampled->logprob.has_value() && outcome.token == sampled->token) {
+      Hold(outcome, *sampled->logprob);
+    }
   }
+  for (const markup::MarkupEvent& event : outcome.events) Add(event);
   ReleaseLogprobs(outcome);
-  chunk_.mutable_text()->append(outcome.text);
   if (outcome.finish != v1::FINISH_REASON_UNSPECIFIED) {
     Finish(outcome.finish);
     return std::optional<int32_t>();
   }
   // Tokens whose text is not certain yet wait for the next piece.
-  if (!chunk_.text().empty() || chunk_.logprobs_size() > 0) Send();
+  if (HasNews()) Send();
   return std::optional<int32_t>(outcome.token);
+}
+
+bool Answer::HasNews() const {
+  return !chunk_.text().empty() || !chunk_.reasoning().empty() || chunk_.tool_calls_size() > 0 ||
+         chunk_.logprobs_size() > 0;
+}
+
+// A chunk holds reasoning, text and calls in this order: what came otherwise begins the next one.
+void Answer::Add(const markup::MarkupEvent& event) {
+  using Kind = markup::MarkupEvent::Kind;
+  const bool has_calls = chunk_.tool_calls_size() > 0;
+  if (event.kind == Kind::kReasoning) {
+    if (has_calls || !chunk_.text().empty()) Send();
+    chunk_.mutable_reasoning()->append(event.text);
+    return;
+  }
+  if (event.kind == Kind::kContent) {
+    if (has_calls) Send();
+    chunk_.mutable_text()->append(event.text);
+    return;
+  }
+  const int last = chunk_.tool_calls_size() - 1;
+  const bool goes_on =
+      event.kind != Kind::kCallBegin && has_calls && chunk_.tool_calls(last).index() == event.call;
+  v1::ToolCallDelta& call = goes_on ? *chunk_.mutable_tool_calls(last) : *chunk_.add_tool_calls();
+  call.set_index(event.call);
+  if (event.kind == Kind::kCallBegin) {
+    call.set_id(event.id);
+    call.set_name(event.text);
+  }
+  if (event.kind == Kind::kArguments) call.mutable_arguments()->append(event.text);
+  if (event.kind == Kind::kCallEnd) call.set_ended(true);
 }
 
 void Answer::Hold(const Generation::Outcome& outcome, const ChosenLogprob& logprob) {
@@ -85,7 +122,8 @@ void Answer::ReleaseLogprobs(const Generation::Outcome& outcome) {
   while (!held_.empty()) {
     const HeldLogprob& first = held_.front();
     const bool is_certain = first.text_begin < generation_.given_bytes() ||
-                            (is_over && !outcome.at_stop_string) || held_.size() > kHeldLogprobsMax;
+                            outcome.is_beyond_content || (is_over && !outcome.at_stop_string) ||
+                            held_.size() > kHeldLogprobsMax;
     if (!is_certain) return;
     v1::TokenLogprob& out = *chunk_.add_logprobs();
     AddTo(out, first.token);

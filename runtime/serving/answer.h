@@ -1,8 +1,8 @@
 #pragma once
 
 // One answer in the making, on rank 0's engine thread: takes the logits of each step, gives the
-// next token, and sends each piece of text as soon as it is certain. The last piece carries the
-// finish reason and the counts.
+// next token, and sends each piece of text, reasoning or a call as soon as it is certain. The last
+// piece carries the finish reason and the counts.
 
 #include <chrono>
 #include <cstdint>
@@ -73,6 +73,8 @@ class Answer {
   void Hold(const Generation::Outcome& outcome, const ChosenLogprob& logprob);
   void ReleaseLogprobs(const Generation::Outcome& outcome);
   void AddTo(v1::TokenLogprob& out, const TokenLogprob& token) const;
+  void Add(const markup::MarkupEvent& event);
+  bool HasNews() const;
   void Send();
   void Finish(v1::FinishReason reason);
 

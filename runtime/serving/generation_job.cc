@@ -99,15 +99,12 @@ absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& r
                                                     const ModelText& text, int64_t local_unix_s,
                                                     bool opens_answer) {
   if (!text.chat_template.has_value()) return text.no_template;
-  nlohmann::json messages = nlohmann::json::array();
-  for (int i = 0; i < count; ++i) {
-    const v1::ChatMessage& message = request.messages(i);
-    messages.push_back({{"role", message.role()}, {"content", message.content()}});
-  }
-  const std::string messages_json = messages.dump();
+  const std::string messages_json = MessagesJson(request, count, text.voice);
+  const std::string arguments_json = TemplateArgumentsJson(request);
   text::ChatPrompt prompt;
   prompt.messages_json = messages_json;
-  prompt.kwargs_json = request.template_arguments_json();
+  prompt.tools_json = request.tools().tools_json();
+  prompt.kwargs_json = arguments_json;
   prompt.add_generation_prompt = opens_answer;
   prompt.local_unix_s = local_unix_s;
   return text.chat_template->EncodeChat(text.tokenizer, prompt);
@@ -153,10 +150,11 @@ absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string
   auto tokenizer = text::Tokenizer::Load(folder);
   if (!tokenizer.ok()) return tokenizer.status();
   auto loaded = std::make_shared<ModelText>(
-      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, 1.0});
+      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, {}, 1.0});
   auto chat_template = text::ChatTemplate::Load(folder);
   if (chat_template.ok()) {
     loaded->chat_template = *std::move(chat_template);
+    loaded->voice = VoiceOf(*loaded->chat_template, loaded->tokenizer);
   } else {
     // Such a model still completes plain prompts; a chat is refused with this.
     loaded->no_template = BadRequest(
@@ -220,6 +218,7 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   if (status.ok()) status = CheckEnds(request, vocab_size);
   if (status.ok()) status = CheckStopStrings(job.stops);
   if (status.ok()) status = CheckKeys(request);
+  if (status.ok()) status = CheckTools(request, text.voice);
   if (!status.ok()) return status;
   auto prompt = EncodePrompt(request, text, local_unix_s);
   if (!prompt.ok()) return prompt.status();
@@ -231,6 +230,14 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.limits.context_length = context_length;
   job.limits.min_tokens = request.min_tokens();
   job.limits.end_tokens = EndTokens(request, text.tokenizer);
+  if (!request.messages().empty() && !request.plain_text()) {
+    auto shape = ShapeOf(request, text.voice, text.tokenizer, job.prompt, seed);
+    if (!shape.ok()) return shape.status();
+    job.shape = *std::move(shape);
+    if (!request.ignore_eos()) {
+      job.limits.end_tokens.insert(text.voice.end_tokens.begin(), text.voice.end_tokens.end());
+    }
+  }
   return job;
 }
 

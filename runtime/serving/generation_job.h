@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/serving/chat_voice.h"
 #include "runtime/serving/sampling/generation.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
@@ -23,6 +24,7 @@ struct ModelText {
   text::Tokenizer tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   absl::Status no_template;          // why chat_template is unset
+  ChatVoice voice;                   // how it writes calls and reasoning, and wants them written
   SamplingTraits sampling_defaults;  // generation_config.json's; greedy when it does not sample
   double repetition_penalty = 1.0;   // generation_config.json's
 };
@@ -42,6 +44,7 @@ struct GenerationJob {
   LogitRules rules;
   std::optional<uint32_t> top_logprobs;  // set: logprobs are wanted, with so many alternatives
   std::vector<std::string> stops;
+  AnswerShape shape;
   std::string fairness_key;  // see RequestSpec
   int32_t priority = 0;
   std::string cache_salt;
@@ -52,7 +55,7 @@ inline constexpr int kStopTokenIdsMax = 128;
 
 // Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
 // `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
-// BAD_REQUEST, PROMPT_TOO_LONG or TEMPLATE_REFUSED.
+// BAD_REQUEST (tools for a template that takes none, too), PROMPT_TOO_LONG or TEMPLATE_REFUSED.
 absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
                                          int vocab_size, uint32_t context_length, uint64_t seed,
                                          int64_t local_unix_s);

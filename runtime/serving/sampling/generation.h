@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -13,6 +15,8 @@
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
+#include "runtime/serving/markup/answer_markup.h"
+#include "runtime/serving/markup/steering.h"
 #include "runtime/serving/sampling/logits_processor.h"
 #include "runtime/serving/sampling/row_sampling.h"
 #include "runtime/serving/sampling/sampler.h"
@@ -38,46 +42,68 @@ struct GenerationLimits {
   uint32_t min_tokens = 0;
 };
 
+// What of the answer is content, reasoning and calls, and what it is made to begin with.
+struct AnswerShape {
+  markup::MarkupTraits markup{};
+  markup::SteeringPlan steering{};
+  // Tokens that the decoder leaves out and that the markup is read by; may be null.
+  std::shared_ptr<const std::map<int32_t, std::string>> shown_tokens{};
+};
+
 class Generation {
  public:
   // `prompt`: its tokens, where `rules` have a repetition penalty.
   Generation(GenerationLimits limits, SamplingTraits sampling, std::vector<std::string> stops,
-             TextStream text, const LogitRules& rules = {}, std::span<const int32_t> prompt = {});
+             TextStream text, AnswerShape shape = {}, const LogitRules& rules = {},
+             std::span<const int32_t> prompt = {});
 
   struct Outcome {
     int32_t token = 0;
-    std::string text;  // may be sent now; never holds a stop string or end token
+    // Content that may be sent now; never holds a stop string or end token. Stop strings count in
+    // content alone, not in reasoning or a call's arguments.
+    std::string text;
+    // The same among reasoning and calls, in order.
+    std::vector<markup::MarkupEvent> events{};
     v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;  // set: the answer is over
-    uint64_t text_begin = 0;      // bytes of the answer's text before this token's
+    uint64_t text_begin = 0;      // bytes of content before this token's
     bool at_stop_string = false;  // that is what ended it
+    // The last event is none of content: no stop string reaches back over it.
+    bool is_beyond_content = false;
   };
   // Index of the next token within the whole sequence.
   uint64_t position() const { return uint64_t{limits_.prompt_tokens} + completion_tokens_; }
   // How the next token is chosen, and that behind `ahead` more. Any thread, while nothing else is
   // called.
   RowSampling SamplingOfNext(uint32_t ahead = 0) const;
-  // The next token was chosen. Not to be called after the answer is over.
-  Outcome Take(int32_t token);
+  // The next token was chosen; the outcome's may be another one, where the shape has a say. Not to
+  // be called after the answer is over.
+  Outcome Take(int32_t chosen);
   // `logits` of the last position so far: chooses it, too.
   absl::StatusOr<Outcome> Next(std::span<const float> logits);
 
   uint32_t completion_tokens() const { return completion_tokens_; }
-  // Of all outcomes so far.
+  // Of all outcomes' text so far.
   uint64_t given_bytes() const { return given_bytes_; }
+  uint32_t reasoning_tokens() const { return steering_.reasoning_tokens(); }
 
  private:
-  // Text of the decoder's: what of it may be sent.
-  std::string Pass(const std::string& text);
-  std::string Flush();
-  void Advance(int32_t token, Outcome& outcome);
+  std::string TextOf(int32_t token);
+  // Through the stop strings.
+  void Pass(const std::vector<markup::MarkupEvent>& events, Outcome& outcome);
+  // What is held back, at the end.
+  void Flush(bool is_cut, Outcome& outcome);
+  void Advance(Outcome& outcome);
 
   const GenerationLimits limits_;
   const SamplingTraits sampling_;
   StopMatcher stops_;
   TextStream text_;
   LogitsProcessor processor_;
+  markup::AnswerMarkup markup_;
+  markup::Steering steering_;
+  const std::shared_ptr<const std::map<int32_t, std::string>> shown_tokens_;
   uint32_t completion_tokens_ = 0;  // with the end token
-  uint64_t decoded_bytes_ = 0;
+  uint64_t content_bytes_ = 0;      // that reached the stop strings
   uint64_t given_bytes_ = 0;
 };
 

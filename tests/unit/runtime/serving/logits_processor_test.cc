@@ -226,12 +226,12 @@ TEST(GenerationRulesTest, MaxTokensEndsItEvenBefore) {
 
 TEST(GenerationRulesTest, WhatWasSaidIsPenalised) {
   const Tokens prompt{4};
-  Generation generation({.prompt_tokens = 1, .context_length = 100}, {}, {}, Letters(),
+  Generation generation({.prompt_tokens = 1, .context_length = 100}, {}, {}, Letters(), {},
                         {.frequency_penalty = 2.0}, prompt);
   EXPECT_EQ(generation.Next(Favour(4, 5))->token, 4);
   EXPECT_EQ(generation.Next(Favour(4, 5))->token, 5);
   EXPECT_EQ(generation.Next(Favour(4, 5))->token, 0) << "both were said";
-  Generation repeating({.prompt_tokens = 1, .context_length = 100}, {}, {}, Letters(),
+  Generation repeating({.prompt_tokens = 1, .context_length = 100}, {}, {}, Letters(), {},
                        {.repetition_penalty = 4.0}, prompt);
   EXPECT_EQ(repeating.Next(Favour(4, 5))->token, 5) << "the prompt counts here";
 }

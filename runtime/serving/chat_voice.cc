@@ -1,0 +1,263 @@
+#include "runtime/serving/chat_voice.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using nlohmann::json;
+
+// Of a prompt, to find out whether it ends within reasoning.
+constexpr size_t kPromptEndTokens = 32;
+constexpr char kProbeKey[] = "k7q", kProbeValue[] = "v7q";
+
+std::string Quoted(const std::string& text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+bool IsObject(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string::npos && text[first] == '{' && json::accept(text);
+}
+
+// What the template makes of a past call, its arguments as text or as an object.
+std::string ProbeRender(const text::ChatTemplate& chat_template, bool as_text) {
+  const std::string object = absl::StrCat("{\"", kProbeKey, "\": \"", kProbeValue, "\"}");
+  const std::string messages = absl::StrCat(
+      R"([{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": )"
+      R"([{"id": "abcdefghi", "type": "function", "function": {"name": "f", "arguments": )",
+      as_text ? Quoted(object) : object,
+      R"(}}]}, {"role": "tool", "tool_call_id": "abcdefghi", "name": "f", "content": "b"}])");
+  text::ChatPrompt prompt;
+  prompt.messages_json = messages;
+  prompt.add_generation_prompt = false;
+  prompt.local_unix_s = 0;
+  return chat_template.Render(prompt).value_or("");
+}
+
+// An object that is joined to text is refused, or printed as Python prints it.
+bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
+  const std::string with_object = ProbeRender(chat_template, false);
+  const bool object_fits = absl::StrContains(with_object, kProbeKey) &&
+                           !absl::StrContains(with_object, absl::StrCat("'", kProbeKey, "'"));
+  if (object_fits) return false;
+  const std::string with_text = ProbeRender(chat_template, true);
+  return absl::StrContains(with_text, absl::StrCat("{\"", kProbeKey, "\""));
+}
+
+TokenSpellings SpecialOnes(const text::Tokenizer& tokenizer,
+                           const std::vector<std::string>& spellings) {
+  TokenSpellings special;
+  for (const std::string& spelling : spellings) {
+    const auto id = tokenizer.TokenId(spelling);
+    if (!id.has_value()) continue;
+    const int32_t ids[] = {*id};
+    // What a decoder doesn't leave out comes through it anyway.
+    const auto decoded = tokenizer.Decode(ids, /*skip_special_tokens=*/true);
+    if (decoded.ok() && decoded->empty()) special[*id] = spelling;
+  }
+  return special;
+}
+
+// Names by the ids of the calls so far.
+using CallNames = std::map<std::string, std::string>;
+
+std::string CallJson(const v1::ToolCall& call, const ChatVoice& voice) {
+  std::string arguments = call.arguments();
+  if (arguments.find_first_not_of(" \t\r\n") == std::string::npos) arguments = "{}";
+  if (!IsObject(arguments)) {
+    arguments = absl::StrCat("{\"invalid_json\": ", Quoted(arguments), "}");
+  }
+  if (voice.arguments_as_text) arguments = Quoted(arguments);
+  const std::string id = voice.nine_letter_ids ? markup::NineLetterId(call.id()) : call.id();
+  return absl::StrCat("{\"id\": ", Quoted(id),
+                      ", \"type\": \"function\", \"function\": {\"name\": ", Quoted(call.name()),
+                      ", \"arguments\": ", arguments, "}}");
+}
+
+std::string MessageJson(const v1::ChatMessage& message, const ChatVoice& voice, CallNames& names) {
+  std::string text = absl::StrCat("{\"role\": ", Quoted(message.role()),
+                                  ", \"content\": ", Quoted(message.content()));
+  std::string name = message.name();
+  if (message.role() == "tool") {
+    const std::string& id = message.tool_call_id();
+    const auto found = names.find(id);
+    if (name.empty() && found != names.end()) name = found->second;
+    const std::string told = voice.nine_letter_ids ? markup::NineLetterId(id) : id;
+    absl::StrAppend(&text, ", \"tool_call_id\": ", Quoted(told));
+  }
+  if (!name.empty()) absl::StrAppend(&text, ", \"name\": ", Quoted(name));
+  if (!message.reasoning().empty()) {
+    absl::StrAppend(&text, ", \"reasoning_content\": ", Quoted(message.reasoning()));
+  }
+  if (!message.tool_calls().empty()) {
+    std::vector<std::string> calls;
+    for (const v1::ToolCall& call : message.tool_calls()) {
+      names[call.id()] = call.name();
+      calls.push_back(CallJson(call, voice));
+    }
+    std::string list;
+    for (const std::string& call : calls) {
+      absl::StrAppend(&list, list.empty() ? "" : ", ", call);
+    }
+    absl::StrAppend(&text, ", \"tool_calls\": [", list, "]");
+  }
+  return text + "}";
+}
+
+uint32_t CallsBefore(const v1::GenerateRequest& request) {
+  int calls = 0;
+  for (const v1::ChatMessage& message : request.messages()) calls += message.tool_calls_size();
+  return static_cast<uint32_t>(calls);
+}
+
+bool WantsCalls(const v1::GenerateRequest& request) {
+  return !request.tools().tools_json().empty();
+}
+
+class PlanMaker {
+ public:
+  PlanMaker(const text::Tokenizer& tokenizer, const markup::Dialect& dialect)
+      : tokenizer_(tokenizer), dialect_(dialect) {}
+
+  absl::StatusOr<markup::SteeringPlan> Make(const v1::GenerateRequest& request) {
+    markup::SteeringPlan plan;
+    plan.ends_with_first_call = WantsCalls(request) && request.tools().single_call();
+    AddBudget(request.reasoning(), plan);
+    AddCall(request, plan);
+    if (!status_.ok()) return status_;
+    return plan;
+  }
+
+ private:
+  std::vector<int32_t> Tokens(const std::string& text) {
+    if (text.empty()) return {};
+    auto tokens = tokenizer_.Encode(text, /*add_special_tokens=*/false,
+                                    /*special_tokens_in_text=*/true);
+    if (!tokens.ok()) status_ = tokens.status();
+    return tokens.value_or(std::vector<int32_t>());
+  }
+
+  void AddBudget(const v1::ReasoningOptions& reasoning, markup::SteeringPlan& plan) {
+    if (reasoning.has_tokens_max()) plan.reasoning_tokens_max = reasoning.tokens_max();
+    if (reasoning.has_enabled() && !reasoning.enabled()) plan.reasoning_tokens_max = 0;
+    if (!plan.reasoning_tokens_max.has_value()) return;
+    plan.close = Tokens(markup::ForcedClosing(dialect_, false));
+    plan.close_for_good = Tokens(markup::ForcedClosing(dialect_, true));
+  }
+
+  void AddCall(const v1::GenerateRequest& request, markup::SteeringPlan& plan) {
+    const v1::ToolOptions& tools = request.tools();
+    const bool is_named = tools.choice() == v1::TOOL_CHOICE_KIND_NAMED;
+    if (!WantsCalls(request) || (!is_named && tools.choice() != v1::TOOL_CHOICE_KIND_REQUIRED)) {
+      return;
+    }
+    const std::string opening =
+        markup::ForcedOpening(dialect_, is_named ? tools.name() : "", CallsBefore(request));
+    plan.call = Tokens(opening);
+    if (dialect_.syntax == markup::CallSyntax::kHarmony) {
+      // It reasons in a message of its own, unless it must not.
+      plan.call_after_reasoning = Tokens(absl::StrCat("<|start|>assistant", opening));
+      const bool reasons = plan.reasoning_tokens_max.value_or(1) > 0;
+      if (reasons) plan.begin = Tokens("<|channel|>analysis<|message|>");
+      return;
+    }
+    plan.call_after_reasoning = Tokens(absl::StrCat("\n\n", opening));
+    const std::vector<int32_t> think = Tokens(dialect_.think_open);
+    if (!think.empty()) plan.think_open = think[0];
+  }
+
+  const text::Tokenizer& tokenizer_;
+  const markup::Dialect& dialect_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer) {
+  const std::string source = chat_template.Source(/*with_tools=*/true);
+  markup::Dialect dialect = markup::ChooseDialect(
+      source, [&](std::string_view token) { return tokenizer.TokenId(token).has_value(); });
+  ChatVoice voice;
+  voice.takes_tools = absl::StrContains(source, "tools");
+  voice.nine_letter_ids = dialect.id_style == markup::CallIdStyle::kNine;
+  if (voice.takes_tools) voice.arguments_as_text = WantsArgumentsAsText(chat_template);
+  const TokenSpellings all = SpecialOnes(tokenizer, dialect.control);
+  TokenSpellings reasoning = all;
+  if (dialect.syntax == markup::CallSyntax::kHarmony) {
+    for (const char* end : {"<|call|>", "<|return|>"}) {
+      const auto id = tokenizer.TokenId(end);
+      if (id.has_value()) voice.end_tokens.insert(*id);
+    }
+  } else {
+    std::erase_if(reasoning, [&dialect](const auto& token) {
+      return !absl::StrContains(dialect.think_open, token.second) &&
+             !absl::StrContains(dialect.think_close, token.second);
+    });
+  }
+  voice.all_tokens = std::make_shared<const TokenSpellings>(all);
+  voice.reasoning_tokens = std::make_shared<const TokenSpellings>(std::move(reasoning));
+  voice.dialect = std::make_shared<const markup::Dialect>(std::move(dialect));
+  return voice;
+}
+
+absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voice) {
+  if (!WantsCalls(request) || voice.takes_tools) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                      "this model's chat template takes no tools, so the model would never see "
+                      "them; leave 'tools' out or load a model that was trained with tools");
+}
+
+std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice) {
+  CallNames names;
+  std::string text = "[";
+  for (int i = 0; i < count; ++i) {
+    absl::StrAppend(&text, i > 0 ? ", " : "", MessageJson(request.messages(i), voice, names));
+  }
+  return text + "]";
+}
+
+std::string TemplateArgumentsJson(const v1::GenerateRequest& request) {
+  const std::string& given = request.template_arguments_json();
+  if (!request.reasoning().has_enabled()) return given;
+  json arguments = given.empty() ? json::object() : json::parse(given, nullptr, false);
+  if (!arguments.is_object()) return given;  // the template library says what is wrong
+  // Families call the switch by either name; what the caller set itself stays.
+  for (const char* name : {"enable_thinking", "thinking"}) {
+    if (!arguments.contains(name)) arguments[name] = request.reasoning().enabled();
+  }
+  return arguments.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const ChatVoice& voice,
+                                    const text::Tokenizer& tokenizer,
+                                    std::span<const int32_t> prompt, uint64_t seed) {
+  AnswerShape shape;
+  if (voice.dialect == nullptr) return shape;
+  shape.markup.dialect = voice.dialect;
+  shape.markup.ids.style = voice.dialect->id_style;
+  shape.markup.ids.calls_before = CallsBefore(request);
+  shape.markup.ids.salt =
+      request.request_id().empty() ? absl::StrCat("seed ", seed) : request.request_id();
+  shape.shown_tokens = voice.reasoning_tokens;
+  if (WantsCalls(request)) {
+    shape.markup.tools = std::make_shared<const markup::ToolSet>(request.tools().tools_json());
+    shape.shown_tokens = voice.all_tokens;
+  }
+  const size_t end = std::min(prompt.size(), kPromptEndTokens);
+  const auto prompt_end = tokenizer.Decode(prompt.last(end), /*skip_special_tokens=*/false);
+  if (!prompt_end.ok()) return prompt_end.status();
+  shape.markup.opens_reasoning = markup::OpensReasoning(*voice.dialect, *prompt_end);
+  auto plan = PlanMaker(tokenizer, *voice.dialect).Make(request);
+  if (!plan.ok()) return plan.status();
+  shape.steering = *std::move(plan);
+  return shape;
+}
+
+}  // namespace macrame::runtime::engine

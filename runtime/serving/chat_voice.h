@@ -1,0 +1,55 @@
+#pragma once
+
+// How a model speaks in a chat beyond plain text: which dialect it writes calls and reasoning in,
+// in what form its template wants past calls, and what a request makes of its answer.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "macrame/v1/rank.pb.h"
+#include "runtime/serving/markup/dialect.h"
+#include "runtime/serving/sampling/generation.h"
+#include "runtime/text/chat_template.h"
+#include "runtime/text/tokenizer.h"
+
+namespace macrame::runtime::engine {
+
+using TokenSpellings = std::map<int32_t, std::string>;
+
+struct ChatVoice {
+  std::shared_ptr<const markup::Dialect> dialect;
+  bool takes_tools = false;  // the template reads them
+  // The template joins a call's arguments to text instead of writing them as JSON itself.
+  bool arguments_as_text = false;
+  bool nine_letter_ids = false;  // it refuses other ids of calls
+  // Special tokens of the dialect, which decoders leave out: those of reasoning, and all.
+  std::shared_ptr<const TokenSpellings> reasoning_tokens, all_tokens;
+  std::set<int32_t> end_tokens;  // beside the model's own
+};
+
+ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer& tokenizer);
+
+// BAD_REQUEST when the template can't show the request's tools to the model.
+absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voice);
+
+// The first `count` messages for the template. Arguments of past calls are objects there, or text
+// where the voice says so; arguments that are no JSON object, which a model may have written, stand
+// in one under "invalid_json". A tool's message without a name has that of its call.
+std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice);
+
+// The template's further variables, the switch of reasoning among them.
+std::string TemplateArgumentsJson(const v1::GenerateRequest& request);
+
+// What is content, reasoning and calls in the answer, and what it is made to begin with. `seed`
+// makes ids of calls unique where the request has no id.
+absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const ChatVoice& voice,
+                                    const text::Tokenizer& tokenizer,
+                                    std::span<const int32_t> prompt, uint64_t seed);
+
+}  // namespace macrame::runtime::engine
