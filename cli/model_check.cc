@@ -54,6 +54,7 @@ absl::StatusOr<LoadTrial> TryIt(const std::string& socket_path, const v1::Deploy
   request.set_deployment(name);  // this replica, when there are several
   request.set_max_tokens(kTrialTokens);
   request.mutable_sampling()->set_temperature(0);
+  request.set_plain_text(true);  // whatever comes first is timed
   v1::ChatMessage& message = *request.add_messages();
   message.set_role("user");
   message.set_content(kTrialPrompt);

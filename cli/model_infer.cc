@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <istream>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,16 +19,17 @@ constexpr size_t kPromptBytesMax = 4 * 1024 * 1024;
 constexpr uint32_t kMaxTokensMax = 1'000'000'000;
 
 struct InferOptions {
-  std::string model, prompt, system;
+  std::string model, prompt, system, tools_file;
   std::vector<std::string> stop;
-  uint32_t max_tokens = 0, top_k = 0;
+  uint32_t max_tokens = 0, top_k = 0, thinking_tokens = 0;
+  bool no_thinking = false;
   double temperature = 0, top_p = 0, min_p = 0;
   int64_t seed = 0;
 };
 
 // Which flags were given is asked of the option tree: 0 is a value like others.
 v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& command,
-                                const std::string& prompt) {
+                                const std::string& prompt, const std::string& tools_json) {
   v1::GenerateRequest request;
   request.set_deployment(options.model);
   request.set_max_tokens(options.max_tokens);
@@ -44,6 +49,11 @@ v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& com
   if (given("--min-p")) sampling.set_min_p(options.min_p);
   if (given("--seed")) sampling.set_seed(static_cast<uint64_t>(options.seed));
   for (const std::string& stop : options.stop) request.add_stop(stop);
+  if (!tools_json.empty()) request.mutable_tools()->set_tools_json(tools_json);
+  if (options.no_thinking) request.mutable_reasoning()->set_enabled(false);
+  if (given("--thinking-tokens")) {
+    request.mutable_reasoning()->set_tokens_max(options.thinking_tokens);
+  }
   return request;
 }
 
@@ -61,17 +71,53 @@ absl::StatusOr<std::string> ReadPrompt(std::istream& in) {
   return text;
 }
 
+// The list of a file, as the API takes it; empty without one.
+absl::StatusOr<std::string> ReadTools(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const auto tools = nlohmann::ordered_json::parse(text.str(), nullptr, false);
+  const auto is_tool = [](const nlohmann::ordered_json& tool) {
+    return tool.is_object() && tool.contains("function");
+  };
+  if (!file || !tools.is_array() || tools.empty() ||
+      !std::all_of(tools.begin(), tools.end(), is_tool)) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                        absl::StrCat(path,
+                                     " can't be read as a list of tools, as the API's field "
+                                     "'tools' takes it: [{\"type\":\"function\",…}]"));
+  }
+  return tools.dump();
+}
+
+struct Call {
+  std::string id, name, arguments;
+};
+
 // What came, put together.
 struct Answer {
-  std::string text;
+  std::string text, reasoning;
+  std::vector<Call> calls;
   uint32_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, cold_tokens = 0;
   v1::PrefixMiss miss;
   double prefill_ms = 0, decode_ms = 0, first_text_ms = -1;
+  uint32_t reasoning_tokens = 0;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
 
   void Add(const v1::GenerateChunk& chunk, double now_ms) {
-    if (first_text_ms < 0 && !chunk.text().empty()) first_text_ms = now_ms;
+    const bool has_news =
+        !chunk.text().empty() || !chunk.reasoning().empty() || !chunk.tool_calls().empty();
+    if (first_text_ms < 0 && has_news) first_text_ms = now_ms;
     text += chunk.text();
+    reasoning += chunk.reasoning();
+    reasoning_tokens = std::max(reasoning_tokens, chunk.reasoning_tokens());
+    for (const v1::ToolCallDelta& delta : chunk.tool_calls()) {
+      if (delta.index() >= calls.size()) calls.emplace_back();
+      calls.back().id += delta.id();
+      calls.back().name += delta.name();
+      calls.back().arguments += delta.arguments();
+    }
     prompt_tokens = std::max(prompt_tokens, chunk.prompt_tokens());
     completion_tokens = std::max(completion_tokens, chunk.completion_tokens());
     cached_tokens = std::max(cached_tokens, chunk.cached_tokens());
@@ -118,6 +164,9 @@ std::string CacheLine(const Answer& answer) {
 std::string Statistics(const Answer& answer) {
   std::string text = absl::StrCat("prompt ", Timed(answer.prompt_tokens, answer.prefill_ms),
                                   ", answer ", Timed(answer.completion_tokens, answer.decode_ms));
+  if (answer.reasoning_tokens > 0) {
+    absl::StrAppend(&text, ", ", answer.reasoning_tokens, " of them reasoning");
+  }
   if (answer.first_text_ms >= 0) {
     absl::StrAppend(&text, ", first text after ", Milliseconds(answer.first_text_ms));
   }
@@ -128,6 +177,11 @@ Json AnswerDocument(const std::string& model, const Answer& answer) {
   Json document = Document("Completion");
   document["model"] = model;
   document["text"] = answer.text;
+  if (!answer.reasoning.empty()) document["reasoning"] = answer.reasoning;
+  for (const Call& call : answer.calls) {
+    document["tool_calls"].push_back(
+        {{"id", call.id}, {"name", call.name}, {"arguments", call.arguments}});
+  }
   document["finish_reason"] = FinishWord(answer.finish);
   document["prompt_tokens"] = answer.prompt_tokens;
   document["completion_tokens"] = answer.completion_tokens;
@@ -139,6 +193,57 @@ Json AnswerDocument(const std::string& model, const Answer& answer) {
   document["first_text_ms"] = answer.first_text_ms;
   return document;
 }
+
+// Writes an answer while it comes. Reasoning is dimmed on a terminal and left out of files; a call
+// begins a line of its own.
+class AnswerPrinter {
+ public:
+  explicit AnswerPrinter(const Invocation& run) : run_(run) {}
+
+  void Print(const v1::GenerateChunk& chunk) {
+    if (!chunk.reasoning().empty() && run_.environment.out_is_terminal) {
+      Begin(Part::kReasoning);
+      Write(run_.style.Dim(Printable(chunk.reasoning(), true)), chunk.reasoning());
+    }
+    if (!chunk.text().empty()) {
+      Begin(Part::kText);
+      Write(Shown(chunk.text()), chunk.text());
+    }
+    for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
+      if (!call.name().empty()) {
+        EndLine();
+        part_ = Part::kCall;
+        Write(run_.style.Bold(absl::StrCat("→ ", Shown(call.name()))) + " ", " ");
+      }
+      if (!call.arguments().empty()) Write(Shown(call.arguments()), call.arguments());
+    }
+    *run_.environment.out << std::flush;
+  }
+  void EndLine() {
+    if (is_in_line_) *run_.environment.out << "\n" << std::flush;
+    is_in_line_ = false;
+  }
+
+ private:
+  enum class Part { kNone, kReasoning, kText, kCall };
+
+  // A model's words must not steer the terminal; a file gets them as they are.
+  std::string Shown(const std::string& text) const {
+    return run_.environment.out_is_terminal ? Printable(text, true) : text;
+  }
+  void Begin(Part part) {
+    if (part != part_ && part_ != Part::kNone) EndLine();
+    part_ = part;
+  }
+  void Write(const std::string& shown, const std::string& text) {
+    *run_.environment.out << shown;
+    is_in_line_ = text.back() != '\n';
+  }
+
+  const Invocation& run_;
+  Part part_ = Part::kNone;
+  bool is_in_line_ = false;
+};
 
 int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI::App& command) {
   const Environment& environment = run.environment;
@@ -153,23 +258,21 @@ int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI:
     if (!read.ok()) return run.Fail(read.status());
     prompt = *std::move(read);
   }
+  auto tools = ReadTools(options.tools_file);
+  if (!tools.ok()) return run.Fail(tools.status());
   AgentClient client(run.options.socket_path);
   Answer answer;
+  AnswerPrinter printer(run);
   const auto begin = std::chrono::steady_clock::now();
   InterruptWatch interrupt([&] { client.Cancel(); });
-  const absl::Status ended =
-      client.Infer(MakeRequest(options, command, prompt), [&](const v1::GenerateChunk& chunk) {
-        const std::chrono::duration<double, std::milli> now =
-            std::chrono::steady_clock::now() - begin;
-        answer.Add(chunk, now.count());
-        if (!run.wants_table() || chunk.text().empty()) return;
-        // A model's words must not steer the terminal; a file gets them as they are.
-        *environment.out << (environment.out_is_terminal ? Printable(chunk.text(), true)
-                                                         : chunk.text())
-                         << std::flush;
-      });
-  const bool open_line = run.wants_table() && !answer.text.empty() && answer.text.back() != '\n';
-  if (open_line) *environment.out << "\n" << std::flush;
+  const absl::Status ended = client.Infer(MakeRequest(options, command, prompt, *tools),
+                                          [&](const v1::GenerateChunk& chunk) {
+                                            const std::chrono::duration<double, std::milli> now =
+                                                std::chrono::steady_clock::now() - begin;
+                                            answer.Add(chunk, now.count());
+                                            if (run.wants_table()) printer.Print(chunk);
+                                          });
+  if (run.wants_table()) printer.EndLine();
   if (interrupt.interrupted()) return interrupt.exit_code();
   if (!ended.ok()) return run.Fail(ended);
   if (!run.wants_table()) run.PrintDocument(AnswerDocument(options.model, answer));
@@ -201,6 +304,13 @@ void AddModelInfer(CommandTree& tree, CLI::App* model) {
   command->add_option("--stop", options->stop, "End before this text; may be given several times")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--tools", options->tools_file,
+                      "A file with the API's list of tools; calls are shown, not made");
+  command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning first");
+  command
+      ->add_option("--thinking-tokens", options->thinking_tokens,
+                   "Reason for at most this many tokens")
+      ->check(CLI::Range(0u, kMaxTokensMax));
   tree.OnChosen(command, [options, command](const Invocation& run) {
     return RunModelInfer(run, *options, *command);
   });

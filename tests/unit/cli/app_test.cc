@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -168,6 +170,40 @@ TEST_F(AppTest, AModelCannotSteerTheTerminal) {
   CliWorld world;
   world.out_is_terminal = true;
   EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "-q"}, world).out, "RDMA is ?[31mquick\n");
+}
+
+TEST_F(AppTest, InferShowsReasoningDimmedAndCalls) {
+  CliWorld world;
+  world.out_is_terminal = true;
+  const std::vector<std::string> words = {"model", "infer", "thinker", "-p", "x"};
+  EXPECT_EQ(Run({"model", "infer", "thinker", "-p", "x", "-q", "--color", "always"}, world).out,
+            "\x1b[2mLet me\x1b[0m\x1b[2m see\x1b[0m\nI look.\n"
+            "\x1b[1m→ get_weather\x1b[0m {\"city\": \"Oslo\"}\n");
+  // A file gets the answer alone.
+  const CliRun piped = Run(words);
+  EXPECT_EQ(piped.out, "I look.\n→ get_weather {\"city\": \"Oslo\"}\n");
+  EXPECT_NE(piped.err.find("3 of them reasoning"), std::string::npos) << piped.err;
+  const json document = json::parse(Run({"model", "infer", "thinker", "-p", "x", "--json"}).out);
+  EXPECT_EQ(document["reasoning"], "Let me see");
+  EXPECT_EQ(document["tool_calls"][0]["name"], "get_weather");
+}
+
+TEST_F(AppTest, InferTakesToolsAndABudgetOfReasoning) {
+  const std::string path = ::testing::TempDir() + "tools-" + std::to_string(getpid()) + ".json";
+  std::ofstream(path) << R"([{"type": "function", "function": {"name": "f"}}])";
+  EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "--tools", path, "--thinking-tokens", "0"})
+                .exit_code,
+            kExitOk);
+  const v1::GenerateRequest& request = agent_.service.last_infer;
+  EXPECT_EQ(request.tools().tools_json(), R"([{"type":"function","function":{"name":"f"}}])");
+  EXPECT_TRUE(request.reasoning().has_tokens_max());
+  EXPECT_EQ(Run({"model", "infer", "tiny", "-p", "x", "--no-thinking"}).exit_code, kExitOk);
+  EXPECT_FALSE(agent_.service.last_infer.reasoning().enabled());
+  EXPECT_TRUE(agent_.service.last_infer.reasoning().has_enabled());
+  std::ofstream(path) << "{}";
+  const CliRun refused = Run({"model", "infer", "tiny", "-p", "x", "--tools", path});
+  EXPECT_EQ(refused.exit_code, kExitFailure);
+  EXPECT_NE(refused.err.find(path), std::string::npos) << refused.err;
 }
 
 TEST_F(AppTest, InferReadsItsPromptFromStdin) {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "proto/check.h"
@@ -15,6 +16,27 @@
 namespace macrame::cli {
 
 using transport::ToGrpcStatus;
+
+namespace {
+
+// Reasoning, a word and a call, each in two pieces.
+std::vector<v1::GenerateChunk> ThinkersAnswer() {
+  std::vector<v1::GenerateChunk> pieces(6);
+  pieces[0].set_reasoning("Let me");
+  pieces[1].set_reasoning(" see");
+  pieces[2].set_text("I look.");
+  v1::ToolCallDelta& begin = *pieces[3].add_tool_calls();
+  begin.set_id("call_1");
+  begin.set_name("get_weather");
+  pieces[4].add_tool_calls()->set_arguments("{\"city\": ");
+  pieces[5].add_tool_calls()->set_arguments("\"Oslo\"}");
+  pieces[5].set_reasoning_tokens(3);
+  pieces[5].set_completion_tokens(9);
+  pieces[5].set_finish_reason(v1::FINISH_REASON_STOP);
+  return pieces;
+}
+
+}  // namespace
 
 grpc::Status FakeClusterService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                                            v1::ClusterStatus* response) {
@@ -74,6 +96,10 @@ grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
   last_infer = *request;
   inferred.insert(request->deployment());
   if (!failure.ok()) return ToGrpcStatus(failure);
+  if (request->deployment() == "thinker") {
+    for (const v1::GenerateChunk& piece : ThinkersAnswer()) writer->Write(piece);
+    return grpc::Status::OK;
+  }
   v1::GenerateChunk chunk;
   chunk.set_text("RDMA is");
   chunk.set_prompt_tokens(12);

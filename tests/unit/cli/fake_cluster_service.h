@@ -30,7 +30,8 @@ class FakeClusterService final : public v1::ClusterService::Service {
                            v1::UnloadModelResponse*) override;
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                           v1::ListModelsResponse* response) override;
-  // "slow" streams words until it is cancelled; others answer two pieces.
+  // "slow" streams words until it is cancelled, "thinker" reasons, speaks and calls; others answer
+  // two pieces.
   grpc::Status Infer(grpc::ServerContext* context, const v1::GenerateRequest* request,
                      grpc::ServerWriter<v1::GenerateChunk>* writer) override;
   grpc::Status Version(grpc::ServerContext*, const v1::VersionRequest*,
