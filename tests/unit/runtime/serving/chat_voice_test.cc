@@ -104,7 +104,7 @@ class ChatModel : public ::testing::Test {
   void SetUp() override {
     const std::string folder = text::NewFolder("model");
     std::filesystem::copy(text::Fixture("byte_level"), folder,
-                          std::filesystem::copy_options::overwrite_existing);
+                          std::filesystem::copy_options::recursive);
     std::filesystem::copy_file("tests/conformance/text/templates/chatml_tools.jinja",
                                folder + "/chat_template.jinja",
                                std::filesystem::copy_options::overwrite_existing);
@@ -254,7 +254,7 @@ TEST(ShapedAnswerTest, StopStringsCountInContentAlone) {
   const Told told = answer.Take(ShapedAnswer::Spelled(text), {"STOP"});
   EXPECT_EQ(told.reasoning, "STOP");
   EXPECT_EQ(told.calls, "f:{\"x\": \"STOP\"};");
-  EXPECT_EQ(told.content, "ab");
+  EXPECT_EQ(told.content, "ab ");
   EXPECT_EQ(told.finish, v1::FINISH_REASON_STOP);
   EXPECT_EQ(answer.taken.back(), 'P');
 }
