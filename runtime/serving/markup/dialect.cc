@@ -278,8 +278,8 @@ bool OpensReasoning(const Dialect& dialect, std::string_view prompt_end) {
 
 std::string ForcedOpening(const Dialect& dialect, std::string_view name, uint32_t calls_before) {
   if (name.empty()) return dialect.forced_any;
-  return absl::StrReplaceAll(dialect.forced_named, {{"$NAME", std::string(name)},
-                                                    {"$INDEX", absl::StrCat(calls_before)}});
+  return absl::StrReplaceAll(
+      dialect.forced_named, {{"$NAME", std::string(name)}, {"$INDEX", absl::StrCat(calls_before)}});
 }
 
 std::string ForcedClosing(const Dialect& dialect, bool ends_for_good) {

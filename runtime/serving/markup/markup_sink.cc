@@ -56,7 +56,9 @@ std::string NineLetterId(std::string_view id) {
 
 std::string MakeCallId(const CallIds& ids, uint32_t call, std::string_view name) {
   const uint32_t number = ids.calls_before + call;
-  if (ids.style == CallIdStyle::kIndex) return absl::StrCat("functions.", std::string(name), ":", number);
+  if (ids.style == CallIdStyle::kIndex) {
+    return absl::StrCat("functions.", std::string(name), ":", number);
+  }
   const std::string key = absl::StrCat(ids.salt, "/", number);
   if (ids.style == CallIdStyle::kNine) return Letters(Mixed(key, 9), 9);
   return absl::StrCat("call_", absl::Hex(Mixed(key, 1), absl::kZeroPad16),

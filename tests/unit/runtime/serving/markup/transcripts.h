@@ -12,8 +12,8 @@ namespace macrame::runtime::markup {
 struct TranscriptCase {
   std::string family;  // a key of TemplateOf
   std::string what;
-  std::string text;        // of the answer, control tokens as they are spelled
-  std::string told;        // Told() of it
+  std::string text;          // of the answer, control tokens as they are spelled
+  std::string told;          // Told() of it
   std::string prompt_end{};  // empty: nothing that matters
   bool is_cut = false;
 };
