@@ -1,6 +1,5 @@
 #include "agentd/gateway/chat_answer.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -9,46 +8,6 @@ namespace macrame::agentd {
 namespace {
 
 using nlohmann::ordered_json;
-
-std::string Dump(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
-
-ordered_json UsageObject(const TokenCounts& counts) {
-  ordered_json usage;
-  usage["prompt_tokens"] = counts.prompt_tokens;
-  usage["completion_tokens"] = counts.completion_tokens;
-  usage["total_tokens"] = uint64_t{counts.prompt_tokens} + counts.completion_tokens;
-  usage["prompt_tokens_details"] = {{"cached_tokens", counts.cached_tokens}, {"audio_tokens", 0}};
-  usage["completion_tokens_details"] = {{"reasoning_tokens", counts.reasoning_tokens},
-                                        {"audio_tokens", 0},
-                                        {"accepted_prediction_tokens", 0},
-                                        {"rejected_prediction_tokens", 0}};
-  // Ours: clients of OpenAI's take no notice of it.
-  ordered_json ours;
-  if (counts.cold_tokens > 0) ours["cached_tokens_from_disk"] = counts.cold_tokens;
-  if (!counts.miss.kind().empty()) {
-    ordered_json& miss = ours["prefix_miss"];
-    miss["kind"] = counts.miss.kind();
-    miss["token"] = counts.miss.position();
-    if (!counts.miss.part().empty()) miss["part"] = counts.miss.part();
-    if (!counts.miss.varying().empty()) miss["varying"] = counts.miss.varying();
-    miss["text"] = counts.miss.text();
-  }
-  if (!ours.empty()) usage["macrame"] = std::move(ours);
-  return usage;
-}
-
-ordered_json HeadObject(const ChatAnswerHead& head, const char* object) {
-  ordered_json body;
-  body["id"] = head.id;
-  body["object"] = object;
-  body["created"] = head.created_unix_seconds;
-  body["model"] = head.model;
-  body["service_tier"] = "default";
-  body["system_fingerprint"] = head.system_fingerprint;
-  return body;
-}
 
 // Bytes as a list of numbers.
 void AppendBytes(const std::string& bytes, std::string* out) {
@@ -93,28 +52,13 @@ std::string ChoiceText(uint32_t index, absl::string_view what, const ordered_jso
                       ",\"logprobs\":", logprobs, ",\"finish_reason\":", Dump(finish_reason), "}");
 }
 
-// `head` with the choices behind its fields; `usage` may be empty.
-std::string BodyText(const ordered_json& head, absl::string_view choices, absl::string_view usage) {
-  std::string body = Dump(head);
-  body.pop_back();
-  absl::StrAppend(&body, ",\"choices\":[", choices, "]");
-  if (!usage.empty()) absl::StrAppend(&body, ",\"usage\":", usage);
-  body.push_back('}');
-  return body;
-}
-
-std::string Event(const ordered_json& body) { return absl::StrCat("data: ", Dump(body), "\n\n"); }
-
-std::string ChunkEvent(const ChatAnswerHead& head, uint32_t choice, const ordered_json& delta,
+std::string ChunkEvent(const AnswerHead& head, uint32_t choice, const ordered_json& delta,
                        absl::string_view logprobs, const ordered_json& finish_reason) {
-  return absl::StrCat("data: ",
-                      BodyText(HeadObject(head, "chat.completion.chunk"),
-                               ChoiceText(choice, "delta", delta, logprobs, finish_reason),
-                               head.include_usage ? "null" : ""),
-                      "\n\n");
+  return ChoiceEvent(head, "chat.completion.chunk",
+                     ChoiceText(choice, "delta", delta, logprobs, finish_reason));
 }
 
-ordered_json MessageObject(const ChatAnswerHead& head, const CollectedChoice& choice) {
+ordered_json MessageObject(const AnswerHead& head, const CollectedAnswer& choice) {
   ordered_json message;
   message["role"] = "assistant";
   message["content"] = choice.text;
@@ -124,7 +68,7 @@ ordered_json MessageObject(const ChatAnswerHead& head, const CollectedChoice& ch
   }
   message["refusal"] = nullptr;
   message["annotations"] = ordered_json::array();
-  for (const CollectedChoice::Call& call : choice.calls) {
+  for (const CollectedAnswer::Call& call : choice.calls) {
     ordered_json one;
     one["id"] = call.id;
     one["type"] = "function";
@@ -147,12 +91,7 @@ ordered_json ModelObject(const ServedModel& model) {
 
 }  // namespace
 
-absl::string_view FinishReasonName(v1::FinishReason reason, bool has_calls) {
-  if (reason == v1::FINISH_REASON_LENGTH) return "length";
-  return has_calls ? "tool_calls" : "stop";
-}
-
-void CollectedChoice::Add(const v1::GenerateChunk& chunk) {
+void CollectedAnswer::Add(const v1::GenerateChunk& chunk) {
   reasoning += chunk.reasoning();
   text += chunk.text();
   for (const v1::ToolCallDelta& delta : chunk.tool_calls()) {
@@ -168,28 +107,11 @@ void CollectedChoice::Add(const v1::GenerateChunk& chunk) {
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
 }
 
-size_t BytesOf(const v1::GenerateChunk& chunk) {
-  size_t bytes = chunk.text().size() + chunk.reasoning().size();
-  for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
-    bytes += call.id().size() + call.name().size() + call.arguments().size();
-  }
-  for (const v1::TokenLogprob& token : chunk.logprobs()) bytes += token.ByteSizeLong();
-  return bytes;
-}
-
-TokenCounts TotalCounts(const std::vector<TokenCounts>& of_choices) {
-  TokenCounts total = of_choices.at(0);
-  for (size_t i = 1; i < of_choices.size(); ++i) {
-    total.completion_tokens += of_choices[i].completion_tokens;
-  }
-  return total;
-}
-
-std::string ChatCompletionBody(const ChatAnswerHead& head,
-                               const std::vector<CollectedChoice>& choices) {
+std::string ChatCompletionBody(const AnswerHead& head,
+                               const std::vector<CollectedAnswer>& choices) {
   std::string text;
   std::vector<TokenCounts> counts;
-  for (const CollectedChoice& choice : choices) {
+  for (const CollectedAnswer& choice : choices) {
     const auto index = static_cast<uint32_t>(counts.size());
     absl::StrAppend(
         &text, index == 0 ? "" : ",",
@@ -198,11 +120,11 @@ std::string ChatCompletionBody(const ChatAnswerHead& head,
                    std::string(FinishReasonName(choice.finish, !choice.calls.empty()))));
     counts.push_back(choice.counts);
   }
-  return BodyText(HeadObject(head, "chat.completion"), text,
-                  Dump(UsageObject(TotalCounts(counts))));
+  return BodyText(head, "chat.completion", text,
+                  UsageText(TotalCounts(counts, head.choices_per_prompt)));
 }
 
-std::string OpenEvent(const ChatAnswerHead& head, uint32_t choice) {
+std::string OpenEvent(const AnswerHead& head, uint32_t choice) {
   ordered_json delta;
   delta["role"] = "assistant";
   delta["content"] = "";
@@ -210,7 +132,7 @@ std::string OpenEvent(const ChatAnswerHead& head, uint32_t choice) {
   return ChunkEvent(head, choice, delta, "null", nullptr);
 }
 
-std::string TextEvent(const ChatAnswerHead& head, const v1::GenerateChunk& chunk, uint32_t choice) {
+std::string TextEvent(const AnswerHead& head, const v1::GenerateChunk& chunk, uint32_t choice) {
   ordered_json delta;
   delta["content"] = chunk.text();
   std::string logprobs;
@@ -219,14 +141,13 @@ std::string TextEvent(const ChatAnswerHead& head, const v1::GenerateChunk& chunk
                     nullptr);
 }
 
-std::string ReasoningEvent(const ChatAnswerHead& head, const std::string& reasoning,
-                           uint32_t choice) {
+std::string ReasoningEvent(const AnswerHead& head, const std::string& reasoning, uint32_t choice) {
   ordered_json delta;
   delta["reasoning_content"] = reasoning;
   return ChunkEvent(head, choice, delta, "null", nullptr);
 }
 
-std::string CallEvents(const ChatAnswerHead& head, const v1::ToolCallDelta& call, uint32_t choice) {
+std::string CallEvents(const AnswerHead& head, const v1::ToolCallDelta& call, uint32_t choice) {
   std::string events;
   const auto add = [&](ordered_json piece) {
     ordered_json delta;
@@ -250,78 +171,8 @@ std::string CallEvents(const ChatAnswerHead& head, const v1::ToolCallDelta& call
   return events;
 }
 
-std::string FinishEvent(const ChatAnswerHead& head, absl::string_view finish_reason,
-                        uint32_t choice) {
+std::string FinishEvent(const AnswerHead& head, absl::string_view finish_reason, uint32_t choice) {
   return ChunkEvent(head, choice, ordered_json::object(), "null", std::string(finish_reason));
-}
-
-std::string UsageEvent(const ChatAnswerHead& head, const TokenCounts& counts) {
-  ordered_json body = HeadObject(head, "chat.completion.chunk");
-  body["choices"] = ordered_json::array();
-  body["usage"] = UsageObject(counts);
-  return Event(body);
-}
-
-std::string ErrorEvent(const ApiError& error) {
-  return absl::StrCat("data: ", ErrorBody(error), "\n\n");
-}
-
-void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts) {
-  counts->prompt_tokens = std::max(counts->prompt_tokens, chunk.prompt_tokens());
-  counts->cached_tokens = std::max(counts->cached_tokens, chunk.cached_tokens());
-  counts->completion_tokens = std::max(counts->completion_tokens, chunk.completion_tokens());
-  counts->cold_tokens = std::max(counts->cold_tokens, chunk.cold_tokens());
-  counts->reasoning_tokens = std::max(counts->reasoning_tokens, chunk.reasoning_tokens());
-  if (chunk.has_prefix_miss()) counts->miss = chunk.prefix_miss();
-}
-
-std::string StreamComposer::Open() const {
-  std::string events;
-  for (uint32_t choice = 0; choice < head_.choices; ++choice) events += OpenEvent(head_, choice);
-  return events;
-}
-
-std::string StreamComposer::Chunk(const v1::GenerateChunk& chunk, uint32_t choice) {
-  Progress& progress = choices_.at(choice);
-  UpdateCounts(chunk, &progress.counts);
-  if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-    progress.finish = chunk.finish_reason();
-  }
-  std::string events;
-  if (!chunk.reasoning().empty() && !head_.excludes_reasoning) {
-    events += ReasoningEvent(head_, chunk.reasoning(), choice);
-  }
-  if (!chunk.text().empty() || !chunk.logprobs().empty()) {
-    events += TextEvent(head_, chunk, choice);
-  }
-  for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
-    progress.has_calls = true;
-    events += CallEvents(head_, call, choice);
-  }
-  return events;
-}
-
-std::string StreamComposer::End(const absl::Status& status, uint32_t choice) {
-  if (!status.ok()) return Fail(ApiErrorFromStatus(status));
-  const Progress& progress = choices_.at(choice);
-  if (progress.finish == v1::FINISH_REASON_CANCELLED) {
-    return Fail(ApiErrorFromStatus(absl::CancelledError("The answer was ended by the cluster")));
-  }
-  std::string events =
-      FinishEvent(head_, FinishReasonName(progress.finish, progress.has_calls), choice);
-  if (++choices_ended_ < head_.choices) return events;
-  ended_ = true;
-  if (head_.include_usage) {
-    std::vector<TokenCounts> counts;
-    for (const Progress& progress : choices_) counts.push_back(progress.counts);
-    events += UsageEvent(head_, TotalCounts(counts));
-  }
-  return absl::StrCat(events, kDoneEvent);
-}
-
-std::string StreamComposer::Fail(const ApiError& error) {
-  ended_ = true;
-  return ErrorEvent(error);
 }
 
 std::string ModelBody(const ServedModel& model) { return Dump(ModelObject(model)); }

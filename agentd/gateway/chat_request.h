@@ -15,28 +15,19 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
 
-inline constexpr size_t kModelNameBytesMax = 256;
 inline constexpr size_t kMessagesMax = 4096;
 inline constexpr size_t kContentPartsMax = 1024;
 inline constexpr size_t kToolCallsMax = 512;  // of one message
 inline constexpr size_t kCallIdBytesMax = 256;
-inline constexpr size_t kStopStringsMax = 16;
-inline constexpr size_t kStopStringBytesMax = 512;
-inline constexpr int64_t kMaxTokensMax = 2'147'483'647;
-inline constexpr size_t kIgnoredNamesMax = 16;
 
-struct ChatRequest {
-  v1::GenerateRequest generate;  // all but request_id
-  uint32_t choices = 1;          // answers that are wanted: RequestsOfChoices
-  bool stream = false;
-  bool include_usage = false;
-  bool excludes_reasoning = false;   // the answer's reasoning is not sent
-  std::vector<std::string> ignored;  // names of fields that nobody knows, safe for a header
+struct ChatRequest : AnswerRequest {
+  bool excludes_reasoning = false;  // the answer's reasoning is not sent
 };
 
 std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body, size_t json_depth_max);

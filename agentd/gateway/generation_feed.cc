@@ -5,7 +5,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
-#include "agentd/gateway/chat_answer.h"
+#include "agentd/gateway/answer_format.h"
 
 namespace macrame::agentd {
 namespace net = boost::asio;

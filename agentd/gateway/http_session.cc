@@ -191,7 +191,13 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (!MethodFits(*route, View(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route));
   }
-  if (route->kind == RouteKind::kChat) co_return co_await ServeChat();
+  if (route->kind == RouteKind::kChat || route->kind == RouteKind::kText) {
+    if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
+    const bool complete = co_await ReadBody();
+    if (!complete) co_return false;
+    if (route->kind == RouteKind::kChat) co_return co_await ServeChat();
+    co_return co_await ServeText();
+  }
   auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
   co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
@@ -211,36 +217,61 @@ net::awaitable<bool> HttpSession::ReadBody() {
 }
 
 net::awaitable<bool> HttpSession::ServeChat() {
-  if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
-  const bool complete = co_await ReadBody();
-  if (!complete) co_return false;
   auto parsed = ParseChatRequest(parser_->get().body(), state_->options.json_depth_max);
   if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
   ChatRequest& chat = std::get<ChatRequest>(parsed);
-  ignored_ = absl::StrJoin(chat.ignored, ",");
-
-  ChatAnswerHead head;
-  head.id = RandomId("chatcmpl-");
-  head.created_unix_seconds = UnixSeconds();
-  head.model = chat.generate.deployment();
-  head.system_fingerprint = absl::StrCat("macrame-", state_->options.version);
-  head.include_usage = chat.include_usage;
-  head.choices = chat.choices;
-  head.has_logprobs = chat.generate.has_top_logprobs();
+  AnswerHead head = HeadOf(chat, "chatcmpl-");
+  head.choices = head.choices_per_prompt;
   head.excludes_reasoning = chat.excludes_reasoning;
-  chat.generate.set_request_id(request_id_);
+  co_return co_await Answer(std::move(head), RequestsOfChoices(chat.generate, chat.choices),
+                            chat.stream);
+}
+
+net::awaitable<bool> HttpSession::ServeText() {
+  auto parsed = ParseTextRequest(parser_->get().body(), state_->options.json_depth_max);
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  TextRequest& text = std::get<TextRequest>(parsed);
+  AnswerHead head = HeadOf(text, "cmpl-");
+  head.form = AnswerForm::kText;
+  std::vector<v1::GenerateRequest> requests = RequestsOfPrompts(text);
+  head.choices = static_cast<uint32_t>(requests.size());
+  if (text.echo) {
+    for (const v1::GenerateRequest& one : requests) head.echoes.push_back(one.prompt());
+  }
+  co_return co_await Answer(std::move(head), std::move(requests), text.stream);
+}
+
+// Sets what of the request the connection knows, too.
+AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
+  ignored_ = absl::StrJoin(answer.ignored, ",");
+  answer.generate.set_request_id(request_id_);
   const auto& request = parser_->get();
   SetTenant(ApiKeyOf(View(request[http::field::authorization]), View(request["x-api-key"])),
-            &chat.generate);
+            &answer.generate);
+  AnswerHead head;
+  head.id = RandomId(id_prefix);
+  head.created_unix_seconds = UnixSeconds();
+  head.model = answer.generate.deployment();
+  head.system_fingerprint = absl::StrCat("macrame-", state_->options.version);
+  head.include_usage = answer.include_usage;
+  head.choices_per_prompt = answer.choices;
+  head.has_logprobs = answer.generate.has_top_logprobs();
+  return head;
+}
+
+net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
+                                         bool stream) {
   feed_ = GenerationFeed::Start(
-      state_->io, *state_->backend, RequestsOfChoices(chat.generate, chat.choices),
-      chat.stream ? state_->options.unsent_bytes_max : state_->options.answer_bytes_max);
+      state_->io, *state_->backend, std::move(requests),
+      stream ? state_->options.unsent_bytes_max : state_->options.answer_bytes_max);
   auto watch = StartWatch();
   bool more = false;
-  if (chat.stream) {
+  if (stream) {
     more = co_await StreamAnswer(std::move(head));
+  } else if (head.form == AnswerForm::kChat) {
+    more = co_await CollectAnswer<CollectedAnswer>(std::move(head), ChatCompletionBody);
   } else {
-    more = co_await CollectAnswer(std::move(head));
+    more = co_await CollectAnswer<CollectedText>(std::move(head), TextCompletionBody);
   }
   feed_->Close();
   feed_.reset();

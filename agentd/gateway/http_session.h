@@ -2,7 +2,7 @@
 
 // One connection: reads requests one after the other, checks them, answers. On the io thread only.
 //
-// Life of a request: head (limits, deadline) → Host → route → body (limits, deadline) → chat
+// Life of a request: head (limits, deadline) → Host → route → body (limits, deadline) →
 // request checked → generation → body or event stream. While an answer is on its way the connection
 // is read from as well: its end cancels the generation, and what a client has sent ahead waits for
 // its turn.
@@ -18,13 +18,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "agentd/gateway/answer_stream.h"
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/chat_request.h"
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/text_answer.h"
+#include "agentd/gateway/text_request.h"
 
 namespace macrame::agentd {
 
@@ -46,9 +50,18 @@ class HttpSession {
 
   // These return whether the connection can take another request.
   boost::asio::awaitable<bool> ServeOne();
+  // With the body at hand.
   boost::asio::awaitable<bool> ServeChat();
-  boost::asio::awaitable<bool> StreamAnswer(ChatAnswerHead head);
-  boost::asio::awaitable<bool> CollectAnswer(ChatAnswerHead head);
+  boost::asio::awaitable<bool> ServeText();
+  AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
+  boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
+                                      bool stream);
+  boost::asio::awaitable<bool> StreamAnswer(AnswerHead head);
+  // One body: `Collected` puts an answer together, `body_of` all of them.
+  template <typename Collected>
+  boost::asio::awaitable<bool> CollectAnswer(AnswerHead head,
+                                             std::string (*body_of)(const AnswerHead&,
+                                                                    const std::vector<Collected>&));
   boost::asio::awaitable<bool> SendReply(HttpReply reply);
   boost::asio::awaitable<bool> SendError(ApiError error);
   boost::asio::awaitable<bool> RefuseUnreadable(boost::beast::error_code error);

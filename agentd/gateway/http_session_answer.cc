@@ -90,8 +90,10 @@ net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std
   co_return co_await SendError(DescribeFailure(status, model, *state_->backend));
 }
 
-net::awaitable<bool> HttpSession::CollectAnswer(ChatAnswerHead head) {
-  std::vector<CollectedChoice> choices(head.choices);
+template <typename Collected>
+net::awaitable<bool> HttpSession::CollectAnswer(
+    AnswerHead head, std::string (*body_of)(const AnswerHead&, const std::vector<Collected>&)) {
+  std::vector<Collected> choices(head.choices);
   size_t bytes = 0;
   for (uint32_t left = head.choices; left > 0;) {
     const GenerationFeed::Event event = co_await feed_->Next(state_->options.silence_ms);
@@ -100,7 +102,7 @@ net::awaitable<bool> HttpSession::CollectAnswer(ChatAnswerHead head) {
       co_return co_await SendError(
           HttpError(504, "The model did not answer in time.", "timed_out"));
     }
-    CollectedChoice& choice = choices.at(event.choice);
+    Collected& choice = choices.at(event.choice);
     if (event.kind == EventKind::kDone) {
       if (!event.status.ok()) co_return co_await SendGenerationFailure(event.status, head.model);
       --left;
@@ -121,11 +123,17 @@ net::awaitable<bool> HttpSession::CollectAnswer(ChatAnswerHead head) {
     }
   }
   HttpReply reply;
-  reply.body = ChatCompletionBody(head, choices);
+  reply.body = body_of(head, choices);
   co_return co_await SendReply(std::move(reply));
 }
 
-net::awaitable<bool> HttpSession::StreamAnswer(ChatAnswerHead head) {
+template net::awaitable<bool> HttpSession::CollectAnswer(
+    AnswerHead head,
+    std::string (*body_of)(const AnswerHead&, const std::vector<CollectedAnswer>&));
+template net::awaitable<bool> HttpSession::CollectAnswer(
+    AnswerHead head, std::string (*body_of)(const AnswerHead&, const std::vector<CollectedText>&));
+
+net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   // Errors that come before the first piece of text still get their own HTTP status.
   const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
   GenerationFeed::Event first = co_await feed_->Next(patience);

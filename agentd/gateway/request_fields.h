@@ -18,6 +18,8 @@ class RequestFields {
   // `body` is an object and lives as long.
   explicit RequestFields(const nlohmann::json& body) : body_(body) {}
 
+  const nlohmann::json& body() const { return body_; }
+  bool has_failed() const { return error_.has_value(); }
   // Null when the field is missing or null, or an error was found before.
   const nlohmann::json* Find(absl::string_view name) const;
   void Fail(absl::string_view param, absl::string_view code, std::string message);

@@ -17,6 +17,7 @@ constexpr size_t kModelsNamedMax = 8;
 
 constexpr std::array kRoutes = {
     Route{RouteKind::kChat, "/v1/chat/completions", "POST"},
+    Route{RouteKind::kText, "/v1/completions", "POST"},
     Route{RouteKind::kModelList, "/v1/models", "GET, HEAD"},
     Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
     Route{RouteKind::kHealth, "/health", "GET, HEAD"},
@@ -93,6 +94,7 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
     case RouteKind::kModel:
       break;
     case RouteKind::kChat:
+    case RouteKind::kText:
       return HttpError(500, "This path needs a body.", "internal");
   }
   const std::string id = PercentDecode(path.substr(route.path.size()));

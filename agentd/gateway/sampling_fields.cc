@@ -126,16 +126,6 @@ void ReadEnds(RequestFields& fields, v1::GenerateRequest& request) {
   request.set_min_tokens(static_cast<uint32_t>(*least));
 }
 
-void ReadLogprobs(RequestFields& fields, v1::GenerateRequest& request) {
-  const bool wanted = fields.Boolean("logprobs");
-  const auto top = fields.Integer("top_logprobs", 0, kTopLogprobsMax);
-  if (!wanted && top.value_or(0) > 0) {
-    fields.Fail("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs': true.");
-  } else if (wanted) {
-    request.set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
-  }
-}
-
 // SplitMix64's finalizer. Not just a sum: the sampler counts a seed up with the position, so two
 // seeds that are near would give one choice the chances of another, shifted.
 uint64_t SeedOfChoice(uint64_t seed, uint32_t choice) {
@@ -162,7 +152,21 @@ void ReadSamplingFields(RequestFields& fields, v1::GenerateRequest& request) {
   ReadPenalties(fields, sampling);
   ReadBiases(fields, sampling);
   ReadEnds(fields, request);
-  ReadLogprobs(fields, request);
+}
+
+void ReadLogprobs(RequestFields& fields, v1::GenerateRequest& request) {
+  const bool wanted = fields.Boolean("logprobs");
+  const auto top = fields.Integer("top_logprobs", 0, kTopLogprobsMax);
+  if (!wanted && top.value_or(0) > 0) {
+    fields.Fail("top_logprobs", "invalid_value", "'top_logprobs' needs 'logprobs': true.");
+  } else if (wanted) {
+    request.set_top_logprobs(static_cast<uint32_t>(top.value_or(0)));
+  }
+}
+
+void ReadTextLogprobs(RequestFields& fields, v1::GenerateRequest& request) {
+  const auto top = fields.Integer("logprobs", 0, kTopLogprobsMax);
+  if (top.has_value()) request.set_top_logprobs(static_cast<uint32_t>(*top));
 }
 
 uint32_t ReadChoices(RequestFields& fields) {

@@ -23,11 +23,14 @@ inline constexpr int64_t kTopLogprobsMax = 20;
 inline constexpr int64_t kChoicesMax = 8;
 
 // temperature, top_p, top_k, min_p, typical_p, seed, logit_bias and the penalties; min_tokens (to
-// be called once max_tokens is set), stop_token_ids, ignore_eos; logprobs and top_logprobs.
+// be called once max_tokens is set), stop_token_ids, ignore_eos.
 void ReadSamplingFields(RequestFields& fields, v1::GenerateRequest& request);
+// logprobs and top_logprobs of a chat; `logprobs` of a text prompt, a number.
+void ReadLogprobs(RequestFields& fields, v1::GenerateRequest& request);
+void ReadTextLogprobs(RequestFields& fields, v1::GenerateRequest& request);
 // `n`: how many answers are wanted.
 uint32_t ReadChoices(RequestFields& fields);
-// Whether the two above read this field.
+// Whether those above read this field.
 bool IsSamplingField(absl::string_view name);
 
 // One request for each answer. Only the seed differs: the first has the one that was asked for, the

@@ -27,6 +27,10 @@ absl::Status CheckKeys(const v1::GenerateRequest& request) {
 
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& request,
                                                   const ModelText& text, int64_t local_unix_s) {
+  if (request.messages().empty() && !request.prompt_token_ids().empty()) {
+    return std::vector<int32_t>(request.prompt_token_ids().begin(),
+                                request.prompt_token_ids().end());
+  }
   if (request.messages().empty()) {
     // The whole prompt is the caller's, control tokens too: there is no other voice to forge.
     return text.tokenizer.Encode(request.prompt(), /*add_special_tokens=*/true,

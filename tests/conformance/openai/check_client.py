@@ -43,6 +43,25 @@ def check_left_stream(client, model):
     check_answer(client, model)  # the next request is served
 
 
+def check_text(client, model):
+    asked = {"model": model, "max_tokens": 5, "temperature": 0, "seed": 1}
+    prompts = ["RDMA is", "A link is"]
+    whole = client.completions.create(prompt=prompts, echo=True, **asked)
+    assert whole.object == "text_completion" and [c.index for c in whole.choices] == [0, 1]
+    for prompt, choice in zip(prompts, whole.choices):
+        assert choice.text.startswith(prompt) and len(choice.text) > len(prompt)
+    assert whole.usage.completion_tokens <= 10 < whole.usage.total_tokens
+    one = client.completions.create(prompt=prompts[0], logprobs=2, **asked).choices[0]
+    assert prompts[0] + one.text == whole.choices[0].text, "alone it is another text"
+    assert len(one.logprobs.tokens) == len(one.logprobs.text_offset)
+    assert all(value <= 0 for value in one.logprobs.token_logprobs)
+    streamed = client.completions.create(prompt=prompts[0], stream=True, **asked)
+    assert "".join(chunk.choices[0].text for chunk in streamed) == one.text
+    error = refused(openai.BadRequestError,
+                    lambda: client.completions.create(prompt=prompts[0], suffix="x", **asked))
+    assert error.param == "suffix"
+
+
 def check_models(client, model):
     listed = client.models.list()
     assert model in [entry.id for entry in listed.data]
@@ -82,6 +101,7 @@ def main():
     answer = check_answer(client, model)
     check_stream(client, model, answer)
     check_left_stream(client, model)
+    check_text(client, model)
     check_models(client, model)
     check_errors(client, model)
     print(f"openai {openai.__version__}: answers, streams, models and errors as expected")

@@ -4,12 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agentd/gateway/answer_stream.h"
+
 namespace macrame::agentd {
 namespace {
 
 using nlohmann::json;
 
-ChatAnswerHead Head(bool include_usage) {
+AnswerHead Head(bool include_usage) {
   return {"chatcmpl-1", 1'700'000'000, "tiny", "macrame-1", include_usage};
 }
 
@@ -30,7 +32,7 @@ v1::GenerateChunk Chunk(const std::string& text, v1::FinishReason finish, uint32
 }
 
 TEST(ChatAnswer, ABodyHasEveryField) {
-  CollectedChoice choice;
+  CollectedAnswer choice;
   choice.Add(Chunk("hi", v1::FINISH_REASON_LENGTH, 3, 4));
   choice.counts.cached_tokens = 2;
   const json body = json::parse(ChatCompletionBody(Head(false), {choice}));
@@ -104,14 +106,14 @@ TEST(ChatAnswer, ACutCallEndsWithLength) {
 }
 
 TEST(ChatAnswer, ABodyHoldsCallsAndReasoning) {
-  CollectedChoice answer;
+  CollectedAnswer answer;
   v1::GenerateChunk thought;
   thought.set_reasoning("hm");
   answer.Add(thought);
   answer.Add(CallChunk(0, "call_1", "f", "{\"a\":"));
   answer.Add(CallChunk(0, "", "", " 1}"));
   answer.Add(CallChunk(1, "call_2", "g", "{}"));
-  const auto body = [&answer](const ChatAnswerHead& head) {
+  const auto body = [&answer](const AnswerHead& head) {
     const json whole = json::parse(ChatCompletionBody(head, {answer}));
     return whole["choices"][0]["message"];
   };
@@ -122,7 +124,7 @@ TEST(ChatAnswer, ABodyHoldsCallsAndReasoning) {
   EXPECT_EQ(message["tool_calls"][0], json::parse(R"({"id": "call_1", "type": "function",
                             "function": {"name": "f", "arguments": "{\"a\": 1}"}})"));
   EXPECT_EQ(message["tool_calls"][1]["id"], "call_2");
-  ChatAnswerHead silent = Head(false);
+  AnswerHead silent = Head(false);
   silent.excludes_reasoning = true;
   EXPECT_FALSE(body(silent).contains("reasoning_content"));
 }
@@ -180,16 +182,16 @@ void ExpectLogprob(const json& entry, const std::string& text, double logprob,
 }
 
 TEST(ChatAnswerLogprobs, AreOpenAisInABody) {
-  ChatAnswerHead head = Head(false);
+  AnswerHead head = Head(false);
   head.has_logprobs = true;
   v1::GenerateChunk first = Chunk("Hi", v1::FINISH_REASON_UNSPECIFIED, 5, 0);
   AddLogprob(first, "H", -0.25F, "\"\\\n");
   v1::GenerateChunk last = Chunk("\xC3\xA9", v1::FINISH_REASON_STOP, 0, 3);
   AddLogprob(last, "\xC3", -1.5F, " a");
   AddLogprob(last, "\xA9", -2.0F, "");
-  CollectedChoice choice;
+  CollectedAnswer choice;
   for (const auto& chunk : {first, last}) choice.Add(chunk);
-  EXPECT_GT(choice.bytes(), choice.text.size());
+  EXPECT_GT(BytesOf(first), first.text().size());
   const json body = json::parse(ChatCompletionBody(head, {choice}));
   const json& logprobs = body["choices"][0]["logprobs"];
   EXPECT_TRUE(logprobs["refusal"].is_null());
@@ -202,12 +204,12 @@ TEST(ChatAnswerLogprobs, AreOpenAisInABody) {
   ExpectLogprob(content[1], "\xEF\xBF\xBD", -1.5, {0xC3});
   ExpectLogprob(content[2], "\xEF\xBF\xBD", -2, {0xA9});
   ExpectLogprob(content[2]["top_logprobs"][1], "", -9999, {});
-  const json empty = json::parse(ChatCompletionBody(head, {CollectedChoice()}));
+  const json empty = json::parse(ChatCompletionBody(head, {CollectedAnswer()}));
   EXPECT_EQ(empty["choices"][0]["logprobs"]["content"], json::array());
 }
 
 TEST(ChatAnswerLogprobs, ComeWithTheirTextInAStream) {
-  ChatAnswerHead head = Head(false);
+  AnswerHead head = Head(false);
   head.has_logprobs = true;
   StreamComposer composer(head);
   EXPECT_TRUE(Payload(composer.Open())["choices"][0]["logprobs"].is_null());
@@ -226,9 +228,9 @@ TEST(ChatAnswerLogprobs, ComeWithTheirTextInAStream) {
 }
 
 TEST(ChatAnswerChoices, ABodyNumbersThemAndCountsThePromptOnce) {
-  ChatAnswerHead head = Head(false);
-  head.choices = 2;
-  std::vector<CollectedChoice> choices(2);
+  AnswerHead head = Head(false);
+  head.choices = head.choices_per_prompt = 2;
+  std::vector<CollectedAnswer> choices(2);
   choices[0].Add(Chunk("one", v1::FINISH_REASON_STOP, 7, 2));
   choices[0].counts.cached_tokens = 1;
   choices[1].Add(Chunk("two", v1::FINISH_REASON_LENGTH, 7, 3));
@@ -246,8 +248,8 @@ TEST(ChatAnswerChoices, ABodyNumbersThemAndCountsThePromptOnce) {
 }
 
 TEST(ChatAnswerChoices, AStreamEndsWithTheLastOfThem) {
-  ChatAnswerHead head = Head(true);
-  head.choices = 2;
+  AnswerHead head = Head(true);
+  head.choices = head.choices_per_prompt = 2;
   StreamComposer composer(head);
   const std::string open = composer.Open();
   EXPECT_EQ(Payload(open.substr(open.find("data: ", 1)))["choices"][0]["index"], 1);

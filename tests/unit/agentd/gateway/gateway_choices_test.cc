@@ -192,5 +192,49 @@ TEST_F(GatewayChoicesTest, LogprobsCountForTheBoundOfAnAnswer) {
   EXPECT_TRUE(call->WaitForCancel(milliseconds(1000)));
 }
 
+std::string TextPost(const json& body) {
+  std::string post = ChatPost(body.dump());
+  const std::string chat = "/v1/chat/completions";
+  return post.replace(post.find(chat), chat.size(), "/v1/completions");
+}
+
+TEST_F(GatewayChoicesTest, TextPromptsAreContinuedSideBySide) {
+  RawHttpClient client(gateway_->port());
+  client.Send(TextPost({{"model", "manual"}, {"prompt", {"one", "two"}}, {"echo", true}}));
+  const auto calls = Calls(2);
+  ASSERT_NE(calls[1], nullptr);
+  EXPECT_EQ(calls[1]->request.prompt(), "two");
+  EXPECT_EQ(calls[1]->request.messages_size(), 0);
+  for (const auto& call : calls) {
+    call->Text(" more");
+    call->Finish(v1::FINISH_REASON_LENGTH, 11, 4);
+    call->Done(absl::OkStatus());
+  }
+  const RawResponse response = client.ReadResponse();
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json body = json::parse(response.body);
+  EXPECT_EQ(body["choices"][0]["text"], "one more");
+  EXPECT_EQ(body["choices"][1]["text"], "two more");
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 22);
+}
+
+TEST_F(GatewayChoicesTest, ATextStreamEndsWithDone) {
+  RawHttpClient client(gateway_->port());
+  client.Send(TextPost({{"model", "manual"}, {"prompt", {5, 6}}, {"stream", true}}));
+  const auto calls = Calls(1);
+  ASSERT_NE(calls[0], nullptr);
+  EXPECT_EQ(calls[0]->request.prompt_token_ids_size(), 2);
+  calls[0]->Text("a");
+  calls[0]->Finish(v1::FINISH_REASON_STOP, 2, 1);
+  calls[0]->Done(absl::OkStatus());
+  const RawResponse response = client.ReadResponse();
+  ASSERT_TRUE(response.complete);
+  const auto data = EventData(response.body);
+  ASSERT_EQ(data.size(), 3u);
+  EXPECT_EQ(json::parse(data[0])["choices"][0]["text"], "a");
+  EXPECT_EQ(json::parse(data[1])["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(data[2], "[DONE]");
+}
+
 }  // namespace
 }  // namespace macrame::agentd

@@ -1,0 +1,48 @@
+#pragma once
+
+// A stream of server-sent events as a whole, fed with what the backend tells, in the form that the
+// head says. Pure.
+//
+// Each answer opens, comes in pieces and finishes, mixed with the others; behind the last stand
+// usage (when asked for) and [DONE]. An error takes the place of what is still missing.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "agentd/gateway/answer_format.h"
+#include "agentd/gateway/text_answer.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::agentd {
+
+// Text may be empty when there is nothing to send.
+class StreamComposer {
+ public:
+  explicit StreamComposer(AnswerHead head) : head_(std::move(head)), choices_(head_.choices) {}
+  std::string Open();
+  std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice = 0);
+  // After a choice's last chunk: its finish, after the last one's usage and end; or the error.
+  std::string End(const absl::Status& status, uint32_t choice = 0);
+  std::string Fail(const ApiError& error);
+  // Nothing may follow.
+  bool ended() const { return ended_; }
+
+ private:
+  struct Progress {
+    TokenCounts counts{};
+    v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+    bool has_calls = false;
+    uint64_t characters = 0;  // of a text answer, before the next token
+  };
+  std::string ChatEvents(const v1::GenerateChunk& chunk, uint32_t choice);
+
+  AnswerHead head_;
+  std::vector<Progress> choices_;
+  uint32_t choices_ended_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace macrame::agentd

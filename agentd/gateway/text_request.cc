@@ -1,0 +1,148 @@
+#include "agentd/gateway/text_request.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/bounded_json.h"
+#include "agentd/gateway/sampling_fields.h"
+
+namespace macrame::agentd {
+namespace {
+
+using nlohmann::json;
+
+bool IsEmptyText(const json& value) { return value.is_string() && value == ""; }
+
+constexpr std::array kRefusedFields = {
+    RefusedField{"suffix", IsEmptyText, "text is continued, not filled in"},
+    RefusedField{"messages", IsEmptyList, "a chat goes to /v1/chat/completions"},
+    RefusedField{"tools", IsEmptyList, "tools need /v1/chat/completions"},
+};
+
+bool IsKnown(absl::string_view name) {
+  constexpr absl::string_view kNames[] = {"prompt", "echo"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+bool IsTokenId(const json& value) {
+  // Negative numbers become large ones.
+  return value.is_number_integer() &&
+         value.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
+}
+
+// Reads one body; the first error stops it.
+class TextRequestReader : public RequestFields {
+ public:
+  explicit TextRequestReader(const json& body) : RequestFields(body) {}
+
+  std::variant<TextRequest, ApiError> Read() {
+    RefuseFields(*this, kRefusedFields);
+    RefuseFields(*this, kRefusedEverywhere);
+    ReadModel(*this, request_);
+    ReadPrompts();
+    ReadMaxTokens(*this, request_);
+    v1::GenerateRequest& generate = request_.generate;
+    if (generate.max_tokens() == 0) generate.set_max_tokens(kTextTokensDefault);
+    ReadSamplingFields(*this, generate);
+    ReadTextLogprobs(*this, generate);
+    request_.choices = ReadChoices(*this);
+    ReadStop(*this, request_);
+    ReadStream(*this, request_);
+    ReadWhose(*this, request_);
+    ReadEcho();
+    CheckNumber();
+    ListIgnored(*this, kRefusedFields, IsKnown, request_);
+    generate.set_plain_text(true);
+    if (error_) return *error_;
+    return std::move(request_);
+  }
+
+ private:
+  void FailPrompt(const std::string& param) {
+    Fail(param, "invalid_type",
+         absl::StrCat("'", param, "' must be text or a list of token ids",
+                      param == "prompt" ? ", or a list of these." : "."));
+  }
+
+  void AddPrompt(const json& value, const std::string& param) {
+    TextRequest::Prompt prompt;
+    if (value.is_string()) {
+      prompt.text = value.get<std::string>();
+    } else if (value.is_array() && std::all_of(value.begin(), value.end(), IsTokenId)) {
+      for (const json& token : value) prompt.token_ids.push_back(token.get<int32_t>());
+    } else {
+      FailPrompt(param);
+    }
+    if (!error_ && prompt.text.empty() && prompt.token_ids.empty()) {
+      Fail(param, "invalid_value", absl::StrCat("'", param, "' is empty."));
+    }
+    request_.prompts.push_back(std::move(prompt));
+  }
+
+  void ReadPrompts() {
+    const json* value = Find("prompt");
+    if (value == nullptr) {
+      Fail("prompt", "missing_required_parameter", "'prompt' is missing.");
+      return;
+    }
+    const bool is_list = value->is_array() && !value->empty() && !value->front().is_number();
+    if (!is_list) return AddPrompt(*value, "prompt");
+    for (size_t i = 0; i < value->size() && !error_ && i <= kAnswersMax; ++i) {
+      AddPrompt((*value)[i], absl::StrCat("prompt[", i, "]"));
+    }
+  }
+
+  void ReadEcho() {
+    request_.echo = Boolean("echo");
+    if (!request_.echo) return;
+    if (request_.generate.has_top_logprobs()) {
+      Fail("echo", "unsupported_parameter",
+           "'echo' with 'logprobs' can't be honoured: only the answer's tokens have log "
+           "probabilities.");
+    }
+    for (const TextRequest::Prompt& prompt : request_.prompts) {
+      if (prompt.token_ids.empty()) continue;
+      Fail("echo", "unsupported_parameter", "'echo' needs prompts that are text.");
+    }
+  }
+
+  void CheckNumber() {
+    if (request_.prompts.size() * request_.choices <= kAnswersMax) return;
+    Fail("prompt", "array_above_max_length",
+         absl::StrCat("A request may ask for ", kAnswersMax, " answers ('prompt' times 'n')."));
+  }
+
+  TextRequest request_;
+};
+
+}  // namespace
+
+std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body,
+                                                     size_t json_depth_max) {
+  json parsed;
+  if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
+  if (!parsed.is_object()) {
+    return BadRequest("The body must be a JSON object.", "", "invalid_type");
+  }
+  return TextRequestReader(parsed).Read();
+}
+
+std::vector<v1::GenerateRequest> RequestsOfPrompts(const TextRequest& request) {
+  std::vector<v1::GenerateRequest> all;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    v1::GenerateRequest one = request.generate;
+    if (i > 0) one.set_request_id(absl::StrCat(one.request_id(), "-p", i));
+    one.set_prompt(request.prompts[i].text);
+    one.mutable_prompt_token_ids()->Add(request.prompts[i].token_ids.begin(),
+                                        request.prompts[i].token_ids.end());
+    for (v1::GenerateRequest& choice : RequestsOfChoices(one, request.choices)) {
+      all.push_back(std::move(choice));
+    }
+  }
+  return all;
+}
+
+}  // namespace macrame::agentd

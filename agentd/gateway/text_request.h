@@ -1,0 +1,36 @@
+#pragma once
+
+// The body of POST /v1/completions, checked field by field and turned into GenerateRequests:
+// prompts that the model continues as they are, without a chat template. Pure.
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/answer_fields.h"
+#include "agentd/gateway/api_error.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kAnswersMax = 32;  // prompts times `n`
+// What OpenAI gives a request that names no max_tokens.
+inline constexpr uint32_t kTextTokensDefault = 16;
+
+struct TextRequest : AnswerRequest {
+  struct Prompt {
+    std::string text;                // or
+    std::vector<int32_t> token_ids;  // as they are
+  };
+  std::vector<Prompt> prompts{};
+  bool echo = false;  // each answer begins with its prompt
+};
+
+std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body, size_t json_depth_max);
+
+// One request for each answer: the choices of the first prompt, then those of the second, ….
+std::vector<v1::GenerateRequest> RequestsOfPrompts(const TextRequest& request);
+
+}  // namespace macrame::agentd
