@@ -143,7 +143,8 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   }
   StreamComposer composer(std::move(head));
   bool alive = co_await WriteStreamHead();
-  if (alive) alive = co_await WritePiece(composer.Open());
+  std::string open = composer.Open();
+  if (alive && !open.empty()) alive = co_await WritePiece(std::move(open));
   if (alive) alive = co_await PumpEvents(composer, std::move(first));
   if (alive) alive = co_await EndStream();
   spdlog::debug("gateway: request {} {} after {} ms", request_id_,

@@ -12,7 +12,13 @@ namespace {
 using nlohmann::json;
 
 AnswerHead Head(bool include_usage) {
-  return {"chatcmpl-1", 1'700'000'000, "tiny", "macrame-1", include_usage};
+  AnswerHead head;
+  head.id = "chatcmpl-1";
+  head.created_unix_seconds = 1'700'000'000;
+  head.model = "tiny";
+  head.system_fingerprint = "macrame-1";
+  head.include_usage = include_usage;
+  return head;
 }
 
 json Payload(const std::string& event) {
