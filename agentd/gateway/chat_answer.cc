@@ -107,6 +107,14 @@ void CollectedAnswer::Add(const v1::GenerateChunk& chunk) {
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
 }
 
+size_t CollectedAnswer::bytes() const {
+  size_t bytes = text.size() + reasoning.size() + logprobs.size();
+  for (const Call& call : calls) {
+    bytes += call.id.size() + call.name.size() + call.arguments.size();
+  }
+  return bytes;
+}
+
 std::string ChatCompletionBody(const AnswerHead& head,
                                const std::vector<CollectedAnswer>& choices) {
   std::string text;

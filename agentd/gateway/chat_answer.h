@@ -30,6 +30,7 @@ struct CollectedAnswer {
   TokenCounts counts;
 
   void Add(const v1::GenerateChunk& chunk);
+  size_t bytes() const;
 };
 
 std::string ChatCompletionBody(const AnswerHead& head, const std::vector<CollectedAnswer>& choices);

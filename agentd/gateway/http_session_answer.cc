@@ -108,8 +108,9 @@ net::awaitable<bool> HttpSession::CollectAnswer(
       --left;
       continue;
     }
+    const size_t before = choice.bytes();
     choice.Add(event.chunk);
-    bytes += BytesOf(event.chunk);
+    bytes += choice.bytes() - before;
     if (bytes > state_->options.answer_bytes_max) {
       co_return co_await SendError(HttpError(
           500,

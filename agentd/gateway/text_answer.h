@@ -23,6 +23,7 @@ struct TextLogprobs {
 
   void Add(const v1::GenerateChunk& chunk);
   std::string Text() const;
+  size_t bytes() const { return tokens.size() + values.size() + tops.size() + offsets.size(); }
 };
 
 // One answer, put together from its chunks.
@@ -33,6 +34,7 @@ struct CollectedText {
   TokenCounts counts;
 
   void Add(const v1::GenerateChunk& chunk);
+  size_t bytes() const { return text.size() + logprobs.bytes(); }
 };
 
 std::string TextCompletionBody(const AnswerHead& head, const std::vector<CollectedText>& answers);

@@ -202,7 +202,7 @@ TEST_F(AppTest, InferTakesToolsAndABudgetOfReasoning) {
   EXPECT_TRUE(agent_.service.last_infer.reasoning().has_enabled());
   std::ofstream(path) << "{}";
   const CliRun refused = Run({"model", "infer", "tiny", "-p", "x", "--tools", path});
-  EXPECT_EQ(refused.exit_code, kExitFailure);
+  EXPECT_EQ(refused.exit_code, kExitUsage);
   EXPECT_NE(refused.err.find(path), std::string::npos) << refused.err;
 }
 
