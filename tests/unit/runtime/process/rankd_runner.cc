@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -181,8 +182,16 @@ bool Gang::WaitUntilReady(milliseconds limit) {
     }
     if (rank(0).WaitForExit(milliseconds(50)) >= 0) break;
   }
-  for (const auto& process : processes_) std::fprintf(stderr, "%s\n", process->Log().c_str());
+  PrintLogs();
   return false;
+}
+
+Gang::~Gang() {
+  if (::testing::Test::HasFailure()) PrintLogs();
+}
+
+void Gang::PrintLogs() const {
+  for (const auto& process : processes_) std::fprintf(stderr, "%s\n", process->Log().c_str());
 }
 
 Answer Ask(v1::RankService::Stub& stub, const v1::GenerateRequest& request) {

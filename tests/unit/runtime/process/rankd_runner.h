@@ -52,6 +52,10 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
 class Gang {
  public:
   explicit Gang(const std::vector<v1::LaunchSpec>& specs);
+  // Prints what the ranks wrote where the test has failed.
+  ~Gang();
+  Gang(const Gang&) = delete;
+  Gang& operator=(const Gang&) = delete;
 
   // Waits until rank 0 is ready; false with the logs printed when a rank ends or `limit` passes.
   bool WaitUntilReady(std::chrono::milliseconds limit = std::chrono::seconds(60));
@@ -60,6 +64,8 @@ class Gang {
   v1::RankService::Stub& stub(size_t index = 0) { return *stubs_[index]; }
 
  private:
+  void PrintLogs() const;
+
   std::vector<std::unique_ptr<RankdProcess>> processes_;
   std::vector<std::unique_ptr<v1::RankService::Stub>> stubs_;
 };
