@@ -1,7 +1,8 @@
 #pragma once
 
-// What the engine needs from a model's config.json, checked. One decoder serves all known
-// architectures; where they differ is a trait here, never a branch on the name elsewhere.
+// What the engine needs from a model's config.json, checked. One frame of layers serves all
+// families; where they differ is a trait here, never a branch on the name elsewhere. How a family's
+// config.json becomes traits is in families/.
 //
 // Keys are those of Hugging Face's configuration classes (LlamaConfig, Qwen2Config, Qwen3Config,
 // MistralConfig, Qwen2MoeConfig, Qwen3MoeConfig, MixtralConfig), in the spelling before and after
@@ -52,8 +53,7 @@ struct ExpertTraits {
 };
 
 struct ModelConfig {
-  // "llama", "qwen2", "qwen3", "mistral", "qwen2_moe", "qwen3_moe", "mixtral"
-  std::string architecture;
+  std::string architecture;  // config.json's "model_type"
   int layer_count = 0;
   int hidden_size = 0;
   int intermediate_size = 0;

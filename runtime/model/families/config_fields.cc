@@ -1,0 +1,158 @@
+#include "runtime/model/families/config_fields.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::runtime::engine {
+
+using nlohmann::json;
+
+void Invalid(std::string message) { throw ConfigError{"MODEL_CONFIG_INVALID", std::move(message)}; }
+
+void Unsupported(std::string message) {
+  throw ConfigError{"MODEL_FORMAT_UNSUPPORTED", std::move(message)};
+}
+
+const json* FindField(const json& config, const char* key) {
+  const auto found = config.find(key);
+  return found == config.end() || found->is_null() ? nullptr : &*found;
+}
+
+int ReadInt(const json& config, const char* key, std::optional<int> fallback, int minimum) {
+  const json* found = FindField(config, key);
+  if (found == nullptr) {
+    if (fallback.has_value()) return *fallback;
+    Invalid(absl::StrCat("'", key, "' is missing"));
+  }
+  if (!found->is_number_integer()) Invalid(absl::StrCat("'", key, "' is not a whole number"));
+  if (found->is_number_unsigned() && found->get<uint64_t>() > uint64_t{kDimensionMax}) {
+    Invalid(absl::StrCat("'", key, "' is ", found->dump(), ", above ", kDimensionMax));
+  }
+  const int64_t value = found->get<int64_t>();
+  if (value < minimum || value > kDimensionMax) {
+    Invalid(
+        absl::StrCat("'", key, "' is ", value, ", not in [", minimum, ", ", kDimensionMax, "]"));
+  }
+  return static_cast<int>(value);
+}
+
+double ReadNumber(const json& config, const char* key, std::optional<double> fallback) {
+  const json* found = FindField(config, key);
+  if (found == nullptr) {
+    if (fallback.has_value()) return *fallback;
+    Invalid(absl::StrCat("'", key, "' is missing"));
+  }
+  if (!found->is_number()) Invalid(absl::StrCat("'", key, "' is not a number"));
+  const double value = found->get<double>();
+  if (!(value > 0.0) || value > 1e30) Invalid(absl::StrCat("'", key, "' is ", value));
+  return value;
+}
+
+bool ReadBool(const json& config, const char* key, bool fallback) {
+  const json* found = FindField(config, key);
+  if (found == nullptr) return fallback;
+  if (!found->is_boolean()) Invalid(absl::StrCat("'", key, "' is neither true nor false"));
+  return found->get<bool>();
+}
+
+std::string ReadText(const json& config, const char* key, const std::string& fallback) {
+  const json* found = FindField(config, key);
+  if (found == nullptr) return fallback;
+  if (!found->is_string()) Invalid(absl::StrCat("'", key, "' is not a text"));
+  return found->get<std::string>();
+}
+
+void ReadFrame(const json& config, ModelConfig& out) {
+  out.layer_count = ReadInt(config, "num_hidden_layers", std::nullopt);
+  if (out.layer_count > kLayersMax) {
+    Invalid(absl::StrCat("'num_hidden_layers' is ", out.layer_count, ", above ", kLayersMax));
+  }
+  out.hidden_size = ReadInt(config, "hidden_size", std::nullopt);
+  // Models whose layers all have experts need none.
+  out.intermediate_size = ReadInt(config, "intermediate_size", 0);
+  out.attention_heads = ReadInt(config, "num_attention_heads", std::nullopt);
+  out.kv_heads = ReadInt(config, "num_key_value_heads", out.attention_heads);
+  out.vocab_size = ReadInt(config, "vocab_size", std::nullopt);
+  if (FindField(config, "head_dim") == nullptr && out.hidden_size % out.attention_heads != 0) {
+    Invalid(absl::StrCat("'hidden_size' ", out.hidden_size, " is not divisible by the ",
+                         out.attention_heads, " attention heads"));
+  }
+  out.head_dim = ReadInt(config, "head_dim", out.hidden_size / out.attention_heads);
+  out.context_length_max = ReadInt(config, "max_position_embeddings", 2048);
+  out.rms_norm_eps = static_cast<float>(ReadNumber(config, "rms_norm_eps", 1e-6));
+  out.tied_embeddings = ReadBool(config, "tie_word_embeddings", out.tied_embeddings);
+  out.rope = ReadRope(config);
+}
+
+RopeTraits ReadRope(const json& config) {
+  RopeTraits rope;
+  rope.theta = ReadNumber(config, "rope_theta", 10000.0);
+  const char* key = config.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const json* found = FindField(config, key);
+  if (found == nullptr) return rope;
+  if (!found->is_object()) Invalid(absl::StrCat("'", key, "' is not an object"));
+  rope.theta = ReadNumber(*found, "rope_theta", rope.theta);
+  const auto kind = found->contains("rope_type") ? found->find("rope_type") : found->find("type");
+  const std::string name =
+      kind != found->end() && kind->is_string() ? kind->get<std::string>() : "default";
+  if (name == "default") return rope;
+  if (name == "linear") {
+    rope.scaling = RopeScalingKind::kLinear;
+    rope.factor = ReadNumber(*found, "factor", std::nullopt);
+    return rope;
+  }
+  if (name != "llama3") {
+    Unsupported(absl::StrCat("rope scaling '", name,
+                             "' is not implemented; default, linear and llama3 are"));
+  }
+  rope.scaling = RopeScalingKind::kLlama3;
+  rope.factor = ReadNumber(*found, "factor", std::nullopt);
+  rope.low_freq_factor = ReadNumber(*found, "low_freq_factor", 1.0);
+  rope.high_freq_factor = ReadNumber(*found, "high_freq_factor", 4.0);
+  rope.original_context = ReadInt(*found, "original_max_position_embeddings", 8192);
+  if (rope.high_freq_factor <= rope.low_freq_factor) {
+    Invalid(absl::StrCat("'", key, "': high_freq_factor is not above low_freq_factor"));
+  }
+  return rope;
+}
+
+void ExpectSilu(const json& config, const char* key) {
+  const json* activation = FindField(config, key);
+  if (activation != nullptr && activation->is_string() && *activation != "silu") {
+    Unsupported(absl::StrCat("activation ", activation->dump(), "; only silu is implemented"));
+  }
+}
+
+void ReadSlidingWindows(const json& config, int first, ModelConfig& out) {
+  out.sliding_windows.assign(static_cast<size_t>(out.layer_count), 0);
+  const int window = ReadInt(config, "sliding_window", 0, 0);
+  if (window == 0) return;
+  const json* types = FindField(config, "layer_types");
+  if (types != nullptr && types->is_array()) {
+    if (types->size() != out.sliding_windows.size()) {
+      Invalid(absl::StrCat("'layer_types' names ", types->size(), " layers, 'num_hidden_layers' ",
+                           out.layer_count));
+    }
+    for (size_t layer = 0; layer < out.sliding_windows.size(); ++layer) {
+      if ((*types)[layer] == "sliding_attention") out.sliding_windows[layer] = window;
+    }
+    return;
+  }
+  for (int layer = first; layer < out.layer_count; ++layer) {
+    out.sliding_windows[static_cast<size_t>(layer)] = window;
+  }
+}
+
+void ReadActiveExperts(const json& config, ModelConfig& out) {
+  ExpertTraits& experts = out.experts;
+  experts.active = ReadInt(config, "num_experts_per_tok", std::nullopt);
+  if (experts.count > kExpertsMax) {
+    Invalid(absl::StrCat(experts.count, " experts in a layer, above ", kExpertsMax));
+  }
+  if (experts.active > experts.count) {
+    Invalid(absl::StrCat("'num_experts_per_tok' is ", experts.active, ", but there are ",
+                         experts.count, " experts"));
+  }
+  out.has_experts.assign(static_cast<size_t>(out.layer_count), true);
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,53 @@
+#pragma once
+
+// Fields of a config.json, read and checked: what the families' read functions are made of. A field
+// that is null counts as missing. All throw ConfigError.
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/model/model_config.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr int kLayersMax = 4096;
+inline constexpr int kDimensionMax = 1 << 24;
+inline constexpr int kExpertsMax = 4096;
+
+// ParseModelConfig turns it into a status with `code` as its reason.
+struct ConfigError {
+  std::string code;
+  std::string message;
+};
+
+// MODEL_CONFIG_INVALID: the file contradicts itself or lacks something.
+[[noreturn]] void Invalid(std::string message);
+// MODEL_FORMAT_UNSUPPORTED: it is well-formed, but the engine has no such thing.
+[[noreturn]] void Unsupported(std::string message);
+
+// Null when it is missing.
+const nlohmann::json* FindField(const nlohmann::json& config, const char* key);
+// A whole number of [minimum, kDimensionMax].
+int ReadInt(const nlohmann::json& config, const char* key, std::optional<int> fallback,
+            int minimum = 1);
+// Above zero.
+double ReadNumber(const nlohmann::json& config, const char* key, std::optional<double> fallback);
+bool ReadBool(const nlohmann::json& config, const char* key, bool fallback);
+std::string ReadText(const nlohmann::json& config, const char* key, const std::string& fallback);
+
+// The sizes that all families name alike, how norms are stabilised, the rotary form, and that
+// embeddings are tied.
+void ReadFrame(const nlohmann::json& config, ModelConfig& out);
+// "rope_theta" with "rope_parameters" or "rope_scaling".
+RopeTraits ReadRope(const nlohmann::json& config);
+// MODEL_FORMAT_UNSUPPORTED unless "hidden_act", or what `key` names, is silu.
+void ExpectSilu(const nlohmann::json& config, const char* key = "hidden_act");
+// "sliding_window" for the layers that "layer_types" names, or else for those from `first` on.
+void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& out);
+// How many experts a token takes; out.experts.count must be there. All layers have them.
+void ReadActiveExperts(const nlohmann::json& config, ModelConfig& out);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,34 @@
+#include "runtime/model/families/family.h"
+
+#include <array>
+
+namespace macrame::runtime::engine {
+namespace {
+
+constexpr Family kFamilies[] = {
+    {"llama", ReadLlama},     {"qwen2", ReadQwen2},        {"qwen3", ReadQwen3},
+    {"mistral", ReadMistral}, {"qwen2_moe", ReadQwen2Moe}, {"qwen3_moe", ReadQwen3Moe},
+    {"mixtral", ReadMixtral},
+};
+
+}  // namespace
+
+std::span<const Family> Families() { return kFamilies; }
+
+const Family* FindFamily(std::string_view model_type) {
+  for (const Family& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+std::span<const std::string_view> KnownFamilies() {
+  static const auto names = [] {
+    std::array<std::string_view, std::size(kFamilies)> all;
+    for (size_t i = 0; i < all.size(); ++i) all[i] = kFamilies[i].model_type;
+    return all;
+  }();
+  return names;
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,41 @@
+#pragma once
+
+// The families of models that the engine serves: for each "model_type" the function that turns its
+// config.json into traits (model_config.h). A family is one file of this folder and a row of the
+// table in family.cc; everything behind the traits is shared.
+//
+// A read function throws ConfigError (config_fields.h). It fills what differs from ModelConfig's
+// defaults; what holds for all (quantisation, that sizes fit each other) is read and checked in
+// model_config.cc.
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string_view>
+
+#include "runtime/model/model_config.h"
+
+namespace macrame::runtime::engine {
+
+using ReadFamily = void (*)(const nlohmann::json& config, ModelConfig& out);
+
+struct Family {
+  std::string_view model_type;
+  ReadFamily read;
+};
+
+std::span<const Family> Families();
+// Null when it is not served.
+const Family* FindFamily(std::string_view model_type);
+
+// llama.cc
+void ReadLlama(const nlohmann::json& config, ModelConfig& out);
+void ReadMistral(const nlohmann::json& config, ModelConfig& out);
+// qwen.cc
+void ReadQwen2(const nlohmann::json& config, ModelConfig& out);
+void ReadQwen3(const nlohmann::json& config, ModelConfig& out);
+void ReadQwen2Moe(const nlohmann::json& config, ModelConfig& out);
+void ReadQwen3Moe(const nlohmann::json& config, ModelConfig& out);
+// mixtral.cc
+void ReadMixtral(const nlohmann::json& config, ModelConfig& out);
+
+}  // namespace macrame::runtime::engine
