@@ -41,9 +41,11 @@ void RmsNormImpl(const float* x, const float* weight, float epsilon, size_t size
   for (; i < size; ++i) out[i] = x[i] * scale * weight[i];
 }
 
-void RotateImpl(float* x, size_t heads, size_t head_dim, const float* cosines, const float* sines) {
+void RotateHalves(float* x, size_t heads, size_t head_dim, const Rotation& rotation) {
   const F32 d;
-  const size_t half = head_dim / 2;
+  const size_t half = rotation.dims / 2;
+  const float* cosines = rotation.cosines;
+  const float* sines = rotation.sines;
   for (size_t head = 0; head < heads; ++head, x += head_dim) {
     size_t i = 0;
     for (; i + kLanes <= half; i += kLanes) {
@@ -58,6 +60,21 @@ void RotateImpl(float* x, size_t heads, size_t head_dim, const float* cosines, c
       x[half + i] = first * sines[i] + second * cosines[i];
     }
   }
+}
+
+void RotatePairs(float* x, size_t heads, size_t head_dim, const Rotation& rotation) {
+  for (size_t head = 0; head < heads; ++head, x += head_dim) {
+    for (size_t i = 0; i < rotation.dims / 2; ++i) {
+      const float first = x[2 * i], second = x[2 * i + 1];
+      x[2 * i] = first * rotation.cosines[i] - second * rotation.sines[i];
+      x[2 * i + 1] = first * rotation.sines[i] + second * rotation.cosines[i];
+    }
+  }
+}
+
+void RotateImpl(float* x, size_t heads, size_t head_dim, const Rotation& rotation) {
+  if (rotation.interleaved) return RotatePairs(x, heads, head_dim, rotation);
+  RotateHalves(x, heads, head_dim, rotation);
 }
 
 HWY_INLINE hn::Vec<F32> SiluTimes(hn::Vec<F32> gate, hn::Vec<F32> up) {
@@ -109,8 +126,8 @@ void RmsNorm(const float* x, const float* weight, float epsilon, size_t size, fl
   HWY_DYNAMIC_DISPATCH(RmsNormImpl)(x, weight, epsilon, size, out);
 }
 
-void Rotate(float* x, size_t heads, size_t head_dim, const float* cosines, const float* sines) {
-  HWY_DYNAMIC_DISPATCH(RotateImpl)(x, heads, head_dim, cosines, sines);
+void Rotate(float* x, size_t heads, size_t head_dim, const Rotation& rotation) {
+  HWY_DYNAMIC_DISPATCH(RotateImpl)(x, heads, head_dim, rotation);
 }
 
 void SiluMultiply(const float* gate, const float* up, size_t size, float* out) {

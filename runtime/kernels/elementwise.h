@@ -10,9 +10,18 @@ namespace macrame::runtime::kernels {
 // out = x / sqrt(mean(x^2) + epsilon) * weight. `out` may be `x`.
 void RmsNorm(const float* x, const float* weight, float epsilon, size_t size, float* out);
 
-// Rotary embedding in place of `heads` rows of `head_dim`: dimension i turns together with
-// i + head_dim / 2 by the angle whose cosine and sine are cosines[i] and sines[i].
-void Rotate(float* x, size_t heads, size_t head_dim, const float* cosines, const float* sines);
+// Pair i of the first `dims` dimensions turns by the angle whose cosine and sine are cosines[i] and
+// sines[i] (times what all turned ones are multiplied by). A pair is dimensions i and i + dims / 2,
+// or, interleaved, 2i and 2i + 1.
+struct Rotation {
+  size_t dims = 0;
+  bool interleaved = false;
+  const float* cosines = nullptr;
+  const float* sines = nullptr;
+};
+
+// Rotary embedding in place of `heads` rows of `head_dim`, at least rotation.dims.
+void Rotate(float* x, size_t heads, size_t head_dim, const Rotation& rotation);
 
 // out = gate * sigmoid(gate) * up. `out` may be `gate` or `up`.
 void SiluMultiply(const float* gate, const float* up, size_t size, float* out);

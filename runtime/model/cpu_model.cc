@@ -8,7 +8,6 @@
 #include "proto/check.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/matmul.h"
-#include "runtime/model/decoder.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -59,20 +58,6 @@ std::variant<CpuFeed, CpuExperts> LoadFeed(const ModelConfig& config, const Laye
 
 }  // namespace
 
-std::vector<float> RopeFrequencies(const ModelConfig& config) {
-  std::vector<float> frequencies;
-  if (config.rope.scaling == RopeScalingKind::kLlama3) {
-    for (const float divisor : Llama3RopeDivisors(config.rope, config.head_dim)) {
-      frequencies.push_back(1.0F / divisor);
-    }
-    return frequencies;
-  }
-  const int half = config.head_dim / 2;
-  const float step = std::log(static_cast<float>(config.rope.theta)) / static_cast<float>(half);
-  for (int i = 0; i < half; ++i) frequencies.push_back(std::exp(static_cast<float>(-i) * step));
-  return frequencies;
-}
-
 CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
                    RankSums& sums, const LayerStackOptions& options)
     : config_(config),
@@ -85,15 +70,19 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
                                  (config.attention_heads / config.kv_heads))),
       kv_heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
       vocabulary_(VocabularyOf(config, place.slices())),
-      frequencies_(RopeFrequencies(config)),
       block_bytes_(kernels::BlockBytes(KvShapeOf(config, place, loader, options)) *
                    static_cast<uint64_t>(place.layer_end - place.layer_begin)),
       pool_(options.threads),
       products_(pool_),
       feed_{pool_, products_},
       tables_(options.blocks_total, options.context_length),
+      rope_layout_(RopeLayoutOf(config.rope, options.context_length)),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total,
               KvShapeOf(config, place, loader, options)) {
+  ropes_.emplace_back(config.rope, options.context_length);
+  if (config.local_rope.has_value()) {
+    ropes_.emplace_back(*config.local_rope, options.context_length);
+  }
   if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
   layers_.reserve(static_cast<size_t>(place.layer_end - place.layer_begin));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
@@ -109,7 +98,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
 std::string CpuModel::kv_layout() const {
   const kernels::KvShape& shape = blocks_.shape();
   return absl::StrCat("cpu ", kernels::InstructionSet(), ", type ", static_cast<int>(shape.type),
-                      ", ", shape.kv_heads, " x ", shape.head_dim);
+                      ", ", shape.kv_heads, " x ", shape.head_dim, rope_layout_);
 }
 
 CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
@@ -124,7 +113,8 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
                LoadNorm(loader, needs.post_attention_norm),
                LoadOptionalNorm(loader, needs.q_norm),
                LoadOptionalNorm(loader, needs.k_norm),
-               static_cast<size_t>(config.sliding_windows[static_cast<size_t>(layer)])};
+               static_cast<size_t>(config.sliding_windows[static_cast<size_t>(layer)]),
+               config.rope_uses[static_cast<size_t>(layer)]};
 }
 
 absl::Status CpuModel::Begin(const ForwardStep& step) {
@@ -141,19 +131,27 @@ void CpuModel::TakeRows(const ForwardStep& step) {
     segments_.push_back({rows_.size(), segment.tokens.size(), segment.begin, blocks});
     for (size_t i = 0; i < segment.tokens.size(); ++i) rows_.push_back({segment.begin + i, blocks});
   }
-  const size_t half = head_dim_ / 2;
-  float* cosines = buffers_.cosines.Reserve(rows_.size() * half);
-  float* sines = buffers_.sines.Reserve(rows_.size() * half);
-  const bool linear = config_.rope.scaling == RopeScalingKind::kLinear;
-  const float scale = linear ? static_cast<float>(1.0 / config_.rope.factor) : 1.0F;
-  for (const Row& row : rows_) {
-    const float position = static_cast<float>(row.position) * scale;
-    for (const float frequency : frequencies_) {
+  for (Rope& rope : ropes_) rope.TurnTo(rows_);
+}
+
+// The cosines and sines of each row's position.
+void CpuModel::Rope::TurnTo(const std::vector<Row>& rows) {
+  const size_t half = table.frequencies.size();
+  float* cosine = cosines.Reserve(rows.size() * half);
+  float* sine = sines.Reserve(rows.size() * half);
+  for (const Row& row : rows) {
+    const float position = static_cast<float>(row.position) * table.position_scale;
+    for (const float frequency : table.frequencies) {
       const double angle = position * frequency;
-      *cosines++ = static_cast<float>(std::cos(angle));
-      *sines++ = static_cast<float>(std::sin(angle));
+      *cosine++ = static_cast<float>(std::cos(angle) * double{table.magnitude});
+      *sine++ = static_cast<float>(std::sin(angle) * double{table.magnitude});
     }
   }
+}
+
+const CpuModel::Rope* CpuModel::RopeOf(const Layer& layer) const {
+  if (layer.rope == RopeUse::kNone) return nullptr;
+  return &(layer.rope == RopeUse::kLocal ? ropes_.back() : ropes_.front());
 }
 
 void CpuModel::ReserveBuffers() {
@@ -171,9 +169,10 @@ uint64_t CpuModel::buffer_bytes() const {
   uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
-        &buffers_.mixed, &buffers_.partial, &buffers_.cosines, &buffers_.sines}) {
+        &buffers_.mixed, &buffers_.partial}) {
     bytes += buffer->bytes();
   }
+  for (const Rope& rope : ropes_) bytes += rope.cosines.bytes() + rope.sines.bytes();
   return bytes;
 }
 
@@ -209,10 +208,11 @@ void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row)
   };
   norm_heads(queries, heads_, layer.q_norm);
   norm_heads(keys, kv_heads_, layer.k_norm);
-  const float* cosines = buffers_.cosines.data() + row * (head_dim_ / 2);
-  const float* sines = buffers_.sines.data() + row * (head_dim_ / 2);
-  kernels::Rotate(queries, heads_, head_dim_, cosines, sines);
-  kernels::Rotate(keys, kv_heads_, head_dim_, cosines, sines);
+  if (const Rope* rope = RopeOf(layer); rope != nullptr) {
+    const kernels::Rotation turn = rope->RotationOf(row);
+    kernels::Rotate(queries, heads_, head_dim_, turn);
+    kernels::Rotate(keys, kv_heads_, head_dim_, turn);
+  }
   kernels::StoreKv(view, rows_[row].blocks, rows_[row].position, keys,
                    buffers_.values.data() + row * kv_heads_ * head_dim_);
 }

@@ -8,6 +8,7 @@
 // cut into steps, and whether its prefix was computed or taken from blocks that another sequence
 // wrote. Nothing is deferred: what Embed, Run and Logits return is there.
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,12 +17,14 @@
 
 #include "mlx/mlx.h"
 #include "runtime/kernels/attention.h"
+#include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/cpu_feed.h"
 #include "runtime/model/cpu_kv_blocks.h"
 #include "runtime/model/cpu_linear.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/rope.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -59,6 +62,7 @@ class CpuModel : public LayerStack {
     mlx::core::array input_norm, post_attention_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     size_t window;
+    RopeUse rope;
   };
   // Where a row of the step's buffers belongs.
   struct Row {
@@ -68,13 +72,26 @@ class CpuModel : public LayerStack {
   // One row per token of the step: what a half layer reads and writes.
   struct Buffers {
     FloatBuffer hidden, normed, queries, keys, values, mixed, partial;
-    FloatBuffer cosines, sines;
+  };
+  // A rotary form, and what it makes of the step's rows.
+  struct Rope {
+    Rope(const RopeTraits& traits, int context_length)
+        : table(MakeRopeTable(traits, context_length)), interleaved(traits.interleaved) {}
+    void TurnTo(const std::vector<Row>& rows);
+    kernels::Rotation RotationOf(size_t row) const {
+      const size_t half = table.frequencies.size();
+      return {2 * half, interleaved, cosines.data() + row * half, sines.data() + row * half};
+    }
+    const RopeTable table;
+    const bool interleaved;
+    FloatBuffer cosines{}, sines{};
   };
 
   static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                          WeightLoader& loader);
   void TakeRows(const ForwardStep& step);
   void ReserveBuffers();
+  const Rope* RopeOf(const Layer& layer) const;  // null: it has none
   void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
   void Attend(const Layer& layer, int index);
   void Mix(const Layer& layer, int index);
@@ -91,26 +108,23 @@ class CpuModel : public LayerStack {
   const size_t heads_;  // of this rank, as the next; it may have none
   const size_t kv_heads_;
   const Range vocabulary_;
-  const std::vector<float> frequencies_;
   const uint64_t block_bytes_;
   kernels::ThreadPool pool_;
   CpuProducts products_;
   FeedWork feed_;
   kernels::AttentionScratch attention_;
   SlotTables tables_;
+  const std::string rope_layout_;
   CpuKvBlocks blocks_;
   std::optional<CpuLinear> embedding_;
   std::optional<CpuLinear> head_;  // unset when the embedding is it
   std::vector<Layer> layers_;
+  std::deque<Rope> ropes_;  // the global one, then the local one if it differs
   std::optional<mlx::core::array> final_norm_;
   // Of the step that runs.
   std::vector<Row> rows_;
   std::vector<kernels::AttentionSegment> segments_;
   Buffers buffers_;
 };
-
-// By how much the angle of each pair of dimensions grows with the position, as MLX counts: float32,
-// linear scaling included. Pure.
-std::vector<float> RopeFrequencies(const ModelConfig& config);
 
 }  // namespace macrame::runtime::engine

@@ -1,5 +1,6 @@
 #include "runtime/model/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "proto/check.h"
@@ -7,26 +8,6 @@
 namespace macrame::runtime::engine {
 
 namespace mx = mlx::core;
-
-std::vector<float> Llama3RopeDivisors(const RopeTraits& rope, int head_dim) {
-  const double long_wave = rope.original_context / rope.low_freq_factor;
-  const double short_wave = rope.original_context / rope.high_freq_factor;
-  std::vector<float> divisors;
-  for (int i = 0; i < head_dim; i += 2) {
-    const double divisor = std::pow(rope.theta, static_cast<double>(i) / head_dim);
-    const double wavelength = 2.0 * M_PI * divisor;
-    double stretched = divisor;
-    if (wavelength > long_wave) {
-      stretched = divisor * rope.factor;
-    } else if (wavelength > short_wave) {
-      const double smooth = (rope.original_context / wavelength - rope.low_freq_factor) /
-                            (rope.high_freq_factor - rope.low_freq_factor);
-      stretched = divisor / ((1.0 - smooth) / rope.factor + smooth);
-    }
-    divisors.push_back(static_cast<float>(stretched));
-  }
-  return divisors;
-}
 
 std::vector<bool> SlidingMask(int begin, int count, int window) {
   const int end = begin + count;
@@ -46,7 +27,13 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       sums_(sums),
       activation_type_(loader.activation_type()),
       tables_(options.blocks_total, options.context_length),
-      blocks_(place.layer_end - place.layer_begin, options.blocks_total) {
+      blocks_(place.layer_end - place.layer_begin, options.blocks_total),
+      rope_layout_(RopeLayoutOf(config.rope, options.context_length)),
+      rope_(MakeRope(config.rope, config.head_dim, options.context_length)),
+      local_rope_(
+          config.local_rope.has_value()
+              ? std::optional(MakeRope(*config.local_rope, config.head_dim, options.context_length))
+              : std::nullopt) {
   if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
   layers_.reserve(place.layer_end - place.layer_begin);
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
@@ -55,10 +42,6 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
   if (place.has_head) final_norm_ = loader.LoadVector(FinalNormNeed(config));
   if (place.has_head && !(place.embeds && config.tied_embeddings)) {
     head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
-  }
-  if (config.rope.scaling == RopeScalingKind::kLlama3) {
-    const std::vector<float> divisors = Llama3RopeDivisors(config.rope, config.head_dim);
-    rope_wavelengths_ = mx::array(divisors.data(), {static_cast<int>(divisors.size())});
   }
 }
 
@@ -79,7 +62,8 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
                *loader.LoadVector(needs.post_attention_norm),
                loader.LoadVector(needs.q_norm),
                loader.LoadVector(needs.k_norm),
-               config.sliding_windows[layer]};
+               config.sliding_windows[layer],
+               config.rope_uses[static_cast<size_t>(layer)]};
 }
 
 absl::Status Decoder::Begin(const ForwardStep& step) {
@@ -105,15 +89,33 @@ mx::array Decoder::Embed(std::span<const int32_t> ids) {
   return sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there)));
 }
 
-mx::array Decoder::Rotate(const mx::array& x, int begin) const {
-  if (rope_wavelengths_.has_value()) {
-    return mx::fast::rope(x, config_.head_dim, /*traditional=*/false, std::nullopt, 1.0F, begin,
-                          rope_wavelengths_);
+Decoder::Rope Decoder::MakeRope(const RopeTraits& traits, int head_dim, int context_length) {
+  const RopeTable table = MakeRopeTable(traits, context_length);
+  Rope rope{traits, table.position_scale, std::nullopt, std::nullopt};
+  if (!table.divisors.empty()) {
+    rope.divisors = mx::array(table.divisors.data(), {static_cast<int>(table.divisors.size())});
   }
-  const bool linear = config_.rope.scaling == RopeScalingKind::kLinear;
-  const float scale = linear ? static_cast<float>(1.0 / config_.rope.factor) : 1.0F;
-  return mx::fast::rope(x, config_.head_dim, /*traditional=*/false,
-                        static_cast<float>(config_.rope.theta), scale, begin);
+  if (table.magnitude != 1.0F) {
+    std::vector<float> each(static_cast<size_t>(head_dim), 1.0F);
+    std::fill_n(each.begin(), traits.dims, table.magnitude);
+    rope.magnitudes = mx::array(each.data(), {head_dim});
+  }
+  return rope;
+}
+
+mx::array Decoder::Rope::Rotate(const mx::array& x, int begin) const {
+  const mx::array scaled =
+      magnitudes.has_value() ? mx::multiply(x, mx::astype(*magnitudes, x.dtype())) : x;
+  const auto base =
+      divisors.has_value() ? std::nullopt : std::optional(static_cast<float>(traits.theta));
+  return mx::fast::rope(scaled, traits.dims, traits.interleaved, base, position_scale, begin,
+                        divisors);
+}
+
+mx::array Decoder::Rotate(const Layer& layer, const mx::array& x, int begin) const {
+  if (layer.rope == RopeUse::kNone) return x;
+  const bool local = layer.rope == RopeUse::kLocal && local_rope_.has_value();
+  return (local ? *local_rope_ : rope_).Rotate(x, begin);
 }
 
 mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
@@ -121,7 +123,7 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
   const int begin = static_cast<int>(segment.begin);
   const int count = static_cast<int>(segment.tokens.size());
   const MlxKvBlocks::View seen =
-      blocks_.Append(index, tables_.Table(segment.slot), begin, Rotate(keys, begin), values);
+      blocks_.Append(index, tables_.Table(segment.slot), begin, Rotate(layer, keys, begin), values);
   const bool windowed = layer.sliding_window > 0 && begin + count > layer.sliding_window;
   std::optional<mx::array> mask;
   if (windowed) {
@@ -129,9 +131,9 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
     mask = mx::array(visible.begin(), {1, 1, count, begin + count}, mx::bool_);
   }
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-  return mx::fast::scaled_dot_product_attention(Rotate(queries, begin), seen.keys, seen.values,
-                                                scale, windowed || count == 1 ? "" : "causal",
-                                                mask);
+  return mx::fast::scaled_dot_product_attention(Rotate(layer, queries, begin), seen.keys,
+                                                seen.values, scale,
+                                                windowed || count == 1 ? "" : "causal", mask);
 }
 
 mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,

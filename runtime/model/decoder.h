@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -40,7 +41,7 @@ class Decoder : public LayerStack {
   void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
     blocks_.Write(block, bytes);
   }
-  std::string kv_layout() const override { return "mlx, " + blocks_.layout(); }
+  std::string kv_layout() const override { return "mlx, " + blocks_.layout() + rope_layout_; }
 
  private:
   struct Dense {
@@ -53,6 +54,7 @@ class Decoder : public LayerStack {
     mlx::core::array input_norm, post_attention_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     int sliding_window;
+    RopeUse rope;
   };
   static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                          WeightLoader& loader);
@@ -62,7 +64,16 @@ class Decoder : public LayerStack {
   mlx::core::array Mix(const Layer& layer, int index, const Segment& segment,
                        const mlx::core::array& queries, const mlx::core::array& keys,
                        const mlx::core::array& values);
-  mlx::core::array Rotate(const mlx::core::array& x, int begin) const;
+  // A rotary form as MLX takes it.
+  struct Rope {
+    RopeTraits traits;
+    float position_scale;
+    std::optional<mlx::core::array> divisors;    // unset: theta says it
+    std::optional<mlx::core::array> magnitudes;  // of a head's dimensions; unset: 1
+    mlx::core::array Rotate(const mlx::core::array& x, int begin) const;
+  };
+  static Rope MakeRope(const RopeTraits& traits, int head_dim, int context_length);
+  mlx::core::array Rotate(const Layer& layer, const mlx::core::array& x, int begin) const;
 
   const ModelConfig config_;
   const ShardPlace place_;
@@ -70,17 +81,14 @@ class Decoder : public LayerStack {
   const mlx::core::Dtype activation_type_;
   SlotTables tables_;
   MlxKvBlocks blocks_;
+  const std::string rope_layout_;
   std::optional<Matrix> embedding_;
   std::optional<Matrix> head_;  // unset when the embedding is it
   std::vector<Layer> layers_;
   std::optional<mlx::core::array> final_norm_;
-  std::optional<mlx::core::array> rope_wavelengths_;  // llama3 scaling only
+  const Rope rope_;
+  const std::optional<Rope> local_rope_;
 };
-
-// The divisors that rope's positions are divided by, one per pair of dimensions: theta^(2i/d),
-// stretched as Llama 3.1 does it (long wavelengths by `factor`, short ones not, smoothly between).
-// Pure.
-std::vector<float> Llama3RopeDivisors(const RopeTraits& rope, int head_dim);
 
 // Which keys the queries at [begin, begin + count) see under a sliding window: row-major
 // [count, begin + count], true where position k is in (q - window, q]. Pure.

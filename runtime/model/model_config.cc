@@ -70,13 +70,13 @@ void Complete(ModelConfig& out) {
   const auto layers = static_cast<size_t>(out.layer_count);
   if (out.has_experts.empty()) out.has_experts.assign(layers, false);
   if (out.sliding_windows.empty()) out.sliding_windows.assign(layers, 0);
+  if (out.rope_uses.empty()) out.rope_uses.assign(layers, RopeUse::kGlobal);
   if (out.intermediate_size == 0) {
     if (std::find(out.has_experts.begin(), out.has_experts.end(), false) != out.has_experts.end()) {
       Invalid("'intermediate_size' is missing");
     }
     out.intermediate_size = out.experts.width;
   }
-  if (out.head_dim % 2 != 0) Invalid(absl::StrCat("'head_dim' ", out.head_dim, " is odd"));
   if (out.attention_heads % out.kv_heads != 0) {
     Invalid(absl::StrCat("'num_attention_heads' ", out.attention_heads,
                          " is not a multiple of 'num_key_value_heads' ", out.kv_heads));

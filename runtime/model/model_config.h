@@ -10,12 +10,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "runtime/model/rope.h"
 
 namespace macrame::runtime::engine {
 
@@ -26,16 +28,8 @@ struct QuantizationTraits {
   bool operator==(const QuantizationTraits&) const = default;
 };
 
-enum class RopeScalingKind { kNone, kLinear, kLlama3 };
-
-struct RopeTraits {
-  double theta = 10000.0;
-  RopeScalingKind scaling = RopeScalingKind::kNone;
-  double factor = 1.0;
-  double low_freq_factor = 1.0;  // llama3 only, as the next two
-  double high_freq_factor = 4.0;
-  int original_context = 8192;
-};
+// Which of the model's rotary forms a layer has.
+enum class RopeUse { kGlobal, kLocal, kNone };
 
 // Layers whose feed-forward is one of many small ones for each token: a router's scores choose.
 struct ExpertTraits {
@@ -71,6 +65,9 @@ struct ModelConfig {
   ExpertTraits experts;
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
+  // Of the layers that look at a window, where it differs from the others' (Gemma 3).
+  std::optional<RopeTraits> local_rope;
+  std::vector<RopeUse> rope_uses;  // by layer
   // By layer: how many last positions it sees; 0: all of them.
   std::vector<int> sliding_windows;
   QuantizationTraits quantization;  // the default of all quantised tensors

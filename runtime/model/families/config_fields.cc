@@ -1,6 +1,7 @@
 #include "runtime/model/families/config_fields.h"
 
 #include "absl/strings/str_cat.h"
+#include "runtime/model/families/rope_fields.h"
 
 namespace macrame::runtime::engine {
 
@@ -47,6 +48,12 @@ double ReadNumber(const json& config, const char* key, std::optional<double> fal
   return value;
 }
 
+double ReadNumberFromZero(const json& config, const char* key, double fallback) {
+  const json* found = FindField(config, key);
+  if (found != nullptr && found->is_number() && found->get<double>() == 0.0) return 0.0;
+  return ReadNumber(config, key, fallback);
+}
+
 bool ReadBool(const json& config, const char* key, bool fallback) {
   const json* found = FindField(config, key);
   if (found == nullptr) return fallback;
@@ -77,42 +84,11 @@ void ReadFrame(const json& config, ModelConfig& out) {
                          out.attention_heads, " attention heads"));
   }
   out.head_dim = ReadInt(config, "head_dim", out.hidden_size / out.attention_heads);
+  if (out.head_dim % 2 != 0) Invalid(absl::StrCat("'head_dim' ", out.head_dim, " is odd"));
   out.context_length_max = ReadInt(config, "max_position_embeddings", 2048);
   out.rms_norm_eps = static_cast<float>(ReadNumber(config, "rms_norm_eps", 1e-6));
   out.tied_embeddings = ReadBool(config, "tie_word_embeddings", out.tied_embeddings);
-  out.rope = ReadRope(config);
-}
-
-RopeTraits ReadRope(const json& config) {
-  RopeTraits rope;
-  rope.theta = ReadNumber(config, "rope_theta", 10000.0);
-  const char* key = config.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
-  const json* found = FindField(config, key);
-  if (found == nullptr) return rope;
-  if (!found->is_object()) Invalid(absl::StrCat("'", key, "' is not an object"));
-  rope.theta = ReadNumber(*found, "rope_theta", rope.theta);
-  const auto kind = found->contains("rope_type") ? found->find("rope_type") : found->find("type");
-  const std::string name =
-      kind != found->end() && kind->is_string() ? kind->get<std::string>() : "default";
-  if (name == "default") return rope;
-  if (name == "linear") {
-    rope.scaling = RopeScalingKind::kLinear;
-    rope.factor = ReadNumber(*found, "factor", std::nullopt);
-    return rope;
-  }
-  if (name != "llama3") {
-    Unsupported(absl::StrCat("rope scaling '", name,
-                             "' is not implemented; default, linear and llama3 are"));
-  }
-  rope.scaling = RopeScalingKind::kLlama3;
-  rope.factor = ReadNumber(*found, "factor", std::nullopt);
-  rope.low_freq_factor = ReadNumber(*found, "low_freq_factor", 1.0);
-  rope.high_freq_factor = ReadNumber(*found, "high_freq_factor", 4.0);
-  rope.original_context = ReadInt(*found, "original_max_position_embeddings", 8192);
-  if (rope.high_freq_factor <= rope.low_freq_factor) {
-    Invalid(absl::StrCat("'", key, "': high_freq_factor is not above low_freq_factor"));
-  }
-  return rope;
+  out.rope = ReadRope(config, out.head_dim, out.context_length_max);
 }
 
 void ExpectSilu(const json& config, const char* key) {

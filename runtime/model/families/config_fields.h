@@ -35,14 +35,14 @@ int ReadInt(const nlohmann::json& config, const char* key, std::optional<int> fa
             int minimum = 1);
 // Above zero.
 double ReadNumber(const nlohmann::json& config, const char* key, std::optional<double> fallback);
+// Zero or above.
+double ReadNumberFromZero(const nlohmann::json& config, const char* key, double fallback);
 bool ReadBool(const nlohmann::json& config, const char* key, bool fallback);
 std::string ReadText(const nlohmann::json& config, const char* key, const std::string& fallback);
 
 // The sizes that all families name alike, how norms are stabilised, the rotary form, and that
 // embeddings are tied.
 void ReadFrame(const nlohmann::json& config, ModelConfig& out);
-// "rope_theta" with "rope_parameters" or "rope_scaling".
-RopeTraits ReadRope(const nlohmann::json& config);
 // MODEL_FORMAT_UNSUPPORTED unless "hidden_act", or what `key` names, is silu.
 void ExpectSilu(const nlohmann::json& config, const char* key = "hidden_act");
 // "sliding_window" for the layers that "layer_types" names, or else for those from `first` on.

@@ -50,6 +50,25 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 32,
 }
 
+YARN_SCALING = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 8.0,
+}
+
+LONGROPE_SCALING = {
+    "type": "longrope",
+    "original_max_position_embeddings": 32,
+    "short_factor": [1.0] * 8,
+    "long_factor": [1.0, 1.1, 1.3, 1.9, 2.8, 4.0, 6.5, 9.0],
+}
+
+
+def llama_with_rope(scaling, **more):
+    return (llama, {**BASE, "model_type": "llama", "rope_scaling": scaling, **more})
+
+
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
 
 # name: (mlx-lm module, config)
@@ -65,6 +84,14 @@ ARCHITECTURES = {
         llama,
         {**BASE, "model_type": "llama", "rope_scaling": {"type": "linear", "factor": 4.0}},
     ),
+    "llama-rope-dynamic": llama_with_rope({"type": "dynamic", "factor": 2.0}),
+    "llama-rope-yarn": llama_with_rope(YARN_SCALING),
+    "llama-rope-yarn-mscale": llama_with_rope(
+        {**YARN_SCALING, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_slow": 0.5}
+    ),
+    "llama-rope-longrope": llama_with_rope(LONGROPE_SCALING),
+    "llama-rope-interleaved": llama_with_rope(None, rope_traditional=True),
+    "llama-rope-interleaved-yarn": llama_with_rope(YARN_SCALING, rope_traditional=True),
     "qwen2": (qwen2, {**BASE, "model_type": "qwen2", "tie_word_embeddings": True}),
     "qwen3": (qwen3, {**BASE, "model_type": "qwen3", "head_dim": 32, "rope_theta": 1e6}),
     "qwen3_moe": (
@@ -203,7 +230,9 @@ def main():
     mx.set_default_device(mx.cpu)
     failed = 0
     worst = {FLOAT_BOUND: 0.0, QUANTIZED_BOUND: 0.0}
-    cases = [(a, s) for a in ARCHITECTURES for s in STORAGES]
+    # Further arguments: only architectures with one of these in their names.
+    wanted = [a for a in ARCHITECTURES if not sys.argv[2:] or any(w in a for w in sys.argv[2:])]
+    cases = [(a, s) for a in wanted for s in STORAGES]
     for seed, (architecture, storage) in enumerate(cases):
         bound = bound_of(storage)
         try:

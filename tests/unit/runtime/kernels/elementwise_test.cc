@@ -69,13 +69,37 @@ TEST(ElementwiseTest, RotateTurnsHalvesAgainstEachOther) {
     }
     const auto x = Numbers(3 * head_dim, 3);
     auto out = x;
-    Rotate(out.data(), 3, head_dim, cosines.data(), sines.data());
+    Rotate(out.data(), 3, head_dim, {head_dim, false, cosines.data(), sines.data()});
     for (size_t head = 0; head < 3; ++head) {
       for (size_t i = 0; i < half; ++i) {
         const double first = x[head * head_dim + i], second = x[head * head_dim + half + i];
         ASSERT_NEAR(out[head * head_dim + i], first * cosines[i] - second * sines[i], 1e-6);
         ASSERT_NEAR(out[head * head_dim + half + i], first * sines[i] + second * cosines[i], 1e-6);
       }
+    }
+  }
+}
+
+TEST(ElementwiseTest, RotateLeavesWhatIsBehindItsDimensions) {
+  constexpr size_t kHeadDim = 80, kDims = 52;
+  std::vector<float> cosines(kDims / 2), sines(kDims / 2);
+  for (size_t i = 0; i < kDims / 2; ++i) {
+    cosines[i] = std::cos(0.3F * static_cast<float>(i));
+    sines[i] = std::sin(0.3F * static_cast<float>(i));
+  }
+  const auto x = Numbers(2 * kHeadDim, 3);
+  for (const bool interleaved : {false, true}) {
+    auto out = x;
+    Rotate(out.data(), 2, kHeadDim, {kDims, interleaved, cosines.data(), sines.data()});
+    for (size_t head = 0; head < 2; ++head) {
+      const float* from = x.data() + head * kHeadDim;
+      const float* to = out.data() + head * kHeadDim;
+      for (size_t i = 0; i < kDims / 2; ++i) {
+        const size_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + kDims / 2;
+        ASSERT_NEAR(to[a], double{from[a]} * cosines[i] - double{from[b]} * sines[i], 1e-6);
+        ASSERT_NEAR(to[b], double{from[a]} * sines[i] + double{from[b]} * cosines[i], 1e-6);
+      }
+      for (size_t i = kDims; i < kHeadDim; ++i) ASSERT_EQ(to[i], from[i]);
     }
   }
 }

@@ -168,7 +168,7 @@ TEST(ModelConfigTest, RefusesWhatItDoesNotKnow) {
             "MODEL_CONFIG_INVALID");
   EXPECT_EQ(code("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3"),
             "MODEL_CONFIG_INVALID");
-  EXPECT_EQ(code("}", R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4}})"),
+  EXPECT_EQ(code("}", R"(, "rope_scaling": {"rope_type": "spiral", "factor": 4}})"),
             "MODEL_FORMAT_UNSUPPORTED");
   EXPECT_EQ(code("}", R"(, "quantization": {"bits": 3, "group_size": 64}})"),
             "MODEL_FORMAT_UNSUPPORTED");

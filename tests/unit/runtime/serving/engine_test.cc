@@ -26,17 +26,6 @@ TEST(SlidingMaskTest, SeesExactlyTheWindow) {
                                      false, false, true, true, true}));
 }
 
-TEST(RopeTest, Llama3StretchesLongWavesOnly) {
-  RopeTraits rope;
-  rope.theta = 500000.0;
-  rope.factor = 8.0;
-  const auto divisors = Llama3RopeDivisors(rope, 128);
-  ASSERT_EQ(divisors.size(), 64u);
-  EXPECT_FLOAT_EQ(divisors[0], 1.0F);
-  EXPECT_FLOAT_EQ(divisors[63], static_cast<float>(8.0 * std::pow(500000.0, 126.0 / 128.0)));
-  for (size_t i = 1; i < divisors.size(); ++i) EXPECT_GT(divisors[i], divisors[i - 1]);
-}
-
 TEST(WatchdogTest, FiresForWhatTakesTooLongOnly) {
   std::string stalled;
   std::atomic<bool> fired = false;
