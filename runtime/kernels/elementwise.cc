@@ -82,17 +82,37 @@ HWY_INLINE hn::Vec<F32> SiluTimes(hn::Vec<F32> gate, hn::Vec<F32> up) {
   return hn::Mul(hn::Div(gate, hn::Add(one, Exp(hn::Neg(gate)))), up);
 }
 
-void SiluMultiplyImpl(const float* gate, const float* up, size_t size, float* out) {
+// x * (1 + tanh(y)) / 2 is x * sigmoid(2 y), with y = sqrt(2 / pi) * (x + 0.044715 x^3).
+HWY_INLINE hn::Vec<F32> GeluTimes(hn::Vec<F32> gate, hn::Vec<F32> up) {
+  const F32 d;
+  const auto one = hn::Set(d, 1.0F), twice = hn::Set(d, 1.5957691216057308F);
+  const auto cubic = hn::Mul(hn::Mul(gate, gate), hn::Set(d, 0.044715F));
+  const auto inside = hn::Mul(hn::Mul(gate, hn::Add(one, cubic)), twice);
+  return hn::Mul(hn::Div(gate, hn::Add(one, Exp(hn::Neg(inside)))), up);
+}
+
+// out = times(gate, up), lane by lane.
+template <typename Times>
+HWY_INLINE void Gate(const float* gate, const float* up, size_t size, float* out,
+                     const Times& times) {
   const F32 d;
   size_t i = 0;
   for (; i + kLanes <= size; i += kLanes) {
-    hn::StoreU(SiluTimes(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
+    hn::StoreU(times(hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
   }
   if (i == size) return;
   HWY_ALIGN float rest[3 * kLanes] = {};
   for (size_t j = i; j < size; ++j) rest[j - i] = gate[j], rest[kLanes + j - i] = up[j];
-  hn::Store(SiluTimes(hn::Load(d, rest), hn::Load(d, rest + kLanes)), d, rest + 2 * kLanes);
+  hn::Store(times(hn::Load(d, rest), hn::Load(d, rest + kLanes)), d, rest + 2 * kLanes);
   for (size_t j = i; j < size; ++j) out[j] = rest[2 * kLanes + j - i];
+}
+
+void SiluMultiplyImpl(const float* gate, const float* up, size_t size, float* out) {
+  Gate(gate, up, size, out, [](auto x, auto y) HWY_ATTR { return SiluTimes(x, y); });
+}
+
+void GeluMultiplyImpl(const float* gate, const float* up, size_t size, float* out) {
+  Gate(gate, up, size, out, [](auto x, auto y) HWY_ATTR { return GeluTimes(x, y); });
 }
 
 void AddToImpl(const float* x, size_t size, float* to) {
@@ -119,6 +139,7 @@ namespace macrame::runtime::kernels {
 HWY_EXPORT(RmsNormImpl);
 HWY_EXPORT(RotateImpl);
 HWY_EXPORT(SiluMultiplyImpl);
+HWY_EXPORT(GeluMultiplyImpl);
 HWY_EXPORT(AddToImpl);
 HWY_EXPORT(ExpOfImpl);
 
@@ -132,6 +153,10 @@ void Rotate(float* x, size_t heads, size_t head_dim, const Rotation& rotation) {
 
 void SiluMultiply(const float* gate, const float* up, size_t size, float* out) {
   HWY_DYNAMIC_DISPATCH(SiluMultiplyImpl)(gate, up, size, out);
+}
+
+void GeluMultiply(const float* gate, const float* up, size_t size, float* out) {
+  HWY_DYNAMIC_DISPATCH(GeluMultiplyImpl)(gate, up, size, out);
 }
 
 void AddTo(const float* x, size_t size, float* to) { HWY_DYNAMIC_DISPATCH(AddToImpl)(x, size, to); }

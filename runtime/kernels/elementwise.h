@@ -26,10 +26,13 @@ void Rotate(float* x, size_t heads, size_t head_dim, const Rotation& rotation);
 // out = gate * sigmoid(gate) * up. `out` may be `gate` or `up`.
 void SiluMultiply(const float* gate, const float* up, size_t size, float* out);
 
+// out = gelu(gate) * up with GELU in its tanh form. `out` may be `gate` or `up`.
+void GeluMultiply(const float* gate, const float* up, size_t size, float* out);
+
 // to += x.
 void AddTo(const float* x, size_t size, float* to);
 
-// out = e^x to about 1e-7 of the result: what attention and SiluMultiply use, for their tests. x
+// out = e^x to about 1e-7 of the result: what attention and the gates use, for their tests. x
 // above 88 counts as 88.
 void ExpOf(const float* x, size_t size, float* out);
 

@@ -12,27 +12,37 @@ namespace macrame::runtime::engine {
 namespace {
 
 // In the order in which stacked files hold them, and in which MatricesOf lists them.
-std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, WeightLoader& loader) {
+std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, Activation activation,
+                                 WeightLoader& loader) {
   std::vector<CpuLinear> gates, ups;
   for (const FeedNeeds& expert : needs) gates.emplace_back(loader.LoadMatrix(expert.gate));
   for (const FeedNeeds& expert : needs) ups.emplace_back(loader.LoadMatrix(expert.up));
   std::vector<CpuFeed> experts;
   for (size_t i = 0; i < needs.size(); ++i) {
     experts.emplace_back(std::move(gates[i]), std::move(ups[i]),
-                         CpuLinear(loader.LoadMatrix(needs[i].down)));
+                         CpuLinear(loader.LoadMatrix(needs[i].down)), activation);
   }
   return experts;
 }
 
+std::vector<float> LoadNumbers(const VectorNeed& need, WeightLoader& loader) {
+  std::optional<mlx::core::array> stored = loader.LoadVector(need);
+  if (!stored.has_value()) return {};
+  mlx::core::array plain = mlx::core::contiguous(mlx::core::astype(*stored, mlx::core::float32));
+  plain.eval();
+  return {plain.data<float>(), plain.data<float>() + plain.size()};
+}
+
 }  // namespace
 
-CpuFeed::CpuFeed(const FeedNeeds& needs, WeightLoader& loader)
+CpuFeed::CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader)
     : gate_(loader.LoadMatrix(needs.gate)),
       up_(loader.LoadMatrix(needs.up)),
-      down_(loader.LoadMatrix(needs.down)) {}
+      down_(loader.LoadMatrix(needs.down)),
+      activation_(activation) {}
 
-CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down)
-    : gate_(std::move(gate)), up_(std::move(up)), down_(std::move(down)) {}
+CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, Activation activation)
+    : gate_(std::move(gate)), up_(std::move(up)), down_(std::move(down)), activation_(activation) {}
 
 void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) const {
   const size_t inner = gate_.rows();
@@ -43,18 +53,24 @@ void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) co
   work.products.Apply(up_, up);
   ForRows(work.pool, count, inner, [&](size_t row) {
     float* own = gate + row * inner;
-    kernels::SiluMultiply(own, up + row * inner, inner, own);
+    if (activation_ == Activation::kGeluTanh) {
+      kernels::GeluMultiply(own, up + row * inner, inner, own);
+    } else {
+      kernels::SiluMultiply(own, up + row * inner, inner, own);
+    }
   });
   work.products.SetInput(gate, count, inner);
   work.products.Apply(down_, out);
 }
 
-CpuExperts::CpuExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader)
-    : traits_(traits),
+CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
+    : traits_(config.experts),
       router_(loader.LoadMatrix(*needs.router)),
-      experts_(LoadExperts(needs.experts, loader)) {
+      score_bias_(LoadNumbers(needs.score_bias, loader)),
+      experts_(LoadExperts(needs.experts, config.activation, loader)) {
   if (!needs.shared.has_value()) return;
-  shared_.emplace(*needs.shared, loader);
+  shared_.emplace(*needs.shared, config.activation, loader);
+  if (!needs.shared_router.has_value()) return;
   shared_router_.emplace(loader.LoadMatrix(*needs.shared_router));
 }
 
@@ -65,6 +81,7 @@ void CpuExperts::ApplyShared(const float* x, size_t count, FeedWork& work, float
     return;
   }
   shared_->Apply(x, count, work, out);
+  if (!shared_router_.has_value()) return;
   float* scores = work.scores.Reserve(count);
   work.products.SetInput(x, count, hidden);
   work.products.Apply(*shared_router_, scores);
@@ -81,7 +98,8 @@ void CpuExperts::Choose(const float* x, size_t count, FeedWork& work) const {
   work.products.Apply(router_, scores);
   work.choices.resize(count * active);
   ForRows(work.pool, count, all, [&](size_t row) {
-    ChooseExperts({scores + row * all, all}, traits_, {work.choices.data() + row * active, active});
+    ChooseExperts({scores + row * all, all}, score_bias_, traits_,
+                  {work.choices.data() + row * active, active});
   });
 }
 

@@ -50,22 +50,23 @@ struct FeedWork {
   }
 };
 
-// down(silu(gate(x)) * up(x)).
+// down(activation(gate(x)) * up(x)).
 class CpuFeed {
  public:
-  CpuFeed(const FeedNeeds& needs, WeightLoader& loader);
-  CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down);
+  CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader);
+  CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, Activation activation);
 
   // out [count, hidden] = the part that this rank has of the result for x [count, hidden].
   void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
 
  private:
   CpuLinear gate_, up_, down_;
+  Activation activation_;
 };
 
 class CpuExperts {
  public:
-  CpuExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader);
+  CpuExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader);
 
   void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
 
@@ -75,6 +76,7 @@ class CpuExperts {
 
   ExpertTraits traits_;
   CpuLinear router_;
+  std::vector<float> score_bias_;  // empty: none
   std::vector<CpuFeed> experts_;
   std::optional<CpuFeed> shared_;
   std::optional<CpuLinear> shared_router_;

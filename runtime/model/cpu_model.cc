@@ -50,10 +50,15 @@ std::optional<mx::array> LoadOptionalNorm(WeightLoader& loader, const VectorNeed
   return LoadNorm(loader, need);
 }
 
+void Multiply(float scale, float* x, size_t size) {
+  if (scale == 1.0F) return;
+  for (size_t i = 0; i < size; ++i) x[i] *= scale;
+}
+
 std::variant<CpuFeed, CpuExperts> LoadFeed(const ModelConfig& config, const LayerNeeds& needs,
                                            WeightLoader& loader) {
-  if (needs.feed.has_value()) return CpuFeed(*needs.feed, loader);
-  return CpuExperts(needs, config.experts, loader);
+  if (needs.feed.has_value()) return CpuFeed(*needs.feed, config.activation, loader);
+  return CpuExperts(needs, config, loader);
 }
 
 }  // namespace
@@ -109,8 +114,10 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
                CpuLinear(loader.LoadMatrix(needs.v)),
                CpuLinear(loader.LoadMatrix(needs.o)),
                LoadFeed(config, needs, loader),
-               LoadNorm(loader, needs.input_norm),
-               LoadNorm(loader, needs.post_attention_norm),
+               LoadOptionalNorm(loader, needs.attention_norm),
+               LoadOptionalNorm(loader, needs.attention_out_norm),
+               LoadOptionalNorm(loader, needs.feed_norm),
+               LoadOptionalNorm(loader, needs.feed_out_norm),
                LoadOptionalNorm(loader, needs.q_norm),
                LoadOptionalNorm(loader, needs.k_norm),
                static_cast<size_t>(config.sliding_windows[static_cast<size_t>(layer)]),
@@ -163,13 +170,14 @@ void CpuModel::ReserveBuffers() {
   buffers_.mixed.Reserve(count * heads_ * head_dim_);
   buffers_.keys.Reserve(count * kv_heads_ * head_dim_);
   buffers_.values.Reserve(count * kv_heads_ * head_dim_);
+  if (config_.qk_norm_whole) buffers_.squares.Reserve(count * 2);
 }
 
 uint64_t CpuModel::buffer_bytes() const {
   uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
-        &buffers_.mixed, &buffers_.partial}) {
+        &buffers_.mixed, &buffers_.partial, &buffers_.squares}) {
     bytes += buffer->bytes();
   }
   for (const Rope& rope : ropes_) bytes += rope.cosines.bytes() + rope.sines.bytes();
@@ -186,6 +194,7 @@ mx::array CpuModel::Embed(std::span<const int32_t> ids) {
   float* rows = out.data<float>();
   if (place_.tp == 1) {
     kernels::GatherRows(embedding_->view(), ids.data(), ids.size(), rows);
+    Multiply(config_.embedding_scale, rows, out.size());
     return out;
   }
   std::fill_n(rows, out.size(), 0.0F);
@@ -195,6 +204,7 @@ mx::array CpuModel::Embed(std::span<const int32_t> ids) {
     kernels::GatherRows(embedding_->view(), &row, 1, rows + i * hidden_size_);
   }
   sums_.AddExactlyOverRanks(rows, out.size());
+  Multiply(config_.embedding_scale, rows, out.size());
   return out;
 }
 
@@ -203,37 +213,84 @@ void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row)
   float* queries = buffers_.queries.data() + row * heads_ * head_dim_;
   float* keys = buffers_.keys.data() + row * kv_heads_ * head_dim_;
   const auto norm_heads = [&](float* x, size_t heads, const std::optional<mx::array>& weight) {
-    if (!weight.has_value()) return;
     for (size_t head = 0; head < heads; ++head, x += head_dim_) Norm(x, *weight, x);
   };
-  norm_heads(queries, heads_, layer.q_norm);
-  norm_heads(keys, kv_heads_, layer.k_norm);
+  if (config_.qk_norm) {
+    norm_heads(queries, heads_, layer.q_norm);
+    norm_heads(keys, kv_heads_, layer.k_norm);
+  } else if (config_.qk_norm_whole) {
+    ScaleWhole(layer, row);
+  }
   if (const Rope* rope = RopeOf(layer); rope != nullptr) {
     const kernels::Rotation turn = rope->RotationOf(row);
     kernels::Rotate(queries, heads_, head_dim_, turn);
     kernels::Rotate(keys, kv_heads_, head_dim_, turn);
   }
+  if (config_.ScalesQueries()) {
+    Multiply(config_.QueryScaleAt(rows_[row].position), queries, heads_ * head_dim_);
+  }
   kernels::StoreKv(view, rows_[row].blocks, rows_[row].position, keys,
                    buffers_.values.data() + row * kv_heads_ * head_dim_);
 }
 
+// Every rank adds its part of the squares, one without heads too.
+void CpuModel::AddSquares() {
+  float* squares = buffers_.squares.data();
+  const auto sum_of = [](const float* x, size_t size) {
+    float sum = 0.0F;
+    for (size_t i = 0; i < size; ++i) sum += x[i] * x[i];
+    return sum;
+  };
+  const size_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+  ForRows(pool_, rows_.size(), queries + keys, [&](size_t row) {
+    squares[2 * row] = sum_of(buffers_.queries.data() + row * queries, queries);
+    squares[2 * row + 1] = sum_of(buffers_.keys.data() + row * keys, keys);
+  });
+  if (place_.tp > 1) sums_.AddExactlyOverRanks(squares, rows_.size() * 2);
+}
+
+// RMS norms over the queries and over the keys of all heads, of which this rank has some.
+void CpuModel::ScaleWhole(const Layer& layer, size_t row) {
+  const auto scale = [&](float* x, size_t size, int whole, float squares, const mx::array& weight) {
+    const float by = 1.0F / std::sqrt(squares / static_cast<float>(whole) + config_.rms_norm_eps);
+    const float* weights = weight.data<float>();
+    for (size_t i = 0; i < size; ++i) x[i] = x[i] * by * weights[i];
+  };
+  const float* squares = buffers_.squares.data() + 2 * row;
+  const size_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+  scale(buffers_.queries.data() + row * queries, queries,
+        config_.attention_heads * config_.head_dim, squares[0], *layer.q_norm);
+  scale(buffers_.keys.data() + row * keys, keys, config_.kv_heads * config_.head_dim, squares[1],
+        *layer.k_norm);
+}
+
+const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm) {
+  if (!norm.has_value()) return buffers_.hidden.data();
+  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
+    Norm(buffers_.hidden.data() + row * hidden_size_, *norm,
+         buffers_.normed.data() + row * hidden_size_);
+  });
+  return buffers_.normed.data();
+}
+
 void CpuModel::Attend(const Layer& layer, int index) {
+  if (heads_ > 0) Project(layer);
+  if (config_.qk_norm_whole) AddSquares();
   if (heads_ > 0) Mix(layer, index);
   products_.SetInput(buffers_.mixed.data(), rows_.size(), heads_ * head_dim_);
   products_.Apply(layer.o, buffers_.partial.data());
-  AddPartial();
+  AddPartial(layer.attention_out_norm);
+}
+
+void CpuModel::Project(const Layer& layer) {
+  products_.SetInput(NormedHidden(layer.attention_norm), rows_.size(), hidden_size_);
+  products_.Apply(layer.q, buffers_.queries.data());
+  products_.Apply(layer.k, buffers_.keys.data());
+  products_.Apply(layer.v, buffers_.values.data());
 }
 
 void CpuModel::Mix(const Layer& layer, int index) {
   const kernels::KvView view = blocks_.Layer(index);
-  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
-    Norm(buffers_.hidden.data() + row * hidden_size_, layer.input_norm,
-         buffers_.normed.data() + row * hidden_size_);
-  });
-  products_.SetInput(buffers_.normed.data(), rows_.size(), hidden_size_);
-  products_.Apply(layer.q, buffers_.queries.data());
-  products_.Apply(layer.k, buffers_.keys.data());
-  products_.Apply(layer.v, buffers_.values.data());
   ForRows(pool_, rows_.size(), (heads_ + 2 * kv_heads_) * head_dim_,
           [&](size_t row) { Turn(layer, view, row); });
   kernels::Attend(pool_, view, {heads_, layer.window}, segments_, buffers_.queries.data(),
@@ -241,24 +298,21 @@ void CpuModel::Mix(const Layer& layer, int index) {
 }
 
 void CpuModel::Feed(const Layer& layer) {
-  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
-    Norm(buffers_.hidden.data() + row * hidden_size_, layer.post_attention_norm,
-         buffers_.normed.data() + row * hidden_size_);
-  });
+  const float* in = NormedHidden(layer.feed_norm);
   std::visit(
-      [&](const auto& feed) {
-        feed.Apply(buffers_.normed.data(), rows_.size(), feed_, buffers_.partial.data());
-      },
+      [&](const auto& feed) { feed.Apply(in, rows_.size(), feed_, buffers_.partial.data()); },
       layer.feed);
-  AddPartial();
+  AddPartial(layer.feed_out_norm);
 }
 
-void CpuModel::AddPartial() {
+void CpuModel::AddPartial(const std::optional<mx::array>& norm) {
   float* partial = buffers_.partial.data();
   if (place_.tp > 1) sums_.AddOverRanks(partial, rows_.size() * hidden_size_);
   ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
-    kernels::AddTo(partial + row * hidden_size_, hidden_size_,
-                   buffers_.hidden.data() + row * hidden_size_);
+    float* own = partial + row * hidden_size_;
+    if (norm.has_value()) Norm(own, *norm, own);
+    Multiply(config_.residual_scale, own, hidden_size_);
+    kernels::AddTo(own, hidden_size_, buffers_.hidden.data() + row * hidden_size_);
   });
 }
 
@@ -291,6 +345,7 @@ mx::array CpuModel::Logits(const mx::array& hidden, std::span<const int32_t> row
   mx::array out = NewArray(rows.size(), head.rows());
   products_.SetInput(normed, rows.size(), hidden_size_);
   products_.Apply(head, out.data<float>());
+  Multiply(config_.logit_scale, out.data<float>(), out.size());
   return out;
 }
 

@@ -59,7 +59,8 @@ class CpuModel : public LayerStack {
   struct Layer {
     CpuLinear q, k, v, o;
     std::variant<CpuFeed, CpuExperts> feed;
-    mlx::core::array input_norm, post_attention_norm;
+    // Unset: there is none.
+    std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     size_t window;
     RopeUse rope;
@@ -72,6 +73,7 @@ class CpuModel : public LayerStack {
   // One row per token of the step: what a half layer reads and writes.
   struct Buffers {
     FloatBuffer hidden, normed, queries, keys, values, mixed, partial;
+    FloatBuffer squares;  // sums of each row's queries' and keys', for qk_norm_whole
   };
   // A rotary form, and what it makes of the step's rows.
   struct Rope {
@@ -93,11 +95,17 @@ class CpuModel : public LayerStack {
   void ReserveBuffers();
   const Rope* RopeOf(const Layer& layer) const;  // null: it has none
   void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
+  // What goes into half a layer: the hidden states, through `norm` if there is one.
+  const float* NormedHidden(const std::optional<mlx::core::array>& norm);
   void Attend(const Layer& layer, int index);
+  // Queries, keys and values of all rows.
+  void Project(const Layer& layer);
+  void AddSquares();
+  void ScaleWhole(const Layer& layer, size_t row);
   void Mix(const Layer& layer, int index);
   void Feed(const Layer& layer);
-  // hidden += buffers_.partial of all tensor ranks.
-  void AddPartial();
+  // hidden += buffers_.partial of all tensor ranks, through `norm` if there is one.
+  void AddPartial(const std::optional<mlx::core::array>& norm);
   void Norm(const float* x, const mlx::core::array& weight, float* out) const;
   const ModelConfig config_;
   const ShardPlace place_;

@@ -49,17 +49,19 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
                                   WeightLoader& loader) {
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
   const auto load_feed = [&]() -> std::variant<Dense, MlxExperts> {
-    if (!needs.feed.has_value()) return MlxExperts(needs, config.experts, loader);
+    if (!needs.feed.has_value()) return MlxExperts(needs, config, loader);
     return Dense{loader.LoadMatrix(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
-                 loader.LoadMatrix(needs.feed->down)};
+                 loader.LoadMatrix(needs.feed->down), config.activation};
   };
   return Layer{loader.LoadMatrix(needs.q),
                loader.LoadMatrix(needs.k),
                loader.LoadMatrix(needs.v),
                loader.LoadMatrix(needs.o),
                load_feed(),
-               *loader.LoadVector(needs.input_norm),
-               *loader.LoadVector(needs.post_attention_norm),
+               loader.LoadVector(needs.attention_norm),
+               loader.LoadVector(needs.attention_out_norm),
+               loader.LoadVector(needs.feed_norm),
+               loader.LoadVector(needs.feed_out_norm),
                loader.LoadVector(needs.q_norm),
                loader.LoadVector(needs.k_norm),
                config.sliding_windows[layer],
@@ -72,11 +74,16 @@ absl::Status Decoder::Begin(const ForwardStep& step) {
 
 mx::array Decoder::Embed(std::span<const int32_t> ids) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  if (place_.tp == 1) return mx::squeeze(embedding_->Rows(ids, activation_type_), 0);
+  const auto scaled = [&](const mx::array& rows) {
+    if (config_.embedding_scale == 1.0F) return rows;
+    return mx::multiply(rows, mx::array(config_.embedding_scale, rows.dtype()));
+  };
+  if (place_.tp == 1) return scaled(mx::squeeze(embedding_->Rows(ids, activation_type_), 0));
   const Range own = VocabularyOf(config_, place_.slices());
   const int count = static_cast<int>(ids.size());
   if (own.size() == 0) {
-    return sums_.SumExactlyOverRanks(mx::zeros({count, config_.hidden_size}, activation_type_));
+    return scaled(
+        sums_.SumExactlyOverRanks(mx::zeros({count, config_.hidden_size}, activation_type_)));
   }
   std::vector<int32_t> rows;
   std::vector<bool> held;
@@ -86,7 +93,7 @@ mx::array Decoder::Embed(std::span<const int32_t> ids) {
   }
   const mx::array there = mx::squeeze(embedding_->Rows(rows, activation_type_), 0);
   const mx::array mask(held.begin(), {count, 1}, mx::bool_);
-  return sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there)));
+  return scaled(sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there))));
 }
 
 Decoder::Rope Decoder::MakeRope(const RopeTraits& traits, int head_dim, int context_length) {
@@ -130,9 +137,16 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
     const std::vector<bool> visible = SlidingMask(begin, count, layer.sliding_window);
     mask = mx::array(visible.begin(), {1, 1, count, begin + count}, mx::bool_);
   }
+  mx::array turned = Rotate(layer, queries, begin);
+  if (config_.ScalesQueries()) {
+    std::vector<float> scales;
+    for (int i = 0; i < count; ++i) {
+      scales.push_back(config_.QueryScaleAt(segment.begin + static_cast<size_t>(i)));
+    }
+    turned = mx::multiply(turned, mx::array(scales.begin(), {1, 1, count, 1}, turned.dtype()));
+  }
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
-  return mx::fast::scaled_dot_product_attention(Rotate(layer, queries, begin), seen.keys,
-                                                seen.values, scale,
+  return mx::fast::scaled_dot_product_attention(turned, seen.keys, seen.values, scale,
                                                 windowed || count == 1 ? "" : "causal", mask);
 }
 
@@ -141,15 +155,25 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
   const int rows = x.shape(0);
   const int kv_heads = KvHeadsOf(config_, place_.slices()).size();
   const int heads = kv_heads * (config_.attention_heads / config_.kv_heads);
-  if (heads == 0) return layer.o.Apply(mx::zeros({rows, 0}, x.dtype()));
+  if (heads == 0) {
+    const mx::array nothing = layer.o.Apply(mx::zeros({rows, 0}, x.dtype()));
+    if (!config_.qk_norm_whole || place_.tp == 1) return nothing;
+    // The other ranks' norms wait for this rank's part, after what is summed before it.
+    const mx::array none = mx::depends({mx::zeros({rows, 2})}, {x})[0];
+    return mx::depends({nothing}, {sums_.SumExactlyOverRanks(none)})[0];
+  }
   const auto split_heads = [&](const mx::array& projected, int head_count,
                                const std::optional<mx::array>& norm) {
     mx::array by_head = mx::reshape(projected, {1, rows, head_count, config_.head_dim});
-    if (norm.has_value()) by_head = mx::fast::rms_norm(by_head, norm, config_.rms_norm_eps);
+    if (config_.qk_norm && norm.has_value()) {
+      by_head = mx::fast::rms_norm(by_head, norm, config_.rms_norm_eps);
+    }
     return mx::transpose(by_head, {0, 2, 1, 3});
   };
-  const mx::array queries = split_heads(layer.q.Apply(x), heads, layer.q_norm);
-  const mx::array keys = split_heads(layer.k.Apply(x), kv_heads, layer.k_norm);
+  mx::array all_queries = layer.q.Apply(x), all_keys = layer.k.Apply(x);
+  if (config_.qk_norm_whole) NormWhole(layer, all_queries, all_keys);
+  const mx::array queries = split_heads(all_queries, heads, layer.q_norm);
+  const mx::array keys = split_heads(all_keys, kv_heads, layer.k_norm);
   const mx::array values = split_heads(layer.v.Apply(x), kv_heads, std::nullopt);
   std::vector<mx::array> mixed;
   int row = 0;
@@ -166,17 +190,50 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
       mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim}));
 }
 
+void Decoder::NormWhole(const Layer& layer, mx::array& queries, mx::array& keys) const {
+  if (place_.tp == 1) {
+    queries = mx::fast::rms_norm(queries, layer.q_norm, config_.rms_norm_eps);
+    keys = mx::fast::rms_norm(keys, layer.k_norm, config_.rms_norm_eps);
+    return;
+  }
+  const auto squares_of = [](const mx::array& x) {
+    return mx::sum(mx::square(mx::astype(x, mx::float32)), -1, /*keepdims=*/true);
+  };
+  const mx::array squares =
+      sums_.SumExactlyOverRanks(mx::concatenate({squares_of(queries), squares_of(keys)}, -1));
+  const auto scaled = [&](const mx::array& x, int column, int heads, const mx::array& weight) {
+    const mx::array own = mx::slice(squares, {0, column}, {x.shape(0), column + 1});
+    const auto whole = static_cast<float>(heads * config_.head_dim);
+    const mx::array by =
+        mx::rsqrt(mx::add(mx::divide(own, mx::array(whole)), mx::array(config_.rms_norm_eps)));
+    return mx::astype(mx::multiply(mx::multiply(mx::astype(x, mx::float32), by), weight),
+                      x.dtype());
+  };
+  queries = scaled(queries, 0, config_.attention_heads, *layer.q_norm);
+  keys = scaled(keys, 1, config_.kv_heads, *layer.k_norm);
+}
+
+mx::array Decoder::Normed(const mx::array& x, const std::optional<mx::array>& norm) const {
+  return norm.has_value() ? mx::fast::rms_norm(x, *norm, config_.rms_norm_eps) : x;
+}
+
+mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::array>& norm) const {
+  const mx::array whole = Normed(sums_.SumOverRanks(partial), norm);
+  if (config_.residual_scale == 1.0F) return whole;
+  return mx::multiply(whole, mx::array(config_.residual_scale, whole.dtype()));
+}
+
 mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   mx::array hidden = given;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const mx::array normed = mx::fast::rms_norm(hidden, layer.input_norm, config_.rms_norm_eps);
-    hidden = mx::add(hidden, sums_.SumOverRanks(Attend(layer, static_cast<int>(i), normed, step)));
-    const mx::array inner =
-        mx::fast::rms_norm(hidden, layer.post_attention_norm, config_.rms_norm_eps);
+    const mx::array mixed =
+        Attend(layer, static_cast<int>(i), Normed(hidden, layer.attention_norm), step);
+    hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
+    const mx::array inner = Normed(hidden, layer.feed_norm);
     const mx::array fed =
         std::visit([&](const auto& feed) { return feed.Apply(inner); }, layer.feed);
-    hidden = mx::add(hidden, sums_.SumOverRanks(fed));
+    hidden = mx::add(hidden, Joined(fed, layer.feed_out_norm));
   }
   return hidden;
 }
@@ -187,7 +244,9 @@ mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows
   const mx::array normed =
       mx::fast::rms_norm(mx::take(hidden, index, 0), *final_norm_, config_.rms_norm_eps);
   const Matrix& head = head_.has_value() ? *head_ : *embedding_;
-  return mx::astype(head.Apply(normed), mx::float32);
+  const mx::array logits = mx::astype(head.Apply(normed), mx::float32);
+  if (config_.logit_scale == 1.0F) return logits;
+  return mx::multiply(logits, mx::array(config_.logit_scale));
 }
 
 void Decoder::AppendState(std::vector<mx::array>& out) const { blocks_.AppendPools(out); }

@@ -46,12 +46,16 @@ class Decoder : public LayerStack {
  private:
   struct Dense {
     Matrix gate, up, down;
-    mlx::core::array Apply(const mlx::core::array& x) const { return MlxFeed(gate, up, down, x); }
+    Activation activation;
+    mlx::core::array Apply(const mlx::core::array& x) const {
+      return MlxFeed(gate, up, down, activation, x);
+    }
   };
   struct Layer {
     Matrix q, k, v, o;
     std::variant<Dense, MlxExperts> feed;
-    mlx::core::array input_norm, post_attention_norm;
+    // Unset: there is none.
+    std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     int sliding_window;
     RopeUse rope;
@@ -60,6 +64,13 @@ class Decoder : public LayerStack {
                          WeightLoader& loader);
   mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x,
                           const ForwardStep& step);
+  // Half a layer's result of all tensor ranks, as it is added to the hidden state.
+  mlx::core::array Joined(const mlx::core::array& partial,
+                          const std::optional<mlx::core::array>& norm) const;
+  mlx::core::array Normed(const mlx::core::array& x,
+                          const std::optional<mlx::core::array>& norm) const;
+  // qk_norm_whole: queries and keys [rows, this rank's], normed over those of all ranks.
+  void NormWhole(const Layer& layer, mlx::core::array& queries, mlx::core::array& keys) const;
   // One sequence's part of it: [1, heads, count, head_dim] each.
   mlx::core::array Mix(const Layer& layer, int index, const Segment& segment,
                        const mlx::core::array& queries, const mlx::core::array& keys,

@@ -18,7 +18,12 @@ struct ExpertChoice {
 // `out`, traits.active of them, is in the order of the experts' numbers: those with the highest
 // scores, of equal ones the first. A weight is the softmax of the scores, over all experts or over
 // the chosen ones alone (traits.normalized). What is no number counts as the lowest.
-void ChooseExperts(std::span<const float> scores, const ExpertTraits& traits,
-                   std::span<ExpertChoice> out);
+//
+// RouterScores::kSigmoid: experts are chosen by the sigmoid of their score plus `bias`, which is
+// empty or as long as `scores`, within the groups that the traits allow; the others count as zero.
+// A weight is the sigmoid alone, or its share of the chosen ones' sum. All weights are multiplied
+// by traits.weight_scale.
+void ChooseExperts(std::span<const float> scores, std::span<const float> bias,
+                   const ExpertTraits& traits, std::span<ExpertChoice> out);
 
 }  // namespace macrame::runtime::engine

@@ -1,5 +1,7 @@
 #include "runtime/model/mlx_experts.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -8,8 +10,28 @@ namespace {
 
 namespace mx = mlx::core;
 
-mx::array SiluProduct(const mx::array& gate, const mx::array& up) {
-  return mx::multiply(mx::multiply(gate, mx::sigmoid(gate)), up);
+mx::array Gated(Activation activation, const mx::array& gate, const mx::array& up) {
+  mx::array inside = gate;
+  if (activation == Activation::kGeluTanh) {  // x * sigmoid(2 y) is x * (1 + tanh(y)) / 2
+    const auto number = [&](double value) { return mx::array(value, gate.dtype()); };
+    const mx::array cube = mx::multiply(mx::square(gate), gate);
+    inside = mx::multiply(number(2.0 * std::sqrt(2.0 / M_PI)),
+                          mx::add(gate, mx::multiply(number(0.044715), cube)));
+  }
+  return mx::multiply(mx::multiply(gate, mx::sigmoid(inside)), up);
+}
+
+// Those of all groups but the best become zero.
+mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits) {
+  const int rows = scores.shape(0), dropped = traits.groups - traits.groups_active;
+  if (dropped == 0) return scores;
+  const int size = traits.count / traits.groups;
+  const mx::array grouped = mx::reshape(scores, {rows, traits.groups, size});
+  const mx::array best = mx::sum(mx::topk(grouped, std::min(2, size), -1), -1);  // [rows, groups]
+  const mx::array worst =
+      mx::slice(mx::argpartition(best, dropped - 1, -1), {0, 0}, {rows, dropped});
+  const mx::array kept = mx::put_along_axis(mx::ones_like(best), worst, mx::array(0.0F), -1);
+  return mx::reshape(mx::multiply(grouped, mx::expand_dims(kept, -1)), scores.shape());
 }
 
 std::vector<const MatrixNeed*> All(const std::vector<FeedNeeds>& experts,
@@ -30,44 +52,67 @@ mx::array Gathered(const StackedMatrix& map, const mx::array& x, const mx::array
 
 }  // namespace
 
-mx::array MlxFeed(const Matrix& gate, const Matrix& up, const Matrix& down, const mx::array& x) {
+mx::array MlxFeed(const Matrix& gate, const Matrix& up, const Matrix& down, Activation activation,
+                  const mx::array& x) {
   if (gate.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
-  return down.Apply(SiluProduct(gate.Apply(x), up.Apply(x)));
+  return down.Apply(Gated(activation, gate.Apply(x), up.Apply(x)));
 }
 
-MlxExperts::MlxExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader)
-    : traits_(traits),
+MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
+    : traits_(config.experts),
+      activation_(config.activation),
       router_(loader.LoadMatrix(*needs.router)),
+      score_bias_(loader.LoadVector(needs.score_bias)),
       gate_(loader.LoadStacked(All(needs.experts, &FeedNeeds::gate))),
       up_(loader.LoadStacked(All(needs.experts, &FeedNeeds::up))),
       down_(loader.LoadStacked(All(needs.experts, &FeedNeeds::down))) {
   if (!needs.shared.has_value()) return;
   shared_.emplace(Shared{loader.LoadMatrix(needs.shared->gate), loader.LoadMatrix(needs.shared->up),
-                         loader.LoadMatrix(needs.shared->down),
-                         loader.LoadMatrix(*needs.shared_router)});
+                         loader.LoadMatrix(needs.shared->down), std::nullopt});
+  if (needs.shared_router.has_value()) {
+    shared_->router.emplace(loader.LoadMatrix(*needs.shared_router));
+  }
+}
+
+MlxExperts::Choice MlxExperts::Choose(const mx::array& x) const {
+  const int rows = x.shape(0), active = traits_.active;
+  const bool softmax = traits_.scores == RouterScores::kSoftmax;
+  mx::array scores = mx::astype(router_.Apply(x), mx::float32);
+  if (!softmax) scores = mx::sigmoid(scores);
+  if (softmax && !traits_.normalized) scores = mx::softmax(scores, -1, /*precise=*/true);
+  mx::array by = score_bias_.has_value() ? mx::add(scores, *score_bias_) : scores;
+  if (traits_.groups > 1) by = InBestGroups(by, traits_);
+  const mx::array chosen = mx::astype(
+      mx::slice(mx::argpartition(mx::negative(by), active - 1, -1), {0, 0}, {rows, active}),
+      mx::uint32);
+  mx::array weights = mx::take_along_axis(scores, chosen, -1);
+  if (softmax && traits_.normalized) weights = mx::softmax(weights, -1, /*precise=*/true);
+  if (!softmax && traits_.normalized) {
+    weights = mx::divide(weights, mx::add(mx::sum(weights, -1, true), mx::array(1e-20F)));
+  }
+  if (traits_.weight_scale != 1.0) {
+    weights = mx::multiply(weights, mx::array(static_cast<float>(traits_.weight_scale)));
+  }
+  return {chosen, weights};
 }
 
 mx::array MlxExperts::Apply(const mx::array& x) const {
-  const int rows = x.shape(0), active = traits_.active;
-  mx::array scores = mx::astype(router_.Apply(x), mx::float32);
-  if (!traits_.normalized) scores = mx::softmax(scores, -1, /*precise=*/true);
-  const mx::array chosen = mx::astype(
-      mx::slice(mx::argpartition(mx::negative(scores), active - 1, -1), {0, 0}, {rows, active}),
-      mx::uint32);
-  mx::array weights = mx::take_along_axis(scores, chosen, -1);
-  if (traits_.normalized) weights = mx::softmax(weights, -1, /*precise=*/true);
-
+  const auto [chosen, weights] = Choose(x);
   mx::array out = mx::zeros_like(x);
   if (gate_.weight.shape(1) > 0) {
     const mx::array each = mx::expand_dims(x, {-2, -3});  // [rows, 1, 1, hidden]
-    const mx::array inner = SiluProduct(Gathered(gate_, each, chosen), Gathered(up_, each, chosen));
+    const mx::array inner =
+        Gated(activation_, Gathered(gate_, each, chosen), Gathered(up_, each, chosen));
     const mx::array given = mx::squeeze(Gathered(down_, inner, chosen), -2);
     const mx::array weighed = mx::multiply(given, mx::expand_dims(weights, -1));
     out = mx::astype(mx::sum(weighed, -2), x.dtype());
   }
   if (!shared_.has_value()) return out;
-  const mx::array share = mx::sigmoid(shared_->router.Apply(x));
-  return mx::add(out, mx::multiply(share, MlxFeed(shared_->gate, shared_->up, shared_->down, x)));
+  mx::array shared = MlxFeed(shared_->gate, shared_->up, shared_->down, activation_, x);
+  if (shared_->router.has_value()) {
+    shared = mx::multiply(mx::sigmoid(shared_->router->Apply(x)), shared);
+  }
+  return mx::add(out, shared);
 }
 
 }  // namespace macrame::runtime::engine

@@ -13,23 +13,30 @@
 
 namespace macrame::runtime::engine {
 
-// down(silu(gate(x)) * up(x)) of one feed-forward; zeros where this rank has no part of it.
+// down(activation(gate(x)) * up(x)) of one feed-forward; zeros where this rank has no part of it.
 mlx::core::array MlxFeed(const Matrix& gate, const Matrix& up, const Matrix& down,
-                         const mlx::core::array& x);
+                         Activation activation, const mlx::core::array& x);
 
 class MlxExperts {
  public:
-  MlxExperts(const LayerNeeds& needs, const ExpertTraits& traits, WeightLoader& loader);
+  MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader);
   // x [rows, hidden] -> this rank's part of the result, of the same shape and type.
   mlx::core::array Apply(const mlx::core::array& x) const;
 
  private:
   struct Shared {
-    Matrix gate, up, down, router;
+    Matrix gate, up, down;
+    std::optional<Matrix> router;
   };
+  struct Choice {
+    mlx::core::array experts, weights;  // [rows, active]
+  };
+  Choice Choose(const mlx::core::array& x) const;
 
   ExpertTraits traits_;
+  Activation activation_;
   Matrix router_;
+  std::optional<mlx::core::array> score_bias_;
   StackedMatrix gate_, up_, down_;  // [experts, rows, columns]
   std::optional<Shared> shared_;
 };

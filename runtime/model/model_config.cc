@@ -1,6 +1,7 @@
 #include "runtime/model/model_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,7 @@
 #include "proto/reasons.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
+#include "runtime/model/weight_files.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -45,7 +47,8 @@ void ReadQuantization(const json& config, ModelConfig& out) {
   }
   if (!found->is_object()) Invalid("'quantization' is not an object");
   out.quantization = ReadQuantizationTraits(*found, "'quantization'", {});
-  for (const auto& [name, value] : found->items()) {
+  for (const auto& [stored, value] : found->items()) {
+    const std::string name = TextTensorName(stored);
     if (value.is_object()) {
       out.quantization_overrides[name] = ReadQuantizationTraits(
           value, absl::StrCat("'quantization.", name, "'"), out.quantization);
@@ -94,6 +97,16 @@ ModelConfig Read(const json& config) {
 }
 
 }  // namespace
+
+float ModelConfig::QueryScaleAt(size_t position) const {
+  double scale =
+      attention_scale == 0 ? 1.0 : attention_scale * std::sqrt(static_cast<double>(head_dim));
+  if (temperature_beta != 0) {
+    const size_t contexts = position / static_cast<size_t>(temperature_context);
+    scale *= 1.0 + temperature_beta * std::log(1.0 + static_cast<double>(contexts));
+  }
+  return static_cast<float>(scale);
+}
 
 QuantizationTraits ModelConfig::QuantizationOf(std::string_view module) const {
   const auto found = quantization_overrides.find(std::string(module));

@@ -31,19 +31,43 @@ struct QuantizationTraits {
 // Which of the model's rotary forms a layer has.
 enum class RopeUse { kGlobal, kLocal, kNone };
 
+// What a feed-forward's gate passes through: x * sigmoid(x), or GELU in its tanh form.
+enum class Activation { kSilu, kGeluTanh };
+
+// What a router's numbers become: shares of one whole, or each by itself in (0, 1).
+enum class RouterScores { kSoftmax, kSigmoid };
+
 // Layers whose feed-forward is one of many small ones for each token: a router's scores choose.
 struct ExpertTraits {
   int count = 0;   // in a layer that has experts; 0: the model has none
   int active = 0;  // of a token: those with the highest scores
   int width = 0;   // an expert's intermediate size
   bool normalized =
-      false;             // the active ones' weights add up to one (softmax is over all otherwise)
-  int shared_width = 0;  // of an expert that every token takes, weighed by a gate; 0: none
+      false;  // the active ones' weights add up to one (softmax is over all otherwise)
+  RouterScores scores = RouterScores::kSoftmax;
+  // A number for each expert, added to the scores by which the active ones are chosen, not to what
+  // they weigh: its tensor below `module`; empty: none.
+  std::string score_bias;
+  // Experts stand in so many groups, of which a token may choose in those `groups_active` whose two
+  // best scores add up highest.
+  int groups = 1, groups_active = 1;
+  double weight_scale = 1.0;  // of all active ones' weights
+  int shared_width = 0;       // of an expert that every token takes; 0: none
+  bool shared_gate = false;   // whether a gate of its own weighs it
+  std::string shared_module = "shared_expert";
   // Below "model.layers.N.": "mlp" or "block_sparse_moe".
   std::string module;
   // Within an expert that is stored by itself ("mlp.experts.3.gate_proj"): gate, up, down. Stacked
   // ones are "switch_mlp.gate_proj", … everywhere.
   std::string gate_name = "gate_proj", up_name = "up_proj", down_name = "down_proj";
+};
+
+// A layer's norms below "model.layers.N."; empty: there is none.
+struct NormNames {
+  std::string attention_in = "input_layernorm";
+  std::string attention_out{};  // of what is added to the hidden state
+  std::string feed_in = "post_attention_layernorm";
+  std::string feed_out{};
 };
 
 struct ModelConfig {
@@ -61,7 +85,22 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // of o_proj
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norm of each head's queries and keys (Qwen3)
+  bool qk_norm = false;        // RMS norm of each head's queries and keys (Qwen3)
+  bool qk_norm_whole = false;  // of all heads' queries, and of all heads' keys, as one
+  bool fused_qkv = false;      // q, k and v are stored one below the other as qkv_proj
+  bool fused_gate_up = false;  // gate and up as gate_up_proj
+  Activation activation = Activation::kSilu;
+  NormNames norms;
+  bool norm_adds_one = false;  // a norm's weight is stored as its difference from one (Gemma)
+  double attention_scale = 0;  // of queries times keys; 0: 1 / sqrt(head_dim)
+  // Queries grow with their position, by 1 + beta * ln(1 + floor(position / context)) (Llama 4,
+  // Ministral 3); beta 0: they don't.
+  double temperature_beta = 0;
+  int temperature_context = 1;
+  float embedding_scale = 1.0F;
+  float residual_scale = 1.0F;  // of what each half layer adds
+  float logit_scale = 1.0F;
+  int ignored_layers = 0;  // behind the last one: they predict further tokens
   ExpertTraits experts;
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
@@ -75,6 +114,9 @@ struct ModelConfig {
   // floats.
   std::map<std::string, QuantizationTraits> quantization_overrides;
 
+  // By what queries are multiplied at a position, so that 1 / sqrt(head_dim) is left to do.
+  float QueryScaleAt(size_t position) const;
+  bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors
   // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;

@@ -54,7 +54,8 @@ Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slic
 }
 
 Range SharedInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
-  const std::string down = absl::StrCat(config.experts.module, ".shared_expert.down_proj");
+  const std::string down =
+      absl::StrCat(config.experts.module, ".", config.experts.shared_module, ".down_proj");
   return CutInUnits(config.experts.shared_width, GroupOf(config, layer, down.c_str()), slices);
 }
 

@@ -78,6 +78,16 @@ absl::StatusOr<std::set<std::string>> ListShards(const std::string& folder) {
 
 }  // namespace
 
+std::string TextTensorName(std::string_view stored) {
+  constexpr std::string_view kInside = "model.language_model.", kBefore = "language_model.";
+  if (stored.substr(0, kInside.size()) == kInside) {
+    return "model." + std::string(stored.substr(kInside.size()));
+  }
+  if (stored.substr(0, kBefore.size()) == kBefore)
+    return std::string(stored.substr(kBefore.size()));
+  return std::string(stored);
+}
+
 absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::string& folder) {
   const auto shards = ListShards(folder);
   if (!shards.ok()) return shards.status();
@@ -113,15 +123,15 @@ absl::Status WeightFiles::Map(const std::string& path) {
   mappings_.push_back({address, bytes});
   for (auto& tensor : header->tensors) {
     StoredTensor stored;
-    stored.name = tensor.name;
+    stored.name = TextTensorName(tensor.name);
     stored.dtype = tensor.dtype;
     stored.shape.assign(tensor.shape.begin(), tensor.shape.end());
     stored.data = static_cast<const std::byte*>(address) + tensor.begin;
     stored.bytes = tensor.end - tensor.begin;
     stored.file = path;
-    const auto [existing, added] = tensors_.emplace(tensor.name, std::move(stored));
+    const auto [existing, added] = tensors_.emplace(stored.name, stored);
     if (!added) {
-      return Broken(absl::StrCat("tensor '", tensor.name, "' is both in ", existing->second.file,
+      return Broken(absl::StrCat("tensor '", stored.name, "' is both in ", existing->second.file,
                                  " and in ", path));
     }
   }

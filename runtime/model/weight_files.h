@@ -15,9 +15,13 @@
 
 namespace macrame::runtime::engine {
 
+// What a tensor (or module) of a text model is called here. Checkpoints with a vision tower put
+// "language_model." before it, or behind "model".
+std::string TextTensorName(std::string_view stored);
+
 // One tensor as stored: dtype as safetensors spells it ("F32", "BF16", "F16", "U32", …).
 struct StoredTensor {
-  std::string name;
+  std::string name;  // TextTensorName
   std::string dtype;
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // inside the mapping, not necessarily aligned

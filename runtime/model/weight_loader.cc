@@ -40,8 +40,11 @@ WeightLoader::WeightLoader(std::shared_ptr<const WeightFiles> files, const Model
       reader_(OrderOfReading(), std::move(on_progress)),
       model_type_(mx::float32),
       activation_type_(mx::float32) {
-  const StoredTensor* norm =
-      files_->Find(NeedsOfLayer(config_, place_, place_.layer_begin).input_norm.name);
+  const LayerNeeds first = NeedsOfLayer(config_, place_, place_.layer_begin);
+  const StoredTensor* norm = nullptr;
+  for (const VectorNeed* need : {&first.attention_norm, &first.attention_out_norm}) {
+    if (norm == nullptr && !need->name.empty()) norm = files_->Find(need->name);
+  }
   if (norm == nullptr) return;
   model_type_ = TypeOf(*norm);
   activation_type_ = ActivationType(model_type_);
@@ -54,13 +57,14 @@ WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
 WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
                                               const MatrixNeed& need) const {
   const bool stacked = IsStacked(need, *files_);
-  const size_t rows = static_cast<size_t>(need.rows) *
+  const size_t rows = static_cast<size_t>(need.all_stored_rows()) *
                       static_cast<size_t>(stacked ? need.experts : 1);  // of the whole tensor
   StoredPart part;
   part.rows = static_cast<size_t>(need.part_rows());
   part.row_bytes = rows == 0 ? 0 : tensor.bytes / rows;
   part.bytes = part.row_bytes;
   if (stacked) part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(need.rows);
+  part.first_row += static_cast<size_t>(need.first_row);
   if (need.split == Split::kRows) part.first_row += static_cast<size_t>(need.part.begin);
   if (need.split == Split::kColumns) {
     const auto columns = static_cast<size_t>(need.columns);
@@ -197,7 +201,10 @@ std::optional<mx::array> WeightLoader::LoadVector(const VectorNeed& need) {
   if (need.name.empty()) return std::nullopt;
   const StoredTensor& stored = *files_->Find(need.name);
   const Part part = TakePart(stored, WholeOf(stored));
-  return mx::astype(TakeCopy(part, {need.size}, TypeOf(stored)), activation_type_);
+  mx::array vector = TakeCopy(part, {need.size}, TypeOf(stored));
+  if (need.adds_one) vector = mx::add(mx::astype(vector, mx::float32), mx::array(1.0F));
+  if (need.part.size() > 0) vector = mx::slice(vector, {need.part.begin}, {need.part.end});
+  return mx::astype(vector, need.exact ? mx::float32 : activation_type_);
 }
 
 // Every stored tensor that this rank reads something of, in the order in which it loads them.

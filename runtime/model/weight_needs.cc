@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -77,7 +78,7 @@ void Checker::Quantised(const MatrixNeed& need, const std::string& module, bool 
   const int64_t groups = need.columns / traits.group_size;
   const auto shape = [&](int64_t columns) {
     return stacked ? std::vector<int64_t>{need.experts, need.rows, columns}
-                   : std::vector<int64_t>{need.rows, columns};
+                   : std::vector<int64_t>{need.all_stored_rows(), columns};
   };
   Expect(absl::StrCat(module, ".weight"), shape(int64_t{need.columns} * traits.bits / 32),
          /*packed=*/true);
@@ -91,15 +92,16 @@ void Checker::Quantised(const MatrixNeed& need, const std::string& module, bool 
 void Checker::Matrix(const MatrixNeed& need) {
   const std::string module = StoredModule(need, files_);
   const bool stacked = IsStacked(need, files_);
-  if (stacked && need.expert > 0) return;  // checked with the first
+  // Checked with the first of those that share it.
+  if ((stacked && need.expert > 0) || need.first_row > 0) return;
   if (files_.Find(absl::StrCat(module, ".scales")) != nullptr) {
     Quantised(need, module, stacked);
   } else if (stacked) {
     Expect(absl::StrCat(module, ".weight"), {need.experts, need.rows, need.columns});
   } else {
-    Expect(absl::StrCat(module, ".weight"), {need.rows, need.columns});
+    Expect(absl::StrCat(module, ".weight"), {need.all_stored_rows(), need.columns});
   }
-  if (need.bias) Expect(absl::StrCat(module, ".bias"), {need.rows});
+  if (need.bias) Expect(absl::StrCat(module, ".bias"), {need.all_stored_rows()});
 }
 
 void Checker::LeftOverLayers() {
@@ -113,7 +115,7 @@ void Checker::LeftOverLayers() {
       highest = std::max(highest, layer);
     }
   }
-  if (highest >= config_.layer_count) {
+  if (highest >= config_.layer_count + config_.ignored_layers) {
     Fault(absl::StrCat("config.json says ", config_.layer_count, " layers, the weights have ",
                        highest + 1));
   }
@@ -155,10 +157,24 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs) {
 }
 
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
-  return {&needs.input_norm, &needs.post_attention_norm, &needs.q_norm, &needs.k_norm};
+  return {&needs.attention_norm, &needs.attention_out_norm,
+          &needs.feed_norm,      &needs.feed_out_norm,
+          &needs.q_norm,         &needs.k_norm,
+          &needs.score_bias};
 }
 
 namespace {
+
+// Maps that are stored one below the other in one tensor: q, k and v, or gate and up.
+void Fuse(const std::string& module, std::initializer_list<MatrixNeed*> maps) {
+  int rows = 0;
+  for (MatrixNeed* map : maps) {
+    map->module = module;
+    map->first_row = rows;
+    rows += map->rows;
+  }
+  for (MatrixNeed* map : maps) map->stored_rows = rows;
+}
 
 // A feed-forward of `width`, of which this rank has `part`.
 FeedNeeds FeedOf(const std::string& prefix, int hidden, int width, const Range& part, bool bias) {
@@ -180,6 +196,10 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   const std::string prefix = absl::StrCat("model.layers.", layer, ".", traits.module, ".");
   const int hidden = config.hidden_size;
   needs.router = MatrixNeed{absl::StrCat(prefix, "gate"), traits.count, hidden};
+  if (!traits.score_bias.empty()) {
+    needs.score_bias = {absl::StrCat(prefix, traits.score_bias), traits.count};
+    needs.score_bias.exact = true;
+  }
   const Range part = ExpertInnerOf(config, layer, place.slices());
   FeedNeeds stacked =
       FeedOf(absl::StrCat(prefix, "switch_mlp."), hidden, traits.width, part, /*bias=*/false);
@@ -195,9 +215,37 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     needs.experts.push_back(stacked);
   }
   if (traits.shared_width == 0) return;
-  needs.shared = FeedOf(absl::StrCat(prefix, "shared_expert."), hidden, traits.shared_width,
+  const std::string shared = absl::StrCat(prefix, traits.shared_module);
+  needs.shared = FeedOf(absl::StrCat(shared, "."), hidden, traits.shared_width,
                         SharedInnerOf(config, layer, place.slices()), /*bias=*/false);
-  needs.shared_router = MatrixNeed{absl::StrCat(prefix, "shared_expert_gate"), 1, hidden};
+  if (traits.shared_gate)
+    needs.shared_router = MatrixNeed{absl::StrCat(shared, "_gate"), 1, hidden};
+}
+
+void AddNorms(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
+              LayerNeeds& needs) {
+  const auto norm = [&](const std::string& name, int size) {
+    VectorNeed need;
+    if (name.empty()) return need;
+    need.name = absl::StrCat(prefix, name, ".weight");
+    need.size = size;
+    need.adds_one = config.norm_adds_one;
+    return need;
+  };
+  needs.attention_norm = norm(config.norms.attention_in, config.hidden_size);
+  needs.attention_out_norm = norm(config.norms.attention_out, config.hidden_size);
+  needs.feed_norm = norm(config.norms.feed_in, config.hidden_size);
+  needs.feed_out_norm = norm(config.norms.feed_out, config.hidden_size);
+  if (config.qk_norm) {
+    needs.q_norm = norm("self_attn.q_norm", config.head_dim);
+    needs.k_norm = norm("self_attn.k_norm", config.head_dim);
+  } else if (config.qk_norm_whole) {
+    const int group = config.attention_heads / config.kv_heads * config.head_dim;
+    needs.q_norm = norm("self_attn.q_norm", config.kv_heads * group);
+    needs.k_norm = norm("self_attn.k_norm", config.kv_heads * config.head_dim);
+    needs.q_norm.part = {kv_heads.begin * group, kv_heads.end * group};
+    needs.k_norm.part = {kv_heads.begin * config.head_dim, kv_heads.end * config.head_dim};
+  }
 }
 
 }  // namespace
@@ -227,18 +275,19 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int 
   needs.k = attention("k_proj", Split::kRows, kv_width, config.qkv_bias);
   needs.v = attention("v_proj", Split::kRows, kv_width, config.qkv_bias);
   needs.o = attention("o_proj", Split::kColumns, query_width, config.output_bias);
+  if (config.fused_qkv) {
+    Fuse(absl::StrCat(prefix, "self_attn.qkv_proj"), {&needs.q, &needs.k, &needs.v});
+  }
   if (config.has_experts[static_cast<size_t>(layer)]) {
     AddExperts(config, place, layer, needs);
   } else {
     needs.feed = FeedOf(absl::StrCat(prefix, "mlp."), hidden, config.intermediate_size,
                         InnerOf(config, layer, place.slices()), config.mlp_bias);
+    if (config.fused_gate_up) {
+      Fuse(absl::StrCat(prefix, "mlp.gate_up_proj"), {&needs.feed->gate, &needs.feed->up});
+    }
   }
-  needs.input_norm = {absl::StrCat(prefix, "input_layernorm.weight"), hidden};
-  needs.post_attention_norm = {absl::StrCat(prefix, "post_attention_layernorm.weight"), hidden};
-  if (config.qk_norm) {
-    needs.q_norm = {absl::StrCat(prefix, "self_attn.q_norm.weight"), config.head_dim};
-    needs.k_norm = {absl::StrCat(prefix, "self_attn.k_norm.weight"), config.head_dim};
-  }
+  AddNorms(config, kv_heads, prefix, needs);
   return needs;
 }
 
@@ -254,7 +303,9 @@ MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place) {
 }
 
 VectorNeed FinalNormNeed(const ModelConfig& config) {
-  return {"model.norm.weight", config.hidden_size};
+  VectorNeed need{"model.norm.weight", config.hidden_size};
+  need.adds_one = config.norm_adds_one;
+  return need;
 }
 
 absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,

@@ -37,6 +37,11 @@ struct MatrixNeed {
   int experts = 0;  // in the layer; 0: no expert's
   int expert = 0;
   std::string own_module{};  // where an expert is stored by itself
+  // Of a tensor that holds more than this map, one below the other: its rows, and where this map's
+  // begin. 0: the tensor is the map.
+  int stored_rows = 0;
+  int first_row = 0;
+  int all_stored_rows() const { return stored_rows == 0 ? rows : stored_rows; }
   int part_rows() const { return split == Split::kRows ? part.size() : rows; }
   int part_columns() const { return split == Split::kColumns ? part.size() : columns; }
 };
@@ -44,9 +49,12 @@ struct MatrixNeed {
 struct VectorNeed {
   std::string name;  // "model.norm.weight"
   int size = 0;
+  Range part{};           // this rank's, where a tensor split cuts it; else empty
+  bool adds_one = false;  // stored as its difference from one
+  bool exact = false;     // used in float32 whatever the model's type
 };
 
-// A feed-forward: down(silu(gate(x)) * up(x)).
+// A feed-forward: down(activation(gate(x)) * up(x)).
 struct FeedNeeds {
   MatrixNeed gate, up, down;
 };
@@ -54,13 +62,16 @@ struct FeedNeeds {
 struct LayerNeeds {
   MatrixNeed q, k, v, o;
   std::optional<FeedNeeds> feed;  // unset in a layer of experts
-  VectorNeed input_norm, post_attention_norm;
-  VectorNeed q_norm, k_norm;  // empty names unless the config has qk_norm
+  // An empty name: there is none.
+  VectorNeed attention_norm, feed_norm;          // of what goes in
+  VectorNeed attention_out_norm, feed_out_norm;  // of what comes out
+  VectorNeed q_norm, k_norm;
   // In a layer of experts.
   std::optional<MatrixNeed> router;  // whole on each rank: [experts, hidden]
+  VectorNeed score_bias;
   std::vector<FeedNeeds> experts;
   std::optional<FeedNeeds> shared;
-  std::optional<MatrixNeed> shared_router;  // whole on each rank: [1, hidden]
+  std::optional<MatrixNeed> shared_router;  // whole on each rank: [1, hidden]; unset: no gate
 };
 
 // A rank's place: layers [layer_begin, layer_end), slices [slice_begin, slice_end) of slice_count.

@@ -1,5 +1,7 @@
 #include "runtime/model/families/config_fields.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/model/families/rope_fields.h"
 
@@ -88,14 +90,27 @@ void ReadFrame(const json& config, ModelConfig& out) {
   out.context_length_max = ReadInt(config, "max_position_embeddings", 2048);
   out.rms_norm_eps = static_cast<float>(ReadNumber(config, "rms_norm_eps", 1e-6));
   out.tied_embeddings = ReadBool(config, "tie_word_embeddings", out.tied_embeddings);
+  out.activation = ReadActivation(config);
   out.rope = ReadRope(config, out.head_dim, out.context_length_max);
 }
 
-void ExpectSilu(const json& config, const char* key) {
-  const json* activation = FindField(config, key);
-  if (activation != nullptr && activation->is_string() && *activation != "silu") {
-    Unsupported(absl::StrCat("activation ", activation->dump(), "; only silu is implemented"));
+Activation ReadActivation(const json& config, const char* fallback) {
+  const std::string name =
+      ReadText(config, "hidden_activation", ReadText(config, "hidden_act", fallback));
+  if (name == "silu" || name == "swish") return Activation::kSilu;
+  if (name == "gelu_pytorch_tanh") return Activation::kGeluTanh;
+  Unsupported(
+      absl::StrCat("activation '", name, "' is not implemented; silu and gelu_pytorch_tanh are"));
+}
+
+json TextConfig(const json& config, const json& defaults) {
+  const json* text = FindField(config, "text_config");
+  if (text == nullptr || !text->is_object()) Invalid("'text_config' is missing");
+  json all = defaults;
+  for (const auto& [key, value] : text->items()) {
+    if (!value.is_null()) all[key] = value;
   }
+  return all;
 }
 
 void ReadSlidingWindows(const json& config, int first, ModelConfig& out) {
@@ -118,7 +133,7 @@ void ReadSlidingWindows(const json& config, int first, ModelConfig& out) {
   }
 }
 
-void ReadActiveExperts(const json& config, ModelConfig& out) {
+void ReadActiveExperts(const json& config, ModelConfig& out, int first) {
   ExpertTraits& experts = out.experts;
   experts.active = ReadInt(config, "num_experts_per_tok", std::nullopt);
   if (experts.count > kExpertsMax) {
@@ -129,6 +144,9 @@ void ReadActiveExperts(const json& config, ModelConfig& out) {
                          experts.count, " experts"));
   }
   out.has_experts.assign(static_cast<size_t>(out.layer_count), true);
+  for (int layer = 0; layer < std::min(first, out.layer_count); ++layer) {
+    out.has_experts[static_cast<size_t>(layer)] = false;
+  }
 }
 
 }  // namespace macrame::runtime::engine

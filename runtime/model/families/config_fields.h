@@ -40,14 +40,18 @@ double ReadNumberFromZero(const nlohmann::json& config, const char* key, double 
 bool ReadBool(const nlohmann::json& config, const char* key, bool fallback);
 std::string ReadText(const nlohmann::json& config, const char* key, const std::string& fallback);
 
-// The sizes that all families name alike, how norms are stabilised, the rotary form, and that
-// embeddings are tied.
+// The sizes that all families name alike, how norms are stabilised, the activation, the rotary
+// form, and that embeddings are tied.
 void ReadFrame(const nlohmann::json& config, ModelConfig& out);
-// MODEL_FORMAT_UNSUPPORTED unless "hidden_act", or what `key` names, is silu.
-void ExpectSilu(const nlohmann::json& config, const char* key = "hidden_act");
+// "hidden_act" or "hidden_activation": MODEL_FORMAT_UNSUPPORTED if it is none that the engine has.
+Activation ReadActivation(const nlohmann::json& config, const char* fallback = "silu");
+// "text_config" of a checkpoint that has other parts too, its missing fields from `defaults`.
+nlohmann::json TextConfig(const nlohmann::json& config,
+                          const nlohmann::json& defaults = nlohmann::json::object());
 // "sliding_window" for the layers that "layer_types" names, or else for those from `first` on.
 void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& out);
-// How many experts a token takes; out.experts.count must be there. All layers have them.
-void ReadActiveExperts(const nlohmann::json& config, ModelConfig& out);
+// How many experts a token takes; out.experts.count must be there. Layers from `first` on have
+// them.
+void ReadActiveExperts(const nlohmann::json& config, ModelConfig& out, int first = 0);
 
 }  // namespace macrame::runtime::engine

@@ -6,9 +6,28 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"llama", ReadLlama},     {"qwen2", ReadQwen2},        {"qwen3", ReadQwen3},
-    {"mistral", ReadMistral}, {"qwen2_moe", ReadQwen2Moe}, {"qwen3_moe", ReadQwen3Moe},
+    {"llama", ReadLlama},
+    {"qwen2", ReadQwen2},
+    {"qwen3", ReadQwen3},
+    {"mistral", ReadMistral},
+    {"qwen2_moe", ReadQwen2Moe},
+    {"qwen3_moe", ReadQwen3Moe},
     {"mixtral", ReadMixtral},
+    {"ministral3", ReadMinistral3},
+    {"mistral3", ReadMistral3},
+    {"phi3", ReadPhi3},
+    {"gemma3_text", ReadGemma3Text},
+    {"gemma3", ReadGemma3},
+    {"glm4", ReadGlm4},
+    {"glm4_moe", ReadGlm4Moe},
+    {"minimax", ReadMiniMax},
+    {"minimax_m2", ReadMiniMax},
+    {"olmo2", ReadOlmo2},
+    {"olmoe", ReadOlmoe},
+    {"granite", ReadGranite},
+    {"smollm3", ReadSmolLm3},
+    {"seed_oss", ReadSeedOss},
+    {"ernie4_5", ReadErnie},
 };
 
 }  // namespace

@@ -30,6 +30,13 @@ const Family* FindFamily(std::string_view model_type);
 // llama.cc
 void ReadLlama(const nlohmann::json& config, ModelConfig& out);
 void ReadMistral(const nlohmann::json& config, ModelConfig& out);
+void ReadSeedOss(const nlohmann::json& config, ModelConfig& out);
+void ReadErnie(const nlohmann::json& config, ModelConfig& out);
+void ReadSmolLm3(const nlohmann::json& config, ModelConfig& out);
+void ReadGranite(const nlohmann::json& config, ModelConfig& out);
+// ministral.cc
+void ReadMinistral3(const nlohmann::json& config, ModelConfig& out);
+void ReadMistral3(const nlohmann::json& config, ModelConfig& out);
 // qwen.cc
 void ReadQwen2(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3(const nlohmann::json& config, ModelConfig& out);
@@ -37,5 +44,18 @@ void ReadQwen2Moe(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3Moe(const nlohmann::json& config, ModelConfig& out);
 // mixtral.cc
 void ReadMixtral(const nlohmann::json& config, ModelConfig& out);
+// phi.cc
+void ReadPhi3(const nlohmann::json& config, ModelConfig& out);
+// gemma.cc
+void ReadGemma3Text(const nlohmann::json& config, ModelConfig& out);
+void ReadGemma3(const nlohmann::json& config, ModelConfig& out);
+// glm.cc
+void ReadGlm4(const nlohmann::json& config, ModelConfig& out);
+void ReadGlm4Moe(const nlohmann::json& config, ModelConfig& out);
+// minimax.cc
+void ReadMiniMax(const nlohmann::json& config, ModelConfig& out);
+// olmo.cc
+void ReadOlmo2(const nlohmann::json& config, ModelConfig& out);
+void ReadOlmoe(const nlohmann::json& config, ModelConfig& out);
 
 }  // namespace macrame::runtime::engine

@@ -1,5 +1,6 @@
-// Llama and Mistral: the frame as it is.
+// Llama and Mistral: the frame as it is. Families that differ from Llama by a field or two.
 
+#include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 
@@ -7,15 +8,54 @@ namespace macrame::runtime::engine {
 
 void ReadLlama(const nlohmann::json& config, ModelConfig& out) {
   ReadFrame(config, out);
-  ExpectSilu(config);
   out.qkv_bias = out.output_bias = ReadBool(config, "attention_bias", false);
   out.mlp_bias = ReadBool(config, "mlp_bias", false);
+}
+
+// Seed-OSS: o_proj's bias is said by itself.
+void ReadSeedOss(const nlohmann::json& config, ModelConfig& out) {
+  ReadFrame(config, out);
+  out.qkv_bias = ReadBool(config, "attention_bias", false);
+  out.output_bias = ReadBool(config, "attention_out_bias", false);
+  out.mlp_bias = ReadBool(config, "mlp_bias", false);
+}
+
+// ERNIE 4.5: one switch for all biases; pairs that turn together stand side by side.
+void ReadErnie(const nlohmann::json& config, ModelConfig& out) {
+  ReadFrame(config, out);
+  out.rope.interleaved = true;
+  out.qkv_bias = out.output_bias = out.mlp_bias = ReadBool(config, "use_bias", false);
+}
+
+// SmolLM3: some layers, every fourth if none are named, know no positions.
+void ReadSmolLm3(const nlohmann::json& config, ModelConfig& out) {
+  out.tied_embeddings = true;
+  ReadLlama(config, out);
+  const int interval = ReadInt(config, "no_rope_layer_interval", 4);
+  const nlohmann::json* uses = FindField(config, "no_rope_layers");
+  if (uses != nullptr &&
+      (!uses->is_array() || uses->size() != static_cast<size_t>(out.layer_count))) {
+    Invalid(absl::StrCat("'no_rope_layers' is not a list of ", out.layer_count, " numbers"));
+  }
+  for (int layer = 0; layer < out.layer_count; ++layer) {
+    const bool turns =
+        uses != nullptr ? (*uses)[static_cast<size_t>(layer)] != 0 : (layer + 1) % interval != 0;
+    out.rope_uses.push_back(turns ? RopeUse::kGlobal : RopeUse::kNone);
+  }
+}
+
+// Granite: embeddings, attention, residuals and logits are scaled.
+void ReadGranite(const nlohmann::json& config, ModelConfig& out) {
+  ReadLlama(config, out);
+  out.embedding_scale = static_cast<float>(ReadNumber(config, "embedding_multiplier", 1.0));
+  out.residual_scale = static_cast<float>(ReadNumber(config, "residual_multiplier", 1.0));
+  out.attention_scale = ReadNumber(config, "attention_multiplier", std::nullopt);
+  out.logit_scale = static_cast<float>(1.0 / ReadNumber(config, "logits_scaling", 1.0));
 }
 
 // All layers see the window unless "layer_types" tells them apart.
 void ReadMistral(const nlohmann::json& config, ModelConfig& out) {
   ReadFrame(config, out);
-  ExpectSilu(config);
   out.qkv_bias = out.output_bias = ReadBool(config, "attention_bias", false);
   ReadSlidingWindows(config, 0, out);
 }

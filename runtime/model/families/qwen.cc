@@ -44,14 +44,12 @@ void ReadQwenExperts(const json& config, ModelConfig& out) {
 void ReadQwen2(const json& config, ModelConfig& out) {
   out.tied_embeddings = out.architecture == "qwen2";
   ReadFrame(config, out);
-  ExpectSilu(config);
   out.qkv_bias = true;
   ReadQwenWindows(config, out);
 }
 
 void ReadQwen3(const json& config, ModelConfig& out) {
   ReadFrame(config, out);
-  ExpectSilu(config);
   out.qkv_bias = out.output_bias = ReadBool(config, "attention_bias", false);
   out.qk_norm = true;
   ReadQwenWindows(config, out);
@@ -62,6 +60,7 @@ void ReadQwen2Moe(const json& config, ModelConfig& out) {
   ReadQwenExperts(config, out);
   if (out.experts.count == 0) return;
   out.experts.shared_width = ReadInt(config, "shared_expert_intermediate_size", std::nullopt);
+  out.experts.shared_gate = true;
 }
 
 void ReadQwen3Moe(const json& config, ModelConfig& out) {

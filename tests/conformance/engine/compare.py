@@ -10,6 +10,7 @@ products over activations of 16 bits a number, which has a bound of its own; whi
 likeliest token must be mlx-lm's wherever the two likeliest are further apart than the bound.
 """
 
+import copy
 import json
 import os
 import subprocess
@@ -20,7 +21,28 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
-from mlx_lm.models import llama, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe
+from mlx_lm.models import (
+    ernie4_5,
+    gemma3,
+    gemma3_text,
+    glm4,
+    glm4_moe,
+    granite,
+    llama,
+    minimax,
+    ministral3,
+    mistral3,
+    mixtral,
+    olmo2,
+    olmoe,
+    phi3,
+    qwen2,
+    qwen2_moe,
+    qwen3,
+    qwen3_moe,
+    seed_oss,
+    smollm3,
+)
 
 PROMPT_TOKENS = 40
 GREEDY_STEPS = 8
@@ -70,6 +92,61 @@ def llama_with_rope(scaling, **more):
 
 
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+
+GEMMA3 = {
+    **BASE,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 10000.0,
+    "query_pre_attn_scalar": 48,
+    "sliding_window": 12,
+    "sliding_window_pattern": 3,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+}
+
+MINISTRAL3 = {
+    **BASE,
+    "model_type": "ministral3",
+    "head_dim": 32,
+    "rope_parameters": {
+        **YARN_SCALING,
+        "type": "yarn",
+        "rope_theta": 1e6,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.3,
+        "original_max_position_embeddings": 16,
+    },
+}
+
+GLM4_MOE = {
+    **BASE,
+    "model_type": "glm4_moe",
+    "num_hidden_layers": 3,
+    "moe_intermediate_size": 128,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 3,
+    "n_group": 1,
+    "topk_group": 1,
+    "norm_topk_prob": True,
+    "routed_scaling_factor": 1.5,
+    "first_k_dense_replace": 1,
+    "head_dim": 32,
+    "rope_scaling": None,
+    "use_qk_norm": False,
+    "attention_bias": True,
+    "partial_rotary_factor": 0.5,
+    "num_nextn_predict_layers": 1,
+}
+
+
+def without(config, *keys):
+    return {key: value for key, value in config.items() if key not in keys}
+
 
 # name: (mlx-lm module, config)
 ARCHITECTURES = {
@@ -132,6 +209,122 @@ ARCHITECTURES = {
     ),
 }
 
+ARCHITECTURES.update(
+    {
+        "phi3": (phi3, {**BASE, "model_type": "phi3"}),
+        "phi3-longrope": (
+            phi3,
+            {
+                **without(BASE, "num_key_value_heads"),
+                "model_type": "phi3",
+                "num_attention_heads": 4,
+                "num_key_value_heads": 2,
+                "partial_rotary_factor": 0.5,
+                "original_max_position_embeddings": 32,
+                "rope_scaling": without(LONGROPE_SCALING, "original_max_position_embeddings"),
+            },
+        ),
+        "gemma3_text": (gemma3_text, GEMMA3),
+        "gemma3_text-linear": (
+            gemma3_text,
+            {**GEMMA3, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        ),
+        "gemma3": (
+            gemma3,
+            {
+                "model_type": "gemma3",
+                "vocab_size": 160,
+                "text_config": without(GEMMA3, "vocab_size", "rope_theta", "rms_norm_eps"),
+            },
+        ),
+        "ministral3": (ministral3, MINISTRAL3),
+        "ministral3-sliding": (
+            ministral3,
+            {
+                **MINISTRAL3,
+                "sliding_window": 12,
+                "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            },
+        ),
+        "mistral3": (mistral3, {"model_type": "mistral3", "text_config": MINISTRAL3}),
+        "mistral3-mistral": (
+            mistral3,
+            {"model_type": "mistral3", "text_config": {**BASE, "model_type": "mistral"}},
+        ),
+        "glm4": (
+            glm4,
+            {
+                **BASE,
+                "model_type": "glm4",
+                "attention_bias": True,
+                "head_dim": 32,
+                "partial_rotary_factor": 0.5,
+            },
+        ),
+        "glm4_moe": (glm4_moe, GLM4_MOE),
+        "glm4_moe-groups": (
+            glm4_moe,
+            {**GLM4_MOE, "n_group": 4, "topk_group": 2, "use_qk_norm": True},
+        ),
+        "glm4_moe-one": (
+            glm4_moe,
+            {**GLM4_MOE, "num_experts_per_tok": 1, "attention_bias": False},
+        ),
+        "minimax": (
+            minimax,
+            {
+                **BASE,
+                "model_type": "minimax_m2",
+                "intermediate_size": 128,
+                "head_dim": 32,
+                "rotary_dim": 16,
+                "num_experts_per_tok": 2,
+                "num_local_experts": 6,
+                "shared_intermediate_size": 0,
+                "use_qk_norm": True,
+                "attn_type_list": [1, 1, 1],
+            },
+        ),
+        "olmo2": (olmo2, {**BASE, "model_type": "olmo2"}),
+        "olmoe": (
+            olmoe,
+            {
+                **BASE,
+                "model_type": "olmoe",
+                "intermediate_size": 128,
+                "num_experts": 6,
+                "num_experts_per_tok": 2,
+            },
+        ),
+        "granite": (
+            granite,
+            {
+                **BASE,
+                "model_type": "granite",
+                "attention_bias": False,
+                "mlp_bias": False,
+                "logits_scaling": 8.0,
+                "attention_multiplier": 0.0625,
+                "embedding_multiplier": 12.0,
+                "residual_multiplier": 0.22,
+                "tie_word_embeddings": True,
+            },
+        ),
+        "smollm3": (
+            smollm3,
+            {**BASE, "model_type": "smollm3", "no_rope_layer_interval": 2},
+        ),
+        "seed_oss": (
+            seed_oss,
+            {**BASE, "model_type": "seed_oss", "head_dim": 32, "attention_bias": True},
+        ),
+        "ernie4_5": (
+            ernie4_5,
+            {**BASE, "model_type": "ernie4_5", "head_dim": 32, "use_bias": True},
+        ),
+    }
+)
+
 # name: (type of what is not packed, bits, group size)
 STORAGES = {
     "float32": (mx.float32, 0, 0),
@@ -150,7 +343,8 @@ def randomize(model):
 
     def draw(path, value):
         if path.endswith("norm.weight"):
-            return 1.0 + 0.2 * mx.random.normal(value.shape)
+            from_zero = type(model).__module__.rsplit(".", 1)[-1].startswith("gemma")
+            return (0.0 if from_zero else 1.0) + 0.2 * mx.random.normal(value.shape)
         scale = 0.3 if path.endswith("bias") else 1.5 / value.shape[-1] ** 0.5
         return scale * mx.random.normal(value.shape)
 
@@ -192,16 +386,20 @@ def compare(rankd, architecture, storage, seed):
     module, config = ARCHITECTURES[architecture]
     dtype, bits, group_size = STORAGES[storage]
     mx.random.seed(seed)
-    model = module.Model(module.ModelArgs.from_dict(config))
+    model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(config)))
+    if "gemma" in config["model_type"]:  # it finds out from the weights that there is no head
+        text = getattr(model, "language_model", model)
+        text.sanitize({})
     randomize(model)
     as_type(model, dtype)
     if bits:
         nn.quantize(model, group_size=group_size, bits=bits)
     mx.eval(model.parameters())
-    prompt = mx.random.randint(0, config["vocab_size"], (PROMPT_TOKENS,)).tolist()
+    vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
+    prompt = mx.random.randint(0, vocabulary, (PROMPT_TOKENS,)).tolist()
     with tempfile.TemporaryDirectory() as folder:
         write_folder(folder, model, config, bits, group_size)
-        ours = run_rankd(rankd, folder, prompt, config["vocab_size"])
+        ours = run_rankd(rankd, folder, prompt, vocabulary)
     rows = PROMPT_TOKENS + GREEDY_STEPS - 1
     if ours.shape[0] != rows:
         raise RuntimeError(f"rankd wrote {ours.shape[0]} rows of logits, not {rows}")

@@ -15,7 +15,7 @@ std::vector<ExpertChoice> Choose(const std::vector<float>& scores, int active, b
   traits.active = active;
   traits.normalized = normalized;
   std::vector<ExpertChoice> out(static_cast<size_t>(active));
-  ChooseExperts(scores, traits, out);
+  ChooseExperts(scores, {}, traits, out);
   return out;
 }
 
