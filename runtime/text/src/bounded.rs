@@ -1,4 +1,4 @@
-//! Running code that a stranger wrote (a chat template) under bounds of memory and time.
+//! Running what a stranger wrote (a chat template, a grammar) under bounds of memory and time.
 //!
 //! `fuel` counts a template's instructions, but one instruction may double a string or compare
 //! two huge lists, so fuel alone bounds neither bytes nor seconds. Here a job runs on a thread of
@@ -24,7 +24,20 @@ pub const ABANDONED_JOBS_MAX: isize = 8;
 /// fuel of a render (see `template`) allows some 200,000 levels.
 const STACK_BYTES: usize = 256 << 20;
 
-static ABANDONED_JOBS: AtomicIsize = AtomicIsize::new(0);
+/// A kind of jobs, for messages; each counts what it abandoned for itself.
+pub struct Work {
+    /// "chat template"
+    pub what: &'static str,
+    /// What to do when too many were abandoned.
+    pub advice: &'static str,
+    abandoned: AtomicIsize,
+}
+
+impl Work {
+    pub const fn new(what: &'static str, advice: &'static str) -> Work {
+        Work { what, advice, abandoned: AtomicIsize::new(0) }
+    }
+}
 
 const UNBOUNDED: i64 = i64::MAX;
 const RUNNING: u8 = 0;
@@ -36,6 +49,7 @@ const OVER_TIME: u8 = 3;
 struct Gate {
     state: AtomicU8,
     caller: Thread,
+    work: &'static Work,
 }
 
 thread_local! {
@@ -106,7 +120,7 @@ fn stop_for_ever() -> ! {
             .compare_exchange(RUNNING, OVER_MEMORY, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
         {
-            ABANDONED_JOBS.fetch_add(1, Ordering::Relaxed);
+            (*gate).work.abandoned.fetch_add(1, Ordering::Relaxed);
         }
         (*gate).caller.unpark();
     }
@@ -129,33 +143,33 @@ pub enum Overrun {
 /// An `Overrun` means that the thread is still there, holding what it held: don't run that job
 /// again. A panic of the job is an `Internal` error.
 pub fn run<T: Send + 'static>(
+    work: &'static Work,
     budget_bytes: usize,
     limit: Duration,
     job: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> std::result::Result<Result<T>, Overrun> {
-    if ABANDONED_JOBS.load(Ordering::Relaxed) >= ABANDONED_JOBS_MAX {
+    let Work { what, advice, abandoned } = work;
+    if abandoned.load(Ordering::Relaxed) >= ABANDONED_JOBS_MAX {
         return Ok(Err(TextError::new(
             Code::FailedPrecondition,
             format!(
-                "{ABANDONED_JOBS_MAX} chat template runs had to be abandoned in this process; \
-                 restart it and remove the model whose template does this"
+                "{ABANDONED_JOBS_MAX} {what} runs had to be abandoned in this process; {advice}"
             ),
         )));
     }
-    let gate = Arc::new(Gate { state: AtomicU8::new(RUNNING), caller: std::thread::current() });
+    let caller = std::thread::current();
+    let gate = Arc::new(Gate { state: AtomicU8::new(RUNNING), caller, work });
     let slot: Arc<Mutex<Option<Result<T>>>> = Arc::new(Mutex::new(None));
     let (job_gate, job_slot) = (gate.clone(), slot.clone());
     let body = move || run_on_thread(budget_bytes, &job_gate, &job_slot, job);
-    let spawned = std::thread::Builder::new()
-        .name("macrame-render".into())
-        .stack_size(STACK_BYTES)
-        .spawn(body);
+    let spawned =
+        std::thread::Builder::new().name("macrame-text".into()).stack_size(STACK_BYTES).spawn(body);
     if let Err(e) = spawned {
-        return Ok(Err(TextError::exhausted(format!("no thread for a chat template: {e}"))));
+        return Ok(Err(TextError::exhausted(format!("no thread for a {what}: {e}"))));
     }
     match wait(&gate, limit) {
         DONE => Ok(slot.lock().unwrap_or_else(|e| e.into_inner()).take().unwrap_or_else(|| {
-            Err(TextError::new(Code::Internal, "a chat template run left no result"))
+            Err(TextError::new(Code::Internal, format!("a {what} run left no result")))
         })),
         OVER_MEMORY => Err(Overrun::Memory),
         _ => Err(Overrun::Time),
@@ -173,12 +187,13 @@ fn run_on_thread<T>(
     let result = catch_unwind(AssertUnwindSafe(job));
     BYTES_LEFT.set(UNBOUNDED);
     let result = result.unwrap_or_else(|_| {
-        Err(TextError::new(Code::Internal, "the chat template engine failed on this input"))
+        let what = gate.work.what;
+        Err(TextError::new(Code::Internal, format!("the {what} engine failed on this input")))
     });
     *slot.lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
     if gate.state.compare_exchange(RUNNING, DONE, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // Too late, but it came back after all.
-        ABANDONED_JOBS.fetch_sub(1, Ordering::Relaxed);
+        gate.work.abandoned.fetch_sub(1, Ordering::Relaxed);
     }
     gate.caller.unpark();
 }
@@ -199,7 +214,7 @@ fn wait(gate: &Gate, limit: Duration) -> u8 {
                 Ordering::Acquire,
             ) {
                 Ok(_) => {
-                    ABANDONED_JOBS.fetch_add(1, Ordering::Relaxed);
+                    gate.work.abandoned.fetch_add(1, Ordering::Relaxed);
                     return OVER_TIME;
                 }
                 Err(state) => return state,

@@ -1,4 +1,4 @@
-//! The text side of Macrame: tokenizers, chat templates and safetensors headers.
+//! The text side of Macrame: tokenizers, chat templates, grammars and safetensors headers.
 //!
 //! Everything in here judges files and texts that strangers wrote. So each size is checked before
 //! memory is taken for it, each template runs under bounds (see `bounded`), and no panic leaves
@@ -6,12 +6,14 @@
 
 pub mod abi;
 mod abi_chat;
+mod abi_grammar;
 mod abi_safetensors;
 mod abi_tokenizer;
 mod bounded;
 mod chat;
 mod error;
 mod files;
+mod grammar;
 mod markers;
 mod python_json;
 mod python_text;
@@ -21,10 +23,12 @@ mod stream;
 mod strftime;
 mod template;
 mod template_env;
+mod token_table;
 mod tokenizer;
 
 pub use chat::{encode_chat, render_chat};
 pub use error::{Code, TextError};
+pub use grammar::{Engine, Kind, Matcher, GRAMMAR_MAX_BYTES};
 pub use safetensors_header::Header;
 pub use template::{ChatRequest, ChatTemplate};
 pub use tokenizer::Tokenizer;

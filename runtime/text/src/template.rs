@@ -9,7 +9,7 @@ use std::time::Duration;
 use minijinja::{Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
 
-use crate::bounded::{self, Overrun};
+use crate::bounded::{self, Overrun, Work};
 use crate::error::{Code, Result, TextError};
 use crate::files::{read_json_object, read_text_if_there, TEMPLATE_MAX_BYTES};
 use crate::special_tokens::SpecialTokens;
@@ -24,6 +24,8 @@ const RENDER_LIMIT: Duration = Duration::from_secs(5);
 /// A template is not run again after so many strikes. Asking for too much memory is its own doing;
 /// running too long may be the fault of a machine that is out of breath, so that is one strike.
 const STRIKES_MAX: u32 = 3;
+static RENDERING: Work =
+    Work::new("chat template", "restart it and remove the model whose template does this");
 
 /// What a caller asks a template to render.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +77,7 @@ impl ChatTemplate {
     ) -> Result<ChatTemplate> {
         // Compiling folds constant expressions, which a stranger wrote: it is bounded like a run.
         let name = origin.clone();
-        let built = bounded::run(RENDER_MEMORY_BYTES, RENDER_LIMIT, move || {
+        let built = bounded::run(&RENDERING, RENDER_MEMORY_BYTES, RENDER_LIMIT, move || {
             let default = compile_one(&name, default)?;
             let tool_use = tool_use.map(|source| compile_one(&name, source)).transpose()?;
             Ok((default, tool_use))
@@ -106,7 +108,7 @@ impl ChatTemplate {
         let input_bytes: usize = requests.iter().map(size_of_request).sum();
         let budget = RENDER_MEMORY_BYTES + 8 * input_bytes;
         let shared = self.shared.clone();
-        let outcome = bounded::run(budget, RENDER_LIMIT, move || {
+        let outcome = bounded::run(&RENDERING, budget, RENDER_LIMIT, move || {
             requests.into_iter().map(|request| shared.render(request)).collect()
         });
         outcome.unwrap_or_else(|over| {

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokenizers::{
-    AddedVocabulary, Encoding, Model, NormalizedString, OffsetReferential, OffsetType,
-    PreTokenizedString, PreTokenizer, Token,
+    AddedVocabulary, DecoderWrapper, Encoding, Model, NormalizedString, OffsetReferential,
+    OffsetType, PreTokenizedString, PreTokenizer, Token,
 };
 
 use crate::error::{Code, Result, TextError};
@@ -213,6 +213,16 @@ impl Tokenizer {
     pub fn is_special(&self, id: u32) -> bool {
         let tokens = self.inner.get_added_vocabulary();
         tokens.simple_id_to_token(id).is_some_and(|text| tokens.is_special_token(&text))
+    }
+
+    /// Every id and how it is spelled; in no order.
+    pub fn vocabulary(&self) -> Vec<(u32, String)> {
+        self.inner.get_vocab(true).into_iter().map(|(text, id)| (id, text)).collect()
+    }
+
+    /// How the tokens of a text become text.
+    pub fn decoder(&self) -> Option<&DecoderWrapper> {
+        self.inner.get_decoder()
     }
 
     /// The id of a whole token.

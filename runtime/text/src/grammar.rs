@@ -1,0 +1,324 @@
+//! Answers with a structure: which tokens may come next, by the crate `llguidance`.
+//!
+//! An `Engine` stands for a model's vocabulary, a `Matcher` for one answer in the making. A grammar
+//! is a stranger's: its size, the work of compiling it, the states that it may unfold into and the
+//! work of each mask are bounded (`Limits` below), and it is compiled in a bounded run.
+
+use std::collections::VecDeque;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{
+    ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, INVALID_TOKEN,
+};
+use llguidance::{earley::SlicedBiasComputer, ParserFactory};
+use serde_json::{json, Value};
+
+use crate::bounded::{self, Overrun, Work};
+use crate::error::{Code, Result, TextError};
+use crate::token_table::TokenTable;
+use crate::tokenizer::Tokenizer;
+
+/// Of a schema, an expression, a grammar or a list of choices.
+pub const GRAMMAR_MAX_BYTES: usize = 128 << 10;
+/// Choices of a list.
+pub const CHOICES_MAX: usize = 4096;
+/// Compiled grammars that are kept for the next request that brings the same.
+const GRAMMARS_KEPT: usize = 8;
+/// Memory of compiling, beside 64 times the size of the grammar.
+const COMPILE_MEMORY_BYTES: usize = 192 << 20;
+/// Wall-clock limit of compiling; real schemas take some milliseconds.
+const COMPILE_LIMIT: Duration = Duration::from_secs(5);
+/// States that one answer's grammar may unfold into, some 1 to 2 kB each.
+const LEXER_STATES_MAX: usize = 30_000;
+/// The white space that may stand at one place of a JSON text: without a bound, a model that is at
+/// a loss writes line ends until its answer is full.
+const JSON_SPACE: &str = r"\r?\n[ \t]{0,64}|[ \t]{1,64}";
+
+static COMPILING: Work = Work::new("grammar", "restart it and refuse the clients that send them");
+
+/// What a grammar is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A JSON schema.
+    JsonSchema = 1,
+    /// Any JSON object; the source is not looked at.
+    JsonObject = 2,
+    /// A regular expression in the syntax of Rust's crate `regex`, for the whole answer.
+    Regex = 3,
+    /// llguidance's dialect of Lark.
+    Lark = 4,
+    /// A list of strings in JSON: one of them is the answer.
+    Choice = 5,
+}
+
+impl Kind {
+    pub fn of(number: u32) -> Result<Kind> {
+        let all = [Kind::JsonSchema, Kind::JsonObject, Kind::Regex, Kind::Lark, Kind::Choice];
+        all.into_iter()
+            .find(|kind| *kind as u32 == number)
+            .ok_or_else(|| TextError::new(Code::Internal, format!("no grammar has kind {number}")))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::JsonSchema => "the JSON schema",
+            Kind::JsonObject => "the grammar of JSON objects",
+            Kind::Regex => "the regular expression",
+            Kind::Lark => "the grammar",
+            Kind::Choice => "the list of choices",
+        }
+    }
+}
+
+type Compiled = Arc<Mutex<llguidance::Matcher>>;
+
+/// A vocabulary, made ready for masks. Any thread, several at once too.
+pub struct Engine {
+    factory: Arc<ParserFactory>,
+    ends: Arc<Vec<u32>>,
+    size: usize,
+    /// The last one used is in front.
+    kept: Mutex<VecDeque<(Kind, String, Compiled)>>,
+}
+
+/// What may come next in one answer. One thread at a time.
+pub struct Matcher {
+    inner: llguidance::Matcher,
+    ends: Arc<Vec<u32>>,
+}
+
+impl Engine {
+    pub fn new(tokenizer: &Tokenizer) -> Result<Engine> {
+        let table = TokenTable::of(tokenizer)?;
+        let size = table.bytes.len();
+        let mut words = table.bytes;
+        for (id, spelled) in &table.control {
+            let word = &mut words[*id as usize];
+            word.push(TokTrie::SPECIAL_TOKEN_MARKER);
+            word.extend_from_slice(spelled.as_bytes());
+        }
+        let ends: Vec<u32> =
+            tokenizer.eos_ids().into_iter().filter(|id| (*id as usize) < size).collect();
+        let first_end = ends.first().copied().unwrap_or(INVALID_TOKEN);
+        let mut trie = TokTrie::from(&TokRxInfo::new(size as u32, first_end), &words);
+        if ends.len() > 1 {
+            trie = trie.with_eos_tokens(&ends);
+        }
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
+            .map_err(|e| TextError::new(Code::Internal, format!("no grammar engine: {e}")))?;
+        factory.quiet();
+        let limits = factory.limits_mut();
+        limits.verbose_errors = false;
+        limits.max_lexer_states = LEXER_STATES_MAX;
+        let kept = Mutex::new(VecDeque::new());
+        Ok(Engine { factory: Arc::new(factory), ends: Arc::new(ends), size, kept })
+    }
+
+    /// Ids that a mask tells of: those from 0 up to this one.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// A matcher of an answer that has not begun.
+    pub fn compile(&self, kind: Kind, source: &str) -> Result<Matcher> {
+        if source.len() > GRAMMAR_MAX_BYTES {
+            return Err(TextError::exhausted(format!(
+                "{} has {} bytes, more than {GRAMMAR_MAX_BYTES}",
+                kind.name(),
+                source.len()
+            )));
+        }
+        let kept = self.find(kind, source);
+        let compiled = match kept {
+            Some(compiled) => compiled,
+            None => {
+                let compiled = Arc::new(Mutex::new(self.compile_bounded(kind, source)?));
+                self.keep(kind, source, compiled.clone());
+                compiled
+            }
+        };
+        let inner = compiled.lock().unwrap_or_else(|e| e.into_inner()).deep_clone();
+        Ok(Matcher { inner, ends: self.ends.clone() })
+    }
+
+    fn find(&self, kind: Kind, source: &str) -> Option<Compiled> {
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        let at = kept.iter().position(|(k, text, _)| *k == kind && text == source)?;
+        let found = kept.remove(at)?;
+        let compiled = found.2.clone();
+        kept.push_front(found);
+        Some(compiled)
+    }
+
+    fn keep(&self, kind: Kind, source: &str, compiled: Compiled) {
+        let mut kept = self.kept.lock().unwrap_or_else(|e| e.into_inner());
+        kept.push_front((kind, source.to_string(), compiled));
+        kept.truncate(GRAMMARS_KEPT);
+    }
+
+    fn compile_bounded(&self, kind: Kind, source: &str) -> Result<llguidance::Matcher> {
+        let (factory, text) = (self.factory.clone(), source.to_string());
+        let budget = COMPILE_MEMORY_BYTES + 64 * source.len();
+        let run = bounded::run(&COMPILING, budget, COMPILE_LIMIT, move || {
+            // What the crate itself gives up on with a panic is the grammar's fault.
+            catch_unwind(AssertUnwindSafe(|| compile(&factory, kind, &text))).unwrap_or_else(|_| {
+                Err(TextError::invalid(format!("{} can't be compiled", kind.name())))
+            })
+        });
+        run.unwrap_or_else(|over| {
+            let what = match over {
+                Overrun::Memory => "more memory than is given to it",
+                Overrun::Time => "more than five seconds",
+            };
+            Err(TextError::exhausted(format!("compiling {} takes {what}", kind.name())))
+        })
+    }
+}
+
+fn compile(factory: &ParserFactory, kind: Kind, source: &str) -> Result<llguidance::Matcher> {
+    let grammar = match kind {
+        Kind::JsonSchema => json_grammar(parse_json(kind, source)?)?,
+        Kind::JsonObject => json_grammar(json!({"type": "object"}))?,
+        Kind::Regex => TopLevelGrammar::from_regex(source),
+        Kind::Lark => TopLevelGrammar::from_lark(source.to_string()),
+        Kind::Choice => TopLevelGrammar::from_regex(&choices_regex(parse_json(kind, source)?)?),
+    };
+    let mut matcher = llguidance::Matcher::new(factory.create_parser(grammar));
+    // The first mask, because it unfolds what all of them need.
+    let first = matcher.compute_mask_or_eos();
+    match first {
+        Ok(_) => Ok(matcher),
+        Err(e) => Err(TextError::invalid(format!("{} can't be used: {}", kind.name(), plain(&e)))),
+    }
+}
+
+fn parse_json(kind: Kind, source: &str) -> Result<Value> {
+    serde_json::from_str(source)
+        .map_err(|e| TextError::invalid(format!("{} is not JSON: {e}", kind.name())))
+}
+
+fn json_grammar(schema: Value) -> Result<TopLevelGrammar> {
+    let mut schema = match schema {
+        Value::Bool(true) => json!({}),
+        Value::Object(_) => schema,
+        other => {
+            let text = "the JSON schema is neither an object nor true";
+            return Err(TextError::invalid(match other {
+                Value::Bool(false) => "no text matches the JSON schema false".to_string(),
+                _ => text.to_string(),
+            }));
+        }
+    };
+    // oneOf as anyOf: whether a second branch matches too is not looked at.
+    schema["x-guidance"] = json!({"whitespace_pattern": JSON_SPACE, "coerce_one_of": true});
+    Ok(TopLevelGrammar::from_json_schema(schema))
+}
+
+fn choices_regex(choices: Value) -> Result<String> {
+    let bad = |text: &str| Err(TextError::invalid(format!("the list of choices {text}")));
+    let Value::Array(list) = choices else { return bad("is no list") };
+    if list.is_empty() || list.len() > CHOICES_MAX {
+        return bad(&format!("has {} entries, not 1 to {CHOICES_MAX}", list.len()));
+    }
+    let mut regex = String::new();
+    for choice in &list {
+        let Value::String(text) = choice else { return bad("holds something else than text") };
+        if text.is_empty() {
+            return bad("holds an empty text");
+        }
+        if !regex.is_empty() {
+            regex.push('|');
+        }
+        for c in text.chars() {
+            if c.is_ascii() && !c.is_ascii_alphanumeric() {
+                regex.push_str(&format!("\\x{:02x}", c as u32));
+            } else {
+                regex.push(c);
+            }
+        }
+    }
+    Ok(regex)
+}
+
+/// An error of the crate as one line.
+fn plain(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let text = text.split("<backtrace>").next().unwrap_or_default();
+    let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((at, _)) = line.char_indices().nth(400) {
+        line.truncate(at);
+        line.push('…');
+    }
+    line
+}
+
+fn failed(error: impl std::fmt::Display) -> TextError {
+    let text = format!("the answer's grammar can't be followed any further: {}", plain(&error));
+    TextError::exhausted(text)
+}
+
+impl Matcher {
+    /// A matcher at the same place that goes on by itself.
+    pub fn fork(&self) -> Matcher {
+        Matcher { inner: self.inner.deep_clone(), ends: self.ends.clone() }
+    }
+
+    /// Sets the bits of the tokens that may stand behind what was taken and `ahead`, which it must
+    /// admit, and clears all others. Nothing is taken.
+    pub fn mask(&mut self, ahead: &[u32], bits: &mut [u32]) -> Result<()> {
+        bits.fill(0);
+        if ahead.iter().any(|id| self.ends.contains(id)) {
+            return self.allow_ends(bits);
+        }
+        if self.admitted(ahead)? < ahead.len() {
+            return Err(TextError::new(Code::Internal, "a token was drafted that has no place"));
+        }
+        self.inner.consume_tokens(ahead).map_err(failed)?;
+        let mask = self.inner.compute_mask_or_eos().map_err(failed)?;
+        self.inner.rollback(ahead.len()).map_err(failed)?;
+        let words = mask.as_slice();
+        let count = words.len().min(bits.len());
+        bits[..count].copy_from_slice(&words[..count]);
+        Ok(())
+    }
+
+    fn allow_ends(&self, bits: &mut [u32]) -> Result<()> {
+        for id in self.ends.iter() {
+            if let Some(word) = bits.get_mut(*id as usize / 32) {
+                *word |= 1 << (id % 32);
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer goes on with `id`. Whether it is over: nothing may follow.
+    pub fn take(&mut self, id: u32) -> Result<bool> {
+        if self.inner.is_stopped() || self.ends.contains(&id) {
+            return Ok(true);
+        }
+        self.inner.consume_token(id).map_err(failed)?;
+        Ok(self.inner.is_stopped())
+    }
+
+    /// How many of `ids` may follow, one after the other.
+    pub fn admitted(&mut self, ids: &[u32]) -> Result<usize> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.inner.validate_tokens(ids).map_err(failed)
+    }
+
+    /// Whether the answer may end here.
+    pub fn may_end(&mut self) -> Result<bool> {
+        if self.inner.is_stopped() {
+            return Ok(true);
+        }
+        self.inner.is_accepting().map_err(failed)
+    }
+}
