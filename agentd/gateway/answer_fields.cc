@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/sampling_fields.h"
+#include "agentd/gateway/structure_fields.h"
 #include "agentd/gateway/tenant.h"
 
 namespace macrame::agentd {
@@ -27,11 +28,8 @@ constexpr std::array kRefused = {
     RefusedField{"mirostat", IsZero, "use 'top_p', 'min_p' or 'typical_p'"},
     RefusedField{"dry_multiplier", IsZero, "use 'repetition_penalty'"},
     RefusedField{"xtc_probability", IsZero, "use 'top_p', 'min_p' or 'typical_p'"},
-    RefusedField{"guided_json", Never, "guided decoding is not supported yet"},
-    RefusedField{"guided_regex", Never, "guided decoding is not supported yet"},
-    RefusedField{"guided_choice", Never, "guided decoding is not supported yet"},
-    RefusedField{"guided_grammar", Never, "guided decoding is not supported yet"},
-    RefusedField{"grammar", Never, "guided decoding is not supported yet"},
+    RefusedField{"grammar", Never, "use 'guided_grammar', in Lark's notation"},
+    RefusedField{"structural_tag", Never, "use 'response_format' or 'tools'"},
     RefusedField{"adapters", Never, "adapters are not supported yet"},
     RefusedField{"draft_model", Never,
                  "a draft model is chosen when the model is loaded: --draft-model"},
@@ -188,8 +186,8 @@ void ListIgnored(const RequestFields& fields, std::span<const RefusedField> refu
                  bool (*is_known)(absl::string_view), AnswerRequest& request) {
   for (const auto& [name, value] : fields.body().items()) {
     if (fields.has_failed() || request.ignored.size() >= kIgnoredNamesMax) return;
-    if (IsSamplingField(name) || is_known(name) || IsRefused(refused, name) ||
-        IsRefused(kRefused, name) ||
+    if (IsSamplingField(name) || IsStructureField(name) || is_known(name) ||
+        IsRefused(refused, name) || IsRefused(kRefused, name) ||
         std::find(std::begin(kKnownFields), std::end(kKnownFields), name) !=
             std::end(kKnownFields)) {
       continue;

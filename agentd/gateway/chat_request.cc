@@ -12,6 +12,7 @@
 #include "agentd/gateway/chat_tools.h"
 #include "agentd/gateway/request_fields.h"
 #include "agentd/gateway/sampling_fields.h"
+#include "agentd/gateway/structure_fields.h"
 
 namespace macrame::agentd {
 namespace {
@@ -19,9 +20,6 @@ namespace {
 using nlohmann::json;
 
 bool IsNoToolChoice(const json& value) { return value == "none" || value == "auto"; }
-bool IsTextFormat(const json& value) {
-  return value.is_object() && value.contains("type") && value["type"] == "text";
-}
 bool IsTextOnly(const json& value) {
   return value.is_array() && value.size() == 1 && value[0] == "text";
 }
@@ -29,7 +27,6 @@ bool IsTextOnly(const json& value) {
 constexpr std::array kRefusedFields = {
     RefusedField{"functions", IsEmptyList, "use 'tools'"},
     RefusedField{"function_call", IsNoToolChoice, "use 'tool_choice'"},
-    RefusedField{"response_format", IsTextFormat, "only {\"type\":\"text\"} is supported yet"},
     RefusedField{"modalities", IsTextOnly, "only [\"text\"] is supported"},
     RefusedField{"audio", Never, "audio is not supported"},
     RefusedField{"web_search_options", Never, "web search is not supported"},
@@ -60,6 +57,7 @@ class ChatRequestReader : public RequestFields {
     ReadMaxTokens(*this, request_);
     ReadSamplingFields(*this, request_.generate);
     ReadLogprobs(*this, request_.generate);
+    ReadStructure(*this, text_, request_.generate);
     request_.choices = ReadChoices(*this);
     ReadStop(*this, request_);
     ReadStream(*this, request_);

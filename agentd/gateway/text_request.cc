@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/sampling_fields.h"
+#include "agentd/gateway/structure_fields.h"
 
 namespace macrame::agentd {
 namespace {
@@ -36,7 +37,8 @@ bool IsTokenId(const json& value) {
 // Reads one body; the first error stops it.
 class TextRequestReader : public RequestFields {
  public:
-  explicit TextRequestReader(const json& body) : RequestFields(body) {}
+  // `text` is the body as it came.
+  TextRequestReader(const json& body, absl::string_view text) : RequestFields(body), text_(text) {}
 
   std::variant<TextRequest, ApiError> Read() {
     RefuseFields(*this, kRefusedFields);
@@ -48,6 +50,7 @@ class TextRequestReader : public RequestFields {
     if (generate.max_tokens() == 0) generate.set_max_tokens(kTextTokensDefault);
     ReadSamplingFields(*this, generate);
     ReadTextLogprobs(*this, generate);
+    ReadStructure(*this, text_, generate);
     request_.choices = ReadChoices(*this);
     ReadStop(*this, request_);
     ReadStream(*this, request_);
@@ -115,6 +118,7 @@ class TextRequestReader : public RequestFields {
          absl::StrCat("A request may ask for ", kAnswersMax, " answers ('prompt' times 'n')."));
   }
 
+  const absl::string_view text_;
   TextRequest request_;
 };
 
@@ -127,7 +131,7 @@ std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body,
   if (!parsed.is_object()) {
     return BadRequest("The body must be a JSON object.", "", "invalid_type");
   }
-  return TextRequestReader(parsed).Read();
+  return TextRequestReader(parsed, body).Read();
 }
 
 std::vector<v1::GenerateRequest> RequestsOfPrompts(const TextRequest& request) {

@@ -62,6 +62,10 @@ absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<Sampled
     return sampled.status();
   }
   const Generation::Outcome outcome = generation_.Take(sampled->token);
+  if (!outcome.failed.ok()) {
+    over_ = true;
+    return outcome.failed;
+  }
   if (!job_.limits.end_tokens.contains(outcome.token)) {
     chunk_.add_token_ids(outcome.token);
     // A token that was put in the model's mouth was not chosen by it, and is no content.

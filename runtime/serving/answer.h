@@ -39,6 +39,13 @@ class Answer {
   absl::StatusOr<std::optional<int32_t>> Take(const absl::StatusOr<SampledToken>& sampled);
   // The same with logits of the last position so far.
   absl::StatusOr<std::optional<int32_t>> Next(std::span<const float> logits);
+  // Whether a row that was chosen before the tokens it rests on were taken has to be chosen anew.
+  bool MustChooseAnew(const absl::StatusOr<SampledToken>& sampled) const {
+    return sampled.ok() && generation_.MustChooseAnew(*sampled);
+  }
+  // Its tokens are held to a structure: how many of the tokens may follow, as far as is known.
+  bool has_structure() const { return generation_.has_structure(); }
+  size_t Admitted(std::span<const int32_t> tokens) const { return generation_.Admitted(tokens); }
   // Ends it from outside: FINISH_REASON_CANCELLED.
   void Cancel();
   // Prompt tokens that were found in the prefix cache; tells clients.

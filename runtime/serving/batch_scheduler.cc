@@ -361,6 +361,9 @@ void BatchScheduler::ChooseDraft(Sequence& sequence) {
   const auto made = drafts_.DraftOf(sequence.spec.id, sequence.tokens.size());
   sequence.draft_is_of_model = !made.empty();
   if (sequence.draft_is_of_model) sequence.draft.assign(made.begin(), made.end());
+  if (sequence.spec.admitted && !sequence.draft.empty()) {
+    sequence.draft.resize(sequence.spec.admitted(sequence.draft));
+  }
 }
 
 void BatchScheduler::PlanDrafts(const std::vector<Sequence*>& ready) {

@@ -37,6 +37,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,6 +82,9 @@ struct RequestSpec {
   uint32_t max_new_tokens = 0;  // 0: until the context is full
   uint32_t context_length = 0;  // prompt and answer together; 0: the traits'
   std::string salt;             // cached blocks are shared only under the same salt
+  // How many of the tokens may follow the answer so far, for drafts; unset: all may. Asked while
+  // the request is there.
+  std::function<size_t(std::span<const int32_t>)> admitted{};
 };
 
 struct RequestUsage {

@@ -260,4 +260,22 @@ absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const Ch
   return shape;
 }
 
+void AddStructurePlaces(const v1::GenerateRequest& request, const ChatVoice& voice,
+                        const text::Tokenizer& tokenizer, StructurePlan& plan) {
+  if (voice.dialect == nullptr) return;
+  const v1::ReasoningOptions& reasoning = request.reasoning();
+  if (!reasoning.has_enabled() || reasoning.enabled()) {
+    plan.think_open = tokenizer.TokenId(voice.dialect->think_open);
+  }
+  for (const char* line_ends : {"\n", "\n\n"}) {
+    const auto tokens = tokenizer.Encode(line_ends, /*add_special_tokens=*/false,
+                                         /*special_tokens_in_text=*/false);
+    if (tokens.ok() && tokens->size() == 1) plan.line_ends.push_back((*tokens)[0]);
+  }
+  if (!WantsCalls(request)) return;
+  for (const std::string& opener : voice.dialect->openers) {
+    if (const auto token = tokenizer.TokenId(opener)) plan.call_openers.push_back(*token);
+  }
+}
+
 }  // namespace macrame::runtime::engine

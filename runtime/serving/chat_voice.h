@@ -52,4 +52,8 @@ absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const Ch
                                     const text::Tokenizer& tokenizer,
                                     std::span<const int32_t> prompt, uint64_t seed);
 
+// Where in a chat's answer the structure begins: behind reasoning, and unless it calls a tool.
+void AddStructurePlaces(const v1::GenerateRequest& request, const ChatVoice& voice,
+                        const text::Tokenizer& tokenizer, StructurePlan& plan);
+
 }  // namespace macrame::runtime::engine

@@ -90,6 +90,24 @@ std::set<int32_t> EndTokens(const v1::GenerateRequest& request, const text::Toke
   return tokens;
 }
 
+// What the answer is held to, and from where on.
+absl::Status AddStructure(const v1::GenerateRequest& request, const ModelText& text, bool is_chat,
+                          GenerationJob& job) {
+  if (request.min_tokens() > 0) {
+    return BadRequest("min_tokens and a structure can't both say when an answer ends");
+  }
+  StructurePlan& plan = job.shape.structure;
+  auto constraint = text.grammars->Compile(request.structure());
+  if (!constraint.ok()) return constraint.status();
+  plan.constraint = *std::move(constraint);
+  if (is_chat) AddStructurePlaces(request, text.voice, text.tokenizer, plan);
+  const bool can_call = is_chat && !request.tools().tools_json().empty();
+  if (!can_call || !plan.call_openers.empty()) return absl::OkStatus();
+  return BadRequest(
+      "this model's tool calls begin as text does, so an answer can't be both free to call and "
+      "held to a structure; send either tools or the structure");
+}
+
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -154,7 +172,8 @@ absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string
   auto tokenizer = text::Tokenizer::Load(folder);
   if (!tokenizer.ok()) return tokenizer.status();
   auto loaded = std::make_shared<ModelText>(
-      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, {}, 1.0});
+      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, {}, 1.0, nullptr});
+  loaded->grammars = std::make_shared<const ModelGrammars>(loaded->tokenizer);
   auto chat_template = text::ChatTemplate::Load(folder);
   if (chat_template.ok()) {
     loaded->chat_template = *std::move(chat_template);
@@ -234,13 +253,18 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.limits.context_length = context_length;
   job.limits.min_tokens = request.min_tokens();
   job.limits.end_tokens = EndTokens(request, text.tokenizer);
-  if (!request.messages().empty() && !request.plain_text()) {
+  const bool is_chat = !request.messages().empty() && !request.plain_text();
+  if (is_chat) {
     auto shape = ShapeOf(request, text.voice, text.tokenizer, job.prompt, seed);
     if (!shape.ok()) return shape.status();
     job.shape = *std::move(shape);
     if (!request.ignore_eos()) {
       job.limits.end_tokens.insert(text.voice.end_tokens.begin(), text.voice.end_tokens.end());
     }
+  }
+  if (request.has_structure()) {
+    status = AddStructure(request, text, is_chat, job);
+    if (!status.ok()) return status;
   }
   return job;
 }

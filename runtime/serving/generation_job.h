@@ -14,6 +14,7 @@
 #include "macrame/v1/rank.pb.h"
 #include "runtime/serving/chat_voice.h"
 #include "runtime/serving/sampling/generation.h"
+#include "runtime/serving/structure/model_grammars.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
 
@@ -27,6 +28,7 @@ struct ModelText {
   ChatVoice voice;                   // how it writes calls and reasoning, and wants them written
   SamplingTraits sampling_defaults;  // generation_config.json's; greedy when it does not sample
   double repetition_penalty = 1.0;   // generation_config.json's
+  std::shared_ptr<const ModelGrammars> grammars{};  // for answers with a structure
 };
 absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder);
 
@@ -55,7 +57,8 @@ inline constexpr int kStopTokenIdsMax = 128;
 
 // Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
 // `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
-// BAD_REQUEST (tools for a template that takes none, too), PROMPT_TOO_LONG or TEMPLATE_REFUSED.
+// BAD_REQUEST (tools for a template that takes none, a structure that can't be used),
+// PROMPT_TOO_LONG or TEMPLATE_REFUSED.
 absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
                                          int vocab_size, uint32_t context_length, uint64_t seed,
                                          int64_t local_unix_s);

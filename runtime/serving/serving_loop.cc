@@ -48,6 +48,11 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
       std::move(job), hooks_.new_text(),
       [heard = request.listener](const v1::GenerateChunk& chunk) { heard->OnChunk(chunk); },
       steady_clock::now());
+  if (request.answer->has_structure()) {
+    spec.admitted = [answer = request.answer.get()](std::span<const int32_t> tokens) {
+      return answer->Admitted(tokens);
+    };
+  }
   Tell(id, RequestMoment::kArrived);
   const auto effects = scheduler_.Add(std::move(spec), Now());
   if (!effects.ok()) return End(id, effects.status());
@@ -127,7 +132,9 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       accepted[1] += is_of_model ? 1 : 0;
       request.answer->CountAccepted(is_of_model);
     }
-    TakeToken(request, owner.id, chosen[row], result);
+    const bool is_stale = request.answer->MustChooseAnew(chosen[row]);
+    TakeToken(request, owner.id, is_stale ? ChooseAnew(request, logits, row, width) : chosen[row],
+              result);
   }
   if (drafted[0] > 0 && hooks_.on_drafted) hooks_.on_drafted(drafted[0], accepted[0]);
   if (drafted[1] > 0 && hooks_.on_model_drafted) hooks_.on_model_drafted(drafted[1], accepted[1]);
@@ -147,6 +154,13 @@ std::vector<absl::StatusOr<SampledToken>> ServingLoop::Choose(const OrderedStep&
     ahead = owner.draft.has_value() ? ahead + 1 : 0;
   }
   return SampleRows(logits, rows, engine_.threads());
+}
+
+absl::StatusOr<SampledToken> ServingLoop::ChooseAnew(const Request& request,
+                                                     const std::vector<float>& logits, size_t row,
+                                                     size_t width) {
+  return SampleRow(std::span(logits).subspan(row * width, width),
+                   request.answer->SamplingOfNext(0));
 }
 
 void ServingLoop::TakeToken(Request& request, RequestId id,

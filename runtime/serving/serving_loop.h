@@ -111,6 +111,10 @@ class ServingLoop {
   // What is chosen from each row, on the engine's threads.
   std::vector<absl::StatusOr<SampledToken>> Choose(const OrderedStep& ordered,
                                                    std::span<const float> logits);
+  // That of a row that rests on drafts, when what they made of the answer was not seen by them.
+  static absl::StatusOr<SampledToken> ChooseAnew(const Request& request,
+                                                 const std::vector<float>& logits, size_t row,
+                                                 size_t width);
   // One row's token; sets the result.
   void TakeToken(Request& request, RequestId id, const absl::StatusOr<SampledToken>& chosen,
                  RowResult& result);

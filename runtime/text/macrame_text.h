@@ -7,8 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// A vocabulary, made ready for grammars. Any thread may use it, several at once too.
+typedef struct MacrameTextGrammarEngineHandle MacrameTextGrammarEngineHandle;
+
 // A checked header; what it lends out lives as long as it does.
 typedef struct MacrameTextHeaderHandle MacrameTextHeaderHandle;
+
+// What may come next in one answer. One thread at a time.
+typedef struct MacrameTextMatcherHandle MacrameTextMatcherHandle;
 
 // The text of one growing answer. One thread at a time.
 typedef struct MacrameTextStreamHandle MacrameTextStreamHandle;
@@ -127,6 +133,88 @@ MacrameTextStatus macrame_text_encode_chat(const MacrameTextTokenizerHandle *tok
                                            const MacrameTextChatArguments *arguments,
                                            MacrameTextIds *out,
                                            MacrameTextBytes *error);
+
+// Makes the engine of a vocabulary, which takes a part of a second for a large one. `size`: the ids
+// below it are those that masks tell of.
+//
+// # Safety
+// `tokenizer` is live; `out` and `size` are writable; `error` is writable or null.
+MacrameTextStatus macrame_text_grammar_engine_new(const MacrameTextTokenizerHandle *tokenizer,
+                                                  MacrameTextGrammarEngineHandle **out,
+                                                  size_t *size,
+                                                  MacrameTextBytes *error);
+
+// Frees an engine; matchers made with it live on.
+//
+// # Safety
+// `engine` is null or live, and not used again.
+void macrame_text_grammar_engine_free(MacrameTextGrammarEngineHandle *engine);
+
+// A matcher of an answer that has not begun. `kind`: 1 a JSON schema, 2 any JSON object, 3 a
+// regular expression, 4 a grammar in Lark, 5 a list of choices in JSON.
+//
+// # Safety
+// `engine` is live, `source` readable, `out` writable, `error` writable or null.
+MacrameTextStatus macrame_text_grammar_compile(const MacrameTextGrammarEngineHandle *engine,
+                                               uint32_t kind,
+                                               MacrameTextText source,
+                                               MacrameTextMatcherHandle **out,
+                                               MacrameTextBytes *error);
+
+// A matcher at the same place that goes on by itself.
+//
+// # Safety
+// `matcher` is live and used by this thread alone, `out` writable, `error` writable or null.
+MacrameTextStatus macrame_text_matcher_fork(const MacrameTextMatcherHandle *matcher,
+                                            MacrameTextMatcherHandle **out,
+                                            MacrameTextBytes *error);
+
+// Sets the bits of the tokens that may stand behind what was taken and `ahead`, which must have a
+// place there; clears all others. Bit i of word j stands for id 32 j + i. Nothing is taken.
+//
+// # Safety
+// `matcher` is live and used by this thread alone, `ahead` points at `ahead_size` ids, `bits` at
+// `words` writable words; `error` is writable or null.
+MacrameTextStatus macrame_text_matcher_mask(MacrameTextMatcherHandle *matcher,
+                                            const uint32_t *ahead,
+                                            size_t ahead_size,
+                                            uint32_t *bits,
+                                            size_t words,
+                                            MacrameTextBytes *error);
+
+// The answer goes on with `id`; `is_over`: nothing may follow.
+//
+// # Safety
+// `matcher` is live and used by this thread alone, `is_over` writable, `error` writable or null.
+MacrameTextStatus macrame_text_matcher_take(MacrameTextMatcherHandle *matcher,
+                                            uint32_t id,
+                                            bool *is_over,
+                                            MacrameTextBytes *error);
+
+// How many of the ids may follow, one after the other.
+//
+// # Safety
+// `matcher` is live and used by this thread alone, `ids` points at `size` ids, `out` is writable,
+// `error` writable or null.
+MacrameTextStatus macrame_text_matcher_admitted(MacrameTextMatcherHandle *matcher,
+                                                const uint32_t *ids,
+                                                size_t size,
+                                                size_t *out,
+                                                MacrameTextBytes *error);
+
+// Whether the answer may end here.
+//
+// # Safety
+// As `macrame_text_matcher_take`.
+MacrameTextStatus macrame_text_matcher_may_end(MacrameTextMatcherHandle *matcher,
+                                               bool *out,
+                                               MacrameTextBytes *error);
+
+// Frees a matcher.
+//
+// # Safety
+// `matcher` is null or live, and not used again.
+void macrame_text_matcher_free(MacrameTextMatcherHandle *matcher);
 
 // Reads and checks the header of the safetensors file at `path`.
 //

@@ -93,6 +93,7 @@ class Tokenizer {
 
  private:
   friend class ChatTemplate;
+  friend class GrammarEngine;
   Tokenizer() = default;
 
   std::unique_ptr<MacrameTextTokenizerHandle, TokenizerDeleter> handle_;

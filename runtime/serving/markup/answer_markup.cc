@@ -21,8 +21,14 @@ struct AnswerMarkup::Parts {
       : dialect(OrNone(traits.dialect)),
         tools(OrNone(traits.tools)),
         sink(traits.ids, traits.tools != nullptr),
-        transcript{source, sink, *dialect, *tools, traits.tools != nullptr, traits.opens_reasoning,
-                   false},
+        transcript{source,
+                   sink,
+                   *dialect,
+                   *tools,
+                   traits.tools != nullptr,
+                   traits.opens_reasoning,
+                   false,
+                   dialect->syntax == CallSyntax::kHarmony},
         reading(ReadAnswer(transcript)) {
     reading.StartOn(stack);
   }
@@ -55,6 +61,10 @@ std::vector<MarkupEvent> AnswerMarkup::Finish(bool is_cut) {
 }
 
 bool AnswerMarkup::is_reasoning() const { return parts_->transcript.is_reasoning; }
+
+bool AnswerMarkup::is_content() const {
+  return !parts_->transcript.is_reasoning && !parts_->transcript.is_header;
+}
 
 bool AnswerMarkup::is_before_content() const {
   return !parts_->transcript.is_reasoning && !parts_->sink.has_content() &&

@@ -36,6 +36,9 @@ class AnswerMarkup {
 
   // The next text is reasoning, as far as is known.
   bool is_reasoning() const;
+  // The next text is content, as far as is known: neither reasoning nor a message's header. A call
+  // that has begun counts as content.
+  bool is_content() const;
   // Nothing but reasoning and white space has come.
   bool is_before_content() const;
   uint32_t calls_begun() const;

@@ -96,7 +96,9 @@ Reading<bool> ReadMessage(Transcript& t, const Header& header) {
   } else {
     // Words before a call (commentary), and the answer itself (final).
     if (t.sink.has_content()) t.sink.Content("\n");
+    t.is_header = header.channel != "final";
     co_await ReadBody(t, [&t](std::string_view text) { t.sink.Content(text); });
+    t.is_header = true;
   }
   co_return true;
 }

@@ -21,6 +21,8 @@ struct Transcript {
   bool is_reasoning = false;
   // The answer was cut off and not ended by the model: what is open stays open.
   bool is_cut = false;
+  // What comes next is markup around messages (gpt-oss).
+  bool is_header = false;
 };
 
 // A longer name is none, so that little is held back.

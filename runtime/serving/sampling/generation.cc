@@ -25,6 +25,7 @@ Generation::Generation(GenerationLimits limits, SamplingTraits sampling,
       processor_(rules, limits_.min_tokens, limits_.end_tokens, prompt),
       markup_(shape.markup),
       steering_(std::move(shape.steering)),
+      structure_(shape.structure, markup_.is_content()),
       shown_tokens_(std::move(shape.shown_tokens)) {}
 
 std::string Generation::TextOf(int32_t token) {
@@ -63,6 +64,7 @@ RowSampling Generation::SamplingOfNext(uint32_t ahead) const {
   row.traits = sampling_;
   row.position = position() + ahead;
   if (processor_.changes_next()) row.processor = &processor_;
+  if (structure_.is_held()) row.structure = &structure_;
   return row;
 }
 
@@ -92,7 +94,9 @@ void Generation::Advance(Outcome& outcome) {
     return;
   }
   Pass(markup_.Push(TextOf(outcome.token)), outcome);
-  if (stops_.stopped() || steering_.EndsAfter(markup_.calls_ended())) {
+  outcome.failed = structure_.Take(outcome.token, markup_.is_content());
+  if (structure_.is_over()) Flush(/*is_cut=*/false, outcome);
+  if (structure_.is_over() || stops_.stopped() || steering_.EndsAfter(markup_.calls_ended())) {
     outcome.finish = v1::FINISH_REASON_STOP;
   } else if ((limits_.max_tokens > 0 && completion_tokens_ >= limits_.max_tokens) ||
              position() >= limits_.context_length) {

@@ -21,6 +21,7 @@
 #include "runtime/serving/sampling/row_sampling.h"
 #include "runtime/serving/sampling/sampler.h"
 #include "runtime/serving/sampling/stop_matcher.h"
+#include "runtime/serving/sampling/structured_content.h"
 
 namespace macrame::runtime::engine {
 
@@ -42,10 +43,12 @@ struct GenerationLimits {
   uint32_t min_tokens = 0;
 };
 
-// What of the answer is content, reasoning and calls, and what it is made to begin with.
+// What of the answer is content, reasoning and calls, what it is made to begin with, and what its
+// content is held to.
 struct AnswerShape {
   markup::MarkupTraits markup{};
   markup::SteeringPlan steering{};
+  StructurePlan structure{};
   // Tokens that the decoder leaves out and that the markup is read by; may be null.
   std::shared_ptr<const std::map<int32_t, std::string>> shown_tokens{};
 };
@@ -69,12 +72,21 @@ class Generation {
     bool at_stop_string = false;  // that is what ended it
     // The last event is none of content: no stop string reaches back over it.
     bool is_beyond_content = false;
+    absl::Status failed{};  // the structure can't be followed any further: the answer is over
   };
   // Index of the next token within the whole sequence.
   uint64_t position() const { return uint64_t{limits_.prompt_tokens} + completion_tokens_; }
   // How the next token is chosen, and that behind `ahead` more. Any thread, while nothing else is
   // called.
   RowSampling SamplingOfNext(uint32_t ahead = 0) const;
+  // Whether a choice among the model's own logits has to be made anew, among those that the
+  // structure leaves: reasoning ended with a draft before.
+  bool MustChooseAnew(const SampledToken& sampled) const {
+    return structure_.is_held() && !sampled.is_held;
+  }
+  bool has_structure() const { return structure_.has_structure(); }
+  // How many of the tokens may follow, as far as is known.
+  size_t Admitted(std::span<const int32_t> tokens) const { return structure_.Admitted(tokens); }
   // The next token was chosen; the outcome's may be another one, where the shape has a say. Not to
   // be called after the answer is over.
   Outcome Take(int32_t chosen);
@@ -101,6 +113,7 @@ class Generation {
   LogitsProcessor processor_;
   markup::AnswerMarkup markup_;
   markup::Steering steering_;
+  StructuredContent structure_;
   const std::shared_ptr<const std::map<int32_t, std::string>> shown_tokens_;
   uint32_t completion_tokens_ = 0;  // with the end token
   uint64_t content_bytes_ = 0;      // that reached the stop strings

@@ -1,19 +1,40 @@
 #include "runtime/serving/sampling/row_sampling.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 
 namespace macrame::runtime::engine {
+namespace {
+
+// A draw may fall behind the last token that has a chance, by a rounding; that may not have a
+// place.
+int32_t WithPlace(int32_t token, std::span<const float> row) {
+  if (std::isfinite(row[static_cast<size_t>(token)])) return token;
+  const auto better = [](float a, float b) { return std::isnan(a) || a < b; };
+  return static_cast<int32_t>(std::max_element(row.begin(), row.end(), better) - row.begin());
+}
+
+}  // namespace
 
 absl::StatusOr<SampledToken> SampleRow(std::span<const float> logits, const RowSampling& how,
                                        std::span<const int32_t> ahead) {
   thread_local std::vector<float> scratch;
-  const std::span<const float> row =
+  std::span<const float> row =
       how.processor == nullptr ? logits : how.processor->Process(logits, ahead, scratch);
+  SampledToken sampled;
+  if (how.structure != nullptr) {
+    if (row.data() != scratch.data()) scratch.assign(row.begin(), row.end());
+    const auto held = how.structure->Mask(ahead, scratch);
+    if (!held.ok()) return held.status();
+    sampled.is_held = *held;
+    row = scratch;
+  }
   const auto token = SampleToken(row, how.traits, how.position);
   if (!token.ok()) return token.status();
-  SampledToken sampled{*token};
+  sampled.token = sampled.is_held ? WithPlace(*token, row) : *token;
   if (how.top_logprobs.has_value()) {
-    sampled.logprob = LogprobsOf(logits, *token, *how.top_logprobs);
+    sampled.logprob = LogprobsOf(logits, sampled.token, *how.top_logprobs);
   }
   return sampled;
 }

@@ -14,6 +14,7 @@
 #include "runtime/serving/sampling/logits_processor.h"
 #include "runtime/serving/sampling/logprobs.h"
 #include "runtime/serving/sampling/sampler.h"
+#include "runtime/serving/sampling/structured_content.h"
 
 namespace macrame::runtime::engine {
 
@@ -27,19 +28,22 @@ struct RowSampling {
   // What is done to the row before; null: nothing. Outlives the choice. Of rows that rest on one
   // another, all have the same.
   const LogitsProcessor* processor = nullptr;
+  // What it is held to, behind the processor; null: nothing. As the processor.
+  const StructuredContent* structure = nullptr;
   std::optional<uint32_t> top_logprobs{};  // set: logprobs are wanted, and so many alternatives
 };
 
 struct SampledToken {
   int32_t token = 0;
   std::optional<ChosenLogprob> logprob{};  // where it was wanted
+  bool is_held = false;                    // chosen among what the structure leaves
 };
 
 // Fewer logits are sampled on the calling thread: others would take as long to begin.
 inline constexpr size_t kPooledLogitsMin = size_t{1} << 14;
 
 // The token of one row; `ahead` are those of the sequence that the processor has not taken yet.
-// Where there is a processor, the row is copied: each thread keeps one for that.
+// Where there is a processor or a structure, the row is copied: each thread keeps one for that.
 absl::StatusOr<SampledToken> SampleRow(std::span<const float> logits, const RowSampling& how,
                                        std::span<const int32_t> ahead = {});
 

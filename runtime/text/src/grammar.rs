@@ -128,7 +128,7 @@ impl Engine {
     /// A matcher of an answer that has not begun.
     pub fn compile(&self, kind: Kind, source: &str) -> Result<Matcher> {
         if source.len() > GRAMMAR_MAX_BYTES {
-            return Err(TextError::exhausted(format!(
+            return Err(TextError::invalid(format!(
                 "{} has {} bytes, more than {GRAMMAR_MAX_BYTES}",
                 kind.name(),
                 source.len()
@@ -176,7 +176,7 @@ impl Engine {
                 Overrun::Memory => "more memory than is given to it",
                 Overrun::Time => "more than five seconds",
             };
-            Err(TextError::exhausted(format!("compiling {} takes {what}", kind.name())))
+            Err(TextError::invalid(format!("compiling {} takes {what}", kind.name())))
         })
     }
 }
@@ -194,7 +194,7 @@ fn compile(factory: &ParserFactory, kind: Kind, source: &str) -> Result<llguidan
     let first = matcher.compute_mask_or_eos();
     match first {
         Ok(_) => Ok(matcher),
-        Err(e) => Err(TextError::invalid(format!("{} can't be used: {}", kind.name(), plain(&e)))),
+        Err(e) => Err(TextError::invalid(format!("{} can't be used: {}", kind.name(), reason(&e)))),
     }
 }
 
@@ -249,7 +249,7 @@ fn choices_regex(choices: Value) -> Result<String> {
 /// An error of the crate as one line.
 fn plain(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
-    let text = text.split("<backtrace>").next().unwrap_or_default();
+    let text = text.split("<backtrace>").next().unwrap_or_default().replace("<non-verbose/>", "");
     let mut line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some((at, _)) = line.char_indices().nth(400) {
         line.truncate(at);
@@ -258,9 +258,18 @@ fn plain(error: &impl std::fmt::Display) -> String {
     line
 }
 
+fn reason(error: &impl std::fmt::Display) -> String {
+    match plain(error) {
+        dead_end if dead_end.contains("NoExtensionBias") => {
+            "the model's vocabulary has no token for what it asks".to_string()
+        }
+        other => other,
+    }
+}
+
 fn failed(error: impl std::fmt::Display) -> TextError {
-    let text = format!("the answer's grammar can't be followed any further: {}", plain(&error));
-    TextError::exhausted(text)
+    let text = format!("the answer's grammar can't be followed any further: {}", reason(&error));
+    TextError::invalid(text)
 }
 
 impl Matcher {
