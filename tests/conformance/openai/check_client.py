@@ -85,8 +85,8 @@ def check_errors(client, model):
     assert error.param == "temperature" and error.type == "invalid_request_error"
     error = refused(openai.BadRequestError, lambda: create(
         model=model, messages=QUESTION, response_format={
-            "type": "json_schema", "json_schema": {"name": "x", "schema": {}}}))
-    assert error.param == "response_format"
+            "type": "json_schema", "json_schema": {"name": "x y", "schema": {}}}))
+    assert error.param == "response_format.json_schema.name"
     error = refused(openai.BadRequestError, lambda: create(model=model, messages=[]))
     assert error.param == "messages"
     error = refused(openai.BadRequestError, lambda: create(model=model, messages=QUESTION, n=9))

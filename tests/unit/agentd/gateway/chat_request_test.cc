@@ -157,8 +157,8 @@ TEST(ChatRequest, WhatWouldChangeTheMeaningIsRefusedAndItsDefaultTaken) {
   EXPECT_EQ(Refused("tools", json::array()), "");
   EXPECT_EQ(Refused("tool_choice", "required"), "tool_choice");
   EXPECT_EQ(Refused("tool_choice", "auto"), "");
-  EXPECT_EQ(Refused("response_format", {{"type", "json_schema"}}), "response_format");
-  EXPECT_EQ(Refused("response_format", {{"type", "json_object"}}), "response_format");
+  EXPECT_EQ(Refused("response_format", {{"type", "json_schema"}}), "response_format.json_schema");
+  EXPECT_EQ(Refused("response_format", {{"type", "json_object"}}), "");
   EXPECT_EQ(Refused("response_format", {{"type", "text"}}), "");
   EXPECT_EQ(Refused("logprobs", false), "");
   EXPECT_EQ(Refused("top_logprobs", 3), "top_logprobs");

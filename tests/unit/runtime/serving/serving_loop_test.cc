@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <iostream>
 #include <random>
 
@@ -370,10 +371,42 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DraftModelLoopTest,
                          ::testing::Values(DraftKind::kItself, DraftKind::kOther, DraftKind::kWrong,
                                            DraftKind::kFails));
 
-// Penalties, biases, a least number of tokens, typical-p and logprobs, by bits.
+// A structure over bare tokens: which may follow hangs on the one before, and after 45 it is over.
+class Walk : public TokenConstraint {
+ public:
+  std::unique_ptr<TokenConstraint> Fork() const override { return std::make_unique<Walk>(*this); }
+  absl::Status Mask(std::span<const int32_t> ahead, std::span<float> logits) override {
+    const int32_t before = ahead.empty() ? last_ : ahead.back();
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (!Fits(before, static_cast<int32_t>(i))) logits[i] = -INFINITY;
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Take(int32_t token) override {
+    EXPECT_TRUE(Fits(last_, token)) << token << " behind " << last_;
+    last_ = token;
+    ++taken_;
+    return absl::OkStatus();
+  }
+  size_t Admitted(std::span<const int32_t> tokens) override {
+    int32_t before = last_;
+    size_t count = 0;
+    for (; count < tokens.size() && Fits(before, tokens[count]); ++count) before = tokens[count];
+    return count;
+  }
+  bool is_over() const override { return taken_ >= 45; }
+
+ private:
+  static bool Fits(int32_t before, int32_t next) { return (7 * next + 5 * before) % 4 != 0; }
+  int32_t last_ = 0;
+  int taken_ = 0;
+};
+
+// Penalties, biases, a least number of tokens, a structure, typical-p and logprobs, by bits.
 void Rule(GenerationJob& job, uint64_t kind) {
   if (kind & 1) job.rules.repetition_penalty = 1.4;
   if (kind & 2) job.rules.presence_penalty = 1.0;
+  if (kind & 2) job.shape.structure.constraint = std::make_shared<const Walk>();
   // Half of them favour what was said, so that drafts are right.
   if (kind & 4) job.rules.frequency_penalty = kind & 1 ? 0.6 : -0.6;
   if (kind & 8) job.rules.biases = {{5, 6.0F}, {40, 4.0F}, {7, 3.0F}};
@@ -421,6 +454,7 @@ TEST_F(RulesLoopTest, TogetherWithDraftsAndPreemptionAsAlone) {
   for (size_t i = 1; i < 7; ++i) {
     GenerationJob plain = jobs[i];
     plain.rules = {};
+    plain.shape = {};
     plain.limits.min_tokens = 0;
     plain.sampling.typical_p = 1.0;
     others += Alone(plain) == alone[i].tokens ? 0 : 1;
