@@ -19,7 +19,7 @@ constexpr size_t kPromptBytesMax = 4 * 1024 * 1024;
 constexpr uint32_t kMaxTokensMax = 1'000'000'000;
 
 struct InferOptions {
-  std::string model, prompt, system, tools_file;
+  std::string model, prompt, system, tools_file, schema_file;
   std::vector<std::string> stop;
   uint32_t max_tokens = 0, top_k = 0, thinking_tokens = 0;
   bool no_thinking = false;
@@ -27,9 +27,14 @@ struct InferOptions {
   int64_t seed = 0;
 };
 
+// What files of the command line hold; empty without.
+struct InferFiles {
+  std::string tools_json, json_schema;
+};
+
 // Which flags were given is asked of the option tree: 0 is a value like others.
 v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& command,
-                                const std::string& prompt, const std::string& tools_json) {
+                                const std::string& prompt, const InferFiles& files) {
   v1::GenerateRequest request;
   request.set_deployment(options.model);
   request.set_max_tokens(options.max_tokens);
@@ -49,7 +54,10 @@ v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& com
   if (given("--min-p")) sampling.set_min_p(options.min_p);
   if (given("--seed")) sampling.set_seed(static_cast<uint64_t>(options.seed));
   for (const std::string& stop : options.stop) request.add_stop(stop);
-  if (!tools_json.empty()) request.mutable_tools()->set_tools_json(tools_json);
+  if (!files.tools_json.empty()) request.mutable_tools()->set_tools_json(files.tools_json);
+  if (!files.json_schema.empty()) {
+    request.mutable_structure()->set_json_schema(files.json_schema);
+  }
   if (options.no_thinking) request.mutable_reasoning()->set_enabled(false);
   if (given("--thinking-tokens")) {
     request.mutable_reasoning()->set_tokens_max(options.thinking_tokens);
@@ -89,6 +97,28 @@ absl::StatusOr<std::string> ReadTools(const std::string& path) {
                                      "'tools' takes it: [{\"type\":\"function\",…}]"));
   }
   return tools.dump();
+}
+
+// The schema of a file, members in its order; empty without one.
+absl::StatusOr<std::string> ReadSchema(const std::string& path) {
+  if (path.empty()) return std::string();
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  const auto schema = nlohmann::ordered_json::parse(text.str(), nullptr, false);
+  if (!file || !schema.is_object()) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                        absl::StrCat(path, " can't be read as a JSON schema: an object"));
+  }
+  return schema.dump();
+}
+
+absl::StatusOr<InferFiles> ReadFiles(const InferOptions& options) {
+  const auto tools = ReadTools(options.tools_file);
+  if (!tools.ok()) return tools.status();
+  const auto schema = ReadSchema(options.schema_file);
+  if (!schema.ok()) return schema.status();
+  return InferFiles{*tools, *schema};
 }
 
 struct Call {
@@ -258,14 +288,14 @@ int RunModelInfer(const Invocation& run, const InferOptions& options, const CLI:
     if (!read.ok()) return run.Fail(read.status());
     prompt = *std::move(read);
   }
-  auto tools = ReadTools(options.tools_file);
-  if (!tools.ok()) return run.Fail(tools.status());
+  const auto files = ReadFiles(options);
+  if (!files.ok()) return run.Fail(files.status());
   AgentClient client(run.options.socket_path);
   Answer answer;
   AnswerPrinter printer(run);
   const auto begin = std::chrono::steady_clock::now();
   InterruptWatch interrupt([&] { client.Cancel(); });
-  const absl::Status ended = client.Infer(MakeRequest(options, command, prompt, *tools),
+  const absl::Status ended = client.Infer(MakeRequest(options, command, prompt, *files),
                                           [&](const v1::GenerateChunk& chunk) {
                                             const std::chrono::duration<double, std::milli> now =
                                                 std::chrono::steady_clock::now() - begin;
@@ -306,6 +336,8 @@ void AddModelInfer(CommandTree& tree, CLI::App* model) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--tools", options->tools_file,
                       "A file with the API's list of tools; calls are shown, not made");
+  command->add_option("--json-schema", options->schema_file,
+                      "A file with a JSON schema that the answer is held to");
   command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning first");
   command
       ->add_option("--thinking-tokens", options->thinking_tokens,

@@ -260,6 +260,15 @@ absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const Ch
   return shape;
 }
 
+std::optional<ForcedCall> ForcedCallOf(const v1::GenerateRequest& request, const ChatVoice& voice) {
+  const v1::ToolOptions& tools = request.tools();
+  const bool is_named = tools.choice() == v1::TOOL_CHOICE_KIND_NAMED;
+  const bool is_forced = is_named || tools.choice() == v1::TOOL_CHOICE_KIND_REQUIRED;
+  if (!is_forced || !WantsCalls(request) || voice.dialect == nullptr) return std::nullopt;
+  return GrammarOfForcedCall(*voice.dialect, tools.tools_json(), is_named ? tools.name() : "",
+                             CallsBefore(request), *voice.all_tokens);
+}
+
 void AddStructurePlaces(const v1::GenerateRequest& request, const ChatVoice& voice,
                         const text::Tokenizer& tokenizer, StructurePlan& plan) {
   if (voice.dialect == nullptr) return;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@
 #include "macrame/v1/rank.pb.h"
 #include "runtime/serving/markup/dialect.h"
 #include "runtime/serving/sampling/generation.h"
+#include "runtime/serving/structure/call_grammar.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
 
@@ -51,6 +53,10 @@ std::string TemplateArgumentsJson(const v1::GenerateRequest& request);
 absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const ChatVoice& voice,
                                     const text::Tokenizer& tokenizer,
                                     std::span<const int32_t> prompt, uint64_t seed);
+
+// The grammar of the call that the answer must make; unset where none must be, or the family does
+// not write arguments as JSON.
+std::optional<ForcedCall> ForcedCallOf(const v1::GenerateRequest& request, const ChatVoice& voice);
 
 // Where in a chat's answer the structure begins: behind reasoning, and unless it calls a tool.
 void AddStructurePlaces(const v1::GenerateRequest& request, const ChatVoice& voice,

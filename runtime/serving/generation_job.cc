@@ -108,6 +108,24 @@ absl::Status AddStructure(const v1::GenerateRequest& request, const ModelText& t
       "held to a structure; send either tools or the structure");
 }
 
+// A call that must be made has arguments by its tool's schema, where that can be kept.
+absl::Status AddForcedCall(const v1::GenerateRequest& request, const ModelText& text,
+                           GenerationJob& job) {
+  const std::optional<ForcedCall> call = ForcedCallOf(request, text.voice);
+  if (!call.has_value()) return absl::OkStatus();
+  v1::Structure structure;
+  structure.set_lark(call->lark);
+  auto constraint = text.grammars->Compile(structure);
+  if (!constraint.ok()) {
+    if (!call->is_strict) return absl::OkStatus();
+    return BadRequest(absl::StrCat("a tool's 'parameters' can't be kept, which 'strict' asks for: ",
+                                   constraint.status().message()));
+  }
+  job.shape.structure.constraint = *std::move(constraint);
+  job.shape.structure.is_of_call = true;
+  return absl::OkStatus();
+}
+
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -264,8 +282,10 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   }
   if (request.has_structure()) {
     status = AddStructure(request, text, is_chat, job);
-    if (!status.ok()) return status;
+  } else if (is_chat) {
+    status = AddForcedCall(request, text, job);
   }
+  if (!status.ok()) return status;
   return job;
 }
 

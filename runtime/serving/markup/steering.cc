@@ -40,6 +40,7 @@ int32_t Steering::Choose(int32_t chosen, bool is_end, const Place& place) {
   owes_call_ = false;
   const std::vector<int32_t>& call = has_reasoned_ ? plan_.call_after_reasoning : plan_.call;
   forced_.assign(call.begin(), call.end());
+  opens_call_ = !forced_.empty();
   return forced_.empty() ? chosen : Next();
 }
 

@@ -40,6 +40,9 @@ class Steering {
     return plan_.ends_with_first_call && calls_ended > 0;
   }
 
+  // The opening of a call was put in the model's mouth, to its end.
+  bool has_opened_call() const { return opens_call_ && forced_.empty(); }
+
   uint32_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
@@ -49,6 +52,7 @@ class Steering {
   std::deque<int32_t> forced_;  // to come
   bool has_reasoned_ = false;
   bool owes_call_ = false;
+  bool opens_call_ = false;
   bool has_closed_ = false;
   uint32_t reasoning_tokens_ = 0;
 };

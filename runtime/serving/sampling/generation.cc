@@ -94,7 +94,8 @@ void Generation::Advance(Outcome& outcome) {
     return;
   }
   Pass(markup_.Push(TextOf(outcome.token)), outcome);
-  outcome.failed = structure_.Take(outcome.token, markup_.is_content());
+  outcome.failed = structure_.Take(
+      outcome.token, structure_.is_of_call() ? steering_.has_opened_call() : markup_.is_content());
   if (structure_.is_over()) Flush(/*is_cut=*/false, outcome);
   if (structure_.is_over() || stops_.stopped() || steering_.EndsAfter(markup_.calls_ended())) {
     outcome.finish = v1::FINISH_REASON_STOP;

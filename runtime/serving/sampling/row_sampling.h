@@ -28,9 +28,9 @@ struct RowSampling {
   // What is done to the row before; null: nothing. Outlives the choice. Of rows that rest on one
   // another, all have the same.
   const LogitsProcessor* processor = nullptr;
+  std::optional<uint32_t> top_logprobs{};  // set: logprobs are wanted, and so many alternatives
   // What it is held to, behind the processor; null: nothing. As the processor.
   const StructuredContent* structure = nullptr;
-  std::optional<uint32_t> top_logprobs{};  // set: logprobs are wanted, and so many alternatives
 };
 
 struct SampledToken {

@@ -15,7 +15,7 @@ bool Has(const std::vector<int32_t>& tokens, int32_t token) {
 StructuredContent::StructuredContent(const StructurePlan& plan, bool begins_with_content)
     : constraint_(plan.constraint == nullptr ? nullptr : plan.constraint->Fork()),
       plan_(plan),
-      state_(begins_with_content ? State::kOpening : State::kWaiting) {}
+      state_(begins_with_content && !plan.is_of_call ? State::kOpening : State::kWaiting) {}
 
 std::vector<int32_t> StructuredContent::Others() const {
   std::vector<int32_t> others;
@@ -68,7 +68,9 @@ absl::Status StructuredContent::Take(int32_t token, bool is_content) {
     return absl::OkStatus();
   }
   state_ = State::kHeld;
-  return constraint_->Take(token);
+  const absl::Status taken = constraint_->Take(token);
+  if (plan_.is_of_call && constraint_->is_over()) state_ = State::kFree;
+  return taken;
 }
 
 size_t StructuredContent::Admitted(std::span<const int32_t> tokens) const {

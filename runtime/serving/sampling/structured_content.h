@@ -7,7 +7,7 @@
 //   opening    nothing was said: the structure may begin, or reasoning
 //   behind     reasoning just ended: one token of line ends, which is markup too, or the structure
 //   held       within the structure
-//   free       the answer became a tool call
+//   free       the answer became a tool call, or the call's structure is complete
 //
 // A row with drafts before it is judged by these, as if they had been taken. That reasoning ends
 // among them is not seen: only its text tells. Such a row is free, and chosen anew when it turns
@@ -30,6 +30,9 @@ struct StructurePlan {
   std::optional<int32_t> think_open;                  // with which the model may begin to reason
   std::vector<int32_t> line_ends;                     // tokens that it may put behind its reasoning
   std::vector<int32_t> call_openers;                  // with which it may begin to call instead
+  // It is a call's that the answer must make: begins behind the opening that is put in the model's
+  // mouth, and the answer is free behind it.
+  bool is_of_call = false;
 };
 
 class StructuredContent {
@@ -45,12 +48,14 @@ class StructuredContent {
   // Sets the logits of tokens without a place behind `ahead` to minus infinity. False: the row
   // behind `ahead` is free, nothing was done.
   absl::StatusOr<bool> Mask(std::span<const int32_t> ahead, std::span<float> logits) const;
-  // The next token was taken; `is_content`: what comes behind it is content.
+  // The next token was taken; `is_content`: what comes behind it is content. Of a call's structure:
+  // its opening was said.
   absl::Status Take(int32_t token, bool is_content);
   // How many of the tokens may follow, as far as is known.
   size_t Admitted(std::span<const int32_t> tokens) const;
   // The structure is complete, and nothing may follow.
-  bool is_over() const { return has_structure() && constraint_->is_over(); }
+  bool is_over() const { return has_structure() && !plan_.is_of_call && constraint_->is_over(); }
+  bool is_of_call() const { return plan_.is_of_call; }
 
  private:
   enum class State { kWaiting, kOpening, kBehind, kHeld, kFree };

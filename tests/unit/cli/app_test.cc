@@ -206,6 +206,20 @@ TEST_F(AppTest, InferTakesToolsAndABudgetOfReasoning) {
   EXPECT_NE(refused.err.find(path), std::string::npos) << refused.err;
 }
 
+TEST_F(AppTest, InferHoldsTheAnswerToASchema) {
+  const std::string path = ::testing::TempDir() + "schema-" + std::to_string(getpid()) + ".json";
+  std::ofstream(path) << R"({"type": "object", "properties": {"z": {}, "a": {}}})";
+  const std::vector<std::string> words = {"model", "infer",         "tiny", "-p",
+                                          "x",     "--json-schema", path};
+  EXPECT_EQ(Run(words).exit_code, kExitOk);
+  EXPECT_EQ(agent_.service.last_infer.structure().json_schema(),
+            R"({"type":"object","properties":{"z":{},"a":{}}})");
+  std::ofstream(path) << "[";
+  const CliRun refused = Run(words);
+  EXPECT_EQ(refused.exit_code, kExitFailure);
+  EXPECT_NE(refused.err.find(path), std::string::npos) << refused.err;
+}
+
 TEST_F(AppTest, InferReadsItsPromptFromStdin) {
   CliWorld world;
   world.stdin_text = "piped\nprompt\n";

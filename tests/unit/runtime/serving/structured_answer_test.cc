@@ -22,6 +22,7 @@ constexpr size_t kVocabulary = 4096;
 
 struct Told {
   std::string text;
+  std::string called, arguments;
   std::vector<int32_t> tokens;
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
   absl::Status status;
@@ -72,6 +73,10 @@ class StructuredAnswerTest : public ::testing::Test {
     Told told;
     const auto hear = [&told](const v1::GenerateChunk& chunk) {
       told.text += chunk.text();
+      for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
+        told.called += call.name();
+        told.arguments += call.arguments();
+      }
       told.tokens.insert(told.tokens.end(), chunk.token_ids().begin(), chunk.token_ids().end());
       if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
         told.finish = chunk.finish_reason();
@@ -253,6 +258,55 @@ TEST_F(ReasoningTest, ARowBehindTheDraftThatEndsItIsChosenAnew) {
   EXPECT_FALSE(answer.MustChooseAnew(again));
   EXPECT_NE(again->token, free);
   EXPECT_EQ(answer.Admitted(std::vector{free}), 0u);
+}
+
+constexpr char kTools[] = R"([{"type": "function", "function": {"name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]},
+    "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["city", "days"],
+    "additionalProperties": false}}}, {"type": "function", "function": {"name": "stop",
+    "strict": true, "parameters": {"type": "object", "properties": {},
+    "additionalProperties": false}}}])";
+
+// The opening is put in the model's mouth; behind it stand a tool's name and arguments by its
+// schema, whatever the model would say.
+TEST_F(StructuredAnswerTest, ACallThatMustBeMadeHasArgumentsByItsSchema) {
+  const auto dialect = std::make_shared<const markup::Dialect>(
+      markup::ChooseDialect("tools <tool_call>", [](std::string_view) { return false; }));
+  for (const char* name : {"", "get_weather"}) {
+    const auto call = GrammarOfForcedCall(*dialect, kTools, name, 0, {});
+    ASSERT_TRUE(call.has_value());
+    EXPECT_EQ(call->is_strict, *name == '\0') << "of those that may be called";
+    v1::Structure structure;
+    structure.set_lark(call->lark);
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      auto job = Prepare(seed);
+      ASSERT_TRUE(job.ok()) << job.status();
+      auto constraint = text_->grammars->Compile(structure);
+      ASSERT_TRUE(constraint.ok()) << constraint.status() << call->lark;
+      job->shape.structure.constraint = *std::move(constraint);
+      job->shape.structure.is_of_call = true;
+      job->shape.markup.dialect = dialect;
+      job->shape.markup.tools = std::make_shared<const markup::ToolSet>(kTools);
+      job->shape.steering.ends_with_first_call = true;
+      job->shape.steering.call =
+          *text_->tokenizer.Encode(markup::ForcedOpening(*dialect, name, 0), false, false);
+      const Told told = Answered(*job, seed);
+      ASSERT_TRUE(told.status.ok()) << told.status;
+      EXPECT_EQ(told.finish, v1::FINISH_REASON_STOP);
+      const json arguments = json::parse(told.arguments, nullptr, false);
+      ASSERT_TRUE(arguments.is_object()) << told.arguments;
+      if (told.called == "get_weather") {
+        EXPECT_TRUE(arguments["city"] == "Rome" || arguments["city"] == "Oslo") << arguments;
+        EXPECT_TRUE(arguments["days"] >= 1 && arguments["days"] <= 9) << arguments;
+      } else {
+        EXPECT_EQ(told.called, "stop");
+        EXPECT_STREQ(name, "");
+        EXPECT_TRUE(arguments.empty()) << arguments;
+      }
+    }
+  }
+  const auto other = markup::ChooseDialect("<function=", [](std::string_view) { return false; });
+  EXPECT_FALSE(GrammarOfForcedCall(other, kTools, "", 0, {}).has_value()) << "not in JSON";
 }
 
 // Rows with drafts before them are held as if these had been taken, and take nothing.

@@ -1,0 +1,88 @@
+#include "runtime/serving/structure/call_grammar.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using markup::CallSyntax;
+using nlohmann::ordered_json;
+
+bool WritesJson(const markup::Dialect& dialect) {
+  switch (dialect.syntax) {
+    case CallSyntax::kPlainJson:
+    case CallSyntax::kMistral:
+    case CallSyntax::kSections:
+    case CallSyntax::kHarmony:
+      return true;
+    case CallSyntax::kTagged:
+      return std::string_view(dialect.forced_named).ends_with("\"arguments\": ");
+    default:
+      return false;
+  }
+}
+
+// Text as Lark's literals, with special tokens by their ids between.
+std::string LiteralsOf(std::string_view text, const std::map<int32_t, std::string>& special) {
+  std::string lark, plain;
+  const auto flush = [&] {
+    if (!plain.empty()) absl::StrAppend(&lark, ordered_json(plain).dump(), " ");
+    plain.clear();
+  };
+  while (!text.empty()) {
+    size_t taken = 0;
+    for (const auto& [token, spelling] : special) {
+      if (spelling.empty() || !text.starts_with(spelling)) continue;
+      flush();
+      absl::StrAppend(&lark, "<[", token, "]> ");
+      taken = spelling.size();
+      break;
+    }
+    if (taken == 0) plain += text.front();
+    text.remove_prefix(taken == 0 ? 1 : taken);
+  }
+  flush();
+  return lark;
+}
+
+std::string ArgumentsOf(const ordered_json& function) {
+  ordered_json schema = function.value("parameters", ordered_json::object());
+  if (!schema.is_object() || schema.empty()) schema = {{"type", "object"}};
+  // As white space and oneOf are read in a JSON schema (runtime/text/src/grammar.rs).
+  schema["x-guidance"] = {{"whitespace_pattern", "\\r?\\n[ \\t]{0,64}|[ \\t]{1,64}"},
+                          {"coerce_one_of", true}};
+  return schema.dump();
+}
+
+}  // namespace
+
+std::optional<ForcedCall> GrammarOfForcedCall(const markup::Dialect& dialect,
+                                              const std::string& tools_json,
+                                              const std::string& name, uint32_t calls_before,
+                                              const std::map<int32_t, std::string>& special) {
+  const ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
+  if (!WritesJson(dialect) || !tools.is_array()) return std::nullopt;
+  const std::string said = markup::ForcedOpening(dialect, name, calls_before);
+  ForcedCall call;
+  std::string start, rules;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const ordered_json function = tools[i].value("function", ordered_json::object());
+    const std::string tool = function.value("name", "");
+    if (tool.empty() || (!name.empty() && tool != name)) continue;
+    const std::string opening = markup::ForcedOpening(dialect, tool, calls_before);
+    if (!opening.starts_with(said)) return std::nullopt;
+    absl::StrAppend(&start, start.empty() ? "start: " : " | ", "call", i);
+    absl::StrAppend(&rules, "call", i, ": ",
+                    LiteralsOf(std::string_view(opening).substr(said.size()), special), "%json ",
+                    ArgumentsOf(function), "\n");
+    call.is_strict = call.is_strict || function.value("strict", false);
+  }
+  if (start.empty()) return std::nullopt;
+  call.lark = absl::StrCat(start, "\n", rules);
+  return call;
+}
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,28 @@
+#pragma once
+
+// The grammar of a tool call that an answer must make, behind the opening that is put in the
+// model's mouth: the name, where any tool will do, and arguments by the tool's schema. Pure.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "runtime/serving/markup/dialect.h"
+
+namespace macrame::runtime::engine {
+
+struct ForcedCall {
+  std::string lark;
+  bool is_strict = false;  // a tool that may be called asks for its schema to be kept
+};
+
+// `tools_json`: OpenAI's list. `name`: of the tool that must be called; empty: any. `special`:
+// tokens that are no text, by how they are spelled. Unset for families that don't write arguments
+// as JSON.
+std::optional<ForcedCall> GrammarOfForcedCall(const markup::Dialect& dialect,
+                                              const std::string& tools_json,
+                                              const std::string& name, uint32_t calls_before,
+                                              const std::map<int32_t, std::string>& special);
+
+}  // namespace macrame::runtime::engine
