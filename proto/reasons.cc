@@ -306,6 +306,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"BAD_REQUEST", "a request that can't be understood", ""},
     ReasonCode{"PROMPT_TOO_LONG", "the prompt does not fit into the context",
                "shorten it, or load the model with a larger --context"},
+    ReasonCode{"STRUCTURE_REFUSED", "the answer can't be held to the schema or grammar", ""},
     ReasonCode{"TEMPLATE_REFUSED", "the model's chat template refuses these messages", ""},
     ReasonCode{"QUEUE_FULL", "as many requests wait as may", "try again in a moment"},
     ReasonCode{"NOT_READY", "the model is loading or being recovered", "try again in a moment"},

@@ -24,6 +24,7 @@ constexpr std::array kReasonMappings = {
     ReasonMapping{"MODEL_AMBIGUOUS", 400, "model_ambiguous", "model", 0},
     ReasonMapping{"PROMPT_TOO_LONG", 400, "context_length_exceeded", "messages", 0},
     ReasonMapping{"TEMPLATE_REFUSED", 400, "template_refused", "messages", 0},
+    ReasonMapping{"STRUCTURE_REFUSED", 400, "invalid_value", "response_format", 0},
     ReasonMapping{"BAD_REQUEST", 400, "invalid_value", "", 0},
     ReasonMapping{"QUEUE_FULL", 429, "queue_full", "", 1},
     ReasonMapping{"NOT_READY", 503, "model_not_ready", "", 2},

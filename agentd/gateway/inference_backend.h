@@ -47,7 +47,7 @@ class InferenceBackend {
   //
   // Errors carry a Reason (proto/reasons.h) and are told through on_done:
   //   NOT_FOUND           MODEL_NOT_LOADED: no deployment of this name
-  //   INVALID_ARGUMENT    PROMPT_TOO_LONG, TEMPLATE_REFUSED, BAD_REQUEST
+  //   INVALID_ARGUMENT    PROMPT_TOO_LONG, TEMPLATE_REFUSED, STRUCTURE_REFUSED, BAD_REQUEST
   //   RESOURCE_EXHAUSTED  QUEUE_FULL
   //   UNAVAILABLE         NOT_READY, ENTRY_UNREACHABLE: worth trying again
   //   CANCELLED           after Cancel()

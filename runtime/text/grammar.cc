@@ -8,7 +8,7 @@
 namespace macrame::runtime::text {
 namespace {
 
-constexpr FailureReasons kReasons = {"BAD_REQUEST", "BAD_REQUEST", "BAD_REQUEST"};
+constexpr FailureReasons kReasons = {"STRUCTURE_REFUSED", "STRUCTURE_REFUSED", "STRUCTURE_REFUSED"};
 
 // Ids are never negative here: they are a vocabulary's own.
 const uint32_t* Unsigned(std::span<const int32_t> tokens) {

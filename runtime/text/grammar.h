@@ -8,7 +8,7 @@
 // answer and one thread at a time.
 //
 // Grammars are strangers' texts. A compile is bounded by the size of the text (128 KiB), by work,
-// by memory and by 5 s; each mask by work. What goes beyond is BAD_REQUEST.
+// by memory and by 5 s; each mask by work. What goes beyond is STRUCTURE_REFUSED.
 
 #include <cstddef>
 #include <cstdint>
@@ -72,8 +72,8 @@ class GrammarEngine {
  public:
   static absl::StatusOr<GrammarEngine> Make(const Tokenizer& tokenizer);
 
-  // A matcher of an answer that has not begun. The last few grammars are kept. BAD_REQUEST with
-  // what is wrong with the grammar.
+  // A matcher of an answer that has not begun. The last few grammars are kept. STRUCTURE_REFUSED
+  // with what is wrong with the grammar.
   absl::StatusOr<GrammarMatcher> Compile(const Grammar& grammar) const;
 
   // Masks tell of the tokens below it; those beyond never have a place.

@@ -25,6 +25,26 @@ bool WritesJson(const markup::Dialect& dialect) {
   }
 }
 
+// What a call ends with behind its arguments.
+std::string EndingOf(const markup::Dialect& dialect) {
+  const auto opens_with = [&dialect](std::string_view part) {
+    return dialect.forced_named.find(part) != std::string::npos;
+  };
+  switch (dialect.syntax) {
+    case CallSyntax::kPlainJson:
+      return "}";
+    case CallSyntax::kTagged:
+      return absl::StrCat(opens_with("[{") ? "}]" : "}\n", dialect.closer);
+    case CallSyntax::kMistral:
+      return opens_with("[ARGS]") ? "" : "}]";
+    case CallSyntax::kSections:
+      return absl::StrCat(opens_with("```json") ? "\n```" : "", dialect.section.call_end,
+                          dialect.section.section_end);
+    default:
+      return "";
+  }
+}
+
 // Text as Lark's literals, with special tokens by their ids between.
 std::string LiteralsOf(std::string_view text, const std::map<int32_t, std::string>& special) {
   std::string lark, plain;
@@ -66,6 +86,7 @@ std::optional<ForcedCall> GrammarOfForcedCall(const markup::Dialect& dialect,
   const ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
   if (!WritesJson(dialect) || !tools.is_array()) return std::nullopt;
   const std::string said = markup::ForcedOpening(dialect, name, calls_before);
+  const std::string ending = LiteralsOf(EndingOf(dialect), special);
   ForcedCall call;
   std::string start, rules;
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -77,7 +98,7 @@ std::optional<ForcedCall> GrammarOfForcedCall(const markup::Dialect& dialect,
     absl::StrAppend(&start, start.empty() ? "start: " : " | ", "call", i);
     absl::StrAppend(&rules, "call", i, ": ",
                     LiteralsOf(std::string_view(opening).substr(said.size()), special), "%json ",
-                    ArgumentsOf(function), "\n");
+                    ArgumentsOf(function), " ", ending, "\n");
     call.is_strict = call.is_strict || function.value("strict", false);
   }
   if (start.empty()) return std::nullopt;

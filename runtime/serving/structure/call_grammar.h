@@ -1,7 +1,8 @@
 #pragma once
 
 // The grammar of a tool call that an answer must make, behind the opening that is put in the
-// model's mouth: the name, where any tool will do, and arguments by the tool's schema. Pure.
+// model's mouth: the name, where any tool will do, arguments by the tool's schema, and the end.
+// Pure.
 
 #include <cstdint>
 #include <map>

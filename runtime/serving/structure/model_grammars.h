@@ -25,7 +25,7 @@ class ModelGrammars {
   // `tokenizer` outlives it.
   explicit ModelGrammars(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // BAD_REQUEST with what is wrong with the structure.
+  // STRUCTURE_REFUSED with what is wrong with the structure.
   absl::StatusOr<std::shared_ptr<const TokenConstraint>> Compile(
       const v1::Structure& structure) const;
 
@@ -37,7 +37,7 @@ class ModelGrammars {
   mutable std::optional<text::GrammarEngine> engine_ ABSL_GUARDED_BY(mutex_);  // set once
 };
 
-// The grammar that a structure stands for; BAD_REQUEST when it names none.
+// The grammar that a structure stands for; STRUCTURE_REFUSED when it names none.
 absl::StatusOr<text::Grammar> GrammarOf(const v1::Structure& structure);
 
 }  // namespace macrame::runtime::engine

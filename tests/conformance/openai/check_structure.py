@@ -159,6 +159,7 @@ def refused(ask):
 def check_refusals(model):
     error = refused(lambda: model.with_schema({"not": {"type": "string"}}))
     assert "JSON schema" in str(error) and "not" in str(error), error
+    assert error.param == "response_format", error.param
     error = refused(lambda: model.with_schema({"type": "strnig"}))
     assert "strnig" in str(error), error
     error = refused(lambda: model.text(guided_regex="("))

@@ -45,7 +45,7 @@ class StructuredAnswerTest : public ::testing::Test {
 
   std::string Refused() const {
     const auto job = Prepare();
-    EXPECT_EQ(ReasonOf(job.status()).code(), "BAD_REQUEST");
+    EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
     return std::string(job.status().message());
   }
 
@@ -178,6 +178,7 @@ TEST_F(StructuredAnswerTest, WhatCannotBeUsedIsRefused) {
   EXPECT_THAT(Refused(), HasSubstr("the JSON schema is not JSON"));
   request_.mutable_structure()->set_json_schema(R"({"not": {}})");
   EXPECT_THAT(Refused(), HasSubstr("not"));
+  EXPECT_EQ(ReasonOf(Prepare().status()).code(), "STRUCTURE_REFUSED");
   request_.mutable_structure()->set_regex("(");
   EXPECT_THAT(Refused(), HasSubstr("the regular expression can't be used"));
   request_.mutable_structure()->set_json_object(true);
