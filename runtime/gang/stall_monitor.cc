@@ -139,8 +139,9 @@ void StallMonitor::NoteBehind() {
     const bool behind = rank.beat.activity == RankActivity::kIdle && rank.beat.steps < newest;
     if (!behind) {
       rank.behind_since.reset();
-    } else if (!rank.behind_since.has_value()) {
+    } else if (!rank.behind_since.has_value() || rank.beat.marks != rank.behind_marks) {
       rank.behind_since = clock_.now();
+      rank.behind_marks = rank.beat.marks;
     }
   }
 }

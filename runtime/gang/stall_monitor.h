@@ -128,8 +128,10 @@ class StallMonitor {
   struct Watched {
     Beat beat;
     Duration heard{};  // by the awake clock
-    // When it was first seen idle while others were in a step that it has not begun.
+    // When it was first seen idle while others were in a step that it has not begun, and its marks
+    // then: beats are of different moments, so one that goes on may always look a little behind.
     std::optional<Duration> behind_since;
+    uint64_t behind_marks = 0;
     bool was_heard = false;
     bool is_watched = true;
   };

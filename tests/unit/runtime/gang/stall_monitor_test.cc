@@ -325,6 +325,34 @@ TEST(StallMonitor, RankZeroThatStopsAfterItsFirstStepsIsMissedAsSoon) {
   EXPECT_LE(now - stopped, milliseconds(1500));
 }
 
+// A rank's own beat is up to a tenth of a second older than those it hears, and a short stage is
+// mostly found between two steps.
+TEST(StallMonitor, AStageThatGoesOnIsNotBlamedForLookingBehind) {
+  for (const bool goes_on : {true, false}) {
+    MonotonicTime now{};
+    StallMonitor monitor(0, 2, true, {}, now);
+    monitor.SetExpected(milliseconds(2));
+    Beat own, other;
+    std::optional<Stall> stall;
+    for (int i = 0; i < 100 && !stall.has_value(); ++i) {
+      now += kBeatInterval;
+      other.steps += 3;
+      other.marks += 9;
+      if (goes_on || i < 5) {
+        own.steps = other.steps - 3;
+        own.marks += 9;
+      }
+      monitor.OnBeat(0, own);
+      monitor.OnBeat(1, other);
+      stall = monitor.Check(now);
+    }
+    EXPECT_EQ(stall.has_value(), !goes_on);
+    if (stall.has_value()) {
+      EXPECT_EQ(stall->rank, 0u) << stall->what;
+    }
+  }
+}
+
 TEST(StallMonitor, AFollowerDoesNotMissARankZeroThatNeverBeat) {
   MonotonicTime now{seconds(5)};
   StallMonitor monitor(1, 2, /*knows_waits=*/true, {}, now);
