@@ -5,6 +5,7 @@
 #include <new>
 
 #include "runtime/kernels/highway_targets.h"
+#include "runtime/kernels/narrow_weights.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/activations.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
@@ -167,7 +168,7 @@ size_t Activations::memory_bytes() const {
 
 const QuantizedForm& Activations::FormFor(ThreadPool& pool, const MatrixView& matrix) {
   // 6 and 8 bits have their columns in the same order.
-  const int bits = matrix.bits == 4 ? 4 : 8;
+  const int bits = LoopBits(matrix.bits) == 4 ? 4 : 8;
   const auto group = static_cast<size_t>(matrix.group_size);
   const auto is_it = [&](const std::unique_ptr<Slot>& slot) {
     return slot->form.bits == bits && slot->form.group_size == group;

@@ -189,7 +189,7 @@ void UnpackRow(const MatrixView& matrix, size_t row, float* out) {
     Widen(static_cast<const uint8_t*>(matrix.biases), matrix.type, row * groups + g, 1, &bias);
     for (size_t c = g * group; c < (g + 1) * group; ++c) {
       const size_t bit = c * static_cast<size_t>(matrix.bits);
-      // A number of 6 bits may lie across two bytes, never behind the row's last.
+      // A number of 3, 5 or 6 bits may lie across two bytes, never behind the row's last.
       uint32_t number = packed[bit / 8] >> bit % 8;
       if (bit % 8 + static_cast<size_t>(matrix.bits) > 8) {
         number |= uint32_t{packed[bit / 8 + 1]} << (8 - bit % 8);

@@ -6,6 +6,7 @@
 #include "runtime/kernels/amx.h"
 #include "runtime/kernels/dense.h"
 #include "runtime/kernels/highway_targets.h"
+#include "runtime/kernels/narrow_weights.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "runtime/kernels/matmul.cc"
 #include "hwy/foreach_target.h"  // compiles this file once for each instruction set
@@ -568,6 +569,32 @@ HWY_EXPORT(InstructionSetImpl);
 
 constexpr size_t kRowUnit = 32;  // rows are cut into parts at multiples of it
 
+// A worker's rows of a matrix of 2, 3 or 5 bits, kRowUnit at a time.
+void MultiplyNarrow(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
+                    RowRange range, size_t worker, Scratch& scratch) {
+  const size_t groups = matrix.columns / static_cast<size_t>(matrix.group_size);
+  const auto part_of = [&](const void* numbers, size_t row) {
+    return static_cast<const std::byte*>(numbers) + row * groups * ScalarBytes(matrix.type);
+  };
+  MatrixView some = matrix;
+  some.bits = LoopBits(matrix.bits);
+  uint8_t* widened = scratch.widened[worker].Reserve(kRowUnit * WeightRowBytes(some));
+  auto* given =
+      reinterpret_cast<float*>(scratch.given[worker].Reserve(kRowUnit * count * sizeof(float)));
+  uint8_t* memory = count == 1 ? nullptr : scratch.panels[worker].Reserve(kPanelBytesMax);
+  some.weights = widened;
+  for (size_t row = range.begin; row < range.end; row += some.rows) {
+    some.rows = std::min(kRowUnit, range.end - row);
+    WidenWeights(matrix, row, row + some.rows, widened);
+    some.scales = part_of(matrix.scales, row);
+    some.biases = part_of(matrix.biases, row);
+    HWY_DYNAMIC_DISPATCH(MultiplyImpl)(some, form, count, given, {0, some.rows}, memory);
+    for (size_t i = 0; i < count; ++i) {
+      std::copy_n(given + i * some.rows, some.rows, y + i * matrix.rows + row);
+    }
+  }
+}
+
 }  // namespace
 
 void MultiplyTransposed(ThreadPool& pool, const MatrixView& matrix, Activations& x, float* y,
@@ -576,9 +603,18 @@ void MultiplyTransposed(ThreadPool& pool, const MatrixView& matrix, Activations&
   scratch.panels.resize(std::max(scratch.panels.size(), static_cast<size_t>(pool.threads())));
   if (matrix.bits == 0) return MultiplyDense(pool, matrix, x, y, scratch.panels);
   const QuantizedForm& form = x.FormFor(pool, matrix);
+  const bool narrow = LoopBits(matrix.bits) != matrix.bits;
+  if (narrow) {
+    scratch.widened.resize(scratch.panels.size());
+    scratch.given.resize(scratch.panels.size());
+  }
   pool.Run([&](int worker, int workers) {
     const RowRange range = RowsOfWorker(matrix.rows, kRowUnit, worker, workers);
     if (range.begin == range.end) return;
+    if (narrow) {
+      return MultiplyNarrow(matrix, form, x.count(), y, range, static_cast<size_t>(worker),
+                            scratch);
+    }
     uint8_t* memory = x.count() == 1
                           ? nullptr
                           : scratch.panels[static_cast<size_t>(worker)].Reserve(kPanelBytesMax);

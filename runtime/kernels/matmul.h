@@ -1,6 +1,7 @@
 #pragma once
 
 // Matrix products for CPUs, over weights as they are stored: nothing is unpacked ahead of time.
+// Those of 2, 3 and 5 bits are widened a few rows at a time at each product (narrow_weights.h).
 //
 // Written with Highway and chosen at run time: AVX-512 with VNNI (and AMX where the system grants
 // it), AVX-512, AVX2, SSSE3, NEON with or without dot products.
@@ -22,13 +23,18 @@
 namespace macrame::runtime::kernels {
 
 // What products need beside their result, kept from one to the next. At most kPanelBytesMax for
-// each thread of the pool; for matrices of floats, 32 bytes for each column.
+// each thread of the pool; for matrices of floats, 32 bytes for each column; for narrow weights as
+// many again, and 128 for each vector.
 struct Scratch {
   std::vector<AlignedBuffer> panels;  // of each worker
+  // Likewise: some rows of narrow weights, widened, and what they give.
+  std::vector<AlignedBuffer> widened, given;
 
   size_t memory_bytes() const {
     size_t bytes = 0;
-    for (const AlignedBuffer& panel : panels) bytes += panel.bytes();
+    for (const auto* buffers : {&panels, &widened, &given}) {
+      for (const AlignedBuffer& buffer : *buffers) bytes += buffer.bytes();
+    }
     return bytes;
   }
 };

@@ -17,7 +17,7 @@ enum class Scalar : uint8_t { kFloat32, kBfloat16, kFloat16 };
 struct MatrixView {
   size_t rows = 0;
   size_t columns = 0;
-  int bits = 0;  // 0, 4, 6 or 8
+  int bits = 0;  // 0, 2, 3, 4, 5, 6 or 8
   int group_size = 0;
   Scalar type = Scalar::kFloat32;
   const void* weights = nullptr;

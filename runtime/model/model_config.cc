@@ -27,7 +27,7 @@ QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& 
   if (mode != value.end() && mode->is_string() && *mode != "affine") {
     Unsupported(absl::StrCat(where, ": quantisation mode ", mode->dump()));
   }
-  if (traits.bits != 4 && traits.bits != 6 && traits.bits != 8) {
+  if (traits.bits < 2 || traits.bits > 8 || traits.bits == 7) {
     Unsupported(absl::StrCat(where, ": ", traits.bits, " bits"));
   }
   if (traits.group_size != 32 && traits.group_size != 64 && traits.group_size != 128) {

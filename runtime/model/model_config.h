@@ -23,7 +23,7 @@ namespace macrame::runtime::engine {
 
 // Affine quantisation: each run of group_size elements of a row shares a scale and a bias.
 struct QuantizationTraits {
-  int bits = 0;  // 4, 6 or 8; 0: not quantised
+  int bits = 0;  // 2, 3, 4, 5, 6 or 8; 0: not quantised
   int group_size = 0;
   bool operator==(const QuantizationTraits&) const = default;
 };

@@ -104,6 +104,23 @@ TEST(ElementwiseTest, RotateLeavesWhatIsBehindItsDimensions) {
   }
 }
 
+TEST(ElementwiseTest, GeluMultiplyMatchesPlainLoops) {
+  for (const size_t size : {1, 5, 64, 1000}) {
+    auto gate = Numbers(size, 4);
+    const auto up = Numbers(size, 5);
+    for (float& value : gate) value *= 6.0F;
+    gate[0] = -200.0F;
+    std::vector<float> out(size);
+    GeluMultiply(gate.data(), up.data(), size, out.data());
+    for (size_t i = 0; i < size; ++i) {
+      const double x = gate[i];
+      const double inside = std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x);
+      const double exact = x / (1.0 + std::exp(-2.0 * inside)) * up[i];
+      ASSERT_NEAR(out[i], exact, 1e-5 * std::fabs(exact) + 1e-30) << gate[i];
+    }
+  }
+}
+
 TEST(ElementwiseTest, SiluMultiplyMatchesPlainLoops) {
   for (const size_t size : {1, 5, 64, 1000}) {
     auto gate = Numbers(size, 4);

@@ -108,10 +108,11 @@ TEST_P(KernelsTest, RowsComeOutAsTheyMean) {
 INSTANTIATE_TEST_SUITE_P(
     All, KernelsTest,
     ::testing::Combine(::testing::ValuesIn(Targets()),
-                       ::testing::Values(Storage{0, 0}, Storage{4, 32}, Storage{4, 64},
-                                         Storage{4, 128}, Storage{6, 32}, Storage{6, 64},
-                                         Storage{6, 128}, Storage{8, 32}, Storage{8, 64},
-                                         Storage{8, 128}),
+                       ::testing::Values(Storage{0, 0}, Storage{2, 32}, Storage{2, 128},
+                                         Storage{3, 64}, Storage{5, 64}, Storage{4, 32},
+                                         Storage{4, 64}, Storage{4, 128}, Storage{6, 32},
+                                         Storage{6, 64}, Storage{6, 128}, Storage{8, 32},
+                                         Storage{8, 64}, Storage{8, 128}),
                        ::testing::Values(Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16)),
     NameOf);
 
@@ -122,8 +123,8 @@ TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
   Scratch scratch;
   activations.Set(x.data(), 20, 256);
   for (int pass = 0; pass < 2; ++pass) {
-    for (const Storage storage :
-         {Storage{4, 64}, Storage{8, 64}, Storage{0, 0}, Storage{4, 32}, Storage{6, 64}}) {
+    for (const Storage storage : {Storage{4, 64}, Storage{8, 64}, Storage{0, 0}, Storage{4, 32},
+                                  Storage{3, 64}, Storage{6, 64}, Storage{5, 64}}) {
       const StoredMatrix stored =
           MakeMatrix(40, 256, storage.bits, storage.group_size, Scalar::kBfloat16, 8);
       std::vector<float> y(20 * 40);

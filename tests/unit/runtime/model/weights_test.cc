@@ -170,7 +170,7 @@ TEST(ModelConfigTest, RefusesWhatItDoesNotKnow) {
             "MODEL_CONFIG_INVALID");
   EXPECT_EQ(code("}", R"(, "rope_scaling": {"rope_type": "spiral", "factor": 4}})"),
             "MODEL_FORMAT_UNSUPPORTED");
-  EXPECT_EQ(code("}", R"(, "quantization": {"bits": 3, "group_size": 64}})"),
+  EXPECT_EQ(code("}", R"(, "quantization": {"bits": 7, "group_size": 64}})"),
             "MODEL_FORMAT_UNSUPPORTED");
   EXPECT_EQ(code("}", R"(, "quantization_config": {"quant_method": "gptq"}})"),
             "MODEL_FORMAT_UNSUPPORTED");
