@@ -45,7 +45,7 @@ void ReadMiniMax(const json& config, ModelConfig& out) {
   experts.up_name = "w3";
   experts.down_name = "w2";
   experts.scores = RouterScores::kSigmoid;
-  experts.score_bias = "e_score_correction_bias";
+  if (ReadBool(config, "use_routing_bias", true)) experts.score_bias = "e_score_correction_bias";
   if (const std::string kind = ReadText(config, "scoring_func", "sigmoid"); kind != "sigmoid") {
     Unsupported(absl::StrCat("router's scoring_func '", kind, "' is not implemented; sigmoid is"));
   }

@@ -6,6 +6,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <filesystem>
 #include <map>
@@ -13,6 +14,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/unit/runtime/model/family_model.h"
+#include "tests/unit/runtime/model/model_fixture.h"
 #include "tests/unit/runtime/model/random_model.h"
 #include "tests/unit/runtime/process/rankd_runner.h"
 
@@ -24,6 +27,7 @@ using std::chrono::seconds;
 
 constexpr uint32_t kContext = 192;  // six blocks, for all sequences together
 constexpr uint32_t kBlockTokens = 32;
+constexpr int kVocabulary = 3072;  // at least the tokenizer's
 constexpr size_t kJobs = 9;
 constexpr size_t kLongJobs = 3;
 constexpr size_t kConversations = 2;
@@ -53,12 +57,28 @@ const Shape kShapes[] = {
     {"tp3uneven", GangShape::kTensor, 3, {2, 1, 1}},
 };
 
+// One shape and storage each: what batching could disturb is by layers and ranks, not by numbers.
+struct FamilyCase {
+  const char* name;
+  int bits;
+  size_t shape;  // of kShapes
+};
+constexpr FamilyCase kFamilies[] = {
+    {"phi3", 4, 3},     {"gemma3", 4, 3},     {"mistral3", 3, 1}, {"glm4", 0, 2},
+    {"glm4_moe", 4, 3}, {"minimax_m2", 4, 3}, {"olmo2", 5, 2},
+};
+
 const char* const kArchitectures[] = {"llama", "qwen2", "qwen3", "mistral", "qwen3_moe"};
 
 const std::string& ModelOf(const std::string& architecture, int bits) {
   static std::map<std::pair<std::string, int>, std::string> folders;
   std::string& folder = folders[{architecture, bits}];
-  if (folder.empty()) {
+  const bool family = std::any_of(std::begin(kFamilies), std::end(kFamilies),
+                                  [&](const FamilyCase& one) { return architecture == one.name; });
+  if (folder.empty() && family) {
+    folder = WriteFolder(FamilyModel({architecture, bits, kVocabulary}));
+    CopyTokenizer(kBundledModel, folder);
+  } else if (folder.empty()) {
     RandomModelShape shape;
     shape.architecture = architecture;
     shape.bits = bits;
@@ -353,6 +373,20 @@ TEST_P(BatchingTest, TogetherPreemptedAndFromDiskAsAlone) {
   }
   EXPECT_TRUE(came || HasFailure()) << "no turn went on from disk";
 }
+
+std::vector<Combination> FamilyCombinations() {
+  std::vector<Combination> all;
+  for (const FamilyCase& one : kFamilies) {
+    all.emplace_back(one.name, Storage{one.name, one.bits}, kShapes[one.shape]);
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, BatchingTest, ::testing::ValuesIn(FamilyCombinations()),
+                         [](const ::testing::TestParamInfo<Combination>& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::get<2>(info.param).name;
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Ranks, BatchingTest,
                          ::testing::Combine(::testing::ValuesIn(kArchitectures),

@@ -135,13 +135,17 @@ std::string ConfigOf(const RandomModelShape& shape) {
 
 }  // namespace
 
+void CopyTokenizer(const std::string& tokenizer_folder, const std::string& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
+    std::filesystem::copy_file(tokenizer_folder + "/" + name, folder + "/" + name);
+  }
+}
+
 std::string WriteRandomModel(const RandomModelShape& shape, const std::string& tokenizer_folder) {
   const std::string folder =
       WriteFolder({{"config.json", ConfigOf(shape)},
                    {"model.safetensors", Safetensors(RandomWeights(shape).All())}});
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}) {
-    std::filesystem::copy_file(tokenizer_folder + "/" + name, folder + "/" + name);
-  }
+  CopyTokenizer(tokenizer_folder, folder);
   return folder;
 }
 

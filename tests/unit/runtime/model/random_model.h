@@ -30,4 +30,7 @@ struct RandomModelShape {
 // `tokenizer_folder`.
 std::string WriteRandomModel(const RandomModelShape& shape, const std::string& tokenizer_folder);
 
+// Its files of a tokenizer, beside a model of other weights.
+void CopyTokenizer(const std::string& tokenizer_folder, const std::string& folder);
+
 }  // namespace macrame::runtime::engine

@@ -1,0 +1,175 @@
+// Every family's folders: what its config says, and that a bad checkpoint gets its own sentence
+// before anything is loaded.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "proto/reasons.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weight_files.h"
+#include "runtime/model/weight_needs.h"
+#include "tests/unit/runtime/model/family_model.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ModelConfig Read(const json& config) {
+  auto parsed = ParseModelConfig(config.dump(), "m");
+  EXPECT_TRUE(parsed.ok()) << parsed.status().ToString();
+  return parsed.ok() ? *parsed : ModelConfig();
+}
+
+// With its reason's code before it.
+std::string Refusal(const json& config) {
+  const auto parsed = ParseModelConfig(config.dump(), "m");
+  if (parsed.ok()) return "";
+  return ReasonOf(parsed.status()).code() + ": " + std::string(parsed.status().message());
+}
+
+// A family's config with other values; of a checkpoint with a vision tower, in its text part.
+json With(const std::string& name, const json& changes) {
+  json config = FamilyConfig({name});
+  (config.contains("text_config") ? config["text_config"] : config).update(changes);
+  return config;
+}
+
+std::string CheckFiles(const std::map<std::string, std::string>& files) {
+  const std::string folder = WriteFolder(files);
+  const auto config = LoadModelConfig(folder);
+  const auto weights = WeightFiles::Open(folder);
+  EXPECT_TRUE(config.ok() && weights.ok());
+  const absl::Status status = CheckWeights(*config, {0, config->layer_count}, **weights);
+  return status.ok() ? "" : std::string(status.message());
+}
+
+class FamilyFolderTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyFolderTest, AMatchingFolderPasses) {
+  for (const int bits : {0, 3, 4}) EXPECT_EQ(CheckFiles(FamilyModel({GetParam(), bits})), "");
+}
+
+// Of each tensor of the last layer: renamed within the header, so that it is there no more.
+TEST_P(FamilyFolderTest, EveryMissingTensorIsNamed) {
+  const auto files = FamilyModel({GetParam()});
+  const ModelConfig config = Read(json::parse(files.at("config.json")));
+  const LayerNeeds needs = NeedsOfLayer(config, ShardPlace(), config.layer_count - 1);
+  std::vector<std::string> names;
+  for (const MatrixNeed* need : MatricesOf(needs)) names.push_back(need->module + ".weight");
+  for (const VectorNeed* need : VectorsOf(needs)) {
+    if (!need->name.empty()) names.push_back(need->name);
+  }
+  for (const std::string& name : names) {
+    auto broken = files;
+    std::string& bytes = broken["model.safetensors"];
+    const size_t at = bytes.find("\"" + name + "\"");
+    ASSERT_NE(at, std::string::npos) << name;
+    bytes[at + 1] = 'X';
+    const std::string said = CheckFiles(broken);
+    const bool expert = name.find("switch_mlp") != std::string::npos;
+    EXPECT_THAT(said, HasSubstr("is in no weights file")) << name;
+    if (!expert) {
+      EXPECT_THAT(said, HasSubstr("'" + name + "'"));
+    }
+  }
+}
+
+TEST_P(FamilyFolderTest, AWrongShapeIsToldWithBoth) {
+  auto files = FamilyModel({GetParam()});
+  json config = json::parse(files["config.json"]);
+  json& text = config.contains("text_config") ? config["text_config"] : config;
+  text["hidden_size"] = 96;
+  files["config.json"] = config.dump();
+  EXPECT_THAT(CheckFiles(files), AllOf(HasSubstr("64]"), HasSubstr("96]")));
+}
+
+TEST_P(FamilyFolderTest, WhatTheEngineHasNotIsRefusedByName) {
+  EXPECT_THAT(Refusal(With(GetParam(), {{"hidden_act", "relu6"}, {"hidden_activation", "relu6"}})),
+              AllOf(HasSubstr("MODEL_FORMAT_UNSUPPORTED"), HasSubstr("activation 'relu6'")));
+  const json spiral = {{"rope_type", "spiral"}, {"factor", 2}};
+  EXPECT_THAT(Refusal(With(GetParam(), {{"rope_scaling", spiral}, {"rope_parameters", spiral}})),
+              AllOf(HasSubstr("MODEL_FORMAT_UNSUPPORTED"), HasSubstr("rope scaling 'spiral'")));
+  EXPECT_THAT(Refusal(With(GetParam(), {{"num_hidden_layers", nullptr}})),
+              AllOf(HasSubstr("MODEL_CONFIG_INVALID"), HasSubstr("'num_hidden_layers'")));
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyFolderTest, ::testing::ValuesIn(FamilyNames()), NameOf);
+
+TEST(FamiliesTest, UnknownRoutersAndKindsOfLayersAreRefused) {
+  EXPECT_THAT(Refusal(With("glm4_moe", {{"scoring_func", "dice"}})),
+              HasSubstr("router's scoring_func 'dice' is not implemented"));
+  EXPECT_THAT(Refusal(With("glm4_moe", {{"topk_method", "greedy"}})),
+              HasSubstr("router's topk_method 'greedy'"));
+  EXPECT_THAT(Refusal(With("glm4_moe", {{"n_group", 4}})), HasSubstr("don't divide 6 experts"));
+  EXPECT_THAT(Refusal(With("glm4_moe groups", {{"topk_group", 1}, {"num_experts_per_tok", 3}})),
+              HasSubstr("1 of 3 groups have 2"));
+  EXPECT_THAT(Refusal(With("minimax_m2", {{"scoring_func", "softmax"}})),
+              HasSubstr("scoring_func 'softmax'"));
+  EXPECT_THAT(Refusal(With("minimax_m2", {{"attn_type_list", {1, 0}}})),
+              HasSubstr("only layers of full attention"));
+  EXPECT_THAT(Refusal(With("mistral3", {{"model_type", "mistral4"}})),
+              AllOf(HasSubstr("MODEL_ARCHITECTURE_UNKNOWN"), HasSubstr("'mistral4'")));
+  EXPECT_THAT(Refusal({{"model_type", "gemma3"}}), HasSubstr("'text_config' is missing"));
+  EXPECT_THAT(Refusal(With("gemma3", {{"final_logit_softcapping", 30.0}})),
+              HasSubstr("'final_logit_softcapping'"));
+}
+
+TEST(FamiliesTest, RotaryFormsThatDoNotFitAreRefused) {
+  EXPECT_THAT(Refusal(With("glm4", {{"partial_rotary_factor", 0.03}})),
+              HasSubstr("no even number of dimensions"));
+  EXPECT_THAT(Refusal(With("minimax_m2", {{"rotary_dim", 64}})), HasSubstr("'rotary_dim' 64"));
+  const json few = {{"type", "longrope"}, {"short_factor", {1, 1}}, {"long_factor", {1, 1}}};
+  EXPECT_THAT(Refusal(With("phi3", {{"rope_scaling", few}})), HasSubstr("list of 8 numbers"));
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  EXPECT_THAT(Refusal(With("olmo2", {{"rope_scaling", yarn}})),
+              HasSubstr("'original_max_position_embeddings' is missing"));
+}
+
+TEST(FamiliesTest, GemmasLayersTakeTurns) {
+  const ModelConfig gemma = Read(FamilyConfig({"gemma3"}));
+  EXPECT_EQ(gemma.sliding_windows, (std::vector<int>{24, 0}));
+  EXPECT_EQ(gemma.rope_uses, (std::vector<RopeUse>{RopeUse::kLocal, RopeUse::kGlobal}));
+  EXPECT_EQ(gemma.local_rope->theta, 10000.0);
+  EXPECT_EQ(gemma.rope.theta, 1e6);
+  EXPECT_EQ(gemma.rope.factor, 8.0);
+  // Since transformers 5.
+  const json both = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 5e5}}},
+                     {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
+  const ModelConfig newer =
+      Read(With("gemma3", {{"rope_parameters", both},
+                           {"layer_types", {"full_attention", "sliding_attention"}}}));
+  EXPECT_EQ(newer.rope.theta, 5e5);
+  EXPECT_EQ(newer.local_rope->theta, 2e4);
+  EXPECT_EQ(newer.sliding_windows, (std::vector<int>{0, 24}));
+}
+
+// Of the checkpoints that multi-token prediction is trained into.
+TEST(FamiliesTest, LayersThatPredictFurtherTokensAreLeftAlone) {
+  auto files = ModelOfConfig(With("glm4_moe", {{"num_hidden_layers", 3}}));
+  files["config.json"] = With("glm4_moe", {{"num_nextn_predict_layers", 1}}).dump();
+  EXPECT_EQ(CheckFiles(files), "");
+  files["config.json"] = FamilyConfig({"glm4_moe"}).dump();
+  EXPECT_THAT(CheckFiles(files), HasSubstr("config.json says 2 layers, the weights have 3"));
+}
+
+TEST(FamiliesTest, TextPartsAreFoundWhereverTheirCheckpointsPutThem) {
+  EXPECT_EQ(TextTensorName("language_model.model.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(TextTensorName("model.language_model.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(TextTensorName("language_model.lm_head.weight"), "lm_head.weight");
+  EXPECT_EQ(TextTensorName("model.layers.0.mlp.up_proj"), "model.layers.0.mlp.up_proj");
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine

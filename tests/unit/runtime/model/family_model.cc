@@ -1,0 +1,167 @@
+#include "tests/unit/runtime/model/family_model.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "proto/check.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/weight_needs.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using nlohmann::json;
+
+const json& Configs() {
+  static const json configs = json::parse(R"({
+    "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 64,
+             "rope_scaling": {"type": "longrope",
+                              "short_factor": [1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+                              "long_factor": [1, 1.2, 1.4, 1.8, 2.5, 3.5, 5, 8]}},
+    "gemma3": {"vocab_size": 101, "text_config": {
+             "tie_word_embeddings": true, "query_pre_attn_scalar": 48,
+             "sliding_window": 24, "sliding_window_pattern": 2,
+             "rope_scaling": {"rope_type": "linear", "factor": 8.0}}},
+    "mistral3": {"text_config": {"model_type": "ministral3",
+             "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6,
+                                 "original_max_position_embeddings": 16, "mscale": 1.0,
+                                 "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3}}},
+    "glm4": {"attention_bias": true, "partial_rotary_factor": 0.5},
+    "glm4_moe": {"attention_bias": true, "moe_intermediate_size": 96, "n_routed_experts": 6,
+             "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1,
+             "norm_topk_prob": true, "routed_scaling_factor": 1.5, "first_k_dense_replace": 1},
+    "glm4_moe groups": {"use_qk_norm": true, "moe_intermediate_size": 96, "n_routed_experts": 6,
+             "n_shared_experts": 2, "num_experts_per_tok": 2, "n_group": 3, "topk_group": 2,
+             "first_k_dense_replace": 0},
+    "minimax_m2": {"intermediate_size": 96, "num_local_experts": 5, "num_experts_per_tok": 2,
+             "rotary_dim": 16},
+    "olmo2": {},
+    "olmoe": {"intermediate_size": 96, "num_experts": 5, "num_experts_per_tok": 2},
+    "granite": {"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+             "attention_multiplier": 0.1, "logits_scaling": 0.5},
+    "smollm3": {"no_rope_layers": [1, 0]},
+    "seed_oss": {"attention_bias": true},
+    "ernie4_5": {"use_bias": true}
+  })");
+  return configs;
+}
+
+const json& Frame() {
+  static const json frame = {{"num_hidden_layers", 2},        {"hidden_size", 64},
+                             {"intermediate_size", 352},      {"num_attention_heads", 6},
+                             {"num_key_value_heads", 3},      {"head_dim", 32},
+                             {"rms_norm_eps", 1e-5},          {"tie_word_embeddings", false},
+                             {"max_position_embeddings", 512}};
+  return frame;
+}
+
+// Numbers that are large enough for every part of a model to matter to the logits.
+class NeedsWriter {
+ public:
+  explicit NeedsWriter(const ModelConfig& config) : config_(config) {}
+
+  void Vector(const VectorNeed& need, bool bias = false) {
+    if (need.name.empty()) return;
+    const bool around_zero = bias || need.adds_one || need.exact;
+    tensors_[need.name] = Floats({need.size}, around_zero ? 0.0F : 1.0F, 0.3F);
+  }
+
+  void Matrix(const MatrixNeed& need) {
+    if (need.expert > 0 || need.first_row > 0) return;  // written with the first of their tensor
+    std::vector<int64_t> shape = {need.all_stored_rows(), need.columns};
+    if (need.experts > 0) shape = {need.experts, need.rows, need.columns};
+    const float range = std::sqrt(3.0F / static_cast<float>(need.columns));
+    if (need.bias) Vector({need.module + ".bias", need.all_stored_rows()}, /*bias=*/true);
+    const QuantizationTraits traits = config_.QuantizationOf(need.module);
+    if (traits.bits == 0) {
+      tensors_[need.module + ".weight"] = Floats(shape, 0.0F, range);
+      return;
+    }
+    const auto levels = static_cast<float>((1 << traits.bits) - 1);
+    auto& packed = tensors_[need.module + ".weight"];
+    packed.dtype = "U32";
+    packed.shape = shape;
+    packed.shape.back() = shape.back() * traits.bits / 32;
+    packed.bytes.resize(CountOf(packed.shape) * 4);
+    for (char& byte : packed.bytes) byte = static_cast<char>(Next() >> 24);
+    shape.back() /= traits.group_size;
+    tensors_[need.module + ".scales"] = Floats(shape, 2 * range / levels, range / levels / 2);
+    tensors_[need.module + ".biases"] = Floats(shape, -range, range / 4);
+  }
+
+  std::string Bytes() const { return Safetensors(tensors_); }
+
+ private:
+  static size_t CountOf(const std::vector<int64_t>& shape) {
+    size_t count = 1;
+    for (const int64_t size : shape) count *= static_cast<size_t>(size);
+    return count;
+  }
+  uint32_t Next() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<uint32_t>(state_ >> 32);
+  }
+  FixtureTensor Floats(const std::vector<int64_t>& shape, float middle, float range) {
+    std::vector<float> values(CountOf(shape));
+    for (float& value : values) {
+      value = middle + range * (static_cast<float>(Next() >> 8) / 8388608.0F - 1.0F);
+    }
+    std::string bytes(values.size() * sizeof(float), '\0');
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    return {"F32", shape, std::move(bytes)};
+  }
+
+  const ModelConfig& config_;
+  uint64_t state_ = 7;
+  std::map<std::string, FixtureTensor> tensors_;
+};
+
+}  // namespace
+
+std::vector<std::string> FamilyNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, config] : Configs().items()) names.push_back(name);
+  return names;
+}
+
+json FamilyConfig(const FamilyShape& shape) {
+  json config = Configs().at(shape.name);
+  json own = Frame();
+  own["vocab_size"] = shape.vocabulary;
+  own["model_type"] = shape.name.substr(0, shape.name.find(' '));
+  if (config.contains("text_config")) {
+    json& text = config["text_config"];
+    config["model_type"] = own["model_type"];
+    config["vocab_size"] = shape.vocabulary;
+    own.update(text);
+    text = own;
+  } else {
+    own.update(config);
+    config = own;
+  }
+  if (shape.bits > 0) config["quantization"] = {{"bits", shape.bits}, {"group_size", 32}};
+  return config;
+}
+
+std::map<std::string, std::string> ModelOfConfig(const json& config) {
+  const auto parsed = ParseModelConfig(config.dump(), "a test's");
+  MACRAME_CHECK(parsed.ok()) << parsed.status().ToString();
+  NeedsWriter writer(*parsed);
+  const ShardPlace whole;
+  writer.Matrix(EmbeddingNeed(*parsed, whole));
+  if (!parsed->tied_embeddings) writer.Matrix(HeadNeed(*parsed, whole));
+  writer.Vector(FinalNormNeed(*parsed));
+  for (int layer = 0; layer < parsed->layer_count; ++layer) {
+    const LayerNeeds needs = NeedsOfLayer(*parsed, whole, layer);
+    for (const MatrixNeed* need : MatricesOf(needs)) writer.Matrix(*need);
+    for (const VectorNeed* need : VectorsOf(needs)) writer.Vector(*need);
+  }
+  return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
+}
+
+std::map<std::string, std::string> FamilyModel(const FamilyShape& shape) {
+  return ModelOfConfig(FamilyConfig(shape));
+}
+
+}  // namespace macrame::runtime::engine

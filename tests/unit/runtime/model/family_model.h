@@ -1,0 +1,28 @@
+#pragma once
+
+// Small models of random weights of every family: the tensors are those that weight_needs.h asks
+// for. That their names and their meaning are the family's, tests/conformance/engine shows.
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace macrame::runtime::engine {
+
+// Names of configs: a family's "model_type", or that and what is special ("glm4_moe groups").
+std::vector<std::string> FamilyNames();
+
+struct FamilyShape {
+  std::string name;
+  int bits = 0;  // of MLX's affine quantisation in groups of 32; 0: float32
+  int vocabulary = 101;
+};
+nlohmann::json FamilyConfig(const FamilyShape& shape);
+
+// "config.json" and "model.safetensors".
+std::map<std::string, std::string> FamilyModel(const FamilyShape& shape);
+// Of any config that the engine reads.
+std::map<std::string, std::string> ModelOfConfig(const nlohmann::json& config);
+
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,67 @@
+// Every family over ranks of a tensor split, and as MLX's graph, against one rank with our kernels.
+
+#include "tests/unit/runtime/model/family_model.h"
+#include "tests/unit/runtime/model/split_ranks.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+class FamilySplitTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::vector<float> WholeBy(const Model& model, auto run) {
+    NoRankSums alone;
+    return run(model, PlacesOf({1}, model.config.layer_count)[0], alone);
+  }
+};
+
+TEST_P(FamilySplitTest, RanksTogetherGiveWhatOneGives) {
+  for (const int bits : {0, 4}) {
+    ExpectModelSplits<CpuModel>(Model(FamilyModel({GetParam(), bits})),
+                                {{1, 1}, {5, 2, 1}, {1, 30}});
+  }
+}
+
+// The layers as they run on a GPU, computed by MLX on a CPU.
+TEST_P(FamilySplitTest, GraphsGiveTheSame) {
+  const Model model(FamilyModel({GetParam()}));
+  const auto ours = WholeBy(model, RunRank<CpuModel>), graph = WholeBy(model, RunRank<Decoder>);
+  float largest = 0;
+  for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
+  for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(graph[i], ours[i], 2e-5 * largest) << i;
+  ExpectModelSplits<Decoder>(model, {{2, 1}, {1, 30}});
+}
+
+// Whether layers stand on one rank or on two.
+TEST_P(FamilySplitTest, StagesOneAfterTheOtherGiveTheSameBits) {
+  const Model model(FamilyModel({GetParam(), 4}));
+  NoRankSums alone;
+  const LayerStackOptions options{.blocks_total = 4, .context_length = 128};
+  const std::vector<int32_t> ids{1, 5, 9, 2, 6, 5};
+  const std::vector<int32_t> rows{0, 1, 2, 3, 4, 5};
+  const ForwardStep step{{}, {Segment{.begin = 0, .tokens = ids, .new_blocks = {0}}}};
+  const auto load = [&](int begin, int end) {
+    ShardPlace place{begin, end};
+    place.embeds = begin == 0;
+    place.has_head = end == model.config.layer_count;
+    EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
+    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
+  };
+  const auto whole = load(0, 2), first = load(0, 1), second = load(1, 2);
+  for (const auto& stack : {&whole, &first, &second}) ASSERT_TRUE((*stack)->Begin(step).ok());
+  const mx::array one = whole->Logits(whole->Run(whole->Embed(ids), step), rows);
+  const mx::array two =
+      second->Logits(second->Run(first->Run(first->Embed(ids), step), step), rows);
+  for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one.data<float>()[i], two.data<float>()[i]);
+}
+
+std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilySplitTest, ::testing::ValuesIn(FamilyNames()), NameOf);
+
+}  // namespace
+}  // namespace macrame::runtime::engine

@@ -1,0 +1,178 @@
+#pragma once
+
+// Ranks of a tensor split in one process, a thread each, against one rank with the whole model.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/model/cpu_model.h"
+#include "runtime/model/decoder.h"
+#include "runtime/model/weight_files.h"
+#include "tests/unit/runtime/model/model_fixture.h"
+
+namespace macrame::runtime::engine {
+namespace mx = mlx::core;
+
+// Where the ranks' threads meet to add up.
+class Meeting {
+ public:
+  explicit Meeting(size_t ranks) : barrier_(static_cast<ptrdiff_t>(ranks)), values_(ranks) {}
+
+  void Add(size_t rank, float* values, size_t count) {
+    values_[rank] = values;
+    barrier_.arrive_and_wait();
+    std::vector<float> sum(count, 0.0F);
+    for (const float* part : values_) {
+      for (size_t i = 0; i < count; ++i) sum[i] += part[i];
+    }
+    barrier_.arrive_and_wait();
+    std::copy(sum.begin(), sum.end(), values);
+  }
+
+ private:
+  std::barrier<> barrier_;
+  std::vector<float*> values_;
+};
+
+class MeetingSums : public RankSums {
+ public:
+  MeetingSums(Meeting& meeting, size_t rank) : meeting_(meeting), rank_(rank) {}
+  void AddOverRanks(float* values, size_t count) override { meeting_.Add(rank_, values, count); }
+  void AddExactlyOverRanks(float* values, size_t count) override {
+    meeting_.Add(rank_, values, count);
+  }
+  mx::array SumOverRanks(const mx::array& partial) override {
+    mx::array sum = mx::contiguous(partial);
+    sum.eval();
+    std::vector<float> values(sum.data<float>(), sum.data<float>() + sum.size());
+    AddOverRanks(values.data(), values.size());
+    return mx::array(values.begin(), sum.shape());
+  }
+  mx::array SumExactlyOverRanks(const mx::array& partial) override { return SumOverRanks(partial); }
+
+ private:
+  Meeting& meeting_;
+  const size_t rank_;
+};
+
+struct Model {
+  explicit Model(const ModelShape& shape) : Model(RandomModel(shape)) {}
+  explicit Model(const std::map<std::string, std::string>& files_of_it)
+      : folder(WriteFolder(files_of_it)) {
+    mx::set_default_device(mx::Device::cpu);
+    config = *LoadModelConfig(folder);
+    files = *WeightFiles::Open(folder);
+  }
+  std::string folder;
+  ModelConfig config;
+  std::shared_ptr<const WeightFiles> files;
+};
+
+inline std::vector<ShardPlace> PlacesOf(const std::vector<int>& widths, int layers) {
+  int count = 0;
+  for (const int width : widths) count += width;
+  std::vector<ShardPlace> places;
+  int begin = 0;
+  for (const int width : widths) {
+    places.push_back({0, layers, static_cast<int>(widths.size()), static_cast<int>(places.size()),
+                      begin, begin + width, count});
+    begin += width;
+  }
+  return places;
+}
+
+inline constexpr int kTokens = 45;
+inline const std::vector<int> kSteps{20, 23, 1, 1};
+
+// This rank's part of every position's logits, row after row.
+template <typename Stack>
+std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums& sums) {
+  const absl::Status good = CheckWeights(model.config, place, *model.files);
+  EXPECT_TRUE(good.ok()) << good.ToString();
+  uint64_t read = 0;
+  WeightLoader loader(model.files, model.config, place, [&](uint64_t bytes) { read += bytes; });
+  const LayerStackOptions options{
+      .blocks_total = 4, .context_length = 128, .threads = 1, .kv_type = kernels::KvType::kFloat32};
+  Stack stack(model.config, place, loader, sums, options);
+  EXPECT_EQ(read, loader.BytesNeeded());
+  std::vector<float> out;
+  int done = 0;
+  for (const int count : kSteps) {
+    Segment segment;
+    segment.begin = static_cast<uint32_t>(done);
+    std::vector<int32_t> rows;
+    for (int i = 0; i < count; ++i, ++done) {
+      segment.tokens.push_back(done * done * 7 % model.config.vocab_size);
+      rows.push_back(i);
+      if (done % static_cast<int>(kBlockTokens) == 0) {
+        segment.new_blocks.push_back(done / static_cast<int>(kBlockTokens));
+      }
+    }
+    const ForwardStep step{{}, {segment}};
+    EXPECT_TRUE(stack.Begin(step).ok());
+    mx::array logits = stack.Logits(stack.Run(stack.Embed(segment.tokens), step), rows);
+    logits.eval();
+    out.insert(out.end(), logits.data<float>(), logits.data<float>() + logits.size());
+  }
+  return out;
+}
+
+// The logits that ranks with these widths make together.
+template <typename Stack>
+std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths) {
+  const std::vector<ShardPlace> places = PlacesOf(widths, model.config.layer_count);
+  Meeting meeting(places.size());
+  std::vector<std::vector<float>> parts(places.size());
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      MeetingSums sums(meeting, rank);
+      parts[rank] = RunRank<Stack>(model, places[rank], sums);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<float> logits(static_cast<size_t>(kTokens * model.config.vocab_size));
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    const Range part = VocabularyOf(model.config, places[rank].slices());
+    EXPECT_EQ(parts[rank].size(), static_cast<size_t>(kTokens * part.size()));
+    for (int row = 0; row < kTokens; ++row) {
+      std::copy_n(parts[rank].begin() + row * part.size(), part.size(),
+                  logits.begin() + row * model.config.vocab_size + part.begin);
+    }
+  }
+  return logits;
+}
+
+// Of ranks with these widths, against one with the whole model.
+template <typename Stack>
+void ExpectModelSplits(const Model& model, const std::vector<std::vector<int>>& splits) {
+  NoRankSums alone;
+  const std::vector<float> whole =
+      RunRank<Stack>(model, PlacesOf({1}, model.config.layer_count)[0], alone);
+  float largest = 0;
+  for (const float logit : whole) largest = std::max(largest, std::fabs(logit));
+  ASSERT_GT(largest, 1.0F);
+  // Sums of other orders differ in their last bits. Before a product with quantised weights a last
+  // bit can become one of the 16 that activations are rounded to.
+  const double bound = (model.config.quantization.bits == 0 ? 1e-5 : 1e-4) * largest;
+  for (const std::vector<int>& widths : splits) {
+    const std::vector<float> split = RunSplit<Stack>(model, widths);
+    double difference = 0;
+    for (size_t i = 0; i < whole.size(); ++i) {
+      difference = std::max(difference, std::fabs(double{split[i]} - whole[i]));
+    }
+    EXPECT_LT(difference, bound) << model.config.architecture << ", "
+                                 << model.config.quantization.bits << " bits over "
+                                 << widths.size();
+  }
+}
+
+}  // namespace macrame::runtime::engine
