@@ -88,6 +88,7 @@ MACRAME_AMX inline void MultiplyGroup(const AmxPanel& panel, const QuantizedForm
 }
 
 // As AddGroup of the other loops, operation by operation.
+template <bool kOffset>
 MACRAME_AMX inline void AddGroups(const AmxPanel& panel, const QuantizedForm& form, size_t m,
                                   size_t count, size_t g,
                                   const int32_t (*dots)[kAmxVectors][kAmxRows], float* sums) {
@@ -98,7 +99,10 @@ MACRAME_AMX inline void AddGroups(const AmxPanel& panel, const QuantizedForm& fo
       const size_t index = (m + i) * panel.all_groups + panel.first_group + g;
       const __m512i high = _mm512_load_si512(dots[2 * block][i]);
       const __m512i low = _mm512_load_si512(dots[2 * block + 1][i]);
-      const __m512i total = _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+      __m512i total = _mm512_add_epi32(_mm512_slli_epi32(high, 8), low);
+      if constexpr (kOffset) {
+        total = _mm512_sub_epi32(total, _mm512_set1_epi32(panel.offset * form.integer_sums[index]));
+      }
       const __m512 product =
           _mm512_mul_ps(_mm512_cvtepi32_ps(total), _mm512_set1_ps(form.scales[index]));
       float* sum = sums + (2 * i + block) * kAmxRows;
@@ -126,7 +130,11 @@ MACRAME_AMX void MultiplyPanelAmx(const AmxPanel& panel, const QuantizedForm& fo
     if (g + 1 < panel.groups) {
       MultiplyGroup(panel, form, m, g + 1, tile_columns, dots[(g + 1) % 2]);
     }
-    AddGroups(panel, form, m, count, g, dots[g % 2], sums);
+    if (panel.offset != 0) {
+      AddGroups<true>(panel, form, m, count, g, dots[g % 2], sums);
+    } else {
+      AddGroups<false>(panel, form, m, count, g, dots[g % 2], sums);
+    }
   }
 }
 

@@ -14,7 +14,8 @@ inline constexpr size_t kAmxVectors = 16;
 inline constexpr size_t kAmxRows = 16;  // in a block, of which there are two
 
 // Unpacked weights of two blocks of 16 rows: weights [column / 4][16][4], scales and biases
-// [group][16]. Groups [first_group, first_group + groups) of `all_groups`.
+// [group][16]. Groups [first_group, first_group + groups) of `all_groups`. Bytes of weights are
+// `offset` larger than the weights.
 struct AmxPanel {
   const uint8_t* weights[2];
   const float* scales[2];
@@ -22,6 +23,7 @@ struct AmxPanel {
   size_t first_group;
   size_t groups;
   size_t all_groups;
+  int offset;
 };
 
 // Whether the processor has AMX and the system grants it to this process: asked once.

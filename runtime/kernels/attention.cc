@@ -385,6 +385,18 @@ void Join(size_t rows, size_t stride, const float* sums, float* total) {
   }
 }
 
+// What a row's values are divided by, and first multiplied by, when its head has a sink.
+struct SinkShare {
+  SinkShare(float largest, float weights, float sink) {
+    const F32 d;
+    const float most = std::max(largest, sink);
+    kept = hn::GetLane(Exp(hn::Set(d, largest - most)));
+    divisor = weights * kept + hn::GetLane(Exp(hn::Set(d, sink - most)));
+  }
+  float kept;
+  float divisor;
+};
+
 void WriteOut(const Job& job, const float* total) {
   const size_t head_dim = job.head_dim();
   const size_t stride = ValueStride(head_dim);
@@ -394,6 +406,11 @@ void WriteOut(const Job& job, const float* total) {
     const size_t head = job.tile.kv_head * group + index % group;
     const size_t position = job.segment().row + index / group;
     float* out = job.work.out + (position * job.work.shape.heads + head) * head_dim;
+    if (const float* sinks = job.work.shape.sinks; sinks != nullptr) {
+      const SinkShare share(total[stride], total[stride + 1], sinks[head]);
+      for (size_t i = 0; i < head_dim; ++i) out[i] = total[i] * share.kept / share.divisor;
+      continue;
+    }
     for (size_t i = 0; i < head_dim; ++i) out[i] = total[i] / total[stride + 1];
   }
 }

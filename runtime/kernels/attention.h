@@ -2,7 +2,8 @@
 
 // Attention over keys and values in blocks, for decoding and for prompts in chunks, with heads that
 // share keys and values. Causal: position p sees positions up to p, of these the last `window` when
-// that is set. Sums are float32, softmax goes along with the keys.
+// that is set. Sums are float32, softmax goes along with the keys. A head's sink counts in the sum
+// of its weights like the score of one more key whose value is zero.
 //
 // What a position gets is bit for bit the same whatever else is in the call, however its sequence
 // was cut into calls, and however many threads there are: keys are taken in units of 128 and ranges
@@ -19,8 +20,9 @@
 namespace macrame::runtime::kernels {
 
 struct AttentionShape {
-  size_t heads = 0;   // of queries; a multiple of the key-value heads
-  size_t window = 0;  // 0: all positions are seen
+  size_t heads = 0;              // of queries; a multiple of the key-value heads
+  size_t window = 0;             // 0: all positions are seen
+  const float* sinks = nullptr;  // of each head; null: there are none
 };
 
 // A run of one sequence's positions.

@@ -1,6 +1,7 @@
 #include "runtime/kernels/dense.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "runtime/kernels/highway_targets.h"
@@ -200,11 +201,26 @@ void UnpackRow(const MatrixView& matrix, size_t row, float* out) {
   }
 }
 
+// One row of kMxfp4: each number exactly.
+void UnpackMxfp4Row(const MatrixView& matrix, size_t row, float* out) {
+  const uint8_t* packed = RowOf(matrix, row);
+  const uint8_t* scales = static_cast<const uint8_t*>(matrix.scales) + row * ScaleRowBytes(matrix);
+  constexpr size_t kGroup = 32;
+  for (size_t g = 0; g < matrix.columns / kGroup; ++g) {
+    const float scale = std::ldexp(scales[g] == 255 ? std::nanf("") : 0.5F, scales[g] - 127);
+    for (size_t c = g * kGroup; c < (g + 1) * kGroup; ++c) {
+      out[c] = scale * static_cast<float>(kMxfp4Doubles[packed[c / 2] >> c % 2 * 4 & 15]);
+    }
+  }
+}
+
 void GatherRowsImpl(const MatrixView& matrix, const int32_t* rows, size_t count, float* out) {
   for (size_t i = 0; i < count; ++i) {
     const auto row = static_cast<size_t>(rows[i]);
     if (matrix.bits == 0) {
       Widen(RowOf(matrix, row), matrix.type, 0, matrix.columns, out + i * matrix.columns);
+    } else if (matrix.packing == Packing::kMxfp4) {
+      UnpackMxfp4Row(matrix, row, out + i * matrix.columns);
     } else {
       UnpackRow(matrix, row, out + i * matrix.columns);
     }

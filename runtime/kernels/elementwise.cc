@@ -91,6 +91,17 @@ HWY_INLINE hn::Vec<F32> GeluTimes(hn::Vec<F32> gate, hn::Vec<F32> up) {
   return hn::Mul(hn::Div(gate, hn::Add(one, Exp(hn::Neg(inside)))), up);
 }
 
+// NaN stays NaN: the bound is Min's first argument.
+HWY_INLINE hn::Vec<F32> ClampedSwigluOf(hn::Vec<F32> gate, hn::Vec<F32> up, float alpha,
+                                        float limit) {
+  const F32 d;
+  const auto one = hn::Set(d, 1.0F), most = hn::Set(d, limit);
+  const auto g = hn::Min(most, gate);
+  const auto u = hn::Max(hn::Neg(most), hn::Min(most, up));
+  const auto gated = hn::Div(g, hn::Add(one, Exp(hn::Mul(hn::Set(d, -alpha), g))));
+  return hn::Mul(gated, hn::Add(u, one));
+}
+
 // out = times(gate, up), lane by lane.
 template <typename Times>
 HWY_INLINE void Gate(const float* gate, const float* up, size_t size, float* out,
@@ -113,6 +124,12 @@ void SiluMultiplyImpl(const float* gate, const float* up, size_t size, float* ou
 
 void GeluMultiplyImpl(const float* gate, const float* up, size_t size, float* out) {
   Gate(gate, up, size, out, [](auto x, auto y) HWY_ATTR { return GeluTimes(x, y); });
+}
+
+void ClampedSwigluImpl(const float* gate, const float* up, float alpha, float limit, size_t size,
+                       float* out) {
+  Gate(gate, up, size, out,
+       [=](auto x, auto y) HWY_ATTR { return ClampedSwigluOf(x, y, alpha, limit); });
 }
 
 void AddToImpl(const float* x, size_t size, float* to) {
@@ -140,6 +157,7 @@ HWY_EXPORT(RmsNormImpl);
 HWY_EXPORT(RotateImpl);
 HWY_EXPORT(SiluMultiplyImpl);
 HWY_EXPORT(GeluMultiplyImpl);
+HWY_EXPORT(ClampedSwigluImpl);
 HWY_EXPORT(AddToImpl);
 HWY_EXPORT(ExpOfImpl);
 
@@ -157,6 +175,11 @@ void SiluMultiply(const float* gate, const float* up, size_t size, float* out) {
 
 void GeluMultiply(const float* gate, const float* up, size_t size, float* out) {
   HWY_DYNAMIC_DISPATCH(GeluMultiplyImpl)(gate, up, size, out);
+}
+
+void ClampedSwiglu(const float* gate, const float* up, float alpha, float limit, size_t size,
+                   float* out) {
+  HWY_DYNAMIC_DISPATCH(ClampedSwigluImpl)(gate, up, alpha, limit, size, out);
 }
 
 void AddTo(const float* x, size_t size, float* to) { HWY_DYNAMIC_DISPATCH(AddToImpl)(x, size, to); }

@@ -29,6 +29,11 @@ void SiluMultiply(const float* gate, const float* up, size_t size, float* out);
 // out = gelu(gate) * up with GELU in its tanh form. `out` may be `gate` or `up`.
 void GeluMultiply(const float* gate, const float* up, size_t size, float* out);
 
+// out = g * sigmoid(alpha * g) * (u + 1), where g is `gate` but at most `limit`, and u `up` but
+// within [-limit, limit]. `out` may be `gate` or `up`.
+void ClampedSwiglu(const float* gate, const float* up, float alpha, float limit, size_t size,
+                   float* out);
+
 // to += x.
 void AddTo(const float* x, size_t size, float* to);
 

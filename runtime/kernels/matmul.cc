@@ -17,11 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace macrame::runtime::kernels {
 namespace HWY_NAMESPACE {
 
-// What 128 too few in each signed weight leaves out of a group's sum.
-template <bool kSigned>
-HWY_INLINE VI32 WithoutSign(VI32 total, const QuantizedForm& form, size_t index) {
-  if constexpr (kSigned) {
-    return hn::Add(total, hn::Set(I32(), 128 * form.integer_sums[index]));
+// A group's sum as if its bytes of weights were not kOffset larger than the weights.
+template <int kOffset>
+HWY_INLINE VI32 WithoutOffset(VI32 total, const QuantizedForm& form, size_t index) {
+  if constexpr (kOffset != 0) {
+    return hn::Sub(total, hn::Set(I32(), kOffset * form.integer_sums[index]));
   } else {
     return total;
   }
@@ -57,7 +57,7 @@ struct Rows {
 #if MACRAME_HAS_WIDE_VNNI
 // A run of four or eight bit weights against one vector, row by row: columns stay where they are in
 // a row's 64 bytes, and sums are turned so that each row has its lane.
-template <int kBits>
+template <int kBits, Packing kPacking>
 struct RowWiseRun {
   // One plane of a run's activations: with 4 bits the even columns and the odd ones.
   struct Plane {
@@ -86,12 +86,17 @@ struct RowWiseRun {
       return _mm512_dpbusd_epi32(sum, packed, low.even);
     }
     const __m512i mask = _mm512_set1_epi8(0x0f);
-    const __m512i even = _mm512_and_si512(packed, mask);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(packed, 4), mask);
+    const __m512i even = Numbers(_mm512_and_si512(packed, mask));
+    const __m512i odd = Numbers(_mm512_and_si512(_mm512_srli_epi16(packed, 4), mask));
     __m512i sum = _mm512_dpbusd_epi32(zero, even, high.even);
     sum = _mm512_slli_epi32(_mm512_dpbusd_epi32(sum, odd, high.odd), 8);
     sum = _mm512_dpbusd_epi32(sum, even, low.even);
     return _mm512_dpbusd_epi32(sum, odd, low.odd);
+  }
+
+  HWY_INLINE static __m512i Numbers(__m512i bytes) {
+    if constexpr (kPacking == Packing::kMxfp4) return DoublesOfMxfp4(VI32{bytes}).raw;
+    return bytes;
   }
 
   // In each 16 bytes: [a, b] of the two halves that these hold, added.
@@ -148,9 +153,9 @@ struct RowWiseRun {
 };
 #endif
 
-template <int kBits, size_t kGroup>
+template <class Packed, size_t kGroup>
 struct OneVector {
-  using Packed = Run<kBits>;
+  static constexpr int kBits = Packed::kBits;
   static constexpr size_t kRunsOfGroup = std::max<size_t>(1, kGroup / Packed::kColumns);
   static constexpr size_t kGroupsOfRun = std::max<size_t>(1, Packed::kColumns / kGroup);
 
@@ -193,8 +198,8 @@ struct OneVector {
     MACRAME_UNROLL
     for (size_t i = 0; i < kGroupsOfRun; ++i) {
       if (g + i >= groups) break;
-      y = AddGroup(y, WithoutSign < kSignedWeights && kBits == 8 > (totals[i], form, g + i),
-                   form.scales[g + i], form.sums[g + i], hn::LoadU(d, scales + i * kLanes),
+      y = AddGroup(y, WithoutOffset<Packed::kOffset>(totals[i], form, g + i), form.scales[g + i],
+                   form.sums[g + i], hn::LoadU(d, scales + i * kLanes),
                    hn::LoadU(d, biases + i * kLanes));
     }
     return y;
@@ -234,7 +239,7 @@ struct OneVector {
   HWY_INLINE static VF32 AddRowWise(const Rows& rows, size_t begin, const QuantizedForm& form,
                                     size_t g, size_t groups, const float* scales,
                                     const float* biases, VF32 sum) {
-    using Wise = RowWiseRun<kBits>;
+    using Wise = RowWiseRun<kBits, Packed::kPacking>;
     constexpr size_t kRuns = kScaleBlock * kGroup / Packed::kColumns;
     __m512i fours[kRuns][4];
     for (size_t i = 0; i < 4; ++i) {
@@ -270,7 +275,7 @@ struct OneVector {
     const F32 d;
     const size_t groups = matrix.columns / kGroup;
     const size_t row_bytes = WeightRowBytes(matrix);
-    const size_t scale_bytes = groups * ScalarBytes(matrix.type);
+    const size_t scale_bytes = ScaleRowBytes(matrix);
     HWY_ALIGN float scales[kScaleBlock * kLanes];
     HWY_ALIGN float biases[kScaleBlock * kLanes];
     for (size_t row = range.begin; row < range.end; row += kLanes) {
@@ -280,11 +285,14 @@ struct OneVector {
       const Rows row_biases(block.biases, scale_bytes);
       auto sum = hn::Zero(d);
       for (size_t g = 0; g < groups; g += kScaleBlock) {
-        LoadScales(block.scales, matrix.type, g, groups, scales);
-        LoadScales(block.biases, matrix.type, g, groups, biases);
-        const size_t offset = g * ScalarBytes(matrix.type);
-        row_scales.PrefetchNext(offset, kScaleBlock * 2);
-        row_biases.PrefetchNext(offset, kScaleBlock * 2);
+        LoadScalesAndBiases<Packed::kPacking>(block, matrix.type, g, groups, scales, biases);
+        if constexpr (Packed::kPacking == Packing::kMxfp4) {
+          row_scales.PrefetchNext(g, kScaleBlock);
+        } else {
+          const size_t offset = g * ScalarBytes(matrix.type);
+          row_scales.PrefetchNext(offset, kScaleBlock * 2);
+          row_biases.PrefetchNext(offset, kScaleBlock * 2);
+        }
         sum = AddScaleBlock(weights, form, g, groups, scales, biases, sum);
       }
       HWY_ALIGN float out[kLanes];
@@ -348,22 +356,23 @@ HWY_INLINE Panel PanelIn(uint8_t* memory) {
   return panel;
 }
 
-template <int kBits>
+template <class Packed>
 HWY_INLINE void FillRun(const uint8_t* const* rows, size_t offset, size_t columns, uint8_t* out) {
   const I32 d;
-  VI32 words[Run<kBits>::kWords];
-  Run<kBits>::Load(rows, offset, words);
+  VI32 words[Packed::kWords];
+  Packed::Load(rows, offset, words);
   MACRAME_UNROLL
-  for (size_t i = 0; i < Run<kBits>::kColumns / 4; ++i) {
+  for (size_t i = 0; i < Packed::kColumns / 4; ++i) {
     if (4 * i >= columns) break;
-    hn::Store(Run<kBits>::Weights(words, i), d, reinterpret_cast<int32_t*>(out + i * kLanes * 4));
+    hn::Store(Packed::Weights(words, i), d, reinterpret_cast<int32_t*>(out + i * kLanes * 4));
   }
 }
 
 // Rows from `row` on, columns [column, column + columns).
-template <int kBits>
+template <class Packed>
 HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column, size_t columns,
                             Panel& panel) {
+  constexpr int kBits = Packed::kBits;
   const auto group = static_cast<size_t>(matrix.group_size);
   const size_t groups = matrix.columns / group;
   const size_t row_bytes = WeightRowBytes(matrix);
@@ -376,27 +385,26 @@ HWY_NOINLINE void FillPanel(const MatrixView& matrix, size_t row, size_t column,
   for (size_t b = 0; b < kPanelBlocks; ++b) {
     const RowBlock block(matrix, row + b * kLanes);
     for (size_t g = 0; g < panel.groups; g += kScaleBlock) {
-      LoadScales(block.scales, matrix.type, panel.first_group + g, groups,
-                 panel.scales[b] + g * kLanes);
-      LoadScales(block.biases, matrix.type, panel.first_group + g, groups,
-                 panel.biases[b] + g * kLanes);
+      LoadScalesAndBiases<Packed::kPacking>(block, matrix.type, panel.first_group + g, groups,
+                                            panel.scales[b] + g * kLanes,
+                                            panel.biases[b] + g * kLanes);
     }
-    for (size_t c = 0; c < columns; c += Run<kBits>::kColumns) {
+    for (size_t c = 0; c < columns; c += Packed::kColumns) {
       const size_t offset = (column + c) * kBits / 8;
       const size_t left = columns - c;
       uint8_t* out = panel.weights[b] + c * kLanes;
-      if (left >= Run<kBits>::kColumns) {
-        FillRun<kBits>(block.weights, offset, left, out);
+      if (left >= Packed::kColumns) {
+        FillRun<Packed>(block.weights, offset, left, out);
       } else {
         const StagedRows staged(block.weights, offset, left * kBits / 8);
-        FillRun<kBits>(staged.rows(), 0, left, out);
+        FillRun<Packed>(staged.rows(), 0, left, out);
       }
     }
   }
 }
 
 // Products of a panel with kCount vectors from `m` on, added to sums[vector][block][lane].
-template <bool kSigned, size_t kCount>
+template <int kOffset, size_t kCount>
 HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, size_t m,
                                 size_t all_groups, float* HWY_RESTRICT sums) {
   const F32 d;
@@ -429,7 +437,7 @@ HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, s
       MACRAME_UNROLL
       for (size_t b = 0; b < kPanelBlocks; ++b) {
         float* sum = sums + (i * kPanelBlocks + b) * kLanes;
-        hn::Store(AddGroup(hn::Load(d, sum), WithoutSign<kSigned>(Total(dots[i][b]), form, index),
+        hn::Store(AddGroup(hn::Load(d, sum), WithoutOffset<kOffset>(Total(dots[i][b]), form, index),
                            form.scales[index], form.sums[index],
                            hn::Load(d, panel.scales[b] + g * kLanes),
                            hn::Load(d, panel.biases[b] + g * kLanes)),
@@ -439,18 +447,18 @@ HWY_NOINLINE void MultiplyPanel(const Panel& panel, const QuantizedForm& form, s
   }
 }
 
-template <bool kSigned>
+template <int kOffset>
 HWY_INLINE void MultiplyPanelByUpTo4(const Panel& panel, const QuantizedForm& form, size_t m,
                                      size_t count, size_t all_groups, float* sums) {
   switch (count) {
     case 1:
-      return MultiplyPanel<kSigned, 1>(panel, form, m, all_groups, sums);
+      return MultiplyPanel<kOffset, 1>(panel, form, m, all_groups, sums);
     case 2:
-      return MultiplyPanel<kSigned, 2>(panel, form, m, all_groups, sums);
+      return MultiplyPanel<kOffset, 2>(panel, form, m, all_groups, sums);
     case 3:
-      return MultiplyPanel<kSigned, 3>(panel, form, m, all_groups, sums);
+      return MultiplyPanel<kOffset, 3>(panel, form, m, all_groups, sums);
     default:
-      return MultiplyPanel<kSigned, 4>(panel, form, m, all_groups, sums);
+      return MultiplyPanel<kOffset, 4>(panel, form, m, all_groups, sums);
   }
 }
 
@@ -458,6 +466,7 @@ HWY_INLINE void MultiplyPanelByUpTo4(const Panel& panel, const QuantizedForm& fo
 // From so many vectors on, tiles are faster.
 inline constexpr size_t kAmxVectorsMin = 4;
 
+template <int kOffset>
 HWY_INLINE void MultiplyPanelByTiles(const Panel& panel, const QuantizedForm& form, size_t m,
                                      size_t count, size_t all_groups, float* sums) {
   static_assert(kLanes == kAmxRows && kPanelBlocks == 2);
@@ -466,14 +475,15 @@ HWY_INLINE void MultiplyPanelByTiles(const Panel& panel, const QuantizedForm& fo
                           {panel.biases[0], panel.biases[1]},
                           panel.first_group,
                           panel.groups,
-                          all_groups};
+                          all_groups,
+                          kOffset};
   for (size_t g = 0; m == 0 && g < panel.groups; ++g) PrefetchGroupBehind(panel, g);
   MultiplyPanelAmx(tiles, form, m, count, sums);
 }
 #endif
 
 // All vectors against one panel, `at_once` together.
-template <bool kSigned>
+template <int kOffset>
 HWY_NOINLINE void PassVectors(const Panel& panel, const QuantizedForm& form, size_t count,
                               size_t at_once, size_t all_groups, float* y, size_t y_stride,
                               size_t rows) {
@@ -489,11 +499,11 @@ HWY_NOINLINE void PassVectors(const Panel& panel, const QuantizedForm& form, siz
     }
 #if MACRAME_HAS_WIDE_VNNI
     if (at_once == kAmxVectors) {
-      MultiplyPanelByTiles(panel, form, m, vectors, all_groups, sums);
+      MultiplyPanelByTiles<kOffset>(panel, form, m, vectors, all_groups, sums);
     } else  // NOLINT
 #endif
     {
-      MultiplyPanelByUpTo4<kSigned>(panel, form, m, vectors, all_groups, sums);
+      MultiplyPanelByUpTo4<kOffset>(panel, form, m, vectors, all_groups, sums);
     }
     for (size_t i = 0; i < vectors; ++i) {
       std::memcpy(y + (m + i) * y_stride, sums + i * kRows, rows * sizeof(float));
@@ -501,7 +511,7 @@ HWY_NOINLINE void PassVectors(const Panel& panel, const QuantizedForm& form, siz
   }
 }
 
-template <int kBits>
+template <class Packed>
 void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
                      RowRange range, uint8_t* memory) {
   constexpr size_t kRows = kPanelBlocks * kLanes;
@@ -517,9 +527,9 @@ void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t
     for (size_t row = range.begin; row < range.end; row += kRows) {
       const size_t rows = std::min(kRows, range.end - row);
       for (size_t column = begin; column < end; column += kPanelColumns) {
-        FillPanel<kBits>(matrix, row, column, std::min(kPanelColumns, end - column), panel);
-        PassVectors<kSignedWeights && kBits == 8>(panel, form, count, at_once, all_groups, y + row,
-                                                  matrix.rows, rows);
+        FillPanel<Packed>(matrix, row, column, std::min(kPanelColumns, end - column), panel);
+        PassVectors<Packed::kOffset>(panel, form, count, at_once, all_groups, y + row, matrix.rows,
+                                     rows);
       }
     }
   }
@@ -531,19 +541,30 @@ void MultiplySeveral(const MatrixView& matrix, const QuantizedForm& form, size_t
 template <int kBits>
 HWY_INLINE void MultiplyBits(const MatrixView& matrix, const QuantizedForm& form, size_t count,
                              float* y, RowRange range, uint8_t* memory) {
-  if (count > 1) return MultiplySeveral<kBits>(matrix, form, count, y, range, memory);
+  using Packed = Run<kBits>;
+  if (count > 1) return MultiplySeveral<Packed>(matrix, form, count, y, range, memory);
   switch (matrix.group_size) {
     case 32:
-      return OneVector<kBits, 32>::Multiply(matrix, form, y, range);
+      return OneVector<Packed, 32>::Multiply(matrix, form, y, range);
     case 64:
-      return OneVector<kBits, 64>::Multiply(matrix, form, y, range);
+      return OneVector<Packed, 64>::Multiply(matrix, form, y, range);
     default:
-      return OneVector<kBits, 128>::Multiply(matrix, form, y, range);
+      return OneVector<Packed, 128>::Multiply(matrix, form, y, range);
   }
+}
+
+void MultiplyMxfp4(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
+                   RowRange range, uint8_t* memory) {
+  using Packed = Run<4, Packing::kMxfp4>;
+  if (count > 1) return MultiplySeveral<Packed>(matrix, form, count, y, range, memory);
+  OneVector<Packed, 32>::Multiply(matrix, form, y, range);
 }
 
 void MultiplyImpl(const MatrixView& matrix, const QuantizedForm& form, size_t count, float* y,
                   RowRange range, uint8_t* memory) {
+  if (matrix.packing == Packing::kMxfp4) {
+    return MultiplyMxfp4(matrix, form, count, y, range, memory);
+  }
   switch (matrix.bits) {
     case 4:
       return MultiplyBits<4>(matrix, form, count, y, range, memory);

@@ -18,13 +18,14 @@ namespace {
 
 struct Case {
   size_t kv_heads, group, head_dim, window;
+  bool sinks = false;
 };
 
 class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, KvType>> {
  protected:
   static World Make(std::vector<size_t> lengths) {
     const auto [c, type] = GetParam();
-    return World({c.kv_heads, c.head_dim, type}, c.kv_heads * c.group, std::move(lengths));
+    return World({c.kv_heads, c.head_dim, type}, c.kv_heads * c.group, std::move(lengths), c.sinks);
   }
   static size_t window() { return std::get<0>(GetParam()).window; }
 };
@@ -85,11 +86,11 @@ TEST_P(AttentionTest, ChunksThreadsAndCompanyChangeNoBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, AttentionTest,
-    ::testing::Combine(::testing::Values(Case{2, 4, 64, 0}, Case{2, 1, 80, 0}, Case{1, 7, 128, 0},
-                                         Case{2, 4, 64, 150}, Case{1, 7, 16, 5},
-                                         Case{1, 3, 18, 600}, Case{1, 70, 32, 0}),
-                       ::testing::Values(KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16,
-                                         KvType::kInt8)));
+    ::testing::Combine(
+        ::testing::Values(Case{2, 4, 64, 0}, Case{2, 1, 80, 0}, Case{1, 7, 128, 0},
+                          Case{2, 4, 64, 150}, Case{1, 7, 16, 5}, Case{1, 3, 18, 600},
+                          Case{1, 70, 32, 0}, Case{2, 8, 64, 128, true}, Case{1, 3, 64, 0, true}),
+        ::testing::Values(KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8)));
 
 // What attention reads back of one position's values.
 std::vector<float> Stored(KvType type, const std::vector<float>& values) {

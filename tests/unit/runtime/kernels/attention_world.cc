@@ -40,7 +40,7 @@ std::vector<float> Quantized(const std::vector<float>& heads, size_t head_dim) {
   return kept;
 }
 
-World::World(KvShape shape, size_t heads, std::vector<size_t> lengths)
+World::World(KvShape shape, size_t heads, std::vector<size_t> lengths, bool sinks)
     : shape_(shape), heads_(heads), lengths_(std::move(lengths)) {
   size_t blocks = 0;
   for (const size_t length : lengths_) blocks += (length + kBlockTokens - 1) / kBlockTokens;
@@ -62,6 +62,10 @@ World::World(KvShape shape, size_t heads, std::vector<size_t> lengths)
     sequence.keys = Quantized(sequence.keys, shape_.head_dim);
     sequence.values = Quantized(sequence.values, shape_.head_dim);
   }
+  // From far below all scores to far above them.
+  for (size_t head = 0; sinks && head < heads_; ++head) {
+    sinks_.push_back(head == 1 ? -200.0F : head == 2 ? 60.0F : 4.0F * numbers.Next());
+  }
 }
 
 std::vector<float> World::Attend(int threads, size_t window, const std::vector<Run>& runs) {
@@ -78,8 +82,9 @@ std::vector<float> World::Attend(int threads, size_t window, const std::vector<R
   }
   std::vector<float> out(queries.size(), -7.0F);
   ThreadPool pool(threads);
-  kernels::Attend(pool, {shape_, pool_.get()}, {heads_, window}, segments, queries.data(),
-                  out.data(), scratch_);
+  const AttentionShape shape{heads_, window, sinks_.empty() ? nullptr : sinks_.data()};
+  kernels::Attend(pool, {shape_, pool_.get()}, shape, segments, queries.data(), out.data(),
+                  scratch_);
   return out;
 }
 
@@ -98,8 +103,9 @@ std::vector<double> World::Exact(size_t index, size_t position, size_t window) c
       }
       scores.push_back(score / std::sqrt(static_cast<double>(dim)));
     }
-    const double largest = *std::max_element(scores.begin(), scores.end());
-    double sum = 0.0;
+    double largest = *std::max_element(scores.begin(), scores.end());
+    if (!sinks_.empty()) largest = std::max(largest, double{sinks_[head]});
+    double sum = sinks_.empty() ? 0.0 : std::exp(double{sinks_[head]} - largest);
     for (double& score : scores) sum += score = std::exp(score - largest);
     for (size_t p = lowest; p <= position; ++p) {
       for (size_t i = 0; i < dim; ++i) {

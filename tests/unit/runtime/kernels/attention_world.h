@@ -18,7 +18,7 @@ std::vector<float> Quantized(const std::vector<float>& heads, size_t head_dim);
 // Sequences of random queries, keys and values, stored in one pool of blocks in disorder.
 class World {
  public:
-  World(KvShape shape, size_t heads, std::vector<size_t> lengths);
+  World(KvShape shape, size_t heads, std::vector<size_t> lengths, bool sinks = false);
 
   struct Run {
     size_t sequence, begin, end;
@@ -48,6 +48,7 @@ class World {
   const std::vector<size_t> lengths_;
   std::unique_ptr<std::byte[], Free> pool_;
   std::vector<Sequence> sequences_;
+  std::vector<float> sinks_;  // of each head, if there are any
   AttentionScratch scratch_;
 };
 

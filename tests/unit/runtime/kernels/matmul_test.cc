@@ -18,13 +18,21 @@ namespace {
 struct Storage {
   int bits;
   int group_size;
+  Packing packing = Packing::kAffine;
 };
+constexpr Storage kMxfp4 = {4, 32, Packing::kMxfp4};
+
+StoredMatrix Make(size_t rows, size_t columns, const Storage& storage, Scalar type, uint32_t seed) {
+  if (storage.packing == Packing::kMxfp4) return MakeMxfp4Matrix(rows, columns, seed);
+  return MakeMatrix(rows, columns, storage.bits, storage.group_size, type, seed);
+}
 
 class KernelsTest : public ::testing::TestWithParam<std::tuple<int64_t, Storage, Scalar>> {};
 
 std::string NameOf(const ::testing::TestParamInfo<KernelsTest::ParamType>& info) {
   const auto [target, storage, type] = info.param;
   const char* types[] = {"Float32", "Bfloat16", "Float16"};
+  if (storage.packing == Packing::kMxfp4) return std::string(hwy::TargetName(target)) + "_Mxfp4";
   return std::string(hwy::TargetName(target)) + "_Bits" + std::to_string(storage.bits) + "Group" +
          std::to_string(storage.group_size) + "_" + types[static_cast<int>(type)];
 }
@@ -37,8 +45,7 @@ TEST_P(KernelsTest, ProductsMatchPlainLoops) {
   const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
   for (const size_t rows : {1, 7, 33, 70}) {
     for (const size_t columns : {unit, 3 * unit, 13 * unit, (1024 / unit + 9) * unit}) {
-      const StoredMatrix stored =
-          MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
+      const StoredMatrix stored = Make(rows, columns, storage, type, 3);
       for (const size_t count : {1, 2, 5, 17}) {
         const std::vector<float> x = MakeVectors(count, columns, 99);
         EXPECT_LE(WorstError(stored, x, count, Multiply(pool, stored.view, x.data(), count)), 1.0)
@@ -61,8 +68,7 @@ TEST_P(KernelsTest, BitsDependOnTheVectorAndTheRowAlone) {
     const size_t rows = 1 + numbers.Next() % 130;
     const size_t columns = unit * (1 + numbers.Next() % (2200 / unit));
     const size_t count = 40;
-    const StoredMatrix stored = MakeMatrix(rows, columns, storage.bits, storage.group_size, type,
-                                           static_cast<uint32_t>(round));
+    const StoredMatrix stored = Make(rows, columns, storage, type, static_cast<uint32_t>(round));
     const std::vector<float> x = MakeVectors(count, columns, 5);
     std::vector<float> alone;
     for (size_t m = 0; m < count; ++m) {
@@ -94,7 +100,7 @@ TEST_P(KernelsTest, BitsDependOnTheVectorAndTheRowAlone) {
 TEST_P(KernelsTest, RowsComeOutAsTheyMean) {
   const auto [target, storage, type] = GetParam();
   const OnlyTarget only(target);
-  const StoredMatrix stored = MakeMatrix(9, 384, storage.bits, storage.group_size, type, 4);
+  const StoredMatrix stored = Make(9, 384, storage, type, 4);
   const int32_t rows[] = {8, 0, 8};
   std::vector<float> out(3 * 384);
   GatherRows(stored.view, rows, 3, out.data());
@@ -116,6 +122,70 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16)),
     NameOf);
 
+INSTANTIATE_TEST_SUITE_P(Microscaled, KernelsTest,
+                         ::testing::Combine(::testing::ValuesIn(Targets()),
+                                            ::testing::Values(kMxfp4),
+                                            ::testing::Values(Scalar::kBfloat16)),
+                         NameOf);
+
+// Sums of weights and activations that are whole numbers are exact, whatever the group's scale.
+TEST(Mxfp4Test, EveryNumberAndScaleIsExact) {
+  constexpr size_t kColumns = 32;
+  std::vector<uint8_t> weights(kColumns / 2);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    weights[i] = static_cast<uint8_t>((2 * i) % 16 | ((2 * i + 1) % 16) << 4);
+  }
+  for (const int64_t target : Targets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    const OnlyTarget only(target);
+    ThreadPool pool(1);
+    for (int exponent = 0; exponent < 250; ++exponent) {
+      const auto scale = static_cast<uint8_t>(exponent);
+      MatrixView view;
+      view.rows = 1;
+      view.columns = kColumns;
+      view.bits = 4;
+      view.group_size = 32;
+      view.packing = Packing::kMxfp4;
+      view.weights = weights.data();
+      view.scales = &scale;
+      constexpr double kNumbers[16] = {0, 0.5,  1,  1.5,  2,  3,  4,  6,
+                                       0, -0.5, -1, -1.5, -2, -3, -4, -6};
+      const int32_t row = 0;
+      std::vector<float> unpacked(kColumns);
+      GatherRows(view, &row, 1, unpacked.data());
+      for (size_t c = 0; c < kColumns; ++c) {
+        const auto exact = static_cast<float>(std::ldexp(kNumbers[c % 16], exponent - 127));
+        ASSERT_EQ(unpacked[c], exact) << "scale " << exponent;
+        // With one activation of 1 the product is the weight, but for how activations are kept.
+        std::vector<float> x(kColumns, 0.0F);
+        x[c] = 1.0F;
+        const float y = Multiply(pool, view, x.data(), 1)[0];
+        ASSERT_NEAR(y, exact, std::fabs(exact) * 1.2e-7F) << "scale " << exponent;
+      }
+    }
+  }
+}
+
+TEST(Mxfp4Test, AScaleThatIsNoNumberIsNotHidden) {
+  ThreadPool pool(1);
+  for (const int64_t target : Targets()) {
+    const OnlyTarget only(target);
+    const StoredMatrix stored = MakeMxfp4Matrix(3, 96, 5);
+    const_cast<uint8_t*>(static_cast<const uint8_t*>(stored.view.scales))[3 + 1] = 255;
+    const std::vector<float> x = MakeVectors(2, 96, 6);
+    const std::vector<float> y = Multiply(pool, stored.view, x.data(), 2);
+    const int32_t row = 1;
+    std::vector<float> unpacked(96);
+    GatherRows(stored.view, &row, 1, unpacked.data());
+    EXPECT_FALSE(std::isfinite(unpacked[40])) << hwy::TargetName(target);
+    for (size_t m = 0; m < 2; ++m) {
+      EXPECT_TRUE(std::isfinite(y[3 * m]) && std::isfinite(y[3 * m + 2]));
+      EXPECT_FALSE(std::isfinite(y[3 * m + 1])) << hwy::TargetName(target);
+    }
+  }
+}
+
 TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
   ThreadPool pool(2);
   const std::vector<float> x = MakeVectors(20, 256, 1);
@@ -123,10 +193,9 @@ TEST(ActivationsTest, MatricesOfDifferentStorageShareThem) {
   Scratch scratch;
   activations.Set(x.data(), 20, 256);
   for (int pass = 0; pass < 2; ++pass) {
-    for (const Storage storage : {Storage{4, 64}, Storage{8, 64}, Storage{0, 0}, Storage{4, 32},
-                                  Storage{3, 64}, Storage{6, 64}, Storage{5, 64}}) {
-      const StoredMatrix stored =
-          MakeMatrix(40, 256, storage.bits, storage.group_size, Scalar::kBfloat16, 8);
+    for (const Storage storage : {Storage{4, 64}, Storage{8, 64}, kMxfp4, Storage{0, 0},
+                                  Storage{4, 32}, Storage{3, 64}, Storage{6, 64}, Storage{5, 64}}) {
+      const StoredMatrix stored = Make(40, 256, storage, Scalar::kBfloat16, 8);
       std::vector<float> y(20 * 40);
       MultiplyTransposed(pool, stored.view, activations, y.data(), scratch);
       EXPECT_LE(WorstError(stored, x, 20, y), 1.0) << storage.bits << " bits";

@@ -112,7 +112,36 @@ StoredMatrix MakeMatrix(size_t rows, size_t columns, int bits, int group_size, S
                  type,
                  stored.memory[0].data(),
                  stored.memory[1].data(),
-                 stored.memory[2].data()};
+                 stored.memory[2].data(),
+                 Packing::kAffine};
+  return stored;
+}
+
+StoredMatrix MakeMxfp4Matrix(size_t rows, size_t columns, uint32_t seed) {
+  constexpr double kMagnitudes[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
+  Numbers numbers(seed);
+  StoredMatrix stored;
+  std::vector<uint8_t> weights, scales;
+  double scale = 0.0;
+  for (size_t i = 0; i < rows * columns; ++i) {
+    if (i % 32 == 0) {
+      scales.push_back(static_cast<uint8_t>(116 + numbers.Next() % 12));
+      scale = std::ldexp(1.0, scales.back() - 127);
+    }
+    const uint32_t number = numbers.Next() & 15;
+    if (i % 2 == 0) weights.push_back(0);
+    weights.back() = static_cast<uint8_t>(weights.back() | number << i % 2 * 4);
+    stored.meaning.push_back(scale * (number < 8 ? 1.0 : -1.0) * kMagnitudes[number & 7]);
+  }
+  stored.memory.emplace_back(weights);
+  stored.memory.emplace_back(scales);
+  stored.view.rows = rows;
+  stored.view.columns = columns;
+  stored.view.bits = 4;
+  stored.view.group_size = 32;
+  stored.view.packing = Packing::kMxfp4;
+  stored.view.weights = stored.memory[0].data();
+  stored.view.scales = stored.memory[1].data();
   return stored;
 }
 
@@ -121,10 +150,11 @@ MatrixView RowsOf(const MatrixView& matrix, size_t begin, size_t end) {
   part.rows = end - begin;
   part.weights = static_cast<const uint8_t*>(matrix.weights) + begin * WeightRowBytes(matrix);
   if (matrix.bits != 0) {
-    const size_t scale_bytes =
-        matrix.columns / static_cast<size_t>(matrix.group_size) * ScalarBytes(matrix.type);
+    const size_t scale_bytes = ScaleRowBytes(matrix);
     part.scales = static_cast<const uint8_t*>(matrix.scales) + begin * scale_bytes;
-    part.biases = static_cast<const uint8_t*>(matrix.biases) + begin * scale_bytes;
+    if (matrix.biases != nullptr) {
+      part.biases = static_cast<const uint8_t*>(matrix.biases) + begin * scale_bytes;
+    }
   }
   return part;
 }

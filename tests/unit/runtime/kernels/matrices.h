@@ -49,6 +49,7 @@ struct StoredMatrix {
 
 StoredMatrix MakeMatrix(size_t rows, size_t columns, int bits, int group_size, Scalar type,
                         uint32_t seed);
+StoredMatrix MakeMxfp4Matrix(size_t rows, size_t columns, uint32_t seed);
 
 // Rows [begin, end) as a matrix of their own.
 MatrixView RowsOf(const MatrixView& matrix, size_t begin, size_t end);

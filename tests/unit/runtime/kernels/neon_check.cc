@@ -14,6 +14,7 @@ namespace {
 struct Storage {
   int bits;
   int group_size;
+  Packing packing = Packing::kAffine;
 };
 
 // Whether products are right, and the same bits alone and together.
@@ -21,7 +22,10 @@ bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
   constexpr size_t kVectors = 17;
   ThreadPool one(1);
   ThreadPool two(2);
-  const StoredMatrix matrix = MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
+  const StoredMatrix matrix =
+      storage.packing == Packing::kMxfp4
+          ? MakeMxfp4Matrix(rows, columns, 3)
+          : MakeMatrix(rows, columns, storage.bits, storage.group_size, type, 3);
   const std::vector<float> x = MakeVectors(kVectors, columns, 99);
   std::vector<float> alone;
   for (size_t m = 0; m < kVectors; ++m) {
@@ -34,8 +38,9 @@ bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
     right = right && std::memcmp(y.data(), alone.data(), y.size() * sizeof(float)) == 0;
   }
   if (!right) {
-    std::printf("wrong: %d bits, groups of %d, type %d, %zu x %zu\n", storage.bits,
-                storage.group_size, static_cast<int>(type), rows, columns);
+    std::printf("wrong: %d bits, groups of %d, packing %d, type %d, %zu x %zu\n", storage.bits,
+                storage.group_size, static_cast<int>(storage.packing), static_cast<int>(type), rows,
+                columns);
   }
   return right;
 }
@@ -43,7 +48,7 @@ bool Check(const Storage& storage, Scalar type, size_t rows, size_t columns) {
 // Whether attention is right, and the same bits in chunks and by several threads.
 bool CheckAttention(KvType type, size_t group, size_t head_dim) {
   constexpr size_t kLength = 300;
-  World world({2, head_dim, type}, 2 * group, {kLength});
+  World world({2, head_dim, type}, 2 * group, {kLength}, /*sinks=*/group == 7);
   const std::vector<float> whole = world.Attend(1, 0, {{0, 0, kLength}});
   const size_t width = 2 * group * head_dim;
   bool right = true;
@@ -71,9 +76,9 @@ bool CheckAll() {
       }
     }
   }
-  for (const Storage storage :
-       {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128}, Storage{6, 32},
-        Storage{6, 64}, Storage{6, 128}, Storage{8, 32}, Storage{8, 64}, Storage{8, 128}}) {
+  for (const Storage storage : {Storage{0, 0}, Storage{4, 32}, Storage{4, 64}, Storage{4, 128},
+                                Storage{6, 32}, Storage{6, 64}, Storage{6, 128}, Storage{8, 32},
+                                Storage{8, 64}, Storage{8, 128}, Storage{4, 32, Packing::kMxfp4}}) {
     const size_t unit = storage.bits == 0 ? 1 : static_cast<size_t>(storage.group_size);
     for (const Scalar type : {Scalar::kFloat32, Scalar::kBfloat16, Scalar::kFloat16}) {
       for (const size_t rows : {1, 9, 35}) {
