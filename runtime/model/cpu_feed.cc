@@ -12,7 +12,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 // In the order in which stacked files hold them, and in which MatricesOf lists them.
-std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, Activation activation,
+std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, const ModelConfig& config,
                                  WeightLoader& loader) {
   std::vector<CpuLinear> gates, ups;
   for (const FeedNeeds& expert : needs) gates.emplace_back(loader.LoadMatrix(expert.gate));
@@ -20,7 +20,7 @@ std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, Activation
   std::vector<CpuFeed> experts;
   for (size_t i = 0; i < needs.size(); ++i) {
     experts.emplace_back(std::move(gates[i]), std::move(ups[i]),
-                         CpuLinear(loader.LoadMatrix(needs[i].down)), activation);
+                         CpuLinear(loader.LoadMatrix(needs[i].down)), config);
   }
   return experts;
 }
@@ -41,8 +41,13 @@ CpuFeed::CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& lo
       down_(loader.LoadMatrix(needs.down)),
       activation_(activation) {}
 
-CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, Activation activation)
-    : gate_(std::move(gate)), up_(std::move(up)), down_(std::move(down)), activation_(activation) {}
+CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, const ModelConfig& config)
+    : gate_(std::move(gate)),
+      up_(std::move(up)),
+      down_(std::move(down)),
+      activation_(config.activation),
+      swiglu_limit_(config.experts.swiglu_limit),
+      swiglu_alpha_(config.experts.swiglu_alpha) {}
 
 void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) const {
   const size_t inner = gate_.rows();
@@ -53,7 +58,9 @@ void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) co
   work.products.Apply(up_, up);
   ForRows(work.pool, count, inner, [&](size_t row) {
     float* own = gate + row * inner;
-    if (activation_ == Activation::kGeluTanh) {
+    if (swiglu_limit_ > 0.0F) {
+      kernels::ClampedSwiglu(own, up + row * inner, swiglu_alpha_, swiglu_limit_, inner, own);
+    } else if (activation_ == Activation::kGeluTanh) {
       kernels::GeluMultiply(own, up + row * inner, inner, own);
     } else {
       kernels::SiluMultiply(own, up + row * inner, inner, own);
@@ -67,7 +74,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
     : traits_(config.experts),
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(LoadNumbers(needs.score_bias, loader)),
-      experts_(LoadExperts(needs.experts, config.activation, loader)) {
+      experts_(LoadExperts(needs.experts, config, loader)) {
   if (!needs.shared.has_value()) return;
   shared_.emplace(*needs.shared, config.activation, loader);
   if (!needs.shared_router.has_value()) return;

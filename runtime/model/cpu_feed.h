@@ -50,11 +50,12 @@ struct FeedWork {
   }
 };
 
-// down(activation(gate(x)) * up(x)).
+// down(activation(gate(x)) * up(x)), or gated as the experts' traits say.
 class CpuFeed {
  public:
   CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader);
-  CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, Activation activation);
+  // An expert.
+  CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, const ModelConfig& config);
 
   // out [count, hidden] = the part that this rank has of the result for x [count, hidden].
   void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
@@ -62,6 +63,7 @@ class CpuFeed {
  private:
   CpuLinear gate_, up_, down_;
   Activation activation_;
+  float swiglu_limit_ = 0.0F, swiglu_alpha_ = 0.0F;
 };
 
 class CpuExperts {

@@ -45,7 +45,7 @@ mx::array LoadNorm(WeightLoader& loader, const VectorNeed& need) {
   return Evaluated(*loader.LoadVector(need));
 }
 
-std::optional<mx::array> LoadOptionalNorm(WeightLoader& loader, const VectorNeed& need) {
+std::optional<mx::array> LoadOptional(WeightLoader& loader, const VectorNeed& need) {
   if (need.name.empty()) return std::nullopt;
   return LoadNorm(loader, need);
 }
@@ -114,12 +114,13 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
                CpuLinear(loader.LoadMatrix(needs.v)),
                CpuLinear(loader.LoadMatrix(needs.o)),
                LoadFeed(config, needs, loader),
-               LoadOptionalNorm(loader, needs.attention_norm),
-               LoadOptionalNorm(loader, needs.attention_out_norm),
-               LoadOptionalNorm(loader, needs.feed_norm),
-               LoadOptionalNorm(loader, needs.feed_out_norm),
-               LoadOptionalNorm(loader, needs.q_norm),
-               LoadOptionalNorm(loader, needs.k_norm),
+               LoadOptional(loader, needs.attention_norm),
+               LoadOptional(loader, needs.attention_out_norm),
+               LoadOptional(loader, needs.feed_norm),
+               LoadOptional(loader, needs.feed_out_norm),
+               LoadOptional(loader, needs.q_norm),
+               LoadOptional(loader, needs.k_norm),
+               LoadOptional(loader, needs.sinks),
                static_cast<size_t>(config.sliding_windows[static_cast<size_t>(layer)]),
                config.rope_uses[static_cast<size_t>(layer)]};
 }
@@ -293,7 +294,8 @@ void CpuModel::Mix(const Layer& layer, int index) {
   const kernels::KvView view = blocks_.Layer(index);
   ForRows(pool_, rows_.size(), (heads_ + 2 * kv_heads_) * head_dim_,
           [&](size_t row) { Turn(layer, view, row); });
-  kernels::Attend(pool_, view, {heads_, layer.window}, segments_, buffers_.queries.data(),
+  const float* sinks = layer.sinks.has_value() ? layer.sinks->data<float>() : nullptr;
+  kernels::Attend(pool_, view, {heads_, layer.window, sinks}, segments_, buffers_.queries.data(),
                   buffers_.mixed.data(), attention_);
 }
 

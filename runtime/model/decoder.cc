@@ -64,6 +64,7 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
                loader.LoadVector(needs.feed_out_norm),
                loader.LoadVector(needs.q_norm),
                loader.LoadVector(needs.k_norm),
+               loader.LoadVector(needs.sinks),
                config.sliding_windows[layer],
                config.rope_uses[static_cast<size_t>(layer)]};
 }
@@ -147,7 +148,8 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
   }
   const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
   return mx::fast::scaled_dot_product_attention(turned, seen.keys, seen.values, scale,
-                                                windowed || count == 1 ? "" : "causal", mask);
+                                                windowed || count == 1 ? "" : "causal", mask,
+                                                layer.sinks);
 }
 
 mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,

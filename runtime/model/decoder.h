@@ -57,6 +57,7 @@ class Decoder : public LayerStack {
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
+    std::optional<mlx::core::array> sinks;  // of this rank's heads
     int sliding_window;
     RopeUse rope;
   };

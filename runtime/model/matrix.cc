@@ -53,15 +53,20 @@ Matrix::Matrix(kernels::MatrixView view, std::shared_ptr<const void> owner,
                std::optional<mx::array> bias)
     : view_(view), owner_(std::move(owner)), bias_(std::move(bias)) {}
 
+const char* MlxModeOf(const QuantizationTraits& traits) {
+  return traits.mode == QuantizationMode::kMxfp4 ? "mxfp4" : "affine";
+}
+
 Matrix::Matrix(mx::array weight, std::optional<mx::array> scales, std::optional<mx::array> biases,
-               int group_size, int bits, std::optional<mx::array> bias)
+               const QuantizationTraits& traits, std::optional<mx::array> bias)
     : weight_(std::move(weight)),
       scales_(std::move(scales)),
       biases_(std::move(biases)),
+      mode_(MlxModeOf(traits)),
       bias_(std::move(bias)) {
   view_.rows = weight_->shape(0);
-  view_.bits = bits;
-  view_.group_size = group_size;
+  view_.bits = traits.bits;
+  view_.group_size = traits.group_size;
 }
 
 int Matrix::rows() const { return static_cast<int>(view_.rows); }
@@ -83,7 +88,7 @@ mx::array Matrix::Apply(const mx::array& x) const {
     }
     if (scales_.has_value()) {
       return mx::quantized_matmul(x, *weight_, *scales_, biases_, /*transpose=*/true,
-                                  view_.group_size, view_.bits);
+                                  view_.group_size, view_.bits, mode_);
     }
     return mx::matmul(x, mx::transpose(*weight_));
   }();
@@ -100,8 +105,10 @@ mx::array Matrix::Rows(std::span<const int32_t> ids, mx::Dtype type) const {
   const mx::array index(ids.data(), {1, count}, mx::int32);
   const mx::array picked = mx::take(*weight_, index, 0);
   if (!scales_.has_value()) return mx::astype(picked, type);
-  return mx::astype(mx::dequantize(picked, mx::take(*scales_, index, 0),
-                                   mx::take(*biases_, index, 0), view_.group_size, view_.bits),
+  const auto biases =
+      biases_.has_value() ? std::optional(mx::take(*biases_, index, 0)) : std::nullopt;
+  return mx::astype(mx::dequantize(picked, mx::take(*scales_, index, 0), biases, view_.group_size,
+                                   view_.bits, mode_),
                     type);
 }
 

@@ -13,20 +13,24 @@
 
 #include "mlx/mlx.h"
 #include "runtime/kernels/matrix_view.h"
+#include "runtime/model/model_config.h"
 
 namespace macrame::runtime::engine {
 
 // The type of hidden states on this machine's default device.
 mlx::core::Dtype ActivationType(mlx::core::Dtype model_type);
 
+// What MLX calls how the weights are quantised.
+const char* MlxModeOf(const QuantizationTraits& traits);
+
 class Matrix {
  public:
   // Weights that a kernel reads in place; `owner` keeps the memory that `view` points into.
   Matrix(kernels::MatrixView view, std::shared_ptr<const void> owner,
          std::optional<mlx::core::array> bias);
-  // Weights as MLX arrays: `scales` and `biases` unset for floats.
+  // Weights as MLX arrays: `scales` and `biases` unset for floats, `biases` for MXFP4.
   Matrix(mlx::core::array weight, std::optional<mlx::core::array> scales,
-         std::optional<mlx::core::array> biases, int group_size, int bits,
+         std::optional<mlx::core::array> biases, const QuantizationTraits& traits,
          std::optional<mlx::core::array> bias);
 
   // x [..., columns] -> [..., rows], plus the bias.
@@ -45,6 +49,7 @@ class Matrix {
   std::optional<mlx::core::array> weight_;
   std::optional<mlx::core::array> scales_;
   std::optional<mlx::core::array> biases_;
+  const char* mode_ = "affine";  // as MLX names it
   std::optional<mlx::core::array> bias_;
 };
 

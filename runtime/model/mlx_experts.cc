@@ -34,6 +34,14 @@ mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits) {
   return mx::reshape(mx::multiply(grouped, mx::expand_dims(kept, -1)), scores.shape());
 }
 
+mx::array ClampedSwiglu(const mx::array& gate, const mx::array& up, const ExpertTraits& traits) {
+  const auto number = [&](float value) { return mx::array(value, gate.dtype()); };
+  const mx::array g = mx::minimum(gate, number(traits.swiglu_limit));
+  const mx::array u = mx::clip(up, number(-traits.swiglu_limit), number(traits.swiglu_limit));
+  return mx::multiply(mx::multiply(g, mx::sigmoid(mx::multiply(number(traits.swiglu_alpha), g))),
+                      mx::add(u, number(1.0F)));
+}
+
 std::vector<const MatrixNeed*> All(const std::vector<FeedNeeds>& experts,
                                    MatrixNeed FeedNeeds::*map) {
   std::vector<const MatrixNeed*> needs;
@@ -43,11 +51,16 @@ std::vector<const MatrixNeed*> All(const std::vector<FeedNeeds>& experts,
 
 // x [rows, 1 or active, 1, columns of the map] -> [rows, active, 1, rows of the map].
 mx::array Gathered(const StackedMatrix& map, const mx::array& x, const mx::array& experts) {
-  if (!map.scales.has_value()) {
-    return mx::gather_mm(x, mx::swapaxes(map.weight, -1, -2), std::nullopt, experts);
-  }
-  return mx::gather_qmm(x, map.weight, *map.scales, map.biases, std::nullopt, experts,
-                        /*transpose=*/true, map.group_size, map.bits);
+  const mx::array product =
+      x.shape(-1) == 0
+          ? mx::zeros({experts.shape(0), experts.shape(1), 1, map.weight.shape(1)}, x.dtype())
+      : map.scales.has_value()
+          ? mx::gather_qmm(x, map.weight, *map.scales, map.biases, std::nullopt, experts,
+                           /*transpose=*/true, map.traits.group_size, map.traits.bits,
+                           MlxModeOf(map.traits))
+          : mx::gather_mm(x, mx::swapaxes(map.weight, -1, -2), std::nullopt, experts);
+  if (!map.bias.has_value()) return product;
+  return mx::add(product, mx::expand_dims(mx::take(*map.bias, experts, 0), -2));
 }
 
 }  // namespace
@@ -96,13 +109,20 @@ MlxExperts::Choice MlxExperts::Choose(const mx::array& x) const {
   return {chosen, weights};
 }
 
+mx::array MlxExperts::Inner(const mx::array& gate, const mx::array& up) const {
+  return traits_.swiglu_limit > 0.0F ? ClampedSwiglu(gate, up, traits_)
+                                     : Gated(activation_, gate, up);
+}
+
 mx::array MlxExperts::Apply(const mx::array& x) const {
   const auto [chosen, weights] = Choose(x);
   mx::array out = mx::zeros_like(x);
-  if (gate_.weight.shape(1) > 0) {
+  const bool has_width = gate_.weight.shape(1) > 0;
+  if (has_width || down_.bias.has_value()) {
     const mx::array each = mx::expand_dims(x, {-2, -3});  // [rows, 1, 1, hidden]
-    const mx::array inner =
-        Gated(activation_, Gathered(gate_, each, chosen), Gathered(up_, each, chosen));
+    const mx::array inner = has_width
+                                ? Inner(Gathered(gate_, each, chosen), Gathered(up_, each, chosen))
+                                : mx::zeros({x.shape(0), traits_.active, 1, 0}, x.dtype());
     const mx::array given = mx::squeeze(Gathered(down_, inner, chosen), -2);
     const mx::array weighed = mx::multiply(given, mx::expand_dims(weights, -1));
     out = mx::astype(mx::sum(weighed, -2), x.dtype());

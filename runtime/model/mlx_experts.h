@@ -33,6 +33,8 @@ class MlxExperts {
   };
   Choice Choose(const mlx::core::array& x) const;
 
+  mlx::core::array Inner(const mlx::core::array& gate, const mlx::core::array& up) const;
+
   ExpertTraits traits_;
   Activation activation_;
   Matrix router_;

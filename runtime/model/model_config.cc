@@ -16,16 +16,28 @@ namespace {
 
 using nlohmann::json;
 
+constexpr QuantizationTraits kMxfp4Traits = {4, 32, QuantizationMode::kMxfp4};
+
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& where,
                                           QuantizationTraits fallback) {
   QuantizationTraits traits;
+  const std::string mode = ReadText(value, "mode", "affine");
+  if (mode != "affine" && mode != "mxfp4") {
+    Unsupported(absl::StrCat(where, ": quantisation mode \"", mode,
+                             "\" is not implemented; affine and mxfp4 are"));
+  }
+  traits.mode = mode == "mxfp4" ? QuantizationMode::kMxfp4 : QuantizationMode::kAffine;
+  // MLX's own defaults, where a module's mode is not the model's.
+  if (traits.mode != fallback.mode) {
+    fallback = mode == "mxfp4" ? kMxfp4Traits : QuantizationTraits{4, 64};
+  }
   traits.bits = ReadInt(value, "bits", fallback.bits);
   traits.group_size = ReadInt(value, "group_size", fallback.group_size);
-  const auto mode = value.find("mode");
-  if (mode != value.end() && mode->is_string() && *mode != "affine") {
-    Unsupported(absl::StrCat(where, ": quantisation mode ", mode->dump()));
+  if (traits.mode == QuantizationMode::kMxfp4 && traits != kMxfp4Traits) {
+    Unsupported(absl::StrCat(where, ": mxfp4 with ", traits.bits, " bits in groups of ",
+                             traits.group_size, "; the format has 4 bits in groups of 32"));
   }
   if (traits.bits < 2 || traits.bits > 8 || traits.bits == 7) {
     Unsupported(absl::StrCat(where, ": ", traits.bits, " bits"));
@@ -41,6 +53,11 @@ void ReadQuantization(const json& config, ModelConfig& out) {
   if (found == config.end() || found->is_null()) {
     const auto foreign = config.find("quantization_config");
     if (foreign != config.end() && foreign->is_object() && foreign->contains("quant_method")) {
+      // OpenAI's: which modules are packed, their tensors show.
+      if ((*foreign)["quant_method"] == "mxfp4" && out.experts.stored_as_blocks) {
+        out.quantization = kMxfp4Traits;
+        return;
+      }
       Unsupported(absl::StrCat("quantised with ", (*foreign)["quant_method"].dump()));
     }
     return;

@@ -21,10 +21,14 @@
 
 namespace macrame::runtime::engine {
 
-// Affine quantisation: each run of group_size elements of a row shares a scale and a bias.
+// kAffine: each run of group_size elements of a row shares a scale and a bias. kMxfp4: 4 bits in
+// groups of 32, OCP's microscaling format (runtime/kernels/matrix_view.h).
+enum class QuantizationMode { kAffine, kMxfp4 };
+
 struct QuantizationTraits {
   int bits = 0;  // 2, 3, 4, 5, 6 or 8; 0: not quantised
   int group_size = 0;
+  QuantizationMode mode = QuantizationMode::kAffine;
   bool operator==(const QuantizationTraits&) const = default;
 };
 
@@ -57,9 +61,18 @@ struct ExpertTraits {
   std::string shared_module = "shared_expert";
   // Below "model.layers.N.": "mlp" or "block_sparse_moe".
   std::string module;
-  // Within an expert that is stored by itself ("mlp.experts.3.gate_proj"): gate, up, down. Stacked
-  // ones are "switch_mlp.gate_proj", … everywhere.
+  std::string router_name = "gate";
+  bool router_bias = false;
+  // Within an expert that is stored by itself ("mlp.experts.3.gate_proj"): gate, up, down; empty
+  // where none is. Stacked ones are "switch_mlp.gate_proj", ….
   std::string gate_name = "gate_proj", up_name = "up_proj", down_name = "down_proj";
+  std::string stacked_name = "switch_mlp";
+  bool stored_as_blocks = false;  // weight_needs.h: they may be stored as OpenAI does
+  bool bias = false;              // of an expert's maps
+  // Above 0: gate and up are clamped by it and joined as gpt-oss does, with swiglu_alpha, not as
+  // silu(gate) * up.
+  float swiglu_limit = 0.0F;
+  float swiglu_alpha = 1.702F;
 };
 
 // A layer's norms below "model.layers.N."; empty: there is none.
@@ -89,6 +102,8 @@ struct ModelConfig {
   bool qk_norm_whole = false;  // of all heads' queries, and of all heads' keys, as one
   bool fused_qkv = false;      // q, k and v are stored one below the other as qkv_proj
   bool fused_gate_up = false;  // gate and up as gate_up_proj
+  // Each head has a learnt score that takes part in the softmax and gives nothing (gpt-oss).
+  bool attention_sinks = false;
   Activation activation = Activation::kSilu;
   NormNames norms;
   bool norm_adds_one = false;  // a norm's weight is stored as its difference from one (Gemma)

@@ -49,7 +49,8 @@ Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
 
 Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
   // An expert that is stored by itself is quantised as the stacked ones would be.
-  const std::string down = absl::StrCat(config.experts.module, ".switch_mlp.down_proj");
+  const std::string down =
+      absl::StrCat(config.experts.module, ".", config.experts.stacked_name, ".down_proj");
   return CutInUnits(config.experts.width, GroupOf(config, layer, down.c_str()), slices);
 }
 

@@ -14,6 +14,7 @@ mx::Dtype TypeOf(const StoredTensor& tensor) {
   if (tensor.dtype == "F32") return mx::float32;
   if (tensor.dtype == "BF16") return mx::bfloat16;
   if (tensor.dtype == "F16") return mx::float16;
+  if (tensor.dtype == "U8") return mx::uint8;
   MACRAME_CHECK(tensor.dtype == "U32") << tensor.name << " of " << tensor.dtype;
   return mx::uint32;
 }
@@ -56,14 +57,19 @@ WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
 
 WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
                                               const MatrixNeed& need) const {
-  const bool stacked = IsStacked(need, *files_);
+  const StoredNames names = StoredNamesOf(need, *files_);
   const size_t rows = static_cast<size_t>(need.all_stored_rows()) *
-                      static_cast<size_t>(stacked ? need.experts : 1);  // of the whole tensor
+                      static_cast<size_t>(names.stacked ? need.experts : 1);  // of the whole tensor
+  const auto turns = static_cast<size_t>(names.turns);
   StoredPart part;
   part.rows = static_cast<size_t>(need.part_rows());
+  // Maps whose rows stand in turn are taken as columns of rows that are as long as all of them.
   part.row_bytes = rows == 0 ? 0 : tensor.bytes / rows;
-  part.bytes = part.row_bytes;
-  if (stacked) part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(need.rows);
+  part.bytes = part.row_bytes / turns;
+  part.begin = part.bytes * static_cast<size_t>(names.turn);
+  if (names.stacked) {
+    part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(need.rows);
+  }
   part.first_row += static_cast<size_t>(need.first_row);
   if (need.split == Split::kRows) part.first_row += static_cast<size_t>(need.part.begin);
   if (need.split == Split::kColumns) {
@@ -98,13 +104,21 @@ mx::array WeightLoader::TakeCopy(const Part& part, mx::Shape shape, mx::Dtype ty
   return out;
 }
 
-std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
-  if (!need.bias) return std::nullopt;
+std::optional<WeightLoader::StoredPart> WeightLoader::BiasPartOf(const StoredTensor& tensor,
+                                                                 const MatrixNeed& need) const {
   // What a column split yields is summed over the ranks: one of them adds the bias.
   if (need.split == Split::kColumns && place_.tp_rank != 0) return std::nullopt;
-  const StoredTensor& stored = *files_->Find(absl::StrCat(need.module, ".bias"));
-  const Part part =
-      TakePart(stored, need.split == Split::kRows ? PartOf(stored, need) : WholeOf(stored));
+  MatrixNeed whole = need;
+  if (need.split == Split::kColumns) whole.split = Split::kNone;
+  return PartOf(tensor, whole);
+}
+
+std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
+  if (!need.bias) return std::nullopt;
+  const StoredTensor& stored = *files_->Find(StoredNamesOf(need, *files_).bias);
+  const auto place = BiasPartOf(stored, need);
+  if (!place.has_value()) return std::nullopt;
+  const Part part = TakePart(stored, *place);
   const mx::Dtype type = TypeOf(stored);
   const int size = static_cast<int>(part.bytes / mx::size_of(type));
   return mx::astype(TakeCopy(part, {size}, type), activation_type_);
@@ -114,9 +128,9 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
   struct Owners {
     Part weight, scales, biases;
   };
-  const std::string module = StoredModule(need, *files_);
-  const StoredTensor& weight = *files_->Find(absl::StrCat(module, ".weight"));
-  const StoredTensor* scales = files_->Find(absl::StrCat(module, ".scales"));
+  const StoredNames names = StoredNamesOf(need, *files_);
+  const StoredTensor& weight = *files_->Find(names.weight);
+  const StoredTensor* scales = files_->Find(names.scales);
   kernels::MatrixView view;
   view.rows = static_cast<size_t>(need.part_rows());
   view.columns = static_cast<size_t>(need.part_columns());
@@ -125,46 +139,54 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
   view.weights = owners->weight.data;
   view.type = ScalarOf(scales != nullptr ? *scales : weight);
   if (scales != nullptr) {
-    const QuantizationTraits traits = config_.QuantizationOf(module);
+    const QuantizationTraits traits = config_.QuantizationOf(names.module);
     view.bits = traits.bits;
     view.group_size = traits.group_size;
     owners->scales = TakePart(*scales, PartOf(*scales, need));
-    const StoredTensor& biases = *files_->Find(absl::StrCat(module, ".biases"));
-    owners->biases = TakePart(biases, PartOf(biases, need));
     view.scales = owners->scales.data;
-    view.biases = owners->biases.data;
+    if (traits.mode == QuantizationMode::kMxfp4) {
+      view.packing = kernels::Packing::kMxfp4;
+    } else {
+      const StoredTensor& biases = *files_->Find(names.biases);
+      owners->biases = TakePart(biases, PartOf(biases, need));
+      view.biases = owners->biases.data;
+    }
   }
   return Matrix(view, owners, LoadBias(need));
 }
 
 Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
-  const std::string module = StoredModule(need, *files_);
-  const auto take = [&](const char* suffix) {
-    const StoredTensor& stored = *files_->Find(absl::StrCat(module, suffix));
+  const StoredNames names = StoredNamesOf(need, *files_);
+  const auto take = [&](const std::string& name) {
+    const StoredTensor& stored = *files_->Find(name);
     const Part part = TakePart(stored, PartOf(stored, need));
     const int rows = need.part_rows();
     const size_t numbers = part.bytes / mx::size_of(TypeOf(stored));
     const int columns = rows == 0 ? 0 : static_cast<int>(numbers) / rows;
     return TakeCopy(part, {rows, columns}, TypeOf(stored));
   };
-  if (files_->Find(absl::StrCat(module, ".scales")) == nullptr) {
-    return Matrix(mx::astype(take(".weight"), activation_type_), std::nullopt, std::nullopt, 0, 0,
+  if (files_->Find(names.scales) == nullptr) {
+    return Matrix(mx::astype(take(names.weight), activation_type_), std::nullopt, std::nullopt, {},
                   LoadBias(need));
   }
-  const QuantizationTraits traits = config_.QuantizationOf(module);
-  return Matrix(take(".weight"), mx::astype(take(".scales"), activation_type_),
-                mx::astype(take(".biases"), activation_type_), traits.group_size, traits.bits,
-                LoadBias(need));
+  const QuantizationTraits traits = config_.QuantizationOf(names.module);
+  if (traits.mode == QuantizationMode::kMxfp4) {
+    return Matrix(take(names.weight), take(names.scales), std::nullopt, traits, LoadBias(need));
+  }
+  return Matrix(take(names.weight), mx::astype(take(names.scales), activation_type_),
+                mx::astype(take(names.biases), activation_type_), traits, LoadBias(need));
 }
 
 // All parts copied into one array, so that no more than one copy of them is ever there.
-mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs, const char* suffix) {
+mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs,
+                                  std::string StoredNames::*name) {
   const auto stored_of = [&](const MatrixNeed& need) -> const StoredTensor& {
-    return *files_->Find(absl::StrCat(StoredModule(need, *files_), suffix));
+    return *files_->Find(StoredNamesOf(need, *files_).*name);
   };
   const StoredTensor& first = stored_of(*needs[0]);
   const size_t bytes = PartOf(first, *needs[0]).all_bytes();
-  const mx::Dtype type = TypeOf(first);
+  // OpenAI's blocks are MLX's words, byte for byte.
+  const mx::Dtype type = first.shape.size() == 4 ? mx::uint32 : TypeOf(first);
   const int rows = needs[0]->part_rows();
   const int columns = rows == 0 ? 0 : static_cast<int>(bytes / mx::size_of(type)) / rows;
   mx::array out(mx::allocator::malloc(bytes * needs.size()),
@@ -181,16 +203,31 @@ mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs, c
   return out;
 }
 
-StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& needs) {
-  const std::string module = StoredModule(*needs[0], *files_);
-  mx::array weight = TakeStack(needs, ".weight");
-  if (files_->Find(absl::StrCat(module, ".scales")) == nullptr) {
-    return {mx::astype(weight, activation_type_), std::nullopt, std::nullopt};
+std::optional<mx::array> WeightLoader::TakeBiases(const std::vector<const MatrixNeed*>& needs) {
+  std::vector<mx::array> biases;
+  for (const MatrixNeed* need : needs) {
+    const auto bias = LoadBias(*need);
+    if (!bias.has_value()) return std::nullopt;
+    biases.push_back(*bias);
   }
-  const QuantizationTraits traits = config_.QuantizationOf(module);
-  return {std::move(weight), mx::astype(TakeStack(needs, ".scales"), activation_type_),
-          mx::astype(TakeStack(needs, ".biases"), activation_type_), traits.group_size,
-          traits.bits};
+  return mx::stack(biases);
+}
+
+StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& needs) {
+  const StoredNames names = StoredNamesOf(*needs[0], *files_);
+  mx::array weight = TakeStack(needs, &StoredNames::weight);
+  if (files_->Find(names.scales) == nullptr) {
+    weight = mx::astype(weight, activation_type_);
+    return {std::move(weight), std::nullopt, std::nullopt, {}, TakeBiases(needs)};
+  }
+  const QuantizationTraits traits = config_.QuantizationOf(names.module);
+  mx::array scales = TakeStack(needs, &StoredNames::scales);
+  if (traits.mode == QuantizationMode::kMxfp4) {
+    return {std::move(weight), std::move(scales), std::nullopt, traits, TakeBiases(needs)};
+  }
+  return {std::move(weight), mx::astype(scales, activation_type_),
+          mx::astype(TakeStack(needs, &StoredNames::biases), activation_type_), traits,
+          TakeBiases(needs)};
 }
 
 Matrix WeightLoader::LoadMatrix(const MatrixNeed& need) {
@@ -209,30 +246,28 @@ std::optional<mx::array> WeightLoader::LoadVector(const VectorNeed& need) {
 
 // Every stored tensor that this rank reads something of, in the order in which it loads them.
 void WeightLoader::ForEachTensor(const Visit& visit) const {
-  const auto see_vector = [&](const std::string& name) {
-    const StoredTensor* stored = name.empty() ? nullptr : files_->Find(name);
+  const auto see_vector = [&](const VectorNeed& need) {
+    const StoredTensor* stored = need.name.empty() ? nullptr : files_->Find(need.name);
     if (stored != nullptr) visit(*stored, WholeOf(*stored));
   };
   const auto see_matrix = [&](const MatrixNeed& need) {
-    const std::string module = StoredModule(need, *files_);
-    for (const char* suffix : {".weight", ".scales", ".biases"}) {
-      const StoredTensor* stored = files_->Find(absl::StrCat(module, suffix));
+    const StoredNames names = StoredNamesOf(need, *files_);
+    for (const std::string& name : {names.weight, names.scales, names.biases}) {
+      const StoredTensor* stored = files_->Find(name);
       if (stored != nullptr) visit(*stored, PartOf(*stored, need));
     }
-    if (!need.bias || (need.split == Split::kColumns && place_.tp_rank != 0)) return;
-    const StoredTensor* bias = files_->Find(absl::StrCat(need.module, ".bias"));
-    if (bias != nullptr) {
-      visit(*bias, need.split == Split::kRows ? PartOf(*bias, need) : WholeOf(*bias));
-    }
+    const StoredTensor* bias = need.bias ? files_->Find(names.bias) : nullptr;
+    if (bias == nullptr) return;
+    if (const auto part = BiasPartOf(*bias, need)) visit(*bias, *part);
   };
   if (place_.embeds) see_matrix(EmbeddingNeed(config_, place_));
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
     for (const MatrixNeed* need : MatricesOf(needs)) see_matrix(*need);
-    for (const VectorNeed* need : VectorsOf(needs)) see_vector(need->name);
+    for (const VectorNeed* need : VectorsOf(needs)) see_vector(*need);
   }
   if (place_.has_head) {
-    see_vector(FinalNormNeed(config_).name);
+    see_vector(FinalNormNeed(config_));
     if (!(place_.embeds && config_.tied_embeddings)) see_matrix(HeadNeed(config_, place_));
   }
 }

@@ -20,13 +20,13 @@
 namespace macrame::runtime::engine {
 
 // The same map of each expert of a layer as MLX arrays [experts, rows, columns]. `scales` and
-// `biases` unset for floats.
+// `biases` unset for floats; no `biases` with MXFP4.
 struct StackedMatrix {
   mlx::core::array weight;
   std::optional<mlx::core::array> scales;
   std::optional<mlx::core::array> biases;
-  int group_size = 0;
-  int bits = 0;
+  QuantizationTraits traits{};
+  std::optional<mlx::core::array> bias{};  // [experts, rows]
 };
 
 class WeightLoader {
@@ -66,12 +66,16 @@ class WeightLoader {
   using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
   static StoredPart WholeOf(const StoredTensor& tensor);
   StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
+  // Unset: this rank adds none.
+  std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
   Part TakePart(const StoredTensor& tensor, const StoredPart& part);
   std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
   Matrix LoadForKernels(const MatrixNeed& need);
   Matrix LoadForMlx(const MatrixNeed& need);
-  mlx::core::array TakeStack(const std::vector<const MatrixNeed*>& needs, const char* suffix);
+  mlx::core::array TakeStack(const std::vector<const MatrixNeed*>& needs,
+                             std::string StoredNames::*name);
+  std::optional<mlx::core::array> TakeBiases(const std::vector<const MatrixNeed*>& needs);
   mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
   void ForEachTensor(const Visit& visit) const;
   std::vector<StoredBytes> OrderOfReading() const;

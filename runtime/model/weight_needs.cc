@@ -28,9 +28,11 @@ class Checker {
   void Fault(std::string text) {
     if (++faults_ <= kFaultsNamedMax) texts_.push_back(std::move(text));
   }
+  enum class Form { kFloats, kWords, kBytes };
   const StoredTensor* Expect(const std::string& name, std::vector<int64_t> shape,
-                             bool packed = false);
-  void Quantised(const MatrixNeed& need, const std::string& module, bool stacked);
+                             Form form = Form::kFloats);
+  void Quantised(const MatrixNeed& need, const StoredNames& names);
+  void Blocks(const MatrixNeed& need, const StoredNames& names);
 
   const ModelConfig& config_;
   const WeightFiles& files_;
@@ -44,7 +46,7 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 }
 
 const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t> shape,
-                                    bool packed) {
+                                    Form form) {
   const StoredTensor* tensor = files_.Find(name);
   if (tensor == nullptr) {
     Fault(absl::StrCat("tensor '", name, "' ", ShapeText(shape), " is in no weights file"));
@@ -56,7 +58,7 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
     return nullptr;
   }
   const bool is_float = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16";
-  if (packed ? tensor->dtype != "U32" : !is_float) {
+  if (form == Form::kFloats ? !is_float : tensor->dtype != (form == Form::kWords ? "U32" : "U8")) {
     code_ = "MODEL_FORMAT_UNSUPPORTED";
     Fault(absl::StrCat("tensor '", name, "' is stored as ", tensor->dtype));
     return nullptr;
@@ -64,7 +66,8 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
   return tensor;
 }
 
-void Checker::Quantised(const MatrixNeed& need, const std::string& module, bool stacked) {
+void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
+  const std::string& module = names.module;
   const QuantizationTraits traits = config_.QuantizationOf(module);
   if (traits.bits == 0) {
     Fault(absl::StrCat("'", module, "' is stored quantised, config.json says it is not"));
@@ -77,31 +80,57 @@ void Checker::Quantised(const MatrixNeed& need, const std::string& module, bool 
   }
   const int64_t groups = need.columns / traits.group_size;
   const auto shape = [&](int64_t columns) {
-    return stacked ? std::vector<int64_t>{need.experts, need.rows, columns}
-                   : std::vector<int64_t>{need.all_stored_rows(), columns};
+    return names.stacked ? std::vector<int64_t>{need.experts, need.rows, columns}
+                         : std::vector<int64_t>{need.all_stored_rows(), columns};
   };
-  Expect(absl::StrCat(module, ".weight"), shape(int64_t{need.columns} * traits.bits / 32),
-         /*packed=*/true);
-  const auto* scales = Expect(absl::StrCat(module, ".scales"), shape(groups));
-  const auto* biases = Expect(absl::StrCat(module, ".biases"), shape(groups));
+  Expect(names.weight, shape(int64_t{need.columns} * traits.bits / 32), Form::kWords);
+  if (traits.mode == QuantizationMode::kMxfp4) {
+    Expect(names.scales, shape(groups), Form::kBytes);
+    return;
+  }
+  const auto* scales = Expect(names.scales, shape(groups));
+  const auto* biases = Expect(names.biases, shape(groups));
   if (scales != nullptr && biases != nullptr && scales->dtype != biases->dtype) {
     Fault(absl::StrCat("'", module, "': scales and biases are of different types"));
   }
 }
 
-void Checker::Matrix(const MatrixNeed& need) {
-  const std::string module = StoredModule(need, files_);
-  const bool stacked = IsStacked(need, files_);
-  // Checked with the first of those that share it.
-  if ((stacked && need.expert > 0) || need.first_row > 0) return;
-  if (files_.Find(absl::StrCat(module, ".scales")) != nullptr) {
-    Quantised(need, module, stacked);
-  } else if (stacked) {
-    Expect(absl::StrCat(module, ".weight"), {need.experts, need.rows, need.columns});
-  } else {
-    Expect(absl::StrCat(module, ".weight"), {need.all_stored_rows(), need.columns});
+// What both of a pair share is checked with the first.
+void Checker::Blocks(const MatrixNeed& need, const StoredNames& names) {
+  if (need.turn > 0) return;
+  if (config_.QuantizationOf(names.module).mode != QuantizationMode::kMxfp4) {
+    Fault(absl::StrCat("tensor '", names.weight, "' is MXFP4, config.json says otherwise"));
+    return;
   }
-  if (need.bias) Expect(absl::StrCat(module, ".bias"), {need.all_stored_rows()});
+  if (need.columns % 32 != 0) {
+    Fault(absl::StrCat("tensor '", names.weight, "' would have rows of ", need.columns,
+                       " numbers, not a multiple of MXFP4's groups of 32"));
+    return;
+  }
+  const int64_t rows = int64_t{need.rows} * need.turns, groups = need.columns / 32;
+  Expect(names.weight, {need.experts, rows, groups, 16}, Form::kBytes);
+  Expect(names.scales, {need.experts, rows, groups}, Form::kBytes);
+  if (need.bias) Expect(names.bias, {need.experts, rows});
+}
+
+void Checker::Matrix(const MatrixNeed& need) {
+  const StoredNames names = StoredNamesOf(need, files_);
+  // Checked with the first of those that share it.
+  if ((names.stacked && need.expert > 0) || need.first_row > 0) return;
+  if (names.blocks) return Blocks(need, names);
+  if (files_.Find(names.scales) != nullptr) {
+    Quantised(need, names);
+  } else if (names.stacked) {
+    Expect(names.weight, {need.experts, need.rows, need.columns});
+  } else {
+    Expect(names.weight, {need.all_stored_rows(), need.columns});
+  }
+  if (!need.bias) return;
+  if (names.stacked) {
+    Expect(names.bias, {need.experts, need.rows});
+  } else {
+    Expect(names.bias, {need.all_stored_rows()});
+  }
 }
 
 void Checker::LeftOverLayers() {
@@ -132,12 +161,30 @@ absl::Status Checker::Result() const {
 
 }  // namespace
 
-std::string StoredModule(const MatrixNeed& need, const WeightFiles& files) {
-  return need.experts == 0 || IsStacked(need, files) ? need.module : need.own_module;
-}
-
-bool IsStacked(const MatrixNeed& need, const WeightFiles& files) {
-  return need.experts > 0 && files.Find(absl::StrCat(need.module, ".weight")) != nullptr;
+StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
+  StoredNames names;
+  names.stacked = need.experts > 0 && files.Find(absl::StrCat(need.module, ".weight")) != nullptr;
+  if (!names.stacked && !need.blocks.empty() &&
+      files.Find(absl::StrCat(need.blocks, "_blocks")) != nullptr) {
+    return {need.module,
+            absl::StrCat(need.blocks, "_blocks"),
+            absl::StrCat(need.blocks, "_scales"),
+            "",
+            absl::StrCat(need.blocks, "_bias"),
+            /*stacked=*/true,
+            /*blocks=*/true,
+            need.turns,
+            need.turn};
+  }
+  // Of a family that never stores an expert by itself, the stacked ones are missed by name.
+  const bool own = need.experts > 0 && !names.stacked && !need.own_module.empty();
+  names.stacked = need.experts > 0 && !own;
+  names.module = own ? need.own_module : need.module;
+  names.weight = absl::StrCat(names.module, ".weight");
+  names.scales = absl::StrCat(names.module, ".scales");
+  names.biases = absl::StrCat(names.module, ".biases");
+  names.bias = absl::StrCat(names.module, ".bias");
+  return names;
 }
 
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs) {
@@ -160,7 +207,7 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
   return {&needs.attention_norm, &needs.attention_out_norm,
           &needs.feed_norm,      &needs.feed_out_norm,
           &needs.q_norm,         &needs.k_norm,
-          &needs.score_bias};
+          &needs.sinks,          &needs.score_bias};
 }
 
 namespace {
@@ -195,14 +242,22 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   const ExpertTraits& traits = config.experts;
   const std::string prefix = absl::StrCat("model.layers.", layer, ".", traits.module, ".");
   const int hidden = config.hidden_size;
-  needs.router = MatrixNeed{absl::StrCat(prefix, "gate"), traits.count, hidden};
+  needs.router = MatrixNeed{absl::StrCat(prefix, traits.router_name), traits.count, hidden};
+  needs.router->bias = traits.router_bias;
   if (!traits.score_bias.empty()) {
     needs.score_bias = {absl::StrCat(prefix, traits.score_bias), traits.count};
     needs.score_bias.exact = true;
   }
   const Range part = ExpertInnerOf(config, layer, place.slices());
-  FeedNeeds stacked =
-      FeedOf(absl::StrCat(prefix, "switch_mlp."), hidden, traits.width, part, /*bias=*/false);
+  FeedNeeds stacked = FeedOf(absl::StrCat(prefix, traits.stacked_name, "."), hidden, traits.width,
+                             part, traits.bias);
+  if (traits.stored_as_blocks) {
+    stacked.gate.blocks = stacked.up.blocks =
+        absl::StrCat(prefix, traits.stacked_name, ".gate_up_proj");
+    stacked.gate.turns = stacked.up.turns = 2;
+    stacked.up.turn = 1;
+    stacked.down.blocks = stacked.down.module;
+  }
   for (int expert = 0; expert < traits.count; ++expert) {
     const std::string own = absl::StrCat(prefix, "experts.", expert, ".");
     for (const auto& [need, name] :
@@ -210,7 +265,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
           std::pair{&stacked.down, &traits.down_name}}) {
       need->experts = traits.count;
       need->expert = expert;
-      need->own_module = absl::StrCat(own, *name);
+      if (!name->empty()) need->own_module = absl::StrCat(own, *name);
     }
     needs.experts.push_back(stacked);
   }
@@ -288,6 +343,10 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int 
     }
   }
   AddNorms(config, kv_heads, prefix, needs);
+  if (config.attention_sinks) {
+    needs.sinks = {absl::StrCat(prefix, "self_attn.sinks"), config.attention_heads,
+                   times(kv_heads, config.attention_heads / config.kv_heads)};
+  }
   return needs;
 }
 

@@ -26,7 +26,8 @@ enum class Split { kNone, kRows, kColumns };
 // bias.
 //
 // An expert's is stored by itself, or in one tensor with those of all experts of its layer: then
-// `module` names that one, of [experts, rows, columns], and StoredModule says which it is.
+// `module` names that one, of [experts, rows, columns], or `blocks` does. StoredNamesOf says which
+// it is.
 struct MatrixNeed {
   std::string module;  // "model.layers.0.self_attn.q_proj"
   int rows = 0;
@@ -42,6 +43,12 @@ struct MatrixNeed {
   int stored_rows = 0;
   int first_row = 0;
   int all_stored_rows() const { return stored_rows == 0 ? rows : stored_rows; }
+  // Where all experts are stored as OpenAI does: MXFP4 as bytes [experts, turns * rows, groups, 16]
+  // in "BLOCKS_blocks", scales in "BLOCKS_scales", biases in "BLOCKS_bias". Row r of this map is
+  // row turns * r + turn there.
+  std::string blocks{};
+  int turns = 1;
+  int turn = 0;
   int part_rows() const { return split == Split::kRows ? part.size() : rows; }
   int part_columns() const { return split == Split::kColumns ? part.size() : columns; }
 };
@@ -54,7 +61,7 @@ struct VectorNeed {
   bool exact = false;     // used in float32 whatever the model's type
 };
 
-// A feed-forward: down(activation(gate(x)) * up(x)).
+// A feed-forward: down(gated(gate(x), up(x))).
 struct FeedNeeds {
   MatrixNeed gate, up, down;
 };
@@ -66,6 +73,7 @@ struct LayerNeeds {
   VectorNeed attention_norm, feed_norm;          // of what goes in
   VectorNeed attention_out_norm, feed_out_norm;  // of what comes out
   VectorNeed q_norm, k_norm;
+  VectorNeed sinks;  // of this rank's heads
   // In a layer of experts.
   std::optional<MatrixNeed> router;  // whole on each rank: [experts, hidden]
   VectorNeed score_bias;
@@ -92,10 +100,16 @@ struct ShardPlace {
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs);
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs);
 
-// The module that holds the need's tensors: of an expert the stacked one where it is there, else
-// its own.
-std::string StoredModule(const MatrixNeed& need, const WeightFiles& files);
-bool IsStacked(const MatrixNeed& need, const WeightFiles& files);
+// The tensors that hold a need: of an expert the stacked ones where they are there, else OpenAI's
+// blocks, else its own.
+struct StoredNames {
+  std::string module;  // as config.json's "quantization" has it
+  std::string weight, scales, biases, bias;
+  bool stacked = false;  // they hold all experts of the layer
+  bool blocks = false;   // they are OpenAI's
+  int turns = 1, turn = 0;
+};
+StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files);
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer);
 MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);

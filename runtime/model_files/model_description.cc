@@ -176,13 +176,12 @@ LayerTensors TensorsOf(const engine::ModelConfig& config, const engine::WeightFi
   LayerTensors tensors;
   for (const engine::MatrixNeed* need : engine::MatricesOf(needs)) {
     if (need->split == engine::Split::kNone) continue;
-    const std::string module = engine::StoredModule(*need, files);
-    for (const char* part : {".weight", ".scales", ".biases"}) {
-      tensors.divisible.insert(absl::StrCat(module, part));
-      if (need->experts > 0) tensors.of_experts.insert(absl::StrCat(module, part));
+    const engine::StoredNames names = engine::StoredNamesOf(*need, files);
+    for (const std::string& part : {names.weight, names.scales, names.biases}) {
+      tensors.divisible.insert(part);
+      if (need->experts > 0) tensors.of_experts.insert(part);
     }
-    if (need->split == engine::Split::kRows)
-      tensors.divisible.insert(absl::StrCat(module, ".bias"));
+    if (need->split == engine::Split::kRows) tensors.divisible.insert(names.bias);
   }
   return tensors;
 }
@@ -226,8 +225,13 @@ void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& fi
   uint32_t group_size = 0;
   uint64_t parameters = 0;
   for (const auto& [name, tensor] : files.tensors()) {
-    const bool part = absl::EndsWith(name, ".scales") || absl::EndsWith(name, ".biases");
-    if (!part && tensor.dtype != "U32") {
+    const bool part = absl::EndsWith(name, ".scales") || absl::EndsWith(name, ".biases") ||
+                      absl::EndsWith(name, "_scales");
+    if (!part && tensor.dtype == "U8") {  // OpenAI's blocks of MXFP4
+      bytes_by_bits[4] += tensor.bytes;
+      group_size = std::max(group_size, 32U);
+      parameters += tensor.bytes * 2;
+    } else if (!part && tensor.dtype != "U32") {
       float_bytes[tensor.dtype] += tensor.bytes;
       parameters += tensor.bytes / (tensor.dtype == "F32" ? 4 : 2);
     } else if (!part) {

@@ -28,6 +28,7 @@ constexpr Family kFamilies[] = {
     {"smollm3", ReadSmolLm3},
     {"seed_oss", ReadSeedOss},
     {"ernie4_5", ReadErnie},
+    {"gpt_oss", ReadGptOss},
 };
 
 }  // namespace

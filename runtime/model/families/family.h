@@ -42,6 +42,8 @@ void ReadQwen2(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen2Moe(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3Moe(const nlohmann::json& config, ModelConfig& out);
+// gpt_oss.cc
+void ReadGptOss(const nlohmann::json& config, ModelConfig& out);
 // mixtral.cc
 void ReadMixtral(const nlohmann::json& config, ModelConfig& out);
 // phi.cc

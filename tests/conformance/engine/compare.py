@@ -27,6 +27,7 @@ from mlx_lm.models import (
     gemma3_text,
     glm4,
     glm4_moe,
+    gpt_oss,
     granite,
     llama,
     minimax,
@@ -322,10 +323,25 @@ ARCHITECTURES.update(
             ernie4_5,
             {**BASE, "model_type": "ernie4_5", "head_dim": 32, "use_bias": True},
         ),
+        "gpt_oss": (
+            gpt_oss,
+            {
+                **BASE,
+                "model_type": "gpt_oss",
+                "num_hidden_layers": 2,
+                "head_dim": 32,
+                "num_local_experts": 6,
+                "num_experts_per_tok": 2,
+                "sliding_window": 12,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "rope_theta": 150000,
+                "rope_scaling": YARN_SCALING,
+            },
+        ),
     }
 )
 
-# name: (type of what is not packed, bits, group size)
+# name: (type of what is not packed, bits, group size), and the mode where it is not affine
 STORAGES = {
     "float32": (mx.float32, 0, 0),
     "bfloat16": (mx.bfloat16, 0, 0),
@@ -338,7 +354,10 @@ STORAGES = {
     "6bit-g64": (mx.bfloat16, 6, 64),
     "8bit-g64": (mx.bfloat16, 8, 64),
     "8bit-g32-float32": (mx.float32, 8, 32),
+    "mxfp4": (mx.bfloat16, 4, 32, "mxfp4"),
 }
+# Of these storages only these architectures.
+ONLY = {"mxfp4": ("gpt_oss", "qwen3")}
 
 
 def randomize(model):
@@ -364,10 +383,10 @@ def as_type(model, dtype):
     )
 
 
-def write_folder(folder, model, config, bits, group_size):
+def write_folder(folder, model, config, quantization):
     config = dict(config)
-    if bits:
-        config["quantization"] = {"bits": bits, "group_size": group_size}
+    if quantization:
+        config["quantization"] = quantization
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
     path = os.path.join(folder, "model.safetensors")
@@ -387,7 +406,10 @@ def run_rankd(rankd, folder, prompt, vocab):
 
 def compare(rankd, architecture, storage, seed):
     module, config = ARCHITECTURES[architecture]
-    dtype, bits, group_size = STORAGES[storage]
+    dtype, bits, group_size, *mode = STORAGES[storage]
+    quantization = {"bits": bits, "group_size": group_size} if bits else {}
+    if mode:
+        quantization["mode"] = mode[0]
     mx.random.seed(seed)
     model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(config)))
     if "gemma" in config["model_type"]:  # it finds out from the weights that there is no head
@@ -396,12 +418,12 @@ def compare(rankd, architecture, storage, seed):
     randomize(model)
     as_type(model, dtype)
     if bits:
-        nn.quantize(model, group_size=group_size, bits=bits)
+        nn.quantize(model, **quantization)
     mx.eval(model.parameters())
     vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
     prompt = mx.random.randint(0, vocabulary, (PROMPT_TOKENS,)).tolist()
     with tempfile.TemporaryDirectory() as folder:
-        write_folder(folder, model, config, bits, group_size)
+        write_folder(folder, model, config, quantization)
         ours = run_rankd(rankd, folder, prompt, vocabulary)
     rows = PROMPT_TOKENS + GREEDY_STEPS - 1
     if ours.shape[0] != rows:
@@ -433,7 +455,8 @@ def main():
     worst = {FLOAT_BOUND: 0.0, QUANTIZED_BOUND: 0.0}
     # Further arguments: only architectures with one of these in their names.
     wanted = [a for a in ARCHITECTURES if not sys.argv[2:] or any(w in a for w in sys.argv[2:])]
-    cases = [(a, s) for a in wanted for s in STORAGES]
+    cases = [(a, s) for a in wanted for s in STORAGES if s not in ONLY]
+    cases += [(a, s) for s in ONLY for a in ONLY[s] if a in wanted]
     for seed, (architecture, storage) in enumerate(cases):
         bound = bound_of(storage)
         try:

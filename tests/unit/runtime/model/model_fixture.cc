@@ -100,6 +100,9 @@ class ModelWriter {
   }
   void Matrix(const std::string& module, int rows, int columns, bool bias = false) {
     if (bias) Vector(module + ".bias", rows, 0.0F);
+    if (shape_.mxfp4 && module.find("experts.") != std::string::npos) {
+      return Mxfp4(module, rows, columns);
+    }
     if (shape_.bits != 0) return Quantised(module, rows, columns);
     FixtureTensor tensor = RandomTensor({rows, columns}, ++seed_);
     Enlarge(tensor, 0.0F);
@@ -135,6 +138,24 @@ class ModelWriter {
       }
     }
   }
+  // gpt-oss's: all together, with biases.
+  void GptOssExperts(const std::string& prefix) {
+    Matrix(prefix + "router", shape_.experts, shape_.hidden, /*bias=*/true);
+    for (int expert = 0; expert < shape_.experts; ++expert) {
+      const std::string own = prefix + "experts." + std::to_string(expert) + ".";
+      Feed(own, shape_.inner, /*biases=*/true);
+      if (shape_.blocks) AsBlocks(own);
+    }
+    const auto stack = [&](const std::string& name) {
+      Stack(prefix + "experts.", "." + name, prefix + "experts." + name);
+    };
+    for (const std::string map : {"gate_up_proj", "down_proj"}) {
+      for (const char* part : {"_blocks", "_scales", "_bias"}) stack(map + part);
+    }
+    for (const std::string map : {"gate_proj", "up_proj", "down_proj"}) {
+      for (const char* part : {".weight", ".scales", ".biases", ".bias"}) stack(map + part);
+    }
+  }
   void RaiseKeys(const std::string& bias) {
     std::string& bytes = tensors_[bias].bytes;
     for (int head = 0; head < shape_.kv_heads; ++head) {
@@ -144,6 +165,54 @@ class ModelWriter {
   std::string Bytes() const { return Safetensors(tensors_); }
 
  private:
+  FixtureTensor Taken(const std::string& name) {
+    FixtureTensor tensor = std::move(tensors_.at(name));
+    tensors_.erase(name);
+    return tensor;
+  }
+  // Rows of both in turn.
+  static FixtureTensor InTurn(const FixtureTensor& first, const FixtureTensor& second) {
+    FixtureTensor both = first;
+    both.shape[0] *= 2;
+    both.bytes.clear();
+    const size_t row = first.bytes.size() / static_cast<size_t>(first.shape[0]);
+    for (size_t at = 0; at < first.bytes.size(); at += row) {
+      both.bytes += first.bytes.substr(at, row) + second.bytes.substr(at, row);
+    }
+    return both;
+  }
+  static FixtureTensor Bytes16(FixtureTensor words) {
+    return {"U8", {words.shape[0], words.shape[1] / 4, 16}, std::move(words.bytes)};
+  }
+  // One expert's maps as OpenAI names and orders them.
+  void AsBlocks(const std::string& own) {
+    const auto pair = [&](const char* part) {
+      const FixtureTensor gate = Taken(own + "gate_proj" + part);
+      return InTurn(gate, Taken(own + "up_proj" + part));
+    };
+    tensors_[own + "gate_up_proj_blocks"] = Bytes16(pair(".weight"));
+    tensors_[own + "gate_up_proj_scales"] = pair(".scales");
+    tensors_[own + "gate_up_proj_bias"] = pair(".bias");
+    tensors_[own + "down_proj_blocks"] = Bytes16(Taken(own + "down_proj.weight"));
+    tensors_[own + "down_proj_scales"] = Taken(own + "down_proj.scales");
+    tensors_[own + "down_proj_bias"] = Taken(own + "down_proj.bias");
+  }
+  // Any bits are numbers. Scales of 1/32 to 1/16 keep them within 0.4.
+  void Mxfp4(const std::string& module, int rows, int columns) {
+    const auto bytes = [&](int count) {
+      std::string all(static_cast<size_t>(count), '\0');
+      uint32_t state = ++seed_ * 2654435761U;
+      for (char& byte : all) {
+        state = state * 1664525U + 1013904223U;
+        byte = static_cast<char>(state >> 24);
+      }
+      return all;
+    };
+    FixtureTensor scales{"U8", {rows, columns / 32}, bytes(rows * columns / 32)};
+    for (char& scale : scales.bytes) scale = static_cast<char>(122 + (scale & 1));
+    tensors_[module + ".weight"] = {"U32", {rows, columns / 8}, bytes(rows * columns / 2)};
+    tensors_[module + ".scales"] = std::move(scales);
+  }
   // BEGIN0END, BEGIN1END, … become one tensor.
   void Stack(const std::string& begin, const std::string& end, const std::string& name) {
     if (tensors_.count(begin + "0" + end) == 0) return;
@@ -207,7 +276,10 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
     writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
     writer.Matrix(layer + "self_attn.o_proj", shape.hidden, heads, shape.biases);
     const bool mixtral = shape.architecture == "mixtral";
-    if (shape.experts > 0 && (i > 0 || mixtral)) {
+    if (shape.architecture == "gpt_oss") {
+      writer.Vector(layer + "self_attn.sinks", shape.heads, 1.0F);
+      writer.GptOssExperts(layer + "mlp.");
+    } else if (shape.experts > 0 && (i > 0 || mixtral)) {
       writer.Experts(layer + (mixtral ? "block_sparse_moe." : "mlp."));
     } else {
       writer.Feed(layer + "mlp.", shape.inner, shape.biases);
@@ -228,6 +300,11 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
   if (shape.bits != 0) {
     config["quantization"] = {{"bits", shape.bits}, {"group_size", shape.group}};
   }
+  if (shape.mxfp4 && !shape.blocks) {
+    config["quantization"] = {{"bits", 4}, {"group_size", 32}, {"mode", "mxfp4"}};
+  }
+  if (shape.blocks) config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  if (shape.architecture == "gpt_oss") config["sliding_window"] = 12;
   if (shape.experts > 0) {
     config["num_experts"] = config["num_local_experts"] = shape.experts;
     config["num_experts_per_tok"] = 2;

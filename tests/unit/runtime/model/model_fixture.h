@@ -44,6 +44,8 @@ struct ModelShape {
   int experts = 0;
   bool stacked = true;   // all in one tensor; else each by itself
   int shared_inner = 0;  // of an expert that all tokens take (qwen2_moe)
+  bool mxfp4 = false;    // the experts are MXFP4, as MLX stores it (gpt_oss)
+  bool blocks = false;   // or as OpenAI does
   // With biases: of each key head's first dimension, as some models have; 0: like the others'.
   float key_bias = 0.0F;
 };

@@ -84,6 +84,52 @@ TEST(TensorSplitTest, ExpertsThatAreStoredOneByOne) {
   }
 }
 
+// Windows and sinks by heads, experts with biases, in float32, affine and MXFP4.
+ModelShape GptOss(int bits, bool mxfp4) {
+  ModelShape shape;
+  shape.architecture = "gpt_oss";
+  shape.bits = bits;
+  shape.mxfp4 = mxfp4;
+  shape.experts = 5;
+  shape.inner = 96;
+  shape.biases = true;
+  return shape;
+}
+
+TEST(TensorSplitTest, GptOssIsCutByHeadsAndGroups) {
+  for (const int bits : {0, 4, 8}) ExpectSplitsAgree(GptOss(bits, /*mxfp4=*/false));
+  ExpectSplitsAgree(GptOss(0, /*mxfp4=*/true));
+}
+
+TEST(TensorSplitTest, OpenAisBlocksAreTheSameWeights) {
+  ModelShape shape = GptOss(0, /*mxfp4=*/true);
+  const Model ours(shape);
+  shape.blocks = true;
+  const Model blocks(shape);
+  NoRankSums alone;
+  const ShardPlace whole = PlacesOf({1}, 2)[0];
+  EXPECT_EQ(RunRank<CpuModel>(blocks, whole, alone), RunRank<CpuModel>(ours, whole, alone));
+  EXPECT_EQ(RunRank<Decoder>(blocks, whole, alone), RunRank<Decoder>(ours, whole, alone));
+  ExpectSplitsAgree(shape);
+}
+
+TEST(TensorSplitTest, GraphsOfGptOssGiveTheSame) {
+  for (const bool mxfp4 : {false, true}) {
+    const ModelShape shape = GptOss(0, mxfp4);
+    const Model model(shape);
+    NoRankSums alone;
+    const ShardPlace whole = PlacesOf({1}, 2)[0];
+    const std::vector<float> ours = RunRank<CpuModel>(model, whole, alone);
+    const std::vector<float> graph = RunRank<Decoder>(model, whole, alone);
+    float largest = 0;
+    for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
+    for (size_t i = 0; i < ours.size(); ++i) {
+      ASSERT_NEAR(graph[i], ours[i], (mxfp4 ? 5e-4 : 1e-5) * largest) << i;
+    }
+    ExpectSplitsAgree<Decoder>(shape);
+  }
+}
+
 // The layers as they run on a GPU, computed by MLX on a CPU, against ours.
 TEST(TensorSplitTest, GraphsOfExpertsGiveTheSame) {
   for (const char* architecture : {"qwen3_moe", "mixtral"}) {

@@ -132,6 +132,82 @@ TEST(WeightsTest, StackedExpertsAreCheckedInWhole) {
                               "[4, 64, 64]")));
 }
 
+ModelShape GptOss(bool blocks) {
+  ModelShape shape = FewExperts("gpt_oss");
+  shape.mxfp4 = true;
+  shape.blocks = blocks;
+  shape.biases = true;
+  return shape;
+}
+
+TEST(WeightsTest, EachFaultOfGptOssHasItsOwnSentence) {
+  const std::string layer = "model.layers.1.";
+  for (const bool blocks : {false, true}) {
+    const auto whole = RandomModel(GptOss(blocks));
+    EXPECT_TRUE(CheckFolder(WriteFolder(whole)).ok()) << CheckFolder(WriteFolder(whole)).ToString();
+    // A tensor under another name is as if it were not there.
+    const auto without = [&](const std::string& name) {
+      auto files = whole;
+      std::string& weights = files["model.safetensors"];
+      weights[weights.find('"' + name + '"') + name.size()] = '_';
+      return Text(CheckFolder(WriteFolder(files)));
+    };
+    EXPECT_THAT(without(layer + "self_attn.sinks"),
+                HasSubstr("'" + layer + "self_attn.sinks' [6] is in no weights file"));
+    EXPECT_THAT(without(layer + "mlp.router.bias"),
+                HasSubstr("'" + layer + "mlp.router.bias' [3] is in no weights file"));
+    const std::string bias =
+        layer + "mlp.experts." + (blocks ? "gate_up_proj_bias" : "up_proj.bias");
+    EXPECT_THAT(without(bias), HasSubstr("'" + bias + (blocks ? "' [3, 128]" : "' [3, 64]") +
+                                         " is in no weights file"));
+    if (!blocks) continue;
+    EXPECT_THAT(without(layer + "mlp.experts.down_proj_scales"),
+                HasSubstr("mlp.experts.down_proj_scales' [3, 64, 2] is in no weights file"));
+    // Neither MLX's tensors nor OpenAI's are there.
+    EXPECT_THAT(without(layer + "mlp.experts.down_proj_blocks"),
+                HasSubstr("'" + layer + "mlp.experts.down_proj.weight' [3, 64, 64] is in no"));
+  }
+}
+
+TEST(WeightsTest, GptOssOfOtherSizesIsRefused) {
+  const auto refusal = [](bool blocks, const std::string& from, const std::string& to) {
+    auto files = RandomModel(GptOss(blocks));
+    files["config.json"] = Replaced(files["config.json"], from, to);
+    return Text(CheckFolder(WriteFolder(files)));
+  };
+  EXPECT_THAT(refusal(true, "\"num_local_experts\":3", "\"num_local_experts\":4"),
+              HasSubstr("mlp.experts.gate_up_proj_blocks' is [3, 128, 2, 16], config.json implies "
+                        "[4, 128, 2, 16]"));
+  EXPECT_THAT(refusal(false, "\"intermediate_size\":64", "\"intermediate_size\":96"),
+              HasSubstr("mlp.experts.gate_proj.weight' is [3, 64, 8], config.json implies "
+                        "[3, 96, 8]"));
+  EXPECT_THAT(refusal(true, "\"mxfp4\"", "\"mxfp6\""), HasSubstr("quantised with \"mxfp6\""));
+  for (const char* mode : {"mxfp8", "nvfp4"}) {
+    EXPECT_THAT(refusal(false, "mxfp4", mode),
+                HasSubstr("quantisation mode \"" + std::string(mode) +
+                          "\" is not implemented; affine and mxfp4 are"));
+  }
+  EXPECT_THAT(
+      refusal(false, "\"group_size\":32", "\"group_size\":64"),
+      HasSubstr("mxfp4 with 4 bits in groups of 64; the format has 4 bits in groups of 32"));
+  EXPECT_THAT(refusal(false, "\"sliding_window\":12",
+                      R"("sliding_window":12,"layer_types":["full_attention","linear_attention"])"),
+              HasSubstr("'layer_types' names \"linear_attention\""));
+}
+
+TEST(ModelConfigTest, AModulesOwnModeIsAffineUnlessItSaysOtherwise) {
+  const auto config = ParseModelConfig(
+      Replaced(RandomModel(GptOss(false)).at("config.json"), "\"mode\":\"mxfp4\"",
+               R"("mode":"mxfp4","lm_head":{"bits":8,"group_size":64},"model.embed_tokens":{})"),
+      "m");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->quantization, (QuantizationTraits{4, 32, QuantizationMode::kMxfp4}));
+  EXPECT_EQ(config->QuantizationOf("lm_head"), (QuantizationTraits{8, 64}));
+  EXPECT_EQ(config->QuantizationOf("model.embed_tokens"), (QuantizationTraits{4, 64}));
+  EXPECT_EQ(config->sliding_windows, (std::vector<int>{12, 0})) << "every other layer";
+  EXPECT_TRUE(config->attention_sinks);
+}
+
 TEST(ModelConfigTest, ReadsExperts) {
   const auto config_of = [](const std::string& architecture) {
     return RandomModel(FewExperts(architecture)).at("config.json");
