@@ -1,6 +1,7 @@
 // What our matrix products reach beside the speed of this machine's memory.
 //
 //   kernels_bench [--threads N] [--bits B,B,...] [--group G] [--vectors V,V,...] [--seconds S]
+//                 [--mxfp4] [--processor-time]
 //
 // For each shape, bits and number of vectors: GB/s of weights (with scales) read and GFLOP/s, the
 // best of several passes over enough matrices that no cache holds them, and beside it what a plain
@@ -32,6 +33,7 @@ struct Options {
   std::vector<int> vectors = {1, 2, 4, 8, 16, 256};
   double seconds = 0.5;  // for each line
   bool processor_time = false;
+  bool mxfp4 = false;  // 4 bits in groups of 32
 };
 
 struct Shape {
@@ -71,9 +73,9 @@ void Measure(const Options& options, const Shape& shape, int bits, size_t vector
              const uint8_t* memory) {
   MatrixView matrix = {shape.rows, shape.columns, bits, options.group_size, Scalar::kBfloat16};
   const size_t weight_bytes = shape.rows * WeightRowBytes(matrix);
-  const size_t scale_bytes =
-      bits == 0 ? 0 : shape.rows * shape.columns / static_cast<size_t>(options.group_size) * 2;
-  const size_t bytes = weight_bytes + 2 * scale_bytes;
+  if (options.mxfp4) matrix.packing = Packing::kMxfp4;
+  const size_t scale_bytes = bits == 0 ? 0 : shape.rows * ScaleRowBytes(matrix);
+  const size_t bytes = weight_bytes + (options.mxfp4 ? 1 : 2) * scale_bytes;
   const size_t copies = std::max<size_t>(1, kPoolBytes / bytes);
   const std::vector<float> x(vectors * shape.columns, 0.37F);
   std::vector<float> y(vectors * shape.rows);
@@ -86,7 +88,7 @@ void Measure(const Options& options, const Shape& shape, int bits, size_t vector
     const uint8_t* base = memory + round % copies * bytes;
     matrix.weights = base;
     matrix.scales = base + weight_bytes;
-    matrix.biases = base + weight_bytes + scale_bytes;
+    matrix.biases = options.mxfp4 ? nullptr : base + weight_bytes + scale_bytes;
     const double begin = Now(options);
     activations.Set(x.data(), vectors, shape.columns);
     MultiplyTransposed(pool, matrix, activations, y.data(), scratch);
@@ -110,6 +112,12 @@ bool Parse(int count, char** arguments, Options& options) {
     const std::string name = arguments[i];
     if (name == "--processor-time") {
       options.processor_time = true;
+      continue;
+    }
+    if (name == "--mxfp4") {
+      options.mxfp4 = true;
+      options.bits = {4};
+      options.group_size = 32;
       continue;
     }
     if (i + 1 == count) return false;
