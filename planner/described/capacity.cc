@@ -271,7 +271,7 @@ struct AskedModel {
 
   const std::string& name() const { return card == nullptr ? files.name() : card->name; }
   v1::ModelDescription At(uint32_t bits) const {
-    return card == nullptr ? files : DescribeCard(*card, bits);
+    return card == nullptr ? files : DescribeForPlan(*card, bits);
   }
 };
 

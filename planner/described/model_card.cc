@@ -405,6 +405,15 @@ std::string WhyNotServed(const v1::ModelDescription& model) {
                       " (", known, ")");
 }
 
+v1::ModelDescription DescribeForPlan(const ModelCard& card, uint32_t bits) {
+  v1::ModelDescription model = DescribeCard(card, bits);
+  if (model.sliding_window() > 0 && WhyNotServed(model).empty()) {
+    model.clear_sliding_window();
+    model.clear_full_attention_every();
+  }
+  return model;
+}
+
 v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   const double weight = BytesPerWeight(bits, card.group);
   const double rest = card.rest_bits > 0 ? BytesPerWeight(card.rest_bits, card.group) : weight;

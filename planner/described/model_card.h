@@ -58,12 +58,15 @@ inline constexpr std::string_view kServedArchitectures[] = {
     "llama",   "qwen2",      "qwen3",    "mistral",    "qwen2_moe",   "qwen3_moe",
     "mixtral", "ministral3", "mistral3", "phi3",       "gemma3_text", "gemma3",
     "glm4",    "glm4_moe",   "minimax",  "minimax_m2", "olmo2",       "olmoe",
-    "granite", "smollm3",    "seed_oss", "ernie4_5"};
+    "granite", "smollm3",    "seed_oss", "ernie4_5",   "gpt_oss"};
 // "This release can foretell X but not serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 
 // What the files of the model would say at `bits` a weight (16 and more: not quantised). Sizes
 // follow from the shapes; where a published build's size is known, layers are scaled to it.
 v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits);
+// The same as it is planned: rankd keeps and reads the keys and values of all positions, so of a
+// model that it serves no window makes the cache smaller.
+v1::ModelDescription DescribeForPlan(const ModelCard& card, uint32_t bits);
 
 }  // namespace macrame::planner

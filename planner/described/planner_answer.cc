@@ -59,7 +59,7 @@ absl::StatusOr<Described> ModelOf(const Question& question) {
   if (!card.ok()) return card.status();
   Described described;
   described.bits = BitsOf(**card, question.model(), asked);
-  described.model = DescribeCard(**card, described.bits);
+  described.model = DescribeForPlan(**card, described.bits);
   if (asked == 0 && !named.has_value()) {
     described.origin =
         (*card)->bits > 0 ? "as its makers publish it" : "for its name says no other number";

@@ -144,7 +144,7 @@ TEST_F(PlannerCommandsTest, WhatCanOnlyBeForetoldIsWhatTheEngineDoesNotKnow) {
   Write("odd/config.json", R"({"model_type": "abacus", "architectures": ["Abacus"]})");
   Write("odd/model.safetensors", "nothing");
   const CliRun engine = Run({"plan", folder_ + "/odd", "--cluster", Studios()});
-  const CliRun planner = Run({"plan", "gpt-oss-120b-4bit", "--cluster", Studios()});
+  const CliRun planner = Run({"plan", "Step-3.5-Flash-4bit", "--cluster", Studios()});
   ASSERT_NE(engine.err.find("known are "), std::string::npos) << engine.err;
   ASSERT_NE(planner.out.find("no architecture that it knows ("), std::string::npos) << planner.out;
   EXPECT_EQ(sorted_words(engine.err, "known are ", '\n'),

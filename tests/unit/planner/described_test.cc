@@ -96,7 +96,9 @@ std::string ReasonsOf(const v1::PlannerAnswer& answer) {
 
 TEST(DescribedPlan, SaysWhatCanBeForetoldButNotServedYet) {
   const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
-  EXPECT_NE(ReasonsOf(AskPlan(studio, "gpt-oss-120b-4bit")).find("can't serve it yet"),
+  EXPECT_NE(ReasonsOf(AskPlan(studio, "Step-3.5-Flash-4bit")).find("can't serve it yet"),
+            std::string::npos);
+  EXPECT_EQ(ReasonsOf(AskPlan(studio, "gpt-oss-120b-4bit")).find("can't serve it yet"),
             std::string::npos);
   EXPECT_EQ(ReasonsOf(AskPlan(studio, "Qwen3-32B-4bit")).find("can't serve it yet"),
             std::string::npos);
@@ -436,6 +438,18 @@ TEST(ModelCards, AWindowThatSlidesKeepsTheCacheSmall) {
     const v1::ModelDescription model = DescribeCard(**FindModelCard(Cards(), name), 4);
     EXPECT_EQ(std::pair(model.sliding_window(), model.full_attention_every()), window) << name;
   }
+}
+
+// rankd keeps the keys and values of all positions: a plan must not promise less than is used.
+TEST(ModelCards, AWindowOfAModelThatIsServedSavesNoMemory) {
+  const std::string cluster = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
+  const auto cache = [&](const char* model) {
+    const v1::PlannerAnswer answer = AskPlan(cluster, model, 131072);
+    EXPECT_TRUE(answer.plan().has_plan()) << answer.plan().failure().message();
+    return answer.plan().plan().assignments(0).need().kv_cache_bytes();
+  };
+  // 24 layers x 8 heads x (64 + 64) numbers of 2 bytes.
+  EXPECT_GE(cache("gpt-oss-20b"), uint64_t{131072} * 24 * 8 * 128 * 2);
 }
 
 TEST(ModelCards, ModelsOfOneShapeHaveTheirOwnContext) {
