@@ -39,9 +39,11 @@ constexpr int kRestartsMax = 3;
 struct Storage {
   const char* name;
   int bits;
+  bool mxfp4 = false;
 };
 void PrintTo(const Storage& storage, std::ostream* out) { *out << storage.name; }
 constexpr Storage kStorages[] = {{"bf16", 0}, {"q4", 4}, {"q6", 6}, {"q8", 8}};
+constexpr Storage kMxfp4 = {"mxfp4", 4, true};
 
 struct Shape {
   const char* name;
@@ -70,22 +72,23 @@ constexpr FamilyCase kFamilies[] = {
 
 const char* const kArchitectures[] = {"llama", "qwen2", "qwen3", "mistral", "qwen3_moe"};
 
-const std::string& ModelOf(const std::string& architecture, int bits) {
-  static std::map<std::pair<std::string, int>, std::string> folders;
-  std::string& folder = folders[{architecture, bits}];
+const std::string& ModelOf(const std::string& architecture, const Storage& storage) {
+  static std::map<std::pair<std::string, std::string>, std::string> folders;
+  std::string& folder = folders[{architecture, storage.name}];
   const bool family = std::any_of(std::begin(kFamilies), std::end(kFamilies),
                                   [&](const FamilyCase& one) { return architecture == one.name; });
   if (folder.empty() && family) {
-    folder = WriteFolder(FamilyModel({architecture, bits, kVocabulary}));
+    folder = WriteFolder(FamilyModel({architecture, storage.bits, kVocabulary}));
     CopyTokenizer(kBundledModel, folder);
   } else if (folder.empty()) {
     RandomModelShape shape;
     shape.architecture = architecture;
-    shape.bits = bits;
-    shape.seed = static_cast<uint64_t>(bits) + 100 * architecture.size();
-    shape.sliding_window = architecture == "mistral" ? 48 : 0;
+    shape.bits = storage.bits;
+    shape.mxfp4 = storage.mxfp4;
+    shape.seed = static_cast<uint64_t>(storage.bits) + 100 * architecture.size();
+    shape.sliding_window = architecture == "mistral" || architecture == "gpt_oss" ? 48 : 0;
     shape.tied_embeddings = architecture == "qwen3";
-    if (architecture == "qwen3_moe") {
+    if (architecture == "qwen3_moe" || architecture == "gpt_oss") {
       shape.experts = 6;
       shape.intermediate = 96;
     }
@@ -263,7 +266,7 @@ class BatchingTest : public ::testing::TestWithParam<Combination> {
  protected:
   std::unique_ptr<Gang> Start() {
     const auto& [architecture, storage, shape] = GetParam();
-    auto gang = std::make_unique<Gang>(SpecsOf(shape, ModelOf(architecture, storage.bits), cache_));
+    auto gang = std::make_unique<Gang>(SpecsOf(shape, ModelOf(architecture, storage), cache_));
     EXPECT_TRUE(gang->WaitUntilReady());
     return gang;
   }
@@ -388,14 +391,26 @@ INSTANTIATE_TEST_SUITE_P(Families, BatchingTest, ::testing::ValuesIn(FamilyCombi
                                   std::get<2>(info.param).name;
                          });
 
+std::string NameOf(const ::testing::TestParamInfo<Combination>& info) {
+  return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param).name + "_" +
+         std::get<2>(info.param).name;
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, BatchingTest,
                          ::testing::Combine(::testing::ValuesIn(kArchitectures),
                                             ::testing::ValuesIn(kStorages),
                                             ::testing::ValuesIn(kShapes)),
-                         [](const ::testing::TestParamInfo<Combination>& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::get<1>(info.param).name + "_" + std::get<2>(info.param).name;
-                         });
+                         NameOf);
+// Windows, sinks and experts with biases, as they are published and in floats.
+INSTANTIATE_TEST_SUITE_P(GptOss, BatchingTest,
+                         ::testing::Combine(::testing::Values("gpt_oss"), ::testing::Values(kMxfp4),
+                                            ::testing::ValuesIn(kShapes)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOssFloats, BatchingTest,
+                         ::testing::Combine(::testing::Values("gpt_oss"),
+                                            ::testing::Values(kStorages[0]),
+                                            ::testing::Values(kShapes[3])),
+                         NameOf);
 
 }  // namespace
 }  // namespace macrame::runtime::engine

@@ -28,13 +28,10 @@ class RandomWeights {
       Matrix(prefix + "self_attn.k_proj", keys, hidden);
       Matrix(prefix + "self_attn.v_proj", keys, hidden);
       Matrix(prefix + "self_attn.o_proj", hidden, queries);
-      if (shape_.experts > 0) Matrix(prefix + "mlp.gate", shape_.experts, hidden);
-      for (int i = 0; i < std::max(1, shape_.experts); ++i) {
-        const std::string feed =
-            prefix + (shape_.experts > 0 ? "mlp.experts." + std::to_string(i) + "." : "mlp.");
-        Matrix(feed + "gate_proj", shape_.intermediate, hidden);
-        Matrix(feed + "up_proj", shape_.intermediate, hidden);
-        Matrix(feed + "down_proj", hidden, shape_.intermediate);
+      if (shape_.architecture == "gpt_oss") {
+        GptOss(prefix, queries, keys);
+      } else {
+        Feeds(prefix);
       }
       Norm(prefix + "input_layernorm", hidden);
       Norm(prefix + "post_attention_layernorm", hidden);
@@ -52,6 +49,41 @@ class RandomWeights {
   }
 
  private:
+  void Feeds(const std::string& prefix) {
+    const int64_t hidden = shape_.hidden;
+    if (shape_.experts > 0) Matrix(prefix + "mlp.gate", shape_.experts, hidden);
+    for (int i = 0; i < std::max(1, shape_.experts); ++i) {
+      const std::string feed =
+          prefix + (shape_.experts > 0 ? "mlp.experts." + std::to_string(i) + "." : "mlp.");
+      Matrix(feed + "gate_proj", shape_.intermediate, hidden);
+      Matrix(feed + "up_proj", shape_.intermediate, hidden);
+      Matrix(feed + "down_proj", hidden, shape_.intermediate);
+    }
+  }
+  // What is gpt-oss's own: experts in one tensor, sinks, biases everywhere.
+  void GptOss(const std::string& prefix, int64_t queries, int64_t keys) {
+    const int64_t hidden = shape_.hidden, width = shape_.intermediate;
+    Matrix(prefix + "mlp.router", shape_.experts, hidden);
+    Stacked(prefix + "mlp.experts.gate_proj", width, hidden);
+    Stacked(prefix + "mlp.experts.up_proj", width, hidden);
+    Stacked(prefix + "mlp.experts.down_proj", hidden, width);
+    Floats(prefix + "mlp.router.bias", {shape_.experts}, 0.0F, 0.2F);
+    Floats(prefix + "self_attn.sinks", {shape_.heads}, 1.0F, 1.0F);
+    for (const auto& [map, size] :
+         {std::pair{"q", queries}, {"k", keys}, {"v", keys}, {"o", hidden}}) {
+      Floats(prefix + "self_attn." + map + "_proj.bias", {size}, 0.0F, 0.2F);
+    }
+  }
+  // The same map of all experts, with biases.
+  void Stacked(const std::string& name, int64_t rows, int64_t columns) {
+    Matrix(name, shape_.experts * rows, columns);
+    for (const char* part : {".weight", ".scales", ".biases"}) {
+      const auto found = tensors_.find(name + part);
+      if (found == tensors_.end()) continue;
+      found->second.shape = {shape_.experts, rows, found->second.shape[1]};
+    }
+    Floats(name + ".bias", {shape_.experts, rows}, 0.0F, 0.2F);
+  }
   uint32_t Next() {
     state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
     return static_cast<uint32_t>(state_ >> 32);
@@ -87,6 +119,15 @@ class RandomWeights {
       std::memcpy(weights.bytes.data() + i, &word, sizeof(word));
     }
     tensors_[name + ".weight"] = std::move(weights);
+    if (shape_.mxfp4) {
+      // Random numbers are 2.93 by root mean square.
+      const auto exponent = std::lround(std::log2(range / std::sqrt(3.0F) / 2.93F));
+      const auto scale = static_cast<char>(127 + exponent);
+      const int64_t groups = columns / 32;
+      tensors_[name + ".scales"] = {
+          "U8", {rows, groups}, std::string(static_cast<size_t>(rows * groups), scale)};
+      return;
+    }
     const auto middle = static_cast<float>(1 << (shape_.bits - 1));
     const std::vector<int64_t> groups{rows, columns / shape_.group_size};
     Floats(name + ".scales", groups, range / middle, range / middle / 4);
@@ -127,7 +168,10 @@ std::string ConfigOf(const RandomModelShape& shape) {
     config["norm_topk_prob"] = true;
   }
   if (shape.sliding_window > 0) config["sliding_window"] = shape.sliding_window;
-  if (shape.bits > 0) {
+  if (shape.architecture == "gpt_oss") config["num_local_experts"] = shape.experts;
+  if (shape.mxfp4) {
+    config["quantization"] = {{"bits", 4}, {"group_size", 32}, {"mode", "mxfp4"}};
+  } else if (shape.bits > 0) {
     config["quantization"] = {{"bits", shape.bits}, {"group_size", shape.group_size}};
   }
   return config.dump();

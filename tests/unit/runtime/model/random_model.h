@@ -9,8 +9,9 @@
 namespace macrame::runtime::engine {
 
 struct RandomModelShape {
-  std::string architecture = "llama";  // or "qwen2", "qwen3", "mistral", "qwen3_moe"
+  std::string architecture = "llama";  // or "qwen2", "qwen3", "mistral", "qwen3_moe", "gpt_oss"
   int bits = 0;                        // 4, 6, 8; 0: bfloat16
+  bool mxfp4 = false;                  // the 4 bits are MXFP4
   int group_size = 32;
   int layers = 3;
   int hidden = 64;
@@ -21,7 +22,7 @@ struct RandomModelShape {
   int head_dim = 16;
   int vocabulary = 3072;  // at least the tokenizer's
   int context = 1024;
-  int sliding_window = 0;  // Mistral's
+  int sliding_window = 0;  // Mistral's, gpt-oss's
   bool tied_embeddings = false;
   uint64_t seed = 1;
 };
