@@ -34,7 +34,7 @@ void ReadGptOssWindows(const json& config, ModelConfig& out) {
 
 void ReadGptOss(const json& config, ModelConfig& out) {
   ReadFrame(config, out);
-  ExpectSilu(config);
+  if (out.activation != Activation::kSilu) Unsupported("gpt_oss with an activation beside silu");
   out.qkv_bias = out.output_bias = true;
   out.attention_sinks = true;
   ReadGptOssWindows(config, out);
