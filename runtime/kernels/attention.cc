@@ -50,6 +50,7 @@ struct Job {
 
   const AttentionSegment& segment() const { return work.segments[tile.segment]; }
   size_t head_dim() const { return work.view.shape.head_dim; }
+  size_t value_stride() const { return ValueStride(ValueDim(work.view.shape)); }
   size_t PositionOf(size_t row) const {
     return segment().position + (tile.row_begin + row) / work.group();
   }
@@ -159,7 +160,7 @@ void Score(const Job& job, const Unit& unit) {
 // it. A row that sees no key of the unit keeps its sums and gives no weight.
 void Weigh(const Job& job, const Unit& unit, size_t row, float* scores, float* sums) {
   const F32 d;
-  const size_t stride = ValueStride(job.head_dim());
+  const size_t stride = job.value_stride();
   const size_t begin = unit.first_block * kBlockTokens;
   const size_t end = unit.blocks_end() * kBlockTokens;
   const size_t position = job.PositionOf(row);
@@ -266,7 +267,7 @@ HWY_INLINE void MixColumns(const Unit& unit, const float* weights, size_t rows, 
 // The scales of a unit's values.
 void WidenScales(const Job& job, const Unit& unit) {
   const F32 d;
-  const size_t stride = ValueStride(job.head_dim());
+  const size_t stride = job.value_stride();
   for (size_t group = 0; group < KvGroups(job.head_dim()); ++group) {
     for (size_t b = unit.first_block; b < unit.blocks_end(); ++b) {
       float* out = job.memory.scales + group * kUnitTokens + b * kBlockTokens;
@@ -280,7 +281,7 @@ void WidenScales(const Job& job, const Unit& unit) {
 template <KvType kType>
 void RunUnit(const Job& job, const Unit& unit, float* sums) {
   const size_t rows = job.tile.rows();
-  const size_t stride = ValueStride(job.head_dim());
+  const size_t stride = job.value_stride();
   Score<kType>(job, unit);
   for (size_t row = 0; row < rows; ++row) {
     Weigh(job, unit, row, job.memory.scores + row * kUnitTokens, sums + row * (stride + 16));
@@ -300,7 +301,7 @@ template <KvType kType>
 Unit Widen(const Job& job, Unit unit) {
   const F32 d;
   const size_t key_count = job.head_dim() * kBlockTokens;
-  const size_t value_count = ValueStride(job.head_dim()) * kBlockTokens;
+  const size_t value_count = job.value_stride() * kBlockTokens;
   for (size_t b = unit.first_block; b < unit.blocks_end(); ++b) {
     float* keys = job.memory.keys + b * key_count;
     float* values = job.memory.values + b * value_count;
@@ -318,8 +319,42 @@ Unit Widen(const Job& job, Unit unit) {
   return unit;
 }
 
+// A latent cache's unit in float32, as keys and values of its own.
+template <KvType kType>
+Unit WidenLatent(const Job& job, Unit unit) {
+  const F32 d;
+  const size_t head_dim = job.head_dim(), stride = ValueStride(head_dim);
+  const size_t value_stride = job.value_stride();
+  HWY_ALIGN float lanes[kLanes];
+  for (size_t b = unit.first_block; b < unit.blocks_end(); ++b) {
+    float* keys = job.memory.keys + b * head_dim * kBlockTokens;
+    float* values = job.memory.values + b * value_stride * kBlockTokens;
+    const std::byte* stored = unit.keys[b];
+    for (size_t i = 0; i < stride; i += kLanes) {
+      for (size_t k = 0; k < kBlockTokens; ++k) {
+        auto wide = LoadWide<kType>(stored, k * stride + i);
+        if constexpr (kType == KvType::kInt8) {
+          wide = hn::Mul(wide, hn::Set(d, LoadScale(stored, stride, i / kKvGroupDims, k)));
+        }
+        if (i < value_stride) hn::StoreU(wide, d, values + k * value_stride + i);
+        hn::Store(wide, d, lanes);
+        const size_t dims = std::min(kLanes, head_dim - std::min(i, head_dim));
+        for (size_t j = 0; j < dims; ++j) keys[(i + j) * kBlockTokens + k] = lanes[j];
+      }
+    }
+    unit.keys[b] = reinterpret_cast<const std::byte*>(keys);
+    unit.values[b] = reinterpret_cast<const std::byte*>(values);
+  }
+  unit.keys[unit.blocks_end()] = unit.keys[unit.first_block];
+  unit.values[unit.blocks_end()] = unit.values[unit.first_block];
+  return unit;
+}
+
 template <KvType kType>
 void RunUnitAs(const Job& job, const Unit& unit, float* sums) {
+  if (job.work.view.shape.latent_dim > 0) {
+    return RunUnit<KvType::kFloat32>(job, WidenLatent<kType>(job, unit), sums);
+  }
   constexpr bool kWidens = kType == KvType::kFloat16 || kType == KvType::kBfloat16;
   if constexpr (kWidens) {
     if (job.tile.rows() > kRowsInPlace) {
@@ -333,7 +368,7 @@ void RunUnitAs(const Job& job, const Unit& unit, float* sums) {
 void RunRange(const Job& job, size_t range, float* sums) {
   const KvView& view = job.work.view;
   const size_t rows = job.tile.rows();
-  const size_t stride = ValueStride(job.head_dim());
+  const size_t stride = job.value_stride();
   std::fill_n(sums, rows * (stride + 16), 0.0F);
   for (size_t row = 0; row < rows; ++row) sums[row * (stride + 16) + stride] = kLowest;
   const size_t lowest = job.work.Lowest(job.PositionOf(0));
@@ -352,7 +387,7 @@ void RunRange(const Job& job, size_t range, float* sums) {
       const auto id = static_cast<size_t>(job.segment().blocks[index]);
       unit.keys[b] =
           view.data + id * BlockBytes(view.shape) + job.tile.kv_head * PieceBytes(view.shape);
-      unit.values[b] = unit.keys[b] + KeysBytes(view.shape);
+      unit.values[b] = unit.keys[b] + (view.shape.latent_dim > 0 ? 0 : KeysBytes(view.shape));
     }
     if (view.shape.type == KvType::kFloat32) {
       RunUnitAs<KvType::kFloat32>(job, unit, sums);
@@ -398,27 +433,28 @@ struct SinkShare {
 };
 
 void WriteOut(const Job& job, const float* total) {
-  const size_t head_dim = job.head_dim();
-  const size_t stride = ValueStride(head_dim);
+  const size_t value_dim = ValueDim(job.work.view.shape);
+  const size_t stride = ValueStride(value_dim);
   const size_t group = job.work.group();
   for (size_t row = 0; row < job.tile.rows(); ++row, total += stride + 16) {
     const size_t index = job.tile.row_begin + row;
     const size_t head = job.tile.kv_head * group + index % group;
     const size_t position = job.segment().row + index / group;
-    float* out = job.work.out + (position * job.work.shape.heads + head) * head_dim;
+    float* out = job.work.out + (position * job.work.shape.heads + head) * value_dim;
     if (const float* sinks = job.work.shape.sinks; sinks != nullptr) {
       const SinkShare share(total[stride], total[stride + 1], sinks[head]);
-      for (size_t i = 0; i < head_dim; ++i) out[i] = total[i] * share.kept / share.divisor;
+      for (size_t i = 0; i < value_dim; ++i) out[i] = total[i] * share.kept / share.divisor;
       continue;
     }
-    for (size_t i = 0; i < head_dim; ++i) out[i] = total[i] / total[stride + 1];
+    for (size_t i = 0; i < value_dim; ++i) out[i] = total[i] / total[stride + 1];
   }
 }
 
 void ReadQueries(const Job& job) {
   const size_t head_dim = job.head_dim();
   const size_t group = job.work.group();
-  const float scale = 1.0F / std::sqrt(static_cast<float>(head_dim));
+  const float set = job.work.shape.scale;
+  const float scale = set > 0 ? set : 1.0F / std::sqrt(static_cast<float>(head_dim));
   for (size_t row = 0; row < job.tile.rows(); ++row) {
     const size_t index = job.tile.row_begin + row;
     const size_t head = job.tile.kv_head * group + index % group;
@@ -444,7 +480,7 @@ void RunTileImpl(const AttentionWork& work, const AttentionTile& tile,
   RunRange(job, begin, memory.total);
   for (size_t range = begin + 1; range < end; ++range) {
     RunRange(job, range, memory.sums);
-    Join(tile.rows(), ValueStride(job.head_dim()), memory.sums, memory.total);
+    Join(tile.rows(), job.value_stride(), memory.sums, memory.total);
   }
   WriteOut(job, memory.total);
 }
@@ -455,8 +491,8 @@ void JoinTileImpl(const AttentionWork& work, const AttentionTile& tile,
   const Job job{work, tile, memory};
   const size_t range_floats = tile.rows() * work.sums_stride();
   for (size_t range = tile.range_begin + 1; range < tile.range_end; ++range) {
-    Join(tile.rows(), ValueStride(job.head_dim()),
-         tile.sums + (range - tile.range_begin) * range_floats, tile.sums);
+    Join(tile.rows(), job.value_stride(), tile.sums + (range - tile.range_begin) * range_floats,
+         tile.sums);
   }
   WriteOut(job, tile.sums);
 }

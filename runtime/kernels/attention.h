@@ -22,6 +22,7 @@ namespace macrame::runtime::kernels {
 struct AttentionShape {
   size_t heads = 0;              // of queries; a multiple of the key-value heads
   size_t window = 0;             // 0: all positions are seen
+  float scale = 0;               // of scores; 0: one over the root of the keys' width
   const float* sinks = nullptr;  // of each head; null: there are none
 };
 
@@ -50,13 +51,13 @@ class AttentionScratch {
 };
 
 // Writes one position's keys and values, [kv_heads][head_dim] each, rounded to the stored type;
-// what a half can't hold becomes its largest number. Any thread; positions may be written at the
-// same time.
+// what a half can't hold becomes its largest number. A latent cache takes keys alone. Any thread;
+// positions may be written at the same time.
 void StoreKv(const KvView& view, const int32_t* blocks, size_t position, const float* keys,
              const float* values);
 
-// out[row] = attention of queries[row], rows of [heads][head_dim], over positions that were stored
-// before, each segment's own included.
+// out[row], [heads][ValueDim], = attention of queries[row], [heads][head_dim], over positions that
+// were stored before, each segment's own included.
 void Attend(ThreadPool& pool, const KvView& view, const AttentionShape& shape,
             std::span<const AttentionSegment> segments, const float* queries, float* out,
             AttentionScratch& scratch);

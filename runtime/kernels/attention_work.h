@@ -25,7 +25,7 @@ struct AttentionWork {
 
   size_t group() const { return shape.heads / view.shape.kv_heads; }
   // A row's sums over a range: its values, then the largest score, then the sum of weights.
-  size_t sums_stride() const { return ValueStride(view.shape.head_dim) + 16; }
+  size_t sums_stride() const { return ValueStride(ValueDim(view.shape)) + 16; }
   // The first position that position `p` sees.
   size_t Lowest(size_t p) const {
     return shape.window > 0 && p + 1 > shape.window ? p + 1 - shape.window : 0;

@@ -8,6 +8,9 @@
 // the positions side by side, [head_dim][kBlockTokens], so that 32 scores grow lane by lane; behind
 // them the values row by row, [kBlockTokens][ValueStride(head_dim)], padded with zeros.
 //
+// A latent cache (multi-head latent attention) holds keys alone, position by position,
+// [kBlockTokens][ValueStride(head_dim)]: a value is the first latent_dim numbers of its key.
+//
 // kInt8: a number is an integer in [-127, 127] times the scale, a bfloat16, of its position and
 // group of kKvGroupDims of the head's dimensions. Behind the keys stand their scales, and behind
 // the values theirs: [KvGroups(head_dim)][kBlockTokens] each. A number is off by at most 1 in 253
@@ -36,8 +39,9 @@ enum class KvType : uint8_t { kFloat32, kFloat16, kBfloat16, kInt8 };
 
 struct KvShape {
   size_t kv_heads = 0;
-  size_t head_dim = 0;
+  size_t head_dim = 0;  // of keys; and of values, unless latent_dim is set
   KvType type = KvType::kFloat32;
+  size_t latent_dim = 0;
 };
 
 struct KvView {
@@ -54,6 +58,10 @@ inline size_t KvGroups(size_t head_dim) { return (head_dim + kKvGroupDims - 1) /
 // A value's row in elements: whole vectors of any instruction set.
 inline size_t ValueStride(size_t head_dim) { return (head_dim + 15) / 16 * 16; }
 
+inline size_t ValueDim(const KvShape& shape) {
+  return shape.latent_dim > 0 ? shape.latent_dim : shape.head_dim;
+}
+
 // Of a piece's keys or values.
 inline size_t ScalesBytes(const KvShape& shape) {
   return shape.type == KvType::kInt8 ? KvGroups(shape.head_dim) * kBlockTokens * 2 : 0;
@@ -64,6 +72,10 @@ inline size_t KeysBytes(const KvShape& shape) {
 }
 
 inline size_t PieceBytes(const KvShape& shape) {
+  if (shape.latent_dim > 0) {
+    return kBlockTokens * ValueStride(shape.head_dim) * KvScalarBytes(shape.type) +
+           ScalesBytes(shape);
+  }
   return KeysBytes(shape) + ScalesBytes(shape) +
          kBlockTokens * ValueStride(shape.head_dim) * KvScalarBytes(shape.type);
 }

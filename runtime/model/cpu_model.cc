@@ -295,7 +295,7 @@ void CpuModel::Mix(const Layer& layer, int index) {
   ForRows(pool_, rows_.size(), (heads_ + 2 * kv_heads_) * head_dim_,
           [&](size_t row) { Turn(layer, view, row); });
   const float* sinks = layer.sinks.has_value() ? layer.sinks->data<float>() : nullptr;
-  kernels::Attend(pool_, view, {heads_, layer.window, sinks}, segments_, buffers_.queries.data(),
+  kernels::Attend(pool_, view, {heads_, layer.window, 0, sinks}, segments_, buffers_.queries.data(),
                   buffers_.mixed.data(), attention_);
 }
 

@@ -17,7 +17,7 @@ namespace macrame::runtime::kernels {
 namespace {
 
 struct Case {
-  size_t kv_heads, group, head_dim, window;
+  size_t kv_heads, group, head_dim, window, latent_dim = 0;
   bool sinks = false;
 };
 
@@ -25,7 +25,8 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, KvType>> 
  protected:
   static World Make(std::vector<size_t> lengths) {
     const auto [c, type] = GetParam();
-    return World({c.kv_heads, c.head_dim, type}, c.kv_heads * c.group, std::move(lengths), c.sinks);
+    return World({c.kv_heads, c.head_dim, type, c.latent_dim}, c.kv_heads * c.group,
+                 std::move(lengths), c.sinks);
   }
   static size_t window() { return std::get<0>(GetParam()).window; }
 };
@@ -89,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Combine(
         ::testing::Values(Case{2, 4, 64, 0}, Case{2, 1, 80, 0}, Case{1, 7, 128, 0},
                           Case{2, 4, 64, 150}, Case{1, 7, 16, 5}, Case{1, 3, 18, 600},
-                          Case{1, 70, 32, 0}, Case{2, 8, 64, 128, true}, Case{1, 3, 64, 0, true}),
+                          Case{1, 70, 32, 0}, Case{1, 20, 58, 0, 40}, Case{1, 3, 176, 0, 128},
+                          Case{2, 8, 64, 128, 0, true}, Case{1, 3, 64, 0, 0, true}),
         ::testing::Values(KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8)));
 
 // What attention reads back of one position's values.
@@ -152,6 +154,12 @@ TEST(StoreKvTest, EightBitsOfNothingOrTooMuchAreNumbers) {
     EXPECT_EQ(large[1], -large[0]);
     EXPECT_EQ(large[2], 0.0F);
   }
+}
+
+TEST(StoreKvTest, ALatentCacheHoldsAPositionOnce) {
+  const KvShape shape{1, 576, KvType::kFloat16, 512};
+  EXPECT_EQ(BlockBytes(shape), kBlockTokens * 576 * 2);
+  EXPECT_EQ(BlockBytes({1, 576, KvType::kInt8, 512}), kBlockTokens * 576 * 17 / 16);
 }
 
 }  // namespace

@@ -41,7 +41,10 @@ std::vector<float> Quantized(const std::vector<float>& heads, size_t head_dim) {
 }
 
 World::World(KvShape shape, size_t heads, std::vector<size_t> lengths, bool sinks)
-    : shape_(shape), heads_(heads), lengths_(std::move(lengths)) {
+    : shape_(shape),
+      heads_(heads),
+      scale_(shape.latent_dim > 0 ? 0.15F : 0.0F),
+      lengths_(std::move(lengths)) {
   size_t blocks = 0;
   for (const size_t length : lengths_) blocks += (length + kBlockTokens - 1) / kBlockTokens;
   pool_.reset(static_cast<std::byte*>(std::aligned_alloc(64, (blocks + 1) * BlockBytes(shape))));
@@ -80,9 +83,9 @@ std::vector<float> World::Attend(int threads, size_t window, const std::vector<R
     queries.insert(queries.end(), from + static_cast<int64_t>(run.begin * width),
                    from + static_cast<int64_t>(run.end * width));
   }
-  std::vector<float> out(queries.size(), -7.0F);
+  std::vector<float> out(queries.size() / shape_.head_dim * ValueDim(shape_), -7.0F);
   ThreadPool pool(threads);
-  const AttentionShape shape{heads_, window, sinks_.empty() ? nullptr : sinks_.data()};
+  const AttentionShape shape{heads_, window, scale_, sinks_.empty() ? nullptr : sinks_.data()};
   kernels::Attend(pool, {shape_, pool_.get()}, shape, segments, queries.data(), out.data(),
                   scratch_);
   return out;
@@ -91,8 +94,11 @@ std::vector<float> World::Attend(int threads, size_t window, const std::vector<R
 std::vector<double> World::Exact(size_t index, size_t position, size_t window) const {
   const Sequence& sequence = sequences_[index];
   const size_t dim = shape_.head_dim, group = heads_ / shape_.kv_heads;
+  const size_t value_dim = ValueDim(shape_);
+  const auto& values = shape_.latent_dim > 0 ? sequence.keys : sequence.values;
+  const double scale = scale_ > 0 ? double{scale_} : 1.0 / std::sqrt(static_cast<double>(dim));
   const size_t lowest = window > 0 && position + 1 > window ? position + 1 - window : 0;
-  std::vector<double> out(heads_ * dim);
+  std::vector<double> out(heads_ * value_dim);
   for (size_t head = 0; head < heads_; ++head) {
     const float* query = sequence.queries.data() + (position * heads_ + head) * dim;
     std::vector<double> scores;
@@ -101,16 +107,16 @@ std::vector<double> World::Exact(size_t index, size_t position, size_t window) c
       for (size_t i = 0; i < dim; ++i) {
         score += double{query[i]} * sequence.keys[KvIndex(p, head / group) + i];
       }
-      scores.push_back(score / std::sqrt(static_cast<double>(dim)));
+      scores.push_back(score * scale);
     }
     double largest = *std::max_element(scores.begin(), scores.end());
     if (!sinks_.empty()) largest = std::max(largest, double{sinks_[head]});
     double sum = sinks_.empty() ? 0.0 : std::exp(double{sinks_[head]} - largest);
     for (double& score : scores) sum += score = std::exp(score - largest);
     for (size_t p = lowest; p <= position; ++p) {
-      for (size_t i = 0; i < dim; ++i) {
-        out[head * dim + i] +=
-            scores[p - lowest] / sum * double{sequence.values[KvIndex(p, head / group) + i]};
+      for (size_t i = 0; i < value_dim; ++i) {
+        out[head * value_dim + i] +=
+            scores[p - lowest] / sum * double{values[KvIndex(p, head / group) + i]};
       }
     }
   }

@@ -15,7 +15,8 @@ namespace macrame::runtime::kernels {
 // What kInt8 keeps of heads' numbers, as plain loops have it.
 std::vector<float> Quantized(const std::vector<float>& heads, size_t head_dim);
 
-// Sequences of random queries, keys and values, stored in one pool of blocks in disorder.
+// Sequences of random queries, keys and values, stored in one pool of blocks in disorder. A latent
+// cache's values are the keys' first numbers, and its scores have a scale of their own.
 class World {
  public:
   World(KvShape shape, size_t heads, std::vector<size_t> lengths, bool sinks = false);
@@ -45,6 +46,7 @@ class World {
 
   const KvShape shape_;
   const size_t heads_;
+  const float scale_;
   const std::vector<size_t> lengths_;
   std::unique_ptr<std::byte[], Free> pool_;
   std::vector<Sequence> sequences_;
