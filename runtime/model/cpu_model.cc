@@ -22,9 +22,13 @@ kernels::KvType KvTypeOf(mx::Dtype type) {
 
 kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place,
                            const WeightLoader& loader, const LayerStackOptions& options) {
-  return {static_cast<size_t>(KvHeadsOf(config, place.slices()).size()),
-          static_cast<size_t>(config.head_dim),
-          options.kv_type.value_or(KvTypeOf(loader.model_type()))};
+  const auto heads = static_cast<size_t>(KvHeadsOf(config, place.slices()).size());
+  const kernels::KvType type = options.kv_type.value_or(KvTypeOf(loader.model_type()));
+  if (config.has_latent()) {
+    return {heads > 0 ? size_t{1} : size_t{0}, static_cast<size_t>(config.latent.width()), type,
+            static_cast<size_t>(config.latent.kv_rank)};
+  }
+  return {heads, static_cast<size_t>(config.head_dim), type};
 }
 
 // An array of float32 to write into.
@@ -74,12 +78,14 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size() *
                                  (config.attention_heads / config.kv_heads))),
       kv_heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
+      value_dim_(static_cast<size_t>(config.value_dim())),
       vocabulary_(VocabularyOf(config, place.slices())),
       block_bytes_(kernels::BlockBytes(KvShapeOf(config, place, loader, options)) *
                    static_cast<uint64_t>(place.layer_end - place.layer_begin)),
       pool_(options.threads),
       products_(pool_),
       feed_{pool_, products_},
+      latent_(pool_, products_, attention_),
       tables_(options.blocks_total, options.context_length),
       rope_layout_(RopeLayoutOf(config.rope, options.context_length)),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total,
@@ -109,9 +115,18 @@ std::string CpuModel::kv_layout() const {
 CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                                     WeightLoader& loader) {
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-  return Layer{CpuLinear(loader.LoadMatrix(needs.q)),
-               CpuLinear(loader.LoadMatrix(needs.k)),
-               CpuLinear(loader.LoadMatrix(needs.v)),
+  const auto by_head = [&](const MatrixNeed& need) -> std::optional<CpuLinear> {
+    if (needs.latent.has_value()) return std::nullopt;
+    return CpuLinear(loader.LoadMatrix(need));
+  };
+  const auto load_latent = [&]() -> std::optional<CpuLatentAttention> {
+    if (!needs.latent.has_value()) return std::nullopt;
+    return CpuLatentAttention(config, place, *needs.latent, loader);
+  };
+  return Layer{by_head(needs.q),
+               by_head(needs.k),
+               by_head(needs.v),
+               load_latent(),
                CpuLinear(loader.LoadMatrix(needs.o)),
                LoadFeed(config, needs, loader),
                LoadOptional(loader, needs.attention_norm),
@@ -167,15 +182,17 @@ void CpuModel::ReserveBuffers() {
   buffers_.hidden.Reserve(count * hidden_size_);
   buffers_.normed.Reserve(count * hidden_size_);
   buffers_.partial.Reserve(count * hidden_size_);
+  buffers_.mixed.Reserve(count * heads_ * value_dim_);
+  if (config_.has_latent()) return;
   buffers_.queries.Reserve(count * heads_ * head_dim_);
-  buffers_.mixed.Reserve(count * heads_ * head_dim_);
   buffers_.keys.Reserve(count * kv_heads_ * head_dim_);
   buffers_.values.Reserve(count * kv_heads_ * head_dim_);
   if (config_.qk_norm_whole) buffers_.squares.Reserve(count * 2);
 }
 
 uint64_t CpuModel::buffer_bytes() const {
-  uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes();
+  uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes() +
+                   latent_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
         &buffers_.mixed, &buffers_.partial, &buffers_.squares}) {
@@ -275,19 +292,29 @@ const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm) {
 }
 
 void CpuModel::Attend(const Layer& layer, int index) {
-  if (heads_ > 0) Project(layer);
-  if (config_.qk_norm_whole) AddSquares();
-  if (heads_ > 0) Mix(layer, index);
-  products_.SetInput(buffers_.mixed.data(), rows_.size(), heads_ * head_dim_);
+  if (layer.latent.has_value()) {
+    if (heads_ > 0) MixLatent(layer, index);
+  } else {
+    if (heads_ > 0) Project(layer);
+    if (config_.qk_norm_whole) AddSquares();
+    if (heads_ > 0) Mix(layer, index);
+  }
+  products_.SetInput(buffers_.mixed.data(), rows_.size(), heads_ * value_dim_);
   products_.Apply(layer.o, buffers_.partial.data());
   AddPartial(layer.attention_out_norm);
 }
 
+void CpuModel::MixLatent(const Layer& layer, int index) {
+  const LatentStep step{blocks_.Layer(index), segments_, rows_.size(),
+                        RopeOf(layer)->RotationOf(0)};
+  layer.latent->Apply(NormedHidden(layer.attention_norm), step, latent_, buffers_.mixed.data());
+}
+
 void CpuModel::Project(const Layer& layer) {
   products_.SetInput(NormedHidden(layer.attention_norm), rows_.size(), hidden_size_);
-  products_.Apply(layer.q, buffers_.queries.data());
-  products_.Apply(layer.k, buffers_.keys.data());
-  products_.Apply(layer.v, buffers_.values.data());
+  products_.Apply(*layer.q, buffers_.queries.data());
+  products_.Apply(*layer.k, buffers_.keys.data());
+  products_.Apply(*layer.v, buffers_.values.data());
 }
 
 void CpuModel::Mix(const Layer& layer, int index) {

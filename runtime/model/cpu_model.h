@@ -21,6 +21,7 @@
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/cpu_feed.h"
 #include "runtime/model/cpu_kv_blocks.h"
+#include "runtime/model/cpu_latent_attention.h"
 #include "runtime/model/cpu_linear.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
@@ -57,7 +58,9 @@ class CpuModel : public LayerStack {
 
  private:
   struct Layer {
-    CpuLinear q, k, v, o;
+    std::optional<CpuLinear> q, k, v;  // unset where there is a latent cache
+    std::optional<CpuLatentAttention> latent;
+    CpuLinear o;
     std::variant<CpuFeed, CpuExperts> feed;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
@@ -104,6 +107,7 @@ class CpuModel : public LayerStack {
   void AddSquares();
   void ScaleWhole(const Layer& layer, size_t row);
   void Mix(const Layer& layer, int index);
+  void MixLatent(const Layer& layer, int index);
   void Feed(const Layer& layer);
   // hidden += buffers_.partial of all tensor ranks, through `norm` if there is one.
   void AddPartial(const std::optional<mlx::core::array>& norm);
@@ -116,12 +120,14 @@ class CpuModel : public LayerStack {
   const size_t head_dim_;
   const size_t heads_;  // of this rank, as the next; it may have none
   const size_t kv_heads_;
+  const size_t value_dim_;
   const Range vocabulary_;
   const uint64_t block_bytes_;
   kernels::ThreadPool pool_;
   CpuProducts products_;
   FeedWork feed_;
   kernels::AttentionScratch attention_;
+  LatentWork latent_;
   SlotTables tables_;
   const std::string rope_layout_;
   CpuKvBlocks blocks_;

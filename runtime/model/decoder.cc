@@ -29,7 +29,8 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       tables_(options.blocks_total, options.context_length),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total),
       rope_layout_(RopeLayoutOf(config.rope, options.context_length)),
-      rope_(MakeRope(config.rope, config.head_dim, options.context_length)),
+      rope_(MakeRope(config.rope, config.has_latent() ? config.latent.rope : config.head_dim,
+                     options.context_length)),
       local_rope_(
           config.local_rope.has_value()
               ? std::optional(MakeRope(*config.local_rope, config.head_dim, options.context_length))
@@ -53,9 +54,18 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
     return Dense{loader.LoadMatrix(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
                  loader.LoadMatrix(needs.feed->down), config.activation};
   };
-  return Layer{loader.LoadMatrix(needs.q),
-               loader.LoadMatrix(needs.k),
-               loader.LoadMatrix(needs.v),
+  const auto by_head = [&](const MatrixNeed& need) -> std::optional<Matrix> {
+    if (needs.latent.has_value()) return std::nullopt;
+    return loader.LoadMatrix(need);
+  };
+  const auto load_latent = [&]() -> std::optional<MlxLatentAttention> {
+    if (!needs.latent.has_value()) return std::nullopt;
+    return MlxLatentAttention(config, place, *needs.latent, loader);
+  };
+  return Layer{by_head(needs.q),
+               by_head(needs.k),
+               by_head(needs.v),
+               load_latent(),
                loader.LoadMatrix(needs.o),
                load_feed(),
                loader.LoadVector(needs.attention_norm),
@@ -164,6 +174,16 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
     const mx::array none = mx::depends({mx::zeros({rows, 2})}, {x})[0];
     return mx::depends({nothing}, {sums_.SumExactlyOverRanks(none)})[0];
   }
+  if (layer.latent.has_value()) {
+    const auto rotate = [&](const mx::array& part, int begin) {
+      return Rotate(layer, part, begin);
+    };
+    const auto append = [&](const Segment& segment, const mx::array& keys) {
+      return blocks_.AppendKeys(index, tables_.Table(segment.slot), static_cast<int>(segment.begin),
+                                keys);
+    };
+    return layer.o.Apply(layer.latent->Apply(x, {step, rotate, append}));
+  }
   const auto split_heads = [&](const mx::array& projected, int head_count,
                                const std::optional<mx::array>& norm) {
     mx::array by_head = mx::reshape(projected, {1, rows, head_count, config_.head_dim});
@@ -172,11 +192,11 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
     }
     return mx::transpose(by_head, {0, 2, 1, 3});
   };
-  mx::array all_queries = layer.q.Apply(x), all_keys = layer.k.Apply(x);
+  mx::array all_queries = layer.q->Apply(x), all_keys = layer.k->Apply(x);
   if (config_.qk_norm_whole) NormWhole(layer, all_queries, all_keys);
   const mx::array queries = split_heads(all_queries, heads, layer.q_norm);
   const mx::array keys = split_heads(all_keys, kv_heads, layer.k_norm);
-  const mx::array values = split_heads(layer.v.Apply(x), kv_heads, std::nullopt);
+  const mx::array values = split_heads(layer.v->Apply(x), kv_heads, std::nullopt);
   std::vector<mx::array> mixed;
   int row = 0;
   for (const Segment& segment : step.segments) {

@@ -16,6 +16,7 @@
 #include "runtime/model/matrix.h"
 #include "runtime/model/mlx_experts.h"
 #include "runtime/model/mlx_kv_blocks.h"
+#include "runtime/model/mlx_latent_attention.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_loader.h"
@@ -52,7 +53,9 @@ class Decoder : public LayerStack {
     }
   };
   struct Layer {
-    Matrix q, k, v, o;
+    std::optional<Matrix> q, k, v;  // unset where there is a latent cache
+    std::optional<MlxLatentAttention> latent;
+    Matrix o;
     std::variant<Dense, MlxExperts> feed;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;

@@ -29,24 +29,25 @@ void TakeHighest(std::span<const float> values, std::span<ExpertChoice> out) {
   }
 }
 
-// The two highest values of a group, added.
-float GroupValue(std::span<const float> group) {
-  float best = -std::numeric_limits<float>::infinity(), second = best;
-  for (const float given : group) {
-    const float value = Comparable(given);
-    if (value > best)
-      second = best, best = value;
-    else if (value > second)
-      second = value;
+// The highest values of a group, added.
+float GroupValue(std::span<const float> group, size_t best) {
+  std::vector<ExpertChoice> highest(std::min(group.size(), best));
+  TakeHighest(group, highest);
+  float sum = 0.0F;
+  for (const ExpertChoice& choice : highest) {
+    sum += Comparable(group[static_cast<size_t>(choice.expert)]);
   }
-  return group.size() > 1 ? best + second : best;
+  return sum;
 }
 
 // Only those of the best groups keep their values.
 void DropGroups(const ExpertTraits& traits, std::span<float> values) {
   const size_t groups = static_cast<size_t>(traits.groups), size = values.size() / groups;
   std::vector<float> of_group(groups);
-  for (size_t i = 0; i < groups; ++i) of_group[i] = GroupValue(values.subspan(i * size, size));
+  for (size_t i = 0; i < groups; ++i) {
+    of_group[i] =
+        GroupValue(values.subspan(i * size, size), static_cast<size_t>(traits.group_best));
+  }
   std::vector<size_t> order(groups);
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -54,6 +55,16 @@ void DropGroups(const ExpertTraits& traits, std::span<float> values) {
   for (size_t i = static_cast<size_t>(traits.groups_active); i < groups; ++i) {
     std::fill_n(values.begin() + static_cast<ptrdiff_t>(order[i] * size), size, 0.0F);
   }
+}
+
+// Softmax, but for a factor, of the best groups' scores; zero for the others.
+std::vector<float> InBestGroups(std::span<const float> scores, const ExpertTraits& traits) {
+  float most = -std::numeric_limits<float>::infinity();
+  for (const float score : scores) most = std::max(most, Comparable(score));
+  std::vector<float> values(scores.size());
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::exp(scores[i] - most);
+  DropGroups(traits, values);
+  return values;
 }
 
 void WeighSoftmax(std::span<const float> scores, const ExpertTraits& traits,
@@ -95,7 +106,11 @@ void ChooseExperts(std::span<const float> scores, std::span<const float> bias,
   MACRAME_CHECK(scores.size() == static_cast<size_t>(traits.count) &&
                 out.size() == static_cast<size_t>(traits.active));
   if (traits.scores == RouterScores::kSoftmax) {
-    TakeHighest(scores, out);
+    if (traits.groups > 1) {
+      TakeHighest(InBestGroups(scores, traits), out);
+    } else {
+      TakeHighest(scores, out);
+    }
     WeighSoftmax(scores, traits, out);
   } else {
     std::vector<float> values(scores.size());

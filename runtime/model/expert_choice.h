@@ -17,7 +17,8 @@ struct ExpertChoice {
 // `scores`: what the router gives for one token, a number for each of traits.count experts.
 // `out`, traits.active of them, is in the order of the experts' numbers: those with the highest
 // scores, of equal ones the first. A weight is the softmax of the scores, over all experts or over
-// the chosen ones alone (traits.normalized). What is no number counts as the lowest.
+// the chosen ones alone (traits.normalized). What is no number counts as the lowest. Where there
+// are groups, those of all but the best count as zero, which is less than any share of a whole.
 //
 // RouterScores::kSigmoid: experts are chosen by the sigmoid of their score plus `bias`, which is
 // empty or as long as `scores`, within the groups that the traits allow; the others count as zero.

@@ -95,6 +95,12 @@ mx::array Matrix::Apply(const mx::array& x) const {
   return bias_.has_value() ? mx::add(y, *bias_) : y;
 }
 
+mx::array Matrix::Floats() const {
+  MACRAME_CHECK(weight_.has_value()) << "weights that kernels read in place";
+  if (!scales_.has_value()) return *weight_;
+  return mx::dequantize(*weight_, *scales_, *biases_, view_.group_size, view_.bits);
+}
+
 mx::array Matrix::Rows(std::span<const int32_t> ids, mx::Dtype type) const {
   const int count = static_cast<int>(ids.size());
   if (owner_ != nullptr) {

@@ -38,6 +38,9 @@ class Matrix {
   // Rows as embeddings: [1, ids.size(), columns]. Every id must be below rows().
   mlx::core::array Rows(std::span<const int32_t> ids, mlx::core::Dtype type) const;
 
+  // All numbers [rows, columns] of weights that are MLX arrays, unpacked.
+  mlx::core::array Floats() const;
+
   int rows() const;
   // For CPU kernels: what they read, null weights on a GPU; and the bias.
   const kernels::MatrixView& view() const { return view_; }

@@ -27,7 +27,8 @@ mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits) {
   if (dropped == 0) return scores;
   const int size = traits.count / traits.groups;
   const mx::array grouped = mx::reshape(scores, {rows, traits.groups, size});
-  const mx::array best = mx::sum(mx::topk(grouped, std::min(2, size), -1), -1);  // [rows, groups]
+  const mx::array best =
+      mx::sum(mx::topk(grouped, std::min(traits.group_best, size), -1), -1);  // [rows, groups]
   const mx::array worst =
       mx::slice(mx::argpartition(best, dropped - 1, -1), {0, 0}, {rows, dropped});
   const mx::array kept = mx::put_along_axis(mx::ones_like(best), worst, mx::array(0.0F), -1);

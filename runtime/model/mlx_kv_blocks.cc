@@ -30,28 +30,33 @@ mx::array RowsOf(std::span<const int32_t> table, int begin, int end) {
 MlxKvBlocks::MlxKvBlocks(int layers, int blocks_total)
     : layers_(static_cast<size_t>(layers)), blocks_total_(blocks_total) {}
 
-MlxKvBlocks::View MlxKvBlocks::Append(int layer, std::span<const int32_t> table, int begin,
-                                      const mx::array& keys, const mx::array& values) {
-  Layer& entry = layers_[static_cast<size_t>(layer)];
-  const int heads = keys.shape(1), count = keys.shape(2), width = keys.shape(3);
+mx::array MlxKvBlocks::AppendTo(std::optional<mx::array>& pool, std::span<const int32_t> table,
+                                int begin, const mx::array& update) const {
+  const int heads = update.shape(1), count = update.shape(2), width = update.shape(3);
   const int end = begin + count;
   MACRAME_CHECK(static_cast<size_t>(BlocksFor(end)) <= table.size())
       << end << " positions in " << table.size() << " blocks";
   const mx::array written = RowsOf(table, begin, end), seen = RowsOf(table, 0, end);
-  const auto write = [&](std::optional<mx::array>& pool, const mx::array& update) {
-    if (!pool.has_value()) {
-      pool = mx::zeros({blocks_total_ * kTokens, heads, width}, update.dtype());
-    }
-    // [1, heads, count, width] -> one row of the pool a position.
-    const mx::array rows =
-        mx::reshape(mx::transpose(update, {0, 2, 1, 3}), {count, 1, heads, width});
-    pool = mx::scatter(*pool, std::vector<mx::array>{written}, rows, std::vector<int>{0});
-    return mx::transpose(mx::reshape(mx::take(*pool, seen, 0), {1, end, heads, width}),
-                         {0, 2, 1, 3});
-  };
-  mx::array all_keys = write(entry.keys, keys);
-  mx::array all_values = write(entry.values, values);
+  if (!pool.has_value()) {
+    pool = mx::zeros({blocks_total_ * kTokens, heads, width}, update.dtype());
+  }
+  // [1, heads, count, width] -> one row of the pool a position.
+  const mx::array rows = mx::reshape(mx::transpose(update, {0, 2, 1, 3}), {count, 1, heads, width});
+  pool = mx::scatter(*pool, std::vector<mx::array>{written}, rows, std::vector<int>{0});
+  return mx::transpose(mx::reshape(mx::take(*pool, seen, 0), {1, end, heads, width}), {0, 2, 1, 3});
+}
+
+MlxKvBlocks::View MlxKvBlocks::Append(int layer, std::span<const int32_t> table, int begin,
+                                      const mx::array& keys, const mx::array& values) {
+  Layer& entry = layers_[static_cast<size_t>(layer)];
+  mx::array all_keys = AppendTo(entry.keys, table, begin, keys);
+  mx::array all_values = AppendTo(entry.values, table, begin, values);
   return {std::move(all_keys), std::move(all_values)};
+}
+
+mx::array MlxKvBlocks::AppendKeys(int layer, std::span<const int32_t> table, int begin,
+                                  const mx::array& keys) {
+  return AppendTo(layers_[static_cast<size_t>(layer)].keys, table, begin, keys);
 }
 
 void MlxKvBlocks::AppendPools(std::vector<mx::array>& out) const {
@@ -64,7 +69,8 @@ void MlxKvBlocks::AppendPools(std::vector<mx::array>& out) const {
 std::vector<mx::array> MlxKvBlocks::Pools() const {
   std::vector<mx::array> pools;
   AppendPools(pools);
-  MACRAME_CHECK(pools.size() == 2 * layers_.size()) << "no step has run yet";
+  MACRAME_CHECK(pools.size() == layers_.size() || pools.size() == 2 * layers_.size())
+      << "no step has run yet";
   return pools;
 }
 
@@ -105,7 +111,7 @@ void MlxKvBlocks::Write(int32_t block, std::span<const std::byte> bytes) {
   };
   for (Layer& layer : layers_) {
     write(layer.keys);
-    write(layer.values);
+    if (layer.values.has_value()) write(layer.values);
   }
   mx::eval(Pools());
 }

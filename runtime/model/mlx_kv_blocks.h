@@ -30,6 +30,10 @@ class MlxKvBlocks {
   View Append(int layer, std::span<const int32_t> table, int begin, const mlx::core::array& keys,
               const mlx::core::array& values);
 
+  // The same for a cache of keys alone (multi-head latent attention): one pool a layer.
+  mlx::core::array AppendKeys(int layer, std::span<const int32_t> table, int begin,
+                              const mlx::core::array& keys);
+
   // The whole pools, to be evaluated together with a step's result.
   void AppendPools(std::vector<mlx::core::array>& out) const;
 
@@ -46,6 +50,9 @@ class MlxKvBlocks {
     std::optional<mlx::core::array> values;
   };
 
+  // Writes to a pool, which it makes at first use, and gives positions [0, begin + count).
+  mlx::core::array AppendTo(std::optional<mlx::core::array>& pool, std::span<const int32_t> table,
+                            int begin, const mlx::core::array& update) const;
   // Of all pools, in the order of a block's bytes.
   std::vector<mlx::core::array> Pools() const;
 

@@ -52,9 +52,9 @@ struct ExpertTraits {
   // A number for each expert, added to the scores by which the active ones are chosen, not to what
   // they weigh: its tensor below `module`; empty: none.
   std::string score_bias;
-  // Experts stand in so many groups, of which a token may choose in those `groups_active` whose two
-  // best scores add up highest.
-  int groups = 1, groups_active = 1;
+  // Experts stand in so many groups, of which a token may choose in those `groups_active` whose
+  // `group_best` best scores add up highest.
+  int groups = 1, groups_active = 1, group_best = 2;
   double weight_scale = 1.0;  // of all active ones' weights
   int shared_width = 0;       // of an expert that every token takes; 0: none
   bool shared_gate = false;   // whether a gate of its own weighs it
@@ -81,6 +81,20 @@ struct NormNames {
   std::string attention_out{};  // of what is added to the hidden state
   std::string feed_in = "post_attention_layernorm";
   std::string feed_out{};
+};
+
+// Multi-head latent attention: the KV cache holds for each position one vector, latent and rotary
+// key, that all heads share. Each head has a map from its queries into the latent space and one
+// from there to its values.
+struct LatentTraits {
+  int kv_rank = 0;  // of the latent vector; 0: the model has keys and values by head
+  int q_rank = 0;   // of the vector that queries are made from; 0: they are made from hidden states
+  int nope = 0;     // dimensions of a head's query that are not turned, before those that are
+  int rope = 0;
+  int value = 0;           // of a head's output
+  float norm_eps = 1e-6F;  // of the norms of both vectors
+  float scale = 0.0F;      // of scores
+  int width() const { return kv_rank + rope; }
 };
 
 struct ModelConfig {
@@ -116,6 +130,7 @@ struct ModelConfig {
   float residual_scale = 1.0F;  // of what each half layer adds
   float logit_scale = 1.0F;
   int ignored_layers = 0;  // behind the last one: they predict further tokens
+  LatentTraits latent;
   ExpertTraits experts;
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
@@ -132,6 +147,9 @@ struct ModelConfig {
   // By what queries are multiplied at a position, so that 1 / sqrt(head_dim) is left to do.
   float QueryScaleAt(size_t position) const;
   bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
+  bool has_latent() const { return latent.kv_rank > 0; }
+  // Numbers that a head gives to o_proj.
+  int value_dim() const { return has_latent() ? latent.value : head_dim; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors
   // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;

@@ -24,7 +24,7 @@ int HeadUnit(const ModelConfig& config) {
     group = std::lcm(group, int64_t{GroupOf(config, layer, "self_attn.o_proj")});
   }
   // Columns of o_proj that belong to one key-value head.
-  const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.head_dim;
+  const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.value_dim();
   return static_cast<int>(std::min<int64_t>(config.kv_heads, group / std::gcd(group, columns)));
 }
 

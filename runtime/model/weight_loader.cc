@@ -230,6 +230,32 @@ StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& ne
           TakeBiases(needs)};
 }
 
+StackedMatrix WeightLoader::LoadHeads(const MatrixNeed& need) {
+  const QuantizationTraits traits = config_.QuantizationOf(need.module);
+  const int rows = need.rows / need.heads;
+  const auto take = [&](const char* suffix) {
+    const StoredTensor& stored = *files_->Find(absl::StrCat(need.module, suffix));
+    const Part part = TakePart(stored, PartOf(stored, need));
+    const int columns =
+        static_cast<int>(part.bytes / mx::size_of(TypeOf(stored))) / std::max(1, need.part_rows());
+    return TakeCopy(part, {need.part_rows() / rows, rows, columns}, TypeOf(stored));
+  };
+  mx::array weight = take(".weight");
+  if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
+    return {mx::astype(weight, activation_type_), std::nullopt, std::nullopt, {}, std::nullopt};
+  }
+  return {std::move(weight), mx::astype(take(".scales"), activation_type_),
+          mx::astype(take(".biases"), activation_type_), traits, std::nullopt};
+}
+
+StackedMatrix WeightLoader::LoadHeadsFrom(const MatrixNeed& need, int heads) {
+  const Matrix whole = LoadForMlx(need);
+  const int rows = need.part_rows() / std::max(1, heads);
+  mx::array floats = whole.Floats();
+  return {mx::reshape(floats, {heads, rows, need.columns}), std::nullopt, std::nullopt, {},
+          std::nullopt};
+}
+
 Matrix WeightLoader::LoadMatrix(const MatrixNeed& need) {
   return mx::default_device() == mx::Device::cpu ? LoadForKernels(need) : LoadForMlx(need);
 }
@@ -263,7 +289,7 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
   if (place_.embeds) see_matrix(EmbeddingNeed(config_, place_));
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
-    for (const MatrixNeed* need : MatricesOf(needs)) see_matrix(*need);
+    for (const MatrixNeed* need : MatricesOf(needs, *files_)) see_matrix(*need);
     for (const VectorNeed* need : VectorsOf(needs)) see_vector(*need);
   }
   if (place_.has_head) {

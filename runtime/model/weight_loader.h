@@ -38,6 +38,13 @@ class WeightLoader {
   Matrix LoadMatrix(const MatrixNeed& need);
   // This rank's parts of all experts' maps of one kind, one after the other: for MLX.
   StackedMatrix LoadStacked(const std::vector<const MatrixNeed*>& needs);
+  // Of a map that is stored by head, this rank's heads: [heads, rows of one, columns], for MLX.
+  StackedMatrix LoadHeads(const MatrixNeed& need);
+  // This rank's rows of a map that is not, as `heads` parts, in floats.
+  StackedMatrix LoadHeadsFrom(const MatrixNeed& need, int heads);
+  bool IsStoredByHead(const LatentNeeds& needs) const {
+    return engine::IsStoredByHead(needs, *files_);
+  }
   // Unset for an empty name. Of the activation type.
   std::optional<mlx::core::array> LoadVector(const VectorNeed& need);
 

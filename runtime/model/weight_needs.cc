@@ -33,6 +33,7 @@ class Checker {
                              Form form = Form::kFloats);
   void Quantised(const MatrixNeed& need, const StoredNames& names);
   void Blocks(const MatrixNeed& need, const StoredNames& names);
+  static std::vector<int64_t> ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns);
 
   const ModelConfig& config_;
   const WeightFiles& files_;
@@ -66,6 +67,12 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
   return tensor;
 }
 
+std::vector<int64_t> Checker::ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) {
+  if (stacked) return {need.experts, need.rows, columns};
+  if (need.heads > 0) return {need.heads, need.rows / need.heads, columns};
+  return {need.all_stored_rows(), columns};
+}
+
 void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
   const std::string& module = names.module;
   const QuantizationTraits traits = config_.QuantizationOf(module);
@@ -79,10 +86,7 @@ void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
     return;
   }
   const int64_t groups = need.columns / traits.group_size;
-  const auto shape = [&](int64_t columns) {
-    return names.stacked ? std::vector<int64_t>{need.experts, need.rows, columns}
-                         : std::vector<int64_t>{need.all_stored_rows(), columns};
-  };
+  const auto shape = [&](int64_t columns) { return ShapeOf(need, names.stacked, columns); };
   Expect(names.weight, shape(int64_t{need.columns} * traits.bits / 32), Form::kWords);
   if (traits.mode == QuantizationMode::kMxfp4) {
     Expect(names.scales, shape(groups), Form::kBytes);
@@ -120,10 +124,8 @@ void Checker::Matrix(const MatrixNeed& need) {
   if (names.blocks) return Blocks(need, names);
   if (files_.Find(names.scales) != nullptr) {
     Quantised(need, names);
-  } else if (names.stacked) {
-    Expect(names.weight, {need.experts, need.rows, need.columns});
   } else {
-    Expect(names.weight, {need.all_stored_rows(), need.columns});
+    Expect(names.weight, ShapeOf(need, names.stacked, need.columns));
   }
   if (!need.bias) return;
   if (names.stacked) {
@@ -187,8 +189,25 @@ StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
   return names;
 }
 
-std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs) {
-  std::vector<const MatrixNeed*> all = {&needs.q, &needs.k, &needs.v, &needs.o};
+bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files) {
+  return files.Find(absl::StrCat(needs.kv_b.module, ".weight")) == nullptr;
+}
+
+std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files) {
+  std::vector<const MatrixNeed*> all;
+  if (needs.latent.has_value()) {
+    const LatentNeeds& latent = *needs.latent;
+    if (latent.q_a.has_value()) all.push_back(&*latent.q_a);
+    all.insert(all.end(), {&latent.q_b, &latent.kv_a});
+    if (IsStoredByHead(latent, files)) {
+      all.insert(all.end(), {&latent.embed_q, &latent.unembed_out});
+    } else {
+      all.push_back(&latent.kv_b);
+    }
+  } else {
+    all = {&needs.q, &needs.k, &needs.v};
+  }
+  all.push_back(&needs.o);
   const auto add = [&](const FeedNeeds& feed) {
     all.insert(all.end(), {&feed.gate, &feed.up, &feed.down});
   };
@@ -204,13 +223,19 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs) {
 }
 
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
-  return {&needs.attention_norm, &needs.attention_out_norm,
-          &needs.feed_norm,      &needs.feed_out_norm,
-          &needs.q_norm,         &needs.k_norm,
-          &needs.sinks,          &needs.score_bias};
+  std::vector<const VectorNeed*> all = {
+      &needs.attention_norm, &needs.attention_out_norm, &needs.feed_norm, &needs.feed_out_norm,
+      &needs.q_norm,         &needs.k_norm,             &needs.sinks,     &needs.score_bias};
+  if (needs.latent.has_value()) {
+    all.insert(all.end(), {&needs.latent->q_a_norm, &needs.latent->kv_a_norm});
+  }
+  return all;
 }
 
 namespace {
+
+// The rows or columns of heads that have `by` each.
+Range Times(const Range& heads, int by) { return {heads.begin * by, heads.end * by}; }
 
 // Maps that are stored one below the other in one tensor: q, k and v, or gate and up.
 void Fuse(const std::string& module, std::initializer_list<MatrixNeed*> maps) {
@@ -303,36 +328,74 @@ void AddNorms(const ModelConfig& config, const Range& kv_heads, const std::strin
   }
 }
 
+// Keys and values by head.
+void AddHeads(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
+              LayerNeeds& needs) {
+  const int query_width = config.attention_heads / config.kv_heads * config.head_dim;
+  // Of the kv heads, and of the query heads that share them.
+  const auto rows = [&](const char* name, int width) {
+    MatrixNeed need{absl::StrCat(prefix, name), config.kv_heads * width, config.hidden_size};
+    need.split = Split::kRows;
+    need.part = Times(kv_heads, width);
+    need.bias = config.qkv_bias;
+    return need;
+  };
+  needs.q = rows("q_proj", query_width);
+  needs.k = rows("k_proj", config.head_dim);
+  needs.v = rows("v_proj", config.head_dim);
+  if (config.fused_qkv) {
+    Fuse(absl::StrCat(prefix, "qkv_proj"), {&needs.q, &needs.k, &needs.v});
+  }
+}
+
+void AddLatent(const ModelConfig& config, const Range& own, const std::string& prefix,
+               LayerNeeds& needs) {
+  const LatentTraits& traits = config.latent;
+  const int heads = config.attention_heads, hidden = config.hidden_size;
+  const auto whole = [&](const char* name, int rows) {
+    MatrixNeed need{absl::StrCat(prefix, name), rows, hidden};
+    need.bias = config.qkv_bias;
+    return need;
+  };
+  const auto by_head = [&](const char* name, int rows, int columns) {
+    return MatrixNeed{absl::StrCat(prefix, name), heads * rows, columns, Split::kRows,
+                      Times(own, rows)};
+  };
+  LatentNeeds latent;
+  const int query_width = traits.nope + traits.rope;
+  if (traits.q_rank > 0) {
+    latent.q_a = whole("q_a_proj", traits.q_rank);
+    latent.q_a_norm = {absl::StrCat(prefix, "q_a_layernorm.weight"), traits.q_rank};
+    latent.q_b = by_head("q_b_proj", query_width, traits.q_rank);
+  } else {
+    latent.q_b = by_head("q_proj", query_width, hidden);
+  }
+  latent.kv_a = whole("kv_a_proj_with_mqa", traits.width());
+  latent.kv_a_norm = {absl::StrCat(prefix, "kv_a_layernorm.weight"), traits.kv_rank};
+  latent.kv_b = by_head("kv_b_proj", traits.nope + traits.value, traits.kv_rank);
+  latent.embed_q = by_head("embed_q", traits.kv_rank, traits.nope);
+  latent.unembed_out = by_head("unembed_out", traits.value, traits.kv_rank);
+  latent.embed_q.heads = latent.unembed_out.heads = heads;
+  needs.latent = std::move(latent);
+}
+
 }  // namespace
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const std::string attention = absl::StrCat(prefix, "self_attn.");
   const int hidden = config.hidden_size;
   const Range kv_heads = KvHeadsOf(config, place.slices());
-  // Of the kv heads' rows or columns, and of those of the query heads that share them.
-  const auto times = [](const Range& range, int by) {
-    return Range{range.begin * by, range.end * by};
-  };
-  const int kv_width = config.head_dim;
-  const int query_width = config.attention_heads / config.kv_heads * config.head_dim;
-  const auto attention = [&](const char* name, Split split, int width, bool bias) {
-    const int whole = config.kv_heads * width;
-    const bool by_rows = split == Split::kRows;
-    return MatrixNeed{absl::StrCat(prefix, "self_attn.", name),
-                      by_rows ? whole : hidden,
-                      by_rows ? hidden : whole,
-                      split,
-                      times(kv_heads, width),
-                      bias};
-  };
   LayerNeeds needs;
-  needs.q = attention("q_proj", Split::kRows, query_width, config.qkv_bias);
-  needs.k = attention("k_proj", Split::kRows, kv_width, config.qkv_bias);
-  needs.v = attention("v_proj", Split::kRows, kv_width, config.qkv_bias);
-  needs.o = attention("o_proj", Split::kColumns, query_width, config.output_bias);
-  if (config.fused_qkv) {
-    Fuse(absl::StrCat(prefix, "self_attn.qkv_proj"), {&needs.q, &needs.k, &needs.v});
-  }
+  config.has_latent() ? AddLatent(config, kv_heads, attention, needs)
+                      : AddHeads(config, kv_heads, attention, needs);
+  const int width = config.attention_heads / config.kv_heads * config.value_dim();
+  needs.o = MatrixNeed{absl::StrCat(attention, "o_proj"),
+                       hidden,
+                       config.kv_heads * width,
+                       Split::kColumns,
+                       Times(kv_heads, width),
+                       config.output_bias};
   if (config.has_experts[static_cast<size_t>(layer)]) {
     AddExperts(config, place, layer, needs);
   } else {
@@ -379,7 +442,7 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
   if (place.embeds) check.Matrix(EmbeddingNeed(config, place));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-    for (const MatrixNeed* need : MatricesOf(needs)) check.Matrix(*need);
+    for (const MatrixNeed* need : MatricesOf(needs, files)) check.Matrix(*need);
     for (const VectorNeed* need : VectorsOf(needs)) check.Vector(*need);
   }
   if (place.has_head) {

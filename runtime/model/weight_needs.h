@@ -42,6 +42,7 @@ struct MatrixNeed {
   // begin. 0: the tensor is the map.
   int stored_rows = 0;
   int first_row = 0;
+  int heads = 0;  // above 0: stored as [heads, rows / heads, columns]
   int all_stored_rows() const { return stored_rows == 0 ? rows : stored_rows; }
   // Where all experts are stored as OpenAI does: MXFP4 as bytes [experts, turns * rows, groups, 16]
   // in "BLOCKS_blocks", scales in "BLOCKS_scales", biases in "BLOCKS_bias". Row r of this map is
@@ -66,8 +67,20 @@ struct FeedNeeds {
   MatrixNeed gate, up, down;
 };
 
+// Of multi-head latent attention. What has heads is split by them; the rest is whole on each rank.
+struct LatentNeeds {
+  std::optional<MatrixNeed> q_a;  // unset: q_b is q_proj
+  MatrixNeed q_b, kv_a;
+  // By head, [rows of the latent vector, nope] and [value, latent]. Models as they were published,
+  // and older copies of them, have both in kv_b: by head the nope rows of the first, turned over,
+  // then those of the second.
+  MatrixNeed embed_q, unembed_out, kv_b;
+  VectorNeed q_a_norm, kv_a_norm;
+};
+
 struct LayerNeeds {
-  MatrixNeed q, k, v, o;
+  MatrixNeed q, k, v, o;  // of the first three no modules where `latent` is set
+  std::optional<LatentNeeds> latent;
   std::optional<FeedNeeds> feed;  // unset in a layer of experts
   // An empty name: there is none.
   VectorNeed attention_norm, feed_norm;          // of what goes in
@@ -97,7 +110,7 @@ struct ShardPlace {
 };
 
 // All of a layer's, in the order in which they are loaded.
-std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs);
+std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files);
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs);
 
 // The tensors that hold a need: of an expert the stacked ones where they are there, else OpenAI's
@@ -110,6 +123,9 @@ struct StoredNames {
   int turns = 1, turn = 0;
 };
 StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files);
+
+// Whether embed_q and unembed_out are there; kv_b is needed otherwise.
+bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files);
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer);
 MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);

@@ -174,7 +174,7 @@ LayerTensors TensorsOf(const engine::ModelConfig& config, const engine::WeightFi
                        int layer) {
   const engine::LayerNeeds needs = engine::NeedsOfLayer(config, engine::ShardPlace(), layer);
   LayerTensors tensors;
-  for (const engine::MatrixNeed* need : engine::MatricesOf(needs)) {
+  for (const engine::MatrixNeed* need : engine::MatricesOf(needs, files)) {
     if (need->split == engine::Split::kNone) continue;
     const engine::StoredNames names = engine::StoredNamesOf(*need, files);
     for (const std::string& part : {names.weight, names.scales, names.biases}) {
@@ -265,7 +265,10 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_experts_active(static_cast<uint32_t>(config.experts.active));
   out->set_attention_heads(static_cast<uint32_t>(config.attention_heads));
   out->set_kv_heads(static_cast<uint32_t>(config.kv_heads));
-  out->set_head_dim(static_cast<uint32_t>(config.head_dim));
+  out->set_head_dim(static_cast<uint32_t>(config.value_dim()));
+  if (config.has_latent()) {
+    out->set_kv_latent_width(static_cast<uint32_t>(config.latent.width()));
+  }
   out->set_vocab_size(static_cast<uint32_t>(config.vocab_size));
   out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));
   out->set_tied_embeddings(config.tied_embeddings);

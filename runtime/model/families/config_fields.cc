@@ -133,6 +133,27 @@ void ReadSlidingWindows(const json& config, int first, ModelConfig& out) {
   }
 }
 
+void ExpectText(const json& config, const char* key, const std::string& only) {
+  const std::string name = ReadText(config, key, only);
+  if (name != only) {
+    Unsupported(absl::StrCat("router's ", key, " '", name, "' is not implemented; ", only, " is"));
+  }
+}
+
+void ReadExpertGroups(const json& config, ExpertTraits& experts) {
+  experts.groups = ReadInt(config, "n_group", 1);
+  experts.groups_active = ReadInt(config, "topk_group", experts.groups);
+  if (experts.count % experts.groups != 0 || experts.groups_active > experts.groups) {
+    Invalid(absl::StrCat("'n_group' ", experts.groups, " and 'topk_group' ", experts.groups_active,
+                         " don't divide ", experts.count, " experts"));
+  }
+  if (experts.active > experts.count / experts.groups * experts.groups_active) {
+    Invalid(absl::StrCat("'num_experts_per_tok' is ", experts.active, ", but ",
+                         experts.groups_active, " of ", experts.groups, " groups have ",
+                         experts.count / experts.groups * experts.groups_active));
+  }
+}
+
 void ReadActiveExperts(const json& config, ModelConfig& out, int first) {
   ExpertTraits& experts = out.experts;
   experts.active = ReadInt(config, "num_experts_per_tok", std::nullopt);

@@ -50,6 +50,11 @@ nlohmann::json TextConfig(const nlohmann::json& config,
                           const nlohmann::json& defaults = nlohmann::json::object());
 // "sliding_window" for the layers that "layer_types" names, or else for those from `first` on.
 void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& out);
+// MODEL_FORMAT_UNSUPPORTED unless it is missing or `only`: a router's choice that the engine has
+// but one of.
+void ExpectText(const nlohmann::json& config, const char* key, const std::string& only);
+// "n_group" and "topk_group"; experts.count and .active must be there.
+void ReadExpertGroups(const nlohmann::json& config, ExpertTraits& experts);
 // How many experts a token takes; out.experts.count must be there. Layers from `first` on have
 // them.
 void ReadActiveExperts(const nlohmann::json& config, ModelConfig& out, int first = 0);

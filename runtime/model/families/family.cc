@@ -29,6 +29,11 @@ constexpr Family kFamilies[] = {
     {"seed_oss", ReadSeedOss},
     {"ernie4_5", ReadErnie},
     {"gpt_oss", ReadGptOss},
+    {"deepseek_v2", ReadDeepseekV2},
+    {"deepseek_v3", ReadDeepseekV3},
+    {"kimi_k2", ReadDeepseekV3},
+    {"kimi_k25", ReadKimiK25},
+    {"glm4_moe_lite", ReadGlm4MoeLite},
 };
 
 }  // namespace

@@ -27,6 +27,11 @@ std::span<const Family> Families();
 // Null when it is not served.
 const Family* FindFamily(std::string_view model_type);
 
+// deepseek.cc
+void ReadDeepseekV2(const nlohmann::json& config, ModelConfig& out);
+void ReadDeepseekV3(const nlohmann::json& config, ModelConfig& out);
+void ReadKimiK25(const nlohmann::json& config, ModelConfig& out);
+void ReadGlm4MoeLite(const nlohmann::json& config, ModelConfig& out);
 // llama.cc
 void ReadLlama(const nlohmann::json& config, ModelConfig& out);
 void ReadMistral(const nlohmann::json& config, ModelConfig& out);

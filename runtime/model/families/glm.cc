@@ -1,39 +1,10 @@
 // GLM 4, dense and with experts (4.5 to 4.7): half of each head's dimensions turn.
 
-#include <string>
-
-#include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 
 namespace macrame::runtime::engine {
-namespace {
-
 using nlohmann::json;
-
-// The name of a choice that the engine has but one of.
-void Expect(const json& config, const char* key, const std::string& only) {
-  const std::string name = ReadText(config, key, only);
-  if (name != only) {
-    Unsupported(absl::StrCat("router's ", key, " '", name, "' is not implemented; ", only, " is"));
-  }
-}
-
-void ReadGroups(const json& config, ExpertTraits& experts) {
-  experts.groups = ReadInt(config, "n_group", 1);
-  experts.groups_active = ReadInt(config, "topk_group", experts.groups);
-  if (experts.count % experts.groups != 0 || experts.groups_active > experts.groups) {
-    Invalid(absl::StrCat("'n_group' ", experts.groups, " and 'topk_group' ", experts.groups_active,
-                         " don't divide ", experts.count, " experts"));
-  }
-  if (experts.active > experts.count / experts.groups * experts.groups_active) {
-    Invalid(absl::StrCat("'num_experts_per_tok' is ", experts.active, ", but ",
-                         experts.groups_active, " of ", experts.groups, " groups have ",
-                         experts.count / experts.groups * experts.groups_active));
-  }
-}
-
-}  // namespace
 
 void ReadGlm4(const json& config, ModelConfig& out) {
   json frame = {{"rope_traditional", true}, {"partial_rotary_factor", 0.5}};
@@ -52,8 +23,8 @@ void ReadGlm4Moe(const json& config, ModelConfig& out) {
   out.qkv_bias = ReadBool(config, "attention_bias", false);
   out.qk_norm = ReadBool(config, "use_qk_norm", false);
   out.ignored_layers = ReadInt(config, "num_nextn_predict_layers", 0, 0);
-  Expect(config, "scoring_func", "sigmoid");
-  Expect(config, "topk_method", "noaux_tc");
+  ExpectText(config, "scoring_func", "sigmoid");
+  ExpectText(config, "topk_method", "noaux_tc");
   ExpertTraits& experts = out.experts;
   experts.count = ReadInt(config, "n_routed_experts", std::nullopt);
   experts.width = ReadInt(config, "moe_intermediate_size", std::nullopt);
@@ -67,7 +38,7 @@ void ReadGlm4Moe(const json& config, ModelConfig& out) {
   ReadActiveExperts(config, out, ReadInt(config, "first_k_dense_replace", 0, 0));
   // What one expert weighs alone is not made to add up to one.
   experts.normalized = experts.normalized && experts.active > 1;
-  ReadGroups(config, experts);
+  ReadExpertGroups(config, experts);
 }
 
 }  // namespace macrame::runtime::engine

@@ -22,12 +22,15 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import (
+    deepseek_v2,
+    deepseek_v3,
     ernie4_5,
     gemma3,
     gemma3_text,
     glm4,
     glm4_moe,
     gpt_oss,
+    glm4_moe_lite,
     granite,
     llama,
     minimax,
@@ -144,6 +147,37 @@ GLM4_MOE = {
     "num_nextn_predict_layers": 1,
 }
 
+YARN = {
+    "type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+}
+
+# Multi-head latent attention, and experts in groups.
+LATENT = {
+    **BASE,
+    "num_key_value_heads": 8,
+    "kv_lora_rank": 64,
+    "q_lora_rank": 128,
+    "qk_nope_head_dim": 64,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 64,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 128,
+    "n_group": 4,
+    "topk_group": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 2.5,
+    "norm_topk_prob": True,
+    "rope_scaling": YARN,
+}
+
 
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
@@ -198,6 +232,35 @@ ARCHITECTURES = {
     "mixtral": (
         mixtral,
         {**BASE, "model_type": "mixtral", "num_local_experts": 6, "num_experts_per_tok": 2},
+    ),
+    "deepseek_v3": (deepseek_v3, {**LATENT, "model_type": "deepseek_v3"}),
+    # As DeepSeek publishes it: kv_b_proj, experts one by one.
+    "deepseek_v3-published": (
+        deepseek_v3,
+        {**LATENT, "model_type": "deepseek_v3", "q_lora_rank": None, "rope_scaling": None},
+    ),
+    "kimi_k2": (deepseek_v3, {**LATENT, "model_type": "kimi_k2", "n_group": 1, "topk_group": 1}),
+    "deepseek_v2": (
+        deepseek_v2,
+        {
+            **LATENT,
+            "model_type": "deepseek_v2",
+            "topk_method": "group_limited_greedy",
+            "norm_topk_prob": False,
+            "rope_scaling": {**YARN, "mscale": 1.2, "mscale_all_dim": 0.707},
+        },
+    ),
+    "glm4_moe_lite": (
+        glm4_moe_lite,
+        {
+            **LATENT,
+            "model_type": "glm4_moe_lite",
+            "num_attention_heads": 6,
+            "num_key_value_heads": 6,
+            "n_group": 1,
+            "topk_group": 1,
+            "rope_scaling": None,
+        },
     ),
     "mistral-sliding": (
         llama,
@@ -398,14 +461,33 @@ def as_type(model, dtype):
     )
 
 
-def write_folder(folder, model, config, quantization):
+def as_published(weights, config):
+    """Experts one by one; both maps of a head's latent attention in one, where they are floats."""
+    out = {}
+    for name, value in weights.items():
+        if ".switch_mlp." in name:
+            for i in range(config["n_routed_experts"]):
+                out[name.replace("switch_mlp", f"experts.{i}")] = value[i]
+        elif name.endswith("embed_q.weight") and name[: -len("weight")] + "scales" not in weights:
+            values = weights[name.replace("embed_q", "unembed_out")]
+            both = mx.concatenate([value.swapaxes(-1, -2), values], axis=1)
+            out[name.replace("embed_q", "kv_b_proj")] = both.reshape(-1, both.shape[-1])
+        elif "unembed_out.weight" not in name or name[: -len("weight")] + "scales" in weights:
+            out[name] = value
+    return out
+
+
+def write_folder(folder, model, config, quantization, published):
     config = dict(config)
     if quantization:
         config["quantization"] = quantization
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
     path = os.path.join(folder, "model.safetensors")
-    mx.save_safetensors(path, dict(tree_flatten(model.parameters())), metadata={"format": "mlx"})
+    weights = dict(tree_flatten(model.parameters()))
+    if published:
+        weights = as_published(weights, config)
+    mx.save_safetensors(path, weights, metadata={"format": "mlx"})
 
 
 def run_rankd(rankd, folder, prompt, vocab):
@@ -438,7 +520,8 @@ def compare(rankd, architecture, storage, seed):
     vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
     prompt = mx.random.randint(0, vocabulary, (PROMPT_TOKENS,)).tolist()
     with tempfile.TemporaryDirectory() as folder:
-        write_folder(folder, model, config, quantization)
+        published = architecture.endswith("-published")
+        write_folder(folder, model, config, quantization, published)
         ours = run_rankd(rankd, folder, prompt, vocabulary)
     rows = PROMPT_TOKENS + GREEDY_STEPS - 1
     if ours.shape[0] != rows:

@@ -185,7 +185,7 @@ TEST_P(CpuModelKindTest, TogetherIsAsAlone) {
 
 INSTANTIATE_TEST_SUITE_P(All, CpuModelKindTest,
                          ::testing::Values("llama", "llama-bias", "llama3", "linear", "qwen2",
-                                           "qwen3", "mistral"));
+                                           "qwen3", "mistral", "latent"));
 
 // Else AgreesWithTheGraph would not notice a trait that is left out.
 TEST(CpuModelTest, ArchitecturesDiffer) {
@@ -290,6 +290,14 @@ TEST(CpuModelTest, EightBitsOfKeysAndValuesMoveLogitsLittle) {
            WriteFolder(RandomModel(shape)),
            key_bias > 0.0F ? kernels::kInt8UnevenLogitErrorMax : kernels::kInt8LogitErrorMax});
     }
+  }
+  // Without experts: a small error can make a router choose another one.
+  for (const int latent : {64, 128}) {
+    ModelShape shape;
+    shape.architecture = "deepseek_v3";
+    shape.latent = latent;
+    cases.push_back({absl::StrCat("latent vectors of ", latent), WriteFolder(RandomModel(shape)),
+                     kernels::kInt8LogitErrorMax});
   }
   for (const auto& [name, path, bound] : cases) {
     const Folder folder(path);

@@ -53,56 +53,82 @@ TEST(ExpertChoice, WhatIsNoNumberIsNotPreferred) {
   }
 }
 
-ExpertTraits SigmoidTraits(int count, int active) {
+float Sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
+
+// Six experts by sigmoid, two of which a token takes.
+ExpertTraits SigmoidTraits() {
   ExpertTraits traits;
-  traits.count = count;
-  traits.active = active;
+  traits.count = 6;
+  traits.active = 2;
   traits.scores = RouterScores::kSigmoid;
   return traits;
 }
 
-std::vector<ExpertChoice> Choose(const std::vector<float>& scores, const std::vector<float>& bias,
-                                 const ExpertTraits& traits) {
+std::vector<ExpertChoice> Choose(const std::vector<float>& scores,
+                                 const std::vector<float>& correction, const ExpertTraits& traits) {
   std::vector<ExpertChoice> out(static_cast<size_t>(traits.active));
-  ChooseExperts(scores, bias, traits, out);
+  ChooseExperts(scores, correction, traits, out);
   return out;
 }
 
-TEST(ExpertChoice, ABiasDecidesWhoIsChosenAndNotWhatItWeighs) {
-  ExpertTraits traits = SigmoidTraits(3, 2);
-  const auto plain = Choose({2.0F, 1.0F, 0.0F}, {}, traits);
-  EXPECT_EQ(plain[0].expert, 0);
-  EXPECT_EQ(plain[1].expert, 1);
-  const auto biased = Choose({2.0F, 1.0F, 0.0F}, {0.0F, 0.0F, 0.5F}, traits);
-  EXPECT_EQ(biased[0].expert, 0);
-  EXPECT_EQ(biased[1].expert, 2);
-  EXPECT_NEAR(biased[1].weight, 0.5, 1e-6);
+TEST(ExpertChoice, BySigmoidEachForItselfOrAsItsShare) {
+  ExpertTraits traits = SigmoidTraits();
+  traits.weight_scale = 2.5;
+  const std::vector<float> scores = {0.5F, 3.0F, -1.0F, 2.0F, 1.0F, 0.0F};
+  const auto chosen = Choose(scores, {}, traits);
+  EXPECT_EQ(chosen[0].expert, 1);
+  EXPECT_EQ(chosen[1].expert, 3);
+  EXPECT_NEAR(chosen[0].weight, 2.5F * Sigmoid(3.0F), 1e-6);
+  EXPECT_NEAR(chosen[1].weight, 2.5F * Sigmoid(2.0F), 1e-6);
   traits.normalized = true;
-  traits.weight_scale = 1.5;
-  const double first = 1.0 / (1.0 + std::exp(-2.0));
-  const auto shares = Choose({2.0F, 1.0F, 0.0F}, {0.0F, 0.0F, 0.5F}, traits);
-  EXPECT_NEAR(shares[0].weight, 1.5 * first / (first + 0.5), 1e-6);
-  EXPECT_NEAR(shares[0].weight + shares[1].weight, 1.5, 1e-6);
+  const float sum = Sigmoid(3.0F) + Sigmoid(2.0F);
+  EXPECT_NEAR(Choose(scores, {}, traits)[0].weight, 2.5F * Sigmoid(3.0F) / sum, 1e-6);
+}
+
+TEST(ExpertChoice, ACorrectionChoosesButDoesNotWeigh) {
+  ExpertTraits traits = SigmoidTraits();
+  const auto chosen =
+      Choose({0.5F, 3.0F, -1.0F, 2.0F, 1.0F, 0.0F}, {0.0F, 0.0F, 1.0F, 0.0F, 0.0F, 0.0F}, traits);
+  EXPECT_EQ(chosen[0].expert, 1);
+  EXPECT_EQ(chosen[1].expert, 2) << "the lowest score, but for its correction";
+  EXPECT_NEAR(chosen[1].weight, Sigmoid(-1.0F), 1e-6);
 }
 
 TEST(ExpertChoice, OnlyTheBestGroupsAreChosenFrom) {
-  ExpertTraits traits = SigmoidTraits(6, 2);
+  ExpertTraits traits = SigmoidTraits();
   traits.groups = 3;
   traits.groups_active = 1;
-  // The best expert is in the first group, the best two together are the third.
-  const auto chosen = Choose({3.0F, -9.0F, 0.0F, 0.0F, 2.0F, 1.0F}, {}, traits);
-  EXPECT_EQ(chosen[0].expert, 4);
+  traits.group_best = 2;
+  const std::vector<float> scores = {5.0F, -5.0F, 0.5F, 0.5F, 1.0F, 3.0F};
+  auto chosen = Choose(scores, {}, traits);
+  EXPECT_EQ(chosen[0].expert, 4) << "0.73 + 0.95 is more than 0.99 + 0.01";
   EXPECT_EQ(chosen[1].expert, 5);
-  traits.groups_active = 2;
-  const auto wider = Choose({3.0F, -9.0F, 0.0F, 0.0F, 2.0F, 1.0F}, {}, traits);
-  EXPECT_EQ(wider[0].expert, 4);
-  EXPECT_EQ(wider[1].expert, 5);
-  const auto three = [&] {
-    traits.groups_active = 3;
-    return Choose({3.0F, -9.0F, 0.0F, 0.0F, 2.0F, 1.0F}, {}, traits);
-  }();
-  EXPECT_EQ(three[0].expert, 0);
-  EXPECT_EQ(three[1].expert, 4);
+  traits.group_best = 1;
+  chosen = Choose(scores, {}, traits);
+  EXPECT_EQ(chosen[0].expert, 0) << "the best one is in the first group";
+  EXPECT_EQ(chosen[1].expert, 1);
+}
+
+TEST(ExpertChoice, GroupsOfSoftmaxWeighsAsWithout) {
+  ExpertTraits traits = SigmoidTraits();
+  traits.scores = RouterScores::kSoftmax;
+  traits.groups = 2;
+  const std::vector<float> scores = {-50.0F, -51.0F, -52.0F, -60.0F, -49.0F, -61.0F};
+  const auto chosen = Choose(scores, {}, traits);
+  EXPECT_EQ(chosen[0].expert, 3);
+  EXPECT_EQ(chosen[1].expert, 4);
+  double sum = 0;
+  for (const float score : scores) sum += std::exp(score + 49.0);
+  EXPECT_NEAR(chosen[1].weight, 1.0 / sum, 1e-6);
+}
+
+TEST(ExpertChoice, BySigmoidWhatIsNoNumberIsNotPreferred) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ExpertTraits traits = SigmoidTraits();
+  traits.normalized = true;
+  const auto chosen = Choose({nan, -5.0F, nan, nan, -5.0F, nan}, {}, traits);
+  EXPECT_EQ(chosen[0].expert, 1);
+  EXPECT_EQ(chosen[1].expert, 4);
 }
 
 }  // namespace

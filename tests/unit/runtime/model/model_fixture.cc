@@ -122,6 +122,10 @@ class ModelWriter {
         mixtral ? std::array<const char*, 3>{"w1", "w3", "w2"}
                 : std::array<const char*, 3>{"gate_proj", "up_proj", "down_proj"};
     Matrix(prefix + "gate", shape_.experts, shape_.hidden);
+    if (shape_.latent > 0) {
+      Vector(prefix + "gate.e_score_correction_bias", shape_.experts, 0.5F);
+      Feed(prefix + "shared_experts.", shape_.inner, false);
+    }
     for (int expert = 0; expert < shape_.experts; ++expert) {
       Feed(prefix + "experts." + std::to_string(expert) + ".", shape_.inner, false, own);
     }
@@ -155,6 +159,24 @@ class ModelWriter {
     for (const std::string map : {"gate_proj", "up_proj", "down_proj"}) {
       for (const char* part : {".weight", ".scales", ".biases", ".bias"}) stack(map + part);
     }
+  }
+  // All but o_proj.
+  void Latent(const std::string& prefix) {
+    const int heads = shape_.heads, width = shape_.nope + shape_.rope;
+    const int from = shape_.query_latent > 0 ? shape_.query_latent : shape_.hidden;
+    if (shape_.query_latent > 0) {
+      Matrix(prefix + "q_a_proj", shape_.query_latent, shape_.hidden, shape_.biases);
+      Vector(prefix + "q_a_layernorm.weight", shape_.query_latent, 1.0F);
+    }
+    Matrix(prefix + (shape_.query_latent > 0 ? "q_b_proj" : "q_proj"), heads * width, from);
+    Matrix(prefix + "kv_a_proj_with_mqa", shape_.latent + shape_.rope, shape_.hidden,
+           shape_.biases);
+    Vector(prefix + "kv_a_layernorm.weight", shape_.latent, 1.0F);
+    if (!shape_.by_head) {
+      return Matrix(prefix + "kv_b_proj", heads * (shape_.nope + shape_.value), shape_.latent);
+    }
+    ByHead(prefix + "embed_q", shape_.latent, shape_.nope);
+    ByHead(prefix + "unembed_out", shape_.value, shape_.latent);
   }
   void RaiseKeys(const std::string& bias) {
     std::string& bytes = tensors_[bias].bytes;
@@ -213,6 +235,14 @@ class ModelWriter {
     tensors_[module + ".weight"] = {"U32", {rows, columns / 8}, bytes(rows * columns / 2)};
     tensors_[module + ".scales"] = std::move(scales);
   }
+  void ByHead(const std::string& module, int rows, int columns) {
+    Matrix(module, shape_.heads * rows, columns);
+    for (const char* part : {".weight", ".scales", ".biases"}) {
+      const auto found = tensors_.find(module + part);
+      if (found == tensors_.end()) continue;
+      found->second.shape = {shape_.heads, rows, found->second.shape[1]};
+    }
+  }
   // BEGIN0END, BEGIN1END, … become one tensor.
   void Stack(const std::string& begin, const std::string& end, const std::string& name) {
     if (tensors_.count(begin + "0" + end) == 0) return;
@@ -260,6 +290,22 @@ class ModelWriter {
   std::map<std::string, FixtureTensor> tensors_;
 };
 
+void AddLatentConfig(const ModelShape& shape, nlohmann::json& config) {
+  config.erase("head_dim");
+  config["kv_lora_rank"] = shape.latent;
+  if (shape.query_latent > 0) config["q_lora_rank"] = shape.query_latent;
+  config["qk_nope_head_dim"] = shape.nope;
+  config["qk_rope_head_dim"] = shape.rope;
+  config["v_head_dim"] = shape.value;
+  if (shape.experts == 0) return;
+  config["n_routed_experts"] = shape.experts;
+  config["n_shared_experts"] = 1;
+  config["first_k_dense_replace"] = 1;
+  config["routed_scaling_factor"] = 1.5;
+  config["n_group"] = shape.experts / 2;
+  config["topk_group"] = 2;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
@@ -270,11 +316,16 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
   writer.Vector("model.norm.weight", shape.hidden, 1.0F);
   for (int i = 0; i < shape.layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
-    writer.Matrix(layer + "self_attn.q_proj", heads, shape.hidden, shape.biases);
-    writer.Matrix(layer + "self_attn.k_proj", kv, shape.hidden, shape.biases);
-    if (shape.key_bias != 0.0F) writer.RaiseKeys(layer + "self_attn.k_proj.bias");
-    writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
-    writer.Matrix(layer + "self_attn.o_proj", shape.hidden, heads, shape.biases);
+    if (shape.latent > 0) {
+      writer.Latent(layer + "self_attn.");
+    } else {
+      writer.Matrix(layer + "self_attn.q_proj", heads, shape.hidden, shape.biases);
+      writer.Matrix(layer + "self_attn.k_proj", kv, shape.hidden, shape.biases);
+      if (shape.key_bias != 0.0F) writer.RaiseKeys(layer + "self_attn.k_proj.bias");
+      writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
+    }
+    const int mixed = shape.latent > 0 ? shape.heads * shape.value : heads;
+    writer.Matrix(layer + "self_attn.o_proj", shape.hidden, mixed, shape.biases);
     const bool mixtral = shape.architecture == "mixtral";
     if (shape.architecture == "gpt_oss") {
       writer.Vector(layer + "self_attn.sinks", shape.heads, 1.0F);
@@ -313,6 +364,8 @@ std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
     config["norm_topk_prob"] = true;
     config["mlp_only_layers"] = {0};
   }
+  if (shape.latent > 0) AddLatentConfig(shape, config);
+  if (shape.more.is_object()) config.update(shape.more);
   return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
 }
 
@@ -336,6 +389,21 @@ void Enlarge(std::map<std::string, FixtureTensor>& tensors) {
 }
 
 std::string TinyFolder(const std::string& kind) {
+  if (kind == "latent") {
+    ModelShape shape;
+    shape.architecture = "deepseek_v3";
+    shape.inner = 64;
+    shape.vocab = 96;
+    shape.heads = shape.kv_heads = 5;
+    shape.latent = 48;
+    shape.query_latent = 40;
+    shape.more["rope_scaling"] = {{"type", "yarn"},
+                                  {"factor", 4.0},
+                                  {"original_max_position_embeddings", 32},
+                                  {"mscale", 1.0},
+                                  {"mscale_all_dim", 0.7}};
+    return WriteFolder(RandomModel(shape));
+  }
   auto tensors = TinyLlama();
   std::string config = TinyLlamaConfig();
   uint32_t seed = 100;

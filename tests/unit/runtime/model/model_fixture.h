@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,13 @@ struct ModelShape {
   int shared_inner = 0;  // of an expert that all tokens take (qwen2_moe)
   bool mxfp4 = false;    // the experts are MXFP4, as MLX stores it (gpt_oss)
   bool blocks = false;   // or as OpenAI does
+  // Above 0: multi-head latent attention (deepseek_v3), of which `kv_heads` and `head_dim` say
+  // nothing; experts are then in groups of two.
+  int latent = 0;
+  int query_latent = 0;
+  int nope = 32, rope = 16, value = 32;
+  bool by_head = true;    // embed_q and unembed_out; else kv_b_proj
+  nlohmann::json more{};  // of config.json
   // With biases: of each key head's first dimension, as some models have; 0: like the others'.
   float key_bias = 0.0F;
 };
@@ -61,7 +69,8 @@ std::string WriteFolder(const std::map<std::string, std::string>& files);
 void Enlarge(std::map<std::string, FixtureTensor>& tensors);
 
 // The tiny Llama's weights with what other architectures add, under their config.
-// Kinds: "llama", "llama-bias", "llama3", "linear", "qwen2", "qwen3", "mistral".
+// Kinds: "llama", "llama-bias", "llama3", "linear", "qwen2", "qwen3", "mistral"; and "latent", a
+// model of its own.
 std::string TinyFolder(const std::string& kind);
 
 }  // namespace macrame::runtime::engine

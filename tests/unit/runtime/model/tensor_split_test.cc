@@ -131,22 +131,62 @@ TEST(TensorSplitTest, GraphsOfGptOssGiveTheSame) {
 }
 
 // The layers as they run on a GPU, computed by MLX on a CPU, against ours.
+void ExpectGraphIsTheSame(const ModelShape& shape) {
+  const Model model(shape);
+  NoRankSums alone;
+  const ShardPlace whole = PlacesOf({1}, 2)[0];
+  const std::vector<float> ours = RunRank<CpuModel>(model, whole, alone);
+  const std::vector<float> graph = RunRank<Decoder>(model, whole, alone);
+  float largest = 0;
+  for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
+  for (size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_NEAR(graph[i], ours[i], (shape.bits == 0 ? 1e-5 : 5e-4) * largest)
+        << shape.architecture << i;
+  }
+}
+
 TEST(TensorSplitTest, GraphsOfExpertsGiveTheSame) {
   for (const char* architecture : {"qwen3_moe", "mixtral"}) {
     for (const int bits : {0, 4}) {
       const ModelShape shape = WithExperts(architecture, bits);
-      const Model model(shape);
-      NoRankSums alone;
-      const ShardPlace whole = PlacesOf({1}, 2)[0];
-      const std::vector<float> ours = RunRank<CpuModel>(model, whole, alone);
-      const std::vector<float> graph = RunRank<Decoder>(model, whole, alone);
-      float largest = 0;
-      for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
-      for (size_t i = 0; i < ours.size(); ++i) {
-        ASSERT_NEAR(graph[i], ours[i], (bits == 0 ? 1e-5 : 5e-4) * largest) << architecture << i;
-      }
+      ExpectGraphIsTheSame(shape);
       ExpectSplitsAgree<Decoder>(shape);
     }
+  }
+}
+
+ModelShape WithLatent(int bits) {
+  ModelShape shape;
+  shape.architecture = "deepseek_v3";
+  shape.bits = bits;
+  shape.heads = 5;
+  shape.latent = 64;
+  shape.query_latent = 96;
+  shape.experts = 6;
+  shape.inner = 96;  // three groups
+  return shape;
+}
+
+TEST(TensorSplitTest, HeadsShareTheLatentCache) {
+  for (const int bits : {0, 4, 8}) ExpectSplitsAgree(WithLatent(bits));
+  ModelShape shape = WithLatent(4);
+  shape.by_head = false;
+  ExpectSplitsAgree(shape);
+  shape = WithLatent(0);
+  shape.heads = 1;  // some ranks have none
+  shape.query_latent = 0;
+  shape.biases = true;
+  ExpectSplitsAgree(shape);
+}
+
+TEST(TensorSplitTest, GraphsOfLatentAttentionGiveTheSame) {
+  for (const int bits : {0, 4}) {
+    for (const bool by_head : {true, false}) {
+      ModelShape shape = WithLatent(bits);
+      shape.by_head = by_head;
+      ExpectGraphIsTheSame(shape);
+    }
+    ExpectSplitsAgree<Decoder>(WithLatent(bits));
   }
 }
 
