@@ -19,6 +19,7 @@ constexpr uint64_t kTileRows = 64;
 constexpr uint64_t kUnitTokens = 128;
 constexpr uint64_t kRangeTokens = 512;
 constexpr uint64_t kVectorFloats = 16;
+constexpr uint64_t kLatentRows = 64;           // of queries in the latent space at once
 constexpr uint64_t kPanelBytes = 64 << 10;     // of quantised weights, for each thread
 constexpr uint64_t kPanelColumnBytes = 32;     // of float weights, for each thread and column
 constexpr uint64_t kIntegerFormPadding = 256;  // behind each vector
@@ -59,20 +60,31 @@ uint64_t CpuKernelBytes(const v1::ModelDescription& model, Slice slice, const Se
                         uint64_t rows) {
   const Cut cut = CutOf(model, slice);
   const uint64_t heads = HeadsOf(model, slice, cut);
-  const uint64_t kv_heads = std::max<uint64_t>(1, cut.kv_heads);
+  // All heads attend to the one latent vector of a position.
+  const bool latent = model.kv_latent_width() > 0;
+  const uint64_t kv_heads = latent ? 1 : std::max<uint64_t>(1, cut.kv_heads);
+  const uint64_t key_width = latent ? model.kv_latent_width() : model.head_dim();
   const uint64_t widest = std::max<uint64_t>(
       {model.hidden_size(), SaturatingMultiply(heads, model.head_dim()), cut.inner});
-  const uint64_t stride = RoundUp(model.head_dim(), kVectorFloats);
+  const uint64_t stride = RoundUp(key_width, kVectorFloats);
   const uint64_t sums = stride + kVectorFloats;  // of a row of queries
   uint64_t thread = SaturatingMultiply(
       kFloat32Bytes, kTileRows * (stride + kUnitTokens + 2 * sums) + 2 * kUnitTokens * stride +
-                         kUnitTokens * DivideRoundingUp(model.head_dim(), kKvGroupDims));
-  uint64_t integers = 0;
+                         kUnitTokens * DivideRoundingUp(key_width, kKvGroupDims));
+  // A few rows at once are in the latent space, queries and results; each thread has one head of
+  // them before and after a product.
+  uint64_t rows_of_heads = 0;
+  if (latent) {
+    rows_of_heads = SaturatingMultiply(2 * kLatentRows * kFloat32Bytes * stride, heads);
+    thread = SaturatingAdd(thread, 2 * kLatentRows * kFloat32Bytes * stride);
+  }
+  uint64_t integers = rows_of_heads;
   if (model.quantization().bits() > 0) {
     thread += kPanelBytes;
     // 16 bits for each number, 12 bytes for each group; a form for 4 bits and one for others.
-    integers = SaturatingMultiply(
-        2 * rows, SaturatingAdd(SaturatingMultiply(widest, 3), kIntegerFormPadding));
+    integers = SaturatingAdd(
+        rows_of_heads, SaturatingMultiply(2 * rows, SaturatingAdd(SaturatingMultiply(widest, 3),
+                                                                  kIntegerFormPadding)));
   } else {
     thread = SaturatingAdd(thread, SaturatingMultiply(kPanelColumnBytes, widest));
   }
@@ -133,7 +145,13 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
                        ComputeKind kind) {
   const bool is_default = kv_bits == 0 || kv_bits == kKvBitsDefault;
   const double element = is_default ? static_cast<double>(KvElementBytes(model)) : kv_bits / 8.0;
-  if (model.kv_latent_width() > 0) return element * model.kv_latent_width();
+  if (model.kv_latent_width() > 0) {
+    const uint64_t width = model.kv_latent_width();
+    if (kind != ComputeKind::kCpu) return element * static_cast<double>(width);
+    const bool scaled = kv_bits == kKvBitsNarrow;
+    return element * static_cast<double>(RoundUp(width, kVectorFloats)) +
+           (scaled ? 1.0 * kKvScaleBytes * DivideRoundingUp(width, kKvGroupDims) : 0.0);
+  }
   const uint64_t heads = CutOf(model, slice).kv_heads;
   const uint64_t values =
       kind == ComputeKind::kCpu ? RoundUp(model.head_dim(), kVectorFloats) : model.head_dim();

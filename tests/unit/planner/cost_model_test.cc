@@ -63,6 +63,8 @@ TEST(CostModel, ALatentCacheIsSmallAndWholeOnEveryRank) {
   model.set_kv_latent_width(576);
   EXPECT_EQ(KvPositionBytes(model, {1, 4}, 0, ComputeKind::kGpu), 576 * 2);
   EXPECT_EQ(KvPositionBytes(model, {4, 4}, 0, ComputeKind::kGpu), 576 * 2);
+  EXPECT_EQ(KvPositionBytes(model, {1, 4}, 0, ComputeKind::kCpu), 576 * 2);
+  EXPECT_EQ(KvPositionBytes(model, {1, 4}, 8, ComputeKind::kCpu), 576 * 8.5 / 8);
   const StepModel latent(model, {}, CostParameters());
   model.set_kv_latent_width(0);
   EXPECT_GT(latent.OverheadUs(kRank, 0, 32),
