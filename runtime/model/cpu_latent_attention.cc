@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "proto/check.h"
@@ -43,18 +44,13 @@ void Turn(const std::byte* from, size_t rows, size_t columns, size_t size, std::
   }
 }
 
-// A quantised matrix' numbers in the type of its scales; of 16 bits a half, which is the more exact
-// one.
-mx::array Unpacked(const kernels::MatrixView& matrix) {
+// All of a quantised matrix' numbers, row after row.
+std::vector<float> Unpacked(const kernels::MatrixView& matrix) {
   std::vector<int32_t> rows(matrix.rows);
-  for (size_t row = 0; row < matrix.rows; ++row) rows[row] = static_cast<int32_t>(row);
-  mx::array floats(mx::allocator::malloc(matrix.rows * matrix.columns * sizeof(float)),
-                   {static_cast<int>(matrix.rows), static_cast<int>(matrix.columns)}, mx::float32);
-  kernels::GatherRows(matrix, rows.data(), rows.size(), floats.data<float>());
-  if (matrix.type == kernels::Scalar::kFloat32) return floats;
-  mx::array halves = mx::astype(floats, mx::float16);
-  halves.eval();
-  return halves;
+  std::iota(rows.begin(), rows.end(), 0);
+  std::vector<float> floats(matrix.rows * matrix.columns);
+  kernels::GatherRows(matrix, rows.data(), rows.size(), floats.data());
+  return floats;
 }
 
 // Calls function(head, worker) for each head, on all threads.
@@ -128,16 +124,16 @@ void CpuLatentAttention::LoadTurned(const LatentNeeds& needs, WeightLoader& load
              value = static_cast<size_t>(traits_.value);
   const auto nope = static_cast<size_t>(traits_.nope);
   const bool packed = whole.bits > 0;
-  kernels::Scalar type = whole.type;
-  if (packed && type == kernels::Scalar::kBfloat16) type = kernels::Scalar::kFloat16;
+  // In 16 bits a packed map's numbers would lose more than the activations' rounding does.
+  const kernels::Scalar type = packed ? kernels::Scalar::kFloat32 : whole.type;
   const size_t size = kernels::ScalarBytes(type), head_bytes = rank * nope * size;
   turned_ = std::make_unique<std::byte[]>(heads_ * head_bytes);
   for (size_t head = 0; head < heads_; ++head) {
     const kernels::MatrixView keys = RowsOf(whole, head * (nope + value), nope);
     std::byte* to = turned_.get() + head * head_bytes;
     if (packed) {
-      const mx::array floats = Unpacked(keys);
-      Turn(floats.data<std::byte>(), nope, rank, size, to);
+      const std::vector<float> floats = Unpacked(keys);
+      Turn(reinterpret_cast<const std::byte*>(floats.data()), nope, rank, size, to);
     } else {
       Turn(static_cast<const std::byte*>(keys.weights), nope, rank, size, to);
     }

@@ -208,6 +208,86 @@ TEST(ModelConfigTest, AModulesOwnModeIsAffineUnlessItSaysOtherwise) {
   EXPECT_TRUE(config->attention_sinks);
 }
 
+ModelShape WithLatent() {
+  ModelShape shape = FewExperts("deepseek_v3");
+  shape.experts = 4;
+  shape.latent = 32;
+  shape.query_latent = 48;
+  return shape;
+}
+
+TEST(WeightsTest, MapsOfALatentCacheAreCheckedInBothForms) {
+  auto files = RandomModel(WithLatent());
+  EXPECT_TRUE(CheckFolder(WriteFolder(files)).ok()) << CheckFolder(WriteFolder(files)).ToString();
+  files["config.json"] =
+      Replaced(files["config.json"], "\"kv_lora_rank\":32", "\"kv_lora_rank\":40");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              AllOf(HasSubstr("self_attn.kv_a_proj_with_mqa.weight' is [48, 64]"),
+                    HasSubstr("embed_q.weight' is [6, 32, 32], config.json implies [6, 40, 32]")));
+  ModelShape together = WithLatent();
+  together.by_head = false;
+  files = RandomModel(together);
+  EXPECT_TRUE(CheckFolder(WriteFolder(files)).ok()) << CheckFolder(WriteFolder(files)).ToString();
+  files["config.json"] = Replaced(files["config.json"], "\"v_head_dim\":32", "\"v_head_dim\":34");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              HasSubstr("kv_b_proj.weight' is [384, 32], config.json implies [396, 32]"));
+}
+
+TEST(WeightsTest, AMissingExpertOrCorrectionOfALatentModelIsNamed) {
+  auto files = RandomModel(WithLatent());
+  std::string& weights = files["model.safetensors"];
+  const std::string name = "model.layers.1.mlp.gate.e_score_correction_bias";
+  weights.replace(weights.find(name), name.size(), std::string(name.size() - 1, 'x') + "y");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              HasSubstr("'" + name + "' [4] is in no weights file"));
+  ModelShape apart = WithLatent();
+  apart.stacked = false;
+  files = RandomModel(apart);
+  std::string& one = files["model.safetensors"];
+  const std::string expert = "model.layers.1.mlp.experts.3.down_proj.weight";
+  one.replace(one.find(expert), expert.size(), "model.layers.1.mlp.experts.3.gone_proj.weight");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              HasSubstr("'" + expert + "' [64, 64] is in no weights file"));
+}
+
+// Layers that draft further tokens stand behind the last one.
+TEST(WeightsTest, LayersThatDraftTokensAreIgnored) {
+  auto files = RandomModel(WithLatent());
+  files["config.json"] =
+      Replaced(files["config.json"], "\"num_hidden_layers\":2", "\"num_hidden_layers\":1");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files), {0, 1})), HasSubstr("the weights have 2"));
+  files["config.json"] = Replaced(files["config.json"], "{", "{\"num_nextn_predict_layers\":1,");
+  EXPECT_TRUE(CheckFolder(WriteFolder(files), {0, 1}).ok());
+}
+
+TEST(ModelConfigTest, ReadsLatentAttention) {
+  const std::string base = RandomModel(WithLatent()).at("config.json");
+  const auto config = ParseModelConfig(base, "m");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->latent.width(), 48);
+  EXPECT_EQ(config->value_dim(), 32);
+  EXPECT_EQ(config->has_experts, (std::vector<bool>{false, true}));
+  EXPECT_EQ(config->experts.groups, 2);
+  EXPECT_TRUE(config->rope.interleaved);
+  EXPECT_EQ(config->rope.dims, 16);
+  const auto message = [&](const std::string& added) {
+    return Text(ParseModelConfig(Replaced(base, "{", "{" + added + ","), "m").status());
+  };
+  EXPECT_THAT(message(R"("scoring_func":"softmax")"),
+              HasSubstr("scoring_func 'softmax' is not implemented; sigmoid is"));
+  EXPECT_THAT(message(R"("topk_method":"greedy")"),
+              HasSubstr("topk_method 'greedy' is not implemented; noaux_tc is"));
+  EXPECT_THAT(
+      Text(ParseModelConfig(Replaced(base, "\"n_group\":2", "\"n_group\":3"), "m").status()),
+      HasSubstr("'n_group' 3"));
+  EXPECT_THAT(Text(ParseModelConfig(Replaced(base, "\"kv_lora_rank\":32,", ""), "m").status()),
+              HasSubstr("'kv_lora_rank' is missing"));
+  const auto kimi =
+      ParseModelConfig(R"({"model_type": "kimi_k25", "text_config": )" + base + "}", "m");
+  ASSERT_TRUE(kimi.ok()) << kimi.status();
+  EXPECT_EQ(kimi->latent.kv_rank, 32);
+}
+
 TEST(ModelConfigTest, ReadsExperts) {
   const auto config_of = [](const std::string& architecture) {
     return RandomModel(FewExperts(architecture)).at("config.json");
