@@ -107,6 +107,9 @@ struct ModelConfig {
   int head_dim = 0;
   int vocab_size = 0;
   int context_length_max = 0;
+  // Beyond so many positions the model attends to a choice of them, which the engine does not; 0:
+  // it always attends to all. context_length_max is no more than this.
+  int dense_context_max = 0;
   float rms_norm_eps = 1e-6F;
   bool tied_embeddings = false;
   bool qkv_bias = false;

@@ -1,6 +1,10 @@
 // DeepSeek-V3 and what is built alike (R1, Kimi K2, GLM-4.7-Flash), and DeepSeek-V2: multi-head
 // latent attention, a few dense layers, then experts in groups beside one that every token takes.
+//
+// DeepSeek-V3.2 and GLM-5 besides have an indexer, which chooses the positions that a layer attends
+// to once there are more than index_topk. Up to so many they are served; its tensors are not read.
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -74,6 +78,12 @@ void ReadDeepseekV3(const json& config, ModelConfig& out) {
   experts.score_bias = "gate.e_score_correction_bias";
   experts.normalized = experts.active > 1 && ReadBool(config, "norm_topk_prob", true);
   ReadExpertGroups(config, experts);
+}
+
+void ReadSparse(const json& config, ModelConfig& out) {
+  ReadDeepseekV3(config, out);
+  out.dense_context_max = ReadInt(config, "index_topk", std::nullopt);
+  out.context_length_max = std::min(out.context_length_max, out.dense_context_max);
 }
 
 void ReadKimiK25(const json& config, ModelConfig& out) { ReadDeepseekV3(TextConfig(config), out); }

@@ -32,6 +32,8 @@ constexpr Family kFamilies[] = {
     {"deepseek_v2", ReadDeepseekV2},
     {"deepseek_v3", ReadDeepseekV3},
     {"kimi_k2", ReadDeepseekV3},
+    {"deepseek_v32", ReadSparse},
+    {"glm_moe_dsa", ReadSparse},
     {"kimi_k25", ReadKimiK25},
     {"glm4_moe_lite", ReadGlm4MoeLite},
 };

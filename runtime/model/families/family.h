@@ -30,6 +30,8 @@ const Family* FindFamily(std::string_view model_type);
 // deepseek.cc
 void ReadDeepseekV2(const nlohmann::json& config, ModelConfig& out);
 void ReadDeepseekV3(const nlohmann::json& config, ModelConfig& out);
+// DeepSeek-V3.2, GLM-5
+void ReadSparse(const nlohmann::json& config, ModelConfig& out);
 void ReadKimiK25(const nlohmann::json& config, ModelConfig& out);
 void ReadGlm4MoeLite(const nlohmann::json& config, ModelConfig& out);
 // llama.cc

@@ -24,6 +24,7 @@ from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models import (
     deepseek_v2,
     deepseek_v3,
+    deepseek_v32,
     ernie4_5,
     gemma3,
     gemma3_text,
@@ -31,6 +32,8 @@ from mlx_lm.models import (
     glm4_moe,
     gpt_oss,
     glm4_moe_lite,
+    glm_moe_dsa,
+    kimi_k25,
     granite,
     llama,
     minimax,
@@ -157,9 +160,11 @@ YARN = {
     "mscale_all_dim": 1.0,
 }
 
-# Multi-head latent attention, and experts in groups.
+# Multi-head latent attention, and experts in groups. Two layers: where four products with
+# quantised weights follow each other in a half layer, each rounds its activations.
 LATENT = {
     **BASE,
+    "num_hidden_layers": 2,
     "num_key_value_heads": 8,
     "kv_lora_rank": 64,
     "q_lora_rank": 128,
@@ -240,6 +245,33 @@ ARCHITECTURES = {
         {**LATENT, "model_type": "deepseek_v3", "q_lora_rank": None, "rope_scaling": None},
     ),
     "kimi_k2": (deepseek_v3, {**LATENT, "model_type": "kimi_k2", "n_group": 1, "topk_group": 1}),
+    "kimi_k25": (kimi_k25, {"model_type": "kimi_k25", "text_config": LATENT}),
+    "glm_moe_dsa": (
+        glm_moe_dsa,
+        {
+            **without(LATENT, "rope_scaling", "rope_theta"),
+            "model_type": "glm_moe_dsa",
+            "index_topk": 64,
+            "index_n_heads": 2,
+            "index_head_dim": 64,
+            "moe_layer_freq": 1,
+            "topk_method": "noaux_tc",
+            "scoring_func": "sigmoid",
+            "attention_bias": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    ),
+    # Contexts up to index_topk, where every position is seen.
+    "deepseek_v32": (
+        deepseek_v32,
+        {
+            **LATENT,
+            "model_type": "deepseek_v32",
+            "index_topk": 64,
+            "index_n_heads": 2,
+            "index_head_dim": 64,
+        },
+    ),
     "deepseek_v2": (
         deepseek_v2,
         {

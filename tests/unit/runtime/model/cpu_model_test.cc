@@ -199,8 +199,7 @@ TEST(CpuModelTest, ArchitecturesDiffer) {
   }
 }
 
-TEST(CpuModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
-  const Folder folder(TinyFolder("llama"));
+void ExpectSharedPrefixIsAsGood(const Folder& folder) {
   for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8}) {
     const auto tokens = Tokens(90, 5, 96);
     const auto whole = Alone(*folder.Load<CpuModel>(Options(type)), Sequence(0, 0, tokens), {90});
@@ -218,6 +217,34 @@ TEST(CpuModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
     const auto got = RunStep(*stack, {{}, {rest}})[0];
     EXPECT_TRUE(std::equal(got.begin(), got.end(), whole.begin() + 64 * 96));
     EXPECT_EQ(got.size(), 26u * 96);
+  }
+}
+
+TEST(CpuModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
+  for (const char* kind : {"llama", "latent"}) {
+    SCOPED_TRACE(kind);
+    ExpectSharedPrefixIsAsGood(Folder(TinyFolder(kind)));
+  }
+}
+
+TEST(CpuModelTest, BlocksOfALatentCacheAreTheSameInAnotherProcess) {
+  const Folder folder(TinyFolder("latent"));
+  for (const KvType type : {KvType::kFloat16, KvType::kInt8}) {
+    const auto first = folder.Load<CpuModel>(Options(type));
+    const auto second = folder.Load<CpuModel>(Options(type));
+    Sequence sequence(0, 0, Tokens(100, 1, 96));
+    RunStep(*first, {{}, {sequence.Next(64)}});
+    std::vector<std::byte> bytes(first->stored_block_bytes());
+    const size_t number_bits = type == KvType::kInt8 ? 17 : 32;  // of two numbers
+    EXPECT_EQ(bytes.size(), 2 * kBlockTokens * 64 * number_bits / 16) << "48 + 16 numbers";
+    for (const int32_t block : {0, 1}) {
+      first->ReadBlock(block, bytes);
+      second->WriteBlock(block, bytes);
+    }
+    Segment rest = sequence.Next(36);
+    const auto expected = RunStep(*first, {{}, {rest}});
+    rest.new_blocks.insert(rest.new_blocks.begin(), {0, 1});
+    EXPECT_EQ(RunStep(*second, {{}, {rest}}), expected);
   }
 }
 

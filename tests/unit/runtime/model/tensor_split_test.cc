@@ -130,6 +130,49 @@ TEST(TensorSplitTest, GraphsOfGptOssGiveTheSame) {
   }
 }
 
+ModelShape WithLatent(int bits) {
+  ModelShape shape;
+  shape.architecture = "deepseek_v3";
+  shape.bits = bits;
+  shape.heads = 5;
+  shape.latent = 64;
+  shape.query_latent = 96;
+  shape.experts = 6;
+  shape.inner = 96;  // three groups
+  return shape;
+}
+
+// Each stage has its own layers' latent cache; no bit differs.
+TEST(TensorSplitTest, StagesOfALatentModelAreTheWholeModel) {
+  ModelShape shape = WithLatent(4);
+  shape.layers = 3;
+  const Model model(shape);
+  NoRankSums alone;
+  const std::vector<float> whole = RunRank<CpuModel>(model, PlacesOf({1}, 3)[0], alone);
+  const LayerStackOptions options{
+      .blocks_total = 4, .context_length = 128, .threads = 1, .kv_type = kernels::KvType::kFloat32};
+  const auto load = [&](const ShardPlace& place) {
+    EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
+    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
+  };
+  ShardPlace front{0, 2}, back{2, 3};
+  front.has_head = back.embeds = false;
+  const auto first = load(front), second = load(back);
+  Segment segment;
+  std::vector<int32_t> rows;
+  for (int i = 0; i < kSteps[0]; ++i) {
+    segment.tokens.push_back(i * i * 7 % model.config.vocab_size);
+    rows.push_back(i);
+  }
+  segment.new_blocks = {0};
+  const ForwardStep step{{}, {segment}};
+  EXPECT_TRUE(first->Begin(step).ok() && second->Begin(step).ok());
+  const mx::array logits =
+      second->Logits(second->Run(first->Run(first->Embed(segment.tokens), step), step), rows);
+  for (size_t i = 0; i < logits.size(); ++i) ASSERT_EQ(logits.data<float>()[i], whole[i]) << i;
+}
+
 // The layers as they run on a GPU, computed by MLX on a CPU, against ours.
 void ExpectGraphIsTheSame(const ModelShape& shape) {
   const Model model(shape);
@@ -153,18 +196,6 @@ TEST(TensorSplitTest, GraphsOfExpertsGiveTheSame) {
       ExpectSplitsAgree<Decoder>(shape);
     }
   }
-}
-
-ModelShape WithLatent(int bits) {
-  ModelShape shape;
-  shape.architecture = "deepseek_v3";
-  shape.bits = bits;
-  shape.heads = 5;
-  shape.latent = 64;
-  shape.query_latent = 96;
-  shape.experts = 6;
-  shape.inner = 96;  // three groups
-  return shape;
 }
 
 TEST(TensorSplitTest, HeadsShareTheLatentCache) {
