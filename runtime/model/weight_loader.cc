@@ -252,7 +252,10 @@ StackedMatrix WeightLoader::LoadHeadsFrom(const MatrixNeed& need, int heads) {
   const Matrix whole = LoadForMlx(need);
   const int rows = need.part_rows() / std::max(1, heads);
   mx::array floats = whole.Floats();
-  return {mx::reshape(floats, {heads, rows, need.columns}), std::nullopt, std::nullopt, {},
+  return {mx::reshape(floats, {heads, rows, need.columns}),
+          std::nullopt,
+          std::nullopt,
+          {},
           std::nullopt};
 }
 

@@ -223,9 +223,10 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightF
 }
 
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
-  std::vector<const VectorNeed*> all = {
-      &needs.attention_norm, &needs.attention_out_norm, &needs.feed_norm, &needs.feed_out_norm,
-      &needs.q_norm,         &needs.k_norm,             &needs.sinks,     &needs.score_bias};
+  std::vector<const VectorNeed*> all = {&needs.attention_norm, &needs.attention_out_norm,
+                                        &needs.feed_norm,      &needs.feed_out_norm,
+                                        &needs.q_norm,         &needs.k_norm,
+                                        &needs.sinks,          &needs.score_bias};
   if (needs.latent.has_value()) {
     all.insert(all.end(), {&needs.latent->q_a_norm, &needs.latent->kv_a_norm});
   }
