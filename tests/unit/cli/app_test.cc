@@ -216,7 +216,7 @@ TEST_F(AppTest, InferHoldsTheAnswerToASchema) {
             R"({"type":"object","properties":{"z":{},"a":{}}})");
   std::ofstream(path) << "[";
   const CliRun refused = Run(words);
-  EXPECT_EQ(refused.exit_code, kExitFailure);
+  EXPECT_EQ(refused.exit_code, kExitUsage);
   EXPECT_NE(refused.err.find(path), std::string::npos) << refused.err;
 }
 
