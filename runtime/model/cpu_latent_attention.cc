@@ -29,9 +29,10 @@ kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size
   part.rows = count;
   part.weights = past(matrix.weights, kernels::WeightRowBytes(matrix));
   if (matrix.bits == 0) return part;
-  const size_t groups = matrix.columns / static_cast<size_t>(matrix.group_size);
-  part.scales = past(matrix.scales, groups * kernels::ScalarBytes(matrix.type));
-  part.biases = past(matrix.biases, groups * kernels::ScalarBytes(matrix.type));
+  part.scales = past(matrix.scales, kernels::ScaleRowBytes(matrix));
+  if (matrix.biases != nullptr) {
+    part.biases = past(matrix.biases, kernels::ScaleRowBytes(matrix));
+  }
   return part;
 }
 

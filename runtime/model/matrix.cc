@@ -98,7 +98,7 @@ mx::array Matrix::Apply(const mx::array& x) const {
 mx::array Matrix::Floats() const {
   MACRAME_CHECK(weight_.has_value()) << "weights that kernels read in place";
   if (!scales_.has_value()) return *weight_;
-  return mx::dequantize(*weight_, *scales_, *biases_, view_.group_size, view_.bits);
+  return mx::dequantize(*weight_, *scales_, biases_, view_.group_size, view_.bits, mode_);
 }
 
 mx::array Matrix::Rows(std::span<const int32_t> ids, mx::Dtype type) const {

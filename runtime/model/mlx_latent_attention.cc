@@ -11,10 +11,11 @@ namespace mx = mlx::core;
 // x [1, heads, count, columns] -> [1, heads, count, rows], each head by its own map.
 mx::array ByHead(const StackedMatrix& maps, const mx::array& x) {
   const mx::array each = mx::squeeze(x, 0);
-  const mx::array out = maps.scales.has_value()
-                            ? mx::quantized_matmul(each, maps.weight, *maps.scales, maps.biases,
-                                                   /*transpose=*/true, maps.group_size, maps.bits)
-                            : mx::matmul(each, mx::swapaxes(maps.weight, -1, -2));
+  const mx::array out =
+      maps.scales.has_value()
+          ? mx::quantized_matmul(each, maps.weight, *maps.scales, maps.biases, /*transpose=*/true,
+                                 maps.traits.group_size, maps.traits.bits, MlxModeOf(maps.traits))
+          : mx::matmul(each, mx::swapaxes(maps.weight, -1, -2));
   return mx::expand_dims(out, 0);
 }
 

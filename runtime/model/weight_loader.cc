@@ -244,6 +244,9 @@ StackedMatrix WeightLoader::LoadHeads(const MatrixNeed& need) {
   if (files_->Find(absl::StrCat(need.module, ".scales")) == nullptr) {
     return {mx::astype(weight, activation_type_), std::nullopt, std::nullopt, {}, std::nullopt};
   }
+  if (traits.mode == QuantizationMode::kMxfp4) {
+    return {std::move(weight), take(".scales"), std::nullopt, traits, std::nullopt};
+  }
   return {std::move(weight), mx::astype(take(".scales"), activation_type_),
           mx::astype(take(".biases"), activation_type_), traits, std::nullopt};
 }
@@ -251,7 +254,7 @@ StackedMatrix WeightLoader::LoadHeads(const MatrixNeed& need) {
 StackedMatrix WeightLoader::LoadHeadsFrom(const MatrixNeed& need, int heads) {
   const Matrix whole = LoadForMlx(need);
   const int rows = need.part_rows() / std::max(1, heads);
-  mx::array floats = whole.Floats();
+  const mx::array floats = mx::astype(whole.Floats(), activation_type_);
   return {mx::reshape(floats, {heads, rows, need.columns}),
           std::nullopt,
           std::nullopt,

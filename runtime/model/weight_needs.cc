@@ -194,12 +194,16 @@ bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files) {
 }
 
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files) {
+  return MatricesOf(needs, needs.latent.has_value() && IsStoredByHead(*needs.latent, files));
+}
+
+std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_head) {
   std::vector<const MatrixNeed*> all;
   if (needs.latent.has_value()) {
     const LatentNeeds& latent = *needs.latent;
     if (latent.q_a.has_value()) all.push_back(&*latent.q_a);
     all.insert(all.end(), {&latent.q_b, &latent.kv_a});
-    if (IsStoredByHead(latent, files)) {
+    if (is_by_head) {
       all.insert(all.end(), {&latent.embed_q, &latent.unembed_out});
     } else {
       all.push_back(&latent.kv_b);
@@ -409,7 +413,7 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int 
   AddNorms(config, kv_heads, prefix, needs);
   if (config.attention_sinks) {
     needs.sinks = {absl::StrCat(prefix, "self_attn.sinks"), config.attention_heads,
-                   times(kv_heads, config.attention_heads / config.kv_heads)};
+                   Times(kv_heads, config.attention_heads / config.kv_heads)};
   }
   return needs;
 }

@@ -111,6 +111,8 @@ struct ShardPlace {
 
 // All of a layer's, in the order in which they are loaded.
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files);
+// The same without files: `is_by_head` where latent attention has a map for each head.
+std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_head);
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs);
 
 // The tensors that hold a need: of an expert the stacked ones where they are there, else OpenAI's

@@ -154,7 +154,7 @@ std::map<std::string, std::string> ModelOfConfig(const json& config) {
   writer.Vector(FinalNormNeed(*parsed));
   for (int layer = 0; layer < parsed->layer_count; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(*parsed, whole, layer);
-    for (const MatrixNeed* need : MatricesOf(needs)) writer.Matrix(*need);
+    for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true)) writer.Matrix(*need);
     for (const VectorNeed* need : VectorsOf(needs)) writer.Vector(*need);
   }
   return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
