@@ -59,7 +59,8 @@ inline constexpr std::string_view kServedArchitectures[] = {
     "mixtral", "ministral3", "mistral3",     "phi3",        "gemma3_text",   "gemma3",
     "glm4",    "glm4_moe",   "minimax",      "minimax_m2",  "olmo2",         "olmoe",
     "granite", "smollm3",    "seed_oss",     "ernie4_5",    "gpt_oss",       "deepseek_v2",
-    "kimi_k2", "kimi_k25",   "deepseek_v32", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa"};
+    "kimi_k2", "kimi_k25",   "deepseek_v32", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa",
+    "exaone4", "mimo"};
 // "This release can foretell X but not serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 

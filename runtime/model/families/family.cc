@@ -36,6 +36,8 @@ constexpr Family kFamilies[] = {
     {"glm_moe_dsa", ReadSparse},
     {"kimi_k25", ReadKimiK25},
     {"glm4_moe_lite", ReadGlm4MoeLite},
+    {"exaone4", ReadExaone4},
+    {"mimo", ReadQwen2},
 };
 
 }  // namespace

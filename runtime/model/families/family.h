@@ -63,6 +63,8 @@ void ReadGlm4(const nlohmann::json& config, ModelConfig& out);
 void ReadGlm4Moe(const nlohmann::json& config, ModelConfig& out);
 // minimax.cc
 void ReadMiniMax(const nlohmann::json& config, ModelConfig& out);
+// exaone.cc
+void ReadExaone4(const nlohmann::json& config, ModelConfig& out);
 // olmo.cc
 void ReadOlmo2(const nlohmann::json& config, ModelConfig& out);
 void ReadOlmoe(const nlohmann::json& config, ModelConfig& out);

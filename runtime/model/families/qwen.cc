@@ -1,5 +1,5 @@
-// Qwen2 and Qwen3, dense and with experts. Qwen2 has biases on q, k and v; Qwen3 normalises each
-// head's queries and keys instead.
+// Qwen2 and Qwen3, dense and with experts. Qwen2 (and MiMo, which is alike) has biases on q, k and
+// v; Qwen3 normalises each head's queries and keys instead.
 
 #include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"

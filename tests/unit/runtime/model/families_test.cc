@@ -121,6 +121,8 @@ TEST(FamiliesTest, UnknownRoutersAndKindsOfLayersAreRefused) {
               HasSubstr("only layers of full attention"));
   EXPECT_THAT(Refusal(With("mistral3", {{"model_type", "mistral4"}})),
               AllOf(HasSubstr("MODEL_ARCHITECTURE_UNKNOWN"), HasSubstr("'mistral4'")));
+  EXPECT_THAT(Refusal(With("exaone4", {{"sliding_window_pattern", "LXG"}})),
+              HasSubstr("'LXG', not of L and G"));
   EXPECT_THAT(Refusal({{"model_type", "gemma3"}}), HasSubstr("'text_config' is missing"));
   EXPECT_THAT(Refusal(With("gemma3", {{"final_logit_softcapping", 30.0}})),
               HasSubstr("'final_logit_softcapping'"));

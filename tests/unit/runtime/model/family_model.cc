@@ -40,6 +40,7 @@ const json& Configs() {
     "olmoe": {"intermediate_size": 96, "num_experts": 5, "num_experts_per_tok": 2},
     "granite": {"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
              "attention_multiplier": 0.1, "logits_scaling": 0.5},
+    "exaone4": {"sliding_window": 24, "sliding_window_pattern": "LG"},
     "smollm3": {"no_rope_layers": [1, 0]},
     "seed_oss": {"attention_bias": true},
     "ernie4_5": {"use_bias": true}
