@@ -7,9 +7,9 @@ namespace {
 
 constexpr Family kFamilies[] = {
     {"llama", ReadLlama},
+    {"mistral", ReadMistral},
     {"qwen2", ReadQwen2},
     {"qwen3", ReadQwen3},
-    {"mistral", ReadMistral},
     {"qwen2_moe", ReadQwen2Moe},
     {"qwen3_moe", ReadQwen3Moe},
     {"mixtral", ReadMixtral},
