@@ -399,7 +399,7 @@ std::string WhyNotServed(const v1::ModelDescription& model) {
   for (const std::string_view one : kServedArchitectures) {
     known += (known.empty() ? "" : ", ") + std::string(one);
   }
-  return absl::StrCat("this release foretells ", model.name(), " but can't serve it yet: ",
+  return absl::StrCat("this release predicts ", model.name(), " but can't serve it yet: ",
                       model.architecture().empty() ? "its card names no architecture that it knows"
                                                    : absl::StrCat(model.architecture(), " is new"),
                       " (", known, ")");

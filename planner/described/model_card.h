@@ -61,7 +61,7 @@ inline constexpr std::string_view kServedArchitectures[] = {
     "granite", "smollm3",    "seed_oss",     "ernie4_5",    "gpt_oss",       "deepseek_v2",
     "kimi_k2", "kimi_k25",   "deepseek_v32", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa",
     "exaone4", "mimo"};
-// "This release can foretell X but not serve it yet: …"; empty when it can be served.
+// "this release predicts X but can't serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 
 // What the files of the model would say at `bits` a weight (16 and more: not quantised). Sizes

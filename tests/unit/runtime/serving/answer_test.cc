@@ -29,7 +29,7 @@ struct Told {
 };
 
 Told Tell(const std::vector<int32_t>& tokens, std::vector<std::string> stops,
-         std::optional<uint32_t> top, uint32_t max_tokens = 0) {
+          std::optional<uint32_t> top, uint32_t max_tokens = 0) {
   GenerationJob job;
   job.prompt = {1};
   job.limits = {
