@@ -15,6 +15,7 @@ from langchain_core.tools import tool
 
 class Place(pydantic.BaseModel):
     """A place on a map."""
+    model_config = pydantic.ConfigDict(extra="forbid")
     name: str = pydantic.Field(max_length=12)
     kind: Literal["city", "village"]
     tags: List[Literal["old", "new", "large"]] = pydantic.Field(max_length=2)
