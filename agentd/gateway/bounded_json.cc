@@ -7,8 +7,6 @@
 namespace macrame::agentd {
 namespace {
 
-// Depth of brackets outside of strings. Malformed text may be misjudged; the parser refuses it
-// anyway.
 size_t NestingDepth(absl::string_view text) {
   size_t depth = 0, deepest = 0;
   bool in_string = false;
@@ -33,9 +31,13 @@ size_t NestingDepth(absl::string_view text) {
 
 }  // namespace
 
+bool IsNestedWithin(absl::string_view text, size_t depth_max) {
+  return NestingDepth(text) <= depth_max;
+}
+
 std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_max,
                                          nlohmann::json* out) {
-  if (NestingDepth(text) > depth_max) {
+  if (!IsNestedWithin(text, depth_max)) {
     return BadRequest(absl::StrCat("The JSON body is nested more than ", depth_max, " deep."), "",
                       "json_too_deep");
   }

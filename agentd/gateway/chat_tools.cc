@@ -236,7 +236,7 @@ Failure ReadTools(const json& body, absl::string_view text, v1::GenerateRequest&
     if (failure) return failure;
   }
   if (auto failure = KeepAllowed(choice, names, tools)) return failure;
-  if (is_strict) ignored.push_back("tools.strict");
+  if (is_strict && choice.kind == v1::TOOL_CHOICE_KIND_AUTO) ignored.push_back("tools.strict");
   if (choice.is_none || tools.empty()) return std::nullopt;
   v1::ToolOptions& options = *request.mutable_tools();
   options.set_tools_json(tools.dump());

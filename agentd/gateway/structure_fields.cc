@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/bounded_json.h"
 
 namespace macrame::agentd {
 namespace {
@@ -70,6 +71,13 @@ class StructureReader {
   void ReadSchema(const std::string& param, const ordered_json& value) {
     ordered_json schema = value;
     if (value.is_string()) {
+      const auto& given = value.get_ref<const std::string&>();
+      if (!IsShort(param, given)) return;
+      // The body's own bound does not look into its strings.
+      if (!IsNestedWithin(given, kStructureDepthMax)) {
+        return Fail(param, "json_too_deep",
+                    absl::StrCat("may be nested at most ", kStructureDepthMax, " deep."));
+      }
       schema = ordered_json::parse(value.get_ref<const std::string&>(), nullptr, false);
     }
     if (!schema.is_object() && schema != true) {

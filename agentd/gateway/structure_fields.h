@@ -14,6 +14,7 @@ namespace macrame::agentd {
 
 inline constexpr size_t kStructureBytesMax = 128 << 10;
 inline constexpr size_t kStructureChoicesMax = 4096;
+inline constexpr size_t kStructureDepthMax = 64;  // of a schema that is given as text
 
 // At most one of `response_format`, `structured_outputs`, `guided_json`, `guided_regex`,
 // `guided_choice`, `guided_grammar`, `json_schema`, `regex` and `ebnf`. `text` is the body as it

@@ -400,8 +400,9 @@ std::string WhyNotServed(const v1::ModelDescription& model) {
     known += (known.empty() ? "" : ", ") + std::string(one);
   }
   return absl::StrCat("this release predicts ", model.name(), " but can't serve it yet: ",
-                      model.architecture().empty() ? "its card names no architecture that it knows"
-                                                   : absl::StrCat(model.architecture(), " is new"),
+                      model.architecture().empty()
+                          ? "its card names no architecture that it serves at the card's context"
+                          : absl::StrCat(model.architecture(), " is new"),
                       " (", known, ")");
 }
 

@@ -87,7 +87,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       feed_{pool_, products_},
       latent_(pool_, products_, attention_),
       tables_(options.blocks_total, options.context_length),
-      rope_layout_(RopeLayoutOf(config.rope, options.context_length)),
+      rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total,
               KvShapeOf(config, place, loader, options)) {
   ropes_.emplace_back(config.rope, options.context_length);

@@ -28,7 +28,7 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       activation_type_(loader.activation_type()),
       tables_(options.blocks_total, options.context_length),
       blocks_(place.layer_end - place.layer_begin, options.blocks_total),
-      rope_layout_(RopeLayoutOf(config.rope, options.context_length)),
+      rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       rope_(MakeRope(config.rope, config.has_latent() ? config.latent.rope : config.head_dim,
                      options.context_length)),
       local_rope_(

@@ -35,16 +35,20 @@ class Decoder : public LayerStack {
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>& out) const override;
   mlx::core::Dtype activation_type() const override { return activation_type_; }
-  size_t stored_block_bytes() const override { return blocks_.block_bytes(); }
+  // A rank without heads keeps nothing.
+  size_t stored_block_bytes() const override { return has_heads() ? blocks_.block_bytes() : 0; }
   void ReadBlock(int32_t block, std::span<std::byte> out) const override {
-    blocks_.Read(block, out);
+    if (has_heads()) blocks_.Read(block, out);
   }
   void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
-    blocks_.Write(block, bytes);
+    if (has_heads()) blocks_.Write(block, bytes);
   }
-  std::string kv_layout() const override { return "mlx, " + blocks_.layout() + rope_layout_; }
+  std::string kv_layout() const override {
+    return "mlx, " + (has_heads() ? blocks_.layout() : "no heads") + rope_layout_;
+  }
 
  private:
+  bool has_heads() const { return KvHeadsOf(config_, place_.slices()).size() > 0; }
   struct Dense {
     Matrix gate, up, down;
     Activation activation;

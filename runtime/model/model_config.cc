@@ -97,6 +97,16 @@ void Complete(ModelConfig& out) {
     }
     out.intermediate_size = out.experts.width;
   }
+  // Rows of what all heads have together; each factor is bounded by itself only.
+  const LatentTraits& latent = out.latent;
+  const int64_t widest =
+      std::max({int64_t{out.head_dim}, int64_t{latent.nope} + latent.rope,
+                int64_t{latent.nope} + latent.value, int64_t{latent.kv_rank}, int64_t{1}});
+  const int64_t heads = std::max(out.attention_heads, out.kv_heads);
+  if (heads * widest > kDimensionMax) {
+    Invalid(absl::StrCat(heads, " attention heads of ", widest, " numbers are more than ",
+                         kDimensionMax));
+  }
   if (out.attention_heads % out.kv_heads != 0) {
     Invalid(absl::StrCat("'num_attention_heads' ", out.attention_heads,
                          " is not a multiple of 'num_key_value_heads' ", out.kv_heads));

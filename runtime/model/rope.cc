@@ -86,8 +86,10 @@ double YarnMagnitude(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-std::string RopeLayoutOf(const RopeTraits& rope, int context_length) {
-  return rope.FollowsContext() ? absl::StrCat(", rope for ", context_length) : "";
+std::string RopeLayoutOf(const RopeTraits& rope, const std::optional<RopeTraits>& local,
+                         int context_length) {
+  const bool follows = rope.FollowsContext() || (local.has_value() && local->FollowsContext());
+  return follows ? absl::StrCat(", rope for ", context_length) : "";
 }
 
 RopeTable MakeRopeTable(const RopeTraits& rope, int context_length) {

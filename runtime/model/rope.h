@@ -62,7 +62,9 @@ struct RopeTable {
 RopeTable MakeRopeTable(const RopeTraits& rope, int context_length);
 
 // What KV blocks on disk are named after besides: empty where the context decides nothing.
-std::string RopeLayoutOf(const RopeTraits& rope, int context_length);
+// `local`: of layers that look at a window, where theirs is another.
+std::string RopeLayoutOf(const RopeTraits& rope, const std::optional<RopeTraits>& local,
+                         int context_length);
 
 // 0.1 * mscale * ln(factor) + 1, or 1 for factors up to 1. DeepSeek's attention is scaled by the
 // square of it.

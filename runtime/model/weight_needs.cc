@@ -85,6 +85,12 @@ void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
                        "group size ", traits.group_size));
     return;
   }
+  if (need.split == Split::kColumns &&
+      (need.part.begin % traits.group_size != 0 || need.part.size() % traits.group_size != 0)) {
+    Fault(absl::StrCat("'", module, "' can't be cut here: its groups of ", traits.group_size,
+                       " differ from those of its layer; load it with fewer tensor ranks"));
+    return;
+  }
   const int64_t groups = need.columns / traits.group_size;
   const auto shape = [&](int64_t columns) { return ShapeOf(need, names.stacked, columns); };
   Expect(names.weight, shape(int64_t{need.columns} * traits.bits / 32), Form::kWords);

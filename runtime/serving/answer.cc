@@ -68,8 +68,8 @@ absl::StatusOr<std::optional<int32_t>> Answer::Take(const absl::StatusOr<Sampled
   }
   if (!job_.limits.end_tokens.contains(outcome.token)) {
     chunk_.add_token_ids(outcome.token);
-    // A token that was put in the model's mouth was not chosen by it, and is no content.
-    if (sampled->logprob.has_value() && outcome.token == sampled->token) {
+    // A token that was put in the model's mouth was not chosen by it. Of reasoning nothing is told.
+    if (sampled->logprob.has_value() && outcome.token == sampled->token && outcome.is_content) {
       Hold(outcome, *sampled->logprob);
     }
   }
@@ -120,14 +120,19 @@ void Answer::Hold(const Generation::Outcome& outcome, const ChosenLogprob& logpr
   held_.push_back({outcome.text_begin, {outcome.token, logprob.logprob}, logprob.top});
 }
 
-// A token of which some text may be sent is told; one that is a stop string's, or behind it, never.
+// A token of which some text may be sent is told; one that is a stop string's, or behind it, or a
+// call's, never.
 void Answer::ReleaseLogprobs(const Generation::Outcome& outcome) {
   const bool is_over = outcome.finish != v1::FINISH_REASON_UNSPECIFIED;
   while (!held_.empty()) {
     const HeldLogprob& first = held_.front();
-    const bool is_certain = first.text_begin < generation_.given_bytes() ||
-                            outcome.is_beyond_content || (is_over && !outcome.at_stop_string) ||
-                            held_.size() > kHeldLogprobsMax;
+    const bool is_told = first.text_begin < generation_.given_bytes();
+    if (!is_told && outcome.is_beyond_content) {
+      held_.pop_front();
+      continue;
+    }
+    const bool is_certain =
+        is_told || (is_over && !outcome.at_stop_string) || held_.size() > kHeldLogprobsMax;
     if (!is_certain) return;
     v1::TokenLogprob& out = *chunk_.add_logprobs();
     AddTo(out, first.token);

@@ -274,14 +274,19 @@ void AddStructurePlaces(const v1::GenerateRequest& request, const ChatVoice& voi
   if (voice.dialect == nullptr) return;
   const v1::ReasoningOptions& reasoning = request.reasoning();
   if (!reasoning.has_enabled() || reasoning.enabled()) {
-    plan.think_open = tokenizer.TokenId(voice.dialect->think_open);
+    const auto open = tokenizer.Encode(voice.dialect->think_open, /*add_special_tokens=*/false,
+                                       /*special_tokens_in_text=*/true);
+    if (open.ok() && !open->empty()) plan.think_open = open->front();
   }
   for (const char* line_ends : {"\n", "\n\n"}) {
     const auto tokens = tokenizer.Encode(line_ends, /*add_special_tokens=*/false,
                                          /*special_tokens_in_text=*/false);
     if (tokens.ok() && tokens->size() == 1) plan.line_ends.push_back((*tokens)[0]);
   }
-  if (!WantsCalls(request)) return;
+  // Families whose calls mostly begin without their opener can't be told from the structure.
+  const bool begins_as_text = voice.dialect->syntax == markup::CallSyntax::kPlainJson ||
+                              voice.dialect->name == "llama4_pythonic";
+  if (!WantsCalls(request) || begins_as_text) return;
   for (const std::string& opener : voice.dialect->openers) {
     if (const auto token = tokenizer.TokenId(opener)) plan.call_openers.push_back(*token);
   }

@@ -132,7 +132,9 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       accepted[1] += is_of_model ? 1 : 0;
       request.answer->CountAccepted(is_of_model);
     }
-    const bool is_stale = request.answer->MustChooseAnew(chosen[row]);
+    // Behind a token that was not the draft nothing was chosen; but what was taken instead may be.
+    const bool is_missing = check.rests_on_draft() && absl::IsUnknown(chosen[row].status());
+    const bool is_stale = is_missing || request.answer->MustChooseAnew(chosen[row]);
     TakeToken(request, owner.id, is_stale ? ChooseAnew(request, logits, row, width) : chosen[row],
               result);
   }

@@ -2,7 +2,7 @@
 
 // A model's chat template: from messages to the prompt, byte for byte as `transformers` renders it.
 //
-// The template is a program that a stranger wrote. It has no way to files, network or clock, and it
+// The template is a program that others wrote. It has no way to files, network or clock, and it
 // runs under bounds: 1,000,000 instructions, 96 MiB of memory beside eight times its input, 5 s,
 // and 32 MiB of output (all ResourceExhausted). One that breaks the bound of memory once, or that
 // of time three times, is not run again by this object (FailedPrecondition). A compiled template

@@ -7,7 +7,7 @@
 // is made when the first grammar is asked for (serving/structure). A GrammarMatcher belongs to one
 // answer and one thread at a time.
 //
-// Grammars are strangers' texts. A compile is bounded by the size of the text (128 KiB), by work,
+// Grammars come from clients. A compile is bounded by the size of the text (128 KiB), by work,
 // by memory and by 5 s; each mask by work. What goes beyond is STRUCTURE_REFUSED.
 
 #include <cstddef>

@@ -12,7 +12,9 @@ using nlohmann::json;
 
 // Without "layer_types" the first layer has a window, and every other one after it.
 void ReadGptOssWindows(const json& config, ModelConfig& out) {
-  ReadSlidingWindows(config, out.layer_count, out);
+  json frame = {{"sliding_window", 128}};
+  frame.update(config);
+  ReadSlidingWindows(frame, out.layer_count, out);
   const json* types = FindField(config, "layer_types");
   const int window = ReadInt(config, "sliding_window", 128);
   if (types == nullptr) {

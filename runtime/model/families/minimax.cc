@@ -32,6 +32,9 @@ void ReadMiniMax(const json& config, ModelConfig& out) {
   if (out.rope.dims % 2 != 0 || out.rope.dims > out.head_dim) {
     Invalid(absl::StrCat("'rotary_dim' ", out.rope.dims, " of a head of ", out.head_dim));
   }
+  if (out.rope.scaling == RopeScalingKind::kLongrope) {
+    Unsupported("rope scaling 'longrope' of minimax is not implemented");
+  }
   out.qk_norm_whole = ReadBool(config, "use_qk_norm", true);
   if (const std::string kind = ReadText(config, "qk_norm_type", "per_layer"); kind != "per_layer") {
     Unsupported(absl::StrCat("'qk_norm_type' '", kind, "'; only per_layer is implemented"));

@@ -56,8 +56,9 @@ void ReadYarn(const json& config, const json& where, RopeTraits& out) {
   out.mscale_all_dim = ReadNumberFromZero(where, "mscale_all_dim", 0.0);
   out.truncate = ReadBool(where, "truncate", true);
   out.attention_factor = OptionalNumber(where, "attention_factor");
-  if (out.beta_fast <= out.beta_slow) {
-    Invalid("rope scaling 'yarn': beta_fast is not above beta_slow");
+  // Kimi K2 has both at 1.
+  if (out.beta_fast < out.beta_slow) {
+    Invalid("rope scaling 'yarn': beta_fast is below beta_slow");
   }
 }
 
@@ -111,10 +112,12 @@ RopeTraits ReadRope(const json& config, int head_dim, int context_length_max) {
   rope.context_length_max = context_length_max;
   rope.theta = ReadNumber(config, "rope_theta", 10000.0);
   rope.interleaved = ReadBool(config, "rope_traditional", false);
-  const char* key = config.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const bool is_new = FindField(config, "rope_parameters") != nullptr;
+  const char* key = is_new ? "rope_parameters" : "rope_scaling";
   const json* found = FindField(config, key);
-  if (found != nullptr && !found->is_object())
+  if (found != nullptr && !found->is_object()) {
     Invalid(absl::StrCat("'", key, "' is not an object"));
+  }
   double part = ReadNumber(config, "partial_rotary_factor", 1.0);
   if (found != nullptr) part = ReadNumber(*found, "partial_rotary_factor", part);
   rope.dims = static_cast<int>(head_dim * part);

@@ -60,15 +60,16 @@ std::vector<MarkupEvent> AnswerMarkup::Finish(bool is_cut) {
   return parts_->sink.Take();
 }
 
-bool AnswerMarkup::is_reasoning() const { return parts_->transcript.is_reasoning; }
-
-bool AnswerMarkup::is_content() const {
-  return !parts_->transcript.is_reasoning && !parts_->transcript.is_header;
+// A call may begin within reasoning, and ends it.
+bool AnswerMarkup::is_reasoning() const {
+  const Transcript& transcript = parts_->transcript;
+  return transcript.is_reasoning && parts_->sink.calls_begun() == transcript.calls_before_reasoning;
 }
 
+bool AnswerMarkup::is_content() const { return !is_reasoning() && !parts_->transcript.is_header; }
+
 bool AnswerMarkup::is_before_content() const {
-  return !parts_->transcript.is_reasoning && !parts_->sink.has_content() &&
-         parts_->sink.calls_begun() == 0;
+  return !is_reasoning() && !parts_->sink.has_content() && parts_->sink.calls_begun() == 0;
 }
 
 uint32_t AnswerMarkup::calls_begun() const { return parts_->sink.calls_begun(); }

@@ -84,6 +84,7 @@ Reading<bool> ReadReasoning(Transcript& t) {
   if (t.dialect.calls_end_reasoning) ends = OpenersOf(t);
   ends.push_back(t.dialect.think_close);
   t.is_reasoning = true;
+  t.calls_before_reasoning = t.sink.calls_begun();
   bool goes_on = true;
   while (goes_on) {
     const size_t which =

@@ -41,7 +41,10 @@ Reading<bool> ReadMember(Transcript& t, std::string_view key, bool only_known, C
     co_return !only_known || t.tools.Has(*call.name);
   }
   if (key == "function" && first == '{') {
+    if (t.nested_calls >= kNestedCallsMax) co_return false;
+    ++t.nested_calls;
     const bool nested = co_await ReadJsonCall(t, only_known);
+    --t.nested_calls;
     call.has_begun = call.has_ended = nested;
     co_return nested;
   }

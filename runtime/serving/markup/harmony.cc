@@ -107,22 +107,35 @@ Reading<bool> ReadMessage(Transcript& t, const Header& header) {
 
 Reading<bool> ReadHarmony(Transcript& t) {
   TextSource& in = t.source;
+  bool is_in_header = false;
   for (bool is_first = true;; is_first = false) {
     const std::optional<char> next = co_await in.Peek();
     if (!next.has_value()) co_return true;
     const std::optional<Header> header = co_await ReadHeader(t, is_first);
     if (header.has_value()) {
+      is_in_header = false;
       co_await ReadMessage(t, *header);
       continue;
     }
     // A token that stands where it has no meaning, or text without a header.
     bool is_token = false;
     for (const std::string_view token : kBodyEnds) {
-      if (!is_token) is_token = co_await in.Accept(token);
+      if (is_token) break;
+      is_token = co_await in.Accept(token);
+      if (is_token) is_in_header = token == kStart || token == kChannel;
     }
     if (is_token) continue;
     const bool is_message = co_await in.Accept(kMessage);
     if (is_message) continue;
+    // A role, or a header that was cut off, is no content; one that never becomes a message is.
+    if (is_in_header) {
+      std::string held;
+      const size_t which =
+          co_await in.CopyTo(kBodyEnds, [&held](std::string_view text) { held += text; });
+      const bool is_role = which != TextSource::kNone && kBodyEnds[which] == kChannel;
+      if (!is_role && (which != TextSource::kNone || !t.is_cut)) t.sink.Content(held);
+      continue;
+    }
     co_await in.CopyTo(kBodyEnds, [&t](std::string_view text) { t.sink.Content(text); });
   }
 }

@@ -12,6 +12,8 @@ using nlohmann::json;
 
 // Of references within a schema, and of schemas within schemas.
 constexpr int kSchemaDepthMax = 8;
+// Schemas that are looked at for one parameter: references may lead to the same ones for ever.
+constexpr int kSchemaVisitsMax = 1000;
 
 void AddKind(const std::string& name, ValueKinds& kinds) {
   kinds.is_known = true;
@@ -35,8 +37,10 @@ void AddKindOfValue(const json& value, ValueKinds& kinds) {
 }
 
 // `root`: where references point into.
-void CollectKinds(const json& schema, const json& root, int depth, ValueKinds& kinds) {
-  if (!schema.is_object() || depth > kSchemaDepthMax) return;
+void CollectKinds(const json& schema, const json& root, int depth, int& visits_left,
+                  ValueKinds& kinds) {
+  if (!schema.is_object() || depth > kSchemaDepthMax || visits_left <= 0) return;
+  --visits_left;
   const auto type = schema.find("type");
   if (type != schema.end() && type->is_string()) AddKind(type->get<std::string>(), kinds);
   if (type != schema.end() && type->is_array()) {
@@ -48,7 +52,7 @@ void CollectKinds(const json& schema, const json& root, int depth, ValueKinds& k
   for (const char* key : {"anyOf", "oneOf", "allOf"}) {
     const auto list = schema.find(key);
     if (list == schema.end() || !list->is_array()) continue;
-    for (const json& one : *list) CollectKinds(one, root, depth + 1, kinds);
+    for (const json& one : *list) CollectKinds(one, root, depth + 1, visits_left, kinds);
   }
   const auto values = schema.find("enum");
   if (!has_type && values != schema.end() && values->is_array()) {
@@ -61,7 +65,7 @@ void CollectKinds(const json& schema, const json& root, int depth, ValueKinds& k
   if (path.empty() || path[0] != '#') return;
   try {
     const json::json_pointer pointer(path.substr(1));
-    if (root.contains(pointer)) CollectKinds(root[pointer], root, depth + 1, kinds);
+    if (root.contains(pointer)) CollectKinds(root[pointer], root, depth + 1, visits_left, kinds);
   } catch (const json::exception&) {
     return;  // it points nowhere
   }
@@ -104,7 +108,8 @@ ToolSet::ToolSet(std::string_view tools_json) {
     const auto properties = schema->find("properties");
     if (properties == schema->end() || !properties->is_object()) continue;
     for (const auto& [key, property] : properties->items()) {
-      CollectKinds(property, *schema, 0, parameters[key]);
+      int visits_left = kSchemaVisitsMax;
+      CollectKinds(property, *schema, 0, visits_left, parameters[key]);
     }
   }
 }

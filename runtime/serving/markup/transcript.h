@@ -3,6 +3,7 @@
 // What the readers of one answer share, and the readers themselves, one file for each syntax.
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "runtime/serving/markup/dialect.h"
@@ -23,11 +24,14 @@ struct Transcript {
   bool is_cut = false;
   // What comes next is markup around messages (gpt-oss).
   bool is_header = false;
+  uint32_t calls_before_reasoning = 0;
+  int nested_calls = 0;  // {"function": {"function": …
 };
 
 // A longer name is none, so that little is held back.
 inline constexpr size_t kNameBytesMax = 256;
 inline constexpr size_t kHeaderBytesMax = 512;
+inline constexpr int kNestedCallsMax = 4;
 
 // Each of these reads what stands behind an opener, with the source marked before it. False: no
 // call stands there, nothing was told, and the caller rewinds. Once a call has begun it ends, too,

@@ -79,7 +79,9 @@ Generation::Outcome Generation::Take(int32_t chosen) {
   Outcome outcome;
   outcome.token = steering_.Choose(chosen, limits_.end_tokens.contains(chosen), place);
   outcome.text_begin = content_bytes_;
+  outcome.is_content = markup_.is_content();
   Advance(outcome);
+  outcome.is_content = outcome.is_content && markup_.is_content();
   outcome.at_stop_string = stops_.stopped();
   given_bytes_ += outcome.text.size();
   return outcome;
@@ -94,6 +96,7 @@ void Generation::Advance(Outcome& outcome) {
     return;
   }
   Pass(markup_.Push(TextOf(outcome.token)), outcome);
+  if (markup_.calls_begun() > 0) structure_.NoteCall();
   outcome.failed = structure_.Take(
       outcome.token, structure_.is_of_call() ? steering_.has_opened_call() : markup_.is_content());
   if (structure_.is_over()) Flush(/*is_cut=*/false, outcome);

@@ -72,7 +72,8 @@ class Generation {
     bool at_stop_string = false;  // that is what ended it
     // The last event is none of content: no stop string reaches back over it.
     bool is_beyond_content = false;
-    absl::Status failed{};  // the structure can't be followed any further: the answer is over
+    bool is_content = false;  // content before this token, and behind it
+    absl::Status failed{};    // the structure can't be followed any further: the answer is over
   };
   // Index of the next token within the whole sequence.
   uint64_t position() const { return uint64_t{limits_.prompt_tokens} + completion_tokens_; }

@@ -6,6 +6,7 @@
 //   waiting    reasoning, or markup before the content: free
 //   opening    nothing was said: the structure may begin, or reasoning
 //   behind     reasoning just ended: one token of line ends, which is markup too, or the structure
+//   behind line  the same without further line ends
 //   held       within the structure
 //   free       the answer became a tool call, or the call's structure is complete
 //
@@ -42,15 +43,15 @@ class StructuredContent {
 
   bool has_structure() const { return constraint_ != nullptr; }
   // Whether the next token is held to the structure.
-  bool is_held() const {
-    return has_structure() && state_ != State::kWaiting && state_ != State::kFree;
-  }
+  bool is_held() const { return has_structure() && IsHeld(state_); }
   // Sets the logits of tokens without a place behind `ahead` to minus infinity. False: the row
   // behind `ahead` is free, nothing was done.
   absl::StatusOr<bool> Mask(std::span<const int32_t> ahead, std::span<float> logits) const;
   // The next token was taken; `is_content`: what comes behind it is content. Of a call's structure:
   // its opening was said.
   absl::Status Take(int32_t token, bool is_content);
+  // A call began before the structure did: the answer is that call's.
+  void NoteCall();
   // How many of the tokens may follow, as far as is known.
   size_t Admitted(std::span<const int32_t> tokens) const;
   // The structure is complete, and nothing may follow.
@@ -58,11 +59,18 @@ class StructuredContent {
   bool is_of_call() const { return plan_.is_of_call; }
 
  private:
-  enum class State { kWaiting, kOpening, kBehind, kHeld, kFree };
+  enum class State { kWaiting, kOpening, kBehind, kBehindLine, kHeld, kFree };
+  // Where tokens that are none of the structure's lead, and how many of them those are.
+  struct Place {
+    State state = State::kWaiting;
+    size_t taken = 0;
+  };
+  static bool IsHeld(State state) { return state != State::kWaiting && state != State::kFree; }
   // Where a token that is none of the structure's leads; unset: it has no place.
-  std::optional<State> After(int32_t token) const;
+  std::optional<State> After(State state, int32_t token) const;
+  Place PlaceBehind(std::span<const int32_t> tokens) const;
   // Tokens that have a place beside the structure's own.
-  std::vector<int32_t> Others() const;
+  std::vector<int32_t> Others(State state) const;
 
   const std::unique_ptr<TokenConstraint> constraint_;
   const StructurePlan plan_;

@@ -1,4 +1,4 @@
-//! Running what a stranger wrote (a chat template, a grammar) under bounds of memory and time.
+//! Running what others wrote (a chat template, a grammar) under bounds of memory and time.
 //!
 //! `fuel` counts a template's instructions, but one instruction may double a string or compare
 //! two huge lists, so fuel alone bounds neither bytes nor seconds. Here a job runs on a thread of

@@ -1,8 +1,8 @@
 //! Answers with a structure: which tokens may come next, by the crate `llguidance`.
 //!
-//! An `Engine` stands for a model's vocabulary, a `Matcher` for one answer in the making. A grammar
-//! is a stranger's: its size, the work of compiling it, the states that it may unfold into and the
-//! work of each mask are bounded (`Limits` below), and it is compiled in a bounded run.
+//! An `Engine` stands for a model's vocabulary, a `Matcher` for one answer in the making. Grammars
+//! come from clients: their size, the work of compiling them, the states that they unfold into and the
+//! work of each mask are bounded (`Limits` below), and they are compiled in a bounded run.
 
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -88,6 +88,7 @@ pub struct Engine {
 /// What may come next in one answer. One thread at a time.
 pub struct Matcher {
     inner: llguidance::Matcher,
+    size: usize,
     ends: Arc<Vec<u32>>,
 }
 
@@ -144,7 +145,7 @@ impl Engine {
             }
         };
         let inner = compiled.lock().unwrap_or_else(|e| e.into_inner()).deep_clone();
-        Ok(Matcher { inner, ends: self.ends.clone() })
+        Ok(Matcher { inner, size: self.size, ends: self.ends.clone() })
     }
 
     fn find(&self, kind: Kind, source: &str) -> Option<Compiled> {
@@ -275,7 +276,7 @@ fn failed(error: impl std::fmt::Display) -> TextError {
 impl Matcher {
     /// A matcher at the same place that goes on by itself.
     pub fn fork(&self) -> Matcher {
-        Matcher { inner: self.inner.deep_clone(), ends: self.ends.clone() }
+        Matcher { inner: self.inner.deep_clone(), size: self.size, ends: self.ends.clone() }
     }
 
     /// Sets the bits of the tokens that may stand behind what was taken and `ahead`, which it must
@@ -320,7 +321,9 @@ impl Matcher {
         if ids.is_empty() {
             return Ok(0);
         }
-        self.inner.validate_tokens(ids).map_err(failed)
+        // An id beyond the vocabulary, which a padded model may be asked for, would end the matcher.
+        let known = ids.iter().position(|id| *id as usize >= self.size).unwrap_or(ids.len());
+        self.inner.validate_tokens(&ids[..known]).map_err(failed)
     }
 
     /// Whether the answer may end here.

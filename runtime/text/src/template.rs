@@ -75,7 +75,7 @@ impl ChatTemplate {
         tool_use: Option<String>,
         named_tokens: Vec<(String, String)>,
     ) -> Result<ChatTemplate> {
-        // Compiling folds constant expressions, which a stranger wrote: it is bounded like a run.
+        // Compiling folds constant expressions, which others wrote: it is bounded like a run.
         let name = origin.clone();
         let built = bounded::run(&RENDERING, RENDER_MEMORY_BYTES, RENDER_LIMIT, move || {
             let default = compile_one(&name, default)?;

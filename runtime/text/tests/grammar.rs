@@ -284,3 +284,13 @@ fn masks_are_timed() {
         );
     }
 }
+
+/// A padded model may draft ids that its tokenizer does not have.
+#[test]
+fn an_id_beyond_the_vocabulary_has_no_place_and_harms_nothing() {
+    let model = model("byte_level");
+    let mut matcher = model.compile(Kind::Choice, r#"["red", "blue"]"#);
+    let beyond = model.engine.size() as u32 + 7;
+    assert_eq!(matcher.admitted(&[beyond]).expect("an answer"), 0);
+    assert!(!model.mask(&mut matcher, &[]).is_empty());
+}

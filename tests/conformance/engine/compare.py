@@ -212,6 +212,7 @@ ARCHITECTURES = {
     ),
     "llama-rope-dynamic": llama_with_rope({"type": "dynamic", "factor": 2.0}),
     "llama-rope-yarn": llama_with_rope(YARN_SCALING),
+    "llama-rope-yarn-kimi": llama_with_rope({**YARN_SCALING, "beta_fast": 1.0, "beta_slow": 1.0}),
     "llama-rope-yarn-mscale": llama_with_rope(
         {**YARN_SCALING, "mscale": 1.0, "mscale_all_dim": 0.5, "beta_slow": 0.5}
     ),

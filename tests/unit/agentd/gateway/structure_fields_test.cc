@@ -56,6 +56,17 @@ TEST(StructureFields, OpenAisForms) {
           .json_object());
 }
 
+// The bound on the body's depth does not look into its strings.
+TEST(StructureFields, ASchemaThatIsTextIsBoundedInDepthAndSize) {
+  const auto nested = [](size_t depth) {
+    return R"("guided_json": "{\"a\":)" + std::string(depth, '[') + std::string(depth, ']') + "}\"";
+  };
+  EXPECT_NE(Accepted(nested(60)).json_schema(), "");
+  EXPECT_EQ(Refused(nested(kStructureDepthMax)).code, "json_too_deep");
+  EXPECT_EQ(Refused(nested(50'000)).code, "json_too_deep");
+  EXPECT_EQ(Refused(nested(1'000'000)).code, "string_above_max_length");
+}
+
 TEST(StructureFields, WhatOtherServersAreAsked) {
   EXPECT_EQ(Accepted(R"("guided_json": {"type": "null"})").json_schema(), R"({"type":"null"})");
   EXPECT_EQ(Accepted(R"("guided_json": "{\"type\": \"null\"}")").json_schema(),

@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "proto/reasons.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/rope.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
 #include "tests/unit/runtime/model/family_model.h"
@@ -38,6 +40,41 @@ json With(const std::string& name, const json& changes) {
   json config = FamilyConfig({name});
   (config.contains("text_config") ? config["text_config"] : config).update(changes);
   return config;
+}
+
+TEST(FamilyConfigTest, SizesAreBoundedTogetherToo) {
+  EXPECT_THAT(Refusal(With("glm4", {{"num_attention_heads", 1 << 20},
+                                    {"num_key_value_heads", 1 << 20},
+                                    {"head_dim", 1 << 12}})),
+              HasSubstr("1048576 attention heads of 4096 numbers"));
+  EXPECT_THAT(Refusal(With("glm4_moe", {{"n_shared_experts", 1 << 24}})),
+              HasSubstr("'n_shared_experts' is 16777216"));
+}
+
+TEST(FamilyConfigTest, RopesAsTheyArePublished) {
+  const json yarn = {{"type", "yarn"},
+                     {"factor", 32.0},
+                     {"beta_fast", 1.0},
+                     {"beta_slow", 1.0},
+                     {"original_max_position_embeddings", 64}};
+  const ModelConfig kimi = Read(With("olmo2", {{"rope_scaling", yarn}}));
+  EXPECT_EQ(kimi.rope.scaling, RopeScalingKind::kYarn);
+  for (const float divisor : MakeRopeTable(kimi.rope, 2048).divisors) {
+    EXPECT_TRUE(std::isfinite(divisor) && divisor > 0);
+  }
+  const json hidden = {{"rope_parameters", nullptr}, {"rope_scaling", yarn}};
+  EXPECT_EQ(Read(With("olmo2", hidden)).rope.scaling, RopeScalingKind::kYarn)
+      << "null is as if it were not there";
+  const json ones = std::vector<double>(4, 1.0);
+  EXPECT_THAT(Refusal(With("minimax_m2", {{"partial_rotary_factor", 0.25},
+                                          {"head_dim", 32},
+                                          {"rotary_dim", 32},
+                                          {"rope_scaling",
+                                           {{"type", "longrope"},
+                                            {"original_max_position_embeddings", 64},
+                                            {"short_factor", ones},
+                                            {"long_factor", ones}}}})),
+              HasSubstr("longrope"));
 }
 
 std::string CheckFiles(const std::map<std::string, std::string>& files) {

@@ -77,6 +77,35 @@ TEST(AnswerLogprobsTest, EachTokenHasOneAndTheEndTokenNone) {
   EXPECT_EQ(told.early, 0);
 }
 
+// Letters: "ab" opens with reasoning in "b", which "c" closes.
+TEST(AnswerLogprobsTest, OfReasoningNoneIsTold) {
+  auto dialect = std::make_shared<markup::Dialect>();
+  dialect->think_open = "b";
+  dialect->think_close = "c";
+  GenerationJob job;
+  job.prompt = {1};
+  job.limits = {.prompt_tokens = 1, .context_length = 1000, .end_tokens = {kEnd}};
+  job.top_logprobs = 0;
+  job.shape.markup.dialect = dialect;
+  std::string text, reasoning, told;
+  Answer answer(
+      job, Letters(),
+      [&](const v1::GenerateChunk& chunk) {
+        text += chunk.text();
+        reasoning += chunk.reasoning();
+        for (const v1::TokenLogprob& one : chunk.logprobs()) told += one.text();
+      },
+      std::chrono::steady_clock::now());
+  for (const int32_t token : {1, 3, 4, 2, 5, 6, int32_t{kEnd}}) {
+    std::vector<float> logits(30, 0.0F);
+    logits[static_cast<size_t>(token)] = 5.0F;
+    ASSERT_TRUE(answer.Next(logits).ok());
+  }
+  EXPECT_EQ(reasoning, "de");
+  EXPECT_EQ(text, "fg");
+  EXPECT_EQ(told, "fg");
+}
+
 TEST(AnswerLogprobsTest, WithoutBeingAskedForThereAreNone) {
   EXPECT_TRUE(Tell({7, 4, kEnd}, {}, std::nullopt).logprobs.empty());
   const Told alone = Tell({7, 4, kEnd}, {}, 0);

@@ -471,6 +471,35 @@ TEST_F(RulesLoopTest, TogetherWithDraftsAndPreemptionAsAlone) {
   EXPECT_GE(counts_.preempted.preemptions, 1u);
 }
 
+// What an answer is made to say stood in its prompt, so it is drafted though the model would say
+// something else: the rows behind count all the same.
+TEST_F(RulesLoopTest, DraftsOfWhatIsPutInTheModelsMouth) {
+  Boot(128, 2);
+  traits_.draft_tokens_max = 12;
+  const std::vector<int32_t> call = {11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+  std::vector<GenerationJob> jobs;
+  for (uint64_t i = 0; i < 6; ++i) {
+    std::vector<int32_t> prompt = RandomPrompt(3 + i);
+    for (int round = 0; round < 2; ++round) {
+      prompt.insert(prompt.end(), call.begin(), call.end());
+      prompt.push_back(30 + static_cast<int32_t>(i));
+    }
+    jobs.push_back(MakeJob(std::move(prompt), 30, i % 2 == 0 ? 0 : i));
+    jobs.back().shape.steering.call = call;
+  }
+  std::vector<std::vector<int32_t>> alone;
+  for (const GenerationJob& job : jobs) {
+    alone.push_back(Alone(job));
+    EXPECT_TRUE(std::equal(call.begin(), call.end(), alone.back().begin()));
+  }
+  const auto heard = Serve(jobs, Hooks());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_TRUE(heard[i]->end.ok()) << heard[i]->end;
+    EXPECT_EQ(heard[i]->tokens, alone[i]) << i;
+  }
+  EXPECT_GT(accepted_, 0u);
+}
+
 TEST_F(RulesLoopTest, ADraftModelChangesNoneOfTheirTokens) {
   const std::string model = TinyFolder("llama");
   Boot(128, 2, model, model);

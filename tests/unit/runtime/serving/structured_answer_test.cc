@@ -240,6 +240,30 @@ TEST_F(ReasoningTest, IsFreeAndTheStructureBeginsBehindIt) {
   EXPECT_EQ(finish, v1::FINISH_REASON_STOP);
 }
 
+// "</think>\n\n<tool_call>" is how most families go on.
+TEST_F(ReasoningTest, ACallMayComeBehindALinesEnd) {
+  request_.mutable_sampling()->set_temperature(0);
+  const int32_t line = TokenOf("\n"), opener = TokenOf("V"), close = TokenOf("Z");
+  const auto job_of = [&] {
+    auto job = Prepare();
+    EXPECT_TRUE(job.ok()) << job.status();
+    job->shape.markup.dialect = dialect_;
+    job->shape.markup.opens_reasoning = true;
+    job->shape.structure.line_ends = {line};
+    job->shape.structure.call_openers = {opener};
+    return *std::move(job);
+  };
+  Answer answer(
+      job_of(), NewText(), [](const v1::GenerateChunk&) {}, std::chrono::steady_clock::now());
+  ASSERT_TRUE(answer.Next(Wanting(close)).ok());
+  EXPECT_EQ(answer.Admitted(std::vector{line, opener, opener}), 3u);
+  const auto drafted = SampleRow(Wanting(opener), answer.SamplingOfNext(1), std::vector{line});
+  EXPECT_EQ(drafted->token, opener);
+  EXPECT_EQ(**answer.Next(Wanting(line)), line);
+  EXPECT_EQ(answer.Admitted(std::vector{line}), 0u) << "one of them";
+  EXPECT_EQ(**answer.Next(Wanting(opener)), opener);
+}
+
 TEST_F(ReasoningTest, ARowBehindTheDraftThatEndsItIsChosenAnew) {
   request_.mutable_sampling()->set_temperature(0);
   auto job = Prepare();

@@ -149,6 +149,64 @@ TEST(MarkupTest, ForcedOpeningsBeginCalls) {
   }
 }
 
+// References that lead back to themselves by a thousand ways.
+TEST(MarkupTest, ASchemaThatUnfoldsWithoutEndIsReadAsFarAsItsBound) {
+  std::string ways;
+  for (int i = 0; i < 1000; ++i) {
+    ways += std::string(i > 0 ? "," : "") + R"({"$ref":"#/$defs/a"})";
+  }
+  const ToolSet tools(R"([{"function":{"name":"f","parameters":{"properties":{"p":)"
+                      R"({"type":"string","$ref":"#/$defs/a"}},"$defs":{"a":{"anyOf":[)" +
+                      ways + "]}}}}}]");
+  EXPECT_TRUE(tools.Has("f"));
+}
+
+TEST(MarkupTest, ACallWithinReasoningEndsIt) {
+  auto dialect = std::make_shared<Dialect>(
+      ChooseDialect("tools <function= </think>", [](std::string_view) { return false; }));
+  MarkupTraits traits;
+  traits.dialect = dialect;
+  traits.tools = std::make_shared<const ToolSet>(R"([{"function":{"name":"f"}}])");
+  traits.opens_reasoning = true;
+  AnswerMarkup markup(traits);
+  markup.Push("I think");
+  EXPECT_TRUE(markup.is_reasoning());
+  markup.Push(" so.\n<tool_call>\n<function=f>\n<parameter=a>");
+  ASSERT_EQ(markup.calls_begun(), 1u);
+  EXPECT_FALSE(markup.is_reasoning()) << "a budget of reasoning has no say in a call";
+}
+
+TEST(MarkupTest, AHeaderThatIsCutOffIsNoContent) {
+  const auto dialect = std::make_shared<const Dialect>(
+      ChooseDialect("<|channel|> <|message|>", [](std::string_view) { return false; }));
+  for (const char* cut : {"<|start|>", "<|start|>assistant", "<|start|>assistant<|channel|>fi"}) {
+    MarkupTraits traits;
+    traits.dialect = dialect;
+    AnswerMarkup markup(traits);
+    std::string content;
+    const auto hear = [&content](const std::vector<MarkupEvent>& events) {
+      for (const MarkupEvent& event : events) {
+        if (event.kind == MarkupEvent::Kind::kContent) content += event.text;
+      }
+    };
+    hear(markup.Push("<|channel|>analysis<|message|>x<|end|>"));
+    hear(markup.Push(cut));
+    hear(markup.Finish(/*is_cut=*/true));
+    EXPECT_EQ(content, "") << cut;
+  }
+}
+
+TEST(MarkupTest, CallsWithinCallsWithinCallsAreBounded) {
+  MarkupTraits traits;
+  traits.dialect = std::make_shared<const Dialect>(
+      ChooseDialect("tools <tool_call>", [](std::string_view) { return false; }));
+  traits.tools = std::make_shared<const ToolSet>(R"([{"function":{"name":"f"}}])");
+  AnswerMarkup markup(traits);
+  markup.Push("<tool_call>");
+  for (int i = 0; i < 200'000; ++i) markup.Push(R"({"function":)");
+  EXPECT_EQ(markup.calls_begun(), 0u);
+}
+
 TEST(MarkupTest, ValuesAreReadByTheirSchema) {
   ValueKinds text, number, either;
   text.is_known = text.string = true;
