@@ -146,9 +146,12 @@ TEST_F(PlannerCommandsTest, WhatCanOnlyBeForetoldIsWhatTheEngineDoesNotKnow) {
   const CliRun engine = Run({"plan", folder_ + "/odd", "--cluster", Studios()});
   const CliRun planner = Run({"plan", "Step-3.5-Flash-4bit", "--cluster", Studios()});
   ASSERT_NE(engine.err.find("known are "), std::string::npos) << engine.err;
-  ASSERT_NE(planner.out.find("no architecture that it serves at the card's context ("), std::string::npos) << planner.out;
-  EXPECT_EQ(sorted_words(engine.err, "known are ", '\n'),
-            sorted_words(planner.out, "no architecture that it serves at the card's context (", ')'));
+  ASSERT_NE(planner.out.find("no architecture that it serves at the card's context ("),
+            std::string::npos)
+      << planner.out;
+  EXPECT_EQ(
+      sorted_words(engine.err, "known are ", '\n'),
+      sorted_words(planner.out, "no architecture that it serves at the card's context (", ')'));
 }
 
 TEST_F(PlannerCommandsTest, ANarrowerCacheTakesLess) {
