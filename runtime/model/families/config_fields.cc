@@ -154,6 +154,25 @@ void ReadExpertGroups(const json& config, ExpertTraits& experts) {
   }
 }
 
+void ReadSharedExperts(const json& config, ExpertTraits& experts) {
+  const int shared = ReadInt(config, "n_shared_experts", 0, 0);
+  if (int64_t{shared} * experts.width > kDimensionMax) {
+    Invalid(absl::StrCat("'n_shared_experts' is ", shared));
+  }
+  experts.shared_width = shared * experts.width;
+  experts.shared_module = "shared_experts";
+}
+
+void ReadBlockSparseExperts(const json& config, ExpertTraits& experts) {
+  experts.count = ReadInt(config, "num_local_experts", std::nullopt);
+  experts.width = ReadInt(config, "intermediate_size", std::nullopt);
+  experts.normalized = true;
+  experts.module = "block_sparse_moe";
+  experts.gate_name = "w1";
+  experts.up_name = "w3";
+  experts.down_name = "w2";
+}
+
 void ReadActiveExperts(const json& config, ModelConfig& out, int first) {
   ExpertTraits& experts = out.experts;
   experts.active = ReadInt(config, "num_experts_per_tok", std::nullopt);

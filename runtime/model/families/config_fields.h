@@ -55,6 +55,11 @@ void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& ou
 void ExpectText(const nlohmann::json& config, const char* key, const std::string& only);
 // "n_group" and "topk_group"; experts.count and .active must be there.
 void ReadExpertGroups(const nlohmann::json& config, ExpertTraits& experts);
+// Those that every token takes, "n_shared_experts" of experts.width each, without a gate.
+void ReadSharedExperts(const nlohmann::json& config, ExpertTraits& experts);
+// Mixtral's and MiniMax' sizes and names: "num_local_experts", each as wide as the layer's
+// "intermediate_size", with w1, w3 and w2.
+void ReadBlockSparseExperts(const nlohmann::json& config, ExpertTraits& experts);
 // How many experts a token takes; out.experts.count must be there. Layers from `first` on have
 // them.
 void ReadActiveExperts(const nlohmann::json& config, ModelConfig& out, int first = 0);

@@ -51,12 +51,7 @@ bool ReadExpertLayers(const json& config, ModelConfig& out) {
   experts.width = ReadInt(config, "moe_intermediate_size", std::nullopt);
   experts.module = "mlp";
   experts.weight_scale = ReadNumber(config, "routed_scaling_factor", 1.0);
-  const int shared = ReadInt(config, "n_shared_experts", 0, 0);
-  if (int64_t{shared} * experts.width > kDimensionMax) {
-    Invalid(absl::StrCat("'n_shared_experts' is ", shared));
-  }
-  experts.shared_width = shared * experts.width;
-  experts.shared_module = "shared_experts";
+  ReadSharedExperts(config, experts);
   ReadActiveExperts(config, out, ReadInt(config, "first_k_dense_replace", 0, 0));
   const int step = ReadInt(config, "moe_layer_freq", 1);
   for (int layer = 0; layer < out.layer_count; ++layer) {

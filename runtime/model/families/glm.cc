@@ -1,6 +1,5 @@
 // GLM 4, dense and with experts (4.5 to 4.7): half of each head's dimensions turn.
 
-#include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 
@@ -34,12 +33,7 @@ void ReadGlm4Moe(const json& config, ModelConfig& out) {
   experts.scores = RouterScores::kSigmoid;
   experts.score_bias = "gate.e_score_correction_bias";
   experts.weight_scale = ReadNumber(config, "routed_scaling_factor", 1.0);
-  const int shared = ReadInt(config, "n_shared_experts", 0, 0);
-  if (int64_t{shared} * experts.width > kDimensionMax) {
-    Invalid(absl::StrCat("'n_shared_experts' is ", shared));
-  }
-  experts.shared_width = shared * experts.width;
-  experts.shared_module = "shared_experts";
+  ReadSharedExperts(config, experts);
   ReadActiveExperts(config, out, ReadInt(config, "first_k_dense_replace", 0, 0));
   // What one expert weighs alone is not made to add up to one.
   experts.normalized = experts.normalized && experts.active > 1;

@@ -40,13 +40,7 @@ void ReadMiniMax(const json& config, ModelConfig& out) {
     Unsupported(absl::StrCat("'qk_norm_type' '", kind, "'; only per_layer is implemented"));
   }
   ExpertTraits& experts = out.experts;
-  experts.count = ReadInt(config, "num_local_experts", std::nullopt);
-  experts.width = ReadInt(config, "intermediate_size", std::nullopt);
-  experts.normalized = true;
-  experts.module = "block_sparse_moe";
-  experts.gate_name = "w1";
-  experts.up_name = "w3";
-  experts.down_name = "w2";
+  ReadBlockSparseExperts(config, experts);
   experts.scores = RouterScores::kSigmoid;
   if (ReadBool(config, "use_routing_bias", true)) experts.score_bias = "e_score_correction_bias";
   if (const std::string kind = ReadText(config, "scoring_func", "sigmoid"); kind != "sigmoid") {

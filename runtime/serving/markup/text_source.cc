@@ -5,6 +5,20 @@
 namespace macrame::runtime::markup {
 namespace {
 
+struct Found {
+  size_t at = TextSource::kNone, which = TextSource::kNone;
+};
+
+// The first of the ends that stands in the text.
+Found FirstOf(std::string_view text, std::span<const std::string_view> ends) {
+  Found first;
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const size_t found = text.find(ends[i]);
+    if (found < first.at) first = {found, i};
+  }
+  return first;
+}
+
 // What was taken is dropped once it is so long.
 constexpr size_t kTakenBytesMax = 4096;
 
@@ -77,14 +91,7 @@ Reading<size_t> TextSource::Copy(std::span<const std::string_view> ends, Take ta
                                  bool takes_end) {
   for (;;) {
     const std::string_view text = rest();
-    size_t at = kNone, which = kNone;
-    for (size_t i = 0; i < ends.size(); ++i) {
-      const size_t found = text.find(ends[i]);
-      if (found < at) {
-        at = found;
-        which = i;
-      }
-    }
+    const auto [at, which] = FirstOf(text, ends);
     if (which != kNone) {
       if (at > 0) take(text.substr(0, at));
       Skip(at + (takes_end ? ends[which].size() : 0));
@@ -113,14 +120,7 @@ Reading<std::optional<std::string>> TextSource::TextTo(std::span<const std::stri
                                                        size_t bytes_max) {
   for (;;) {
     const std::string_view text = rest();
-    size_t at = kNone, which = kNone;
-    for (size_t i = 0; i < ends.size(); ++i) {
-      const size_t found = text.find(ends[i]);
-      if (found < at) {
-        at = found;
-        which = i;
-      }
-    }
+    const auto [at, which] = FirstOf(text, ends);
     if (which != kNone && at <= bytes_max) {
       std::string before(text.substr(0, at));
       Skip(at);

@@ -466,21 +466,6 @@ ARCHITECTURES.update(
             ernie4_5,
             {**BASE, "model_type": "ernie4_5", "head_dim": 32, "use_bias": True},
         ),
-        "gpt_oss": (
-            gpt_oss,
-            {
-                **BASE,
-                "model_type": "gpt_oss",
-                "num_hidden_layers": 2,
-                "head_dim": 32,
-                "num_local_experts": 6,
-                "num_experts_per_tok": 2,
-                "sliding_window": 12,
-                "layer_types": ["sliding_attention", "full_attention"],
-                "rope_theta": 150000,
-                "rope_scaling": YARN_SCALING,
-            },
-        ),
     }
 )
 
