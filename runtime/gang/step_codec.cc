@@ -86,6 +86,8 @@ void PutForward(std::string& out, const ForwardStep& step) {
     Put(out, static_cast<uint8_t>(segment.logit_rows));
     PutList(out, segment.tokens);
     PutList(out, segment.new_blocks);
+    Put(out, static_cast<uint32_t>(segment.state_from));
+    Put(out, static_cast<uint32_t>(segment.state_to));
   }
 }
 
@@ -99,10 +101,13 @@ bool TakeForward(Reader& reader, ForwardStep& step) {
     segment.slot = reader.Take<uint32_t>();
     segment.begin = reader.Take<uint32_t>();
     const auto rows = reader.Take<uint8_t>();
-    if (rows > 2 || !TakeList(reader, tokens_left, segment.tokens) ||
+    if (rows > static_cast<uint8_t>(LogitRows::kHiddenAll) ||
+        !TakeList(reader, tokens_left, segment.tokens) ||
         !TakeList(reader, blocks_left, segment.new_blocks)) {
       return false;
     }
+    segment.state_from = static_cast<SnapshotId>(reader.Take<uint32_t>());
+    segment.state_to = static_cast<SnapshotId>(reader.Take<uint32_t>());
     segment.logit_rows = static_cast<LogitRows>(rows);
     tokens_left -= segment.tokens.size();
     blocks_left -= segment.new_blocks.size();

@@ -15,8 +15,19 @@ namespace macrame::runtime::engine {
 // Positions that one KV block holds, on every rank and for the scheduler.
 inline constexpr uint32_t kBlockTokens = 32;
 
-// Which positions of a segment rank 0 wants logits of.
-enum class LogitRows : uint8_t { kNone = 0, kLast = 1, kAll = 2 };
+// The state that recurrent layers have behind some token, kept beside the slots under an id.
+using SnapshotId = int32_t;
+inline constexpr SnapshotId kNoSnapshot = -1;
+
+// Which positions of a segment rank 0 wants logits of; or, instead, the hidden states behind the
+// final norm.
+enum class LogitRows : uint8_t {
+  kNone = 0,
+  kLast = 1,
+  kAll = 2,
+  kHiddenLast = 3,
+  kHiddenAll = 4,
+};
 
 struct Segment {      // a run of one sequence's tokens through the layers
   uint32_t slot = 0;  // the sequence's place in the rank's table; an unused one is opened
@@ -29,6 +40,12 @@ struct Segment {      // a run of one sequence's tokens through the layers
   // `begin` + tokens; none if it did before. For a slot that is opened also the blocks of its
   // cached prefix, which come first: they hold the positions before `begin`.
   std::vector<int32_t> new_blocks{};
+  // Of models with recurrent layers; kNoSnapshot elsewhere. Where an opened slot with a cached
+  // prefix takes its state from: what was kept behind the token before `begin`.
+  SnapshotId state_from = kNoSnapshot;
+  // Under which id the state behind the last token is kept, after the segment ran; what that id
+  // held before is overwritten. Such a segment has no drafts.
+  SnapshotId state_to = kNoSnapshot;
   bool operator==(const Segment&) const = default;
 };
 

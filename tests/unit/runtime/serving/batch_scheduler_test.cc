@@ -150,7 +150,7 @@ TEST(BatchScheduler, APromptRunsAndThenATokenAStep) {
   const Segment wanted{0, 0, Prompt(20, 1), LogitRows::kLast, {0}};
   EXPECT_EQ(step.segments[0], wanted);
   step = shell.Step();
-  EXPECT_EQ(step.segments[0], (Segment{0, 20, {1}, LogitRows::kLast, {}}));
+  EXPECT_EQ(step.segments[0], (Segment{0, 20, {1}, LogitRows::kLast}));
   shell.Step();
   EXPECT_EQ(shell.ended.at(1).reason, EndReason::kLength);
   EXPECT_EQ(shell.ended.at(1).usage.new_tokens, 3u);
