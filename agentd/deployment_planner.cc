@@ -10,6 +10,7 @@
 #include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
 #include "planner/planner.h"
+#include "planner/served_by.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 
@@ -82,6 +83,17 @@ absl::Status OfDraft(const std::string& draft, const absl::Status& status) {
   v1::Reason reason = ReasonOf(status);
   reason.set_message(absl::StrCat("the draft model ", draft, ": ", reason.message()));
   return ReasonStatus(status.code(), reason);
+}
+
+// An earlier gang of it found that its slices of unequal width are not the model.
+bool AreUnevenSlicesRefused(const ClusterView& state, const std::string& deployment) {
+  for (const v1::GangRecord& gang : state.gangs) {
+    if (gang.deployment() != deployment) continue;
+    for (const v1::Reason& fallback : gang.fallbacks()) {
+      if (fallback.code() == kUnevenRefused) return true;
+    }
+  }
+  return false;
 }
 
 RoomWanted RoomFor(const PlanOrder& order) {
@@ -178,6 +190,11 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
     }
     *request.add_nodes() = std::move(node);
   }
+  if (AreUnevenSlicesRefused(state, asking.order.deployment)) {
+    for (v1::PlannerNode& node : *request.mutable_nodes()) {
+      node.mutable_traits()->set_uneven_tensor(false);
+    }
+  }
   AddDraftModel(asking, &request);
   CountPromises(RoomFor(asking.order), state, &request);
   std::vector<std::string> node_ids;
@@ -246,6 +263,9 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
     outcome.result = planner::PlanModel(request);
   }
   NameHolders(asking->order.deployment, holders, &outcome.result);
+  if (outcome.result.has_plan()) {
+    *outcome.result.mutable_plan()->add_reasons() = planner::ServedBy(*model);
+  }
   if (lacks_draft && outcome.result.has_plan()) {
     *outcome.result.mutable_plan()->add_reasons() = ReasonOf(no_draft);
   }

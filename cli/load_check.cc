@@ -18,6 +18,27 @@ const v1::NodeStatus* FindNode(const v1::ClusterStatus& cluster, const std::stri
   return nullptr;
 }
 
+std::string EngineText(const std::string& engine) {
+  return engine.empty() ? "Macrame's own" : engine;
+}
+
+// By which engine the ranks run it, and in which ways that could share it out.
+LoadCheck CheckEngine(const v1::DeploymentStatus& deployment) {
+  const v1::Plan& plan = deployment.plan();
+  LoadCheck check{"engine", LoadVerdict::kUnknown, "-", EngineText(plan.engine())};
+  for (const v1::Reason& reason : plan.reasons()) {
+    if (reason.code() == "ENGINE") check.expected = reason.message();
+  }
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (rank.phase() != v1::RANK_PHASE_READY) continue;
+    const bool is_planned = rank.engine() == plan.engine();
+    if (check.verdict == LoadVerdict::kFailed) continue;
+    check.verdict = PassedIf(is_planned);
+    check.measured = EngineText(rank.engine());
+  }
+  return check;
+}
+
 LoadCheck CheckMemory(const v1::Assignment& part, const v1::DeploymentStatus& deployment) {
   const v1::MemoryNeed& need = part.need();
   const uint64_t planned = need.weights_bytes() + need.embedding_bytes() + need.head_bytes();
@@ -108,6 +129,7 @@ std::vector<LoadCheck> CheckLoad(const v1::DeploymentStatus& deployment,
                                  const v1::ClusterStatus& cluster, const LoadTrial& trial) {
   std::vector<LoadCheck> checks;
   const v1::Plan& plan = deployment.plan();
+  checks.push_back(CheckEngine(deployment));
   for (const v1::Assignment& part : plan.assignments()) {
     checks.push_back(CheckMemory(part, deployment));
   }

@@ -1,8 +1,8 @@
 #pragma once
 
-// Is a loaded model as its plan said? Five questions, answered with figures: is the memory filled
-// as planned, do all GPUs work, is it as fast as foretold, are the links what was planned, and does
-// an answer begin at once. Pure.
+// Is a loaded model as its plan said? Six questions, answered with figures: is it served by the
+// engine that was planned, is the memory filled as planned, do all GPUs work, is it as fast as
+// predicted, are the links what was planned, and does an answer begin at once. Pure.
 
 #include <map>
 #include <optional>

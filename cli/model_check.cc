@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "cli/format/reason_text.h"
 #include "cli/load_check.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -202,16 +203,35 @@ void PrintAsTable(const Invocation& run, const std::vector<CopyChecks>& copies, 
          "'clusterctl plan' what would be better.\n";
 }
 
+// Of a model that is not loaded: whether it could be, and by which engine.
+absl::Status NotLoaded(AgentClient& client, const std::string& name) {
+  if (name.empty()) {
+    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED", "no model is loaded");
+  }
+  v1::PlanModelRequest request;
+  request.set_name_or_path(AbsoluteModelPath(name));
+  const auto result = client.PlanModel(request);
+  std::string also;
+  if (result.ok() && result->has_failure()) {
+    also = absl::StrCat("; its files are there, but ", ReasonSentence(result->failure()));
+  } else if (result.ok()) {
+    for (const v1::Reason& reason : result->plan().reasons()) {
+      if (reason.code() != "ENGINE") continue;
+      also = absl::StrCat("; its files are there, and it would be ", reason.message());
+    }
+  } else if (ReasonOf(result.status()).code() != "MODEL_NOT_FOUND") {
+    also = absl::StrCat("; ", ReasonOf(result.status()).message());
+  }
+  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+                      absl::StrCat("no model '", name, "' is loaded", also));
+}
+
 int RunModelCheck(const Invocation& run, const std::string& name) {
   AgentClient client(run.options.socket_path);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
   const auto models = CopiesOf(*status, name);
-  if (models.empty()) {
-    return run.Fail(ReasonStatus(
-        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
-        name.empty() ? "no model is loaded" : absl::StrCat("no model '", name, "' is loaded")));
-  }
+  if (models.empty()) return run.Fail(NotLoaded(client, name));
   std::vector<CopyChecks> copies;
   for (const v1::DeploymentStatus* model : models) {
     copies.push_back(Check(run.options.socket_path, *status, *model));
@@ -232,9 +252,10 @@ int RunModelCheck(const Invocation& run, const std::string& name) {
 }  // namespace
 
 void AddModelCheck(CommandTree& tree, CLI::App* model) {
-  CLI::App* command = tree.Add(model, "check",
-                               "Whether a loaded model is as planned: memory, GPUs, speed, links, "
-                               "first text; exit code 1: not");
+  CLI::App* command =
+      tree.Add(model, "check",
+               "Whether a loaded model is as planned: engine, memory, GPUs, speed, links, "
+               "first text; exit code 1: not");
   auto name = std::make_shared<std::string>();
   command->add_option("model", *name, "The loaded model, with all its copies (default: the first)");
   tree.OnChosen(command, [name](const Invocation& run) { return RunModelCheck(run, *name); });

@@ -41,8 +41,23 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   gang.failure = std::move(why);
   ++gang.failures;
   gang.retry_at = round.now + Backoff(gang.failures);
-  if (!SuspendFastSynch(round, name, gang)) FallBack(round, name, gang);
+  if (!RefuseUnevenSlices(round, name, gang) && !SuspendFastSynch(round, name, gang)) {
+    FallBack(round, name, gang);
+  }
   BeginEnding(round, name, gang);
+}
+
+// Slices of unequal width that don't make up the model: the next plan has equal ones
+// (deployment_planner.h reads the record), or no tensor split at all. True: that is what comes
+// next.
+bool GangReconciler::RefuseUnevenSlices(const Round& round, const std::string& name, Gang& gang) {
+  if (gang.failure.code() != "SPLIT_DIFFERS") return false;
+  KeepFallback(gang, MakeReason(kUnevenRefused,
+                                absl::StrCat("'", name, "' is planned without slices of unequal ",
+                                             "width: ", gang.failure.message()),
+                                gang.failure.node_id()));
+  if (gang.failures <= 1) gang.retry_at = round.now;
+  return true;
 }
 
 // A stall over jaccl once the GPU takes part may be MLX's fast way of waiting for the wire, which

@@ -94,6 +94,9 @@ void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& ent
 std::string DeploymentKey(const std::string& name);  // "deployment/NAME"
 std::string GangKey(const std::string& name);        // "gang/NAME"
 
+// Code of a gang record's fallback: its plans have no slices of unequal width any more.
+inline constexpr char kUnevenRefused[] = "UNEVEN_REFUSED";
+
 // Ask the planner with the nodes that are alive and orderable → OnPlanned.
 struct PlanDeployment {
   v1::Deployment deployment;
@@ -262,6 +265,7 @@ class GangReconciler {
   void Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why);
   bool SuspendFastSynch(const Round& round, const std::string& name, Gang& gang);
   void FallBack(Round& round, const std::string& name, Gang& gang);
+  static bool RefuseUnevenSlices(const Round& round, const std::string& name, Gang& gang);
   static void NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
                            std::string_view how);
   static void KeepFallback(Gang& gang, v1::Reason fallback);

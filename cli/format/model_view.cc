@@ -292,6 +292,10 @@ std::string ModelsView(const v1::ListModelsResponse& models, int width, const St
 
 std::string PlanView(const v1::PlanResult& result, int width, const Style& style) {
   std::string out;
+  if (result.has_not_served()) {
+    absl::StrAppend(&out, style.Bad("Predicted only: "), ReasonSentence(result.not_served()),
+                    "\n\n");
+  }
   if (!result.has_plan()) {
     const bool misfit = result.failure().code() == "MEMORY_SHORT";
     absl::StrAppend(&out, style.Bad(misfit ? "Does not fit: " : "No plan: "),

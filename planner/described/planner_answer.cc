@@ -12,6 +12,7 @@
 #include "planner/described/topology_advice.h"
 #include "planner/placement.h"
 #include "planner/planner.h"
+#include "planner/served_by.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 
@@ -80,6 +81,16 @@ void AddOriginOfBits(const Described& described, v1::PlanResult* result) {
                                              described.origin, "; --bits plans another copy"));
 }
 
+// Which engine serves it, or that none does.
+void AddEngine(const v1::ModelDescription& model, v1::PlanResult* result) {
+  if (const std::string why = WhyNotServed(model); !why.empty()) {
+    *result->mutable_not_served() = MakeReason("MODEL_ARCHITECTURE_UNKNOWN", why);
+    result->mutable_not_served()->clear_remedy();  // it names the architectures itself
+  } else if (result->has_plan()) {
+    *result->mutable_plan()->add_reasons() = ServedBy(model);
+  }
+}
+
 // Of the models that are loaded, those without which the request's would fit.
 std::vector<std::string> WhatStandsInTheWay(const DescribedCluster& cluster) {
   std::vector<DeploymentWish> running;
@@ -119,12 +130,7 @@ v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   v1::PlannerAnswer answer;
   *answer.mutable_plan() = PlanModel(request);
   AddOriginOfBits(*described, answer.mutable_plan());
-  if (const std::string why = WhyNotServed(request.model());
-      !why.empty() && answer.plan().has_plan()) {
-    v1::Reason& reason = *answer.mutable_plan()->mutable_plan()->add_reasons();
-    reason = MakeReason("MODEL_ARCHITECTURE_UNKNOWN", why);
-    reason.clear_remedy();  // it names the architectures itself
-  }
+  AddEngine(request.model(), answer.mutable_plan());
   if (answer.plan().failure().code() == "MEMORY_SHORT") {
     const std::vector<std::string> in_the_way = WhatStandsInTheWay(*cluster);
     if (!in_the_way.empty()) {

@@ -223,7 +223,7 @@ absl::StatusOr<Step> DecodeStep(std::string_view payload) {
   const auto kind = reader.Take<uint8_t>();
   step.number = reader.Take<uint64_t>();
   const auto wire = reader.Take<uint8_t>();
-  if (kind < 1 || kind > 6 || wire > 2) return Malformed("step");
+  if (kind < 1 || kind > 7 || wire > 2) return Malformed("step");
   step.kind = static_cast<StepKind>(kind);
   step.wire_type = static_cast<WireType>(wire);
   bool good = true;

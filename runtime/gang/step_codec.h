@@ -31,6 +31,7 @@ enum class StepKind : uint8_t {
   kStop = 4,     // orderly end
   kVerify = 5,   // timed collectives: `verify_rounds` of each size in `verify_kib`
   kCold = 6,     // carry `cold` out
+  kProve = 7,    // each stage proves that its slices are its layers (model/split_proof.h)
 };
 
 // Type in which hidden states and partial sums cross between ranks: rank 0's.

@@ -9,8 +9,10 @@
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
+#include "runtime/gang/rank_exchange.h"
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/slot_tables.h"
+#include "runtime/model/split_proof.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/process/draft_boot.h"
@@ -32,11 +34,41 @@ WireType WireTypeFor(const ModelConfig& config, const ShardPlace& place,
   return WireTypeOf(probe.activation_type());
 }
 
-absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
+bool HasUnevenSlices(const GangLink& link) {
+  const std::vector<SliceRange>& slices = link.slices();
+  return std::any_of(slices.begin(), slices.end(), [&](const SliceRange& one) {
+    return int64_t{one.end - one.begin} * slices[0].count !=
+           int64_t{slices[0].end - slices[0].begin} * one.count;
+  });
+}
+
+absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
+                   const std::shared_ptr<const WeightFiles>& files, Watchdog& watchdog,
+                   BootedRank& rank) {
+  const auto guard = watchdog.Watch("proving the split", kLoadingStallLimit);
+  // What will be taken while it serves, and is not yet.
+  const v1::MemoryNeed& need = spec.assignment().need();
+  const uint64_t spare = need.kv_cache_bytes() + need.activation_bytes() + need.headroom_bytes();
+  RankExchange sums(*rank.link, rank.config, place, rank.engine->layers().activation_type());
+  try {
+    return ProveSplit({rank.config, place, files, rank.engine->limits().threads, spare}, sums);
+  } catch (const std::exception& error) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+                        absl::StrCat("a rank was lost in the proof of the split: ", error.what()));
+  }
+}
+
+// Once all have loaded: the proof of a split into unequal slices, and a first step.
+absl::Status WarmUp(const v1::LaunchSpec& spec, const std::function<absl::Status()>& prove,
+                    BootedRank& rank) {
   if (spec.rank() == 0) {
     if (rank.link->leader() != nullptr) {
-      const absl::Status loaded = rank.link->leader()->AwaitLoaded();
-      if (!loaded.ok()) return loaded;
+      absl::Status status = rank.link->leader()->AwaitLoaded();
+      if (status.ok() && HasUnevenSlices(*rank.link)) {
+        status = rank.engine->Announce(StepKind::kProve);
+        if (status.ok()) status = prove();
+      }
+      if (!status.ok()) return status;
     }
     const int32_t token[] = {0};
     SoloSequence sequence(*rank.engine);
@@ -53,7 +85,7 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, BootedRank& rank) {
     if (!step.ok()) return step.status();
     if (step->kind == StepKind::kReady) return absl::OkStatus();
     if (step->kind == StepKind::kStop) return absl::CancelledError("rank 0 stops");
-    const absl::Status ran = rank.engine->Follow(*step);
+    const absl::Status ran = step->kind == StepKind::kProve ? prove() : rank.engine->Follow(*step);
     if (!ran.ok()) return ran;
   }
 }
@@ -224,10 +256,11 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   if (options.on_link) options.on_link(rank->link);
 
   phase(v1::RANK_PHASE_LOADING);
-  status = LoadWeights(spec, *place, *std::move(files), draft, watchdog, options, *rank);
+  status = LoadWeights(spec, *place, *files, draft, watchdog, options, *rank);
   if (!status.ok()) return status;
   phase(v1::RANK_PHASE_WARMING_UP);
-  status = WarmUp(spec, *rank);
+  status = WarmUp(
+      spec, [&] { return Prove(spec, *place, *files, watchdog, *rank); }, *rank);
   if (!status.ok()) return status;
   return rank;
 }

@@ -269,6 +269,22 @@ std::optional<ForcedCall> ForcedCallOf(const v1::GenerateRequest& request, const
                              CallsBefore(request), *voice.all_tokens);
 }
 
+std::optional<OwnCalls> OwnCallsOf(const v1::GenerateRequest& request, const ChatVoice& voice,
+                                   const text::Tokenizer& tokenizer) {
+  const v1::ToolChoiceKind choice = request.tools().choice();
+  const bool is_free =
+      choice == v1::TOOL_CHOICE_KIND_AUTO || choice == v1::TOOL_CHOICE_KIND_UNSPECIFIED;
+  if (!is_free || !WantsCalls(request) || voice.dialect == nullptr) return std::nullopt;
+  for (const std::string& opener : voice.dialect->openers) {
+    const auto token = tokenizer.TokenId(opener);
+    if (!token.has_value()) continue;
+    auto lark =
+        GrammarOfOwnCall(*voice.dialect, request.tools().tools_json(), opener, *voice.all_tokens);
+    if (lark.has_value()) return OwnCalls{*std::move(lark), *token};
+  }
+  return std::nullopt;
+}
+
 void AddStructurePlaces(const v1::GenerateRequest& request, const ChatVoice& voice,
                         const text::Tokenizer& tokenizer, StructurePlan& plan) {
   if (voice.dialect == nullptr) return;

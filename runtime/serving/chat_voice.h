@@ -54,6 +54,14 @@ absl::StatusOr<AnswerShape> ShapeOf(const v1::GenerateRequest& request, const Ch
                                     const text::Tokenizer& tokenizer,
                                     std::span<const int32_t> prompt, uint64_t seed);
 
+// Calls that the model may make by itself, where a tool is strict and that can be kept.
+struct OwnCalls {
+  std::string lark;    // of what stands behind the opener
+  int32_t opener = 0;  // the token
+};
+std::optional<OwnCalls> OwnCallsOf(const v1::GenerateRequest& request, const ChatVoice& voice,
+                                   const text::Tokenizer& tokenizer);
+
 // The grammar of the call that the answer must make; unset where none must be, or the family does
 // not write arguments as JSON.
 std::optional<ForcedCall> ForcedCallOf(const v1::GenerateRequest& request, const ChatVoice& voice);

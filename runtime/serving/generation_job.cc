@@ -126,6 +126,26 @@ absl::Status AddForcedCall(const v1::GenerateRequest& request, const ModelText& 
   return absl::OkStatus();
 }
 
+// Calls that the model makes by itself have arguments by the schemas of strict tools, where the
+// family's calls can be held.
+absl::Status AddOwnCalls(const v1::GenerateRequest& request, const ModelText& text,
+                         GenerationJob& job) {
+  const std::optional<OwnCalls> calls = OwnCallsOf(request, text.voice, text.tokenizer);
+  if (!calls.has_value()) return absl::OkStatus();
+  v1::Structure structure;
+  structure.set_lark(calls->lark);
+  auto constraint = text.grammars->Compile(structure);
+  if (!constraint.ok()) {
+    return BadRequest(absl::StrCat("a tool's 'parameters' can't be kept, which 'strict' asks for: ",
+                                   constraint.status().message()));
+  }
+  StructurePlan& plan = job.shape.structure;
+  plan.constraint = *std::move(constraint);
+  plan.is_of_call = plan.awaits_calls = true;
+  plan.call_openers = {calls->opener};
+  return absl::OkStatus();
+}
+
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -284,6 +304,7 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
     status = AddStructure(request, text, is_chat, job);
   } else if (is_chat) {
     status = AddForcedCall(request, text, job);
+    if (status.ok()) status = AddOwnCalls(request, text, job);
   }
   if (!status.ok()) return status;
   return job;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
@@ -25,6 +26,14 @@ uint64_t RandomSeed() {
   MACRAME_CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof(seed)) == 1)
       << "the system gives no random bytes";
   return seed;
+}
+
+// Of a call that must be made the arguments are held to the tool's schema.
+bool NeedsGrammar(const v1::GenerateRequest& request) {
+  const v1::ToolChoiceKind choice = request.tools().choice();
+  return request.has_structure() || choice == v1::TOOL_CHOICE_KIND_REQUIRED ||
+         choice == v1::TOOL_CHOICE_KIND_NAMED ||
+         absl::StrContains(request.tools().tools_json(), "\"strict\"");
 }
 
 }  // namespace
@@ -47,6 +56,10 @@ RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec
   status_.set_node_id(spec.assignment().node_id());
   status_.set_phase(v1::RANK_PHASE_STAGING);
   status_.set_pid(static_cast<uint64_t>(getpid()));
+}
+
+RankService::~RankService() {
+  if (grammars_maker_.joinable()) grammars_maker_.join();
 }
 
 absl::Status RankService::Start() {
@@ -90,6 +103,8 @@ void RankService::Stop(Duration grace) {
     request->stream.Finish(why);
   }
   requests_.clear();
+  for (const Awaiting& one : awaiting_grammars_) one.stream.Finish(why);
+  awaiting_grammars_.clear();
   for (const auto& watcher : watchers_) watcher.Finish(absl::OkStatus());
   watchers_.clear();
   server_.Stop(grace);
@@ -220,16 +235,34 @@ absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const
   }
   // The engine thread says more exactly who waits; this bounds what is on its way to it.
   const uint32_t queued_max = QueuedRequestsMax(spec_);
-  if (requests_.size() >= queued_max + kAnsweredAtOnceMax) {
+  if (requests_.size() + awaiting_grammars_.size() >= queued_max + kAnsweredAtOnceMax) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
                         absl::StrCat(queued_max, " requests wait for model ", spec_.deployment()));
   }
   return absl::OkStatus();
 }
 
+void RankService::AwaitGrammars(v1::GenerateRequest request, transport::ServerStream stream) {
+  awaiting_grammars_.push_back({std::move(request), std::move(stream)});
+  if (grammars_maker_.joinable()) return;
+  grammars_maker_ = std::thread([this, text = text_] {
+    text->grammars->Prepare();
+    dispatcher_.Post([this] { TakeUpAwaiting(); });
+  });
+}
+
+void RankService::TakeUpAwaiting() {
+  std::deque<Awaiting> awaiting;
+  awaiting.swap(awaiting_grammars_);
+  for (Awaiting& one : awaiting) Generate(std::move(one.request), std::move(one.stream));
+}
+
 void RankService::Generate(v1::GenerateRequest request, transport::ServerStream stream) {
   absl::Status status = CheckServing(request);
   if (!status.ok()) return stream.Finish(status);
+  if (NeedsGrammar(request) && !text_->grammars->is_prepared()) {
+    return AwaitGrammars(std::move(request), std::move(stream));
+  }
   const int64_t now = LocalUnixSeconds();
   auto job = PrepareJob(request, *text_, vocab_size_, context_length_, RandomSeed(), now);
   if (!job.ok()) return stream.Finish(job.status());

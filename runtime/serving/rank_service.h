@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -55,6 +56,7 @@ class RankService {
   RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec& spec,
               std::function<void(std::shared_ptr<PendingRequest>)> submit,
               std::function<void()> stop);
+  ~RankService();
 
   absl::Status Start();
   // Ends the streams within `grace`.
@@ -104,6 +106,9 @@ class RankService {
  private:
   void Watch(transport::ServerStream stream);
   void Generate(v1::GenerateRequest request, transport::ServerStream stream);
+  // Takes the request up again once the engine of grammars is made, on a thread of its own.
+  void AwaitGrammars(v1::GenerateRequest request, transport::ServerStream stream);
+  void TakeUpAwaiting();
   void VerifyGroup(v1::VerifyGroupRequest request,
                    transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply);
   void Trace(const v1::TraceRankRequest& request,
@@ -122,6 +127,12 @@ class RankService {
   std::vector<transport::ServerStream> watchers_;
   std::deque<std::shared_ptr<PendingRequest>> requests_;
   std::shared_ptr<const ModelText> text_;
+  struct Awaiting {
+    v1::GenerateRequest request;
+    transport::ServerStream stream;
+  };
+  std::deque<Awaiting> awaiting_grammars_;  // counted with requests_
+  std::thread grammars_maker_;              // started once
   std::function<void(v1::RankStatus&)> fill_group_;
   std::function<void(v1::RankStatus&)> fill_timings_;
   std::function<bool()> begin_trace_;

@@ -97,8 +97,9 @@ void Generation::Advance(Outcome& outcome) {
   }
   Pass(markup_.Push(TextOf(outcome.token)), outcome);
   if (markup_.calls_begun() > 0) structure_.NoteCall();
-  outcome.failed = structure_.Take(
-      outcome.token, structure_.is_of_call() ? steering_.has_opened_call() : markup_.is_content());
+  outcome.failed =
+      structure_.Take(outcome.token, structure_.is_of_forced_call() ? steering_.has_opened_call()
+                                                                    : markup_.is_content());
   if (structure_.is_over()) Flush(/*is_cut=*/false, outcome);
   if (structure_.is_over() || stops_.stopped() || steering_.EndsAfter(markup_.calls_ended())) {
     outcome.finish = v1::FINISH_REASON_STOP;

@@ -76,7 +76,11 @@ absl::Status StructuredContent::Take(int32_t token, bool is_content) {
   if (!has_structure()) return absl::OkStatus();
   if (state_ == State::kFree) return absl::OkStatus();
   if (state_ == State::kWaiting) {
-    if (is_content) state_ = State::kBehind;
+    if (plan_.awaits_calls) {
+      if (is_content && Has(plan_.call_openers, token)) state_ = State::kHeld;
+    } else if (is_content) {
+      state_ = State::kBehind;
+    }
     return absl::OkStatus();
   }
   if (const std::optional<State> after = After(state_, token)) {
@@ -85,7 +89,10 @@ absl::Status StructuredContent::Take(int32_t token, bool is_content) {
   }
   state_ = State::kHeld;
   const absl::Status taken = constraint_->Take(token);
-  if (plan_.is_of_call && constraint_->is_over()) state_ = State::kFree;
+  if (plan_.is_of_call && constraint_->is_over()) {
+    state_ = plan_.awaits_calls ? State::kWaiting : State::kFree;
+    if (plan_.awaits_calls) constraint_ = plan_.constraint->Fork();
+  }
   return taken;
 }
 

@@ -10,6 +10,9 @@
 //   held       within the structure
 //   free       the answer became a tool call, or the call's structure is complete
 //
+// A structure of calls that the model makes by itself waits until one is opened and begins anew
+// with each.
+//
 // A row with drafts before it is judged by these, as if they had been taken. That reasoning ends
 // among them is not seen: only its text tells. Such a row is free, and chosen anew when it turns
 // out to count (`is_held` says how it was chosen).
@@ -34,6 +37,8 @@ struct StructurePlan {
   // It is a call's that the answer must make: begins behind the opening that is put in the model's
   // mouth, and the answer is free behind it.
   bool is_of_call = false;
+  // With is_of_call: it is that of each call that the model opens, with one of `call_openers`.
+  bool awaits_calls = false;
 };
 
 class StructuredContent {
@@ -56,7 +61,8 @@ class StructuredContent {
   size_t Admitted(std::span<const int32_t> tokens) const;
   // The structure is complete, and nothing may follow.
   bool is_over() const { return has_structure() && !plan_.is_of_call && constraint_->is_over(); }
-  bool is_of_call() const { return plan_.is_of_call; }
+  // Its beginning is told by what was put in the model's mouth.
+  bool is_of_forced_call() const { return plan_.is_of_call && !plan_.awaits_calls; }
 
  private:
   enum class State { kWaiting, kOpening, kBehind, kBehindLine, kHeld, kFree };
@@ -72,7 +78,7 @@ class StructuredContent {
   // Tokens that have a place beside the structure's own.
   std::vector<int32_t> Others(State state) const;
 
-  const std::unique_ptr<TokenConstraint> constraint_;
+  std::unique_ptr<TokenConstraint> constraint_;
   const StructurePlan plan_;
   State state_;
 };

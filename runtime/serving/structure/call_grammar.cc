@@ -68,13 +68,48 @@ std::string LiteralsOf(std::string_view text, const std::map<int32_t, std::strin
   return lark;
 }
 
-std::string ArgumentsOf(const ordered_json& function) {
-  ordered_json schema = function.value("parameters", ordered_json::object());
+std::string ArgumentsOf(const ordered_json& function, bool by_schema) {
+  ordered_json schema = ordered_json::object();
+  if (by_schema) schema = function.value("parameters", ordered_json::object());
   if (!schema.is_object() || schema.empty()) schema = {{"type", "object"}};
   // As white space and oneOf are read in a JSON schema (runtime/text/src/grammar.rs).
   schema["x-guidance"] = {{"whitespace_pattern", "\\r?\\n[ \\t]{0,64}|[ \\t]{1,64}"},
                           {"coerce_one_of", true}};
   return schema.dump();
+}
+
+struct CallsBehind {
+  std::string said;  // that comes before
+  std::string name;  // of the tool; empty: any
+  uint32_t calls_before = 0;
+  bool always_by_schema = false;  // else only where a tool is strict
+};
+
+std::optional<ForcedCall> GrammarBehind(const CallsBehind& calls, const markup::Dialect& dialect,
+                                        const std::string& tools_json,
+                                        const std::map<int32_t, std::string>& special) {
+  const ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
+  if (!WritesJson(dialect) || !tools.is_array()) return std::nullopt;
+  const std::string ending = LiteralsOf(EndingOf(dialect), special);
+  ForcedCall call;
+  std::string start, rules;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const ordered_json function = tools[i].value("function", ordered_json::object());
+    const std::string tool = function.value("name", "");
+    if (tool.empty() || (!calls.name.empty() && tool != calls.name)) continue;
+    const std::string opening = markup::ForcedOpening(dialect, tool, calls.calls_before);
+    if (!opening.starts_with(calls.said)) return std::nullopt;
+    const bool is_strict = function.value("strict", false);
+    absl::StrAppend(&start, start.empty() ? "start: " : " | ", "call", i);
+    absl::StrAppend(&rules, "call", i, ": ",
+                    LiteralsOf(std::string_view(opening).substr(calls.said.size()), special),
+                    "%json ", ArgumentsOf(function, calls.always_by_schema || is_strict), " ",
+                    ending, "\n");
+    call.is_strict = call.is_strict || is_strict;
+  }
+  if (start.empty()) return std::nullopt;
+  call.lark = absl::StrCat(start, "\n", rules);
+  return call;
 }
 
 }  // namespace
@@ -83,27 +118,23 @@ std::optional<ForcedCall> GrammarOfForcedCall(const markup::Dialect& dialect,
                                               const std::string& tools_json,
                                               const std::string& name, uint32_t calls_before,
                                               const std::map<int32_t, std::string>& special) {
-  const ordered_json tools = ordered_json::parse(tools_json, nullptr, false);
-  if (!WritesJson(dialect) || !tools.is_array()) return std::nullopt;
-  const std::string said = markup::ForcedOpening(dialect, name, calls_before);
-  const std::string ending = LiteralsOf(EndingOf(dialect), special);
-  ForcedCall call;
-  std::string start, rules;
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const ordered_json function = tools[i].value("function", ordered_json::object());
-    const std::string tool = function.value("name", "");
-    if (tool.empty() || (!name.empty() && tool != name)) continue;
-    const std::string opening = markup::ForcedOpening(dialect, tool, calls_before);
-    if (!opening.starts_with(said)) return std::nullopt;
-    absl::StrAppend(&start, start.empty() ? "start: " : " | ", "call", i);
-    absl::StrAppend(&rules, "call", i, ": ",
-                    LiteralsOf(std::string_view(opening).substr(said.size()), special), "%json ",
-                    ArgumentsOf(function), " ", ending, "\n");
-    call.is_strict = call.is_strict || function.value("strict", false);
-  }
-  if (start.empty()) return std::nullopt;
-  call.lark = absl::StrCat(start, "\n", rules);
-  return call;
+  return GrammarBehind(
+      {markup::ForcedOpening(dialect, name, calls_before), name, calls_before, true}, dialect,
+      tools_json, special);
+}
+
+std::optional<std::string> GrammarOfOwnCall(const markup::Dialect& dialect,
+                                            const std::string& tools_json,
+                                            const std::string& opener,
+                                            const std::map<int32_t, std::string>& special) {
+  const bool ends_alone = (dialect.syntax == CallSyntax::kTagged && !dialect.closer.empty() &&
+                           dialect.forced_named.find("[{") == std::string::npos) ||
+                          (dialect.syntax == CallSyntax::kMistral &&
+                           dialect.forced_named.find("[ARGS]") != std::string::npos);
+  if (!ends_alone || opener.empty()) return std::nullopt;
+  auto call = GrammarBehind({opener, "", 0, false}, dialect, tools_json, special);
+  if (!call.has_value() || !call->is_strict) return std::nullopt;
+  return std::move(call->lark);
 }
 
 }  // namespace macrame::runtime::engine

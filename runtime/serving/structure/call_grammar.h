@@ -1,8 +1,8 @@
 #pragma once
 
-// The grammar of a tool call that an answer must make, behind the opening that is put in the
-// model's mouth: the name, where any tool will do, arguments by the tool's schema, and the end.
-// Pure.
+// The grammar of a tool call. One that an answer must make: behind the opening that is put in the
+// model's mouth. One that the model makes by itself: behind the token that opens it. There come the
+// name, where any tool will do, arguments by the tool's schema, and the end. Pure.
 
 #include <cstdint>
 #include <map>
@@ -25,5 +25,13 @@ std::optional<ForcedCall> GrammarOfForcedCall(const markup::Dialect& dialect,
                                               const std::string& tools_json,
                                               const std::string& name, uint32_t calls_before,
                                               const std::map<int32_t, std::string>& special);
+
+// Of each call that the model makes by itself, behind `opener`. Tools that don't ask for their
+// schema to be kept have any object as arguments. Unset where no tool asks for it, where a call's
+// end is not its own (several share one block), and where arguments are no JSON.
+std::optional<std::string> GrammarOfOwnCall(const markup::Dialect& dialect,
+                                            const std::string& tools_json,
+                                            const std::string& opener,
+                                            const std::map<int32_t, std::string>& special);
 
 }  // namespace macrame::runtime::engine

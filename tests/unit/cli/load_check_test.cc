@@ -23,6 +23,7 @@ class LoadChecks : public ::testing::Test {
       part.mutable_need()->set_total_bytes(12 * kGiBytes);
       v1::RankStatus& rank = *deployment.add_ranks();
       rank.set_rank(part.rank());
+      rank.set_phase(v1::RANK_PHASE_READY);
       rank.set_memory_bytes(10 * kGiBytes + (200 << 20));
       v1::NodeStatus& node = *cluster.add_nodes();
       node.mutable_identity()->set_node_id(part.node_id());
@@ -51,6 +52,18 @@ class LoadChecks : public ::testing::Test {
   v1::ClusterStatus cluster;
   LoadTrial trial;
 };
+
+TEST_F(LoadChecks, AnotherEngineThanPlannedFails) {
+  v1::Reason& engine = *deployment.mutable_plan()->add_reasons();
+  engine.set_code("ENGINE");
+  engine.set_message("served by Macrame's own engine (llama): one node alone; pipelines");
+  EXPECT_EQ(Find("engine").verdict, LoadVerdict::kPassed);
+  EXPECT_EQ(Find("engine").measured, "Macrame's own");
+  EXPECT_EQ(Find("engine").expected, engine.message());
+  deployment.mutable_ranks(0)->set_engine("mlx-lm");
+  EXPECT_EQ(Find("engine").verdict, LoadVerdict::kFailed);
+  EXPECT_EQ(Find("engine").measured, "mlx-lm");
+}
 
 TEST_F(LoadChecks, AllPassWhenAllIsAsPlanned) {
   for (const LoadCheck& check : CheckLoad(deployment, cluster, trial)) {

@@ -1,5 +1,6 @@
 // What is answered about machines that are described instead of being there.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -17,6 +18,9 @@
 
 namespace macrame::planner {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uint64_t kGiB = 1ULL << 30;
 
@@ -96,12 +100,20 @@ std::string ReasonsOf(const v1::PlannerAnswer& answer) {
 
 TEST(DescribedPlan, SaysWhatCanBeForetoldButNotServedYet) {
   const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
-  EXPECT_NE(ReasonsOf(AskPlan(studio, "Step-3.5-Flash-4bit")).find("can't serve it yet"),
-            std::string::npos);
-  EXPECT_EQ(ReasonsOf(AskPlan(studio, "gpt-oss-120b-4bit")).find("can't serve it yet"),
-            std::string::npos);
-  EXPECT_EQ(ReasonsOf(AskPlan(studio, "Qwen3-32B-4bit")).find("can't serve it yet"),
-            std::string::npos);
+  const v1::PlannerAnswer predicted = AskPlan(studio, "Step-3.5-Flash-4bit");
+  EXPECT_THAT(predicted.plan().not_served().message(), HasSubstr("can't serve it yet"));
+  EXPECT_THAT(ReasonsOf(predicted), Not(HasSubstr("served by")));
+  // Also where it does not fit: nobody should buy machines for it unwarned.
+  const v1::PlannerAnswer misfit =
+      AskPlan("nodes:\n- {name: a, machine: mac-mini-m4-16gb}\n", "Step-3.5-Flash-4bit");
+  EXPECT_FALSE(misfit.plan().has_plan());
+  EXPECT_THAT(misfit.plan().not_served().message(), HasSubstr("can't serve it yet"));
+  for (const char* served : {"gpt-oss-120b-4bit", "Qwen3-32B-4bit"}) {
+    const v1::PlannerAnswer answer = AskPlan(studio, served);
+    EXPECT_FALSE(answer.plan().has_not_served()) << served;
+    EXPECT_THAT(ReasonsOf(answer),
+                HasSubstr("one node alone; tensor splits, uneven ones too; pipelines"));
+  }
 }
 
 TEST(DescribedPlan, UsersBeyondThoseAnsweredAtOnceWaitAndNeedNoCaches) {

@@ -410,6 +410,27 @@ TEST(GangReconciler, LeavesATransportThatTheProbesSayIsGone) {
   EXPECT_THAT(status.fallbacks(0).message(), HasSubstr("NO_IPV4_GID"));
 }
 
+TEST(GangReconciler, SlicesThatAreNotTheModelAreRefusedOnceAndThatIsKept) {
+  Harness harness("ab");
+  harness.Deploy("m");
+  harness.Run(seconds(3));
+  v1::RankStatus* rank = harness.FindRank("m", 0);
+  ASSERT_NE(rank, nullptr);
+  rank->set_phase(v1::RANK_PHASE_FAILED);
+  *rank->mutable_failure() = MakeReason("SPLIT_DIFFERS", "the 2 slices of layer 0 differ");
+  harness.effects.clear();
+  const MonotonicTime failed_at = harness.now;
+  harness.Run(seconds(3));
+  EXPECT_EQ(harness.Take<ReserveAndLaunch>().size(), 1u);
+  EXPECT_LT(harness.launched_at.back() - failed_at, milliseconds(300)) << "no back-off";
+  const v1::DeploymentStatus status = harness.Status("m");
+  EXPECT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
+  ASSERT_EQ(status.fallbacks_size(), 1);
+  EXPECT_EQ(status.fallbacks(0).code(), kUnevenRefused) << "plans from now on go by it";
+  EXPECT_NE(status.fallbacks(0).message().find("the 2 slices of layer 0 differ"),
+            std::string::npos);
+}
+
 TEST(GangReconciler, RanksThatAllMetAndDoNotGetOnAreStalledTogether) {
   for (const char* detail : {"rendezvous", "queue_pair"}) {
     Harness harness("ab");

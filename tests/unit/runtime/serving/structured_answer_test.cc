@@ -334,6 +334,74 @@ TEST_F(StructuredAnswerTest, ACallThatMustBeMadeHasArgumentsByItsSchema) {
   EXPECT_FALSE(GrammarOfForcedCall(other, kTools, "", 0, {}).has_value()) << "not in JSON";
 }
 
+// A call that the model makes by itself: free until its opener, then as its tool's schema says, and
+// free again until the next one.
+TEST_F(StructuredAnswerTest, CallsOfItsOwnHaveArgumentsByTheSchemasOfStrictTools) {
+  constexpr char kOpener[] = "@";
+  const auto opener = text_->tokenizer.TokenId(kOpener);
+  ASSERT_TRUE(opener.has_value());
+  markup::Dialect made =
+      markup::ChooseDialect("tools <tool_call>", [](std::string_view) { return false; });
+  for (std::string* text : {&made.openers[0], &made.forced_any, &made.forced_named}) {
+    text->replace(text->find("<tool_call>"), std::string("<tool_call>").size(), kOpener);
+  }
+  const auto dialect = std::make_shared<const markup::Dialect>(made);
+  std::string tools = kTools;
+  tools.insert(tools.find("\"parameters\""), "\"strict\": true, ");
+  const auto lark = GrammarOfOwnCall(*dialect, tools, kOpener, {});
+  ASSERT_TRUE(lark.has_value());
+  v1::Structure structure;
+  structure.set_lark(*lark);
+  int calls = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    request_.set_max_tokens(300);
+    auto job = Prepare(seed);
+    ASSERT_TRUE(job.ok()) << job.status();
+    auto constraint = text_->grammars->Compile(structure);
+    ASSERT_TRUE(constraint.ok()) << constraint.status() << *lark;
+    StructurePlan& plan = job->shape.structure;
+    plan.constraint = *std::move(constraint);
+    plan.is_of_call = plan.awaits_calls = true;
+    plan.call_openers = {*opener};
+    job->shape.markup.dialect = dialect;
+    job->shape.markup.tools = std::make_shared<const markup::ToolSet>(tools);
+    job->rules.biases = {{*opener, 12.0F}};
+    std::vector<std::string> names, arguments;
+    Answer answer(
+        *job, NewText(),
+        [&](const v1::GenerateChunk& chunk) {
+          for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
+            names.resize(std::max<size_t>(names.size(), call.index() + 1));
+            arguments.resize(names.size());
+            names[call.index()] += call.name();
+            arguments[call.index()] += call.arguments();
+          }
+        },
+        std::chrono::steady_clock::now());
+    for (uint64_t position = 0; position < 4096; ++position) {
+      const auto token = answer.Next(Logits(seed, position));
+      ASSERT_TRUE(token.ok()) << token.status();
+      if (!token->has_value()) break;
+    }
+    // The last one may be cut by the limit of tokens.
+    for (size_t i = 0; i + 1 < names.size(); ++i, ++calls) {
+      const json said = json::parse(arguments[i], nullptr, false);
+      ASSERT_TRUE(said.is_object()) << arguments[i];
+      EXPECT_EQ(said.size(), names[i] == "get_weather" ? 2U : 0U) << arguments[i];
+      if (names[i] == "get_weather") {
+        EXPECT_TRUE(said["city"] == "Rome" || said["city"] == "Oslo") << said;
+      } else {
+        EXPECT_EQ(names[i], "stop");
+      }
+    }
+  }
+  EXPECT_GT(calls, 10) << "several in an answer";
+  EXPECT_FALSE(GrammarOfOwnCall(*dialect, R"([{"type": "function", "function": {"name": "a"}}])",
+                                kOpener, {})
+                   .has_value())
+      << "no tool asks for it";
+}
+
 // Rows with drafts before them are held as if these had been taken, and take nothing.
 TEST_F(StructuredAnswerTest, DraftsChangeNoToken) {
   for (uint64_t seed = 0; seed < 10; ++seed) {

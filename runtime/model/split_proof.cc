@@ -1,0 +1,142 @@
+#include "runtime/model/split_proof.h"
+
+#include <cmath>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "mlx/mlx.h"
+#include "proto/reasons.h"
+#include "runtime/model/layer_stack.h"
+#include "runtime/model/weight_loader.h"
+
+namespace macrame::runtime::engine {
+
+namespace mx = mlx::core;
+
+namespace {
+
+// The first layer of each kind.
+std::vector<int> LayersToProve(const ModelConfig& config, const ShardPlace& place) {
+  std::set<std::tuple<bool, bool>> seen;
+  std::vector<int> layers;
+  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
+    const auto index = static_cast<size_t>(layer);
+    const bool mixed = index < config.has_experts.size() && config.has_experts[index];
+    const bool windowed =
+        index < config.sliding_windows.size() && config.sliding_windows[index] > 0;
+    if (seen.emplace(mixed, windowed).second) layers.push_back(layer);
+  }
+  return layers;
+}
+
+// The same on every rank: numbers in [-1, 1) from a linear congruential generator (Knuth's MMIX).
+std::vector<float> MadeUpStates(size_t count) {
+  std::vector<float> states(count);
+  uint64_t state = 1;
+  for (float& value : states) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    value = static_cast<float>(static_cast<double>(state >> 40) / (1 << 23) - 1.0);
+  }
+  return states;
+}
+
+absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const ShardPlace& place,
+                                            RankSums& sums, const std::vector<float>& states) {
+  const absl::Status good = CheckWeights(proof.config, place, *proof.files);
+  if (!good.ok()) return good;
+  WeightLoader loader(proof.files, proof.config, place, [](uint64_t) {});
+  LayerStackOptions options;
+  options.blocks_total = 1;
+  options.context_length = static_cast<int>(kBlockTokens);
+  options.threads = proof.threads;
+  const auto stack = LoadLayerStack(proof.config, place, loader, sums, options);
+  const ForwardStep step{
+      {}, {Segment{.tokens = std::vector<int32_t>(kSplitProofRows, 0), .new_blocks = {0}}}};
+  const absl::Status begun = stack->Begin(step);
+  if (!begun.ok()) return begun;
+  const mx::array hidden =
+      mx::astype(mx::array(states.begin(), {kSplitProofRows, proof.config.hidden_size}),
+                 stack->activation_type());
+  mx::array out = mx::contiguous(mx::astype(stack->Run(hidden, step), mx::float32));
+  std::vector<mx::array> outputs{out};
+  stack->AppendState(outputs);
+  mx::eval(outputs);
+  return std::vector<float>(out.data<float>(), out.data<float>() + out.size());
+}
+
+// Of each row, |split - whole| / |whole - states|.
+std::vector<double> Differences(const std::vector<float>& split, const std::vector<float>& whole,
+                                const std::vector<float>& states) {
+  const size_t width = states.size() / kSplitProofRows;
+  std::vector<double> differences;
+  for (size_t row = 0; row < kSplitProofRows; ++row) {
+    double difference = 0, added = 0;
+    for (size_t i = row * width; i < (row + 1) * width; ++i) {
+      difference += std::pow(double{split[i]} - double{whole[i]}, 2);
+      added += std::pow(double{whole[i]} - double{states[i]}, 2);
+    }
+    const double share = std::sqrt(difference / added);
+    differences.push_back(difference == 0 ? 0 : share);
+  }
+  return differences;
+}
+
+uint64_t BytesOfLayer(const WeightFiles& files, int layer) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  uint64_t bytes = 0;
+  for (const auto& [name, tensor] : files.tensors()) {
+    if (name.compare(0, prefix.size(), prefix) == 0) bytes += tensor.bytes;
+  }
+  return bytes;
+}
+
+absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>& differences) {
+  int agree = 0;
+  double largest = 0;
+  for (const double difference : differences) {
+    // Not a number agrees with nothing.
+    if (difference <= kSplitProofTolerance) ++agree;
+    if (!(difference <= largest)) largest = difference;
+  }
+  if (agree >= kSplitProofRowsMin) return absl::OkStatus();
+  return ReasonStatus(
+      absl::StatusCode::kFailedPrecondition, "SPLIT_DIFFERS",
+      absl::StrFormat("the %d slices of layer %d of %s are not the layer that they were cut from: "
+                      "of %d rows %d agree, the others differ by up to %.0f %%",
+                      proof.place.tp, layer, proof.config.architecture, kSplitProofRows, agree,
+                      100 * largest));
+}
+
+}  // namespace
+
+absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
+  if (proof.place.tp < 2) return absl::OkStatus();
+  const bool on_cpu = mx::default_device() == mx::Device::cpu;
+  const auto width = static_cast<size_t>(proof.config.hidden_size);
+  const std::vector<float> states = MadeUpStates(kSplitProofRows * width);
+  absl::Status proven = absl::OkStatus();
+  // To the end, whatever is found: the other ranks go on adding.
+  for (const int layer : LayersToProve(proof.config, proof.place)) {
+    ShardPlace place = proof.place;
+    place.layer_begin = layer;
+    place.layer_end = layer + 1;
+    place.embeds = place.has_head = false;
+    const auto split = RunLayer(proof, place, sums, states);
+    if (!split.ok()) return split.status();
+    if (proof.place.tp_rank != 0 || !proven.ok()) continue;
+    if (!on_cpu && BytesOfLayer(*proof.files, layer) > proof.layer_bytes_max) continue;
+    ShardPlace alone;
+    alone.layer_begin = layer;
+    alone.layer_end = layer + 1;
+    alone.embeds = alone.has_head = false;
+    NoRankSums nobody;
+    const auto whole = RunLayer(proof, alone, nobody, states);
+    proven = whole.ok() ? Judge(proof, layer, Differences(*split, *whole, states)) : whole.status();
+  }
+  return proven;
+}
+
+}  // namespace macrame::runtime::engine

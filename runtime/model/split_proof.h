@@ -1,0 +1,46 @@
+#pragma once
+
+// Proof, before a gang serves, that the slices of a tensor split are the layers that they were cut
+// from.
+//
+// The ranks of a stage run the same made-up hidden states through one layer of each kind that the
+// stage has (with experts or without, attending to all positions or to a window): each its slices,
+// added up as in any step; and the stage's first rank, alone, the whole layer as the files have it.
+// Both change the hidden states alike but for rounding. A slice that is lost, computed twice or
+// taken from the wrong place changes every row by about as much as the layer itself does.
+//
+// A few rows may differ more: where two experts' scores are nearly equal, rounding chooses. So most
+// rows have to agree, not all.
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "runtime/model/model_config.h"
+#include "runtime/model/rank_sums.h"
+#include "runtime/model/weight_files.h"
+#include "runtime/model/weight_needs.h"
+
+namespace macrame::runtime::engine {
+
+inline constexpr int kSplitProofRows = 16;
+// |difference| / |what the whole layer adds|, by Euclid's norm of a row. Partial sums travel in 16
+// bits, which makes up to about 0.01 of it.
+inline constexpr double kSplitProofTolerance = 0.05;
+inline constexpr int kSplitProofRowsMin = 12;  // that agree
+
+struct SplitProof {
+  const ModelConfig& config;
+  ShardPlace place;  // of this rank
+  std::shared_ptr<const WeightFiles> files;
+  int threads = 1;  // of CPU kernels
+  // The most that a whole layer may take beside what is loaded; larger ones are not proven. Where
+  // layers are computed as they are mapped (on a CPU) they take next to nothing.
+  uint64_t layer_bytes_max = 0;
+};
+
+// Every rank of the stage calls it at the same time. SPLIT_DIFFERS on the stage's first rank when
+// the slices are not the layer; the other ranks don't know.
+absl::Status ProveSplit(const SplitProof& proof, RankSums& sums);
+
+}  // namespace macrame::runtime::engine
