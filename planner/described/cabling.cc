@@ -202,6 +202,7 @@ CabledMachine MachineAsReported(const v1::PresentMachine& machine) {
   node.set_memory_available_bytes(node.memory_usable_bytes());
   node.set_schedulable(true);
   node.add_engine_names("mlx");
+  node.add_engine_names("mlx-lm");
   node.mutable_traits()->set_uneven_tensor(true);
   node.mutable_traits()->set_narrow_kv(true);
   made.sockets_to_avoid.assign(machine.sockets_to_avoid().begin(),

@@ -13,6 +13,7 @@
 #include "planner/chip_table.h"
 #include "planner/link_costs.h"
 #include "planner/saturating.h"
+#include "planner/served_by.h"
 #include "proto/near_miss.h"
 
 namespace macrame::planner {
@@ -174,6 +175,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
   if (node["tenant"]) made.set_tenant(node["tenant"].as<std::string>());
   made.clear_engine_names();
   made.add_engine_names(node["engine"] ? node["engine"].as<std::string>() : "mlx");
+  if (!node["engine"]) made.add_engine_names(kMlxLmEngine);  // which may be installed on it
   made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", true));
   made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", true));
   // Of rankd's engine on a GPU not yet; descriptions are also of what may be.

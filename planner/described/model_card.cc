@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "planner/cost_model.h"
+#include "planner/served_by.h"
 #include "proto/near_miss.h"
 
 namespace macrame::planner {
@@ -188,33 +189,15 @@ std::string WhatWasMeant(const std::vector<ModelCard>& cards,
 
 // What is wrong with the first key of a card that means nothing; empty: there is none.
 std::string UnknownKey(const YAML::Node& node) {
-  static const std::set<std::string> known = {"name",
-                                              "aliases",
-                                              "layers",
-                                              "hidden",
-                                              "heads",
-                                              "kv_heads",
-                                              "head_dim",
-                                              "intermediate",
-                                              "vocab",
-                                              "context",
-                                              "experts",
-                                              "active",
-                                              "shared",
-                                              "latent",
-                                              "expert_width",
-                                              "dense_layers",
-                                              "parameters",
-                                              "group",
-                                              "tied_embeddings",
-                                              "full_attention_every",
-                                              "rest_bits",
-                                              "bytes",
-                                              "sliding_window",
-                                              "active_parameters",
-                                              "vision_bytes",
-                                              "architecture",
-                                              "bits"};
+  static const std::set<std::string> known = {
+      "name",         "aliases",      "layers",          "hidden",
+      "heads",        "kv_heads",     "head_dim",        "intermediate",
+      "vocab",        "context",      "experts",         "active",
+      "shared",       "latent",       "expert_width",    "dense_layers",
+      "parameters",   "group",        "tied_embeddings", "full_attention_every",
+      "rest_bits",    "bytes",        "sliding_window",  "active_parameters",
+      "vision_bytes", "architecture", "engine",          "splits",
+      "bits"};
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -250,6 +233,8 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("sliding_window", &card.sliding_window);
   read("tied_embeddings", &card.tied_embeddings);
   read("architecture", &card.architecture);
+  read("engine", &card.engine);
+  read("splits", &card.splits);
   read("parameters", &card.parameters);
   read("active_parameters", &card.active_parameters);
   read("group", &card.group);
@@ -305,6 +290,29 @@ std::string TooLarge(const ModelCard& card) {
   return "";
 }
 
+// What is wrong with the engine that a card names; empty: nothing.
+std::string WrongEngine(const ModelCard& card) {
+  if (card.engine.empty()) return card.splits.empty() ? "" : "'splits' is for another 'engine'";
+  if (card.engine != kMlxLmEngine) {
+    return absl::StrCat("'engine' is ", kMlxLmEngine, ", or left out where rankd's own serves it");
+  }
+  if (card.architecture.empty()) return "'engine' needs the 'architecture' that it serves";
+  for (const std::string& split : card.splits) {
+    if (split != "tensor" && split != "pipeline") return "'splits' are 'tensor' and 'pipeline'";
+  }
+  return "";
+}
+
+void SetEngine(const ModelCard& card, v1::ModelDescription* model) {
+  if (card.engine.empty()) return;
+  model->set_engine(card.engine);
+  v1::ServedSplits& splits = *model->mutable_splits();
+  for (const std::string& split : card.splits) {
+    if (split == "tensor") splits.set_tensor(true);
+    if (split == "pipeline") splits.set_pipeline(true);
+  }
+}
+
 void GrowLayers(double factor, v1::ModelDescription* model) {
   if (!(factor > 0 && std::isfinite(factor))) return;
   for (auto* sizes : {model->mutable_layer_bytes(), model->mutable_layer_divisible_bytes(),
@@ -340,6 +348,9 @@ absl::StatusOr<std::vector<ModelCard>> ReadModelCards(const std::string& yaml) {
       if (card.bits == 1 || card.bits > 32) {
         return absl::InvalidArgumentError(
             absl::StrCat("the card of ", card.name, ": 'bits' of a weight are between 2 and 32"));
+      }
+      if (const std::string wrong = WrongEngine(card); !wrong.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat("the card of ", card.name, ": ", wrong));
       }
       if (const std::string wrong = TooLarge(card); !wrong.empty()) {
         return absl::InvalidArgumentError(
@@ -392,6 +403,7 @@ uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked) {
 std::optional<uint32_t> BitsInName(std::string_view name) { return PartsOf(name).bits; }
 
 std::string WhyNotServed(const v1::ModelDescription& model) {
+  if (!model.engine().empty()) return "";
   const bool served = std::find(std::begin(kServedArchitectures), std::end(kServedArchitectures),
                                 model.architecture()) != std::end(kServedArchitectures);
   if (served) return "";
@@ -408,7 +420,7 @@ std::string WhyNotServed(const v1::ModelDescription& model) {
 
 v1::ModelDescription DescribeForPlan(const ModelCard& card, uint32_t bits) {
   v1::ModelDescription model = DescribeCard(card, bits);
-  if (model.sliding_window() > 0 && WhyNotServed(model).empty()) {
+  if (model.sliding_window() > 0 && model.engine().empty() && WhyNotServed(model).empty()) {
     model.clear_sliding_window();
     model.clear_full_attention_every();
   }
@@ -422,6 +434,7 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   v1::ModelDescription model;
   model.set_name(card.name);
   model.set_architecture(card.architecture);
+  SetEngine(card, &model);
   model.set_layer_count(card.layers);
   model.set_hidden_size(card.hidden);
   model.set_intermediate_size(card.experts > 0 ? card.expert_width : card.intermediate);

@@ -30,8 +30,10 @@ struct ModelCard {
   uint32_t experts = 0, active = 0, shared = 0, expert_width = 0, dense_layers = 0;
   uint32_t full_attention_every = 0, sliding_window = 0;
   std::optional<LatentAttention> latent;
-  std::string architecture;      // model_type of its config.json, where this release serves it
-  bool tied_embeddings = false;  // the head is the embedding table
+  std::string architecture;         // model_type of its config.json, where this release serves it
+  std::string engine;               // that serves it: empty: rankd's own; "mlx-lm"
+  std::vector<std::string> splits;  // that mlx-lm can do of it: "tensor", "pipeline"
+  bool tied_embeddings = false;     // the head is the embedding table
   double parameters = 0, active_parameters = 0;  // 10^9
   uint32_t group = 64;                           // weights that share a scale and a bias
   uint32_t bits = 0;                             // of a weight as its makers publish it; 0: 16

@@ -98,14 +98,23 @@ std::string ReasonsOf(const v1::PlannerAnswer& answer) {
   return all;
 }
 
-TEST(DescribedPlan, SaysWhatCanBeForetoldButNotServedYet) {
+TEST(DescribedPlan, SaysWhatMlxLmServes) {
   const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
-  const v1::PlannerAnswer predicted = AskPlan(studio, "Step-3.5-Flash-4bit");
+  const v1::PlannerAnswer answer = AskPlan(studio, "Step-3.5-Flash-4bit");
+  EXPECT_FALSE(answer.plan().has_not_served());
+  EXPECT_EQ(answer.plan().plan().engine(), "mlx-lm");
+  EXPECT_THAT(ReasonsOf(answer), HasSubstr("served by mlx-lm (step3p5): one node alone; tensor "
+                                           "splits of equal slices\n"));
+}
+
+TEST(DescribedPlan, SaysWhatCanBePredictedButNotServedYet) {
+  const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
+  const v1::PlannerAnswer predicted = AskPlan(studio, "DeepSeek-V4-Flash-4bit");
   EXPECT_THAT(predicted.plan().not_served().message(), HasSubstr("can't serve it yet"));
   EXPECT_THAT(ReasonsOf(predicted), Not(HasSubstr("served by")));
   // Also where it does not fit: nobody should buy machines for it unwarned.
   const v1::PlannerAnswer misfit =
-      AskPlan("nodes:\n- {name: a, machine: mac-mini-m4-16gb}\n", "Step-3.5-Flash-4bit");
+      AskPlan("nodes:\n- {name: a, machine: mac-mini-m4-16gb}\n", "DeepSeek-V4-Flash-4bit");
   EXPECT_FALSE(misfit.plan().has_plan());
   EXPECT_THAT(misfit.plan().not_served().message(), HasSubstr("can't serve it yet"));
   for (const char* served : {"gpt-oss-120b-4bit", "Qwen3-32B-4bit"}) {
