@@ -591,13 +591,15 @@ TEST(ModelCards, CardsThatMakeNoSenseAreRefused) {
   EXPECT_FALSE(ReadModelCards("models: [" + sized + ", " + sized + "]").ok()) << "which of them?";
   EXPECT_FALSE(ReadModelCards("models: {x: {layers: 2, hidden: 8}}").ok());
   EXPECT_FALSE(ReadModelCards(std::string(100'000, '[')).ok());
-  for (const char* huge :
-       {"hidden: 4000000000", "hidden: 8, vocab: 4000000000", "hidden: 8, experts: 4000000000",
+  for (const char* wrong :
+       {"hidden: 8, engine: vllm, architecture: x", "hidden: 8, engine: mlx-lm",
+        "hidden: 8, splits: [tensor]", "hidden: 8, engine: mlx-lm, architecture: x, splits: [rows]",
+        "hidden: 4000000000", "hidden: 8, vocab: 4000000000", "hidden: 8, experts: 4000000000",
         "hidden: 8, parameters: 1e300", "hidden: 8, parameters: .nan", "hidden: 8, rest_bits: -4",
         "hidden: 8, bits: 64", "hidden: 8, latent: {kv_rank: 4000000000}"}) {
     const auto cards = ReadModelCards(
-        absl::StrCat("models: [{name: x, layers: 2, active_parameters: 1, ", huge, "}]"));
-    EXPECT_FALSE(cards.ok()) << huge;
+        absl::StrCat("models: [{name: x, layers: 2, active_parameters: 1, ", wrong, "}]"));
+    EXPECT_FALSE(cards.ok()) << wrong;
   }
 }
 
