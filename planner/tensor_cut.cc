@@ -74,10 +74,13 @@ double AttentionPart(const v1::ModelDescription& model, uint32_t layer) {
 
 double ShareOf(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
   const Cut cut = CutOf(model, slice);
-  if (cut.even) return static_cast<double>(slice.width) / slice.of;
+  const double even = static_cast<double>(slice.width) / slice.of;
+  if (cut.even) return even;
   const double attention = AttentionPart(model, layer);
-  return attention * PartOf(cut.kv_heads, model.kv_heads()) +
-         (1 - attention) * PartOf(cut.inner, model.intermediate_size());
+  // A card may not know the width.
+  const double feed_forward =
+      model.intermediate_size() == 0 ? even : PartOf(cut.inner, model.intermediate_size());
+  return attention * PartOf(cut.kv_heads, model.kv_heads()) + (1 - attention) * feed_forward;
 }
 
 }  // namespace macrame::planner

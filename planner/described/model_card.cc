@@ -407,15 +407,10 @@ std::string WhyNotServed(const v1::ModelDescription& model) {
   const bool served = std::find(std::begin(kServedArchitectures), std::end(kServedArchitectures),
                                 model.architecture()) != std::end(kServedArchitectures);
   if (served) return "";
-  std::string known;
-  for (const std::string_view one : kServedArchitectures) {
-    known += (known.empty() ? "" : ", ") + std::string(one);
-  }
   return absl::StrCat("this release predicts ", model.name(), " but can't serve it yet: ",
                       model.architecture().empty()
-                          ? "its card names no architecture that it serves at the card's context"
-                          : absl::StrCat(model.architecture(), " is new"),
-                      " (", known, ")");
+                          ? "no engine is known that serves it"
+                          : absl::StrCat("no engine of it knows ", model.architecture()));
 }
 
 v1::ModelDescription DescribeForPlan(const ModelCard& card, uint32_t bits) {

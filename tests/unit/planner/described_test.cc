@@ -107,6 +107,21 @@ TEST(DescribedPlan, SaysWhatMlxLmServes) {
                                            "splits of equal slices\n"));
 }
 
+// A card that knows how large the files are, but not how wide the layers.
+TEST(DescribedPlan, UnequalSlicesOfAnUnknownWidthHoldAllOfTheWeights) {
+  constexpr uint64_t kFileBytes = 114572190076;
+  const v1::PlannerAnswer answer = AskPlan(
+      "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n"
+      "- {name: b, machine: mac-studio-m3-ultra-512gb}\n"
+      "- {name: c, machine: mac-studio-m3-ultra-512gb}\n",
+      "Step-3.5-Flash-4bit");
+  uint64_t held = 0;
+  for (const v1::Assignment& part : answer.plan().plan().assignments()) {
+    held += part.need().weights_bytes() + part.need().embedding_bytes() + part.need().head_bytes();
+  }
+  EXPECT_GE(held, kFileBytes * 99 / 100) << answer.plan().plan().world_size() << " ranks";
+}
+
 TEST(DescribedPlan, SaysWhatCanBePredictedButNotServedYet) {
   const std::string studio = "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n";
   const v1::PlannerAnswer predicted = AskPlan(studio, "DeepSeek-V4-Flash-4bit");
