@@ -94,9 +94,8 @@ RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, 
   if (!cut.even) {
     const double attention_bytes = Between(attention_before_, begin, end);
     heads_share = static_cast<double>(cut.kv_heads) / model_->kv_heads();
-    const double inner_share =
-        static_cast<double>(cut.inner) / std::max(1u, model_->intermediate_size());
-    read = attention_bytes * heads_share + (divisible - attention_bytes) * inner_share;
+    read = attention_bytes * heads_share +
+           (divisible - attention_bytes) * InnerPart(*model_, cut, slice);
   }
   const double bytes = Between(whole_before_, begin, end) + read;
   const double multiplied =

@@ -72,15 +72,18 @@ double AttentionPart(const v1::ModelDescription& model, uint32_t layer) {
   return attention / (attention + feed_forward);
 }
 
+double InnerPart(const v1::ModelDescription& model, const Cut& cut, Slice slice) {
+  const double even = static_cast<double>(slice.width) / slice.of;
+  return model.intermediate_size() == 0 ? even : PartOf(cut.inner, model.intermediate_size());
+}
+
 double ShareOf(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
   const Cut cut = CutOf(model, slice);
   const double even = static_cast<double>(slice.width) / slice.of;
   if (cut.even) return even;
   const double attention = AttentionPart(model, layer);
-  // A card may not know the width.
-  const double feed_forward =
-      model.intermediate_size() == 0 ? even : PartOf(cut.inner, model.intermediate_size());
-  return attention * PartOf(cut.kv_heads, model.kv_heads()) + (1 - attention) * feed_forward;
+  return attention * PartOf(cut.kv_heads, model.kv_heads()) +
+         (1 - attention) * InnerPart(model, cut, slice);
 }
 
 }  // namespace macrame::planner
