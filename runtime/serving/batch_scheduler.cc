@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
-#include "runtime/serving/prompt_lookup.h"
+#include "runtime/serving/scheduled_sequence.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -21,73 +21,25 @@ constexpr double kLongerMax = 2.0;  // a step with drafts, where one is long any
 constexpr uint64_t kFirstComeTurn = 4;
 constexpr uint32_t kFirstChunks = 2;  // smallest chunks, before any step was measured
 
-uint32_t BlocksFor(size_t tokens) {
-  return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
-}
-
 }  // namespace
-
-struct BatchScheduler::Sequence {
-  RequestSpec spec;             // its prompt has moved to `tokens`
-  std::vector<int32_t> tokens;  // prompt and what was chosen so far
-  uint32_t tokens_max = 0;
-  uint64_t order = 0;  // of arrival
-  MonotonicTime arrived{};
-  RequestUsage usage;
-  bool has_started = false;
-  uint32_t bypassed = 0;       // how many started before it since it came first
-  uint32_t computed_max = 0;   // beyond this, tokens run for the first time
-  bool awaits_result = false;  // its next token comes from a step in flight
-  // While it runs:
-  bool is_running = false;
-  uint32_t reserved_blocks = 0;
-  std::vector<BlockId> blocks;
-  uint32_t told_blocks = 0;  // of `blocks`, those that the other ranks know
-  uint32_t fed = 0;          // tokens that steps have run, or cached blocks hold
-  std::optional<uint32_t> slot;
-  BlockPool::Published published;
-  ColdTier::Seeker cold;
-  uint32_t cold_blocks = 0;  // of `blocks`, read from disk
-  uint64_t last_step = 0;
-  PromptLookup lookup;
-  std::vector<int32_t> draft;  // that the step in planning takes along
-  bool draft_is_of_model = false;
-
-  uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
-  bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
-  // Its table at its longest; the last token that is chosen is never run.
-  uint32_t BlocksMax() const { return BlocksFor(tokens_max - 1); }
-};
-
-struct BatchScheduler::Plan {
-  uint64_t number = 0;
-  MonotonicTime now{};
-  ForwardStep step;
-  StepWork work;
-  StepWork reserved;  // for the prompt that came first, while others are planned
-  std::vector<Sequence*> planned;
-  std::vector<RowOwner> rows;
-  std::vector<uint64_t> orders;
-  Effects effects;
-
-  bool Has(const Sequence& sequence) const {
-    return std::find(planned.begin(), planned.end(), &sequence) != planned.end();
-  }
-};
 
 BatchScheduler::BatchScheduler(const BatchTraits& traits)
     : traits_(traits),
-      pool_(traits.blocks_total),
+      pool_(traits.blocks_total, traits.state_snapshots.has_value()),
       queue_(traits.aging_interval),
       cost_(kFirstChunks * traits.chunk_tokens_min),
       cold_(traits.cold),
-      drafts_(traits.draft_model, traits.draft_tokens_max) {
+      drafts_(traits.draft_model, traits.draft_tokens_max),
+      states_(traits.state_snapshots) {
   MACRAME_CHECK(traits.context_length > 1 &&
-                BlocksFor(traits.context_length) <= traits.blocks_total)
+                CountBlocks(traits.context_length) <= traits.blocks_total)
       << traits.blocks_total << " KV blocks don't hold one context of " << traits.context_length;
   MACRAME_CHECK(traits.sequences_max > 0 && traits.steps_in_flight_max > 0) << "nothing may run";
   MACRAME_CHECK(traits.chunk_tokens_min > 0 && traits.chunk_tokens_min <= traits.chunk_tokens_max)
       << "chunks of " << traits.chunk_tokens_min << " to " << traits.chunk_tokens_max;
+  MACRAME_CHECK(!states_.is_on() || (traits.draft_tokens_max == 0 && traits.cold.ranks == 0 &&
+                                     traits.draft_model.blocks_total == 0))
+      << "drafts or blocks on disk for a model with recurrent layers";
   for (uint32_t slot = 0; slot < traits.sequences_max; ++slot) free_slots_.push_back(slot);
   std::make_heap(free_slots_.begin(), free_slots_.end(), std::greater<>());
 }
@@ -225,13 +177,13 @@ uint32_t BatchScheduler::PromisedBlocks() const {
 // that it is not preempted again at once. Never more than it can come to use.
 uint32_t BatchScheduler::BlocksToStart(const Sequence& sequence) const {
   const auto spare = sequence.usage.preemptions > 0 ? static_cast<uint32_t>(running_.size()) : 0u;
-  return std::min(BlocksFor(sequence.tokens.size()) + 1 + spare, sequence.BlocksMax());
+  return std::min(CountBlocks(sequence.tokens.size()) + 1 + spare, sequence.BlocksMax());
 }
 
 bool BatchScheduler::StartIfFits(Sequence& sequence) {
   const uint32_t promised = PromisedBlocks();
   if (pool_.available() <= promised) return false;
-  const std::vector<BlockId> cached = pool_.FindPrefix(sequence.spec.salt, sequence.tokens);
+  const auto [cached, state] = FindCached(sequence);
   const uint32_t reserved = BlocksToStart(sequence);
   // A cached block that nobody uses was available until now.
   const auto found = static_cast<uint32_t>(cached.size());
@@ -239,6 +191,7 @@ bool BatchScheduler::StartIfFits(Sequence& sequence) {
   if (needed > pool_.available() - promised) return false;
   for (const BlockId block : cached) pool_.Retain(block);
   sequence.blocks = cached;
+  states_.Hold(sequence.state, state);
   sequence.fed = found * kBlockTokens;
   sequence.reserved_blocks = reserved;
   sequence.is_running = true;
@@ -454,7 +407,7 @@ uint32_t BatchScheduler::CoverForPrefill(Plan& plan, Sequence& sequence, uint32_
 
 // Blocks that were cached since the sequence was started; it has had no step yet.
 void BatchScheduler::TakeMoreOfCache(Sequence& sequence) {
-  const std::vector<BlockId> cached = pool_.FindPrefix(sequence.spec.salt, sequence.tokens);
+  const auto [cached, state] = FindCached(sequence);
   const auto held = static_cast<std::ptrdiff_t>(sequence.blocks.size());
   if (cached.size() <= sequence.blocks.size() ||
       !std::equal(sequence.blocks.begin(), sequence.blocks.end(), cached.begin())) {
@@ -464,6 +417,7 @@ void BatchScheduler::TakeMoreOfCache(Sequence& sequence) {
     pool_.Retain(*at);
     sequence.blocks.push_back(*at);
   }
+  states_.Hold(sequence.state, state);
   sequence.fed = static_cast<uint32_t>(sequence.blocks.size()) * kBlockTokens;
 }
 
@@ -507,6 +461,7 @@ void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
 bool BatchScheduler::ComputedByAnother(const Sequence& sequence) const {
   const size_t block = sequence.blocks.size();
   if (block >= BlockPool::PrefixBlocksMax(sequence.tokens.size())) return false;
+  if (states_.is_on()) return AwaitsState(sequence);
   const size_t end = (block + 1) * kBlockTokens;
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
     return other != &sequence && other->slot.has_value() && other->published.blocks <= block &&
@@ -524,6 +479,7 @@ void BatchScheduler::PlanPrefills(Plan& plan, bool waits_for_cache) {
     if (!sequence->is_running || sequence->IsAnswering() || plan.Has(*sequence)) continue;
     if (!sequence->slot.has_value()) {
       TakeMoreOfCache(*sequence);
+      if (states_.is_on()) AskForStates(*sequence);
       if (traits_.cold.ranks > 0 && AwaitsCold(plan, *sequence)) continue;
       if (waits_for_cache && ComputedByAnother(*sequence)) continue;
     }
@@ -574,17 +530,21 @@ void BatchScheduler::AddChunk(Plan& plan, Sequence& sequence, uint32_t tokens_mi
     if (plan.work.prefill_tokens + plan.reserved.prefill_tokens > 0) return;
     tokens = smallest;
   }
+  if (states_.is_on()) {
+    if (!sequence.slot.has_value()) PlanCuts(sequence);
+    tokens = StateCache::ToNextCut(sequence.state, sequence.fed, tokens);
+  }
   tokens = CoverForPrefill(plan, sequence, tokens);
   if (tokens > 0) AddSegment(plan, sequence, tokens);
 }
 
 void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens) {
-  if (!sequence.slot.has_value()) OpenSlot(plan, sequence);
+  Segment segment;
+  if (!sequence.slot.has_value()) segment.state_from = OpenSlot(plan, sequence);
   const uint32_t begin = sequence.fed;
   const uint32_t end = begin + tokens;
   std::vector<int32_t> draft = std::exchange(sequence.draft, {});
   draft.resize(CoverForDraft(sequence, static_cast<uint32_t>(draft.size())));
-  Segment segment;
   segment.slot = *sequence.slot;
   segment.begin = begin;
   segment.tokens.assign(sequence.tokens.begin() + begin, sequence.tokens.begin() + end);
@@ -603,6 +563,7 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
       plan.orders.push_back(sequence.order);
     }
   }
+  segment.state_to = KeepState(sequence, end);
   plan.step.segments.push_back(std::move(segment));
   const auto drafted = static_cast<uint32_t>(draft.size());
   (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens + drafted;
@@ -618,15 +579,17 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   plan.planned.push_back(&sequence);
 }
 
-void BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
+// Where its state comes from.
+SnapshotId BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
   MACRAME_CHECK(!free_slots_.empty()) << "more sequences run than may";
   std::pop_heap(free_slots_.begin(), free_slots_.end(), std::greater<>());
   sequence.slot = free_slots_.back();
   free_slots_.pop_back();
+  const SnapshotId state_from = OpenState(sequence);
   const RequestId id = sequence.spec.id;
   if (sequence.has_started) {
     plan.effects.resumed.push_back(id);
-    return;
+    return state_from;
   }
   sequence.has_started = true;
   sequence.usage.cached_tokens = sequence.fed;
@@ -634,20 +597,22 @@ void BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
   sequence.computed_max = sequence.fed;
   sequence.usage.queued = plan.now - sequence.arrived;
   plan.effects.started.push_back(
-      {id, sequence.fed, sequence.usage.cold_tokens, sequence.usage.queued,
-       pool_.ExplainMiss(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens)});
+      {id, sequence.fed, sequence.usage.cold_tokens, sequence.usage.queued, ExplainMiss(sequence)});
+  return state_from;
 }
 
 NextStep BatchScheduler::Order(Plan& plan) {
   NextStep next;
   next.effects = std::move(plan.effects);
   next.cold = cold_.TakeOrders(pool_.index());
-  if (plan.step.segments.empty()) return next;
+  if (plan.step.segments.empty()) return next;  // and no state was read or written
   // Later steps may use these blocks: all ranks run the steps in order.
   for (Sequence* sequence : plan.planned) {
     pool_.Publish(sequence->spec.salt, sequence->tokens, sequence->blocks,
                   sequence->fed / kBlockTokens, sequence->published);
+    states_.Attach(sequence->state, sequence->published.node);
   }
+  states_.EndStep();
   plan.step.closed_slots = std::exchange(closed_slots_, {});
   in_flight_.push_back({plan.number, plan.work, plan.rows, std::move(plan.orders)});
   ++next_step_;
@@ -669,6 +634,8 @@ void BatchScheduler::Preempt(Sequence& sequence, Effects& effects) {
 
 // Out of the running ones. The end of the table is released first: it gives way first.
 void BatchScheduler::LeaveBlocks(Sequence& sequence) {
+  states_.Leave(sequence.state);
+  pool_.TakeOverIdle(sequence.spec.salt, sequence.tokens, sequence.blocks, sequence.published);
   for (auto at = sequence.blocks.rbegin(); at != sequence.blocks.rend(); ++at) pool_.Release(*at);
   sequence.blocks.clear();
   sequence.told_blocks = 0;
@@ -705,6 +672,9 @@ void BatchScheduler::End(Sequence& sequence, EndReason reason, MonotonicTime now
 
 void BatchScheduler::CheckInvariants() const {
   std::vector<std::span<const BlockId>> tables;
+  std::vector<const StateCache::Member*> states;
+  for (const auto& [id, sequence] : sequences_) states.push_back(&sequence->state);
+  states_.CheckInvariants(states);
   std::vector<bool> slots(traits_.sequences_max, false);
   for (const uint32_t slot : free_slots_) {
     MACRAME_CHECK(!slots.at(slot)) << "slot " << slot << " is free twice";

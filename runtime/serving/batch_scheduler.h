@@ -33,6 +33,11 @@
 // and no block that they reach is offered to the index before. So drafts change when a token comes,
 // never which.
 //
+// A model with recurrent layers goes on behind a cached prefix only where the layers' state is
+// kept: state_cache.h says which states are, and chunks of prompts end where one is to be. A
+// rejected draft could not be taken back, so nothing is drafted, and blocks on disk would lack the
+// state.
+//
 // What ended is told in the closed_slots of the next step; when nothing runs, it waits for one.
 
 #include <cstdint>
@@ -51,6 +56,7 @@
 #include "runtime/serving/cold/cold_tier.h"
 #include "runtime/serving/draft_planner.h"
 #include "runtime/serving/request_queue.h"
+#include "runtime/serving/state_cache.h"
 #include "runtime/serving/step_cost.h"
 
 namespace macrame::runtime::engine {
@@ -72,6 +78,9 @@ struct BatchTraits {
   uint32_t draft_tokens_max = 0;  // of an answer in one step; 0: none
   DraftModelTraits draft_model;   // none by default
   ColdTraits cold;                // none by default
+  // Of a model with recurrent layers, which takes no drafts and no cold tier: how many of their
+  // states are kept for reuse, under ids from 0 on. Unset: it has none.
+  std::optional<uint32_t> state_snapshots{};
 };
 
 struct RequestSpec {
@@ -211,6 +220,7 @@ class BatchScheduler {
   size_t waiting() const { return queue_.size(); }
   size_t steps_in_flight() const { return in_flight_.size(); }
   const BlockPool& pool() const { return pool_; }
+  const StateCache& states() const { return states_; }
   const StepCost& cost() const { return cost_; }
   const PreemptionCounts& preempted() const { return preempted_; }
   // Aborts when something contradicts another thing; slow, for tests.
@@ -257,6 +267,27 @@ class BatchScheduler {
   bool AwaitsCold(Plan& plan, Sequence& sequence);
   void OfferCold(const Sequence& sequence, MonotonicTime now);
   bool ComputedByAnother(const Sequence& sequence) const;
+
+  // What may be taken of the cache: all that matches or, with recurrent layers, up to the last
+  // state.
+  struct Cached {
+    std::vector<BlockId> blocks;
+    StateCache::NodeId state = 0;
+  };
+  static uint32_t CommonBlocks(const Sequence& other, const Sequence& sequence);
+  Cached FindCached(const Sequence& sequence) const;
+  std::vector<StateCache::NodeId> CachedPath(const Sequence& sequence) const;
+  PrefixMiss ExplainMiss(const Sequence& sequence) const;
+  // Whether the prompts that run are to leave a state where `sequence`, not opened yet, parts.
+  void AskForStates(const Sequence& sequence);
+  // Whether it waits for a state that another prompt is going to leave.
+  bool AwaitsState(const Sequence& sequence) const;
+  // Where a sequence that is opened next keeps its state, for itself and those that wait.
+  void PlanCuts(Sequence& sequence);
+  // Where the state of one that is opened comes from.
+  SnapshotId OpenState(Sequence& sequence);
+  // Where the state behind the segment is left that ends at `end`.
+  SnapshotId KeepState(Sequence& sequence, uint32_t end);
   // How many prompt tokens the step has time for beside what is planned and reserved.
   uint32_t FittingTokens(const Plan& plan, const Sequence& sequence) const;
   // `tokens_min`: as many at least, whatever the time.
@@ -265,7 +296,7 @@ class BatchScheduler {
   uint32_t CoverForPrefill(Plan& plan, Sequence& sequence, uint32_t tokens);
   Sequence* LowestStanding(const Plan& plan);
   void AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens);
-  void OpenSlot(Plan& plan, Sequence& sequence);
+  SnapshotId OpenSlot(Plan& plan, Sequence& sequence);
   NextStep Order(Plan& plan);
 
   void Preempt(Sequence& sequence, Effects& effects);
@@ -278,6 +309,7 @@ class BatchScheduler {
   StepCost cost_;
   ColdTier cold_;
   DraftPlanner drafts_;
+  StateCache states_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;  // highest standing first
   std::deque<InFlight> in_flight_;

@@ -10,10 +10,19 @@ namespace {
 // Evicted blocks that are remembered by name, for explanations: 60 bytes or so each.
 constexpr size_t kEvictedRememberedPerBlock = 4;
 
+BlockTokens ContentAt(std::span<const int32_t> tokens, uint32_t block) {
+  BlockTokens content;
+  std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(block * kBlockTokens), kBlockTokens,
+              content.begin());
+  return content;
+}
+
 }  // namespace
 
-BlockPool::BlockPool(uint32_t blocks_total)
-    : blocks_(blocks_total), index_(kEvictedRememberedPerBlock * blocks_total) {
+BlockPool::BlockPool(uint32_t blocks_total, bool computes_again)
+    : computes_again_(computes_again),
+      blocks_(blocks_total),
+      index_(kEvictedRememberedPerBlock * blocks_total) {
   MACRAME_CHECK(blocks_total > 0) << "a KV cache without blocks";
   free_.reserve(blocks_total);
   for (uint32_t i = blocks_total; i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));
@@ -97,6 +106,30 @@ uint32_t BlockPool::CountIdle(std::span<const BlockId> blocks) const {
   }));
 }
 
+PrefixIndex::NodeId BlockPool::Ahead(const Published& published, std::span<const int32_t> tokens,
+                                     uint32_t blocks) const {
+  PrefixIndex::NodeId node = index_.Exists(published.node) ? published.node : 0;
+  for (uint32_t i = published.blocks; i < blocks && node != 0; ++i) {
+    node = index_.Child(node, ContentAt(tokens, i));
+  }
+  return node;
+}
+
+void BlockPool::TakeOver(PrefixIndex::NodeId node, BlockId own) {
+  const BlockId other = index_.BlockOf(node);
+  if (!At(other).is_idle) return;
+  index_.Replace(other, own);
+  TakeFromIdle(other);
+  free_.push_back(other);
+}
+
+void BlockPool::TakeOverIdle(std::string_view salt, std::span<const int32_t> tokens,
+                             std::span<const BlockId> table, const Published& published) {
+  if (!computes_again_ || !index_.Exists(published.node)) return;
+  const auto nodes = index_.FindNodes(salt, tokens, published.blocks);
+  for (size_t i = 0; i < nodes.size(); ++i) TakeOver(nodes[i], table[i]);
+}
+
 void BlockPool::Publish(std::string_view salt, std::span<const int32_t> tokens,
                         std::span<const BlockId> table, uint32_t full, Published& published) {
   MACRAME_CHECK(full <= table.size() && full * kBlockTokens <= tokens.size())
@@ -106,10 +139,9 @@ void BlockPool::Publish(std::string_view salt, std::span<const int32_t> tokens,
   if (published.node != 0 && !index_.Exists(published.node)) published = {};
   if (published.node == 0) published = {index_.Root(salt), 0};
   for (; published.blocks < full; ++published.blocks) {
-    BlockTokens content;
-    std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(published.blocks * kBlockTokens),
-                kBlockTokens, content.begin());
+    const BlockTokens content = ContentAt(tokens, published.blocks);
     const PrefixIndex::NodeId there = index_.Child(published.node, content);
+    if (there != 0 && computes_again_) TakeOver(there, table[published.blocks]);
     published.node =
         there != 0 ? there : index_.Insert(published.node, content, table[published.blocks]);
   }

@@ -7,6 +7,11 @@
 // idle: nobody uses it, and it is kept because the prefix index knows its content. Idle blocks give
 // way, the one that was used longest ago first, when no free one is left. Full blocks never change,
 // so they may be shared; the last, partial block of a sequence is never offered to the index.
+//
+// Of models with recurrent layers (`computes_again`) a sequence may compute what is cached, because
+// the layers' state behind it is not kept (state_cache.h). Its own blocks then take the place of
+// idle ones with the same content: what it goes on to add hangs on blocks that it uses, and doesn't
+// give way with older ones.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +25,7 @@ namespace macrame::runtime::engine {
 
 class BlockPool {
  public:
-  explicit BlockPool(uint32_t blocks_total);
+  explicit BlockPool(uint32_t blocks_total, bool computes_again = false);
 
   uint32_t blocks_total() const { return static_cast<uint32_t>(blocks_.size()); }
   uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
@@ -53,11 +58,18 @@ class BlockPool {
     PrefixIndex::NodeId node = 0;
     uint32_t blocks = 0;
   };
+  // The node of a published sequence's first `blocks` blocks, not fewer than those published, if
+  // all of them are cached; else 0.
+  PrefixIndex::NodeId Ahead(const Published& published, std::span<const int32_t> tokens,
+                            uint32_t blocks) const;
   // Offers the first `full` blocks of a sequence, which hold the first of `tokens`; those already
   // offered are skipped. Where the same content is cached in another block, that one stays and the
   // sequence's own is not shared.
   void Publish(std::string_view salt, std::span<const int32_t> tokens,
                std::span<const BlockId> table, uint32_t full, Published& published);
+  // Before a sequence's published blocks are released: its own take the place of idle ones.
+  void TakeOverIdle(std::string_view salt, std::span<const int32_t> tokens,
+                    std::span<const BlockId> table, const Published& published);
 
   // Aborts when a count, a list or the index contradicts another. `tables`: the block tables of all
   // sequences, which must account for every reference.
@@ -75,7 +87,9 @@ class BlockPool {
   void MakeIdle(BlockId block);
   void TakeFromIdle(BlockId block);
   void EvictOldest();
+  void TakeOver(PrefixIndex::NodeId node, BlockId own);
 
+  const bool computes_again_;
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;  // the last one is given next
   BlockId oldest_ = kNone;

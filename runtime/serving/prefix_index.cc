@@ -59,6 +59,10 @@ std::string DescribeMiss(const PrefixMiss& miss) {
       return absl::StrCat("cached up to token ", miss.position);
     case PrefixMiss::Kind::kEvicted:
       return absl::StrCat("evicted from token ", miss.position);
+    case PrefixMiss::Kind::kState:
+      return miss.position == 0
+                 ? "cached, but without its recurrent state"
+                 : absl::StrCat("cached, but its recurrent state only up to token ", miss.position);
   }
   return "";
 }
@@ -66,7 +70,7 @@ std::string DescribeMiss(const PrefixMiss& miss) {
 std::pair<PrefixIndex::NodeId, size_t> PrefixIndex::Walk(std::string_view salt,
                                                          std::span<const int32_t> tokens,
                                                          size_t blocks_max,
-                                                         std::vector<BlockId>* blocks) const {
+                                                         std::vector<NodeId>* nodes) const {
   MACRAME_CHECK(blocks_max * kBlockTokens <= tokens.size()) << "a lookup beyond the prompt";
   const auto root = roots_.find(salt);
   if (root == roots_.end()) return {0, 0};
@@ -76,7 +80,7 @@ std::pair<PrefixIndex::NodeId, size_t> PrefixIndex::Walk(std::string_view salt,
     const NodeId child = Child(node, BlockAt(tokens, depth));
     if (child == 0) break;
     node = child;
-    if (blocks != nullptr) blocks->push_back(nodes_.at(node).block);
+    if (nodes != nullptr) nodes->push_back(node);
   }
   return {node, depth};
 }
@@ -84,8 +88,16 @@ std::pair<PrefixIndex::NodeId, size_t> PrefixIndex::Walk(std::string_view salt,
 std::vector<BlockId> PrefixIndex::Find(std::string_view salt, std::span<const int32_t> tokens,
                                        size_t blocks_max) const {
   std::vector<BlockId> blocks;
-  Walk(salt, tokens, blocks_max, &blocks);
+  for (const NodeId node : FindNodes(salt, tokens, blocks_max)) blocks.push_back(BlockOf(node));
   return blocks;
+}
+
+std::vector<PrefixIndex::NodeId> PrefixIndex::FindNodes(std::string_view salt,
+                                                        std::span<const int32_t> tokens,
+                                                        size_t blocks_max) const {
+  std::vector<NodeId> nodes;
+  Walk(salt, tokens, blocks_max, &nodes);
+  return nodes;
 }
 
 PrefixMiss PrefixIndex::Explain(std::string_view salt, std::span<const int32_t> tokens,
@@ -147,6 +159,16 @@ PrefixIndex::NodeId PrefixIndex::Insert(NodeId parent, const BlockTokens& tokens
   nodes_.emplace(id, std::move(node));
   by_block_.emplace(block, id);
   return id;
+}
+
+void PrefixIndex::Replace(BlockId block, BlockId other) {
+  const auto found = by_block_.find(block);
+  MACRAME_CHECK(found != by_block_.end()) << "block " << block << " is not cached";
+  const NodeId node = found->second;
+  by_block_.erase(found);
+  const bool added = by_block_.emplace(other, node).second;
+  MACRAME_CHECK(added) << "block " << other << " cached twice";
+  nodes_.at(node).block = other;
 }
 
 std::vector<BlockId> PrefixIndex::Remove(BlockId block) {

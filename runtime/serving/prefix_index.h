@@ -46,6 +46,7 @@ struct PrefixMiss {
     kDiffers,  // the nearest cached conversation has another token at `position`
     kEnds,     // what is cached of this conversation ends before `position`
     kEvicted,  // the block that begins at `position` was cached and had to give way
+    kState,    // more is cached, but recurrent layers have no state behind any later block of it
   };
   Kind kind = Kind::kNone;
   uint32_t position = 0;  // index within the prompt
@@ -63,6 +64,9 @@ class PrefixIndex {
   // The longest run of full blocks that hold the first of `tokens`, at most `blocks_max`.
   std::vector<BlockId> Find(std::string_view salt, std::span<const int32_t> tokens,
                             size_t blocks_max) const;
+  // The nodes of these blocks, the first one first.
+  std::vector<NodeId> FindNodes(std::string_view salt, std::span<const int32_t> tokens,
+                                size_t blocks_max) const;
   // Why Find found no more than `found` blocks of `blocks_max`.
   PrefixMiss Explain(std::string_view salt, std::span<const int32_t> tokens, size_t blocks_max,
                      size_t found) const;
@@ -75,6 +79,10 @@ class PrefixIndex {
   NodeId Insert(NodeId parent, const BlockTokens& tokens, BlockId block);
   bool Exists(NodeId node) const { return nodes_.contains(node); }
   bool Holds(BlockId block) const { return by_block_.contains(block); }
+  BlockId BlockOf(NodeId node) const { return nodes_.at(node).block; }
+  bool HasChildren(NodeId node) const { return nodes_.at(node).children > 0; }
+  // The node of `block` is that of `other` from here on, which has the same content.
+  void Replace(BlockId block, BlockId other);
 
   // Takes the node of `block` out, with all that hang on it; their blocks, that one first.
   std::vector<BlockId> Remove(BlockId block);
@@ -101,7 +109,7 @@ class PrefixIndex {
   };
   // The deepest node of `tokens`, and how many blocks lie up to it.
   std::pair<NodeId, size_t> Walk(std::string_view salt, std::span<const int32_t> tokens,
-                                 size_t blocks_max, std::vector<BlockId>* blocks) const;
+                                 size_t blocks_max, std::vector<NodeId>* nodes) const;
   uint32_t CommonTokens(NodeId parent, const BlockTokens& tokens) const;
   void RemoveNode(NodeId node, std::vector<BlockId>& removed);
   void Remember(const BlockName& name);

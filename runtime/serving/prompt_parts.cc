@@ -40,6 +40,8 @@ const char* KindName(PrefixMiss::Kind kind) {
       return "ends";
     case PrefixMiss::Kind::kEvicted:
       return "evicted";
+    case PrefixMiss::Kind::kState:
+      return "state";
   }
   return "";
 }
@@ -116,9 +118,9 @@ v1::PrefixMiss ExplainMiss(const PrefixMiss& miss, const v1::GenerateRequest& re
   explained.set_kind(KindName(miss.kind));
   explained.set_position(miss.position);
   std::string sentence = DescribeMiss(miss);
-  const bool lies_somewhere = miss.kind == PrefixMiss::Kind::kDiffers ||
-                              miss.kind == PrefixMiss::Kind::kEnds ||
-                              miss.kind == PrefixMiss::Kind::kEvicted;
+  const bool lies_somewhere =
+      miss.kind == PrefixMiss::Kind::kDiffers || miss.kind == PrefixMiss::Kind::kEnds ||
+      miss.kind == PrefixMiss::Kind::kEvicted || miss.kind == PrefixMiss::Kind::kState;
   if (lies_somewhere && request.messages_size() > 0) {
     const std::vector<const v1::ChatMessage*> messages(request.messages().pointer_begin(),
                                                        request.messages().pointer_end());

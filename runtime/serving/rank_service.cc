@@ -315,8 +315,9 @@ void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const 
   if (text_ == nullptr) return;
   const v1::PrefixMiss explained =
       ExplainMiss(miss, request->request, *text_, request->prompt, request->local_unix_s);
-  const bool was_there =
-      miss.kind == PrefixMiss::Kind::kDiffers || miss.kind == PrefixMiss::Kind::kEvicted;
+  const bool was_there = miss.kind == PrefixMiss::Kind::kDiffers ||
+                         miss.kind == PrefixMiss::Kind::kEvicted ||
+                         miss.kind == PrefixMiss::Kind::kState;
   const size_t lacking = request->prompt.size() - miss.position;
   if (was_there && lacking >= kLoggedMissTokens) {
     const std::string line = absl::StrCat("rankd: ", lacking, " of ", request->prompt.size(),

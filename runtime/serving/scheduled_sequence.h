@@ -1,0 +1,70 @@
+#pragma once
+
+// What the BatchScheduler knows of a request, and of the step that it is planning. For its own
+// sources alone.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "runtime/serving/batch_scheduler.h"
+#include "runtime/serving/prompt_lookup.h"
+
+namespace macrame::runtime::engine {
+
+// KV blocks that so many tokens stand in.
+inline uint32_t CountBlocks(size_t tokens) {
+  return static_cast<uint32_t>((tokens + kBlockTokens - 1) / kBlockTokens);
+}
+
+struct BatchScheduler::Sequence {
+  RequestSpec spec;             // its prompt has moved to `tokens`
+  std::vector<int32_t> tokens;  // prompt and what was chosen so far
+  uint32_t tokens_max = 0;
+  uint64_t order = 0;  // of arrival
+  MonotonicTime arrived{};
+  RequestUsage usage;
+  bool has_started = false;
+  uint32_t bypassed = 0;       // how many started before it since it came first
+  uint32_t computed_max = 0;   // beyond this, tokens run for the first time
+  bool awaits_result = false;  // its next token comes from a step in flight
+  // While it runs:
+  bool is_running = false;
+  uint32_t reserved_blocks = 0;
+  std::vector<BlockId> blocks;
+  uint32_t told_blocks = 0;  // of `blocks`, those that the other ranks know
+  uint32_t fed = 0;          // tokens that steps have run, or cached blocks hold
+  std::optional<uint32_t> slot;
+  BlockPool::Published published;
+  ColdTier::Seeker cold;
+  uint32_t cold_blocks = 0;  // of `blocks`, read from disk
+  StateCache::Member state;
+  uint64_t last_step = 0;
+  PromptLookup lookup;
+  std::vector<int32_t> draft;  // that the step in planning takes along
+  bool draft_is_of_model = false;
+
+  uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
+  bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
+  // Its table at its longest; the last token that is chosen is never run.
+  uint32_t BlocksMax() const { return CountBlocks(tokens_max - 1); }
+};
+
+struct BatchScheduler::Plan {
+  uint64_t number = 0;
+  MonotonicTime now{};
+  ForwardStep step;
+  StepWork work;
+  StepWork reserved;  // for the prompt that came first, while others are planned
+  std::vector<Sequence*> planned;
+  std::vector<RowOwner> rows;
+  std::vector<uint64_t> orders;
+  Effects effects;
+
+  bool Has(const Sequence& sequence) const {
+    return std::find(planned.begin(), planned.end(), &sequence) != planned.end();
+  }
+};
+
+}  // namespace macrame::runtime::engine
