@@ -79,6 +79,13 @@ absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, int vocab_si
                      " beside a model on a GPU: there the bits of a token depend on what else a "
                      "step runs, so drafts could change the text"));
   }
+  if (spec.state_snapshots() > 0) {
+    return ReasonStatus(
+        absl::StatusCode::kInvalidArgument, "DRAFT_MODEL_UNUSABLE",
+        absl::StrCat("no draft model ", draft.name,
+                     " beside a model with recurrent layers: their state can't be taken back where "
+                     "a draft is rejected; load the model without --draft-model"));
+  }
   const std::string& folder = spec.draft_model().path();
   auto config = LoadModelConfig(folder);
   if (!config.ok()) return config.status();

@@ -217,7 +217,10 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
   BatchTraits traits = TraitsOf(engine.limits());
   traits.queued_requests_max = QueuedRequestsMax(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
-  if (engine.bits_are_fixed()) {
+  // A model with recurrent layers takes no drafts: their state can't be taken back.
+  const bool has_state = spec.state_snapshots() > 0;
+  if (has_state) traits.state_snapshots = spec.state_snapshots();
+  if (engine.bits_are_fixed() && !has_state) {
     traits.draft_tokens_max = spec.has_draft_tokens_max()
                                   ? std::min(spec.draft_tokens_max(), kDraftTokensMax)
                                   : kDraftTokensMax;
@@ -245,6 +248,8 @@ void RankProcess::TellCold(const BootedRank& rank) {
 
 BatchTraits RankProcess::StartLeading(BootedRank& rank) {
   BatchTraits traits = ServingTraits(spec_, rank);
+  // Blocks on disk would lack the recurrent layers' state.
+  if (traits.state_snapshots.has_value()) return traits;
   auto worker =
       StartColdWorker(spec_, rank, [this](ColdEvent event) { cold_events_.Put(std::move(event)); });
   if (worker == nullptr) return traits;
@@ -255,6 +260,7 @@ BatchTraits RankProcess::StartLeading(BootedRank& rank) {
 }
 
 void RankProcess::StartFollowing(BootedRank& rank) {
+  if (spec_.state_snapshots() > 0) return;  // as rank 0
   rank.engine->SetColdWorker(StartColdWorker(spec_, rank, [this, &rank](const ColdEvent& event) {
     Report report;
     if (event.kind == ColdEvent::Kind::kOff) {
