@@ -14,22 +14,23 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr size_t kFaultsMax = 5;
+constexpr uint32_t kChatsMax = 12;  // of recurrent models, that are gone on with
 
 class BatchSim {
  public:
-  BatchSim(uint64_t seed, BatchBug bug)
+  BatchSim(uint64_t seed, BatchBug bug, bool has_state)
       : random_(seed),
         bug_(bug),
-        traits_(DrawTraits()),
+        traits_(has_state ? WithState(DrawTraits()) : DrawTraits()),
         answers_are_long_(Pick(0, 2) == 0),
         model_{answers_are_long_ || Pick(0, 1) == 0 ? 5000 : 97, Pick(0, 1) == 0},
         requests_left_(Pick(20, 80)),
         gap_us_max_(Pick(0, 2) == 0 ? 2000 : 60000),
-        sharing_(Pick(0, 4)),
+        sharing_(has_state ? Pick(2, 4) : Pick(0, 4)),
         disks_(traits_.cold.ranks),
         disk_faults_(Pick(0, 3) == 0 ? 40 : 2),
         scheduler_(traits_),
-        gang_(traits_.blocks_total, traits_.sequences_max, model_) {}
+        gang_(traits_.blocks_total, traits_.sequences_max, model_, traits_.state_snapshots) {}
 
   BatchSimReport Run() {
     // What any schedule that gets on needs, with room for preemption.
@@ -89,12 +90,25 @@ class BatchSim {
     return traits;
   }
 
+  // As for a model with recurrent layers.
+  BatchTraits WithState(BatchTraits traits) {
+    traits.draft_tokens_max = 0;
+    traits.cold = {};
+    if (Pick(0, 1) == 0) traits.blocks_total *= 4;
+    traits.state_snapshots = Pick(0, 9) == 0 ? 0 : Pick(1, 9);
+    return traits;
+  }
+
   // Often the beginning of an earlier conversation, with or without its answer.
   std::vector<int32_t> DrawPrompt(uint32_t length_max) {
     std::vector<int32_t> prompt;
     if (!requests_.empty() && Pick(0, 4) < sharing_) {
+      const auto count = static_cast<uint32_t>(requests_.size());
+      // Few states are kept: the late ones matter.
+      const uint32_t late =
+          traits_.state_snapshots.has_value() ? std::min(count, kChatsMax) : count;
       auto at = requests_.begin();
-      std::advance(at, Pick(0, static_cast<uint32_t>(requests_.size()) - 1));
+      std::advance(at, count - late + Pick(0, late - 1));
       prompt = at->second.spec.prompt;
       prompt.insert(prompt.end(), at->second.answer.begin(), at->second.answer.end());
       if (Pick(0, 2) == 0) prompt.resize(Pick(0, static_cast<uint32_t>(prompt.size())));
@@ -222,6 +236,9 @@ class BatchSim {
         tokens += segment.tokens.size();
         Trace(segment.slot, segment.begin + (uint64_t{segment.tokens.size()} << 32));
         for (const BlockId block : segment.new_blocks) Trace(segment.slot, block);
+        if (traits_.state_snapshots.has_value()) {
+          Trace(static_cast<uint64_t>(segment.state_from), static_cast<uint64_t>(segment.state_to));
+        }
       }
       const Duration took(500 + tokens * Pick(20, 200));
       const MonotonicTime begins = in_flight_.empty() ? now_ : in_flight_.back().done;
@@ -261,6 +278,7 @@ class BatchSim {
       segment.tokens.erase(segment.tokens.begin());
       ++segment.begin;
     }
+    SpoilState(segment);
     const auto held = gang_.held().find(segment.slot);
     if (bug_ == BatchBug::kDraftKept && held != gang_.held().end() &&
         segment.begin < held->second && step.closed_slots.empty()) {
@@ -272,6 +290,12 @@ class BatchSim {
                              step.closed_slots.end();
       if (slot != segment.slot && !is_closed) segment.new_blocks.back() = table.back();
     }
+  }
+
+  void SpoilState(Segment& segment) {
+    if (bug_ == BatchBug::kStateNotKept) segment.state_to = kNoSnapshot;
+    if (bug_ == BatchBug::kStateOfAnother && segment.state_from > 0) --segment.state_from;
+    if (bug_ == BatchBug::kStateOverwritten && segment.state_to > 0) --segment.state_to;
   }
 
   void CheckGang() {
@@ -428,6 +452,10 @@ class BatchSim {
     if (report_.faults.empty() && scheduler_.pool().available() != traits_.blocks_total) {
       Fault("blocks are in use and nothing runs");
     }
+    if (scheduler_.states().kept() > scheduler_.states().snapshots()) Fault("too many states");
+    report_.states_read = gang_.states_read();
+    report_.states_written = gang_.states_written();
+    report_.states_displaced = scheduler_.states().displaced();
     report_.evictions = scheduler_.pool().evictions();
     report_.failed_loads = scheduler_.cold().counts().failed_loads;
     report_.late_loads = scheduler_.cold().counts().late_loads;
@@ -467,6 +495,8 @@ class BatchSim {
 
 }  // namespace
 
-BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug) { return BatchSim(seed, bug).Run(); }
+BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug, bool has_state) {
+  return BatchSim(seed, bug, has_state).Run();
+}
 
 }  // namespace macrame::runtime::engine

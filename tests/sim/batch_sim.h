@@ -26,6 +26,9 @@ enum class BatchBug {
   kDraftKept,         // what was run behind a wrong draft is gone on from
   kColdBlockSwapped,  // a block from disk is filled with another's content
   kColdTooMany,       // a rank says that it has read more than it has
+  kStateNotKept,      // a state that is to be kept is not
+  kStateOfAnother,    // a slot is opened from another state than it should be
+  kStateOverwritten,  // a state is left where another one is
 };
 
 struct BatchSimReport {
@@ -46,9 +49,14 @@ struct BatchSimReport {
   uint64_t overlapped_steps = 0;  // ordered while another one was in flight
   uint64_t draft_tokens = 0;
   uint64_t accepted_tokens = 0;
+  uint64_t states_read = 0;
+  uint64_t states_written = 0;
+  uint64_t states_displaced = 0;
   uint64_t trace = 0;  // hash of all steps and results
 };
 
-BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug = BatchBug::kNone);
+// `has_state`: the model has recurrent layers, of whose states up to nine are kept; no disks, no
+// drafts.
+BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug = BatchBug::kNone, bool has_state = false);
 
 }  // namespace macrame::runtime::engine

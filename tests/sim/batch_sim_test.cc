@@ -14,6 +14,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr uint64_t kSeeds = 600;
+constexpr uint64_t kSeedsWithState = 300;
 constexpr uint64_t kSeedsOfABug = 60;
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
@@ -72,11 +73,54 @@ TEST(BatchSim, EveryAnswerIsTheOneThatItsRequestGetsAlone) {
   EXPECT_GT(all.draft_tokens - all.accepted_tokens, 10 * last);
 }
 
+// Each slot's state stands for just the tokens before each segment, whatever happens.
+TEST(BatchSim, RecurrentStatesAreThoseOfTheTokensBefore) {
+  const uint64_t only = FromEnvironment("MACRAME_SIM_SEED", 0);
+  const uint64_t first = only == 0 ? 1 : only;
+  const uint64_t last = only == 0 ? FromEnvironment("MACRAME_SIM_SEEDS", kSeedsWithState) : only;
+  BatchSimReport all;
+  for (uint64_t seed = first; seed <= last; ++seed) {
+    const BatchSimReport report = RunBatchSim(seed, BatchBug::kNone, true);
+    ASSERT_TRUE(report.faults.empty())
+        << "MACRAME_SIM_SEED=" << seed << ": " << absl::StrJoin(report.faults, "; ");
+    all.steps += report.steps;
+    all.requests += report.requests;
+    all.cancelled += report.cancelled;
+    all.preemptions += report.preemptions;
+    all.cached_tokens += report.cached_tokens;
+    all.prompt_tokens += report.prompt_tokens;
+    all.evictions += report.evictions;
+    all.overlapped_steps += report.overlapped_steps;
+    all.draft_tokens += report.draft_tokens;
+    all.states_read += report.states_read;
+    all.states_written += report.states_written;
+    all.states_displaced += report.states_displaced;
+  }
+  std::cout << last - first + 1 << " seeds with recurrent layers: " << all.requests << " requests ("
+            << all.cancelled << " cancelled), " << all.steps << " steps (" << all.overlapped_steps
+            << " overlapped), " << all.preemptions << " preemptions, " << all.cached_tokens
+            << " of " << all.prompt_tokens << " prompt tokens cached, " << all.evictions
+            << " evictions, " << all.states_written << " states kept, " << all.states_read
+            << " read, " << all.states_displaced << " displaced\n";
+  if (only != 0) return;
+  EXPECT_EQ(all.draft_tokens, 0u);
+  EXPECT_GT(all.preemptions, last);
+  EXPECT_GT(all.cancelled, last);
+  EXPECT_GT(all.evictions, last);
+  EXPECT_GT(all.overlapped_steps, all.steps / 20);
+  EXPECT_GT(all.cached_tokens, all.prompt_tokens / 20);
+  EXPECT_GT(all.states_read, 2 * last);
+  EXPECT_GT(all.states_written, all.states_read);
+  EXPECT_GT(all.states_displaced, last);
+}
+
 TEST(BatchSim, TheSameSeedGivesTheSameSteps) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const BatchSimReport first = RunBatchSim(seed);
     EXPECT_NE(first.trace, 0u);
     EXPECT_EQ(first.trace, RunBatchSim(seed).trace) << "seed " << seed;
+    EXPECT_EQ(RunBatchSim(seed, BatchBug::kNone, true).trace,
+              RunBatchSim(seed, BatchBug::kNone, true).trace);
   }
 }
 
@@ -85,7 +129,8 @@ class PlantedBatchBug : public ::testing::TestWithParam<BatchBug> {};
 TEST_P(PlantedBatchBug, IsFound) {
   uint64_t found = 0;
   for (uint64_t seed = 1; seed <= kSeedsOfABug; ++seed) {
-    found += RunBatchSim(seed, GetParam()).faults.empty() ? 0 : 1;
+    const bool has_state = GetParam() >= BatchBug::kStateNotKept;
+    found += RunBatchSim(seed, GetParam(), has_state).faults.empty() ? 0 : 1;
   }
   EXPECT_GT(found, kSeedsOfABug / 10);
 }
@@ -95,7 +140,9 @@ INSTANTIATE_TEST_SUITE_P(Bugs, PlantedBatchBug,
                                            BatchBug::kTokenSkipped, BatchBug::kResultsSwapped,
                                            BatchBug::kStepsOutOfOrder, BatchBug::kRequestForgotten,
                                            BatchBug::kDraftTaken, BatchBug::kDraftKept,
-                                           BatchBug::kColdBlockSwapped, BatchBug::kColdTooMany));
+                                           BatchBug::kColdBlockSwapped, BatchBug::kColdTooMany,
+                                           BatchBug::kStateNotKept, BatchBug::kStateOfAnother,
+                                           BatchBug::kStateOverwritten));
 
 }  // namespace
 }  // namespace macrame::runtime::engine

@@ -26,11 +26,82 @@ int32_t FakeNextToken(std::span<const int32_t> tokens, const FakeModel& model) {
   return static_cast<int32_t>(hash % static_cast<uint64_t>(model.vocabulary));
 }
 
-FakeGang::FakeGang(uint32_t blocks, uint32_t slots, const FakeModel& model)
-    : slots_(slots), model_(model), blocks_(blocks) {}
+FakeGang::FakeGang(uint32_t blocks, uint32_t slots, const FakeModel& model,
+                   std::optional<uint32_t> snapshots)
+    : slots_(slots),
+      model_(model),
+      blocks_(blocks),
+      has_state_(snapshots.has_value()),
+      snapshots_(snapshots.value_or(0)) {}
 
 void FakeGang::Fault(const std::string& what) {
   faults_.push_back(absl::StrCat("step ", step_, ": ", what));
+}
+
+std::vector<int32_t> FakeGang::TokensOf(uint32_t slot, uint32_t count) const {
+  std::vector<int32_t> tokens;
+  const std::vector<BlockId>& table = tables_.at(slot);
+  for (uint32_t i = 0; i < count && i / kBlockTokens < table.size(); ++i) {
+    tokens.push_back(
+        blocks_[static_cast<size_t>(table[i / kBlockTokens])].tokens[i % kBlockTokens]);
+  }
+  return tokens;
+}
+
+bool FakeGang::IsSnapshot(SnapshotId id, const char* what) {
+  if (has_state_ && id >= 0 && static_cast<size_t>(id) < snapshots_.size()) return true;
+  Fault(absl::StrCat("there is no snapshot ", id, " to ", what));
+  return false;
+}
+
+// Before anything of the step ran.
+void FakeGang::OpenState(const Segment& segment, bool opened) {
+  if (!has_state_) {
+    if (segment.state_from != kNoSnapshot || segment.state_to != kNoSnapshot) {
+      Fault("a state where there is none");
+    }
+    return;
+  }
+  std::vector<int32_t>& state = states_[segment.slot];
+  if (!opened && segment.state_from != kNoSnapshot) Fault("a state for a slot that is open");
+  if (opened) {
+    state.clear();
+    if ((segment.begin > 0) != (segment.state_from != kNoSnapshot)) {
+      Fault(absl::StrCat("slot ", segment.slot, " is opened at ", segment.begin, " from snapshot ",
+                         segment.state_from));
+    } else if (segment.begin > 0 && IsSnapshot(segment.state_from, "read")) {
+      const auto& kept = snapshots_[static_cast<size_t>(segment.state_from)];
+      if (!kept.has_value()) Fault(absl::StrCat("snapshot ", segment.state_from, " is empty"));
+      state = kept.value_or(std::vector<int32_t>());
+      ++states_read_;
+      // Another reader than a writer, if there is one.
+      const auto [at, added] = read_in_step_.emplace(segment.state_from, segment.slot);
+      if (!added) at->second = slots_;
+    }
+  }
+  if (state != TokensOf(segment.slot, segment.begin)) {
+    Fault(absl::StrCat("the state of slot ", segment.slot, " is not that of the ", segment.begin,
+                       " tokens before it"));
+  }
+}
+
+void FakeGang::KeepStates(const ForwardStep& step) {
+  std::set<SnapshotId> written;
+  for (const Segment& segment : step.segments) {
+    if (!has_state_) return;
+    std::vector<int32_t>& state = states_[segment.slot];
+    state.insert(state.end(), segment.tokens.begin(), segment.tokens.end());
+    if (segment.logit_rows == LogitRows::kAll && segment.tokens.size() > 1) Fault("drafts");
+    if (segment.state_to == kNoSnapshot || !IsSnapshot(segment.state_to, "write")) continue;
+    if (!written.insert(segment.state_to).second) Fault("two states under one id in one step");
+    const auto read = read_in_step_.find(segment.state_to);
+    if (read != read_in_step_.end() && read->second != segment.slot) {
+      Fault("a state that another segment of the step reads is overwritten");
+    }
+    snapshots_[static_cast<size_t>(segment.state_to)] = state;
+    ++states_written_;
+  }
+  read_in_step_.clear();
 }
 
 // The table of the segment's slot, with what was already there held against `begin`.
@@ -111,6 +182,7 @@ std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
     tables_.erase(slot);
     held_.erase(slot);
     sure_.erase(slot);
+    states_.erase(slot);
   }
   for (const BlockId block : filled_) {
     if (!users_[block].empty()) Fault(absl::StrCat("block ", block, " is filled and in use"));
@@ -122,18 +194,17 @@ std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
   std::vector<const Segment*> runnable;
   for (const Segment& segment : step.segments) {
     if (!seen.insert(segment.slot).second) Fault(absl::StrCat("slot ", segment.slot, " twice"));
-    if (Extend(segment)) runnable.push_back(&segment);
+    const bool opened = !tables_.contains(segment.slot);
+    if (!Extend(segment)) continue;
+    runnable.push_back(&segment);
+    OpenState(segment, opened);
   }
   for (const Segment* segment : runnable) Write(*segment);
+  KeepStates(step);
   std::vector<int32_t> rows;
   for (const Segment& segment : step.segments) {
     if (segment.logit_rows == LogitRows::kNone) continue;
-    std::vector<int32_t> tokens;
-    const std::vector<BlockId>& table = tables_[segment.slot];
-    for (uint32_t i = 0; i < held_[segment.slot] && i / kBlockTokens < table.size(); ++i) {
-      tokens.push_back(
-          blocks_[static_cast<size_t>(table[i / kBlockTokens])].tokens[i % kBlockTokens]);
-    }
+    const std::vector<int32_t> tokens = TokensOf(segment.slot, held_[segment.slot]);
     const size_t first = segment.logit_rows == LogitRows::kAll ? segment.begin + 1 : tokens.size();
     for (size_t count = first; count <= tokens.size(); ++count) {
       rows.push_back(FakeNextToken(std::span(tokens).first(count), model_));

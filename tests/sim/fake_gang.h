@@ -3,11 +3,14 @@
 // A gang that has no model: it runs the scheduler's steps as the ranks would, from the steps alone.
 // Its KV cache holds token ids, and the token that it answers with is a hash of all tokens that it
 // reads back from the blocks of a slot. So an answer is right only if every block held what it
-// should have. Collects what is wrong with a step instead of stopping at it.
+// should have. Of a model with recurrent layers it keeps, for each slot and snapshot, the very
+// tokens that its state stands for, and holds a slot's state against the tokens before each
+// segment. Collects what is wrong with a step instead of stopping at it.
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -30,7 +33,9 @@ int32_t FakeNextToken(std::span<const int32_t> tokens, const FakeModel& model);
 
 class FakeGang {
  public:
-  FakeGang(uint32_t blocks, uint32_t slots, const FakeModel& model);
+  // `snapshots`: of a model with recurrent layers.
+  FakeGang(uint32_t blocks, uint32_t slots, const FakeModel& model,
+           std::optional<uint32_t> snapshots = std::nullopt);
 
   // The token of each row that the step asks for.
   std::vector<int32_t> Run(const ForwardStep& step);
@@ -43,6 +48,8 @@ class FakeGang {
   const std::vector<std::string>& faults() const { return faults_; }
   // Tokens that were run for each slot, with those behind wrong drafts.
   const std::map<uint32_t, uint32_t>& held() const { return held_; }
+  uint64_t states_read() const { return states_read_; }
+  uint64_t states_written() const { return states_written_; }
 
  private:
   struct Block {
@@ -53,6 +60,11 @@ class FakeGang {
   void Fault(const std::string& what);
   bool Extend(const Segment& segment);
   void Write(const Segment& segment);
+  std::vector<int32_t> TokensOf(uint32_t slot, uint32_t count) const;
+  void OpenState(const Segment& segment, bool opened);
+  // States that the step keeps: after all of it ran.
+  void KeepStates(const ForwardStep& step);
+  bool IsSnapshot(SnapshotId id, const char* what);
 
   const uint32_t slots_;
   const FakeModel model_;
@@ -63,6 +75,13 @@ class FakeGang {
   std::map<uint32_t, uint32_t> sure_;                 // of these, those that rest on no draft
   std::map<BlockId, std::multiset<uint32_t>> users_;  // slots whose table has the block
   std::vector<BlockId> filled_;                       // since the last step
+  // What states stand for.
+  const bool has_state_;
+  std::map<uint32_t, std::vector<int32_t>> states_;  // by slot
+  std::vector<std::optional<std::vector<int32_t>>> snapshots_;
+  std::map<SnapshotId, uint32_t> read_in_step_;  // by which slot, the last
+  uint64_t states_read_ = 0;
+  uint64_t states_written_ = 0;
   std::vector<std::string> faults_;
 };
 
