@@ -80,7 +80,7 @@ class PrefixIndex {
   bool Exists(NodeId node) const { return nodes_.contains(node); }
   bool Holds(BlockId block) const { return by_block_.contains(block); }
   BlockId BlockOf(NodeId node) const { return nodes_.at(node).block; }
-  bool HasChildren(NodeId node) const { return nodes_.at(node).children > 0; }
+  uint32_t Children(NodeId node) const { return nodes_.at(node).children; }
   // The node of `block` is that of `other` from here on, which has the same content.
   void Replace(BlockId block, BlockId other);
 

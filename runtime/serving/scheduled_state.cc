@@ -69,8 +69,7 @@ bool BatchScheduler::AwaitsState(const Sequence& sequence) const {
 
 SnapshotId BatchScheduler::OpenState(Sequence& sequence) {
   if (!states_.is_on()) return kNoSnapshot;
-  return states_.Open(sequence.state, pool_.index(), CachedPath(sequence),
-                      sequence.fed / kBlockTokens,
+  return states_.Open(sequence.state, CachedPath(sequence), sequence.fed / kBlockTokens,
                       static_cast<uint32_t>(BlockPool::PrefixBlocksMax(sequence.tokens.size())));
 }
 

@@ -67,12 +67,14 @@ void StateCache::PlanCuts(Member& sequence, const PrefixIndex& index, std::span<
   if (places_.empty()) return;
   if (blocks_max > held) sequence.cuts.push_back({blocks_max, false});
   // Where what is cached ends without a branch, it is this conversation that goes on.
-  if (path.size() > held && index.HasChildren(path.back())) {
-    AskFor(sequence, TokensOf(held), held, static_cast<uint32_t>(path.size()));
+  const uint32_t others = path.size() > held ? index.Children(path.back()) : 0;
+  if (others > 0) {
+    AskFor(sequence, TokensOf(held), held, static_cast<uint32_t>(path.size()), others > 1);
   }
 }
 
-void StateCache::AskFor(Member& sequence, uint32_t fed, uint32_t held, uint32_t common) const {
+void StateCache::AskFor(Member& sequence, uint32_t fed, uint32_t held, uint32_t common,
+                        bool may_displace) const {
   if (places_.empty() || TokensOf(common) <= fed) return;
   uint32_t saved_from = held;
   size_t beginnings = 0;
@@ -85,7 +87,7 @@ void StateCache::AskFor(Member& sequence, uint32_t fed, uint32_t held, uint32_t 
   if (common < saved_from + kCommonBlocksMin || beginnings >= kCommonBeginningsMax) return;
   const auto behind = std::find_if(sequence.cuts.begin(), sequence.cuts.end(),
                                    [&](const Cut& cut) { return cut.blocks > common; });
-  sequence.cuts.insert(behind, {common, true});
+  sequence.cuts.insert(behind, {common, true, may_displace});
 }
 
 bool StateCache::WillKeep(const Member& sequence, uint32_t fed, uint32_t held, uint32_t common) {
@@ -103,13 +105,18 @@ uint32_t StateCache::ToNextCut(const Member& sequence, uint32_t fed, uint32_t to
   return tokens;
 }
 
-// What the KV blocks of the past answer tell, whether its state was kept or not.
-void StateCache::LearnFrom(const Place& from, const PrefixIndex& index, size_t matched,
-                           uint32_t held, uint32_t blocks_max) {
-  if (from.kind == Kind::kAnswer || matched > held) {
-    answers_taken_up_ += (1.0 - answers_taken_up_) * kTurnWeight;
-  } else if (blocks_max > held && index.Exists(from.node) && index.HasChildren(from.node)) {
-    answers_taken_up_ -= answers_taken_up_ * kTurnWeight;
+void StateCache::LearnFrom(std::span<const NodeId> path, uint32_t blocks_max) {
+  const auto depth = [&](NodeId node) {
+    const auto at = std::find(path.begin(), path.end(), node);
+    return node == 0 || at == path.end() ? 0 : static_cast<uint32_t>(at - path.begin() + 1);
+  };
+  for (Place& answer : places_) {
+    if (answer.node == 0 || answer.kind != Kind::kAnswer || answer.has_told) continue;
+    const uint32_t prompt = depth(answer.prompt_node);
+    if (prompt == 0 || prompt >= blocks_max) continue;  // another prompt, or no more than that
+    answer.has_told = true;
+    const double told = depth(answer.node) > 0 ? 1.0 : 0.0;
+    answers_taken_up_ += (told - answers_taken_up_) * kTurnWeight;
   }
 }
 
@@ -117,11 +124,12 @@ void StateCache::Supersede(SnapshotId id) {
   if (id != kNoSnapshot && !At(id).IsShared()) At(id).is_superseded = true;
 }
 
-SnapshotId StateCache::Open(Member& sequence, const PrefixIndex& index,
-                            std::span<const NodeId> path, uint32_t held, uint32_t blocks_max) {
+SnapshotId StateCache::Open(Member& sequence, std::span<const NodeId> path, uint32_t held,
+                            uint32_t blocks_max) {
   const SnapshotId from = sequence.from;
   MACRAME_CHECK((from == kNoSnapshot) == (held == 0))
       << "a cached prefix of " << held << " blocks and snapshot " << from;
+  LearnFrom(path, blocks_max);
   if (from == kNoSnapshot) return from;
   Place& place = At(from);
   --place.holders;
@@ -130,12 +138,17 @@ SnapshotId StateCache::Open(Member& sequence, const PrefixIndex& index,
   ++place.opened;
   place.used = ++uses_;
   place.is_superseded = false;
-  if (place.kind != Kind::kCommon) LearnFrom(place, index, path.size(), held, blocks_max);
   // The conversation went another way than the answer that was kept, and past what lies before.
-  if (place.kind == Kind::kPrompt && blocks_max > held) Supersede(IdOfKept(place.partner));
+  if (place.kind == Kind::kPrompt && blocks_max > held && !place.IsShared()) {
+    Supersede(IdOfKept(place.partner));
+  }
   const std::span<const NodeId> before = path.first(std::min<size_t>(path.size(), held - 1));
   for (const NodeId node : before) Supersede(IdAt(node));
   sequence.opened_from = place.kept;
+  if (held == blocks_max) {  // the end of its prompt is there already
+    sequence.prompt = place.kept;
+    sequence.prompt_node = place.node;
+  }
   return from;
 }
 
@@ -168,14 +181,11 @@ StateCache::Rank StateCache::RankOf(const Place& place, const Member& sequence, 
 }
 
 // Given by Choose, the place is written by the step in planning.
-SnapshotId StateCache::Choose(Member& sequence, Kind kind) {
+SnapshotId StateCache::Choose(Member& sequence, Kind kind, bool may_displace) {
   const auto shared = std::count_if(places_.begin(), places_.end(), [](const Place& place) {
     return place.node != 0 && place.IsShared();
   });
   const bool is_sharing_much = 2 * static_cast<size_t>(shared) > places_.size();
-  const bool may_displace =
-      kind == Kind::kCommon ||
-      (!sequence.has_displaced && (kind == Kind::kPrompt || sequence.prompt == 0));
   SnapshotId chosen = kNoSnapshot;
   std::tuple<Rank, uint64_t> best{Rank::kNever, 0};
   for (size_t i = 0; i < places_.size(); ++i) {
@@ -196,14 +206,15 @@ SnapshotId StateCache::Choose(Member& sequence, Kind kind) {
 }
 
 bool StateCache::MayReplace(SnapshotId id, const Member& sequence) const {
-  return id != kNoSnapshot && !At(id).IsShared() && At(id).opened == 0 &&
-         MayBeWritten(id, sequence);
+  if (id == kNoSnapshot || At(id).IsShared() || !MayBeWritten(id, sequence)) return false;
+  return At(id).opened == 0 || At(id).kept == sequence.opened_from;
 }
 
 SnapshotId StateCache::ChooseForAnswer(Member& sequence) {
   const SnapshotId before = IdOfKept(sequence.answer);
   if (MayReplace(before, sequence)) return before;
-  const SnapshotId chosen = Choose(sequence, Kind::kAnswer);
+  const SnapshotId chosen =
+      Choose(sequence, Kind::kAnswer, !sequence.has_displaced && sequence.prompt == 0);
   if (chosen != kNoSnapshot || !PrefersAnswers()) return chosen;
   const SnapshotId prompt = IdOfKept(sequence.prompt);
   return MayReplace(prompt, sequence) ? prompt : kNoSnapshot;
@@ -221,9 +232,13 @@ SnapshotId StateCache::Keep(Member& sequence, const PrefixIndex& index, NodeId n
     Place& place = At(there);
     place.used = ++uses_;
     if (kind == Kind::kCommon) place.kind = kind;
+    if (kind == Kind::kPrompt) sequence.prompt_node = node;
     return kNoSnapshot;
   }
-  const SnapshotId id = kind == Kind::kAnswer ? ChooseForAnswer(sequence) : Choose(sequence, kind);
+  const SnapshotId id =
+      kind == Kind::kAnswer
+          ? ChooseForAnswer(sequence)
+          : Choose(sequence, kind, cut->is_common ? cut->may_displace : !sequence.has_displaced);
   if (id == kNoSnapshot) return id;
   Place& place = At(id);
   const uint32_t reads = place.reads_in_step;
@@ -238,6 +253,7 @@ SnapshotId StateCache::Keep(Member& sequence, const PrefixIndex& index, NodeId n
 void StateCache::Attach(Member& sequence, NodeId node) {
   const SnapshotId id = std::exchange(sequence.pending, kNoSnapshot);
   if (id == kNoSnapshot) return;
+  if (sequence.pending_kind == Kind::kPrompt) sequence.prompt_node = node;
   // Two that ran the same tokens: one is enough.
   if (IdAt(node) != kNoSnapshot) return;
   Place& place = At(id);
@@ -251,6 +267,7 @@ void StateCache::Attach(Member& sequence, NodeId node) {
   } else if (place.kind == Kind::kAnswer) {
     sequence.answer = place.kept;
     place.partner = sequence.prompt;
+    place.prompt_node = sequence.prompt_node;
     const SnapshotId prompt = IdOfKept(sequence.prompt);
     if (prompt != kNoSnapshot) At(prompt).partner = place.kept;
   }

@@ -21,11 +21,11 @@
 // from, if it is the only one that did; then spare ones (prompt and answer of one request are both
 // kept: that of the two which next turns take up less often, as far as was seen). If there are none
 // of these, the first state of a request displaces the one used longest ago, and so does a common
-// beginning; states that were shared give way last, as long as they have no more than half of the
-// places. The second state of a request displaces nobody: where next turns mostly take up the
-// answer it replaces the request's own prompt, else it is not kept. So however many answers run,
-// each takes one place from others at most, and up to as many chats as there are places all find
-// what they had.
+// beginning that a third conversation has or that somebody waits for; states that were shared give
+// way last, as long as they have no more than half of the places. The second state of a request
+// displaces nobody: where next turns mostly take up the answer it replaces the request's own
+// prompt, else it is not kept. So however many answers run, each takes one place from others at
+// most, and up to as many chats as there are places all find what they had.
 //
 // Order. Every rank runs the steps in order. Whatever a step's slots are opened from has been read
 // when the step is done, so a later step may write there, also while both are in flight. Within a
@@ -59,6 +59,7 @@ class StateCache {
   struct Cut {
     uint32_t blocks = 0;
     bool is_common = false;
+    bool may_displace = true;
   };
   // What a sequence knows of its states.
   struct Member {
@@ -68,6 +69,7 @@ class StateCache {
     Kind pending_kind = Kind::kPrompt;
     KeptId opened_from = 0;
     KeptId prompt = 0;
+    NodeId prompt_node = 0;  // where that is, or would be
     KeptId answer = 0;
     bool has_displaced = false;
   };
@@ -92,15 +94,16 @@ class StateCache {
                 uint32_t held, uint32_t blocks_max) const;
   // Another prompt has its first `common` blocks in common with `sequence`, which has run `fed`
   // tokens, and lacks those from `held` on: whether their state is worth a cut, or has one.
-  void AskFor(Member& sequence, uint32_t fed, uint32_t held, uint32_t common) const;
+  void AskFor(Member& sequence, uint32_t fed, uint32_t held, uint32_t common,
+              bool may_displace = true) const;
   // Whether the state behind one of the blocks from `held` + 1 to `common` will be kept.
   static bool WillKeep(const Member& sequence, uint32_t fed, uint32_t held, uint32_t common);
   // How many of the next `tokens` behind `fed` may be run in one segment.
   static uint32_t ToNextCut(const Member& sequence, uint32_t fed, uint32_t tokens);
 
   // Its slot is opened, in the step in planning: where from. `path` as above.
-  SnapshotId Open(Member& sequence, const PrefixIndex& index, std::span<const NodeId> path,
-                  uint32_t held, uint32_t blocks_max);
+  SnapshotId Open(Member& sequence, std::span<const NodeId> path, uint32_t held,
+                  uint32_t blocks_max);
   // The segment in planning ends behind full block number `blocks`, which is cached as `node` if
   // that is not 0. `is_answer`: behind its last token a token is chosen. Where the state is left,
   // if it is kept.
@@ -119,10 +122,12 @@ class StateCache {
     NodeId node = 0;  // 0: free, or what it held has given way
     KeptId kept = 0;
     Kind kind = Kind::kPrompt;
-    uint64_t used = 0;     // when it was last
-    uint32_t holders = 0;  // sequences that are to be opened from it
-    uint32_t opened = 0;   // how many were
-    KeptId partner = 0;    // the same request's other state
+    uint64_t used = 0;       // when it was last
+    uint32_t holders = 0;    // sequences that are to be opened from it
+    uint32_t opened = 0;     // how many were
+    KeptId partner = 0;      // the same request's other state
+    NodeId prompt_node = 0;  // of an answer
+    bool has_told = false;   // of an answer: whether it is taken up
     bool is_superseded = false;
     uint32_t reads_in_step = 0;
     bool is_written_in_step = false;
@@ -141,13 +146,13 @@ class StateCache {
   bool PrefersAnswers() const { return answers_taken_up_ >= 0.5; }
   bool IsSpare(const Place& place) const;
   Rank RankOf(const Place& place, const Member& sequence, Kind kind, bool is_sharing_much) const;
-  SnapshotId Choose(Member& sequence, Kind kind);
+  SnapshotId Choose(Member& sequence, Kind kind, bool may_displace);
   SnapshotId ChooseForAnswer(Member& sequence);
   // Whether it is its state alone, nobody has begun there, and it may be replaced.
   bool MayReplace(SnapshotId id, const Member& sequence) const;
   void Supersede(SnapshotId id);
-  void LearnFrom(const Place& from, const PrefixIndex& index, size_t matched, uint32_t held,
-                 uint32_t blocks_max);
+  // Whether what goes on along `path` does so behind answers, or behind their prompts alone.
+  void LearnFrom(std::span<const NodeId> path, uint32_t blocks_max);
 
   const bool is_on_;
   std::vector<Place> places_;
