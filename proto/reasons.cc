@@ -115,6 +115,8 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"NODE_NOT_ALIVE", "a node that is suspect, dead or left takes no ranks", ""},
     ReasonCode{"ENGINE_MISSING", "a node has no engine that can load the model",
                "install the engine on it; 'clusterctl devices list' shows what it has"},
+    ReasonCode{"ENGINE_FAILED", "the process of the second engine, mlx-lm, ended or went silent",
+               "the rank's log has its last lines; 'clusterctl model load' tries again"},
     ReasonCode{"NODE_DEDICATED", "the node serves another tenant only", ""},
     ReasonCode{"ENGINE_LIMIT", "the engine can't divide a model in this way", ""},
     ReasonCode{"KV_BITS_UNSUPPORTED",

@@ -60,25 +60,6 @@ class PrivateFile {
   bool ok_ = false;
 };
 
-// Row by row: null, the name of a device, or a list of several.
-std::string DeviceMatrixOf(const v1::LaunchSpec& spec) {
-  nlohmann::json matrix = nlohmann::json::array();
-  for (const v1::DeviceRow& row : spec.device_matrix()) {
-    nlohmann::json cells = nlohmann::json::array();
-    for (const v1::DeviceCell& cell : row.cells()) {
-      if (cell.devices().empty()) {
-        cells.push_back(nullptr);
-      } else if (cell.devices_size() == 1) {
-        cells.push_back(cell.devices(0));
-      } else {
-        cells.push_back(std::vector<std::string>(cell.devices().begin(), cell.devices().end()));
-      }
-    }
-    matrix.push_back(std::move(cells));
-  }
-  return matrix.dump();
-}
-
 std::chrono::milliseconds CollectiveTimeout(const v1::LaunchSpec& spec) {
   return spec.collective_timeout_ms() == 0
              ? kCollectiveTimeoutDefault
@@ -103,6 +84,24 @@ GangPlace WatchPlaceOf(const GangPlace& place) {
 }
 
 }  // namespace
+
+std::string DeviceMatrixOf(const v1::LaunchSpec& spec) {
+  nlohmann::json matrix = nlohmann::json::array();
+  for (const v1::DeviceRow& row : spec.device_matrix()) {
+    nlohmann::json cells = nlohmann::json::array();
+    for (const v1::DeviceCell& cell : row.cells()) {
+      if (cell.devices().empty()) {
+        cells.push_back(nullptr);
+      } else if (cell.devices_size() == 1) {
+        cells.push_back(cell.devices(0));
+      } else {
+        cells.push_back(std::vector<std::string>(cell.devices().begin(), cell.devices().end()));
+      }
+    }
+    matrix.push_back(std::move(cells));
+  }
+  return matrix.dump();
+}
 
 WireType WireTypeOf(mx::Dtype type) {
   if (type == mx::bfloat16) return WireType::kBfloat16;
@@ -214,6 +213,22 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
   on_phase("first_collective");
   status = link->Prove(spec, own->slices());
   if (!status.ok()) return status;
+  return link;
+}
+
+absl::StatusOr<std::unique_ptr<GangLink>> GangLink::FormSteps(const v1::LaunchSpec& spec,
+                                                              std::string backend,
+                                                              const PhaseCallback& on_phase) {
+  std::unique_ptr<GangLink> link(new GangLink);
+  if (spec.world_size() == 1) return link;
+  link->rank_ = spec.rank();
+  link->backend_ = std::move(backend);
+  link->group_size_ = spec.world_size();
+  on_phase("rendezvous");
+  const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
+  const absl::Status met = spec.rank() == 0 ? link->MeetRanks(spec, place, WireType::kFloat32)
+                                            : link->MeetRankZero(spec, place);
+  if (!met.ok()) return met;
   return link;
 }
 

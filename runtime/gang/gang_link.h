@@ -44,6 +44,12 @@ class GangLink {
       const v1::LaunchSpec& spec, WireType wire_type, const PhaseCallback& on_phase,
       transport::WireObserver* observer = nullptr);
 
+  // The same without a group: the step channel alone, for an engine that sees to its own over
+  // `backend`, which is told of as the gang's.
+  static absl::StatusOr<std::unique_ptr<GangLink>> FormSteps(const v1::LaunchSpec& spec,
+                                                             std::string backend,
+                                                             const PhaseCallback& on_phase);
+
   bool single() const { return !group_.has_value(); }
   const mlx::core::distributed::Group& group() const { return *group_; }
   // The ranks of this rank's stage, by tp_rank; all ranks when there is one stage.
@@ -112,6 +118,9 @@ class GangLink {
   std::string backend_ = "single";
   uint32_t group_size_ = 1;
 };
+
+// jaccl's devices, row by row: null, the name of a device, or a list of several.
+std::string DeviceMatrixOf(const v1::LaunchSpec& spec);
 
 // How a verification crosses the step channel: sizes in whole KiB.
 Step VerifyStepOf(const v1::VerifyGroupRequest& request);

@@ -167,6 +167,7 @@ void RankExchange::GatherLogits(const std::optional<mx::array>& own, int rows,
   const int world = link_.single() ? 1 : static_cast<int>(link_.group_size());
   const auto vocabulary = static_cast<size_t>(config_.vocab_size);
   if (world == 1) {
+    if (all == nullptr) return;  // a rank of an engine with a group of its own
     const float* whole = own->data<float>();
     return all->assign(whole, whole + static_cast<size_t>(rows) * vocabulary);
   }

@@ -44,6 +44,10 @@ class LayerStack {
   // What else is to be evaluated together with a step's result.
   virtual void AppendState(std::vector<mlx::core::array>& out) const = 0;
   virtual mlx::core::Dtype activation_type() const = 0;
+  // Whether a token's logits have the same bits whatever else a step runs.
+  virtual bool bits_are_fixed() const {
+    return mlx::core::default_device() == mlx::core::Device::cpu;
+  }
   // The threads that its kernels run on; null where it has none of ours.
   virtual kernels::ThreadPool* threads() { return nullptr; }
   // Of one KV block in all of this rank's layers, where MLX does not count it; else 0.

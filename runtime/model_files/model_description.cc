@@ -20,6 +20,8 @@
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
 #include "runtime/model_files/fingerprint.h"
+#include "runtime/model_files/foreign_model.h"
+#include "runtime/second_engine/worker_process.h"
 
 namespace macrame::runtime {
 namespace {
@@ -281,18 +283,73 @@ std::string Architectures() {
   return absl::StrJoin(std::vector<std::string>(known.begin(), known.end()), ", ");
 }
 
-absl::Status KnownOnes(const absl::Status& status) {
-  v1::Reason reason = ReasonOf(status);
-  if (reason.code() != "MODEL_ARCHITECTURE_UNKNOWN") return status;
-  reason.set_message(absl::StrCat(reason.message(), " is not known; known are ", Architectures()));
-  return ReasonStatus(status.code(), reason);
+// Why neither engine serves a model that rankd refused with `own`.
+absl::Status ServedByNone(const absl::Status& own, const std::string& type,
+                          const SecondEngine& second) {
+  v1::Reason reason = ReasonOf(own);
+  if (reason.code() != "MODEL_ARCHITECTURE_UNKNOWN") return own;
+  std::string message =
+      absl::StrCat(reason.message(), " is not known; known are ", Architectures());
+  if (second.mlx_lm.has_value()) {
+    absl::StrAppend(&message, "; nor has mlx-lm ", second.mlx_lm->version, " (",
+                    second.mlx_lm->python, ") a model_type '", type, "'");
+    reason.set_remedy(absl::StrCat("update mlx-lm ('", second.mlx_lm->python,
+                                   " -m pip install --upgrade mlx-lm') and restart the agent, or "
+                                   "load a model of one of the known architectures"));
+  } else {
+    absl::StrAppend(&message, "; mlx-lm, which knows more of them, is not there: ", second.why_not);
+    reason.set_remedy(
+        "install it on the node (python3 -m pip install mlx-lm), set mlx_lm_python to that Python "
+        "where it is none of the usual ones, and restart the agent");
+  }
+  reason.set_message(message);
+  return ReasonStatus(own.code(), reason);
+}
+
+std::string TypeOf(const std::string& config_json) {
+  const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const auto type = config.find("model_type");
+  return type != config.end() && type->is_string() ? type->get<std::string>() : "";
+}
+
+absl::Status Finish(const std::string& folder, const std::string& config,
+                    const engine::WeightFiles& files, v1::ModelDescription& description) {
+  description.set_name(fs::path(folder).lexically_normal().filename().string());
+  description.set_path(folder);
+  auto fingerprint = FingerprintOf(config, files);
+  if (!fingerprint.ok()) return fingerprint.status();
+  description.set_fingerprint(*std::move(fingerprint));
+  return absl::OkStatus();
+}
+
+// `own`: why rankd's engine doesn't.
+absl::StatusOr<v1::ModelDescription> DescribeForSecond(const std::string& folder,
+                                                       const std::string& config,
+                                                       const absl::Status& own,
+                                                       const SecondEngine& second) {
+  const std::string type = TypeOf(config);
+  if (ReasonOf(own).code() != "MODEL_ARCHITECTURE_UNKNOWN" || !second.mlx_lm.has_value() ||
+      !second.mlx_lm->architectures.contains(type)) {
+    return ServedByNone(own, type, second);
+  }
+  auto description = ReadForeignConfig(config, folder);
+  if (!description.ok()) return description.status();
+  const auto files = engine::WeightFiles::Open(folder);
+  if (!files.ok()) return files.status();
+  description->set_engine(kMlxLmEngine);
+  *description->mutable_splits() = second.mlx_lm->architectures.at(type);
+  AddForeignBytes(config, **files, description->splits().tensor(), &*description);
+  const absl::Status finished = Finish(folder, config, **files, *description);
+  if (!finished.ok()) return finished;
+  return description;
 }
 
 }  // namespace
 
 std::span<const std::string_view> KnownArchitectures() { return engine::KnownFamilies(); }
 
-absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder) {
+absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
+                                                   const SecondEngine& second) {
   std::error_code error;
   if (absl::EndsWithIgnoreCase(folder, ".gguf") && fs::is_regular_file(folder, error)) {
     return AskForImport(absl::StrCat(folder, " is a GGUF file, not a model's folder"), folder);
@@ -312,7 +369,7 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder) {
   if (!text.ok()) return text.status();
   if (auto status = CheckJson(*text, folder); !status.ok()) return status;
   const auto config = engine::ParseModelConfig(*text, folder);
-  if (!config.ok()) return KnownOnes(config.status());
+  if (!config.ok()) return DescribeForSecond(folder, *text, config.status(), second);
   const auto files = engine::WeightFiles::Open(folder);
   if (!files.ok()) return files.status();
   if (auto status = CheckStorage(**files); !status.ok()) return status;
@@ -321,14 +378,11 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder) {
   if (auto status = engine::CheckWeights(*config, whole, **files); !status.ok()) return status;
 
   v1::ModelDescription description;
-  description.set_name(fs::path(folder).lexically_normal().filename().string());
-  description.set_path(folder);
   AddConfig(*config, &description);
   AddBytes(*config, **files, &description);
   AddStorage(*config, **files, &description);
-  auto fingerprint = FingerprintOf(*text, **files);
-  if (!fingerprint.ok()) return fingerprint.status();
-  description.set_fingerprint(*std::move(fingerprint));
+  const absl::Status finished = Finish(folder, *text, **files, description);
+  if (!finished.ok()) return finished;
   return description;
 }
 

@@ -10,7 +10,7 @@
 //   MODEL_FILE_MISSING           no weights at all, or a shard that the index names
 //   MODEL_FILE_BROKEN            a header that is cut short or lies, an index that is not JSON
 //   MODEL_CONFIG_INVALID         config.json missing, malformed, or contradicting the tensors
-//   MODEL_ARCHITECTURE_UNKNOWN   says which are known
+//   MODEL_ARCHITECTURE_UNKNOWN   says which are known, and what of the second engine
 //   MODEL_FORMAT_UNSUPPORTED     says what was found instead: .gguf, .bin, GPTQ, AWQ, FP8, …
 
 #include <span>
@@ -19,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/model.pb.h"
+#include "runtime/second_engine/mlx_lm.h"
 
 namespace macrame::runtime {
 
@@ -28,7 +29,11 @@ namespace macrame::runtime {
 // The fingerprint is the same on two nodes whose files hold the same model, however config.json is
 // laid out and the tensors are spread over files: SHA-256 over the config's values, the sorted
 // table of tensors, and a few bytes of some of them, in hex, first 32 digits.
-absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder);
+//
+// A model of an architecture that rankd does not know is described for mlx-lm (`engine`, `splits`)
+// where `second` has it.
+absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
+                                                   const SecondEngine& second = {});
 
 // As config.json's "model_type" spells them.
 std::span<const std::string_view> KnownArchitectures();

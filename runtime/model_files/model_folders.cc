@@ -115,6 +115,11 @@ ModelFolders::ModelFolders(std::vector<std::string> folders) {
   for (const std::string& folder : folders) folders_.push_back(Expand(folder));
 }
 
+void ModelFolders::SetSecondEngine(SecondEngine second) {
+  second_ = std::move(second);
+  entries_.clear();
+}
+
 std::vector<v1::LocalModel> ModelFolders::Scan() {
   std::map<std::string, Entry> found;
   for (const std::string& folder : folders_) ScanFolder(folder, &found);
@@ -193,7 +198,7 @@ void ModelFolders::Take(const std::string& name, const std::string& path,
   if (known != entries_.end() && known->second.path == path && known->second.stamp == entry.stamp) {
     entry.description = known->second.description;
   } else {
-    entry.description = DescribeModel(path);
+    entry.description = DescribeModel(path, second_);
     if (entry.description.ok()) entry.description->set_name(name);
   }
   found->emplace(name, std::move(entry));
@@ -227,7 +232,7 @@ absl::StatusOr<ResolvedModel> ModelFolders::ResolvePath(const std::string& path)
   entry.path = real.string();
   entry.name = real.filename().string();
   StampOf(entry.path, &entry.size_bytes);
-  entry.description = DescribeModel(entry.path);
+  entry.description = DescribeModel(entry.path, second_);
   return Resolved(entry, "");
 }
 

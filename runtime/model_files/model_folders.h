@@ -22,6 +22,7 @@
 #include "macrame/v1/common.pb.h"
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/node.pb.h"
+#include "runtime/second_engine/mlx_lm.h"
 
 namespace macrame::runtime {
 
@@ -41,6 +42,9 @@ class ModelFolders {
  public:
   // Later folders lose to earlier ones when both have a model of one name. "~/" is the home folder.
   explicit ModelFolders(std::vector<std::string> folders);
+
+  // What serves the models that rankd doesn't; models are looked at anew in the next scan.
+  void SetSecondEngine(SecondEngine second);
 
   // What is there now, by name. A model whose files have not changed (names, sizes, times) is not
   // read again. Broken models are left out and listed by Broken().
@@ -76,6 +80,7 @@ class ModelFolders {
   absl::StatusOr<ResolvedModel> ResolvePath(const std::string& path);
 
   std::vector<std::string> folders_;
+  SecondEngine second_;
   std::map<std::string, Entry> entries_;  // by name
 };
 

@@ -16,6 +16,7 @@
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/process/draft_boot.h"
+#include "runtime/process/second_boot.h"
 #include "runtime/serving/solo_sequence.h"
 
 namespace macrame::runtime::engine {
@@ -211,6 +212,14 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   v1::LaunchSpec spec = given;
   absl::Status status = CompleteSpec(spec);
   if (!status.ok()) return status;
+  if (IsForSecondEngine(spec)) {
+    auto rank = BootSecondEngine(spec, watchdog, options);
+    if (!rank.ok()) return rank.status();
+    phase(v1::RANK_PHASE_WARMING_UP);
+    status = WarmUp(spec, **rank);
+    if (!status.ok()) return status;
+    return rank;
+  }
   status = CheckKvBits(spec, mlx::core::default_device() != mlx::core::Device::cpu);
   if (!status.ok()) return status;
   auto place = PlaceOf(spec);
@@ -282,7 +291,10 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       "DRAFT_VOCABULARY_DIFFERS",   "DRAFT_MODEL_UNUSABLE"};
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
-  if (code == "CONFIG_INVALID" || code == "KV_BITS_UNSUPPORTED") return kExitUsage;
+  if (code == "CONFIG_INVALID" || code == "KV_BITS_UNSUPPORTED" || code == "ENGINE_MISSING" ||
+      code == "ENGINE_LIMIT") {
+    return kExitUsage;
+  }
   if (code == "CONNECT_FAILED" || code == "PORT_TAKEN" || code == "GROUP_MISMATCH" ||
       code == "TRANSPORT_UNAVAILABLE") {
     return kExitConnectFailed;

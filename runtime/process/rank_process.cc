@@ -13,6 +13,7 @@
 #include "proto/reasons.h"
 #include "runtime/process/cold_boot.h"
 #include "runtime/process/draft_boot.h"
+#include "runtime/process/second_boot.h"
 
 namespace macrame::runtime::engine {
 
@@ -216,6 +217,7 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
   const ForwardEngine& engine = *rank.engine;
   BatchTraits traits = TraitsOf(engine.limits());
   traits.queued_requests_max = QueuedRequestsMax(spec);
+  traits.shares_prefixes = !IsForSecondEngine(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
   // A model with recurrent layers takes no drafts: their state can't be taken back.
   const bool has_state = spec.state_snapshots() > 0;

@@ -22,6 +22,7 @@
 #include "runtime/process/generate_command.h"
 #include "runtime/process/import_command.h"
 #include "runtime/process/rank_process.h"
+#include "runtime/second_engine/worker_process.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -42,6 +43,7 @@ struct Options {
   uint32_t context = 0;
   GenerateOptions command;
   std::string kv_type;
+  std::string python;
 };
 
 // A process whose agent dies without closing the pipe (it can't, but for bugs) still ends.
@@ -83,6 +85,9 @@ void AddFlags(CLI::App& app, Options& options) {
                  "file with a macrame.v1.LaunchSpec: the whole of what a rank needs to know");
   app.add_option("--describe", options.describe,
                  "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
+  app.add_option("--python", options.python,
+                 "with --describe and --generate --model: a Python that has mlx-lm, for "
+                 "architectures that rankd does not know (--describe: default, the usual places)");
   app.add_option("--import", options.import.file,
                  "write the model in this GGUF file to a folder below --into, telling of it in "
                  "macrame.v1.ModelImportUpdate, and end");
@@ -113,9 +118,12 @@ void AddFlags(CLI::App& app, Options& options) {
 }
 
 // For clusterctl, which plans with a model's own files and asks no agent.
-int Describe(const std::string& folder) {
+int Describe(const std::string& folder, const std::string& python) {
   v1::ModelFolderAnswer answer;
   auto model = DescribeModel(folder);
+  if (ReasonOf(model.status()).code() == "MODEL_ARCHITECTURE_UNKNOWN") {
+    model = DescribeModel(folder, FindMlxLm(python));
+  }
   if (model.ok()) {
     *answer.mutable_model() = *std::move(model);
   } else {
@@ -140,6 +148,8 @@ int Generate(Options& options) {
     command.spec.set_pp(1);
     command.spec.set_context_length(options.context);
     command.spec.mutable_model()->set_path(options.model);
+    command.spec.set_python(options.python);
+    if (!options.python.empty()) command.spec.mutable_model()->set_engine(kMlxLmEngine);
   }
   v1::GenerateRequest& request = command.request;
   if (!options.chat.empty()) {
@@ -169,7 +179,7 @@ int Main(int argc, char** argv) {
     return code == 0 ? 0 : static_cast<int>(kExitUsage);
   }
   signal(SIGPIPE, SIG_IGN);
-  if (!options.describe.empty()) return Describe(options.describe);
+  if (!options.describe.empty()) return Describe(options.describe, options.python);
   if (!options.import.file.empty()) {
     if (options.import.into.empty()) return Usage("--import needs --into");
     return RunImportCommand(options.import);

@@ -25,7 +25,8 @@ constexpr uint32_t kFirstChunks = 2;  // smallest chunks, before any step was me
 
 BatchScheduler::BatchScheduler(const BatchTraits& traits)
     : traits_(traits),
-      pool_(traits.blocks_total, traits.state_snapshots.has_value()),
+      pool_(traits.blocks_total, {.shares = traits.shares_prefixes,
+                                  .computes_again = traits.state_snapshots.has_value()}),
       queue_(traits.aging_interval),
       cost_(kFirstChunks * traits.chunk_tokens_min),
       cold_(traits.cold),
@@ -459,6 +460,7 @@ void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
 
 // Whether the block that it would compute first is about to be cached by another prompt.
 bool BatchScheduler::ComputedByAnother(const Sequence& sequence) const {
+  if (!traits_.shares_prefixes) return false;
   const size_t block = sequence.blocks.size();
   if (block >= BlockPool::PrefixBlocksMax(sequence.tokens.size())) return false;
   if (states_.is_on()) return AwaitsState(sequence);

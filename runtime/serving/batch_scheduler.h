@@ -75,6 +75,7 @@ struct BatchTraits {
   uint32_t chunk_tokens_max = 512;  // prompt tokens of a step, all sequences together
   double first_come_share = 0.25;   // of a step's prompt tokens, for the prompt that came first
   Duration aging_interval = std::chrono::seconds(30);
+  bool shares_prefixes = true;    // a sequence may begin with what another one computed
   uint32_t draft_tokens_max = 0;  // of an answer in one step; 0: none
   DraftModelTraits draft_model;   // none by default
   ColdTraits cold;                // none by default

@@ -19,8 +19,8 @@ BlockTokens ContentAt(std::span<const int32_t> tokens, uint32_t block) {
 
 }  // namespace
 
-BlockPool::BlockPool(uint32_t blocks_total, bool computes_again)
-    : computes_again_(computes_again),
+BlockPool::BlockPool(uint32_t blocks_total, BlockPoolTraits traits)
+    : traits_(traits),
       blocks_(blocks_total),
       index_(kEvictedRememberedPerBlock * blocks_total) {
   MACRAME_CHECK(blocks_total > 0) << "a KV cache without blocks";
@@ -92,11 +92,13 @@ void BlockPool::EvictOldest() {
 
 std::vector<BlockId> BlockPool::FindPrefix(std::string_view salt,
                                            std::span<const int32_t> tokens) const {
+  if (!traits_.shares) return {};
   return index_.Find(salt, tokens, PrefixBlocksMax(tokens.size()));
 }
 
 PrefixMiss BlockPool::ExplainMiss(std::string_view salt, std::span<const int32_t> tokens,
                                   size_t found) const {
+  if (!traits_.shares) return {};
   return index_.Explain(salt, tokens, PrefixBlocksMax(tokens.size()), found);
 }
 
@@ -125,7 +127,7 @@ void BlockPool::TakeOver(PrefixIndex::NodeId node, BlockId own) {
 
 void BlockPool::TakeOverIdle(std::string_view salt, std::span<const int32_t> tokens,
                              std::span<const BlockId> table, const Published& published) {
-  if (!computes_again_ || !index_.Exists(published.node)) return;
+  if (!traits_.computes_again || !index_.Exists(published.node)) return;
   const auto nodes = index_.FindNodes(salt, tokens, published.blocks);
   for (size_t i = 0; i < nodes.size(); ++i) TakeOver(nodes[i], table[i]);
 }
@@ -134,14 +136,14 @@ void BlockPool::Publish(std::string_view salt, std::span<const int32_t> tokens,
                         std::span<const BlockId> table, uint32_t full, Published& published) {
   MACRAME_CHECK(full <= table.size() && full * kBlockTokens <= tokens.size())
       << "only full blocks are offered";
-  if (published.blocks >= full) return;
+  if (published.blocks >= full || !traits_.shares) return;
   // The chain was evicted meanwhile: offered again from its beginning.
   if (published.node != 0 && !index_.Exists(published.node)) published = {};
   if (published.node == 0) published = {index_.Root(salt), 0};
   for (; published.blocks < full; ++published.blocks) {
     const BlockTokens content = ContentAt(tokens, published.blocks);
     const PrefixIndex::NodeId there = index_.Child(published.node, content);
-    if (there != 0 && computes_again_) TakeOver(there, table[published.blocks]);
+    if (there != 0 && traits_.computes_again) TakeOver(there, table[published.blocks]);
     published.node =
         there != 0 ? there : index_.Insert(published.node, content, table[published.blocks]);
   }

@@ -23,9 +23,14 @@
 
 namespace macrame::runtime::engine {
 
+struct BlockPoolTraits {
+  bool shares = true;           // else no prefix is ever found
+  bool computes_again = false;  // blocks may be computed anew although they are cached
+};
+
 class BlockPool {
  public:
-  explicit BlockPool(uint32_t blocks_total, bool computes_again = false);
+  explicit BlockPool(uint32_t blocks_total, BlockPoolTraits traits = {});
 
   uint32_t blocks_total() const { return static_cast<uint32_t>(blocks_.size()); }
   uint32_t free_blocks() const { return static_cast<uint32_t>(free_.size()); }
@@ -89,7 +94,7 @@ class BlockPool {
   void EvictOldest();
   void TakeOver(PrefixIndex::NodeId node, BlockId own);
 
-  const bool computes_again_;
+  const BlockPoolTraits traits_;
   std::vector<Block> blocks_;
   std::vector<BlockId> free_;  // the last one is given next
   BlockId oldest_ = kNone;

@@ -35,6 +35,20 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
   layers_ = LoadLayerStack(config, place, loader, exchange_, options);
 }
 
+ForwardEngine::ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerStack> layers,
+                             GangLink& link, Watchdog& watchdog, ForwardLimits limits)
+    : config_(config),
+      place_(ShardPlace()),
+      link_(link),
+      watchdog_(watchdog),
+      limits_(std::move(limits)),
+      stages_(1),
+      confirms_steps_(false),
+      exchange_(link, config_, place_, layers->activation_type()),
+      layers_(std::move(layers)) {
+  MACRAME_CHECK(link.single()) << "layers of their own making stand beside a group";
+}
+
 absl::Status ForwardEngine::SendStep(Step step) {
   if (link_.leader() == nullptr) return absl::OkStatus();
   step.number = next_step_++;
@@ -57,7 +71,7 @@ size_t ForwardEngine::steps_in_flight_max() const {
   return may_overlap ? pipeline_->steps_max() : 1;
 }
 
-bool ForwardEngine::bits_are_fixed() const { return mx::default_device() == mx::Device::cpu; }
+bool ForwardEngine::bits_are_fixed() const { return layers_->bits_are_fixed(); }
 
 absl::Status ForwardEngine::Submit(const ForwardStep& forward) {
   MACRAME_CHECK(in_flight_.size() < steps_in_flight_max())
@@ -77,7 +91,7 @@ absl::StatusOr<std::vector<float>> ForwardEngine::Await() {
   InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
   if (!oldest.is_in_pipeline) return std::move(oldest.logits);
-  const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
+  const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const absl::Status status = Guarded([&] {
     auto result = pipeline_->Await();
     if (!result.ok()) throw std::runtime_error(std::string(result.status().message()));
@@ -160,7 +174,7 @@ void ForwardEngine::NoteBlocks(const ForwardStep& step) {
 }
 
 absl::Status ForwardEngine::RunStep(const ForwardStep& step, InFlight* own) {
-  const auto guard = watchdog_.Watch("a forward step", limits_.step_limit);
+  const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const StepScope scope(limits_.observer, step);
   return Guarded([&] {
     const absl::Status good = layers_->Begin(step);

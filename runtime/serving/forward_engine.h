@@ -20,6 +20,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -44,6 +45,7 @@ struct ForwardLimits {
   int blocks_total = 0;    // KV blocks of this rank
   int prefill_chunk_tokens = kPrefillChunkTokens;
   std::chrono::milliseconds step_limit{0};   // zero: none
+  std::string step_name = "a forward step";  // in what is said of one that passes the limit
   int threads = 1;                           // of CPU kernels
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
   StepObserver* observer = nullptr;          // outlives the engine
@@ -54,6 +56,10 @@ class ForwardEngine {
   // Loads the weights. `link` and `watchdog` must live as long.
   ForwardEngine(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
                 GangLink& link, Watchdog& watchdog, ForwardLimits limits);
+  // With layers of their own making, which compute all of the model and, where the gang has several
+  // ranks, see to their own group: `link` has none then.
+  ForwardEngine(const ModelConfig& config, std::unique_ptr<LayerStack> layers, GangLink& link,
+                Watchdog& watchdog, ForwardLimits limits);
 
   // Rank 0: how many steps may be submitted before the oldest is awaited.
   size_t steps_in_flight_max() const;

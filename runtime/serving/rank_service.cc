@@ -53,6 +53,7 @@ RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec
   status_.set_deployment(spec.deployment());
   status_.set_epoch(spec.epoch());
   status_.set_rank(spec.rank());
+  status_.set_engine(spec.model().engine());
   status_.set_node_id(spec.assignment().node_id());
   status_.set_phase(v1::RANK_PHASE_STAGING);
   status_.set_pid(static_cast<uint64_t>(getpid()));

@@ -39,6 +39,7 @@ class RankSupervisor::Impl {
   Impl(SupervisorOptions options, transport::Dispatcher* dispatcher)
       : options_(std::move(options)), dispatcher_(dispatcher), files_(options_.state_folder) {}
   FastSynch metal_fast_synch() const { return options_.metal_fast_synch; }
+  void SetPython(std::string python) { options_.python = std::move(python); }
   ~Impl() {
     *alive_ = false;
     ranks_.clear();
@@ -90,7 +91,7 @@ class RankSupervisor::Impl {
     });
   }
 
-  const SupervisorOptions options_;
+  SupervisorOptions options_;
   transport::Dispatcher* const dispatcher_;
   RunFiles files_;
   std::string rankd_path_;                                    // empty: there is none
@@ -423,6 +424,7 @@ RankSupervisor::RankSupervisor(SupervisorOptions options, transport::Dispatcher*
     : impl_(std::make_unique<Impl>(std::move(options), dispatcher)) {}
 RankSupervisor::~RankSupervisor() = default;
 absl::Status RankSupervisor::Start() { return impl_->Start(); }
+void RankSupervisor::SetPython(std::string python) { impl_->SetPython(std::move(python)); }
 FastSynch RankSupervisor::metal_fast_synch() const { return impl_->metal_fast_synch(); }
 absl::StatusOr<v1::ReserveResponse> RankSupervisor::Reserve(const v1::ReserveRequest& request,
                                                             const std::string& local_ip,

@@ -48,6 +48,7 @@ struct SupervisorOptions {
   uint64_t log_bytes_max = 4 << 20;    // a rank's log file; one older one is kept beside it
   uint32_t last_words_lines_max = 20;  // of stderr, in the Reason's evidence
   FastSynch metal_fast_synch = FastSynch::kAuto;
+  std::string python;                // that has mlx_lm; empty: none is known
   uint64_t kv_cache_disk_bytes = 0;  // in `kv_cache/`, of all ranks together; 0: none
 };
 
@@ -73,6 +74,8 @@ class RankSupervisor {
   absl::Status Start();
 
   FastSynch metal_fast_synch() const;
+  // SupervisorOptions.python, of ranks that are launched from now on.
+  void SetPython(std::string python);
 
   // Keeps `assignment.need.total_bytes` and a port (two for rank 0) bound on `local_ip` until
   // launched, ended, or `hold_ms` is over. A second call for the same rank replaces the first.

@@ -126,6 +126,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   spec.set_socket_path(paths_.socket);
   spec.mutable_model()->set_path(model_path_);
   if (spec.has_draft_model()) spec.mutable_draft_model()->set_path(draft_path_);
+  spec.set_python(options_.python);
   spec.set_kv_cache_folder(absl::StrCat(options_.state_folder, "/kv_cache"));
   spec.set_kv_cache_disk_bytes(options_.kv_cache_disk_bytes);
   if (auto written = files_.WriteSpec(paths_.spec, spec); !written.ok()) return written;

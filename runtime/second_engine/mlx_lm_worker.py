@@ -1,0 +1,311 @@
+"""Runs a model with mlx_lm for one rank of rankd, which holds all else: requests, text, sampling.
+
+Orders come in on stdin, answers go out on what was stdout: frames of one byte (the kind), eight
+bytes (the payload's length, little endian) and the payload. worker_process.h has the table of
+kinds. What libraries print goes to stderr. The worker ends with its stdin, and when its parent is
+gone.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import time
+
+FRAME_BYTES_MAX = 1 << 32
+PARENT_POLL_SECONDS = 0.25
+NO_ROWS, LAST_ROW, ALL_ROWS = 0, 1, 2
+
+
+class Refusal(Exception):
+    """What can't be served, with the code and the remedy that people are told."""
+
+    def __init__(self, code, message, remedy=""):
+        super().__init__(message)
+        self.code, self.remedy = code, remedy
+
+
+class Line:
+    """The frames to and from rankd."""
+
+    def __init__(self, source, sink):
+        self.source, self.sink = source, sink
+
+    def receive(self):
+        head = self.source.read(9)
+        if len(head) < 9:
+            return None, b""
+        kind, size = struct.unpack("<cQ", head)
+        if size > FRAME_BYTES_MAX:
+            raise ValueError(f"a frame of {size} bytes")
+        payload = self.source.read(size)
+        return (kind, payload) if len(payload) == size else (None, b"")
+
+    def send(self, kind, *parts):
+        self.sink.write(struct.pack("<cQ", kind, sum(len(part) for part in parts)))
+        for part in parts:
+            self.sink.write(part)
+        self.sink.flush()
+
+    def send_json(self, kind, value):
+        self.send(kind, json.dumps(value).encode())
+
+
+def watch_parent():
+    parent = os.getppid()
+
+    def poll():
+        while os.getppid() == parent:
+            time.sleep(PARENT_POLL_SECONDS)
+        os._exit(0)
+
+    threading.Thread(target=poll, daemon=True).start()
+
+
+def version_of_mlx_lm():
+    try:
+        return importlib.metadata.version("mlx-lm")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def import_engine():
+    """mlx_lm, whole: what can't be imported is not offered."""
+    if importlib.util.find_spec("mlx_lm") is None:
+        raise Refusal("ENGINE_MISSING", f"{sys.executable} has no mlx_lm",
+                      f"run '{sys.executable} -m pip install mlx-lm'")
+    try:
+        import mlx.core as mx
+        import mlx_lm.utils
+        import mlx_lm.models.cache
+    except Exception as error:
+        raise Refusal("ENGINE_MISSING", f"{sys.executable} can't import mlx_lm: {error}",
+                      f"run '{sys.executable} -m pip install --upgrade mlx-lm'") from error
+    device = "cpu"
+    if mx.default_device().type != mx.DeviceType.cpu:
+        device = "metal" if mx.metal.is_available() else "cuda"
+    return {"python": sys.executable, "version": version_of_mlx_lm(), "device": device}
+
+
+def architectures():
+    """Which model types there are a module for, and in which ways each can be split."""
+    import mlx_lm
+    import mlx_lm.utils
+
+    folder = pathlib.Path(mlx_lm.__file__).parent / "models"
+    types = {}
+    for path in sorted(folder.glob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if not re.search(r"^class Model\b", text, re.M):
+            continue
+        types[path.stem] = {
+            "tensor": bool(re.search(r"^    def shard\(", text, re.M)),
+            "pipeline": bool(re.search(r"\bPipelineMixin\b|^    def pipeline\(", text, re.M)),
+        }
+    for name, module in getattr(mlx_lm.utils, "MODEL_REMAPPING", {}).items():
+        if module in types:
+            types.setdefault(name, types[module])
+    return types
+
+
+def vocabulary_of(model, config):
+    args = getattr(model, "args", None)
+    for held in (getattr(args, "text_config", None), config.get("text_config"), config):
+        if isinstance(held, dict) and isinstance(held.get("vocab_size"), int):
+            return held["vocab_size"]
+    return getattr(args, "vocab_size", 0)
+
+
+class Worker:
+    def __init__(self, line):
+        self.line = line
+        self.group = None
+        self.order = None
+        self.model = None
+        self.caches = {}  # by slot
+
+    def connect(self, order):
+        """Forms the gang's group, and proves it: a group that came up alone would answer nonsense."""
+        import mlx.core as mx
+
+        self.order = order
+        rank, world, backend = order["rank"], order["world"], order["backend"]
+        if world > 1:
+            with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+                if backend == "jaccl":
+                    os.environ["MLX_IBV_DEVICES"] = file.name
+                    os.environ["MLX_JACCL_COORDINATOR"] = order["rendezvous"]
+                    if order["topology"] == "ring":
+                        os.environ["MLX_JACCL_RING"] = "1"
+                    json.dump(order["devices"], file)
+                else:
+                    os.environ["MLX_HOSTFILE"] = file.name
+                    json.dump([[address] for address in order["addresses"]], file)
+                file.flush()
+                os.environ["MLX_RANK"] = str(rank)
+                try:
+                    self.group = mx.distributed.init(strict=True, backend=backend)
+                except Exception as error:
+                    raise Refusal("CONNECT_FAILED",
+                                  f"rank {rank} could not form mlx_lm's {backend} group: {error}")
+            shares = mx.distributed.all_sum(
+                (mx.arange(world) == rank).astype(mx.float32), group=self.group)
+            if self.group.size() != world or shares.tolist() != [1] * world:
+                raise Refusal("GROUP_MISMATCH",
+                              f"rank {rank}: mlx_lm's {backend} group came up with "
+                              f"{self.group.size()} ranks of {world}, or lacks a rank's share")
+        self.line.send_json(b"C", {"backend": backend if world > 1 else "single", "size": world})
+
+    def load(self):
+        import mlx.core as mx
+        from mlx.utils import tree_flatten
+        from mlx_lm.utils import load_model
+
+        folder = pathlib.Path(self.order["folder"])
+        config = json.loads((folder / "config.json").read_text())
+        kind = config.get("model_type")
+        if config.get("model_file") is not None:
+            raise Refusal("MODEL_FORMAT_UNSUPPORTED",
+                          f"{folder}: config.json asks for code of the model's own "
+                          f"({config['model_file']}), which is never run",
+                          "use a copy of the model whose architecture mlx-lm has")
+        try:
+            model, _ = load_model(folder, lazy=True)
+        except Exception as error:
+            raise Refusal("MODEL_CONFIG_INVALID", f"{folder}: mlx_lm {version_of_mlx_lm()} can't "
+                          f"load this {kind} model: {type(error).__name__}: {error}",
+                          "update mlx-lm, or convert the model with mlx_lm.convert")
+        self.split(model, kind)
+        leaves = [array for _, array in tree_flatten(model.parameters())]
+        total, loaded = sum(array.nbytes for array in leaves), 0
+        for array in leaves:
+            mx.eval(array)
+            loaded += array.nbytes
+            self.line.send_json(b"P", {"loaded": loaded, "total": total})
+        model.eval()
+        self.model = model
+        self.line.send_json(b"L", {"bytes": total, "active": mx.get_active_memory(),
+                                   "vocab": vocabulary_of(model, config)})
+
+    def split(self, model, kind):
+        tp, pp = self.order["tp"], self.order["pp"]
+        if tp > 1 and pp > 1:
+            raise Refusal("MODEL_FORMAT_UNSUPPORTED",
+                          "mlx_lm has no stages that are tensor groups",
+                          "load the model with --tp or --pp alone")
+        if tp > 1:
+            if not hasattr(model, "shard"):
+                raise Refusal("MODEL_FORMAT_UNSUPPORTED",
+                              f"mlx_lm {version_of_mlx_lm()} can't split {kind} over ranks",
+                              "load the model on one node")
+            try:
+                model.shard(self.group)
+            except Exception as error:
+                raise Refusal("MODEL_FORMAT_UNSUPPORTED",
+                              f"mlx_lm can't split this {kind} model into {tp} equal parts: "
+                              f"{type(error).__name__}: {error}", "load the model on fewer nodes")
+        if pp > 1:
+            inner = getattr(model, "model", None)
+            if not hasattr(inner, "pipeline"):
+                raise Refusal("MODEL_FORMAT_UNSUPPORTED",
+                              f"mlx_lm {version_of_mlx_lm()} has no pipeline of {kind}",
+                              "load the model on one node")
+            if len(inner.layers) % pp != 0:
+                raise Refusal("MODEL_FORMAT_UNSUPPORTED",
+                              f"{len(inner.layers)} layers don't make {pp} equal stages, and "
+                              "mlx_lm's pipelines need equal ones",
+                              "load the model with another --pp")
+            inner.pipeline(self.group)
+
+    def step(self, payload):
+        """Slots closed, then segments one after the other; rank 0's rows go back as float32."""
+        import mlx.core as mx
+
+        reader = struct.iter_unpack("<I", payload)
+        take = lambda: next(reader)[0]
+        for _ in range(take()):
+            self.caches.pop(take(), None)
+        rows = []
+        for _ in range(take()):
+            slot, begin, wanted, count = take(), take(), take(), take()
+            tokens = [take() for _ in range(count)]
+            rows += self.run(slot, begin, wanted, tokens)
+        parts = [memoryview(row).cast("B") for row in rows] if self.order["rank"] == 0 else []
+        width = rows[0].shape[-1] if rows else 0
+        self.line.send(b"R", struct.pack("<QQ", mx.get_active_memory(), width), *parts)
+
+    def run(self, slot, begin, wanted, tokens):
+        import mlx.core as mx
+        from mlx_lm.models.cache import make_prompt_cache
+
+        if begin == 0:
+            self.caches[slot] = [make_prompt_cache(self.model), 0]
+        if slot not in self.caches or self.caches[slot][1] != begin:
+            held = self.caches[slot][1] if slot in self.caches else 0
+            raise ValueError(f"slot {slot} holds {held} positions and is to go on at {begin}")
+        cache = self.caches[slot][0]
+        self.caches[slot][1] = begin + len(tokens)
+        rows = []
+
+        def forward(part, keeps):
+            logits = self.model(mx.array([part]), cache=cache)
+            kept = [logits[0].astype(mx.float32)] if keeps else []
+            mx.eval(kept, [layer.state for layer in cache])
+            rows.extend(kept)
+
+        # As mlx_lm does: a prompt's last token goes alone, and no head runs over the others.
+        if wanted == LAST_ROW and len(tokens) > 1:
+            forward(tokens[:-1], False)
+            tokens = tokens[-1:]
+        forward(tokens, wanted != NO_ROWS)
+        return rows
+
+
+def serve(line):
+    worker = Worker(line)
+    while True:
+        kind, payload = line.receive()
+        if kind is None or kind == b"Q":
+            return
+        if kind == b"D":
+            line.send_json(b"D", architectures())
+        elif kind == b"C":
+            worker.connect(json.loads(payload))
+        elif kind == b"L":
+            worker.load()
+        elif kind == b"S":
+            worker.step(payload)
+        else:
+            raise ValueError(f"an order of kind {kind!r}")
+
+
+def main():
+    # Signals to the whole group are rankd's to answer; the worker ends with its stdin.
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ignored, signal.SIG_IGN)
+    line = Line(sys.stdin.buffer, os.fdopen(os.dup(1), "wb"))
+    os.dup2(2, 1)
+    watch_parent()
+    try:
+        line.send_json(b"H", import_engine())
+        serve(line)
+    except Refusal as refusal:
+        line.send_json(b"E", {"code": refusal.code, "message": str(refusal),
+                              "remedy": refusal.remedy})
+    except BrokenPipeError:
+        pass
+    except Exception as error:
+        line.send_json(b"E", {"code": "", "message": f"{type(error).__name__}: {error}",
+                              "remedy": ""})
+        raise
+
+
+main()
