@@ -8,6 +8,7 @@
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
 #include "proto/reasons.h"
+#include "runtime/second_engine/worker_process.h"
 #include "transport/tls_credentials.h"
 
 namespace macrame::agentd {
@@ -43,6 +44,7 @@ class Agent::Impl {
  private:
   AgentEvents MakeEvents();
   void StartOwnParts();
+  void Took(const v1::Engine& own, runtime::SecondEngine second);
   absl::Status StartTrust();
   absl::Status Join(const transport::ClusterSecret& secret);
   absl::Status JoinInsecure();
@@ -149,6 +151,9 @@ void Agent::Impl::StartOwnParts() {
     mlx.set_version(kMlxVersion);
     mlx.set_device(kEngineDevice);
     parts_.prober.SetEngines({mlx}, std::nullopt);
+    parts_.second_engine.Start(config_.mlx_lm_python, [this, mlx](runtime::SecondEngine second) {
+      Took(mlx, std::move(second));
+    });
   } else {
     spdlog::warn("no ranks can be started on this node: {}", LogText(engine));
     engine_trouble_ =
@@ -159,6 +164,23 @@ void Agent::Impl::StartOwnParts() {
   });
   parts_.router.Refresh();
   parts_.links.Start();
+}
+
+// What was found of mlx-lm, or what it lacks.
+void Agent::Impl::Took(const v1::Engine& own, runtime::SecondEngine second) {
+  if (second.mlx_lm.has_value()) {
+    v1::Engine mlx_lm;
+    mlx_lm.set_name(runtime::kMlxLmEngine);
+    mlx_lm.set_version(second.mlx_lm->version);
+    mlx_lm.set_device(second.mlx_lm->device);
+    parts_.prober.SetEngines({own, mlx_lm}, std::nullopt);
+    parts_.supervisor.SetPython(second.mlx_lm->python);
+    spdlog::info("mlx-lm {} ({}) serves models that rankd does not know", second.mlx_lm->version,
+                 second.mlx_lm->python);
+  } else if (!config_.mlx_lm_python.empty()) {
+    spdlog::warn("no second engine: {}", LogText(absl::NotFoundError(second.why_not)));
+  }
+  parts_.library.SetSecondEngine(std::move(second));
 }
 
 absl::Status Agent::Impl::StartTrust() {
@@ -475,6 +497,7 @@ Agent::Impl::~Impl() {
   stopping_ = true;
   parts_.gateway.reset();
   parts_.beacons.reset();
+  parts_.second_engine.Stop();
   parts_.library.Stop();
   // Answers under way end here, while everybody who waits for them is still there.
   parts_.channels.Clear();

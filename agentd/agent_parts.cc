@@ -135,6 +135,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
              [this] { return IsServing(own.ranks()); }, events.on_links_changed},
             LinkOptionsOf(config, dispatcher)),
       library(dispatcher, config.model_folders),
+      second_engine(dispatcher),
       orders(
           election, library, supervisor,
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },

@@ -30,6 +30,7 @@
 #include "agentd/peer_channels.h"
 #include "agentd/rank_orders.h"
 #include "agentd/report_table.h"
+#include "agentd/second_engine_probe.h"
 #include "agentd/state_replicator.h"
 #include "agentd/status_reporter.h"
 #include "agentd/trace_service.h"
@@ -78,6 +79,7 @@ struct AgentParts {
   LeaseClient leases;
   LinkTable links;
   ModelLibrary library;
+  SecondEngineProbe second_engine;
   RankOrders orders;
   NodeCalls calls;
   NodeViews views;

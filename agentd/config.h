@@ -66,6 +66,7 @@ struct Config {
   int64_t kv_cache_disk_mib = 2048;
   std::string metal_fast_synch = "auto";
   std::string rankd_path;
+  std::string mlx_lm_python;
 
   std::string log_level = "info";
   std::string log_file;

@@ -122,6 +122,8 @@ Keys RankKeys() {
              "MLX's fast GPU synchronisation: auto is over jaccl until a gang stalls with it",
              {"auto", "on", "off"}),
       Text("rankd_path", &Config::rankd_path, "the rank program; empty: rankd beside agentd"),
+      Text("mlx_lm_python", &Config::mlx_lm_python,
+           "a Python with mlx-lm, for models that rankd does not know; empty: the usual places"),
   };
 }
 

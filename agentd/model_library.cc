@@ -37,6 +37,13 @@ void ModelLibrary::Stop() {
   timer_ = 0;
 }
 
+void ModelLibrary::SetSecondEngine(runtime::SecondEngine second) {
+  if (worker_ == nullptr) return;
+  worker_->Add(
+      [folders = folders_, second = std::move(second)] { folders->SetSecondEngine(second); });
+  Scan();
+}
+
 void ModelLibrary::Scan() {
   worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
     std::vector<v1::LocalModel> models = folders->Scan();
@@ -62,6 +69,7 @@ void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reas
     spdlog::info("{} models on this node", models.size());
     on_models_(std::move(models));
   }
+  if (timer_ != 0) dispatcher_.Cancel(timer_);
   timer_ = dispatcher_.PostAfter(interval_, [this, weak = std::weak_ptr<bool>(alive_)] {
     if (!weak.expired()) Scan();
   });

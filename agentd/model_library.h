@@ -16,7 +16,8 @@
 
 namespace macrame::runtime {
 class ModelFolders;
-}
+struct SecondEngine;
+}  // namespace macrame::runtime
 
 namespace macrame::agentd {
 
@@ -36,6 +37,9 @@ class ModelLibrary {
   // `on_models` after each scan that found something else than the last one. Scans each `interval`.
   void Start(Duration interval, std::function<void(std::vector<v1::LocalModel>)> on_models);
   void Stop();
+
+  // What serves models that rankd doesn't; all models are looked at anew.
+  void SetSecondEngine(runtime::SecondEngine second);
 
   // By name or path as people give it.
   void Resolve(const std::string& name_or_path, Described done);
