@@ -75,8 +75,20 @@ MaybeReason RefuseWithoutFiles(const v1::PlannerNode& node, const v1::PlanReques
       node.node_id());
 }
 
-MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanRequest&) {
+MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const auto& names = node.engine_names();
+  const std::string& engine = request.model().engine();
+  if (!engine.empty()) {
+    if (std::find(names.begin(), names.end(), engine) != names.end()) return {};
+    v1::Reason reason =
+        MakeReason("ENGINE_MISSING",
+                   absl::StrCat(NodeName(node), " has no ", engine, ", which serves ",
+                                request.model().architecture(), " models"),
+                   node.node_id());
+    reason.set_remedy(absl::StrCat("install it there (python3 -m pip install ", engine,
+                                   ") and restart its agent"));
+    return reason;
+  }
   if (std::any_of(names.begin(), names.end(),
                   [](const std::string& name) { return name.rfind("mlx", 0) == 0; })) {
     return {};
@@ -176,6 +188,15 @@ MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& mode
                                  " equal slices together, not by ", shape.tp));
 }
 
+MaybeReason RefuseUnserved(const Shape& shape, const v1::ModelDescription& model,
+                           const std::vector<Candidate>&) {
+  if (ServesShape(model, shape)) return {};
+  const std::string engine = model.engine().empty() ? "the engine" : model.engine();
+  return MakeReason("ENGINE_LIMIT",
+                    absl::StrCat(engine, " serves ", model.architecture(), " models without ",
+                                 shape.pp > 1 ? "pipelines" : "tensor splits"));
+}
+
 MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
                          const std::vector<Candidate>& candidates) {
   if (shape.tp == 1 || shape.pp == 1) return {};
@@ -193,7 +214,7 @@ constexpr std::array kNodeConstraints = {
 constexpr std::array kShapeConstraints = {
     ShapeConstraint{"nodes", RefuseTooManyRanks}, ShapeConstraint{"layers", RefuseTooManyStages},
     ShapeConstraint{"heads", RefuseCutHeads},     ShapeConstraint{"groups", RefuseCutGroups},
-    ShapeConstraint{"mixing", RefuseMixing},
+    ShapeConstraint{"mixing", RefuseMixing},      ShapeConstraint{"splits", RefuseUnserved},
 };
 
 }  // namespace
@@ -213,6 +234,20 @@ Candidate CandidateOf(const v1::PlannerNode& node) {
   candidate.traits = node.traits();
   candidate.speed = SpeedOf(node);
   return candidate;
+}
+
+bool ServesShape(const v1::ModelDescription& model, const Shape& shape) {
+  if (!model.has_splits()) return true;
+  const v1::ServedSplits& splits = model.splits();
+  if (shape.tp > 1 && shape.pp > 1) return splits.tensor_in_pipeline();
+  return (shape.tp == 1 || splits.tensor()) && (shape.pp == 1 || splits.pipeline());
+}
+
+void KeepToSplits(const v1::ModelDescription& model, Candidate& candidate) {
+  if (!model.has_splits()) return;
+  v1::EngineTraits& traits = candidate.traits;
+  traits.set_uneven_tensor(traits.uneven_tensor() && model.splits().uneven_tensor());
+  traits.set_tensor_in_pipeline(traits.tensor_in_pipeline() && model.splits().tensor_in_pipeline());
 }
 
 bool AllCutUnevenly(const std::vector<Candidate>& candidates) {

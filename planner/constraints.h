@@ -36,6 +36,11 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
+// Whether the engine that serves the model divides it so; ModelDescription.splits.
+bool ServesShape(const v1::ModelDescription& model, const Shape& shape);
+// What a node may do, without what the model's engine does not.
+void KeepToSplits(const v1::ModelDescription& model, Candidate& candidate);
+
 // "one rank", "pipeline parallel over 3", "tensor parallel over 2", "tensor parallel over 2 in each
 // of 3 stages".
 std::string ShapeName(const Shape& shape);

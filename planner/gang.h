@@ -75,7 +75,8 @@ class GangJudge {
   }
   // Of the ranks of a stage that ends with `end`: has the one on nodes[index] a head?
   bool HoldsHead(const std::vector<size_t>& nodes, size_t index, uint32_t end) const {
-    return end == model_.layer_count() && (index == 0 || CutsVocabulary(nodes[index]));
+    return end == model_.layer_count() &&
+           (index == 0 || CutsVocabulary(nodes[index]) || !model_.engine().empty());
   }
 
   // Bytes that the rank on a node needs. `entry`: it is rank 0, which runs a draft model as well;

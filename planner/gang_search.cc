@@ -330,6 +330,10 @@ bool GangSearch::Balance(const std::vector<bool>& may_grow, Gang* gang) {
 }
 
 void GangSearch::Offer(Gang gang) {
+  const v1::ModelDescription& model = judge_.model();
+  if (!ServesShape(model, {gang.tp(), gang.pp()})) return;
+  // Verbs groups are of rankd's own engine.
+  if (!model.engine().empty() && gang.fabric.backend == Backend::kVerbs) return;
   Nodes nodes;
   for (const GangStage& stage : gang.stages) {
     nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());

@@ -159,6 +159,7 @@ std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
       rejections->push_back(Reject(absl::StrCat("node ", NodeName(node)), *std::move(refusal)));
     } else {
       candidates.push_back(CandidateOf(node));
+      KeepToSplits(request.model(), candidates.back());
     }
   }
   return candidates;

@@ -65,6 +65,60 @@ TEST(Constraints, PipelinesNeedNodesAndLayers) {
   EXPECT_EQ(RefusalOf({2, 2}, SmallModel(), 4), "ENGINE_LIMIT");
 }
 
+v1::ModelDescription ForMlxLm(bool tensor) {
+  v1::ModelDescription model = SmallModel();
+  model.set_architecture("martian");
+  model.set_engine("mlx-lm");
+  model.mutable_splits()->set_tensor(tensor);
+  return model;
+}
+
+TEST(Constraints, AnEngineIsGivenOnlySplitsThatItServes) {
+  EXPECT_EQ(RefusalOf({1, 1}, ForMlxLm(false), 4), "");
+  EXPECT_EQ(RefusalOf({2, 1}, ForMlxLm(false), 4), "ENGINE_LIMIT");
+  EXPECT_EQ(RefusalOf({2, 1}, ForMlxLm(true), 4), "");
+  EXPECT_EQ(RefusalOf({1, 2}, ForMlxLm(true), 4), "ENGINE_LIMIT");
+  Candidate candidate = CandidateOf(Node("a", kGiB));
+  candidate.traits.set_uneven_tensor(true);
+  candidate.traits.set_tensor_in_pipeline(true);
+  Candidate own = candidate;
+  KeepToSplits(SmallModel(), own);
+  EXPECT_TRUE(own.traits.uneven_tensor() && own.traits.tensor_in_pipeline());
+  KeepToSplits(ForMlxLm(true), candidate);
+  EXPECT_FALSE(candidate.traits.uneven_tensor() || candidate.traits.tensor_in_pipeline());
+}
+
+// Too large for one of these nodes: two that have the engine divide it, evenly, or nothing does.
+TEST(Constraints, ModelsOfTheSecondEngineGoToNodesThatHaveIt) {
+  std::vector<v1::PlannerNode> nodes;
+  for (const char* name : {"aaaa", "bbbb", "cccc"}) {
+    nodes.push_back(Node(name, 6 * kGiB));
+    nodes.back().mutable_traits()->set_uneven_tensor(true);
+  }
+  nodes[0].add_engine_names("mlx-lm");
+  nodes[2].add_engine_names("mlx-lm");
+  v1::ModelDescription model = LargeModel("m", 8 * kGiB, 4);
+  model.set_architecture("martian");
+  model.set_engine("mlx-lm");
+  model.mutable_splits()->set_tensor(true);
+  const v1::PlanResult planned = PlanModel(Request(model, nodes));
+  ASSERT_TRUE(planned.has_plan()) << planned.failure().message();
+  EXPECT_EQ(planned.plan().tp(), 2u);
+  for (const v1::Assignment& part : planned.plan().assignments()) {
+    EXPECT_NE(part.node_id(), "bbbb");
+    EXPECT_EQ((part.slice_end() - part.slice_begin()) * 2, part.slice_count());
+  }
+  bool is_named = false;
+  for (const v1::Rejection& rejection : planned.rejections()) {
+    is_named |= rejection.reason().code() == "ENGINE_MISSING" &&
+                rejection.reason().message() ==
+                    "host-bbbb (bbbb) has no mlx-lm, which serves martian models";
+  }
+  EXPECT_TRUE(is_named);
+  model.mutable_splits()->set_tensor(false);
+  EXPECT_FALSE(PlanModel(Request(model, nodes)).has_plan());
+}
+
 v1::PlanResult PlanWithKvBits(uint32_t bits, const std::vector<v1::PlannerNode>& nodes) {
   v1::PlanRequest request = Request(SmallModel(), nodes);
   request.mutable_wishes()->set_kv_bits(bits);

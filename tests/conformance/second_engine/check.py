@@ -1,0 +1,224 @@
+"""Holds what rankd answers with models of the second engine against mlx_lm itself."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+from mlx_lm.generate import generate_step
+from mlx_lm.utils import _get_classes, load_model
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "integration"))
+from live_cluster import Failed, LiveCluster, alive_nodes, coordinator_of, is_ready, say
+
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+BUNDLED = ROOT / "deploy" / "models" / "knot-5m-4bit"
+VOCABULARY = 3072
+TOKENS = 64
+PROMPTS = ([5, 9, 200, 33, 7], [11], [(37 * i * i + 11 * i) % 3000 for i in range(600)])
+BASE = {"vocab_size": VOCABULARY, "hidden_size": 128, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 1024}
+MODELS = {
+    # mlx_lm has no shard() of it: one rank only.
+    "starcoder2": {**BASE, "model_type": "starcoder2", "num_hidden_layers": 3,
+                   "intermediate_size": 192},
+    "exaone_moe": {**BASE, "model_type": "exaone_moe", "num_hidden_layers": 4, "head_dim": 32,
+                   "intermediate_size": 192, "moe_intermediate_size": 64, "num_experts": 4,
+                   "num_experts_per_tok": 2, "num_shared_experts": 1, "rms_norm_eps": 1e-5,
+                   "sliding_window": 64,
+                   "layer_types": ["sliding_attention"] * 3 + ["full_attention"],
+                   "is_moe_layer": [False, True, True, True]},
+}
+
+
+def draw(path, value):
+    if path.endswith("norm.weight"):
+        return 1.0 + 0.2 * mx.random.normal(value.shape)
+    scale = 0.3 if path.endswith("bias") else 1.5 / value.shape[-1] ** 0.5
+    return scale * mx.random.normal(value.shape)
+
+
+def make(folder, config, bits):
+    config = dict(config)
+    mx.random.seed(17)
+    model_class, arguments = _get_classes(config)
+    model = model_class(arguments.from_dict(config))
+    model.load_weights([(path, draw(path, value))
+                        for path, value in tree_flatten(model.parameters())])
+    if bits:
+        config["quantization"] = {"bits": bits, "group_size": 32}
+        nn.quantize(model, group_size=32, bits=bits)
+    folder.mkdir()
+    mx.save_safetensors(str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())),
+                        metadata={"format": "mlx"})
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in TEXT_FILES:
+        shutil.copy(BUNDLED / name, folder / name)
+
+
+def reference(folder, prompt):
+    model, _ = load_model(folder)
+    return [int(token) for token, _ in generate_step(mx.array(prompt), model, max_tokens=TOKENS)]
+
+
+def expect(what, got, wanted):
+    if got != wanted:
+        raise Failed(f"{what}:\n  got    {got}\n  wanted {wanted}")
+    say(f"{what}: as mlx-lm")
+
+
+def up_to_the_end(tokens):
+    """rankd stops behind the end token, which is 2; generate_step goes on."""
+    return tokens[:tokens.index(2) + 1] if 2 in tokens else tokens
+
+
+def answer_of(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stderr}")
+    return json.loads(done.stdout)["tokens"]
+
+
+def ask_alone(rankd, folder, prompt):
+    return answer_of([rankd, "--generate", "--model", folder, "--python", sys.executable, "--json",
+                      "--context", "1024", "--max-tokens", str(TOKENS),
+                      "--prompt-tokens", ",".join(map(str, prompt))])
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def write_spec(path, folder, rank, addresses, step):
+    """protoc makes the message of its text."""
+    ring = "".join(f'ring_addresses: "{address}"\n' for address in addresses)
+    text = f"""deployment: "trial" epoch: 1 rank: {rank} world_size: 2 tp: 2 pp: 1 backend: "ring"
+model {{ path: "{folder}" engine: "mlx-lm" }} python: "{sys.executable}"
+assignment {{ rank: {rank} tp_rank: {rank} layer_end: 4 node_id: "node-{rank}" }}
+{ring} step_address: "127.0.0.1:{step}" gang_secret: "{'s' * 32}" context_length: 1024
+socket_path: "{path}.sock" """
+    done = subprocess.run(["protoc", f"-I{ROOT}/proto", "--encode=macrame.v1.LaunchSpec",
+                           f"{ROOT}/proto/macrame/v1/rank.proto"], input=text.encode(),
+                          capture_output=True, check=True)
+    path.write_bytes(done.stdout)
+
+
+def ask_two(rankd, folder, prompt, scratch):
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    step = free_port()
+    specs = [scratch / f"rank{rank}" for rank in range(2)]
+    for rank, spec in enumerate(specs):
+        write_spec(spec, folder, rank, addresses, step)
+    with open(scratch / "rank1.log", "w") as log:
+        other = subprocess.Popen([rankd, "--launch-spec", specs[1]], stdin=subprocess.PIPE,
+                                 stderr=log)
+        try:
+            tokens = answer_of([rankd, "--generate", "--launch-spec", specs[0], "--json",
+                                "--max-tokens", str(TOKENS),
+                                "--prompt-tokens", ",".join(map(str, prompt))])
+            if other.wait(timeout=20) != 0:
+                raise Failed(f"rank 1 ended with {other.returncode}: see {log.name}")
+        finally:
+            other.kill()
+            other.wait()
+    return tokens
+
+
+def complete(node, model, prompt):
+    body = json.dumps({"model": model, "prompt": prompt, "max_tokens": 40,
+                       "temperature": 0}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{node.gateway_port}/v1/completions", body,
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=90) as response:
+        return json.load(response)["choices"][0]["text"]
+
+
+def children_of(pid):
+    found = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+        except (OSError, ValueError):
+            pass
+    return found
+
+
+def on_a_cluster(build, models, rankd):
+    with LiveCluster(build, names=("ada", "bob")) as cluster:
+        ada, bob = cluster.nodes
+        folders = {"model_folders": [str(models)]}
+        ada.write_config(extra={**folders, "mlx_lm_python": sys.executable})
+        bob.write_config(extra={**folders, "mlx_lm_python": "/nowhere/python3"})
+        cluster.start()
+        cluster.wait_for("two agents", lambda s: len(alive_nodes(s)) == 2 and coordinator_of(s), 20)
+        begun = time.monotonic()
+        while True:
+            done = ada.ctl("model", "load", "exaone_moe", check=False, timeout=90)
+            if done.returncode == 0:
+                break
+            if time.monotonic() - begun > 60:
+                raise Failed(f"not loaded: {done.stdout}{done.stderr}")
+            time.sleep(1)
+        cluster.wait_for("model ready", lambda s: is_ready(s, "exaone_moe"), 60)
+        prompts = ["Explain RDMA in simple terms", "What is a mesh, and what is a ring?"]
+        wanted = [json.loads(subprocess.run(
+            [rankd, "--generate", "--model", models / "exaone_moe", "--python", sys.executable,
+             "--json", "--prompt", prompt, "--max-tokens", "40"], capture_output=True, text=True,
+            check=True, timeout=120).stdout)["text"] for prompt in prompts]
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            texts = list(pool.map(lambda p: complete(bob, "exaone_moe", p), prompts))
+        expect("two at once, through the other node's gateway", texts, wanted)
+        status = ada.status()
+        ranks = [rank for found in status["deployments"] for rank in found["ranks"]]
+        own = next(n["identity"]["node_id"] for n in status["nodes"] if n.get("is_self"))
+        expect("the rank's node and engine", [(r["node_id"], r.get("engine")) for r in ranks],
+               [(own, "mlx-lm")])
+        worker = children_of(int(ranks[0]["pid"]))
+        os.kill(worker[0], signal.SIGKILL)
+        expect("after the worker was killed", complete(ada, "exaone_moe", prompts[0]), wanted[0])
+        refused = bob.ctl("model", "load", "starcoder2", "--nodes", "bob", check=False)
+        expect("a node without mlx-lm is refused by name", [
+            refused.returncode != 0, "mlx-lm" in refused.stdout + refused.stderr], [True, True])
+
+
+def main(build):
+    rankd = pathlib.Path(build, "bin", "rankd")
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        models = scratch / "models"
+        models.mkdir()
+        for name, config in MODELS.items():
+            for bits in (0, 4):
+                folder = models / (f"{name}-{bits}bit" if bits else name)
+                make(folder, config, bits)
+                for prompt in PROMPTS:
+                    wanted = up_to_the_end(reference(folder, prompt))
+                    what = f"{folder.name}, {len(prompt)} tokens"
+                    expect(f"{what}, one rank", ask_alone(rankd, folder, prompt), wanted)
+                    if name == "exaone_moe":
+                        expect(f"{what}, two ranks", ask_two(rankd, folder, prompt, scratch),
+                               wanted)
+        on_a_cluster(build, models, rankd)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except Failed as failure:
+        print(f"FAILED: {failure}")
+        sys.exit(1)
