@@ -38,6 +38,7 @@ void ModelLibrary::Stop() {
 }
 
 void ModelLibrary::SetSecondEngine(runtime::SecondEngine second) {
+  awaits_second_engine_ = false;
   if (worker_ == nullptr) return;
   worker_->Add(
       [folders = folders_, second = std::move(second)] { folders->SetSecondEngine(second); });
@@ -56,6 +57,11 @@ void ModelLibrary::Scan() {
 }
 
 void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken) {
+  if (awaits_second_engine_) {
+    std::erase_if(broken, [](const v1::Reason& reason) {
+      return reason.code() == "MODEL_ARCHITECTURE_UNKNOWN";
+    });
+  }
   for (const v1::Reason& reason : broken) {
     bool known = false;
     for (const v1::Reason& old : broken_) known = known || old.message() == reason.message();

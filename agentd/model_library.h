@@ -38,6 +38,8 @@ class ModelLibrary {
   void Start(Duration interval, std::function<void(std::vector<v1::LocalModel>)> on_models);
   void Stop();
 
+  // Models that rankd doesn't know are not complained of before SetSecondEngine.
+  void ExpectSecondEngine() { awaits_second_engine_ = true; }
   // What serves models that rankd doesn't; all models are looked at anew.
   void SetSecondEngine(runtime::SecondEngine second);
 
@@ -63,6 +65,7 @@ class ModelLibrary {
   transport::Dispatcher::TimerId timer_ = 0;
   std::function<void(std::vector<v1::LocalModel>)> on_models_;
   std::string last_models_;
+  bool awaits_second_engine_ = false;
   std::vector<v1::Reason> broken_;
   std::unique_ptr<transport::WorkerThread> worker_;
 };

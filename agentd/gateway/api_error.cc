@@ -34,6 +34,7 @@ constexpr std::array kReasonMappings = {
     ReasonMapping{"RANK_EXITED", 503, "model_recovering", "", 2},
     ReasonMapping{"RANK_KILLED", 503, "model_recovering", "", 2},
     ReasonMapping{"RANK_STALLED", 503, "model_recovering", "", 2},
+    ReasonMapping{"ENGINE_FAILED", 503, "model_recovering", "", 2},
 };
 
 struct CodeMapping {

@@ -337,7 +337,8 @@ absl::StatusOr<v1::ModelDescription> DescribeForSecond(const std::string& folder
   const auto files = engine::WeightFiles::Open(folder);
   if (!files.ok()) return files.status();
   description->set_engine(kMlxLmEngine);
-  *description->mutable_splits() = second.mlx_lm->architectures.at(type);
+  // Its pipelines need stages of one size, which plans don't promise.
+  description->mutable_splits()->set_tensor(second.mlx_lm->architectures.at(type).tensor());
   AddForeignBytes(config, **files, description->splits().tensor(), &*description);
   const absl::Status finished = Finish(folder, config, **files, *description);
   if (!finished.ok()) return finished;

@@ -3,11 +3,13 @@
 // Brings a rank from its launch spec to readiness: files checked, gang formed, weights loaded, one
 // step run. Blocks; engine thread. Used by the serving process and by `rankd --generate`.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
-
 #include <optional>
+
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
 #include "runtime/gang/gang_link.h"
@@ -39,6 +41,7 @@ struct BootedRank {
   std::shared_ptr<const ModelText> text;  // rank 0 only, and only when asked for
   std::shared_ptr<GangLink> link;
   std::unique_ptr<ForwardEngine> engine;
+  std::optional<pid_t> worker;            // the second engine's process, where it serves
   std::unique_ptr<ModelDrafter> drafter;  // rank 0 only, where the spec names a draft model
 };
 

@@ -14,6 +14,7 @@
 #include "runtime/process/cold_boot.h"
 #include "runtime/process/draft_boot.h"
 #include "runtime/process/second_boot.h"
+#include "runtime/second_engine/worker_process.h"
 
 namespace macrame::runtime::engine {
 
@@ -143,6 +144,7 @@ void RankProcess::RunEngine() {
       if (rank_->drafter != nullptr) service_.SetDraftModel(DraftName(spec_));
     });
     WatchGang(*rank_->link);
+    if (rank_->worker.has_value()) WatchWorker(*rank_->worker);
     status = spec_.rank() == 0 ? Lead(*rank_) : FollowLeader(*rank_);
   }
   if (!status.ok() && !stopping_) Fail(status);
@@ -395,6 +397,15 @@ void RankProcess::WatchGang(GangLink& link) {
   hooks.bytes_moved = [&link] { return link.bytes_moved(); };
   gang_watch_ = std::make_unique<GangWatch>(options, recorder_.board(), link.TakeWatchLines(),
                                             std::move(hooks));
+}
+
+void RankProcess::WatchWorker(pid_t worker) {
+  std::thread([this, worker] {
+    const absl::Status ended = WorkerProcess::AwaitEnd(worker);
+    // Who runs a step with it says so first, and knows better whose fault it is.
+    absl::SleepFor(absl::FromChrono(kBlameLimit * 2));
+    if (!ended.ok() && !stopping_) Fail(ended);
+  }).detach();
 }
 
 void RankProcess::WatchFollowers() {

@@ -66,6 +66,8 @@ class RankProcess {
               const std::shared_ptr<PendingRequest>& request);
   // From here on a rank that makes no progress is found out.
   void WatchGang(GangLink& link);
+  // The second engine's process may end while no step needs it.
+  void WatchWorker(pid_t worker);
   // Rank 0: waits for the step channel to say that a rank is gone.
   void WatchFollowers();
   // Any thread: termination message, the status for watchers, and the end. Does not return.

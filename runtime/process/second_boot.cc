@@ -122,6 +122,7 @@ absl::Status Load(const v1::LaunchSpec& spec, std::unique_ptr<WorkerStack> stack
   });
   if (!loaded.ok()) return loaded;
   rank.config.vocab_size = stack->loaded().vocab_size;
+  rank.worker = stack->pid();
   const ForwardLimits limits = LimitsOf(spec, options, *stack);
   rank.engine =
       std::make_unique<ForwardEngine>(rank.config, std::move(stack), *rank.link, watchdog, limits);

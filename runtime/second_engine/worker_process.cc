@@ -171,6 +171,18 @@ absl::Status WorkerProcess::Gone() {
                       absl::StrCat(Name(), " ", how));
 }
 
+absl::Status WorkerProcess::AwaitEnd(pid_t pid) {
+  siginfo_t end{};
+  while (waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOWAIT) != 0) {
+    if (errno != EINTR) return absl::OkStatus();
+  }
+  return ReasonStatus(
+      absl::StatusCode::kUnavailable, "ENGINE_FAILED",
+      absl::StrCat("the mlx-lm worker (process ", pid, ") ",
+                   end.si_code == CLD_EXITED ? "ended with code " : "was ended by signal ",
+                   end.si_status));
+}
+
 absl::Status WorkerProcess::Send(char kind, std::string_view payload) {
   std::string head(1 + sizeof(uint64_t), kind);
   const uint64_t size = payload.size();

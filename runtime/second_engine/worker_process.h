@@ -67,6 +67,10 @@ class WorkerProcess {
   void StopWith(const std::atomic<bool>* stop) { stop_ = stop; }
 
   pid_t pid() const { return pid_; }
+  // Blocks until the process `pid` has ended, without reaping it; OK when it was reaped already,
+  // and so is known of. Any thread.
+  static absl::Status AwaitEnd(pid_t pid);
+
   // "the mlx-lm worker (/usr/bin/python3, process 4711)"
   std::string Name() const;
 

@@ -52,6 +52,7 @@ class WorkerStack : public LayerStack {
 
   const LoadedWorker& loaded() const { return loaded_; }
   std::string Name() const { return process_->Name(); }
+  pid_t pid() const { return process_->pid(); }
 
   absl::Status Begin(const ForwardStep& step) override;
   mlx::core::array Embed(std::span<const int32_t> ids) override;

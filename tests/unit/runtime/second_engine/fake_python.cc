@@ -12,7 +12,8 @@ std::string FakePython(const std::string& mode) {
   static int count = 0;
   const std::string path = testing::TempDir() + "/fake-python-" + std::to_string(getpid()) + "-" +
                            std::to_string(++count);
-  std::ofstream(path) << "#!/bin/sh\nFAKE_MODE='" << mode << "' exec python3 '" << MACRAME_SOURCE
+  std::ofstream(path) << "#!/bin/sh\nFAKE_MODE='" << mode << "' FAKE_PID='" << path
+                      << ".pid' exec python3 '" << MACRAME_SOURCE
                       << "/tests/unit/runtime/second_engine/fake_worker.py'\n";
   chmod(path.c_str(), 0700);
   return path;

@@ -4,6 +4,7 @@ The token that follows T at position P is 100 + (31 T + 7 P + S) % 2900, where S
 tokens of the sequence: a cache that is mixed up gives other tokens. FAKE_MODE says what goes wrong.
 """
 
+import fcntl
 import json
 import os
 import signal
@@ -13,6 +14,10 @@ import time
 
 VOCABULARY = 3072
 mode = os.environ.get("FAKE_MODE", "")
+pid_file = open(os.environ["FAKE_PID"], "w")
+fcntl.flock(pid_file, fcntl.LOCK_EX)  # until this process is gone
+pid_file.write(str(os.getpid()))
+pid_file.flush()
 source, sink = sys.stdin.buffer, sys.stdout.buffer
 source.read(int(source.readline()))  # the real one's text
 

@@ -1,10 +1,12 @@
 // Real rankd processes whose layers are a worker of the second engine: a made-up one, which knows
 // from its numbers when sequences are mixed up.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/file.h>
 
 #include <filesystem>
 #include <fstream>
@@ -153,12 +155,50 @@ TEST(SecondGangTest, AWorkerThatHangsIsNamed) {
   EXPECT_THAT(gang.rank(0).Log(), HasSubstr("a forward step of the mlx-lm worker ("));
 }
 
+// The worker's process id; its file is locked as long as it is there.
+int WorkerPid(const std::string& python) {
+  int pid = 0;
+  std::ifstream(python + ".pid") >> pid;
+  return pid;
+}
+
+bool IsGone(const std::string& python, milliseconds limit) {
+  const int file = open((python + ".pid").c_str(), O_RDONLY | O_CLOEXEC);
+  const auto until = std::chrono::steady_clock::now() + limit;
+  bool is_gone = false;
+  while (!is_gone && std::chrono::steady_clock::now() < until) {
+    is_gone = flock(file, LOCK_EX | LOCK_NB) == 0;
+    if (!is_gone) std::this_thread::sleep_for(milliseconds(5));
+  }
+  close(file);
+  return is_gone;
+}
+
 TEST(SecondGangTest, TheWorkerGoesWithItsRank) {
-  Gang gang(Specs(""));
+  for (const bool is_killed : {false, true}) {
+    const auto specs = Specs("");
+    const std::string python = specs[0].python();
+    Gang gang(specs);
+    ASSERT_TRUE(gang.WaitUntilReady());
+    EXPECT_FALSE(IsGone(python, milliseconds(1)));
+    if (is_killed) {
+      gang.rank(0).Signal(SIGKILL);
+    } else {
+      gang.rank(0).CloseStdin();
+      EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(2000)), kExitOrderly);
+    }
+    EXPECT_TRUE(IsGone(python, milliseconds(2000)));
+  }
+}
+
+TEST(SecondGangTest, AWorkerThatEndsWhileNothingRunsIsNoticed) {
+  const auto specs = Specs("", 2);
+  Gang gang(specs);
   ASSERT_TRUE(gang.WaitUntilReady());
-  ASSERT_TRUE(Ask(gang.stub(), Question(kQuestion, 2)).status.ok());
-  gang.rank(0).CloseStdin();
-  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(2000)), kExitOrderly);
+  kill(WorkerPid(specs[1].python()), SIGKILL);
+  EXPECT_EQ(gang.rank(1).WaitForExit(milliseconds(4000)), kExitInternal);
+  EXPECT_THAT(gang.rank(1).Log(), HasSubstr("ENGINE_FAILED: the mlx-lm worker"));
+  EXPECT_EQ(gang.rank(0).WaitForExit(milliseconds(4000)), kExitPeerLost);
 }
 
 TEST(SecondGangTest, WhatCanNotBeIsRefusedBeforeAnybodyWaits) {
