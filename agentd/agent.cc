@@ -151,6 +151,7 @@ void Agent::Impl::StartOwnParts() {
     mlx.set_version(kMlxVersion);
     mlx.set_device(kEngineDevice);
     parts_.prober.SetEngines({mlx}, std::nullopt);
+    parts_.library.ExpectSecondEngine();
     parts_.second_engine.Start(config_.mlx_lm_python, [this, mlx](runtime::SecondEngine second) {
       Took(mlx, std::move(second));
     });
