@@ -75,6 +75,7 @@ MaybeReason RefuseWithoutFiles(const v1::PlannerNode& node, const v1::PlanReques
       node.node_id());
 }
 
+// Asked before the files: a node without the engine does not count a model's files as one.
 MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const auto& names = node.engine_names();
   const std::string& engine = request.model().engine();
@@ -206,8 +207,8 @@ MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
 
 constexpr std::array kNodeConstraints = {
     NodeConstraint{"wishes", RefuseExcluded},        NodeConstraint{"tenant", RefuseOtherTenants},
-    NodeConstraint{"alive", RefuseUnschedulable},    NodeConstraint{"files", RefuseWithoutFiles},
-    NodeConstraint{"engine", RefuseWithoutEngine},   NodeConstraint{"kv_bits", RefuseNarrowKv},
+    NodeConstraint{"alive", RefuseUnschedulable},    NodeConstraint{"engine", RefuseWithoutEngine},
+    NodeConstraint{"files", RefuseWithoutFiles},     NodeConstraint{"kv_bits", RefuseNarrowKv},
     NodeConstraint{"pressure", RefuseUnderPressure}, NodeConstraint{"draft", RefuseDraftOnGpu},
 };
 
