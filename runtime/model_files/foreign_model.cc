@@ -100,7 +100,7 @@ std::string DtypeOf(const std::string& stored) {
 void AddStorage(const json& config, const engine::WeightFiles& files, v1::ModelDescription* out) {
   const auto quantization = config.find("quantization");
   const bool is_quantized = quantization != config.end() && quantization->is_object();
-  const uint32_t bits = is_quantized ? quantization->value("bits", 4U) : 0;
+  const uint32_t bits = is_quantized ? Size(*quantization, {"bits"}) : 0;
   std::map<std::string, uint64_t> floats;
   uint64_t parameters = 0;
   for (const auto& [name, tensor] : files.tensors()) {
@@ -119,7 +119,8 @@ void AddStorage(const json& config, const engine::WeightFiles& files, v1::ModelD
   out->set_parameter_count(parameters);
   if (bits == 0) return;
   out->mutable_quantization()->set_bits(bits);
-  out->mutable_quantization()->set_group_size(quantization->value("group_size", 64U));
+  const uint32_t group = Size(*quantization, {"group_size"});
+  out->mutable_quantization()->set_group_size(group == 0 ? 64 : group);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <sstream>
@@ -87,7 +88,8 @@ void AddFlags(CLI::App& app, Options& options) {
                  "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
   app.add_option("--python", options.python,
                  "with --describe and --generate --model: a Python that has mlx-lm, for "
-                 "architectures that rankd does not know (--describe: default, the usual places)");
+                 "architectures that rankd does not know (--describe: default, "
+                 "MACRAME_MLX_LM_PYTHON, else the usual places)");
   app.add_option("--import", options.import.file,
                  "write the model in this GGUF file to a folder below --into, telling of it in "
                  "macrame.v1.ModelImportUpdate, and end");
@@ -122,7 +124,9 @@ int Describe(const std::string& folder, const std::string& python) {
   v1::ModelFolderAnswer answer;
   auto model = DescribeModel(folder);
   if (ReasonOf(model.status()).code() == "MODEL_ARCHITECTURE_UNKNOWN") {
-    model = DescribeModel(folder, FindMlxLm(python));
+    const char* setting = std::getenv("MACRAME_MLX_LM_PYTHON");  // the agent's
+    model =
+        DescribeModel(folder, FindMlxLm(python.empty() && setting != nullptr ? setting : python));
   }
   if (model.ok()) {
     *answer.mutable_model() = *std::move(model);

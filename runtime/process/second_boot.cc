@@ -140,6 +140,9 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootSecondEngine(v1::LaunchSpec& spe
     return Limit(spec, "which keeps keys and values as the model has them",
                  "load the model with --kv-bits 16 (the default)");
   }
+  if (spec.has_draft_model() && options.loads_draft_model) {
+    return Limit(spec, "which takes no drafts", "load the model without --draft-model");
+  }
   const auto place = PlaceOf(spec);
   if (!place.ok()) return place.status();
   const auto model = ConfigOf(spec.model().path());

@@ -39,6 +39,11 @@ std::string TextOf(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+bool IsTrue(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
 }  // namespace
 
 absl::StatusOr<MlxLm> AskMlxLm(const std::string& python, std::chrono::milliseconds limit,
@@ -65,8 +70,8 @@ absl::StatusOr<MlxLm> AskMlxLm(const std::string& python, std::chrono::milliseco
   for (const auto& [name, ways] : types.items()) {
     if (!ways.is_object()) return Garbled(python);
     v1::ServedSplits& splits = found.architectures[name];
-    splits.set_tensor(ways.value("tensor", false));
-    splits.set_pipeline(ways.value("pipeline", false));
+    splits.set_tensor(IsTrue(ways, "tensor"));
+    splits.set_pipeline(IsTrue(ways, "pipeline"));
   }
   return found;
 }

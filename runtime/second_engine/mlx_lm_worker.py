@@ -22,6 +22,7 @@ import time
 
 FRAME_BYTES_MAX = 1 << 32
 PARENT_POLL_SECONDS = 0.25
+STEPS_WITH_BUFFERS = 256  # then what MLX keeps for reuse goes back to the system, as in mlx_lm
 NO_ROWS, LAST_ROW, ALL_ROWS = 0, 1, 2
 
 
@@ -116,6 +117,17 @@ def architectures():
     return types
 
 
+def wire_memory():
+    """On a Mac's GPU, as mlx_lm does while it generates: weights stay where the GPU reads them."""
+    import mlx.core as mx
+
+    try:
+        if mx.metal.is_available():
+            mx.set_wired_limit(mx.device_info()["max_recommended_working_set_size"])
+    except (AttributeError, KeyError, ValueError) as error:
+        print(f"no memory was wired for the GPU: {error}", file=sys.stderr)
+
+
 def vocabulary_of(model, config):
     args = getattr(model, "args", None)
     for held in (getattr(args, "text_config", None), config.get("text_config"), config):
@@ -131,6 +143,7 @@ class Worker:
         self.order = None
         self.model = None
         self.caches = {}  # by slot
+        self.steps = 0
 
     def connect(self, order):
         """Forms the gang's group, and proves it: a group that came up alone would answer nonsense."""
@@ -191,6 +204,7 @@ class Worker:
             loaded += array.nbytes
             self.line.send_json(b"P", {"loaded": loaded, "total": total})
         model.eval()
+        wire_memory()
         self.model = model
         self.line.send_json(b"L", {"bytes": total, "active": mx.get_active_memory(),
                                    "vocab": vocabulary_of(model, config)})
@@ -262,6 +276,9 @@ class Worker:
             rows.extend(kept)
 
         # As mlx_lm does: a prompt's last token goes alone, and no head runs over the others.
+        self.steps += 1
+        if len(tokens) > 1 or self.steps % STEPS_WITH_BUFFERS == 0:
+            mx.clear_cache()
         if wanted == LAST_ROW and len(tokens) > 1:
             forward(tokens[:-1], False)
             tokens = tokens[-1:]

@@ -72,6 +72,9 @@ int Spawn(const std::string& python, int socket, bool shows_errors, pid_t* pid) 
   posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, socket, STDOUT_FILENO);
   if (shows_errors) {
+#ifdef POSIX_SPAWN_CLOEXEC_DEFAULT
+    posix_spawn_file_actions_addinherit_np(&actions, STDERR_FILENO);
+#endif
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDERR_FILENO);
   } else {
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
@@ -118,11 +121,13 @@ bool SendAll(int socket, std::string_view bytes) {
 absl::Status StatusOf(const std::string& payload, const std::string& name) {
   const auto said = nlohmann::json::parse(payload, nullptr, /*allow_exceptions=*/false);
   std::string code, message = "it gave no reason", remedy;
-  if (said.is_object()) {
-    code = said.value("code", "");
-    message = said.value("message", message);
-    remedy = said.value("remedy", "");
-  }
+  const auto take = [&](const char* key, std::string& into) {
+    const auto found = said.is_object() ? said.find(key) : said.end();
+    if (found != said.end() && found->is_string()) into = found->get<std::string>();
+  };
+  take("code", code);
+  take("message", message);
+  take("remedy", remedy);
   const bool is_known = FindReasonCode(code) != nullptr;
   v1::Reason reason = MakeReason(is_known ? code : "ENGINE_FAILED",
                                  is_known ? message : absl::StrCat(name, ": ", message));

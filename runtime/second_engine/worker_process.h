@@ -33,8 +33,9 @@ namespace macrame::runtime {
 // In ModelDescription.engine, and among a node's engines.
 inline constexpr char kMlxLmEngine[] = "mlx-lm";
 
-// From its start until mlx_lm is imported; a cold disk takes tens of seconds.
-inline constexpr std::chrono::milliseconds kWorkerStartLimit{90'000};
+// From its start until mlx_lm is imported; a cold disk takes tens of seconds. Less than a rank may
+// stay in STAGING, so that the rank says itself what it waited for.
+inline constexpr std::chrono::milliseconds kWorkerStartLimit{50'000};
 // To end by itself once its stdin has ended; then it is killed.
 inline constexpr std::chrono::milliseconds kWorkerStopLimit{300};
 inline constexpr size_t kWorkerFrameBytesMax = size_t{4} << 30;

@@ -73,7 +73,8 @@ absl::Status WorkerStack::Connect(const WorkerPlace& place) {
     order["rendezvous"] = place.rendezvous;
     order["topology"] = place.topology;
   }
-  const absl::Status sent = process_->Send('C', order.dump());
+  const absl::Status sent =
+      process_->Send('C', order.dump(-1, ' ', false, json::error_handler_t::replace));
   return sent.ok() ? Expect('C').status() : sent;
 }
 

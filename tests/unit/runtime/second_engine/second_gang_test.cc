@@ -215,6 +215,9 @@ TEST(SecondGangTest, WhatCanNotBeIsRefusedBeforeAnybodyWaits) {
   spec = Specs("")[0];
   spec.set_kv_bits(8);
   refused(spec, kExitUsage, "ENGINE_LIMIT: martian is served by mlx-lm, which keeps keys");
+  spec = Specs("")[0];
+  spec.mutable_draft_model()->set_path(kBundledModel);
+  refused(spec, kExitUsage, "which takes no drafts");
   spec = Specs("", 2)[0];
   spec.mutable_assignment()->set_slice_count(3);
   spec.mutable_assignment()->set_slice_end(2);

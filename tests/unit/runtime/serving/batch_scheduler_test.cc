@@ -460,6 +460,31 @@ TEST(BatchScheduler, TheSecondTurnOfAChatComputesItsNewTokensOnly) {
   EXPECT_EQ(shell.started.at(4).cached_tokens, 0u);
 }
 
+// For engines whose sequences stand in caches of their own.
+TEST(BatchScheduler, WithoutSharingEverySequenceBeginsAtItsFirstToken) {
+  BatchTraits traits = Traits();
+  traits.shares_prefixes = false;
+  traits.context_length = 512;
+  traits.blocks_total = 16;  // two of these requests do not fit beside each other for long
+  Shell shell(traits);
+  std::map<uint32_t, uint32_t> held;  // by slot
+  for (RequestId id = 1; id <= 4; ++id) shell.Add(Spec(id, Prompt(160, 1), 160));
+  for (int i = 0; i < 20000 && shell.ended.size() < 4; ++i) {
+    const ForwardStep step = shell.Step();
+    for (const uint32_t slot : step.closed_slots) held.erase(slot);
+    for (const Segment& segment : step.segments) {
+      ASSERT_EQ(segment.begin, held[segment.slot]) << "slot " << segment.slot;
+      held[segment.slot] += static_cast<uint32_t>(segment.tokens.size());
+    }
+  }
+  ASSERT_EQ(shell.ended.size(), 4u);
+  EXPECT_GT(shell.core.preempted().preemptions, 0u);
+  for (const auto& [id, ended] : shell.ended) {
+    EXPECT_EQ(ended.usage.cached_tokens, 0u);
+    EXPECT_EQ(ended.usage.new_tokens, 160u);
+  }
+}
+
 TEST(BatchScheduler, RequestsThatBeginAlikeAndComeAtOnceComputeItOnce) {
   Shell shell(Traits());
   for (RequestId id = 1; id <= 4; ++id) {
