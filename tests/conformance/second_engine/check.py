@@ -1,4 +1,7 @@
-"""Holds what rankd answers with models of the second engine against mlx_lm itself."""
+"""Holds what rankd answers with models of the second engine against mlx_lm itself.
+
+    check.py BUILD_DIR [cluster]      (cluster: that part alone)
+"""
 
 import concurrent.futures
 import json
@@ -213,7 +216,13 @@ def on_a_cluster(build, models, rankd):
         say("a node without mlx-lm is refused by name")
 
 
-def main(build):
+def known_to_rankd(rankd, folder):
+    done = subprocess.run([rankd, "--describe", folder, "--python", "/nowhere/python3"],
+                          capture_output=True, check=True, timeout=60)
+    return b"MODEL_ARCHITECTURE_UNKNOWN" not in done.stdout
+
+
+def main(build, only=None):
     rankd = pathlib.Path(build, "bin", "rankd")
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
@@ -223,6 +232,10 @@ def main(build):
             for bits in (0, 4):
                 folder = models / (f"{name}-{bits}bit" if bits else name)
                 make(folder, config, bits)
+                if known_to_rankd(rankd, folder):
+                    raise Failed(f"rankd knows {name} by now: take another architecture here")
+                if only == "cluster":
+                    continue
                 for prompt in PROMPTS:
                     wanted = up_to_the_end(reference(folder, prompt))
                     what = f"{folder.name}, {len(prompt)} tokens"
@@ -235,7 +248,7 @@ def main(build):
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1])
+        main(*sys.argv[1:])
     except Failed as failure:
         print(f"FAILED: {failure}")
         sys.exit(1)
