@@ -565,7 +565,7 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
       plan.orders.push_back(sequence.order);
     }
   }
-  segment.state_to = KeepState(sequence, end);
+  segment.state_to = KeepState(sequence, end, segment.state_from);
   plan.step.segments.push_back(std::move(segment));
   const auto drafted = static_cast<uint32_t>(draft.size());
   (tokens == 1 ? plan.work.decode_tokens : plan.work.prefill_tokens) += tokens + drafted;

@@ -280,15 +280,15 @@ class BatchScheduler {
   std::vector<StateCache::NodeId> CachedPath(const Sequence& sequence) const;
   PrefixMiss ExplainMiss(const Sequence& sequence) const;
   // Whether the prompts that run are to leave a state where `sequence`, not opened yet, parts.
-  void AskForStates(const Sequence& sequence);
+  void AskForStates(Sequence& sequence);
   // Whether it waits for a state that another prompt is going to leave.
   bool AwaitsState(const Sequence& sequence) const;
   // Where a sequence that is opened next keeps its state, for itself and those that wait.
   void PlanCuts(Sequence& sequence);
   // Where the state of one that is opened comes from.
   SnapshotId OpenState(Sequence& sequence);
-  // Where the state behind the segment is left that ends at `end`.
-  SnapshotId KeepState(Sequence& sequence, uint32_t end);
+  // Where the state behind the segment is left that ends at `end` and begins from `opened`.
+  SnapshotId KeepState(Sequence& sequence, uint32_t end, SnapshotId opened);
   // How many prompt tokens the step has time for beside what is planned and reserved.
   uint32_t FittingTokens(const Plan& plan, const Sequence& sequence) const;
   // `tokens_min`: as many at least, whatever the time.

@@ -1,6 +1,7 @@
 // The BatchScheduler's part that has to do with the states of recurrent layers.
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "runtime/serving/scheduled_sequence.h"
@@ -32,7 +33,8 @@ uint32_t BatchScheduler::CommonBlocks(const Sequence& other, const Sequence& seq
       std::min(tokens / kBlockTokens, BlockPool::PrefixBlocksMax(sequence.tokens.size())));
 }
 
-void BatchScheduler::AskForStates(const Sequence& sequence) {
+void BatchScheduler::AskForStates(Sequence& sequence) {
+  if (std::exchange(sequence.state.has_asked, true)) return;  // who opens later looks for it
   const auto held = static_cast<uint32_t>(sequence.blocks.size());
   for (Sequence* other : running_) {
     if (!other->slot.has_value() || other->IsAnswering()) continue;
@@ -51,8 +53,9 @@ void BatchScheduler::PlanCuts(Sequence& sequence) {
   }
 }
 
-SnapshotId BatchScheduler::KeepState(Sequence& sequence, uint32_t end) {
+SnapshotId BatchScheduler::KeepState(Sequence& sequence, uint32_t end, SnapshotId opened) {
   if (!states_.is_on() || end % kBlockTokens != 0) return kNoSnapshot;
+  sequence.state.opened = opened;
   const uint32_t blocks = end / kBlockTokens;
   return states_.Keep(sequence.state, pool_.index(),
                       pool_.Ahead(sequence.published, sequence.tokens, blocks), blocks,
@@ -63,13 +66,16 @@ bool BatchScheduler::AwaitsState(const Sequence& sequence) const {
   const auto held = static_cast<uint32_t>(sequence.blocks.size());
   return std::any_of(running_.begin(), running_.end(), [&](const Sequence* other) {
     return other->slot.has_value() &&
+           StateCache::WillKeep(other->state, other->fed, held,
+                                std::numeric_limits<uint32_t>::max()) &&
            StateCache::WillKeep(other->state, other->fed, held, CommonBlocks(*other, sequence));
   });
 }
 
 SnapshotId BatchScheduler::OpenState(Sequence& sequence) {
   if (!states_.is_on()) return kNoSnapshot;
-  return states_.Open(sequence.state, CachedPath(sequence), sequence.fed / kBlockTokens,
+  return states_.Open(sequence.state, pool_.index(), CachedPath(sequence),
+                      sequence.fed / kBlockTokens,
                       static_cast<uint32_t>(BlockPool::PrefixBlocksMax(sequence.tokens.size())));
 }
 

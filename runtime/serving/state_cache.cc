@@ -58,6 +58,7 @@ void StateCache::Leave(Member& sequence) {
   Hold(sequence, 0);
   MACRAME_CHECK(sequence.pending == kNoSnapshot) << "a sequence leaves the step in planning";
   sequence.cuts.clear();
+  sequence.has_asked = false;
   sequence.opened_from = 0;
 }
 
@@ -76,15 +77,17 @@ void StateCache::PlanCuts(Member& sequence, const PrefixIndex& index, std::span<
 void StateCache::AskFor(Member& sequence, uint32_t fed, uint32_t held, uint32_t common,
                         bool may_displace) const {
   if (places_.empty() || TokensOf(common) <= fed) return;
-  uint32_t saved_from = held;
+  Cut* last = nullptr;  // that serves for it
   size_t beginnings = 0;
-  for (const Cut& cut : sequence.cuts) {
+  for (Cut& cut : sequence.cuts) {
     beginnings += cut.is_common ? 1 : 0;
-    if (cut.blocks <= common && TokensOf(cut.blocks) > fed) {
-      saved_from = std::max(saved_from, cut.blocks);
-    }
+    if (cut.blocks > held && cut.blocks <= common && TokensOf(cut.blocks) > fed) last = &cut;
   }
-  if (common < saved_from + kCommonBlocksMin || beginnings >= kCommonBeginningsMax) return;
+  const uint32_t saved_from = last == nullptr ? held : last->blocks;
+  if (common < saved_from + kCommonBlocksMin || beginnings >= kCommonBeginningsMax) {
+    if (last != nullptr) last->may_displace = last->may_displace || may_displace;
+    return;
+  }
   const auto behind = std::find_if(sequence.cuts.begin(), sequence.cuts.end(),
                                    [&](const Cut& cut) { return cut.blocks > common; });
   sequence.cuts.insert(behind, {common, true, may_displace});
@@ -124,11 +127,12 @@ void StateCache::Supersede(SnapshotId id) {
   if (id != kNoSnapshot && !At(id).IsShared()) At(id).is_superseded = true;
 }
 
-SnapshotId StateCache::Open(Member& sequence, std::span<const NodeId> path, uint32_t held,
-                            uint32_t blocks_max) {
+SnapshotId StateCache::Open(Member& sequence, const PrefixIndex& index,
+                            std::span<const NodeId> path, uint32_t held, uint32_t blocks_max) {
   const SnapshotId from = sequence.from;
   MACRAME_CHECK((from == kNoSnapshot) == (held == 0))
       << "a cached prefix of " << held << " blocks and snapshot " << from;
+  Sweep(index);
   LearnFrom(path, blocks_max);
   if (from == kNoSnapshot) return from;
   Place& place = At(from);
@@ -162,8 +166,7 @@ bool StateCache::MayBeWritten(SnapshotId id, const Member& sequence) const {
   const Place& place = At(id);
   if (place.holders > 0 || place.is_written_in_step) return false;
   // The one read may be the very segment's.
-  return place.reads_in_step == 0 ||
-         (place.reads_in_step == 1 && place.kept == sequence.opened_from);
+  return place.reads_in_step == 0 || (place.reads_in_step == 1 && id == sequence.opened);
 }
 
 bool StateCache::IsSpare(const Place& place) const {

@@ -65,6 +65,8 @@ class StateCache {
   struct Member {
     SnapshotId from = kNoSnapshot;     // held, until its slot is opened
     std::vector<Cut> cuts{};           // ascending
+    bool has_asked = false;            // those that run for a state where it parts from them
+    SnapshotId opened = kNoSnapshot;   // where the segment in planning begins from
     SnapshotId pending = kNoSnapshot;  // where the step in planning leaves its state
     Kind pending_kind = Kind::kPrompt;
     KeptId opened_from = 0;
@@ -102,11 +104,11 @@ class StateCache {
   static uint32_t ToNextCut(const Member& sequence, uint32_t fed, uint32_t tokens);
 
   // Its slot is opened, in the step in planning: where from. `path` as above.
-  SnapshotId Open(Member& sequence, std::span<const NodeId> path, uint32_t held,
-                  uint32_t blocks_max);
-  // The segment in planning ends behind full block number `blocks`, which is cached as `node` if
-  // that is not 0. `is_answer`: behind its last token a token is chosen. Where the state is left,
-  // if it is kept.
+  SnapshotId Open(Member& sequence, const PrefixIndex& index, std::span<const NodeId> path,
+                  uint32_t held, uint32_t blocks_max);
+  // The segment in planning, which begins from `sequence.opened`, ends behind full block number
+  // `blocks`, which is cached as `node` if that is not 0. `is_answer`: behind its last token a
+  // token is chosen. Where the state is left, if it is kept.
   SnapshotId Keep(Member& sequence, const PrefixIndex& index, NodeId node, uint32_t blocks,
                   bool is_answer);
   // What Keep announced stands behind `node`.

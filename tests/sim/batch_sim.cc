@@ -14,7 +14,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr size_t kFaultsMax = 5;
-constexpr uint32_t kChatsMax = 12;  // of recurrent models, that are gone on with
+constexpr size_t kChatsMax = 6;  // of recurrent models, that are mostly gone on with
 
 class BatchSim {
  public:
@@ -95,7 +95,11 @@ class BatchSim {
     traits.draft_tokens_max = 0;
     traits.cold = {};
     if (Pick(0, 1) == 0) traits.blocks_total *= 4;
-    traits.state_snapshots = Pick(0, 9) == 0 ? 0 : Pick(1, 9);
+    if (Pick(0, 2) > 0) {
+      traits.context_length += 300;
+      traits.blocks_total += 10;
+    }
+    traits.state_snapshots = Pick(0, 9) == 0 ? 0 : Pick(0, 1) == 0 ? Pick(1, 3) : Pick(4, 20);
     return traits;
   }
 
@@ -103,23 +107,33 @@ class BatchSim {
   std::vector<int32_t> DrawPrompt(uint32_t length_max) {
     std::vector<int32_t> prompt;
     if (!requests_.empty() && Pick(0, 4) < sharing_) {
-      const auto count = static_cast<uint32_t>(requests_.size());
-      // Few states are kept: the late ones matter.
-      const uint32_t late =
-          traits_.state_snapshots.has_value() ? std::min(count, kChatsMax) : count;
       auto at = requests_.begin();
-      std::advance(at, count - late + Pick(0, late - 1));
+      std::advance(at, Pick(0, static_cast<uint32_t>(requests_.size()) - 1));
+      if (traits_.state_snapshots.has_value() && Pick(0, 3) > 0) at = LateChat(at);
       prompt = at->second.spec.prompt;
       prompt.insert(prompt.end(), at->second.answer.begin(), at->second.answer.end());
-      if (Pick(0, 2) == 0) prompt.resize(Pick(0, static_cast<uint32_t>(prompt.size())));
+      // A turn that goes on elsewhere; a few, where states of chats' ends are what is kept.
+      const uint32_t kinds = traits_.state_snapshots.has_value() ? 5 : 2;
+      if (Pick(0, kinds) == 0) prompt.resize(Pick(0, static_cast<uint32_t>(prompt.size())));
     }
-    const uint32_t more = Pick(0, 3) == 0 ? Pick(0, length_max) : Pick(0, 40);
+    uint32_t more = Pick(0, 3) == 0 ? Pick(0, length_max) : Pick(0, 40);
+    // A state stands behind a full block.
+    if (traits_.state_snapshots.has_value() && prompt.empty()) more += Pick(0, 150);
     for (uint32_t i = 0; i < more; ++i) {
       prompt.push_back(static_cast<int32_t>(Pick(0, static_cast<uint32_t>(model_.vocabulary) - 1)));
     }
     if (prompt.size() > length_max) prompt.resize(length_max);
     if (prompt.empty()) prompt.push_back(1);
     return prompt;
+  }
+
+  // Few states are kept: one of the chats that ended last, if there is one.
+  std::map<RequestId, Request>::iterator LateChat(std::map<RequestId, Request>::iterator other) {
+    std::vector<std::map<RequestId, Request>::iterator> late;
+    for (auto at = requests_.end(); at != requests_.begin() && late.size() < kChatsMax;) {
+      if ((--at)->second.has_ended && at->second.has_started) late.push_back(at);
+    }
+    return late.empty() ? other : late[Pick(0, static_cast<uint32_t>(late.size()) - 1)];
   }
 
   void Arrive(uint64_t& steps_max) {
@@ -134,7 +148,9 @@ class BatchSim {
     spec.salt = Pick(0, 3) == 0 ? spec.key : "";
     spec.context_length = request.context;
     spec.max_new_tokens = Pick(0, 2) == 0 || answers_are_long_ ? 0 : Pick(1, 150);
-    spec.prompt = DrawPrompt(std::min(request.context - 1, answers_are_long_ ? 60 : 1000u));
+    spec.prompt = DrawPrompt(
+        std::min(request.context - 1,
+                 answers_are_long_ && !traits_.state_snapshots.has_value() ? 60 : 1000u));
     ++report_.requests;
     steps_max += 60 + 4 * uint64_t{request.context};
     const absl::StatusOr<Effects> effects = scheduler_.Add(spec, now_);
@@ -278,7 +294,7 @@ class BatchSim {
       segment.tokens.erase(segment.tokens.begin());
       ++segment.begin;
     }
-    SpoilState(segment);
+    for (Segment& any : step.segments) SpoilState(any);
     const auto held = gang_.held().find(segment.slot);
     if (bug_ == BatchBug::kDraftKept && held != gang_.held().end() &&
         segment.begin < held->second && step.closed_slots.empty()) {

@@ -55,7 +55,7 @@ struct BatchSimReport {
   uint64_t trace = 0;  // hash of all steps and results
 };
 
-// `has_state`: the model has recurrent layers, of whose states up to nine are kept; no disks, no
+// `has_state`: the model has recurrent layers, of whose states up to 20 are kept; no disks, no
 // drafts.
 BatchSimReport RunBatchSim(uint64_t seed, BatchBug bug = BatchBug::kNone, bool has_state = false);
 

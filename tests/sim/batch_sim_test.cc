@@ -14,7 +14,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr uint64_t kSeeds = 600;
-constexpr uint64_t kSeedsWithState = 300;
+constexpr uint64_t kSeedsWithState = 200;
 constexpr uint64_t kSeedsOfABug = 60;
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {

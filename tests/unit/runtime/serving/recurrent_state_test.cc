@@ -352,6 +352,43 @@ TEST(RecurrentState, AChatThatWasComputedAgainStaysWhenOlderBlocksGiveWay) {
   EXPECT_EQ(served.core.pool().index().Find("", tokens, full).size(), full);
 }
 
+// Within a step nobody knows which segment is first.
+TEST(RecurrentState, WhatOneSegmentBeginsFromNoOtherOverwrites) {
+  Served served(Traits(1));
+  for (int i = 0; i < 4; ++i) served.Ask(Words(1000, 50 + i), 10);  // what steps take is known
+  served.Ask(Words(320, 1), 5);
+  const RequestId reader = served.Add(Words(320, 1) + Words(10, 2), 3);
+  const RequestId writer = served.Add(Words(70, 3), 3);
+  ASSERT_TRUE(served.Step());
+  EXPECT_EQ(served.started.at(reader).cached_tokens, 320u);
+  EXPECT_TRUE(served.started.contains(writer));
+  ASSERT_EQ(served.last.segments.size(), 2u);
+  for (const Segment& segment : served.last.segments) EXPECT_EQ(segment.state_to, kNoSnapshot);
+  served.Run();
+  // One alone may begin from a place and leave its state there.
+  const RequestId next = served.Add(Words(320, 1) + Words(50, 4), 3);
+  ASSERT_TRUE(served.Step());
+  EXPECT_EQ(served.started.at(next).cached_tokens, 320u);
+  EXPECT_EQ(served.last.segments[0].state_from, 0);
+  EXPECT_EQ(served.last.segments[0].state_to, 0);
+  served.Run();
+}
+
+// One that began from a place before may not overwrite what another begins from now.
+TEST(RecurrentState, NorOneThatBeganFromItBefore) {
+  Served served(Traits(1));
+  for (int i = 0; i < 4; ++i) served.Ask(Words(1000, 50 + i), 10);
+  served.Ask(Words(320, 1), 5);
+  // Its last full block is reached in its second step.
+  const RequestId before = served.Add(Words(320, 1) + Words(700, 2), 3);
+  ASSERT_TRUE(served.Step());
+  EXPECT_EQ(served.started.at(before).cached_tokens, 320u);
+  const RequestId now = served.Add(Words(320, 1) + Words(10, 3), 3);
+  while (!served.started.contains(now)) ASSERT_TRUE(served.Step());
+  EXPECT_EQ(served.started.at(now).cached_tokens, 320u);
+  served.Run();
+}
+
 TEST(RecurrentState, ACancelledPromptLeavesNothingHeld) {
   Served served(Traits(2));
   served.Ask(Words(320, 1), 4);
