@@ -48,17 +48,43 @@ QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& 
   return traits;
 }
 
+// What other programs than MLX write. Which modules are stored so, their tensors show.
+void ReadForeignQuantization(const json& foreign, ModelConfig& out) {
+  const std::string method = ReadText(foreign, "quant_method", "");
+  if (method == "mxfp4" && out.experts.stored_as_blocks) {
+    out.quantization = kMxfp4Traits;
+    return;
+  }
+  const std::string format = ReadText(foreign, "format", "");
+  if (method == "compressed-tensors" && format == "float-quantized") return;
+  if (method == "compressed-tensors" || method == "modelopt") {
+    Unsupported(absl::StrCat("quantised with ", method, ", ",
+                             format.empty() ? ReadText(foreign, "quant_algo", "?") : format,
+                             ", which is not implemented; MLX's own formats and FP8 are"));
+  }
+  if (method != "fp8") Unsupported(absl::StrCat("quantised with \"", method, "\""));
+  const std::string number = ReadText(foreign, "fmt", "e4m3");
+  if (number != "e4m3" && number != "float8_e4m3fn") {
+    Unsupported(absl::StrCat("8-bit floats of form '", number, "' are not implemented; e4m3 is"));
+  }
+  const json* block = FindField(foreign, "weight_block_size");
+  if (block == nullptr) return;
+  if (!block->is_array() || block->size() != 2) Invalid("'weight_block_size' is not two numbers");
+  const json sizes = {{"weight_block_size", (*block)[0]}, {"weight_block_size[1]", (*block)[1]}};
+  out.fp8_block_rows = ReadInt(sizes, "weight_block_size", std::nullopt);
+  out.fp8_block_columns = ReadInt(sizes, "weight_block_size[1]", std::nullopt);
+}
+
 void ReadQuantization(const json& config, ModelConfig& out) {
   const auto found = config.find("quantization");
   if (found == config.end() || found->is_null()) {
-    const auto foreign = config.find("quantization_config");
-    if (foreign != config.end() && foreign->is_object() && foreign->contains("quant_method")) {
-      // OpenAI's: which modules are packed, their tensors show.
-      if ((*foreign)["quant_method"] == "mxfp4" && out.experts.stored_as_blocks) {
-        out.quantization = kMxfp4Traits;
-        return;
-      }
-      Unsupported(absl::StrCat("quantised with ", (*foreign)["quant_method"].dump()));
+    const json* foreign = FindField(config, "quantization_config");
+    const json* text = FindField(config, "text_config");
+    if (foreign == nullptr && text != nullptr && text->is_object()) {
+      foreign = FindField(*text, "quantization_config");
+    }
+    if (foreign != nullptr && foreign->is_object() && foreign->contains("quant_method")) {
+      ReadForeignQuantization(*foreign, out);
     }
     return;
   }

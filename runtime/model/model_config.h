@@ -146,6 +146,9 @@ struct ModelConfig {
   // Modules ("model.layers.0.self_attn.q_proj") whose quantisation differs; bits 0: stored as
   // floats.
   std::map<std::string, QuantizationTraits> quantization_overrides;
+  // Where weights are stored as 8-bit floats, a scale's block (fp8_weights.h).
+  int fp8_block_rows = 128;
+  int fp8_block_columns = 128;
 
   // By what queries are multiplied at a position, so that 1 / sqrt(head_dim) is left to do.
   float QueryScaleAt(size_t position) const;

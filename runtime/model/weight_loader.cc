@@ -4,13 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "runtime/model/fp8_weights.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
 namespace mx = mlx::core;
 
+// As a rank holds it.
 mx::Dtype TypeOf(const StoredTensor& tensor) {
+  if (IsFp8(tensor)) return mx::bfloat16;
   if (tensor.dtype == "F32") return mx::float32;
   if (tensor.dtype == "BF16") return mx::bfloat16;
   if (tensor.dtype == "F16") return mx::float16;
@@ -20,7 +23,7 @@ mx::Dtype TypeOf(const StoredTensor& tensor) {
 }
 
 kernels::Scalar ScalarOf(const StoredTensor& tensor) {
-  if (tensor.dtype == "BF16") return kernels::Scalar::kBfloat16;
+  if (tensor.dtype == "BF16" || IsFp8(tensor)) return kernels::Scalar::kBfloat16;
   return tensor.dtype == "F16" ? kernels::Scalar::kFloat16 : kernels::Scalar::kFloat32;
 }
 
@@ -88,6 +91,7 @@ StoredBytes WeightLoader::SourceOf(const StoredTensor& tensor, const StoredPart&
 
 WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const StoredPart& part) {
   const StoredBytes source = SourceOf(tensor, part);
+  if (!source.empty() && IsFp8(tensor)) return WidenPart(tensor, part, source);
   if (!source.empty() && part.bytes < part.row_bytes) {
     const std::shared_ptr<std::byte[]> copy =
         reader_.CopyColumns(source, {part.rows, part.row_bytes, part.begin, part.bytes});
@@ -95,6 +99,26 @@ WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const Stor
   }
   reader_.Read(source);
   return {source.data(), source.size(), files_};
+}
+
+size_t WeightLoader::HeldBytes(const StoredTensor& tensor, const StoredPart& part) {
+  if (part.looked_at) return 0;
+  return part.all_bytes() * (IsFp8(tensor) ? sizeof(uint16_t) : 1);
+}
+
+WeightLoader::Part WeightLoader::WidenPart(const StoredTensor& tensor, const StoredPart& part,
+                                           StoredBytes source) {
+  const StoredTensor& scale = *FindFp8Scale(tensor, *files_);
+  reader_.LookAt({scale.data, scale.bytes});
+  const Fp8Scales scales = ReadFp8Scales(config_, tensor, scale);
+  const size_t row_bytes = part.bytes * sizeof(uint16_t);
+  std::shared_ptr<std::byte[]> wide(new std::byte[part.rows * row_bytes]);
+  reader_.ForRows(source, part.row_bytes, row_bytes, [&](StoredBytes piece, size_t row) {
+    const Fp8Part rows{part.first_row + row, piece.size() / part.row_bytes, part.row_bytes,
+                       part.begin, part.bytes};
+    WidenFp8(scales, rows, piece.data(), wide.get() + row * row_bytes);
+  });
+  return {wide.get(), part.rows * row_bytes, wide};
 }
 
 // A part's bytes as an array of its own.
@@ -184,7 +208,7 @@ mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs,
     return *files_->Find(StoredNamesOf(need, *files_).*name);
   };
   const StoredTensor& first = stored_of(*needs[0]);
-  const size_t bytes = PartOf(first, *needs[0]).all_bytes();
+  const size_t bytes = HeldBytes(first, PartOf(first, *needs[0]));
   // OpenAI's blocks are MLX's words, byte for byte.
   const mx::Dtype type = first.shape.size() == 4 ? mx::uint32 : TypeOf(first);
   const int rows = needs[0]->part_rows();
@@ -286,7 +310,13 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
     const StoredNames names = StoredNamesOf(need, *files_);
     for (const std::string& name : {names.weight, names.scales, names.biases}) {
       const StoredTensor* stored = files_->Find(name);
-      if (stored != nullptr) visit(*stored, PartOf(*stored, need));
+      if (stored == nullptr) continue;
+      if (IsFp8(*stored)) {
+        StoredPart looked_at = WholeOf(*FindFp8Scale(*stored, *files_));
+        looked_at.looked_at = true;
+        visit(*FindFp8Scale(*stored, *files_), looked_at);
+      }
+      visit(*stored, PartOf(*stored, need));
     }
     const StoredTensor* bias = need.bias ? files_->Find(names.bias) : nullptr;
     if (bias == nullptr) return;
@@ -315,7 +345,9 @@ std::vector<StoredBytes> WeightLoader::OrderOfReading() const {
 
 uint64_t WeightLoader::BytesNeeded() const {
   uint64_t bytes = 0;
-  ForEachTensor([&](const StoredTensor&, const StoredPart& part) { bytes += part.all_bytes(); });
+  ForEachTensor([&](const StoredTensor& tensor, const StoredPart& part) {
+    bytes += HeldBytes(tensor, part);
+  });
   return bytes;
 }
 

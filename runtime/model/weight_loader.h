@@ -52,7 +52,7 @@ class WeightLoader {
   mlx::core::Dtype activation_type() const { return activation_type_; }
   mlx::core::Dtype model_type() const { return model_type_; }
 
-  // What LoadMatrix and LoadVector will have read when everything that `place` needs is loaded.
+  // What LoadMatrix and LoadVector will hold when everything that `place` needs is loaded.
   uint64_t BytesNeeded() const;
 
  private:
@@ -69,6 +69,7 @@ class WeightLoader {
     size_t begin = 0;
     size_t bytes = 0;
     size_t all_bytes() const { return rows * bytes; }
+    bool looked_at = false;  // and not kept
   };
   using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
   static StoredPart WholeOf(const StoredTensor& tensor);
@@ -76,7 +77,10 @@ class WeightLoader {
   // Unset: this rank adds none.
   std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
+  // What a rank holds of it: 8-bit floats are widened.
+  static size_t HeldBytes(const StoredTensor& tensor, const StoredPart& part);
   Part TakePart(const StoredTensor& tensor, const StoredPart& part);
+  Part WidenPart(const StoredTensor& tensor, const StoredPart& part, StoredBytes source);
   std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
   Matrix LoadForKernels(const MatrixNeed& need);
   Matrix LoadForMlx(const MatrixNeed& need);

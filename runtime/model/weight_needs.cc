@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "runtime/model/fp8_weights.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -28,11 +29,12 @@ class Checker {
   void Fault(std::string text) {
     if (++faults_ <= kFaultsNamedMax) texts_.push_back(std::move(text));
   }
-  enum class Form { kFloats, kWords, kBytes };
+  enum class Form { kFloats, kFp8, kWords, kBytes };
   const StoredTensor* Expect(const std::string& name, std::vector<int64_t> shape,
                              Form form = Form::kFloats);
   void Quantised(const MatrixNeed& need, const StoredNames& names);
   void Blocks(const MatrixNeed& need, const StoredNames& names);
+  void Fp8(const MatrixNeed& need, const StoredTensor& weight);
   static std::vector<int64_t> ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns);
 
   const ModelConfig& config_;
@@ -59,7 +61,11 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
     return nullptr;
   }
   const bool is_float = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16";
-  if (form == Form::kFloats ? !is_float : tensor->dtype != (form == Form::kWords ? "U32" : "U8")) {
+  const bool is_right = form == Form::kFloats  ? is_float
+                        : form == Form::kFp8   ? IsFp8(*tensor)
+                        : form == Form::kWords ? tensor->dtype == "U32"
+                                               : tensor->dtype == "U8";
+  if (!is_right) {
     code_ = "MODEL_FORMAT_UNSUPPORTED";
     Fault(absl::StrCat("tensor '", name, "' is stored as ", tensor->dtype));
     return nullptr;
@@ -123,13 +129,42 @@ void Checker::Blocks(const MatrixNeed& need, const StoredNames& names) {
   if (need.bias) Expect(names.bias, {need.experts, rows});
 }
 
+void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
+  if (need.heads > 0 || weight.shape.size() != 2) {
+    code_ = "MODEL_FORMAT_UNSUPPORTED";
+    return Fault(absl::StrCat("tensor '", weight.name, "' holds ",
+                              need.heads > 0 ? need.heads : need.experts,
+                              " maps in 8-bit floats; those that stand by themselves are read"));
+  }
+  if (Expect(weight.name, {need.all_stored_rows(), need.columns}, Form::kFp8) == nullptr) return;
+  const StoredTensor* scale = FindFp8Scale(weight, files_);
+  if (scale == nullptr) {
+    return Fault(absl::StrCat("tensor '", weight.name, "' is stored as ", weight.dtype,
+                              ", and its scales, '", weight.name, "_scale_inv' or '", weight.name,
+                              "_scale', are in no weights file"));
+  }
+  if (!Fp8BlockOf(config_, weight, *scale).has_value()) {
+    return Fault(absl::StrCat("tensor '", scale->name, "' is ", ShapeText(scale->shape),
+                              ", neither one scale for '", weight.name, "' ",
+                              ShapeText(weight.shape), " nor one for each row or block of ",
+                              config_.fp8_block_rows, " x ", config_.fp8_block_columns));
+  }
+  if (scale->dtype != "F32" && scale->dtype != "BF16") {
+    code_ = "MODEL_FORMAT_UNSUPPORTED";
+    Fault(absl::StrCat("tensor '", scale->name, "' is stored as ", scale->dtype));
+  }
+}
+
 void Checker::Matrix(const MatrixNeed& need) {
   const StoredNames names = StoredNamesOf(need, files_);
   // Checked with the first of those that share it.
   if ((names.stacked && need.expert > 0) || need.first_row > 0) return;
   if (names.blocks) return Blocks(need, names);
+  const StoredTensor* weight = files_.Find(names.weight);
   if (files_.Find(names.scales) != nullptr) {
     Quantised(need, names);
+  } else if (weight != nullptr && IsFp8(*weight)) {
+    Fp8(need, *weight);
   } else {
     Expect(names.weight, ShapeOf(need, names.stacked, need.columns));
   }

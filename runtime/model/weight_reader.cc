@@ -103,26 +103,40 @@ void WeightReader::Read(StoredBytes stored) {
   }
 }
 
+void WeightReader::LookAt(StoredBytes stored) {
+  if (stored.empty()) return;
+  ReadAheadOf(stored);
+  MapPiece(stored);
+}
+
 void WeightReader::Release(StoredBytes stored) const {
   const Pages pages = PagesWithin(stored);
   if (pages.bytes > 0) madvise(pages.address, pages.bytes, MADV_DONTNEED);
 }
 
+void WeightReader::ForRows(StoredBytes matrix, size_t row_bytes, size_t held_bytes,
+                           const TakeRows& take) {
+  if (row_bytes == 0) return;
+  const size_t rows = matrix.size() / row_bytes;
+  const size_t rows_each = std::max<size_t>(1, kReadPieceBytes / row_bytes);
+  for (size_t row = 0; row < rows; row += rows_each) {
+    const size_t some = std::min(rows_each, rows - row);
+    const StoredBytes piece = matrix.subspan(row * row_bytes, some * row_bytes);
+    LookAt(piece);
+    take(piece, row);
+    Release(piece);
+    on_progress_(some * held_bytes);
+  }
+}
+
 std::shared_ptr<std::byte[]> WeightReader::CopyColumns(StoredBytes matrix, const ColumnPart& part) {
   MACRAME_CHECK(matrix.size() == part.rows * part.row_bytes) << matrix.size();
   std::shared_ptr<std::byte[]> copy(new std::byte[part.rows * part.bytes]);
-  const size_t rows_each =
-      std::max<size_t>(1, kReadPieceBytes / std::max<size_t>(1, part.row_bytes));
-  for (size_t row = 0; row < part.rows; row += rows_each) {
+  ForRows(matrix, part.row_bytes, part.bytes, [&](StoredBytes piece, size_t row) {
     ColumnPart some = part;
-    some.rows = std::min(rows_each, part.rows - row);
-    const StoredBytes piece = matrix.subspan(row * part.row_bytes, some.rows * part.row_bytes);
-    ReadAheadOf(piece);
-    MapPiece(piece);
+    some.rows = piece.size() / part.row_bytes;
     CopyColumnPart(piece.data(), some, copy.get() + row * part.bytes);
-    Release(piece);
-    on_progress_(some.rows * part.bytes);
-  }
+  });
   return copy;
 }
 

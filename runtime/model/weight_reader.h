@@ -43,6 +43,12 @@ class WeightReader {
 
   // Waits until these bytes are in memory and mapped.
   void Read(StoredBytes stored);
+  // The same for what a rank looks at and doesn't keep.
+  void LookAt(StoredBytes stored);
+  // Whole rows of a matrix, in pieces of which none stays mapped: take(piece, its first row). A
+  // rank makes `held_bytes` of each row.
+  using TakeRows = std::function<void(StoredBytes piece, size_t row)>;
+  void ForRows(StoredBytes matrix, size_t row_bytes, size_t held_bytes, const TakeRows& take);
   // A copy of a matrix' column part; the matrix is not left mapped.
   std::shared_ptr<std::byte[]> CopyColumns(StoredBytes matrix, const ColumnPart& part);
   // For who has made a copy of what Read mapped.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
@@ -42,6 +43,18 @@ absl::Status AskForImport(std::string message, const std::string& file) {
   v1::Reason reason = MakeReason("MODEL_FORMAT_UNSUPPORTED", std::move(message));
   reason.set_remedy(absl::StrCat("run 'clusterctl model import ", file, "' first"));
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
+// Rank 0 would refuse the folder once everything is launched.
+absl::Status TokenizerMissing(const std::string& folder, bool has_tiktoken) {
+  v1::Reason reason =
+      MakeReason("MODEL_FILE_MISSING",
+                 absl::StrCat(folder, " has no tokenizer.json",
+                              has_tiktoken ? ", only tiktoken's table, which is not read" : ""));
+  reason.set_remedy(
+      "put the tokenizer.json of another published copy of the model beside it, or one that "
+      "transformers' AutoTokenizer writes with save_pretrained");
+  return ReasonStatus(absl::StatusCode::kNotFound, reason);
 }
 
 absl::Status InvalidConfig(std::string message) {
@@ -72,6 +85,8 @@ constexpr std::array kForeignFormats = {
 struct FolderContents {
   bool safetensors = false;
   bool index = false;
+  bool tokenizer = false;         // tokenizer.json
+  bool tiktoken = false;          // what Kimi's copies have in its stead
   std::set<std::string> foreign;  // names of formats, with an example
   std::string gguf;               // the first such file by name
 };
@@ -85,6 +100,10 @@ FolderContents LookInto(const std::string& folder) {
     const std::string name = it->path().filename().string();
     if (absl::EndsWith(name, ".safetensors")) contents.safetensors = true;
     if (name == "model.safetensors.index.json") contents.index = true;
+    if (name == "tokenizer.json") contents.tokenizer = true;
+    if (absl::EndsWith(name, "tiktoken.model") || absl::EndsWith(name, ".tiktoken")) {
+      contents.tiktoken = true;
+    }
     if (absl::EndsWithIgnoreCase(name, ".gguf") &&
         (contents.gguf.empty() || name < contents.gguf)) {
       contents.gguf = name;
@@ -140,14 +159,31 @@ absl::Status CheckStorage(const engine::WeightFiles& files) {
         absl::EndsWith(name, ".g_idx")) {
       return Unsupported(absl::StrCat(at, "belongs to GPTQ or AWQ"));
     }
-    if (absl::StartsWith(tensor.dtype, "F8")) {
-      return Unsupported(absl::StrCat(at, "is stored in 8-bit floats (", tensor.dtype, ")"));
+    if (absl::StartsWith(tensor.dtype, "F8") && !engine::IsFp8(tensor)) {
+      return Unsupported(absl::StrCat(at, "is stored in 8-bit floats of another kind (",
+                                      tensor.dtype, ") than those that are read, F8_E4M3"));
     }
     if (absl::EndsWith(name, ".weight.absmax") || absl::EndsWith(name, ".SCB")) {
       return Unsupported(absl::StrCat(at, "belongs to bitsandbytes"));
     }
   }
   return absl::OkStatus();
+}
+
+bool IsFp8Scale(const std::string& name, const engine::WeightFiles& files) {
+  for (const std::string_view ending : {"_scale_inv", "_scale"}) {
+    if (!absl::EndsWith(name, std::string(ending))) continue;
+    const engine::StoredTensor* weight = files.Find(name.substr(0, name.size() - ending.size()));
+    return weight != nullptr && engine::IsFp8(*weight);
+  }
+  return false;
+}
+
+// What a tensor takes in memory: 8-bit floats become bfloat16 while they are read, and their scales
+// go into them.
+uint64_t HeldBytes(const engine::StoredTensor& tensor, const engine::WeightFiles& files) {
+  if (engine::IsFp8(tensor)) return uint64_t{2} * tensor.bytes;
+  return IsFp8Scale(tensor.name, files) ? 0 : tensor.bytes;
 }
 
 std::string DtypeName(const std::string& stored) {
@@ -199,20 +235,21 @@ void AddBytes(const engine::ModelConfig& config, const engine::WeightFiles& file
   }
   for (const auto& [name, tensor] : files.tensors()) {
     const int layer = LayerOf(name);
+    const uint64_t bytes = HeldBytes(tensor, files);
     if (layer >= 0 && layer < config.layer_count) {
-      out->set_layer_bytes(layer, out->layer_bytes(layer) + tensor.bytes);
+      out->set_layer_bytes(layer, out->layer_bytes(layer) + bytes);
       if (layers[layer].divisible.count(name) > 0) {
-        out->set_layer_divisible_bytes(layer, out->layer_divisible_bytes(layer) + tensor.bytes);
+        out->set_layer_divisible_bytes(layer, out->layer_divisible_bytes(layer) + bytes);
       }
       if (layers[layer].of_experts.count(name) > 0) {
-        out->set_layer_expert_bytes(layer, out->layer_expert_bytes(layer) + tensor.bytes);
+        out->set_layer_expert_bytes(layer, out->layer_expert_bytes(layer) + bytes);
       }
     } else if (absl::StartsWith(name, "model.embed_tokens.")) {
-      out->set_embedding_bytes(out->embedding_bytes() + tensor.bytes);
+      out->set_embedding_bytes(out->embedding_bytes() + bytes);
     } else if (absl::StartsWith(name, "lm_head.") && !config.tied_embeddings) {
-      out->set_head_bytes(out->head_bytes() + tensor.bytes);
+      out->set_head_bytes(out->head_bytes() + bytes);
     } else if (absl::StartsWith(name, "model.norm.")) {
-      out->set_final_norm_bytes(out->final_norm_bytes() + tensor.bytes);
+      out->set_final_norm_bytes(out->final_norm_bytes() + bytes);
     }
   }
 }
@@ -233,7 +270,10 @@ void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& fi
       bytes_by_bits[4] += tensor.bytes;
       group_size = std::max(group_size, 32U);
       parameters += tensor.bytes * 2;
-    } else if (!part && tensor.dtype != "U32") {
+    } else if (engine::IsFp8(tensor)) {
+      float_bytes["BF16"] += 2 * tensor.bytes;
+      parameters += tensor.bytes;
+    } else if (!part && tensor.dtype != "U32" && !IsFp8Scale(name, files)) {
       float_bytes[tensor.dtype] += tensor.bytes;
       parameters += tensor.bytes / (tensor.dtype == "F32" ? 4 : 2);
     } else if (!part) {
@@ -377,6 +417,7 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   engine::ShardPlace whole;
   whole.layer_end = config->layer_count;
   if (auto status = engine::CheckWeights(*config, whole, **files); !status.ok()) return status;
+  if (!contents.tokenizer) return TokenizerMissing(folder, contents.tiktoken);
 
   v1::ModelDescription description;
   AddConfig(*config, &description);

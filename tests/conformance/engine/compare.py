@@ -21,6 +21,20 @@ import zlib
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from bases import (
+    BASE,
+    EXPERTS,
+    GEMMA3,
+    GLM4_MOE,
+    LATENT,
+    LLAMA3_SCALING,
+    LONGROPE_SCALING,
+    MINISTRAL3,
+    YARN,
+    YARN_SCALING,
+    without,
+)
+from checkpoints import as_published, fp8_config, fp8_weights, save_safetensors
 from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 from mlx_lm.models import (
     deepseek_v2,
@@ -67,134 +81,8 @@ TREMORS = 6
 TORN = 2e-2
 DRAWS_MAX = 10
 
-BASE = {
-    "num_hidden_layers": 3,
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "vocab_size": 160,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-}
-
-LLAMA3_SCALING = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
-
-YARN_SCALING = {
-    "rope_type": "yarn",
-    "factor": 4.0,
-    "original_max_position_embeddings": 32,
-    "beta_fast": 8.0,
-}
-
-LONGROPE_SCALING = {
-    "type": "longrope",
-    "original_max_position_embeddings": 64,
-    "short_factor": [1.0] * 8,
-    "long_factor": [1.0, 1.1, 1.3, 1.9, 2.8, 4.0, 6.5, 9.0],
-}
-
-
 def llama_with_rope(scaling, **more):
     return (llama, {**BASE, "model_type": "llama", "rope_scaling": scaling, **more})
-
-
-EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
-
-GEMMA3 = {
-    **BASE,
-    "model_type": "gemma3_text",
-    "num_hidden_layers": 4,
-    "head_dim": 32,
-    "rope_theta": 1e6,
-    "rope_local_base_freq": 10000.0,
-    "query_pre_attn_scalar": 48,
-    "sliding_window": 12,
-    "sliding_window_pattern": 3,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "tie_word_embeddings": True,
-}
-
-MINISTRAL3 = {
-    **BASE,
-    "model_type": "ministral3",
-    "head_dim": 32,
-    "rope_parameters": {
-        **YARN_SCALING,
-        "type": "yarn",
-        "rope_theta": 1e6,
-        "mscale": 1.0,
-        "mscale_all_dim": 1.0,
-        "llama_4_scaling_beta": 0.3,
-        "original_max_position_embeddings": 16,
-    },
-}
-
-GLM4_MOE = {
-    **BASE,
-    "model_type": "glm4_moe",
-    "num_hidden_layers": 3,
-    "moe_intermediate_size": 128,
-    "n_routed_experts": 8,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 3,
-    "n_group": 1,
-    "topk_group": 1,
-    "norm_topk_prob": True,
-    "routed_scaling_factor": 1.5,
-    "first_k_dense_replace": 1,
-    "head_dim": 32,
-    "rope_scaling": None,
-    "use_qk_norm": False,
-    "attention_bias": True,
-    "partial_rotary_factor": 0.5,
-    "num_nextn_predict_layers": 1,
-}
-
-YARN = {
-    "type": "yarn",
-    "factor": 4.0,
-    "original_max_position_embeddings": 32,
-    "beta_fast": 32,
-    "beta_slow": 1,
-    "mscale": 1.0,
-    "mscale_all_dim": 1.0,
-}
-
-# Multi-head latent attention, and experts in groups. Two layers: where four products with
-# quantised weights follow each other in a half layer, each rounds its activations.
-LATENT = {
-    **BASE,
-    "num_hidden_layers": 2,
-    "num_key_value_heads": 8,
-    "kv_lora_rank": 64,
-    "q_lora_rank": 128,
-    "qk_nope_head_dim": 64,
-    "qk_rope_head_dim": 16,
-    "v_head_dim": 64,
-    "n_routed_experts": 8,
-    "n_shared_experts": 2,
-    "num_experts_per_tok": 3,
-    "moe_intermediate_size": 128,
-    "n_group": 4,
-    "topk_group": 2,
-    "first_k_dense_replace": 1,
-    "routed_scaling_factor": 2.5,
-    "norm_topk_prob": True,
-    "rope_scaling": YARN,
-}
-
-
-def without(config, *keys):
-    return {key: value for key, value in config.items() if key not in keys}
 
 
 # name: (mlx-lm module, config)
@@ -483,9 +371,16 @@ STORAGES = {
     "8bit-g64": (mx.bfloat16, 8, 64),
     "8bit-g32-float32": (mx.float32, 8, 32),
     "mxfp4": (mx.bfloat16, 4, 32, "mxfp4"),
+    # 8-bit floats with a scale for each block, or for each row; they are computed with as bfloat16.
+    "fp8": (mx.bfloat16, 0, 0),
+    "fp8-rows": (mx.bfloat16, 0, 0),
 }
 # Of these storages only these architectures.
-ONLY = {"mxfp4": ("gpt_oss", "qwen3")}
+ONLY = {
+    "mxfp4": ("gpt_oss", "qwen3"),
+    "fp8": ("deepseek_v3-published", "qwen3", "qwen3_moe", "phi3"),
+    "fp8-rows": ("glm4_moe", "llama"),
+}
 
 
 def randomize(model):
@@ -511,33 +406,21 @@ def as_type(model, dtype):
     )
 
 
-def as_published(weights, config):
-    """Experts one by one; both maps of a head's latent attention in one, where they are floats."""
-    out = {}
-    for name, value in weights.items():
-        if ".switch_mlp." in name:
-            for i in range(config["n_routed_experts"]):
-                out[name.replace("switch_mlp", f"experts.{i}")] = value[i]
-        elif name.endswith("embed_q.weight") and name[: -len("weight")] + "scales" not in weights:
-            values = weights[name.replace("embed_q", "unembed_out")]
-            both = mx.concatenate([value.swapaxes(-1, -2), values], axis=1)
-            out[name.replace("embed_q", "kv_b_proj")] = both.reshape(-1, both.shape[-1])
-        elif "unembed_out.weight" not in name or name[: -len("weight")] + "scales" in weights:
-            out[name] = value
-    return out
-
-
-def write_folder(folder, model, config, quantization, published):
-    config = dict(config)
-    if quantization:
-        config["quantization"] = quantization
+def write_folder(folder, model, architecture, storage):
+    config = dict(ARCHITECTURES[architecture][1])
+    if quantization_of(storage):
+        config["quantization"] = quantization_of(storage)
+    path = os.path.join(folder, "model.safetensors")
+    if storage.startswith("fp8"):
+        config["quantization_config"] = fp8_config(architecture, storage)
+        save_safetensors(path, fp8_weights(model, architecture, storage))
+    else:
+        weights = dict(tree_flatten(model.parameters()))
+        if architecture.endswith("-published"):
+            weights = as_published(weights)
+        mx.save_safetensors(path, weights, metadata={"format": "mlx"})
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
-    path = os.path.join(folder, "model.safetensors")
-    weights = dict(tree_flatten(model.parameters()))
-    if published:
-        weights = as_published(weights, config)
-    mx.save_safetensors(path, weights, metadata={"format": "mlx"})
 
 
 def run_rankd(rankd, folder, prompt, vocab):
@@ -610,7 +493,8 @@ def compare(rankd, architecture, storage):
         ours = logits_of_rankd(rankd, architecture, storage, model, prompt)
         tokens = prompt + [int(row.argmax()) for row in ours[PROMPT_TOKENS - 1 : -1]]
         as_type(model, mx.float32)
-        if any("expert" in key for key in ARCHITECTURES[architecture][1]):
+        config = ARCHITECTURES[architecture][1]
+        if any("expert" in key for key in config.get("text_config", config)):
             if is_torn(model, tokens):
                 continue
         theirs = reference(model, tokens)
@@ -623,8 +507,7 @@ def logits_of_rankd(rankd, architecture, storage, model, prompt):
     config = ARCHITECTURES[architecture][1]
     vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
     with tempfile.TemporaryDirectory() as folder:
-        published = architecture.endswith("-published")
-        write_folder(folder, model, config, quantization_of(storage), published)
+        write_folder(folder, model, architecture, storage)
         ours = run_rankd(rankd, folder, prompt, vocabulary)
     rows = PROMPT_TOKENS + GREEDY_STEPS - 1
     if ours.shape[0] != rows:

@@ -15,6 +15,8 @@ using nlohmann::json;
 
 const json& Configs() {
   static const json configs = json::parse(R"({
+    "phi3 fp8": {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+                                         "weight_block_size": [48, 40]}},
     "phi3": {"partial_rotary_factor": 0.5, "original_max_position_embeddings": 64,
              "rope_scaling": {"type": "longrope",
                               "short_factor": [1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
@@ -60,7 +62,7 @@ const json& Frame() {
 // Numbers that are large enough for every part of a model to matter to the logits.
 class NeedsWriter {
  public:
-  explicit NeedsWriter(const ModelConfig& config) : config_(config) {}
+  NeedsWriter(const ModelConfig& config, bool fp8) : config_(config), fp8_(fp8) {}
 
   void Vector(const VectorNeed& need, bool bias = false) {
     if (need.name.empty()) return;
@@ -75,6 +77,7 @@ class NeedsWriter {
     const float range = std::sqrt(3.0F / static_cast<float>(need.columns));
     if (need.bias) Vector({need.module + ".bias", need.all_stored_rows()}, /*bias=*/true);
     const QuantizationTraits traits = config_.QuantizationOf(need.module);
+    if (traits.bits == 0 && fp8_) return Fp8(need.module + ".weight", shape, range);
     if (traits.bits == 0) {
       tensors_[need.module + ".weight"] = Floats(shape, 0.0F, range);
       return;
@@ -113,7 +116,19 @@ class NeedsWriter {
     return {"F32", shape, std::move(bytes)};
   }
 
+  // Numbers of up to 2, in blocks with a scale each.
+  void Fp8(const std::string& name, const std::vector<int64_t>& shape, float range) {
+    std::string bytes(CountOf(shape), '\0');
+    for (char& byte : bytes) byte = static_cast<char>(Next() >> 24 & 0xBF);
+    tensors_[name] = {"F8_E4M3", shape, std::move(bytes)};
+    const auto blocks = [](int64_t size, int block) { return (size + block - 1) / block; };
+    tensors_[name + "_scale_inv"] = Floats(
+        {blocks(shape[0], config_.fp8_block_rows), blocks(shape[1], config_.fp8_block_columns)},
+        range, range / 2);
+  }
+
   const ModelConfig& config_;
+  const bool fp8_;  // maps that are not quantised are 8-bit floats
   uint64_t state_ = 7;
   std::map<std::string, FixtureTensor> tensors_;
 };
@@ -148,7 +163,7 @@ json FamilyConfig(const FamilyShape& shape) {
 std::map<std::string, std::string> ModelOfConfig(const json& config) {
   const auto parsed = ParseModelConfig(config.dump(), "a test's");
   MACRAME_CHECK(parsed.ok()) << parsed.status().ToString();
-  NeedsWriter writer(*parsed);
+  NeedsWriter writer(*parsed, config.contains("quantization_config"));
   const ShardPlace whole;
   writer.Matrix(EmbeddingNeed(*parsed, whole));
   if (!parsed->tied_embeddings) writer.Matrix(HeadNeed(*parsed, whole));

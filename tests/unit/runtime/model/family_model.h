@@ -15,7 +15,9 @@ std::vector<std::string> FamilyNames();
 
 struct FamilyShape {
   std::string name;
-  int bits = 0;  // of MLX's affine quantisation in groups of 32; 0: float32
+  // Of MLX's affine quantisation in groups of 32; 0: float32, or what the config's
+  // "quantization_config" says.
+  int bits = 0;
   int vocabulary = 101;
 };
 nlohmann::json FamilyConfig(const FamilyShape& shape);

@@ -7,11 +7,13 @@
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
+#include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/model_fixture.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
+using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -167,6 +169,35 @@ TEST(WeightsTest, EachFaultOfGptOssHasItsOwnSentence) {
     EXPECT_THAT(without(layer + "mlp.experts.down_proj_blocks"),
                 HasSubstr("'" + layer + "mlp.experts.down_proj.weight' [3, 64, 64] is in no"));
   }
+}
+
+TEST(WeightsTest, ScalesOfEightBitFloatsAreHeldAgainstTheWeight) {
+  const auto whole = FamilyModel({"phi3 fp8"});
+  EXPECT_TRUE(CheckFolder(WriteFolder(whole)).ok()) << CheckFolder(WriteFolder(whole));
+  const std::string name = "model.layers.1.self_attn.o_proj.weight";
+  auto files = whole;
+  std::string& weights = files["model.safetensors"];
+  weights[weights.find(name + "_scale_inv") + name.size()] = '-';
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              HasSubstr("'" + name + "' is stored as F8_E4M3, and its scales, '" + name +
+                        "_scale_inv' or '" + name + "_scale', are in no weights file"));
+  files = whole;
+  files["config.json"] = Replaced(files["config.json"], "[48,40]", "[32,40]");
+  EXPECT_THAT(Text(CheckFolder(WriteFolder(files))),
+              HasSubstr("nor one for each row or block of 32 x 40"));
+  const auto refusal = [&](const std::string& quantisation) {
+    auto other = whole;
+    json config = json::parse(other["config.json"]);
+    config["quantization_config"] = json::parse(quantisation);
+    other["config.json"] = config.dump();
+    return Text(CheckFolder(WriteFolder(other)));
+  };
+  EXPECT_THAT(refusal(R"({"quant_method": "fp8", "fmt": "e5m2"})"), HasSubstr("form 'e5m2'"));
+  EXPECT_THAT(refusal(R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})"),
+              HasSubstr("compressed-tensors, pack-quantized, which is not implemented"));
+  EXPECT_THAT(refusal(R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})"),
+              HasSubstr("modelopt, NVFP4, which is not implemented"));
+  EXPECT_THAT(refusal(R"({"quant_method": "awq"})"), HasSubstr("quantised with \"awq\""));
 }
 
 TEST(WeightsTest, GptOssOfOtherSizesIsRefused) {

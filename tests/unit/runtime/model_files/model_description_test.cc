@@ -183,6 +183,44 @@ TEST(ModelDescription, ForeignFormatsSayWhatWasFound) {
   EXPECT_THAT(MessageOf(gptq), HasSubstr("awq"));
 }
 
+// 8-bit floats take two bytes each once they are in memory, and their scales none.
+TEST(ModelDescription, EightBitFloatsCountAsTheyWillBeHeld) {
+  const std::string plain = MakeFolder("plain"), small = MakeFolder("small");
+  TestTensors tensors = SmallTensors();
+  for (auto& [name, tensor] : tensors) tensor.dtype = "BF16";
+  WriteModel(plain, SmallConfig(), tensors);
+  const TestTensors floats = tensors;
+  for (const auto& [name, tensor] : floats) {
+    if (name.find("_proj.weight") == std::string::npos) continue;
+    tensors[name].dtype = "F8_E4M3";
+    tensors[name + "_scale_inv"] = {"F32", {1, 1}};
+  }
+  nlohmann::json config = SmallConfig();
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  WriteModel(small, config, tensors);
+  const auto held = DescribeModel(plain), stored = DescribeModel(small);
+  ASSERT_TRUE(held.ok() && stored.ok()) << stored.status();
+  for (int layer = 0; layer < static_cast<int>(held->layer_count()); ++layer) {
+    EXPECT_EQ(stored->layer_bytes(layer), held->layer_bytes(layer));
+    EXPECT_EQ(stored->layer_divisible_bytes(layer), held->layer_divisible_bytes(layer));
+  }
+  EXPECT_EQ(stored->parameter_count(), held->parameter_count());
+  EXPECT_EQ(stored->dtype(), "bfloat16");
+  EXPECT_EQ(stored->quantization().bits(), 0U);
+}
+
+TEST(ModelDescription, AFolderWithoutTokenizerJsonIsRefusedWithWhatToDo) {
+  const std::string folder = MakeFolder("kimi");
+  WriteModel(folder, SmallConfig(), SmallTensors());
+  ASSERT_TRUE(DescribeModel(folder).ok());
+  std::filesystem::remove(folder + "/tokenizer.json");
+  EXPECT_EQ(CodeOf(folder), "MODEL_FILE_MISSING");
+  EXPECT_THAT(MessageOf(folder), HasSubstr(folder + " has no tokenizer.json"));
+  EXPECT_THAT(MessageOf(folder), HasSubstr("transformers' AutoTokenizer writes"));
+  WriteFile(folder + "/tiktoken.model", "");
+  EXPECT_THAT(MessageOf(folder), HasSubstr("only tiktoken's table"));
+}
+
 TEST(ModelDescription, MissingAndBrokenFiles) {
   EXPECT_EQ(CodeOf("/nonexistent"), "MODEL_NOT_FOUND");
   const std::string folder = MakeFolder("m");

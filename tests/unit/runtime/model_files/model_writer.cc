@@ -88,6 +88,8 @@ void WriteSafetensors(const std::string& path, const TestTensors& tensors, char 
   std::string file;
   for (int i = 0; i < 8; ++i) file += static_cast<char>(text.size() >> (8 * i));
   WriteFile(path, file + text + std::string(offset, fill));
+  // Without one a folder is no model's.
+  WriteFile(std::filesystem::path(path).parent_path() / "tokenizer.json", "{}");
 }
 
 void WriteModel(const std::string& folder, const nlohmann::json& config, const TestTensors& tensors,
