@@ -133,6 +133,13 @@ void ReadSlidingWindows(const json& config, int first, ModelConfig& out) {
   }
 }
 
+void ReadPeriodicWindows(const json& config, int pattern, ModelConfig& out) {
+  const int window = ReadInt(config, "sliding_window", std::nullopt);
+  for (int layer = 0; layer < out.layer_count; ++layer) {
+    out.sliding_windows.push_back((layer + 1) % pattern != 0 ? window : 0);
+  }
+}
+
 void ExpectText(const json& config, const char* key, const std::string& only) {
   const std::string name = ReadText(config, key, only);
   if (name != only) {

@@ -50,6 +50,8 @@ nlohmann::json TextConfig(const nlohmann::json& config,
                           const nlohmann::json& defaults = nlohmann::json::object());
 // "sliding_window" for the layers that "layer_types" names, or else for those from `first` on.
 void ReadSlidingWindows(const nlohmann::json& config, int first, ModelConfig& out);
+// "sliding_window" for all layers but every `pattern`th.
+void ReadPeriodicWindows(const nlohmann::json& config, int pattern, ModelConfig& out);
 // MODEL_FORMAT_UNSUPPORTED unless it is missing or `only`: a router's choice that the engine has
 // but one of.
 void ExpectText(const nlohmann::json& config, const char* key, const std::string& only);

@@ -88,6 +88,16 @@ void ReadGlm4MoeLite(const json& config, ModelConfig& out) {
   out.latent.norm_eps = out.rms_norm_eps;
 }
 
+// Youtu-LLM: latent attention in a dense model.
+void ReadYoutu(const json& given, ModelConfig& out) {
+  json config = {{"tie_word_embeddings", true},
+                 {"rope_interleave", ReadBool(given, "rope_traditional", true)}};
+  config.update(given);
+  ReadLatent(config, out);
+  out.mlp_bias = ReadBool(config, "mlp_bias", false);
+  out.latent.norm_eps = out.rms_norm_eps;
+}
+
 void ReadDeepseekV2(const json& config, ModelConfig& out) {
   ReadLatent(config, out);
   if (!ReadExpertLayers(config, out)) return;

@@ -10,8 +10,16 @@ namespace {
 
 using nlohmann::json;
 
-// "LLLG": three local layers, a global one, over and over.
-void ReadPattern(const json& config, ModelConfig& out) {
+// As "layer_types" says, or by "LLLG": three local layers, a global one, over and over.
+void ReadWindows(const json& config, ModelConfig& out) {
+  if (ReadInt(config, "sliding_window", 0, 0) == 0) return;  // all see everything, and turn
+  if (FindField(config, "layer_types") != nullptr) {
+    ReadSlidingWindows(config, out.layer_count, out);
+    for (const int window : out.sliding_windows) {
+      out.rope_uses.push_back(window > 0 ? RopeUse::kGlobal : RopeUse::kNone);
+    }
+    return;
+  }
   const std::string pattern = ReadText(config, "sliding_window_pattern", "");
   if (pattern.empty()) return;
   if (pattern.find_first_not_of("LG") != std::string::npos) {
@@ -31,7 +39,7 @@ void ReadExaone4(const json& config, ModelConfig& out) {
   ReadFrame(config, out);
   out.qk_norm = true;
   out.norms = {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
-  ReadPattern(config, out);
+  ReadWindows(config, out);
 }
 
 }  // namespace macrame::runtime::engine

@@ -38,6 +38,17 @@ constexpr Family kFamilies[] = {
     {"glm4_moe_lite", ReadGlm4MoeLite},
     {"exaone4", ReadExaone4},
     {"mimo", ReadQwen2},
+    {"olmo3", ReadOlmo3},
+    {"dots1", ReadDots1},
+    {"solar_open", ReadSolarOpen},
+    {"exaone_moe", ReadExaoneMoe},
+    {"qwen3_vl", ReadQwen3Vl},
+    {"qwen3_vl_moe", ReadQwen3VlMoe},
+    {"kimi_vl", ReadKimiK25},
+    {"youtu_llm", ReadYoutu},
+    {"internlm3", ReadInternLm3},
+    {"helium", ReadHelium},
+    {"minicpm", ReadMiniCpm},
 };
 
 }  // namespace

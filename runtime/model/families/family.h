@@ -34,6 +34,7 @@ void ReadDeepseekV3(const nlohmann::json& config, ModelConfig& out);
 void ReadSparse(const nlohmann::json& config, ModelConfig& out);
 void ReadKimiK25(const nlohmann::json& config, ModelConfig& out);
 void ReadGlm4MoeLite(const nlohmann::json& config, ModelConfig& out);
+void ReadYoutu(const nlohmann::json& config, ModelConfig& out);
 // llama.cc
 void ReadLlama(const nlohmann::json& config, ModelConfig& out);
 void ReadMistral(const nlohmann::json& config, ModelConfig& out);
@@ -41,6 +42,9 @@ void ReadSeedOss(const nlohmann::json& config, ModelConfig& out);
 void ReadErnie(const nlohmann::json& config, ModelConfig& out);
 void ReadSmolLm3(const nlohmann::json& config, ModelConfig& out);
 void ReadGranite(const nlohmann::json& config, ModelConfig& out);
+void ReadInternLm3(const nlohmann::json& config, ModelConfig& out);
+void ReadHelium(const nlohmann::json& config, ModelConfig& out);
+void ReadMiniCpm(const nlohmann::json& config, ModelConfig& out);
 // ministral.cc
 void ReadMinistral3(const nlohmann::json& config, ModelConfig& out);
 void ReadMistral3(const nlohmann::json& config, ModelConfig& out);
@@ -49,6 +53,8 @@ void ReadQwen2(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen2Moe(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3Moe(const nlohmann::json& config, ModelConfig& out);
+void ReadQwen3Vl(const nlohmann::json& config, ModelConfig& out);
+void ReadQwen3VlMoe(const nlohmann::json& config, ModelConfig& out);
 // gpt_oss.cc
 void ReadGptOss(const nlohmann::json& config, ModelConfig& out);
 // mixtral.cc
@@ -61,12 +67,16 @@ void ReadGemma3(const nlohmann::json& config, ModelConfig& out);
 // glm.cc
 void ReadGlm4(const nlohmann::json& config, ModelConfig& out);
 void ReadGlm4Moe(const nlohmann::json& config, ModelConfig& out);
+void ReadSolarOpen(const nlohmann::json& config, ModelConfig& out);
+void ReadDots1(const nlohmann::json& config, ModelConfig& out);
+void ReadExaoneMoe(const nlohmann::json& config, ModelConfig& out);
 // minimax.cc
 void ReadMiniMax(const nlohmann::json& config, ModelConfig& out);
 // exaone.cc
 void ReadExaone4(const nlohmann::json& config, ModelConfig& out);
 // olmo.cc
 void ReadOlmo2(const nlohmann::json& config, ModelConfig& out);
+void ReadOlmo3(const nlohmann::json& config, ModelConfig& out);
 void ReadOlmoe(const nlohmann::json& config, ModelConfig& out);
 
 }  // namespace macrame::runtime::engine

@@ -41,12 +41,11 @@ void ReadWindows(const json& config, ModelConfig& out) {
   if (FindField(config, "layer_types") != nullptr) {
     ReadSlidingWindows(config, 0, out);
   } else {
-    const int window = ReadInt(config, "sliding_window", 512);
+    json periodic = {{"sliding_window", 512}};
+    periodic.update(config);
     const int pattern =
         ReadInt(config, "sliding_window_pattern", ReadInt(config, "_sliding_window_pattern", 6));
-    for (int layer = 0; layer < out.layer_count; ++layer) {
-      out.sliding_windows.push_back((layer + 1) % pattern != 0 ? window : 0);
-    }
+    ReadPeriodicWindows(periodic, pattern, out);
   }
   for (const int window : out.sliding_windows) {
     out.rope_uses.push_back(window > 0 ? RopeUse::kLocal : RopeUse::kGlobal);

@@ -1,5 +1,7 @@
 // Llama and Mistral: the frame as it is. Families that differ from Llama by a field or two.
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
@@ -18,6 +20,30 @@ void ReadSeedOss(const nlohmann::json& config, ModelConfig& out) {
   out.qkv_bias = ReadBool(config, "attention_bias", false);
   out.output_bias = ReadBool(config, "attention_out_bias", false);
   out.mlp_bias = ReadBool(config, "mlp_bias", false);
+}
+
+// InternLM 3: o_proj's bias goes by the feed-forward's.
+void ReadInternLm3(const nlohmann::json& config, ModelConfig& out) {
+  ReadFrame(config, out);
+  out.qkv_bias = ReadBool(config, "qkv_bias", false);
+  out.output_bias = out.mlp_bias = ReadBool(config, "bias", false);
+}
+
+// Helium: pairs that turn together stand side by side; o_proj has no bias.
+void ReadHelium(const nlohmann::json& config, ModelConfig& out) {
+  ReadLlama(config, out);
+  out.rope.interleaved = true;
+  out.output_bias = false;
+}
+
+// MiniCPM: what Granite scales by its own names.
+void ReadMiniCpm(const nlohmann::json& config, ModelConfig& out) {
+  ReadFrame(config, out);
+  out.embedding_scale = static_cast<float>(ReadNumber(config, "scale_emb", 1.0));
+  out.residual_scale = static_cast<float>(ReadNumber(config, "scale_depth", std::nullopt) /
+                                          std::sqrt(static_cast<double>(out.layer_count)));
+  const double base = ReadNumber(config, "dim_model_base", out.hidden_size);
+  if (!out.tied_embeddings) out.logit_scale = static_cast<float>(base / out.hidden_size);
 }
 
 // ERNIE 4.5: one switch for all biases; pairs that turn together stand side by side.

@@ -1,8 +1,10 @@
-// OLMo 2 and OLMoE: queries and keys are normed over all heads at once. OLMo 2 has norms only
-// behind its half layers.
+// OLMo 2, OLMo 3 and OLMoE: queries and keys are normed over all heads at once. OLMo 2 and 3 have
+// norms only behind their half layers; of OLMo 3's layers three of four look at a window, with a
+// rotary form that is never stretched.
 
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
+#include "runtime/model/families/rope_fields.h"
 
 namespace macrame::runtime::engine {
 
@@ -10,6 +12,21 @@ void ReadOlmo2(const nlohmann::json& config, ModelConfig& out) {
   ReadLlama(config, out);
   out.qk_norm_whole = true;
   out.norms = {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
+}
+
+void ReadOlmo3(const nlohmann::json& config, ModelConfig& out) {
+  ReadOlmo2(config, out);
+  ReadInt(config, "sliding_window", std::nullopt);
+  if (FindField(config, "layer_types") != nullptr) {
+    ReadSlidingWindows(config, 0, out);
+  } else {
+    ReadPeriodicWindows(config, 4, out);
+  }
+  nlohmann::json plain = {{"rope_theta", out.rope.theta}};
+  out.local_rope = ReadRope(plain, out.head_dim, out.context_length_max);
+  for (const int window : out.sliding_windows) {
+    out.rope_uses.push_back(window > 0 ? RopeUse::kLocal : RopeUse::kGlobal);
+  }
 }
 
 void ReadOlmoe(const nlohmann::json& config, ModelConfig& out) {

@@ -1,5 +1,5 @@
 // Qwen2 and Qwen3, dense and with experts. Qwen2 (and MiMo, which is alike) has biases on q, k and
-// v; Qwen3 normalises each head's queries and keys instead.
+// v; Qwen3, also the text part of Qwen3-VL, normalises each head's queries and keys instead.
 
 #include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"
@@ -39,6 +39,12 @@ void ReadQwenExperts(const json& config, ModelConfig& out) {
   }
 }
 
+// The text of a checkpoint with a vision tower. Its rotary forms turn text as plain ones do.
+json VlText(const json& config) {
+  return TextConfig(config,
+                    {{"tie_word_embeddings", ReadBool(config, "tie_word_embeddings", false)}});
+}
+
 }  // namespace
 
 void ReadQwen2(const json& config, ModelConfig& out) {
@@ -67,5 +73,9 @@ void ReadQwen3Moe(const json& config, ModelConfig& out) {
   ReadQwen3(config, out);
   ReadQwenExperts(config, out);
 }
+
+void ReadQwen3Vl(const json& config, ModelConfig& out) { ReadQwen3(VlText(config), out); }
+
+void ReadQwen3VlMoe(const json& config, ModelConfig& out) { ReadQwen3Moe(VlText(config), out); }
 
 }  // namespace macrame::runtime::engine

@@ -67,6 +67,7 @@ from mlx_lm.models import (
     seed_oss,
     smollm3,
 )
+from more_architectures import MORE_ARCHITECTURES
 
 PROMPT_TOKENS = 40
 GREEDY_STEPS = 8
@@ -356,6 +357,8 @@ ARCHITECTURES.update(
         ),
     }
 )
+
+ARCHITECTURES.update(MORE_ARCHITECTURES)
 
 # name: (type of what is not packed, bits, group size), and the mode where it is not affine
 STORAGES = {

@@ -110,7 +110,8 @@ TEST_P(FamilyFolderTest, EveryMissingTensorIsNamed) {
     ASSERT_NE(at, std::string::npos) << name;
     bytes[at + 1] = 'X';
     const std::string said = CheckFiles(broken);
-    const bool expert = name.find("switch_mlp") != std::string::npos;
+    const bool expert = name.find("switch_mlp") != std::string::npos ||
+                        name.find("mlp.experts.") != std::string::npos;
     EXPECT_THAT(said, HasSubstr("is in no weights file")) << name;
     if (!expert) {
       EXPECT_THAT(said, HasSubstr("'" + name + "'"));
@@ -175,6 +176,16 @@ TEST(FamiliesTest, RotaryFormsThatDoNotFitAreRefused) {
   const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}};
   EXPECT_THAT(Refusal(With("olmo2", {{"rope_scaling", yarn}})),
               HasSubstr("'original_max_position_embeddings' is missing"));
+}
+
+// Its configs have both; the pattern alone is older.
+TEST(FamiliesTest, LayerTypesComeBeforeAPattern) {
+  const ModelConfig types = Read(FamilyConfig({"exaone4 types"}));
+  EXPECT_EQ(types.sliding_windows, (std::vector<int>{0, 24}));
+  EXPECT_EQ(types.rope_uses, (std::vector<RopeUse>{RopeUse::kNone, RopeUse::kGlobal}));
+  EXPECT_EQ(Read(FamilyConfig({"exaone4"})).sliding_windows, (std::vector<int>{24, 0}));
+  const ModelConfig all = Read(With("exaone4 types", {{"sliding_window", nullptr}}));
+  EXPECT_THAT(all.rope_uses, testing::Each(RopeUse::kGlobal)) << "all see everything, and turn";
 }
 
 TEST(FamiliesTest, GemmasLayersTakeTurns) {
