@@ -323,14 +323,14 @@ Unit Widen(const Job& job, Unit unit) {
 template <KvType kType>
 Unit WidenLatent(const Job& job, Unit unit) {
   const F32 d;
-  const size_t head_dim = job.head_dim(), stride = ValueStride(head_dim);
+  const size_t head_dim = job.head_dim(), stride = ValueStride(job.work.view.shape.row_dim());
   const size_t value_stride = job.value_stride();
   HWY_ALIGN float lanes[kLanes];
   for (size_t b = unit.first_block; b < unit.blocks_end(); ++b) {
     float* keys = job.memory.keys + b * head_dim * kBlockTokens;
     float* values = job.memory.values + b * value_stride * kBlockTokens;
     const std::byte* stored = unit.keys[b];
-    for (size_t i = 0; i < stride; i += kLanes) {
+    for (size_t i = 0; i < ValueStride(head_dim); i += kLanes) {
       for (size_t k = 0; k < kBlockTokens; ++k) {
         auto wide = LoadWide<kType>(stored, k * stride + i);
         if constexpr (kType == KvType::kInt8) {
@@ -506,6 +506,7 @@ HWY_AFTER_NAMESPACE();
 namespace macrame::runtime::kernels {
 
 HWY_EXPORT(StoreKvImpl);
+HWY_EXPORT(ReadIndexImpl);
 HWY_EXPORT(RunTileImpl);
 HWY_EXPORT(JoinTileImpl);
 
@@ -659,6 +660,33 @@ void StoreKv(const KvView& view, const int32_t* blocks, size_t position, const f
   const auto id = static_cast<size_t>(blocks[position / kBlockTokens]);
   HWY_DYNAMIC_DISPATCH(StoreKvImpl)
   (view, view.data + id * BlockBytes(view.shape), position % kBlockTokens, keys, values);
+}
+
+void ReadIndex(const KvView& view, const int32_t* blocks, size_t begin, size_t count, float* out) {
+  HWY_DYNAMIC_DISPATCH(ReadIndexImpl)(view, blocks, begin, count, out);
+}
+
+void CopyLatent(const KvView& from, const int32_t* blocks, size_t position, const KvView& to,
+                size_t at) {
+  const KvShape &source = from.shape, &target = to.shape;
+  const size_t size = KvScalarBytes(source.type);
+  const auto block = [](const KvView& view, size_t id) {
+    return view.data + id * BlockBytes(view.shape);
+  };
+  const std::byte* read = block(from, static_cast<size_t>(blocks[position / kBlockTokens]));
+  std::byte* write = block(to, at / kBlockTokens);
+  const size_t read_at = position % kBlockTokens, write_at = at % kBlockTokens;
+  const size_t read_stride = ValueStride(source.row_dim()) * size;
+  const size_t write_stride = ValueStride(target.row_dim()) * size;
+  std::memcpy(write + write_at * write_stride, read + read_at * read_stride,
+              target.head_dim * size);
+  if (source.type != KvType::kInt8) return;
+  for (size_t group = 0; group < KvGroups(target.head_dim); ++group) {
+    const auto scale = [&](size_t stride, size_t offset) {
+      return stride * kBlockTokens + (group * kBlockTokens + offset) * 2;
+    };
+    std::memcpy(write + scale(write_stride, write_at), read + scale(read_stride, read_at), 2);
+  }
 }
 
 void Attend(ThreadPool& pool, const KvView& view, const AttentionShape& shape,

@@ -56,6 +56,15 @@ class AttentionScratch {
 void StoreKv(const KvView& view, const int32_t* blocks, size_t position, const float* keys,
              const float* values);
 
+// Of a latent cache: out [count][index_dim] = what stands behind the keys of positions [begin,
+// begin + count), widened. index_dim and head_dim must be multiples of 16.
+void ReadIndex(const KvView& view, const int32_t* blocks, size_t begin, size_t count, float* out);
+
+// Of a latent cache: the key at a position, bit for bit, to position `at` of a sequence whose
+// blocks are those of `to` in their order. Of the same shape but for index_dim.
+void CopyLatent(const KvView& from, const int32_t* blocks, size_t position, const KvView& to,
+                size_t at);
+
 // out[row], [heads][ValueDim], = attention of queries[row], [heads][head_dim], over positions that
 // were stored before, each segment's own included.
 void Attend(ThreadPool& pool, const KvView& view, const AttentionShape& shape,

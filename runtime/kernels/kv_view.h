@@ -9,7 +9,9 @@
 // them the values row by row, [kBlockTokens][ValueStride(head_dim)], padded with zeros.
 //
 // A latent cache (multi-head latent attention) holds keys alone, position by position,
-// [kBlockTokens][ValueStride(head_dim)]: a value is the first latent_dim numbers of its key.
+// [kBlockTokens][ValueStride(row_dim)]: a value is the first latent_dim numbers of its key. Behind
+// the key stand index_dim numbers that attention does not read: a position's key for the indexer
+// that chooses positions (model/cpu_sparse_index.h).
 //
 // kInt8: a number is an integer in [-127, 127] times the scale, a bfloat16, of its position and
 // group of kKvGroupDims of the head's dimensions. Behind the keys stand their scales, and behind
@@ -42,6 +44,8 @@ struct KvShape {
   size_t head_dim = 0;  // of keys; and of values, unless latent_dim is set
   KvType type = KvType::kFloat32;
   size_t latent_dim = 0;
+  size_t index_dim = 0;  // of a latent cache
+  size_t row_dim() const { return head_dim + index_dim; }
 };
 
 struct KvView {
@@ -64,7 +68,7 @@ inline size_t ValueDim(const KvShape& shape) {
 
 // Of a piece's keys or values.
 inline size_t ScalesBytes(const KvShape& shape) {
-  return shape.type == KvType::kInt8 ? KvGroups(shape.head_dim) * kBlockTokens * 2 : 0;
+  return shape.type == KvType::kInt8 ? KvGroups(shape.row_dim()) * kBlockTokens * 2 : 0;
 }
 
 inline size_t KeysBytes(const KvShape& shape) {
@@ -73,7 +77,7 @@ inline size_t KeysBytes(const KvShape& shape) {
 
 inline size_t PieceBytes(const KvShape& shape) {
   if (shape.latent_dim > 0) {
-    return kBlockTokens * ValueStride(shape.head_dim) * KvScalarBytes(shape.type) +
+    return kBlockTokens * ValueStride(shape.row_dim()) * KvScalarBytes(shape.type) +
            ScalesBytes(shape);
   }
   return KeysBytes(shape) + ScalesBytes(shape) +

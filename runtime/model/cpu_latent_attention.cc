@@ -81,8 +81,8 @@ LatentWork::LatentWork(kernels::ThreadPool& pool, CpuProducts& products,
 }
 
 size_t LatentWork::memory_bytes() const {
-  size_t bytes =
-      query_latent_.bytes() + keys_.bytes() + queries_.bytes() + embedded_.bytes() + mixed_.bytes();
+  size_t bytes = query_latent_.bytes() + keys_.bytes() + queries_.bytes() + embedded_.bytes() +
+                 mixed_.bytes() + rows_.bytes() + chosen_cache_.bytes() + index_.memory_bytes();
   for (const auto& worker : workers_) {
     bytes += worker->input.memory_bytes() + worker->scratch.memory_bytes() + worker->from.bytes() +
              worker->to.bytes();
@@ -103,6 +103,7 @@ CpuLatentAttention::CpuLatentAttention(const ModelConfig& config, const ShardPla
   } else {
     LoadTurned(needs, loader);
   }
+  if (needs.index.has_value()) index_.emplace(config, *needs.index, loader);
   if (q_a_.has_value()) q_a_norm_ = LoadNorm(loader, needs.q_a_norm);
   kv_a_norm_ = LoadNorm(loader, needs.kv_a_norm);
 }
@@ -163,6 +164,19 @@ void CpuLatentAttention::Project(const float* x, const LatentStep& step, LatentW
   });
   work.products_.SetInput(latent, step.rows, width);
   work.products_.Apply(q_b_, queries);
+  if (!index_.has_value()) return;
+  const size_t wide = step.view.shape.row_dim(), narrow = step.view.shape.head_dim;
+  float* stored = work.rows_.Reserve(step.rows * wide);
+  index_->MakeKeys(x, step.rows, step.rotation, work.products_, work.pool_, work.index_,
+                   stored + narrow, wide);
+  const bool chooses = std::any_of(step.segments.begin(), step.segments.end(),
+                                   [&](const kernels::AttentionSegment& segment) {
+                                     return segment.position + segment.count > index_->top();
+                                   });
+  if (chooses) {
+    index_->MakeQueries(x, latent, step.rows, step.rotation, work.products_, work.pool_,
+                        work.index_);
+  }
 }
 
 // Keys and queries turned to their positions, and keys stored.
@@ -180,6 +194,11 @@ void CpuLatentAttention::StoreKeys(const LatentStep& step, LatentWork& work) con
       kernels::Rotate(key + rank, 1, rope, rotation);
       kernels::Rotate(work.queries_.data() + row * heads_ * (nope + rope) + nope, heads_,
                       nope + rope, rotation);
+      if (index_.has_value()) {
+        float* stored = work.rows_.data() + row * step.view.shape.row_dim();
+        std::copy_n(key, rank + rope, stored);
+        key = stored;
+      }
       kernels::StoreKv(step.view, segment.blocks, segment.position + i, key, nullptr);
     });
   }
@@ -232,20 +251,64 @@ void CpuLatentAttention::Apply(const float* x, const LatentStep& step, LatentWor
   const auto rank = static_cast<size_t>(traits_.kv_rank);
   for (size_t begin = 0; begin < step.rows; begin += kLatentRowsAtOnce) {
     const size_t end = std::min(step.rows, begin + kLatentRowsAtOnce);
-    work.segments_.clear();
-    for (const kernels::AttentionSegment& segment : step.segments) {
-      const size_t first = std::max(begin, segment.row);
-      const size_t last = std::min(end, segment.row + segment.count);
-      if (first >= last) continue;
-      work.segments_.push_back(
-          {first - begin, last - first, segment.position + (first - segment.row), segment.blocks});
-    }
     Embed(begin, end - begin, work);
-    float* mixed = work.mixed_.Reserve((end - begin) * heads_ * rank);
-    kernels::Attend(work.pool_, step.view, {heads_, 0, traits_.scale}, work.segments_,
-                    work.embedded_.data(), mixed, work.scratch_);
+    work.mixed_.Reserve((end - begin) * heads_ * rank);
+    Mix(step, begin, end, work);
     Unembed(begin, end - begin, work, out);
   }
+}
+
+void CpuLatentAttention::Mix(const LatentStep& step, size_t begin, size_t end,
+                             LatentWork& work) const {
+  work.segments_.clear();
+  for (const kernels::AttentionSegment& segment : step.segments) {
+    const size_t first = std::max(begin, segment.row);
+    const size_t last = std::min(end, segment.row + segment.count);
+    if (first >= last) continue;
+    const size_t position = segment.position + (first - segment.row);
+    size_t dense = last - first;
+    if (index_.has_value()) {
+      dense = std::min(dense, position < index_->top() ? index_->top() - position : 0);
+    }
+    if (dense > 0) work.segments_.push_back({first - begin, dense, position, segment.blocks});
+    for (size_t i = dense; i < last - first; i += kSparseRowsAtOnce) {
+      const size_t count = std::min(kSparseRowsAtOnce, last - first - i);
+      MixChosen(step, {first + i, count, position + i, segment.blocks}, begin, work);
+    }
+  }
+  kernels::Attend(work.pool_, step.view, {heads_, 0, traits_.scale}, work.segments_,
+                  work.embedded_.data(), work.mixed_.data(), work.scratch_);
+}
+
+// The chosen positions are copied side by side, and attended to like a sequence that ends there.
+void CpuLatentAttention::MixChosen(const LatentStep& step, const kernels::AttentionSegment& segment,
+                                   size_t begin, LatentWork& work) const {
+  const size_t top = index_->top();
+  work.chosen_.resize(segment.count * top);
+  index_->Choose(step.view, segment, work.pool_, work.index_, work.chosen_.data());
+  kernels::KvView cache = step.view;
+  cache.shape.index_dim = 0;
+  const size_t blocks = (top + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
+  const size_t row_bytes = blocks * kernels::BlockBytes(cache.shape);
+  std::byte* data = reinterpret_cast<std::byte*>(
+      work.chosen_cache_.Reserve(segment.count * row_bytes / sizeof(float)));
+  ForRows(work.pool_, segment.count, row_bytes / sizeof(float), [&](size_t row) {
+    const kernels::KvView own{cache.shape, data + row * row_bytes};
+    const int32_t* chosen = work.chosen_.data() + row * top;
+    for (size_t i = 0; i < top; ++i) {
+      kernels::CopyLatent(step.view, segment.blocks, static_cast<size_t>(chosen[i]), own, i);
+    }
+  });
+  work.chosen_blocks_.resize(segment.count * blocks);
+  std::iota(work.chosen_blocks_.begin(), work.chosen_blocks_.end(), 0);
+  std::vector<kernels::AttentionSegment> rows;
+  for (size_t row = 0; row < segment.count; ++row) {
+    rows.push_back(
+        {segment.row + row - begin, 1, top - 1, work.chosen_blocks_.data() + row * blocks});
+  }
+  cache.data = data;
+  kernels::Attend(work.pool_, cache, {heads_, 0, traits_.scale}, rows, work.embedded_.data(),
+                  work.mixed_.data(), work.scratch_);
 }
 
 }  // namespace macrame::runtime::engine

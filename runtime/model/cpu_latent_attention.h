@@ -17,6 +17,7 @@
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/cpu_linear.h"
+#include "runtime/model/cpu_sparse_index.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -46,7 +47,11 @@ class LatentWork {
   CpuProducts& products_;
   kernels::AttentionScratch& scratch_;
   FloatBuffer query_latent_, keys_, queries_, embedded_, mixed_;
+  FloatBuffer rows_;  // latent keys with those of the indexer behind them
   std::vector<kernels::AttentionSegment> segments_;
+  IndexWork index_;
+  FloatBuffer chosen_cache_;  // the chosen positions' keys, as they are stored
+  std::vector<int32_t> chosen_, chosen_blocks_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };
 
@@ -77,6 +82,11 @@ class CpuLatentAttention {
   void LoadMaps(const LatentNeeds& needs, WeightLoader& loader);
   void LoadTurned(const LatentNeeds& needs, WeightLoader& loader);
   void Project(const float* x, const LatentStep& step, LatentWork& work) const;
+  // Rows [begin, end) of the step: those that see everything they may, then those that choose.
+  void Mix(const LatentStep& step, size_t begin, size_t end, LatentWork& work) const;
+  // Rows of one sequence, from `begin` in work.embedded_ on, at most kSparseRowsAtOnce.
+  void MixChosen(const LatentStep& step, const kernels::AttentionSegment& segment, size_t begin,
+                 LatentWork& work) const;
   void StoreKeys(const LatentStep& step, LatentWork& work) const;
   // Rows [begin, begin + count): queries into the latent space, and from there to `out`.
   void Embed(size_t begin, size_t count, LatentWork& work) const;
@@ -86,6 +96,7 @@ class CpuLatentAttention {
   const size_t heads_;  // of this rank
   std::optional<CpuLinear> q_a_;
   CpuLinear q_b_, kv_a_;
+  std::optional<CpuSparseIndex> index_;
   std::optional<Floats> q_a_norm_;
   Floats kv_a_norm_;
   std::vector<Matrix> loaded_;           // keep the memory of views

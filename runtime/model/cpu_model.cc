@@ -26,7 +26,7 @@ kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place,
   const kernels::KvType type = options.kv_type.value_or(KvTypeOf(loader.model_type()));
   if (config.has_latent()) {
     return {heads > 0 ? size_t{1} : size_t{0}, static_cast<size_t>(config.latent.width()), type,
-            static_cast<size_t>(config.latent.kv_rank)};
+            static_cast<size_t>(config.latent.kv_rank), static_cast<size_t>(config.index.dim)};
   }
   return {heads, static_cast<size_t>(config.head_dim), type};
 }
@@ -109,7 +109,9 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
 std::string CpuModel::kv_layout() const {
   const kernels::KvShape& shape = blocks_.shape();
   return absl::StrCat("cpu ", kernels::InstructionSet(), ", type ", static_cast<int>(shape.type),
-                      ", ", shape.kv_heads, " x ", shape.head_dim, rope_layout_);
+                      ", ", shape.kv_heads, " x ", shape.head_dim,
+                      shape.index_dim > 0 ? absl::StrCat(" + ", shape.index_dim) : "",
+                      rope_layout_);
 }
 
 CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,

@@ -121,13 +121,12 @@ Decoder::Rope Decoder::MakeRope(const RopeTraits& traits, int head_dim, int cont
   return rope;
 }
 
-mx::array Decoder::Rope::Rotate(const mx::array& x, int begin) const {
+mx::array Decoder::Rope::Rotate(const mx::array& x, int begin, bool interleaved) const {
   const mx::array scaled =
       magnitudes.has_value() ? mx::multiply(x, mx::astype(*magnitudes, x.dtype())) : x;
   const auto base =
       divisors.has_value() ? std::nullopt : std::optional(static_cast<float>(traits.theta));
-  return mx::fast::rope(scaled, traits.dims, traits.interleaved, base, position_scale, begin,
-                        divisors);
+  return mx::fast::rope(scaled, traits.dims, interleaved, base, position_scale, begin, divisors);
 }
 
 mx::array Decoder::Rotate(const Layer& layer, const mx::array& x, int begin) const {
@@ -175,14 +174,18 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
     return mx::depends({nothing}, {sums_.SumExactlyOverRanks(none)})[0];
   }
   if (layer.latent.has_value()) {
-    const auto rotate = [&](const mx::array& part, int begin) {
-      return Rotate(layer, part, begin);
+    const auto rotate = [&](const mx::array& part, int begin, bool interleaved) {
+      return rope_.Rotate(part, begin, interleaved);
     };
     const auto append = [&](const Segment& segment, const mx::array& keys) {
       return blocks_.AppendKeys(index, tables_.Table(segment.slot), static_cast<int>(segment.begin),
                                 keys);
     };
-    return layer.o.Apply(layer.latent->Apply(x, {step, rotate, append}));
+    const auto append_index = [&](const Segment& segment, const mx::array& keys) {
+      return blocks_.AppendIndex(index, tables_.Table(segment.slot),
+                                 static_cast<int>(segment.begin), keys);
+    };
+    return layer.o.Apply(layer.latent->Apply(x, {step, rotate, append, append_index}));
   }
   const auto split_heads = [&](const mx::array& projected, int head_count,
                                const std::optional<mx::array>& norm) {

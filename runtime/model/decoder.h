@@ -89,7 +89,10 @@ class Decoder : public LayerStack {
     float position_scale;
     std::optional<mlx::core::array> divisors;    // unset: theta says it
     std::optional<mlx::core::array> magnitudes;  // of a head's dimensions; unset: 1
-    mlx::core::array Rotate(const mlx::core::array& x, int begin) const;
+    mlx::core::array Rotate(const mlx::core::array& x, int begin) const {
+      return Rotate(x, begin, traits.interleaved);
+    }
+    mlx::core::array Rotate(const mlx::core::array& x, int begin, bool interleaved) const;
   };
   static Rope MakeRope(const RopeTraits& traits, int head_dim, int context_length);
   mlx::core::array Rotate(const Layer& layer, const mlx::core::array& x, int begin) const;

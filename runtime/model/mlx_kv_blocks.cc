@@ -59,6 +59,11 @@ mx::array MlxKvBlocks::AppendKeys(int layer, std::span<const int32_t> table, int
   return AppendTo(layers_[static_cast<size_t>(layer)].keys, table, begin, keys);
 }
 
+mx::array MlxKvBlocks::AppendIndex(int layer, std::span<const int32_t> table, int begin,
+                                   const mx::array& keys) {
+  return AppendTo(layers_[static_cast<size_t>(layer)].values, table, begin, keys);
+}
+
 void MlxKvBlocks::AppendPools(std::vector<mx::array>& out) const {
   for (const Layer& layer : layers_) {
     if (layer.keys.has_value()) out.push_back(*layer.keys);

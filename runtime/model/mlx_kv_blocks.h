@@ -34,6 +34,10 @@ class MlxKvBlocks {
   mlx::core::array AppendKeys(int layer, std::span<const int32_t> table, int begin,
                               const mlx::core::array& keys);
 
+  // And what stands beside those: the keys of an indexer, of a width of their own.
+  mlx::core::array AppendIndex(int layer, std::span<const int32_t> table, int begin,
+                               const mlx::core::array& keys);
+
   // The whole pools, to be evaluated together with a step's result.
   void AppendPools(std::vector<mlx::core::array>& out) const;
 

@@ -97,6 +97,17 @@ struct LatentTraits {
   int width() const { return kv_rank + rope; }
 };
 
+// Which positions a layer attends to where there are more than `top` (DeepSeek-V3.2): each position
+// has a key of `dim` numbers, each row `heads` queries of them, made from the latent vector of its
+// other queries.
+struct IndexTraits {
+  int top = 0;  // 0: all are attended to
+  int heads = 0;
+  int dim = 0;
+  bool interleaved = false;  // of the rotary form, which else is the latent one's
+  float norm_eps = 1e-5F;    // of the layer norm of keys
+};
+
 struct ModelConfig {
   std::string architecture;  // config.json's "model_type"
   int layer_count = 0;
@@ -107,9 +118,6 @@ struct ModelConfig {
   int head_dim = 0;
   int vocab_size = 0;
   int context_length_max = 0;
-  // Beyond so many positions the model attends to a choice of them, which the engine does not; 0:
-  // it always attends to all. context_length_max is no more than this.
-  int dense_context_max = 0;
   float rms_norm_eps = 1e-6F;
   bool tied_embeddings = false;
   bool qkv_bias = false;
@@ -134,6 +142,7 @@ struct ModelConfig {
   float logit_scale = 1.0F;
   int ignored_layers = 0;  // behind the last one: they predict further tokens
   LatentTraits latent;
+  IndexTraits index;
   ExpertTraits experts;
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
@@ -154,6 +163,7 @@ struct ModelConfig {
   float QueryScaleAt(size_t position) const;
   bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
   bool has_latent() const { return latent.kv_rank > 0; }
+  bool has_index() const { return index.top > 0; }
   // Numbers that a head gives to o_proj.
   int value_dim() const { return has_latent() ? latent.value : head_dim; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors

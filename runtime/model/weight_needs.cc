@@ -249,6 +249,9 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
     } else {
       all.push_back(&latent.kv_b);
     }
+    if (latent.index.has_value()) {
+      all.insert(all.end(), {&latent.index->wq_b, &latent.index->wk, &latent.index->weights});
+    }
   } else {
     all = {&needs.q, &needs.k, &needs.v};
   }
@@ -274,6 +277,9 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
                                         &needs.sinks,          &needs.score_bias};
   if (needs.latent.has_value()) {
     all.insert(all.end(), {&needs.latent->q_a_norm, &needs.latent->kv_a_norm});
+    if (const auto& index = needs.latent->index; index.has_value()) {
+      all.insert(all.end(), {&index->key_norm, &index->key_norm_bias});
+    }
   }
   return all;
 }
@@ -422,6 +428,17 @@ void AddLatent(const ModelConfig& config, const Range& own, const std::string& p
   latent.embed_q = by_head("embed_q", traits.kv_rank, traits.nope);
   latent.unembed_out = by_head("unembed_out", traits.value, traits.kv_rank);
   latent.embed_q.heads = latent.unembed_out.heads = heads;
+  if (config.has_index()) {
+    const IndexTraits& index = config.index;
+    const std::string indexer = absl::StrCat(prefix, "indexer.");
+    latent.index = IndexNeeds{
+        {absl::StrCat(indexer, "wq_b"), index.heads * index.dim, traits.q_rank},
+        {absl::StrCat(indexer, "wk"), index.dim, hidden},
+        {absl::StrCat(indexer, "weights_proj"), index.heads, hidden},
+        {absl::StrCat(indexer, "k_norm.weight"), index.dim},
+        {absl::StrCat(indexer, "k_norm.bias"), index.dim},
+    };
+  }
   needs.latent = std::move(latent);
 }
 

@@ -67,6 +67,12 @@ struct FeedNeeds {
   MatrixNeed gate, up, down;
 };
 
+// Of the indexer that chooses positions; whole on each rank.
+struct IndexNeeds {
+  MatrixNeed wq_b, wk, weights;
+  VectorNeed key_norm, key_norm_bias;
+};
+
 // Of multi-head latent attention. What has heads is split by them; the rest is whole on each rank.
 struct LatentNeeds {
   std::optional<MatrixNeed> q_a;  // unset: q_b is q_proj
@@ -76,6 +82,7 @@ struct LatentNeeds {
   // then those of the second.
   MatrixNeed embed_q, unembed_out, kv_b;
   VectorNeed q_a_norm, kv_a_norm;
+  std::optional<IndexNeeds> index;
 };
 
 struct LayerNeeds {

@@ -309,7 +309,7 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_kv_heads(static_cast<uint32_t>(config.kv_heads));
   out->set_head_dim(static_cast<uint32_t>(config.value_dim()));
   if (config.has_latent()) {
-    out->set_kv_latent_width(static_cast<uint32_t>(config.latent.width()));
+    out->set_kv_latent_width(static_cast<uint32_t>(config.latent.width() + config.index.dim));
   }
   out->set_vocab_size(static_cast<uint32_t>(config.vocab_size));
   out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));

@@ -150,20 +150,13 @@ uint32_t ContextLengthOf(const v1::LaunchSpec& spec, const ModelConfig& config) 
   return static_cast<uint32_t>(std::min(kContextDefault, config.context_length_max));
 }
 
-absl::Status CheckContext(uint32_t context, const ModelConfig& config) {
+absl::Status CheckContext(uint32_t context) {
   if (context < kContextMin) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
                         absl::StrCat("launch spec: a context of ", context,
                                      "; a prompt and an answer need ", kContextMin));
   }
-  const auto dense_max = static_cast<uint32_t>(config.dense_context_max);
-  if (dense_max == 0 || context <= dense_max) return absl::OkStatus();
-  v1::Reason reason = MakeReason(
-      "MODEL_FORMAT_UNSUPPORTED",
-      absl::StrCat("a context of ", context, " was asked for; beyond ", dense_max, " positions ",
-                   config.architecture, " attends to a choice of them, which rankd can't do"));
-  reason.set_remedy(absl::StrCat("load the model with --context ", dense_max, " or less"));
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -232,7 +225,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   rank->config = *std::move(config);
   if (spec.world_size() == 1 && place->layer_end == 0) place->layer_end = rank->config.layer_count;
   rank->context_length = ContextLengthOf(spec, rank->config);
-  status = CheckContext(rank->context_length, rank->config);
+  status = CheckContext(rank->context_length);
   if (!status.ok()) return status;
   spec.set_context_length(rank->context_length);
   auto files = WeightFiles::Open(spec.model().path());

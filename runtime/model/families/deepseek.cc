@@ -2,9 +2,8 @@
 // latent attention, a few dense layers, then experts in groups beside one that every token takes.
 //
 // DeepSeek-V3.2 and GLM-5 besides have an indexer, which chooses the positions that a layer attends
-// to once there are more than index_topk. Up to so many they are served; its tensors are not read.
+// to once there are more than index_topk.
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -77,8 +76,26 @@ void ReadDeepseekV3(const json& config, ModelConfig& out) {
 
 void ReadSparse(const json& config, ModelConfig& out) {
   ReadDeepseekV3(config, out);
-  out.dense_context_max = ReadInt(config, "index_topk", std::nullopt);
-  out.context_length_max = std::min(out.context_length_max, out.dense_context_max);
+  IndexTraits& index = out.index;
+  index.top = ReadInt(config, "index_topk", std::nullopt);
+  index.heads = ReadInt(config, "index_n_heads", std::nullopt);
+  index.dim = ReadInt(config, "index_head_dim", std::nullopt);
+  index.interleaved =
+      ReadBool(config, "indexer_rope_interleave", out.architecture == "glm_moe_dsa");
+  if (out.latent.q_rank == 0) Invalid("an indexer's queries need 'q_lora_rank'");
+  if (index.dim < out.latent.rope) {
+    Invalid(absl::StrCat("'index_head_dim' ", index.dim, " is below 'qk_rope_head_dim' ",
+                         out.latent.rope));
+  }
+  if (int64_t{index.heads} * index.dim > kDimensionMax) {
+    Invalid(absl::StrCat("'index_n_heads' is ", index.heads));
+  }
+  // As they stand in the KV cache.
+  if (index.dim % 16 != 0 || out.latent.width() % 16 != 0) {
+    Unsupported(absl::StrCat("an indexer with keys of ", index.dim,
+                             " numbers beside latent ones of ", out.latent.width(),
+                             "; multiples of 16 are implemented"));
+  }
 }
 
 void ReadKimiK25(const json& config, ModelConfig& out) { ReadDeepseekV3(TextConfig(config), out); }

@@ -121,6 +121,9 @@ LATENT = {
     "rope_scaling": YARN,
 }
 
+# An indexer that chooses 12 positions.
+SPARSE = {"index_topk": 12, "index_n_heads": 16, "index_head_dim": 32}
+
 
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}

@@ -30,6 +30,7 @@ from bases import (
     LLAMA3_SCALING,
     LONGROPE_SCALING,
     MINISTRAL3,
+    SPARSE,
     YARN,
     YARN_SCALING,
     without,
@@ -160,7 +161,7 @@ ARCHITECTURES = {
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
         },
     ),
-    # Contexts up to index_topk, where every position is seen.
+    # Contexts up to index_topk, where every position is seen; the next go beyond.
     "deepseek_v32": (
         deepseek_v32,
         {
@@ -169,6 +170,23 @@ ARCHITECTURES = {
             "index_topk": 64,
             "index_n_heads": 2,
             "index_head_dim": 64,
+        },
+    ),
+    "deepseek_v32-sparse": (
+        deepseek_v32,
+        {**LATENT, **SPARSE, "model_type": "deepseek_v32", "topk_method": "noaux_tc"},
+    ),
+    "glm_moe_dsa-sparse": (
+        glm_moe_dsa,
+        {
+            **without(LATENT, "rope_scaling", "rope_theta"),
+            **SPARSE,
+            "model_type": "glm_moe_dsa",
+            "moe_layer_freq": 1,
+            "topk_method": "noaux_tc",
+            "scoring_func": "sigmoid",
+            "attention_bias": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
         },
     ),
     "deepseek_v2": (
@@ -378,6 +396,9 @@ STORAGES = {
     "fp8": (mx.bfloat16, 0, 0),
     "fp8-rows": (mx.bfloat16, 0, 0),
 }
+# Positions are chosen by scores; nearly tied ones differ by what integer products round.
+FLOATS = ("float32", "bfloat16", "float16")
+FLOATS_ONLY = ("deepseek_v32-sparse", "glm_moe_dsa-sparse")
 # Of these storages only these architectures.
 ONLY = {
     "mxfp4": ("gpt_oss", "qwen3"),
@@ -539,6 +560,7 @@ def main():
     # Further arguments: only cases with one of these in "ARCHITECTURE STORAGE".
     wanted = sys.argv[2:] or [""]
     cases = [(a, s) for a in ARCHITECTURES for s in STORAGES if a in ONLY.get(s, ARCHITECTURES)]
+    cases = [(a, s) for a, s in cases if a not in FLOATS_ONLY or s in FLOATS]
     cases = [case for case in cases if any(w in " ".join(case) for w in wanted)]
     for architecture, storage in cases:
         bound = bound_of(storage)

@@ -160,6 +160,43 @@ TEST(StoreKvTest, ALatentCacheHoldsAPositionOnce) {
   const KvShape shape{1, 576, KvType::kFloat16, 512};
   EXPECT_EQ(BlockBytes(shape), kBlockTokens * 576 * 2);
   EXPECT_EQ(BlockBytes({1, 576, KvType::kInt8, 512}), kBlockTokens * 576 * 17 / 16);
+  EXPECT_EQ(BlockBytes({1, 576, KvType::kFloat16, 512, 128}), kBlockTokens * 704 * 2);
+}
+
+// Behind a latent key stands the indexer's; a key alone can be copied to a sequence of its own.
+TEST(StoreKvTest, AnIndexStandsBehindALatentKey) {
+  for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8}) {
+    const KvShape shape{1, 48, type, 32, 16};
+    KvShape alone = shape;
+    alone.index_dim = 0;
+    std::vector<std::byte> memory(3 * BlockBytes(shape)), copy(2 * BlockBytes(alone)),
+        direct(2 * BlockBytes(alone));
+    const KvView view{shape, memory.data()}, to{alone, copy.data()}, same{alone, direct.data()};
+    const std::vector<int32_t> blocks{2, 0}, in_order{0, 1};
+    const auto number = [](size_t position, size_t i) {
+      return static_cast<float>(position * 7 + i * 3 % 11) - 90.0F;
+    };
+    for (size_t position = 0; position < 40; ++position) {
+      std::vector<float> row;
+      for (size_t i = 0; i < shape.row_dim(); ++i) row.push_back(number(position, i));
+      StoreKv(view, blocks.data(), position, row.data(), nullptr);
+    }
+    std::vector<float> index(5 * 16);
+    ReadIndex(view, blocks.data(), 30, 5, index.data());
+    for (size_t i = 0; i < index.size(); ++i) {
+      EXPECT_NEAR(index[i], number(30 + i / 16, 48 + i % 16), type == KvType::kInt8 ? 2 : 0.51);
+    }
+    // Groups of 32 numbers share a scale, so rows are alike only where a key's groups are its own.
+    if (type == KvType::kInt8) continue;
+    size_t at = 0;
+    for (const size_t position : {3U, 31U, 32U, 39U}) {
+      CopyLatent(view, blocks.data(), position, to, at);
+      std::vector<float> key;
+      for (size_t i = 0; i < 48; ++i) key.push_back(number(position, i));
+      StoreKv(same, in_order.data(), at++, key.data(), nullptr);
+    }
+    EXPECT_EQ(copy, direct);
+  }
 }
 
 }  // namespace

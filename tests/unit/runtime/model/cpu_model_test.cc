@@ -148,8 +148,7 @@ TEST_P(CpuModelKindTest, AgreesWithTheGraph) {
   }
 }
 
-TEST_P(CpuModelKindTest, TogetherIsAsAlone) {
-  const Folder folder(TinyFolder(GetParam()));
+void ExpectTogetherIsAsAlone(const Folder& folder) {
   for (const KvType type : {KvType::kFloat32, KvType::kFloat16, KvType::kBfloat16, KvType::kInt8}) {
     const auto alone = [&](int seed, const std::vector<size_t>& steps) {
       return Alone(*folder.Load<CpuModel>(Options(type)), Sequence(0, 0, Tokens(100, seed, 96)),
@@ -183,9 +182,37 @@ TEST_P(CpuModelKindTest, TogetherIsAsAlone) {
   }
 }
 
+TEST_P(CpuModelKindTest, TogetherIsAsAlone) {
+  ExpectTogetherIsAsAlone(Folder(TinyFolder(GetParam())));
+}
+
+TEST(CpuModelTest, RowsThatChooseTheirPositionsAreTogetherAsAlone) {
+  ExpectTogetherIsAsAlone(Folder(TinyFolder("sparse")));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CpuModelKindTest,
                          ::testing::Values("llama", "llama-bias", "llama3", "linear", "qwen2",
                                            "qwen3", "mistral", "latent"));
+
+// Which positions are chosen, a rounding of narrower keys may decide.
+TEST(CpuModelTest, ChosenPositionsAreThoseOfTheGraph) {
+  const Folder folder(TinyFolder("sparse"));
+  const auto tokens = Tokens(100, 1, 96);
+  const auto exact =
+      Alone(*folder.Load<Decoder>(Options()), Sequence(0, 3, tokens), {40, 50, 9, 1});
+  const auto ours =
+      Alone(*folder.Load<CpuModel>(Options()), Sequence(0, 3, tokens), {33, 1, 1, 64, 1});
+  float largest = 0;
+  for (const float logit : exact) largest = std::max(largest, std::fabs(logit));
+  EXPECT_LT(LargestDifference(ours, exact), 2e-5 * largest);
+  // With room for all positions there is another answer, from the first that makes a choice.
+  const Folder dense(TinyFolder("sparse wide"));
+  const auto all = Alone(*dense.Load<CpuModel>(Options()), Sequence(0, 3, tokens), {100});
+  const auto begin = ours.begin() + 24 * 96;
+  EXPECT_TRUE(std::equal(ours.begin(), begin, all.begin()));
+  EXPECT_GT(LargestDifference({begin, ours.end()}, {all.begin() + 24 * 96, all.end()}),
+            1e-2 * largest);
+}
 
 // Else AgreesWithTheGraph would not notice a trait that is left out.
 TEST(CpuModelTest, ArchitecturesDiffer) {
@@ -221,7 +248,7 @@ void ExpectSharedPrefixIsAsGood(const Folder& folder) {
 }
 
 TEST(CpuModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
-  for (const char* kind : {"llama", "latent"}) {
+  for (const char* kind : {"llama", "latent", "sparse"}) {
     SCOPED_TRACE(kind);
     ExpectSharedPrefixIsAsGood(Folder(TinyFolder(kind)));
   }

@@ -172,6 +172,14 @@ class ModelWriter {
     Matrix(prefix + "kv_a_proj_with_mqa", shape_.latent + shape_.rope, shape_.hidden,
            shape_.biases);
     Vector(prefix + "kv_a_layernorm.weight", shape_.latent, 1.0F);
+    if (shape_.index_top > 0) {
+      const std::string indexer = prefix + "indexer.";
+      Matrix(indexer + "wq_b", shape_.index_heads * shape_.index_dim, from);
+      Matrix(indexer + "wk", shape_.index_dim, shape_.hidden);
+      Matrix(indexer + "weights_proj", shape_.index_heads, shape_.hidden);
+      Vector(indexer + "k_norm.weight", shape_.index_dim, 1.0F);
+      Vector(indexer + "k_norm.bias", shape_.index_dim, 0.0F);
+    }
     if (!shape_.by_head) {
       return Matrix(prefix + "kv_b_proj", heads * (shape_.nope + shape_.value), shape_.latent);
     }
@@ -297,6 +305,11 @@ void AddLatentConfig(const ModelShape& shape, nlohmann::json& config) {
   config["qk_nope_head_dim"] = shape.nope;
   config["qk_rope_head_dim"] = shape.rope;
   config["v_head_dim"] = shape.value;
+  if (shape.index_top > 0) {
+    config["index_topk"] = shape.index_top;
+    config["index_n_heads"] = shape.index_heads;
+    config["index_head_dim"] = shape.index_dim;
+  }
   if (shape.experts == 0) return;
   config["n_routed_experts"] = shape.experts;
   config["n_shared_experts"] = 1;
@@ -389,9 +402,10 @@ void Enlarge(std::map<std::string, FixtureTensor>& tensors) {
 }
 
 std::string TinyFolder(const std::string& kind) {
-  if (kind == "latent") {
+  if (kind == "latent" || kind == "sparse" || kind == "sparse wide") {
     ModelShape shape;
-    shape.architecture = "deepseek_v3";
+    shape.architecture = kind == "latent" ? "deepseek_v3" : "deepseek_v32";
+    shape.index_top = kind == "latent" ? 0 : kind == "sparse" ? 24 : 100;
     shape.inner = 64;
     shape.vocab = 96;
     shape.heads = shape.kv_heads = 5;

@@ -53,6 +53,9 @@ struct ModelShape {
   int query_latent = 0;
   int nope = 32, rope = 16, value = 32;
   bool by_head = true;    // embed_q and unembed_out; else kv_b_proj
+  // Above 0: an indexer chooses so many positions; the architecture is then deepseek_v32. With few
+  // heads many scores would be exactly zero, and equal.
+  int index_top = 0, index_heads = 16, index_dim = 32;
   nlohmann::json more{};  // of config.json
   // With biases: of each key head's first dimension, as some models have; 0: like the others'.
   float key_bias = 0.0F;
@@ -69,8 +72,8 @@ std::string WriteFolder(const std::map<std::string, std::string>& files);
 void Enlarge(std::map<std::string, FixtureTensor>& tensors);
 
 // The tiny Llama's weights with what other architectures add, under their config.
-// Kinds: "llama", "llama-bias", "llama3", "linear", "qwen2", "qwen3", "mistral"; and "latent", a
-// model of its own.
+// Kinds: "llama", "llama-bias", "llama3", "linear", "qwen2", "qwen3", "mistral"; and "latent"
+// "sparse" and "sparse wide", models of their own.
 std::string TinyFolder(const std::string& kind);
 
 }  // namespace macrame::runtime::engine

@@ -195,6 +195,11 @@ TEST(TensorSplitTest, HeadsShareTheLatentCache) {
   shape.by_head = false;
   ExpectSplitsAgree(shape);
   shape = WithLatent(0);
+  shape.architecture = "deepseek_v32";
+  shape.index_top = 3;
+  ExpectSplitsAgree(shape);
+  ExpectSplitsAgree<Decoder>(shape);
+  shape = WithLatent(0);
   shape.heads = 1;  // some ranks have none
   shape.query_latent = 0;
   shape.biases = true;
