@@ -71,6 +71,8 @@ WorkerPlace WorkerPlaceOf(const v1::LaunchSpec& spec) {
   place.world_size = spec.world_size();
   place.tp = spec.tp();
   place.pp = spec.pp();
+  place.positions =
+      uint64_t{spec.context_length()} * std::max<uint32_t>(spec.concurrent_sequences(), 1);
   place.backend = BackendOf(spec);
   place.addresses.assign(spec.ring_addresses().begin(), spec.ring_addresses().end());
   place.devices = DeviceMatrixOf(spec);
@@ -123,6 +125,10 @@ absl::Status Load(const v1::LaunchSpec& spec, std::unique_ptr<WorkerStack> stack
   if (!loaded.ok()) return loaded;
   rank.config.vocab_size = stack->loaded().vocab_size;
   rank.worker = stack->pid();
+  stack->SetProgress([&watchdog, observer = options.step_observer] {
+    watchdog.Touch();
+    const PartScope part(observer, StepPart::kEvaluate);
+  });
   const ForwardLimits limits = LimitsOf(spec, options, *stack);
   rank.engine =
       std::make_unique<ForwardEngine>(rank.config, std::move(stack), *rank.link, watchdog, limits);

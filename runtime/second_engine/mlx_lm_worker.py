@@ -22,6 +22,9 @@ import time
 
 FRAME_BYTES_MAX = 1 << 32
 PARENT_POLL_SECONDS = 0.25
+CHUNK_TOKENS = 512
+KEPT_SEQUENCES_MAX = 16
+KEPT_TOKENS_MIN = 16  # in common, or a sequence begins anew
 STEPS_WITH_BUFFERS = 256  # then what MLX keeps for reuse goes back to the system, as in mlx_lm
 NO_ROWS, LAST_ROW, ALL_ROWS = 0, 1, 2
 
@@ -136,13 +139,103 @@ def vocabulary_of(model, config):
     return getattr(args, "vocab_size", 0)
 
 
+def common_length(a, b):
+    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+class Sequence:
+    """The tokens that rankd has fed, and a cache that holds some: its own, or what was left of a
+    sequence that began alike. Every rank's worker is fed the same and so decides the same."""
+
+    def __init__(self, model):
+        self.model = model
+        self.tokens = []
+        self.forget()
+
+    def forget(self):
+        from mlx_lm.models.cache import make_prompt_cache
+
+        self.cache, self.held = make_prompt_cache(self.model), []
+
+    def cut(self, length):
+        """Leaves `length` positions in the cache; all go where the kind of cache can't be cut."""
+        from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
+
+        excess = len(self.held) - length
+        if excess > 0 and can_trim_prompt_cache(self.cache):
+            trim_prompt_cache(self.cache, excess)
+            del self.held[length:]
+        elif excess > 0:
+            self.forget()
+
+    def feed(self, tokens, wanted, on_progress):
+        begin = len(self.tokens)
+        self.tokens += tokens
+        common = common_length(self.held, self.tokens)
+        if wanted == NO_ROWS and common == len(self.tokens):
+            return []
+        # Rows are of what is computed now.
+        self.cut(min(common, {NO_ROWS: common, LAST_ROW: len(self.tokens) - 1}.get(wanted, begin)))
+        todo = self.tokens[len(self.held):]
+        split = begin - len(self.held) if wanted == ALL_ROWS else len(todo) - 1
+        # As mlx_lm does: a prompt's last token goes alone, and no head runs over the others.
+        while wanted != NO_ROWS and split > 0:
+            part = min(split, CHUNK_TOKENS)
+            self.forward(todo[:part], False)
+            on_progress()
+            todo, split = todo[part:], split - part
+        if wanted != NO_ROWS:
+            return self.forward(todo, True)
+        for at in range(0, len(todo), CHUNK_TOKENS):
+            self.forward(todo[at:at + CHUNK_TOKENS], False)
+            on_progress()
+        return []
+
+    def forward(self, part, keeps):
+        import mlx.core as mx
+
+        logits = self.model(mx.array([part]), cache=self.cache)
+        rows = [logits[0].astype(mx.float32)] if keeps else []
+        mx.eval(rows, [layer.state for layer in self.cache])
+        self.held += part
+        return rows
+
+
+class KeptSequences:
+    """Ended ones, for the next turn of the same conversation; never more positions than are free."""
+
+    def __init__(self):
+        self.sequences = []  # the one that ended last comes last
+
+    def add(self, sequence):
+        self.sequences = [*self.sequences, sequence][-KEPT_SEQUENCES_MAX:]
+
+    def take(self, tokens):
+        """The one that shares most with what a sequence begins with, if that is worth it."""
+        best, most = None, KEPT_TOKENS_MIN - 1
+        for sequence in self.sequences:
+            common = common_length(sequence.held, tokens)
+            goes_on = common == min(len(sequence.held), len(tokens))
+            if common > most and (goes_on or 2 * common >= len(sequence.held)):
+                best, most = sequence, common
+        if best is not None:
+            self.sequences.remove(best)
+            best.tokens = []
+        return best
+
+    def make_room(self, positions):
+        while sum(len(each.held) for each in self.sequences) > max(positions, 0):
+            del self.sequences[0]
+
+
 class Worker:
     def __init__(self, line):
         self.line = line
         self.group = None
         self.order = None
         self.model = None
-        self.caches = {}  # by slot
+        self.sequences = {}  # by slot
+        self.kept = KeptSequences()
         self.steps = 0
 
     def connect(self, order):
@@ -246,7 +339,9 @@ class Worker:
         reader = struct.iter_unpack("<I", payload)
         take = lambda: next(reader)[0]
         for _ in range(take()):
-            self.caches.pop(take(), None)
+            slot = take()
+            if slot in self.sequences:
+                self.kept.add(self.sequences.pop(slot))
         rows = []
         for _ in range(take()):
             slot, begin, wanted, count = take(), take(), take(), take()
@@ -258,31 +353,19 @@ class Worker:
 
     def run(self, slot, begin, wanted, tokens):
         import mlx.core as mx
-        from mlx_lm.models.cache import make_prompt_cache
 
         if begin == 0:
-            self.caches[slot] = [make_prompt_cache(self.model), 0]
-        if slot not in self.caches or self.caches[slot][1] != begin:
-            held = self.caches[slot][1] if slot in self.caches else 0
-            raise ValueError(f"slot {slot} holds {held} positions and is to go on at {begin}")
-        cache = self.caches[slot][0]
-        self.caches[slot][1] = begin + len(tokens)
-        rows = []
-
-        def forward(part, keeps):
-            logits = self.model(mx.array([part]), cache=cache)
-            kept = [logits[0].astype(mx.float32)] if keeps else []
-            mx.eval(kept, [layer.state for layer in cache])
-            rows.extend(kept)
-
-        # As mlx_lm does: a prompt's last token goes alone, and no head runs over the others.
+            self.sequences[slot] = self.kept.take(tokens) or Sequence(self.model)
+        sequence = self.sequences.get(slot)
+        fed = 0 if sequence is None else len(sequence.tokens)
+        if sequence is None or fed != begin:
+            raise ValueError(f"slot {slot} holds {fed} positions and is to go on at {begin}")
         self.steps += 1
         if len(tokens) > 1 or self.steps % STEPS_WITH_BUFFERS == 0:
             mx.clear_cache()
-        if wanted == LAST_ROW and len(tokens) > 1:
-            forward(tokens[:-1], False)
-            tokens = tokens[-1:]
-        forward(tokens, wanted != NO_ROWS)
+        rows = sequence.feed(tokens, wanted, lambda: self.line.send_json(b"P", {}))
+        in_use = sum(len(each.held) for each in self.sequences.values())
+        self.kept.make_room(self.order["positions"] - in_use)
         return rows
 
 

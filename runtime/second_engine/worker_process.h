@@ -10,8 +10,8 @@
 //   C  connect: who, and over what      C  {backend, size}: the group stands and is proven
 //   L  load                             P  {loaded, total}, many; L  {bytes, active}
 //   S  step (uint32 each: closed slots  R  uint64 active memory, uint64 width, float32 rows in the
-//      by number, segments: slot,          order of the segments (rank 0's only)
-//      begin, LogitRows, tokens)
+//      by number, segments: slot,       order of the segments (rank 0's only)
+//      begin, LogitRows, tokens)       P  {} before it, after each part of a long one
 //   Q  stop                             none
 //   any                                 E  {code, message, remedy}: it has failed, and ends
 //

@@ -67,6 +67,7 @@ absl::Status WorkerStack::Connect(const WorkerPlace& place) {
                 {"tp", place.tp},
                 {"pp", place.pp},
                 {"backend", place.backend},
+                {"positions", place.positions},
                 {"addresses", place.addresses}};
   if (place.backend == "jaccl") {
     order["devices"] = json::parse(place.devices, nullptr, false);
@@ -135,10 +136,14 @@ absl::Status WorkerStack::Begin(const ForwardStep& step) {
   }
   const absl::Status sent = process_->Send('S', order);
   if (!sent.ok()) return InStep(sent);
-  auto answer = Expect('R');
+  auto answer = process_->Receive({});
+  while (answer.ok() && answer->kind == 'P') {
+    if (on_progress_) on_progress_();
+    answer = process_->Receive({});
+  }
   if (!answer.ok()) return InStep(answer.status());
-  rows_ = *std::move(answer);
-  if (rows_.size() < kRowsHead) return Garbled();
+  rows_ = std::move(answer->payload);
+  if (answer->kind != 'R' || rows_.size() < kRowsHead) return Garbled();
   const uint64_t active = WordAt(rows_, 0);
   caches_ = active - std::min(active, loaded_.active);
   if (place_.rank != 0 || rows == 0) return absl::OkStatus();

@@ -27,6 +27,7 @@ struct WorkerPlace {
   uint32_t world_size = 1;
   uint32_t tp = 1;
   uint32_t pp = 1;
+  uint64_t positions = 0;              // that all sequences may have together, kept ones too
   std::string backend;                 // "ring" or "jaccl"; anything when alone
   std::vector<std::string> addresses;  // ring: where each rank listens, as this one reaches it
   std::string devices;                 // jaccl: the matrix as JSON
@@ -49,6 +50,9 @@ class WorkerStack : public LayerStack {
   absl::Status Connect(const WorkerPlace& place);
   // `on_bytes(loaded, total)` as it goes. MODEL_… when mlx_lm can't load or split it.
   absl::Status Load(const std::function<void(uint64_t, uint64_t)>& on_bytes);
+
+  // Called while a step goes on: some of it is done.
+  void SetProgress(std::function<void()> on_progress) { on_progress_ = std::move(on_progress); }
 
   const LoadedWorker& loaded() const { return loaded_; }
   std::string Name() const { return process_->Name(); }
@@ -82,6 +86,7 @@ class WorkerStack : public LayerStack {
   const std::unique_ptr<WorkerProcess> process_;
   WorkerPlace place_;
   LoadedWorker loaded_;
+  std::function<void()> on_progress_;
   uint64_t caches_ = 0;
   std::string rows_;  // the last step's answer
 };

@@ -151,6 +151,14 @@ def complete(node, model, prompt):
         return json.load(response)["choices"][0]["text"]
 
 
+def alone(rankd, folder, prompt):
+    """The text that one rank by itself gives."""
+    done = subprocess.run([rankd, "--generate", "--model", folder, "--python", sys.executable,
+                           "--json", "--prompt", prompt, "--max-tokens", "40"],
+                          capture_output=True, text=True, check=True, timeout=120)
+    return json.loads(done.stdout)["text"]
+
+
 def complete_soon(node, model, prompt, limit_s):
     begun = time.monotonic()
     while True:
@@ -191,13 +199,13 @@ def on_a_cluster(build, models, rankd):
             time.sleep(1)
         cluster.wait_for("model ready", lambda s: is_ready(s, "exaone_moe"), 60)
         prompts = ["Explain RDMA in simple terms", "What is a mesh, and what is a ring?"]
-        wanted = [json.loads(subprocess.run(
-            [rankd, "--generate", "--model", models / "exaone_moe", "--python", sys.executable,
-             "--json", "--prompt", prompt, "--max-tokens", "40"], capture_output=True, text=True,
-            check=True, timeout=120).stdout)["text"] for prompt in prompts]
+        wanted = [alone(rankd, models / "exaone_moe", prompt) for prompt in prompts]
         with concurrent.futures.ThreadPoolExecutor() as pool:
             texts = list(pool.map(lambda p: complete(bob, "exaone_moe", p), prompts))
         expect("two at once, through the other node's gateway", texts, wanted)
+        longer = prompts[0] + wanted[0] + " And then? " + prompts[1]
+        expect("a prompt that goes on where an answer ended", complete(ada, "exaone_moe", longer),
+               alone(rankd, models / "exaone_moe", longer))
         status = ada.status()
         ranks = [rank for found in status["deployments"] for rank in found["ranks"]]
         own = next(n["identity"]["node_id"] for n in status["nodes"] if n.get("is_self"))

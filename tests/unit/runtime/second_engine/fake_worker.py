@@ -96,6 +96,7 @@ while True:
             os.kill(os.getpid(), signal.SIGKILL)
         if mode == "hangs" and steps == 6:
             time.sleep(60)
+        send_json(b"P")
         run(payload, slots)
 if mode == "stubborn":
     time.sleep(60)
