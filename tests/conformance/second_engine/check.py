@@ -25,7 +25,7 @@ from mlx_lm.utils import _get_classes, load_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "integration"))
-from live_cluster import Failed, LiveCluster, alive_nodes, coordinator_of, is_ready, say
+from live_cluster import Failed, LiveCluster, alive_nodes, coordinator_of, deployment, is_ready, say
 
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 BUNDLED = ROOT / "deploy" / "models" / "knot-5m-4bit"
@@ -159,6 +159,18 @@ def alone(rankd, folder, prompt):
     return json.loads(done.stdout)["text"]
 
 
+def load_soon(node, *model):
+    """As soon as the agents have looked for mlx-lm."""
+    begun = time.monotonic()
+    while True:
+        done = node.ctl("model", "load", *model, check=False, timeout=90)
+        if done.returncode == 0:
+            return
+        if time.monotonic() - begun > 60:
+            raise Failed(f"not loaded: {done.stdout}{done.stderr}")
+        time.sleep(1)
+
+
 def complete_soon(node, model, prompt, limit_s):
     begun = time.monotonic()
     while True:
@@ -189,14 +201,7 @@ def on_a_cluster(build, models, rankd):
         bob.write_config(extra={**folders, "mlx_lm_python": "/nowhere/python3"})
         cluster.start()
         cluster.wait_for("two agents", lambda s: len(alive_nodes(s)) == 2 and coordinator_of(s), 20)
-        begun = time.monotonic()
-        while True:
-            done = ada.ctl("model", "load", "exaone_moe", check=False, timeout=90)
-            if done.returncode == 0:
-                break
-            if time.monotonic() - begun > 60:
-                raise Failed(f"not loaded: {done.stdout}{done.stderr}")
-            time.sleep(1)
+        load_soon(ada, "exaone_moe")
         cluster.wait_for("model ready", lambda s: is_ready(s, "exaone_moe"), 60)
         prompts = ["Explain RDMA in simple terms", "What is a mesh, and what is a ring?"]
         wanted = [alone(rankd, models / "exaone_moe", prompt) for prompt in prompts]
@@ -224,6 +229,33 @@ def on_a_cluster(build, models, rankd):
         say("a node without mlx-lm is refused by name")
 
 
+def over_two_nodes(build, models, rankd):
+    """Both have mlx-lm: equal tensor parts over the ring, and again when a worker was killed."""
+    with LiveCluster(build, names=("ada", "bob")) as cluster:
+        for node in cluster.nodes:
+            node.write_config(extra={"model_folders": [str(models)],
+                                     "mlx_lm_python": sys.executable})
+        cluster.start()
+        cluster.wait_for("two agents that have mlx-lm",
+                         lambda s: len(alive_nodes(s)) == 2 and coordinator_of(s), 20)
+        load_soon(cluster.nodes[0], "exaone_moe", "--ranks", "2")
+        cluster.wait_for("model ready", lambda s: is_ready(s, "exaone_moe"), 60)
+        ranks = deployment(cluster.nodes[0].status(), "exaone_moe")["ranks"]
+        expect("the ranks' engine and backend",
+               [(rank.get("engine"), rank.get("backend")) for rank in ranks],
+               [("mlx-lm", "ring")] * 2)
+        prompt = "Explain RDMA in simple terms"
+        wanted = alone(rankd, models / "exaone_moe", prompt)
+        expect("over two nodes", complete(cluster.nodes[1], "exaone_moe", prompt), wanted)
+        os.kill(children_of(int(ranks[1]["pid"]))[0], signal.SIGKILL)
+        cluster.wait_for("the gang is launched again", lambda s: is_ready(
+            s, "exaone_moe", int(deployment(s, "exaone_moe")["epoch"]) - 1) and all(
+                rank["pid"] != ranks[1]["pid"]
+                for rank in deployment(s, "exaone_moe")["ranks"]), 60)
+        expect("after rank 1's worker was killed",
+               complete_soon(cluster.nodes[0], "exaone_moe", prompt, 60), wanted)
+
+
 def known_to_rankd(rankd, folder):
     done = subprocess.run([rankd, "--describe", folder, "--python", "/nowhere/python3"],
                           capture_output=True, check=True, timeout=60)
@@ -246,12 +278,13 @@ def main(build, only=None):
                     continue
                 for prompt in PROMPTS:
                     wanted = up_to_the_end(reference(folder, prompt))
-                    what = f"{folder.name}, {len(prompt)} tokens"
+                    what = f"{folder.name}, {len(prompt)} tokens and {len(wanted)} more"
                     expect(f"{what}, one rank", ask_alone(rankd, folder, prompt), wanted)
                     if name == "exaone_moe":
                         expect(f"{what}, two ranks", ask_two(rankd, folder, prompt, scratch),
                                wanted)
         on_a_cluster(build, models, rankd)
+        over_two_nodes(build, models, rankd)
 
 
 if __name__ == "__main__":
