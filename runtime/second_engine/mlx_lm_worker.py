@@ -202,7 +202,7 @@ class Sequence:
 
 
 class KeptSequences:
-    """Ended ones, for the next turn of the same conversation; never more positions than are free."""
+    """Ended ones, for the next turn of a conversation; never more positions than are free."""
 
     def __init__(self):
         self.sequences = []  # the one that ended last comes last
@@ -239,7 +239,7 @@ class Worker:
         self.steps = 0
 
     def connect(self, order):
-        """Forms the gang's group, and proves it: a group that came up alone would answer nonsense."""
+        """Forms the gang's group and proves it: one that came up alone would answer nonsense."""
         import mlx.core as mx
 
         self.order = order

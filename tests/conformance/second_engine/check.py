@@ -47,6 +47,10 @@ MODELS = {
 }
 
 
+QWEN2 = {**BASE, "model_type": "qwen2", "num_hidden_layers": 4, "intermediate_size": 192,
+         "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False}
+
+
 def draw(path, value):
     if path.endswith("norm.weight"):
         return 1.0 + 0.2 * mx.random.normal(value.shape)
@@ -107,12 +111,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def write_spec(path, folder, rank, addresses, step):
-    """protoc makes the message of its text."""
+def write_spec(path, folder, rank, addresses, step, staged):
+    """protoc makes the message of its text. `staged`: two stages, else two parts of each layer."""
+    ways = "tp: 1 pp: 2" if staged else "tp: 2 pp: 1"
+    part = (f"stage: {rank} layer_begin: {2 * rank} layer_end: {2 * rank + 2}" if staged else
+            f"tp_rank: {rank} layer_end: 4")
     ring = "".join(f'ring_addresses: "{address}"\n' for address in addresses)
-    text = f"""deployment: "trial" epoch: 1 rank: {rank} world_size: 2 tp: 2 pp: 1 backend: "ring"
+    text = f"""deployment: "trial" epoch: 1 rank: {rank} world_size: 2 {ways} backend: "ring"
 model {{ path: "{folder}" engine: "mlx-lm" }} python: "{sys.executable}"
-assignment {{ rank: {rank} tp_rank: {rank} layer_end: 4 node_id: "node-{rank}" }}
+assignment {{ rank: {rank} {part} node_id: "node-{rank}" }}
 {ring} step_address: "127.0.0.1:{step}" gang_secret: "{'s' * 32}" context_length: 1024
 socket_path: "{path}.sock" """
     done = subprocess.run(["protoc", f"-I{ROOT}/proto", "--encode=macrame.v1.LaunchSpec",
@@ -121,12 +128,12 @@ socket_path: "{path}.sock" """
     path.write_bytes(done.stdout)
 
 
-def ask_two(rankd, folder, prompt, scratch):
+def ask_two(rankd, folder, prompt, scratch, staged=False):
     addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
     step = free_port()
     specs = [scratch / f"rank{rank}" for rank in range(2)]
     for rank, spec in enumerate(specs):
-        write_spec(spec, folder, rank, addresses, step)
+        write_spec(spec, folder, rank, addresses, step, staged)
     with open(scratch / "rank1.log", "w") as log:
         other = subprocess.Popen([rankd, "--launch-spec", specs[1]], stdin=subprocess.PIPE,
                                  stderr=log)
@@ -209,7 +216,8 @@ def on_a_cluster(build, models, rankd):
             texts = list(pool.map(lambda p: complete(bob, "iquestloopcoder", p), prompts))
         expect("two at once, through the other node's gateway", texts, wanted)
         longer = prompts[0] + wanted[0] + " And then? " + prompts[1]
-        expect("a prompt that goes on where an answer ended", complete(ada, "iquestloopcoder", longer),
+        expect("a prompt that goes on where an answer ended",
+               complete(ada, "iquestloopcoder", longer),
                alone(rankd, models / "iquestloopcoder", longer))
         status = ada.status()
         ranks = [rank for found in status["deployments"] for rank in found["ranks"]]
@@ -283,6 +291,12 @@ def main(build, only=None):
                     if name == "iquestloopcoder":
                         expect(f"{what}, two ranks", ask_two(rankd, folder, prompt, scratch),
                                wanted)
+        if only != "cluster":
+            # rankd knows it, and mlx_lm has a pipeline of it; plans have none of mlx_lm's.
+            make(scratch / "qwen2", QWEN2, 0)
+            expect("qwen2 through mlx-lm, two stages",
+                   ask_two(rankd, scratch / "qwen2", PROMPTS[2], scratch, staged=True),
+                   up_to_the_end(reference(scratch / "qwen2", PROMPTS[2])))
         on_a_cluster(build, models, rankd)
         over_two_nodes(build, models, rankd)
 
