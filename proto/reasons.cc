@@ -116,7 +116,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"ENGINE_MISSING", "a node has no engine that can load the model",
                "install the engine on it; 'clusterctl devices list' shows what it has"},
     ReasonCode{"ENGINE_FAILED", "the process of the second engine, mlx-lm, ended or went silent",
-               "the rank's log has its last lines; 'clusterctl model load' tries again"},
+               "its ranks are launched again by themselves; the rank's log has its last lines"},
     ReasonCode{"NODE_DEDICATED", "the node serves another tenant only", ""},
     ReasonCode{"ENGINE_LIMIT", "the engine can't divide a model in this way", ""},
     ReasonCode{"KV_BITS_UNSUPPORTED",
