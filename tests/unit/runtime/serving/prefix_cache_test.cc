@@ -172,6 +172,24 @@ TEST(BlockPool, WhatHangsOnAnEvictedBlockIsNotFoundAndNotLost) {
   EXPECT_EQ(pool.FindPrefix("", longer), table);
 }
 
+// Of a model with recurrent layers: who computes again what is cached frees the older copy.
+TEST(BlockPool, OwnBlocksTakeThePlaceOfIdleOnes) {
+  BlockPool pool(8, {.computes_again = true});
+  const std::vector<int32_t> tokens = Tokens(96);
+  const std::vector<BlockId> first = Fill(pool, Tokens(64));
+  BlockPool::Published published;
+  std::vector<BlockId> second = {*pool.Allocate(), *pool.Allocate(), *pool.Allocate()};
+  pool.Publish("", tokens, second, 1, published);
+  EXPECT_EQ(pool.FindPrefix("", tokens)[0], first[0]) << "in use";
+  ReleaseAll(pool, first);
+  pool.Publish("", tokens, second, 3, published);
+  EXPECT_EQ(pool.idle_blocks(), 1u);
+  pool.TakeOverIdle("", tokens, second, published);
+  EXPECT_EQ(pool.idle_blocks(), 0u);
+  EXPECT_EQ(pool.index().Find("", tokens, 3), second);
+  pool.CheckInvariants(Tables{second});
+}
+
 TEST(Explanation, NamesTheFirstTokenThatDiffersFromTheNearestConversation) {
   BlockPool pool(64);
   const std::vector<int32_t> tokens = Tokens(900);

@@ -239,6 +239,12 @@ TEST(RecurrentState, ACommonBeginningIsKeptWhereRequestsPart) {
   served.Run();
   EXPECT_EQ(served.started.at(third).cached_tokens, 320u);
   EXPECT_EQ(served.started.at(third).miss.kind, PrefixMiss::Kind::kDiffers);
+  // A turn that parts further on.
+  const RequestId fourth = served.Add(system + Words(60, 4) + Words(40, 6), 4);
+  served.Run();
+  EXPECT_EQ(served.started.at(fourth).cached_tokens, 320u);
+  EXPECT_EQ(DescribeMiss(served.started.at(fourth).miss),
+            "cached, but its recurrent state only up to token 320");
   // Requests that nobody asks again don't displace it.
   for (int i = 0; i < 30; ++i) served.Ask(Words(200, 100 + i), 40);
   EXPECT_EQ(served.Ask(system + Words(50, 5), 4), 320u);
