@@ -132,6 +132,12 @@ void ClampedSwigluImpl(const float* gate, const float* up, float alpha, float li
        [=](auto x, auto y) HWY_ATTR { return ClampedSwigluOf(x, y, alpha, limit); });
 }
 
+void SigmoidMultiplyImpl(const float* gate, size_t size, float* x) {
+  Gate(gate, x, size, x, [](auto own, auto value) HWY_ATTR {
+    return hn::Div(value, hn::Add(hn::Set(F32(), 1.0F), Exp(hn::Neg(own))));
+  });
+}
+
 void AddToImpl(const float* x, size_t size, float* to) {
   const F32 d;
   size_t i = 0;
@@ -158,6 +164,7 @@ HWY_EXPORT(RotateImpl);
 HWY_EXPORT(SiluMultiplyImpl);
 HWY_EXPORT(GeluMultiplyImpl);
 HWY_EXPORT(ClampedSwigluImpl);
+HWY_EXPORT(SigmoidMultiplyImpl);
 HWY_EXPORT(AddToImpl);
 HWY_EXPORT(ExpOfImpl);
 
@@ -180,6 +187,10 @@ void GeluMultiply(const float* gate, const float* up, size_t size, float* out) {
 void ClampedSwiglu(const float* gate, const float* up, float alpha, float limit, size_t size,
                    float* out) {
   HWY_DYNAMIC_DISPATCH(ClampedSwigluImpl)(gate, up, alpha, limit, size, out);
+}
+
+void SigmoidMultiply(const float* gate, size_t size, float* x) {
+  HWY_DYNAMIC_DISPATCH(SigmoidMultiplyImpl)(gate, size, x);
 }
 
 void AddTo(const float* x, size_t size, float* to) { HWY_DYNAMIC_DISPATCH(AddToImpl)(x, size, to); }

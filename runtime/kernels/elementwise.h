@@ -34,6 +34,9 @@ void GeluMultiply(const float* gate, const float* up, size_t size, float* out);
 void ClampedSwiglu(const float* gate, const float* up, float alpha, float limit, size_t size,
                    float* out);
 
+// x *= sigmoid(gate).
+void SigmoidMultiply(const float* gate, size_t size, float* x);
+
 // to += x.
 void AddTo(const float* x, size_t size, float* to);
 

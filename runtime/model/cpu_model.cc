@@ -81,14 +81,19 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       value_dim_(static_cast<size_t>(config.value_dim())),
       vocabulary_(VocabularyOf(config, place.slices())),
       block_bytes_(kernels::BlockBytes(KvShapeOf(config, place, loader, options)) *
-                   static_cast<uint64_t>(place.layer_end - place.layer_begin)),
+                   static_cast<uint64_t>(AttentionLayersOf(config, place))),
       pool_(options.threads),
       products_(pool_),
       feed_{pool_, products_},
       latent_(pool_, products_, attention_),
+      recurrent_cut_(RecurrentCutOf(config, place.slices())),
+      recurrent_{pool_, products_},
       tables_(options.blocks_total, options.context_length),
+      slot_states_(options.sequences_max, options.state_snapshots),
+      states_(static_cast<size_t>(RecurrentLayersOf(config, place)), recurrent_cut_.floats(),
+              options.sequences_max, options.state_snapshots),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
-      blocks_(place.layer_end - place.layer_begin, options.blocks_total,
+      blocks_(AttentionLayersOf(config, place), options.blocks_total,
               KvShapeOf(config, place, loader, options)) {
   ropes_.emplace_back(config.rope, options.context_length);
   if (config.local_rope.has_value()) {
@@ -118,17 +123,24 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
                                     WeightLoader& loader) {
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
   const auto by_head = [&](const MatrixNeed& need) -> std::optional<CpuLinear> {
-    if (needs.latent.has_value()) return std::nullopt;
+    if (needs.latent.has_value() || needs.recurrent.has_value()) return std::nullopt;
     return CpuLinear(loader.LoadMatrix(need));
   };
   const auto load_latent = [&]() -> std::optional<CpuLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;
     return CpuLatentAttention(config, place, *needs.latent, loader);
   };
+  const auto load_recurrent = [&]() -> std::optional<CpuRecurrent> {
+    if (!needs.recurrent.has_value()) return std::nullopt;
+    const ShardPlace before{.layer_begin = place.layer_begin, .layer_end = layer};
+    return CpuRecurrent(config, place, *needs.recurrent, loader,
+                        static_cast<size_t>(RecurrentLayersOf(config, before)));
+  };
   return Layer{by_head(needs.q),
                by_head(needs.k),
                by_head(needs.v),
                load_latent(),
+               load_recurrent(),
                CpuLinear(loader.LoadMatrix(needs.o)),
                LoadFeed(config, needs, loader),
                LoadOptional(loader, needs.attention_norm),
@@ -143,17 +155,28 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
 }
 
 absl::Status CpuModel::Begin(const ForwardStep& step) {
-  absl::Status good = tables_.Apply(step, config_.vocab_size);
-  if (good.ok()) TakeRows(step);
+  absl::Status good = config_.has_state() ? slot_states_.Check(step) : absl::OkStatus();
+  if (good.ok()) good = tables_.Apply(step, config_.vocab_size);
+  if (!good.ok()) return good;
+  if (config_.has_state()) {
+    slot_states_.Apply(step);
+    states_.Open(slot_states_.opened());
+  }
+  TakeRows(step);
   return good;
 }
 
 void CpuModel::TakeRows(const ForwardStep& step) {
   rows_.clear();
   segments_.clear();
+  recurrent_segments_.clear();
   for (const Segment& segment : step.segments) {
     const int32_t* blocks = tables_.Table(segment.slot).data();
     segments_.push_back({rows_.size(), segment.tokens.size(), segment.begin, blocks});
+    if (config_.has_state()) {
+      recurrent_segments_.push_back(
+          {rows_.size(), segment.tokens.size(), slot_states_.StateOf(segment.slot)});
+    }
     for (size_t i = 0; i < segment.tokens.size(); ++i) rows_.push_back({segment.begin + i, blocks});
   }
   for (Rope& rope : ropes_) rope.TurnTo(rows_);
@@ -179,25 +202,31 @@ const CpuModel::Rope* CpuModel::RopeOf(const Layer& layer) const {
   return &(layer.rope == RopeUse::kLocal ? ropes_.back() : ropes_.front());
 }
 
+// What goes into a layer's output map, of the kind of layer that has most.
+size_t CpuModel::MixedWidth() const {
+  return std::max(heads_ * value_dim_, recurrent_cut_.value_width());
+}
+
 void CpuModel::ReserveBuffers() {
   const size_t count = rows_.size();
   buffers_.hidden.Reserve(count * hidden_size_);
   buffers_.normed.Reserve(count * hidden_size_);
   buffers_.partial.Reserve(count * hidden_size_);
-  buffers_.mixed.Reserve(count * heads_ * value_dim_);
+  buffers_.mixed.Reserve(count * MixedWidth());
   if (config_.has_latent()) return;
   buffers_.queries.Reserve(count * heads_ * head_dim_);
   buffers_.keys.Reserve(count * kv_heads_ * head_dim_);
   buffers_.values.Reserve(count * kv_heads_ * head_dim_);
+  if (config_.attention_gate) buffers_.gated.Reserve(count * 2 * heads_ * head_dim_);
   if (config_.qk_norm_whole) buffers_.squares.Reserve(count * 2);
 }
 
 uint64_t CpuModel::buffer_bytes() const {
   uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes() +
-                   latent_.memory_bytes();
+                   latent_.memory_bytes() + recurrent_.memory_bytes() + states_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
-        &buffers_.mixed, &buffers_.partial, &buffers_.squares}) {
+        &buffers_.mixed, &buffers_.partial, &buffers_.gated, &buffers_.squares}) {
     bytes += buffer->bytes();
   }
   for (const Rope& rope : ropes_) bytes += rope.cosines.bytes() + rope.sines.bytes();
@@ -228,10 +257,20 @@ mx::array CpuModel::Embed(std::span<const int32_t> ids) {
   return out;
 }
 
+// Queries from among their gates.
+void CpuModel::TakeQueries(size_t row) {
+  const float* from = buffers_.gated.data() + row * 2 * heads_ * head_dim_;
+  float* to = buffers_.queries.data() + row * heads_ * head_dim_;
+  for (size_t head = 0; head < heads_; ++head) {
+    std::copy_n(from + 2 * head * head_dim_, head_dim_, to + head * head_dim_);
+  }
+}
+
 // A row's queries and keys turned to its position; keys and values stored.
 void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row) {
   float* queries = buffers_.queries.data() + row * heads_ * head_dim_;
   float* keys = buffers_.keys.data() + row * kv_heads_ * head_dim_;
+  if (config_.attention_gate) TakeQueries(row);
   const auto norm_heads = [&](float* x, size_t heads, const std::optional<mx::array>& weight) {
     for (size_t head = 0; head < heads; ++head, x += head_dim_) Norm(x, *weight, x);
   };
@@ -294,14 +333,17 @@ const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm) {
 }
 
 void CpuModel::Attend(const Layer& layer, int index) {
-  if (layer.latent.has_value()) {
+  if (layer.recurrent.has_value()) {
+    layer.recurrent->Apply(NormedHidden(layer.attention_norm), rows_.size(), recurrent_segments_,
+                           states_, recurrent_, buffers_.mixed.data());
+  } else if (layer.latent.has_value()) {
     if (heads_ > 0) MixLatent(layer, index);
   } else {
     if (heads_ > 0) Project(layer);
     if (config_.qk_norm_whole) AddSquares();
     if (heads_ > 0) Mix(layer, index);
   }
-  products_.SetInput(buffers_.mixed.data(), rows_.size(), heads_ * value_dim_);
+  products_.SetInput(buffers_.mixed.data(), rows_.size(), layer.o.columns());
   products_.Apply(layer.o, buffers_.partial.data());
   AddPartial(layer.attention_out_norm);
 }
@@ -314,7 +356,7 @@ void CpuModel::MixLatent(const Layer& layer, int index) {
 
 void CpuModel::Project(const Layer& layer) {
   products_.SetInput(NormedHidden(layer.attention_norm), rows_.size(), hidden_size_);
-  products_.Apply(*layer.q, buffers_.queries.data());
+  products_.Apply(*layer.q, (config_.attention_gate ? buffers_.gated : buffers_.queries).data());
   products_.Apply(*layer.k, buffers_.keys.data());
   products_.Apply(*layer.v, buffers_.values.data());
 }
@@ -326,6 +368,14 @@ void CpuModel::Mix(const Layer& layer, int index) {
   const float* sinks = layer.sinks.has_value() ? layer.sinks->data<float>() : nullptr;
   kernels::Attend(pool_, view, {heads_, layer.window, 0, sinks}, segments_, buffers_.queries.data(),
                   buffers_.mixed.data(), attention_);
+  if (!config_.attention_gate) return;
+  ForRows(pool_, rows_.size(), 2 * heads_ * head_dim_, [&](size_t row) {
+    const float* gates = buffers_.gated.data() + row * 2 * heads_ * head_dim_ + head_dim_;
+    float* mixed = buffers_.mixed.data() + row * heads_ * head_dim_;
+    for (size_t head = 0; head < heads_; ++head) {
+      kernels::SigmoidMultiply(gates + 2 * head * head_dim_, head_dim_, mixed + head * head_dim_);
+    }
+  });
 }
 
 void CpuModel::Feed(const Layer& layer) {
@@ -353,12 +403,15 @@ mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {
   ReserveBuffers();
   const mx::array in = Evaluated(hidden);
   std::copy_n(in.data<float>(), count, buffers_.hidden.data());
+  int attending = 0;
   for (size_t i = 0; i < layers_.size(); ++i) {
     const PartScope part(observer_, StepPart::kLayer,
                          static_cast<uint32_t>(place_.layer_begin) + static_cast<uint32_t>(i));
-    Attend(layers_[i], static_cast<int>(i));
+    Attend(layers_[i], attending);
+    if (!layers_[i].recurrent.has_value()) ++attending;
     Feed(layers_[i]);
   }
+  states_.Keep(slot_states_.kept());
   mx::array out = NewArray(rows_.size(), hidden_size_);
   std::copy_n(buffers_.hidden.data(), count, out.data<float>());
   return out;

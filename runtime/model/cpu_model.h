@@ -23,9 +23,11 @@
 #include "runtime/model/cpu_kv_blocks.h"
 #include "runtime/model/cpu_latent_attention.h"
 #include "runtime/model/cpu_linear.h"
+#include "runtime/model/cpu_recurrent.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/rope.h"
+#include "runtime/model/slot_states.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -58,8 +60,9 @@ class CpuModel : public LayerStack {
 
  private:
   struct Layer {
-    std::optional<CpuLinear> q, k, v;  // unset where there is a latent cache
+    std::optional<CpuLinear> q, k, v;  // unset where there is a latent cache or a state
     std::optional<CpuLatentAttention> latent;
+    std::optional<CpuRecurrent> recurrent;
     CpuLinear o;
     std::variant<CpuFeed, CpuExperts> feed;
     // Unset: there is none.
@@ -77,6 +80,7 @@ class CpuModel : public LayerStack {
   // One row per token of the step: what a half layer reads and writes.
   struct Buffers {
     FloatBuffer hidden, normed, queries, keys, values, mixed, partial;
+    FloatBuffer gated;    // queries and gates, for attention_gate
     FloatBuffer squares;  // sums of each row's queries' and keys', for qk_norm_whole
   };
   // A rotary form, and what it makes of the step's rows.
@@ -95,17 +99,20 @@ class CpuModel : public LayerStack {
 
   static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                          WeightLoader& loader);
+  size_t MixedWidth() const;
   void TakeRows(const ForwardStep& step);
   void ReserveBuffers();
   const Rope* RopeOf(const Layer& layer) const;  // null: it has none
   void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
   // What goes into half a layer: the hidden states, through `norm` if there is one.
   const float* NormedHidden(const std::optional<mlx::core::array>& norm);
+  // A layer's first half; `index` counts this rank's layers that attend.
   void Attend(const Layer& layer, int index);
   // Queries, keys and values of all rows.
   void Project(const Layer& layer);
   void AddSquares();
   void ScaleWhole(const Layer& layer, size_t row);
+  void TakeQueries(size_t row);
   void Mix(const Layer& layer, int index);
   void MixLatent(const Layer& layer, int index);
   void Feed(const Layer& layer);
@@ -128,7 +135,11 @@ class CpuModel : public LayerStack {
   FeedWork feed_;
   kernels::AttentionScratch attention_;
   LatentWork latent_;
+  const RecurrentCut recurrent_cut_;
+  RecurrentWork recurrent_;
   SlotTables tables_;
+  SlotStates slot_states_;
+  CpuStates states_;
   const std::string rope_layout_;
   CpuKvBlocks blocks_;
   std::optional<CpuLinear> embedding_;
@@ -139,6 +150,7 @@ class CpuModel : public LayerStack {
   // Of the step that runs.
   std::vector<Row> rows_;
   std::vector<kernels::AttentionSegment> segments_;
+  std::vector<RecurrentSegment> recurrent_segments_;
   Buffers buffers_;
 };
 

@@ -27,7 +27,9 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       sums_(sums),
       activation_type_(loader.activation_type()),
       tables_(options.blocks_total, options.context_length),
-      blocks_(place.layer_end - place.layer_begin, options.blocks_total),
+      slot_states_(options.sequences_max, options.state_snapshots),
+      states_(options.sequences_max, options.state_snapshots),
+      blocks_(AttentionLayersOf(config, place), options.blocks_total),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       rope_(MakeRope(config.rope, config.has_latent() ? config.latent.rope : config.head_dim,
                      options.context_length)),
@@ -55,17 +57,22 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
                  loader.LoadMatrix(needs.feed->down), config.activation};
   };
   const auto by_head = [&](const MatrixNeed& need) -> std::optional<Matrix> {
-    if (needs.latent.has_value()) return std::nullopt;
+    if (needs.latent.has_value() || needs.recurrent.has_value()) return std::nullopt;
     return loader.LoadMatrix(need);
   };
   const auto load_latent = [&]() -> std::optional<MlxLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;
     return MlxLatentAttention(config, place, *needs.latent, loader);
   };
+  const auto load_recurrent = [&]() -> std::optional<MlxRecurrent> {
+    if (!needs.recurrent.has_value()) return std::nullopt;
+    return MlxRecurrent(config, place, *needs.recurrent, loader);
+  };
   return Layer{by_head(needs.q),
                by_head(needs.k),
                by_head(needs.v),
                load_latent(),
+               load_recurrent(),
                loader.LoadMatrix(needs.o),
                load_feed(),
                loader.LoadVector(needs.attention_norm),
@@ -80,7 +87,17 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
 }
 
 absl::Status Decoder::Begin(const ForwardStep& step) {
-  return tables_.Apply(step, config_.vocab_size);
+  if (!config_.has_state()) return tables_.Apply(step, config_.vocab_size);
+  absl::Status good = slot_states_.Check(step);
+  if (good.ok()) good = tables_.Apply(step, config_.vocab_size);
+  if (!good.ok()) return good;
+  slot_states_.Apply(step);
+  std::vector<const MlxRecurrent*> layers;
+  for (const Layer& layer : layers_) {
+    if (layer.recurrent.has_value()) layers.push_back(&*layer.recurrent);
+  }
+  states_.Open(slot_states_.opened(), layers);
+  return good;
 }
 
 mx::array Decoder::Embed(std::span<const int32_t> ids) {
@@ -161,6 +178,18 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
                                                 layer.sinks);
 }
 
+mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x,
+                         const ForwardStep& step) {
+  if (StateHeadsOf(config_, place_.slices()).size() == 0) {
+    return layer.o.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
+  }
+  std::vector<MlxState*> states;
+  for (const Segment& segment : step.segments) {
+    states.push_back(&states_.Layer(slot_states_.StateOf(segment.slot), index));
+  }
+  return layer.o.Apply(layer.recurrent->Apply(x, step, states));
+}
+
 mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
                           const ForwardStep& step) {
   const int rows = x.shape(0);
@@ -196,6 +225,17 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
     return mx::transpose(by_head, {0, 2, 1, 3});
   };
   mx::array all_queries = layer.q->Apply(x), all_keys = layer.k->Apply(x);
+  std::optional<mx::array> gate;
+  if (config_.attention_gate) {
+    const mx::array both = mx::reshape(all_queries, {rows, heads, 2, config_.head_dim});
+    const auto half = [&](int which) {
+      return mx::reshape(
+          mx::slice(both, {0, 0, which, 0}, {rows, heads, which + 1, config_.head_dim}),
+          {rows, heads * config_.head_dim});
+    };
+    all_queries = half(0);
+    gate = mx::sigmoid(half(1));
+  }
   if (config_.qk_norm_whole) NormWhole(layer, all_queries, all_keys);
   const mx::array queries = split_heads(all_queries, heads, layer.q_norm);
   const mx::array keys = split_heads(all_keys, kv_heads, layer.k_norm);
@@ -211,8 +251,9 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
     row = end;
   }
   const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 2);
-  return layer.o.Apply(
-      mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim}));
+  const mx::array given =
+      mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim});
+  return layer.o.Apply(gate.has_value() ? mx::multiply(given, *gate) : given);
 }
 
 void Decoder::NormWhole(const Layer& layer, mx::array& queries, mx::array& keys) const {
@@ -250,16 +291,19 @@ mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::arra
 
 mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   mx::array hidden = given;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = layers_[i];
-    const mx::array mixed =
-        Attend(layer, static_cast<int>(i), Normed(hidden, layer.attention_norm), step);
+  int attending = 0;
+  size_t recurring = 0;
+  for (const Layer& layer : layers_) {
+    const mx::array in = Normed(hidden, layer.attention_norm);
+    const mx::array mixed = layer.recurrent.has_value() ? Recur(layer, recurring++, in, step)
+                                                        : Attend(layer, attending++, in, step);
     hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
     const mx::array inner = Normed(hidden, layer.feed_norm);
     const mx::array fed =
         std::visit([&](const auto& feed) { return feed.Apply(inner); }, layer.feed);
     hidden = mx::add(hidden, Joined(fed, layer.feed_out_norm));
   }
+  states_.Keep(slot_states_.kept());
   return hidden;
 }
 
@@ -274,6 +318,9 @@ mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows
   return mx::multiply(logits, mx::array(config_.logit_scale));
 }
 
-void Decoder::AppendState(std::vector<mx::array>& out) const { blocks_.AppendPools(out); }
+void Decoder::AppendState(std::vector<mx::array>& out) const {
+  blocks_.AppendPools(out);
+  states_.Append(out);
+}
 
 }  // namespace macrame::runtime::engine

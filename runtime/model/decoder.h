@@ -17,7 +17,9 @@
 #include "runtime/model/mlx_experts.h"
 #include "runtime/model/mlx_kv_blocks.h"
 #include "runtime/model/mlx_latent_attention.h"
+#include "runtime/model/mlx_recurrent.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/slot_states.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -35,20 +37,22 @@ class Decoder : public LayerStack {
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>& out) const override;
   mlx::core::Dtype activation_type() const override { return activation_type_; }
-  // A rank without heads keeps nothing.
-  size_t stored_block_bytes() const override { return has_heads() ? blocks_.block_bytes() : 0; }
+  // A rank without heads, or without layers that attend, keeps nothing.
+  size_t stored_block_bytes() const override { return has_blocks() ? blocks_.block_bytes() : 0; }
   void ReadBlock(int32_t block, std::span<std::byte> out) const override {
-    if (has_heads()) blocks_.Read(block, out);
+    if (has_blocks()) blocks_.Read(block, out);
   }
   void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
-    if (has_heads()) blocks_.Write(block, bytes);
+    if (has_blocks()) blocks_.Write(block, bytes);
   }
   std::string kv_layout() const override {
-    return "mlx, " + (has_heads() ? blocks_.layout() : "no heads") + rope_layout_;
+    return "mlx, " + (has_blocks() ? blocks_.layout() : "no heads") + rope_layout_;
   }
 
  private:
-  bool has_heads() const { return KvHeadsOf(config_, place_.slices()).size() > 0; }
+  bool has_blocks() const {
+    return KvHeadsOf(config_, place_.slices()).size() > 0 && AttentionLayersOf(config_, place_) > 0;
+  }
   struct Dense {
     Matrix gate, up, down;
     Activation activation;
@@ -57,8 +61,9 @@ class Decoder : public LayerStack {
     }
   };
   struct Layer {
-    std::optional<Matrix> q, k, v;  // unset where there is a latent cache
+    std::optional<Matrix> q, k, v;  // unset where there is a latent cache or a state
     std::optional<MlxLatentAttention> latent;
+    std::optional<MlxRecurrent> recurrent;
     Matrix o;
     std::variant<Dense, MlxExperts> feed;
     // Unset: there is none.
@@ -72,6 +77,9 @@ class Decoder : public LayerStack {
                          WeightLoader& loader);
   mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x,
                           const ForwardStep& step);
+  // The same of a layer with a state; `index` counts those of this rank.
+  mlx::core::array Recur(const Layer& layer, size_t index, const mlx::core::array& x,
+                         const ForwardStep& step);
   // Half a layer's result of all tensor ranks, as it is added to the hidden state.
   mlx::core::array Joined(const mlx::core::array& partial,
                           const std::optional<mlx::core::array>& norm) const;
@@ -102,6 +110,8 @@ class Decoder : public LayerStack {
   RankSums& sums_;
   const mlx::core::Dtype activation_type_;
   SlotTables tables_;
+  SlotStates slot_states_;
+  MlxStates states_;
   MlxKvBlocks blocks_;
   const std::string rope_layout_;
   std::optional<Matrix> embedding_;

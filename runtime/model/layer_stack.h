@@ -55,8 +55,10 @@ class LayerStack {
   // What is kept from step to step besides, where MLX does not count it; else 0.
   virtual uint64_t buffer_bytes() const { return 0; }
 
-  // For the cold tier: one KV block in all of this rank's layers as bytes, the same on every run of
-  // this build on this kind of machine. After the first step.
+  // For the cold tier, which is off for models with recurrent layers: a block on disk would lack
+  // the state that belongs to it, and states are too large to be kept for each block. One KV block
+  // in all of this rank's layers as bytes, the same on every run of this build on this kind of
+  // machine. After the first step.
   virtual size_t stored_block_bytes() const = 0;
   virtual void ReadBlock(int32_t block, std::span<std::byte> out) const = 0;
   virtual void WriteBlock(int32_t block, std::span<const std::byte> bytes) = 0;
@@ -68,6 +70,10 @@ struct LayerStackOptions {
   int blocks_total = 0;    // KV blocks (slot_tables.h)
   int context_length = 0;  // of one sequence
   int threads = 1;         // of CPU kernels
+  // Of models with recurrent layers: how many sequences are open at most, and how many of their
+  // states are kept for reuse, under ids [0, state_snapshots).
+  int sequences_max = 1;
+  int state_snapshots = 0;
   // In which CPU kernels keep keys and values; unset: float32 for models in float32, float16 for
   // the others (bfloat16 takes as much memory and is eight times less exact). kInt8 takes 8.5 bits
   // a number. Nothing on a GPU, where MLX keeps the model's own type.

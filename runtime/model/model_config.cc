@@ -116,6 +116,7 @@ void Complete(ModelConfig& out) {
   const auto layers = static_cast<size_t>(out.layer_count);
   if (out.has_experts.empty()) out.has_experts.assign(layers, false);
   if (out.sliding_windows.empty()) out.sliding_windows.assign(layers, 0);
+  if (out.mixers.empty()) out.mixers.assign(layers, MixerKind::kAttention);
   if (out.rope_uses.empty()) out.rope_uses.assign(layers, RopeUse::kGlobal);
   if (out.intermediate_size == 0) {
     if (std::find(out.has_experts.begin(), out.has_experts.end(), false) != out.has_experts.end()) {

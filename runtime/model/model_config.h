@@ -108,6 +108,30 @@ struct IndexTraits {
   float norm_eps = 1e-5F;    // of the layer norm of keys
 };
 
+// What a layer's first half is.
+enum class MixerKind { kAttention, kRecurrent };
+
+// Layers that carry a state of fixed size from token to token instead of keys and values. A head
+// has a matrix [value_dim, key_dim] that fades with each token, takes in the product of the token's
+// value and key, and gives its product with the token's query; before, a short causal convolution
+// over time goes through queries, keys and values. Value heads side by side share a key head.
+//
+// The rule is the gated delta rule (Qwen3-Next, Qwen3.5): what the matrix gives for the key is
+// taken from the value first.
+struct RecurrentTraits {
+  int key_heads = 0;  // of queries too; 0: the model has no such layers
+  int value_heads = 0;
+  int key_dim = 0;
+  int value_dim = 0;
+  int taps = 0;  // positions that the convolution sees, the token's own included
+  // Rows of each key head stand side by side in two tensors, in_proj_qkvz and in_proj_ba; else
+  // in_proj_qkv has all queries, then keys, then values, and z, b and a are stored by themselves.
+  bool by_key_head = false;
+  std::string module = "linear_attn";  // below "model.layers.N."
+  static constexpr int kTapsMax = 16;
+  int group() const { return value_heads / key_heads; }
+};
+
 struct ModelConfig {
   std::string architecture;  // config.json's "model_type"
   int layer_count = 0;
@@ -125,6 +149,8 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;        // RMS norm of each head's queries and keys (Qwen3)
   bool qk_norm_whole = false;  // of all heads' queries, and of all heads' keys, as one
+  // q_proj gives for each head a query and then a gate, whose sigmoid weighs what the head gives.
+  bool attention_gate = false;
   bool fused_qkv = false;      // q, k and v are stored one below the other as qkv_proj
   bool fused_gate_up = false;  // gate and up as gate_up_proj
   // Each head has a learnt score that takes part in the softmax and gives nothing (gpt-oss).
@@ -132,6 +158,10 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   NormNames norms;
   bool norm_adds_one = false;  // a norm's weight is stored as its difference from one (Gemma)
+  // That holds only for models as they were published, which the layout of the convolutions'
+  // tensors shows: MLX's converter adds the one (Qwen3-Next). For all norms but those of recurrent
+  // layers.
+  bool published_norm_adds_one = false;
   double attention_scale = 0;  // of queries times keys; 0: 1 / sqrt(head_dim)
   // Queries grow with their position, by 1 + beta * ln(1 + floor(position / context)) (Llama 4,
   // Ministral 3); beta 0: they don't.
@@ -143,6 +173,8 @@ struct ModelConfig {
   int ignored_layers = 0;  // behind the last one: they predict further tokens
   LatentTraits latent;
   IndexTraits index;
+  RecurrentTraits recurrent;
+  std::vector<MixerKind> mixers;  // by layer
   ExpertTraits experts;
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
@@ -164,6 +196,11 @@ struct ModelConfig {
   bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
   bool has_latent() const { return latent.kv_rank > 0; }
   bool has_index() const { return index.top > 0; }
+  // Whether a sequence has more to it than its keys and values.
+  bool has_state() const { return recurrent.key_heads > 0; }
+  bool IsRecurrent(int layer) const {
+    return mixers[static_cast<size_t>(layer)] == MixerKind::kRecurrent;
+  }
   // Numbers that a head gives to o_proj.
   int value_dim() const { return has_latent() ? latent.value : head_dim; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors

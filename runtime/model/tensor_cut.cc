@@ -16,16 +16,15 @@ int GroupOf(const ModelConfig& config, int layer, const char* module) {
   return GroupOf(config.QuantizationOf(absl::StrCat("model.layers.", layer, ".", module)));
 }
 
-// How many key-value heads are cut together.
-int HeadUnit(const ModelConfig& config) {
+// How many of `heads` are cut together, so that their parts of the columns of `module`, each
+// `columns` wide, are whole groups in every layer.
+int HeadUnit(const ModelConfig& config, const std::string& module, int heads, int64_t columns) {
   int64_t group = GroupOf(config.quantization);
   const bool alike = config.quantization_overrides.empty();
   for (int layer = 0; !alike && layer < config.layer_count; ++layer) {
-    group = std::lcm(group, int64_t{GroupOf(config, layer, "self_attn.o_proj")});
+    group = std::lcm(group, int64_t{GroupOf(config, layer, module.c_str())});
   }
-  // Columns of o_proj that belong to one key-value head.
-  const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.value_dim();
-  return static_cast<int>(std::min<int64_t>(config.kv_heads, group / std::gcd(group, columns)));
+  return static_cast<int>(std::min<int64_t>(heads, group / std::gcd(group, columns)));
 }
 
 }  // namespace
@@ -40,7 +39,18 @@ Range CutInUnits(int whole, int unit, const SliceRange& slices) {
 }
 
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices) {
-  return CutInUnits(config.kv_heads, HeadUnit(config), slices);
+  // Columns of o_proj that belong to one key-value head.
+  const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.value_dim();
+  const int unit = HeadUnit(config, "self_attn.o_proj", config.kv_heads, columns);
+  return CutInUnits(config.kv_heads, unit, slices);
+}
+
+Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices) {
+  const RecurrentTraits& traits = config.recurrent;
+  if (traits.key_heads == 0) return {};
+  const int64_t columns = int64_t{traits.group()} * traits.value_dim;
+  const int unit = HeadUnit(config, traits.module + ".out_proj", traits.key_heads, columns);
+  return CutInUnits(traits.key_heads, unit, slices);
 }
 
 Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {

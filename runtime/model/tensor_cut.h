@@ -33,6 +33,8 @@ Range CutInUnits(int whole, int unit, const SliceRange& slices);
 
 // Of the model's key-value heads. The same in every layer, since the KV cache is.
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices);
+// Of the key heads of layers with a state, each with its value heads. The same in every layer too.
+Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices);
 // Of one layer's intermediate_size.
 Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
 // Of each of its experts' width, and of its shared expert's.

@@ -295,7 +295,9 @@ std::optional<mx::array> WeightLoader::LoadVector(const VectorNeed& need) {
   const StoredTensor& stored = *files_->Find(need.name);
   const Part part = TakePart(stored, WholeOf(stored));
   mx::array vector = TakeCopy(part, {need.size}, TypeOf(stored));
-  if (need.adds_one) vector = mx::add(mx::astype(vector, mx::float32), mx::array(1.0F));
+  if (IsStoredAsDifference(need, *files_)) {
+    vector = mx::add(mx::astype(vector, mx::float32), mx::array(1.0F));
+  }
   if (need.part.size() > 0) vector = mx::slice(vector, {need.part.begin}, {need.part.end});
   return mx::astype(vector, need.exact ? mx::float32 : activation_type_);
 }

@@ -1,5 +1,6 @@
 #include "runtime/model/weight_needs.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <initializer_list>
@@ -19,9 +20,7 @@ class Checker {
   Checker(const ModelConfig& config, const WeightFiles& files) : config_(config), files_(files) {}
 
   void Matrix(const MatrixNeed& need);
-  void Vector(const VectorNeed& need) {
-    if (!need.name.empty()) Expect(need.name, {need.size});
-  }
+  void Vector(const VectorNeed& need);
   void LeftOverLayers();
   absl::Status Result() const;
 
@@ -71,6 +70,19 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
     return nullptr;
   }
   return tensor;
+}
+
+void Checker::Vector(const VectorNeed& need) {
+  if (need.name.empty()) return;
+  if (need.taps == 0) {
+    Expect(need.name, {need.size});
+    return;
+  }
+  const int64_t channels = need.size / need.taps;
+  const StoredTensor* tensor = files_.Find(need.name);
+  const std::vector<int64_t> published = {channels, 1, need.taps};
+  const bool is_published = tensor != nullptr && tensor->shape == published;
+  Expect(need.name, is_published ? published : std::vector<int64_t>{channels, need.taps, 1});
 }
 
 std::vector<int64_t> Checker::ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) {
@@ -230,6 +242,12 @@ StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
   return names;
 }
 
+bool IsStoredAsDifference(const VectorNeed& need, const WeightFiles& files) {
+  if (need.published_by.empty()) return need.adds_one;
+  const StoredTensor* sign = files.Find(need.published_by);
+  return sign != nullptr && !sign->shape.empty() && sign->shape.back() != 1;
+}
+
 bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files) {
   return files.Find(absl::StrCat(needs.kv_b.module, ".weight")) == nullptr;
 }
@@ -252,6 +270,8 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
     if (latent.index.has_value()) {
       all.insert(all.end(), {&latent.index->wq_b, &latent.index->wk, &latent.index->weights});
     }
+  } else if (needs.recurrent.has_value()) {
+    for (const MatrixNeed& map : needs.recurrent->in) all.push_back(&map);
   } else {
     all = {&needs.q, &needs.k, &needs.v};
   }
@@ -280,6 +300,10 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
     if (const auto& index = needs.latent->index; index.has_value()) {
       all.insert(all.end(), {&index->key_norm, &index->key_norm_bias});
     }
+  }
+  if (needs.recurrent.has_value()) {
+    const RecurrentNeeds& own = *needs.recurrent;
+    all.insert(all.end(), {&own.taps, &own.decay, &own.step_bias, &own.norm});
   }
   return all;
 }
@@ -354,20 +378,27 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     needs.shared_router = MatrixNeed{absl::StrCat(shared, "_gate"), 1, hidden};
 }
 
-void AddNorms(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
-              LayerNeeds& needs) {
+VectorNeed NormOf(const ModelConfig& config, const std::string& name, int size) {
+  VectorNeed need{name, size};
+  need.adds_one = config.norm_adds_one;
+  if (!config.published_norm_adds_one) return need;
+  const auto found = std::find(config.mixers.begin(), config.mixers.end(), MixerKind::kRecurrent);
+  need.published_by = absl::StrCat("model.layers.", found - config.mixers.begin(), ".",
+                                   config.recurrent.module, ".conv1d.weight");
+  return need;
+}
+
+void AddNorms(const ModelConfig& config, int layer, const Range& kv_heads,
+              const std::string& prefix, LayerNeeds& needs) {
   const auto norm = [&](const std::string& name, int size) {
-    VectorNeed need;
-    if (name.empty()) return need;
-    need.name = absl::StrCat(prefix, name, ".weight");
-    need.size = size;
-    need.adds_one = config.norm_adds_one;
-    return need;
+    if (name.empty()) return VectorNeed();
+    return NormOf(config, absl::StrCat(prefix, name, ".weight"), size);
   };
   needs.attention_norm = norm(config.norms.attention_in, config.hidden_size);
   needs.attention_out_norm = norm(config.norms.attention_out, config.hidden_size);
   needs.feed_norm = norm(config.norms.feed_in, config.hidden_size);
   needs.feed_out_norm = norm(config.norms.feed_out, config.hidden_size);
+  if (config.IsRecurrent(layer)) return;
   if (config.qk_norm) {
     needs.q_norm = norm("self_attn.q_norm", config.head_dim);
     needs.k_norm = norm("self_attn.k_norm", config.head_dim);
@@ -392,12 +423,47 @@ void AddHeads(const ModelConfig& config, const Range& kv_heads, const std::strin
     need.bias = config.qkv_bias;
     return need;
   };
-  needs.q = rows("q_proj", query_width);
+  needs.q = rows("q_proj", config.attention_gate ? 2 * query_width : query_width);
   needs.k = rows("k_proj", config.head_dim);
   needs.v = rows("v_proj", config.head_dim);
   if (config.fused_qkv) {
     Fuse(absl::StrCat(prefix, "qkv_proj"), {&needs.q, &needs.k, &needs.v});
   }
+}
+
+void AddRecurrent(const ModelConfig& config, const Range& own, const std::string& prefix,
+                  LayerNeeds& needs) {
+  const RecurrentTraits& traits = config.recurrent;
+  const int group = traits.group(), values = group * traits.value_dim;  // of a key head
+  const std::string module = absl::StrCat(prefix, traits.module, ".");
+  const auto by_head = [&](const char* name, int rows) {
+    return MatrixNeed{absl::StrCat(module, name), traits.key_heads * rows, config.hidden_size,
+                      Split::kRows, Times(own, rows)};
+  };
+  RecurrentNeeds layer;
+  if (traits.by_key_head) {
+    layer.in = {by_head("in_proj_qkvz", 2 * traits.key_dim + 2 * values),
+                by_head("in_proj_ba", 2 * group)};
+  } else {
+    layer.in = {by_head("", traits.key_dim), by_head("", traits.key_dim),
+                by_head("", values),         by_head("in_proj_z", values),
+                by_head("in_proj_b", group), by_head("in_proj_a", group)};
+    Fuse(absl::StrCat(module, "in_proj_qkv"), {&layer.in[0], &layer.in[1], &layer.in[2]});
+  }
+  const auto vector = [&](const char* name, int size) {
+    VectorNeed need{absl::StrCat(module, name), size};
+    need.exact = true;
+    return need;
+  };
+  const int channels = traits.key_heads * (2 * traits.key_dim + values);
+  layer.taps = vector("conv1d.weight", channels * traits.taps);
+  layer.taps.taps = traits.taps;
+  layer.decay = vector("A_log", traits.value_heads);
+  layer.step_bias = vector("dt_bias", traits.value_heads);
+  layer.norm = vector("norm.weight", traits.value_dim);
+  needs.o = MatrixNeed{absl::StrCat(module, "out_proj"), config.hidden_size,
+                       traits.key_heads * values, Split::kColumns, Times(own, values)};
+  needs.recurrent = std::move(layer);
 }
 
 void AddLatent(const ModelConfig& config, const Range& own, const std::string& prefix,
@@ -442,23 +508,35 @@ void AddLatent(const ModelConfig& config, const Range& own, const std::string& p
   needs.latent = std::move(latent);
 }
 
-}  // namespace
-
-LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+void AddAttention(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
+                  LayerNeeds& needs) {
   const std::string attention = absl::StrCat(prefix, "self_attn.");
-  const int hidden = config.hidden_size;
-  const Range kv_heads = KvHeadsOf(config, place.slices());
-  LayerNeeds needs;
   config.has_latent() ? AddLatent(config, kv_heads, attention, needs)
                       : AddHeads(config, kv_heads, attention, needs);
   const int width = config.attention_heads / config.kv_heads * config.value_dim();
   needs.o = MatrixNeed{absl::StrCat(attention, "o_proj"),
-                       hidden,
+                       config.hidden_size,
                        config.kv_heads * width,
                        Split::kColumns,
                        Times(kv_heads, width),
                        config.output_bias};
+  if (!config.attention_sinks) return;
+  needs.sinks = {absl::StrCat(attention, "sinks"), config.attention_heads,
+                 Times(kv_heads, config.attention_heads / config.kv_heads)};
+}
+
+}  // namespace
+
+LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  const int hidden = config.hidden_size;
+  const Range kv_heads = KvHeadsOf(config, place.slices());
+  LayerNeeds needs;
+  if (config.IsRecurrent(layer)) {
+    AddRecurrent(config, StateHeadsOf(config, place.slices()), prefix, needs);
+  } else {
+    AddAttention(config, kv_heads, prefix, needs);
+  }
   if (config.has_experts[static_cast<size_t>(layer)]) {
     AddExperts(config, place, layer, needs);
   } else {
@@ -468,11 +546,7 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int 
       Fuse(absl::StrCat(prefix, "mlp.gate_up_proj"), {&needs.feed->gate, &needs.feed->up});
     }
   }
-  AddNorms(config, kv_heads, prefix, needs);
-  if (config.attention_sinks) {
-    needs.sinks = {absl::StrCat(prefix, "self_attn.sinks"), config.attention_heads,
-                   Times(kv_heads, config.attention_heads / config.kv_heads)};
-  }
+  AddNorms(config, layer, kv_heads, prefix, needs);
   return needs;
 }
 
@@ -488,9 +562,7 @@ MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place) {
 }
 
 VectorNeed FinalNormNeed(const ModelConfig& config) {
-  VectorNeed need{"model.norm.weight", config.hidden_size};
-  need.adds_one = config.norm_adds_one;
-  return need;
+  return NormOf(config, "model.norm.weight", config.hidden_size);
 }
 
 absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,

@@ -60,6 +60,12 @@ struct VectorNeed {
   Range part{};           // this rank's, where a tensor split cuts it; else empty
   bool adds_one = false;  // stored as its difference from one
   bool exact = false;     // used in float32 whatever the model's type
+  // A tensor that shows by its layout that the model is stored as it was published; the vector is
+  // its difference from one only then. Empty: that is as `adds_one` says.
+  std::string published_by{};
+  // Above 0: weights of a convolution over time, channel by channel, [size / taps, taps, 1] or, as
+  // published, [size / taps, 1, taps].
+  int taps = 0;
 };
 
 // A feed-forward: down(gated(gate(x), up(x))).
@@ -85,9 +91,20 @@ struct LatentNeeds {
   std::optional<IndexNeeds> index;
 };
 
+// Of a layer with a state: what has heads is split by key heads (recurrent_cut.h).
+struct RecurrentNeeds {
+  // q, k, v, z, b, a; or, by key head, qkvz and ba.
+  std::vector<MatrixNeed> in;
+  // All channels and value heads of the model, of which a rank picks its own.
+  VectorNeed taps, decay, step_bias;
+  VectorNeed norm;  // of a head's output
+};
+
 struct LayerNeeds {
-  MatrixNeed q, k, v, o;  // of the first three no modules where `latent` is set
+  MatrixNeed q, k, v;  // no modules where `latent` or `recurrent` is set
+  MatrixNeed o;        // of what the layer's first half gives, whichever it is
   std::optional<LatentNeeds> latent;
+  std::optional<RecurrentNeeds> recurrent;
   std::optional<FeedNeeds> feed;  // unset in a layer of experts
   // An empty name: there is none.
   VectorNeed attention_norm, feed_norm;          // of what goes in
@@ -132,6 +149,9 @@ struct StoredNames {
   int turns = 1, turn = 0;
 };
 StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files);
+
+// Whether a vector is stored as its difference from one.
+bool IsStoredAsDifference(const VectorNeed& need, const WeightFiles& files);
 
 // Whether embed_q and unembed_out are there; kv_b is needed otherwise.
 bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files);

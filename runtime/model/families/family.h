@@ -55,6 +55,11 @@ void ReadQwen2Moe(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3Moe(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3Vl(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen3VlMoe(const nlohmann::json& config, ModelConfig& out);
+// Which layers have experts, how many and how wide.
+void ReadQwenExperts(const nlohmann::json& config, ModelConfig& out);
+// qwen_next.cc
+void ReadQwen3Next(const nlohmann::json& config, ModelConfig& out);
+void ReadQwen35(const nlohmann::json& config, ModelConfig& out);
 // gpt_oss.cc
 void ReadGptOss(const nlohmann::json& config, ModelConfig& out);
 // mixtral.cc

@@ -16,6 +16,8 @@ void ReadQwenWindows(const json& config, ModelConfig& out) {
   ReadSlidingWindows(config, ReadInt(config, "max_window_layers", out.layer_count, 0), out);
 }
 
+}  // namespace
+
 void ReadQwenExperts(const json& config, ModelConfig& out) {
   ExpertTraits& experts = out.experts;
   experts.count = ReadInt(config, "num_experts", std::nullopt, 0);
@@ -38,6 +40,8 @@ void ReadQwenExperts(const json& config, ModelConfig& out) {
     out.has_experts[layer.get<size_t>()] = false;
   }
 }
+
+namespace {
 
 // The text of a checkpoint with a vision tower. Its rotary forms turn text as plain ones do.
 json VlText(const json& config) {

@@ -46,6 +46,18 @@ TEST(ElementwiseTest, ExpAtItsEnds) {
   EXPECT_TRUE(std::isnan(out[5]));
 }
 
+TEST(ElementwiseTest, SigmoidMultiplyMatchesPlainLoops) {
+  for (const size_t size : {1, 16, 37}) {
+    const auto gate = Numbers(size, 1);
+    auto x = Numbers(size, 2);
+    const auto before = x;
+    SigmoidMultiply(gate.data(), size, x.data());
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_NEAR(x[i], before[i] / (1.0 + std::exp(-double{gate[i]})), 2e-7) << i;
+    }
+  }
+}
+
 TEST(ElementwiseTest, RmsNormMatchesPlainLoops) {
   for (const size_t size : {6, 64, 80, 128, 2048 + 3}) {
     const auto x = Numbers(size, 1), weight = Numbers(size, 2);

@@ -167,6 +167,31 @@ TEST(FamiliesTest, UnknownRoutersAndKindsOfLayersAreRefused) {
               HasSubstr("'final_logit_softcapping'"));
 }
 
+TEST(FamiliesTest, LayersWithAStateThatDoNotFitAreRefused) {
+  EXPECT_THAT(
+      Refusal(With("qwen3_5", {{"layer_types", {"full_attention", "mamba"}}})),
+      AllOf(HasSubstr("MODEL_FORMAT_UNSUPPORTED"), HasSubstr("'layer_types' names \"mamba\"")));
+  EXPECT_THAT(Refusal(With("qwen3_5", {{"layer_types", {"full_attention"}}})),
+              HasSubstr("'layer_types' is not a list of 2 kinds"));
+  EXPECT_THAT(Refusal(With("qwen3_next", {{"linear_num_value_heads", 7}})),
+              HasSubstr("'linear_num_value_heads' 7 is not a multiple"));
+  EXPECT_THAT(Refusal(With("qwen3_next", {{"linear_conv_kernel_dim", 17}})),
+              HasSubstr("'linear_conv_kernel_dim' 17, above 16"));
+  EXPECT_THAT(Refusal(With("qwen3_next", {{"linear_key_head_dim", 1 << 24}})),
+              HasSubstr("a convolution over"));
+  EXPECT_THAT(Refusal(With("qwen3_5_moe", {{"linear_num_key_heads", nullptr}})),
+              HasSubstr("'linear_num_key_heads' is missing"));
+}
+
+TEST(FamiliesTest, AConvolutionOfAnotherShapeIsToldWithBoth) {
+  auto files = FamilyModel({"qwen3_next"});
+  json config = json::parse(files["config.json"]);
+  config["linear_conv_kernel_dim"] = 3;
+  files["config.json"] = config.dump();
+  EXPECT_THAT(CheckFiles(files),
+              AllOf(HasSubstr("conv1d.weight' is [240, 4, 1]"), HasSubstr("[240, 3, 1]")));
+}
+
 TEST(FamiliesTest, RotaryFormsThatDoNotFitAreRefused) {
   EXPECT_THAT(Refusal(With("glm4", {{"partial_rotary_factor", 0.03}})),
               HasSubstr("no even number of dimensions"));

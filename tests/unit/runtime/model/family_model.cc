@@ -38,6 +38,21 @@ const json& Configs() {
              "first_k_dense_replace": 0},
     "minimax_m2": {"intermediate_size": 96, "num_local_experts": 5, "num_experts_per_tok": 2,
              "rotary_dim": 16},
+    "qwen3_next": {"partial_rotary_factor": 0.5, "full_attention_interval": 2,
+             "linear_num_key_heads": 3, "linear_num_value_heads": 6, "linear_key_head_dim": 24,
+             "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "num_experts": 5,
+             "num_experts_per_tok": 2, "moe_intermediate_size": 96, "norm_topk_prob": true,
+             "shared_expert_intermediate_size": 64, "mlp_only_layers": [0]},
+    "qwen3_5": {"vocab_size": 101, "text_config": {
+             "layer_types": ["full_attention", "linear_attention"],
+             "linear_num_key_heads": 4, "linear_num_value_heads": 4, "linear_key_head_dim": 20,
+             "linear_value_head_dim": 40, "linear_conv_kernel_dim": 3}},
+    "qwen3_5_moe": {"full_attention_interval": 2, "linear_num_key_heads": 2,
+             "linear_num_value_heads": 6, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+             "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 96,
+             "shared_expert_intermediate_size": 64, "rope_parameters": {
+               "rope_type": "default", "rope_theta": 1e6, "partial_rotary_factor": 0.25,
+               "mrope_section": [11, 11, 10]}},
     "olmo2": {},
     "olmoe": {"intermediate_size": 96, "num_experts": 5, "num_experts_per_tok": 2},
     "granite": {"embedding_multiplier": 3.0, "residual_multiplier": 0.5,
@@ -84,7 +99,9 @@ class NeedsWriter {
   void Vector(const VectorNeed& need, bool bias = false) {
     if (need.name.empty()) return;
     const bool around_zero = bias || need.adds_one || need.exact;
-    tensors_[need.name] = Floats({need.size}, around_zero ? 0.0F : 1.0F, 0.3F);
+    std::vector<int64_t> shape = {need.size};
+    if (need.taps > 0) shape = {need.size / need.taps, need.taps, 1};
+    tensors_[need.name] = Floats(shape, around_zero ? 0.0F : 1.0F, need.taps > 0 ? 0.8F : 0.3F);
   }
 
   void Matrix(const MatrixNeed& need) {
