@@ -160,6 +160,7 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
   spec.set_context_length(order.plan.context_length());
   spec.set_concurrent_sequences(order.plan.concurrent_sequences());
   spec.set_kv_bits(order.plan.kv_bits());
+  spec.set_state_snapshots(order.plan.state_snapshots());
   spec.set_step_timeout_ms(options_.step_timeout_ms);
   spec.set_connect_timeout_ms(options_.connect_timeout_ms);
   spec.set_queued_requests_max(options_.queued_requests_max);

@@ -136,6 +136,10 @@ uint64_t LayerExpertBytes(const v1::ModelDescription& model, uint32_t layer) {
 }
 
 bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer) {
+  if (model.attention_layers_size() > 0) {
+    const auto& layers = model.attention_layers();
+    return std::binary_search(layers.begin(), layers.end(), layer);
+  }
   const uint32_t every = model.full_attention_every();
   if (every <= 1) return model.sliding_window() == 0;
   return layer % every == every - 1;
@@ -160,6 +164,17 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
     head += 2.0 * kKvScaleBytes * DivideRoundingUp(model.head_dim(), kKvGroupDims);
   }
   return static_cast<double>(heads) * head;
+}
+
+uint32_t StateSnapshots(const v1::ModelDescription& model) {
+  return model.fixed_state_bytes() > 0 ? kStateSnapshotsDefault : 0;
+}
+
+uint64_t LayerStateBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
+                         const ServingLoad& load) {
+  if (model.sliding_window() > 0 || AttendsToAll(model, layer)) return 0;
+  return SaturatingMultiply(Part(model.fixed_state_bytes(), slice),
+                            uint64_t{load.sequences} + StateSnapshots(model));
 }
 
 uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
@@ -247,14 +262,17 @@ MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& l
   MACRAME_CHECK(slice.width >= 1 && slice.width <= slice.of) << slice.width << "/" << slice.of;
   const uint32_t layers = model.layer_count();
   weights_before_.assign(layers + 1, 0);
-  gpu_.kv_before = cpu_.kv_before = weights_before_;
+  gpu_.kv_before = cpu_.kv_before = states_before_ = weights_before_;
   for (uint32_t layer = 0; layer < layers; ++layer) {
     weights_before_[layer + 1] =
         SaturatingAdd(weights_before_[layer], LayerWeightBytes(model, layer, slice));
-    gpu_.kv_before[layer + 1] = SaturatingAdd(
-        gpu_.kv_before[layer], LayerKvBytes(model, layer, slice, load, ComputeKind::kGpu));
-    cpu_.kv_before[layer + 1] = SaturatingAdd(
-        cpu_.kv_before[layer], LayerKvBytes(model, layer, slice, load, ComputeKind::kCpu));
+    const uint64_t state = LayerStateBytes(model, layer, slice, load);
+    states_before_[layer + 1] = SaturatingAdd(states_before_[layer], state);
+    for (const auto kind : {ComputeKind::kGpu, ComputeKind::kCpu}) {
+      std::vector<uint64_t>& before = (kind == ComputeKind::kGpu ? gpu_ : cpu_).kv_before;
+      const uint64_t kv = state > 0 ? state : LayerKvBytes(model, layer, slice, load, kind);
+      before[layer + 1] = SaturatingAdd(before[layer], kv);
+    }
   }
   embedding_bytes_ = EmbeddingBytes(model, vocabulary);
   for (const bool yes : {false, true}) {
@@ -287,8 +305,11 @@ v1::MemoryNeed MemoryModel::Need(ComputeKind kind, uint32_t begin, uint32_t end,
   need.set_weights_bytes(weights_before_[end] - weights_before_[begin]);
   if (holds_embedding) need.set_embedding_bytes(embedding_bytes_);
   if (holds_head) need.set_head_bytes(head_bytes_[holds_embedding]);
-  need.set_kv_cache_bytes(
-      sums.kv_before[end] == kBytesMax ? kBytesMax : sums.kv_before[end] - sums.kv_before[begin]);
+  const uint64_t states = states_before_[end] - states_before_[begin];
+  need.set_state_bytes(states);
+  need.set_kv_cache_bytes(sums.kv_before[end] == kBytesMax
+                              ? kBytesMax
+                              : sums.kv_before[end] - sums.kv_before[begin] - states);
   need.set_activation_bytes(sums.activation_bytes[holds_head || holds_embedding]);
   need.set_runtime_bytes(kRuntimeBytes);
   need.set_headroom_bytes(HeadroomBytes(grows, load_.strictness));

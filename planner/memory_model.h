@@ -78,7 +78,14 @@ bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer);
 double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
                        ComputeKind kind);
 
-// Keys and values (or the fixed state) of one layer. A window bounds the positions kept.
+// States of recurrent layers that are kept for reuse: kStateSnapshotsDefault where there are any.
+uint32_t StateSnapshots(const v1::ModelDescription& model);
+// What a layer that does not attend keeps of all sequences and snapshots.
+uint64_t LayerStateBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
+                         const ServingLoad& load);
+
+// Keys and values (or the sequences' own fixed states) of one layer. A window bounds the positions
+// kept.
 uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
                       const ServingLoad& load, ComputeKind kind);
 
@@ -122,7 +129,7 @@ class MemoryModel {
 
  private:
   struct Sums {
-    std::vector<uint64_t> kv_before;        // [i]: bytes of layers [0, i)
+    std::vector<uint64_t> kv_before;        // [i]: bytes of layers [0, i), states too
     uint64_t activation_bytes[2] = {0, 0};  // without and with logits
   };
   uint64_t GrowingBytes(const Sums& sums, uint32_t begin, uint32_t end, bool holds_embedding,
@@ -133,6 +140,7 @@ class MemoryModel {
   ServingLoad load_;
   Slice slice_;
   std::vector<uint64_t> weights_before_;  // [i]: bytes of layers [0, i)
+  std::vector<uint64_t> states_before_;   // likewise
   uint64_t embedding_bytes_;
   uint64_t head_bytes_[2];  // without and with the embedding
   Sums gpu_, cpu_;

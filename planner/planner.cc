@@ -229,6 +229,7 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   plan.set_concurrent_sequences(judge.serving().sequences);
   plan.set_kv_bits(judge.serving().kv_bits);
   plan.set_engine(request.model().engine());
+  plan.set_state_snapshots(StateSnapshots(request.model()));
   plan.set_snapshot_revision(request.snapshot_revision());
   if (request.has_draft_model()) {
     plan.mutable_draft_model()->set_name(request.draft_model().name());

@@ -14,4 +14,8 @@ inline constexpr uint32_t kAnsweredAtOnceMax = 16;
 inline constexpr uint32_t kKvBitsDefault = 16;
 inline constexpr uint32_t kKvBitsNarrow = 8;
 
+// States of recurrent layers that a rank keeps for prompts with a known beginning, where the model
+// has such layers: as many as a plan counts.
+inline constexpr uint32_t kStateSnapshotsDefault = 8;
+
 }  // namespace macrame

@@ -189,15 +189,36 @@ std::string WhatWasMeant(const std::vector<ModelCard>& cards,
 
 // What is wrong with the first key of a card that means nothing; empty: there is none.
 std::string UnknownKey(const YAML::Node& node) {
-  static const std::set<std::string> known = {
-      "name",         "aliases",      "layers",          "hidden",
-      "heads",        "kv_heads",     "head_dim",        "intermediate",
-      "vocab",        "context",      "experts",         "active",
-      "shared",       "latent",       "expert_width",    "dense_layers",
-      "parameters",   "group",        "tied_embeddings", "full_attention_every",
-      "rest_bits",    "bytes",        "sliding_window",  "active_parameters",
-      "vision_bytes", "architecture", "engine",          "splits",
-      "bits"};
+  static const std::set<std::string> known = {"name",
+                                              "aliases",
+                                              "layers",
+                                              "hidden",
+                                              "heads",
+                                              "kv_heads",
+                                              "head_dim",
+                                              "intermediate",
+                                              "vocab",
+                                              "context",
+                                              "experts",
+                                              "active",
+                                              "shared",
+                                              "latent",
+                                              "expert_width",
+                                              "dense_layers",
+                                              "parameters",
+                                              "group",
+                                              "tied_embeddings",
+                                              "full_attention_every",
+                                              "fixed_state_bytes",
+                                              "rest_bits",
+                                              "bytes",
+                                              "sliding_window",
+                                              "active_parameters",
+                                              "vision_bytes",
+                                              "architecture",
+                                              "engine",
+                                              "splits",
+                                              "bits"};
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.as<std::string>();
@@ -230,6 +251,7 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("expert_width", &card.expert_width);
   read("dense_layers", &card.dense_layers);
   read("full_attention_every", &card.full_attention_every);
+  read("fixed_state_bytes", &card.fixed_state_bytes);
   read("sliding_window", &card.sliding_window);
   read("tied_embeddings", &card.tied_embeddings);
   read("architecture", &card.architecture);
@@ -444,6 +466,7 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
     model.mutable_quantization()->set_group_size(card.group);
   }
   model.set_full_attention_every(card.full_attention_every);
+  model.set_fixed_state_bytes(card.fixed_state_bytes);
   model.set_sliding_window(card.sliding_window);
   if (latent) model.set_kv_latent_width(card.latent->kv_rank + card.latent->rope);
   model.set_experts(card.experts);

@@ -29,6 +29,7 @@ struct ModelCard {
   uint32_t vocab = 0, context = 0;
   uint32_t experts = 0, active = 0, shared = 0, expert_width = 0, dense_layers = 0;
   uint32_t full_attention_every = 0, sliding_window = 0;
+  uint32_t fixed_state_bytes = 0;  // of a sequence, in each layer that does not attend
   std::optional<LatentAttention> latent;
   std::string architecture;         // model_type of its config.json, where this release serves it
   std::string engine;               // that serves it: empty: rankd's own; "mlx-lm"
@@ -64,7 +65,7 @@ inline constexpr std::string_view kServedArchitectures[] = {
     "kimi_k2",  "kimi_k25",     "deepseek_v32", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa",
     "exaone4",  "mimo",         "olmo3",        "dots1",       "solar_open",    "exaone_moe",
     "qwen3_vl", "qwen3_vl_moe", "kimi_vl",      "youtu_llm",   "internlm3",     "helium",
-    "minicpm"};
+    "minicpm",  "qwen3_next",   "qwen3_5",      "qwen3_5_moe"};
 // "this release predicts X but can't serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 

@@ -18,6 +18,7 @@
 #include "proto/reasons.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/recurrent_cut.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
 #include "runtime/model_files/fingerprint.h"
@@ -295,6 +296,27 @@ void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& fi
   out->set_parameter_count(parameters);
 }
 
+// Which layers attend, and what the others keep of a sequence instead of keys and values.
+void AddStates(const engine::ModelConfig& config, v1::ModelDescription* out) {
+  if (!config.has_state()) return;
+  const engine::RecurrentCut whole = engine::RecurrentCutOf(config, engine::SliceRange());
+  out->set_fixed_state_bytes(whole.floats() * sizeof(float));
+  std::vector<uint32_t> attending;
+  for (int layer = 0; layer < config.layer_count; ++layer) {
+    if (!config.IsRecurrent(layer)) attending.push_back(static_cast<uint32_t>(layer));
+  }
+  const uint32_t every = attending.empty() ? 0 : attending.front() + 1;
+  bool regular = every > 1 && attending.size() == static_cast<size_t>(config.layer_count) / every;
+  for (size_t i = 0; regular && i < attending.size(); ++i) {
+    regular = attending[i] == every * (i + 1) - 1;
+  }
+  if (regular) {
+    out->set_full_attention_every(every);
+  } else {
+    for (const uint32_t layer : attending) out->add_attention_layers(layer);
+  }
+}
+
 void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_architecture(config.architecture);
   out->set_layer_count(static_cast<uint32_t>(config.layer_count));
@@ -314,6 +336,7 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_vocab_size(static_cast<uint32_t>(config.vocab_size));
   out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));
   out->set_tied_embeddings(config.tied_embeddings);
+  AddStates(config, out);
   // No sliding_window, even when the config has one: rankd keeps the keys and values of all
   // positions, and what lies behind the window takes memory like the rest.
 }

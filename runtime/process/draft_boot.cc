@@ -90,6 +90,12 @@ absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, int vocab_si
   auto config = LoadModelConfig(folder);
   if (!config.ok()) return config.status();
   draft.config = *std::move(config);
+  if (draft.config.has_state()) {
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, "DRAFT_MODEL_UNUSABLE",
+                        absl::StrCat(folder, ": ", draft.config.architecture,
+                                     " has recurrent layers, whose state can't be taken back where "
+                                     "a draft is rejected; draft with a model without"));
+  }
   auto files = WeightFiles::Open(folder);
   if (!files.ok()) return files.status();
   draft.files = *std::move(files);

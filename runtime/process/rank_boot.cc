@@ -120,6 +120,10 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.context_length = static_cast<int>(spec.context_length());
   limits.blocks_total = BlocksFor(limits.context_length) *
                         static_cast<int>(std::max<uint32_t>(spec.concurrent_sequences(), 1));
+  if (rank.config.has_state()) {
+    const uint32_t wished = spec.state_snapshots();
+    limits.state_snapshots = static_cast<int>(wished > 0 ? wished : kStateSnapshotsDefault);
+  }
   limits.kv_type = options.kv_type;
   if (!limits.kv_type.has_value() && spec.kv_bits() == kKvBitsNarrow) {
     limits.kv_type = kernels::KvType::kInt8;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "proto/serving_limits.h"
 
 namespace macrame::runtime::engine {
 
@@ -30,6 +31,8 @@ ForwardEngine::ForwardEngine(const ModelConfig& config, const ShardPlace& place,
   options.blocks_total = limits.blocks_total;
   options.context_length = limits.context_length;
   options.threads = limits.threads;
+  options.sequences_max = static_cast<int>(kAnsweredAtOnceMax);
+  options.state_snapshots = limits.state_snapshots;
   options.kv_type = limits.kv_type;
   options.observer = limits.observer;
   layers_ = LoadLayerStack(config, place, loader, exchange_, options);

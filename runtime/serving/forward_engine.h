@@ -47,6 +47,8 @@ struct ForwardLimits {
   std::chrono::milliseconds step_limit{0};   // zero: none
   std::string step_name = "a forward step";  // in what is said of one that passes the limit
   int threads = 1;                           // of CPU kernels
+  // States of recurrent layers that are kept for reuse; 0 where the model has none.
+  int state_snapshots = 0;
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
   StepObserver* observer = nullptr;          // outlives the engine
 };

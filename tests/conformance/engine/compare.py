@@ -64,14 +64,12 @@ from mlx_lm.models import (
     qwen2,
     qwen2_moe,
     qwen3,
-    qwen3_5,
-    qwen3_5_moe,
     qwen3_moe,
-    qwen3_next,
     seed_oss,
     smollm3,
 )
 from more_architectures import MORE_ARCHITECTURES
+from recurrent_architectures import RECURRENT_ARCHITECTURES
 
 PROMPT_TOKENS = 40
 GREEDY_STEPS = 8
@@ -374,43 +372,6 @@ ARCHITECTURES.update(
             },
         ),
         "mimo": (mimo, {**BASE, "model_type": "mimo", "num_nextn_predict_layers": 1}),
-        "qwen3_next": (
-            qwen3_next,
-            {
-                **HYBRID,
-                **HYBRID_EXPERTS,
-                "model_type": "qwen3_next",
-                "partial_rotary_factor": 0.5,
-                "mlp_only_layers": [1],
-            },
-        ),
-        "qwen3_5": (
-            qwen3_5,
-            {
-                "model_type": "qwen3_5",
-                "text_config": {
-                    **without(HYBRID, "rope_theta"),
-                    "model_type": "qwen3_5_text",
-                    "linear_num_key_heads": 4,
-                    "full_attention_interval": 2,
-                    "rope_parameters": {
-                        "type": "default",
-                        "rope_theta": 1e6,
-                        "partial_rotary_factor": 0.25,
-                        "mrope_section": [1, 1, 2],
-                    },
-                },
-            },
-        ),
-        "qwen3_5_moe": (
-            qwen3_5_moe,
-            {
-                **without(HYBRID, "rope_theta"),
-                **HYBRID_EXPERTS,
-                "model_type": "qwen3_5_moe",
-                "tie_word_embeddings": True,
-            },
-        ),
         "ernie4_5": (
             ernie4_5,
             {**BASE, "model_type": "ernie4_5", "head_dim": 32, "use_bias": True},
@@ -419,6 +380,7 @@ ARCHITECTURES.update(
 )
 
 ARCHITECTURES.update(MORE_ARCHITECTURES)
+ARCHITECTURES.update(RECURRENT_ARCHITECTURES)
 
 # name: (type of what is not packed, bits, group size), and the mode where it is not affine
 STORAGES = {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/saturating.h"
+#include "proto/serving_limits.h"
 #include "tests/unit/planner/test_models.h"
 
 namespace macrame::planner {
@@ -38,6 +39,32 @@ TEST(MemoryModel, KeysAndValuesByHand) {
   narrow.set_head_dim(24);
   EXPECT_EQ(LayerKvBytes(narrow, 0, {1, 1}, {1024, 1}, ComputeKind::kCpu), 4u * 56 * 2 * 1024)
       << "CPU kernels pad a value to 32 numbers";
+}
+
+// Layers that do not attend: a state for each sequence, and for each prompt's beginning that is kept.
+TEST(MemoryModel, StatesAreCountedForSequencesAndSnapshots) {
+  v1::ModelDescription model = SmallModel();
+  const uint32_t layers = model.layer_count();
+  const auto need = [&](uint32_t sequences, uint32_t begin, uint32_t end) {
+    return MemoryModel(model, {1024, sequences}, {1, 2})
+        .Need(ComputeKind::kCpu, begin, end, false, false);
+  };
+  EXPECT_EQ(need(1, 0, layers).state_bytes(), 0u);
+  EXPECT_EQ(StateSnapshots(model), 0u);
+  const uint64_t full = need(1, 0, 1).kv_cache_bytes();
+  model.set_fixed_state_bytes(1'000'000);
+  model.add_attention_layers(1);
+  EXPECT_EQ(StateSnapshots(model), kStateSnapshotsDefault);
+  EXPECT_EQ(need(3, 0, 1).state_bytes(), (3 + kStateSnapshotsDefault) * 500'000u)
+      << "half of it, as of the heads";
+  EXPECT_EQ(need(3, 0, 1).kv_cache_bytes(), 0u);
+  EXPECT_EQ(need(1, 1, 2).state_bytes(), 0u);
+  EXPECT_EQ(need(1, 1, 2).kv_cache_bytes(), full);
+  const v1::MemoryNeed all = need(2, 0, layers);
+  EXPECT_EQ(all.state_bytes(), (layers - 1) * (2 + kStateSnapshotsDefault) * 500'000u);
+  EXPECT_EQ(all.total_bytes(), all.weights_bytes() + all.kv_cache_bytes() + all.state_bytes() +
+                                   all.activation_bytes() + all.runtime_bytes() +
+                                   all.headroom_bytes());
 }
 
 TEST(MemoryModel, EightBitsHoldNearlyTwiceThePositions) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "proto/reasons.h"
+#include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model_files/model_writer.h"
 
 namespace macrame::runtime {
@@ -265,6 +266,34 @@ TEST(ModelDescription, FingerprintsTellModelsApartAndNothingElse) {
   config["rope_theta"] = 5e5;
   WriteModel(folder, config, SmallTensors());
   EXPECT_NE(DescribeModel(folder)->fingerprint(), one);
+}
+
+// Of layers with a state: which layers attend, and what the others keep of a sequence instead.
+TEST(ModelDescription, LayersWithAState) {
+  nlohmann::json config = engine::FamilyConfig({"qwen3_next"});
+  const auto describe = [](const nlohmann::json& of) {
+    const std::string folder = MakeFolder("m");
+    for (const auto& [name, bytes] : engine::ModelOfConfig(of)) {
+      WriteFile(folder + "/" + name, bytes);
+    }
+    const auto model = DescribeModel(folder);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? *model : v1::ModelDescription();
+  };
+  config["num_hidden_layers"] = 5;
+  const v1::ModelDescription regular = describe(config);
+  EXPECT_EQ(regular.full_attention_every(), 2u);
+  EXPECT_EQ(regular.attention_layers_size(), 0);
+  // Three inputs of 240 channels, and a matrix of 24 x 16 for each of six heads.
+  EXPECT_EQ(regular.fixed_state_bytes(), 4u * (3 * 240 + 6 * 24 * 16));
+  EXPECT_GT(regular.layer_divisible_bytes(0), regular.layer_bytes(0) / 2);
+  config["layer_types"] = {"full_attention", "linear_attention", "linear_attention",
+                           "full_attention", "linear_attention"};
+  const v1::ModelDescription other = describe(config);
+  EXPECT_EQ(other.full_attention_every(), 0u);
+  ASSERT_EQ(other.attention_layers_size(), 2);
+  EXPECT_EQ(other.attention_layers(0), 0u);
+  EXPECT_EQ(other.attention_layers(1), 3u);
 }
 
 TEST(ModelDescription, TheBundledModel) {
