@@ -65,7 +65,7 @@ inline constexpr std::string_view kServedArchitectures[] = {
     "kimi_k2",  "kimi_k25",     "deepseek_v32", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa",
     "exaone4",  "mimo",         "olmo3",        "dots1",       "solar_open",    "exaone_moe",
     "qwen3_vl", "qwen3_vl_moe", "kimi_vl",      "youtu_llm",   "internlm3",     "helium",
-    "minicpm",  "qwen3_next",   "qwen3_5",      "qwen3_5_moe"};
+    "minicpm",  "qwen3_next",   "qwen3_5",      "qwen3_5_moe", "nemotron_h"};
 // "this release predicts X but can't serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 

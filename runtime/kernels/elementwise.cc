@@ -132,6 +132,13 @@ void ClampedSwigluImpl(const float* gate, const float* up, float alpha, float li
        [=](auto x, auto y) HWY_ATTR { return ClampedSwigluOf(x, y, alpha, limit); });
 }
 
+void SquaredReluImpl(float* x, size_t size) {
+  Gate(x, x, size, x, [](auto own, auto) HWY_ATTR {
+    const auto above = hn::Max(hn::Zero(F32()), own);
+    return hn::Mul(above, above);
+  });
+}
+
 void SigmoidMultiplyImpl(const float* gate, size_t size, float* x) {
   Gate(gate, x, size, x, [](auto own, auto value) HWY_ATTR {
     return hn::Div(value, hn::Add(hn::Set(F32(), 1.0F), Exp(hn::Neg(own))));
@@ -164,6 +171,7 @@ HWY_EXPORT(RotateImpl);
 HWY_EXPORT(SiluMultiplyImpl);
 HWY_EXPORT(GeluMultiplyImpl);
 HWY_EXPORT(ClampedSwigluImpl);
+HWY_EXPORT(SquaredReluImpl);
 HWY_EXPORT(SigmoidMultiplyImpl);
 HWY_EXPORT(AddToImpl);
 HWY_EXPORT(ExpOfImpl);
@@ -188,6 +196,8 @@ void ClampedSwiglu(const float* gate, const float* up, float alpha, float limit,
                    float* out) {
   HWY_DYNAMIC_DISPATCH(ClampedSwigluImpl)(gate, up, alpha, limit, size, out);
 }
+
+void SquaredRelu(float* x, size_t size) { HWY_DYNAMIC_DISPATCH(SquaredReluImpl)(x, size); }
 
 void SigmoidMultiply(const float* gate, size_t size, float* x) {
   HWY_DYNAMIC_DISPATCH(SigmoidMultiplyImpl)(gate, size, x);

@@ -34,6 +34,9 @@ void GeluMultiply(const float* gate, const float* up, size_t size, float* out);
 void ClampedSwiglu(const float* gate, const float* up, float alpha, float limit, size_t size,
                    float* out);
 
+// Each number becomes the square of what of it is above zero.
+void SquaredRelu(float* x, size_t size);
+
 // x *= sigmoid(gate).
 void SigmoidMultiply(const float* gate, size_t size, float* x);
 

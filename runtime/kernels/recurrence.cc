@@ -69,8 +69,8 @@ HWY_INLINE void Learn(float* rows, float fade, const float* parts, const float* 
   }
 }
 
-template <size_t kCount>
-HWY_INLINE void DeltaRows(const HeadRun& run, size_t first) {
+template <size_t kCount, bool kDelta>
+HWY_INLINE void RunRows(const HeadRun& run, size_t first) {
   float* rows = run.matrix + first * run.key_dim;
   for (size_t token = 0; token < run.tokens; ++token) {
     const float* key = run.keys + token * run.key_stride;
@@ -78,19 +78,24 @@ HWY_INLINE void DeltaRows(const HeadRun& run, size_t first) {
     const float* value = run.values + token * run.value_stride + first;
     const float fade = run.fades[token * run.gate_stride];
     const float share = run.shares[token * run.gate_stride];
-    float known[kCount], parts[kCount];
-    RowsTimes<kCount>(rows, key, run.key_dim, known);
+    float known[kCount] = {}, parts[kCount];
+    if (kDelta) RowsTimes<kCount>(rows, key, run.key_dim, known);
     for (size_t i = 0; i < kCount; ++i) parts[i] = (value[i] - fade * known[i]) * share;
     Learn<kCount>(rows, fade, parts, key, query, run.key_dim,
                   run.out + token * run.out_stride + first);
   }
 }
 
-void GatedDeltaImpl(const HeadRun& run) {
+template <bool kDelta>
+HWY_INLINE void RunAllRows(const HeadRun& run) {
   size_t row = 0;
-  for (; row + kRows <= run.value_dim; row += kRows) DeltaRows<kRows>(run, row);
-  for (; row < run.value_dim; ++row) DeltaRows<1>(run, row);
+  for (; row + kRows <= run.value_dim; row += kRows) RunRows<kRows, kDelta>(run, row);
+  for (; row < run.value_dim; ++row) RunRows<1, kDelta>(run, row);
 }
+
+void GatedDeltaImpl(const HeadRun& run) { RunAllRows<true>(run); }
+
+void StateSpaceImpl(const HeadRun& run) { RunAllRows<false>(run); }
 
 void ConvolveSiluImpl(const float* const* inputs, const float* weights, const float* bias,
                       size_t taps, size_t channels, float* out) {
@@ -124,9 +129,12 @@ HWY_AFTER_NAMESPACE();
 namespace macrame::runtime::kernels {
 
 HWY_EXPORT(GatedDeltaImpl);
+HWY_EXPORT(StateSpaceImpl);
 HWY_EXPORT(ConvolveSiluImpl);
 
 void GatedDelta(const HeadRun& run) { HWY_DYNAMIC_DISPATCH(GatedDeltaImpl)(run); }
+
+void StateSpace(const HeadRun& run) { HWY_DYNAMIC_DISPATCH(StateSpaceImpl)(run); }
 
 void ConvolveSilu(const float* const* inputs, const float* weights, const float* bias, size_t taps,
                   size_t channels, float* out) {

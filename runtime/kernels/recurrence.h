@@ -32,6 +32,9 @@ struct HeadRun {
 // The gated delta rule: M *= fade; M += share * (value - M key) key^T; out = M query.
 void GatedDelta(const HeadRun& run);
 
+// A state space: M *= fade; M += share * value key^T; out = M query.
+void StateSpace(const HeadRun& run);
+
 // out[c] = silu(sum over taps j of weights[j][c] * inputs[j][c] + bias[c]), `bias` may be null. The
 // last of `inputs` is the token's own.
 void ConvolveSilu(const float* const* inputs, const float* weights, const float* bias, size_t taps,

@@ -15,12 +15,14 @@ namespace {
 std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, const ModelConfig& config,
                                  WeightLoader& loader) {
   std::vector<CpuLinear> gates, ups;
-  for (const FeedNeeds& expert : needs) gates.emplace_back(loader.LoadMatrix(expert.gate));
+  if (config.gated_feeds) {
+    for (const FeedNeeds& expert : needs) gates.emplace_back(loader.LoadMatrix(expert.gate));
+  }
   for (const FeedNeeds& expert : needs) ups.emplace_back(loader.LoadMatrix(expert.up));
   std::vector<CpuFeed> experts;
   for (size_t i = 0; i < needs.size(); ++i) {
-    experts.emplace_back(std::move(gates[i]), std::move(ups[i]),
-                         CpuLinear(loader.LoadMatrix(needs[i].down)), config);
+    experts.emplace_back(config.gated_feeds ? std::optional(std::move(gates[i])) : std::nullopt,
+                         std::move(ups[i]), CpuLinear(loader.LoadMatrix(needs[i].down)), config);
   }
   return experts;
 }
@@ -36,12 +38,14 @@ std::vector<float> LoadNumbers(const VectorNeed& need, WeightLoader& loader) {
 }  // namespace
 
 CpuFeed::CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader)
-    : gate_(loader.LoadMatrix(needs.gate)),
+    : gate_(needs.gate.module.empty() ? std::nullopt
+                                      : std::optional<CpuLinear>(loader.LoadMatrix(needs.gate))),
       up_(loader.LoadMatrix(needs.up)),
       down_(loader.LoadMatrix(needs.down)),
       activation_(activation) {}
 
-CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, const ModelConfig& config)
+CpuFeed::CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down,
+                 const ModelConfig& config)
     : gate_(std::move(gate)),
       up_(std::move(up)),
       down_(std::move(down)),
@@ -49,12 +53,24 @@ CpuFeed::CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, const ModelConfig
       swiglu_limit_(config.experts.swiglu_limit),
       swiglu_alpha_(config.experts.swiglu_alpha) {}
 
+void CpuFeed::ApplyWithoutGate(const float* x, size_t count, FeedWork& work, float* out) const {
+  const size_t inner = up_.rows();
+  float* up = work.up.Reserve(count * inner);
+  work.products.SetInput(x, count, up_.columns());
+  work.products.Apply(up_, up);
+  ForRows(work.pool, count, inner,
+          [&](size_t row) { kernels::SquaredRelu(up + row * inner, inner); });
+  work.products.SetInput(up, count, inner);
+  work.products.Apply(down_, out);
+}
+
 void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) const {
-  const size_t inner = gate_.rows();
+  if (!gate_.has_value()) return ApplyWithoutGate(x, count, work, out);
+  const size_t inner = up_.rows();
   float* gate = work.gate.Reserve(count * inner);
   float* up = work.up.Reserve(count * inner);
-  work.products.SetInput(x, count, gate_.columns());
-  work.products.Apply(gate_, gate);
+  work.products.SetInput(x, count, up_.columns());
+  work.products.Apply(*gate_, gate);
   work.products.Apply(up_, up);
   ForRows(work.pool, count, inner, [&](size_t row) {
     float* own = gate + row * inner;

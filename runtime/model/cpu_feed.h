@@ -50,18 +50,21 @@ struct FeedWork {
   }
 };
 
-// down(activation(gate(x)) * up(x)), or gated as the experts' traits say.
+// down(activation(gate(x)) * up(x)), or gated as the experts' traits say, or without a gate.
 class CpuFeed {
  public:
   CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader);
   // An expert.
-  CpuFeed(CpuLinear gate, CpuLinear up, CpuLinear down, const ModelConfig& config);
+  CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down, const ModelConfig& config);
 
   // out [count, hidden] = the part that this rank has of the result for x [count, hidden].
   void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
 
  private:
-  CpuLinear gate_, up_, down_;
+  void ApplyWithoutGate(const float* x, size_t count, FeedWork& work, float* out) const;
+
+  std::optional<CpuLinear> gate_;  // unset: none
+  CpuLinear up_, down_;
   Activation activation_;
   float swiglu_limit_ = 0.0F, swiglu_alpha_ = 0.0F;
 };

@@ -59,9 +59,11 @@ void Multiply(float scale, float* x, size_t size) {
   for (size_t i = 0; i < size; ++i) x[i] *= scale;
 }
 
-std::variant<CpuFeed, CpuExperts> LoadFeed(const ModelConfig& config, const LayerNeeds& needs,
-                                           WeightLoader& loader) {
+std::optional<std::variant<CpuFeed, CpuExperts>> LoadFeed(const ModelConfig& config,
+                                                          const LayerNeeds& needs,
+                                                          WeightLoader& loader) {
   if (needs.feed.has_value()) return CpuFeed(*needs.feed, config.activation, loader);
+  if (!needs.router.has_value()) return std::nullopt;
   return CpuExperts(needs, config, loader);
 }
 
@@ -122,8 +124,8 @@ std::string CpuModel::kv_layout() const {
 CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                                     WeightLoader& loader) {
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-  const auto by_head = [&](const MatrixNeed& need) -> std::optional<CpuLinear> {
-    if (needs.latent.has_value() || needs.recurrent.has_value()) return std::nullopt;
+  const auto load = [&](const MatrixNeed& need) -> std::optional<CpuLinear> {
+    if (need.module.empty()) return std::nullopt;
     return CpuLinear(loader.LoadMatrix(need));
   };
   const auto load_latent = [&]() -> std::optional<CpuLatentAttention> {
@@ -136,12 +138,12 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
     return CpuRecurrent(config, place, *needs.recurrent, loader,
                         static_cast<size_t>(RecurrentLayersOf(config, before)));
   };
-  return Layer{by_head(needs.q),
-               by_head(needs.k),
-               by_head(needs.v),
+  return Layer{load(needs.q),
+               load(needs.k),
+               load(needs.v),
                load_latent(),
                load_recurrent(),
-               CpuLinear(loader.LoadMatrix(needs.o)),
+               load(needs.o),
                LoadFeed(config, needs, loader),
                LoadOptional(loader, needs.attention_norm),
                LoadOptional(loader, needs.attention_out_norm),
@@ -333,6 +335,7 @@ const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm) {
 }
 
 void CpuModel::Attend(const Layer& layer, int index) {
+  if (!layer.o.has_value()) return;
   if (layer.recurrent.has_value()) {
     layer.recurrent->Apply(NormedHidden(layer.attention_norm), rows_.size(), recurrent_segments_,
                            states_, recurrent_, buffers_.mixed.data());
@@ -343,8 +346,8 @@ void CpuModel::Attend(const Layer& layer, int index) {
     if (config_.qk_norm_whole) AddSquares();
     if (heads_ > 0) Mix(layer, index);
   }
-  products_.SetInput(buffers_.mixed.data(), rows_.size(), layer.o.columns());
-  products_.Apply(layer.o, buffers_.partial.data());
+  products_.SetInput(buffers_.mixed.data(), rows_.size(), layer.o->columns());
+  products_.Apply(*layer.o, buffers_.partial.data());
   AddPartial(layer.attention_out_norm);
 }
 
@@ -379,10 +382,11 @@ void CpuModel::Mix(const Layer& layer, int index) {
 }
 
 void CpuModel::Feed(const Layer& layer) {
+  if (!layer.feed.has_value()) return;
   const float* in = NormedHidden(layer.feed_norm);
   std::visit(
       [&](const auto& feed) { feed.Apply(in, rows_.size(), feed_, buffers_.partial.data()); },
-      layer.feed);
+      *layer.feed);
   AddPartial(layer.feed_out_norm);
 }
 
@@ -408,7 +412,7 @@ mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {
     const PartScope part(observer_, StepPart::kLayer,
                          static_cast<uint32_t>(place_.layer_begin) + static_cast<uint32_t>(i));
     Attend(layers_[i], attending);
-    if (!layers_[i].recurrent.has_value()) ++attending;
+    if (layers_[i].q.has_value() || layers_[i].latent.has_value()) ++attending;
     Feed(layers_[i]);
   }
   states_.Keep(slot_states_.kept());

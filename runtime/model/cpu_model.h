@@ -63,8 +63,8 @@ class CpuModel : public LayerStack {
     std::optional<CpuLinear> q, k, v;  // unset where there is a latent cache or a state
     std::optional<CpuLatentAttention> latent;
     std::optional<CpuRecurrent> recurrent;
-    CpuLinear o;
-    std::variant<CpuFeed, CpuExperts> feed;
+    std::optional<CpuLinear> o;  // unset: the layer has no first half
+    std::optional<std::variant<CpuFeed, CpuExperts>> feed;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;

@@ -22,11 +22,13 @@ std::vector<float> Numbers(WeightLoader& loader, const VectorNeed& need) {
   return {plain.data<float>(), plain.data<float>() + plain.size()};
 }
 
-// Those of this rank's value heads.
-std::vector<float> OfHeads(const std::vector<float>& all, const RecurrentCut& cut) {
+// Those of this rank's value heads, which have `each` numbers.
+std::vector<float> OfHeads(const std::vector<float>& all, const RecurrentCut& cut,
+                           size_t each = 1) {
   const size_t group = cut.key_heads == 0 ? 0 : cut.value_heads / cut.key_heads;
-  const auto first = all.begin() + static_cast<ptrdiff_t>(cut.heads.begin * group);
-  return {first, first + static_cast<ptrdiff_t>(cut.value_heads)};
+  const size_t begin = static_cast<size_t>(cut.heads.begin) * group * each;
+  const auto first = all.begin() + static_cast<ptrdiff_t>(begin);
+  return {first, first + static_cast<ptrdiff_t>(cut.value_heads * each)};
 }
 
 float Sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + std::exp(-double{x}))); }
@@ -73,7 +75,10 @@ uint64_t CpuStates::memory_bytes() const {
 
 CpuRecurrent::CpuRecurrent(const ModelConfig& config, const ShardPlace& place,
                            const RecurrentNeeds& needs, WeightLoader& loader, size_t layer)
-    : cut_(RecurrentCutOf(config, place.slices())), layer_(layer), norm_eps_(config.rms_norm_eps) {
+    : cut_(RecurrentCutOf(config, place.slices())),
+      traits_(config.recurrent),
+      layer_(layer),
+      norm_eps_(config.rms_norm_eps) {
   for (const MatrixNeed& need : needs.in) maps_.emplace_back(loader.LoadMatrix(need));
   pieces_ = PiecesOf(ProjectedOrder(config, cut_), maps_);
   const std::vector<float> stored = Numbers(loader, needs.taps);  // [channels of all][taps]
@@ -84,10 +89,19 @@ CpuRecurrent::CpuRecurrent(const ModelConfig& config, const ShardPlace& place,
       taps_[tap * channels.size() + i] = stored[static_cast<size_t>(channels[i]) * cut_.taps + tap];
     }
   }
+  if (!needs.taps_bias.name.empty()) {
+    const std::vector<float> all = Numbers(loader, needs.taps_bias);
+    for (const int channel : channels) taps_bias_.push_back(all[static_cast<size_t>(channel)]);
+  }
   rates_ = OfHeads(Numbers(loader, needs.decay), cut_);
   for (float& rate : rates_) rate = static_cast<float>(std::exp(double{rate}));
   step_bias_ = OfHeads(Numbers(loader, needs.step_bias), cut_);
-  norm_ = Numbers(loader, needs.norm);
+  if (traits_.rule == RecurrenceRule::kStateSpace) {
+    skip_ = OfHeads(Numbers(loader, needs.skip), cut_);
+    norm_ = OfHeads(Numbers(loader, needs.norm), cut_, cut_.value_dim);
+  } else {
+    norm_ = Numbers(loader, needs.norm);
+  }
   const float root = 1.0F / std::sqrt(static_cast<float>(cut_.key_dim));
   key_scale_.assign(cut_.key_dim, root);
   query_scale_.assign(cut_.key_dim, root * root);
@@ -131,7 +145,7 @@ void CpuRecurrent::Project(const float* x, const Step& step) const {
   });
 }
 
-// Channels of a row through the convolution; queries and keys to their length.
+// Channels of a row through the convolution.
 void CpuRecurrent::Convolve(const Step& step, size_t row) const {
   const RecurrentSegment& segment = step.segments[step.work.segment_of_row[row]];
   const size_t channels = cut_.channels(), width = cut_.projected();
@@ -145,7 +159,13 @@ void CpuRecurrent::Convolve(const Step& step, size_t row) const {
                                      : projected + (segment.row + at + 1 - cut_.taps) * width;
   }
   float* out = step.work.convolved.data() + row * channels;
-  kernels::ConvolveSilu(inputs.data(), taps_.data(), nullptr, cut_.taps, channels, out);
+  kernels::ConvolveSilu(inputs.data(), taps_.data(),
+                        taps_bias_.empty() ? nullptr : taps_bias_.data(), cut_.taps, channels, out);
+  if (traits_.rule == RecurrenceRule::kGatedDelta) MeasureKeys(out);
+}
+
+// Queries and keys, which come first, to their length.
+void CpuRecurrent::MeasureKeys(float* out) const {
   const float eps = kKeyEps / static_cast<float>(cut_.key_dim);
   for (size_t head = 0; head < 2 * cut_.key_heads; ++head, out += cut_.key_dim) {
     const std::vector<float>& scale = head < cut_.key_heads ? query_scale_ : key_scale_;
@@ -170,13 +190,15 @@ void CpuRecurrent::Gate(const Step& step, size_t row) const {
   const size_t heads = cut_.value_heads;
   const float* b =
       step.work.projected.data() + row * cut_.projected() + cut_.channels() + cut_.value_width();
-  const float* a = b + heads;
+  const bool is_space = traits_.rule == RecurrenceRule::kStateSpace;
+  const float* a = is_space ? b : b + heads;  // of a state space there is no b
   float* fades = step.work.gates.data() + row * 2 * heads;
   float* shares = fades + heads;
   for (size_t head = 0; head < heads; ++head) {
-    const float pace = rates_[head] * Softplus(a[head] + step_bias_[head]);
-    fades[head] = static_cast<float>(std::exp(-double{pace}));
-    shares[head] = Sigmoid(b[head]);
+    float step_size = Softplus(a[head] + step_bias_[head]);
+    if (is_space) step_size = std::clamp(step_size, traits_.step_min, traits_.step_max);
+    fades[head] = static_cast<float>(std::exp(-double{rates_[head] * step_size}));
+    shares[head] = is_space ? step_size : Sigmoid(b[head]);
   }
 }
 
@@ -201,13 +223,28 @@ void CpuRecurrent::RunHead(const Step& step, const RecurrentSegment& segment, si
   run.out_stride = cut_.value_width();
   run.matrix = step.states.Layer(segment.state, layer_) + cut_.kept_inputs() +
                head * cut_.value_dim * cut_.key_dim;
-  kernels::GatedDelta(run);
+  if (traits_.rule == RecurrenceRule::kGatedDelta) return kernels::GatedDelta(run);
+  kernels::StateSpace(run);
+  for (size_t token = 0; token < run.tokens; ++token) {
+    const float* value = run.values + token * run.value_stride;
+    float* given = run.out + token * run.out_stride;
+    for (size_t i = 0; i < run.value_dim; ++i) given[i] += skip_[head] * value[i];
+  }
 }
 
-// Each head's output normed, then gated by silu(z).
+// Each head's output normed, then gated by silu(z); or gated first, and the heads of a key head
+// normed as one.
 void CpuRecurrent::NormOut(const Step& step, size_t row, float* out) const {
   const float* z = step.work.projected.data() + row * cut_.projected() + cut_.channels();
   float* own = out + row * cut_.value_width();
+  if (traits_.rule == RecurrenceRule::kStateSpace) {
+    kernels::SiluMultiply(z, own, cut_.value_width(), own);
+    const size_t width = cut_.value_width() / cut_.key_heads;
+    for (size_t at = 0; at < cut_.value_width(); at += width) {
+      kernels::RmsNorm(own + at, norm_.data() + at, norm_eps_, width, own + at);
+    }
+    return;
+  }
   for (size_t head = 0; head < cut_.value_heads; ++head) {
     float* part = own + head * cut_.value_dim;
     kernels::RmsNorm(part, norm_.data(), norm_eps_, cut_.value_dim, part);

@@ -84,17 +84,21 @@ class CpuRecurrent {
   void Project(const float* x, const Step& step) const;
   void Convolve(const Step& step, size_t row) const;
   void KeepInputs(const Step& step, const RecurrentSegment& segment) const;
+  void MeasureKeys(float* channels) const;
   void Gate(const Step& step, size_t row) const;
   void RunHead(const Step& step, const RecurrentSegment& segment, size_t head, float* out) const;
   void NormOut(const Step& step, size_t row, float* out) const;
 
   const RecurrentCut cut_;
+  const RecurrentTraits traits_;
   const size_t layer_;  // of the states
   const float norm_eps_;
   std::vector<CpuLinear> maps_;
   std::vector<Piece> pieces_;
   std::vector<float> taps_;               // [taps][channels]
+  std::vector<float> taps_bias_;          // empty: none
   std::vector<float> rates_, step_bias_;  // of each head: exp(A_log), dt_bias
+  std::vector<float> skip_;               // of each head of a state space
   std::vector<float> norm_;
   std::vector<float> query_scale_, key_scale_;  // what their norms are multiplied by
 };

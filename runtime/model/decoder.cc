@@ -51,14 +51,15 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
 Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                                   WeightLoader& loader) {
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-  const auto load_feed = [&]() -> std::variant<Dense, MlxExperts> {
-    if (!needs.feed.has_value()) return MlxExperts(needs, config, loader);
-    return Dense{loader.LoadMatrix(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
-                 loader.LoadMatrix(needs.feed->down), config.activation};
-  };
-  const auto by_head = [&](const MatrixNeed& need) -> std::optional<Matrix> {
-    if (needs.latent.has_value() || needs.recurrent.has_value()) return std::nullopt;
+  const auto load = [&](const MatrixNeed& need) -> std::optional<Matrix> {
+    if (need.module.empty()) return std::nullopt;
     return loader.LoadMatrix(need);
+  };
+  const auto load_feed = [&]() -> std::optional<std::variant<Dense, MlxExperts>> {
+    if (needs.router.has_value()) return MlxExperts(needs, config, loader);
+    if (!needs.feed.has_value()) return std::nullopt;
+    return Dense{load(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
+                 loader.LoadMatrix(needs.feed->down), config.activation};
   };
   const auto load_latent = [&]() -> std::optional<MlxLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;
@@ -68,12 +69,12 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
     if (!needs.recurrent.has_value()) return std::nullopt;
     return MlxRecurrent(config, place, *needs.recurrent, loader);
   };
-  return Layer{by_head(needs.q),
-               by_head(needs.k),
-               by_head(needs.v),
+  return Layer{load(needs.q),
+               load(needs.k),
+               load(needs.v),
                load_latent(),
                load_recurrent(),
-               loader.LoadMatrix(needs.o),
+               load(needs.o),
                load_feed(),
                loader.LoadVector(needs.attention_norm),
                loader.LoadVector(needs.attention_out_norm),
@@ -181,13 +182,13 @@ mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
 mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x,
                          const ForwardStep& step) {
   if (StateHeadsOf(config_, place_.slices()).size() == 0) {
-    return layer.o.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
+    return layer.o->Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
   }
   std::vector<MlxState*> states;
   for (const Segment& segment : step.segments) {
     states.push_back(&states_.Layer(slot_states_.StateOf(segment.slot), index));
   }
-  return layer.o.Apply(layer.recurrent->Apply(x, step, states));
+  return layer.o->Apply(layer.recurrent->Apply(x, step, states));
 }
 
 mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
@@ -196,7 +197,7 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
   const int kv_heads = KvHeadsOf(config_, place_.slices()).size();
   const int heads = kv_heads * (config_.attention_heads / config_.kv_heads);
   if (heads == 0) {
-    const mx::array nothing = layer.o.Apply(mx::zeros({rows, 0}, x.dtype()));
+    const mx::array nothing = layer.o->Apply(mx::zeros({rows, 0}, x.dtype()));
     if (!config_.qk_norm_whole || place_.tp == 1) return nothing;
     // The other ranks' norms wait for this rank's part, after what is summed before it.
     const mx::array none = mx::depends({mx::zeros({rows, 2})}, {x})[0];
@@ -214,7 +215,7 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
       return blocks_.AppendIndex(index, tables_.Table(segment.slot),
                                  static_cast<int>(segment.begin), keys);
     };
-    return layer.o.Apply(layer.latent->Apply(x, {step, rotate, append, append_index}));
+    return layer.o->Apply(layer.latent->Apply(x, {step, rotate, append, append_index}));
   }
   const auto split_heads = [&](const mx::array& projected, int head_count,
                                const std::optional<mx::array>& norm) {
@@ -253,7 +254,7 @@ mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
   const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 2);
   const mx::array given =
       mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim});
-  return layer.o.Apply(gate.has_value() ? mx::multiply(given, *gate) : given);
+  return layer.o->Apply(gate.has_value() ? mx::multiply(given, *gate) : given);
 }
 
 void Decoder::NormWhole(const Layer& layer, mx::array& queries, mx::array& keys) const {
@@ -289,18 +290,26 @@ mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::arra
   return mx::multiply(whole, mx::array(config_.residual_scale, whole.dtype()));
 }
 
+mx::array Decoder::FirstHalf(const Layer& layer, const mx::array& hidden, const ForwardStep& step,
+                             int& attending, size_t& recurring) {
+  const mx::array in = Normed(hidden, layer.attention_norm);
+  return layer.recurrent.has_value() ? Recur(layer, recurring++, in, step)
+                                     : Attend(layer, attending++, in, step);
+}
+
 mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   mx::array hidden = given;
   int attending = 0;
   size_t recurring = 0;
   for (const Layer& layer : layers_) {
-    const mx::array in = Normed(hidden, layer.attention_norm);
-    const mx::array mixed = layer.recurrent.has_value() ? Recur(layer, recurring++, in, step)
-                                                        : Attend(layer, attending++, in, step);
-    hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
+    if (layer.o.has_value()) {
+      const mx::array mixed = FirstHalf(layer, hidden, step, attending, recurring);
+      hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
+    }
+    if (!layer.feed.has_value()) continue;
     const mx::array inner = Normed(hidden, layer.feed_norm);
     const mx::array fed =
-        std::visit([&](const auto& feed) { return feed.Apply(inner); }, layer.feed);
+        std::visit([&](const auto& feed) { return feed.Apply(inner); }, *layer.feed);
     hidden = mx::add(hidden, Joined(fed, layer.feed_out_norm));
   }
   states_.Keep(slot_states_.kept());

@@ -54,7 +54,8 @@ class Decoder : public LayerStack {
     return KvHeadsOf(config_, place_.slices()).size() > 0 && AttentionLayersOf(config_, place_) > 0;
   }
   struct Dense {
-    Matrix gate, up, down;
+    std::optional<Matrix> gate;
+    Matrix up, down;
     Activation activation;
     mlx::core::array Apply(const mlx::core::array& x) const {
       return MlxFeed(gate, up, down, activation, x);
@@ -64,8 +65,8 @@ class Decoder : public LayerStack {
     std::optional<Matrix> q, k, v;  // unset where there is a latent cache or a state
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
-    Matrix o;
-    std::variant<Dense, MlxExperts> feed;
+    std::optional<Matrix> o;  // unset: the layer has no first half
+    std::optional<std::variant<Dense, MlxExperts>> feed;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
@@ -75,6 +76,9 @@ class Decoder : public LayerStack {
   };
   static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
                          WeightLoader& loader);
+  // What a layer's first half adds; `attending` and `recurring` count this rank's layers so far.
+  mlx::core::array FirstHalf(const Layer& layer, const mlx::core::array& hidden,
+                             const ForwardStep& step, int& attending, size_t& recurring);
   mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x,
                           const ForwardStep& step);
   // The same of a layer with a state; `index` counts those of this rank.

@@ -21,6 +21,15 @@ mx::array Gated(Activation activation, const mx::array& gate, const mx::array& u
   return mx::multiply(mx::multiply(gate, mx::sigmoid(inside)), up);
 }
 
+mx::array SquaredRelu(const mx::array& x) {
+  return mx::square(mx::maximum(x, mx::array(0.0F, x.dtype())));
+}
+
+std::optional<Matrix> LoadGate(const FeedNeeds& needs, WeightLoader& loader) {
+  if (needs.gate.module.empty()) return std::nullopt;
+  return loader.LoadMatrix(needs.gate);
+}
+
 // Those of all groups but the best become zero.
 mx::array InBestGroups(const mx::array& scores, const ExpertTraits& traits) {
   const int rows = scores.shape(0), dropped = traits.groups - traits.groups_active;
@@ -66,10 +75,11 @@ mx::array Gathered(const StackedMatrix& map, const mx::array& x, const mx::array
 
 }  // namespace
 
-mx::array MlxFeed(const Matrix& gate, const Matrix& up, const Matrix& down, Activation activation,
-                  const mx::array& x) {
-  if (gate.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
-  return down.Apply(Gated(activation, gate.Apply(x), up.Apply(x)));
+mx::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
+                  Activation activation, const mx::array& x) {
+  if (up.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
+  if (!gate.has_value()) return down.Apply(SquaredRelu(up.Apply(x)));
+  return down.Apply(Gated(activation, gate->Apply(x), up.Apply(x)));
 }
 
 MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
@@ -77,11 +87,13 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
       activation_(config.activation),
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(loader.LoadVector(needs.score_bias)),
-      gate_(loader.LoadStacked(All(needs.experts, &FeedNeeds::gate))),
+      gate_(config.gated_feeds
+                ? std::optional(loader.LoadStacked(All(needs.experts, &FeedNeeds::gate)))
+                : std::nullopt),
       up_(loader.LoadStacked(All(needs.experts, &FeedNeeds::up))),
       down_(loader.LoadStacked(All(needs.experts, &FeedNeeds::down))) {
   if (!needs.shared.has_value()) return;
-  shared_.emplace(Shared{loader.LoadMatrix(needs.shared->gate), loader.LoadMatrix(needs.shared->up),
+  shared_.emplace(Shared{LoadGate(*needs.shared, loader), loader.LoadMatrix(needs.shared->up),
                          loader.LoadMatrix(needs.shared->down), std::nullopt});
   if (needs.shared_router.has_value()) {
     shared_->router.emplace(loader.LoadMatrix(*needs.shared_router));
@@ -110,7 +122,10 @@ MlxExperts::Choice MlxExperts::Choose(const mx::array& x) const {
   return {chosen, weights};
 }
 
-mx::array MlxExperts::Inner(const mx::array& gate, const mx::array& up) const {
+mx::array MlxExperts::Inner(const mx::array& x, const mx::array& experts) const {
+  const mx::array up = Gathered(up_, x, experts);
+  if (!gate_.has_value()) return SquaredRelu(up);
+  const mx::array gate = Gathered(*gate_, x, experts);
   return traits_.swiglu_limit > 0.0F ? ClampedSwiglu(gate, up, traits_)
                                      : Gated(activation_, gate, up);
 }
@@ -118,12 +133,11 @@ mx::array MlxExperts::Inner(const mx::array& gate, const mx::array& up) const {
 mx::array MlxExperts::Apply(const mx::array& x) const {
   const auto [chosen, weights] = Choose(x);
   mx::array out = mx::zeros_like(x);
-  const bool has_width = gate_.weight.shape(1) > 0;
+  const bool has_width = up_.weight.shape(1) > 0;
   if (has_width || down_.bias.has_value()) {
     const mx::array each = mx::expand_dims(x, {-2, -3});  // [rows, 1, 1, hidden]
-    const mx::array inner = has_width
-                                ? Inner(Gathered(gate_, each, chosen), Gathered(up_, each, chosen))
-                                : mx::zeros({x.shape(0), traits_.active, 1, 0}, x.dtype());
+    const mx::array inner =
+        has_width ? Inner(each, chosen) : mx::zeros({x.shape(0), traits_.active, 1, 0}, x.dtype());
     const mx::array given = mx::squeeze(Gathered(down_, inner, chosen), -2);
     const mx::array weighed = mx::multiply(given, mx::expand_dims(weights, -1));
     out = mx::astype(mx::sum(weighed, -2), x.dtype());

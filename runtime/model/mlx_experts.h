@@ -13,8 +13,9 @@
 
 namespace macrame::runtime::engine {
 
-// down(activation(gate(x)) * up(x)) of one feed-forward; zeros where this rank has no part of it.
-mlx::core::array MlxFeed(const Matrix& gate, const Matrix& up, const Matrix& down,
+// down(activation(gate(x)) * up(x)) of one feed-forward, or without a gate; zeros where this rank
+// has no part of it.
+mlx::core::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
                          Activation activation, const mlx::core::array& x);
 
 class MlxExperts {
@@ -25,7 +26,8 @@ class MlxExperts {
 
  private:
   struct Shared {
-    Matrix gate, up, down;
+    std::optional<Matrix> gate;
+    Matrix up, down;
     std::optional<Matrix> router;
   };
   struct Choice {
@@ -33,13 +35,15 @@ class MlxExperts {
   };
   Choice Choose(const mlx::core::array& x) const;
 
-  mlx::core::array Inner(const mlx::core::array& gate, const mlx::core::array& up) const;
+  // Of x [rows, 1, 1, hidden].
+  mlx::core::array Inner(const mlx::core::array& x, const mlx::core::array& experts) const;
 
   ExpertTraits traits_;
   Activation activation_;
   Matrix router_;
   std::optional<mlx::core::array> score_bias_;
-  StackedMatrix gate_, up_, down_;  // [experts, rows, columns]
+  std::optional<StackedMatrix> gate_;  // [experts, rows, columns], like the others
+  StackedMatrix up_, down_;
   std::optional<Shared> shared_;
 };
 

@@ -40,17 +40,23 @@ class MlxRecurrent {
   MlxState ZeroState() const;
 
  private:
-  // One segment's channels, and its fades and shares [tokens, value heads]: [tokens, value heads,
-  // value_dim].
-  mlx::core::array Run(const mlx::core::array& channels, const mlx::core::array& fades,
-                       const mlx::core::array& shares, MlxState& state) const;
+  struct Gates {
+    mlx::core::array fades, shares;  // [tokens, value heads]
+  };
+  Gates GatesOf(const mlx::core::array& projected) const;
+  mlx::core::array Convolved(const mlx::core::array& channels, MlxState& state) const;
+  mlx::core::array NormedOut(const mlx::core::array& given, const mlx::core::array& z) const;
+  // One segment's channels and gates: [tokens, value heads, value_dim].
+  mlx::core::array Run(const mlx::core::array& channels, const Gates& gates, MlxState& state) const;
 
   const RecurrentCut cut_;
+  const RecurrentTraits traits_;
   const float norm_eps_;
   std::vector<Matrix> maps_;
   std::optional<mlx::core::array> order_;  // of the maps' results; unset: as they are
   mlx::core::array taps_;                  // [taps, channels]
-  mlx::core::array rates_, step_bias_;     // of each value head: exp(A_log), dt_bias
+  std::optional<mlx::core::array> taps_bias_, skip_;
+  mlx::core::array rates_, step_bias_;  // of each value head: exp(A_log), dt_bias
   mlx::core::array norm_;
 };
 

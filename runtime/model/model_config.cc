@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
@@ -116,6 +118,7 @@ void Complete(ModelConfig& out) {
   const auto layers = static_cast<size_t>(out.layer_count);
   if (out.has_experts.empty()) out.has_experts.assign(layers, false);
   if (out.sliding_windows.empty()) out.sliding_windows.assign(layers, 0);
+  if (out.has_feed.empty()) out.has_feed.assign(layers, true);
   if (out.mixers.empty()) out.mixers.assign(layers, MixerKind::kAttention);
   if (out.rope_uses.empty()) out.rope_uses.assign(layers, RopeUse::kGlobal);
   if (out.intermediate_size == 0) {
@@ -167,9 +170,31 @@ QuantizationTraits ModelConfig::QuantizationOf(std::string_view module) const {
   return found == quantization_overrides.end() ? quantization : found->second;
 }
 
+std::string WithoutInfinities(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kWords[] = {{"Infinity", "1e308"},
+                                                                      {"NaN", "null"}};
+  std::string out;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (quoted && text[i] == '\\' && i + 1 < text.size()) out += text[i++];
+    const auto word = std::find_if(std::begin(kWords), std::end(kWords), [&](const auto& known) {
+      return !quoted && text.substr(i, known.first.size()) == known.first;
+    });
+    if (word == std::end(kWords)) {
+      out += text[i];
+    } else {
+      out += word->second;
+      i += word->first.size() - 1;
+    }
+  }
+  return out;
+}
+
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              const std::string& folder) {
-  const json config = json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const json config =
+      json::parse(WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
                         absl::StrCat(folder, "/config.json is not a JSON object"));

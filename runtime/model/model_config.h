@@ -9,6 +9,7 @@
 // transformers 5 ("rope_scaling", "rope_parameters"), and MLX's "quantization" object.
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -35,8 +36,9 @@ struct QuantizationTraits {
 // Which of the model's rotary forms a layer has.
 enum class RopeUse { kGlobal, kLocal, kNone };
 
-// What a feed-forward's gate passes through: x * sigmoid(x), or GELU in its tanh form.
-enum class Activation { kSilu, kGeluTanh };
+// What a feed-forward's gate passes through: x * sigmoid(x), GELU in its tanh form; or, without a
+// gate, what its inner numbers do: the square of what is above zero.
+enum class Activation { kSilu, kGeluTanh, kRelu2 };
 
 // What a router's numbers become: shares of one whole, or each by itself in (0, 1).
 enum class RouterScores { kSoftmax, kSigmoid };
@@ -67,6 +69,7 @@ struct ExpertTraits {
   // where none is. Stacked ones are "switch_mlp.gate_proj", ….
   std::string gate_name = "gate_proj", up_name = "up_proj", down_name = "down_proj";
   std::string stacked_name = "switch_mlp";
+  std::string stacked_up = "up_proj", stacked_down = "down_proj";
   bool stored_as_blocks = false;  // weight_needs.h: they may be stored as OpenAI does
   bool bias = false;              // of an expert's maps
   // Above 0: gate and up are clamped by it and joined as gpt-oss does, with swiglu_alpha, not as
@@ -108,17 +111,20 @@ struct IndexTraits {
   float norm_eps = 1e-5F;    // of the layer norm of keys
 };
 
-// What a layer's first half is.
-enum class MixerKind { kAttention, kRecurrent };
+// What a layer's first half is; kNone: it has none.
+enum class MixerKind { kAttention, kRecurrent, kNone };
 
 // Layers that carry a state of fixed size from token to token instead of keys and values. A head
 // has a matrix [value_dim, key_dim] that fades with each token, takes in the product of the token's
 // value and key, and gives its product with the token's query; before, a short causal convolution
 // over time goes through queries, keys and values. Value heads side by side share a key head.
 //
-// The rule is the gated delta rule (Qwen3-Next, Qwen3.5): what the matrix gives for the key is
-// taken from the value first.
+// kGatedDelta (Qwen3-Next, Qwen3.5): what the matrix gives for the key is taken from the value
+// first. kStateSpace (Mamba 2): it is not; a part of the value is added to what the head gives, and
+// that is gated before it is normed, all heads of a key head as one.
+enum class RecurrenceRule { kGatedDelta, kStateSpace };
 struct RecurrentTraits {
+  RecurrenceRule rule = RecurrenceRule::kGatedDelta;
   int key_heads = 0;  // of queries too; 0: the model has no such layers
   int value_heads = 0;
   int key_dim = 0;
@@ -127,6 +133,10 @@ struct RecurrentTraits {
   // Rows of each key head stand side by side in two tensors, in_proj_qkvz and in_proj_ba; else
   // in_proj_qkv has all queries, then keys, then values, and z, b and a are stored by themselves.
   bool by_key_head = false;
+  bool taps_bias = false;        // of the convolution
+  bool projection_bias = false;  // of the maps before and behind
+  // kStateSpace: within which a token's step stays, by which it fades and learns.
+  float step_min = 0.0F, step_max = std::numeric_limits<float>::infinity();
   std::string module = "linear_attn";  // below "model.layers.N."
   static constexpr int kTapsMax = 16;
   int group() const { return value_heads / key_heads; }
@@ -156,6 +166,8 @@ struct ModelConfig {
   // Each head has a learnt score that takes part in the softmax and gives nothing (gpt-oss).
   bool attention_sinks = false;
   Activation activation = Activation::kSilu;
+  bool gated_feeds = true;                                          // else down(activation(up(x)))
+  std::string attention_module = "self_attn", feed_module = "mlp";  // below "model.layers.N."
   NormNames norms;
   bool norm_adds_one = false;  // a norm's weight is stored as its difference from one (Gemma)
   // That holds only for models as they were published, which the layout of the convolutions'
@@ -176,6 +188,7 @@ struct ModelConfig {
   RecurrentTraits recurrent;
   std::vector<MixerKind> mixers;  // by layer
   ExpertTraits experts;
+  std::vector<bool> has_feed;     // by layer: a second half
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
   // Of the layers that look at a window, where it differs from the others' (Gemma 3).
@@ -198,15 +211,18 @@ struct ModelConfig {
   bool has_index() const { return index.top > 0; }
   // Whether a sequence has more to it than its keys and values.
   bool has_state() const { return recurrent.key_heads > 0; }
-  bool IsRecurrent(int layer) const {
-    return mixers[static_cast<size_t>(layer)] == MixerKind::kRecurrent;
-  }
+  MixerKind MixerOf(int layer) const { return mixers[static_cast<size_t>(layer)]; }
+  bool IsRecurrent(int layer) const { return MixerOf(layer) == MixerKind::kRecurrent; }
   // Numbers that a head gives to o_proj.
   int value_dim() const { return has_latent() ? latent.value : head_dim; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors
   // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;
 };
+
+// A config.json as JSON: Python writes Infinity and NaN for numbers, which JSON has not. They
+// become the largest number and null.
+std::string WithoutInfinities(std::string_view text);
 
 // All that are served, as config.json's "model_type" spells them.
 std::span<const std::string_view> KnownFamilies();

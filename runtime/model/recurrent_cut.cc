@@ -8,6 +8,14 @@ void AddRun(size_t begin, size_t count, std::vector<int>& out) {
   for (size_t i = 0; i < count; ++i) out.push_back(static_cast<int>(begin + i));
 }
 
+int LayersOf(const ModelConfig& config, const ShardPlace& place, MixerKind kind) {
+  int layers = 0;
+  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
+    if (config.MixerOf(layer) == kind) ++layers;
+  }
+  return layers;
+}
+
 }  // namespace
 
 RecurrentCut RecurrentCutOf(const ModelConfig& config, const SliceRange& slices) {
@@ -20,6 +28,7 @@ RecurrentCut RecurrentCutOf(const ModelConfig& config, const SliceRange& slices)
   cut.key_dim = static_cast<size_t>(traits.key_dim);
   cut.value_dim = static_cast<size_t>(traits.value_dim);
   cut.taps = static_cast<size_t>(traits.taps);
+  cut.gates = traits.rule == RecurrenceRule::kStateSpace ? 1 : 2;
   return cut;
 }
 
@@ -27,16 +36,32 @@ std::vector<int> ChannelsOf(const ModelConfig& config, const RecurrentCut& cut) 
   const RecurrentTraits& traits = config.recurrent;
   const size_t all_keys = static_cast<size_t>(traits.key_heads) * cut.key_dim;
   const auto first = static_cast<size_t>(cut.heads.begin);
+  const size_t first_value = first * static_cast<size_t>(traits.group()) * cut.value_dim;
   std::vector<int> channels;
+  if (traits.rule == RecurrenceRule::kStateSpace) {  // values, keys, queries
+    const size_t all_values = static_cast<size_t>(traits.value_heads) * cut.value_dim;
+    AddRun(all_values + all_keys + first * cut.key_dim, cut.key_width(), channels);
+    AddRun(all_values + first * cut.key_dim, cut.key_width(), channels);
+    AddRun(first_value, cut.value_width(), channels);
+    return channels;
+  }
   AddRun(first * cut.key_dim, cut.key_width(), channels);
   AddRun(all_keys + first * cut.key_dim, cut.key_width(), channels);
-  AddRun(2 * all_keys + first * static_cast<size_t>(traits.group()) * cut.value_dim,
-         cut.value_width(), channels);
+  AddRun(2 * all_keys + first_value, cut.value_width(), channels);
   return channels;
 }
 
 std::vector<int> ProjectedOrder(const ModelConfig& config, const RecurrentCut& cut) {
   std::vector<int> order;
+  if (config.recurrent.rule == RecurrenceRule::kStateSpace) {  // z, values, keys, queries, steps
+    const size_t z = cut.value_width(), k = cut.key_width();
+    AddRun(2 * z + k, k, order);
+    AddRun(2 * z, k, order);
+    AddRun(z, z, order);
+    AddRun(0, z, order);
+    AddRun(2 * z + 2 * k, cut.value_heads, order);
+    return order;
+  }
   if (!config.recurrent.by_key_head) {
     AddRun(0, cut.projected(), order);
     return order;
@@ -57,15 +82,11 @@ std::vector<int> ProjectedOrder(const ModelConfig& config, const RecurrentCut& c
 }
 
 int AttentionLayersOf(const ModelConfig& config, const ShardPlace& place) {
-  return place.layer_end - place.layer_begin - RecurrentLayersOf(config, place);
+  return LayersOf(config, place, MixerKind::kAttention);
 }
 
 int RecurrentLayersOf(const ModelConfig& config, const ShardPlace& place) {
-  int layers = 0;
-  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    if (config.IsRecurrent(layer)) ++layers;
-  }
-  return layers;
+  return LayersOf(config, place, MixerKind::kRecurrent);
 }
 
 uint64_t StateBytes(const ModelConfig& config, const ShardPlace& place) {

@@ -19,13 +19,14 @@ struct RecurrentCut {
   size_t key_heads = 0, value_heads = 0;
   size_t key_dim = 0, value_dim = 0;
   size_t taps = 0;
+  size_t gates = 2;  // numbers of a token for each value head: b and a, or the step alone
 
   size_t key_width() const { return key_heads * key_dim; }
   size_t value_width() const { return value_heads * value_dim; }
   // Queries, keys, values: what the convolution goes over.
   size_t channels() const { return 2 * key_width() + value_width(); }
-  // What the input projections give of a token: channels, z (the output's gate), b, a.
-  size_t projected() const { return channels() + value_width() + 2 * value_heads; }
+  // What the input projections give of a token: channels, z (the output's gate), the heads' gates.
+  size_t projected() const { return channels() + value_width() + gates * value_heads; }
   // Floats of the state: the convolution's last inputs, then the heads' matrices.
   size_t kept_inputs() const { return (taps - 1) * channels(); }
   size_t matrices() const { return value_heads * value_dim * key_dim; }

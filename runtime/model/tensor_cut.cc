@@ -41,7 +41,7 @@ Range CutInUnits(int whole, int unit, const SliceRange& slices) {
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices) {
   // Columns of o_proj that belong to one key-value head.
   const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.value_dim();
-  const int unit = HeadUnit(config, "self_attn.o_proj", config.kv_heads, columns);
+  const int unit = HeadUnit(config, config.attention_module + ".o_proj", config.kv_heads, columns);
   return CutInUnits(config.kv_heads, unit, slices);
 }
 
@@ -54,13 +54,14 @@ Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices) {
 }
 
 Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
-  return CutInUnits(config.intermediate_size, GroupOf(config, layer, "mlp.down_proj"), slices);
+  const std::string down = config.feed_module + ".down_proj";
+  return CutInUnits(config.intermediate_size, GroupOf(config, layer, down.c_str()), slices);
 }
 
 Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
   // An expert that is stored by itself is quantised as the stacked ones would be.
-  const std::string down =
-      absl::StrCat(config.experts.module, ".", config.experts.stacked_name, ".down_proj");
+  const std::string down = absl::StrCat(config.experts.module, ".", config.experts.stacked_name,
+                                        ".", config.experts.stacked_down);
   return CutInUnits(config.experts.width, GroupOf(config, layer, down.c_str()), slices);
 }
 

@@ -85,6 +85,18 @@ std::string TextTensorName(std::string_view stored) {
   }
   if (stored.substr(0, kBefore.size()) == kBefore)
     return std::string(stored.substr(kBefore.size()));
+  // Nemotron's.
+  constexpr std::string_view kBackbone = "backbone.", kEmbeddings = "backbone.embeddings",
+                             kNorm = "backbone.norm_f";
+  if (stored.substr(0, kEmbeddings.size()) == kEmbeddings) {
+    return "model.embed_tokens" + std::string(stored.substr(kEmbeddings.size()));
+  }
+  if (stored.substr(0, kNorm.size()) == kNorm) {
+    return "model.norm" + std::string(stored.substr(kNorm.size()));
+  }
+  if (stored.substr(0, kBackbone.size()) == kBackbone) {
+    return "model." + std::string(stored.substr(kBackbone.size()));
+  }
   return std::string(stored);
 }
 

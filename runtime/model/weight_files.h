@@ -16,7 +16,7 @@
 namespace macrame::runtime::engine {
 
 // What a tensor (or module) of a text model is called here. Checkpoints with a vision tower put
-// "language_model." before it, or behind "model".
+// "language_model." before it, or behind "model"; Nemotron's "backbone" is "model" here.
 std::string TextTensorName(std::string_view stored);
 
 // One tensor as stored: dtype as safetensors spells it ("F32", "BF16", "F16", "U32", …).

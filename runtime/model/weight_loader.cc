@@ -46,7 +46,8 @@ WeightLoader::WeightLoader(std::shared_ptr<const WeightFiles> files, const Model
       activation_type_(mx::float32) {
   const LayerNeeds first = NeedsOfLayer(config_, place_, place_.layer_begin);
   const StoredTensor* norm = nullptr;
-  for (const VectorNeed* need : {&first.attention_norm, &first.attention_out_norm}) {
+  for (const VectorNeed* need :
+       {&first.attention_norm, &first.attention_out_norm, &first.feed_norm}) {
     if (norm == nullptr && !need->name.empty()) norm = files_->Find(need->name);
   }
   if (norm == nullptr) return;

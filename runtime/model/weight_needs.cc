@@ -272,17 +272,20 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
     }
   } else if (needs.recurrent.has_value()) {
     for (const MatrixNeed& map : needs.recurrent->in) all.push_back(&map);
-  } else {
+  } else if (!needs.q.module.empty()) {
     all = {&needs.q, &needs.k, &needs.v};
   }
-  all.push_back(&needs.o);
+  if (!needs.o.module.empty()) all.push_back(&needs.o);
   const auto add = [&](const FeedNeeds& feed) {
-    all.insert(all.end(), {&feed.gate, &feed.up, &feed.down});
+    if (!feed.gate.module.empty()) all.push_back(&feed.gate);
+    all.insert(all.end(), {&feed.up, &feed.down});
   };
   if (needs.feed.has_value()) add(*needs.feed);
   if (needs.router.has_value()) all.push_back(&*needs.router);
   // As they lie in a stacked file: the gates of all experts, …
-  for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.gate);
+  for (const FeedNeeds& expert : needs.experts) {
+    if (!expert.gate.module.empty()) all.push_back(&expert.gate);
+  }
   for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.up);
   for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.down);
   if (needs.shared.has_value()) add(*needs.shared);
@@ -303,7 +306,8 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
   }
   if (needs.recurrent.has_value()) {
     const RecurrentNeeds& own = *needs.recurrent;
-    all.insert(all.end(), {&own.taps, &own.decay, &own.step_bias, &own.norm});
+    all.insert(all.end(),
+               {&own.taps, &own.taps_bias, &own.decay, &own.step_bias, &own.skip, &own.norm});
   }
   return all;
 }
@@ -325,7 +329,9 @@ void Fuse(const std::string& module, std::initializer_list<MatrixNeed*> maps) {
 }
 
 // A feed-forward of `width`, of which this rank has `part`.
-FeedNeeds FeedOf(const std::string& prefix, int hidden, int width, const Range& part, bool bias) {
+FeedNeeds FeedOf(const ModelConfig& config, const std::string& prefix, int width, const Range& part,
+                 bool bias) {
+  const int hidden = config.hidden_size;
   const auto map = [&](const char* name, Split split) {
     const bool by_rows = split == Split::kRows;
     return MatrixNeed{absl::StrCat(prefix, name),
@@ -335,8 +341,8 @@ FeedNeeds FeedOf(const std::string& prefix, int hidden, int width, const Range& 
                       part,
                       bias};
   };
-  return {map("gate_proj", Split::kRows), map("up_proj", Split::kRows),
-          map("down_proj", Split::kColumns)};
+  return {config.gated_feeds ? map("gate_proj", Split::kRows) : MatrixNeed(),
+          map("up_proj", Split::kRows), map("down_proj", Split::kColumns)};
 }
 
 void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, LayerNeeds& needs) {
@@ -350,8 +356,10 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     needs.score_bias.exact = true;
   }
   const Range part = ExpertInnerOf(config, layer, place.slices());
-  FeedNeeds stacked = FeedOf(absl::StrCat(prefix, traits.stacked_name, "."), hidden, traits.width,
-                             part, traits.bias);
+  const std::string all = absl::StrCat(prefix, traits.stacked_name, ".");
+  FeedNeeds stacked = FeedOf(config, all, traits.width, part, traits.bias);
+  stacked.up.module = absl::StrCat(all, traits.stacked_up);
+  stacked.down.module = absl::StrCat(all, traits.stacked_down);
   if (traits.stored_as_blocks) {
     stacked.gate.blocks = stacked.up.blocks =
         absl::StrCat(prefix, traits.stacked_name, ".gate_up_proj");
@@ -364,6 +372,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     for (const auto& [need, name] :
          {std::pair{&stacked.gate, &traits.gate_name}, std::pair{&stacked.up, &traits.up_name},
           std::pair{&stacked.down, &traits.down_name}}) {
+      if (need->module.empty()) continue;
       need->experts = traits.count;
       need->expert = expert;
       if (!name->empty()) need->own_module = absl::StrCat(own, *name);
@@ -372,7 +381,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   }
   if (traits.shared_width == 0) return;
   const std::string shared = absl::StrCat(prefix, traits.shared_module);
-  needs.shared = FeedOf(absl::StrCat(shared, "."), hidden, traits.shared_width,
+  needs.shared = FeedOf(config, absl::StrCat(shared, "."), traits.shared_width,
                         SharedInnerOf(config, layer, place.slices()), /*bias=*/false);
   if (traits.shared_gate)
     needs.shared_router = MatrixNeed{absl::StrCat(shared, "_gate"), 1, hidden};
@@ -394,10 +403,13 @@ void AddNorms(const ModelConfig& config, int layer, const Range& kv_heads,
     if (name.empty()) return VectorNeed();
     return NormOf(config, absl::StrCat(prefix, name, ".weight"), size);
   };
+  if (config.has_feed[static_cast<size_t>(layer)]) {
+    needs.feed_norm = norm(config.norms.feed_in, config.hidden_size);
+    needs.feed_out_norm = norm(config.norms.feed_out, config.hidden_size);
+  }
+  if (config.MixerOf(layer) == MixerKind::kNone) return;
   needs.attention_norm = norm(config.norms.attention_in, config.hidden_size);
   needs.attention_out_norm = norm(config.norms.attention_out, config.hidden_size);
-  needs.feed_norm = norm(config.norms.feed_in, config.hidden_size);
-  needs.feed_out_norm = norm(config.norms.feed_out, config.hidden_size);
   if (config.IsRecurrent(layer)) return;
   if (config.qk_norm) {
     needs.q_norm = norm("self_attn.q_norm", config.head_dim);
@@ -441,7 +453,13 @@ void AddRecurrent(const ModelConfig& config, const Range& own, const std::string
                       Split::kRows, Times(own, rows)};
   };
   RecurrentNeeds layer;
-  if (traits.by_key_head) {
+  if (traits.rule == RecurrenceRule::kStateSpace) {
+    layer.in = {by_head("", values), by_head("", values), by_head("", traits.key_dim),
+                by_head("", traits.key_dim), by_head("", group)};
+    Fuse(absl::StrCat(module, "in_proj"),
+         {&layer.in[0], &layer.in[1], &layer.in[2], &layer.in[3], &layer.in[4]});
+    for (MatrixNeed& map : layer.in) map.bias = traits.projection_bias;
+  } else if (traits.by_key_head) {
     layer.in = {by_head("in_proj_qkvz", 2 * traits.key_dim + 2 * values),
                 by_head("in_proj_ba", 2 * group)};
   } else {
@@ -458,11 +476,20 @@ void AddRecurrent(const ModelConfig& config, const Range& own, const std::string
   const int channels = traits.key_heads * (2 * traits.key_dim + values);
   layer.taps = vector("conv1d.weight", channels * traits.taps);
   layer.taps.taps = traits.taps;
+  if (traits.taps_bias) layer.taps_bias = vector("conv1d.bias", channels);
   layer.decay = vector("A_log", traits.value_heads);
   layer.step_bias = vector("dt_bias", traits.value_heads);
   layer.norm = vector("norm.weight", traits.value_dim);
-  needs.o = MatrixNeed{absl::StrCat(module, "out_proj"), config.hidden_size,
-                       traits.key_heads * values, Split::kColumns, Times(own, values)};
+  if (traits.rule == RecurrenceRule::kStateSpace) {
+    layer.skip = vector("D", traits.value_heads);
+    layer.norm.size = traits.key_heads * values;
+  }
+  needs.o = MatrixNeed{absl::StrCat(module, "out_proj"),
+                       config.hidden_size,
+                       traits.key_heads * values,
+                       Split::kColumns,
+                       Times(own, values),
+                       traits.projection_bias};
   needs.recurrent = std::move(layer);
 }
 
@@ -510,7 +537,7 @@ void AddLatent(const ModelConfig& config, const Range& own, const std::string& p
 
 void AddAttention(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
                   LayerNeeds& needs) {
-  const std::string attention = absl::StrCat(prefix, "self_attn.");
+  const std::string attention = absl::StrCat(prefix, config.attention_module, ".");
   config.has_latent() ? AddLatent(config, kv_heads, attention, needs)
                       : AddHeads(config, kv_heads, attention, needs);
   const int width = config.attention_heads / config.kv_heads * config.value_dim();
@@ -529,19 +556,19 @@ void AddAttention(const ModelConfig& config, const Range& kv_heads, const std::s
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  const int hidden = config.hidden_size;
   const Range kv_heads = KvHeadsOf(config, place.slices());
   LayerNeeds needs;
   if (config.IsRecurrent(layer)) {
     AddRecurrent(config, StateHeadsOf(config, place.slices()), prefix, needs);
-  } else {
+  } else if (config.MixerOf(layer) == MixerKind::kAttention) {
     AddAttention(config, kv_heads, prefix, needs);
   }
   if (config.has_experts[static_cast<size_t>(layer)]) {
     AddExperts(config, place, layer, needs);
-  } else {
-    needs.feed = FeedOf(absl::StrCat(prefix, "mlp."), hidden, config.intermediate_size,
-                        InnerOf(config, layer, place.slices()), config.mlp_bias);
+  } else if (config.has_feed[static_cast<size_t>(layer)]) {
+    needs.feed =
+        FeedOf(config, absl::StrCat(prefix, config.feed_module, "."), config.intermediate_size,
+               InnerOf(config, layer, place.slices()), config.mlp_bias);
     if (config.fused_gate_up) {
       Fuse(absl::StrCat(prefix, "mlp.gate_up_proj"), {&needs.feed->gate, &needs.feed->up});
     }

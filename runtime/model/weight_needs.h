@@ -68,7 +68,8 @@ struct VectorNeed {
   int taps = 0;
 };
 
-// A feed-forward: down(gated(gate(x), up(x))).
+// A feed-forward: down(gated(gate(x), up(x))); without a gate, whose module is empty then,
+// down(activation(up(x))).
 struct FeedNeeds {
   MatrixNeed gate, up, down;
 };
@@ -93,19 +94,20 @@ struct LatentNeeds {
 
 // Of a layer with a state: what has heads is split by key heads (recurrent_cut.h).
 struct RecurrentNeeds {
-  // q, k, v, z, b, a; or, by key head, qkvz and ba.
+  // q, k, v, z, b, a; or, by key head, qkvz and ba. Of a state space: z, v, k, q, steps.
   std::vector<MatrixNeed> in;
   // All channels and value heads of the model, of which a rank picks its own.
-  VectorNeed taps, decay, step_bias;
-  VectorNeed norm;  // of a head's output
+  VectorNeed taps, taps_bias, decay, step_bias;
+  VectorNeed skip;  // of a state space: how much of a value each head gives as it is
+  VectorNeed norm;  // of a head's output; of a state space of all heads', side by side
 };
 
 struct LayerNeeds {
-  MatrixNeed q, k, v;  // no modules where `latent` or `recurrent` is set
-  MatrixNeed o;        // of what the layer's first half gives, whichever it is
+  MatrixNeed q, k, v;  // no modules unless the layer attends, with keys and values by head
+  MatrixNeed o;        // of what the layer's first half gives; no module where it has none
   std::optional<LatentNeeds> latent;
   std::optional<RecurrentNeeds> recurrent;
-  std::optional<FeedNeeds> feed;  // unset in a layer of experts
+  std::optional<FeedNeeds> feed;  // unset in a layer of experts, or without a second half
   // An empty name: there is none.
   VectorNeed attention_norm, feed_norm;          // of what goes in
   VectorNeed attention_out_norm, feed_out_norm;  // of what comes out

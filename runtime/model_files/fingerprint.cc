@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
+#include "runtime/model/model_config.h"
 #include "runtime/text/safetensors_header.h"
 
 namespace macrame::runtime {
@@ -87,7 +88,8 @@ class TensorPlaces {
 
 absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
                                           const engine::WeightFiles& files) {
-  nlohmann::json config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json config = nlohmann::json::parse(engine::WithoutInfinities(config_json), nullptr,
+                                                /*allow_exceptions=*/false);
   if (!config.is_object()) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
                         absl::StrCat(files.folder(), "/config.json is not a JSON object"));

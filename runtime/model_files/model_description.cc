@@ -144,7 +144,8 @@ absl::Status CheckJson(const std::string& text, const std::string& folder) {
     if (depth > kConfigDepthMax) too_deep = true;
     return !too_deep;
   };
-  const auto config = nlohmann::json::parse(text, callback, /*allow_exceptions=*/false);
+  const auto config =
+      nlohmann::json::parse(engine::WithoutInfinities(text), callback, /*allow_exceptions=*/false);
   if (too_deep) return InvalidConfig(absl::StrCat(folder, "/config.json is nested too deeply"));
   if (!config.is_object()) {
     return InvalidConfig(absl::StrCat(folder, "/config.json is not a JSON object"));
@@ -300,11 +301,19 @@ void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& fi
 void AddStates(const engine::ModelConfig& config, v1::ModelDescription* out) {
   if (!config.has_state()) return;
   const engine::RecurrentCut whole = engine::RecurrentCutOf(config, engine::SliceRange());
-  out->set_fixed_state_bytes(whole.floats() * sizeof(float));
   std::vector<uint32_t> attending;
+  uint64_t others = 0, states = 0;
   for (int layer = 0; layer < config.layer_count; ++layer) {
-    if (!config.IsRecurrent(layer)) attending.push_back(static_cast<uint32_t>(layer));
+    if (config.MixerOf(layer) == engine::MixerKind::kAttention) {
+      attending.push_back(static_cast<uint32_t>(layer));
+      continue;
+    }
+    ++others;
+    if (config.IsRecurrent(layer)) ++states;
   }
+  // Layers that are feed-forwards alone keep nothing: the others' bytes are shared out over them.
+  const uint64_t bytes = states * whole.floats() * sizeof(float);
+  out->set_fixed_state_bytes(others == 0 ? 0 : (bytes + others - 1) / others);
   const uint32_t every = attending.empty() ? 0 : attending.front() + 1;
   bool regular = every > 1 && attending.size() == static_cast<size_t>(config.layer_count) / every;
   for (size_t i = 0; regular && i < attending.size(); ++i) {

@@ -180,6 +180,22 @@ void ReadBlockSparseExperts(const json& config, ExpertTraits& experts) {
   experts.down_name = "w2";
 }
 
+void CheckRecurrent(const char* value_heads, const char* key_heads, const char* taps,
+                    const RecurrentTraits& traits) {
+  if (traits.value_heads % traits.key_heads != 0) {
+    Invalid(absl::StrCat("'", value_heads, "' ", traits.value_heads, " is not a multiple of '",
+                         key_heads, "' ", traits.key_heads));
+  }
+  if (traits.taps > RecurrentTraits::kTapsMax) {
+    Unsupported(absl::StrCat("'", taps, "' ", traits.taps, ", above ", RecurrentTraits::kTapsMax));
+  }
+  const int64_t channels = 2 * int64_t{traits.key_heads} * traits.key_dim +
+                           int64_t{traits.value_heads} * traits.value_dim;
+  if (channels * traits.taps > kDimensionMax) {
+    Invalid(absl::StrCat("a convolution over ", channels, " channels is above ", kDimensionMax));
+  }
+}
+
 void ReadActiveExperts(const json& config, ModelConfig& out, int first) {
   ExpertTraits& experts = out.experts;
   experts.active = ReadInt(config, "num_experts_per_tok", std::nullopt);

@@ -62,6 +62,9 @@ void ReadSharedExperts(const nlohmann::json& config, ExpertTraits& experts);
 // Mixtral's and MiniMax' sizes and names: "num_local_experts", each as wide as the layer's
 // "intermediate_size", with w1, w3 and w2.
 void ReadBlockSparseExperts(const nlohmann::json& config, ExpertTraits& experts);
+// That the sizes of layers with a state fit each other; the keys are those that said them.
+void CheckRecurrent(const char* value_heads, const char* key_heads, const char* taps,
+                    const RecurrentTraits& traits);
 // How many experts a token takes; out.experts.count must be there. Layers from `first` on have
 // them.
 void ReadActiveExperts(const nlohmann::json& config, ModelConfig& out, int first = 0);

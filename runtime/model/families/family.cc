@@ -15,6 +15,7 @@ constexpr Family kFamilies[] = {
     {"qwen3_next", ReadQwen3Next},
     {"qwen3_5", ReadQwen35},
     {"qwen3_5_moe", ReadQwen35},
+    {"nemotron_h", ReadNemotronH},
     {"mixtral", ReadMixtral},
     {"ministral3", ReadMinistral3},
     {"mistral3", ReadMistral3},

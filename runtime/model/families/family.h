@@ -60,6 +60,8 @@ void ReadQwenExperts(const nlohmann::json& config, ModelConfig& out);
 // qwen_next.cc
 void ReadQwen3Next(const nlohmann::json& config, ModelConfig& out);
 void ReadQwen35(const nlohmann::json& config, ModelConfig& out);
+// nemotron_h.cc
+void ReadNemotronH(const nlohmann::json& config, ModelConfig& out);
 // gpt_oss.cc
 void ReadGptOss(const nlohmann::json& config, ModelConfig& out);
 // mixtral.cc

@@ -38,19 +38,8 @@ void ReadDeltaNet(const json& config, ModelConfig& out) {
   traits.key_dim = ReadInt(config, "linear_key_head_dim", std::nullopt);
   traits.value_dim = ReadInt(config, "linear_value_head_dim", std::nullopt);
   traits.taps = ReadInt(config, "linear_conv_kernel_dim", 4, 2);
-  if (traits.value_heads % traits.key_heads != 0) {
-    Invalid(absl::StrCat("'linear_num_value_heads' ", traits.value_heads,
-                         " is not a multiple of 'linear_num_key_heads' ", traits.key_heads));
-  }
-  if (traits.taps > RecurrentTraits::kTapsMax) {
-    Unsupported(absl::StrCat("'linear_conv_kernel_dim' ", traits.taps, ", above ",
-                             RecurrentTraits::kTapsMax));
-  }
-  const int64_t channels = 2 * int64_t{traits.key_heads} * traits.key_dim +
-                           int64_t{traits.value_heads} * traits.value_dim;
-  if (channels * traits.taps > kDimensionMax) {
-    Invalid(absl::StrCat("a convolution over ", channels, " channels is above ", kDimensionMax));
-  }
+  CheckRecurrent("linear_num_value_heads", "linear_num_key_heads", "linear_conv_kernel_dim",
+                 traits);
 }
 
 // What both have, from the object that has the text model's fields.

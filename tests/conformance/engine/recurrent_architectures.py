@@ -1,7 +1,7 @@
 # Architectures whose layers keep a state, for compare.py.
 
 from bases import BASE, EXPERTS, without
-from mlx_lm.models import qwen3_5, qwen3_5_moe, qwen3_next
+from mlx_lm.models import nemotron_h, qwen3_5, qwen3_5_moe, qwen3_next
 
 # Gated delta rule beside gated attention. Two layers, as of bases.LATENT.
 HYBRID = {
@@ -23,7 +23,45 @@ HYBRID_EXPERTS = {
     "norm_topk_prob": True,
 }
 
+# State spaces beside attention, feed-forwards and experts: each half layer by itself.
+NEMOTRON = {
+    **without(BASE, "rms_norm_eps", "num_hidden_layers"),
+    "model_type": "nemotron_h",
+    "hybrid_override_pattern": ["M", "*", "-", "M"],
+    "layer_norm_epsilon": 1e-5,
+    "attention_bias": False,
+    "mamba_num_heads": 4,
+    "mamba_head_dim": 32,
+    "mamba_proj_bias": False,
+    "ssm_state_size": 32,
+    "conv_kernel": 4,
+    "n_groups": 2,
+    "mlp_bias": False,
+    "use_bias": False,
+    "use_conv_bias": True,
+    "head_dim": 32,
+}
+
 RECURRENT_ARCHITECTURES = {
+    "nemotron_h": (nemotron_h, NEMOTRON),
+    "nemotron_h-experts": (
+        nemotron_h,
+        {
+            **NEMOTRON,
+            "hybrid_override_pattern": ["M", "E", "*"],
+            "mamba_proj_bias": True,
+            "time_step_limit": [0.01, 1.5],
+            "n_routed_experts": 6,
+            "moe_intermediate_size": 128,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 1,
+            "moe_shared_expert_intermediate_size": 192,
+            "n_group": 1,
+            "topk_group": 1,
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 1.5,
+        },
+    ),
     "qwen3_next": (
         qwen3_next,
         {

@@ -41,7 +41,7 @@ TEST(MemoryModel, KeysAndValuesByHand) {
       << "CPU kernels pad a value to 32 numbers";
 }
 
-// Layers that do not attend: a state for each sequence, and for each prompt's beginning that is kept.
+// Layers that do not attend: a state for each sequence, and for each of those that are kept.
 TEST(MemoryModel, StatesAreCountedForSequencesAndSnapshots) {
   v1::ModelDescription model = SmallModel();
   const uint32_t layers = model.layer_count();

@@ -46,6 +46,17 @@ TEST(ElementwiseTest, ExpAtItsEnds) {
   EXPECT_TRUE(std::isnan(out[5]));
 }
 
+TEST(ElementwiseTest, SquaredReluLeavesWhatIsAboveZero) {
+  for (const size_t size : {1, 16, 37}) {
+    auto x = Numbers(size, 1);
+    const auto before = x;
+    SquaredRelu(x.data(), size);
+    for (size_t i = 0; i < size; ++i) {
+      ASSERT_EQ(x[i], before[i] > 0 ? before[i] * before[i] : 0.0F) << i;
+    }
+  }
+}
+
 TEST(ElementwiseTest, SigmoidMultiplyMatchesPlainLoops) {
   for (const size_t size : {1, 16, 37}) {
     const auto gate = Numbers(size, 1);

@@ -1,4 +1,5 @@
-// Convolution and gated delta rule against plain loops in double, on every instruction set.
+// Convolution, gated delta rule and state space against plain loops in double, on every instruction
+// set.
 
 #include "runtime/kernels/recurrence.h"
 
@@ -63,8 +64,8 @@ struct World {
   HeadRun run;
 };
 
-// As the rule is written down, all in double.
-std::vector<double> Plain(const World& world, std::vector<double>& matrix) {
+// As the rule is written down, all in double; a state space does not look at what is known.
+std::vector<double> Plain(const World& world, std::vector<double>& matrix, bool delta_rule) {
   const HeadRun& run = world.run;
   std::vector<double> out;
   for (size_t t = 0; t < run.tokens; ++t) {
@@ -74,7 +75,9 @@ std::vector<double> Plain(const World& world, std::vector<double>& matrix) {
     for (size_t row = 0; row < run.value_dim; ++row) {
       double* numbers = matrix.data() + row * run.key_dim;
       double known = 0, given = 0;
-      for (size_t i = 0; i < run.key_dim; ++i) known += numbers[i] * double{key[i]};
+      for (size_t i = 0; delta_rule && i < run.key_dim; ++i) {
+        known += numbers[i] * double{key[i]};
+      }
       const double delta = double{run.shares[t * run.gate_stride]} *
                            (double{run.values[t * run.value_stride + row]} - known);
       for (size_t i = 0; i < run.key_dim; ++i) numbers[i] += delta * double{key[i]};
@@ -85,25 +88,28 @@ std::vector<double> Plain(const World& world, std::vector<double>& matrix) {
   return out;
 }
 
-TEST(RecurrenceTest, GatedDeltaMatchesPlainLoops) {
+void ExpectMatchesPlainLoops(size_t key_dim, size_t value_dim, bool delta_rule) {
+  World world(40, key_dim, value_dim);
+  std::vector<double> matrix(world.matrix.begin(), world.matrix.end());
+  const std::vector<double> plain = Plain(world, matrix, delta_rule);
+  delta_rule ? GatedDelta(world.run) : StateSpace(world.run);
+  for (size_t t = 0; t < world.run.tokens; ++t) {
+    for (size_t row = 0; row < value_dim; ++row) {
+      ASSERT_NEAR(world.out[t * world.run.out_stride + row], plain[t * value_dim + row], 3e-6)
+          << key_dim << ", token " << t;
+    }
+    EXPECT_EQ(world.out[t * world.run.out_stride + value_dim], -7.0F);
+  }
+  for (size_t i = 0; i < matrix.size(); ++i) ASSERT_NEAR(world.matrix[i], matrix[i], 3e-6) << i;
+}
+
+TEST(RecurrenceTest, BothRulesMatchPlainLoops) {
   for (const int64_t target : Targets()) {
     const OnlyTarget only(target);
     for (const auto& [key_dim, value_dim] :
          {std::pair<size_t, size_t>{128, 128}, {24, 7}, {5, 3}}) {
-      World world(40, key_dim, value_dim);
-      std::vector<double> matrix(world.matrix.begin(), world.matrix.end());
-      const std::vector<double> plain = Plain(world, matrix);
-      GatedDelta(world.run);
-      for (size_t t = 0; t < world.run.tokens; ++t) {
-        for (size_t row = 0; row < value_dim; ++row) {
-          ASSERT_NEAR(world.out[t * world.run.out_stride + row], plain[t * value_dim + row], 3e-6)
-              << key_dim << ", token " << t;
-        }
-        EXPECT_EQ(world.out[t * world.run.out_stride + value_dim], -7.0F);
-      }
-      for (size_t i = 0; i < matrix.size(); ++i) {
-        ASSERT_NEAR(world.matrix[i], matrix[i], 3e-6) << i;
-      }
+      ExpectMatchesPlainLoops(key_dim, value_dim, /*delta_rule=*/true);
+      ExpectMatchesPlainLoops(key_dim, value_dim, /*delta_rule=*/false);
     }
   }
 }

@@ -134,7 +134,9 @@ TEST_P(FamilyFolderTest, WhatTheEngineHasNotIsRefusedByName) {
   const json spiral = {{"rope_type", "spiral"}, {"factor", 2}};
   EXPECT_THAT(Refusal(With(GetParam(), {{"rope_scaling", spiral}, {"rope_parameters", spiral}})),
               AllOf(HasSubstr("MODEL_FORMAT_UNSUPPORTED"), HasSubstr("rope scaling 'spiral'")));
-  EXPECT_THAT(Refusal(With(GetParam(), {{"num_hidden_layers", nullptr}})),
+  EXPECT_THAT(Refusal(With(GetParam(), {{"num_hidden_layers", nullptr},
+                                        {"hybrid_override_pattern", nullptr},
+                                        {"layers_block_type", nullptr}})),
               AllOf(HasSubstr("MODEL_CONFIG_INVALID"), HasSubstr("'num_hidden_layers'")));
 }
 
@@ -179,8 +181,26 @@ TEST(FamiliesTest, LayersWithAStateThatDoNotFitAreRefused) {
               HasSubstr("'linear_conv_kernel_dim' 17, above 16"));
   EXPECT_THAT(Refusal(With("qwen3_next", {{"linear_key_head_dim", 1 << 24}})),
               HasSubstr("a convolution over"));
+  EXPECT_THAT(Refusal(With("nemotron_h", {{"hybrid_override_pattern", "MX"}})),
+              HasSubstr("a layer of kind \"X\""));
+  EXPECT_THAT(Refusal(With("nemotron_h experts", {{"moe_latent_size", 16}})),
+              HasSubstr("'moe_latent_size'"));
+  EXPECT_THAT(Refusal(With("nemotron_h", {{"mamba_num_heads", 7}})),
+              HasSubstr("'mamba_num_heads' 7 is not a multiple of 'n_groups' 3"));
   EXPECT_THAT(Refusal(With("qwen3_5_moe", {{"linear_num_key_heads", nullptr}})),
               HasSubstr("'linear_num_key_heads' is missing"));
+}
+
+// As Python's json writes it.
+TEST(FamiliesTest, InfinityIsReadAsANumber) {
+  EXPECT_EQ(WithoutInfinities(R"({"a\"Infinity": [-Infinity, NaN], "b": "NaN"})"),
+            R"({"a\"Infinity": [-1e308, null], "b": "NaN"})");
+  std::string config = With("nemotron_h", {{"time_step_limit", {0.5, 7.5}}}).dump();
+  config.replace(config.find("7.5"), 3, "Infinity");
+  const auto parsed = ParseModelConfig(config, "m");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->recurrent.step_min, 0.5F);
+  EXPECT_TRUE(std::isinf(parsed->recurrent.step_max));
 }
 
 TEST(FamiliesTest, AConvolutionOfAnotherShapeIsToldWithBoth) {
