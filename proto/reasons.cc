@@ -79,8 +79,9 @@ constexpr std::array kReasonCodes = {
                "fetch the model again, or correct its config.json"},
     ReasonCode{"MODEL_ARCHITECTURE_UNKNOWN", "no engine of this cluster knows the architecture",
                "'clusterctl plan MODEL' names those that this release serves"},
-    ReasonCode{"MODEL_FORMAT_UNSUPPORTED", "the weights are stored in a way that can't be loaded",
-               "safetensors in bf16, fp16, fp32, FP8, MXFP4 or MLX affine 2 to 6 or 8 bit are accepted"},
+    ReasonCode{
+        "MODEL_FORMAT_UNSUPPORTED", "the weights are stored in a way that can't be loaded",
+        "safetensors in bf16, fp16, fp32, FP8, MXFP4 or MLX affine 2 to 6 or 8 bit are accepted"},
     ReasonCode{"MODEL_EXISTS", "a model of this name is in the folder already",
                "give the new one another name, or remove the old one's folder"},
     ReasonCode{"DISK_SHORT", "a disk has less free space than a file needs",

@@ -11,7 +11,7 @@
 //   MODEL_FILE_BROKEN            a header that is cut short or lies, an index that is not JSON
 //   MODEL_CONFIG_INVALID         config.json missing, malformed, or contradicting the tensors
 //   MODEL_ARCHITECTURE_UNKNOWN   says which are known, and what of the second engine
-//   MODEL_FORMAT_UNSUPPORTED     says what was found instead: .gguf, .bin, GPTQ, AWQ, FP8, …
+//   MODEL_FORMAT_UNSUPPORTED     says what was found instead: .gguf, .bin, GPTQ, AWQ, NVFP4, …
 
 #include <span>
 #include <string>

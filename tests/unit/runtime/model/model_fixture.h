@@ -52,7 +52,7 @@ struct ModelShape {
   int latent = 0;
   int query_latent = 0;
   int nope = 32, rope = 16, value = 32;
-  bool by_head = true;    // embed_q and unembed_out; else kv_b_proj
+  bool by_head = true;  // embed_q and unembed_out; else kv_b_proj
   // Above 0: an indexer chooses so many positions; the architecture is then deepseek_v32. With few
   // heads many scores would be exactly zero, and equal.
   int index_top = 0, index_heads = 16, index_dim = 32;
