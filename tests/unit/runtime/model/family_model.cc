@@ -116,6 +116,10 @@ class NeedsWriter {
   }
 
   void Matrix(const MatrixNeed& need) {
+    if (fp8_ && need.experts > 0) {  // each by itself, as they are published
+      const float range = std::sqrt(3.0F / static_cast<float>(need.columns));
+      return Fp8(need.own_module + ".weight", {need.rows, need.columns}, range);
+    }
     if (need.expert > 0 || need.first_row > 0) return;  // written with the first of their tensor
     std::vector<int64_t> shape = {need.all_stored_rows(), need.columns};
     if (need.experts > 0) shape = {need.experts, need.rows, need.columns};

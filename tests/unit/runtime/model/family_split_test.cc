@@ -55,6 +55,23 @@ TEST_P(FamilySplitTest, StagesOneAfterTheOtherGiveTheSameBits) {
   for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one.data<float>()[i], two.data<float>()[i]);
 }
 
+// Read one by one and widened; for MLX, one after the other into one array.
+TEST(FamilySplitsTest, ExpertsInEightBitFloats) {
+  nlohmann::json config = FamilyConfig({"glm4_moe"});
+  config["quantization_config"] = {
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {40, 48}}};
+  const Model model(ModelOfConfig(config));
+  ExpectModelSplits<CpuModel>(model, {{1, 1}, {5, 2, 1}, {1, 30}});
+  NoRankSums alone;
+  const ShardPlace whole = PlacesOf({1}, model.config.layer_count)[0];
+  const auto ours = RunRank<CpuModel>(model, whole, alone);
+  const auto graph = RunRank<Decoder>(model, whole, alone);
+  float largest = 0;
+  for (const float logit : ours) largest = std::max(largest, std::fabs(logit));
+  for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(graph[i], ours[i], 2e-5 * largest) << i;
+  ExpectModelSplits<Decoder>(model, {{2, 1}, {1, 30}});
+}
+
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), ' ', '_');
