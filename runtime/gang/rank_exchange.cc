@@ -162,24 +162,72 @@ void RankExchange::GatherEqualParts(const mx::array& own, int rows, std::vector<
   }
 }
 
+size_t RankExchange::NumbersOf(const Rows& rows) const {
+  return static_cast<size_t>(rows.logits) * static_cast<size_t>(config_.vocab_size) +
+         static_cast<size_t>(rows.hidden) * static_cast<size_t>(config_.hidden_size);
+}
+
+void RankExchange::SendToFirst(const mx::array& own) {
+  if (direct()) return Must(link_.own_group()->group().SendTo(BytesOf(own), 0));
+  mx::distributed::send(own, 0, link_.group()).eval();
+}
+
+void RankExchange::ReceiveBehind(size_t count, int from, std::vector<float>& all) {
+  const size_t held = all.size();
+  all.resize(held + count);
+  const std::span<float> into(all.data() + held, count);
+  if (direct()) {
+    return Must(link_.own_group()->group().ReceiveFrom(std::as_writable_bytes(into), from));
+  }
+  mx::array came =
+      mx::distributed::recv({static_cast<int>(count)}, mx::float32, from, link_.group());
+  came.eval();
+  std::copy_n(came.data<float>(), count, into.data());
+}
+
+void RankExchange::GatherWhole(const OwnRows& own, const Rows& rows, std::vector<float>* all) {
+  const int last = static_cast<int>(link_.group_size()) - 1;
+  if (rank() != last) return ReceiveBehind(NumbersOf(rows), last, *all);
+  if (!own.logits.has_value() || !own.hidden.has_value()) {
+    return SendToFirst(own.logits.has_value() ? *own.logits : *own.hidden);
+  }
+  SendToFirst(Evaluated(mx::concatenate({mx::flatten(*own.logits), mx::flatten(*own.hidden)}),
+                        mx::float32));
+}
+
+void RankExchange::GatherRows(const OwnRows& own, const Rows& rows, std::vector<float>* all) {
+  if (link_.single()) {
+    if (all == nullptr) return;  // a rank of an engine with a group of its own
+    for (const auto* part : {&own.logits, &own.hidden}) {
+      if (!part->has_value()) continue;
+      all->insert(all->end(), (*part)->data<float>(), (*part)->data<float>() + (*part)->size());
+    }
+    return;
+  }
+  if (place_.tp == 1) return GatherWhole(own, rows, all);
+  if (rows.logits > 0) GatherLogits(own.logits, rows.logits, all);
+  if (rows.hidden == 0) return;
+  const int sender = static_cast<int>(link_.group_size()) - place_.tp;  // the stage's first
+  const size_t numbers = NumbersOf({0, rows.hidden});
+  if (rank() == 0 && sender == 0) {
+    const float* whole = own.hidden->data<float>();
+    all->insert(all->end(), whole, whole + numbers);
+  } else if (rank() == 0) {
+    ReceiveBehind(numbers, sender, *all);
+  } else if (rank() == sender) {
+    SendToFirst(*own.hidden);
+  }
+}
+
 void RankExchange::GatherLogits(const std::optional<mx::array>& own, int rows,
                                 std::vector<float>* all) {
-  const int world = link_.single() ? 1 : static_cast<int>(link_.group_size());
+  const auto world = static_cast<int>(link_.group_size());
   const auto vocabulary = static_cast<size_t>(config_.vocab_size);
-  if (world == 1) {
-    if (all == nullptr) return;  // a rank of an engine with a group of its own
-    const float* whole = own->data<float>();
-    return all->assign(whole, whole + static_cast<size_t>(rows) * vocabulary);
-  }
   if (rank() == 0) all->assign(static_cast<size_t>(rows) * vocabulary, 0.0F);
   const bool whole = place_.tp == world;  // one stage
-  if (place_.tp > 1 && whole && (!direct() || link_.neighbours_only())) {
-    return GatherEqualParts(*own, rows, all);
-  }
+  if (whole && (!direct() || link_.neighbours_only())) return GatherEqualParts(*own, rows, all);
   if (rank() != 0) {
-    if (own->size() == 0) return;
-    if (direct()) return Must(link_.own_group()->group().SendTo(BytesOf(*own), 0));
-    mx::distributed::send(*own, 0, link_.group()).eval();
+    if (own->size() > 0) SendToFirst(*own);
     return;
   }
   std::vector<float> received;
@@ -191,16 +239,8 @@ void RankExchange::GatherLogits(const std::optional<mx::array>& own, int rows,
       Place(own->data<float>(), width, part, rows, *all);
       continue;
     }
-    if (!direct()) {
-      mx::array logits =
-          mx::distributed::recv({rows, part.size()}, mx::float32, from, link_.group());
-      logits.eval();
-      Place(logits.data<float>(), width, part, rows, *all);
-      continue;
-    }
-    received.resize(static_cast<size_t>(rows) * width);
-    const std::span<float> into(received);
-    Must(link_.own_group()->group().ReceiveFrom(std::as_writable_bytes(into), from));
+    received.clear();
+    ReceiveBehind(static_cast<size_t>(rows) * width, from, received);
     Place(received.data(), width, part, rows, *all);
   }
 }

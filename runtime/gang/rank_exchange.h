@@ -38,15 +38,33 @@ class RankExchange : public RankSums {
   void SendStates(const mlx::core::array& hidden);
   mlx::core::array ReceiveStates(int rows);
 
-  // The last stage's ranks give their logits [rows, own part of the vocabulary], evaluated. Rank 0
-  // gets them whole, row after row, in `all`. Called by these ranks alone.
-  void GatherLogits(const std::optional<mlx::core::array>& own, int rows, std::vector<float>* all);
+  // The last stage's ranks give what a step's rows are, evaluated: logits [rows, own part of the
+  // vocabulary] and hidden states [rows, hidden_size], which are whole on each. Rank 0 gets all in
+  // `all`: the logits whole, row after row, and behind them the hidden states. Called by these
+  // ranks alone.
+  struct Rows {
+    int logits = 0, hidden = 0;
+    bool empty() const { return logits + hidden == 0; }
+  };
+  struct OwnRows {
+    std::optional<mlx::core::array> logits{}, hidden{};
+  };
+  void GatherRows(const OwnRows& own, const Rows& rows, std::vector<float>* all);
+  // Numbers that rank 0 gets.
+  size_t NumbersOf(const Rows& rows) const;
 
   // The last stage of a pipeline over a group of ours tells rank 0 that a step without logits is
   // done: with one number, as StepPipeline expects.
   void ConfirmStep();
 
  private:
+  // Of the last stage's ranks together, each with a part.
+  void GatherLogits(const std::optional<mlx::core::array>& own, int rows, std::vector<float>* all);
+  // A last stage of one rank sends all in one message.
+  void GatherWhole(const OwnRows& own, const Rows& rows, std::vector<float>* all);
+  void SendToFirst(const mlx::core::array& own);
+  // So many numbers of `from`, behind what is in `all`.
+  void ReceiveBehind(size_t count, int from, std::vector<float>& all);
   bool direct() const { return link_.own_group() != nullptr; }
   int rank() const { return static_cast<int>(link_.rank()); }
   Range VocabularyAt(int rank) const;

@@ -106,11 +106,8 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     layers_.push_back(LoadLayer(config, place, layer, loader));
   }
-  if (!place.has_head) return;
-  final_norm_ = LoadNorm(loader, FinalNormNeed(config));
-  if (!(place.embeds && config.tied_embeddings)) {
-    head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
-  }
+  if (place.has_head) final_norm_ = LoadNorm(loader, FinalNormNeed(config));
+  if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
 }
 
 std::string CpuModel::kv_layout() const {
@@ -421,15 +418,26 @@ mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {
   return out;
 }
 
-mx::array CpuModel::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
-  MACRAME_CHECK(final_norm_.has_value()) << "this rank holds no head";
-  const CpuLinear& head = head_.has_value() ? *head_ : *embedding_;
+void CpuModel::NormRows(const mx::array& hidden, std::span<const int32_t> rows, float* out) const {
+  MACRAME_CHECK(final_norm_.has_value()) << "this rank is not of the last stage";
   const mx::array in = Evaluated(hidden);
-  float* normed = buffers_.normed.Reserve(rows.size() * hidden_size_);
   for (size_t i = 0; i < rows.size(); ++i) {
     Norm(in.data<float>() + static_cast<size_t>(rows[i]) * hidden_size_, *final_norm_,
-         normed + i * hidden_size_);
+         out + i * hidden_size_);
   }
+}
+
+mx::array CpuModel::Hidden(const mx::array& hidden, std::span<const int32_t> rows) {
+  mx::array out = NewArray(rows.size(), hidden_size_);
+  NormRows(hidden, rows, out.data<float>());
+  return out;
+}
+
+mx::array CpuModel::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
+  MACRAME_CHECK(config_.has_head) << "the model has no head";
+  const CpuLinear& head = head_.has_value() ? *head_ : *embedding_;
+  float* normed = buffers_.normed.Reserve(rows.size() * hidden_size_);
+  NormRows(hidden, rows, normed);
   mx::array out = NewArray(rows.size(), head.rows());
   products_.SetInput(normed, rows.size(), hidden_size_);
   products_.Apply(head, out.data<float>());

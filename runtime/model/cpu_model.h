@@ -44,6 +44,7 @@ class CpuModel : public LayerStack {
   mlx::core::array Embed(std::span<const int32_t> ids) override;
   mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
+  mlx::core::array Hidden(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>&) const override {}
   mlx::core::Dtype activation_type() const override { return mlx::core::float32; }
   kernels::ThreadPool* threads() override { return &pool_; }
@@ -119,6 +120,8 @@ class CpuModel : public LayerStack {
   // hidden += buffers_.partial of all tensor ranks, through `norm` if there is one.
   void AddPartial(const std::optional<mlx::core::array>& norm);
   void Norm(const float* x, const mlx::core::array& weight, float* out) const;
+  // These rows through the final norm.
+  void NormRows(const mlx::core::array& hidden, std::span<const int32_t> rows, float* out) const;
   const ModelConfig config_;
   const ShardPlace place_;
   RankSums& sums_;

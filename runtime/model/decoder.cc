@@ -43,9 +43,7 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
     layers_.push_back(LoadLayer(config, place, layer, loader));
   }
   if (place.has_head) final_norm_ = loader.LoadVector(FinalNormNeed(config));
-  if (place.has_head && !(place.embeds && config.tied_embeddings)) {
-    head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
-  }
+  if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
 }
 
 Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
@@ -316,13 +314,20 @@ mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
   return hidden;
 }
 
-mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
-  MACRAME_CHECK(final_norm_.has_value()) << "this rank holds no head";
+mx::array Decoder::NormRows(const mx::array& hidden, std::span<const int32_t> rows) const {
+  MACRAME_CHECK(final_norm_.has_value()) << "this rank is not of the last stage";
   const mx::array index(rows.data(), {static_cast<int>(rows.size())}, mx::int32);
-  const mx::array normed =
-      mx::fast::rms_norm(mx::take(hidden, index, 0), *final_norm_, config_.rms_norm_eps);
+  return mx::fast::rms_norm(mx::take(hidden, index, 0), *final_norm_, config_.rms_norm_eps);
+}
+
+mx::array Decoder::Hidden(const mx::array& hidden, std::span<const int32_t> rows) {
+  return mx::contiguous(mx::astype(NormRows(hidden, rows), mx::float32));
+}
+
+mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
+  MACRAME_CHECK(config_.has_head) << "the model has no head";
   const Matrix& head = head_.has_value() ? *head_ : *embedding_;
-  const mx::array logits = mx::astype(head.Apply(normed), mx::float32);
+  const mx::array logits = mx::astype(head.Apply(NormRows(hidden, rows)), mx::float32);
   if (config_.logit_scale == 1.0F) return logits;
   return mx::multiply(logits, mx::array(config_.logit_scale));
 }

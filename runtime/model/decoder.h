@@ -35,6 +35,7 @@ class Decoder : public LayerStack {
   mlx::core::array Embed(std::span<const int32_t> ids) override;
   mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
+  mlx::core::array Hidden(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>& out) const override;
   mlx::core::Dtype activation_type() const override { return activation_type_; }
   // A rank without heads, or without layers that attend, keeps nothing.
@@ -87,6 +88,8 @@ class Decoder : public LayerStack {
   // Half a layer's result of all tensor ranks, as it is added to the hidden state.
   mlx::core::array Joined(const mlx::core::array& partial,
                           const std::optional<mlx::core::array>& norm) const;
+  // These rows through the final norm.
+  mlx::core::array NormRows(const mlx::core::array& hidden, std::span<const int32_t> rows) const;
   mlx::core::array Normed(const mlx::core::array& x,
                           const std::optional<mlx::core::array>& norm) const;
   // qk_norm_whole: queries and keys [rows, this rank's], normed over those of all ranks.

@@ -41,6 +41,10 @@ class LayerStack {
   // Last stage only.
   virtual mlx::core::array Logits(const mlx::core::array& hidden,
                                   std::span<const int32_t> rows) = 0;
+  // Hidden states float32 [rows.size(), hidden_size] of these rows behind the final norm, whole on
+  // every rank. Last stage only.
+  virtual mlx::core::array Hidden(const mlx::core::array& hidden,
+                                  std::span<const int32_t> rows) = 0;
   // What else is to be evaluated together with a step's result.
   virtual void AppendState(std::vector<mlx::core::array>& out) const = 0;
   virtual mlx::core::Dtype activation_type() const = 0;

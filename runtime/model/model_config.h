@@ -142,6 +142,9 @@ struct RecurrentTraits {
   int group() const { return value_heads / key_heads; }
 };
 
+// How the hidden states of a text's positions become its embedding; kNone: the model makes none.
+enum class Pooling { kNone, kMean, kLast, kFirst };
+
 struct ModelConfig {
   std::string architecture;  // config.json's "model_type"
   int layer_count = 0;
@@ -203,6 +206,9 @@ struct ModelConfig {
   // Where weights are stored as 8-bit floats, a scale's block (fp8_weights.h).
   int fp8_block_rows = 128;
   int fp8_block_columns = 128;
+  // Known from the model's other files: pooling.h.
+  Pooling pooling = Pooling::kNone;
+  bool has_head = true;  // it makes text; a bare model gives hidden states alone
 
   // By what queries are multiplied at a position, so that 1 / sqrt(head_dim) is left to do.
   float QueryScaleAt(size_t position) const;

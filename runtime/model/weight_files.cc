@@ -112,7 +112,22 @@ absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::
     const absl::Status status = files->Map(absl::StrCat(folder, "/", shard));
     if (!status.ok()) return status;
   }
+  files->NameBareTensors();
   return files;
+}
+
+void WeightFiles::NameBareTensors() {
+  if (Find("embed_tokens.weight") == nullptr) return;
+  std::map<std::string, StoredTensor, std::less<>> named;
+  is_bare_ = true;
+  for (auto& [name, tensor] : tensors_) {
+    const bool is_head = name.compare(0, 8, "lm_head.") == 0;
+    if (is_head) is_bare_ = false;
+    if (!is_head) tensor.name = absl::StrCat("model.", name);
+    std::string own = tensor.name;
+    named.emplace(std::move(own), std::move(tensor));
+  }
+  tensors_ = std::move(named);
 }
 
 absl::Status WeightFiles::Map(const std::string& path) {
@@ -139,6 +154,7 @@ absl::Status WeightFiles::Map(const std::string& path) {
     stored.dtype = tensor.dtype;
     stored.shape.assign(tensor.shape.begin(), tensor.shape.end());
     stored.data = static_cast<const std::byte*>(address) + tensor.begin;
+    stored.begin = tensor.begin;
     stored.bytes = tensor.end - tensor.begin;
     stored.file = path;
     const auto [existing, added] = tensors_.emplace(stored.name, stored);

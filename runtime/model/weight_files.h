@@ -16,7 +16,8 @@
 namespace macrame::runtime::engine {
 
 // What a tensor (or module) of a text model is called here. Checkpoints with a vision tower put
-// "language_model." before it, or behind "model"; Nemotron's "backbone" is "model" here.
+// "language_model." before it, or behind "model"; Nemotron's "backbone" is "model" here. Those that
+// were saved from the bare model lack "model.": WeightFiles puts it there.
 std::string TextTensorName(std::string_view stored);
 
 // One tensor as stored: dtype as safetensors spells it ("F32", "BF16", "F16", "U32", …).
@@ -25,6 +26,7 @@ struct StoredTensor {
   std::string dtype;
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // inside the mapping, not necessarily aligned
+  uint64_t begin = 0;               // of it, within the file
   size_t bytes = 0;
   std::string file;  // for messages
 };
@@ -44,18 +46,22 @@ class WeightFiles {
   const StoredTensor* Find(std::string_view name) const;
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const std::string& folder() const { return folder_; }
+  // Saved from the bare model, without a head: "layers.0…", and no "lm_head".
+  bool is_bare() const { return is_bare_; }
 
   static constexpr size_t kShardsMax = 2048;
 
  private:
   WeightFiles() = default;
   absl::Status Map(const std::string& path);
+  void NameBareTensors();
 
   struct Mapping {
     void* address;
     size_t bytes;
   };
   std::string folder_;
+  bool is_bare_ = false;
   std::vector<Mapping> mappings_;
   std::map<std::string, StoredTensor, std::less<>> tensors_;
 };

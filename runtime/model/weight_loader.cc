@@ -331,10 +331,8 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
     for (const MatrixNeed* need : MatricesOf(needs, *files_)) see_matrix(*need);
     for (const VectorNeed* need : VectorsOf(needs)) see_vector(*need);
   }
-  if (place_.has_head) {
-    see_vector(FinalNormNeed(config_));
-    if (!(place_.embeds && config_.tied_embeddings)) see_matrix(HeadNeed(config_, place_));
-  }
+  if (place_.has_head) see_vector(FinalNormNeed(config_));
+  if (LoadsHead(config_, place_)) see_matrix(HeadNeed(config_, place_));
 }
 
 std::vector<StoredBytes> WeightLoader::OrderOfReading() const {

@@ -592,6 +592,10 @@ VectorNeed FinalNormNeed(const ModelConfig& config) {
   return NormOf(config, "model.norm.weight", config.hidden_size);
 }
 
+bool LoadsHead(const ModelConfig& config, const ShardPlace& place) {
+  return place.has_head && config.has_head && !(place.embeds && config.tied_embeddings);
+}
+
 absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
                           const WeightFiles& files) {
   if (place.layer_begin < 0 || place.layer_begin >= place.layer_end ||
@@ -607,10 +611,8 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
     for (const MatrixNeed* need : MatricesOf(needs, files)) check.Matrix(*need);
     for (const VectorNeed* need : VectorsOf(needs)) check.Vector(*need);
   }
-  if (place.has_head) {
-    check.Vector(FinalNormNeed(config));
-    if (!(place.embeds && config.tied_embeddings)) check.Matrix(HeadNeed(config, place));
-  }
+  if (place.has_head) check.Vector(FinalNormNeed(config));
+  if (LoadsHead(config, place)) check.Matrix(HeadNeed(config, place));
   check.LeftOverLayers();
   return check.Result();
 }

@@ -163,6 +163,8 @@ MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);
 // The embedding table when it is tied.
 MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place);
 VectorNeed FinalNormNeed(const ModelConfig& config);
+// Whether this rank loads a head of its own: the embedding that it has may be it.
+bool LoadsHead(const ModelConfig& config, const ShardPlace& place);
 
 // Holds the folder against the config: every tensor that this rank needs is there with the shape
 // and type that the config implies, and no layer is left over. All faults are named, up to

@@ -62,28 +62,6 @@ absl::StatusOr<std::string> ReadAt(const std::string& path, uint64_t begin, size
                       absl::StrCat(path, " can't be read at byte ", begin));
 }
 
-// Where tensors lie in one file, read once a file.
-class TensorPlaces {
- public:
-  absl::StatusOr<text::TensorEntry> Find(const std::string& path, const std::string& name) {
-    auto known = files_.find(path);
-    if (known == files_.end()) {
-      auto header = text::ReadSafetensorsHeader(path);
-      if (!header.ok()) return header.status();
-      std::map<std::string, text::TensorEntry> tensors;
-      for (const text::TensorEntry& entry : header->tensors) tensors[entry.name] = entry;
-      known = files_.emplace(path, std::move(tensors)).first;
-    }
-    const auto found = known->second.find(name);
-    if (found != known->second.end()) return found->second;
-    return ReasonStatus(absl::StatusCode::kDataLoss, "MODEL_FILE_BROKEN",
-                        absl::StrCat(path, " changed while it was being read"));
-  }
-
- private:
-  std::map<std::string, std::map<std::string, text::TensorEntry>> files_;
-};
-
 }  // namespace
 
 absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
@@ -104,14 +82,11 @@ absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
   }
   // Files are read, not their mapping: a file that is cut short meanwhile is an error, not a
   // signal.
-  TensorPlaces places;
   const size_t step = files.tensors().size() / kSampledTensorsMax + 1;
   size_t index = 0;
   for (const auto& [name, tensor] : files.tensors()) {
     if (index++ % step != 0 || tensor.bytes == 0) continue;
-    const auto place = places.Find(tensor.file, name);
-    if (!place.ok()) return place.status();
-    const auto sample = ReadAt(tensor.file, place->begin, std::min(tensor.bytes, kSampleBytes));
+    const auto sample = ReadAt(tensor.file, tensor.begin, std::min(tensor.bytes, kSampleBytes));
     if (!sample.ok()) return sample.status();
     hash.Add(*sample);
   }

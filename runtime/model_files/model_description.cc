@@ -18,6 +18,7 @@
 #include "proto/reasons.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/pooling.h"
 #include "runtime/model/recurrent_cut.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
@@ -346,6 +347,7 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));
   out->set_tied_embeddings(config.tied_embeddings);
   AddStates(config, out);
+  out->set_pooling(std::string(engine::PoolingName(config.pooling)));
   // No sliding_window, even when the config has one: rankd keeps the keys and values of all
   // positions, and what lies behind the window takes memory like the rest.
 }
@@ -441,11 +443,12 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   const auto text = ReadConfig(folder);
   if (!text.ok()) return text.status();
   if (auto status = CheckJson(*text, folder); !status.ok()) return status;
-  const auto config = engine::ParseModelConfig(*text, folder);
+  auto config = engine::ParseModelConfig(*text, folder);
   if (!config.ok()) return DescribeForSecond(folder, *text, config.status(), second);
   const auto files = engine::WeightFiles::Open(folder);
   if (!files.ok()) return files.status();
   if (auto status = CheckStorage(**files); !status.ok()) return status;
+  if (auto status = engine::ReadPooling(**files, *config); !status.ok()) return status;
   engine::ShardPlace whole;
   whole.layer_end = config->layer_count;
   if (auto status = engine::CheckWeights(*config, whole, **files); !status.ok()) return status;

@@ -47,15 +47,18 @@ std::string StampOf(const std::string& folder, uint64_t* size_bytes) {
   std::error_code error;
   int entries = 0;
   *size_bytes = 0;
+  const auto add = [&](const fs::path& path, const std::string& name) {
+    struct stat info {};
+    if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+    *size_bytes += static_cast<uint64_t>(info.st_size);
+    if (!absl::EndsWith(name, ".safetensors") && !absl::EndsWith(name, ".json")) return;
+    parts.push_back(absl::StrCat(name, ":", info.st_size, ":", info.st_mtime, ":", info.st_ino));
+  };
   for (fs::directory_iterator it(folder, error), end;
        !error && it != end && entries < kModelFilesMax; it.increment(error), ++entries) {
-    struct stat info {};
-    if (stat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    const std::string name = it->path().filename().string();
-    *size_bytes += static_cast<uint64_t>(info.st_size);
-    if (!absl::EndsWith(name, ".safetensors") && !absl::EndsWith(name, ".json")) continue;
-    parts.push_back(absl::StrCat(name, ":", info.st_size, ":", info.st_mtime, ":", info.st_ino));
+    add(it->path(), it->path().filename().string());
   }
+  add(fs::path(folder) / "1_Pooling" / "config.json", "1_Pooling/config.json");
   std::sort(parts.begin(), parts.end());
   return absl::StrJoin(parts, "\n");
 }

@@ -16,19 +16,45 @@ namespace macrame::runtime::engine {
 namespace {
 
 absl::StatusOr<GenerationJob> MakeJob(const GenerateOptions& options, const BootedRank& rank) {
+  const bool is_embedding = !options.embedding_file.empty();
   if (options.prompt_tokens.empty()) {
-    return PrepareJob(options.request, *rank.text, rank.config.vocab_size, rank.context_length,
+    v1::GenerateRequest request = options.request;
+    if (is_embedding) request.mutable_embedding();
+    return PrepareJob(request, *rank.text, rank.config.vocab_size, rank.context_length,
                       /*seed=*/0, LocalUnixSeconds());
   }
-  const absl::Status fits =
-      CheckPrompt(options.prompt_tokens, rank.config.vocab_size, rank.context_length);
+  const absl::Status fits = CheckPrompt(options.prompt_tokens, rank.config.vocab_size,
+                                        rank.context_length, is_embedding ? 0 : 1);
   if (!fits.ok()) return fits;
   GenerationJob job;
   job.prompt = options.prompt_tokens;
   job.limits.prompt_tokens = static_cast<uint32_t>(job.prompt.size());
   job.limits.max_tokens = options.request.max_tokens();
   job.limits.context_length = rank.context_length;
-  return job;
+  if (is_embedding) job.embedding = EmbeddingPlan{rank.config.pooling, 0};
+  if (is_embedding ? rank.config.pooling != Pooling::kNone : rank.config.has_head) return job;
+  return absl::InvalidArgumentError(is_embedding ? "the model makes no embeddings"
+                                                 : "the model makes no text");
+}
+
+absl::Status WriteFloats(const std::string& path, std::span<const float> numbers) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(numbers.data()),
+             static_cast<std::streamsize>(numbers.size_bytes()));
+  file.close();
+  return file ? absl::OkStatus() : absl::InternalError(absl::StrCat(path, " can't be written"));
+}
+
+absl::Status WriteEmbedding(const GenerateOptions& options, const GenerationJob& job,
+                            ForwardEngine& engine) {
+  SoloSequence sequence(engine);
+  const auto rows = sequence.Forward(job.prompt, 0, job.embedding->rows(), [] { return true; });
+  if (!rows.ok()) return rows.status();
+  PoolingSum sum(*job.embedding);
+  sum.Add(0, *rows, static_cast<size_t>(engine.hidden_size()));
+  const auto embedding = sum.Finish();
+  if (!embedding.ok()) return embedding.status();
+  return WriteFloats(options.embedding_file, *embedding);
 }
 
 // Logits of every position of the prompt, and of each token that greedy decoding adds.
@@ -114,7 +140,9 @@ int RunGenerateCommand(const GenerateOptions& options) {
   if (status.ok()) {
     const auto job = MakeJob(options, **rank);
     status = job.status();
-    if (status.ok() && !options.logits_file.empty()) {
+    if (status.ok() && job->embedding.has_value()) {
+      status = WriteEmbedding(options, *job, *(*rank)->engine);
+    } else if (status.ok() && !options.logits_file.empty()) {
       status = WriteLogits(options, *job, *(*rank)->engine);
     } else if (status.ok()) {
       status = AnswerAlone(options, *job, **rank);

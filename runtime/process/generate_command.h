@@ -16,8 +16,10 @@ namespace macrame::runtime::engine {
 struct GenerateOptions {
   v1::LaunchSpec spec;          // of rank 0 of any gang; the other ranks are started beside it
   v1::GenerateRequest request;  // prompt or messages, sampling, max_tokens
-  std::vector<int32_t> prompt_tokens;        // instead of a text; no tokenizer is needed then
-  std::string logits_file;                   // float32 rows of vocab_size, one for each position
+  std::vector<int32_t> prompt_tokens;  // instead of a text; no tokenizer is needed then
+  std::string logits_file;             // float32 rows of vocab_size, one for each position
+  // Instead of an answer: float32 numbers of the prompt's embedding.
+  std::string embedding_file{};
   bool json = false;                         // one JSON object instead of the text
   int prefill_chunk_tokens = 0;              // 0: the engine's own
   std::optional<kernels::KvType> kv_type{};  // unset: the engine's own

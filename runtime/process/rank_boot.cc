@@ -11,6 +11,7 @@
 #include "proto/serving_limits.h"
 #include "runtime/gang/rank_exchange.h"
 #include "runtime/kernels/thread_pool.h"
+#include "runtime/model/pooling.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model/split_proof.h"
 #include "runtime/model/weight_files.h"
@@ -73,8 +74,9 @@ absl::Status WarmUp(const v1::LaunchSpec& spec, const std::function<absl::Status
     }
     const int32_t token[] = {0};
     SoloSequence sequence(*rank.engine);
-    const auto logits = sequence.Forward(token, 0, LogitRows::kLast, [] { return true; });
-    if (!logits.ok()) return logits.status();
+    const LogitRows asked = rank.config.has_head ? LogitRows::kLast : LogitRows::kHiddenLast;
+    const auto rows = sequence.Forward(token, 0, asked, [] { return true; });
+    if (!rows.ok()) return rows.status();
     const absl::Status closed = sequence.Close();
     if (!closed.ok()) return closed;
     return rank.engine->Announce(StepKind::kReady);
@@ -234,10 +236,12 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   spec.set_context_length(rank->context_length);
   auto files = WeightFiles::Open(spec.model().path());
   if (!files.ok()) return files.status();
+  status = ReadPooling(**files, rank->config);
+  if (!status.ok()) return status;
   status = CheckWeights(rank->config, *place, **files);
   if (!status.ok()) return status;
   if (spec.rank() == 0 && options.needs_text) {
-    auto text = LoadModelText(spec.model().path());
+    auto text = LoadModelText(spec.model().path(), EmbeddingTraitsOf(rank->config));
     if (!text.ok()) return text.status();
     rank->text = *std::move(text);
   }

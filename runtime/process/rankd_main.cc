@@ -111,6 +111,8 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--context", options.context, "with --generate --model: positions");
   app.add_option("--logits", options.command.logits_file,
                  "with --generate: write float32 logits of every position here, greedily");
+  app.add_option("--embedding", options.command.embedding_file,
+                 "with --generate: write the prompt's embedding here, in float32");
   app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
                  "with --generate: tokens of the prompt in one step");
   app.add_option("--kv-type", options.kv_type,

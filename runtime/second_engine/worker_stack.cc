@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/check.h"
 #include "proto/reasons.h"
 
 namespace macrame::runtime::engine {
@@ -166,6 +167,11 @@ mx::array WorkerStack::Logits(const mx::array& hidden, std::span<const int32_t> 
   std::vector<float> values(rows.size() * static_cast<size_t>(loaded_.vocab_size));
   std::memcpy(values.data(), rows_.data() + kRowsHead, values.size() * sizeof(float));
   return mx::array(values.data(), {static_cast<int>(rows.size()), loaded_.vocab_size});
+}
+
+mx::array WorkerStack::Hidden(const mx::array&, std::span<const int32_t>) {
+  MACRAME_CHECK(false) << "mlx_lm's worker gives no hidden states";
+  return mx::array(0.0F);
 }
 
 }  // namespace macrame::runtime::engine

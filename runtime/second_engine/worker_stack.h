@@ -62,6 +62,8 @@ class WorkerStack : public LayerStack {
   mlx::core::array Embed(std::span<const int32_t> ids) override;
   mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) override;
   mlx::core::array Logits(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
+  // No model of this engine makes embeddings.
+  mlx::core::array Hidden(const mlx::core::array& hidden, std::span<const int32_t> rows) override;
   void AppendState(std::vector<mlx::core::array>&) const override {}
   mlx::core::Dtype activation_type() const override { return mlx::core::float32; }
   // Chunks and batches are mlx_lm's to compute; drafts, which would be dropped again, it can't

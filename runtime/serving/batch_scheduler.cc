@@ -59,7 +59,7 @@ absl::Status BatchScheduler::CheckRequest(const RequestSpec& spec) const {
                             " tokens; this model is served with ", traits_.context_length));
   }
   const uint32_t context = spec.context_length == 0 ? traits_.context_length : spec.context_length;
-  if (spec.prompt.size() >= context) {
+  if (spec.prompt.size() + (spec.rows == LogitRows::kLast ? 1 : 0) > context) {
     return bad("PROMPT_TOO_LONG", absl::StrCat("the prompt has ", spec.prompt.size(),
                                                " tokens, the context ", context));
   }
@@ -85,6 +85,10 @@ absl::StatusOr<Effects> BatchScheduler::Add(RequestSpec spec, MonotonicTime now)
   const uint64_t answer = spec.max_new_tokens == 0 ? spec.context_length : spec.max_new_tokens;
   sequence->tokens_max = static_cast<uint32_t>(
       std::min<uint64_t>(spec.context_length, sequence->tokens.size() + answer));
+  // Its last token is run, too.
+  if (spec.rows != LogitRows::kLast) {
+    sequence->tokens_max = static_cast<uint32_t>(sequence->tokens.size()) + 1;
+  }
   sequence->order = next_order_++;
   sequence->arrived = now;
   sequence->usage.prompt_tokens = static_cast<uint32_t>(sequence->tokens.size());
@@ -151,6 +155,11 @@ Effects BatchScheduler::OnStepDone(uint64_t number, const std::vector<RowResult>
     } else if (sequence->tokens.size() >= sequence->tokens_max) {
       End(*sequence, EndReason::kLength, now, effects);
     }
+  }
+  for (const HiddenOwner& owner : done.hidden) {
+    Sequence* sequence = owner.is_last ? Find(owner.id) : nullptr;
+    if (sequence == nullptr || sequence->order != owner.order) continue;
+    End(*sequence, EndReason::kFinished, now, effects);
   }
   return effects;
 }
@@ -450,7 +459,7 @@ bool BatchScheduler::AwaitsCold(Plan& plan, Sequence& sequence) {
 
 // The blocks under which its content is cached, which need not be its own.
 void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
-  if (traits_.cold.ranks == 0) return;
+  if (traits_.cold.ranks == 0 || sequence.IsHidden()) return;
   const std::vector<BlockId> cached =
       pool_.index().Find(sequence.spec.salt, sequence.tokens, sequence.fed / kBlockTokens);
   for (uint32_t depth = 0; depth < cached.size(); ++depth) {
@@ -462,6 +471,7 @@ void BatchScheduler::OfferCold(const Sequence& sequence, MonotonicTime now) {
 bool BatchScheduler::ComputedByAnother(const Sequence& sequence) const {
   if (!traits_.shares_prefixes) return false;
   const size_t block = sequence.blocks.size();
+  if (!sequence.TakesCache()) return false;
   if (block >= BlockPool::PrefixBlocksMax(sequence.tokens.size())) return false;
   if (states_.is_on()) return AwaitsState(sequence);
   const size_t end = (block + 1) * kBlockTokens;
@@ -479,7 +489,7 @@ void BatchScheduler::PlanPrefills(Plan& plan, bool waits_for_cache) {
   const std::vector<Sequence*> running = running_;
   for (Sequence* sequence : running) {
     if (!sequence->is_running || sequence->IsAnswering() || plan.Has(*sequence)) continue;
-    if (!sequence->slot.has_value()) {
+    if (!sequence->slot.has_value() && sequence->TakesCache()) {
       TakeMoreOfCache(*sequence);
       if (states_.is_on()) AskForStates(*sequence);
       if (traits_.cold.ranks > 0 && AwaitsCold(plan, *sequence)) continue;
@@ -553,7 +563,9 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   segment.tokens.insert(segment.tokens.end(), draft.begin(), draft.end());
   segment.new_blocks.assign(sequence.blocks.begin() + sequence.told_blocks, sequence.blocks.end());
   sequence.told_blocks = static_cast<uint32_t>(sequence.blocks.size());
-  if (end == sequence.tokens.size()) {
+  if (sequence.IsHidden()) {
+    AskHidden(plan, sequence, segment);
+  } else if (end == sequence.tokens.size()) {
     segment.logit_rows = draft.empty() ? LogitRows::kLast : LogitRows::kAll;
     sequence.awaits_result = true;
     for (uint32_t i = 0; i <= draft.size(); ++i) {
@@ -581,6 +593,17 @@ void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens)
   plan.planned.push_back(&sequence);
 }
 
+void BatchScheduler::AskHidden(Plan& plan, Sequence& sequence, Segment& segment) {
+  const auto count = static_cast<uint32_t>(segment.tokens.size());
+  const uint32_t end = segment.begin + count;
+  const bool is_last = end == sequence.tokens.size();
+  sequence.awaits_result = is_last;
+  if (!is_last && sequence.spec.rows == LogitRows::kHiddenLast) return;
+  segment.logit_rows = sequence.spec.rows;
+  const uint32_t wanted = sequence.spec.rows == LogitRows::kHiddenLast ? 1 : count;
+  plan.hidden.push_back({sequence.spec.id, end - wanted, wanted, is_last, sequence.order});
+}
+
 // Where its state comes from.
 SnapshotId BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
   MACRAME_CHECK(!free_slots_.empty()) << "more sequences run than may";
@@ -598,8 +621,9 @@ SnapshotId BatchScheduler::OpenSlot(Plan& plan, Sequence& sequence) {
   sequence.usage.cold_tokens = sequence.cold_blocks * kBlockTokens;
   sequence.computed_max = sequence.fed;
   sequence.usage.queued = plan.now - sequence.arrived;
-  plan.effects.started.push_back(
-      {id, sequence.fed, sequence.usage.cold_tokens, sequence.usage.queued, ExplainMiss(sequence)});
+  plan.effects.started.push_back({id, sequence.fed, sequence.usage.cold_tokens,
+                                  sequence.usage.queued,
+                                  sequence.IsHidden() ? PrefixMiss() : ExplainMiss(sequence)});
   return state_from;
 }
 
@@ -616,10 +640,10 @@ NextStep BatchScheduler::Order(Plan& plan) {
   }
   states_.EndStep();
   plan.step.closed_slots = std::exchange(closed_slots_, {});
-  in_flight_.push_back({plan.number, plan.work, plan.rows, std::move(plan.orders)});
+  in_flight_.push_back({plan.number, plan.work, plan.rows, std::move(plan.orders), plan.hidden});
   ++next_step_;
   next.ordered = OrderedStep{plan.number, std::move(plan.step), std::move(plan.rows),
-                             cost_.Predict(plan.work)};
+                             std::move(plan.hidden), cost_.Predict(plan.work)};
   return next;
 }
 

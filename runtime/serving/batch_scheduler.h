@@ -38,6 +38,9 @@
 // rejected draft could not be taken back, so nothing is drafted, and blocks on disk would lack the
 // state.
 //
+// A request for hidden states (an embedding) is a prompt without an answer: it ends with its last
+// token. One that wants those of all positions takes nothing from the cache.
+//
 // What ended is told in the closed_slots of the next step; when nothing runs, it waits for one.
 
 #include <cstdint>
@@ -92,6 +95,8 @@ struct RequestSpec {
   uint32_t max_new_tokens = 0;  // 0: until the context is full
   uint32_t context_length = 0;  // prompt and answer together; 0: the traits'
   std::string salt;             // cached blocks are shared only under the same salt
+  // kHiddenLast, kHiddenAll: the prompt's hidden states are wanted, and no answer.
+  LogitRows rows = LogitRows::kLast;
   // How many of the tokens may follow the answer so far, for drafts; unset: all may. Asked while
   // the request is there.
   std::function<size_t(std::span<const int32_t>)> admitted{};
@@ -149,10 +154,20 @@ struct RowOwner {
   bool is_of_model = false;  // the draft is a draft model's
 };
 
+// Whose some rows of hidden states are, which stand behind those of logits.
+struct HiddenOwner {
+  RequestId id = 0;
+  uint32_t begin = 0;  // position of the first
+  uint32_t count = 0;
+  bool is_last = false;  // the request ends with them
+  uint64_t order = 0;    // of the request's arrival
+};
+
 struct OrderedStep {
   uint64_t number = 0;  // rises by one
   ForwardStep step;
   std::vector<RowOwner> rows;
+  std::vector<HiddenOwner> hidden;
   Duration predicted{};  // from measured steps; zero before any
 };
 
@@ -234,6 +249,7 @@ class BatchScheduler {
     StepWork work;
     std::vector<RowOwner> rows;
     std::vector<uint64_t> orders;  // of arrival, of the rows' requests
+    std::vector<HiddenOwner> hidden;
   };
   struct Plan;
 
@@ -293,6 +309,8 @@ class BatchScheduler {
   uint32_t FittingTokens(const Plan& plan, const Sequence& sequence) const;
   // `tokens_min`: as many at least, whatever the time.
   void AddChunk(Plan& plan, Sequence& sequence, uint32_t tokens_min, bool waits_for_cache);
+  // Which of the segment's rows a request for hidden states gets.
+  static void AskHidden(Plan& plan, Sequence& sequence, Segment& segment);
   // How many of the next `tokens` the sequence has blocks for, after taking what it can get.
   uint32_t CoverForPrefill(Plan& plan, Sequence& sequence, uint32_t tokens);
   Sequence* LowestStanding(const Plan& plan);

@@ -93,16 +93,16 @@ absl::StatusOr<std::vector<float>> ForwardEngine::Await() {
   MACRAME_CHECK(!in_flight_.empty()) << "no step is in flight";
   InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (!oldest.is_in_pipeline) return std::move(oldest.logits);
+  if (!oldest.is_in_pipeline) return std::move(oldest.rows);
   const auto guard = watchdog_.Watch(limits_.step_name, limits_.step_limit);
   const absl::Status status = Guarded([&] {
     auto result = pipeline_->Await();
     if (!result.ok()) throw std::runtime_error(std::string(result.status().message()));
-    if (oldest.has_rows) oldest.logits = *std::move(result);
+    if (oldest.has_rows) oldest.rows = *std::move(result);
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
-  return std::move(oldest.logits);
+  return std::move(oldest.rows);
 }
 
 absl::StatusOr<std::vector<float>> ForwardEngine::Run(const ForwardStep& step) {
@@ -201,17 +201,17 @@ absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
   }
 }
 
-void ForwardEngine::SendOn(const mx::array& hidden, size_t rows, InFlight& own) {
+void ForwardEngine::SendOn(const mx::array& hidden, const RankExchange::Rows& rows, InFlight& own) {
   const mx::array message = mx::contiguous(mx::astype(hidden, link_.wire_type()));
   std::vector<mx::array> outputs{message};
   layers_->AppendState(outputs);
   mx::eval(outputs);
   const std::span bytes(reinterpret_cast<const std::byte*>(message.data<char>()), message.nbytes());
-  const size_t floats = std::max<size_t>(rows * static_cast<size_t>(config_.vocab_size), 1);
+  const size_t floats = std::max<size_t>(exchange_.NumbersOf(rows), 1);
   const absl::Status sent = pipeline_->Send(bytes, floats);
   if (!sent.ok()) throw std::runtime_error(std::string(sent.message()));
   own.is_in_pipeline = true;
-  own.has_rows = rows > 0;
+  own.has_rows = !rows.empty();
 }
 
 mx::array ForwardEngine::Embed(std::span<const int32_t> tokens) {
@@ -219,30 +219,54 @@ mx::array ForwardEngine::Embed(std::span<const int32_t> tokens) {
   return layers_->Embed(tokens);
 }
 
-void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
-  std::vector<int32_t> tokens, rows;
-  for (const Segment& segment : step.segments) {
-    const auto begin = static_cast<int32_t>(tokens.size());
-    tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
-    const auto end = static_cast<int32_t>(tokens.size());
-    if (segment.logit_rows == LogitRows::kLast) rows.push_back(end - 1);
-    for (int32_t row = begin; segment.logit_rows == LogitRows::kAll && row < end; ++row) {
-      rows.push_back(row);
+namespace {
+
+// The rows of a step's buffers that are asked for.
+struct AskedRows {
+  explicit AskedRows(const ForwardStep& step) {
+    for (const Segment& segment : step.segments) {
+      const auto begin = static_cast<int32_t>(tokens.size());
+      tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
+      const auto end = static_cast<int32_t>(tokens.size());
+      const LogitRows asked = segment.logit_rows;
+      if (asked == LogitRows::kNone) continue;
+      const bool is_all = asked == LogitRows::kAll || asked == LogitRows::kHiddenAll;
+      const bool is_hidden = asked == LogitRows::kHiddenLast || asked == LogitRows::kHiddenAll;
+      for (int32_t row = is_all ? begin : end - 1; row < end; ++row) {
+        (is_hidden ? hidden : logits).push_back(row);
+      }
     }
   }
-  const int count = static_cast<int>(tokens.size());
-  const int row_count = static_cast<int>(rows.size());
-  mx::array result = place_.embeds ? Embed(tokens) : exchange_.ReceiveStates(count);
+  RankExchange::Rows counts() const {
+    return {static_cast<int>(logits.size()), static_cast<int>(hidden.size())};
+  }
+
+  std::vector<int32_t> tokens{}, logits{}, hidden{};
+};
+
+}  // namespace
+
+void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
+  const AskedRows asked(step);
+  const RankExchange::Rows rows = asked.counts();
+  mx::array result = place_.embeds ? Embed(asked.tokens)
+                                   : exchange_.ReceiveStates(static_cast<int>(asked.tokens.size()));
   const auto begun = std::chrono::steady_clock::now();
   result = layers_->Run(result, step);
   own_part_ = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::steady_clock::now() - begun);
-  if (pipeline_.has_value()) return SendOn(result, rows.size(), *own);
+  if (pipeline_.has_value()) return SendOn(result, rows, *own);
+  RankExchange::OwnRows mine;
+  std::vector<mx::array> outputs;
   if (place_.has_head && !rows.empty()) {
     const PartScope part(limits_.observer, StepPart::kLogits);
-    result = layers_->Logits(result, rows);
+    if (rows.logits > 0)
+      outputs.push_back(mine.logits.emplace(layers_->Logits(result, asked.logits)));
+    if (rows.hidden > 0)
+      outputs.push_back(mine.hidden.emplace(layers_->Hidden(result, asked.hidden)));
+  } else {
+    outputs.push_back(result);
   }
-  std::vector<mx::array> outputs{result};
   layers_->AppendState(outputs);
   {
     const PartScope part(limits_.observer, StepPart::kEvaluate);
@@ -254,11 +278,8 @@ void ForwardEngine::RunStages(const ForwardStep& step, InFlight* own) {
     if (place_.has_head && confirms_steps_) exchange_.ConfirmStep();
     return;
   }
-  std::vector<float>* logits = own == nullptr ? nullptr : &own->logits;
-  if (place_.has_head) {
-    exchange_.GatherLogits(result, row_count, logits);
-  } else if (link_.rank() == 0) {
-    exchange_.GatherLogits(std::nullopt, row_count, logits);
+  if (place_.has_head || link_.rank() == 0) {
+    exchange_.GatherRows(mine, rows, own == nullptr ? nullptr : &own->rows);
   }
 }
 

@@ -72,8 +72,8 @@ class ForwardEngine {
   // Rank 0: tells the others and runs its own part of a step. INTERNAL for a step that is not
   // well-formed.
   absl::Status Submit(const ForwardStep& step);
-  // Rank 0: the oldest step's rows that were asked for as float32 of vocab_size each, in the order
-  // of the segments.
+  // Rank 0: the oldest step's rows that were asked for, in the order of the segments: first all
+  // logits, float32 of vocab_size a row, then all hidden states, of hidden_size.
   absl::StatusOr<std::vector<float>> Await();
   // Both, while nothing else is in flight.
   absl::StatusOr<std::vector<float>> Run(const ForwardStep& step);
@@ -99,6 +99,7 @@ class ForwardEngine {
   // promise: drafts then change no text.
   bool bits_are_fixed() const;
   int vocab_size() const { return config_.vocab_size; }
+  int hidden_size() const { return config_.hidden_size; }
   // What this rank's layers are computed with: idle between steps. Engine thread; may be null.
   kernels::ThreadPool* threads() { return layers_->threads(); }
   const ForwardLimits& limits() const { return limits_; }
@@ -111,15 +112,15 @@ class ForwardEngine {
  private:
   // A step of rank 0 that has not been awaited.
   struct InFlight {
-    std::vector<float> logits{};
-    bool is_in_pipeline = false;  // the logits come from there
+    std::vector<float> rows{};
+    bool is_in_pipeline = false;  // the rows come from there
     bool has_rows = false;
   };
   absl::Status SendStep(Step step);
   // This rank's part of a step; `own` is set on rank 0.
   absl::Status RunStep(const ForwardStep& step, InFlight* own);
   void RunStages(const ForwardStep& step, InFlight* own);
-  void SendOn(const mlx::core::array& hidden, size_t rows, InFlight& own);
+  void SendOn(const mlx::core::array& hidden, const RankExchange::Rows& rows, InFlight& own);
   absl::Status Guarded(const std::function<absl::Status()>& work);
   mlx::core::array Embed(std::span<const int32_t> tokens);
   void NoteBlocks(const ForwardStep& step);

@@ -146,6 +146,41 @@ absl::Status AddOwnCalls(const v1::GenerateRequest& request, const ModelText& te
   return absl::OkStatus();
 }
 
+absl::Status Refuse(std::string_view code, std::string message) {
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, code, std::move(message));
+}
+
+// The prompt's embedding, and no answer: of the rest of the request nothing counts.
+absl::StatusOr<GenerationJob> PrepareEmbedding(const v1::GenerateRequest& request,
+                                               const ModelText& text, int vocab_size,
+                                               GenerationJob job) {
+  const EmbeddingTraits& traits = text.embedding;
+  if (traits.pooling == Pooling::kNone) {
+    return Refuse("MODEL_HAS_NO_EMBEDDINGS",
+                  "this model makes text and no embeddings: its folder says nothing of how its "
+                  "positions would become one");
+  }
+  job.embedding = EmbeddingPlan{traits.pooling, request.embedding().dimensions()};
+  if (job.embedding->dimensions > traits.width) {
+    return Refuse("DIMENSIONS_TOO_MANY",
+                  absl::StrCat("'dimensions' is ", job.embedding->dimensions,
+                               "; this model's embeddings have ", traits.width, " numbers"));
+  }
+  if (!request.messages().empty()) return BadRequest("an embedding is made of text, not of a chat");
+  auto prompt = EncodePrompt(request, text, /*local_unix_s=*/0);
+  if (!prompt.ok()) return prompt.status();
+  job.prompt = *std::move(prompt);
+  const bool is_text = request.prompt_token_ids().empty();
+  const auto& end = traits.end_token;
+  if (is_text && end.has_value() && (job.prompt.empty() || job.prompt.back() != *end)) {
+    job.prompt.push_back(*end);
+  }
+  const absl::Status status =
+      CheckPrompt(job.prompt, vocab_size, job.limits.context_length, /*behind=*/0);
+  if (!status.ok()) return status;
+  return job;
+}
+
 std::string ReadWhole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -206,11 +241,30 @@ double ParseRepetitionPenalty(const std::string& generation_config_json) {
   return CheckLogitRules(rules, 0).ok() ? rules.repetition_penalty : 1.0;
 }
 
-absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder) {
+namespace {
+
+// What transformers puts behind every text for some tokenizers, whose tokenizer.json need not say.
+std::optional<int32_t> EndTokenOf(const std::string& folder, const text::Tokenizer& tokenizer) {
+  const auto config = nlohmann::json::parse(
+      ReadWhole(absl::StrCat(folder, "/tokenizer_config.json")), nullptr, false);
+  if (!config.is_object() || config.value("add_eos_token", nlohmann::json()) != true) {
+    return std::nullopt;
+  }
+  nlohmann::json end = config.value("eos_token", nlohmann::json());
+  if (end.is_object()) end = end.value("content", nlohmann::json());
+  return end.is_string() ? tokenizer.TokenId(end.get<std::string>()) : std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder,
+                                                               const EmbeddingTraits& embedding) {
   auto tokenizer = text::Tokenizer::Load(folder);
   if (!tokenizer.ok()) return tokenizer.status();
   auto loaded = std::make_shared<ModelText>(
-      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, {}, 1.0, nullptr});
+      ModelText{*std::move(tokenizer), std::nullopt, absl::OkStatus(), {}, {}, 1.0, nullptr, {}});
+  loaded->embedding = embedding;
+  loaded->embedding.end_token = EndTokenOf(folder, loaded->tokenizer);
   loaded->grammars = std::make_shared<const ModelGrammars>(loaded->tokenizer);
   auto chat_template = text::ChatTemplate::Load(folder);
   if (chat_template.ok()) {
@@ -245,7 +299,7 @@ int64_t LocalUnixSeconds() {
 }
 
 absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
-                         uint32_t context_length) {
+                         uint32_t context_length, uint32_t behind) {
   if (prompt.empty()) return BadRequest("the prompt is empty");
   for (const int32_t token : prompt) {
     if (token < 0 || token >= vocab_size) {
@@ -253,7 +307,7 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
           absl::StrCat("the prompt holds token ", token, ", the model has ", vocab_size));
     }
   }
-  if (prompt.size() >= context_length) {
+  if (prompt.size() + behind > context_length) {
     return ReasonStatus(
         absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
         absl::StrCat("the prompt has ", prompt.size(),
@@ -270,15 +324,21 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.fairness_key = request.fairness_key();
   job.priority = request.priority();
   job.cache_salt = request.cache_salt();
+  job.limits.context_length = context_length;
+  absl::Status status = CheckKeys(request);
+  if (!status.ok()) return status;
+  if (request.has_embedding()) return PrepareEmbedding(request, text, vocab_size, std::move(job));
+  if (!text.embedding.has_head) {
+    return Refuse("MODEL_HAS_NO_TEXT", "this model makes embeddings and no text");
+  }
   job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
   job.rules = ReadRules(request.sampling(), text.repetition_penalty);
   if (request.has_top_logprobs()) job.top_logprobs = request.top_logprobs();
   job.stops.assign(request.stop().begin(), request.stop().end());
-  absl::Status status = CheckSampling(job.sampling);
+  status = CheckSampling(job.sampling);
   if (status.ok()) status = CheckLogitRules(job.rules, vocab_size);
   if (status.ok()) status = CheckEnds(request, vocab_size);
   if (status.ok()) status = CheckStopStrings(job.stops);
-  if (status.ok()) status = CheckKeys(request);
   if (status.ok()) status = CheckTools(request, text.voice);
   if (!status.ok()) return status;
   auto prompt = EncodePrompt(request, text, local_unix_s);
@@ -288,7 +348,6 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   job.prompt = *std::move(prompt);
   job.limits.prompt_tokens = static_cast<uint32_t>(job.prompt.size());
   job.limits.max_tokens = request.max_tokens();
-  job.limits.context_length = context_length;
   job.limits.min_tokens = request.min_tokens();
   job.limits.end_tokens = EndTokens(request, text.tokenizer);
   const bool is_chat = !request.messages().empty() && !request.plain_text();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
 #include "runtime/serving/chat_voice.h"
+#include "runtime/serving/prompt_embedding.h"
 #include "runtime/serving/sampling/generation.h"
 #include "runtime/serving/structure/model_grammars.h"
 #include "runtime/text/chat_template.h"
@@ -29,8 +30,10 @@ struct ModelText {
   SamplingTraits sampling_defaults;  // generation_config.json's; greedy when it does not sample
   double repetition_penalty = 1.0;   // generation_config.json's
   std::shared_ptr<const ModelGrammars> grammars{};  // for answers with a structure
+  EmbeddingTraits embedding{};
 };
-absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string& folder);
+absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(
+    const std::string& folder, const EmbeddingTraits& embedding = {});
 
 // What generation_config.json says of sampling. Fields that are missing or malformed are left at:
 // no file or "do_sample" true, temperature 1; else greedy. Pure.
@@ -50,6 +53,7 @@ struct GenerationJob {
   std::string fairness_key;  // see RequestSpec
   int32_t priority = 0;
   std::string cache_salt;
+  std::optional<EmbeddingPlan> embedding;  // set: the prompt's is wanted, and no answer
 };
 
 inline constexpr size_t kKeyBytesMax = 256;  // of a fairness key or a cache salt
@@ -58,7 +62,8 @@ inline constexpr int kStopTokenIdsMax = 128;
 // Checks a request, renders and tokenises its prompt. `seed` counts when the request brings none.
 // `local_unix_s` is the wall clock for templates that print the date. INVALID_ARGUMENT with
 // BAD_REQUEST (tools for a template that takes none, a structure that can't be used),
-// PROMPT_TOO_LONG or TEMPLATE_REFUSED.
+// PROMPT_TOO_LONG, TEMPLATE_REFUSED; MODEL_HAS_NO_EMBEDDINGS or MODEL_HAS_NO_TEXT for what the
+// model does not make, DIMENSIONS_TOO_MANY.
 absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, const ModelText& text,
                                          int vocab_size, uint32_t context_length, uint64_t seed,
                                          int64_t local_unix_s);
@@ -77,9 +82,9 @@ inline constexpr size_t kTokensKeptMax = 65536;
 // The wall clock of this place, for PrepareJob: seconds since 1970 as if local time were UTC.
 int64_t LocalUnixSeconds();
 
-// BAD_REQUEST for an empty prompt or ids outside of the vocabulary, PROMPT_TOO_LONG when nothing
-// would fit behind it.
+// BAD_REQUEST for an empty prompt or ids outside of the vocabulary, PROMPT_TOO_LONG when not even
+// `behind` tokens would fit behind it.
 absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
-                         uint32_t context_length);
+                         uint32_t context_length, uint32_t behind = 1);
 
 }  // namespace macrame::runtime::engine

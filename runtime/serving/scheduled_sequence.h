@@ -47,6 +47,9 @@ struct BatchScheduler::Sequence {
 
   uint32_t Left() const { return static_cast<uint32_t>(tokens.size()) - fed; }
   bool IsAnswering() const { return slot.has_value() && Left() <= 1; }
+  bool IsHidden() const { return spec.rows != LogitRows::kLast; }
+  // What is not run gives no hidden states.
+  bool TakesCache() const { return spec.rows != LogitRows::kHiddenAll; }
   // Its table at its longest; the last token that is chosen is never run.
   uint32_t BlocksMax() const { return CountBlocks(tokens_max - 1); }
 };
@@ -60,6 +63,7 @@ struct BatchScheduler::Plan {
   std::vector<Sequence*> planned;
   std::vector<RowOwner> rows;
   std::vector<uint64_t> orders;
+  std::vector<HiddenOwner> hidden;
   Effects effects;
 
   bool Has(const Sequence& sequence) const {

@@ -14,6 +14,7 @@ std::vector<StateCache::NodeId> BatchScheduler::CachedPath(const Sequence& seque
 }
 
 BatchScheduler::Cached BatchScheduler::FindCached(const Sequence& sequence) const {
+  if (!sequence.TakesCache()) return {};
   if (!states_.is_on()) return {pool_.FindPrefix(sequence.spec.salt, sequence.tokens)};
   Cached cached;
   std::vector<StateCache::NodeId> path = CachedPath(sequence);

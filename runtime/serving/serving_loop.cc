@@ -41,14 +41,21 @@ void ServingLoop::Add(GenerationJob job, std::shared_ptr<RequestListener> listen
   spec.key = job.fairness_key;
   spec.priority = job.priority;
   spec.salt = job.cache_salt;
+  if (job.embedding.has_value()) spec.rows = job.embedding->rows();
   const RequestId id = spec.id;
   Request& request = requests_[id];
   request.listener = std::move(listener);
-  request.answer = std::make_unique<Answer>(
-      std::move(job), hooks_.new_text(),
-      [heard = request.listener](const v1::GenerateChunk& chunk) { heard->OnChunk(chunk); },
-      steady_clock::now());
-  if (request.answer->has_structure()) {
+  const auto on_chunk = [heard = request.listener](const v1::GenerateChunk& chunk) {
+    heard->OnChunk(chunk);
+  };
+  if (job.embedding.has_value()) {
+    request.embedding = std::make_unique<PromptEmbedding>(
+        *job.embedding, static_cast<uint32_t>(job.prompt.size()), on_chunk, steady_clock::now());
+  } else {
+    request.answer =
+        std::make_unique<Answer>(std::move(job), hooks_.new_text(), on_chunk, steady_clock::now());
+  }
+  if (request.answer != nullptr && request.answer->has_structure()) {
     spec.admitted = [answer = request.answer.get()](std::span<const int32_t> tokens) {
       return answer->Admitted(tokens);
     };
@@ -83,8 +90,13 @@ void ServingLoop::Take(const Effects& effects) {
     Tell(started.id, RequestMoment::kStarted);
     const auto found = requests_.find(started.id);
     if (found == requests_.end()) continue;
-    found->second.answer->SetCachedTokens(started.cached_tokens, started.cold_tokens);
-    found->second.listener->OnStarted(started);
+    Request& request = found->second;
+    if (request.answer != nullptr) {
+      request.answer->SetCachedTokens(started.cached_tokens, started.cold_tokens);
+    } else {
+      request.embedding->SetCachedTokens(started.cached_tokens);
+    }
+    request.listener->OnStarted(started);
   }
   for (const Effects::Ended& ended : effects.ended) {
     const auto found = requests_.find(ended.id);
@@ -94,13 +106,17 @@ void ServingLoop::Take(const Effects& effects) {
                                  "other clients' requests wait for this model too"));
       continue;
     }
-    found->second.answer->Cancel();
+    if (found->second.answer != nullptr) {
+      found->second.answer->Cancel();
+    } else {
+      found->second.embedding->Cancel();
+    }
     End(ended.id, absl::OkStatus());
   }
 }
 
 std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
-                                           const std::vector<float>& logits) {
+                                           std::span<const float> logits) {
   const auto width = static_cast<size_t>(engine_.vocab_size());
   MACRAME_CHECK(logits.size() == ordered.rows.size() * width)
       << logits.size() << " logits for " << ordered.rows.size() << " rows";
@@ -143,6 +159,23 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
   return results;
 }
 
+void ServingLoop::Pool(const OrderedStep& ordered, std::span<const float> hidden) {
+  const auto width = static_cast<size_t>(engine_.hidden_size());
+  for (const HiddenOwner& owner : ordered.hidden) {
+    MACRAME_CHECK(hidden.size() >= owner.count * width)
+        << hidden.size() << " numbers for " << owner.count << " hidden states";
+    const std::span<const float> rows = hidden.first(owner.count * width);
+    hidden = hidden.subspan(rows.size());
+    const auto found = requests_.find(owner.id);
+    if (found == requests_.end()) continue;
+    PromptEmbedding& embedding = *found->second.embedding;
+    embedding.Add(owner.begin, rows, width);
+    if (!owner.is_last) continue;
+    Tell(owner.id, RequestMoment::kFirstToken);
+    End(owner.id, embedding.Finish());
+  }
+}
+
 std::vector<absl::StatusOr<SampledToken>> ServingLoop::Choose(const OrderedStep& ordered,
                                                               std::span<const float> logits) {
   std::vector<RowSampling> rows;
@@ -159,10 +192,9 @@ std::vector<absl::StatusOr<SampledToken>> ServingLoop::Choose(const OrderedStep&
 }
 
 absl::StatusOr<SampledToken> ServingLoop::ChooseAnew(const Request& request,
-                                                     const std::vector<float>& logits, size_t row,
+                                                     std::span<const float> logits, size_t row,
                                                      size_t width) {
-  return SampleRow(std::span(logits).subspan(row * width, width),
-                   request.answer->SamplingOfNext(0));
+  return SampleRow(logits.subspan(row * width, width), request.answer->SamplingOfNext(0));
 }
 
 void ServingLoop::TakeToken(Request& request, RequestId id,
@@ -239,15 +271,19 @@ absl::Status ServingLoop::Submit(OrderedStep ordered) {
 }
 
 absl::Status ServingLoop::FinishOldest() {
-  const auto logits = engine_.Await();
+  const auto rows = engine_.Await();
   const auto arrived = steady_clock::now();
   const InFlight oldest = std::move(in_flight_.front());
   in_flight_.pop_front();
-  if (!logits.ok()) {
-    EndAll(logits.status());
-    return logits.status();
+  if (!rows.ok()) {
+    EndAll(rows.status());
+    return rows.status();
   }
-  const std::vector<RowResult> results = Sample(oldest.ordered, *logits);
+  const std::span<const float> all(*rows);
+  const size_t logits = oldest.ordered.rows.size() * static_cast<size_t>(engine_.vocab_size());
+  MACRAME_CHECK(all.size() >= logits) << all.size() << " numbers for " << logits << " logits";
+  const std::vector<RowResult> results = Sample(oldest.ordered, all.first(logits));
+  Pool(oldest.ordered, all.subspan(logits));
   std::optional<Duration> took;
   if (!oldest.met_a_pass) {
     took = steps_in_flight_max_ == 1 ? Elapsed(oldest.begun) : InSlowestStage(oldest, arrived);

@@ -18,6 +18,7 @@
 #include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/drafter.h"
 #include "runtime/serving/forward_engine.h"
+#include "runtime/serving/prompt_embedding.h"
 #include "runtime/serving/serving_observer.h"
 
 namespace macrame::runtime::engine {
@@ -86,8 +87,9 @@ class ServingLoop {
  private:
   struct Request {
     std::shared_ptr<RequestListener> listener;
-    std::unique_ptr<Answer> answer;
-    bool was_alone = true;  // in every decode step so far, and none had drafts
+    std::unique_ptr<Answer> answer;              // or
+    std::unique_ptr<PromptEmbedding> embedding;  // what was asked for
+    bool was_alone = true;                       // in every decode step so far, and none had drafts
   };
 
   struct InFlight {
@@ -107,13 +109,15 @@ class ServingLoop {
   void TakeColdEvents();
   void Take(const Effects& effects);
   // The tokens that a step's logits give; ends answers that are over.
-  std::vector<RowResult> Sample(const OrderedStep& ordered, const std::vector<float>& logits);
+  std::vector<RowResult> Sample(const OrderedStep& ordered, std::span<const float> logits);
+  // The hidden states behind them; ends embeddings that are whole.
+  void Pool(const OrderedStep& ordered, std::span<const float> hidden);
   // What is chosen from each row, on the engine's threads.
   std::vector<absl::StatusOr<SampledToken>> Choose(const OrderedStep& ordered,
                                                    std::span<const float> logits);
   // That of a row that rests on drafts, when what they made of the answer was not seen by them.
   static absl::StatusOr<SampledToken> ChooseAnew(const Request& request,
-                                                 const std::vector<float>& logits, size_t row,
+                                                 std::span<const float> logits, size_t row,
                                                  size_t width);
   // One row's token; sets the result.
   void TakeToken(Request& request, RequestId id, const absl::StatusOr<SampledToken>& chosen,

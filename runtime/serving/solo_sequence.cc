@@ -26,7 +26,8 @@ absl::StatusOr<std::vector<float>> SoloSequence::Forward(std::span<const int32_t
     Segment segment;
     segment.begin = static_cast<uint32_t>(end_);
     segment.tokens.assign(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count));
-    segment.logit_rows = last || rows == LogitRows::kAll ? rows : LogitRows::kNone;
+    const bool is_all = rows == LogitRows::kAll || rows == LogitRows::kHiddenAll;
+    segment.logit_rows = last || is_all ? rows : LogitRows::kNone;
     const int after = end_ + static_cast<int>(count);
     for (int block = BlocksFor(end_); block < BlocksFor(after); ++block) {
       segment.new_blocks.push_back(block);

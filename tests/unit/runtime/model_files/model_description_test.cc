@@ -46,6 +46,44 @@ TEST(ModelDescription, CountsBytesAsTheFilesSay) {
   EXPECT_EQ(model->fingerprint().size(), 32u);
 }
 
+// A checkpoint that was saved without its head is described like any other.
+TEST(ModelDescription, TellsHowAModelMakesEmbeddings) {
+  const std::string chat = MakeFolder("chat");
+  WriteModel(chat, SmallConfig(), SmallTensors());
+  EXPECT_EQ(DescribeModel(chat)->pooling(), "");
+
+  TestTensors bare;
+  for (const auto& [name, tensor] : SmallTensors()) {
+    if (name != "lm_head.weight") bare[name.substr(std::string("model.").size())] = tensor;
+  }
+  const std::string folder = MakeFolder("bare");
+  WriteModel(folder, SmallConfig(), bare);
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->pooling(), "last");
+  EXPECT_EQ(model->embedding_bytes(), 100u * 64 * 2);
+  EXPECT_EQ(model->head_bytes(), 0u);
+  EXPECT_EQ(model->layer_bytes(0), DescribeModel(chat)->layer_bytes(0));
+  std::filesystem::create_directories(folder + "/1_Pooling");
+  WriteFile(folder + "/1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
+  EXPECT_EQ(DescribeModel(folder)->pooling(), "mean");
+  WriteFile(folder + "/1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})");
+  EXPECT_EQ(CodeOf(folder), "MODEL_FORMAT_UNSUPPORTED");
+}
+
+// Names that a vision tower's checkpoint gives its text tensors are not those in its files.
+TEST(ModelDescription, SamplesTensorsUnderTheirStoredNames) {
+  TestTensors inner;
+  for (const auto& [name, tensor] : SmallTensors()) inner["language_model." + name] = tensor;
+  const std::string folder = MakeFolder("inner");
+  WriteModel(folder, SmallConfig(), inner);
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::string plain = MakeFolder("plain-names");
+  WriteModel(plain, SmallConfig(), SmallTensors());
+  EXPECT_EQ(model->fingerprint(), DescribeModel(plain)->fingerprint());
+}
+
 // What planning goes by: how many bytes of a layer are experts', and that routers are on all ranks.
 TEST(ModelDescription, TellsExpertsApart) {
   nlohmann::json config = SmallConfig();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -184,6 +185,61 @@ TEST(RankGangTest, WhatDoesNotDivideIsSplitAllTheSame) {
     Gang gang(uneven);
     ASSERT_TRUE(gang.WaitUntilReady());
     EXPECT_EQ(Ask(gang.stub(), Question(kQuestion, kTokens)).tokens, one);
+  }
+}
+
+std::vector<float> EmbeddingOf(v1::RankService::Stub& stub, const std::string& text) {
+  v1::GenerateRequest request;
+  request.set_prompt(text);
+  request.mutable_embedding();
+  const Answer answer = Ask(stub, request);
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_GT(answer.last.prompt_tokens(), 0u);
+  return {answer.last.embedding().begin(), answer.last.embedding().end()};
+}
+
+float CosineOf(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0F);
+}
+
+// Of every position or the last, over every shape, beside answers: a pipeline's bits are those of
+// one rank, a tensor split's but for the order of sums.
+TEST(RankGangTest, EverySplitGivesTheSameEmbedding) {
+  const std::string text = std::string(kQuestion) + " and number one and number two";
+  for (const char* pooling : {"mean_tokens", "lasttoken"}) {
+    ModelShape shape;
+    shape.architecture = "qwen3";
+    shape.vocab = 3089;
+    shape.tied = true;
+    const std::string folder = FolderWithText(shape);
+    std::filesystem::create_directory(folder + "/1_Pooling");
+    std::ofstream(folder + "/1_Pooling/config.json")
+        << "{\"pooling_mode_" << pooling << "\": true}";
+    Gang alone(MakeSpecs(folder, GangShape::kPipeline, 1));
+    ASSERT_TRUE(alone.WaitUntilReady());
+    const std::vector<float> one = EmbeddingOf(alone.stub(), text);
+    ASSERT_EQ(one.size(), 64u);
+    EXPECT_NEAR(CosineOf(one, one), 1.0F, 1e-5F);
+    EXPECT_LT(CosineOf(one, EmbeddingOf(alone.stub(), "else")), 0.999F);
+    const auto expect = [&](std::vector<v1::LaunchSpec> specs, bool same_bits) {
+      Gang gang(specs);
+      ASSERT_TRUE(gang.WaitUntilReady());
+      // An answer whose tokens stand in the same steps.
+      std::thread beside([&] { Ask(gang.stub(), Question(kQuestion, 24)); });
+      for (int i = 0; i < 4; ++i) {
+        const std::vector<float> got = EmbeddingOf(gang.stub(), text);
+        ASSERT_EQ(got.size(), one.size());
+        EXPECT_TRUE(!same_bits || got == one);
+        for (size_t at = 0; at < one.size(); ++at) EXPECT_NEAR(got[at], one[at], 1e-5F);
+      }
+      beside.join();
+    };
+    expect(MakeSpecs(folder, GangShape::kPipeline, 2), true);
+    expect(MakeSpecs(folder, GangShape::kTensor, 2), false);
+    expect(MakeSpecs(folder, GangShape::kStagesOfTwo, 4), false);
+    std::vector<v1::LaunchSpec> uneven = MakeSpecs(folder, GangShape::kTensor, 3);
+    SetWidths({5, 2, 1}, uneven);
+    expect(uneven, false);
   }
 }
 

@@ -674,5 +674,105 @@ TEST(BatchScheduler, OrdersAStepOfManySequencesInNoTime) {
   EXPECT_LT(us[us.size() / 2], 5000.0);
 }
 
+RequestSpec Hidden(RequestId id, std::vector<int32_t> prompt, LogitRows rows) {
+  RequestSpec spec = Spec(id, std::move(prompt));
+  spec.rows = rows;
+  return spec;
+}
+
+TEST(BatchScheduler, APromptForHiddenStatesEndsWithItsLastToken) {
+  for (const LogitRows rows : {LogitRows::kHiddenLast, LogitRows::kHiddenAll}) {
+    BatchTraits traits = Traits();
+    traits.chunk_tokens_max = traits.chunk_tokens_min = 64;
+    Shell shell(traits);
+    shell.Add(Hidden(1, Prompt(100, 1), rows));
+    ASSERT_TRUE(shell.Order());
+    const OrderedStep first = shell.flying.back();
+    shell.Done();
+    ASSERT_TRUE(shell.Order());
+    const OrderedStep second = shell.flying.back();
+    shell.Done();
+    EXPECT_TRUE(first.rows.empty() && second.rows.empty()) << "nothing is sampled";
+    EXPECT_EQ(second.step.segments[0].logit_rows, rows);
+    ASSERT_EQ(second.hidden.size(), 1u);
+    EXPECT_TRUE(second.hidden[0].is_last);
+    if (rows == LogitRows::kHiddenAll) {
+      ASSERT_EQ(first.hidden.size(), 1u);
+      EXPECT_EQ(first.hidden[0].count, 64u);
+      EXPECT_FALSE(first.hidden[0].is_last);
+      EXPECT_EQ(second.hidden[0].begin, 64u);
+      EXPECT_EQ(second.hidden[0].count, 36u);
+    } else {
+      EXPECT_TRUE(first.hidden.empty());
+      EXPECT_EQ(first.step.segments[0].logit_rows, LogitRows::kNone);
+      EXPECT_EQ(second.hidden[0].begin, 99u);
+      EXPECT_EQ(second.hidden[0].count, 1u);
+    }
+    ASSERT_TRUE(shell.ended.contains(1));
+    EXPECT_EQ(shell.ended.at(1).reason, EndReason::kFinished);
+    EXPECT_EQ(shell.ended.at(1).usage.new_tokens, 0u);
+    EXPECT_TRUE(shell.core.idle());
+  }
+}
+
+TEST(BatchScheduler, HiddenStatesOfAllPositionsTakeNothingFromTheCache) {
+  Shell shell(Traits());
+  shell.Add(Spec(1, Prompt(100, 1), 2));
+  shell.RunUntilEnded(1);
+  shell.Add(Hidden(2, Prompt(100, 1), LogitRows::kHiddenLast));
+  shell.RunUntilEnded(2);
+  EXPECT_EQ(shell.ended.at(2).usage.cached_tokens, 96u);
+  shell.Add(Hidden(3, Prompt(100, 1), LogitRows::kHiddenAll));
+  shell.RunUntilEnded(3);
+  EXPECT_EQ(shell.ended.at(3).usage.cached_tokens, 0u);
+  // What it computed is there for others.
+  shell.Add(Hidden(4, Prompt(100, 4), LogitRows::kHiddenAll));
+  shell.RunUntilEnded(4);
+  shell.Add(Spec(5, Prompt(100, 4), 2));
+  shell.RunUntilEnded(5);
+  EXPECT_EQ(shell.ended.at(5).usage.cached_tokens, 96u);
+}
+
+TEST(BatchScheduler, APromptForHiddenStatesMayFillTheContext) {
+  BatchTraits traits = Traits();
+  traits.context_length = 128;
+  traits.blocks_total = 4;
+  Shell shell(traits);
+  shell.Add(Hidden(1, Prompt(128, 1), LogitRows::kHiddenAll));
+  shell.RunUntilEnded(1);
+  const auto refused = shell.core.Add(Hidden(2, Prompt(129, 1), LogitRows::kHiddenLast), shell.now);
+  EXPECT_EQ(ReasonOf(refused.status()).code(), "PROMPT_TOO_LONG");
+}
+
+// Answers that need their memory preempt it; then all its positions come again.
+TEST(BatchScheduler, PreemptedHiddenStatesBeginAnew) {
+  BatchTraits traits = Traits();
+  traits.context_length = 256;
+  traits.blocks_total = 9;
+  traits.sequences_max = 3;
+  traits.chunk_tokens_min = traits.chunk_tokens_max = 16;
+  Shell shell(traits);
+  shell.Add(Spec(1, Prompt(30, 1), 100));
+  shell.Add(Spec(2, Prompt(30, 2), 100));
+  for (int i = 0; i < 6; ++i) shell.Step();
+  shell.Add(Hidden(3, Prompt(150, 3), LogitRows::kHiddenAll));
+  uint32_t expected = 0;
+  uint32_t begun = 0;
+  while (!shell.ended.contains(3)) {
+    ASSERT_TRUE(shell.Order());
+    for (const HiddenOwner& owner : shell.flying.back().hidden) {
+      if (owner.begin == 0) {
+        expected = 0;
+        ++begun;
+      }
+      EXPECT_EQ(owner.begin, expected);
+      expected += owner.count;
+    }
+    shell.Done();
+  }
+  EXPECT_EQ(expected, 150u);
+  EXPECT_EQ(begun, 1u + shell.ended.at(3).usage.preemptions);
+}
+
 }  // namespace
 }  // namespace macrame::runtime::engine

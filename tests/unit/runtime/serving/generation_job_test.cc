@@ -110,6 +110,42 @@ TEST_F(GenerationJobTest, WhatCannotBeIsRefusedByName) {
   EXPECT_THAT(Refused(), HasSubstr("top_logprobs"));
 }
 
+// A model that makes embeddings, or one that makes nothing else.
+class EmbeddingJobTest : public GenerationJobTest {
+ protected:
+  void Load(const EmbeddingTraits& traits) { text_ = *LoadModelText(kModel, traits); }
+  std::string CodeOf() const { return ReasonOf(Prepare().status()).code(); }
+};
+
+TEST_F(EmbeddingJobTest, TextTokensAndDimensionsReachTheJob) {
+  Load({Pooling::kMean, true, 64, std::nullopt});
+  EXPECT_FALSE(Prepare()->embedding.has_value()) << "it makes text, too";
+  const std::vector<int32_t> tokens = Prepare()->prompt;
+  request_.mutable_embedding()->set_dimensions(64);
+  const auto job = Prepare();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->prompt, tokens);
+  EXPECT_EQ(job->embedding->dimensions, 64u);
+  EXPECT_EQ(job->embedding->rows(), LogitRows::kHiddenAll);
+  request_.mutable_embedding()->set_dimensions(65);
+  EXPECT_EQ(CodeOf(), "DIMENSIONS_TOO_MANY");
+  request_.mutable_embedding()->set_dimensions(0);
+  request_.clear_prompt();
+  for (int i = 0; i < 512; ++i) request_.add_prompt_token_ids(i);
+  EXPECT_EQ(Prepare()->prompt.size(), 512u) << "the whole context";
+  request_.add_prompt_token_ids(1);
+  EXPECT_EQ(CodeOf(), "PROMPT_TOO_LONG");
+}
+
+TEST_F(EmbeddingJobTest, WhatAModelDoesNotMakeIsRefused) {
+  request_.mutable_embedding();
+  EXPECT_EQ(CodeOf(), "MODEL_HAS_NO_EMBEDDINGS");
+  Load({Pooling::kLast, false, 64, std::nullopt});
+  EXPECT_TRUE(Prepare().ok());
+  request_.clear_embedding();
+  EXPECT_EQ(CodeOf(), "MODEL_HAS_NO_TEXT");
+}
+
 TEST(RepetitionPenaltyDefaultTest, IsTheModelsOwn) {
   EXPECT_EQ(ParseRepetitionPenalty(""), 1.0);
   EXPECT_EQ(ParseRepetitionPenalty("{}"), 1.0);

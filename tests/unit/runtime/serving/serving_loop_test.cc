@@ -36,6 +36,7 @@ class Heard : public RequestListener {
     accepted += chunk.accepted_tokens();
     model_drafted += chunk.model_draft_tokens();
     model_accepted += chunk.model_accepted_tokens();
+    embedding.insert(embedding.end(), chunk.embedding().begin(), chunk.embedding().end());
     for (const v1::TokenLogprob& one : chunk.logprobs()) logprobs.push_back(one.DebugString());
     if (tokens.size() >= cancel_after) cancelled = true;
   }
@@ -46,6 +47,7 @@ class Heard : public RequestListener {
   bool IsCancelled() const override { return cancelled; }
 
   std::vector<int32_t> tokens;
+  std::vector<float> embedding;
   std::vector<std::string> logprobs;
   uint32_t cached = 0;
   uint32_t drafted = 0;
@@ -572,6 +574,80 @@ TEST_F(ServingLoopTest, BeyondTheQueueRequestsAreRefused) {
     }
   }
   EXPECT_EQ(refused, 2);
+}
+
+class EmbeddingLoopTest : public ServingLoopTest, public ::testing::WithParamInterface<Pooling> {
+ protected:
+  static GenerationJob JobOf(std::vector<int32_t> prompt) {
+    GenerationJob job;
+    job.prompt = std::move(prompt);
+    job.embedding = EmbeddingPlan{GetParam(), 0};
+    return job;
+  }
+  // In one step by itself.
+  std::vector<float> EmbeddingAlone(const GenerationJob& job) {
+    SoloSequence sequence(*rank_->engine);
+    const auto rows = sequence.Forward(job.prompt, 0, job.embedding->rows(), [] { return true; });
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    EXPECT_TRUE(sequence.Close().ok());
+    PoolingSum sum(*job.embedding);
+    sum.Add(0, *rows, static_cast<size_t>(rank_->engine->hidden_size()));
+    return *sum.Finish();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Poolings, EmbeddingLoopTest,
+                         ::testing::Values(Pooling::kMean, Pooling::kLast));
+
+// Beside answers, cut into chunks, after hits of the cache, after preemption: bit for bit what each
+// gets alone, and the answers too.
+TEST_P(EmbeddingLoopTest, AmongAnswersAsAlone) {
+  Boot(160, 2);
+  traits_.chunk_tokens_max = 48;
+  traits_.draft_tokens_max = 4;
+  std::vector<GenerationJob> jobs;
+  const std::vector<int32_t> common = RandomPrompt(70);
+  for (uint64_t i = 0; i < 24; ++i) {
+    std::vector<int32_t> prompt = i % 3 == 0 ? common : std::vector<int32_t>();
+    for (const int32_t token : RandomPrompt(1 + random_() % 80)) prompt.push_back(token);
+    jobs.push_back(i % 2 == 0 ? JobOf(std::move(prompt))
+                              : MakeJob(std::move(prompt), 1 + random_() % 60, i));
+  }
+  jobs.push_back(JobOf(RandomPrompt(160)));  // the whole context
+  std::vector<std::vector<float>> embeddings;
+  std::vector<std::vector<int32_t>> answers;
+  for (const GenerationJob& job : jobs) {
+    const bool is_embedding = job.embedding.has_value();
+    embeddings.push_back(is_embedding ? EmbeddingAlone(job) : std::vector<float>());
+    answers.push_back(is_embedding ? std::vector<int32_t>() : Alone(job));
+  }
+  const auto heard = Serve(jobs, Hooks());
+  uint32_t cached = 0;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(heard[i]->ended, 1);
+    EXPECT_TRUE(heard[i]->end.ok()) << heard[i]->end;
+    EXPECT_EQ(heard[i]->embedding, embeddings[i]);
+    EXPECT_EQ(heard[i]->tokens, answers[i]);
+    if (!jobs[i].embedding.has_value()) continue;
+    EXPECT_EQ(heard[i]->finish, v1::FINISH_REASON_STOP);
+    cached += heard[i]->cached;
+  }
+  EXPECT_GE(running_most_, 2U);
+  EXPECT_EQ(cached >= 64U, GetParam() == Pooling::kLast) << cached;
+}
+
+TEST_P(EmbeddingLoopTest, ACancelledOneEndsWithoutNumbers) {
+  Boot(160, 2);
+  traits_.chunk_tokens_max = 16;
+  ServingLoop serving(*rank_->engine, traits_, Hooks());
+  const auto heard = std::make_shared<Heard>();
+  serving.Add(JobOf(RandomPrompt(150)), heard);
+  ASSERT_TRUE(serving.RunStep().ok());
+  heard->cancelled = true;
+  while (!serving.idle()) ASSERT_TRUE(serving.RunStep().ok());
+  EXPECT_EQ(heard->ended, 1);
+  EXPECT_EQ(heard->finish, v1::FINISH_REASON_CANCELLED);
+  EXPECT_TRUE(heard->embedding.empty());
 }
 
 }  // namespace
