@@ -94,7 +94,8 @@ TokenCounts TotalCounts(const std::vector<TokenCounts>& of_choices, uint32_t cho
 }
 
 size_t BytesOf(const v1::GenerateChunk& chunk) {
-  size_t bytes = chunk.text().size() + chunk.reasoning().size();
+  size_t bytes = chunk.text().size() + chunk.reasoning().size() +
+                 static_cast<size_t>(chunk.embedding_size()) * sizeof(float);
   for (const v1::ToolCallDelta& call : chunk.tool_calls()) {
     bytes += call.id().size() + call.name().size() + call.arguments().size();
   }

@@ -17,6 +17,7 @@ namespace macrame::agentd {
 enum class AnswerForm {
   kChat,  // chat.completion
   kText,  // text_completion
+  kEmbedding,
 };
 
 // What all events of one answer have in common.
@@ -32,6 +33,7 @@ struct AnswerHead {
   std::vector<std::string> echoes{};  // of kText, by choice: what its text begins with; or none
   bool has_logprobs = false;
   bool excludes_reasoning = false;  // it is counted, and not sent
+  bool as_base64 = false;           // of kEmbedding: how numbers are written
 };
 
 struct TokenCounts {

@@ -27,6 +27,9 @@ struct GatewayOptions {
   size_t unsent_bytes_max = 1024 * 1024;
   // Answer of one request that is not streamed.
   size_t answer_bytes_max = 16 * 1024 * 1024;
+  // Numbers of one request's embeddings, as float32: 2048 of 4096 each. As a list of JSON they take
+  // up to three times as much.
+  size_t embeddings_bytes_max = 32 * 1024 * 1024;
 
   std::chrono::milliseconds idle_ms{60'000};        // between two requests of a connection
   std::chrono::milliseconds header_ms{10'000};      // from its first byte to its last

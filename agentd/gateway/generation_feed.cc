@@ -1,5 +1,6 @@
 #include "agentd/gateway/generation_feed.h"
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -10,32 +11,39 @@
 namespace macrame::agentd {
 namespace net = boost::asio;
 
-GenerationFeed::GenerationFeed(std::shared_ptr<net::io_context> io, size_t choices,
-                               size_t buffered_bytes_max)
+GenerationFeed::GenerationFeed(std::shared_ptr<net::io_context> io, InferenceBackend& backend,
+                               std::vector<v1::GenerateRequest> requests, const Bounds& bounds)
     : io_(std::move(io)),
       wake_(*io_),
-      buffered_bytes_max_(buffered_bytes_max),
-      choices_(choices),
-      choices_left_(choices) {}
+      backend_(backend),
+      requests_(std::move(requests)),
+      bounds_(bounds),
+      choices_(requests_.size()),
+      choices_left_(requests_.size()) {}
 
 std::shared_ptr<GenerationFeed> GenerationFeed::Start(std::shared_ptr<net::io_context> io,
                                                       InferenceBackend& backend,
                                                       std::vector<v1::GenerateRequest> requests,
-                                                      size_t buffered_bytes_max) {
-  auto feed = std::make_shared<GenerationFeed>(io, requests.size(), buffered_bytes_max);
-  for (uint32_t choice = 0; choice < requests.size(); ++choice) {
-    feed->choices_[choice].call = backend.StartGenerate(
-        std::move(requests[choice]),
-        [feed, choice](const v1::GenerateChunk& chunk) {
-          net::post(*feed->io_,
-                    [feed, choice, chunk]() mutable { feed->OnChunk(choice, std::move(chunk)); });
-        },
-        [feed, choice](absl::Status status) {
-          net::post(*feed->io_,
-                    [feed, choice, status = std::move(status)] { feed->OnDone(choice, status); });
-        });
-  }
+                                                      const Bounds& bounds) {
+  auto feed = std::make_shared<GenerationFeed>(io, backend, std::move(requests), bounds);
+  const size_t at_once = std::min(bounds.under_way, feed->requests_.size());
+  for (size_t i = 0; i < at_once; ++i) feed->StartNext();
   return feed;
+}
+
+void GenerationFeed::StartNext() {
+  if (started_ == requests_.size()) return;
+  const auto choice = static_cast<uint32_t>(started_++);
+  choices_[choice].call = backend_.StartGenerate(
+      std::move(requests_[choice]),
+      [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
+        net::post(*feed->io_,
+                  [feed, choice, chunk]() mutable { feed->OnChunk(choice, std::move(chunk)); });
+      },
+      [feed = shared_from_this(), choice](absl::Status status) {
+        net::post(*feed->io_,
+                  [feed, choice, status = std::move(status)] { feed->OnDone(choice, status); });
+      });
 }
 
 net::awaitable<GenerationFeed::Event> GenerationFeed::Next(std::chrono::milliseconds patience) {
@@ -75,7 +83,7 @@ void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk) {
   if (gone_ || over_ || choices_[choice].done) return;
   buffered_bytes_ += BytesOf(chunk);
   events_.push_back({EventKind::kChunk, choice, std::move(chunk), absl::OkStatus()});
-  if (buffered_bytes_ > buffered_bytes_max_) {
+  if (buffered_bytes_ > bounds_.buffered_bytes) {
     status_ = absl::ResourceExhaustedError("the client reads too slowly");
     ClientGone();
     return;
@@ -90,7 +98,7 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   --choices_left_;
   if (gone_ || over_) return;
   over_ = choices_left_ == 0 || !status.ok();
-  if (!status.ok()) CancelCalls();
+  status.ok() ? StartNext() : CancelCalls();
   status_ = status;
   events_.push_back({EventKind::kDone, choice, {}, std::move(status)});
   wake_.cancel();

@@ -38,15 +38,20 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
     absl::Status status;
   };
 
+  struct Bounds {
+    size_t buffered_bytes = 0;    // that the client has not taken yet
+    size_t under_way = SIZE_MAX;  // answers at once; the next begins when one is over
+  };
+
   // From the io thread, as all methods. The feed keeps `io` alive for late callbacks. One answer
   // for each request; when one fails, the others are cancelled.
   static std::shared_ptr<GenerationFeed> Start(std::shared_ptr<boost::asio::io_context> io,
                                                InferenceBackend& backend,
                                                std::vector<v1::GenerateRequest> requests,
-                                               size_t buffered_bytes_max);
+                                               const Bounds& bounds);
 
-  GenerationFeed(std::shared_ptr<boost::asio::io_context> io, size_t choices,
-                 size_t buffered_bytes_max);
+  GenerationFeed(std::shared_ptr<boost::asio::io_context> io, InferenceBackend& backend,
+                 std::vector<v1::GenerateRequest> requests, const Bounds& bounds);
 
   // The next event; waits at most `patience`. One waiter at a time.
   boost::asio::awaitable<Event> Next(std::chrono::milliseconds patience);
@@ -63,15 +68,19 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
     std::shared_ptr<GenerateCall> call;
     bool done = false;
   };
+  void StartNext();
   void OnChunk(uint32_t choice, v1::GenerateChunk chunk);
   void OnDone(uint32_t choice, absl::Status status);
   void CancelCalls();
 
   std::shared_ptr<boost::asio::io_context> io_;  // outlives the timer
   boost::asio::steady_timer wake_;
-  const size_t buffered_bytes_max_;
+  InferenceBackend& backend_;
+  std::vector<v1::GenerateRequest> requests_;  // moved out as they are started
+  const Bounds bounds_;
   std::vector<Choice> choices_;
   size_t choices_left_;
+  size_t started_ = 0;
   std::deque<Event> events_;
   size_t buffered_bytes_ = 0;
   absl::Status status_;

@@ -191,12 +191,13 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (!MethodFits(*route, View(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route));
   }
-  if (route->kind == RouteKind::kChat || route->kind == RouteKind::kText) {
+  if (HasBody(*route)) {
     if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
     const bool complete = co_await ReadBody();
     if (!complete) co_return false;
     if (route->kind == RouteKind::kChat) co_return co_await ServeChat();
-    co_return co_await ServeText();
+    if (route->kind == RouteKind::kText) co_return co_await ServeText();
+    co_return co_await ServeEmbeddings();
   }
   auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
@@ -241,6 +242,17 @@ net::awaitable<bool> HttpSession::ServeText() {
   co_return co_await Answer(std::move(head), std::move(requests), text.stream);
 }
 
+net::awaitable<bool> HttpSession::ServeEmbeddings() {
+  auto parsed = ParseEmbeddingRequest(parser_->get().body(), state_->options.json_depth_max);
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  EmbeddingRequest& request = std::get<EmbeddingRequest>(parsed);
+  AnswerHead head = HeadOf(request, "embd-");
+  head.form = AnswerForm::kEmbedding;
+  head.as_base64 = request.as_base64;
+  head.choices = static_cast<uint32_t>(request.inputs.size());
+  co_return co_await Answer(std::move(head), RequestsOfInputs(request), /*stream=*/false);
+}
+
 // Sets what of the request the connection knows, too.
 AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
@@ -261,15 +273,22 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
 
 net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                          bool stream) {
-  feed_ = GenerationFeed::Start(
-      state_->io, *state_->backend, std::move(requests),
-      stream ? state_->options.unsent_bytes_max : state_->options.answer_bytes_max);
+  const GatewayOptions& options = state_->options;
+  GenerationFeed::Bounds bounds;
+  bounds.buffered_bytes = stream ? options.unsent_bytes_max : options.answer_bytes_max;
+  if (head.form == AnswerForm::kEmbedding) {
+    // Collecting them waits for no client: what is too much is said there.
+    bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax};
+  }
+  feed_ = GenerationFeed::Start(state_->io, *state_->backend, std::move(requests), bounds);
   auto watch = StartWatch();
   bool more = false;
   if (stream) {
     more = co_await StreamAnswer(std::move(head));
   } else if (head.form == AnswerForm::kChat) {
     more = co_await CollectAnswer<CollectedAnswer>(std::move(head), ChatCompletionBody);
+  } else if (head.form == AnswerForm::kEmbedding) {
+    more = co_await CollectAnswer<CollectedEmbedding>(std::move(head), EmbeddingListBody);
   } else {
     more = co_await CollectAnswer<CollectedText>(std::move(head), TextCompletionBody);
   }

@@ -24,6 +24,8 @@
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/chat_request.h"
+#include "agentd/gateway/embedding_answer.h"
+#include "agentd/gateway/embedding_request.h"
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
@@ -53,6 +55,7 @@ class HttpSession {
   // With the body at hand.
   boost::asio::awaitable<bool> ServeChat();
   boost::asio::awaitable<bool> ServeText();
+  boost::asio::awaitable<bool> ServeEmbeddings();
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -77,6 +80,8 @@ class HttpSession {
   // Events up to the end, beginning with `event`; false when the client is gone.
   boost::asio::awaitable<bool> PumpEvents(StreamComposer& composer, GenerationFeed::Event event);
   boost::asio::awaitable<bool> SendGenerationFailure(absl::Status status, std::string model);
+  // Of one of several answers that go into one body.
+  boost::asio::awaitable<bool> SendFailureOf(uint32_t choice, absl::Status status, AnswerHead head);
   boost::asio::awaitable<void> LingerAndClose();
 
   boost::asio::awaitable<void> WatchClient(std::shared_ptr<ClientWatch> watch);

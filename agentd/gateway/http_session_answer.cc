@@ -90,10 +90,21 @@ net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std
   co_return co_await SendError(DescribeFailure(status, model, *state_->backend));
 }
 
+net::awaitable<bool> HttpSession::SendFailureOf(uint32_t choice, absl::Status status,
+                                                AnswerHead head) {
+  LogFailure(status);
+  ApiError error = DescribeFailure(status, head.model, *state_->backend);
+  if (head.form == AnswerForm::kEmbedding) NameInput(head, choice, &error);
+  co_return co_await SendError(std::move(error));
+}
+
 template <typename Collected>
 net::awaitable<bool> HttpSession::CollectAnswer(
     AnswerHead head, std::string (*body_of)(const AnswerHead&, const std::vector<Collected>&)) {
   std::vector<Collected> choices(head.choices);
+  const bool is_embedding = head.form == AnswerForm::kEmbedding;
+  const size_t bytes_max =
+      is_embedding ? state_->options.embeddings_bytes_max : state_->options.answer_bytes_max;
   size_t bytes = 0;
   for (uint32_t left = head.choices; left > 0;) {
     const GenerationFeed::Event event = co_await feed_->Next(state_->options.silence_ms);
@@ -104,18 +115,19 @@ net::awaitable<bool> HttpSession::CollectAnswer(
     }
     Collected& choice = choices.at(event.choice);
     if (event.kind == EventKind::kDone) {
-      if (!event.status.ok()) co_return co_await SendGenerationFailure(event.status, head.model);
+      if (!event.status.ok()) co_return co_await SendFailureOf(event.choice, event.status, head);
       --left;
       continue;
     }
     const size_t before = choice.bytes();
     choice.Add(event.chunk);
     bytes += choice.bytes() - before;
-    if (bytes > state_->options.answer_bytes_max) {
+    if (bytes > bytes_max) {
+      const char* remedy = is_embedding
+                               ? "Send fewer inputs at once, or ask for fewer 'dimensions'."
+                               : "Ask for a stream, for less text or fewer 'top_logprobs'.";
       co_return co_await SendError(HttpError(
-          500,
-          absl::StrCat("The answer is too large: above ", state_->options.answer_bytes_max,
-                       " bytes. Ask for a stream, for less text or fewer 'top_logprobs'."),
+          500, absl::StrCat("The answer is too large: above ", bytes_max, " bytes. ", remedy),
           "answer_too_large"));
     }
     if (choice.finish == v1::FINISH_REASON_CANCELLED) {
@@ -133,6 +145,9 @@ template net::awaitable<bool> HttpSession::CollectAnswer(
     std::string (*body_of)(const AnswerHead&, const std::vector<CollectedAnswer>&));
 template net::awaitable<bool> HttpSession::CollectAnswer(
     AnswerHead head, std::string (*body_of)(const AnswerHead&, const std::vector<CollectedText>&));
+template net::awaitable<bool> HttpSession::CollectAnswer(
+    AnswerHead head,
+    std::string (*body_of)(const AnswerHead&, const std::vector<CollectedEmbedding>&));
 
 net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   // Errors that come before the first piece of text still get their own HTTP status.

@@ -18,6 +18,7 @@ constexpr size_t kModelsNamedMax = 8;
 constexpr std::array kRoutes = {
     Route{RouteKind::kChat, "/v1/chat/completions", "POST"},
     Route{RouteKind::kText, "/v1/completions", "POST"},
+    Route{RouteKind::kEmbeddings, "/v1/embeddings", "POST"},
     Route{RouteKind::kModelList, "/v1/models", "GET, HEAD"},
     Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
     Route{RouteKind::kHealth, "/health", "GET, HEAD"},
@@ -65,6 +66,11 @@ const Route* FindRoute(absl::string_view path) {
   return nullptr;
 }
 
+bool HasBody(const Route& route) {
+  return route.kind == RouteKind::kChat || route.kind == RouteKind::kText ||
+         route.kind == RouteKind::kEmbeddings;
+}
+
 bool MethodFits(const Route& route, absl::string_view method) {
   for (const absl::string_view allowed : absl::StrSplit(route.methods, ", ")) {
     if (method == allowed) return true;
@@ -95,6 +101,7 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
       break;
     case RouteKind::kChat:
     case RouteKind::kText:
+    case RouteKind::kEmbeddings:
       return HttpError(500, "This path needs a body.", "internal");
   }
   const std::string id = PercentDecode(path.substr(route.path.size()));

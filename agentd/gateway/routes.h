@@ -14,7 +14,7 @@
 
 namespace macrame::agentd {
 
-enum class RouteKind { kChat, kText, kModelList, kModel, kHealth, kVersion };
+enum class RouteKind { kChat, kText, kEmbeddings, kModelList, kModel, kHealth, kVersion };
 
 struct Route {
   RouteKind kind;
@@ -28,7 +28,10 @@ bool MethodFits(const Route& route, absl::string_view method);
 // 405 with the Allow header.
 HttpReply MethodNotAllowed(const Route& route);
 
-// The answer of a route that needs no body: all but kChat and kText.
+// Whether its requests have a body.
+bool HasBody(const Route& route);
+
+// The answer of a route without one.
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,
                                                     const GatewayOptions& options,
                                                     InferenceBackend& backend);

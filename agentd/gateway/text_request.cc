@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/bounded_json.h"
@@ -28,12 +27,6 @@ bool IsKnown(absl::string_view name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
-bool IsTokenId(const json& value) {
-  // Negative numbers become large ones.
-  return value.is_number_integer() &&
-         value.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
-}
-
 // Reads one body; the first error stops it.
 class TextRequestReader : public RequestFields {
  public:
@@ -44,7 +37,7 @@ class TextRequestReader : public RequestFields {
     RefuseFields(*this, kRefusedFields);
     RefuseFields(*this, kRefusedEverywhere);
     ReadModel(*this, request_);
-    ReadPrompts();
+    request_.prompts = ReadPrompts(*this, "prompt", kAnswersMax);
     ReadMaxTokens(*this, request_);
     v1::GenerateRequest& generate = request_.generate;
     if (generate.max_tokens() == 0) generate.set_max_tokens(kTextTokensDefault);
@@ -64,40 +57,6 @@ class TextRequestReader : public RequestFields {
   }
 
  private:
-  void FailPrompt(const std::string& param) {
-    Fail(param, "invalid_type",
-         absl::StrCat("'", param, "' must be text or a list of token ids",
-                      param == "prompt" ? ", or a list of these." : "."));
-  }
-
-  void AddPrompt(const json& value, const std::string& param) {
-    TextRequest::Prompt prompt;
-    if (value.is_string()) {
-      prompt.text = value.get<std::string>();
-    } else if (value.is_array() && std::all_of(value.begin(), value.end(), IsTokenId)) {
-      for (const json& token : value) prompt.token_ids.push_back(token.get<int32_t>());
-    } else {
-      FailPrompt(param);
-    }
-    if (!error_ && prompt.text.empty() && prompt.token_ids.empty()) {
-      Fail(param, "invalid_value", absl::StrCat("'", param, "' is empty."));
-    }
-    request_.prompts.push_back(std::move(prompt));
-  }
-
-  void ReadPrompts() {
-    const json* value = Find("prompt");
-    if (value == nullptr) {
-      Fail("prompt", "missing_required_parameter", "'prompt' is missing.");
-      return;
-    }
-    const bool is_list = value->is_array() && !value->empty() && !value->front().is_number();
-    if (!is_list) return AddPrompt(*value, "prompt");
-    for (size_t i = 0; i < value->size() && !error_ && i <= kAnswersMax; ++i) {
-      AddPrompt((*value)[i], absl::StrCat("prompt[", i, "]"));
-    }
-  }
-
   void ReadEcho() {
     request_.echo = Boolean("echo");
     if (!request_.echo) return;
@@ -106,7 +65,7 @@ class TextRequestReader : public RequestFields {
            "'echo' with 'logprobs' can't be honoured: only the answer's tokens have log "
            "probabilities.");
     }
-    for (const TextRequest::Prompt& prompt : request_.prompts) {
+    for (const Prompt& prompt : request_.prompts) {
       if (prompt.token_ids.empty()) continue;
       Fail("echo", "unsupported_parameter", "'echo' needs prompts that are text.");
     }
@@ -137,11 +96,7 @@ std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body,
 std::vector<v1::GenerateRequest> RequestsOfPrompts(const TextRequest& request) {
   std::vector<v1::GenerateRequest> all;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
-    v1::GenerateRequest one = request.generate;
-    if (i > 0) one.set_request_id(absl::StrCat(one.request_id(), "-p", i));
-    one.set_prompt(request.prompts[i].text);
-    one.mutable_prompt_token_ids()->Add(request.prompts[i].token_ids.begin(),
-                                        request.prompts[i].token_ids.end());
+    const v1::GenerateRequest one = RequestOfPrompt(request.generate, request.prompts[i], i);
     for (v1::GenerateRequest& choice : RequestsOfChoices(one, request.choices)) {
       all.push_back(std::move(choice));
     }

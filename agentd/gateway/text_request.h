@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/prompt_fields.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
@@ -20,10 +21,6 @@ inline constexpr size_t kAnswersMax = 32;  // prompts times `n`
 inline constexpr uint32_t kTextTokensDefault = 16;
 
 struct TextRequest : AnswerRequest {
-  struct Prompt {
-    std::string text;                // or
-    std::vector<int32_t> token_ids;  // as they are
-  };
   std::vector<Prompt> prompts{};
   bool echo = false;  // each answer begins with its prompt
 };

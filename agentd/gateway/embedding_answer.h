@@ -1,0 +1,33 @@
+#pragma once
+
+// Embeddings in OpenAI's format. Pure.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agentd/gateway/answer_format.h"
+#include "agentd/gateway/api_error.h"
+#include "macrame/v1/rank.pb.h"
+
+namespace macrame::agentd {
+
+// One input's, from its chunk.
+struct CollectedEmbedding {
+  std::vector<float> numbers;
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  TokenCounts counts;
+
+  void Add(const v1::GenerateChunk& chunk);
+  size_t bytes() const { return numbers.size() * sizeof(float); }
+};
+
+// Numbers as JSON, which read as float32 again give the same bits; or little-endian float32 as
+// base64.
+std::string EmbeddingListBody(const AnswerHead& head,
+                              const std::vector<CollectedEmbedding>& embeddings);
+
+// Says which input a failure is about, where the client is at fault.
+void NameInput(const AnswerHead& head, uint32_t input, ApiError* error);
+
+}  // namespace macrame::agentd

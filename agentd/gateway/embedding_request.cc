@@ -1,0 +1,88 @@
+#include "agentd/gateway/embedding_request.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/bounded_json.h"
+
+namespace macrame::agentd {
+namespace {
+
+using nlohmann::json;
+
+bool IsTrue(const json& value) { return value.is_boolean() && value.get<bool>(); }
+
+constexpr std::array kRefusedFields = {
+    RefusedField{"messages", IsEmptyList, "embeddings are made of text: send 'input'"},
+    RefusedField{"normalize", IsTrue, "embeddings always have length 1"},
+    RefusedField{"embed_dtype", Never, "numbers are float32"},
+    RefusedField{"truncate_prompt_tokens", Never, "inputs are never cut"},
+    RefusedField{"truncate", IsFalse, "inputs are never cut"},
+    RefusedField{"add_special_tokens", IsTrue, "send token ids to say each token yourself"},
+    RefusedField{"stream", IsFalse, "embeddings come in one body"},
+};
+
+bool IsKnown(absl::string_view name) {
+  constexpr absl::string_view kNames[] = {"input", "encoding_format", "dimensions"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+// Reads one body; the first error stops it.
+class EmbeddingRequestReader : public RequestFields {
+ public:
+  using RequestFields::RequestFields;
+
+  std::variant<EmbeddingRequest, ApiError> Read() {
+    RefuseFields(*this, kRefusedFields);
+    ReadModel(*this, request_);
+    request_.inputs = ReadPrompts(*this, "input", kInputsMax);
+    if (request_.inputs.size() > kInputsMax) {
+      Fail("input", "array_above_max_length",
+           absl::StrCat("'input' may hold at most ", kInputsMax, " texts."));
+    }
+    ReadFormat();
+    v1::EmbeddingOptions& options = *request_.generate.mutable_embedding();
+    const auto dimensions = Integer("dimensions", 1, std::numeric_limits<int32_t>::max());
+    options.set_dimensions(static_cast<uint32_t>(dimensions.value_or(0)));
+    ReadWhose(*this, request_);
+    ListIgnored(*this, kRefusedFields, IsKnown, request_);
+    if (error_) return *error_;
+    return std::move(request_);
+  }
+
+ private:
+  void ReadFormat() {
+    const json* format = Find("encoding_format");
+    if (format == nullptr) return;
+    request_.as_base64 = *format == "base64";
+    if (request_.as_base64 || *format == "float") return;
+    Fail("encoding_format", "invalid_value", "'encoding_format' must be 'float' or 'base64'.");
+  }
+
+  EmbeddingRequest request_;
+};
+
+}  // namespace
+
+std::variant<EmbeddingRequest, ApiError> ParseEmbeddingRequest(absl::string_view body,
+                                                               size_t json_depth_max) {
+  json parsed;
+  if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
+  if (!parsed.is_object()) {
+    return BadRequest("The body must be a JSON object.", "", "invalid_type");
+  }
+  return EmbeddingRequestReader(parsed).Read();
+}
+
+std::vector<v1::GenerateRequest> RequestsOfInputs(const EmbeddingRequest& request) {
+  std::vector<v1::GenerateRequest> all;
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    all.push_back(RequestOfPrompt(request.generate, request.inputs[i], i));
+  }
+  return all;
+}
+
+}  // namespace macrame::agentd
