@@ -52,7 +52,9 @@ class BatchSim {
   struct Request {
     RequestSpec spec;
     std::vector<int32_t> answer;
+    uint32_t hidden = 0;  // position behind the last hidden state that it got
     uint32_t context = 0;
+    bool is_hidden() const { return spec.rows != LogitRows::kLast; }
     bool has_ended = false;
     bool was_cancelled = false;
     bool has_started = false;
@@ -148,9 +150,12 @@ class BatchSim {
     spec.salt = Pick(0, 3) == 0 ? spec.key : "";
     spec.context_length = request.context;
     spec.max_new_tokens = Pick(0, 2) == 0 || answers_are_long_ ? 0 : Pick(1, 150);
-    spec.prompt = DrawPrompt(
-        std::min(request.context - 1,
-                 answers_are_long_ && !traits_.state_snapshots.has_value() ? 60 : 1000u));
+    if (bug_ == BatchBug::kNone && Pick(0, 7) == 0) {
+      spec.rows = Pick(0, 1) == 0 ? LogitRows::kHiddenLast : LogitRows::kHiddenAll;
+    }
+    const uint32_t behind = request.is_hidden() ? 0 : 1;
+    const bool is_short = answers_are_long_ && !traits_.state_snapshots.has_value();
+    spec.prompt = DrawPrompt(std::min(request.context - behind, is_short ? 60 : 1000u));
     ++report_.requests;
     steps_max += 60 + 4 * uint64_t{request.context};
     const absl::StatusOr<Effects> effects = scheduler_.Add(spec, now_);
@@ -193,6 +198,10 @@ class BatchSim {
   }
 
   void CheckMiss(const Request& request, const Effects::Started& started) {
+    if (request.is_hidden()) {
+      if (started.miss.kind != PrefixMiss::Kind::kNone) Fault("a miss where none counts");
+      return;
+    }
     const size_t wanted = BlockPool::PrefixBlocksMax(request.spec.prompt.size());
     const bool is_whole = started.cached_tokens == wanted * kBlockTokens;
     if (is_whole != (started.miss.kind == PrefixMiss::Kind::kNone)) Fault("a miss unexplained");
@@ -221,6 +230,13 @@ class BatchSim {
 
   // Against the same request alone.
   void CheckAnswer(RequestId id, const Request& request, EndReason reason) {
+    if (request.is_hidden()) {
+      const bool is_whole = request.hidden == request.spec.prompt.size();
+      if (is_whole != (reason == EndReason::kFinished) && reason != EndReason::kCancelled) {
+        Fault(absl::StrCat("request ", id, " has hidden states up to ", request.hidden));
+      }
+      return;
+    }
     std::vector<int32_t> tokens = request.spec.prompt;
     for (const int32_t token : request.answer) {
       if (FakeNextToken(tokens, model_) != token) {
@@ -457,7 +473,20 @@ class BatchSim {
       }
       request.answer.push_back(token);
     }
+    for (const HiddenOwner& owner : done.ordered.hidden) TakeHidden(owner);
     Take(scheduler_.OnStepDone(done.ordered.number, results, done.took, now_));
+  }
+
+  // All positions in their order, from the first, or the last alone.
+  void TakeHidden(const HiddenOwner& owner) {
+    Request& request = requests_.at(owner.id);
+    if (request.has_ended) return;
+    const bool is_all = request.spec.rows == LogitRows::kHiddenAll;
+    const bool fits = is_all ? owner.begin == 0 || owner.begin == request.hidden
+                             : owner.begin + 1 == request.spec.prompt.size() && owner.count == 1;
+    if (!fits) Fault(absl::StrCat("hidden states of ", owner.id, " from ", owner.begin));
+    request.hidden = owner.begin + owner.count;
+    if (owner.is_last != (request.hidden == request.spec.prompt.size())) Fault("a wrong last row");
   }
 
   void Finish() {

@@ -203,7 +203,7 @@ std::vector<int32_t> FakeGang::Run(const ForwardStep& step) {
   KeepStates(step);
   std::vector<int32_t> rows;
   for (const Segment& segment : step.segments) {
-    if (segment.logit_rows == LogitRows::kNone) continue;
+    if (segment.logit_rows != LogitRows::kLast && segment.logit_rows != LogitRows::kAll) continue;
     const std::vector<int32_t> tokens = TokensOf(segment.slot, held_[segment.slot]);
     const size_t first = segment.logit_rows == LogitRows::kAll ? segment.begin + 1 : tokens.size();
     for (size_t count = first; count <= tokens.size(); ++count) {
