@@ -122,10 +122,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.context_length = static_cast<int>(spec.context_length());
   limits.blocks_total = BlocksFor(limits.context_length) *
                         static_cast<int>(std::max<uint32_t>(spec.concurrent_sequences(), 1));
-  if (rank.config.has_state()) {
-    const uint32_t wished = spec.state_snapshots();
-    limits.state_snapshots = static_cast<int>(wished > 0 ? wished : kStateSnapshotsDefault);
-  }
+  limits.state_snapshots = static_cast<int>(spec.state_snapshots());
   limits.kv_type = options.kv_type;
   if (!limits.kv_type.has_value() && spec.kv_bits() == kKvBitsNarrow) {
     limits.kv_type = kernels::KvType::kInt8;
@@ -229,6 +226,11 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
   auto config = LoadModelConfig(spec.model().path());
   if (!config.ok()) return config.status();
   rank->config = *std::move(config);
+  if (!rank->config.has_state()) {
+    spec.clear_state_snapshots();
+  } else if (spec.state_snapshots() == 0) {
+    spec.set_state_snapshots(kStateSnapshotsDefault);
+  }
   if (spec.world_size() == 1 && place->layer_end == 0) place->layer_end = rank->config.layer_count;
   rank->context_length = ContextLengthOf(spec, rank->config);
   status = CheckContext(rank->context_length);

@@ -222,8 +222,8 @@ BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
   traits.shares_prefixes = !IsForSecondEngine(spec);
   traits.steps_in_flight_max = static_cast<uint32_t>(engine.steps_in_flight_max());
   // A model with recurrent layers takes no drafts: their state can't be taken back.
-  const bool has_state = spec.state_snapshots() > 0;
-  if (has_state) traits.state_snapshots = spec.state_snapshots();
+  const bool has_state = rank.config.has_state();
+  if (has_state) traits.state_snapshots = static_cast<uint32_t>(engine.limits().state_snapshots);
   if (engine.bits_are_fixed() && !has_state) {
     traits.draft_tokens_max = spec.has_draft_tokens_max()
                                   ? std::min(spec.draft_tokens_max(), kDraftTokensMax)
@@ -264,7 +264,7 @@ BatchTraits RankProcess::StartLeading(BootedRank& rank) {
 }
 
 void RankProcess::StartFollowing(BootedRank& rank) {
-  if (spec_.state_snapshots() > 0) return;  // as rank 0
+  if (rank.config.has_state()) return;  // as rank 0
   rank.engine->SetColdWorker(StartColdWorker(spec_, rank, [this, &rank](const ColdEvent& event) {
     Report report;
     if (event.kind == ColdEvent::Kind::kOff) {
