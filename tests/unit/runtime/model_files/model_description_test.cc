@@ -314,6 +314,7 @@ TEST(ModelDescription, LayersWithAState) {
     for (const auto& [name, bytes] : engine::ModelOfConfig(of)) {
       WriteFile(folder + "/" + name, bytes);
     }
+    WriteFile(folder + "/tokenizer.json", "{}");
     const auto model = DescribeModel(folder);
     EXPECT_TRUE(model.ok()) << model.status();
     return model.ok() ? *model : v1::ModelDescription();
