@@ -92,7 +92,7 @@ def check_errors(client, model):
     error = refused(openai.BadRequestError, lambda: create(model=model, messages=QUESTION, n=9))
     assert error.param == "n"
     refused(openai.NotFoundError, lambda: client.models.retrieve("no-such"))
-    refused(openai.NotFoundError, lambda: client.embeddings.create(model=model, input="x"))
+    refused(openai.BadRequestError, lambda: client.embeddings.create(model=model, input="x"))
 
 
 def main():
