@@ -85,17 +85,6 @@ absl::Status OfDraft(const std::string& draft, const absl::Status& status) {
   return ReasonStatus(status.code(), reason);
 }
 
-// An earlier gang of it found that its slices of unequal width are not the model.
-bool AreUnevenSlicesRefused(const ClusterView& state, const std::string& deployment) {
-  for (const v1::GangRecord& gang : state.gangs) {
-    if (gang.deployment() != deployment) continue;
-    for (const v1::Reason& fallback : gang.fallbacks()) {
-      if (fallback.code() == kUnevenRefused) return true;
-    }
-  }
-  return false;
-}
-
 RoomWanted RoomFor(const PlanOrder& order) {
   return {order.deployment, order.priority, order.may_evict, order.in_force, order.replicas};
 }
@@ -190,7 +179,7 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
     }
     *request.add_nodes() = std::move(node);
   }
-  if (AreUnevenSlicesRefused(state, asking.order.deployment)) {
+  if (asking.order.refuses_uneven_slices) {
     for (v1::PlannerNode& node : *request.mutable_nodes()) {
       node.mutable_traits()->set_uneven_tensor(false);
     }

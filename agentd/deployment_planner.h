@@ -34,6 +34,7 @@ struct PlanOrder {
   int32_t priority = 0;
   // When nothing fits, deployments with a lower priority may go: result.evicted names them.
   bool may_evict = false;
+  bool refuses_uneven_slices = false;
   uint32_t replicas = 1;           // whole copies that are to find room, this one included
   std::set<std::string> in_force;  // gangs that hold memory
 };

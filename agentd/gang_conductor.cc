@@ -198,6 +198,7 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.may_evict = effect.may_evict;
   order.replicas = deployment.replicas();
   order.in_force = effect.in_force;
+  order.refuses_uneven_slices = effect.refuses_uneven_slices;
   v1::GangRecord record;
   if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
   parts_.planner.Plan(order, [this, name = deployment.name(),

@@ -86,12 +86,13 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
                    absl::StrCat(NodeName(node), " has no ", engine, ", which serves ",
                                 request.model().architecture(), " models"),
                    node.node_id());
-    reason.set_remedy(absl::StrCat("install it there (python3 -m pip install ", engine,
-                                   ") and restart its agent"));
+    reason.set_remedy(absl::StrCat("install it there (python3 -m venv ~/.macrame/mlx-lm; ",
+                                   "~/.macrame/mlx-lm/bin/pip install ", engine, "; on Linux '",
+                                   engine, "[cpu]') and restart its agent"));
     return reason;
   }
   if (std::any_of(names.begin(), names.end(),
-                  [](const std::string& name) { return name.rfind("mlx", 0) == 0; })) {
+                  [](const std::string& name) { return name == "mlx"; })) {
     return {};
   }
   return MakeReason("ENGINE_MISSING", absl::StrCat(NodeName(node), " has no MLX engine"),
@@ -100,7 +101,15 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
 
 MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   const uint32_t bits = request.wishes().kv_bits();
-  if (bits == 0 || bits == kKvBitsDefault || node.traits().narrow_kv()) return {};
+  if (bits == 0 || bits == kKvBitsDefault) return {};
+  if (request.model().engine().empty() && node.traits().narrow_kv()) return {};
+  if (!request.model().engine().empty()) {
+    v1::Reason reason = MakeReason(
+        "KV_BITS_UNSUPPORTED", absl::StrCat("a KV cache of ", bits, " bits was asked for; ",
+                                            request.model().engine(), " keeps the default only"));
+    reason.set_remedy(kDefaultKvRemedy);
+    return reason;
+  }
   const bool gpu = ComputeKindOf(node) == ComputeKind::kGpu;
   v1::Reason reason = MakeReason(
       "KV_BITS_UNSUPPORTED",
@@ -113,8 +122,19 @@ MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& r
 }
 
 // Drafts leave the text alone only where a token's bits don't depend on what runs beside it.
-MaybeReason RefuseDraftOnGpu(const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  if (!request.has_draft_model() || ComputeKindOf(node) != ComputeKind::kGpu) return {};
+// Of models that take none, and of those that can't draft; else only processors do.
+MaybeReason RefuseDraft(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  if (!request.has_draft_model()) return {};
+  for (const v1::ModelDescription* model : {&request.model(), &request.draft_model()}) {
+    if (model->engine().empty() && model->fixed_state_bytes() == 0) continue;
+    return MakeReason(
+        "DRAFT_MODEL_UNUSABLE",
+        absl::StrCat("no drafts of ", request.draft_model().name(), ": ", model->name(),
+                     model->engine().empty()
+                         ? " has layers with a state, which can't be taken back"
+                         : absl::StrCat(" is served by ", model->engine(), ", without drafts")));
+  }
+  if (ComputeKindOf(node) != ComputeKind::kGpu) return {};
   return MakeReason(
       "DRAFT_MODEL_UNUSABLE",
       absl::StrCat(NodeName(node), " computes on a GPU, where the bits of a token depend on what ",
@@ -193,9 +213,13 @@ MaybeReason RefuseUnserved(const Shape& shape, const v1::ModelDescription& model
                            const std::vector<Candidate>&) {
   if (ServesShape(model, shape)) return {};
   const std::string engine = model.engine().empty() ? "the engine" : model.engine();
-  return MakeReason("ENGINE_LIMIT",
-                    absl::StrCat(engine, " serves ", model.architecture(), " models without ",
-                                 shape.pp > 1 ? "pipelines" : "tensor splits"));
+  v1::Reason reason = MakeReason(
+      "ENGINE_LIMIT", absl::StrCat(engine, " serves ", model.architecture(), " models without ",
+                                   shape.pp > 1 ? "pipelines" : "tensor splits"));
+  reason.set_remedy(model.splits().tensor()
+                        ? "leave out --parallelism, or ask for --parallelism tensor"
+                        : "leave out --ranks and --parallelism: one node serves it alone");
+  return reason;
 }
 
 MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
@@ -209,7 +233,7 @@ constexpr std::array kNodeConstraints = {
     NodeConstraint{"wishes", RefuseExcluded},        NodeConstraint{"tenant", RefuseOtherTenants},
     NodeConstraint{"alive", RefuseUnschedulable},    NodeConstraint{"engine", RefuseWithoutEngine},
     NodeConstraint{"files", RefuseWithoutFiles},     NodeConstraint{"kv_bits", RefuseNarrowKv},
-    NodeConstraint{"pressure", RefuseUnderPressure}, NodeConstraint{"draft", RefuseDraftOnGpu},
+    NodeConstraint{"pressure", RefuseUnderPressure}, NodeConstraint{"draft", RefuseDraft},
 };
 
 constexpr std::array kShapeConstraints = {

@@ -167,14 +167,15 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
 }
 
 uint32_t StateSnapshots(const v1::ModelDescription& model) {
-  return model.fixed_state_bytes() > 0 ? kStateSnapshotsDefault : 0;
+  return model.engine().empty() && model.fixed_state_bytes() > 0 ? kStateSnapshotsDefault : 0;
 }
 
 uint64_t LayerStateBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,
                          const ServingLoad& load) {
   if (model.sliding_window() > 0 || AttendsToAll(model, layer)) return 0;
-  return SaturatingMultiply(Part(model.fixed_state_bytes(), slice),
-                            uint64_t{load.sequences} + StateSnapshots(model));
+  return SaturatingMultiply(
+      Part(model.fixed_state_bytes(), slice),
+      uint64_t{std::max(load.sequences, kAnsweredAtOnceMax)} + StateSnapshots(model));
 }
 
 uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice,

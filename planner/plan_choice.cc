@@ -82,6 +82,18 @@ bool IsWhole(const Gang& gang, uint32_t layers) {
   return next == layers;
 }
 
+// Slices of unequal width are only on nodes whose engines cut so.
+bool MayCutSo(const Gang& gang, const GangJudge& judge) {
+  for (const GangStage& stage : gang.stages) {
+    const auto [least, most] = std::minmax_element(stage.widths.begin(), stage.widths.end());
+    if (*least == *most) continue;
+    for (const size_t node : stage.nodes) {
+      if (!judge.candidates()[node].traits.uneven_tensor()) return false;
+    }
+  }
+  return true;
+}
+
 // The plan in force, as it would be now; nothing when it is none of this model's any more or does
 // not fit.
 std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge) {
@@ -120,6 +132,7 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
     return {};
   }
   if (nodes.size() > 1 && !judge.links().Allows(gang.fabric, nodes)) return {};
+  if (!ServesShape(judge.model(), ShapeOf(gang)) || !MayCutSo(gang, judge)) return {};
   if (judge.WorstFill(gang) > 1) return {};
   return gang;
 }

@@ -78,7 +78,7 @@ constexpr std::array kReasonCodes = {
                "config.json is missing, malformed or contradicts the weights",
                "fetch the model again, or correct its config.json"},
     ReasonCode{"MODEL_ARCHITECTURE_UNKNOWN", "no engine of this cluster knows the architecture",
-               "'clusterctl plan MODEL' names those that this release serves"},
+               "README.md lists those that this release serves"},
     ReasonCode{
         "MODEL_FORMAT_UNSUPPORTED", "the weights are stored in a way that can't be loaded",
         "safetensors in bf16, fp16, fp32, FP8, MXFP4 or MLX affine 2 to 6 or 8 bit are accepted"},

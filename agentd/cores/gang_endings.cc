@@ -47,8 +47,13 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   BeginEnding(round, name, gang);
 }
 
-// Slices of unequal width that don't make up the model: the next plan has equal ones
-// (deployment_planner.h reads the record), or no tensor split at all. True: that is what comes
+bool RefusesUnevenSlices(const v1::GangRecord& gang) {
+  return std::any_of(gang.fallbacks().begin(), gang.fallbacks().end(),
+                     [](const v1::Reason& one) { return one.code() == kUnevenRefused; });
+}
+
+// Slices of unequal width that don't make up the model: the next plan has equal ones, or no tensor
+// split at all. True: that is what comes
 // next.
 bool GangReconciler::RefuseUnevenSlices(const Round& round, const std::string& name, Gang& gang) {
   if (gang.failure.code() != "SPLIT_DIFFERS") return false;
@@ -121,8 +126,10 @@ void GangReconciler::NoteFallback(const std::string& name, Gang& gang, const v1:
 }
 
 void GangReconciler::KeepFallback(Gang& gang, v1::Reason fallback) {
-  if (gang.record.fallbacks_size() >= kFallbacksKept) {
-    gang.record.mutable_fallbacks()->DeleteSubrange(0, 1);
+  auto& kept = *gang.record.mutable_fallbacks();
+  if (kept.size() >= kFallbacksKept) {
+    // Plans go by this one; the oldest of the others is only told.
+    kept.DeleteSubrange(kept[0].code() == kUnevenRefused ? 1 : 0, 1);
   }
   *gang.record.add_fallbacks() = std::move(fallback);
 }

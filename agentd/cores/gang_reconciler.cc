@@ -263,8 +263,8 @@ void GangReconciler::StepPending(Round& round, const std::string& name, Gang& ga
   const v1::Deployment& deployment = *round.deployments.at(name);
   const bool may_again =
       !gang.evicted_at.has_value() || round.now - *gang.evicted_at >= options_.eviction_pause;
-  round.effects.emplace_back(
-      PlanDeployment{deployment, deployment.may_evict() && may_again, InForce()});
+  round.effects.emplace_back(PlanDeployment{deployment, deployment.may_evict() && may_again,
+                                            InForce(), RefusesUnevenSlices(gang.record)});
 }
 
 bool GangReconciler::AwaitsVictim(const std::string& name) const {

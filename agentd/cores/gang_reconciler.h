@@ -96,12 +96,14 @@ std::string GangKey(const std::string& name);        // "gang/NAME"
 
 // Code of a gang record's fallback: its plans have no slices of unequal width any more.
 inline constexpr char kUnevenRefused[] = "UNEVEN_REFUSED";
+bool RefusesUnevenSlices(const v1::GangRecord& gang);
 
 // Ask the planner with the nodes that are alive and orderable → OnPlanned.
 struct PlanDeployment {
   v1::Deployment deployment;
-  bool may_evict = false;          // the answer may name deployments that have to go first
-  std::set<std::string> in_force;  // gangs that hold memory, this one's other replicas too
+  bool may_evict = false;              // the answer may name deployments that have to go first
+  std::set<std::string> in_force;      // gangs that hold memory, this one's other replicas too
+  bool refuses_uneven_slices = false;  // an earlier gang found that they are not the model
 };
 // Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
 struct WriteGang {

@@ -80,6 +80,9 @@ Failure ReadTool(ordered_json& tool, const std::string& param, std::set<std::str
     return Invalid(absl::StrCat(function_param, ".description"), "a string");
   }
   const ordered_json* strict = Find(*function, "strict");
+  if (strict != nullptr && !strict->is_boolean()) {
+    return Invalid(absl::StrCat(function_param, ".strict"), "true or false");
+  }
   if (strict != nullptr && *strict == true) *is_strict = true;
   Complete(*function);
   return std::nullopt;

@@ -45,6 +45,7 @@ class EmbeddingRequestReader : public RequestFields {
     }
     ReadFormat();
     v1::EmbeddingOptions& options = *request_.generate.mutable_embedding();
+    request_.generate.set_max_tokens(1);  // a rank that knows no embeddings answers no more
     const auto dimensions = Integer("dimensions", 1, std::numeric_limits<int32_t>::max());
     options.set_dimensions(static_cast<uint32_t>(dimensions.value_or(0)));
     ReadWhose(*this, request_);

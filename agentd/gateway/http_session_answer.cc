@@ -116,18 +116,30 @@ net::awaitable<bool> HttpSession::CollectAnswer(
     Collected& choice = choices.at(event.choice);
     if (event.kind == EventKind::kDone) {
       if (!event.status.ok()) co_return co_await SendFailureOf(event.choice, event.status, head);
+      if (is_embedding && choice.bytes() == 0) {
+        co_return co_await SendError(HttpError(
+            503, "The node that serves the model runs a version without embeddings: update it.",
+            "model_has_no_embeddings"));
+      }
       --left;
       continue;
     }
     const size_t before = choice.bytes();
     choice.Add(event.chunk);
     bytes += choice.bytes() - before;
+    // All are as long as the first.
+    if (is_embedding && choice.bytes() * head.choices > bytes_max) {
+      feed_->Close();
+      co_return co_await SendError(BadRequest(
+          absl::StrCat("The answer would be too large: above ", bytes_max,
+                       " bytes. Send fewer inputs at once, or ask for fewer 'dimensions'."),
+          "input", "answer_too_large"));
+    }
     if (bytes > bytes_max) {
-      const char* remedy = is_embedding
-                               ? "Send fewer inputs at once, or ask for fewer 'dimensions'."
-                               : "Ask for a stream, for less text or fewer 'top_logprobs'.";
       co_return co_await SendError(HttpError(
-          500, absl::StrCat("The answer is too large: above ", bytes_max, " bytes. ", remedy),
+          500,
+          absl::StrCat("The answer is too large: above ", bytes_max,
+                       " bytes. Ask for a stream, for less text or fewer 'top_logprobs'."),
           "answer_too_large"));
     }
     if (choice.finish == v1::FINISH_REASON_CANCELLED) {

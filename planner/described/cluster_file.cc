@@ -174,8 +174,9 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
   made.set_has_model_files(Flag(node, "has_model", false));
   if (node["tenant"]) made.set_tenant(node["tenant"].as<std::string>());
   made.clear_engine_names();
-  made.add_engine_names(node["engine"] ? node["engine"].as<std::string>() : "mlx");
-  if (!node["engine"]) made.add_engine_names(kMlxLmEngine);  // which may be installed on it
+  const std::string engine = node["engine"] ? node["engine"].as<std::string>() : "mlx";
+  made.add_engine_names(engine);
+  if (engine == "mlx") made.add_engine_names(kMlxLmEngine);  // which may be installed on it
   made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", true));
   made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", true));
   // Of rankd's engine on a GPU not yet; descriptions are also of what may be.

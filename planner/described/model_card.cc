@@ -65,7 +65,7 @@ struct CopyWord {
 };
 constexpr CopyWord kCopyWords[] = {
     {"awq", 0},   {"bf16", 16}, {"bnb", 0},  {"dwq", 0},    {"f16", 16},  {"f32", 32},
-    {"fp16", 16}, {"fp32", 32}, {"fp4", 4},  {"fp8", 8},    {"gguf", 0},  {"gptq", 0},
+    {"fp16", 16}, {"fp32", 32}, {"fp4", 4},  {"fp8", 16},   {"gguf", 0},  {"gptq", 0},
     {"hf", 0},    {"int4", 4},  {"int8", 8}, {"mlx", 0},    {"mxfp4", 4}, {"mxfp8", 8},
     {"qat", 0},   {"nvfp4", 4}, {"ud", 0},   {"unsloth", 0}};
 // What llama.cpp puts behind the bits: "Q8_0", "IQ4_XS".
@@ -273,6 +273,7 @@ ModelCard ReadCard(const YAML::Node& node) {
     width("nope", &widths.nope);
     width("rope", &widths.rope);
     width("value", &widths.value);
+    width("index", &widths.index);
     card.latent = widths;
   }
   for (const auto& size : node["bytes"]) {
@@ -303,8 +304,8 @@ std::string TooLarge(const ModelCard& card) {
       {"parameters", !(card.parameters >= 0 && card.parameters <= kParametersMax)},
       {"active_parameters",
        !(card.active_parameters >= 0 && card.active_parameters <= kParametersMax)},
-      {"latent", std::max({latent.kv_rank, latent.q_rank, latent.nope, latent.rope, latent.value}) >
-                     kWidthMax},
+      {"latent", std::max({latent.kv_rank, latent.q_rank, latent.nope, latent.rope, latent.value,
+                           latent.index}) > kWidthMax},
   };
   for (const auto& [key, is_wrong] : checks) {
     if (is_wrong) return key;
@@ -320,7 +321,7 @@ std::string WrongEngine(const ModelCard& card) {
   }
   if (card.architecture.empty()) return "'engine' needs the 'architecture' that it serves";
   for (const std::string& split : card.splits) {
-    if (split != "tensor" && split != "pipeline") return "'splits' are 'tensor' and 'pipeline'";
+    if (split != "tensor") return "of 'splits' there is 'tensor' alone";
   }
   return "";
 }
@@ -328,11 +329,7 @@ std::string WrongEngine(const ModelCard& card) {
 void SetEngine(const ModelCard& card, v1::ModelDescription* model) {
   if (card.engine.empty()) return;
   model->set_engine(card.engine);
-  v1::ServedSplits& splits = *model->mutable_splits();
-  for (const std::string& split : card.splits) {
-    if (split == "tensor") splits.set_tensor(true);
-    if (split == "pipeline") splits.set_pipeline(true);
-  }
+  model->mutable_splits()->set_tensor(!card.splits.empty());
 }
 
 void GrowLayers(double factor, v1::ModelDescription* model) {
@@ -468,7 +465,8 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   model.set_full_attention_every(card.full_attention_every);
   model.set_fixed_state_bytes(card.fixed_state_bytes);
   model.set_sliding_window(card.sliding_window);
-  if (latent) model.set_kv_latent_width(card.latent->kv_rank + card.latent->rope);
+  if (latent)
+    model.set_kv_latent_width(card.latent->kv_rank + card.latent->rope + card.latent->index);
   model.set_experts(card.experts);
   model.set_experts_active(card.active);
   // More parameters than active ones: a mixture, even when the card does not tell its experts.

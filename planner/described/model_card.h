@@ -19,6 +19,7 @@ namespace macrame::planner {
 // Compressed keys and values (multi-head latent attention): widths of its projections.
 struct LatentAttention {
   uint32_t kv_rank = 0, q_rank = 0, nope = 128, rope = 64, value = 128;
+  uint32_t index = 0;  // of the keys by which positions are chosen; 0: all are attended to
 };
 
 // As deploy/catalogue/models.yaml explains them; 0: not known or not so.
@@ -33,7 +34,7 @@ struct ModelCard {
   std::optional<LatentAttention> latent;
   std::string architecture;         // model_type of its config.json, where this release serves it
   std::string engine;               // that serves it: empty: rankd's own; "mlx-lm"
-  std::vector<std::string> splits;  // that mlx-lm can do of it: "tensor", "pipeline"
+  std::vector<std::string> splits;  // that mlx-lm can do of it: "tensor"
   bool tied_embeddings = false;     // the head is the embedding table
   double parameters = 0, active_parameters = 0;  // 10^9
   uint32_t group = 64;                           // weights that share a scale and a bias

@@ -62,8 +62,11 @@ absl::StatusOr<Described> ModelOf(const Question& question) {
   described.bits = BitsOf(**card, question.model(), asked);
   described.model = DescribeForPlan(**card, described.bits);
   if (asked == 0 && !named.has_value()) {
-    described.origin =
-        (*card)->bits > 0 ? "as its makers publish it" : "for its name says no other number";
+    constexpr uint32_t kFp8Bits = 8;
+    described.origin = (*card)->bits == kFp8Bits
+                           ? "as MLX stores it (the makers' own FP8 files take 16)"
+                       : (*card)->bits > 0 ? "as its makers publish it"
+                                           : "for its name says no other number";
   }
   return described;
 }
@@ -85,7 +88,8 @@ void AddOriginOfBits(const Described& described, v1::PlanResult* result) {
 void AddEngine(const v1::ModelDescription& model, v1::PlanResult* result) {
   if (const std::string why = WhyNotServed(model); !why.empty()) {
     *result->mutable_not_served() = MakeReason("MODEL_ARCHITECTURE_UNKNOWN", why);
-    result->mutable_not_served()->clear_remedy();  // it names the architectures itself
+    result->mutable_not_served()->set_remedy(
+        "README.md lists the models that are served; mlx-lm, where a node has it, serves its own");
   } else if (result->has_plan()) {
     *result->mutable_plan()->add_reasons() = ServedBy(model);
   }

@@ -391,6 +391,10 @@ absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRe
   v1::VerifyGroupResponse response;
   response.set_backend(backend_);
   response.set_group_size(group_size_);
+  if (single() && group_size_ > 1) {
+    return ReasonStatus(absl::StatusCode::kUnimplemented, "ENGINE_LIMIT",
+                        "the second engine's ranks sum by themselves: rankd can't time that");
+  }
   response.set_sum_correct(true);
   if (single()) return response;
   try {

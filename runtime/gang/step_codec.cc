@@ -88,6 +88,7 @@ void PutForward(std::string& out, const ForwardStep& step) {
     PutList(out, segment.new_blocks);
     Put(out, static_cast<uint32_t>(segment.state_from));
     Put(out, static_cast<uint32_t>(segment.state_to));
+    Put(out, segment.salt);
   }
 }
 
@@ -108,6 +109,7 @@ bool TakeForward(Reader& reader, ForwardStep& step) {
     }
     segment.state_from = static_cast<SnapshotId>(reader.Take<uint32_t>());
     segment.state_to = static_cast<SnapshotId>(reader.Take<uint32_t>());
+    segment.salt = reader.Take<uint64_t>();
     segment.logit_rows = static_cast<LogitRows>(rows);
     tokens_left -= segment.tokens.size();
     blocks_left -= segment.new_blocks.size();

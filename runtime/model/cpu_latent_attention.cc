@@ -295,6 +295,7 @@ void CpuLatentAttention::MixChosen(const LatentStep& step, const kernels::Attent
   ForRows(work.pool_, segment.count, row_bytes / sizeof(float), [&](size_t row) {
     const kernels::KvView own{cache.shape, data + row * row_bytes};
     const int32_t* chosen = work.chosen_.data() + row * top;
+    if (top % kernels::kBlockTokens != 0) std::memset(own.data, 0, row_bytes);  // its last block
     for (size_t i = 0; i < top; ++i) {
       kernels::CopyLatent(step.view, segment.blocks, static_cast<size_t>(chosen[i]), own, i);
     }

@@ -46,6 +46,9 @@ struct Segment {      // a run of one sequence's tokens through the layers
   // Under which id the state behind the last token is kept, after the segment ran; what that id
   // held before is overwritten. Such a segment has no drafts.
   SnapshotId state_to = kNoSnapshot;
+  // Of an engine that keeps what it shares by itself (the second one): only sequences of the same
+  // salt share.
+  uint64_t salt = 0;
   bool operator==(const Segment&) const = default;
 };
 

@@ -33,7 +33,7 @@ std::string ReadBeginning(const std::string& path) {
 }
 
 json ParseQuietly(std::string_view text) {
-  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return json::parse(WithoutInfinities(text), nullptr, /*allow_exceptions=*/false);
 }
 
 bool IsTrue(const json& object, const char* key) {
@@ -69,7 +69,8 @@ absl::StatusOr<std::string> PoolingFolder(const std::string& folder) {
   std::string pooling;
   for (const json& module : modules) {
     const bool is_whole = module.is_object() && module.contains("type") &&
-                          module["type"].is_string() && module.value("path", json("")).is_string();
+                          module["type"].is_string() &&
+                          (!module.contains("path") || module["path"].is_string());
     if (!is_whole) return Unsupported(folder, "modules.json lists a module without type and path");
     const auto type = module["type"].get<std::string>();
     const std::string kind = type.substr(type.rfind('.') + 1);
@@ -131,9 +132,9 @@ void NameBareModules(ModelConfig& config) {
 }
 
 bool IsTemplateWithEnd(const json& processor) {
-  if (!processor.is_object() || processor.value("type", json()) != "TemplateProcessing") {
-    return false;
-  }
+  if (!processor.is_object()) return false;
+  const auto type = processor.find("type");  // not copied: it may be nested as deeply as it likes
+  if (type == processor.end() || *type != "TemplateProcessing") return false;
   const auto single = processor.find("single");
   return single != processor.end() && single->is_array() && !single->empty() &&
          single->back().contains("SpecialToken");

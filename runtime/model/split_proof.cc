@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
+#include "runtime/model/fp8_weights.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/weight_loader.h"
 
@@ -20,14 +21,16 @@ namespace {
 
 // The first layer of each kind.
 std::vector<int> LayersToProve(const ModelConfig& config, const ShardPlace& place) {
-  std::set<std::tuple<bool, bool>> seen;
+  std::set<std::tuple<MixerKind, bool, bool, bool>> seen;
   std::vector<int> layers;
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const auto index = static_cast<size_t>(layer);
     const bool mixed = index < config.has_experts.size() && config.has_experts[index];
     const bool windowed =
         index < config.sliding_windows.size() && config.sliding_windows[index] > 0;
-    if (seen.emplace(mixed, windowed).second) layers.push_back(layer);
+    const bool is_new =
+        seen.emplace(config.MixerOf(layer), config.has_feed[index], mixed, windowed).second;
+    if (is_new) layers.push_back(layer);
   }
   return layers;
 }
@@ -93,6 +96,16 @@ uint64_t BytesOfLayer(const WeightFiles& files, int layer) {
   return bytes;
 }
 
+// Weights that are not computed as they are stored: a second copy of a layer could be too much.
+bool IsTurnedOver(const WeightFiles& files, int layer) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  for (const auto& [name, tensor] : files.tensors()) {
+    const bool is_copied = IsFp8(tensor) || tensor.dtype == "U8";
+    if (is_copied && name.compare(0, prefix.size(), prefix) == 0) return true;
+  }
+  return false;
+}
+
 absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>& differences) {
   int agree = 0;
   double largest = 0;
@@ -120,6 +133,7 @@ absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
   absl::Status proven = absl::OkStatus();
   // To the end, whatever is found: the other ranks go on adding.
   for (const int layer : LayersToProve(proof.config, proof.place)) {
+    if (IsTurnedOver(*proof.files, layer)) continue;
     ShardPlace place = proof.place;
     place.layer_begin = layer;
     place.layer_end = layer + 1;

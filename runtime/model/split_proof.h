@@ -4,7 +4,8 @@
 // from.
 //
 // The ranks of a stage run the same made-up hidden states through one layer of each kind that the
-// stage has (with experts or without, attending to all positions or to a window): each its slices,
+// stage has (by mixer, feed-forward, experts and window; not where weights are stored as 8-bit
+// floats or in OpenAI's blocks, of which a copy would be made): each its slices,
 // added up as in any step; and the stage's first rank, alone, the whole layer as the files have it.
 // Both change the hidden states alike but for rounding. A slice that is lost, computed twice or
 // taken from the wrong place changes every row by about as much as the layer itself does.

@@ -46,7 +46,8 @@ absl::StatusOr<std::set<std::string>> ReadIndex(const fs::path& path) {
   for (const auto& [tensor, shard] : index["weight_map"].items()) {
     if (!shard.is_string() || shard.get<std::string>().find('/') != std::string::npos ||
         shard.get<std::string>().empty()) {
-      return Broken(absl::StrCat(path.string(), ": tensor '", tensor, "' is in ", shard.dump(),
+      return Broken(absl::StrCat(path.string(), ": tensor '", tensor, "' is in ",
+                                 shard.is_string() ? shard.dump() : "something",
                                  ", which is not the name of a file"));
     }
     shards.insert(shard.get<std::string>());

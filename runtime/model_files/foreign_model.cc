@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/reasons.h"
+#include "runtime/model/fp8_weights.h"
+#include "runtime/model/model_config.h"
 
 namespace macrame::runtime {
 namespace {
@@ -92,8 +94,13 @@ bool IsPartOfQuantized(const std::string& name) {
   return absl::EndsWith(name, ".scales") || absl::EndsWith(name, ".biases");
 }
 
+// mlx-lm makes bfloat16 of 8-bit floats.
+uint64_t HeldBytes(const engine::StoredTensor& tensor) {
+  return engine::IsFp8(tensor) ? uint64_t{2} * tensor.bytes : tensor.bytes;
+}
+
 std::string DtypeOf(const std::string& stored) {
-  if (stored == "BF16") return "bfloat16";
+  if (stored == "BF16" || absl::StartsWith(stored, "F8")) return "bfloat16";
   return stored == "F16" ? "float16" : "float32";
 }
 
@@ -109,7 +116,8 @@ void AddStorage(const json& config, const engine::WeightFiles& files, v1::ModelD
       parameters += tensor.bytes * 8 / bits;
     } else {
       floats[tensor.dtype] += tensor.bytes;
-      parameters += tensor.bytes / (tensor.dtype == "F32" ? 4 : tensor.dtype == "U8" ? 1 : 2);
+      const bool is_byte = tensor.dtype == "U8" || engine::IsFp8(tensor);
+      parameters += tensor.bytes / (tensor.dtype == "F32" ? 4 : is_byte ? 1 : 2);
     }
   }
   const auto most =
@@ -127,7 +135,8 @@ void AddStorage(const json& config, const engine::WeightFiles& files, v1::ModelD
 
 absl::StatusOr<v1::ModelDescription> ReadForeignConfig(const std::string& config_json,
                                                        const std::string& folder) {
-  const json config = json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const json config =
+      json::parse(engine::WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) return Lacking(folder, "fields: it is not a JSON object");
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) return Lacking(folder, "model_type");
@@ -166,7 +175,8 @@ absl::StatusOr<v1::ModelDescription> ReadForeignConfig(const std::string& config
 
 void AddForeignBytes(const std::string& config_json, const engine::WeightFiles& files,
                      bool can_divide, v1::ModelDescription* out) {
-  const json config = json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const json config =
+      json::parse(engine::WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
   const auto layers = static_cast<int>(out->layer_count());
   std::vector<uint64_t> whole(layers), divisible(layers), of_experts(layers);
   uint64_t embedding = 0, head = 0, rest = 0;
@@ -175,13 +185,13 @@ void AddForeignBytes(const std::string& config_json, const engine::WeightFiles& 
     const int layer = LayerOf(name);
     if (layer >= layers) continue;  // of a prediction head
     if (layer >= 0) {
-      whole[layer] += tensor.bytes;
-      if (can_divide && tensor.shape.size() > 1) divisible[layer] += tensor.bytes;
-      if (IsOfExperts(name)) of_experts[layer] += tensor.bytes;
+      whole[layer] += HeldBytes(tensor);
+      if (can_divide && tensor.shape.size() > 1) divisible[layer] += HeldBytes(tensor);
+      if (IsOfExperts(name)) of_experts[layer] += HeldBytes(tensor);
     } else if (IsHead(name)) {
-      head += tensor.bytes;
+      head += HeldBytes(tensor);
     } else {
-      (IsEmbedding(name) ? embedding : rest) += tensor.bytes;
+      (IsEmbedding(name) ? embedding : rest) += HeldBytes(tensor);
     }
   }
   out->mutable_layer_bytes()->Assign(whole.begin(), whole.end());

@@ -320,7 +320,9 @@ void AddStates(const engine::ModelConfig& config, v1::ModelDescription* out) {
   for (size_t i = 0; regular && i < attending.size(); ++i) {
     regular = attending[i] == every * (i + 1) - 1;
   }
-  if (regular) {
+  if (attending.empty()) {
+    out->set_full_attention_every(out->layer_count() + 1);  // none
+  } else if (regular) {
     out->set_full_attention_every(every);
   } else {
     for (const uint32_t layer : attending) out->add_attention_layers(layer);
@@ -373,15 +375,17 @@ absl::Status ServedByNone(const absl::Status& own, const std::string& type,
   } else {
     absl::StrAppend(&message, "; mlx-lm, which knows more of them, is not there: ", second.why_not);
     reason.set_remedy(
-        "install it on the node (python3 -m pip install mlx-lm), set mlx_lm_python to that Python "
-        "where it is none of the usual ones, and restart the agent");
+        "install it on the node (python3 -m venv ~/.macrame/mlx-lm; ~/.macrame/mlx-lm/bin/pip "
+        "install mlx-lm, on Linux 'mlx-lm[cpu]') or set mlx_lm_python to a Python that has it, and "
+        "restart the agent");
   }
   reason.set_message(message);
   return ReasonStatus(own.code(), reason);
 }
 
 std::string TypeOf(const std::string& config_json) {
-  const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const auto config = nlohmann::json::parse(engine::WithoutInfinities(config_json), nullptr,
+                                            /*allow_exceptions=*/false);
   const auto type = config.find("model_type");
   return type != config.end() && type->is_string() ? type->get<std::string>() : "";
 }

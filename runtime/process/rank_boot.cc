@@ -53,7 +53,11 @@ absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
   const uint64_t spare = need.kv_cache_bytes() + need.activation_bytes() + need.headroom_bytes();
   RankExchange sums(*rank.link, rank.config, place, rank.engine->layers().activation_type());
   try {
+    watchdog.Touch();
     return ProveSplit({rank.config, place, files, rank.engine->limits().threads, spare}, sums);
+  } catch (const std::bad_alloc&) {
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+                        "the system refused memory for the proof of the split");
   } catch (const std::exception& error) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
                         absl::StrCat("a rank was lost in the proof of the split: ", error.what()));

@@ -387,6 +387,10 @@ void RankProcess::WatchGang(GangLink& link) {
   if (mlx::core::default_device() == mlx::core::Device::gpu) {
     options.limits.resting = options.limits.standing;
   }
+  // What its worker does is no work of this process.
+  if (rank_->worker.has_value()) {
+    options.limits.resting = options.limits.standing = options.limits.unmeasured;
+  }
   GangWatch::Hooks hooks;
   hooks.on_stall = [this](const Stall& stall) {
     // An end that was asked for stops everything in its own way.

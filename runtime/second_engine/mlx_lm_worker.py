@@ -6,6 +6,8 @@ kinds. What libraries print goes to stderr. The worker ends with its stdin, and 
 gone.
 """
 
+import ctypes
+import faulthandler
 import importlib
 import importlib.metadata
 import importlib.util
@@ -22,6 +24,9 @@ import time
 
 FRAME_BYTES_MAX = 1 << 32
 PARENT_POLL_SECONDS = 0.25
+PR_SET_PDEATHSIG = 1
+# MLX waits for its neighbours without a limit, and without letting Python run.
+CONNECT_SECONDS_MAX = 600
 CHUNK_TOKENS = 512
 KEPT_SEQUENCES_MAX = 16
 KEPT_TOKENS_MIN = 16  # in common, or a sequence begins anew
@@ -65,6 +70,9 @@ class Line:
 
 def watch_parent():
     parent = os.getppid()
+    if sys.platform == "linux":
+        # Also where a call into MLX keeps the thread below from running.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
     def poll():
         while os.getppid() == parent:
@@ -85,7 +93,7 @@ def import_engine():
     """mlx_lm, whole: what can't be imported is not offered."""
     if importlib.util.find_spec("mlx_lm") is None:
         raise Refusal("ENGINE_MISSING", f"{sys.executable} has no mlx_lm",
-                      f"run '{sys.executable} -m pip install mlx-lm'")
+                      f"run '{sys.executable} -m pip install mlx-lm' ('mlx-lm[cpu]' on Linux)")
     try:
         import mlx.core as mx
         import mlx_lm.utils
@@ -147,8 +155,9 @@ class Sequence:
     """The tokens that rankd has fed, and a cache that holds some: its own, or what was left of a
     sequence that began alike. Every rank's worker is fed the same and so decides the same."""
 
-    def __init__(self, model):
+    def __init__(self, model, salt):
         self.model = model
+        self.salt = salt  # only sequences of the same one share
         self.tokens = []
         self.forget()
 
@@ -162,16 +171,24 @@ class Sequence:
         from mlx_lm.models.cache import can_trim_prompt_cache, trim_prompt_cache
 
         excess = len(self.held) - length
-        if excess > 0 and can_trim_prompt_cache(self.cache):
-            trim_prompt_cache(self.cache, excess)
-            del self.held[length:]
-        elif excess > 0:
+        if excess <= 0:
+            return
+        # One that has dropped its beginning lacks what a shorter sequence would look at.
+        has_dropped = any(getattr(each, "start_position", 0) > 0 for each in self.cache)
+        if has_dropped or not can_trim_prompt_cache(self.cache):
             self.forget()
+        elif trim_prompt_cache(self.cache, excess) != excess:
+            self.forget()
+        else:
+            del self.held[length:]
 
     def feed(self, tokens, wanted, on_progress):
         begin = len(self.tokens)
         self.tokens += tokens
-        common = common_length(self.held, self.tokens)
+        if self.tokens[:len(self.held)] == self.held:
+            common = len(self.held)
+        else:
+            common = common_length(self.held, self.tokens)
         if wanted == NO_ROWS and common == len(self.tokens):
             return []
         # Rows are of what is computed now.
@@ -210,11 +227,16 @@ class KeptSequences:
     def add(self, sequence):
         self.sequences = [*self.sequences, sequence][-KEPT_SEQUENCES_MAX:]
 
-    def take(self, tokens):
+    def take(self, tokens, salt):
         """The one that shares most with what a sequence begins with, if that is worth it."""
+        from mlx_lm.models.cache import can_trim_prompt_cache
+
         best, most = None, KEPT_TOKENS_MIN - 1
         for sequence in self.sequences:
             common = common_length(sequence.held, tokens)
+            is_whole = common == len(sequence.held)
+            if sequence.salt != salt or not (is_whole or can_trim_prompt_cache(sequence.cache)):
+                continue
             goes_on = common == min(len(sequence.held), len(tokens))
             if common > most and (goes_on or 2 * common >= len(sequence.held)):
                 best, most = sequence, common
@@ -257,11 +279,14 @@ class Worker:
                     json.dump([[address] for address in order["addresses"]], file)
                 file.flush()
                 os.environ["MLX_RANK"] = str(rank)
+                faulthandler.dump_traceback_later(CONNECT_SECONDS_MAX, exit=True)
                 try:
                     self.group = mx.distributed.init(strict=True, backend=backend)
                 except Exception as error:
                     raise Refusal("CONNECT_FAILED",
                                   f"rank {rank} could not form mlx_lm's {backend} group: {error}")
+                finally:
+                    faulthandler.cancel_dump_traceback_later()
             shares = mx.distributed.all_sum(
                 (mx.arange(world) == rank).astype(mx.float32), group=self.group)
             if self.group.size() != world or shares.tolist() != [1] * world:
@@ -344,18 +369,20 @@ class Worker:
                 self.kept.add(self.sequences.pop(slot))
         rows = []
         for _ in range(take()):
-            slot, begin, wanted, count = take(), take(), take(), take()
+            slot, begin = take(), take()
+            salt = take() << 32 | take()
+            wanted, count = take(), take()
             tokens = [take() for _ in range(count)]
-            rows += self.run(slot, begin, wanted, tokens)
+            rows += self.run(slot, begin, salt, wanted, tokens)
         parts = [memoryview(row).cast("B") for row in rows] if self.order["rank"] == 0 else []
         width = rows[0].shape[-1] if rows else 0
         self.line.send(b"R", struct.pack("<QQ", mx.get_active_memory(), width), *parts)
 
-    def run(self, slot, begin, wanted, tokens):
+    def run(self, slot, begin, salt, wanted, tokens):
         import mlx.core as mx
 
         if begin == 0:
-            self.sequences[slot] = self.kept.take(tokens) or Sequence(self.model)
+            self.sequences[slot] = self.kept.take(tokens, salt) or Sequence(self.model, salt)
         sequence = self.sequences.get(slot)
         fed = 0 if sequence is None else len(sequence.tokens)
         if sequence is None or fed != begin:

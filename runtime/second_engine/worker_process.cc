@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,6 +47,10 @@ bool MakeSockets(int* ours, int* theirs) {
   const int on = 1;
   setsockopt(pair[0], SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on));
 #endif
+  // A process that does not read would hold its parent up.
+  const timeval limit{std::chrono::duration_cast<std::chrono::seconds>(kWorkerStartLimit).count(),
+                      0};
+  setsockopt(pair[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   *ours = pair[0];
   *theirs = pair[1];
   return true;
@@ -83,8 +88,9 @@ int Spawn(const std::string& python, int socket, bool shows_errors, pid_t* pid) 
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
 #endif
   std::vector<std::string> variables;
-  for (char** at = environ; *at != nullptr; ++at) variables.emplace_back(*at);
+  // Of two of a name the first one counts.
   for (const char* setting : kSettings) variables.emplace_back(setting);
+  for (char** at = environ; *at != nullptr; ++at) variables.emplace_back(*at);
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
   environment.push_back(nullptr);

@@ -11,7 +11,8 @@
 //   L  load                             P  {loaded, total}, many; L  {bytes, active}
 //   S  step (uint32 each: closed slots  R  uint64 active memory, uint64 width, float32 rows in the
 //      by number, segments: slot,       order of the segments (rank 0's only)
-//      begin, LogitRows, tokens)       P  {} before it, after each part of a long one
+//      begin, salt as two words,
+//      LogitRows, tokens)              P  {} before it, after each part of a long one
 //   Q  stop                             none
 //   any                                 E  {code, message, remedy}: it has failed, and ends
 //

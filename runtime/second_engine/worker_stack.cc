@@ -103,11 +103,13 @@ absl::Status WorkerStack::Load(const std::function<void(uint64_t, uint64_t)>& on
 
 absl::Status WorkerStack::InStep(absl::Status failed) const {
   const v1::Reason reason = ReasonOf(failed);
-  // MLX ends a process whose neighbour is gone with an exception, or SIGABRT where nothing catches
-  // it. Who is killed is gone itself.
-  const bool is_killed = absl::StrContains(reason.message(), "was ended by signal") &&
-                         !absl::EndsWith(reason.message(), "signal 6");
-  if (place_.world_size == 1 || is_killed) return failed;
+  // MLX ends a process whose neighbour is gone with an exception that names the backend, or SIGABRT
+  // where nothing catches it. All else is the worker's own.
+  const std::string_view text = reason.message();
+  const bool is_link = absl::EndsWith(reason.message(), "signal 6") ||
+                       text.find("[ring]") != text.npos || text.find("[jaccl]") != text.npos ||
+                       text.find("istributed") != text.npos;
+  if (place_.world_size == 1 || !is_link) return failed;
   return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
                       absl::StrCat("the link to a neighbouring rank failed: ", reason.message()));
 }
@@ -126,6 +128,8 @@ absl::Status WorkerStack::Begin(const ForwardStep& step) {
     rows += wanted == LogitRows::kAll ? segment.tokens.size() : wanted == LogitRows::kLast ? 1 : 0;
     Put(order, segment.slot);
     Put(order, segment.begin);
+    Put(order, segment.salt >> 32);
+    Put(order, segment.salt & 0xffffffff);
     Put(order, static_cast<uint64_t>(wanted));
     Put(order, segment.tokens.size());
     for (const int32_t token : segment.tokens) {

@@ -1,6 +1,7 @@
 #include "runtime/serving/batch_scheduler.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <tuple>
@@ -20,6 +21,15 @@ constexpr double kLongerMax = 2.0;  // a step with drafts, where one is long any
 // Where a step has time for one smallest chunk only, each n-th is for the prompt that came first.
 constexpr uint64_t kFirstComeTurn = 4;
 constexpr uint32_t kFirstChunks = 2;  // smallest chunks, before any step was measured
+
+// 0: none.
+uint64_t SaltNumber(std::string_view salt) {
+  if (salt.empty()) return 0;
+  uint64_t number = 0;
+  const BlockName name = DigestOf(salt);
+  std::memcpy(&number, name.data(), sizeof(number));
+  return number;
+}
 
 }  // namespace
 
@@ -552,6 +562,7 @@ void BatchScheduler::AddChunk(Plan& plan, Sequence& sequence, uint32_t tokens_mi
 
 void BatchScheduler::AddSegment(Plan& plan, Sequence& sequence, uint32_t tokens) {
   Segment segment;
+  if (!traits_.shares_prefixes) segment.salt = SaltNumber(sequence.spec.salt);
   if (!sequence.slot.has_value()) segment.state_from = OpenSlot(plan, sequence);
   const uint32_t begin = sequence.fed;
   const uint32_t end = begin + tokens;

@@ -275,6 +275,7 @@ std::optional<OwnCalls> OwnCallsOf(const v1::GenerateRequest& request, const Cha
   const bool is_free =
       choice == v1::TOOL_CHOICE_KIND_AUTO || choice == v1::TOOL_CHOICE_KIND_UNSPECIFIED;
   if (!is_free || !WantsCalls(request) || voice.dialect == nullptr) return std::nullopt;
+  if (!absl::StrContains(request.tools().tools_json(), "\"strict\"")) return std::nullopt;
   for (const std::string& opener : voice.dialect->openers) {
     const auto token = tokenizer.TokenId(opener);
     if (!token.has_value()) continue;

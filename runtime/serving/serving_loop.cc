@@ -149,7 +149,8 @@ std::vector<RowResult> ServingLoop::Sample(const OrderedStep& ordered,
       request.answer->CountAccepted(is_of_model);
     }
     // Behind a token that was not the draft nothing was chosen; but what was taken instead may be.
-    const bool is_missing = check.rests_on_draft() && absl::IsUnknown(chosen[row].status());
+    // Nor does a row count that could not be chosen while its draft was not taken yet.
+    const bool is_missing = check.rests_on_draft() && !chosen[row].ok();
     const bool is_stale = is_missing || request.answer->MustChooseAnew(chosen[row]);
     TakeToken(request, owner.id, is_stale ? ChooseAnew(request, logits, row, width) : chosen[row],
               result);

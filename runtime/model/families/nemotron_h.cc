@@ -49,6 +49,17 @@ std::vector<Half> ReadPattern(const json& config) {
       "'num_hidden_layers'");
 }
 
+// transformers writes what is not finite as {"__float__": "Infinity"}.
+float StepLimit(const json& limit) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool is_named = limit.is_object() && limit.size() == 1 && limit.contains("__float__") &&
+                        limit["__float__"] == "Infinity";
+  if (is_named) return kInfinity;
+  if (!limit.is_number()) Invalid("'time_step_limit' is not a pair of numbers");
+  const auto value = limit.get<double>();
+  return value > std::numeric_limits<float>::max() ? kInfinity : static_cast<float>(value);
+}
+
 void ReadMamba(const json& config, ModelConfig& out) {
   RecurrentTraits& traits = out.recurrent;
   traits.rule = RecurrenceRule::kStateSpace;
@@ -63,16 +74,11 @@ void ReadMamba(const json& config, ModelConfig& out) {
   CheckRecurrent("mamba_num_heads", "n_groups", "conv_kernel", traits);
   const json* limits = FindField(config, "time_step_limit");
   if (limits == nullptr) return;
-  if (!limits->is_array() || limits->size() != 2 || !(*limits)[0].is_number() ||
-      !(*limits)[1].is_number()) {
+  if (!limits->is_array() || limits->size() != 2) {
     Invalid("'time_step_limit' is not a pair of numbers");
   }
-  const auto within = [](double value) {
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    return value > std::numeric_limits<float>::max() ? kInfinity : static_cast<float>(value);
-  };
-  traits.step_min = within((*limits)[0].get<double>());
-  traits.step_max = within((*limits)[1].get<double>());
+  traits.step_min = StepLimit((*limits)[0]);
+  traits.step_max = StepLimit((*limits)[1]);
   if (!(traits.step_min <= traits.step_max)) {
     Invalid(absl::StrCat("'time_step_limit' ", limits->dump(), " is no range"));
   }

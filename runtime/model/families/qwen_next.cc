@@ -68,6 +68,7 @@ void ReadQwen3Next(const json& config, ModelConfig& out) {
 // The fields of the rotary form and of the router have defaults of their own.
 void ReadQwen35(const json& config, ModelConfig& out) {
   const json defaults = {{"norm_topk_prob", true},
+                         {"tie_word_embeddings", ReadBool(config, "tie_word_embeddings", false)},
                          {"rope_parameters", {{"rope_type", "default"}}},
                          {"rope_theta", 100000.0},
                          {"partial_rotary_factor", 0.25}};

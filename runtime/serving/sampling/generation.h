@@ -83,7 +83,7 @@ class Generation {
   // Whether a choice among the model's own logits has to be made anew, among those that the
   // structure leaves: reasoning ended with a draft before.
   bool MustChooseAnew(const SampledToken& sampled) const {
-    return structure_.is_held() && !sampled.is_held;
+    return structure_.is_held() != sampled.is_held;
   }
   bool has_structure() const { return structure_.has_structure(); }
   // How many of the tokens may follow, as far as is known.

@@ -99,7 +99,8 @@ std::optional<ForcedCall> GrammarBehind(const CallsBehind& calls, const markup::
     if (tool.empty() || (!calls.name.empty() && tool != calls.name)) continue;
     const std::string opening = markup::ForcedOpening(dialect, tool, calls.calls_before);
     if (!opening.starts_with(calls.said)) return std::nullopt;
-    const bool is_strict = function.value("strict", false);
+    const auto strict = function.find("strict");
+    const bool is_strict = strict != function.end() && *strict == true;
     absl::StrAppend(&start, start.empty() ? "start: " : " | ", "call", i);
     absl::StrAppend(&rules, "call", i, ": ",
                     LiteralsOf(std::string_view(opening).substr(calls.said.size()), special),

@@ -42,7 +42,7 @@ Step Forward(uint64_t number) {
   Step step;
   step.number = number;
   step.forward.closed_slots = {4};
-  step.forward.segments = {{3, 17, {1, 2, 300000}, LogitRows::kLast, {0, 9}, 6, 40000},
+  step.forward.segments = {{3, 17, {1, 2, 300000}, LogitRows::kLast, {0, 9}, 6, 40000, 1ULL << 60},
                            {5, 0, {7}, LogitRows::kHiddenAll, {2}}};
   return step;
 }

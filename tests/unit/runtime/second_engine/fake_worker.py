@@ -42,7 +42,7 @@ def run(payload, slots):
     for _ in range(next(words)):
         slots.pop(next(words), None)
     for _ in range(next(words)):
-        slot, begin, wanted, count = (next(words) for _ in range(4))
+        slot, begin, _, _, wanted, count = (next(words) for _ in range(6))
         held = slots.setdefault(slot, [])
         if begin == 0:
             held.clear()
