@@ -428,11 +428,12 @@ TEST(ModelCards, AreFoundByEveryNameOfTheirsAndOfTheirCopies) {
   }
 }
 
+// rankd makes 16 bits of FP8 while it loads.
 TEST(ModelCards, EveryWordForBitsIsReadAndIsNoPartOfTheName) {
   std::map<std::string, uint32_t> copies = {
       {"-Q5_K_M", 5},      {"-Q4_K_S", 4},   {"-Q4_K_M", 4},   {"-IQ4_XS", 4},
       {"-Q8_0", 8},        {"-qat-4bit", 4}, {"-bnb-4bit", 4}, {" MXFP4", 4},
-      {"-MXFP4-Q8", 4},    {" fp8", 8},      {"-bf16", 16},    {"-FP16", 16},
+      {"-MXFP4-Q8", 4},    {" fp8", 16},     {"-bf16", 16},    {"-FP16", 16},
       {"-4bit-DWQ", 4},    {"-6-bit", 6},    {" 8 bits", 8},   {"-UD-Q4_K_XL-GGUF", 4},
       {"-GPTQ-Int4", 4},   {"-mlx-3bit", 3}, {"-q4km", 4},     {"-F32", 32},
       {"-it-qat-q4_0", 4}, {"-bf16-4bit", 4}};

@@ -55,13 +55,14 @@ TEST(MemoryModel, StatesAreCountedForSequencesAndSnapshots) {
   model.set_fixed_state_bytes(1'000'000);
   model.add_attention_layers(1);
   EXPECT_EQ(StateSnapshots(model), kStateSnapshotsDefault);
-  EXPECT_EQ(need(3, 0, 1).state_bytes(), (3 + kStateSnapshotsDefault) * 500'000u)
+  EXPECT_EQ(need(3, 0, 1).state_bytes(), (kAnsweredAtOnceMax + kStateSnapshotsDefault) * 500'000u)
       << "half of it, as of the heads";
   EXPECT_EQ(need(3, 0, 1).kv_cache_bytes(), 0u);
   EXPECT_EQ(need(1, 1, 2).state_bytes(), 0u);
   EXPECT_EQ(need(1, 1, 2).kv_cache_bytes(), full);
   const v1::MemoryNeed all = need(2, 0, layers);
-  EXPECT_EQ(all.state_bytes(), (layers - 1) * (2 + kStateSnapshotsDefault) * 500'000u);
+  EXPECT_EQ(all.state_bytes(),
+            (layers - 1) * (kAnsweredAtOnceMax + kStateSnapshotsDefault) * 500'000u);
   EXPECT_EQ(all.total_bytes(), all.weights_bytes() + all.kv_cache_bytes() + all.state_bytes() +
                                    all.activation_bytes() + all.runtime_bytes() +
                                    all.headroom_bytes());
