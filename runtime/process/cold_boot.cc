@@ -74,7 +74,8 @@ absl::StatusOr<ColdLayout> ColdLayoutOf(const v1::LaunchSpec& spec, const Booted
 
 std::unique_ptr<ColdWorker> StartColdWorker(const v1::LaunchSpec& spec, const BootedRank& rank,
                                             std::function<void(ColdEvent)> tell) {
-  if (rank.engine->layers().stored_block_bytes() == 0) return nullptr;
+  // mlx_lm's caches are its own. A rank without heads has blocks of no bytes, and takes part.
+  if (rank.worker.has_value()) return nullptr;
   if (spec.kv_cache_folder().empty() || spec.kv_cache_disk_bytes() == 0) return nullptr;
   const auto layout = ColdLayoutOf(spec, rank);
   if (!layout.ok()) {
