@@ -1,0 +1,186 @@
+"""Compares what gangs of rank processes compute with mlx-lm, for tiny random models of each
+architecture: two stages, two and three (uneven) slices of each layer, and two stages of two slices.
+
+    compare_shapes.py RANKD             a fixed sample: each architecture in one shape
+    compare_shapes.py RANKD --all       every architecture in every shape and storage below
+    compare_shapes.py RANKD WORD…       cases with one of these in "ARCHITECTURE STORAGE SHAPE"
+
+Logits of the prompt and of 64 tokens that greedy decoding adds, against mlx-lm's over the same
+tokens. In models of float32, ranks add up and hand on in float32: the bounds are compare.py's. In
+16 bits what they hand each other is rounded, so there each token that was chosen has to be
+mlx-lm's likeliest, or as likely within WIRE_BOUND; mixtures, in which a rounding chooses experts,
+are compared in float32 alone.
+"""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import zlib
+
+import compare
+import mlx.core as mx
+import numpy as np
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
+STEPS = 64
+WIRE_BOUND = 3e-2  # of the largest logit
+# name: (stages, slices of each of a stage's ranks)
+SHAPES = {"pp2": (2, [1]), "tp2": (1, [1, 1]), "tp3-uneven": (1, [5, 2, 1]), "2x2": (2, [1, 1])}
+EXACT = ("float32", "8bit-g32-float32")
+ROUNDED = ("bfloat16", "4bit-g64", "8bit-g64")
+PORTS = (20000, 32000)  # that no outgoing connection is given
+
+
+def free_port():
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+def write_specs(folder, shape, layers):
+    """One file a rank; protoc makes the message of its text."""
+    stages, widths = SHAPES[shape]
+    tp = len(widths)
+    world = stages * tp
+    ring = "".join(f'ring_addresses: "127.0.0.1:{free_port()}"\n' for _ in range(world))
+    step = free_port()
+    paths = []
+    for rank in range(world):
+        stage, part = divmod(rank, tp)
+        slices = ""
+        if tp > 1:
+            slices = (f"slice_begin: {sum(widths[:part])} slice_end: {sum(widths[:part + 1])} "
+                      f"slice_count: {sum(widths)}")
+        text = f"""deployment: "shapes" epoch: 1 rank: {rank} world_size: {world} tp: {tp}
+pp: {stages} backend: "ring" model {{ path: "{folder}" }} {ring}
+assignment {{ rank: {rank} node_id: "node-{rank}" stage: {stage} tp_rank: {part} {slices}
+layer_begin: {layers * stage // stages} layer_end: {layers * (stage + 1) // stages} }}
+step_address: "127.0.0.1:{step}" gang_secret: "{'s' * 32}" context_length: 128
+socket_path: "{folder}/rank{rank}.sock" """
+        path = os.path.join(folder, f"rank{rank}.spec")
+        with open(path, "wb") as file:
+            subprocess.run(
+                ["protoc", f"-I{ROOT}/proto", "--encode=macrame.v1.LaunchSpec",
+                 f"{ROOT}/proto/macrame/v1/rank.proto"],
+                input=text.encode(), stdout=file, check=True)
+        paths.append(path)
+    return paths
+
+
+def run_gang(rankd, folder, shape, layers, prompt, steps, vocabulary):
+    specs = write_specs(folder, shape, layers)
+    out = os.path.join(folder, "logits.f32")
+    others = []
+    try:
+        for spec in specs[1:]:
+            with open(spec + ".log", "w") as log:
+                others.append(subprocess.Popen([rankd, "--launch-spec", spec],
+                                               stdin=subprocess.PIPE, stderr=log))
+        done = subprocess.run(
+            [rankd, "--generate", "--launch-spec", specs[0], "--logits", out, "--max-tokens",
+             str(steps), "--prefill-chunk", str(compare.PREFILL_CHUNK), "--prompt-tokens",
+             ",".join(map(str, prompt))],
+            capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            told = "".join(open(spec + ".log").read() for spec in specs[1:])
+            raise RuntimeError(f"rank 0 ended with {done.returncode}: {done.stderr.strip()}; {told}")
+        for rank, other in enumerate(others, start=1):
+            if other.wait(timeout=20) != 0:
+                raise RuntimeError(f"rank {rank} ended with {other.returncode}")
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    return np.fromfile(out, dtype=np.float32).reshape(-1, vocabulary)
+
+
+def has_experts(config):
+    return any("expert" in key for key in config.get("text_config", config))
+
+
+def check(rankd, architecture, storage, shape):
+    """How far off the logits are, of the largest one; or of what was chosen, in 16 bits."""
+    config = compare.ARCHITECTURES[architecture][1]
+    vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
+    sparse = architecture in compare.FLOATS_ONLY
+    # As many as are attended to whole: beyond, a rounding may choose the positions.
+    steps = STEPS
+    if "index_topk" in config and not sparse:
+        steps = min(STEPS, config["index_topk"] - compare.PROMPT_TOKENS)
+    first = zlib.crc32(f"{architecture} {storage} {shape}".encode())
+    for seed in range(first, first + compare.DRAWS_MAX):
+        model, prompt = compare.draw(architecture, storage, seed)
+        with tempfile.TemporaryDirectory() as folder:
+            compare.write_folder(folder, model, architecture, storage)
+            ours = run_gang(rankd, folder, shape, len(model.layers), prompt, steps, vocabulary)
+        if ours.shape[0] != len(prompt) + steps - 1:
+            raise RuntimeError(f"rank 0 wrote {ours.shape[0]} rows of logits")
+        tokens = prompt + [int(row.argmax()) for row in ours[len(prompt) - 1:-1]]
+        compare.as_type(model, mx.float32)
+        if has_experts(config):
+            how = compare.SPARSE_TREMOR if sparse else (compare.TREMOR, compare.TORN)
+            if compare.is_torn(model, tokens, *how):
+                continue
+        theirs = compare.reference(model, tokens)
+        largest = np.abs(theirs).max()
+        if storage in EXACT:
+            compare.check_likeliest(ours, theirs, compare.bound_of(storage) * largest)
+            return float(np.abs(ours - theirs).max() / largest)
+        chosen = theirs[np.arange(len(theirs)), ours.argmax(axis=1)]
+        return float((theirs.max(axis=1) - chosen).max() / largest)
+    raise RuntimeError(f"experts nearly tied in {compare.DRAWS_MAX} models")
+
+
+def bound_of(storage):
+    return compare.bound_of(storage) if storage in EXACT else WIRE_BOUND
+
+
+def cases_of(words):
+    cases = []
+    for architecture, (_, config) in compare.ARCHITECTURES.items():
+        storages = EXACT if has_experts(config) else EXACT + ROUNDED
+        if architecture in compare.FLOATS_ONLY:
+            storages = ("float32",)
+        every = [(architecture, storage, shape) for storage in storages for shape in SHAPES]
+        if words and words != ["--all"]:
+            every = [case for case in every if any(word in " ".join(case) for word in words)]
+        elif not words:
+            every = [every[zlib.crc32(architecture.encode()) % len(every)]]
+        cases += every
+    return cases
+
+
+def main():
+    rankd, words = sys.argv[1], sys.argv[2:]
+    mx.set_default_device(mx.cpu)
+    cases = cases_of(words)
+    failed = 0
+    worst = {}
+    for case in cases:
+        bound = bound_of(case[1])
+        try:
+            difference = check(rankd, *case)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(f"FAILED {' '.join(case)}: {error}", flush=True)
+            failed += 1
+            continue
+        worst[bound] = max(worst.get(bound, 0.0), difference)
+        if not difference <= bound:
+            print(f"FAILED {' '.join(case)}: off by {difference:.2e}, bound {bound:.0e}", flush=True)
+            failed += 1
+    told = ", ".join(f"{value:.1e} (bound {bound:.0e})" for bound, value in sorted(worst.items()))
+    print(f"gang conformance: {len(cases) - failed} of {len(cases)} gangs agree with mlx-lm over "
+          f"up to {STEPS} tokens, largest differences {told}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
