@@ -6,16 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "runtime/model/slot_tables.h"
 
 namespace macrame::runtime::engine {
-namespace {
-
-absl::Status Malformed(const Segment& segment, const std::string& what) {
-  return absl::InternalError(
-      absl::StrCat("rank 0 sent a step in which slot ", segment.slot, " ", what));
-}
-
-}  // namespace
 
 SlotStates::SlotStates(int sequences_max, int snapshots)
     : sequences_max_(sequences_max), snapshots_(static_cast<size_t>(snapshots)) {}
@@ -24,7 +17,7 @@ absl::Status SlotStates::CheckSnapshots(const Segment& segment) const {
   const auto count = static_cast<int>(snapshots_.size());
   for (const SnapshotId id : {segment.state_from, segment.state_to}) {
     if (id != kNoSnapshot && (id < 0 || id >= count)) {
-      return Malformed(segment, absl::StrCat("names snapshot ", id, " of ", count));
+      return MalformedStep(segment, absl::StrCat("names snapshot ", id, " of ", count));
     }
   }
   return absl::OkStatus();
@@ -39,7 +32,8 @@ absl::Status SlotStates::Check(const ForwardStep& step) const {
     const auto found = slots_.find(segment.slot);
     std::optional<uint64_t> stands = 0;
     if (found != slots_.end() && !closed.contains(segment.slot)) {
-      if (segment.state_from != kNoSnapshot) return Malformed(segment, "takes a state once more");
+      if (segment.state_from != kNoSnapshot)
+        return MalformedStep(segment, "takes a state once more");
       stands = found->second.position;
     } else {
       ++open;
@@ -48,8 +42,8 @@ absl::Status SlotStates::Check(const ForwardStep& step) const {
     }
     if (stands != segment.begin) {
       const std::string where = stands.has_value() ? absl::StrCat(*stands) : "nowhere";
-      return Malformed(segment,
-                       absl::StrCat("begins at ", segment.begin, ", its state stands at ", where));
+      return MalformedStep(
+          segment, absl::StrCat("begins at ", segment.begin, ", its state stands at ", where));
     }
   }
   if (open > static_cast<size_t>(sequences_max_)) {

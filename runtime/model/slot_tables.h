@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +17,9 @@ namespace macrame::runtime::engine {
 constexpr int BlocksFor(int positions) {
   return (positions + int{kBlockTokens} - 1) / int{kBlockTokens};
 }
+
+// INTERNAL, with the segment's slot: what rank 0 never orders.
+absl::Status MalformedStep(const Segment& segment, const std::string& what);
 
 class SlotTables {
  public:

@@ -53,7 +53,6 @@ absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
   const uint64_t spare = need.kv_cache_bytes() + need.activation_bytes() + need.headroom_bytes();
   RankExchange sums(*rank.link, rank.config, place, rank.engine->layers().activation_type());
   try {
-    watchdog.Touch();
     return ProveSplit({rank.config, place, files, rank.engine->limits().threads, spare}, sums);
   } catch (const std::bad_alloc&) {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
