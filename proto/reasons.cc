@@ -30,6 +30,11 @@ constexpr std::array kReasonCodes = {
                "'clusterctl devices list' shows all nodes"},
     ReasonCode{"NODE_AMBIGUOUS", "a name fits several nodes",
                "write the node's id, as 'clusterctl devices list' shows it"},
+    ReasonCode{"NODE_ALIVE", "a node that is there can't be forgotten",
+               "stop its agent first, or leave it listed"},
+    ReasonCode{"MINORITY", "a node sees too few of the cluster's members to change anything",
+               "cable the others or start their agents; 'clusterctl nodes forget NODE' takes one "
+               "that is gone for good out of the count"},
     ReasonCode{"UNHEARD", "a peer hears this node but is not heard by it",
                "allow UDP 8888 inbound in this machine's firewall"},
     ReasonCode{"NOT_ANSWERED", "peers are heard by this node but do not hear it",
@@ -66,6 +71,8 @@ constexpr std::array kReasonCodes = {
                "make the change again if it is still wanted"},
     ReasonCode{"STATE_UNREADABLE", "the desired state on disk can't be read",
                "move the state folder away; the node gets the state from its peers"},
+    ReasonCode{"STATE_DISK_FULL", "the desired state can't be written to a node's disk",
+               "free some disk space there; the node takes part again by itself"},
     // Models.
     ReasonCode{"MODEL_NOT_FOUND", "no node has a model of this name",
                "'clusterctl model list' shows those that are there; a folder's path works too"},
@@ -139,6 +146,7 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"CONNECT_FAILED", "the ranks could not form their collective group",
                "'clusterctl status' names the rank; check the link between the nodes"},
     ReasonCode{"GANG_LOST_NODE", "a node that held a rank is gone", ""},
+    ReasonCode{"GANG_REUNITED", "a gang that could not be reached is back and in force again", ""},
     ReasonCode{"PORT_TAKEN", "a port that was reserved is in use by another program", "try again"},
     ReasonCode{"RESERVATION_LAPSED", "a launch came after its reservation had lapsed", "try again"},
     ReasonCode{"GATEWAY_OPEN", "a node's HTTP API is open to whoever reaches it, without a key",

@@ -100,10 +100,50 @@ bool Election::LeasedToOther(const NodeId& asker, MonotonicTime now) const {
 }
 
 std::set<NodeId> Election::Electorate() const {
-  return options_.consistency == Consistency::kQuorum ? all_ : live_;
+  if (options_.consistency == Consistency::kAvailable) return live_;
+  return listed_.empty() ? all_ : listed_;
 }
 
-size_t Election::VotesNeeded() const { return MajorityOf(Electorate().size()); }
+size_t Election::VotesNeeded() const {
+  const size_t majority = MajorityOf(Electorate().size());
+  const bool first = options_.consistency == Consistency::kQuorum && listed_.empty();
+  return first ? std::max(majority, options_.first_members) : majority;
+}
+
+size_t Election::CountListed(const std::set<NodeId>& nodes) const {
+  return static_cast<size_t>(std::count_if(
+      listed_.begin(), listed_.end(), [&](const NodeId& node) { return nodes.contains(node); }));
+}
+
+void Election::NoteMinority(MonotonicTime now) {
+  if (CountListed(live_) * 2 >= listed_.size()) {
+    minority_since_.reset();
+  } else if (!minority_since_.has_value()) {
+    minority_since_ = now;
+  }
+}
+
+// Whether these voters may elect at all; that they are enough of the electorate is another matter.
+bool Election::MayElect(const std::set<NodeId>& voters, MonotonicTime now) const {
+  if (listed_.empty()) return true;
+  if (options_.consistency == Consistency::kQuorum) return listed_.contains(self_);
+  const bool waited =
+      minority_since_.has_value() && now - *minority_since_ >= options_.minority_wait;
+  return waited || CountListed(voters) * 2 >= listed_.size();
+}
+
+std::optional<Election::Minority> Election::InMinority(MonotonicTime now) const {
+  Minority minority{CountListed(live_), listed_.size(), std::nullopt};
+  if (options_.consistency == Consistency::kQuorum) {
+    if (listed_.empty() || minority.live >= VotesNeeded()) return std::nullopt;
+    return minority;
+  }
+  if (!minority_since_.has_value() || now - *minority_since_ >= options_.minority_wait) {
+    return std::nullopt;
+  }
+  minority.until = *minority_since_ + options_.minority_wait;
+  return minority;
+}
 
 size_t Election::VotesHeld(MonotonicTime now) const {
   size_t votes = 0;
@@ -114,6 +154,13 @@ size_t Election::VotesHeld(MonotonicTime now) const {
   return votes;
 }
 
+// Of all nodes, whatever their state: what the other half is compared with.
+uint32_t Election::LeasesHeld(MonotonicTime now) const {
+  uint32_t held = 1;
+  for (const auto& [node, until] : leases_) held += node != self_ && now < until;
+  return now < raised_until_ ? std::max(held, raised_with_) : held;
+}
+
 MonotonicTime Election::LeaseEnd(MonotonicTime sent_at) const {
   return sent_at + options_.lease * (100 - options_.clock_drift_percent) / 100;
 }
@@ -121,7 +168,7 @@ MonotonicTime Election::LeaseEnd(MonotonicTime sent_at) const {
 // Who counts in the majority that a sitting coordinator must hold: its electors, who granted since,
 // and who has been live for long enough to have been asked several times.
 std::set<NodeId> Election::Sitting(MonotonicTime now) {
-  if (options_.consistency == Consistency::kQuorum) return all_;
+  if (options_.consistency == Consistency::kQuorum) return Electorate();
   for (const auto& [node, since] : live_since_) {
     if (now - since >= options_.joining_grace) sitting_.insert(node);
   }
@@ -141,7 +188,9 @@ void Election::RecomputeLeadsUntil(MonotonicTime now) {
     }
   }
   std::sort(ends.begin(), ends.end(), std::greater<>());
-  leads_until_ = ends[MajorityOf(ends.size()) - 1];
+  const size_t needed = options_.consistency == Consistency::kQuorum ? VotesNeeded()
+                                                                     : MajorityOf(ends.size());
+  leads_until_ = needed <= ends.size() ? ends[needed - 1] : MonotonicTime::min();
 }
 
 Duration Election::RandomPartOf(Duration whole) {
@@ -179,7 +228,7 @@ void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
     stand_at_ =
         std::max(now, started_ + options_.discovery_grace) + RandomPartOf(options_.election_jitter);
   }
-  if (now >= *stand_at_) BeginAsking(now, effects);
+  if (now >= *stand_at_ && MayElect(live_, now)) BeginAsking(now, effects);
 }
 
 void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
@@ -209,10 +258,25 @@ ElectionEffects Election::OnMembershipChanged(const std::set<NodeId>& live,
     if (!before.contains(node)) live_since_[node] = now;
   }
   std::erase_if(live_since_, [this](const auto& item) { return !live_.contains(item.first); });
+  NoteMinority(now);
   if (broken_) return effects;
   if (role_ == Role::kCoordinator) {
     const bool joined = !std::includes(before.begin(), before.end(), live_.begin(), live_.end());
     if (joined) renew_at_ = now;  // asked at once
+    TickCoordinator(now, effects);
+  } else if (role_ == Role::kCandidate) {
+    WinIfMajority(now, effects);
+  }
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+ElectionEffects Election::OnMemberList(const std::set<NodeId>& listed, MonotonicTime now) {
+  ElectionEffects effects;
+  listed_ = listed;
+  NoteMinority(now);
+  if (broken_) return effects;
+  if (role_ == Role::kCoordinator) {
     TickCoordinator(now, effects);
   } else if (role_ == Role::kCandidate) {
     WinIfMajority(now, effects);
@@ -242,11 +306,15 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     // It renews in time after all: no more asking to be elected in its place.
     role_ = Role::kFollower;
     granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
+    granted_electors_ = request.electors();
     stand_at_.reset();
     Answer(true, request.wants_entries(), now, effects);
   } else if (fence < granted_) {
     Answer(false, false, now, effects);
   } else if (role_ == Role::kFollower && LeasedToOther(from, now)) {
+    Answer(false, false, now, effects);
+  } else if (role_ == Role::kCoordinator && IsSmaller(request.electors(), fence, now)) {
+    RaiseTerm(fence, now, effects);
     Answer(false, false, now, effects);
   } else {
     if (role_ == Role::kCoordinator) {
@@ -257,6 +325,7 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
       GiveUpRound(now, effects);
     }
     Grant(fence, std::chrono::milliseconds(request.lease_ms()), now, effects);
+    granted_electors_ = request.electors();
     Answer(true, request.wants_entries(), now, effects);
   }
   NoteObeyed(now, effects);
@@ -275,6 +344,9 @@ void Election::Answer(bool granted, bool with_entries, MonotonicTime now,
   *answer.response.mutable_highest() = ToProto(granted_);
   if (!granted && granted_.coordinator != self_ && now < granted_until_) {
     answer.response.set_remaining_ms(ToMs(granted_until_ - now));
+    answer.response.set_electors(granted_electors_);
+  } else if (Leading(now).has_value() || now < raised_until_) {
+    answer.response.set_electors(LeasesHeld(now));
   }
   answer.with_entries = with_entries;
   effects.emplace_back(std::move(answer));
@@ -315,12 +387,8 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
       lease = std::max(lease, LeaseEnd(asked.sent_at));
       if (role_ == Role::kCoordinator && now < lease) sitting_.insert(asked.to);
       role_ == Role::kCandidate ? WinIfMajority(now, effects) : RecomputeLeadsUntil(now);
-    } else if (role_ == Role::kCoordinator && highest > mine_) {
-      StepDown(MakeReason("STALE_TERM",
-                          absl::StrCat("node ", ShortId(asked.to), " has granted its lease to ",
-                                       Describe(highest)),
-                          asked.to.value()),
-               now, effects);
+    } else if (role_ == Role::kCoordinator) {
+      Meet(asked.to, highest, response.electors(), now, effects);
     } else if (role_ == Role::kCandidate && highest > mine_) {
       GiveUpRound(now, effects);
     }
@@ -373,6 +441,7 @@ void Election::Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTim
     asked_.insert(to);
     // A lease counts only together with what its granter holds, and an answer may be lost.
     request.set_wants_entries(!entries_from_.contains(to));
+    request.set_electors(LeasesHeld(now));
   }
   effects.emplace_back(SendLeaseRequest{to, std::move(request), now});
 }
@@ -409,7 +478,11 @@ void Election::BeginCandidacy(MonotonicTime now, ElectionEffects& effects) {
 }
 
 void Election::WinIfMajority(MonotonicTime now, ElectionEffects& effects) {
-  if (VotesHeld(now) < VotesNeeded()) return;
+  std::set<NodeId> voters = {self_};
+  for (const auto& [node, until] : leases_) {
+    if (now < until) voters.insert(node);
+  }
+  if (VotesHeld(now) < VotesNeeded() || !MayElect(voters, now)) return;
   role_ = Role::kCoordinator;
   sitting_ = Electorate();
   RecomputeLeadsUntil(now);
@@ -428,16 +501,58 @@ void Election::GiveBackLeases(MonotonicTime now, ElectionEffects& effects) {
 
 void Election::GiveUpRound(MonotonicTime now, ElectionEffects& effects) {
   role_ = Role::kFollower;
+  raised_until_ = now;
   GiveBackLeases(now, effects);
   stand_at_ = now + options_.round_timeout / 4 + RandomPartOf(options_.election_jitter);
 }
 
 void Election::StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects) {
   role_ = Role::kFollower;
+  raised_until_ = now;
   effects.emplace_back(LostCoordination{mine_, std::move(why)});
   GiveBackLeases(now, effects);
   // A successor that is there already renews in this time.
   stand_at_ = now + options_.renew_interval * 3 / 2 + RandomPartOf(options_.election_jitter);
+}
+
+// Whether the half that this other coordinator leads is the one to give way. The leases that both
+// count are of different nodes, for a node grants to one at a time.
+bool Election::IsSmaller(uint32_t electors, const FencePair& fence, MonotonicTime now) const {
+  if (options_.consistency == Consistency::kQuorum) return fence < mine_;
+  const uint32_t own = LeasesHeld(now);
+  return electors != own ? electors < own : fence < mine_;
+}
+
+// A coordinator heard of another one's pair. That a follower obeys a lower one may be long over; a
+// coordinator itself knows.
+void Election::Meet(const NodeId& teller, const FencePair& other, uint32_t electors,
+                    MonotonicTime now, ElectionEffects& effects) {
+  if (other.coordinator == self_ || other.coordinator.value().empty()) return;
+  const bool smaller = IsSmaller(electors, other, now);
+  if (smaller && other > mine_) {
+    RaiseTerm(other, now, effects);
+  } else if (!smaller && (other > mine_ || teller == other.coordinator)) {
+    StepDown(MakeReason("STALE_TERM",
+                        absl::StrCat("met ", Describe(other), ", whom ", electors,
+                                     " nodes obey; this one holds ", LeasesHeld(now), " leases"),
+                        other.coordinator.value()),
+             now, effects);
+  }
+}
+
+// The same leases once more, under a term above the other half's. Who granted the pair that this
+// node had leases it to nobody else meanwhile.
+void Election::RaiseTerm(const FencePair& above, MonotonicTime now, ElectionEffects& effects) {
+  highest_term_ = std::max({highest_term_, above.term, mine_.term});
+  if (highest_term_.value() >= kTermMax) return;
+  effects.emplace_back(LostCoordination{
+      mine_, MakeReason("STALE_TERM", absl::StrCat("met ", Describe(above),
+                                                   " of a smaller half; the term is raised"),
+                        above.coordinator.value())});
+  raised_with_ = LeasesHeld(now);
+  raised_until_ = now + options_.lease;
+  mine_ = {Term(highest_term_.value() + 1), self_};
+  BeginCandidacy(now, effects);
 }
 
 void Election::NoteObeyed(MonotonicTime now, ElectionEffects& effects) {

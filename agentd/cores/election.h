@@ -10,8 +10,9 @@
 // no tick: every effect of a coordinator is guarded by Leading(now), which is why a coordinator
 // that was paused fences itself.
 //
-// Pairs (term, id) order coordinators. Two halves that elected apart never tie; when they meet, the
-// lower one steps down. agentd/cores/README.md has the rules in plain words.
+// Pairs (term, id) order coordinators; two halves that elected apart never tie. When they meet, the
+// one whose coordinator holds more leases keeps the lead: its term is raised above the other's. Of
+// equal ones the lower pair steps down. agentd/cores/README.md has the rules in plain words.
 //
 // Contract: pure. No thread, clock, socket, disk, log or random inside; `now` never goes backwards.
 // Every call returns effects that are carried out in order and at once. PersistGrant is
@@ -37,9 +38,9 @@
 namespace macrame::agentd {
 
 enum class Consistency {
-  kAvailable,  // a majority of the live members, as the candidate sees them: a lone survivor goes
-               // on
-  kQuorum,     // a majority of all known members: a minority stops
+  kAvailable,  // a majority of the live members, as the candidate sees them, that is at least half
+               // of the listed ones (or was alone for minority_wait): a lone survivor goes on
+  kQuorum,     // a majority of the listed members: a minority stops
 };
 
 struct ElectionOptions {
@@ -58,6 +59,11 @@ struct ElectionOptions {
   // Two clocks may differ in speed by this much of a lease; the coordinator gives up so much
   // earlier.
   uint32_t clock_drift_percent = 5;
+  // kAvailable: less than half of the listed members elect nobody before they were so few for so
+  // long. What is cut off for a moment raises no term and launches nothing.
+  Duration minority_wait = std::chrono::seconds(30);
+  // kQuorum: so many nodes have to agree on the very first list of members.
+  size_t first_members = 3;
   Consistency consistency = Consistency::kAvailable;
 };
 
@@ -118,6 +124,9 @@ class Election {
   // counts as live whether it is listed or not.
   ElectionEffects OnMembershipChanged(const std::set<NodeId>& live, const std::set<NodeId>& all,
                                       MonotonicTime now);
+  // The member list (cores/member_list.h) of this node's desired state; empty: there is none yet.
+  // To be called before anything else where there is one, and whenever it changes.
+  ElectionEffects OnMemberList(const std::set<NodeId>& listed, MonotonicTime now);
   // `from` is the caller as its certificate names it. Exactly one AnswerLease is among the effects.
   ElectionEffects OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request,
                                  MonotonicTime now);
@@ -138,6 +147,14 @@ class Election {
   bool HoldsLeaseOf(const NodeId& node, MonotonicTime now) const;
   // When the majority runs out, for status. Meaningless unless Leading.
   MonotonicTime LeadsUntil() const;
+  // How many of the listed members live, and whether that is too few to elect. `until`: when they
+  // are enough by themselves (kAvailable).
+  struct Minority {
+    size_t live = 0;
+    size_t listed = 0;
+    std::optional<MonotonicTime> until;
+  };
+  std::optional<Minority> InMinority(MonotonicTime now) const;
   // Whom this node obeys: itself when it leads, else the holder of its running lease.
   std::optional<FencePair> Coordinator(MonotonicTime now) const;
   // The highest pair granted (durable), and the highest term heard of.
@@ -158,6 +175,11 @@ class Election {
   std::set<NodeId> Electorate() const;
   size_t VotesNeeded() const;
   size_t VotesHeld(MonotonicTime now) const;
+  uint32_t LeasesHeld(MonotonicTime now) const;
+  size_t CountListed(const std::set<NodeId>& nodes) const;
+  void NoteMinority(MonotonicTime now);
+  bool MayElect(const std::set<NodeId>& voters, MonotonicTime now) const;
+  bool IsSmaller(uint32_t electors, const FencePair& fence, MonotonicTime now) const;
   MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
   std::set<NodeId> Sitting(MonotonicTime now);
   void RecomputeLeadsUntil(MonotonicTime now);
@@ -172,6 +194,9 @@ class Election {
   void WinIfMajority(MonotonicTime now, ElectionEffects& effects);
   void GiveUpRound(MonotonicTime now, ElectionEffects& effects);
   void StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects);
+  void RaiseTerm(const FencePair& above, MonotonicTime now, ElectionEffects& effects);
+  void Meet(const NodeId& teller, const FencePair& other, uint32_t electors, MonotonicTime now,
+            ElectionEffects& effects);
   void Grant(const FencePair& fence, Duration lease, MonotonicTime now, ElectionEffects& effects);
   void Answer(bool granted, bool with_entries, MonotonicTime now, ElectionEffects& effects) const;
   void TickFollower(MonotonicTime now, ElectionEffects& effects);
@@ -188,14 +213,20 @@ class Election {
   Role role_ = Role::kFollower;
   FencePair granted_;
   MonotonicTime granted_until_;  // of a grant to another, by this node's clock
+  uint32_t granted_electors_ = 0;  // what that coordinator last said that it holds
   Term highest_term_;
   FencePair mine_;                          // while asking, candidate or coordinator
   std::set<NodeId> would_grant_;            // while asking
   std::map<NodeId, MonotonicTime> leases_;  // while candidate or coordinator: held until
+  // What this coordinator held when it raised its term, for as long as those leases may run.
+  uint32_t raised_with_ = 0;
+  MonotonicTime raised_until_;
   std::set<NodeId> asked_;                  // who may hold a lease for mine_
   std::set<NodeId> entries_from_;           // whose desired state was handed in under mine_
   std::set<NodeId> live_;
   std::set<NodeId> all_;
+  std::set<NodeId> listed_;
+  std::optional<MonotonicTime> minority_since_;  // less than half of the listed members live
   std::map<NodeId, MonotonicTime> live_since_;
   std::set<NodeId> sitting_;  // while coordinator: who counts in its majority
   MonotonicTime round_ends_;

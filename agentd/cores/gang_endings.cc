@@ -202,13 +202,14 @@ void GangReconciler::EndOrphans(Round& round) {
                             gang->stage == Stage::kReady);
     for (const v1::RankStatus* rank : ranks) {
       if (IsOver(rank->phase())) continue;
-      bool belongs = false;
+      // Not judged yet: some of its nodes are still on their way back.
+      bool belongs = gang != nullptr && gang->rivals.contains(rank->epoch());
       if (in_force && rank->epoch() == gang->record.epoch()) {
         for (const v1::Assignment& assignment : gang->record.plan().assignments()) {
           belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();
         }
       }
-      if (belongs) continue;
+      if (belongs || IsDraining(round, *rank)) continue;
       EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
             MakeReason("STALE_TERM",
                        absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",

@@ -26,12 +26,20 @@ GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options
 
 void GangReconciler::BeginLeading(const FencePair& fence, MonotonicTime now) {
   StopLeading();
+  kept_.clear();
   leading_since_ = now;
   term_ = fence.term;
 }
 
 void GangReconciler::StopLeading() {
+  if (leading_since_.has_value()) {
+    kept_.clear();
+    for (const auto& [name, gang] : gangs_) {
+      if (gang.stage == Stage::kReady && !gang.removing) kept_.insert(name);
+    }
+  }
   leading_since_.reset();
+  orphan_since_.clear();
   gangs_.clear();
   endings_.clear();
 }
@@ -78,7 +86,10 @@ GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now
       gangs_.erase(name);
       continue;
     }
-    if (!gang.removing) Step(round, name, gang);
+    if (!gang.removing) {
+      JudgeRivals(round, name, gang);
+      Step(round, name, gang);
+    }
     Tell(round.effects, name, gang);
   }
   EndOrphans(round);
@@ -177,6 +188,7 @@ void GangReconciler::Adopt(const Round& round, const std::string& name, Gang& ga
   gang.failures = std::max(gang.failures, gang.record.attempts());
   gang.failure = gang.record.last_failure();
   gang.stage = gang.record.plan().assignments().empty() ? Stage::kPending : Stage::kStarting;
+  if (gang.record.has_unreachable()) NoteRival(gang, gang.record.unreachable());
 }
 
 void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gang,
@@ -385,6 +397,13 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   *record.mutable_fallbacks() = gang.record.fallbacks();
   record.set_fast_synch_suspended(gang.record.fast_synch_suspended());
   record.set_entry_node_id(result.plan().assignments(0).node_id());
+  if (gang.record.ready_unix_ms() != 0 && IsAway(round, gang.record)) {
+    *record.mutable_unreachable() = gang.record;
+    record.mutable_unreachable()->clear_unreachable();
+    NoteRival(gang, record.unreachable());
+  } else if (gang.record.has_unreachable() && gang.rivals.contains(gang.record.unreachable().epoch())) {
+    *record.mutable_unreachable() = gang.record.unreachable();
+  }
   gang.record = record;
   gang.progress.clear();
   gang.lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
@@ -431,8 +450,9 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
 void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& gang) {
   Enter(gang, Stage::kReady, round.now);
   gang.evicted_at.reset();
-  if (gang.record.attempts() != 0) {
+  if (gang.record.attempts() != 0 || gang.record.ready_unix_ms() == 0) {
     gang.record.set_attempts(0);
+    if (gang.record.ready_unix_ms() == 0) gang.record.set_ready_unix_ms(round.view.unix_ms);
     round.effects.emplace_back(WriteGang{gang.record});
   }
   Tell(round.effects, name, gang);

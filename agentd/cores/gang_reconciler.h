@@ -62,6 +62,8 @@ struct GangReconcilerOptions {
   Duration replan_after_eviction = std::chrono::seconds(1);
   // A deployment evicts others once, and again after this long when it was not ready since.
   Duration eviction_pause = std::chrono::minutes(10);
+  // Ranks that belong to no gang in force may finish the requests that they are at for so long.
+  Duration drain_limit = std::chrono::seconds(20);
 };
 
 // One member as the coordinator sees it.
@@ -83,6 +85,7 @@ struct ClusterView {
   std::map<std::string, uint64_t> removed_epochs;  // last epoch of removed gangs, by deployment
   std::vector<NodeView> nodes;
   std::vector<v1::RankStatus> ranks;
+  uint64_t unix_ms = 0;  // by this node's clock, for the records
   // By deployment: the probes say that the backend of its gang works no more, and why.
   std::map<std::string, v1::Reason> broken_transports;
 };
@@ -174,6 +177,11 @@ class GangReconciler {
 
   // Gangs that hold memory: launched, or about to be.
   std::set<std::string> InForce() const;
+  // Whether this node's record is to stay in force when a merge brings another: its gang is ready,
+  // or was when this node stopped leading (it may just be raising its term).
+  bool Keeps(const std::string& deployment) const;
+  // A merge brought this record and Keeps said that it does not count. Its gang may be ready too.
+  void NoteApart(const v1::GangRecord& record);
 
   // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such
   // deployment.
@@ -200,6 +208,11 @@ class GangReconciler {
     std::string detail;  // within the phase: "rendezvous", "queue_pair"
     MonotonicTime changed_at;
   };
+  struct Rival {
+    v1::GangRecord record;
+    std::optional<MonotonicTime> reachable_since;
+  };
+  enum class RivalState { kAway, kForming, kReady, kGone };
   struct Gang {
     Stage stage = Stage::kPending;
     MonotonicTime since;  // in this stage
@@ -222,6 +235,10 @@ class GangReconciler {
     MonotonicTime lowest_phase_since;
     std::map<uint32_t, RankProgress> progress;  // by rank, of this epoch
     bool removing = false;
+    // Gangs of the same deployment that other coordinators launched, or that could not be reached:
+    // by epoch. Since when all of their nodes are within reach.
+    std::map<uint64_t, Rival> rivals;
+    std::set<uint64_t> gone;  // epochs of rivals that are none any more
     v1::DeploymentState told = v1::DEPLOYMENT_STATE_UNSPECIFIED;
     uint64_t told_epoch = 0;
   };
@@ -276,6 +293,12 @@ class GangReconciler {
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,
              const v1::Reason& why);
   void EndOrphans(Round& round);
+  void JudgeRivals(Round& round, const std::string& name, Gang& gang);
+  RivalState StateOf(const Round& round, const std::string& name, Rival& rival) const;
+  void TakeRival(Round& round, const std::string& name, Gang& gang, v1::GangRecord record);
+  static void NoteRival(Gang& gang, const v1::GangRecord& record);
+  static bool IsAway(const Round& round, const v1::GangRecord& record);
+  bool IsDraining(const Round& round, const v1::RankStatus& rank);
   bool AllEnded(const Round& round, const std::string& name, const Gang& gang) const;
   void Tell(GangEffects& effects, const std::string& name, Gang& gang) const;
   Duration Backoff(uint32_t failures) const;
@@ -286,6 +309,8 @@ class GangReconciler {
   Term term_;
   std::map<std::string, Gang> gangs_;
   std::map<std::pair<NodeId, std::string>, Ending> endings_;
+  std::map<std::pair<std::string, uint64_t>, MonotonicTime> orphan_since_;  // by gang and epoch
+  std::set<std::string> kept_;  // ready when this node stopped leading
 };
 
 // What any node can say of a deployment from the replicated state and the ranks that it hears of.

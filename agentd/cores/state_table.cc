@@ -97,6 +97,11 @@ MergeResult StateTable::Merge(const StateEntries& entries, bool complete) {
     }
   }
   if (complete) CompareUnnamed(entries, named, result);
+  if (fence_.has_value() && !kept_.empty()) {
+    Proposal restored = RestoreKept();
+    result.restored = restored.sequence;
+    for (v1::StateEntry& entry : restored.change.put) result.change.put.push_back(std::move(entry));
+  }
   if (fence_.has_value() && !result.change.empty()) {
     for (const auto& [node, sequence] : replicated_) OnDigestDiffers(node);
   }
@@ -162,8 +167,14 @@ void StateTable::MergeOne(const v1::StateEntry& entry, MergeResult& result) {
   const bool theirs_wins = have < version;
   const v1::StateEntry& winner = theirs_wins ? entry : present->second;
   const v1::StateEntry& loser = theirs_wins ? present->second : entry;
-  if (!Succeeds(winner, VersionOf(loser)) && !SameContent(winner, loser)) {
+  const bool keeps = theirs_wins && !present->second.removed() && keeps_ && keeps_(entry.key()) &&
+                     !SameContent(winner, loser);
+  if (!keeps && !Succeeds(winner, VersionOf(loser)) && !SameContent(winner, loser)) {
     result.lost.push_back({loser, winner});
+  }
+  if (keeps) {
+    kept_.try_emplace(entry.key(), present->second.value());
+    result.kept.push_back({entry.key(), entry});
   }
   if (theirs_wins) {
     Put(entry, result.change);
@@ -229,6 +240,17 @@ void StateTable::StopLeading() {
   fence_.reset();
   replicated_.clear();
   resend_.clear();
+}
+
+StateTable::Proposal StateTable::RestoreKept() {
+  Proposal all{last_sequence_, {}};
+  for (auto& [key, value] : std::exchange(kept_, {})) {
+    auto proposal = Write(key, std::move(value), /*removed=*/false);
+    if (!proposal.ok()) continue;
+    all.sequence = proposal->sequence;
+    for (v1::StateEntry& entry : proposal->change.put) all.change.put.push_back(std::move(entry));
+  }
+  return all;
 }
 
 absl::StatusOr<StateTable::Proposal> StateTable::Propose(std::string_view key, std::string value) {

@@ -13,6 +13,7 @@
 // Owner: the agent's owner thread.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -63,8 +64,16 @@ struct LostWrite {
   v1::StateEntry won;
 };
 
+// What this node holds of a key that a merge would have taken from it (StateTable::SetKeeps).
+struct KeptWrite {
+  std::string key;
+  v1::StateEntry theirs;
+};
+
 struct MergeResult {
   StateChange change;
+  std::vector<KeptWrite> kept;
+  uint64_t restored = 0;  // sequence of what was written over again at once; 0: nothing
   std::vector<LostWrite> lost;
   std::vector<v1::StateEntry> newer_here;  // for ReplicateResponse.newer
   size_t refused = 0;                      // malformed, too large, too many
@@ -74,6 +83,11 @@ struct MergeResult {
 class StateTable {
  public:
   explicit StateTable(NodeId self, StateTableOptions options = {});
+
+  // Keys whose value here is to win over what merges bring, as long as this node leads or comes to
+  // lead next: Merge takes the other value, and it is written over under this node's own pair, at
+  // once or by RestoreKept. Asked for each key that a merge would change.
+  void SetKeeps(std::function<bool(std::string_view key)> keeps) { keeps_ = std::move(keeps); }
 
   // Fills an empty table from disk.
   void Load(const std::vector<v1::StateEntry>& entries);
@@ -105,6 +119,10 @@ class StateTable {
     uint64_t sequence = 0;
     StateChange change;
   };
+  // After BeginLeading: writes again what SetKeeps kept from merges since this node led last; the
+  // change is empty when there is nothing. When it is another that leads next: ForgetKept.
+  Proposal RestoreKept();
+  void ForgetKept() { kept_.clear(); }
   absl::StatusOr<Proposal> Propose(std::string_view key, std::string value);
   // `residue` stays readable in the tombstone (a removed gang's last epoch).
   absl::StatusOr<Proposal> Remove(std::string_view key, std::string residue = "");
@@ -155,6 +173,8 @@ class StateTable {
   uint64_t last_sequence_ = 0;
   std::map<NodeId, uint64_t> replicated_;  // by node: accepted up to; absent: needs everything
   std::set<NodeId> resend_;                // need everything once more
+  std::function<bool(std::string_view)> keeps_;
+  std::map<std::string, std::string> kept_;  // values by key, to be written when this node leads
 };
 
 }  // namespace macrame::agentd

@@ -1,5 +1,6 @@
 #include "tests/sim/cluster_sim.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -97,6 +98,7 @@ void ClusterSim::Start(int index) {
   ++node.run;
   ElectionOptions options;
   options.consistency = options_.consistency;
+  options.first_members = std::min<size_t>(3, nodes_.size());
   node.election = std::make_unique<Election>(
       node.id, options, node.disk_grant, [this] { return random_(); }, Local(node));
   node.table = std::make_unique<StateTable>(node.id);
@@ -107,6 +109,13 @@ void ClusterSim::Start(int index) {
   gang_options.backoff_max = std::chrono::seconds(4);
   gang_options.connecting_limit = std::chrono::seconds(5);
   node.reconciler = std::make_unique<GangReconciler>(gang_options);
+  node.members = std::make_unique<MemberList>(node.id, options_.consistency);
+  node.listed.clear();
+  node.table->SetKeeps([this, index](std::string_view key) {
+    const SimNode& own = *nodes_[index];
+    if (key == kMembersKey) return own.election->Leading(Local(own)).has_value();
+    return key.starts_with("gang/") && own.reconciler->Keeps(std::string(key.substr(5)));
+  });
   node.heard.clear();
   node.live.clear();
   node.known = {node.id};
@@ -118,6 +127,7 @@ void ClusterSim::Start(int index) {
   node.view_revision = ~uint64_t{0};
   node.last_tick = LocalUs(node);
   node.heartbeat_at = 0;
+  TakeMemberList(node);
   Trace(node, "starts");
   ScheduleTick(index, node.run);
 }

@@ -20,6 +20,7 @@
 
 #include "agentd/cores/election.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/member_list.h"
 #include "agentd/cores/state_table.h"
 
 namespace macrame::agentd::sim {
@@ -57,6 +58,7 @@ struct SimRank {
   FencePair started_by;
   std::vector<int> peers;  // nodes of the gang
   Us next_phase_at = 0;
+  Us ready_at = 0;
   Us peers_lost_at = 0;  // 0: all reachable
 };
 
@@ -88,6 +90,8 @@ struct SimNode {
   std::unique_ptr<Election> election;
   std::unique_ptr<StateTable> table;
   std::unique_ptr<GangReconciler> reconciler;
+  std::unique_ptr<MemberList> members;
+  std::set<NodeId> listed;
   std::map<int, SimHeard> heard;
   std::set<NodeId> live;
   std::set<NodeId> known;
@@ -129,6 +133,8 @@ class ClusterSim {
   bool Propose(int node, const std::string& deployment, bool remove);
   // A READY gang of this deployment, as the one coordinator sees it and as the ranks really are.
   bool IsReady(const std::string& deployment) const;
+  // Of the ready gang of this deployment; 0: none.
+  uint64_t EpochOf(const std::string& deployment) const;
   const std::string& violation() const { return violation_; }
   const std::vector<std::unique_ptr<SimNode>>& nodes() const { return nodes_; }
   uint64_t events() const { return events_; }
@@ -169,6 +175,10 @@ class ClusterSim {
   void OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked,
                        const v1::LeaseResponse& response);
   void Save(SimNode& node, const StateChange& change);
+  void Merge(SimNode& node, const StateEntries& entries, bool complete, MergeResult* result);
+  void TakeMemberList(SimNode& node);
+  void WriteMemberList(SimNode& node);
+  std::set<NodeId> Electorate(const SimNode& node) const;
   void Replicate(SimNode& node);
   void OnReplicate(SimNode& node, int from, const FencePair& fence, const StateTable::Batch& batch);
   void NoteCommits(SimNode& node);
@@ -191,6 +201,8 @@ class ClusterSim {
   void CheckOneLeaderInQuorum();
   void CheckDisk(const SimNode& node, const v1::StateEntry& entry);
   void CheckElected(const SimNode& node, const FencePair& fence);
+  void CheckEnding(const SimNode& leader, const EndRanks& end);
+  std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch) const;
   void CheckReady(const SimNode& node, const Notify& notify);
   void CheckConverged();
   void CheckRanksConverged(const SimNode& leader);

@@ -115,6 +115,22 @@ TEST_P(SingleFailure, TheCoordinatorIsCutOffAndComesBack) {
   ExpectReadyWithin(12'000);
 }
 
+// m0 takes the first three nodes.
+TEST_P(SingleFailure, AnIdleNodeIsCutOffAndComesBack) {
+  if (GetParam() < 4) GTEST_SKIP() << "no node is idle";
+  const int idle = GetParam() - 1;
+  const uint64_t epoch = sim_->EpochOf("m0");
+  ASSERT_NE(epoch, 0u);
+  for (int round = 0; round < 20; ++round) {
+    sim_->Isolate(idle, true);
+    sim_->RunFor(10'000);
+    sim_->Isolate(idle, false);
+    sim_->RunFor(6000);
+    ASSERT_EQ(sim_->EpochOf("m0"), epoch) << "launched anew in round " << round;
+    ASSERT_TRUE(sim_->IsReady("m0"));
+  }
+}
+
 TEST_P(SingleFailure, AShortPauseDisturbsNothing) {
   const uint64_t elections = sim_->elections();
   for (int node = 0; node < GetParam(); ++node) {

@@ -46,12 +46,52 @@ void ClusterSim::CheckLeases() {
   }
 }
 
+// Since when a gang has been whole: all of its ranks ready, each within reach of the others.
+std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t epoch) const {
+  std::optional<Us> since;
+  std::set<int> holders;
+  size_t wanted = 0;
+  for (const auto& node : nodes_) {
+    for (const SimRank& rank : node->ranks) {
+      if (!node->up || rank.status.deployment() != deployment || rank.status.epoch() != epoch) {
+        continue;
+      }
+      if (node->paused || rank.status.phase() != v1::RANK_PHASE_READY || rank.peers_lost_at != 0) {
+        return std::nullopt;
+      }
+      holders.insert(node->index);
+      wanted = rank.peers.size();
+      since = std::max(since.value_or(0), rank.ready_at);
+    }
+  }
+  return !holders.empty() && holders.size() == wanted ? since : std::nullopt;
+}
+
+// What belongs to no gang in force is ended; a whole gang only for another one that is whole too.
+void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
+  if (end.why.code() != "STALE_TERM") return;
+  for (const SimRank& rank : nodes_[IndexOf(end.node)]->ranks) {
+    const v1::RankStatus& status = rank.status;
+    if (status.deployment() != end.deployment || status.epoch() > end.up_to_epoch) continue;
+    if (!WholeSince(end.deployment, status.epoch()).has_value()) continue;
+    bool wanted = false, other = false;
+    for (const v1::Deployment& one : leader.view.deployments) wanted |= one.name() == end.deployment;
+    for (const v1::GangRecord& record : leader.view.gangs) {
+      other |= record.deployment() == end.deployment && record.epoch() != status.epoch() &&
+               WholeSince(end.deployment, record.epoch()).has_value();
+    }
+    if (wanted && !other) {
+      Violate(absl::StrCat("node ", Letter(leader.id), " ended the ready gang of ", end.deployment,
+                           " epoch ", status.epoch(), ", and no other is ready"));
+    }
+  }
+}
+
 void ClusterSim::CheckOneLeaderInQuorum() {
   if (options_.consistency != Consistency::kQuorum) return;
   int leaders = 0;
   for (const auto& node : nodes_) {
-    // A node that has not found all others yet does not know what a majority is.
-    if (!node->up || node->known.size() < nodes_.size()) continue;
+    if (!node->up || node->listed.empty()) continue;
     leaders += node->election->Leading(Local(*node)).has_value();
   }
   if (leaders > 1)
@@ -130,6 +170,12 @@ bool ClusterSim::IsReady(const std::string& deployment) const {
     }
   }
   return ready > 0 && ready == status->plan().assignments_size();
+}
+
+uint64_t ClusterSim::EpochOf(const std::string& deployment) const {
+  if (!IsReady(deployment)) return 0;
+  const SimNode& node = *nodes_[*CoordinatorIndex()];
+  return node.reconciler->Status(deployment, node.view, Local(node))->epoch();
 }
 
 void ClusterSim::CheckConverged() {

@@ -99,7 +99,11 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
       ++elections_;
       Trace(node, absl::StrCat("leads in term ", won->fence.term.value()));
       node.table->BeginLeading(won->fence);
+      const StateTable::Proposal restored = node.table->RestoreKept();
+      Save(node, restored.change);
+      if (!restored.change.empty()) node.table->OnPersisted(restored.sequence);
       node.reconciler->BeginLeading(won->fence, Local(node));
+      node.members->BeginLeading(Local(node));
       node.replicated_at.clear();
       node.waiting.clear();
       CheckElected(node, won->fence);
@@ -108,6 +112,10 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
       node.table->StopLeading();
       node.reconciler->StopLeading();
       node.waiting.clear();
+    } else if (const auto* obeys = std::get_if<ObeysChanged>(&effect)) {
+      if (obeys->coordinator.has_value() && obeys->coordinator->coordinator != node.id) {
+        node.table->ForgetKept();
+      }
     }
   }
 }
@@ -120,7 +128,7 @@ void ClusterSim::OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest&
 void ClusterSim::OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked,
                                  const v1::LeaseResponse& response) {
   if (options_.plant != Plant::kLeadWithoutMerging) {
-    Save(node, node.table->Merge(response.entries(), false).change);
+    Merge(node, response.entries(), false, nullptr);
   }
   Carry(node, node.election->OnLeaseResponse(asked, response, Local(node)), nullptr, -1);
 }
@@ -136,9 +144,59 @@ void ClusterSim::Save(SimNode& node, const StateChange& change) {
   for (const std::string& key : change.dropped) node.disk.erase(key);
 }
 
+void ClusterSim::Merge(SimNode& node, const StateEntries& entries, bool complete,
+                       MergeResult* result) {
+  MergeResult merged = node.table->Merge(entries, complete);
+  Save(node, merged.change);
+  if (merged.restored != 0) node.table->OnPersisted(merged.restored);
+  const auto note = [&](const v1::StateEntry& entry) {
+    v1::GangRecord record;
+    if (entry.key().starts_with("gang/") && !entry.removed() &&
+        record.ParseFromString(entry.value())) {
+      node.reconciler->NoteApart(record);
+    }
+  };
+  for (const KeptWrite& kept : merged.kept) note(kept.theirs);
+  for (const LostWrite& lost : merged.lost) note(lost.lost);
+  TakeMemberList(node);
+  if (result != nullptr) *result = std::move(merged);
+}
+
+void ClusterSim::TakeMemberList(SimNode& node) {
+  std::set<NodeId> listed = ListedMembers(*node.table);
+  if (listed == node.listed) return;
+  node.listed = std::move(listed);
+  Carry(node, node.election->OnMemberList(node.listed, Local(node)), nullptr, -1);
+}
+
+// The coordinator's own part; returns at once when nothing is due.
+void ClusterSim::WriteMemberList(SimNode& node) {
+  std::set<NodeId> granted = {node.id};
+  for (const NodeId& id : node.live) {
+    if (node.election->HoldsLeaseOf(id, Local(node))) granted.insert(id);
+  }
+  bool committed = true;
+  for (const SimWaiting& waiting : node.waiting) committed &= waiting.key != kMembersKey;
+  const auto due = node.members->Due(node.listed, granted, node.live, committed, Local(node));
+  if (!due.has_value()) return;
+  const auto proposal = node.table->Propose(kMembersKey, *due);
+  if (!proposal.ok()) return;
+  Save(node, proposal->change);
+  node.table->OnPersisted(proposal->sequence);
+  node.waiting.push_back(
+      {std::string(kMembersKey), VersionOf(proposal->change.put.at(0)), "", 0});
+  TakeMemberList(node);
+}
+
+std::set<NodeId> ClusterSim::Electorate(const SimNode& node) const {
+  if (options_.consistency == Consistency::kAvailable) return node.live;
+  return node.listed.empty() ? node.known : node.listed;
+}
+
 bool ClusterSim::Propose(int index, const std::string& deployment, bool remove) {
   SimNode& node = *nodes_[index];
   if (!node.up || node.paused || !node.election->Leading(Local(node)).has_value()) return false;
+  if (options_.consistency == Consistency::kQuorum && node.listed.empty()) return false;
   v1::Deployment wanted;
   wanted.set_name(deployment);
   wanted.set_created_unix_ms(static_cast<uint64_t>(now_));
@@ -180,12 +238,12 @@ void ClusterSim::OnReplicate(SimNode& node, int from, const FencePair& fence,
                              const StateTable::Batch& batch) {
   if (!Obeys(node, fence)) return;
   StateEntries entries(batch.entries.begin(), batch.entries.end());
-  MergeResult merged = node.table->Merge(entries, batch.complete);
-  Save(node, merged.change);
+  MergeResult merged;
+  Merge(node, entries, batch.complete, &merged);
   StateEntries newer(merged.newer_here.begin(), merged.newer_here.end());
   Send(node.index, from,
        [this, by = node.id, sequence = batch.sequence, fence, newer](SimNode& to) {
-         Save(to, to.table->Merge(newer, false).change);
+         Merge(to, newer, false, nullptr);
          if (to.election->Leading(Local(to)) != fence) return;
          to.table->OnReplicated(by, sequence);
          to.replicated_at.erase(IndexOf(by));
@@ -196,7 +254,7 @@ void ClusterSim::OnReplicate(SimNode& node, int from, const FencePair& fence,
 void ClusterSim::NoteCommits(SimNode& node) {
   const auto leading = node.election->Leading(Local(node));
   if (!leading.has_value()) return;
-  const auto& electorate = options_.consistency == Consistency::kQuorum ? node.known : node.live;
+  const std::set<NodeId> electorate = Electorate(node);
   const uint64_t committed = node.table->CommittedUpTo(electorate);
   std::vector<SimWaiting> still;
   for (SimWaiting& waiting : std::exchange(node.waiting, {})) {
@@ -227,8 +285,11 @@ void ClusterSim::NoteCommits(SimNode& node) {
 
 void ClusterSim::Lead(SimNode& node) {
   if (!node.election->Leading(Local(node)).has_value()) return;
+  WriteMemberList(node);
+  if (!node.election->Leading(Local(node)).has_value()) return;
   Replicate(node);
   NoteCommits(node);
+  if (options_.consistency == Consistency::kQuorum && node.listed.empty()) return;
   Reconcile(node);
 }
 
@@ -241,6 +302,7 @@ void ClusterSim::Reconcile(SimNode& node) {
   }
   view.nodes.clear();
   view.ranks.clear();
+  view.unix_ms = static_cast<uint64_t>(1 + now_ / 1000);
   for (const NodeId& id : node.known) {
     const int index = IndexOf(id);
     NodeView one{id,
@@ -272,6 +334,7 @@ void ClusterSim::Carry(SimNode& node, const FencePair& fence, const GangEffect& 
   } else if (const auto* launch = std::get_if<ReserveAndLaunch>(&effect)) {
     Launch(node, fence, *launch);
   } else if (const auto* end = std::get_if<EndRanks>(&effect)) {
+    CheckEnding(node, *end);
     OrderEnd(node, fence, *end);
   } else if (const auto* remove = std::get_if<RemoveGang>(&effect)) {
     v1::GangRecord residue;
@@ -460,6 +523,7 @@ void ClusterSim::AdvanceRanks(SimNode& node) {
                        (phase == v1::RANK_PHASE_CONNECTING && !all_there);
     if (waits) continue;
     rank.status.set_phase(static_cast<v1::RankPhase>(phase + 1));
+    if (rank.status.phase() == v1::RANK_PHASE_READY) rank.ready_at = now_;
     rank.next_phase_at = now_ + Between(10'000, 200'000);
   }
 }
