@@ -44,6 +44,8 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   if (!RefuseUnevenSlices(round, name, gang) && !SuspendFastSynch(round, name, gang)) {
     FallBack(round, name, gang);
   }
+  // Cut off, not dead, perhaps: then it may come back whole before another one is ready.
+  if (gang.record.ready_unix_ms() != 0 && IsAway(round, gang.record)) NoteRival(gang, gang.record);
   BeginEnding(round, name, gang);
 }
 
@@ -203,7 +205,7 @@ void GangReconciler::EndOrphans(Round& round) {
     for (const v1::RankStatus* rank : ranks) {
       if (IsOver(rank->phase())) continue;
       // Not judged yet: some of its nodes are still on their way back.
-      bool belongs = gang != nullptr && gang->rivals.contains(rank->epoch());
+      bool belongs = gang != nullptr && IsOfRival(*gang, *rank);
       if (in_force && rank->epoch() == gang->record.epoch()) {
         for (const v1::Assignment& assignment : gang->record.plan().assignments()) {
           belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();

@@ -180,6 +180,8 @@ class GangReconciler {
   // Whether this node's record is to stay in force when a merge brings another: its gang is ready,
   // or was when this node stopped leading (it may just be raising its term).
   bool Keeps(const std::string& deployment) const;
+  // Another coordinator is obeyed now.
+  void ForgetKept() { kept_.clear(); }
   // A merge brought this record and Keeps said that it does not count. Its gang may be ready too.
   void NoteApart(const v1::GangRecord& record);
 
@@ -208,6 +210,11 @@ class GangReconciler {
     std::string detail;  // within the phase: "rendezvous", "queue_pair"
     MonotonicTime changed_at;
   };
+  // Two coordinators apart may use one epoch: a gang is known by it and its entry node.
+  using GangId = std::pair<uint64_t, std::string>;
+  static GangId IdOf(const v1::GangRecord& record) {
+    return {record.epoch(), record.entry_node_id()};
+  }
   struct Rival {
     v1::GangRecord record;
     std::optional<MonotonicTime> reachable_since;
@@ -236,9 +243,9 @@ class GangReconciler {
     std::map<uint32_t, RankProgress> progress;  // by rank, of this epoch
     bool removing = false;
     // Gangs of the same deployment that other coordinators launched, or that could not be reached:
-    // by epoch. Since when all of their nodes are within reach.
-    std::map<uint64_t, Rival> rivals;
-    std::set<uint64_t> gone;  // epochs of rivals that are none any more
+    // since when all of their nodes are within reach.
+    std::map<GangId, Rival> rivals;
+    std::set<GangId> gone;  // rivals that are none any more
     v1::DeploymentState told = v1::DEPLOYMENT_STATE_UNSPECIFIED;
     uint64_t told_epoch = 0;
   };
@@ -297,6 +304,7 @@ class GangReconciler {
   RivalState StateOf(const Round& round, const std::string& name, Rival& rival) const;
   void TakeRival(Round& round, const std::string& name, Gang& gang, v1::GangRecord record);
   static void NoteRival(Gang& gang, const v1::GangRecord& record);
+  static bool IsOfRival(const Gang& gang, const v1::RankStatus& rank);
   static bool IsAway(const Round& round, const v1::GangRecord& record);
   bool IsDraining(const Round& round, const v1::RankStatus& rank);
   bool AllEnded(const Round& round, const std::string& name, const Gang& gang) const;

@@ -26,16 +26,26 @@ bool GangReconciler::Keeps(const std::string& deployment) const {
 
 void GangReconciler::NoteApart(const v1::GangRecord& record) {
   const auto it = gangs_.find(record.deployment());
-  if (it != gangs_.end() && it->second.record.epoch() != record.epoch()) {
+  if (it != gangs_.end() && IdOf(it->second.record) != IdOf(record)) {
     NoteRival(it->second, record);
   }
 }
 
 void GangReconciler::NoteRival(Gang& gang, const v1::GangRecord& record) {
   const bool runs = !record.plan().assignments().empty();
-  if (!runs || gang.rivals.size() >= kRivalsMax || gang.gone.contains(record.epoch())) return;
+  if (!runs || gang.rivals.size() >= kRivalsMax || gang.gone.contains(IdOf(record))) return;
   gang.epoch_seen = std::max(gang.epoch_seen, record.epoch());
-  gang.rivals.try_emplace(record.epoch(), Rival{record, std::nullopt});
+  gang.rivals.try_emplace(IdOf(record), Rival{record, std::nullopt});
+}
+
+bool GangReconciler::IsOfRival(const Gang& gang, const v1::RankStatus& rank) {
+  return std::any_of(gang.rivals.begin(), gang.rivals.end(), [&](const auto& item) {
+    const auto& assignments = item.second.record.plan().assignments();
+    return item.first.first == rank.epoch() &&
+           std::any_of(assignments.begin(), assignments.end(), [&](const v1::Assignment& one) {
+             return one.node_id() == rank.node_id() && one.rank() == rank.rank();
+           });
+  });
 }
 
 // Whether no node of it is within reach: then its ranks may well be running there.
@@ -75,7 +85,7 @@ void GangReconciler::JudgeRivals(Round& round, const std::string& name, Gang& ga
       continue;
     }
     v1::GangRecord record = std::move(it->second.record);
-    gang.gone.insert(record.epoch());
+    gang.gone.insert(IdOf(record));
     it = gang.rivals.erase(it);
     const uint64_t own = gang.record.ready_unix_ms();
     const bool first = gang.stage != Stage::kReady || own == 0 ||
@@ -87,7 +97,7 @@ void GangReconciler::JudgeRivals(Round& round, const std::string& name, Gang& ga
 // Its ranks are all there and ready. Those of the gang that was in force belong to none then.
 void GangReconciler::TakeRival(Round& round, const std::string& name, Gang& gang,
                                v1::GangRecord record) {
-  gang.gone.erase(record.epoch());
+  gang.gone.erase(IdOf(record));
   gang.failure = MakeReason(
       "GANG_REUNITED",
       absl::StrCat("'", name, "', epoch ", record.epoch(), ", is within reach again and was ready ",

@@ -202,7 +202,8 @@ class ClusterSim {
   void CheckDisk(const SimNode& node, const v1::StateEntry& entry);
   void CheckElected(const SimNode& node, const FencePair& fence);
   void CheckEnding(const SimNode& leader, const EndRanks& end);
-  std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch) const;
+  std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch,
+                               const FencePair& started_by) const;
   void CheckReady(const SimNode& node, const Notify& notify);
   void CheckConverged();
   void CheckRanksConverged(const SimNode& leader);

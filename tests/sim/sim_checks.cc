@@ -47,13 +47,15 @@ void ClusterSim::CheckLeases() {
 }
 
 // Since when a gang has been whole: all of its ranks ready, each within reach of the others.
-std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t epoch) const {
+std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t epoch,
+                                         const FencePair& started_by) const {
   std::optional<Us> since;
   std::set<int> holders;
   size_t wanted = 0;
   for (const auto& node : nodes_) {
     for (const SimRank& rank : node->ranks) {
-      if (!node->up || rank.status.deployment() != deployment || rank.status.epoch() != epoch) {
+      if (!node->up || rank.status.deployment() != deployment || rank.status.epoch() != epoch ||
+          rank.started_by != started_by) {
         continue;
       }
       if (node->paused || rank.status.phase() != v1::RANK_PHASE_READY || rank.peers_lost_at != 0) {
@@ -73,12 +75,21 @@ void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
   for (const SimRank& rank : nodes_[IndexOf(end.node)]->ranks) {
     const v1::RankStatus& status = rank.status;
     if (status.deployment() != end.deployment || status.epoch() > end.up_to_epoch) continue;
-    if (!WholeSince(end.deployment, status.epoch()).has_value()) continue;
+    if (!WholeSince(end.deployment, status.epoch(), rank.started_by).has_value()) continue;
     bool wanted = false, other = false;
-    for (const v1::Deployment& one : leader.view.deployments) wanted |= one.name() == end.deployment;
-    for (const v1::GangRecord& record : leader.view.gangs) {
-      other |= record.deployment() == end.deployment && record.epoch() != status.epoch() &&
-               WholeSince(end.deployment, record.epoch()).has_value();
+    ClusterView present;
+    FillFromState(leader.table->entries(), present);
+    for (const v1::Deployment& one : present.deployments) wanted |= one.name() == end.deployment;
+    for (const v1::GangRecord& record : present.gangs) {
+      if (record.deployment() != end.deployment) continue;
+      for (const SimRank& entry : nodes_[IndexOf(NodeId(record.entry_node_id()))]->ranks) {
+        const bool same = entry.status.epoch() == record.epoch() &&
+                          entry.status.deployment() == end.deployment;
+        const bool is_other =
+            entry.started_by != rank.started_by || record.epoch() != status.epoch();
+        other |= same && is_other &&
+                 WholeSince(end.deployment, record.epoch(), entry.started_by).has_value();
+      }
     }
     if (wanted && !other) {
       Violate(absl::StrCat("node ", Letter(leader.id), " ended the ready gang of ", end.deployment,

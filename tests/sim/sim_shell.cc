@@ -115,6 +115,7 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
     } else if (const auto* obeys = std::get_if<ObeysChanged>(&effect)) {
       if (obeys->coordinator.has_value() && obeys->coordinator->coordinator != node.id) {
         node.table->ForgetKept();
+        node.reconciler->ForgetKept();
       }
     }
   }
@@ -334,6 +335,8 @@ void ClusterSim::Carry(SimNode& node, const FencePair& fence, const GangEffect& 
   } else if (const auto* launch = std::get_if<ReserveAndLaunch>(&effect)) {
     Launch(node, fence, *launch);
   } else if (const auto* end = std::get_if<EndRanks>(&effect)) {
+    Trace(node, absl::StrCat("ends ", end->deployment, " up to epoch ", end->up_to_epoch, " on ",
+                             Letter(end->node), ": ", end->why.message()));
     CheckEnding(node, *end);
     OrderEnd(node, fence, *end);
   } else if (const auto* remove = std::get_if<RemoveGang>(&effect)) {
