@@ -72,6 +72,7 @@ GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now
   if (!leading_since_.has_value()) return {};
   Round round = MakeRound(view, now);
   TakeDeployments(round);
+  TakeApart();
   for (const auto& [name, gang] : gangs_) {
     round.busy |=
         !gang.removing && (gang.stage == Stage::kPlanning || gang.stage == Stage::kWriting ||

@@ -181,8 +181,12 @@ class GangReconciler {
   // or was when this node stopped leading (it may just be raising its term).
   bool Keeps(const std::string& deployment) const;
   // Another coordinator is obeyed now.
-  void ForgetKept() { kept_.clear(); }
-  // A merge brought this record and Keeps said that it does not count. Its gang may be ready too.
+  void ForgetKept() {
+    kept_.clear();
+    apart_.clear();
+  }
+  // A record that a merge decided against, or that Keeps did: its gang may be ready too. Also before
+  // BeginLeading.
   void NoteApart(const v1::GangRecord& record);
 
   // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such
@@ -300,6 +304,7 @@ class GangReconciler {
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,
              const v1::Reason& why);
   void EndOrphans(Round& round);
+  void TakeApart();
   void JudgeRivals(Round& round, const std::string& name, Gang& gang);
   RivalState StateOf(const Round& round, const std::string& name, Rival& rival) const;
   void TakeRival(Round& round, const std::string& name, Gang& gang, v1::GangRecord record);
@@ -318,6 +323,7 @@ class GangReconciler {
   std::map<std::string, Gang> gangs_;
   std::map<std::pair<NodeId, std::string>, Ending> endings_;
   std::map<std::pair<std::string, uint64_t>, MonotonicTime> orphan_since_;  // by gang and epoch
+  std::vector<v1::GangRecord> apart_;  // NoteApart, not looked at yet
   std::set<std::string> kept_;  // ready when this node stopped leading
 };
 

@@ -14,6 +14,7 @@ namespace macrame::agentd {
 namespace {
 
 constexpr size_t kRivalsMax = 4;
+constexpr size_t kApartMax = 64;
 constexpr size_t kOrphansMax = 256;
 
 }  // namespace
@@ -25,9 +26,15 @@ bool GangReconciler::Keeps(const std::string& deployment) const {
 }
 
 void GangReconciler::NoteApart(const v1::GangRecord& record) {
-  const auto it = gangs_.find(record.deployment());
-  if (it != gangs_.end() && IdOf(it->second.record) != IdOf(record)) {
-    NoteRival(it->second, record);
+  if (apart_.size() < kApartMax) apart_.push_back(record);
+}
+
+void GangReconciler::TakeApart() {
+  for (const v1::GangRecord& record : std::exchange(apart_, {})) {
+    const auto it = gangs_.find(record.deployment());
+    if (it != gangs_.end() && IdOf(it->second.record) != IdOf(record)) {
+      NoteRival(it->second, record);
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 // What has to hold: after every event, at certain moments, and in the end.
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -82,14 +83,18 @@ void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
     for (const v1::Deployment& one : present.deployments) wanted |= one.name() == end.deployment;
     for (const v1::GangRecord& record : present.gangs) {
       if (record.deployment() != end.deployment) continue;
-      for (const SimRank& entry : nodes_[IndexOf(NodeId(record.entry_node_id()))]->ranks) {
-        const bool same = entry.status.epoch() == record.epoch() &&
-                          entry.status.deployment() == end.deployment;
-        const bool is_other =
-            entry.started_by != rank.started_by || record.epoch() != status.epoch();
-        other |= same && is_other &&
-                 WholeSince(end.deployment, record.epoch(), entry.started_by).has_value();
+      // As the coordinator can know it: by the reports that it has.
+      bool is_other = false, all_ready = true;
+      for (const v1::Assignment& assignment : record.plan().assignments()) {
+        is_other |= record.epoch() != status.epoch() || assignment.node_id() != end.node.value();
+        all_ready &= std::any_of(
+            leader.view.ranks.begin(), leader.view.ranks.end(), [&](const v1::RankStatus& known) {
+              return known.deployment() == end.deployment && known.epoch() == record.epoch() &&
+                     known.node_id() == assignment.node_id() &&
+                     known.phase() == v1::RANK_PHASE_READY;
+            });
       }
+      other |= is_other && all_ready && !record.plan().assignments().empty();
     }
     if (wanted && !other) {
       Violate(absl::StrCat("node ", Letter(leader.id), " ended the ready gang of ", end.deployment,
