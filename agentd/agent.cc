@@ -72,6 +72,7 @@ class Agent::Impl {
   AgentParts parts_;
   bool joined_ = false;
   uint64_t heartbeat_sequence_ = 0;
+  std::set<NodeId> able_;  // as the election knows it
   bool stopping_ = false;
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
@@ -87,6 +88,7 @@ AgentEvents Agent::Impl::MakeEvents() {
   events.on_became_coordinator = [this](const FencePair& fence) {
     parts_.replicator.BeginLeading(fence);
     parts_.conductor.BeginLeading(fence);
+    parts_.member_writer.BeginLeading();
     parts_.cluster_service.NoteChange();
   };
   events.on_lost_coordination = [this] {
@@ -95,8 +97,16 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.cluster_service.StopLeading();
     parts_.cluster_service.NoteChange();
   };
-  events.on_obeys_changed = [this] { parts_.cluster_service.NoteChange(); };
+  events.on_obeys_changed = [this] {
+    const auto coordinator = parts_.election.Coordinator(dispatcher_.Now());
+    if (coordinator.has_value() && coordinator->coordinator != parts_.self) {
+      parts_.replicator.ForgetKept();
+      parts_.conductor.ForgetKept();
+    }
+    parts_.cluster_service.NoteChange();
+  };
   events.on_state_changed = [this] {
+    parts_.member_writer.Take();
     parts_.router.Refresh();
     parts_.conductor.Wake();
     parts_.cluster_service.NoteChange();
@@ -127,6 +137,7 @@ absl::Status Agent::Impl::Start() {
   status = StartTrust();
   if (!status.ok()) return status;
   StartGateway();
+  parts_.member_writer.Take();
   MembersChanged();
   dispatcher_.Post([this] { Tick(); });
   return absl::OkStatus();
@@ -354,6 +365,7 @@ void Agent::Impl::Tick() {
     PollSecret();
   }
   parts_.leases.Tick();
+  parts_.member_writer.Tick();
   parts_.heartbeats.Tick();
   parts_.replicator.Tick();
   parts_.members.Tick();
@@ -390,7 +402,8 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
 }
 
 void Agent::Impl::MembersChanged() {
-  parts_.leases.OnMembersChanged(parts_.members.Live(), parts_.members.All());
+  able_ = parts_.Able();
+  parts_.leases.OnMembersChanged(able_, parts_.members.All());
 }
 
 void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
@@ -399,6 +412,7 @@ void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
     parts_.replicator.NoteDigest(from, report->state_digest);
   }
   if (!changed) return;
+  if (parts_.Able() != able_) MembersChanged();
   parts_.conductor.Wake();
   parts_.cluster_service.NoteChange();
 }
@@ -422,6 +436,10 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   request.set_state_digest(parts_.replicator.table().Digest());
   request.set_sent_unix_ms(dispatcher_.UnixMs());
   request.set_sequence(++heartbeat_sequence_);
+  if (parts_.store->failure().has_value()) {
+    *request.mutable_state_failure() = *parts_.store->failure();
+    request.mutable_state_failure()->set_node_id(parts_.self.value());
+  }
   return request;
 }
 

@@ -56,12 +56,17 @@ discovery::FailureLimits FailureLimitsOf(const Config& config) {
   return limits;
 }
 
+Consistency ConsistencyOf(const Config& config) {
+  return config.consistency == "quorum" ? Consistency::kQuorum : Consistency::kAvailable;
+}
+
 ElectionOptions ElectionOptionsOf(const Config& config) {
   ElectionOptions options;
   options.lease = Ms(config.lease_ms);
   options.renew_interval = Ms(config.lease_ms) / 4;
-  options.consistency =
-      config.consistency == "quorum" ? Consistency::kQuorum : Consistency::kAvailable;
+  options.consistency = ConsistencyOf(config);
+  options.minority_wait = std::chrono::seconds(config.minority_wait_s);
+  options.first_members = static_cast<size_t>(config.quorum_first_members);
   return options;
 }
 
@@ -111,6 +116,12 @@ bool IsServing(const std::vector<v1::RankStatus>& ranks) {
 
 }  // namespace
 
+std::set<NodeId> AgentParts::Able() const {
+  std::set<NodeId> able = members.Live();
+  for (const NodeId& node : reports.Failing()) able.erase(node);
+  return able;
+}
+
 AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
                        std::unique_ptr<StateStore> store_in, AgentEvents events)
     : dispatcher(dispatcher_in),
@@ -127,10 +138,21 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       channels(dispatcher, self),
       replicator(
           dispatcher, self, *store, election, channels, {},
-          {[this] { return config.consistency == "quorum" ? members.All() : members.Live(); },
-           events.on_state_changed}),
+          {[this] {
+             if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
+             return member_writer.listed().empty() ? members.All() : member_writer.listed();
+           },
+           [this] { return members.Live(); },
+           [this] {
+             return ConsistencyOf(config) == Consistency::kAvailable ||
+                    !member_writer.listed().empty();
+           },
+           events.on_state_changed,
+           [this](const v1::GangRecord& record) { conductor.NoteApart(record); }}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed}),
+      member_writer({dispatcher, election, leases, replicator, members, self},
+                    ConsistencyOf(config)),
       links({dispatcher, own, members, election, replicator, channels,
              [this] { return IsServing(own.ranks()); }, events.on_links_changed},
             LinkOptionsOf(config, dispatcher)),
@@ -141,13 +163,14 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },
            [this] { return own.memory(); }}),
       calls(self, channels, orders, library),
-      views(dispatcher, own, members, reports, election),
+      views(dispatcher, own, members, reports, election, *store),
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       conductor({dispatcher, election, replicator, views, planner, launcher, calls, links},
                 ReconcilerOptionsOf(config), events.on_deployment_changed),
       router(dispatcher, self, replicator, channels, supervisor),
-      reporter({dispatcher, election, members, views, conductor, own, links, events.problems}),
+      reporter({dispatcher, election, members, member_writer, views, conductor, own, links,
+                events.problems}),
       heartbeats(
           dispatcher, channels, members, HeartbeatOptionsOf(config),
           {events.make_heartbeat, [this]() -> const v1::Inventory& { return own.inventory(); },
@@ -160,8 +183,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
                      links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
-                       reporter, router, config.log_file}),
+                       reporter, router, member_writer, config.log_file}),
       local_server(dispatcher) {
+  replicator.SetKeeps([this](std::string_view key) { return conductor.Keeps(key); });
   cluster_service.Register(local_server);
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);

@@ -23,6 +23,7 @@
 #include "agentd/link_service.h"
 #include "agentd/link_table.h"
 #include "agentd/member_monitor.h"
+#include "agentd/member_writer.h"
 #include "agentd/model_library.h"
 #include "agentd/node_calls.h"
 #include "agentd/node_views.h"
@@ -60,6 +61,9 @@ struct AgentEvents {
 };
 
 struct AgentParts {
+  // Who may elect and acknowledge: live, and able to write to its disk. Without this node.
+  std::set<NodeId> Able() const;
+
   AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
              std::unique_ptr<StateStore> store_in, AgentEvents events);
 
@@ -77,6 +81,7 @@ struct AgentParts {
   PeerChannels channels;
   StateReplicator replicator;
   LeaseClient leases;
+  MemberWriter member_writer;
   LinkTable links;
   ModelLibrary library;
   SecondEngineProbe second_engine;

@@ -120,6 +120,11 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
               });
             });
       });
+  server.HandleUnary<v1::ForgetNodeRequest, v1::ForgetNodeResponse>(
+      kForgetNode, [this](const Caller& caller, v1::ForgetNodeRequest request,
+                          Reply<v1::ForgetNodeResponse> reply) {
+        ForgetNode(caller, request, std::move(reply));
+      });
   server.HandleUnary<v1::UnloadModelRequest, v1::UnloadModelResponse>(
       kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
                            Reply<v1::UnloadModelResponse> reply) {
@@ -356,6 +361,23 @@ absl::Status ClusterService::CheckCopies(const v1::LoadModelRequest& request,
     return ReasonStatus(absl::StatusCode::kFailedPrecondition, *refusal);
   }
   return absl::OkStatus();
+}
+
+void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeRequest& request,
+                                Reply<v1::ForgetNodeResponse> reply) {
+  const NodeId node(request.node_id());
+  if (!IsValidNodeId(request.node_id())) {
+    return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, "NODE_NOT_FOUND",
+                              absl::StrCat("'", request.node_id().substr(0, 64),
+                                           "' is no node id of 32 hex digits")));
+  }
+  const bool obeys = parts_.election.Coordinator(parts_.dispatcher.Now()).has_value();
+  if (request.alone() && !obeys && caller.local) {
+    return reply(parts_.member_writer.ForgetAlone(node));
+  }
+  Unary<v1::ForgetNodeResponse>(
+      kForgetNode, caller, request, kUnloadTimeout, reply,
+      [this, node, reply] { parts_.member_writer.Forget(node, reply); });
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {

@@ -13,6 +13,7 @@
 #include "agentd/generate_router.h"
 #include "agentd/load_watches.h"
 #include "agentd/log_watches.h"
+#include "agentd/member_writer.h"
 #include "agentd/peer_channels.h"
 #include "agentd/state_replicator.h"
 #include "agentd/status_reporter.h"
@@ -41,6 +42,7 @@ class ClusterService {
     DeploymentPlanner& planner;
     StatusReporter& reporter;
     GenerateRouter& router;
+    MemberWriter& member_writer;
     std::string log_file;
   };
 
@@ -88,6 +90,8 @@ class ClusterService {
   // that is served already and stays as it is, or null.
   absl::Status CheckCopies(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
                            const std::string& name, const v1::Deployment* goes_on);
+  void ForgetNode(const transport::Caller& caller, const v1::ForgetNodeRequest& request,
+                  Reply<v1::ForgetNodeResponse> reply);
   void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
   void AnswerWhenGone(const std::string& name, MonotonicTime since,
                       Reply<v1::UnloadModelResponse> reply);

@@ -52,6 +52,8 @@ struct Config {
   int64_t dead_after_ms = 3000;
   int64_t lease_ms = 2000;
   std::string consistency = "available";
+  int64_t minority_wait_s = 30;
+  int64_t quorum_first_members = 3;
 
   std::string transport = "auto";
   bool allow_vpn = false;

@@ -85,8 +85,12 @@ Keys ClusterKeys() {
              "silence that makes a member dead"),
       Number("lease_ms", &Config::lease_ms, "ms", 400, 60'000, "length of the coordinator's lease"),
       Choice("consistency", &Config::consistency,
-             "majority of the live members, or (quorum) of all known ones",
+             "majority of the live members, or (quorum) of all listed ones",
              {"available", "quorum"}),
+      Number("minority_wait_s", &Config::minority_wait_s, "s", 5, 86'400,
+             "fewer than half of the listed members change nothing for so long (available)"),
+      Number("quorum_first_members", &Config::quorum_first_members, "nodes", 1, 64,
+             "nodes that write the first list of members together (quorum)"),
   };
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/member_list.h"
 #include "agentd/log_text.h"
 #include "proto/reasons.h"
 #include "runtime/diagnosis/rank_messages.h"
@@ -44,6 +45,15 @@ void GangConductor::StopLeading() {
   reconciler_.StopLeading();
 }
 
+bool GangConductor::Keeps(std::string_view key) const {
+  const absl::string_view name(key.data(), key.size());
+  if (name == absl::string_view(kMembersKey.data(), kMembersKey.size())) {
+    return leading_since_.has_value();
+  }
+  return absl::StartsWith(name, kGangPrefix) &&
+         reconciler_.Keeps(std::string(name.substr(kGangPrefix.size())));
+}
+
 void GangConductor::Wake() {
   if (awake_ || !leading_since_.has_value()) return;
   awake_ = true;
@@ -70,6 +80,7 @@ bool GangConductor::IsIdle() const {
 ClusterView GangConductor::MakeView() {
   ClusterView view;
   FillFromState(parts_.replicator.table().entries(), view);
+  view.unix_ms = parts_.dispatcher.UnixMs();
   view.nodes = parts_.views.ForReconciler(leading_since_.value_or(parts_.dispatcher.Now()));
   view.ranks = parts_.views.AllRanks();
   for (const v1::GangRecord& gang : view.gangs) {

@@ -41,6 +41,12 @@ class GangConductor {
 
   void BeginLeading(const FencePair& fence);
   void StopLeading();
+  // Whether the entry with this key stays as it is when a merge brings another.
+  bool Keeps(std::string_view key) const;
+  // A gang's record that a merge decided against.
+  void NoteApart(const v1::GangRecord& record) { reconciler_.NoteApart(record); }
+  // Another coordinator is obeyed.
+  void ForgetKept() { reconciler_.ForgetKept(); }
   // Something happened that the reconciler should see soon: many calls make one pass.
   void Wake();
   // Each 100 ms or so. Costs next to nothing while nothing is deployed.

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <utility>
+
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
 
@@ -18,7 +20,38 @@ LeaseClient::LeaseClient(transport::Dispatcher& dispatcher, Election& election, 
       timeout_(timeout),
       callbacks_(std::move(callbacks)) {}
 
-void LeaseClient::Tick() { Carry(election_.OnTick(dispatcher_.Now())); }
+void LeaseClient::Tick() {
+  WatchDisk();
+  Carry(election_.OnTick(dispatcher_.Now()));
+}
+
+void LeaseClient::WatchDisk() {
+  const MonotonicTime now = dispatcher_.Now();
+  if (now - tried_at_ >= kDiskTroubleLimit) {
+    tried_at_ = now;
+    const std::optional<GrantRecord> unsaved = election_.Unsaved();
+    if (unsaved.has_value() && store_.SaveGrant(*unsaved).ok()) {
+      spdlog::info("the grant of a lease is on disk; this node votes again");
+      Carry(election_.OnPersisted(now));
+    }
+  }
+  if (!store_.failure().has_value()) {
+    failing_since_.reset();
+    if (!std::exchange(unable_, false)) return;
+    spdlog::info("the state can be written to disk again");
+    Carry(election_.OnDiskTrouble(std::nullopt, now));
+    return;
+  }
+  if (!failing_since_.has_value()) failing_since_ = now;
+  if (unable_ || now - *failing_since_ < kDiskTroubleLimit) return;
+  unable_ = true;
+  spdlog::error("{}", store_.failure()->message());
+  Carry(election_.OnDiskTrouble(store_.failure(), now));
+}
+
+void LeaseClient::OnMemberList(const std::set<NodeId>& listed) {
+  Carry(election_.OnMemberList(listed, dispatcher_.Now()));
+}
 
 void LeaseClient::OnMembersChanged(const std::set<NodeId>& live, const std::set<NodeId>& all) {
   Carry(election_.OnMembershipChanged(live, all, dispatcher_.Now()));
@@ -61,7 +94,7 @@ void LeaseClient::Carry(ElectionEffects effects, const LeaseReply& reply) {
 bool LeaseClient::Persist(const PersistGrant& effect, const LeaseReply& reply) {
   const absl::Status saved = store_.SaveGrant(effect.record);
   if (saved.ok()) return true;
-  spdlog::error("the grant of a lease can't be written; this node votes no more: {}",
+  spdlog::error("the grant of a lease can't be written; until it is, this node does not vote: {}",
                 LogText(saved));
   if (reply) reply(saved);
   Carry(election_.OnPersistFailed(dispatcher_.Now()));

@@ -4,6 +4,7 @@
 // thread.
 
 #include <functional>
+#include <optional>
 #include <set>
 
 #include "agentd/cores/election.h"
@@ -15,6 +16,9 @@
 #include "transport/grpc_server.h"
 
 namespace macrame::agentd {
+
+// A coordinator that could write nothing for so long resigns.
+inline constexpr Duration kDiskTroubleLimit = std::chrono::seconds(1);
 
 class LeaseClient {
  public:
@@ -31,11 +35,14 @@ class LeaseClient {
 
   void Tick();
   void OnMembersChanged(const std::set<NodeId>& live, const std::set<NodeId>& all);
+  void OnMemberList(const std::set<NodeId>& listed);
   void OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request, LeaseReply reply);
   void Resign();
 
  private:
   void Carry(ElectionEffects effects, const LeaseReply& reply = nullptr);
+  // Writes again what the disk refused, and resigns where that lasts.
+  void WatchDisk();
   // False: the rest of the effects must not be carried out.
   bool Persist(const PersistGrant& effect, const LeaseReply& reply);
   void Answer(const AnswerLease& effect, const LeaseReply& reply);
@@ -48,6 +55,9 @@ class LeaseClient {
   PeerChannels& channels_;
   const Duration timeout_;
   Callbacks callbacks_;
+  std::optional<MonotonicTime> failing_since_;
+  MonotonicTime tried_at_;
+  bool unable_ = false;
 };
 
 }  // namespace macrame::agentd

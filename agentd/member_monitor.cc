@@ -68,6 +68,11 @@ void MemberMonitor::HeartbeatFailed(const NodeId& node, discovery::HeartbeatFail
 
 void MemberMonitor::Leave(const NodeId& node) { Tell(table_.Leave(node, dispatcher_.Now())); }
 
+void MemberMonitor::Forget(const NodeId& node) {
+  const auto events = table_.Forget(node);
+  if (events.ok()) Tell(*events);
+}
+
 void MemberMonitor::Tick() {
   const MonotonicTime now = dispatcher_.Now();
   table_.Tick(now);

@@ -34,6 +34,8 @@ class MemberMonitor {
   void HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip, bool answered);
   void HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure);
   void Leave(const NodeId& node);
+  // One that is dead or left is not listed any more; others stay.
+  void Forget(const NodeId& node);
   void Tick();
 
   const discovery::MembershipTable& table() const { return table_; }

@@ -5,12 +5,14 @@
 namespace macrame::agentd {
 
 NodeViews::NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
-                     const ReportTable& reports, const Election& election)
+                     const ReportTable& reports, const Election& election,
+                     const StateStore& store)
     : dispatcher_(dispatcher),
       own_(own),
       members_(members),
       reports_(reports),
-      election_(election) {}
+      election_(election),
+      store_(store) {}
 
 std::vector<NodeFacts> NodeViews::All() const {
   const MonotonicTime now = dispatcher_.Now();
@@ -25,6 +27,7 @@ std::vector<NodeFacts> NodeViews::All() const {
   self.inventory = &own_.inventory();
   self.load = &own_.load();
   self.ranks = &own_.ranks();
+  if (store_.failure().has_value()) self.state_failure = &*store_.failure();
   all.push_back(std::move(self));
   for (const discovery::Member* member : members_.table().Members()) {
     NodeFacts facts;
@@ -40,6 +43,7 @@ std::vector<NodeFacts> NodeViews::All() const {
       if (report->inventory.revision() > 0) facts.inventory = &report->inventory;
       facts.load = &report->load;
       facts.ranks = &report->ranks;
+      if (!report->state_failure.code().empty()) facts.state_failure = &report->state_failure;
     }
     all.push_back(std::move(facts));
   }
@@ -90,10 +94,12 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     node.set_hostname(facts.display_name);
     const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
     node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
-                         facts.inventory != nullptr);
+                         facts.inventory != nullptr && facts.state_failure == nullptr);
     if (facts.state != v1::NODE_STATE_ALIVE) {
       node.set_unschedulable_reason(
           facts.state_reason.message().empty() ? "it is not alive" : facts.state_reason.message());
+    } else if (facts.state_failure != nullptr) {
+      node.set_unschedulable_reason("it can't write to its disk");
     } else if (!node.schedulable()) {
       node.set_unschedulable_reason("it has just joined and has not told what it has yet");
     }

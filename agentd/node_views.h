@@ -8,6 +8,7 @@
 
 #include "agentd/cores/election.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_store.h"
 #include "agentd/member_monitor.h"
 #include "agentd/own_node.h"
 #include "agentd/report_table.h"
@@ -28,12 +29,14 @@ struct NodeFacts {
   const v1::Inventory* inventory = nullptr;  // null: not known
   const v1::NodeLoad* load = nullptr;
   const std::vector<v1::RankStatus>* ranks = nullptr;
+  // Why it can't write its desired state to disk; null: it can.
+  const v1::Reason* state_failure = nullptr;
 };
 
 class NodeViews {
  public:
   NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
-            const ReportTable& reports, const Election& election);
+            const ReportTable& reports, const Election& election, const StateStore& store);
 
   // By node id. The pointers hold until the next heartbeat.
   std::vector<NodeFacts> All() const;
@@ -51,6 +54,7 @@ class NodeViews {
   const MemberMonitor& members_;
   const ReportTable& reports_;
   const Election& election_;
+  const StateStore& store_;
 };
 
 }  // namespace macrame::agentd

@@ -39,6 +39,8 @@ bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, Monoton
   report.load = std::move(*request.mutable_load());
   report.coordinator = request.coordinator();
   report.state_digest = request.state_digest();
+  changed |= report.state_failure.code() != request.state_failure().code();
+  report.state_failure = request.state_failure();
   report.at = now;
   if (request.has_inventory() && request.inventory().revision() != report.inventory.revision()) {
     report.inventory = std::move(*request.mutable_inventory());
@@ -51,6 +53,14 @@ bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, Monoton
 const NodeReport* ReportTable::Find(const NodeId& node) const {
   const auto found = reports_.find(node);
   return found == reports_.end() ? nullptr : &found->second;
+}
+
+std::set<NodeId> ReportTable::Failing() const {
+  std::set<NodeId> failing;
+  for (const auto& [node, report] : reports_) {
+    if (!report.state_failure.code().empty()) failing.insert(node);
+  }
+  return failing;
 }
 
 uint64_t ReportTable::KnownRevision(const NodeId& node) const {

@@ -3,6 +3,7 @@
 // What each other node last said of itself in a heartbeat. Owner thread; pure.
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct NodeReport {
   std::vector<v1::RankStatus> ranks;
   v1::Fence coordinator;
   std::string state_digest;
+  v1::Reason state_failure;  // code empty: it can write its desired state
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
   MonotonicTime at;
@@ -34,6 +36,8 @@ class ReportTable {
   // Null when nothing was heard.
   const NodeReport* Find(const NodeId& node) const;
   uint64_t KnownRevision(const NodeId& node) const;
+  // Who said that it can't write its desired state.
+  std::set<NodeId> Failing() const;
   void Forget(const NodeId& node) { reports_.erase(node); }
   const std::map<NodeId, NodeReport>& reports() const { return reports_; }
 

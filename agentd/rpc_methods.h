@@ -39,6 +39,7 @@ inline constexpr std::string_view kVerifyTransport = "/macrame.v1.ClusterService
 inline constexpr std::string_view kTraceModel = "/macrame.v1.ClusterService/TraceModel";
 inline constexpr std::string_view kForgetSpeeds = "/macrame.v1.ClusterService/ForgetSpeeds";
 inline constexpr std::string_view kPlanNet = "/macrame.v1.ClusterService/PlanNet";
+inline constexpr std::string_view kForgetNode = "/macrame.v1.ClusterService/ForgetNode";
 inline constexpr std::string_view kVersion = "/macrame.v1.ClusterService/Version";
 
 }  // namespace macrame::agentd

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/member_list.h"
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
@@ -14,6 +16,7 @@ namespace {
 
 // A heartbeat that was sent before the state arrived still carries the old digest.
 constexpr int kDigestsUntilResent = 2;
+constexpr absl::string_view kGangPrefix = "gang/", kDeploymentPrefix = "deployment/";
 
 }  // namespace
 
@@ -34,6 +37,10 @@ StateReplicator::StateReplicator(transport::Dispatcher& dispatcher, NodeId self,
 void StateReplicator::BeginLeading(const FencePair& fence) {
   peers_.clear();
   table_.BeginLeading(fence);
+  StateTable::Proposal restored = table_.RestoreKept();
+  const bool kept = !restored.change.empty();
+  if (Save(std::move(restored.change)).ok() && kept) table_.OnPersisted(restored.sequence);
+  if (kept) callbacks_.on_changed();
   SendToAll();
 }
 
@@ -49,6 +56,10 @@ void StateReplicator::StopLeading() {
 }
 
 void StateReplicator::Write(const std::string& key, std::string value, Done done) {
+  if (key != kMembersKey && !callbacks_.open()) {
+    return done(ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+                             "the first list of the cluster's members is not written yet"));
+  }
   Finish(table_.Propose(key, std::move(value)), std::move(done));
 }
 
@@ -77,19 +88,28 @@ absl::Status StateReplicator::Save(StateChange change) {
   std::move(change.dropped.begin(), change.dropped.end(), std::back_inserter(all.dropped));
   if (all.empty()) return absl::OkStatus();
   absl::Status saved = store_.SaveChange(all);
+  save_tried_at_ = dispatcher_.Now();
   if (!saved.ok()) {
-    spdlog::error("the desired state can't be written: {}", LogText(saved));
+    if (!save_failing_) spdlog::error("the desired state can't be written: {}", LogText(saved));
     unsaved_ = std::move(all);
+  } else if (save_failing_) {
+    spdlog::info("the desired state is on disk again");
   }
+  save_failing_ = !saved.ok();
   return saved;
 }
 
+// A disk that was full may have room again; also on a node that does not lead.
+void StateReplicator::RetrySave() {
+  const bool due = dispatcher_.Now() - save_tried_at_ >= options_.save_interval;
+  if (unsaved_.empty() || !due || !Save({}).ok()) return;
+  for (const Waiting& write : waiting_) table_.OnPersisted(write.sequence);
+}
+
 void StateReplicator::Tick() {
+  RetrySave();
   if (!table_.leading()) return;
   const MonotonicTime now = dispatcher_.Now();
-  if (!unsaved_.empty() && Save({}).ok()) {
-    for (const Waiting& write : waiting_) table_.OnPersisted(write.sequence);
-  }
   SendToAll();
   AnswerCommitted();
   std::vector<Waiting> late;
@@ -134,7 +154,7 @@ void StateReplicator::NoteDigest(const NodeId& node, const std::string& digest) 
 
 void StateReplicator::SendToAll() {
   if (!table_.leading()) return;
-  for (const NodeId& node : callbacks_.electorate()) {
+  for (const NodeId& node : callbacks_.live()) {
     if (node != self_) SendTo(node);
   }
 }
@@ -187,6 +207,7 @@ absl::StatusOr<MergeResult> StateReplicator::Merge(const StateEntries& entries, 
   NoteLost(result);
   const bool changed = !result.change.empty();
   absl::Status saved = Save(std::move(result.change));
+  if (saved.ok() && result.restored != 0) table_.OnPersisted(result.restored);
   if (changed) callbacks_.on_changed();
   if (!saved.ok()) return saved;
   return result;
@@ -219,7 +240,16 @@ void StateReplicator::AddAllEntries(StateEntries* entries) const {
 }
 
 void StateReplicator::NoteLost(const MergeResult& result) {
+  const auto note_apart = [this](const v1::StateEntry& entry) {
+    v1::GangRecord record;
+    const bool is_gang = absl::StartsWith(entry.key(), kGangPrefix) && !entry.removed();
+    if (is_gang && record.ParseFromString(entry.value())) callbacks_.on_apart(record);
+  };
+  for (const KeptWrite& kept : result.kept) note_apart(kept.theirs);
   for (const LostWrite& write : result.lost) {
+    note_apart(write.lost);
+    // Which gang stays is told with the gang; of the list of members nobody wants to know.
+    if (!absl::StartsWith(write.lost.key(), kDeploymentPrefix)) continue;
     v1::Reason reason =
         MakeReason("WRITE_LOST", absl::StrCat("a change to ", write.lost.key(),
                                               " that was made apart (term ", write.lost.term(),

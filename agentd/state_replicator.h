@@ -28,11 +28,19 @@ class StateReplicator {
     Duration acknowledge_limit = std::chrono::seconds(5);
     Duration send_timeout = std::chrono::seconds(2);
     Duration retry_interval = std::chrono::milliseconds(250);
+    Duration save_interval = std::chrono::seconds(1);  // between tries of a disk that refuses
   };
   struct Callbacks {
-    // Live members, or all with `consistency: quorum`; with this node or without.
+    // Of whom a majority acknowledges: the live members, or the listed ones with `consistency:
+    // quorum`; with this node or without.
     std::function<std::set<NodeId>()> electorate;
+    // Who gets what is written: the live members.
+    std::function<std::set<NodeId>()> live;
+    // False while nothing but the list of members may be written.
+    std::function<bool()> open;
     std::function<void()> on_changed;
+    // A gang's record that a merge decided against.
+    std::function<void(const v1::GangRecord&)> on_apart;
   };
 
   StateReplicator(transport::Dispatcher& dispatcher, NodeId self, StateStore& store,
@@ -44,6 +52,10 @@ class StateReplicator {
   void BeginLeading(const FencePair& fence);
   // Writes that wait are answered with NO_COORDINATOR.
   void StopLeading();
+  // What is kept here against what merges bring (StateTable::SetKeeps), and the end of it: another
+  // coordinator is obeyed.
+  void SetKeeps(std::function<bool(std::string_view)> keeps) { table_.SetKeeps(std::move(keeps)); }
+  void ForgetKept() { table_.ForgetKept(); }
 
   // Coordinator only. `done` once, when the write is on disk at a majority (NOT_ACKNOWLEDGED when
   // it was not within acknowledge_limit; it may still come true), possibly before the call returns.
@@ -79,6 +91,7 @@ class StateReplicator {
   void Finish(absl::StatusOr<StateTable::Proposal> proposal, Done done);
   absl::StatusOr<MergeResult> Merge(const StateEntries& entries, bool complete);
   absl::Status Save(StateChange change);
+  void RetrySave();
   void SendTo(const NodeId& node);
   void SendToAll();
   void OnReplicated(const NodeId& node, uint64_t sequence,
@@ -94,6 +107,8 @@ class StateReplicator {
   const Options options_;
   Callbacks callbacks_;
   StateTable table_;
+  MonotonicTime save_tried_at_;
+  bool save_failing_ = false;
   StateChange unsaved_;  // what the disk refused; tried again with the next write
   std::vector<Waiting> waiting_;
   std::map<NodeId, Peer> peers_;

@@ -79,6 +79,27 @@ bool StatusReporter::IsHealthy(const v1::ClusterStatus& status) const {
   return status.coordinator().term() > 0;
 }
 
+v1::Reason StatusReporter::NoCoordinator(MonotonicTime now) const {
+  const std::optional<Election::Minority> minority = parts_.election.InMinority(now);
+  if (!minority.has_value()) return MakeReason("NO_COORDINATOR", "no coordinator is agreed on");
+  std::string away;
+  for (const NodeId& node : parts_.member_writer.listed()) {
+    if (node == parts_.own.id() || parts_.members.IsAlive(node)) continue;
+    absl::StrAppend(&away, away.empty() ? "" : ", ", parts_.views.DisplayName(node));
+  }
+  std::string until = "until more of them are in reach";
+  if (minority->until.has_value()) {
+    const auto left = std::chrono::ceil<std::chrono::seconds>(*minority->until - now).count();
+    until = absl::StrCat("for ", left, " s more, or until others are in reach");
+  }
+  return MakeReason(
+      "MINORITY",
+      absl::StrCat("this side has ", minority->live, " of the cluster's ", minority->listed,
+                   " members: it serves what it runs and changes nothing ", until,
+                   away.empty() ? "" : absl::StrCat(" (away: ", away, ")")),
+      parts_.own.id().value());
+}
+
 v1::ClusterStatus StatusReporter::Status() const {
   const MonotonicTime now = parts_.dispatcher.Now();
   v1::ClusterStatus status;
@@ -98,7 +119,7 @@ v1::ClusterStatus StatusReporter::Status() const {
   *status.mutable_speeds() = parts_.conductor.Speeds();
   status.set_healthy(IsHealthy(status));
   if (!coordinator.has_value()) {
-    *status.add_problems() = MakeReason("NO_COORDINATOR", "no coordinator is agreed on");
+    *status.add_problems() = NoCoordinator(now);
   }
   for (const v1::NodeStatus& node : status.nodes()) {
     if (!node.state_reason().code().empty() && node.state() != v1::NODE_STATE_ALIVE &&
@@ -111,6 +132,13 @@ v1::ClusterStatus StatusReporter::Status() const {
     *status.add_problems() = std::move(reason);
   }
   for (v1::Reason& reason : parts_.problems()) *status.add_problems() = std::move(reason);
+  for (const NodeFacts& facts : parts_.views.All()) {
+    if (facts.state_failure == nullptr) continue;
+    v1::Reason& failure = *status.add_problems() = *facts.state_failure;
+    failure.set_message(absl::StrCat(facts.display_name, ": ", failure.message()));
+    failure.set_node_id(facts.id.value());
+  }
+  for (const NodeId& node : parts_.member_writer.listed()) status.add_member_ids(node.value());
   status.set_answered_by(parts_.own.id().value());
   status.set_insecure(insecure_);
   return status;

@@ -9,6 +9,7 @@
 #include "agentd/gang_conductor.h"
 #include "agentd/link_table.h"
 #include "agentd/member_monitor.h"
+#include "agentd/member_writer.h"
 #include "agentd/node_views.h"
 #include "macrame/v1/cluster.pb.h"
 
@@ -20,6 +21,7 @@ class StatusReporter {
     transport::Dispatcher& dispatcher;
     const Election& election;
     const MemberMonitor& members;
+    const MemberWriter& member_writer;
     NodeViews& views;
     GangConductor& conductor;
     const OwnNode& own;
@@ -42,6 +44,8 @@ class StatusReporter {
  private:
   void AddNodes(v1::ClusterStatus& status) const;
   void AddLoad(v1::ClusterStatus& status) const;
+  // Why nothing is agreed on, in the words that fit.
+  v1::Reason NoCoordinator(MonotonicTime now) const;
   bool IsHealthy(const v1::ClusterStatus& status) const;
 
   Parts parts_;

@@ -211,6 +211,11 @@ absl::StatusOr<v1::ForgetSpeedsResponse> AgentClient::ForgetSpeeds() {
   return impl_->Ask(&Stub::ForgetSpeeds, v1::ForgetSpeedsRequest(), kAnswerLimit);
 }
 
+absl::StatusOr<v1::ForgetNodeResponse> AgentClient::ForgetNode(
+    const v1::ForgetNodeRequest& request) {
+  return impl_->Ask(&Stub::ForgetNode, request, kAnswerLimit);
+}
+
 absl::StatusOr<v1::NetPlan> AgentClient::PlanNet(const v1::PlanNetRequest& request) {
   return impl_->Ask(&Stub::PlanNet, request, kAnswerLimit);
 }

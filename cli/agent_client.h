@@ -54,6 +54,7 @@ class AgentClient {
   // Waits for request.duration_ms and a little longer.
   absl::StatusOr<v1::TraceModelResponse> TraceModel(const v1::TraceRankRequest& request);
   absl::StatusOr<v1::ForgetSpeedsResponse> ForgetSpeeds();
+  absl::StatusOr<v1::ForgetNodeResponse> ForgetNode(const v1::ForgetNodeRequest& request);
   absl::StatusOr<v1::NetPlan> PlanNet(const v1::PlanNetRequest& request);
 
   // Ends the call under way and all later ones with CANCELLED.

@@ -66,6 +66,7 @@ absl::StatusOr<GlobalOptions> Check(const RawOptions& raw, const Environment& en
 
 void AddCommands(CommandTree& tree) {
   AddDevicesList(tree);
+  AddNodesForget(tree);
   AddStatus(tree);
   CLI::App* model = tree.Add(tree.root, "model", "Load, ask and unload models");
   model->require_subcommand(1);

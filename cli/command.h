@@ -115,6 +115,7 @@ void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
 void AddVersion(CommandTree& tree);
 void AddLinks(CommandTree& tree);
 void AddStats(CommandTree& tree);
+void AddNodesForget(CommandTree& tree);
 void AddSpeeds(CommandTree& tree);
 void AddDoctor(CommandTree& tree);
 void AddExport(CommandTree& tree);

@@ -228,7 +228,7 @@ void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
     stand_at_ =
         std::max(now, started_ + options_.discovery_grace) + RandomPartOf(options_.election_jitter);
   }
-  if (now >= *stand_at_ && MayElect(live_, now)) BeginAsking(now, effects);
+  if (now >= *stand_at_ && !unable_ && MayElect(live_, now)) BeginAsking(now, effects);
 }
 
 void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
@@ -411,6 +411,34 @@ ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
   }
   broken_ = true;
   role_ = Role::kFollower;
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+std::optional<GrantRecord> Election::Unsaved() const {
+  if (!broken_) return std::nullopt;
+  return GrantRecord{granted_, options_.lease};
+}
+
+// Nobody was told of that grant, so it is one that was never used: it counts from now.
+ElectionEffects Election::OnPersisted(MonotonicTime now) {
+  ElectionEffects effects;
+  if (!broken_) return effects;
+  broken_ = false;
+  if (granted_.coordinator != self_) granted_until_ = now + options_.lease;
+  NoteObeyed(now, effects);
+  return effects;
+}
+
+ElectionEffects Election::OnDiskTrouble(const std::optional<v1::Reason>& why, MonotonicTime now) {
+  ElectionEffects effects;
+  unable_ = why.has_value();
+  if (!unable_ || broken_) return effects;
+  if (role_ == Role::kCoordinator) {
+    StepDown(*why, now, effects);
+  } else if (role_ != Role::kFollower) {
+    GiveUpRound(now, effects);
+  }
   NoteObeyed(now, effects);
   return effects;
 }

@@ -18,8 +18,8 @@
 // Every call returns effects that are carried out in order and at once. PersistGrant is
 // synchronous: the effects after it may be carried out only when it is on disk. If it can't be
 // written, the rest of the list is dropped and OnPersistFailed called: such a node grants and leads
-// nothing until it is restarted (rather no vote than a guessed one). Owner: the agent's owner
-// thread.
+// nothing until Unsaved() was written after all (rather no vote than a guessed one). Owner: the
+// agent's owner thread.
 
 #include <cstdint>
 #include <functional>
@@ -135,6 +135,13 @@ class Election {
   ElectionEffects OnLeaseResponse(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
                                   MonotonicTime now);
   ElectionEffects OnPersistFailed(MonotonicTime now);
+  // What OnPersistFailed was about; to be written again from time to time, and OnPersisted called
+  // when it is on disk.
+  std::optional<GrantRecord> Unsaved() const;
+  ElectionEffects OnPersisted(MonotonicTime now);
+  // This node can't write its desired state (set) or can again (unset): a coordinator resigns, and
+  // nobody stands who could commit nothing.
+  ElectionEffects OnDiskTrouble(const std::optional<v1::Reason>& why, MonotonicTime now);
   // Steps down and gives the leases back, so that a successor need not wait for them. For shutting
   // down.
   ElectionEffects Resign(MonotonicTime now);
@@ -210,6 +217,7 @@ class Election {
   const MonotonicTime started_;
 
   bool broken_ = false;  // the grant could not be written
+  bool unable_ = false;  // the desired state can't be written
   Role role_ = Role::kFollower;
   FencePair granted_;
   MonotonicTime granted_until_;  // of a grant to another, by this node's clock

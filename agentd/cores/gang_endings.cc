@@ -182,7 +182,8 @@ bool GangReconciler::AllEnded(const Round& round, const std::string& name, const
   }
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node == nullptr || !IsReachable(*node)) continue;
+    // Who takes no orders (its disk is full) and reports no rank has nothing to end.
+    if (node == nullptr || !IsReachable(*node) || !node->orderable) continue;
     const auto ending = endings_.find({node->id, name});
     const bool done = ending != endings_.end() && ending->second.answered &&
                       ending->second.up_to_epoch >= gang.record.epoch();

@@ -1,5 +1,7 @@
 #include "agentd/cores/member_list.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 
@@ -19,23 +21,41 @@ bool Lasted(const std::map<NodeId, MonotonicTime>& since, const NodeId& node, Du
   return it != since.end() && now - it->second >= settle;
 }
 
-}  // namespace
-
-std::set<NodeId> ListedMembers(const StateTable& table) {
-  std::set<NodeId> nodes;
-  const v1::StateEntry* entry = table.Find(kMembersKey);
+v1::MemberList ReadList(const StateTable& table) {
   v1::MemberList list;
-  if (entry == nullptr || !list.ParseFromString(entry->value())) return nodes;
-  for (const std::string& id : list.node_ids()) {
+  const v1::StateEntry* entry = table.Find(kMembersKey);
+  if (entry != nullptr && !list.ParseFromString(entry->value())) list.Clear();
+  return list;
+}
+
+template <typename Ids>
+std::set<NodeId> ValidIds(const Ids& ids) {
+  std::set<NodeId> nodes;
+  for (const std::string& id : ids) {
     if (IsValidNodeId(id) && nodes.size() < kListedMax) nodes.insert(NodeId(id));
   }
   return nodes;
 }
 
-std::string MemberListValue(const std::set<NodeId>& nodes) {
+// `forgotten`: those of before, of whom the ones that are back are forgotten no more.
+template <typename Ids>
+v1::MemberList MakeList(const std::set<NodeId>& nodes, const Ids& forgotten) {
   v1::MemberList list;
   for (const NodeId& node : nodes) list.add_node_ids(node.value());
-  return list.SerializeAsString();
+  for (const std::string& id : forgotten) {
+    if (!nodes.contains(NodeId(id))) list.add_forgotten_ids(id);
+  }
+  return list;
+}
+
+}  // namespace
+
+std::set<NodeId> ListedMembers(const StateTable& table) {
+  return ValidIds(ReadList(table).node_ids());
+}
+
+std::set<NodeId> ForgottenMembers(const StateTable& table) {
+  return ValidIds(ReadList(table).forgotten_ids());
 }
 
 MemberList::MemberList(NodeId self, Consistency consistency, Duration settle)
@@ -47,10 +67,12 @@ void MemberList::BeginLeading(MonotonicTime) {
   away_since_.clear();
 }
 
-std::optional<std::string> MemberList::Due(const std::set<NodeId>& listed,
-                                           const std::set<NodeId>& granted,
-                                           const std::set<NodeId>& live, bool committed,
-                                           MonotonicTime now) {
+std::optional<v1::MemberList> MemberList::Due(const StateTable& table,
+                                              const std::set<NodeId>& granted,
+                                              const std::set<NodeId>& live, bool committed,
+                                              MonotonicTime now) {
+  const v1::MemberList present = ReadList(table);
+  const std::set<NodeId> listed = ValidIds(present.node_ids());
   NoteSince(granted, now, live_since_);
   std::set<NodeId> away;
   for (const NodeId& node : listed) {
@@ -58,15 +80,14 @@ std::optional<std::string> MemberList::Due(const std::set<NodeId>& listed,
   }
   NoteSince(away, now, away_since_);
   if (!committed) return std::nullopt;
-  const bool first = listed.empty();
-  std::set<NodeId> wanted = Wanted(listed, granted, now);
-  if (consistency_ == Consistency::kQuorum && !first && !confirmed_) {
+  if (consistency_ == Consistency::kQuorum && !listed.empty() && !confirmed_) {
     confirmed_ = true;
-    return MemberListValue(listed);
+    return present;
   }
   confirmed_ = true;
+  const std::set<NodeId> wanted = Wanted(listed, granted, now);
   if (wanted == listed || wanted.size() > kListedMax) return std::nullopt;
-  return MemberListValue(wanted);
+  return MakeList(wanted, present.forgotten_ids());
 }
 
 std::set<NodeId> MemberList::Wanted(const std::set<NodeId>& listed, const std::set<NodeId>& granted,
@@ -91,28 +112,32 @@ std::set<NodeId> MemberList::Wanted(const std::set<NodeId>& listed, const std::s
   return wanted;
 }
 
-absl::StatusOr<std::set<NodeId>> MemberList::Forget(const std::set<NodeId>& listed,
-                                                    const std::set<NodeId>& live,
-                                                    const NodeId& node) {
-  if (!listed.contains(node)) {
+absl::StatusOr<v1::MemberList> WithoutMember(const StateTable& table, const std::set<NodeId>& live,
+                                             bool known, const NodeId& node) {
+  const v1::MemberList present = ReadList(table);
+  std::set<NodeId> left = ValidIds(present.node_ids());
+  if (!left.contains(node) && !known) {
     return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
-                        absl::StrCat("node ", ShortId(node), " is not in the list of members"),
+                        absl::StrCat("no member of this cluster has the id ", node.value()),
                         node.value());
   }
   if (live.contains(node)) {
     return ReasonStatus(
         absl::StatusCode::kFailedPrecondition, "NODE_ALIVE",
-        absl::StrCat("node ", ShortId(node), " is alive: stop its agent first, else it is listed ",
-                     "again at once"),
+        absl::StrCat("node ", ShortId(node), " is there and would be listed again at once"),
         node.value());
   }
-  std::set<NodeId> left = listed;
   left.erase(node);
   if (left.empty()) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                         "the last member can't be forgotten", node.value());
   }
-  return left;
+  v1::MemberList list = MakeList(left, present.forgotten_ids());
+  auto& forgotten = *list.mutable_forgotten_ids();
+  forgotten.erase(std::remove(forgotten.begin(), forgotten.end(), node.value()), forgotten.end());
+  if (forgotten.size() >= kForgottenMax) forgotten.erase(forgotten.begin());
+  list.add_forgotten_ids(node.value());
+  return list;
 }
 
 }  // namespace macrame::agentd

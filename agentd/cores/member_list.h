@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/state_table.h"
+#include "macrame/v1/agent.pb.h"
 #include "proto/ids.h"
 #include "proto/monotonic_time.h"
 
@@ -32,10 +33,12 @@ namespace macrame::agentd {
 
 inline constexpr std::string_view kMembersKey = "meta/members";
 inline constexpr size_t kListedMax = 64;
+inline constexpr int kForgottenMax = 32;
 
 // Empty: none was written yet.
 std::set<NodeId> ListedMembers(const StateTable& table);
-std::string MemberListValue(const std::set<NodeId>& nodes);
+// Whom a person forgot and who did not come back.
+std::set<NodeId> ForgottenMembers(const StateTable& table);
 
 class MemberList {
  public:
@@ -46,12 +49,9 @@ class MemberList {
   void BeginLeading(MonotonicTime now);
   // What the coordinator has to write now. `granted`: whose lease it holds, itself included;
   // `live`: alive or suspect. `committed`: nothing that it wrote to the list is on its way.
-  std::optional<std::string> Due(const std::set<NodeId>& listed, const std::set<NodeId>& granted,
-                                 const std::set<NodeId>& live, bool committed, MonotonicTime now);
-  // The list without `node`: INVALID_ARGUMENT when it would be empty, NOT_FOUND when it is not
-  // listed, FAILED_PRECONDITION for one that is live.
-  static absl::StatusOr<std::set<NodeId>> Forget(const std::set<NodeId>& listed,
-                                                 const std::set<NodeId>& live, const NodeId& node);
+  std::optional<v1::MemberList> Due(const StateTable& table, const std::set<NodeId>& granted,
+                                    const std::set<NodeId>& live, bool committed,
+                                    MonotonicTime now);
 
  private:
   std::set<NodeId> Wanted(const std::set<NodeId>& listed, const std::set<NodeId>& granted,
@@ -63,5 +63,10 @@ class MemberList {
   bool confirmed_ = false;  // kQuorum: the list was written under this term
   std::map<NodeId, MonotonicTime> live_since_, away_since_;
 };
+
+// The list without `node`. NOT_FOUND: it is neither listed nor known (`known`); FAILED_PRECONDITION:
+// it is live; INVALID_ARGUMENT: it is the last one.
+absl::StatusOr<v1::MemberList> WithoutMember(const StateTable& table, const std::set<NodeId>& live,
+                                             bool known, const NodeId& node);
 
 }  // namespace macrame::agentd

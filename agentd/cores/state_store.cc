@@ -307,17 +307,23 @@ absl::Status StateStore::SaveGrant(const GrantRecord& record) {
   *stored.mutable_fence() = ToProto(record.granted);
   stored.set_lease_ms(static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(record.lease).count()));
-  return WriteMeta("grant", stored.SerializeAsString());
+  return Note(WriteMeta("grant", stored.SerializeAsString()));
+}
+
+absl::Status StateStore::Note(absl::Status written) {
+  failure_.reset();
+  if (!written.ok()) failure_ = ReasonOf(written);
+  return written;
 }
 
 absl::Status StateStore::SaveChange(const StateChange& change) {
   if (change.empty()) return absl::OkStatus();
   absl::Status status = Execute("BEGIN IMMEDIATE");
-  if (!status.ok()) return status;
+  if (!status.ok()) return Note(status);
   status = WriteEntries(change);
   if (status.ok()) status = Execute("COMMIT");
   if (!status.ok()) sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
-  return status;
+  return Note(status);
 }
 
 absl::Status StateStore::WriteEntries(const StateChange& change) {
@@ -367,6 +373,12 @@ absl::Status StateStore::DiskError(const std::string& doing) const {
   const int code = database_ == nullptr ? SQLITE_CANTOPEN : sqlite3_errcode(database_);
   const std::string what = database_ == nullptr ? "no memory" : sqlite3_errmsg(database_);
   if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) return Unreadable(what);
+  if (code == SQLITE_FULL) {
+    v1::Reason reason = MakeReason(
+        "STATE_DISK_FULL", absl::StrCat("the disk of ", DatabasePath(), " is full: ", doing,
+                                        " failed; this node leads nothing and takes no ranks"));
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reason);
+  }
   return FolderError(absl::StrCat(DatabasePath(), ": ", doing, " failed: ", what),
                      "make room on the disk, and see that agentd's user may write the folder");
 }

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/state_table.h"
+#include "macrame/v1/common.pb.h"
 #include "proto/ids.h"
 
 struct sqlite3;
@@ -53,6 +54,8 @@ class StateStore {
   const std::vector<v1::StateEntry>& loaded_entries() const { return loaded_entries_; }
 
   // Durable when OK.
+  // Of the last write; unset when it succeeded. STATE_DISK_FULL or STATE_UNREADABLE.
+  const std::optional<v1::Reason>& failure() const { return failure_; }
   absl::Status SaveGrant(const GrantRecord& record);
   // Durable when OK, all or nothing.
   absl::Status SaveChange(const StateChange& change);
@@ -74,6 +77,7 @@ class StateStore {
   absl::Status WriteEntries(const StateChange& change);
   absl::Status Unreadable(const std::string& what) const;
   absl::Status DiskError(const std::string& doing) const;
+  absl::Status Note(absl::Status written);
   std::string DatabasePath() const { return folder_ + "/state.db"; }
   std::string MarkerPath() const { return folder_ + "/state.made"; }
 
@@ -83,6 +87,7 @@ class StateStore {
   NodeId node_id_;
   Incarnation incarnation_;
   std::optional<GrantRecord> loaded_grant_;
+  std::optional<v1::Reason> failure_;
   std::vector<v1::StateEntry> loaded_entries_;
 };
 

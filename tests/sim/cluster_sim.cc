@@ -111,6 +111,9 @@ void ClusterSim::Start(int index) {
   node.reconciler = std::make_unique<GangReconciler>(gang_options);
   node.members = std::make_unique<MemberList>(node.id, options_.consistency);
   node.listed.clear();
+  node.unsaved = {};
+  node.failing_since = 0;
+  node.unable = false;
   node.table->SetKeeps([this, index](std::string_view key) {
     const SimNode& own = *nodes_[index];
     if (key == kMembersKey) return own.election->Leading(Local(own)).has_value();
@@ -168,6 +171,13 @@ void ClusterSim::Isolate(int index, bool cut) {
   }
 }
 
+void ClusterSim::FillDisk(int index, bool full) {
+  SimNode& node = *nodes_[index];
+  if (node.disk_full == full) return;
+  Trace(node, full ? "has a full disk" : "has room on its disk");
+  node.disk_full = full;
+}
+
 void ClusterSim::KillRank(int index) {
   SimNode& node = *nodes_[index];
   if (!node.up || node.ranks.empty()) return;
@@ -191,7 +201,7 @@ void ClusterSim::ScheduleFault() {
 
 void ClusterSim::InjectFault() {
   const int node = RandomNode();
-  switch (random_() % 14) {
+  switch (random_() % 15) {
     case 0:
     case 1:
       Crash(node);
@@ -234,6 +244,10 @@ void ClusterSim::InjectFault() {
     case 11:
       KillRank(node);
       return;
+    case 12:
+      FillDisk(node, true);
+      After(Between(100'000, 8'000'000), [this, node] { FillDisk(node, false); });
+      return;
     default:
       Propose(node, absl::StrCat("m", random_() % 2), Chance(0.3));
       return;
@@ -246,6 +260,7 @@ void ClusterSim::Heal() {
   delay_max_ = 2'000;
   for (auto& row : cut_) row.assign(row.size(), false);
   for (const auto& node : nodes_) {
+    FillDisk(node->index, false);
     if (!node->up) Start(node->index);
     if (node->paused) Resume(node->index);
   }

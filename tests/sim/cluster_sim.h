@@ -66,6 +66,7 @@ struct SimHeard {
   Us at_local = 0;
   std::vector<v1::RankStatus> ranks;
   std::string digest;
+  bool failing = false;  // it can't write to its disk
 };
 
 struct SimWaiting {
@@ -86,12 +87,16 @@ struct SimNode {
   // The disk.
   std::optional<GrantRecord> disk_grant;
   std::map<std::string, v1::StateEntry> disk;
+  bool disk_full = false;
   // The process.
   std::unique_ptr<Election> election;
   std::unique_ptr<StateTable> table;
   std::unique_ptr<GangReconciler> reconciler;
   std::unique_ptr<MemberList> members;
   std::set<NodeId> listed;
+  StateChange unsaved;  // what a full disk refused
+  Us failing_since = 0;
+  bool unable = false;
   std::map<int, SimHeard> heard;
   std::set<NodeId> live;
   std::set<NodeId> known;
@@ -128,6 +133,7 @@ class ClusterSim {
   void Pause(int node);
   void Resume(int node);
   void Isolate(int node, bool cut);
+  void FillDisk(int node, bool full);
   void KillRank(int node);
   std::optional<int> CoordinatorIndex() const;
   bool Propose(int node, const std::string& deployment, bool remove);
@@ -174,7 +180,10 @@ class ClusterSim {
   void OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked);
   void OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked,
                        const v1::LeaseResponse& response);
-  void Save(SimNode& node, const StateChange& change);
+  // False: the disk is full, and the change is written later.
+  bool Save(SimNode& node, const StateChange& change);
+  void Write(SimNode& node, const StateChange& change);
+  void WatchDisk(SimNode& node);
   void Merge(SimNode& node, const StateEntries& entries, bool complete, MergeResult* result);
   void TakeMemberList(SimNode& node);
   void WriteMemberList(SimNode& node);

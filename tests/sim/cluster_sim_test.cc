@@ -131,6 +131,23 @@ TEST_P(SingleFailure, AnIdleNodeIsCutOffAndComesBack) {
   }
 }
 
+TEST_P(SingleFailure, TheCoordinatorsDiskFillsAndEmpties) {
+  const uint64_t epoch = sim_->EpochOf("m0");
+  sim_->FillDisk(leader_, true);
+  sim_->Propose(leader_, "m1", false);  // shows that nothing can be written
+  sim_->RunFor(6000);
+  ASSERT_TRUE(sim_->CoordinatorIndex().has_value());
+  EXPECT_NE(*sim_->CoordinatorIndex(), leader_);
+  EXPECT_EQ(sim_->EpochOf("m0"), epoch);
+  ASSERT_TRUE(sim_->Propose(*sim_->CoordinatorIndex(), "m1", false));
+  sim_->RunFor(3000);
+  EXPECT_TRUE(sim_->IsReady("m1"));
+  sim_->FillDisk(leader_, false);
+  sim_->RunFor(5000);
+  EXPECT_EQ(sim_->EpochOf("m0"), epoch);
+  EXPECT_TRUE(sim_->IsReady("m1"));
+}
+
 TEST_P(SingleFailure, AShortPauseDisturbsNothing) {
   const uint64_t elections = sim_->elections();
   for (int node = 0; node < GetParam(); ++node) {

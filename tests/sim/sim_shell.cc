@@ -40,6 +40,7 @@ void ClusterSim::Tick(SimNode& node) {
   }
   AdvanceRanks(node);
   UpdateMembership(node);
+  WatchDisk(node);
   Carry(node, node.election->OnTick(Local(node)), nullptr, -1);
   if (!node.up) return;
   if (local >= node.heartbeat_at) {
@@ -53,7 +54,9 @@ void ClusterSim::UpdateMembership(SimNode& node) {
   std::set<NodeId> live = {node.id};
   for (const auto& [index, heard] : node.heard) {
     node.known.insert(nodes_[index]->id);
-    if (LocalUs(node) - heard.at_local < kDeadAfter) live.insert(nodes_[index]->id);
+    if (LocalUs(node) - heard.at_local < kDeadAfter && !heard.failing) {
+      live.insert(nodes_[index]->id);
+    }
   }
   if (live == node.live) return;
   node.live = live;
@@ -66,8 +69,9 @@ void ClusterSim::SendHeartbeats(SimNode& node) {
   for (const auto& other : nodes_) {
     if (other->index == node.index) continue;
     Send(node.index, other->index,
-         [this, from = node.index, ranks, digest = node.table->Digest()](SimNode& to) {
-           to.heard[from] = {LocalUs(to), ranks, digest};
+         [this, from = node.index, ranks, digest = node.table->Digest(),
+          failing = node.failing_since != 0](SimNode& to) {
+           to.heard[from] = {LocalUs(to), ranks, digest, failing};
            UpdateMembership(to);
          });
   }
@@ -79,6 +83,10 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
                        const SendLeaseRequest* answered, int asker) {
   for (const ElectionEffect& effect : effects) {
     if (const auto* persist = std::get_if<PersistGrant>(&effect)) {
+      if (node.disk_full) {
+        node.failing_since = std::max<Us>(node.failing_since, 1);
+        return Carry(node, node.election->OnPersistFailed(Local(node)), nullptr, -1);
+      }
       if (chaos_ && Chance(0.01)) return Crash(node.index);  // just before it was written
       if (options_.plant != Plant::kForgetGrant) node.disk_grant = persist->record;
       if (chaos_ && Chance(0.01)) return Crash(node.index);  // just after
@@ -100,8 +108,8 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
       Trace(node, absl::StrCat("leads in term ", won->fence.term.value()));
       node.table->BeginLeading(won->fence);
       const StateTable::Proposal restored = node.table->RestoreKept();
-      Save(node, restored.change);
-      if (!restored.change.empty()) node.table->OnPersisted(restored.sequence);
+      const bool any = !restored.change.empty();
+      if (Save(node, restored.change) && any) node.table->OnPersisted(restored.sequence);
       node.reconciler->BeginLeading(won->fence, Local(node));
       node.members->BeginLeading(Local(node));
       node.replicated_at.clear();
@@ -136,8 +144,51 @@ void ClusterSim::OnLeaseResponse(SimNode& node, const SendLeaseRequest& asked,
 
 // --- state ---------------------------------------------------------------------------------------
 
-void ClusterSim::Save(SimNode& node, const StateChange& change) {
-  if (options_.plant == Plant::kForgetEntries && Chance(0.5)) return;
+bool ClusterSim::Save(SimNode& node, const StateChange& change) {
+  if (options_.plant == Plant::kForgetEntries && Chance(0.5)) return true;
+  if (node.disk_full || !node.unsaved.empty()) {
+    node.unsaved.put.insert(node.unsaved.put.end(), change.put.begin(), change.put.end());
+    node.unsaved.dropped.insert(node.unsaved.dropped.end(), change.dropped.begin(),
+                                change.dropped.end());
+    return node.unsaved.empty();
+  }
+  Write(node, change);
+  return true;
+}
+
+// The second that an agent waits before it takes a disk for full, and before it tries again.
+void ClusterSim::WatchDisk(SimNode& node) {
+  const bool failing =
+      node.disk_full && (!node.unsaved.empty() || node.election->Unsaved().has_value());
+  if (!node.disk_full) {
+    if (!node.unsaved.empty()) {
+      Write(node, std::exchange(node.unsaved, {}));
+      if (node.table->leading()) {
+        for (const SimWaiting& waiting : node.waiting) {
+          node.table->OnPersisted(waiting.version.sequence);
+        }
+      }
+    }
+    if (const auto grant = node.election->Unsaved(); grant.has_value()) {
+      node.disk_grant = *grant;
+      Carry(node, node.election->OnPersisted(Local(node)), nullptr, -1);
+    }
+    node.failing_since = 0;
+    if (std::exchange(node.unable, false)) {
+      Carry(node, node.election->OnDiskTrouble(std::nullopt, Local(node)), nullptr, -1);
+    }
+    return;
+  }
+  if (failing && node.failing_since <= 1) node.failing_since = now_;
+  if (!failing || node.unable || now_ - node.failing_since < 1'000'000) return;
+  node.unable = true;
+  v1::Reason why;
+  why.set_code("STATE_DISK_FULL");
+  why.set_message("its disk is full");
+  Carry(node, node.election->OnDiskTrouble(why, Local(node)), nullptr, -1);
+}
+
+void ClusterSim::Write(SimNode& node, const StateChange& change) {
   for (const v1::StateEntry& entry : change.put) {
     CheckDisk(node, entry);
     node.disk[entry.key()] = entry;
@@ -148,8 +199,7 @@ void ClusterSim::Save(SimNode& node, const StateChange& change) {
 void ClusterSim::Merge(SimNode& node, const StateEntries& entries, bool complete,
                        MergeResult* result) {
   MergeResult merged = node.table->Merge(entries, complete);
-  Save(node, merged.change);
-  if (merged.restored != 0) node.table->OnPersisted(merged.restored);
+  if (Save(node, merged.change) && merged.restored != 0) node.table->OnPersisted(merged.restored);
   const auto note = [&](const v1::StateEntry& entry) {
     v1::GangRecord record;
     if (entry.key().starts_with("gang/") && !entry.removed() &&
@@ -178,12 +228,11 @@ void ClusterSim::WriteMemberList(SimNode& node) {
   }
   bool committed = true;
   for (const SimWaiting& waiting : node.waiting) committed &= waiting.key != kMembersKey;
-  const auto due = node.members->Due(node.listed, granted, node.live, committed, Local(node));
+  const auto due = node.members->Due(*node.table, granted, node.live, committed, Local(node));
   if (!due.has_value()) return;
-  const auto proposal = node.table->Propose(kMembersKey, *due);
+  const auto proposal = node.table->Propose(kMembersKey, due->SerializeAsString());
   if (!proposal.ok()) return;
-  Save(node, proposal->change);
-  node.table->OnPersisted(proposal->sequence);
+  if (Save(node, proposal->change)) node.table->OnPersisted(proposal->sequence);
   node.waiting.push_back(
       {std::string(kMembersKey), VersionOf(proposal->change.put.at(0)), "", 0});
   TakeMemberList(node);
@@ -206,8 +255,7 @@ bool ClusterSim::Propose(int index, const std::string& deployment, bool remove) 
       remove ? node.table->Remove(key) : node.table->Propose(key, wanted.SerializeAsString());
   if (!proposal.ok() || proposal->change.empty()) return false;
   Trace(node, absl::StrCat(remove ? "removes " : "deploys ", deployment));
-  Save(node, proposal->change);
-  node.table->OnPersisted(proposal->sequence);
+  if (Save(node, proposal->change)) node.table->OnPersisted(proposal->sequence);
   node.waiting.push_back({key, VersionOf(proposal->change.put.at(0)), "", 0});
   return true;
 }
@@ -241,6 +289,7 @@ void ClusterSim::OnReplicate(SimNode& node, int from, const FencePair& fence,
   StateEntries entries(batch.entries.begin(), batch.entries.end());
   MergeResult merged;
   Merge(node, entries, batch.complete, &merged);
+  if (!node.unsaved.empty()) return;  // refused: it is not on this disk
   StateEntries newer(merged.newer_here.begin(), merged.newer_here.end());
   Send(node.index, from,
        [this, by = node.id, sequence = batch.sequence, fence, newer](SimNode& to) {
@@ -346,8 +395,7 @@ void ClusterSim::Carry(SimNode& node, const FencePair& fence, const GangEffect& 
     const auto proposal =
         node.table->Remove(GangKey(remove->deployment), residue.SerializeAsString());
     if (!proposal.ok()) return;
-    Save(node, proposal->change);
-    node.table->OnPersisted(proposal->sequence);
+    if (Save(node, proposal->change)) node.table->OnPersisted(proposal->sequence);
   } else if (const auto* notify = std::get_if<Notify>(&effect)) {
     Trace(node,
           absl::StrCat(notify->deployment, " epoch ", notify->epoch, " is ",
@@ -379,8 +427,7 @@ void ClusterSim::WriteRecord(SimNode& node, const WriteGang& write) {
   const std::string key = GangKey(write.record.deployment());
   const auto proposal = node.table->Propose(key, write.record.SerializeAsString());
   if (!proposal.ok()) return;
-  Save(node, proposal->change);
-  node.table->OnPersisted(proposal->sequence);
+  if (Save(node, proposal->change)) node.table->OnPersisted(proposal->sequence);
   node.waiting.push_back({key, VersionOf(proposal->change.put.at(0)), write.record.deployment(),
                           write.record.epoch()});
   if (options_.plant == Plant::kLaunchUnwritten) {

@@ -1,0 +1,65 @@
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+
+namespace macrame::cli {
+namespace {
+
+struct ForgetOptions {
+  std::string node;
+  bool alone = false;
+};
+
+// A member that this agent never heard is known by its id alone.
+absl::StatusOr<std::string> ResolveMember(const v1::ClusterStatus& status,
+                                          const std::string& name) {
+  absl::StatusOr<std::string> node = ResolveNode(status, name);
+  if (node.ok()) return node;
+  std::string found;
+  for (const std::string& id : status.member_ids()) {
+    if (name.size() < 4 || !absl::StartsWith(id, name)) continue;
+    if (!found.empty()) return node;
+    found = id;
+  }
+  if (found.empty()) return node;
+  return found;
+}
+
+int RunForget(const Invocation& run, const ForgetOptions& options) {
+  AgentClient client(run.options.socket_path);
+  const auto status = client.GetStatus();
+  if (!status.ok()) return run.Fail(status.status());
+  const auto node = ResolveMember(*status, options.node);
+  if (!node.ok()) return run.Fail(node.status());
+  v1::ForgetNodeRequest request;
+  request.set_node_id(*node);
+  request.set_alone(options.alone);
+  const auto response = client.ForgetNode(request);
+  if (!response.ok()) return run.Fail(response.status());
+  if (!run.wants_table()) {
+    run.PrintDocument(Document("ForgottenNode", *response));
+    return kExitOk;
+  }
+  *run.environment.out << "Forgotten: " << options.node << ". A majority is counted of "
+                       << response->member_ids_size()
+                       << (response->member_ids_size() == 1 ? " node" : " nodes") << " now.\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddNodesForget(CommandTree& tree) {
+  CLI::App* nodes = tree.Add(tree.root, "nodes", "Who belongs to the cluster");
+  nodes->require_subcommand(1);
+  CLI::App* forget = tree.Add(nodes, "forget", "Take a machine that is gone for good off the list");
+  auto options = std::make_shared<ForgetOptions>();
+  forget->add_option("node", options->node, "Hostname, or the first digits of its id")->required();
+  forget->add_flag("--alone", options->alone,
+                   "Also where this side has no majority: what the other side changes meanwhile "
+                   "may be lost");
+  tree.OnChosen(forget, [options](const Invocation& run) { return RunForget(run, *options); });
+}
+
+}  // namespace macrame::cli
