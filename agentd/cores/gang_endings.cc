@@ -45,7 +45,7 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
     FallBack(round, name, gang);
   }
   // Cut off, not dead, perhaps: then it may come back whole before another one is ready.
-  if (gang.record.ready_unix_ms() != 0 && IsAway(round, gang.record)) NoteRival(gang, gang.record);
+  if (IsAway(round, gang.record)) NoteRival(gang, gang.record);
   BeginEnding(round, name, gang);
 }
 

@@ -20,6 +20,19 @@ std::string WantedOf(v1::Deployment deployment) {
   return deployment.SerializeAsString();
 }
 
+// FNV-1a, 64 bits: the same on every node, and no secret hangs on it.
+uint64_t HashOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char byte : text) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+bool IsFor(const v1::GangRecord& record, const std::string& wanted) {
+  return record.wanted_hash() == 0 || record.wanted_hash() == HashOf(wanted);
+}
+
 }  // namespace
 
 GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options) {}
@@ -119,9 +132,18 @@ void GangReconciler::TakeDeployments(Round& round) {
     std::string wanted = WantedOf(*deployment);
     const auto [it, is_new] = gangs_.try_emplace(name);
     Gang& gang = it->second;
+    const auto record = round.records.find(name);
+    const bool merged = record != round.records.end() && IdOf(*record->second) != IdOf(gang.record);
     if (is_new) {
       gang.wanted = std::move(wanted);
       Adopt(round, name, gang);
+      if (!IsFor(gang.record, gang.wanted)) TakeChange(round, name, gang, gang.wanted);
+    } else if (!gang.removing && gang.wanted != wanted && merged &&
+               record->second->wanted_hash() == HashOf(wanted)) {
+      // A merge brought the changed deployment and the gang that was launched for it.
+      gang.wanted = std::move(wanted);
+      gang.refused.Clear();
+      AdoptMerged(round, name, gang);
     } else if (gang.removing || gang.wanted != wanted) {
       TakeChange(round, name, gang, std::move(wanted));
     } else {
@@ -398,6 +420,7 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   *record.mutable_fallbacks() = gang.record.fallbacks();
   record.set_fast_synch_suspended(gang.record.fast_synch_suspended());
   record.set_entry_node_id(result.plan().assignments(0).node_id());
+  record.set_wanted_hash(HashOf(gang.wanted));
   if (gang.record.ready_unix_ms() != 0 && IsAway(round, gang.record)) {
     *record.mutable_unreachable() = gang.record;
     record.mutable_unreachable()->clear_unreachable();

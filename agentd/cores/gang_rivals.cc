@@ -32,9 +32,10 @@ void GangReconciler::NoteApart(const v1::GangRecord& record) {
 void GangReconciler::TakeApart() {
   for (const v1::GangRecord& record : std::exchange(apart_, {})) {
     const auto it = gangs_.find(record.deployment());
-    if (it != gangs_.end() && IdOf(it->second.record) != IdOf(record)) {
-      NoteRival(it->second, record);
-    }
+    if (it == gangs_.end() || IdOf(it->second.record) == IdOf(record)) continue;
+    const uint64_t own = it->second.record.wanted_hash();
+    const bool same = record.wanted_hash() == own || own == 0 || record.wanted_hash() == 0;
+    if (same) NoteRival(it->second, record);
   }
 }
 

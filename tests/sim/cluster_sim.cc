@@ -108,6 +108,7 @@ void ClusterSim::Start(int index) {
   GangReconcilerOptions gang_options;
   gang_options.backoff_max = std::chrono::seconds(4);
   gang_options.connecting_limit = std::chrono::seconds(5);
+  gang_options.plan_limit = std::chrono::seconds(5);
   node.reconciler = std::make_unique<GangReconciler>(gang_options);
   node.members = std::make_unique<MemberList>(node.id, options_.consistency);
   node.listed.clear();

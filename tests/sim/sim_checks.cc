@@ -80,7 +80,9 @@ void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
     bool wanted = false, other = false;
     ClusterView present;
     FillFromState(leader.table->entries(), present);
-    for (const v1::Deployment& one : present.deployments) wanted |= one.name() == end.deployment;
+    for (const v1::Deployment& one : present.deployments) {
+      wanted |= one.name() == end.deployment && one.created_unix_ms() == rank.wanted_at;
+    }
     for (const v1::GangRecord& record : present.gangs) {
       if (record.deployment() != end.deployment) continue;
       // As the coordinator can know it: by the reports that it has.

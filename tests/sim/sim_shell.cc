@@ -514,6 +514,7 @@ bool ClusterSim::StartRank(SimNode& node, const FencePair& fence, const ReserveA
   rank.status.set_node_id(node.id.value());
   rank.status.set_phase(v1::RANK_PHASE_STAGING);
   rank.started_by = fence;
+  rank.wanted_at = launch.deployment.created_unix_ms();
   rank.next_phase_at = now_ + Between(10'000, 200'000);
   for (const v1::Assignment& peer : launch.plan.assignments()) {
     rank.peers.push_back(IndexOf(NodeId(peer.node_id())));

@@ -244,7 +244,9 @@ TEST(Election, QuorumModeStopsTheMinority) {
 TEST(Election, WhenTwoHalvesMeetTheLowerPairStepsDown) {
   auto node = MakeCoordinator();
   const FencePair mine = *node->Leading(At(1100));
-  const auto effects = node->OnLeaseRequest(Id('d'), Request(mine.term.value(), 'd'), At(1100));
+  v1::LeaseRequest request = Request(mine.term.value(), 'd');
+  request.set_electors(3);  // as many
+  const auto effects = node->OnLeaseRequest(Id('d'), request, At(1100));
   ASSERT_EQ(Pick<LostCoordination>(effects).size(), 1u);
   EXPECT_TRUE(Pick<AnswerLease>(effects).at(0).response.granted()) << "same term, higher id";
   size_t given_back = 0;
@@ -252,6 +254,150 @@ TEST(Election, WhenTwoHalvesMeetTheLowerPairStepsDown) {
     given_back += sent.request.lease_ms() == 0;
   EXPECT_EQ(given_back, 2u);
   EXPECT_EQ(node->Coordinator(At(1101))->coordinator, Id('d'));
+}
+
+TEST(Election, TheLargerHalfKeepsTheLeadAndRaisesItsTerm) {
+  auto node = MakeCoordinator();  // of three
+  const FencePair mine = *node->Leading(At(1100));
+  v1::LeaseRequest request = Request(mine.term.value() + 5, 'd');
+  request.set_electors(2);
+  auto effects = node->OnLeaseRequest(Id('d'), request, At(1100));
+  EXPECT_EQ(Pick<LostCoordination>(effects).size(), 1u);
+  ASSERT_EQ(Pick<PersistGrant>(effects).size(), 1u);
+  const FencePair raised = Pick<PersistGrant>(effects).at(0).record.granted;
+  EXPECT_EQ(raised.coordinator, mine.coordinator);
+  EXPECT_EQ(raised.term, Term(mine.term.value() + 6));
+  const v1::LeaseResponse answer = Pick<AnswerLease>(effects).at(0).response;
+  EXPECT_FALSE(answer.granted());
+  EXPECT_EQ(FromProto(answer.highest()), raised);
+  EXPECT_EQ(answer.electors(), 3u) << "the other must see that it is the smaller half";
+  const auto asked = Pick<SendLeaseRequest>(effects);
+  ASSERT_FALSE(asked.empty());
+  v1::LeaseResponse granted;
+  granted.set_granted(true);
+  *granted.mutable_highest() = ToProto(raised);
+  bool leads = false;
+  for (const SendLeaseRequest& one : asked) {
+    leads |= !Pick<BecameCoordinator>(node->OnLeaseResponse(one, granted, At(1110))).empty();
+  }
+  EXPECT_TRUE(leads);
+  EXPECT_EQ(*node->Leading(At(1111)), raised);
+}
+
+TEST(Election, TheSmallerHalfStepsDownAtTheLargerOnesAnswer) {
+  auto node = MakeCoordinator();  // a, of three
+  const std::set<NodeId> four = {Id('a'), Id('b'), Id('c'), Id('d')};
+  node->OnMembershipChanged(four, four, At(1100));
+  const FencePair mine = *node->Leading(At(1100));
+  SendLeaseRequest to_d;
+  to_d.to = Id('d');
+  *to_d.request.mutable_fence() = ToProto(mine);
+  to_d.request.set_lease_ms(2000);
+  to_d.sent_at = At(1101);
+  v1::LeaseResponse answer;  // d leads a half of five, in an older term
+  answer.mutable_highest()->set_term(mine.term.value() - 1);
+  answer.mutable_highest()->set_coordinator_id(Id('d').value());
+  answer.set_electors(5);
+  EXPECT_EQ(Pick<LostCoordination>(node->OnLeaseResponse(to_d, answer, At(1102))).size(), 1u);
+}
+
+TEST(Election, LessThanHalfOfTheListElectsNobodyForAWhile) {
+  auto node = Make('b', GrantRecord{{Term(1), Id('a')}, milliseconds(2000)});
+  const std::set<NodeId> five = {Id('a'), Id('b'), Id('c'), Id('d'), Id('e')};
+  node->OnMemberList(five, At(0));
+  node->OnMembershipChanged({Id('b'), Id('c')}, five, At(0));
+  for (int ms = 0; ms < 29'900; ms += 50) node->OnTick(At(ms));
+  EXPECT_EQ(node->highest_term(), Term(1)) << "it raises no term";
+  ASSERT_TRUE(node->InMinority(At(20'000)).has_value());
+  EXPECT_EQ(node->InMinority(At(20'000))->live, 2u);
+  EXPECT_EQ(node->InMinority(At(20'000))->listed, 5u);
+  EXPECT_EQ(*node->InMinority(At(20'000))->until, At(30'000));
+  bool asks = false;
+  for (int ms = 29'900; ms < 31'000; ms += 50) {
+    asks |= !Pick<SendLeaseRequest>(node->OnTick(At(ms))).empty();
+  }
+  EXPECT_TRUE(asks);
+}
+
+TEST(Election, HalfOfTheListMayElect) {
+  auto node = Make('b');
+  const std::set<NodeId> four = {Id('a'), Id('b'), Id('c'), Id('d')};
+  node->OnMemberList(four, At(0));
+  node->OnMembershipChanged({Id('b'), Id('c')}, four, At(0));
+  bool asks = false;
+  for (int ms = 0; ms < 2000; ms += 50) {
+    asks |= !Pick<SendLeaseRequest>(node->OnTick(At(ms))).empty();
+  }
+  EXPECT_TRUE(asks);
+}
+
+TEST(Election, AQuorumIsCountedOfTheListAlsoAfterARestart) {
+  ElectionOptions options;
+  options.consistency = Consistency::kQuorum;
+  auto node = Make('b', std::nullopt, options);
+  node->OnMemberList({Id('a'), Id('b'), Id('c')}, At(0));
+  node->OnMembershipChanged({Id('b')}, {Id('b')}, At(0));  // it has heard of nobody yet
+  for (int ms = 0; ms < 100'000; ms += 50) node->OnTick(At(ms));
+  EXPECT_FALSE(node->Leading(At(100'000)).has_value());
+  EXPECT_TRUE(node->InMinority(At(100'000)).has_value());
+  // A person forgets the two others.
+  node->OnMemberList({Id('b')}, At(100'000));
+  bool leads = false;
+  for (int ms = 100'000; ms < 102'000; ms += 50) {
+    leads |= !Pick<BecameCoordinator>(node->OnTick(At(ms))).empty();
+  }
+  EXPECT_TRUE(leads);
+}
+
+TEST(Election, WithoutAListAQuorumTakesAsManyAsAreToWriteIt) {
+  ElectionOptions options;
+  options.consistency = Consistency::kQuorum;
+  options.first_members = 3;
+  auto node = Make('b', std::nullopt, options);
+  node->OnMembershipChanged({Id('a'), Id('b')}, {Id('a'), Id('b')}, At(0));
+  for (int ms = 0; ms < 20'000; ms += 50) {
+    for (const auto& asked : Pick<SendLeaseRequest>(node->OnTick(At(ms)))) {
+      v1::LeaseResponse yes;
+      yes.set_granted(true);
+      node->OnLeaseResponse(asked, yes, At(ms));
+    }
+  }
+  EXPECT_FALSE(node->Leading(At(20'000)).has_value());
+}
+
+TEST(Election, AFullDiskEndsALeadAndItsEndMakesItPossibleAgain) {
+  auto node = MakeCoordinator();
+  v1::Reason full;
+  full.set_code("STATE_DISK_FULL");
+  auto effects = node->OnDiskTrouble(full, At(1200));
+  ASSERT_EQ(Pick<LostCoordination>(effects).size(), 1u);
+  EXPECT_EQ(Pick<LostCoordination>(effects).at(0).why.code(), "STATE_DISK_FULL");
+  for (int ms = 1200; ms < 20'000; ms += 50) {
+    EXPECT_TRUE(Pick<SendLeaseRequest>(node->OnTick(At(ms))).empty()) << "it stands";
+  }
+  node->OnDiskTrouble(std::nullopt, At(20'000));
+  bool stands = false;
+  for (int ms = 20'000; ms < 22'000; ms += 50) {
+    stands |= !Pick<SendLeaseRequest>(node->OnTick(At(ms))).empty();
+  }
+  EXPECT_TRUE(stands);
+}
+
+TEST(Election, AGrantThatIsWrittenLateCounts) {
+  auto node = Make('b');
+  node->OnLeaseRequest(Id('a'), Request(7, 'a'), At(100));
+  node->OnPersistFailed(At(100));
+  EXPECT_FALSE(node->CheckFence({Term(7), Id('a')}).ok());
+  ASSERT_TRUE(node->Unsaved().has_value());
+  EXPECT_EQ(node->Unsaved()->granted, (FencePair{Term(7), Id('a')}));
+  node->OnPersisted(At(5000));
+  EXPECT_FALSE(node->Unsaved().has_value());
+  EXPECT_TRUE(node->CheckFence({Term(7), Id('a')}).ok());
+  // To another it lends itself only when that lease, which may be relied on, is over.
+  const auto early = node->OnLeaseRequest(Id('c'), Request(8, 'c'), At(5100));
+  EXPECT_FALSE(Pick<AnswerLease>(early).at(0).response.granted());
+  const auto late = node->OnLeaseRequest(Id('c'), Request(8, 'c'), At(7100));
+  EXPECT_TRUE(Pick<AnswerLease>(late).at(0).response.granted());
 }
 
 TEST(Election, TheHigherPairStays) {
@@ -279,9 +425,19 @@ TEST(Election, MeetingManyDoesNotCostTheMajorityAtOnce) {
 TEST(Election, AMemberThatGrantedAHigherPairEndsTheLeadership) {
   auto node = MakeCoordinator();
   const auto asked = Pick<SendLeaseRequest>(node->OnTick(At(1600)));
-  const auto effects = node->OnLeaseResponse(asked[0], No(8, 'c'), At(1601));
+  v1::LeaseResponse no = No(8, 'c');
+  no.set_electors(3);
+  const auto effects = node->OnLeaseResponse(asked[0], no, At(1601));
   EXPECT_EQ(Pick<LostCoordination>(effects).size(), 1u);
   EXPECT_EQ(node->highest_term(), Term(8));
+}
+
+TEST(Election, AHigherPairThatNobodyObeysIsOutdone) {
+  auto node = MakeCoordinator();
+  const auto asked = Pick<SendLeaseRequest>(node->OnTick(At(1600)));
+  const auto effects = node->OnLeaseResponse(asked[0], No(8, 'c'), At(1601));
+  ASSERT_EQ(Pick<PersistGrant>(effects).size(), 1u);
+  EXPECT_EQ(Pick<PersistGrant>(effects).at(0).record.granted, (FencePair{Term(9), Id('a')}));
 }
 
 TEST(Election, LostRoundsAreGivenBackAndTriedAgainWithAHigherTerm) {
