@@ -161,8 +161,9 @@ class LiveCluster:
     def make_network(self):
         switch = f"{self.prefix}switch"
         self.add_namespace(switch)
-        run(["ip", "-n", switch, "link", "add", "br0", "type", "bridge"])
-        run(["ip", "-n", switch, "link", "set", "br0", "up"])
+        for bridge in ("br0", "br1"):
+            run(["ip", "-n", switch, "link", "add", bridge, "type", "bridge"])
+            run(["ip", "-n", switch, "link", "set", bridge, "up"])
         for node in self.nodes:
             self.add_namespace(node.namespace)
             port = f"p{node.index}"
@@ -173,6 +174,12 @@ class LiveCluster:
                  "broadcast", "+", "dev", "eth0"])
             run(["ip", "-n", node.namespace, "link", "set", "eth0", "up"])
             run(["ip", "-n", node.namespace, "link", "set", "lo", "up"])
+
+    def split(self, apart):
+        """Puts these nodes on a switch of their own, and all others on theirs; [] heals. Links stay up."""
+        for node in self.nodes:
+            bridge = "br1" if node in apart else "br0"
+            run(["ip", "-n", f"{self.prefix}switch", "link", "set", f"p{node.index}", "master", bridge])
 
     def add_namespace(self, name):
         run(["ip", "netns", "add", name])
