@@ -136,19 +136,18 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
                dispatcher.Now()),
       channels(dispatcher, self),
-      replicator(
-          dispatcher, self, *store, election, channels, {},
-          {[this] {
-             if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
-             return member_writer.listed().empty() ? members.All() : member_writer.listed();
-           },
-           [this] { return members.Live(); },
-           [this] {
-             return ConsistencyOf(config) == Consistency::kAvailable ||
-                    !member_writer.listed().empty();
-           },
-           events.on_state_changed,
-           [this](const v1::GangRecord& record) { conductor.NoteApart(record); }}),
+      replicator(dispatcher, self, *store, election, channels, {},
+                 {[this] {
+                    if (ConsistencyOf(config) == Consistency::kAvailable) return Able();
+                    return member_writer.listed().empty() ? members.All() : member_writer.listed();
+                  },
+                  [this] { return members.Live(); },
+                  [this] {
+                    return ConsistencyOf(config) == Consistency::kAvailable ||
+                           !member_writer.listed().empty();
+                  },
+                  events.on_state_changed,
+                  [this](const v1::GangRecord& record) { conductor.NoteApart(record); }}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed}),
       member_writer({dispatcher, election, leases, replicator, members, self},

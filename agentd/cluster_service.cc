@@ -367,17 +367,16 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
                                 Reply<v1::ForgetNodeResponse> reply) {
   const NodeId node(request.node_id());
   if (!IsValidNodeId(request.node_id())) {
-    return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, "NODE_NOT_FOUND",
-                              absl::StrCat("'", request.node_id().substr(0, 64),
-                                           "' is no node id of 32 hex digits")));
+    return reply(ReasonStatus(
+        absl::StatusCode::kInvalidArgument, "NODE_NOT_FOUND",
+        absl::StrCat("'", request.node_id().substr(0, 64), "' is no node id of 32 hex digits")));
   }
   const bool obeys = parts_.election.Coordinator(parts_.dispatcher.Now()).has_value();
   if (request.alone() && !obeys && caller.local) {
     return reply(parts_.member_writer.ForgetAlone(node));
   }
-  Unary<v1::ForgetNodeResponse>(
-      kForgetNode, caller, request, kUnloadTimeout, reply,
-      [this, node, reply] { parts_.member_writer.Forget(node, reply); });
+  Unary<v1::ForgetNodeResponse>(kForgetNode, caller, request, kUnloadTimeout, reply,
+                                [this, node, reply] { parts_.member_writer.Forget(node, reply); });
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {

@@ -5,8 +5,7 @@
 namespace macrame::agentd {
 
 NodeViews::NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
-                     const ReportTable& reports, const Election& election,
-                     const StateStore& store)
+                     const ReportTable& reports, const Election& election, const StateStore& store)
     : dispatcher_(dispatcher),
       own_(own),
       members_(members),

@@ -188,8 +188,8 @@ void Election::RecomputeLeadsUntil(MonotonicTime now) {
     }
   }
   std::sort(ends.begin(), ends.end(), std::greater<>());
-  const size_t needed = options_.consistency == Consistency::kQuorum ? VotesNeeded()
-                                                                     : MajorityOf(ends.size());
+  const size_t needed =
+      options_.consistency == Consistency::kQuorum ? VotesNeeded() : MajorityOf(ends.size());
   leads_until_ = needed <= ends.size() ? ends[needed - 1] : MonotonicTime::min();
 }
 
@@ -574,9 +574,10 @@ void Election::RaiseTerm(const FencePair& above, MonotonicTime now, ElectionEffe
   highest_term_ = std::max({highest_term_, above.term, mine_.term});
   if (highest_term_.value() >= kTermMax) return;
   effects.emplace_back(LostCoordination{
-      mine_, MakeReason("STALE_TERM", absl::StrCat("met ", Describe(above),
-                                                   " of a smaller half; the term is raised"),
-                        above.coordinator.value())});
+      mine_,
+      MakeReason("STALE_TERM",
+                 absl::StrCat("met ", Describe(above), " of a smaller half; the term is raised"),
+                 above.coordinator.value())});
   raised_with_ = LeasesHeld(now);
   raised_until_ = now + options_.lease;
   mine_ = {Term(highest_term_.value() + 1), self_};

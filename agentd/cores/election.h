@@ -220,7 +220,7 @@ class Election {
   bool unable_ = false;  // the desired state can't be written
   Role role_ = Role::kFollower;
   FencePair granted_;
-  MonotonicTime granted_until_;  // of a grant to another, by this node's clock
+  MonotonicTime granted_until_;    // of a grant to another, by this node's clock
   uint32_t granted_electors_ = 0;  // what that coordinator last said that it holds
   Term highest_term_;
   FencePair mine_;                          // while asking, candidate or coordinator
@@ -229,8 +229,8 @@ class Election {
   // What this coordinator held when it raised its term, for as long as those leases may run.
   uint32_t raised_with_ = 0;
   MonotonicTime raised_until_;
-  std::set<NodeId> asked_;                  // who may hold a lease for mine_
-  std::set<NodeId> entries_from_;           // whose desired state was handed in under mine_
+  std::set<NodeId> asked_;         // who may hold a lease for mine_
+  std::set<NodeId> entries_from_;  // whose desired state was handed in under mine_
   std::set<NodeId> live_;
   std::set<NodeId> all_;
   std::set<NodeId> listed_;

@@ -425,7 +425,8 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
     *record.mutable_unreachable() = gang.record;
     record.mutable_unreachable()->clear_unreachable();
     NoteRival(gang, record.unreachable());
-  } else if (gang.record.has_unreachable() && gang.rivals.contains(IdOf(gang.record.unreachable()))) {
+  } else if (gang.record.has_unreachable() &&
+             gang.rivals.contains(IdOf(gang.record.unreachable()))) {
     *record.mutable_unreachable() = gang.record.unreachable();
   }
   gang.record = record;

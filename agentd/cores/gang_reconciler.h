@@ -185,8 +185,8 @@ class GangReconciler {
     kept_.clear();
     apart_.clear();
   }
-  // A record that a merge decided against, or that Keeps did: its gang may be ready too. Also before
-  // BeginLeading.
+  // A record that a merge decided against, or that Keeps did: its gang may be ready too. Also
+  // before BeginLeading.
   void NoteApart(const v1::GangRecord& record);
 
   // With what only the coordinator knows: back-off, the planner's refusal. Nullopt: no such
@@ -324,7 +324,7 @@ class GangReconciler {
   std::map<std::pair<NodeId, std::string>, Ending> endings_;
   std::map<std::pair<std::string, uint64_t>, MonotonicTime> orphan_since_;  // by gang and epoch
   std::vector<v1::GangRecord> apart_;  // NoteApart, not looked at yet
-  std::set<std::string> kept_;  // ready when this node stopped leading
+  std::set<std::string> kept_;         // ready when this node stopped leading
 };
 
 // What any node can say of a deployment from the replicated state and the ranks that it hears of.

@@ -1,6 +1,6 @@
-// Gangs of one deployment that were launched apart: by the coordinator of another half, or here while
-// the first one's nodes could not be reached. When they meet, one stays: of two that are ready the one
-// that became ready first, else the one that is.
+// Gangs of one deployment that were launched apart: by the coordinator of another half, or here
+// while the first one's nodes could not be reached. When they meet, one stays: of two that are
+// ready the one that became ready first, else the one that is.
 
 #include <algorithm>
 #include <utility>
@@ -58,12 +58,11 @@ bool GangReconciler::IsOfRival(const Gang& gang, const v1::RankStatus& rank) {
 
 // Whether no node of it is within reach: then its ranks may well be running there.
 bool GangReconciler::IsAway(const Round& round, const v1::GangRecord& record) {
-  return std::none_of(
-      record.plan().assignments().begin(), record.plan().assignments().end(),
-      [&](const v1::Assignment& assignment) {
-        const NodeView* node = round.Node(NodeId(assignment.node_id()));
-        return node != nullptr && IsReachable(*node);
-      });
+  return std::none_of(record.plan().assignments().begin(), record.plan().assignments().end(),
+                      [&](const v1::Assignment& assignment) {
+                        const NodeView* node = round.Node(NodeId(assignment.node_id()));
+                        return node != nullptr && IsReachable(*node);
+                      });
 }
 
 GangReconciler::RivalState GangReconciler::StateOf(const Round& round, const std::string& name,

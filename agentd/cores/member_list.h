@@ -2,9 +2,9 @@
 
 // Whom a majority is counted of: the members of the cluster as its coordinators wrote them down.
 //
-// The list is one entry of the desired state, so it is on every member's disk and survives restarts:
-// a node that starts again inside a partition knows how few of the others it sees. Only the
-// coordinator writes it, one write at a time, each committed before the next.
+// The list is one entry of the desired state, so it is on every member's disk and survives
+// restarts: a node that starts again inside a partition knows how few of the others it sees. Only
+// the coordinator writes it, one write at a time, each committed before the next.
 //
 // Consistency::kAvailable: it follows the live members. Who granted the coordinator its lease is
 // listed at once, who was not live for `settle` is not listed any more; so one death after another
@@ -64,8 +64,8 @@ class MemberList {
   std::map<NodeId, MonotonicTime> live_since_, away_since_;
 };
 
-// The list without `node`. NOT_FOUND: it is neither listed nor known (`known`); FAILED_PRECONDITION:
-// it is live; INVALID_ARGUMENT: it is the last one.
+// The list without `node`. NOT_FOUND: it is neither listed nor known (`known`);
+// FAILED_PRECONDITION: it is live; INVALID_ARGUMENT: it is the last one.
 absl::StatusOr<v1::MemberList> WithoutMember(const StateTable& table, const std::set<NodeId>& live,
                                              bool known, const NodeId& node);
 

@@ -60,7 +60,7 @@ struct SimRank {
   Us next_phase_at = 0;
   Us ready_at = 0;
   uint64_t wanted_at = 0;  // created_unix_ms of the deployment that it was launched for
-  Us peers_lost_at = 0;  // 0: all reachable
+  Us peers_lost_at = 0;    // 0: all reachable
 };
 
 struct SimHeard {

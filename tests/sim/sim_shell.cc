@@ -233,8 +233,7 @@ void ClusterSim::WriteMemberList(SimNode& node) {
   const auto proposal = node.table->Propose(kMembersKey, due->SerializeAsString());
   if (!proposal.ok()) return;
   if (Save(node, proposal->change)) node.table->OnPersisted(proposal->sequence);
-  node.waiting.push_back(
-      {std::string(kMembersKey), VersionOf(proposal->change.put.at(0)), "", 0});
+  node.waiting.push_back({std::string(kMembersKey), VersionOf(proposal->change.put.at(0)), "", 0});
   TakeMemberList(node);
 }
 
