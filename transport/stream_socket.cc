@@ -29,6 +29,7 @@ constexpr int kKeepAliveSeconds = 2;
 constexpr int kKeepAliveProbes = 3;
 constexpr milliseconds kConnectRetry(25);
 constexpr milliseconds kSendLimit(5000);
+constexpr int kListenBacklog = 128;
 
 #ifdef MSG_NOSIGNAL
 constexpr int kSendFlags = MSG_NOSIGNAL;
@@ -57,6 +58,21 @@ absl::StatusOr<AddressList> Resolve(const std::string& address) {
         absl::StrCat("'", address, "' is not ip:port: ", gai_strerror(error)));
   }
   return AddressList(found, &freeaddrinfo);
+}
+
+std::string IpOf(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr, text,
+              sizeof(text));
+  } else if (address.ss_family == AF_INET6) {
+    const in6_addr& ip = reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr;
+    const bool is_v4 = IN6_IS_ADDR_V4MAPPED(&ip);
+    constexpr size_t kPrefixBytes = 12;
+    inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? ip.s6_addr + kPrefixBytes : ip.s6_addr, text,
+              sizeof(text));
+  }
+  return text;
 }
 
 void SetOption(int fd, int level, int option, int value) {
@@ -106,12 +122,20 @@ absl::StatusOr<StreamSocket> StreamSocket::Listen(const std::string& address) {
   if (!listener.open()) return SystemError("socket");
   fcntl(listener.fd_, F_SETFD, FD_CLOEXEC);
   SetOption(listener.fd_, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (bind(listener.fd_, info.ai_addr, info.ai_addrlen) != 0 || listen(listener.fd_, 128) != 0) {
+  if (bind(listener.fd_, info.ai_addr, info.ai_addrlen) != 0 ||
+      listen(listener.fd_, kListenBacklog) != 0) {
     const int error = errno;
     return ReasonStatus(absl::StatusCode::kUnavailable,
                         error == EADDRINUSE ? "PORT_TAKEN" : "CONNECT_FAILED",
                         absl::StrCat("listening at ", address, ": ", std::strerror(error)));
   }
+  return listener;
+}
+
+absl::StatusOr<StreamSocket> StreamSocket::ListenAt(int bound_fd) {
+  StreamSocket listener(bound_fd);
+  if (listen(bound_fd, kListenBacklog) != 0) return SystemError("listening at the reserved port");
+  fcntl(bound_fd, F_SETFD, FD_CLOEXEC);
   return listener;
 }
 
@@ -241,6 +265,20 @@ int StreamSocket::LocalPort() const {
     return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
   }
   return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
+}
+
+std::string StreamSocket::PeerIp() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  return IpOf(address);
+}
+
+std::string StreamSocket::LocalIp() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
+  return IpOf(address);
 }
 
 }  // namespace macrame::transport

@@ -26,6 +26,8 @@ class StreamSocket {
 
   // `address` is "ip:port" or "[ip6]:port". PORT_TAKEN when another program listens there.
   static absl::StatusOr<StreamSocket> Listen(const std::string& address);
+  // Listens on a socket that is bound already, and takes it over.
+  static absl::StatusOr<StreamSocket> ListenAt(int bound_fd);
   // Tries again until `limit` has passed, since the other side may not be up yet.
   // `source_ip`: the own address that it leaves from; empty: the system's choice.
   static absl::StatusOr<StreamSocket> Connect(const std::string& address,
@@ -52,6 +54,10 @@ class StreamSocket {
   int fd() const { return fd_; }
   // The port that Listen got when it was asked for port 0.
   int LocalPort() const;
+  // The other side's address without its port, IPv4 as such; empty when there is none.
+  std::string PeerIp() const;
+  // The address that it is bound to, in the same way.
+  std::string LocalIp() const;
 
  private:
   int fd_ = -1;

@@ -1,6 +1,5 @@
 #include "runtime/gang/gang_link.h"
 
-#include <openssl/rand.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,10 +7,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "proto/check.h"
 #include "proto/reasons.h"
 #include "runtime/gang/rendezvous.h"
 #include "transport/collectives/part_wire.h"
@@ -23,13 +22,9 @@ namespace {
 
 namespace mx = mlx::core;
 
-std::string RandomBytesOf(size_t count) {
-  std::string bytes(count, '\0');
-  const int made =
-      RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count));
-  MACRAME_CHECK(made == 1) << "the system gives no random bytes";
-  return bytes;
-}
+using transport::GangChannel;
+using transport::StreamSocket;
+using transport::SystemRandomBytes;
 
 absl::Status BadSpec(std::string message) {
   return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
@@ -76,11 +71,26 @@ void AddTiming(uint64_t size, std::vector<double> times, v1::VerifyGroupResponse
   timing.set_bandwidth_bytes_per_second(static_cast<double>(size) / timing.us_p50() * 1e6);
 }
 
-// Another connection for another use: who came for the one is not taken for the other.
-GangPlace WatchPlaceOf(const GangPlace& place) {
-  GangPlace other = place;
-  for (char& byte : other.secret) byte = static_cast<char>(byte ^ 0x5a);
-  return other;
+std::vector<std::string> MemberIpsOf(const v1::LaunchSpec& spec) {
+  std::vector<std::string> ips;
+  for (const std::string& address : spec.ring_addresses()) {
+    ips.push_back(address.substr(0, address.rfind(':')));
+  }
+  return ips;
+}
+
+GangPlace GangPlaceOf(const v1::LaunchSpec& spec) {
+  return {spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret(), MemberIpsOf(spec)};
+}
+
+// The socket, when it is one that whoever calls `address` gets to.
+int BoundTo(int fd, const std::string& address) {
+  if (fd < 0) return -1;
+  StreamSocket socket(fd);
+  const std::string ip = socket.LocalIp();
+  const bool is_there =
+      ip == "0.0.0.0" || ip == "::" || address == absl::StrCat(ip, ":", socket.LocalPort());
+  return is_there ? socket.Release() : -1;
 }
 
 }  // namespace
@@ -161,9 +171,10 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
 absl::Status GangLink::MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place,
                                  WireType wire_type) {
   const std::chrono::milliseconds limit(spec.connect_timeout_ms());
-  const auto listener = transport::StreamSocket::Listen(spec.step_address());
+  const auto listener = bound_.step >= 0 ? StreamSocket::ListenAt(std::exchange(bound_.step, -1))
+                                         : StreamSocket::Listen(spec.step_address());
   if (!listener.ok()) return listener.status();
-  auto leader = StepLeader::Gather(*listener, place, limit, RandomBytesOf);
+  auto leader = StepLeader::Gather(*listener, place, limit, SystemRandomBytes);
   if (!leader.ok()) return leader.status();
   leader_ = *std::move(leader);
   Step connect;
@@ -171,7 +182,7 @@ absl::Status GangLink::MeetRanks(const v1::LaunchSpec& spec, const GangPlace& pl
   connect.wire_type = wire_type;
   const absl::Status told = leader_->Send(connect);
   if (!told.ok()) return told;
-  auto lines = GatherRanks(*listener, WatchPlaceOf(place), limit, RandomBytesOf);
+  auto lines = GatherRanks(*listener, place, GangChannel::kWatch, limit, SystemRandomBytes);
   if (!lines.ok()) return lines.status();
   watch_lines_ = *std::move(lines);
   return absl::OkStatus();
@@ -179,14 +190,15 @@ absl::Status GangLink::MeetRanks(const v1::LaunchSpec& spec, const GangPlace& pl
 
 absl::Status GangLink::MeetRankZero(const v1::LaunchSpec& spec, const GangPlace& place) {
   const std::chrono::milliseconds limit(spec.connect_timeout_ms());
-  auto follower = StepFollower::Join(spec.step_address(), place, limit, RandomBytesOf);
+  auto follower = StepFollower::Join(spec.step_address(), place, limit, SystemRandomBytes);
   if (!follower.ok()) return follower.status();
   follower_ = *std::move(follower);
   const auto step = follower_->Receive();
   if (!step.ok()) return step.status();
   if (step->kind != StepKind::kConnect) return absl::InternalError("no connect step came first");
   wire_type_ = DtypeOf(step->wire_type);
-  auto line = JoinRankZero(spec.step_address(), WatchPlaceOf(place), limit, RandomBytesOf);
+  auto line =
+      JoinRankZero(spec.step_address(), place, GangChannel::kWatch, limit, SystemRandomBytes);
   if (!line.ok()) return line.status();
   watch_lines_.push_back(*std::move(line));
   return absl::OkStatus();
@@ -195,16 +207,21 @@ absl::Status GangLink::MeetRankZero(const v1::LaunchSpec& spec, const GangPlace&
 absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& spec,
                                                          WireType wire_type,
                                                          const PhaseCallback& on_phase,
-                                                         transport::WireObserver* observer) {
+                                                         transport::WireObserver* observer,
+                                                         const BoundSockets& bound) {
   std::unique_ptr<GangLink> link(new GangLink);
+  link->bound_ = bound;
   link->wire_type_ = DtypeOf(wire_type);
   link->observer_ = observer;
-  if (spec.world_size() == 1) return link;
+  if (spec.world_size() == 1) {
+    link->FreeRingAddress();
+    return link;
+  }
   const auto own = PlaceOf(spec);
   if (!own.ok()) return own.status();
   link->rank_ = spec.rank();
   on_phase("rendezvous");
-  const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
+  const GangPlace place = GangPlaceOf(spec);
   absl::Status status =
       spec.rank() == 0 ? link->MeetRanks(spec, place, wire_type) : link->MeetRankZero(spec, place);
   if (!status.ok()) return status;
@@ -218,14 +235,19 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
 
 absl::StatusOr<std::unique_ptr<GangLink>> GangLink::FormSteps(const v1::LaunchSpec& spec,
                                                               std::string backend,
-                                                              const PhaseCallback& on_phase) {
+                                                              const PhaseCallback& on_phase,
+                                                              const BoundSockets& bound) {
   std::unique_ptr<GangLink> link(new GangLink);
-  if (spec.world_size() == 1) return link;
+  link->bound_ = bound;
+  if (spec.world_size() == 1) {
+    link->FreeRingAddress();
+    return link;
+  }
   link->rank_ = spec.rank();
   link->backend_ = std::move(backend);
   link->group_size_ = spec.world_size();
   on_phase("rendezvous");
-  const GangPlace place{spec.rank(), spec.world_size(), spec.epoch(), spec.gang_secret()};
+  const GangPlace place = GangPlaceOf(spec);
   const absl::Status met = spec.rank() == 0 ? link->MeetRanks(spec, place, WireType::kFloat32)
                                             : link->MeetRankZero(spec, place);
   if (!met.ok()) return met;
@@ -243,6 +265,9 @@ absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::
   options.size = static_cast<int>(spec.world_size());
   options.addresses.assign(spec.ring_addresses().begin(), spec.ring_addresses().end());
   options.secret = spec.gang_secret();
+  options.epoch = spec.epoch();
+  options.listen_fd = std::exchange(bound_.ring, -1);
+  options.private_links.assign(spec.private_links().begin(), spec.private_links().end());
   options.connect_timeout = std::chrono::milliseconds(spec.connect_timeout_ms());
   options.collective_timeout = CollectiveTimeout(spec);
   return transport::ConnectTcpWire(options);
@@ -295,11 +320,20 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
   return absl::OkStatus();
 }
 
+absl::Status GangLink::MeetForLibrary(const v1::LaunchSpec& spec) {
+  const int own = spec.rank() == 0 ? std::exchange(bound_.ring, -1) : -1;
+  FreeRingAddress();
+  return MeetAtRendezvous(
+      {spec.rank(), spec.world_size(), spec.rendezvous_address(), spec.gang_secret(), spec.epoch(),
+       MemberIpsOf(spec), BoundTo(own, spec.rendezvous_address())},
+      std::chrono::milliseconds(spec.connect_timeout_ms()));
+}
+
+void GangLink::FreeRingAddress() { StreamSocket(std::exchange(bound_.ring, -1)).Close(); }
+
 // MLX's own, started with the environment that it documents.
 absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
-  const absl::Status met = MeetAtRendezvous(
-      {spec.rank(), spec.world_size(), spec.rendezvous_address(), spec.gang_secret()},
-      std::chrono::milliseconds(spec.connect_timeout_ms()));
+  const absl::Status met = MeetForLibrary(spec);
   if (!met.ok()) return met;
   const PrivateFile matrix(DeviceMatrixOf(spec));
   if (!matrix.ok()) return absl::InternalError("the device matrix can't be written");

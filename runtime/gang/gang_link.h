@@ -18,8 +18,8 @@
 #include "runtime/gang/step_channel.h"
 #include "runtime/model/weight_needs.h"
 #include "transport/collectives/observed_wire.h"
+#include "transport/gang/sealed_socket.h"
 #include "transport/mlx_group/mlx_group.h"
-#include "transport/stream_socket.h"
 
 namespace macrame::runtime::engine {
 
@@ -29,6 +29,13 @@ namespace macrame::runtime::engine {
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec);
 
 inline constexpr std::chrono::milliseconds kCollectiveTimeoutDefault{30'000};
+
+// Sockets that the agent has bound at the spec's own addresses, so that nobody else gets there
+// first: taken over. -1: there is none, and the address is bound here.
+struct BoundSockets {
+  int ring = -1;
+  int step = -1;  // rank 0 only
+};
 
 class GangLink {
  public:
@@ -40,15 +47,23 @@ class GangLink {
   // smaller than asked for, on another backend, or adds wrongly; TRANSPORT_UNAVAILABLE: this rank
   // process can't do the backend at all. `observer`, which may be null and must outlive
   // the link, hears of each exchange of our own groups.
-  static absl::StatusOr<std::unique_ptr<GangLink>> Form(
-      const v1::LaunchSpec& spec, WireType wire_type, const PhaseCallback& on_phase,
-      transport::WireObserver* observer = nullptr);
+  static absl::StatusOr<std::unique_ptr<GangLink>> Form(const v1::LaunchSpec& spec,
+                                                        WireType wire_type,
+                                                        const PhaseCallback& on_phase,
+                                                        transport::WireObserver* observer = nullptr,
+                                                        const BoundSockets& bound = {});
 
   // The same without a group: the step channel alone, for an engine that sees to its own over
-  // `backend`, which is told of as the gang's.
+  // `backend`, which is told of as the gang's. The ring's address is the engine's to bind.
   static absl::StatusOr<std::unique_ptr<GangLink>> FormSteps(const v1::LaunchSpec& spec,
                                                              std::string backend,
-                                                             const PhaseCallback& on_phase);
+                                                             const PhaseCallback& on_phase,
+                                                             const BoundSockets& bound = {});
+
+  // For a group that somebody else's library forms: all ranks meet where it will (rendezvous.h),
+  // and what it binds is free afterwards. Over a ring of MLX's there is only that to do.
+  absl::Status MeetForLibrary(const v1::LaunchSpec& spec);
+  void FreeRingAddress();
 
   bool single() const { return !group_.has_value(); }
   const mlx::core::distributed::Group& group() const { return *group_; }
@@ -72,7 +87,7 @@ class GangLink {
   StepFollower* follower() const { return follower_.get(); }
 
   // The lines for a GangWatch, once: by rank, those that lead somewhere are open.
-  std::vector<transport::StreamSocket> TakeWatchLines() { return std::move(watch_lines_); }
+  std::vector<transport::SealedSocket> TakeWatchLines() { return std::move(watch_lines_); }
   // Whether `observer` hears of every collective: MLX's own backends tell nobody.
   bool tells_observer() const { return own_group_.has_value(); }
 
@@ -106,7 +121,8 @@ class GangLink {
 
   std::unique_ptr<StepLeader> leader_;
   std::unique_ptr<StepFollower> follower_;
-  std::vector<transport::StreamSocket> watch_lines_;
+  std::vector<transport::SealedSocket> watch_lines_;
+  BoundSockets bound_;
   transport::WireObserver* observer_ = nullptr;
   std::optional<transport::MlxGroup> own_group_;
   std::optional<transport::MlxGroup> stage_group_;  // of several stages of several ranks

@@ -58,7 +58,7 @@ Beat BeatOf(const v1::RankBeat& message) {
 }  // namespace
 
 GangWatch::GangWatch(const GangWatchOptions& options, const ProgressBoard& board,
-                     std::vector<transport::StreamSocket> lines, Hooks hooks)
+                     std::vector<transport::SealedSocket> lines, Hooks hooks)
     : options_(options),
       board_(board),
       lines_(std::move(lines)),
@@ -66,7 +66,7 @@ GangWatch::GangWatch(const GangWatchOptions& options, const ProgressBoard& board
       monitor_(options.rank, options.world_size, options.knows_waits, options.limits, Now()),
       maker_(Now()) {
   if (options.rank != 0) monitor_.WatchOnly(0);
-  for (const transport::StreamSocket& line : lines_) {
+  for (const transport::SealedSocket& line : lines_) {
     if (line.open()) line.SetReceiveLimit(kFrameLimit);
   }
   thread_ = std::thread([this] { Run(); });
@@ -139,7 +139,7 @@ void GangWatch::Read(uint32_t rank) {
 
 void GangWatch::Tell(const Beat& beat) {
   const std::string frame = MessageOf(beat).SerializeAsString();
-  for (transport::StreamSocket& line : lines_) {
+  for (transport::SealedSocket& line : lines_) {
     if (line.open() && !line.SendFrame(frame).ok()) line.Close();
   }
 }
@@ -149,7 +149,7 @@ void GangWatch::TellStall(const Stall& stall) {
   message.set_text(stall.what);
   if (stall.rank.has_value()) message.mutable_stalled()->set_rank(*stall.rank);
   const std::string frame = message.SerializeAsString();
-  for (const transport::StreamSocket& line : lines_) {
+  for (transport::SealedSocket& line : lines_) {
     if (line.open()) line.SendFrame(frame).IgnoreError();
   }
 }

@@ -13,7 +13,7 @@
 
 #include "runtime/gang/progress_board.h"
 #include "runtime/gang/stall_monitor.h"
-#include "transport/stream_socket.h"
+#include "transport/gang/sealed_socket.h"
 
 namespace macrame::runtime::engine {
 
@@ -35,7 +35,7 @@ class GangWatch {
 
   // `lines`: by rank, those open that lead somewhere. `board` must live as long. Starts at once.
   GangWatch(const GangWatchOptions& options, const ProgressBoard& board,
-            std::vector<transport::StreamSocket> lines, Hooks hooks);
+            std::vector<transport::SealedSocket> lines, Hooks hooks);
   ~GangWatch();
   GangWatch(const GangWatch&) = delete;
   GangWatch& operator=(const GangWatch&) = delete;
@@ -53,7 +53,7 @@ class GangWatch {
 
   const GangWatchOptions options_;
   const ProgressBoard& board_;
-  std::vector<transport::StreamSocket> lines_;
+  std::vector<transport::SealedSocket> lines_;
   const Hooks hooks_;
   StallMonitor monitor_;
   BeatMaker maker_;

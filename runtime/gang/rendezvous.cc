@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
-#include "transport/collectives/tcp_handshake.h"
+#include "transport/gang/gang_connection.h"
+#include "transport/gang/gang_listener.h"
+#include "transport/gang/sealed_socket.h"
 #include "transport/stream_socket.h"
 
 namespace macrame::runtime::engine {
@@ -15,56 +17,51 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using transport::SealedSocket;
 using transport::StreamSocket;
 
 constexpr milliseconds kGoLimit{5000};  // from the last arrival to everybody's going on
-constexpr char kGo = 'g';
+constexpr std::string_view kGo = "go";
 
 absl::Status Unreachable(std::string message) {
   return ReasonStatus(absl::StatusCode::kUnavailable, "RENDEZVOUS_UNREACHABLE", std::move(message));
 }
 
-milliseconds Left(steady_clock::time_point end) {
-  return std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-}
-
-transport::HandshakePlace HandshakeOf(const RendezvousPlace& place) {
-  return {static_cast<int>(place.rank), static_cast<int>(place.world_size), place.secret};
+transport::GangMember MemberOf(const RendezvousPlace& place) {
+  return {transport::GangChannel::kRendezvous, place.rank, place.world_size, place.epoch,
+          place.secret};
 }
 
 absl::Status Host(const RendezvousPlace& place, milliseconds limit) {
   const auto end = steady_clock::now() + limit;
-  const auto listener = StreamSocket::Listen(place.address);
+  const auto listener = place.listen_fd >= 0 ? StreamSocket::ListenAt(place.listen_fd)
+                                             : StreamSocket::Listen(place.address);
   if (!listener.ok()) return listener.status();
-  std::map<int, StreamSocket> guests;
+  std::map<uint32_t, SealedSocket> guests;
+  transport::GangListener callers(*listener, MemberOf(place), {place.member_ips, {}});
   while (guests.size() + 1 < place.world_size) {
-    auto socket = Left(end).count() > 0
-                      ? listener->Accept(Left(end))
-                      : absl::StatusOr<StreamSocket>(absl::DeadlineExceededError(""));
-    if (!socket.ok()) break;
-    const auto who = transport::ShakeHands(*socket, HandshakeOf(place), /*is_listener=*/true);
-    if (who.ok() && *who > 0 && *who < static_cast<int>(place.world_size)) {
-      guests[*who] = *std::move(socket);
-    }
+    auto connection = callers.Accept(end);
+    if (!connection.ok()) break;
+    const uint32_t rank = connection->rank;
+    guests[rank] = SealedSocket(*std::move(connection));
   }
   std::vector<uint32_t> missing;
   for (uint32_t rank = 1; rank < place.world_size; ++rank) {
-    if (!guests.contains(static_cast<int>(rank))) missing.push_back(rank);
+    if (!guests.contains(rank)) missing.push_back(rank);
   }
   if (!missing.empty()) {
     return Unreachable(absl::StrCat("rank ", absl::StrJoin(missing, ", "),
                                     " did not come to the rendezvous at ", place.address,
-                                    " within ", limit.count(), " ms"));
+                                    " within ", limit.count(), " ms", callers.Refused()));
   }
-  for (const auto& [rank, socket] : guests) {
-    const absl::Status sent = socket.SendBytes({&kGo, 1});
+  for (auto& [rank, socket] : guests) {
+    const absl::Status sent = socket.SendFrame(kGo);
     if (!sent.ok()) return Unreachable(absl::StrCat("rank ", rank, " left the rendezvous"));
   }
   // Guests hang up first: whoever does keeps the port busy for a while.
-  for (const auto& [rank, socket] : guests) {
-    char byte = 0;
+  for (auto& [rank, socket] : guests) {
     socket.SetReceiveLimit(kGoLimit);
-    (void)socket.ReceiveBytes(&byte, 1);
+    socket.ReceiveFrame().IgnoreError();
   }
   return absl::OkStatus();
 }
@@ -75,15 +72,16 @@ absl::Status Visit(const RendezvousPlace& place, milliseconds limit) {
     return Unreachable(absl::StrCat("rank ", place.rank, " can't reach rank 0 at ", place.address,
                                     ": ", why.message()));
   };
-  const auto socket = StreamSocket::Connect(place.address, limit);
-  if (!socket.ok()) return failed(socket.status());
-  const auto who = transport::ShakeHands(*socket, HandshakeOf(place), /*is_listener=*/false);
-  if (!who.ok()) return failed(who.status());
-  if (*who != 0) return failed(absl::InternalError(absl::StrCat("rank ", *who, " listens there")));
-  socket->SetReceiveLimit(std::max(Left(end), milliseconds(0)) + kGoLimit);
-  char byte = 0;
-  const absl::Status told = socket->ReceiveBytes(&byte, 1);
-  return told.ok() ? told : failed(absl::UnavailableError("not all ranks came"));
+  auto connection = transport::CallGang(MemberOf(place), {place.address, /*rank=*/0}, end);
+  if (!connection.ok()) return failed(connection.status());
+  SealedSocket socket(*std::move(connection));
+  socket.SetReceiveLimit(
+      std::max(std::chrono::duration_cast<milliseconds>(end - steady_clock::now()),
+               milliseconds(0)) +
+      kGoLimit);
+  const auto told = socket.ReceiveFrame();
+  if (told.ok() && *told == kGo) return absl::OkStatus();
+  return failed(absl::UnavailableError("not all ranks came"));
 }
 
 }  // namespace

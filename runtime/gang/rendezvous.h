@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime::engine {
 
@@ -16,7 +18,11 @@ struct RendezvousPlace {
   uint32_t rank = 0;
   uint32_t world_size = 1;
   std::string address;  // "ip:port" of rank 0
-  std::string secret;
+  transport::SecretBytes secret;
+  uint64_t epoch = 0;
+  std::vector<std::string> member_ips{};  // see GangPlace
+  // Rank 0: a socket that is bound to `address`, taken over and closed again. -1: there is none.
+  int listen_fd = -1;
 };
 
 // Blocks until all have met, at most `limit`. The address is free again afterwards.

@@ -2,13 +2,12 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "proto/check.h"
 #include "proto/reasons.h"
+#include "transport/gang/gang_listener.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -25,85 +24,34 @@ absl::Status RankGone(uint32_t rank, const std::string& why) {
                       absl::StrCat("rank ", rank, " is gone: ", why));
 }
 
-milliseconds LeftUntil(steady_clock::time_point end) {
-  return std::max(milliseconds(0),
-                  std::chrono::duration_cast<milliseconds>(end - steady_clock::now()));
-}
-
-// Rank 0's half of the handshake with whoever connected; gives its rank.
-absl::StatusOr<uint32_t> Admit(const transport::StreamSocket& socket, const GangPlace& place,
-                               const RandomBytes& random_bytes) {
-  socket.SetReceiveLimit(kKnockLimit);
-  const std::string challenge = random_bytes(kChallengeBytes);
-  absl::Status status = socket.SendBytes(challenge);
-  if (!status.ok()) return status;
-  const auto frame = socket.ReceiveFrame();
-  if (!frame.ok()) return frame.status();
-  const auto knock = DecodeKnock(*frame);
-  if (!knock.ok()) return knock.status();
-  const std::string expected = MakeProof(ProofOf::kFollower, place.secret, challenge,
-                                         knock->challenge, knock->rank, knock->epoch);
-  if (!ProofsEqual(expected, knock->proof) || knock->epoch != place.epoch || knock->rank == 0 ||
-      knock->rank >= place.world_size) {
-    return absl::PermissionDeniedError("a stranger, or a rank of another epoch");
-  }
-  status = socket.SendBytes(MakeProof(ProofOf::kLeader, place.secret, challenge, knock->challenge,
-                                      knock->rank, knock->epoch));
-  if (!status.ok()) return status;
-  socket.SetReceiveLimit(milliseconds(0));
-  return knock->rank;
-}
-
-absl::Status Prove(const transport::StreamSocket& socket, const GangPlace& place,
-                   const RandomBytes& random_bytes) {
-  std::string challenge(kChallengeBytes, '\0');
-  absl::Status status = socket.ReceiveBytes(challenge.data(), challenge.size());
-  if (!status.ok()) return status;
-  Knock knock;
-  knock.rank = place.rank;
-  knock.epoch = place.epoch;
-  knock.challenge = random_bytes(kChallengeBytes);
-  knock.proof = MakeProof(ProofOf::kFollower, place.secret, challenge, knock.challenge, knock.rank,
-                          knock.epoch);
-  status = socket.SendFrame(EncodeKnock(knock));
-  if (!status.ok()) return status;
-  std::string proof(kProofBytes, '\0');
-  status = socket.ReceiveBytes(proof.data(), proof.size());
-  if (!status.ok()) return status;
-  if (!ProofsEqual(proof, MakeProof(ProofOf::kLeader, place.secret, challenge, knock.challenge,
-                                    knock.rank, knock.epoch))) {
-    return absl::PermissionDeniedError("whoever listens there does not know the gang's secret");
-  }
-  return absl::OkStatus();
+transport::GangMember MemberOf(const GangPlace& place, transport::GangChannel channel) {
+  return {channel, place.rank, place.world_size, place.epoch, place.secret};
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<transport::StreamSocket>> GatherRanks(
-    const transport::StreamSocket& listener, const GangPlace& place, milliseconds limit,
-    const RandomBytes& random_bytes) {
-  std::vector<transport::StreamSocket> ranks(place.world_size);
+absl::StatusOr<std::vector<transport::SealedSocket>> GatherRanks(
+    const transport::StreamSocket& listener, const GangPlace& place, transport::GangChannel channel,
+    milliseconds limit, const RandomBytes& random_bytes) {
+  std::vector<transport::SealedSocket> ranks(place.world_size);
   const auto end = steady_clock::now() + limit;
-  std::string refused;
+  transport::GangListener callers(listener, MemberOf(place, channel),
+                                  {place.member_ips, {}, random_bytes});
   for (uint32_t joined = 1; joined < place.world_size;) {
-    auto socket = listener.Accept(LeftUntil(end));
-    if (absl::IsDeadlineExceeded(socket.status())) {
+    auto connection = callers.Accept(end);
+    if (absl::IsDeadlineExceeded(connection.status())) {
       std::vector<uint32_t> missing;
       for (uint32_t rank = 1; rank < place.world_size; ++rank) {
         if (!ranks[rank].open()) missing.push_back(rank);
       }
       return ConnectFailed(absl::StrCat("rank ", absl::StrJoin(missing, ", "),
                                         " did not connect to rank 0 within ", limit.count(), " ms",
-                                        refused));
+                                        callers.Refused()));
     }
-    if (!socket.ok()) return ConnectFailed(std::string(socket.status().message()));
-    const auto rank = Admit(*socket, place, random_bytes);
-    if (!rank.ok()) {
-      refused = absl::StrCat("; one caller was refused: ", rank.status().message());
-      continue;
-    }
-    if (!ranks[*rank].open()) ++joined;
-    ranks[*rank] = *std::move(socket);
+    if (!connection.ok()) return ConnectFailed(std::string(connection.status().message()));
+    const uint32_t rank = connection->rank;
+    if (!ranks[rank].open()) ++joined;
+    ranks[rank] = transport::SealedSocket(*std::move(connection));
   }
   return ranks;
 }
@@ -111,7 +59,7 @@ absl::StatusOr<std::vector<transport::StreamSocket>> GatherRanks(
 absl::StatusOr<std::unique_ptr<StepLeader>> StepLeader::Gather(
     const transport::StreamSocket& listener, const GangPlace& place, milliseconds limit,
     const RandomBytes& random_bytes) {
-  auto ranks = GatherRanks(listener, place, limit, random_bytes);
+  auto ranks = GatherRanks(listener, place, transport::GangChannel::kSteps, limit, random_bytes);
   if (!ranks.ok()) return ranks.status();
   std::unique_ptr<StepLeader> leader(new StepLeader);
   leader->followers_ = *std::move(ranks);
@@ -192,38 +140,26 @@ absl::Status StepLeader::WaitForLoss(milliseconds limit,
 
 void StepLeader::ShutDown() {
   shut_down_ = true;
-  for (const transport::StreamSocket& follower : followers_) follower.ShutDown();
+  for (const transport::SealedSocket& follower : followers_) follower.ShutDown();
 }
 
-absl::StatusOr<transport::StreamSocket> JoinRankZero(const std::string& address,
-                                                     const GangPlace& place, milliseconds limit,
+absl::StatusOr<transport::SealedSocket> JoinRankZero(const std::string& address,
+                                                     const GangPlace& place,
+                                                     transport::GangChannel channel,
+                                                     milliseconds limit,
                                                      const RandomBytes& random_bytes) {
-  const auto end = steady_clock::now() + limit;
-  absl::Status last;
-  do {
-    auto socket = transport::StreamSocket::Connect(address, LeftUntil(end));
-    if (!socket.ok()) {
-      return ConnectFailed(absl::StrCat("rank ", place.rank,
-                                        " can't reach rank 0: ", socket.status().message(),
-                                        last.ok() ? "" : absl::StrCat("; ", last.message())));
-    }
-    // Rank 0 may be busy with another knock: a quarter of the limit is ours.
-    socket->SetReceiveLimit(std::max(kKnockLimit, limit / 4));
-    last = Prove(*socket, place, random_bytes);
-    if (last.ok()) {
-      socket->SetReceiveLimit(milliseconds(0));
-      return socket;
-    }
-  } while (!absl::IsPermissionDenied(last) && steady_clock::now() < end);
-  return ConnectFailed(absl::StrCat("rank ", place.rank, " and rank 0 at ", address,
-                                    " do not agree: ", last.message()));
+  auto connection = transport::CallGang(MemberOf(place, channel), {address, /*rank=*/0},
+                                        steady_clock::now() + limit, random_bytes);
+  if (connection.ok()) return transport::SealedSocket(*std::move(connection));
+  return ConnectFailed(absl::StrCat("rank ", place.rank, " can't reach rank 0 at ", address, ": ",
+                                    connection.status().message()));
 }
 
 absl::StatusOr<std::unique_ptr<StepFollower>> StepFollower::Join(const std::string& address,
                                                                  const GangPlace& place,
                                                                  milliseconds limit,
                                                                  const RandomBytes& random_bytes) {
-  auto socket = JoinRankZero(address, place, limit, random_bytes);
+  auto socket = JoinRankZero(address, place, transport::GangChannel::kSteps, limit, random_bytes);
   if (!socket.ok()) return socket.status();
   std::unique_ptr<StepFollower> follower(new StepFollower);
   follower->socket_ = *std::move(socket);

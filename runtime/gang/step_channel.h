@@ -4,9 +4,8 @@
 // rank 0 names the next step. Collectives alone can't do this: a rank that waits inside MLX's ring
 // spins.
 //
-// Both sides prove that they know the gang's secret before anything else is said (step_codec.h).
-// Frames after that are neither encrypted nor authenticated one by one: they hold token ids, like
-// the ring's hidden states beside them.
+// Both sides prove that they know the gang's secret before anything else is said, and every frame
+// is sealed (transport/gang): token ids of prompts and answers pass here.
 
 #include <atomic>
 #include <chrono>
@@ -19,6 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "runtime/gang/step_codec.h"
+#include "transport/gang/gang_connection.h"
+#include "transport/gang/sealed_socket.h"
 #include "transport/stream_socket.h"
 
 namespace macrame::runtime::engine {
@@ -28,23 +29,22 @@ struct GangPlace {
   uint32_t rank = 0;
   uint32_t world_size = 1;
   uint64_t epoch = 0;
-  std::string secret;
+  transport::SecretBytes secret;
+  // Where the other ranks are likely to call from: these are heard first.
+  std::vector<std::string> member_ips{};
 };
 
-// Gives so many random bytes.
-using RandomBytes = std::function<std::string(size_t)>;
-
-// A knock that takes longer is dropped, so that a stranger can't hold up the gang.
-inline constexpr std::chrono::milliseconds kKnockLimit{1000};
+using RandomBytes = transport::RandomBytesSource;
 
 // Rank 0: one connection from each other rank, by rank ([0] is closed), each proven. CONNECT_FAILED
 // names those that have not come when `limit` has passed.
-absl::StatusOr<std::vector<transport::StreamSocket>> GatherRanks(
-    const transport::StreamSocket& listener, const GangPlace& place,
+absl::StatusOr<std::vector<transport::SealedSocket>> GatherRanks(
+    const transport::StreamSocket& listener, const GangPlace& place, transport::GangChannel channel,
     std::chrono::milliseconds limit, const RandomBytes& random_bytes);
 // The other ranks: a connection to rank 0, which has proven itself too.
-absl::StatusOr<transport::StreamSocket> JoinRankZero(const std::string& address,
+absl::StatusOr<transport::SealedSocket> JoinRankZero(const std::string& address,
                                                      const GangPlace& place,
+                                                     transport::GangChannel channel,
                                                      std::chrono::milliseconds limit,
                                                      const RandomBytes& random_bytes);
 
@@ -80,7 +80,7 @@ class StepLeader {
   absl::StatusOr<uint32_t> WaitForReport(const std::vector<bool>& awaited,
                                          std::chrono::milliseconds limit);
 
-  std::vector<transport::StreamSocket> followers_;  // by rank; [0] is closed
+  std::vector<transport::SealedSocket> followers_;  // by rank; [0] is closed
   std::atomic<bool> shut_down_ = false;
 };
 
@@ -100,7 +100,7 @@ class StepFollower {
 
  private:
   StepFollower() = default;
-  transport::StreamSocket socket_;
+  transport::SealedSocket socket_;
   absl::Mutex telling_;  // one report at a time
   uint64_t next_number_ = 0;
 };

@@ -1,9 +1,5 @@
 #include "runtime/gang/step_codec.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -265,47 +261,6 @@ absl::StatusOr<Report> DecodeReport(std::string_view payload) {
   }
   if (!reader.Complete()) return Malformed("report");
   return report;
-}
-
-std::string EncodeKnock(const Knock& knock) {
-  std::string out;
-  Put(out, knock.rank);
-  Put(out, knock.epoch);
-  out += knock.challenge;
-  out += knock.proof;
-  return out;
-}
-
-absl::StatusOr<Knock> DecodeKnock(std::string_view payload) {
-  Reader reader(payload);
-  Knock knock;
-  knock.rank = reader.Take<uint32_t>();
-  knock.epoch = reader.Take<uint64_t>();
-  knock.challenge = std::string(reader.TakeBytes(kChallengeBytes));
-  knock.proof = std::string(reader.TakeBytes(kProofBytes));
-  if (!reader.Complete()) return Malformed("knock");
-  return knock;
-}
-
-std::string MakeProof(ProofOf side, std::string_view secret, std::string_view leader_challenge,
-                      std::string_view follower_challenge, uint32_t rank, uint64_t epoch) {
-  std::string text =
-      side == ProofOf::kFollower ? "macrame step follower 1:" : "macrame step leader 1:";
-  text.append(leader_challenge);
-  text.append(follower_challenge);
-  Put(text, rank);
-  Put(text, epoch);
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  const auto* made =
-      HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-           reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size);
-  MACRAME_CHECK(made != nullptr && size == kProofBytes) << "HMAC-SHA-256 failed";
-  return std::string(reinterpret_cast<const char*>(digest), size);
-}
-
-bool ProofsEqual(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
 }  // namespace macrame::runtime::engine

@@ -1,8 +1,8 @@
 #pragma once
 
 // What rank 0 says to the other ranks of its gang before each piece of work, and what they answer,
-// as bytes. Pure. Little-endian; every frame is a u32 length (of what follows) and a payload whose
-// first byte is its kind.
+// as bytes. Pure. Little-endian; a payload's first byte is its kind. Frames around them:
+// transport/gang/sealed_socket.h.
 
 #include <cstdint>
 #include <string>
@@ -68,27 +68,5 @@ std::string EncodeStep(const Step& step);
 absl::StatusOr<Step> DecodeStep(std::string_view payload);
 std::string EncodeReport(const Report& report);
 absl::StatusOr<Report> DecodeReport(std::string_view payload);
-
-// Who knocks: the first payload that a rank sends after rank 0's challenge (kChallengeBytes random
-// bytes). `proof` is HMAC-SHA-256 with the gang's secret over a label, both challenges, the rank
-// and the epoch; rank 0 answers with its own proof over another label, so that both sides know the
-// secret.
-inline constexpr size_t kChallengeBytes = 32;
-inline constexpr size_t kProofBytes = 32;
-
-struct Knock {
-  uint32_t rank = 0;
-  uint64_t epoch = 0;
-  std::string challenge;  // the knocking rank's own
-  std::string proof;
-};
-std::string EncodeKnock(const Knock& knock);
-absl::StatusOr<Knock> DecodeKnock(std::string_view payload);
-
-enum class ProofOf { kFollower, kLeader };
-std::string MakeProof(ProofOf side, std::string_view secret, std::string_view leader_challenge,
-                      std::string_view follower_challenge, uint32_t rank, uint64_t epoch);
-// In constant time.
-bool ProofsEqual(std::string_view a, std::string_view b);
 
 }  // namespace macrame::runtime::engine

@@ -5,20 +5,19 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
-#include "transport/collectives/tcp_handshake.h"
+#include "transport/collectives/peer_link.h"
+#include "transport/gang/gang_connection.h"
+#include "transport/gang/gang_listener.h"
 #include "transport/stream_socket.h"
 
 namespace macrame::transport {
@@ -38,20 +37,6 @@ constexpr int kSocketBufferBytes = 4 << 20;
 // Data that stays unacknowledged for so long means that the peer's machine is gone.
 constexpr int kUserTimeoutMs = 5000;
 #endif
-constexpr uint32_t kHeaderMark = 0x4d43524d;  // "MRCM"
-
-#ifdef MSG_NOSIGNAL
-constexpr int kSendFlags = MSG_NOSIGNAL | MSG_DONTWAIT;
-#else
-constexpr int kSendFlags = MSG_DONTWAIT;  // SO_NOSIGPIPE is set instead
-#endif
-
-struct Header {
-  uint32_t mark;
-  uint32_t number;  // of the message on this connection
-  uint64_t bytes;
-};
-static_assert(sizeof(Header) == 16);
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -69,38 +54,6 @@ microseconds SpinFor(const TcpWireOptions& options) {
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   return here <= cores ? kSpinWithCores : microseconds(0);
 }
-
-// One message on its way, header first.
-struct Progress {
-  Header header{};
-  size_t header_done = 0;
-  std::byte* data = nullptr;  // of a send it is only read
-  size_t bytes = 0;
-  size_t done = 0;
-
-  bool finished() const { return header_done == sizeof(Header) && done == bytes; }
-  // What is left, for one system call; gives the number of pieces.
-  int Pieces(iovec pieces[2]) {
-    int count = 0;
-    if (header_done < sizeof(Header)) {
-      pieces[count++] = {reinterpret_cast<char*>(&header) + header_done,
-                         sizeof(Header) - header_done};
-    }
-    if (done < bytes) pieces[count++] = {data + done, bytes - done};
-    return count;
-  }
-  void Advance(size_t moved) {
-    const size_t of_header = std::min(moved, sizeof(Header) - header_done);
-    header_done += of_header;
-    done += moved - of_header;
-  }
-};
-
-struct Peer {
-  StreamSocket socket;
-  std::deque<Progress> sends, receives;
-  uint32_t sent = 0, received = 0;  // messages so far
-};
 
 class TcpWire : public Wire {
  public:
@@ -120,29 +73,31 @@ class TcpWire : public Wire {
   }
   void ShutDown() override {
     stopping_.store(true);
-    for (const Peer& peer : peers_) peer.socket.ShutDown();
+    for (const PeerLink& peer : peers_) peer.socket().ShutDown();
   }
 
  private:
   absl::Status Missing(const std::string& refused) const;
-  absl::Status ConnectLower(steady_clock::time_point end);
-  absl::Status AcceptHigher(const StreamSocket& listener, steady_clock::time_point end);
-  void Adopt(int rank, StreamSocket socket);
+  GangMember Own() const;
+  bool IsPrivate(size_t rank) const;
+  // What was found where a rank is missing goes to `refused`.
+  absl::Status ConnectLower(steady_clock::time_point end, std::string& refused);
+  void AcceptHigher(const StreamSocket& listener, steady_clock::time_point end,
+                    std::string& refused);
+  void Adopt(GangConnection connection);
 
   absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives);
   // Moves what can be moved without waiting; sets `moved`.
   absl::Status Pump(bool* moved);
-  absl::Status PumpSend(int rank, Peer& peer, bool* moved);
-  absl::Status PumpReceive(int rank, Peer& peer, bool* moved);
-  absl::Status CheckHeader(int rank, Peer& peer, const Progress& progress) const;
+  absl::Status Failed(int rank, const absl::Status& why) const;
   bool AllDone() const;
   absl::Status Block(milliseconds limit);
   absl::Status Lost(int rank, const std::string& why) const;
   std::string Waiting() const;
 
-  const TcpWireOptions options_;
+  TcpWireOptions options_;
   const microseconds spin_;
-  std::vector<Peer> peers_;
+  std::vector<PeerLink> peers_;
   absl::Status broken_;
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> bytes_sent_{0}, bytes_received_{0}, exchanges_{0};
@@ -158,7 +113,7 @@ absl::Status TcpWire::Lost(int rank, const std::string& why) const {
 absl::Status TcpWire::Missing(const std::string& refused) const {
   std::vector<std::string> missing;
   for (int rank = 0; rank < options_.size; ++rank) {
-    if (rank != options_.rank && !peers_[rank].socket.open()) {
+    if (rank != options_.rank && !peers_[rank].open()) {
       missing.push_back(absl::StrCat(rank, " (", options_.addresses[rank], ")"));
     }
   }
@@ -176,64 +131,69 @@ absl::Status TcpWire::Connect() {
                                                    " addresses"));
   }
   if (options_.size == 1) return absl::OkStatus();
-  StreamSocket listener(options_.listen_fd);
-  if (options_.listen_fd < 0) {
-    auto bound = StreamSocket::Listen(options_.addresses[options_.rank]);
-    if (!bound.ok()) return bound.status();
-    listener = *std::move(bound);
-  }
+  auto bound = options_.listen_fd < 0 ? StreamSocket::Listen(options_.addresses[options_.rank])
+                                      : StreamSocket::ListenAt(options_.listen_fd);
+  if (!bound.ok()) return bound.status();
+  const StreamSocket listener = *std::move(bound);
   const auto end = steady_clock::now() + options_.connect_timeout;
-  const absl::Status lower = ConnectLower(end);
+  // Both at once: who waits for a lower rank must not keep the higher ones waiting.
+  std::string refused_by_lower, refused_callers;
+  std::thread accepting([&] { AcceptHigher(listener, end, refused_callers); });
+  const absl::Status lower = ConnectLower(end, refused_by_lower);
+  accepting.join();
+  options_.secret = {};
   if (!lower.ok()) return lower;
-  return AcceptHigher(listener, end);
-}
-
-absl::Status TcpWire::ConnectLower(steady_clock::time_point end) {
-  const HandshakePlace place{options_.rank, options_.size, options_.secret};
-  for (int rank = 0; rank < options_.rank; ++rank) {
-    std::string refused;
-    while (!peers_[rank].socket.open()) {
-      const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-      if (left.count() <= 0) return Missing(refused);
-      auto socket = StreamSocket::Connect(options_.addresses[rank], left);
-      if (absl::IsInvalidArgument(socket.status())) return socket.status();
-      if (!socket.ok()) return Missing(absl::StrCat("; last: ", socket.status().message()));
-      const auto who = ShakeHands(*socket, place, /*is_listener=*/false);
-      if (who.ok() && *who == rank) {
-        Adopt(rank, *std::move(socket));
-      } else {
-        refused = absl::StrCat("; whoever listens there: ",
-                               who.ok() ? absl::StrCat("is rank ", *who) : who.status().message());
-        poll(nullptr, 0, 25);
-      }
+  for (int rank = 0; rank < options_.size; ++rank) {
+    if (rank != options_.rank && !peers_[rank].open()) {
+      return Missing(refused_by_lower + refused_callers);
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status TcpWire::AcceptHigher(const StreamSocket& listener, steady_clock::time_point end) {
-  const HandshakePlace place{options_.rank, options_.size, options_.secret};
-  std::string refused;
-  int left_to_come = options_.size - 1 - options_.rank;
-  while (left_to_come > 0) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now());
-    if (left.count() <= 0) return Missing(refused);
-    auto socket = listener.Accept(left);
-    if (!socket.ok()) return Missing(refused);
-    const auto who = ShakeHands(*socket, place, /*is_listener=*/true);
-    if (!who.ok() || *who <= options_.rank || *who >= options_.size) {
-      refused = absl::StrCat("; one caller was refused: ",
-                             who.ok() ? "a rank that does not call" : who.status().message());
-      continue;
+GangMember TcpWire::Own() const {
+  return {GangChannel::kGroup, static_cast<uint32_t>(options_.rank),
+          static_cast<uint32_t>(options_.size), options_.epoch, options_.secret};
+}
+
+bool TcpWire::IsPrivate(size_t rank) const {
+  return rank < options_.private_links.size() && options_.private_links[rank];
+}
+
+absl::Status TcpWire::ConnectLower(steady_clock::time_point end, std::string& refused) {
+  for (uint32_t rank = 0; rank < static_cast<uint32_t>(options_.rank); ++rank) {
+    auto connection = CallGang(Own(), {options_.addresses[rank], rank, IsPrivate(rank)}, end);
+    if (absl::IsInvalidArgument(connection.status())) return connection.status();
+    if (!connection.ok()) {
+      refused = absl::StrCat("; last: ", connection.status().message());
+      return absl::OkStatus();
     }
-    if (!peers_[*who].socket.open()) --left_to_come;
-    Adopt(*who, *std::move(socket));
+    Adopt(*std::move(connection));
   }
   return absl::OkStatus();
 }
 
-void TcpWire::Adopt(int rank, StreamSocket socket) {
-  const int fd = socket.fd();
+void TcpWire::AcceptHigher(const StreamSocket& listener, steady_clock::time_point end,
+                           std::string& refused) {
+  GangListener::Options options;
+  for (const std::string& address : options_.addresses) {
+    options.member_ips.push_back(HostOf(address));
+  }
+  options.is_private = [this](uint32_t rank) { return IsPrivate(rank); };
+  GangListener callers(listener, Own(), std::move(options));
+  for (int left_to_come = options_.size - 1 - options_.rank; left_to_come > 0;) {
+    auto connection = callers.Accept(end);
+    if (!connection.ok()) break;
+    // Lower ranks are called, and don't call.
+    if (connection->rank <= static_cast<uint32_t>(options_.rank)) continue;
+    if (!peers_[connection->rank].open()) --left_to_come;
+    Adopt(*std::move(connection));
+  }
+  refused = callers.Refused();
+}
+
+void TcpWire::Adopt(GangConnection connection) {
+  const int fd = connection.socket.fd();
   fcntl(fd, F_SETFL, O_NONBLOCK);
   const int buffer = kSocketBufferBytes;
   setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
@@ -247,7 +207,8 @@ void TcpWire::Adopt(int rank, StreamSocket socket) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
 #endif
-  peers_[rank].socket = std::move(socket);
+  const size_t rank = connection.rank;
+  peers_[rank].Adopt(std::move(connection));
 }
 
 absl::Status TcpWire::Queue(std::span<const Send> sends, std::span<const Receive> receives) {
@@ -255,105 +216,47 @@ absl::Status TcpWire::Queue(std::span<const Send> sends, std::span<const Receive
     if (send.peer < 0 || send.peer >= size() || send.peer == rank()) {
       return absl::InvalidArgumentError(absl::StrCat("a message to rank ", send.peer));
     }
-    Peer& peer = peers_[send.peer];
-    Progress progress;
-    progress.header = {kHeaderMark, peer.sent++, send.bytes.size()};
-    progress.data = const_cast<std::byte*>(send.bytes.data());
-    progress.bytes = send.bytes.size();
-    peer.sends.push_back(progress);
+    peers_[send.peer].QueueSend(send.bytes);
   }
   for (const Receive& receive : receives) {
     if (receive.peer < 0 || receive.peer >= size() || receive.peer == rank()) {
       return absl::InvalidArgumentError(absl::StrCat("a message from rank ", receive.peer));
     }
-    Progress progress;
-    progress.data = receive.bytes.data();
-    progress.bytes = receive.bytes.size();
-    peers_[receive.peer].receives.push_back(progress);
+    peers_[receive.peer].QueueReceive(receive.bytes);
   }
   return absl::OkStatus();
 }
 
-absl::Status TcpWire::PumpSend(int rank, Peer& peer, bool* moved) {
-  while (!peer.sends.empty()) {
-    Progress& progress = peer.sends.front();
-    iovec pieces[2];
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = static_cast<decltype(message.msg_iovlen)>(progress.Pieces(pieces));
-    const ssize_t sent = sendmsg(peer.socket.fd(), &message, kSendFlags);
-    if (sent < 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return absl::OkStatus();
-      return Lost(rank, std::strerror(errno));
-    }
-    *moved = true;
-    bytes_sent_.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
-    progress.Advance(static_cast<size_t>(sent));
-    if (!progress.finished()) return absl::OkStatus();
-    peer.sends.pop_front();
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TcpWire::CheckHeader(int rank, Peer& peer, const Progress& progress) const {
-  const Header& header = progress.header;
-  if (header.mark == kHeaderMark && header.number == peer.received &&
-      header.bytes == progress.bytes) {
-    return absl::OkStatus();
-  }
-  return ReasonStatus(
-      absl::StatusCode::kDataLoss, "COLLECTIVE_FAILED",
-      absl::StrCat("rank ", rank, " and rank ", options_.rank, " are out of step: message ",
-                   header.number, " of ", header.bytes, " bytes came, ", peer.received, " of ",
-                   progress.bytes, " was expected"));
-}
-
-absl::Status TcpWire::PumpReceive(int rank, Peer& peer, bool* moved) {
-  while (!peer.receives.empty()) {
-    Progress& progress = peer.receives.front();
-    iovec pieces[2];
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = static_cast<decltype(message.msg_iovlen)>(progress.Pieces(pieces));
-    const ssize_t got = recvmsg(peer.socket.fd(), &message, MSG_DONTWAIT);
-    if (got == 0) return Lost(rank, "it closed the connection");
-    if (got < 0) {
-      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return absl::OkStatus();
-      return Lost(rank, std::strerror(errno));
-    }
-    *moved = true;
-    bytes_received_.fetch_add(static_cast<uint64_t>(got), std::memory_order_relaxed);
-    const bool header_was_open = progress.header_done < sizeof(Header);
-    progress.Advance(static_cast<size_t>(got));
-    if (header_was_open && progress.header_done == sizeof(Header)) {
-      const absl::Status in_step = CheckHeader(rank, peer, progress);
-      if (!in_step.ok()) return in_step;
-    }
-    if (!progress.finished()) return absl::OkStatus();
-    ++peer.received;
-    peer.receives.pop_front();
-  }
-  return absl::OkStatus();
+absl::Status TcpWire::Failed(int rank, const absl::Status& why) const {
+  if (!absl::IsDataLoss(why) || stopping_.load()) return Lost(rank, std::string(why.message()));
+  return ReasonStatus(absl::StatusCode::kDataLoss, "COLLECTIVE_FAILED",
+                      absl::StrCat("rank ", options_.rank, " can't go on with rank ", rank, " (",
+                                   options_.addresses[rank], "): ", why.message()));
 }
 
 absl::Status TcpWire::Pump(bool* moved) {
   for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[rank];
-    if (!peer.sends.empty()) {
-      const absl::Status status = PumpSend(rank, peer, moved);
-      if (!status.ok()) return status;
+    PeerLink& peer = peers_[rank];
+    if (peer.has_sends()) {
+      const auto sent = peer.PumpSend();
+      if (!sent.ok()) return Failed(rank, sent.status());
+      *moved = *moved || *sent > 0;
+      bytes_sent_.fetch_add(*sent, std::memory_order_relaxed);
     }
-    if (!peer.receives.empty()) {
-      const absl::Status status = PumpReceive(rank, peer, moved);
-      if (!status.ok()) return status;
+    if (peer.has_receives()) {
+      const auto received = peer.PumpReceive();
+      if (!received.ok()) return Failed(rank, received.status());
+      *moved = *moved || *received > 0;
+      bytes_received_.fetch_add(*received, std::memory_order_relaxed);
     }
   }
   return absl::OkStatus();
 }
 
 bool TcpWire::AllDone() const {
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.sends.empty() && peer.receives.empty(); });
+  return std::all_of(peers_.begin(), peers_.end(), [](const PeerLink& peer) {
+    return !peer.has_sends() && !peer.has_receives();
+  });
 }
 
 // Until something can be moved, at most `limit`. A peer that this exchange is through with may
@@ -362,15 +265,15 @@ absl::Status TcpWire::Block(milliseconds limit) {
   std::vector<pollfd> waits;
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); ++rank) {
-    const Peer& peer = peers_[rank];
-    if (peer.sends.empty() && peer.receives.empty()) continue;
+    const PeerLink& peer = peers_[rank];
+    if (!peer.has_sends() && !peer.has_receives()) continue;
     short events = 0;
 #ifdef POLLRDHUP
     events |= POLLRDHUP;
 #endif
-    if (!peer.sends.empty()) events |= POLLOUT;
-    if (!peer.receives.empty()) events |= POLLIN;
-    waits.push_back({peer.socket.fd(), events, 0});
+    if (peer.has_sends()) events |= POLLOUT;
+    if (peer.has_receives()) events |= POLLIN;
+    waits.push_back({peer.socket().fd(), events, 0});
     ranks.push_back(rank);
   }
   const int ready = poll(waits.data(), waits.size(), static_cast<int>(limit.count()));
@@ -391,9 +294,9 @@ absl::Status TcpWire::Block(milliseconds limit) {
 }
 
 absl::Status TcpWire::CheckPeer(int peer) {
-  if (!peers_[peer].socket.open()) return absl::OkStatus();
+  if (!peers_[peer].open()) return absl::OkStatus();
   char byte = 0;
-  const ssize_t left = recv(peers_[peer].socket.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t left = recv(peers_[peer].socket().fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   if (left == 0) return Lost(peer, "it closed the connection");
   if (left < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
     return Lost(peer, std::strerror(errno));
@@ -404,7 +307,7 @@ absl::Status TcpWire::CheckPeer(int peer) {
 std::string TcpWire::Waiting() const {
   std::vector<std::string> ranks;
   for (int rank = 0; rank < size(); ++rank) {
-    if (peers_[rank].sends.empty() && peers_[rank].receives.empty()) continue;
+    if (!peers_[rank].has_sends() && !peers_[rank].has_receives()) continue;
     ranks.push_back(absl::StrCat(rank, " (", options_.addresses[rank], ")"));
   }
   return absl::StrJoin(ranks, ", ");

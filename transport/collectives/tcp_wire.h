@@ -1,10 +1,9 @@
 #pragma once
 
-// The wire over TCP: one connection between each two ranks, each proven by the gang's secret. Small
-// messages are waited for with the processor (where there are cores to spare), longer waits block.
-//
-// Each message carries a header of 16 bytes with its number and length, so that ranks that got out
-// of step are found out instead of adding the wrong numbers.
+// The wire over TCP: one connection between each two ranks, each proven by the gang's secret and
+// sealed (transport/gang), unless both sides hold their link for private. Small messages are waited
+// for with the processor (where there are cores to spare), longer waits block. peer_link.h says how
+// messages go over a connection.
 
 #include <chrono>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "transport/collectives/wire.h"
+#include "transport/gang/secret_bytes.h"
 
 namespace macrame::transport {
 
@@ -21,8 +21,12 @@ struct TcpWireOptions {
   int size = 1;
   // By rank: ip:port at which this rank reaches each other one. Its own entry is where it listens.
   std::vector<std::string> addresses;
-  int listen_fd = -1;  // a socket that listens already, taken over; -1: bind the own address
-  std::string secret;  // who does not know it is not let in
+  int listen_fd = -1;  // a socket that is bound already, taken over; -1: bind the own address
+  SecretBytes secret;  // who does not know it is not let in
+  uint64_t epoch = 0;
+  // By rank: links on which nobody else can listen. Messages to and from these ranks go as they
+  // are, if they say the same of this one; elsewhere they are encrypted. Shorter: the rest is not.
+  std::vector<bool> private_links{};
   std::chrono::milliseconds connect_timeout{30000};
   // An exchange in which a peer neither ends nor moves for this long fails.
   std::chrono::milliseconds collective_timeout{30000};

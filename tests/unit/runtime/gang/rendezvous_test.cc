@@ -66,5 +66,24 @@ TEST(Rendezvous, AStrangerIsNotARank) {
   EXPECT_FALSE(ends[1].ok());
 }
 
+TEST(Rendezvous, SilentCallersHoldNobodyUp) {
+  auto listener = transport::StreamSocket::Listen("127.0.0.1:0").value();
+  const std::string address = absl::StrCat("127.0.0.1:", listener.LocalPort());
+  std::vector<transport::StreamSocket> silent;
+  for (int i = 0; i < 8; ++i) {
+    silent.push_back(transport::StreamSocket::Connect(address, milliseconds(1000)).value());
+  }
+  RendezvousPlace host{0, 3, address, std::string(32, 's')};
+  host.listen_fd = listener.Release();
+  const auto begun = std::chrono::steady_clock::now();
+  for (const absl::Status& end :
+       Meet({host, {1, 3, address, std::string(32, 's')}, {2, 3, address, std::string(32, 's')}},
+            milliseconds(30'000))) {
+    EXPECT_TRUE(end.ok()) << end;
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, milliseconds(2000));
+  EXPECT_TRUE(transport::StreamSocket::Listen(address).ok()) << "it is the library's from here on";
+}
+
 }  // namespace
 }  // namespace macrame::runtime::engine

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "proto/reasons.h"
+#include "tests/unit/transport/gang/recording_proxy.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -107,21 +108,6 @@ TEST(StepCodecTest, EveryTruncationAndLieIsRefused) {
     EXPECT_TRUE(!step.ok() || step->forward.segments.size() <= kStepSegmentsMax);
   }
   EXPECT_FALSE(DecodeReport("").ok());
-  EXPECT_FALSE(DecodeKnock("short").ok());
-}
-
-TEST(StepCodecTest, ProofsDependOnEverything) {
-  const auto proof = [](ProofOf side, const char* secret, const char* a, const char* b,
-                        uint32_t rank,
-                        uint64_t epoch) { return MakeProof(side, secret, a, b, rank, epoch); };
-  const std::string base = proof(ProofOf::kFollower, "s", "a", "b", 1, 2);
-  EXPECT_TRUE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 1, 2)));
-  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kLeader, "s", "a", "b", 1, 2)));
-  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "t", "a", "b", 1, 2)));
-  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "x", "b", 1, 2)));
-  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "x", 1, 2)));
-  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 2, 2)));
-  EXPECT_FALSE(ProofsEqual(base, proof(ProofOf::kFollower, "s", "a", "b", 1, 3)));
 }
 
 TEST(StepChannelTest, StepsReachEveryRankInOrder) {
@@ -201,16 +187,57 @@ TEST(StepChannelTest, StrangersAndOtherEpochsAreRefused) {
   EXPECT_EQ(ReasonOf(wrong_epoch).code(), "CONNECT_FAILED");
 }
 
-TEST(StepChannelTest, ASilentCallerDoesNotHoldUpTheGang) {
+TEST(StepChannelTest, SilentCallersDoNotHoldUpTheGang) {
   transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
   const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
-  const transport::StreamSocket silent =
-      *transport::StreamSocket::Connect(address, milliseconds(1000));
+  std::vector<transport::StreamSocket> silent;
+  for (int i = 0; i < 12; ++i) {
+    silent.push_back(*transport::StreamSocket::Connect(address, milliseconds(1000)));
+  }
   std::thread joining([&] {
-    EXPECT_TRUE(StepFollower::Join(address, Place(1, 2), milliseconds(8000), Bytes).ok());
+    EXPECT_TRUE(StepFollower::Join(address, Place(1, 2), milliseconds(30'000), Bytes).ok());
   });
-  EXPECT_TRUE(StepLeader::Gather(listener, Place(0, 2), milliseconds(8000), Bytes).ok());
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_TRUE(StepLeader::Gather(listener, Place(0, 2), milliseconds(30'000), Bytes).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, milliseconds(2000));
   joining.join();
+}
+
+// Three tokens, as they stand in a step.
+std::string AsSent(const std::vector<int32_t>& tokens) {
+  std::string bytes;
+  for (const int32_t token : tokens) {
+    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<char>(token >> (8 * i) & 0xff));
+  }
+  return bytes;
+}
+
+TEST(StepChannelTest, WhoListensOnTheWayReadsNoTokensAndNoReports) {
+  transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
+  transport::RecordingProxy proxy("127.0.0.1:" + std::to_string(listener.LocalPort()));
+  const std::vector<int32_t> prompt{271828, 314159, 161803}, drafts{141421, 173205, 223606};
+  std::unique_ptr<StepFollower> follower;
+  std::thread joining([&] {
+    follower = *StepFollower::Join(proxy.address(), Place(1, 2), milliseconds(10'000),
+                                   transport::SystemRandomBytes);
+  });
+  const auto leader =
+      StepLeader::Gather(listener, Place(0, 2), milliseconds(10'000), transport::SystemRandomBytes);
+  joining.join();
+  ASSERT_TRUE(leader.ok()) << leader.status();
+  Step step;
+  step.forward.segments = {{0, 0, prompt, LogitRows::kLast, {0}}, {1, 9, drafts}};
+  ASSERT_NE(EncodeStep(step).find(AsSent(prompt)), std::string::npos) << "what is looked for";
+  ASSERT_TRUE((*leader)->Send(step).ok());
+  EXPECT_EQ(*follower->Receive(), step);
+  ASSERT_TRUE(follower->Tell({ReportKind::kFailed, "the disk of my salary is full"}).ok());
+  EXPECT_THAT(std::string((*leader)->WaitForLoss(milliseconds(5000)).message()),
+              HasSubstr("salary"));
+  EXPECT_GT(proxy.bytes(), EncodeStep(step).size()) << "it all passed there";
+  EXPECT_FALSE(proxy.Saw(AsSent(prompt)));
+  EXPECT_FALSE(proxy.Saw(AsSent(drafts)));
+  EXPECT_FALSE(proxy.Saw("salary"));
+  EXPECT_FALSE(proxy.Saw(std::string(Place(1, 2).secret.view())));
 }
 
 TEST(StepSocketTest, SaysWhenAPortIsTakenOrAnAddressIsNone) {

@@ -30,6 +30,7 @@ class LoopbackRanks {
     }
   }
 
+  const std::string& address(int rank) const { return addresses_[rank]; }
   int size() const { return static_cast<int>(addresses_.size()); }
 
   TcpWireOptions Options(int rank) {

@@ -5,15 +5,23 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "proto/reasons.h"
 #include "tests/unit/transport/collectives/loopback_ranks.h"
+#include "tests/unit/transport/gang/recording_proxy.h"
 #include "transport/collectives/group.h"
+#include "transport/collectives/peer_link.h"
 
 namespace macrame::transport {
 namespace {
 
 using std::chrono::steady_clock;
+
+constexpr size_t kRecord = kWireRecordBytes;
 
 double Seconds(steady_clock::time_point since) {
   return std::chrono::duration<double>(steady_clock::now() - since).count();
@@ -53,6 +61,96 @@ TEST(TcpWire, SomeoneElsesConnectionDoesNotDisturb) {
   std::thread thread([&] { EXPECT_TRUE(ConnectTcpWire(one).ok()); });
   EXPECT_TRUE(ConnectTcpWire(zero).ok());
   thread.join();
+}
+
+TEST(TcpWire, SilentCallersHoldNobodyUp) {
+  LoopbackRanks ranks(3);
+  std::vector<StreamSocket> silent;
+  for (int i = 0; i < 30; ++i) {
+    auto caller = StreamSocket::Connect(ranks.address(i % 3), std::chrono::seconds(5));
+    ASSERT_TRUE(caller.ok());
+    silent.push_back(*std::move(caller));
+  }
+  const auto begun = steady_clock::now();
+  ranks.Run([&](int, std::unique_ptr<Wire>) { EXPECT_LT(Seconds(begun), 2.0); });
+}
+
+// Two ranks whose messages pass by somebody else: what each gets, and what was seen.
+struct Overheard {
+  absl::Status status;
+  bool arrived = false, seen = false;
+};
+Overheard PassBy(bool is_private, size_t size) {
+  LoopbackRanks ranks(2);
+  RecordingProxy proxy(ranks.address(0));
+  TcpWireOptions zero = ranks.Options(0), one = ranks.Options(1);
+  one.addresses[0] = proxy.address();
+  zero.private_links = one.private_links = {is_private, is_private};
+  // As hidden states are: long runs that are easy to know again.
+  const std::string marker = "the hidden states of my salary";
+  std::string sent(size, '.');
+  for (size_t at = 0; at + marker.size() < size; at += 1000)
+    sent.replace(at, marker.size(), marker);
+  Overheard result;
+  std::thread other([&] {
+    auto wire = ConnectTcpWire(one);
+    ASSERT_TRUE(wire.ok()) << wire.status();
+    const Send send{0, std::as_bytes(std::span(sent))};
+    EXPECT_TRUE((*wire)->Exchange({&send, 1}, {}).ok());
+    std::byte done{};
+    const Receive receive{0, {&done, 1}};
+    EXPECT_TRUE((*wire)->Exchange({}, {&receive, 1}).ok());
+  });
+  auto wire = ConnectTcpWire(zero);
+  if (wire.ok()) {
+    std::string got(size, '\0');
+    const Receive receive{1, std::as_writable_bytes(std::span(got))};
+    result.status = (*wire)->Exchange({}, {&receive, 1});
+    result.arrived = got == sent;
+    const std::byte done{};
+    const Send send{1, {&done, 1}};
+    EXPECT_TRUE((*wire)->Exchange({&send, 1}, {}).ok());
+  }
+  other.join();
+  EXPECT_GE(proxy.bytes(), size) << "it all passed there";
+  result.seen = proxy.Saw(marker);
+  return result;
+}
+
+TEST(TcpWire, WhoListensOnTheWaySeesNothingOfMessages) {
+  for (const size_t size : {size_t{31}, size_t{4096}, kRecord, kRecord + 1, 5 * kRecord + 77}) {
+    const Overheard sealed = PassBy(/*is_private=*/false, size);
+    EXPECT_TRUE(sealed.status.ok() && sealed.arrived) << size << " " << sealed.status;
+    EXPECT_FALSE(sealed.seen) << size;
+    const Overheard open = PassBy(/*is_private=*/true, size);
+    EXPECT_TRUE(open.status.ok() && open.arrived) << size << " " << open.status;
+    EXPECT_TRUE(open.seen) << "on a private link nothing is spent on hiding it";
+  }
+}
+
+TEST(TcpWire, ALinkThatOneSideAloneHoldsForPrivateIsSealed) {
+  LoopbackRanks ranks(2);
+  RecordingProxy proxy(ranks.address(0));
+  TcpWireOptions zero = ranks.Options(0), one = ranks.Options(1);
+  one.addresses[0] = proxy.address();
+  one.private_links = {true, false};
+  std::thread other([&] {
+    auto wire = ConnectTcpWire(one);
+    ASSERT_TRUE(wire.ok()) << wire.status();
+    const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
+    std::string text = "the marker of a message";
+    EXPECT_TRUE(group->SendTo(std::as_bytes(std::span(text)), 0).ok());
+    EXPECT_TRUE(group->Barrier().ok());
+  });
+  auto wire = ConnectTcpWire(zero);
+  ASSERT_TRUE(wire.ok()) << wire.status();
+  const auto group = MakeGroup(*std::move(wire), Topology::kMesh);
+  std::string got(23, ' ');
+  EXPECT_TRUE(group->ReceiveFrom(std::as_writable_bytes(std::span(got)), 1).ok());
+  EXPECT_TRUE(group->Barrier().ok());
+  other.join();
+  EXPECT_EQ(got, "the marker of a message");
+  EXPECT_FALSE(proxy.Saw("marker"));
 }
 
 TEST(TcpWire, AMessageOfAnotherLengthIsFoundOut) {
