@@ -19,6 +19,7 @@
 #include "runtime/process/draft_boot.h"
 #include "runtime/process/second_boot.h"
 #include "runtime/serving/solo_sequence.h"
+#include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -201,18 +202,17 @@ absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu) {
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }
 
-absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given,
-                                                     Watchdog& watchdog,
+absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchdog& watchdog,
                                                      const BootOptions& options) {
   const auto phase = [&](v1::RankPhase next) {
     if (options.on_phase) options.on_phase(next);
   };
   phase(v1::RANK_PHASE_STAGING);
-  v1::LaunchSpec spec = given;
   absl::Status status = CompleteSpec(spec);
   if (!status.ok()) return status;
   if (IsForSecondEngine(spec)) {
     auto rank = BootSecondEngine(spec, watchdog, options);
+    transport::Wipe(*spec.mutable_gang_secret());
     if (!rank.ok()) return rank.status();
     phase(v1::RANK_PHASE_WARMING_UP);
     // mlx_lm's slices are equal.
@@ -266,7 +266,8 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& given
         [&](const std::string& detail) {
           if (options.on_connecting) options.on_connecting(detail);
         },
-        options.wire_observer);
+        options.wire_observer, options.bound);
+    transport::Wipe(*spec.mutable_gang_secret());
     if (!link.ok()) return link.status();
     rank->link = *std::move(link);
   }

@@ -51,6 +51,7 @@ struct BootOptions {
   int prefill_chunk_tokens = kPrefillChunkTokens;
   std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
   int threads = 0;  // of CPU kernels; 0: the processors, shared among the ranks of this machine
+  BoundSockets bound{};  // taken over
   std::function<void(v1::RankPhase)> on_phase;
   // They outlive the rank; may be null.
   StepObserver* step_observer = nullptr;
@@ -68,7 +69,8 @@ absl::Status CompleteSpec(v1::LaunchSpec& spec);
 // CONFIG_INVALID for what no rank can, KV_BITS_UNSUPPORTED for what only a CPU can.
 absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu);
 
-absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(const v1::LaunchSpec& spec, Watchdog& watchdog,
+// The gang's secret is overwritten once the gang is formed: hand the spec over.
+absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchdog& watchdog,
                                                      const BootOptions& options);
 
 // What rank 0's scheduler may order of an engine with these limits: no more at once than memory was

@@ -25,8 +25,10 @@ struct RankProcess::Parts {
   char discarded[64];
 };
 
-RankProcess::RankProcess(v1::LaunchSpec spec)
-    : spec_(std::move(spec)),
+RankProcess::RankProcess(v1::LaunchSpec spec, const BoundSockets& bound)
+    : gang_secret_(std::exchange(*spec.mutable_gang_secret(), "")),
+      bound_(bound),
+      spec_(std::move(spec)),
       termination_message_(spec_),
       watchdog_([this](const std::string& what, std::chrono::milliseconds limit) {
         Fail(StalledStatus(what, limit));
@@ -125,7 +127,11 @@ void RankProcess::RunEngine() {
       service_.SetGroup([link](v1::RankStatus& status) { FillGroup(*link, status); });
     });
   };
-  auto rank = BootRank(spec_, watchdog_, options);
+  options.bound = bound_;
+  v1::LaunchSpec spec = spec_;
+  spec.set_gang_secret(std::string(gang_secret_.view()));
+  gang_secret_ = {};
+  auto rank = BootRank(std::move(spec), watchdog_, options);
   absl::Status status = rank.status();
   if (status.ok()) {
     rank_ = *std::move(rank);

@@ -22,6 +22,7 @@
 #include "runtime/serving/serving_loop.h"
 #include "runtime/watch/step_recorder.h"
 #include "transport/asio_dispatcher.h"
+#include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime::engine {
 
@@ -38,7 +39,7 @@ inline constexpr std::chrono::milliseconds kVerifyLimit{60'000};
 
 class RankProcess {
  public:
-  explicit RankProcess(v1::LaunchSpec spec);
+  explicit RankProcess(v1::LaunchSpec spec, const BoundSockets& bound = {});
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -74,7 +75,9 @@ class RankProcess {
   // `verdict`: of the gang's watch, when that is why.
   void Fail(const absl::Status& why, const Stall* verdict = nullptr);
 
-  const v1::LaunchSpec spec_;
+  transport::SecretBytes gang_secret_;  // until the gang is being formed
+  const BoundSockets bound_;
+  const v1::LaunchSpec spec_;  // without it
   transport::AsioDispatcher dispatcher_;
   TerminationMessage termination_message_;
   Watchdog watchdog_;

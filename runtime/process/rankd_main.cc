@@ -24,6 +24,8 @@
 #include "runtime/process/import_command.h"
 #include "runtime/process/rank_process.h"
 #include "runtime/second_engine/worker_process.h"
+#include "transport/core_dumps.h"
+#include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -45,6 +47,8 @@ struct Options {
   GenerateOptions command;
   std::string kv_type;
   std::string python;
+  BoundSockets bound;
+  bool core_dumps = false;
 };
 
 // A process whose agent dies without closing the pipe (it can't, but for bugs) still ends.
@@ -65,7 +69,9 @@ bool ReadSpec(const std::string& path, v1::LaunchSpec& spec) {
   std::string bytes(static_cast<size_t>(kSpecBytesMax), '\0');
   file.read(bytes.data(), kSpecBytesMax);
   bytes.resize(static_cast<size_t>(file.gcount()));
-  return !bytes.empty() && file.eof() && spec.ParseFromString(bytes);
+  const bool is_spec = !bytes.empty() && file.eof() && spec.ParseFromString(bytes);
+  transport::Wipe(bytes);  // the gang's secret is in it
+  return is_spec;
 }
 
 // The ring's threads may throw where nobody catches; the words are still worth having.
@@ -97,6 +103,12 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--name", options.import.name, "with --import: the model's name");
   app.add_option("--tokenizer", options.import.tokenizer_folder,
                  "with --import: take tokenizer.json from this folder");
+  app.add_option("--ring-socket", options.bound.ring,
+                 "with --launch-spec: an open descriptor, bound to this rank's own ring address");
+  app.add_option("--step-socket", options.bound.step,
+                 "with --launch-spec: an open descriptor, bound to rank 0's step address");
+  app.add_flag("--core-dumps", options.core_dumps,
+               "debugging: let the system keep this process's memory when it crashes");
   app.add_flag("--generate", options.generate,
                "debugging: answer one prompt on the terminal instead of serving");
   app.add_option("--model", options.model, "with --generate: the model's folder, on one rank");
@@ -185,6 +197,7 @@ int Main(int argc, char** argv) {
     return code == 0 ? 0 : static_cast<int>(kExitUsage);
   }
   signal(SIGPIPE, SIG_IGN);
+  if (!options.core_dumps) transport::TurnOffCoreDumps();
   if (!options.describe.empty()) return Describe(options.describe, options.python);
   if (!options.import.file.empty()) {
     if (options.import.into.empty()) return Usage("--import needs --into");
@@ -198,7 +211,7 @@ int Main(int argc, char** argv) {
     return Usage(options.launch_spec + " holds no launch spec");
   }
   if (spec.socket_path().empty()) return Usage("the launch spec names no socket");
-  RankProcess process(std::move(spec));
+  RankProcess process(std::move(spec), options.bound);
   return process.Run();
 }
 

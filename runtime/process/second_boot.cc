@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
-#include "runtime/gang/rendezvous.h"
 #include "runtime/model/slot_tables.h"
 #include "runtime/model_files/foreign_model.h"
 #include "runtime/second_engine/worker_script.h"
@@ -88,15 +87,14 @@ absl::Status Connect(const v1::LaunchSpec& spec, WorkerStack& stack, Watchdog& w
   const auto phase = [&](const std::string& detail) {
     if (options.on_connecting) options.on_connecting(detail);
   };
-  auto link = GangLink::FormSteps(spec, BackendOf(spec), phase);
+  auto link = GangLink::FormSteps(spec, BackendOf(spec), phase, options.bound);
   if (!link.ok()) return link.status();
   rank.link = *std::move(link);
   if (BackendOf(spec) == "jaccl") {
-    const absl::Status met = MeetAtRendezvous(
-        {spec.rank(), spec.world_size(), spec.rendezvous_address(), spec.gang_secret()},
-        milliseconds(spec.connect_timeout_ms()));
+    const absl::Status met = rank.link->MeetForLibrary(spec);
     if (!met.ok()) return met;
   }
+  rank.link->FreeRingAddress();
   phase("first_collective");
   return stack.Connect(WorkerPlaceOf(spec));
 }

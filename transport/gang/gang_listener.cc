@@ -17,6 +17,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr int kAcceptPauseMs = 10;
+
 void SetWaits(const StreamSocket& socket, bool waits) {
   const int flags = fcntl(socket.fd(), F_GETFL);
   fcntl(socket.fd(), F_SETFL, waits ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
@@ -54,7 +56,11 @@ void GangListener::TakeNew(Time now) {
   // At most as many as can be heard: those that came before must be heard in between.
   for (size_t taken = 0; taken < kPendingCallersMax && MakeRoom(); ++taken) {
     auto socket = socket_.Accept(milliseconds(0));
-    if (!socket.ok()) return;
+    if (!socket.ok()) {
+      // No descriptor is left, say: whoever waits would be seen to wait at once again.
+      if (!absl::IsDeadlineExceeded(socket.status())) poll(nullptr, 0, kAcceptPauseMs);
+      return;
+    }
     SetWaits(*socket, false);
     std::string ip = socket->PeerIp();
     const bool is_member = std::find(options_.member_ips.begin(), options_.member_ips.end(), ip) !=

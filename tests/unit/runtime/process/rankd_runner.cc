@@ -162,19 +162,24 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
   return specs;
 }
 
-Gang::Gang(const std::vector<v1::LaunchSpec>& specs) {
+Gang::Gang(const std::vector<v1::LaunchSpec>& specs,
+           const std::vector<std::vector<std::string>>& arguments) {
   for (const v1::LaunchSpec& spec : specs) {
     const std::string base = spec.socket_path();
     std::ofstream(base + ".spec", std::ios::binary) << spec.SerializeAsString();
-    processes_.push_back(std::make_unique<RankdProcess>(
-        std::vector<std::string>{"--launch-spec", base + ".spec"}, base + ".log"));
+    std::vector<std::string> command{"--launch-spec", base + ".spec"};
+    if (processes_.size() < arguments.size()) {
+      const std::vector<std::string>& more = arguments[processes_.size()];
+      command.insert(command.end(), more.begin(), more.end());
+    }
+    processes_.push_back(std::make_unique<RankdProcess>(command, base + ".log"));
     // The socket is not there yet: try again soon.
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+    grpc::ChannelArguments channel;
+    channel.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+    channel.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+    channel.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
     stubs_.push_back(v1::RankService::NewStub(
-        grpc::CreateCustomChannel("unix:" + base, grpc::InsecureChannelCredentials(), arguments)));
+        grpc::CreateCustomChannel("unix:" + base, grpc::InsecureChannelCredentials(), channel)));
   }
 }
 

@@ -22,6 +22,7 @@ class RankdProcess {
   RankdProcess(const RankdProcess&) = delete;
   RankdProcess& operator=(const RankdProcess&) = delete;
 
+  pid_t pid() const { return pid_; }
   void CloseStdin();
   void Signal(int signal) const;
   // The exit code, 128 + n for signal n, or -1 when it still runs after `limit`.
@@ -51,7 +52,9 @@ std::vector<v1::LaunchSpec> MakeSpecs(const std::string& folder, GangShape shape
 
 class Gang {
  public:
-  explicit Gang(const std::vector<v1::LaunchSpec>& specs);
+  // `arguments`: further ones of each rank; may be empty.
+  explicit Gang(const std::vector<v1::LaunchSpec>& specs,
+                const std::vector<std::vector<std::string>>& arguments = {});
   // Prints what the ranks wrote where the test has failed.
   ~Gang();
   Gang(const Gang&) = delete;
