@@ -26,7 +26,8 @@ absl::Status CheckKeys(const v1::GenerateRequest& request) {
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& request,
-                                                  const ModelText& text, int64_t local_unix_s) {
+                                                  const ModelText& text, int64_t local_unix_s,
+                                                  uint32_t context_length) {
   if (request.messages().empty() && !request.prompt_token_ids().empty()) {
     return std::vector<int32_t>(request.prompt_token_ids().begin(),
                                 request.prompt_token_ids().end());
@@ -34,9 +35,9 @@ absl::StatusOr<std::vector<int32_t>> EncodePrompt(const v1::GenerateRequest& req
   if (request.messages().empty()) {
     // The whole prompt is the caller's, control tokens too: there is no other voice to forge.
     return text.tokenizer.Encode(request.prompt(), /*add_special_tokens=*/true,
-                                 /*special_tokens_in_text=*/true);
+                                 /*special_tokens_in_text=*/true, context_length);
   }
-  return EncodeMessages(request, request.messages_size(), text, local_unix_s, true);
+  return EncodeMessages(request, request.messages_size(), text, local_unix_s, true, context_length);
 }
 
 SamplingTraits ReadSampling(const v1::Sampling& asked, SamplingTraits defaults, uint64_t seed) {
@@ -167,7 +168,7 @@ absl::StatusOr<GenerationJob> PrepareEmbedding(const v1::GenerateRequest& reques
                                "; this model's embeddings have ", traits.width, " numbers"));
   }
   if (!request.messages().empty()) return BadRequest("an embedding is made of text, not of a chat");
-  auto prompt = EncodePrompt(request, text, /*local_unix_s=*/0);
+  auto prompt = EncodePrompt(request, text, /*local_unix_s=*/0, job.limits.context_length);
   if (!prompt.ok()) return prompt.status();
   job.prompt = *std::move(prompt);
   const bool is_text = request.prompt_token_ids().empty();
@@ -192,7 +193,7 @@ std::string ReadWhole(const std::string& path) {
 
 absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& request, int count,
                                                     const ModelText& text, int64_t local_unix_s,
-                                                    bool opens_answer) {
+                                                    bool opens_answer, size_t tokens_max) {
   if (!text.chat_template.has_value()) return text.no_template;
   const std::string messages_json = MessagesJson(request, count, text.voice);
   const std::string arguments_json = TemplateArgumentsJson(request);
@@ -202,6 +203,7 @@ absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& r
   prompt.kwargs_json = arguments_json;
   prompt.add_generation_prompt = opens_answer;
   prompt.local_unix_s = local_unix_s;
+  prompt.tokens_max = tokens_max;
   return text.chat_template->EncodeChat(text.tokenizer, prompt);
 }
 
@@ -341,7 +343,7 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   if (status.ok()) status = CheckStopStrings(job.stops);
   if (status.ok()) status = CheckTools(request, text.voice);
   if (!status.ok()) return status;
-  auto prompt = EncodePrompt(request, text, local_unix_s);
+  auto prompt = EncodePrompt(request, text, local_unix_s, context_length);
   if (!prompt.ok()) return prompt.status();
   status = CheckPrompt(*prompt, vocab_size, context_length);
   if (!status.ok()) return status;

@@ -69,10 +69,10 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
                                          int64_t local_unix_s);
 
 // The first `count` messages of a request as its template renders them. `opens_answer`: with the
-// opening of the assistant's turn behind them.
+// opening of the assistant's turn behind them. `tokens_max`: see Tokenizer::Encode.
 absl::StatusOr<std::vector<int32_t>> EncodeMessages(const v1::GenerateRequest& request, int count,
                                                     const ModelText& text, int64_t local_unix_s,
-                                                    bool opens_answer);
+                                                    bool opens_answer, size_t tokens_max = 0);
 
 // What TextStream::bytes_of asks of a model, with an answer for each token kept: the likeliest
 // tokens are mostly the same. One thread; at most kTokensKeptMax tokens, some MiB.

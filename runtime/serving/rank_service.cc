@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
@@ -28,12 +27,33 @@ uint64_t RandomSeed() {
   return seed;
 }
 
-// Of a call that must be made the arguments are held to the tool's schema.
-bool NeedsGrammar(const v1::GenerateRequest& request) {
-  const v1::ToolChoiceKind choice = request.tools().choice();
-  return request.has_structure() || choice == v1::TOOL_CHOICE_KIND_REQUIRED ||
-         choice == v1::TOOL_CHOICE_KIND_NAMED ||
-         absl::StrContains(request.tools().tools_json(), "\"strict\"");
+absl::Status QueueFull(std::string why) {
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", std::move(why));
+}
+
+// On a lane's thread.
+absl::Status Prepare(PendingRequest& pending, const ModelText& text, int vocab_size,
+                     uint32_t context_length) {
+  pending.local_unix_s = LocalUnixSeconds();
+  auto job = PrepareJob(pending.request, text, vocab_size, context_length, RandomSeed(),
+                        pending.local_unix_s);
+  if (!job.ok()) return job.status();
+  pending.prompt = job->prompt;
+  pending.job = *std::move(job);
+  return absl::OkStatus();
+}
+
+void LogMiss(const PendingRequest& request, const PrefixMiss& miss,
+             const v1::PrefixMiss& explained) {
+  const bool was_there = miss.kind == PrefixMiss::Kind::kDiffers ||
+                         miss.kind == PrefixMiss::Kind::kEvicted ||
+                         miss.kind == PrefixMiss::Kind::kState;
+  const size_t lacking = request.prompt.size() - miss.position;
+  if (!was_there || lacking < kLoggedMissTokens) return;
+  const std::string line = absl::StrCat("rankd: ", lacking, " of ", request.prompt.size(),
+                                        " prompt tokens not cached: ", explained.text(), "\n");
+  const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+  (void)written;
 }
 
 }  // namespace
@@ -49,7 +69,8 @@ RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec
       spec_(spec),
       submit_(std::move(submit)),
       stop_(std::move(stop)),
-      server_(dispatcher) {
+      server_(dispatcher),
+      lanes_(dispatcher) {
   status_.set_deployment(spec.deployment());
   status_.set_epoch(spec.epoch());
   status_.set_rank(spec.rank());
@@ -57,10 +78,6 @@ RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec
   status_.set_node_id(spec.assignment().node_id());
   status_.set_phase(v1::RANK_PHASE_STAGING);
   status_.set_pid(static_cast<uint64_t>(getpid()));
-}
-
-RankService::~RankService() {
-  if (grammars_maker_.joinable()) grammars_maker_.join();
 }
 
 absl::Status RankService::Start() {
@@ -104,8 +121,7 @@ void RankService::Stop(Duration grace) {
     request->stream.Finish(why);
   }
   requests_.clear();
-  for (const Awaiting& one : awaiting_grammars_) one.stream.Finish(why);
-  awaiting_grammars_.clear();
+  preparing_ = 0;
   for (const auto& watcher : watchers_) watcher.Finish(absl::OkStatus());
   watchers_.clear();
   server_.Stop(grace);
@@ -209,7 +225,8 @@ void RankService::SetPreempted(const PreemptionCounts& counts) {
 
 void RankService::SetCounts(uint32_t running, uint32_t waiting) {
   status_.set_requests_running(running);
-  status_.set_requests_queued(waiting);
+  engine_waiting_ = waiting;
+  TellQueued();
   // Who has just had an answer finds its steps counted.
   if (fill_timings_) fill_timings_(status_);
   Publish();
@@ -234,48 +251,62 @@ absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const
                         absl::StrCat("this is epoch ", spec_.epoch(), " of ", spec_.deployment(),
                                      ", not ", request.epoch()));
   }
-  // The engine thread says more exactly who waits; this bounds what is on its way to it.
+  // The engine thread says more exactly who waits; this bounds what is on its way to it, in the
+  // lanes too.
   const uint32_t queued_max = QueuedRequestsMax(spec_);
-  if (requests_.size() + awaiting_grammars_.size() >= queued_max + kAnsweredAtOnceMax) {
-    return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
-                        absl::StrCat(queued_max, " requests wait for model ", spec_.deployment()));
+  if (requests_.size() >= queued_max + kAnsweredAtOnceMax) {
+    return QueueFull(absl::StrCat(queued_max, " requests wait for model ", spec_.deployment()));
   }
   return absl::OkStatus();
 }
 
-void RankService::AwaitGrammars(v1::GenerateRequest request, transport::ServerStream stream) {
-  awaiting_grammars_.push_back({std::move(request), std::move(stream)});
-  if (grammars_maker_.joinable()) return;
-  grammars_maker_ = std::thread([this, text = text_] {
-    text->grammars->Prepare();
-    dispatcher_.Post([this] { TakeUpAwaiting(); });
+void RankService::TellQueued() { status_.set_requests_queued(engine_waiting_ + preparing_); }
+
+void RankService::Generate(v1::GenerateRequest request, transport::ServerStream stream) {
+  const absl::Status status = CheckServing(request);
+  if (!status.ok()) return stream.Finish(status);
+  auto pending = std::make_shared<PendingRequest>();
+  pending->lane = LaneOf(request);
+  pending->request = std::move(request);
+  pending->stream = stream;
+  requests_.push_back(pending);
+  ++preparing_;
+  TellQueued();
+  const bool added = lanes_.Add(
+      pending->lane, pending->request.ByteSizeLong(),
+      [this, pending, text = text_, vocab = vocab_size_, context = context_length_](bool in_time) {
+        absl::Status prepared = QueueFull("requests before this one took too long to prepare");
+        if (pending->cancelled) {
+          prepared = absl::CancelledError("the caller went away");
+        } else if (in_time) {
+          prepared = Prepare(*pending, *text, vocab, context);
+        }
+        dispatcher_.Post([this, pending, prepared] { OnPrepared(pending, prepared); });
+      });
+  if (!added) {
+    return OnPrepared(pending,
+                      QueueFull(absl::StrCat("the prompts that wait for model ", spec_.deployment(),
+                                             " have ", kPreparingBytesMax >> 20, " MiB already")));
+  }
+  stream.OnCancel([this, pending] {
+    pending->cancelled = true;
+    // Its place is free at once, whatever its lane is busy with.
+    OnPrepared(pending, absl::CancelledError("the caller went away"));
   });
 }
 
-void RankService::TakeUpAwaiting() {
-  std::deque<Awaiting> awaiting;
-  awaiting.swap(awaiting_grammars_);
-  for (Awaiting& one : awaiting) Generate(std::move(one.request), std::move(one.stream));
-}
-
-void RankService::Generate(v1::GenerateRequest request, transport::ServerStream stream) {
-  absl::Status status = CheckServing(request);
-  if (!status.ok()) return stream.Finish(status);
-  if (NeedsGrammar(request) && !text_->grammars->is_prepared()) {
-    return AwaitGrammars(std::move(request), std::move(stream));
+void RankService::OnPrepared(const std::shared_ptr<PendingRequest>& request,
+                             const absl::Status& status) {
+  const auto found = std::find(requests_.begin(), requests_.end(), request);
+  if (found == requests_.end() || request->is_prepared) return;
+  --preparing_;
+  TellQueued();
+  if (status.ok()) {
+    request->is_prepared = true;
+    return submit_(request);
   }
-  const int64_t now = LocalUnixSeconds();
-  auto job = PrepareJob(request, *text_, vocab_size_, context_length_, RandomSeed(), now);
-  if (!job.ok()) return stream.Finish(job.status());
-  auto pending = std::make_shared<PendingRequest>();
-  pending->request = std::move(request);
-  pending->prompt = job->prompt;
-  pending->local_unix_s = now;
-  pending->job = *std::move(job);
-  pending->stream = stream;
-  stream.OnCancel([pending] { pending->cancelled = true; });
-  requests_.push_back(pending);
-  submit_(std::move(pending));
+  requests_.erase(found);
+  request->stream.Finish(status);
 }
 
 void RankService::VerifyGroup(v1::VerifyGroupRequest request,
@@ -314,19 +345,14 @@ void RankService::SetDraftModelOff(const std::string& why) {
 
 void RankService::Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss) {
   if (text_ == nullptr) return;
-  const v1::PrefixMiss explained =
-      ExplainMiss(miss, request->request, *text_, request->prompt, request->local_unix_s);
-  const bool was_there = miss.kind == PrefixMiss::Kind::kDiffers ||
-                         miss.kind == PrefixMiss::Kind::kEvicted ||
-                         miss.kind == PrefixMiss::Kind::kState;
-  const size_t lacking = request->prompt.size() - miss.position;
-  if (was_there && lacking >= kLoggedMissTokens) {
-    const std::string line = absl::StrCat("rankd: ", lacking, " of ", request->prompt.size(),
-                                          " prompt tokens not cached: ", explained.text(), "\n");
-    const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
-    (void)written;
-  }
-  request->explained.Put(explained);
+  // Who finds the lane full goes without.
+  lanes_.Add(request->lane, 0, [request, miss, text = text_](bool in_time) {
+    if (!in_time || request->cancelled) return;
+    const v1::PrefixMiss explained =
+        ExplainMiss(miss, request->request, *text, request->prompt, request->local_unix_s);
+    LogMiss(*request, miss, explained);
+    request->explained.Put(explained);
+  });
 }
 
 void RankService::Trace(const v1::TraceRankRequest& request,

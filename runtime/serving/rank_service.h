@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +19,7 @@
 #include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/generation_job.h"
 #include "runtime/serving/prefix_index.h"
+#include "runtime/serving/preparation_lanes.h"
 #include "transport/dispatcher.h"
 #include "transport/grpc_server.h"
 
@@ -29,17 +29,19 @@ inline constexpr uint32_t kQueuedRequestsDefault = 32;
 inline constexpr Duration kStatusInterval = std::chrono::seconds(1);
 inline constexpr Duration kRateWindow = std::chrono::seconds(10);
 
-// A request on its way through the engine. The engine thread reads `job` and `cancelled`, and
-// writes chunks to `stream`, which is thread-safe.
+// A request on its way through a lane, which makes its `job`, and through the engine. The engine
+// thread reads `job` and `cancelled`, and writes chunks to `stream`, which is thread-safe.
 struct PendingRequest {
   GenerationJob job;
   std::atomic<bool> cancelled = false;
   transport::ServerStream stream;
-  // Owner thread: for what the prefix cache lacked of it.
+  bool is_prepared = false;  // owner thread: the engine has it
+  // The lane's thread: for what the prefix cache lacked of it.
   v1::GenerateRequest request;
+  Lane lane = Lane::kShort;
   std::vector<int32_t> prompt;
   int64_t local_unix_s = 0;
-  // From the owner to the engine thread, at most one.
+  // From the lane to the engine thread, at most one.
   Mailbox<v1::PrefixMiss> explained;
   // Set instead of `job` and `stream`: a timed round of collectives. `on_verified` on the owner
   // thread.
@@ -56,8 +58,6 @@ class RankService {
   RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec& spec,
               std::function<void(std::shared_ptr<PendingRequest>)> submit,
               std::function<void()> stop);
-  ~RankService();
-
   absl::Status Start();
   // Ends the streams within `grace`.
   void Stop(Duration grace);
@@ -84,7 +84,7 @@ class RankService {
   void SetColdFigures(std::function<void(v1::KvCacheDisk&)> fill);
   // Rank 0, before READY: what requests are prepared with.
   void SetModel(std::shared_ptr<const ModelText> text, int vocab_size, uint32_t context_length);
-  // Names the part of a request's prompt from which on it was not cached.
+  // Names the part of a request's prompt from which on it was not cached, in the request's lane.
   void Explain(const std::shared_ptr<PendingRequest>& request, const PrefixMiss& miss);
   void OnTokens(uint32_t count);
   // So far; watchers hear it with the next change.
@@ -106,9 +106,9 @@ class RankService {
  private:
   void Watch(transport::ServerStream stream);
   void Generate(v1::GenerateRequest request, transport::ServerStream stream);
-  // Takes the request up again once the engine of grammars is made, on a thread of its own.
-  void AwaitGrammars(v1::GenerateRequest request, transport::ServerStream stream);
-  void TakeUpAwaiting();
+  // Its lane is through with it: to the engine, or its end with what was wrong.
+  void OnPrepared(const std::shared_ptr<PendingRequest>& request, const absl::Status& status);
+  void TellQueued();
   void VerifyGroup(v1::VerifyGroupRequest request,
                    transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply);
   void Trace(const v1::TraceRankRequest& request,
@@ -126,13 +126,9 @@ class RankService {
   v1::RankStatus status_;
   std::vector<transport::ServerStream> watchers_;
   std::deque<std::shared_ptr<PendingRequest>> requests_;
+  uint32_t preparing_ = 0;       // of these
+  uint32_t engine_waiting_ = 0;  // of these, as the engine said last
   std::shared_ptr<const ModelText> text_;
-  struct Awaiting {
-    v1::GenerateRequest request;
-    transport::ServerStream stream;
-  };
-  std::deque<Awaiting> awaiting_grammars_;  // counted with requests_
-  std::thread grammars_maker_;              // started once
   std::function<void(v1::RankStatus&)> fill_group_;
   std::function<void(v1::RankStatus&)> fill_timings_;
   std::function<bool()> begin_trace_;
@@ -145,7 +141,8 @@ class RankService {
     MonotonicTime when;
     uint32_t tokens;
   };
-  std::deque<Made> made_;  // within kRateWindow
+  std::deque<Made> made_;   // within kRateWindow
+  PreparationLanes lanes_;  // ends first: its work knows this object
 };
 
 }  // namespace macrame::runtime::engine

@@ -29,6 +29,9 @@ absl::Status TakeStatus(MacrameTextStatus status, MacrameTextBytes error,
                           std::move(message));
     case absl::StatusCode::kInvalidArgument:
       return ReasonStatus(code, reasons.arguments, std::move(message));
+    case absl::StatusCode::kOutOfRange:
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+                          std::move(message));
     case absl::StatusCode::kNotFound:
       return ReasonStatus(code, reasons.missing, std::move(message));
     case absl::StatusCode::kInternal:

@@ -15,6 +15,7 @@ MacrameTextChatArguments Arguments(const ChatPrompt& prompt) {
   arguments.add_generation_prompt = prompt.add_generation_prompt;
   arguments.has_time = prompt.local_unix_s.has_value();
   arguments.local_unix_s = prompt.local_unix_s.value_or(0);
+  arguments.tokens_max = prompt.tokens_max;
   return arguments;
 }
 

@@ -10,6 +10,7 @@
 //
 // What a user writes can't speak in the template's voice: see EncodeChat.
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +45,8 @@ struct ChatPrompt {
   // The wall clock of the place in seconds since 1970, for templates that print the date. Without
   // it, such a template is InvalidArgument.
   std::optional<int64_t> local_unix_s;
+  // For EncodeChat, as Tokenizer::Encode has it.
+  size_t tokens_max = 0;
 };
 
 class ChatTemplate {

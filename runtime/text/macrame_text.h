@@ -56,6 +56,8 @@ typedef struct {
   bool has_time;
   // Seconds since 1970 on the wall clock of the place, for templates that print the date.
   int64_t local_unix_s;
+  // The longest prompt in tokens, for `macrame_text_encode_chat`; 0: any.
+  size_t tokens_max;
 } MacrameTextChatArguments;
 
 // One tensor of a header. All pointers are lent by the header.
@@ -124,7 +126,8 @@ MacrameTextStatus macrame_text_template_render(const MacrameTextTemplateHandle *
                                                MacrameTextBytes *out,
                                                MacrameTextBytes *error);
 
-// The prompt as ids, with control tokens in the caller's strings read as plain text.
+// The prompt as ids, with control tokens in the caller's strings read as plain text. `OutOfRange`
+// for one that is longer than `tokens_max`.
 //
 // # Safety
 // As `macrame_text_template_render`; `tokenizer` is live.
@@ -265,7 +268,7 @@ MacrameTextStatus macrame_text_tokenizer_load(MacrameTextText folder,
 // `tokenizer` is null or live, and not used again.
 void macrame_text_tokenizer_free(MacrameTextTokenizerHandle *tokenizer);
 
-// Text to ids.
+// Text to ids. `tokens_max`: `OutOfRange` for a text that has more; 0: any.
 //
 // # Safety
 // `tokenizer` is live, `text` readable, `out` writable, `error` writable or null.
@@ -273,6 +276,7 @@ MacrameTextStatus macrame_text_tokenizer_encode(const MacrameTextTokenizerHandle
                                                 MacrameTextText text,
                                                 bool add_special_tokens,
                                                 bool special_tokens_in_text,
+                                                size_t tokens_max,
                                                 MacrameTextIds *out,
                                                 MacrameTextBytes *error);
 

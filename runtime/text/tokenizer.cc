@@ -42,11 +42,13 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model_folder) {
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                        bool add_special_tokens,
-                                                       bool special_tokens_in_text) const {
+                                                       bool special_tokens_in_text,
+                                                       size_t tokens_max) const {
   MacrameTextIds ids{};
   MacrameTextBytes error{};
-  const auto status = macrame_text_tokenizer_encode(handle_.get(), Lend(text), add_special_tokens,
-                                                    special_tokens_in_text, &ids, &error);
+  const auto status =
+      macrame_text_tokenizer_encode(handle_.get(), Lend(text), add_special_tokens,
+                                    special_tokens_in_text, tokens_max, &ids, &error);
   if (status != 0) return TakeStatus(status, error, kReasons);
   return TakeIds(ids);
 }

@@ -6,8 +6,11 @@
 // StreamDecoder belongs to one answer and one thread. Ids are int32_t everywhere, as MLX's arrays
 // hold them.
 //
-// Encoding costs about a microsecond a token, decoding less. A text of more than 32 MiB is refused
-// (ResourceExhausted). Texts are UTF-8; one that isn't is InvalidArgument.
+// Encoding costs about a microsecond a token, decoding less. A text takes 10 s and memory in
+// proportion to its bytes at the most; one that would take more, or has more than 32 MiB, is
+// refused (InvalidArgument). So is a tokenizer whose load takes more than a minute, or memory out
+// of proportion to its file, or whose steps make thousands of bytes of one (TOKENIZER_INVALID).
+// Texts are UTF-8; one that isn't is InvalidArgument.
 
 #include <cstdint>
 #include <memory>
@@ -61,9 +64,12 @@ class Tokenizer {
   // `add_special_tokens`: what the tokenizer puts around every text, such as a first token. A
   // prompt from a chat template carries its own, so false there. `special_tokens_in_text`: whether
   // "<|im_end|>" in `text` is that token; false reads it as ten letters. False for everything that
-  // a user wrote.
+  // a user wrote. `tokens_max`: PROMPT_TOO_LONG for a text that has more, where its bytes say so
+  // before it is tokenised, else when four times as many have been counted; what lies between is
+  // the caller's to judge. 0: any.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
-                                              bool special_tokens_in_text) const;
+                                              bool special_tokens_in_text,
+                                              size_t tokens_max = 0) const;
 
   // Ids that the vocabulary doesn't have print as nothing; negative ones are InvalidArgument.
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool skip_special_tokens) const;

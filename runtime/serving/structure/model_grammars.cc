@@ -37,7 +37,6 @@ absl::StatusOr<const text::GrammarEngine*> ModelGrammars::Engine() const {
   absl::MutexLock lock(&mutex_);
   if (!engine_.has_value()) {
     auto made = text::GrammarEngine::Make(tokenizer_);
-    prepared_ = true;  // also where it can't be made: waiting again would not help
     if (!made.ok()) return made.status();
     engine_ = *std::move(made);
   }

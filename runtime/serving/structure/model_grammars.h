@@ -6,7 +6,6 @@
 // The engine of the model's vocabulary is made when the first structure is asked for: it takes a
 // part of a second and memory that a model without such requests has no use for.
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -26,11 +25,6 @@ class ModelGrammars {
   // `tokenizer` outlives it.
   explicit ModelGrammars(const text::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // Makes the engine of the vocabulary if there is none yet; failures are told by Compile.
-  void Prepare() const { Engine().status().IgnoreError(); }
-  // Whether Compile need not make it.
-  bool is_prepared() const { return prepared_.load(); }
-
   // STRUCTURE_REFUSED with what is wrong with the structure.
   absl::StatusOr<std::shared_ptr<const TokenConstraint>> Compile(
       const v1::Structure& structure) const;
@@ -39,7 +33,6 @@ class ModelGrammars {
   absl::StatusOr<const text::GrammarEngine*> Engine() const;
 
   const text::Tokenizer& tokenizer_;
-  mutable std::atomic<bool> prepared_ = false;
   mutable absl::Mutex mutex_;
   mutable std::optional<text::GrammarEngine> engine_ ABSL_GUARDED_BY(mutex_);  // set once
 };

@@ -6,6 +6,7 @@ use crate::abi::{borrowed, drop_handle, give, guard, Bytes, Ids, Status, Text};
 use crate::abi_tokenizer::TokenizerHandle;
 use crate::chat::{encode_chat, render_chat};
 use crate::error::{Result, TextError};
+use crate::prompt_limit::PromptLimit;
 use crate::template;
 
 /// The longest messages, tools and arguments together, as JSON.
@@ -25,6 +26,8 @@ pub struct ChatArguments {
     pub has_time: bool,
     /// Seconds since 1970 on the wall clock of the place, for templates that print the date.
     pub local_unix_s: i64,
+    /// The longest prompt in tokens, for `macrame_text_encode_chat`; 0: any.
+    pub tokens_max: usize,
 }
 
 impl ChatArguments {
@@ -33,7 +36,7 @@ impl ChatArguments {
             .iter()
             .fold(0usize, |sum, size| sum.saturating_add(*size));
         if total > CHAT_JSON_MAX_BYTES {
-            return Err(TextError::exhausted(format!(
+            return Err(TextError::invalid(format!(
                 "the messages have {total} bytes, more than {CHAT_JSON_MAX_BYTES}"
             )));
         }
@@ -124,7 +127,8 @@ pub unsafe extern "C" fn macrame_text_template_render(
     })
 }
 
-/// The prompt as ids, with control tokens in the caller's strings read as plain text.
+/// The prompt as ids, with control tokens in the caller's strings read as plain text. `OutOfRange`
+/// for one that is longer than `tokens_max`.
 ///
 /// # Safety
 /// As `macrame_text_template_render`; `tokenizer` is live.
@@ -138,7 +142,8 @@ pub unsafe extern "C" fn macrame_text_encode_chat(
 ) -> Status {
     guard(error, || {
         let request = borrowed(arguments)?.to_request()?;
-        let ids = encode_chat(&borrowed(tokenizer)?.0, &borrowed(template)?.0, request)?;
+        let limit = PromptLimit::of_tokens(borrowed(arguments)?.tokens_max);
+        let ids = encode_chat(&borrowed(tokenizer)?.0, &borrowed(template)?.0, request, limit)?;
         give(out, Ids::from_vec(ids))
     })
 }

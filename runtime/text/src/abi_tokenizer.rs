@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::abi::{borrowed, drop_handle, give, guard, ids_of, Bytes, Ids, Status, Text};
+use crate::prompt_limit::{encode_bounded, load_bounded, PromptLimit};
 use crate::stream;
 use crate::tokenizer;
 
@@ -23,7 +24,7 @@ pub unsafe extern "C" fn macrame_text_tokenizer_load(
     error: *mut Bytes,
 ) -> Status {
     guard(error, || {
-        let loaded = tokenizer::Tokenizer::load(&folder.as_path()?)?;
+        let loaded = load_bounded(&folder.as_path()?)?;
         give(out, Box::into_raw(Box::new(TokenizerHandle(Arc::new(loaded)))))
     })
 }
@@ -37,7 +38,7 @@ pub unsafe extern "C" fn macrame_text_tokenizer_free(tokenizer: *mut TokenizerHa
     drop_handle(tokenizer);
 }
 
-/// Text to ids.
+/// Text to ids. `tokens_max`: `OutOfRange` for a text that has more; 0: any.
 ///
 /// # Safety
 /// `tokenizer` is live, `text` readable, `out` writable, `error` writable or null.
@@ -47,13 +48,16 @@ pub unsafe extern "C" fn macrame_text_tokenizer_encode(
     text: Text,
     add_special_tokens: bool,
     special_tokens_in_text: bool,
+    tokens_max: usize,
     out: *mut Ids,
     error: *mut Bytes,
 ) -> Status {
     guard(error, || {
         let text = text.as_str("the text")?;
         let tokenizer = &borrowed(tokenizer)?.0;
-        let ids = tokenizer.encode(text, add_special_tokens, special_tokens_in_text)?;
+        let limit = PromptLimit::of_tokens(tokens_max);
+        let ids =
+            encode_bounded(tokenizer, text, add_special_tokens, special_tokens_in_text, limit)?;
         give(out, Ids::from_vec(ids))
     })
 }

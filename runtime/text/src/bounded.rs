@@ -129,6 +129,13 @@ fn stop_for_ever() -> ! {
     }
 }
 
+/// Whether the job that this thread runs is waited for no longer: it may end wherever it is.
+pub fn is_given_up() -> bool {
+    let gate = GATE.get();
+    // SAFETY: as in `stop_for_ever`.
+    !gate.is_null() && unsafe { (*gate).state.load(Ordering::Relaxed) } != RUNNING
+}
+
 /// How a job ended that didn't end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overrun {

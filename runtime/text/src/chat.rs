@@ -7,11 +7,13 @@
 //! the ids are those of the rendered string, merges across borders and all.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::error::{Result, TextError};
 use crate::markers::{Breaker, Markers};
+use crate::prompt_limit::{encode_prompt_bounded, PromptLimit};
 use crate::template::{ChatRequest, ChatTemplate};
 use crate::tokenizer::Tokenizer;
 
@@ -22,35 +24,38 @@ pub fn render_chat(template: &ChatTemplate, request: ChatRequest) -> Result<Stri
 
 /// The prompt as ids. A control token's text in messages, tools or arguments becomes plain text.
 ///
+/// `OutOfRange` for a prompt that is longer than `limit`; `prompt_limit` says what else bounds it.
 /// In the assistant's messages only special tokens are hidden: other added tokens that a template
 /// writes, such as `<think>`, are the model's own words there.
 pub fn encode_chat(
-    tokenizer: &Tokenizer,
+    tokenizer: &Arc<Tokenizer>,
     template: &ChatTemplate,
     request: ChatRequest,
+    limit: PromptLimit,
 ) -> Result<Vec<u32>> {
     let breaker = tokenizer.breaker_for(template.source(request.tools.is_some()))?;
     let own_words = tokenizer.special_breaker();
     let hidden = characters_to_hide(&request, &breaker, &own_words);
     if hidden.is_empty() {
         let prompt = render_chat(template, request)?;
-        return tokenizer.encode_prompt(&prompt, None);
+        return encode_prompt_bounded(tokenizer, prompt, None, limit);
     }
     let markers = markers_for(&hidden, &request, template)?;
     let marked = mark_request(request.clone(), &breaker, &own_words, &markers)?;
     let only_parts = !holds_whole_token(&request, &breaker, &own_words);
-    let rendered = template.render_all(vec![request, marked])?;
-    let (plain, marked) = (&rendered[0], &rendered[1]);
+    let mut rendered = template.render_all(vec![request, marked])?;
+    let marked = rendered.remove(1);
+    let plain = rendered.remove(0);
     let unmarked: String = marked.chars().map(|c| markers.show(c)).collect();
-    if unmarked == *plain {
-        return tokenizer.encode_prompt(marked, Some(&markers));
+    if unmarked == plain {
+        return encode_prompt_bounded(tokenizer, marked, Some(markers), limit);
     }
     // The template acts on a character that was hidden.
-    if only_parts && breaker.count(plain) == breaker.count(marked) {
+    if only_parts && breaker.count(&plain) == breaker.count(&marked) {
         // It is part of no token after all: the prompt is what it would be without markers.
-        return tokenizer.encode_prompt(plain, None);
+        return encode_prompt_bounded(tokenizer, plain, None, limit);
     }
-    if markers.are_escaped_in(marked) {
+    if markers.are_escaped_in(&marked) {
         return Err(TextError::invalid(
             "a message holds the text of a control token and this model's template rewrites it \
              letter by letter; take that text out of the messages or tools",
@@ -58,7 +63,7 @@ pub fn encode_chat(
     }
     // A caller's control token must not steer the template either: what it renders without seeing
     // one is taken.
-    tokenizer.encode_prompt(marked, Some(&markers))
+    encode_prompt_bounded(tokenizer, marked, Some(markers), limit)
 }
 
 fn holds_whole_token(request: &ChatRequest, breaker: &Breaker, own_words: &Breaker) -> bool {

@@ -16,6 +16,8 @@ pub enum Code {
     FailedPrecondition = 9,
     /// The model's template said no (`raise_exception`); the message is its own words.
     Aborted = 10,
+    /// A prompt that is longer than the model's context.
+    OutOfRange = 11,
     /// A defect of this library.
     Internal = 13,
     /// A file says what can't be true.

@@ -22,8 +22,11 @@ const RENDER_MEMORY_BYTES: usize = 96 << 20;
 /// Wall-clock limit of a render; a real one takes well under a millisecond.
 const RENDER_LIMIT: Duration = Duration::from_secs(5);
 /// A template is not run again after so many strikes. Asking for too much memory is its own doing;
-/// running too long may be the fault of a machine that is out of breath, so that is one strike.
+/// running too long may be the fault of a machine that is out of breath, so that is one strike, and
+/// none where the caller sent a lot.
 const STRIKES_MAX: u32 = 3;
+/// Beyond, a slow render is the messages' doing.
+const LARGE_INPUT_BYTES: usize = 64 << 10;
 static RENDERING: Work =
     Work::new("chat template", "restart it and remove the model whose template does this");
 
@@ -112,6 +115,13 @@ impl ChatTemplate {
             requests.into_iter().map(|request| shared.render(request)).collect()
         });
         outcome.unwrap_or_else(|over| {
+            if over == Overrun::Time && input_bytes > LARGE_INPUT_BYTES {
+                return Err(TextError::invalid(format!(
+                    "the {input_bytes} bytes of these messages take this model's chat template \
+                     longer than {} s; send less at once",
+                    RENDER_LIMIT.as_secs()
+                )));
+            }
             let strikes = if over == Overrun::Memory { STRIKES_MAX } else { 1 };
             self.shared.strikes.fetch_add(strikes, Ordering::AcqRel);
             Err(overrun(&self.shared.origin, over))

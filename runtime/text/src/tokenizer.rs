@@ -1,5 +1,6 @@
 //! A model's tokenizer, exactly as the crate `tokenizers` runs it.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,10 +10,13 @@ use tokenizers::{
     OffsetType, PreTokenizedString, PreTokenizer, Token,
 };
 
+use crate::bounded;
 use crate::error::{Code, Result, TextError};
 use crate::files::{read_json_object, read_required, TOKENIZER_FILE_MAX_BYTES};
 use crate::markers::{Breaker, Markers};
+use crate::prompt_limit::PromptLimit;
 use crate::special_tokens::SpecialTokens;
+use crate::token_width::{check_growth, longest_token_bytes, takes_in_blanks};
 
 /// The longest text that is encoded at once.
 pub const TEXT_MAX_BYTES: usize = 32 << 20;
@@ -33,6 +37,10 @@ pub struct Tokenizer {
     normalized_special: bool,
     /// Whether the model itself spells a special token when it meets its letters.
     spelled_special: bool,
+    /// The most bytes of a text that one token stands for, if there is such a number.
+    longest_token_bytes: Option<usize>,
+    /// Blanks beside a token may belong to it, however many.
+    takes_in_blanks: bool,
 }
 
 impl Tokenizer {
@@ -40,9 +48,12 @@ impl Tokenizer {
     pub fn load(folder: &Path) -> Result<Tokenizer> {
         let path = folder.join("tokenizer.json");
         let bytes = read_required(&path, TOKENIZER_FILE_MAX_BYTES)?;
-        let mut inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| {
+        let unusable = |e: String| {
             TextError::data_loss(format!("{} is not a usable tokenizer: {e}", path.display()))
-        })?;
+        };
+        check_growth(&bytes).map_err(|e| unusable(e.message))?;
+        let mut inner =
+            tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| unusable(e.to_string()))?;
         // Some models ship a training-time cut or padding; a prompt must be whole.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(internal)?;
@@ -85,6 +96,8 @@ impl Tokenizer {
             tokens.iter().any(|token| text.get(token.offsets.0..token.offsets.1) == Some(text))
         });
         let special_breaker = Arc::new(Breaker::new(special.clone())?);
+        let longest_token_bytes = longest_token_bytes(&inner);
+        let takes_in_blanks = takes_in_blanks(&inner);
         Ok(Tokenizer {
             inner,
             plain_tokens,
@@ -95,11 +108,24 @@ impl Tokenizer {
             special_breaker,
             normalized_special,
             spelled_special,
+            longest_token_bytes,
+            takes_in_blanks,
         })
     }
 
     /// Text to ids. With `special_in_text` false, special tokens in `text` are read as letters.
     pub fn encode(&self, text: &str, add_special: bool, special_in_text: bool) -> Result<Vec<u32>> {
+        self.encode_within(text, add_special, special_in_text, PromptLimit::none())
+    }
+
+    /// The same; `OutOfRange` for a text that is longer than `limit`.
+    pub fn encode_within(
+        &self,
+        text: &str,
+        add_special: bool,
+        special_in_text: bool,
+        limit: PromptLimit,
+    ) -> Result<Vec<u32>> {
         check_length(text)?;
         let tokens = match special_in_text {
             true => self.inner.get_added_vocabulary(),
@@ -107,7 +133,7 @@ impl Tokenizer {
         };
         let pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), text);
         let plain = !special_in_text && self.spelled_special;
-        let encoding = self.encode_pieces(pieces, plain)?;
+        let encoding = self.encode_pieces(pieces, plain, limit)?;
         let encoding = self.inner.post_process(encoding, None, add_special).map_err(internal)?;
         Ok(encoding.get_ids().to_vec())
     }
@@ -116,7 +142,12 @@ impl Tokenizer {
     ///
     /// The result is what the tokenizer would give for the prompt without markers if the tokens
     /// hidden by them weren't in its table of added tokens.
-    pub fn encode_prompt(&self, prompt: &str, markers: Option<&Markers>) -> Result<Vec<u32>> {
+    pub fn encode_prompt(
+        &self,
+        prompt: &str,
+        markers: Option<&Markers>,
+        limit: PromptLimit,
+    ) -> Result<Vec<u32>> {
         check_length(prompt)?;
         let tokens = self.inner.get_added_vocabulary();
         let mut pieces = tokens.extract_and_normalize(self.inner.get_normalizer(), prompt);
@@ -130,7 +161,7 @@ impl Tokenizer {
             };
             pieces.normalize(show).map_err(internal)?;
         }
-        Ok(self.encode_pieces(pieces, self.spelled_special)?.get_ids().to_vec())
+        Ok(self.encode_pieces(pieces, self.spelled_special, limit)?.get_ids().to_vec())
     }
 
     /// Refuses a prompt in which some text becomes a special token only by normalisation, such as
@@ -155,16 +186,49 @@ impl Tokenizer {
         Ok(())
     }
 
-    fn encode_pieces(&self, mut pieces: PreTokenizedString, plain: bool) -> Result<Encoding> {
+    /// What can be said of a text before any work is done with it: too many bytes for `limit`.
+    pub fn check_text(
+        &self,
+        text: &str,
+        markers: Option<&Markers>,
+        limit: PromptLimit,
+    ) -> Result<()> {
+        check_length(text)?;
+        let shown = |c: char| markers.map_or(c, |markers| markers.show(c));
+        let counts = |c: &char| !(self.takes_in_blanks && c.is_whitespace());
+        let bytes = text.chars().map(shown).filter(counts).map(char::len_utf8).sum();
+        limit.check_bytes(bytes, self.longest_token_bytes)
+    }
+
+    fn encode_pieces(
+        &self,
+        mut pieces: PreTokenizedString,
+        plain: bool,
+        limit: PromptLimit,
+    ) -> Result<Encoding> {
         if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces).map_err(unencodable)?;
         }
         let model = self.inner.get_model();
-        let encode = |piece: &NormalizedString| match plain {
-            true => self.encode_plain(piece.get()),
-            false => model.tokenize(piece.get()),
+        let counted = Cell::new(0usize);
+        let encode = |piece: &NormalizedString| {
+            let tokens = match plain {
+                true => self.encode_plain(piece.get())?,
+                false => model.tokenize(piece.get())?,
+            };
+            counted.set(counted.get() + tokens.len());
+            if counted.get() > limit.counted_max() || bounded::is_given_up() {
+                return Err("too much".into());
+            }
+            Ok(tokens)
         };
-        pieces.tokenize(encode).map_err(unencodable)?;
+        if let Err(error) = pieces.tokenize(encode) {
+            let too_many = counted.get() > limit.counted_max();
+            return Err(match too_many {
+                true => limit.too_many(counted.get()),
+                false => unencodable(error),
+            });
+        }
         pieces.into_encoding(None, 0, OffsetType::Byte).map_err(internal)
     }
 
@@ -272,7 +336,7 @@ fn first_char_len(text: &str) -> usize {
 
 fn check_length(text: &str) -> Result<()> {
     if text.len() > TEXT_MAX_BYTES {
-        return Err(TextError::exhausted(format!(
+        return Err(TextError::invalid(format!(
             "a text of {} bytes is longer than the {TEXT_MAX_BYTES} that are encoded at once",
             text.len()
         )));
