@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -12,9 +13,11 @@
 #include <future>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "agentd/gateway/connection_room.h"
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/http_reply.h"
 #include "agentd/gateway/http_session.h"
@@ -38,9 +41,12 @@ net::awaitable<void> RunSession(std::shared_ptr<GatewayState> state, tcp::socket
 }
 
 // Best effort, without waiting: the socket's buffer is empty, so a few hundred bytes fit.
-void RefuseConnection(tcp::socket socket) {
+void RefuseConnection(tcp::socket socket, bool address_is_full) {
   ApiError error =
-      HttpError(503, "Too many connections; try again in a moment.", "too_many_connections");
+      HttpError(503,
+                address_is_full ? "Too many connections from this address; try again in a moment."
+                                : "Too many connections; try again in a moment.",
+                "too_many_connections");
   ReplyHead head;
   head.status = 503;
   head.content_type = "application/json";
@@ -54,6 +60,31 @@ void RefuseConnection(tcp::socket socket) {
   socket.shutdown(tcp::socket::shutdown_send, ignored);
 }
 
+// Of all connections: what one address may have, and what is kept for those that have none.
+constexpr size_t kAddressPart = 2;
+constexpr size_t kReservedPart = 8;
+
+// Whether the connection may come; the one that leaves for it is closed.
+RoomDecision MakeRoomFor(GatewayState& state, const tcp::socket& socket) {
+  std::vector<HttpSession*> sessions;
+  std::vector<ConnectionView> views;
+  for (HttpSession* session : state.sessions) {
+    if (session->has_left()) continue;
+    sessions.push_back(session);
+    views.push_back(session->View());
+  }
+  ConnectionLimits limits;
+  limits.all_max = state.options.connections_max;
+  limits.per_address_max = std::max<size_t>(1, limits.all_max / kAddressPart);
+  limits.reserved = limits.all_max / kReservedPart;
+  error_code gone;
+  const auto remote = socket.remote_endpoint(gone);
+  const RoomDecision decision = MakeRoom(views, limits, gone ? "" : remote.address().to_string(),
+                                         !gone && remote.address().is_loopback());
+  if (decision.leaves.has_value()) sessions[*decision.leaves]->Leave();
+  return decision;
+}
+
 net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
                                        std::shared_ptr<tcp::acceptor> acceptor) {
   net::steady_timer pause(*state->io);
@@ -64,8 +95,11 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
       spdlog::warn("gateway: no connection could be taken: {}", error.message());
       pause.expires_after(kAcceptPauseMs);
       co_await pause.async_wait(kAwait);
-    } else if (state->sessions.size() >= state->options.connections_max) {
-      RefuseConnection(std::move(socket));
+      continue;
+    }
+    const RoomDecision room = MakeRoomFor(*state, socket);
+    if (!room.taken) {
+      RefuseConnection(std::move(socket), room.address_is_full);
     } else {
       net::co_spawn(*state->io, RunSession(state, std::move(socket)),
                     [](std::exception_ptr failed) {

@@ -22,6 +22,8 @@ struct GatewayOptions {
   size_t header_bytes_max = 16 * 1024;
   size_t body_bytes_max = 4 * 1024 * 1024;
   size_t json_depth_max = 32;
+  // Idle ones leave for others. Of another machine's address half of them at most; an eighth is
+  // kept for addresses that have none yet and for this machine.
   size_t connections_max = 256;
   // Text that a slow client has not taken yet; beyond it the request is cancelled.
   size_t unsent_bytes_max = 1024 * 1024;
@@ -31,10 +33,13 @@ struct GatewayOptions {
   // up to three times as much.
   size_t embeddings_bytes_max = 32 * 1024 * 1024;
 
-  std::chrono::milliseconds idle_ms{60'000};        // between two requests of a connection
-  std::chrono::milliseconds header_ms{10'000};      // from its first byte to its last
-  std::chrono::milliseconds body_ms{30'000};        // from its first byte to its last
-  std::chrono::milliseconds write_ms{30'000};       // one write that the client does not take
+  std::chrono::milliseconds idle_ms{60'000};    // between two requests of a connection
+  std::chrono::milliseconds header_ms{10'000};  // from its first byte to its last
+  std::chrono::milliseconds body_ms{30'000};    // from its first byte to its last
+  std::chrono::milliseconds write_ms{30'000};   // one write that the client does not take
+  // A stream's head waits for its first piece this long: a failure before has its own status.
+  // Longer than it takes to find a node dead and a successor for what it had.
+  std::chrono::milliseconds first_piece_ms{15'000};
   std::chrono::milliseconds keep_alive_ms{10'000};  // silence after which a comment is sent
   std::chrono::milliseconds silence_ms{300'000};    // silence of the model that ends a request
 };

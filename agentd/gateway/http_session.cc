@@ -33,18 +33,30 @@ int64_t UnixSeconds() {
       .count();
 }
 
-absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
+absl::string_view Plain(beast::string_view text) { return {text.data(), text.size()}; }
+
+std::string AddressOf(const net::ip::tcp::socket& socket) {
+  beast::error_code gone;
+  const auto remote = socket.remote_endpoint(gone);
+  return gone ? "" : remote.address().to_string();
+}
 
 }  // namespace
 
 HttpSession::HttpSession(std::shared_ptr<GatewayState> state, net::ip::tcp::socket socket)
     : state_(std::move(state)),
+      address_(AddressOf(socket)),
       stream_(std::move(socket)),
       buffer_(state_->options.header_bytes_max + kSentAheadBytesMax) {
   state_->sessions.insert(this);
 }
 
 HttpSession::~HttpSession() { state_->sessions.erase(this); }
+
+void HttpSession::Leave() {
+  has_left_ = true;
+  Abort();
+}
 
 void HttpSession::Abort() {
   if (feed_ != nullptr) feed_->ClientGone();
@@ -78,6 +90,8 @@ net::awaitable<void> HttpSession::Run() {
 }
 
 net::awaitable<bool> HttpSession::AwaitFirstByte() {
+  is_waiting_ = true;
+  waiting_since_ = Clock::now();
   if (buffer_.size() > 0) co_return true;
   stream_.expires_after(state_->options.idle_ms);
   auto [error, size] = co_await stream_.async_read_some(buffer_.prepare(4096), kAwait);
@@ -114,7 +128,7 @@ net::awaitable<bool> HttpSession::RefuseUnreadable(beast::error_code error) {
 }
 
 std::string HttpSession::Path() const {
-  absl::string_view target = View(parser_->get().target());
+  absl::string_view target = Plain(parser_->get().target());
   if (absl::StartsWithIgnoreCase(target, "http://")) {
     const size_t slash = target.find('/', 7);
     target = slash == absl::string_view::npos ? "/" : target.substr(slash);
@@ -123,11 +137,11 @@ std::string HttpSession::Path() const {
 }
 
 std::string HttpSession::Authority() const {
-  const absl::string_view target = View(parser_->get().target());
+  const absl::string_view target = Plain(parser_->get().target());
   if (absl::StartsWithIgnoreCase(target, "http://")) {
     return std::string(target.substr(7, target.find('/', 7) - 7));
   }
-  return std::string(View(parser_->get()[http::field::host]));
+  return std::string(Plain(parser_->get()[http::field::host]));
 }
 
 bool HttpSession::BodyIsUnread() const {
@@ -164,8 +178,8 @@ std::optional<ApiError> HttpSession::CheckHead() const {
 
 std::optional<ApiError> HttpSession::CheckContentType() const {
   const auto& request = parser_->get();
-  const absl::string_view encoding = View(request[http::field::content_encoding]);
-  const absl::string_view type = View(request[http::field::content_type]);
+  const absl::string_view encoding = Plain(request[http::field::content_encoding]);
+  const absl::string_view type = Plain(request[http::field::content_type]);
   const absl::string_view plain = absl::StripAsciiWhitespace(
       absl::string_view(type.data(), std::min(type.find(';'), type.size())));
   // A web page can send other types anywhere without asking first; this one it can't.
@@ -188,7 +202,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (route == nullptr) {
     co_return co_await SendError(HttpError(404, "There is nothing at this path.", "unknown_path"));
   }
-  if (!MethodFits(*route, View(request.method_string()))) {
+  if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route));
   }
   if (HasBody(*route)) {
@@ -258,7 +272,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   answer.generate.set_request_id(request_id_);
   const auto& request = parser_->get();
-  SetTenant(ApiKeyOf(View(request[http::field::authorization]), View(request["x-api-key"])),
+  SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
             &answer.generate);
   AnswerHead head;
   head.id = RandomId(id_prefix);
@@ -280,6 +294,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     // Collecting them waits for no client: what is too much is said there.
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax};
   }
+  is_waiting_ = false;
   feed_ = GenerationFeed::Start(state_->io, *state_->backend, std::move(requests), bounds);
   auto watch = StartWatch();
   bool more = false;

@@ -24,6 +24,7 @@
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/chat_request.h"
+#include "agentd/gateway/connection_room.h"
 #include "agentd/gateway/embedding_answer.h"
 #include "agentd/gateway/embedding_request.h"
 #include "agentd/gateway/gateway_state.h"
@@ -45,6 +46,11 @@ class HttpSession {
   boost::asio::awaitable<void> Run();
   // Closes the connection; Run ends soon after.
   void Abort();
+  // Whose it is, and whether anything is done for it.
+  ConnectionView View() const { return {address_, is_waiting_, waiting_since_}; }
+  // It was closed for another: it has no place any more.
+  bool has_left() const { return has_left_; }
+  void Leave();
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -98,6 +104,10 @@ class HttpSession {
   void LogFailure(const absl::Status& status) const;
 
   std::shared_ptr<GatewayState> state_;
+  const std::string address_;
+  bool is_waiting_ = true;
+  bool has_left_ = false;
+  std::chrono::steady_clock::time_point waiting_since_ = std::chrono::steady_clock::now();
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;

@@ -163,7 +163,7 @@ template net::awaitable<bool> HttpSession::CollectAnswer(
 
 net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   // Errors that come before the first piece of text still get their own HTTP status.
-  const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
+  const auto patience = std::min(state_->options.first_piece_ms, state_->options.silence_ms);
   GenerationFeed::Event first = co_await feed_->Next(patience);
   if (first.kind == EventKind::kGone) co_return false;
   if (first.kind == EventKind::kDone && !first.status.ok()) {

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agentd/gateway/chat_answer.h"
+#include "proto/reasons.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
@@ -114,7 +116,17 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
 ApiError DescribeFailure(const absl::Status& status, const std::string& model,
                          InferenceBackend& backend) {
   ApiError error = ApiErrorFromStatus(status);
-  return error.http_status == 404 ? UnknownModel(model, backend) : error;
+  if (error.http_status != 404) return error;
+  // Clients try a 503 again, and a 404 never.
+  const std::string deployment = DeploymentOfReplica(model);
+  for (const ServedModel& served : backend.ListModels()) {
+    if (served.id == deployment) {
+      return ApiErrorFromStatus(ReasonStatus(
+          absl::StatusCode::kUnavailable, "NOT_READY",
+          absl::StrCat("The model '", model, "' is being brought up; try again in a moment")));
+    }
+  }
+  return UnknownModel(model, backend);
 }
 
 std::string PercentDecode(absl::string_view text) {

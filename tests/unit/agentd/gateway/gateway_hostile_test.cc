@@ -206,21 +206,48 @@ TEST_F(HostileTest, MoreConnectionsThanMayBe) {
   options.connections_max = 4;
   Start(options);
   {
+    // Each has an answer on its way.
     std::vector<std::unique_ptr<RawHttpClient>> held;
     for (int i = 0; i < 4; ++i) {
       held.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
-      held.back()->Send(Get("/health"));
-      ASSERT_EQ(held.back()->ReadResponse().status, 200);
+      held.back()->Send(
+          ChatPost(R"({"model":"manual","messages":[{"role":"user","content":"hi"}]})"));
+      ASSERT_NE(backend_.WaitForCall(static_cast<size_t>(i)), nullptr);
     }
     RawHttpClient one_more(gateway_->port());
     const RawResponse refused = one_more.ReadResponse();
     EXPECT_EQ(refused.status, 503);
     EXPECT_TRUE(refused.headers.contains("retry-after"));
-    held[0]->Send(Get("/health"));
+    backend_.WaitForCall(0)->Done(absl::OkStatus());
     EXPECT_EQ(held[0]->ReadResponse().status, 200);
   }
   for (int i = 0; i < 100 && Ask(Get("/health")).status != 200; ++i) {
   }
+}
+
+// Connections that ask for nothing keep nobody out: the one that waited longest leaves.
+TEST_F(HostileTest, IdleConnectionsLeaveForOthers) {
+  Start();
+  RawHttpClient streaming(gateway_->port());
+  streaming.Send(
+      ChatPost(R"({"model":"manual","messages":[{"role":"user","content":"hi"}],"stream":true})"));
+  auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  std::vector<std::unique_ptr<RawHttpClient>> idle;
+  for (size_t i = 0; i < GatewayOptions().connections_max + 44; ++i) {
+    idle.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
+    // Some say nothing at all, some the beginning of a head, some keep a connection that was used.
+    if (i % 3 == 1) idle.back()->Send("GET /health HTTP/1.1\r\nHost: loc");
+    if (i % 3 == 2) {
+      idle.back()->Send(Get("/health"));
+      EXPECT_EQ(idle.back()->ReadResponse().status, 200) << i;
+    }
+  }
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(Ask(Get("/health")).status, 200) << "after the crowd";
+  EXPECT_TRUE(idle.front()->WaitForClose());
+  call->Text("still here");
+  call->Done(absl::OkStatus());
+  EXPECT_EQ(EventData(streaming.ReadResponse().body).back(), "[DONE]");
 }
 
 TEST_F(HostileTest, ExpectationsAreMet) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
@@ -183,6 +184,7 @@ TEST_F(GatewayTest, SilenceIsFilledWithCommentsAndEndsInTheEnd) {
   GatewayOptions options;
   options.keep_alive_ms = milliseconds(20);
   options.silence_ms = milliseconds(150);
+  options.first_piece_ms = milliseconds(20);
   Start(options);
   RawHttpClient client(gateway_->port());
   client.Send(ChatPost(Body("manual", true)));
@@ -192,6 +194,23 @@ TEST_F(GatewayTest, SilenceIsFilledWithCommentsAndEndsInTheEnd) {
   EXPECT_EQ(json::parse(EventData(response.body).back())["error"]["code"], "timed_out");
   EXPECT_TRUE(backend_.WaitForCall(0)->WaitForCancel(milliseconds(250)));
   EXPECT_EQ(Ask(ChatPost(Body("manual", false))).status, 504);
+}
+
+// What fails before the first piece has its own status, however long it took to fail.
+TEST_F(GatewayTest, AStreamsHeadWaitsForItsFirstPiece) {
+  GatewayOptions options;
+  options.keep_alive_ms = milliseconds(20);
+  Start(options);
+  RawHttpClient client(gateway_->port());
+  client.Send(ChatPost(Body("manual", true)));
+  auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  std::this_thread::sleep_for(milliseconds(100));
+  call->Done(ReasonStatus(absl::StatusCode::kUnavailable, "GANG_LOST_NODE", "node aa is dead"));
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_TRUE(response.headers.contains("retry-after"));
+  EXPECT_EQ(json::parse(response.body)["error"]["code"], "model_recovering");
 }
 
 TEST_F(GatewayTest, ASlowReaderIsCancelledAtTheBound) {

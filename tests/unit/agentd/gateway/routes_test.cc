@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 
 namespace macrame::agentd {
@@ -38,6 +39,19 @@ TEST(Routes, ModelIdsMayHoldSlashesPlainOrEscaped) {
   }
   EXPECT_EQ(PercentDecode("a%2"), "a%2");
   EXPECT_EQ(PercentDecode("%zz%41"), "%zzA");
+}
+
+// Clients try a 503 again, and a 404 never.
+TEST(Routes, AWantedModelIsNever404) {
+  FakeBackend backend;
+  const absl::Status none =
+      ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED", "no entry rank is here");
+  for (const char* model : {"tiny", "tiny#2"}) {
+    const ApiError error = DescribeFailure(none, model, backend);
+    EXPECT_EQ(error.http_status, 503) << model;
+    EXPECT_GT(error.retry_after_seconds, 0);
+  }
+  EXPECT_EQ(DescribeFailure(none, "other", backend).http_status, 404);
 }
 
 TEST(Routes, AnUnknownModelIsToldWithThoseThereAre) {
