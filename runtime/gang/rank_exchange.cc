@@ -8,6 +8,7 @@
 #include <string>
 
 #include "proto/check.h"
+#include "runtime/model/carried.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -111,13 +112,13 @@ void RankExchange::SendStates(const mx::array& hidden) {
 
 mx::array RankExchange::ReceiveStates(int rows) {
   const int from = rank() - place_.tp;
-  const mx::Shape shape{rows, config_.hidden_size};
+  const mx::Shape shape{rows, CarriedInto(config_, place_.layer_begin).width};
   if (!direct()) {
     return mx::astype(mx::distributed::recv(shape, link_.wire_type(), from, link_.group()),
                       activation_type_);
   }
-  const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(config_.hidden_size) *
-                       link_.wire_type().size();
+  const size_t bytes =
+      static_cast<size_t>(rows) * static_cast<size_t>(shape[1]) * link_.wire_type().size();
   mx::array states(mx::allocator::malloc(bytes), shape, link_.wire_type());
   auto* data = reinterpret_cast<std::byte*>(states.data<char>());
   Must(link_.own_group()->group().ReceiveFrom({data, bytes}, from));

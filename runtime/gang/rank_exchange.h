@@ -33,8 +33,8 @@ class RankExchange : public RankSums {
   mlx::core::array SumOverRanks(const mlx::core::array& partial) override;
   mlx::core::array SumExactlyOverRanks(const mlx::core::array& partial) override;
 
-  // To the rank with the same tp_rank in the next stage; and from that of the one before, [rows,
-  // hidden_size].
+  // To the rank with the same tp_rank in the next stage; and from that of the one before: hidden
+  // states and what goes with them (model/carried.h).
   void SendStates(const mlx::core::array& hidden);
   mlx::core::array ReceiveStates(int rows);
 

@@ -91,6 +91,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(LoadNumbers(needs.score_bias, loader)),
       experts_(LoadExperts(needs.experts, config, loader)) {
+  if (needs.beside.has_value()) expert_scales_ = LoadNumbers(needs.beside->expert_scales, loader);
   if (!needs.shared.has_value()) return;
   shared_.emplace(*needs.shared, config.activation, loader);
   if (!needs.shared_router.has_value()) return;
@@ -124,12 +125,17 @@ void CpuExperts::Choose(const float* x, size_t count, FeedWork& work) const {
     ChooseExperts({scores + row * all, all}, score_bias_, traits_,
                   {work.choices.data() + row * active, active});
   });
+  if (expert_scales_.empty()) return;
+  for (ExpertChoice& choice : work.choices) {
+    choice.weight *= expert_scales_[static_cast<size_t>(choice.expert)];
+  }
 }
 
-void CpuExperts::Apply(const float* x, size_t count, FeedWork& work, float* out) const {
+void CpuExperts::Apply(const float* x, const float* seen, size_t count, FeedWork& work,
+                       float* out) const {
   const size_t hidden = router_.columns(), active = static_cast<size_t>(traits_.active);
   ApplyShared(x, count, work, out);
-  Choose(x, count, work);
+  Choose(seen, count, work);
   work.by_expert.resize(work.choices.size());
   std::iota(work.by_expert.begin(), work.by_expert.end(), size_t{0});
   const auto expert_of = [&](size_t choice) { return work.choices[choice].expert; };

@@ -73,7 +73,11 @@ class CpuExperts {
  public:
   CpuExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader);
 
-  void Apply(const float* x, size_t count, FeedWork& work, float* out) const;
+  void Apply(const float* x, size_t count, FeedWork& work, float* out) const {
+    Apply(x, x, count, work, out);
+  }
+  // `seen`: what the router goes by, where that is not what the experts are given.
+  void Apply(const float* x, const float* seen, size_t count, FeedWork& work, float* out) const;
 
  private:
   void ApplyShared(const float* x, size_t count, FeedWork& work, float* out) const;
@@ -81,7 +85,8 @@ class CpuExperts {
 
   ExpertTraits traits_;
   CpuLinear router_;
-  std::vector<float> score_bias_;  // empty: none
+  std::vector<float> score_bias_;     // empty: none
+  std::vector<float> expert_scales_;  // of each one's weight; empty: none
   std::vector<CpuFeed> experts_;
   std::optional<CpuFeed> shared_;
   std::optional<CpuLinear> shared_router_;

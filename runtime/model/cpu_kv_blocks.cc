@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "proto/check.h"
 
@@ -22,49 +23,63 @@ constexpr int kMapFlags = MAP_PRIVATE | MAP_ANONYMOUS;
 
 }  // namespace
 
-CpuKvBlocks::CpuKvBlocks(int layers, int blocks_total, const kernels::KvShape& shape)
-    : shape_(shape),
-      // A rank without key-value heads keeps nothing, but nothing can't be mapped.
-      layer_bytes_(static_cast<size_t>(std::max(blocks_total, 1)) *
-                   std::max<size_t>(1, kernels::BlockBytes(shape))) {
-  layers_.reserve(static_cast<size_t>(layers));
-  for (int layer = 0; layer < layers; ++layer) {
-    void* memory = mmap(nullptr, layer_bytes_, PROT_READ | PROT_WRITE, kMapFlags, -1, 0);
+CpuKvBlocks::CpuKvBlocks(int blocks_total, std::vector<kernels::KvShape> shapes)
+    : shapes_(std::move(shapes)), blocks_total_(static_cast<size_t>(std::max(blocks_total, 1))) {
+  layers_.reserve(shapes_.size());
+  for (size_t layer = 0; layer < shapes_.size(); ++layer) {
+    const size_t bytes = LayerBytes(layer);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kMapFlags, -1, 0);
     if (memory == MAP_FAILED) {
-      for (void* mapped : layers_) munmap(mapped, layer_bytes_);
+      for (size_t i = 0; i < layers_.size(); ++i) munmap(layers_[i], LayerBytes(i));
       throw std::bad_alloc();
     }
 #ifdef MADV_HUGEPAGE
-    if (layer_bytes_ >= kHugePagesFromBytes) madvise(memory, layer_bytes_, MADV_HUGEPAGE);
+    if (bytes >= kHugePagesFromBytes) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
     layers_.push_back(memory);
   }
 }
 
 CpuKvBlocks::~CpuKvBlocks() {
-  for (void* memory : layers_) munmap(memory, layer_bytes_);
+  for (size_t i = 0; i < layers_.size(); ++i) munmap(layers_[i], LayerBytes(i));
+}
+
+// A rank without key-value heads keeps nothing, but nothing can't be mapped.
+size_t CpuKvBlocks::LayerBytes(size_t layer) const {
+  return blocks_total_ * std::max<size_t>(1, kernels::BlockBytes(shapes_[layer]));
+}
+
+size_t CpuKvBlocks::block_bytes() const {
+  size_t bytes = 0;
+  for (const kernels::KvShape& shape : shapes_) bytes += kernels::BlockBytes(shape);
+  return bytes;
 }
 
 kernels::KvView CpuKvBlocks::Layer(int index) const {
-  return {shape_, static_cast<std::byte*>(layers_[static_cast<size_t>(index)])};
+  const auto layer = static_cast<size_t>(index);
+  return {shapes_[layer], static_cast<std::byte*>(layers_[layer])};
 }
 
 void CpuKvBlocks::Read(int32_t block, std::span<std::byte> out) const {
-  const size_t bytes = kernels::BlockBytes(shape_);
-  MACRAME_CHECK(out.size() == bytes * layers_.size()) << out.size() << " bytes of a block";
+  MACRAME_CHECK(out.size() == block_bytes()) << out.size() << " bytes of a block";
+  std::byte* to = out.data();
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const size_t bytes = kernels::BlockBytes(shapes_[layer]);
     const auto* at =
         static_cast<const std::byte*>(layers_[layer]) + bytes * static_cast<size_t>(block);
-    std::memcpy(out.data() + layer * bytes, at, bytes);
+    std::memcpy(to, at, bytes);
+    to += bytes;
   }
 }
 
 void CpuKvBlocks::Write(int32_t block, std::span<const std::byte> from) const {
-  const size_t bytes = kernels::BlockBytes(shape_);
-  MACRAME_CHECK(from.size() == bytes * layers_.size()) << from.size() << " bytes of a block";
+  MACRAME_CHECK(from.size() == block_bytes()) << from.size() << " bytes of a block";
+  const std::byte* source = from.data();
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    const size_t bytes = kernels::BlockBytes(shapes_[layer]);
     auto* at = static_cast<std::byte*>(layers_[layer]) + bytes * static_cast<size_t>(block);
-    std::memcpy(at, from.data() + layer * bytes, bytes);
+    std::memcpy(at, source, bytes);
+    source += bytes;
   }
 }
 

@@ -15,21 +15,25 @@ namespace macrame::runtime::engine {
 
 class CpuKvBlocks {
  public:
-  // Throws std::bad_alloc when the system refuses the addresses.
-  CpuKvBlocks(int layers, int blocks_total, const kernels::KvShape& shape);
+  // A shape for each layer. Throws std::bad_alloc when the system refuses the addresses.
+  CpuKvBlocks(int blocks_total, std::vector<kernels::KvShape> shapes);
   ~CpuKvBlocks();
   CpuKvBlocks(const CpuKvBlocks&) = delete;
   CpuKvBlocks& operator=(const CpuKvBlocks&) = delete;
 
   kernels::KvView Layer(int index) const;
-  const kernels::KvShape& shape() const { return shape_; }
+  const std::vector<kernels::KvShape>& shapes() const { return shapes_; }
+  // Of a block in all layers.
+  size_t block_bytes() const;
   // A block in all layers, one after the other.
   void Read(int32_t block, std::span<std::byte> out) const;
   void Write(int32_t block, std::span<const std::byte> bytes) const;
 
  private:
-  const kernels::KvShape shape_;
-  const size_t layer_bytes_;
+  size_t LayerBytes(size_t layer) const;
+
+  const std::vector<kernels::KvShape> shapes_;
+  const size_t blocks_total_;
   std::vector<void*> layers_;
 };
 

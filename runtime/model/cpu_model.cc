@@ -20,15 +20,26 @@ kernels::KvType KvTypeOf(mx::Dtype type) {
   return type == mx::float32 ? kernels::KvType::kFloat32 : kernels::KvType::kFloat16;
 }
 
-kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place,
-                           const WeightLoader& loader, const LayerStackOptions& options) {
-  const auto heads = static_cast<size_t>(KvHeadsOf(config, place.slices()).size());
-  const kernels::KvType type = options.kv_type.value_or(KvTypeOf(loader.model_type()));
+kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place, int layer,
+                           kernels::KvType type) {
+  const auto heads = static_cast<size_t>(KvHeadsOf(config, layer, place.slices()).size());
   if (config.has_latent()) {
     return {heads > 0 ? size_t{1} : size_t{0}, static_cast<size_t>(config.latent.width()), type,
             static_cast<size_t>(config.latent.kv_rank), static_cast<size_t>(config.index.dim)};
   }
-  return {heads, static_cast<size_t>(config.head_dim), type};
+  return {heads, static_cast<size_t>(config.HeadsOf(layer).dim), type};
+}
+
+// Of all layers whose keys and values this rank keeps.
+std::vector<kernels::KvShape> KvShapesOf(const ModelConfig& config, const ShardPlace& place,
+                                         const WeightLoader& loader,
+                                         const LayerStackOptions& options) {
+  const kernels::KvType type = options.kv_type.value_or(KvTypeOf(loader.model_type()));
+  std::vector<kernels::KvShape> shapes;
+  for (const int layer : KvLayersOf(config, place)) {
+    shapes.push_back(KvShapeOf(config, place, layer, type));
+  }
+  return shapes;
 }
 
 // An array of float32 to write into.
@@ -59,6 +70,15 @@ void Multiply(float scale, float* x, size_t size) {
   for (size_t i = 0; i < size; ++i) x[i] *= scale;
 }
 
+void CapLogits(float cap, float* logits, size_t count, kernels::ThreadPool& pool) {
+  constexpr size_t kPiece = 4096;
+  ForRows(pool, (count + kPiece - 1) / kPiece, kPiece, [&](size_t piece) {
+    for (size_t i = piece * kPiece; i < std::min(count, (piece + 1) * kPiece); ++i) {
+      logits[i] = cap * std::tanh(logits[i] / cap);
+    }
+  });
+}
+
 std::optional<std::variant<CpuFeed, CpuExperts>> LoadFeed(const ModelConfig& config,
                                                           const LayerNeeds& needs,
                                                           WeightLoader& loader) {
@@ -76,18 +96,15 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       sums_(sums),
       observer_(options.observer),
       hidden_size_(static_cast<size_t>(config.hidden_size)),
-      head_dim_(static_cast<size_t>(config.head_dim)),
-      heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size() *
-                                 (config.attention_heads / config.kv_heads))),
-      kv_heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
-      value_dim_(static_cast<size_t>(config.value_dim())),
+      in_(CarriedInto(config, place.layer_begin)),
+      out_(CarriedInto(config, place.layer_end)),
+      kv_layers_(KvLayersOf(config, place)),
       vocabulary_(VocabularyOf(config, place.slices())),
-      block_bytes_(kernels::BlockBytes(KvShapeOf(config, place, loader, options)) *
-                   static_cast<uint64_t>(AttentionLayersOf(config, place))),
       pool_(options.threads),
       products_(pool_),
       feed_{pool_, products_},
       latent_(pool_, products_, attention_),
+      input_work_{pool_, products_},
       recurrent_cut_(RecurrentCutOf(config, place.slices())),
       recurrent_{pool_, products_},
       tables_(options.blocks_total, options.context_length),
@@ -95,53 +112,105 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       states_(static_cast<size_t>(RecurrentLayersOf(config, place)), recurrent_cut_.floats(),
               options.sequences_max, options.state_snapshots),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
-      blocks_(AttentionLayersOf(config, place), options.blocks_total,
-              KvShapeOf(config, place, loader, options)) {
+      blocks_(options.blocks_total, KvShapesOf(config, place, loader, options)),
+      block_bytes_(blocks_.block_bytes()),
+      ones_(static_cast<size_t>(std::max({config.head_dim, config.hidden_size,
+                                          config.global_heads.value_or(HeadTraits()).dim})),
+            1.0F) {
   ropes_.emplace_back(config.rope, options.context_length);
   if (config.local_rope.has_value()) {
     ropes_.emplace_back(*config.local_rope, options.context_length);
   }
-  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
+  if (place.embeds) {
+    embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
+    if (const auto needs = InputNeedsOf(config, place)) inputs_.emplace(*needs, config, loader);
+  }
+  for (const CarriedRow::Kv& kv : out_.kv) {
+    if (kv.layer < place.layer_begin) continue;
+    read_kv_.push_back(kv);
+    read_kv_.back().begin = read_kv_width_;
+    read_kv_width_ += 2 * kv.size();
+  }
   layers_.reserve(static_cast<size_t>(place.layer_end - place.layer_begin));
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    layers_.push_back(LoadLayer(config, place, layer, loader));
+    layers_.push_back(LoadLayer(layer, loader));
+    const Heads& heads = layers_.back().heads;
+    query_width_ = std::max(query_width_, heads.query_width());
+    kv_width_ = std::max(kv_width_, heads.kv_width());
+    mixed_width_ = std::max(
+        mixed_width_, config.has_latent() ? heads.queries * static_cast<size_t>(config.value_dim())
+                                          : heads.query_width());
   }
   if (place.has_head) final_norm_ = LoadNorm(loader, FinalNormNeed(config));
   if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
 }
 
 std::string CpuModel::kv_layout() const {
-  const kernels::KvShape& shape = blocks_.shape();
-  return absl::StrCat("cpu ", kernels::InstructionSet(), ", type ", static_cast<int>(shape.type),
-                      ", ", shape.kv_heads, " x ", shape.head_dim,
-                      shape.index_dim > 0 ? absl::StrCat(" + ", shape.index_dim) : "",
-                      rope_layout_);
+  std::string layout = absl::StrCat("cpu ", kernels::InstructionSet());
+  const kernels::KvShape* before = nullptr;
+  for (const kernels::KvShape& shape : blocks_.shapes()) {
+    const bool is_same = before != nullptr && before->kv_heads == shape.kv_heads &&
+                         before->head_dim == shape.head_dim;
+    if (before == nullptr) absl::StrAppend(&layout, ", type ", static_cast<int>(shape.type));
+    before = &shape;
+    if (is_same) continue;
+    absl::StrAppend(&layout, ", ", shape.kv_heads, " x ", shape.head_dim,
+                    shape.index_dim > 0 ? absl::StrCat(" + ", shape.index_dim) : "");
+  }
+  return layout + rope_layout_;
 }
 
-CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
-                                    WeightLoader& loader) {
-  const LayerNeeds needs = NeedsOfLayer(config, place, layer);
+std::optional<CpuModel::Beside> CpuModel::LoadBeside(const LayerNeeds& needs,
+                                                     WeightLoader& loader) const {
+  if (!needs.beside.has_value()) return std::nullopt;
+  CpuExperts experts(needs, config_, loader);
+  const BesideNeeds& own = *needs.beside;
+  mx::array feed_out = LoadNorm(loader, own.feed_out_norm);
+  mx::array experts_in = LoadNorm(loader, own.experts_in_norm);
+  mx::array experts_out = LoadNorm(loader, own.experts_out_norm);
+  const float root = 1.0F / std::sqrt(static_cast<float>(hidden_size_));
+  return Beside{std::move(experts), std::move(feed_out), std::move(experts_in),
+                std::move(experts_out),
+                Evaluated(mx::multiply(LoadNorm(loader, own.router_scale), mx::array(root)))};
+}
+
+CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
+  const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
   const auto load = [&](const MatrixNeed& need) -> std::optional<CpuLinear> {
     if (need.module.empty()) return std::nullopt;
     return CpuLinear(loader.LoadMatrix(need));
   };
   const auto load_latent = [&]() -> std::optional<CpuLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;
-    return CpuLatentAttention(config, place, *needs.latent, loader);
+    return CpuLatentAttention(config_, place_, *needs.latent, loader);
   };
   const auto load_recurrent = [&]() -> std::optional<CpuRecurrent> {
     if (!needs.recurrent.has_value()) return std::nullopt;
-    const ShardPlace before{.layer_begin = place.layer_begin, .layer_end = layer};
-    return CpuRecurrent(config, place, *needs.recurrent, loader,
-                        static_cast<size_t>(RecurrentLayersOf(config, before)));
+    const ShardPlace before{.layer_begin = place_.layer_begin, .layer_end = layer};
+    return CpuRecurrent(config_, place_, *needs.recurrent, loader,
+                        static_cast<size_t>(RecurrentLayersOf(config_, before)));
   };
+  const auto load_input = [&]() -> std::optional<CpuLayerInput> {
+    if (!needs.input.has_value()) return std::nullopt;
+    return CpuLayerInput(*needs.input, config_, loader);
+  };
+  const auto load_scalar = [&]() {
+    return needs.scalar.name.empty() ? 1.0F : LoadNorm(loader, needs.scalar).data<float>()[0];
+  };
+  const HeadTraits heads = config_.HeadsOf(layer);
+  const Range own = KvHeadsOf(config_, layer, place_.slices());
+  const auto kv = static_cast<size_t>(own.size());
+  const auto found = std::find(kv_layers_.begin(), kv_layers_.end(), config_.KvSourceOf(layer));
+  const bool attends = config_.MixerOf(layer) == MixerKind::kAttention;
   return Layer{load(needs.q),
                load(needs.k),
                load(needs.v),
                load_latent(),
                load_recurrent(),
                load(needs.o),
-               LoadFeed(config, needs, loader),
+               LoadFeed(config_, needs, loader),
+               LoadBeside(needs, loader),
+               load_input(),
                LoadOptional(loader, needs.attention_norm),
                LoadOptional(loader, needs.attention_out_norm),
                LoadOptional(loader, needs.feed_norm),
@@ -149,8 +218,14 @@ CpuModel::Layer CpuModel::LoadLayer(const ModelConfig& config, const ShardPlace&
                LoadOptional(loader, needs.q_norm),
                LoadOptional(loader, needs.k_norm),
                LoadOptional(loader, needs.sinks),
-               static_cast<size_t>(config.sliding_windows[static_cast<size_t>(layer)]),
-               config.rope_uses[static_cast<size_t>(layer)]};
+               load_scalar(),
+               static_cast<size_t>(config_.sliding_windows[static_cast<size_t>(layer)]),
+               config_.rope_uses[static_cast<size_t>(layer)],
+               {kv * static_cast<size_t>(config_.attention_heads / heads.kv_heads), kv,
+                static_cast<size_t>(heads.dim), static_cast<size_t>(own.begin)},
+               layer,
+               attends ? static_cast<int>(found - kv_layers_.begin()) : -1,
+               out_.KvOf(layer) != nullptr};
 }
 
 absl::Status CpuModel::Begin(const ForwardStep& step) {
@@ -202,9 +277,7 @@ const CpuModel::Rope* CpuModel::RopeOf(const Layer& layer) const {
 }
 
 // What goes into a layer's output map, of the kind of layer that has most.
-size_t CpuModel::MixedWidth() const {
-  return std::max(heads_ * value_dim_, recurrent_cut_.value_width());
-}
+size_t CpuModel::MixedWidth() const { return std::max(mixed_width_, recurrent_cut_.value_width()); }
 
 void CpuModel::ReserveBuffers() {
   const size_t count = rows_.size();
@@ -212,20 +285,27 @@ void CpuModel::ReserveBuffers() {
   buffers_.normed.Reserve(count * hidden_size_);
   buffers_.partial.Reserve(count * hidden_size_);
   buffers_.mixed.Reserve(count * MixedWidth());
+  buffers_.read_kv.Reserve(count * static_cast<size_t>(read_kv_width_));
+  if (config_.experts.beside_feed) {
+    buffers_.beside.Reserve(count * hidden_size_);
+    buffers_.seen.Reserve(count * hidden_size_);
+  }
   if (config_.has_latent()) return;
-  buffers_.queries.Reserve(count * heads_ * head_dim_);
-  buffers_.keys.Reserve(count * kv_heads_ * head_dim_);
-  buffers_.values.Reserve(count * kv_heads_ * head_dim_);
-  if (config_.attention_gate) buffers_.gated.Reserve(count * 2 * heads_ * head_dim_);
+  buffers_.queries.Reserve(count * query_width_);
+  buffers_.keys.Reserve(count * kv_width_);
+  buffers_.values.Reserve(count * kv_width_);
+  if (config_.attention_gate) buffers_.gated.Reserve(count * 2 * query_width_);
   if (config_.qk_norm_whole) buffers_.squares.Reserve(count * 2);
 }
 
 uint64_t CpuModel::buffer_bytes() const {
   uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes() +
-                   latent_.memory_bytes() + recurrent_.memory_bytes() + states_.memory_bytes();
+                   latent_.memory_bytes() + recurrent_.memory_bytes() + states_.memory_bytes() +
+                   input_work_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
-        &buffers_.mixed, &buffers_.partial, &buffers_.gated, &buffers_.squares}) {
+        &buffers_.mixed, &buffers_.partial, &buffers_.gated, &buffers_.squares, &buffers_.beside,
+        &buffers_.seen, &buffers_.read_kv}) {
     bytes += buffer->bytes();
   }
   for (const Rope& rope : ropes_) bytes += rope.cosines.bytes() + rope.sines.bytes();
@@ -236,70 +316,104 @@ void CpuModel::Norm(const float* x, const mx::array& weight, float* out) const {
   kernels::RmsNorm(x, weight.data<float>(), config_.rms_norm_eps, weight.size(), out);
 }
 
-mx::array CpuModel::Embed(std::span<const int32_t> ids) {
-  MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  mx::array out = NewArray(ids.size(), hidden_size_);
-  float* rows = out.data<float>();
+void CpuModel::EmbedRows(std::span<const int32_t> ids, float* rows) {
+  const size_t count = ids.size() * hidden_size_;
   if (place_.tp == 1) {
     kernels::GatherRows(embedding_->view(), ids.data(), ids.size(), rows);
-    Multiply(config_.embedding_scale, rows, out.size());
-    return out;
+    Multiply(config_.embedding_scale, rows, count);
+    return;
   }
-  std::fill_n(rows, out.size(), 0.0F);
+  std::fill_n(rows, count, 0.0F);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < vocabulary_.begin || ids[i] >= vocabulary_.end) continue;
     const int32_t row = ids[i] - vocabulary_.begin;
     kernels::GatherRows(embedding_->view(), &row, 1, rows + i * hidden_size_);
   }
-  sums_.AddExactlyOverRanks(rows, out.size());
-  Multiply(config_.embedding_scale, rows, out.size());
+  sums_.AddExactlyOverRanks(rows, count);
+  Multiply(config_.embedding_scale, rows, count);
+}
+
+mx::array CpuModel::Embed(std::span<const int32_t> ids) {
+  MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
+  const auto width = static_cast<size_t>(in_.width);
+  mx::array out = NewArray(ids.size(), width);
+  if (!inputs_.has_value()) {
+    EmbedRows(ids, out.data<float>());
+    return out;
+  }
+  float* rows = buffers_.normed.Reserve(ids.size() * hidden_size_);
+  EmbedRows(ids, rows);
+  for (size_t row = 0; row < ids.size(); ++row) {
+    std::copy_n(rows + row * hidden_size_, hidden_size_, out.data<float>() + row * width);
+  }
+  inputs_->Make(ids, rows, vocabulary_, sums_, input_work_,
+                {out.data<float>() + in_.InputBegin(0), width});
   return out;
 }
 
 // Queries from among their gates.
-void CpuModel::TakeQueries(size_t row) {
-  const float* from = buffers_.gated.data() + row * 2 * heads_ * head_dim_;
-  float* to = buffers_.queries.data() + row * heads_ * head_dim_;
-  for (size_t head = 0; head < heads_; ++head) {
-    std::copy_n(from + 2 * head * head_dim_, head_dim_, to + head * head_dim_);
+void CpuModel::TakeQueries(const Layer& layer, size_t row) {
+  const size_t dim = layer.heads.dim;
+  const float* from = buffers_.gated.data() + row * 2 * layer.heads.query_width();
+  float* to = buffers_.queries.data() + row * layer.heads.query_width();
+  for (size_t head = 0; head < layer.heads.queries; ++head) {
+    std::copy_n(from + 2 * head * dim, dim, to + head * dim);
   }
 }
 
-// A row's queries and keys turned to its position; keys and values stored.
+// A row's queries turned to its position; its keys too, which are stored with the values.
 void CpuModel::Turn(const Layer& layer, const kernels::KvView& view, size_t row) {
-  float* queries = buffers_.queries.data() + row * heads_ * head_dim_;
-  float* keys = buffers_.keys.data() + row * kv_heads_ * head_dim_;
-  if (config_.attention_gate) TakeQueries(row);
-  const auto norm_heads = [&](float* x, size_t heads, const std::optional<mx::array>& weight) {
-    for (size_t head = 0; head < heads; ++head, x += head_dim_) Norm(x, *weight, x);
-  };
+  const Heads& own = layer.heads;
+  float* queries = buffers_.queries.data() + row * own.query_width();
+  if (config_.attention_gate) TakeQueries(layer, row);
   if (config_.qk_norm) {
-    norm_heads(queries, heads_, layer.q_norm);
-    norm_heads(keys, kv_heads_, layer.k_norm);
+    for (size_t head = 0; head < own.queries; ++head) {
+      Norm(queries + head * own.dim, *layer.q_norm, queries + head * own.dim);
+    }
   } else if (config_.qk_norm_whole) {
     ScaleWhole(layer, row);
   }
   if (const Rope* rope = RopeOf(layer); rope != nullptr) {
-    const kernels::Rotation turn = rope->RotationOf(row);
-    kernels::Rotate(queries, heads_, head_dim_, turn);
-    kernels::Rotate(keys, kv_heads_, head_dim_, turn);
+    kernels::Rotate(queries, own.queries, own.dim, rope->RotationOf(row));
   }
   if (config_.ScalesQueries()) {
-    Multiply(config_.QueryScaleAt(rows_[row].position), queries, heads_ * head_dim_);
+    Multiply(config_.QueryScaleAt(rows_[row].position, static_cast<int>(own.dim)), queries,
+             own.query_width());
   }
-  kernels::StoreKv(view, rows_[row].blocks, rows_[row].position, keys,
-                   buffers_.values.data() + row * kv_heads_ * head_dim_);
+  if (!layer.k.has_value()) return;  // another layer's are there
+  TurnKeys(layer, row);
+  kernels::StoreKv(view, rows_[row].blocks, rows_[row].position,
+                   buffers_.keys.data() + row * own.kv_width(),
+                   buffers_.values.data() + row * own.kv_width());
+}
+
+void CpuModel::TurnKeys(const Layer& layer, size_t row) {
+  const Heads& own = layer.heads;
+  float* keys = buffers_.keys.data() + row * own.kv_width();
+  float* values = buffers_.values.data() + row * own.kv_width();
+  if (!layer.v.has_value()) std::copy_n(keys, own.kv_width(), values);
+  for (size_t head = 0; head < own.kv; ++head) {
+    float* key = keys + head * own.dim;
+    float* value = values + head * own.dim;
+    if (config_.qk_norm) Norm(key, *layer.k_norm, key);
+    if (config_.value_norm) {
+      kernels::RmsNorm(value, ones_.data(), config_.rms_norm_eps, own.dim, value);
+    }
+  }
+  if (const Rope* rope = RopeOf(layer); rope != nullptr) {
+    kernels::Rotate(keys, own.kv, own.dim, rope->RotationOf(row));
+  }
 }
 
 // Every rank adds its part of the squares, one without heads too.
-void CpuModel::AddSquares() {
+void CpuModel::AddSquares(const Layer& layer) {
   float* squares = buffers_.squares.data();
   const auto sum_of = [](const float* x, size_t size) {
     float sum = 0.0F;
     for (size_t i = 0; i < size; ++i) sum += x[i] * x[i];
     return sum;
   };
-  const size_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+  const size_t queries = layer.heads.query_width(), keys = layer.heads.kv_width();
   ForRows(pool_, rows_.size(), queries + keys, [&](size_t row) {
     squares[2 * row] = sum_of(buffers_.queries.data() + row * queries, queries);
     squares[2 * row + 1] = sum_of(buffers_.keys.data() + row * keys, keys);
@@ -315,7 +429,7 @@ void CpuModel::ScaleWhole(const Layer& layer, size_t row) {
     for (size_t i = 0; i < size; ++i) x[i] = x[i] * by * weights[i];
   };
   const float* squares = buffers_.squares.data() + 2 * row;
-  const size_t queries = heads_ * head_dim_, keys = kv_heads_ * head_dim_;
+  const size_t queries = layer.heads.query_width(), keys = layer.heads.kv_width();
   scale(buffers_.queries.data() + row * queries, queries,
         config_.attention_heads * config_.head_dim, squares[0], *layer.q_norm);
   scale(buffers_.keys.data() + row * keys, keys, config_.kv_heads * config_.head_dim, squares[1],
@@ -331,25 +445,28 @@ const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm) {
   return buffers_.normed.data();
 }
 
-void CpuModel::Attend(const Layer& layer, int index) {
+void CpuModel::Attend(const Layer& layer) {
   if (!layer.o.has_value()) return;
+  const bool has_heads = layer.heads.queries > 0;
   if (layer.recurrent.has_value()) {
     layer.recurrent->Apply(NormedHidden(layer.attention_norm), rows_.size(), recurrent_segments_,
                            states_, recurrent_, buffers_.mixed.data());
   } else if (layer.latent.has_value()) {
-    if (heads_ > 0) MixLatent(layer, index);
+    if (has_heads) MixLatent(layer);
   } else {
-    if (heads_ > 0) Project(layer);
-    if (config_.qk_norm_whole) AddSquares();
-    if (heads_ > 0) Mix(layer, index);
+    if (has_heads) Project(layer);
+    if (config_.qk_norm_whole) AddSquares(layer);
+    if (has_heads) Mix(layer);
+    if (layer.is_read) KeepForLater(layer);
   }
   products_.SetInput(buffers_.mixed.data(), rows_.size(), layer.o->columns());
   products_.Apply(*layer.o, buffers_.partial.data());
+  SumPartial();
   AddPartial(layer.attention_out_norm);
 }
 
-void CpuModel::MixLatent(const Layer& layer, int index) {
-  const LatentStep step{blocks_.Layer(index), segments_, rows_.size(),
+void CpuModel::MixLatent(const Layer& layer) {
+  const LatentStep step{blocks_.Layer(layer.kv), segments_, rows_.size(),
                         RopeOf(layer)->RotationOf(0)};
   layer.latent->Apply(NormedHidden(layer.attention_norm), step, latent_, buffers_.mixed.data());
 }
@@ -357,25 +474,42 @@ void CpuModel::MixLatent(const Layer& layer, int index) {
 void CpuModel::Project(const Layer& layer) {
   products_.SetInput(NormedHidden(layer.attention_norm), rows_.size(), hidden_size_);
   products_.Apply(*layer.q, (config_.attention_gate ? buffers_.gated : buffers_.queries).data());
-  products_.Apply(*layer.k, buffers_.keys.data());
-  products_.Apply(*layer.v, buffers_.values.data());
+  if (layer.k.has_value()) products_.Apply(*layer.k, buffers_.keys.data());
+  if (layer.v.has_value()) products_.Apply(*layer.v, buffers_.values.data());
 }
 
-void CpuModel::Mix(const Layer& layer, int index) {
-  const kernels::KvView view = blocks_.Layer(index);
-  ForRows(pool_, rows_.size(), (heads_ + 2 * kv_heads_) * head_dim_,
+void CpuModel::Mix(const Layer& layer) {
+  const Heads& own = layer.heads;
+  const kernels::KvView view = blocks_.Layer(layer.kv);
+  ForRows(pool_, rows_.size(), own.query_width() + 2 * own.kv_width(),
           [&](size_t row) { Turn(layer, view, row); });
   const float* sinks = layer.sinks.has_value() ? layer.sinks->data<float>() : nullptr;
-  kernels::Attend(pool_, view, {heads_, layer.window, 0, sinks}, segments_, buffers_.queries.data(),
-                  buffers_.mixed.data(), attention_);
+  kernels::Attend(pool_, view, {own.queries, layer.window, 0, sinks}, segments_,
+                  buffers_.queries.data(), buffers_.mixed.data(), attention_);
   if (!config_.attention_gate) return;
-  ForRows(pool_, rows_.size(), 2 * heads_ * head_dim_, [&](size_t row) {
-    const float* gates = buffers_.gated.data() + row * 2 * heads_ * head_dim_ + head_dim_;
-    float* mixed = buffers_.mixed.data() + row * heads_ * head_dim_;
-    for (size_t head = 0; head < heads_; ++head) {
-      kernels::SigmoidMultiply(gates + 2 * head * head_dim_, head_dim_, mixed + head * head_dim_);
+  ForRows(pool_, rows_.size(), 2 * own.query_width(), [&](size_t row) {
+    const float* gates = buffers_.gated.data() + row * 2 * own.query_width() + own.dim;
+    float* mixed = buffers_.mixed.data() + row * own.query_width();
+    for (size_t head = 0; head < own.queries; ++head) {
+      kernels::SigmoidMultiply(gates + 2 * head * own.dim, own.dim, mixed + head * own.dim);
     }
   });
+}
+
+// This rank's heads of a layer's keys and values, zeros for those of the others.
+void CpuModel::KeepForLater(const Layer& layer) {
+  const auto stride = static_cast<size_t>(read_kv_width_);
+  const size_t own = layer.heads.kv_width(), first = layer.heads.first_kv * layer.heads.dim;
+  for (const CarriedRow::Kv& kv : read_kv_) {
+    if (kv.layer != layer.number) continue;
+    const auto size = static_cast<size_t>(kv.size());
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      float* to = buffers_.read_kv.data() + row * stride + kv.begin;
+      std::fill_n(to, 2 * size, 0.0F);
+      std::copy_n(buffers_.keys.data() + row * own, own, to + first);
+      std::copy_n(buffers_.values.data() + row * own, own, to + size + first);
+    }
+  }
 }
 
 void CpuModel::Feed(const Layer& layer) {
@@ -384,12 +518,48 @@ void CpuModel::Feed(const Layer& layer) {
   std::visit(
       [&](const auto& feed) { feed.Apply(in, rows_.size(), feed_, buffers_.partial.data()); },
       *layer.feed);
+  SumPartial();
+  if (layer.beside.has_value()) FeedBeside(*layer.beside);
   AddPartial(layer.feed_out_norm);
+}
+
+void CpuModel::FeedBeside(const Beside& beside) {
+  float* fed = buffers_.beside.data();
+  std::copy_n(buffers_.partial.data(), rows_.size() * hidden_size_, fed);
+  float* seen = buffers_.seen.data();
+  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
+    const size_t at = row * hidden_size_;
+    Norm(buffers_.hidden.data() + at, beside.router_norm, seen + at);
+    Norm(fed + at, beside.feed_out_norm, fed + at);
+  });
+  beside.experts.Apply(NormedHidden(beside.experts_in_norm), seen, rows_.size(), feed_,
+                       buffers_.partial.data());
+  SumPartial();
+  ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
+    float* own = buffers_.partial.data() + row * hidden_size_;
+    Norm(own, beside.experts_out_norm, own);
+    kernels::AddTo(fed + row * hidden_size_, hidden_size_, own);
+  });
+}
+
+// The input that a layer has of its own, and what all of the layer's is multiplied by.
+void CpuModel::TakeInput(const Layer& layer) {
+  if (layer.input.has_value()) {
+    const StridedRows<const float> inputs{carried_ + in_.InputBegin(layer.number),
+                                          static_cast<size_t>(in_.width)};
+    layer.input->Apply(buffers_.hidden.data(), rows_.size(), inputs, input_work_,
+                       buffers_.partial.data());
+    AddPartial(std::nullopt);
+  }
+  Multiply(layer.scalar, buffers_.hidden.data(), rows_.size() * hidden_size_);
+}
+
+void CpuModel::SumPartial() {
+  if (place_.tp > 1) sums_.AddOverRanks(buffers_.partial.data(), rows_.size() * hidden_size_);
 }
 
 void CpuModel::AddPartial(const std::optional<mx::array>& norm) {
   float* partial = buffers_.partial.data();
-  if (place_.tp > 1) sums_.AddOverRanks(partial, rows_.size() * hidden_size_);
   ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     float* own = partial + row * hidden_size_;
     if (norm.has_value()) Norm(own, *norm, own);
@@ -398,24 +568,60 @@ void CpuModel::AddPartial(const std::optional<mx::array>& norm) {
   });
 }
 
+void CpuModel::TakeCarried(const float* rows) {
+  carried_ = rows;
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    const float* from = rows + row * static_cast<size_t>(in_.width);
+    std::copy_n(from, hidden_size_, buffers_.hidden.data() + row * hidden_size_);
+    for (const CarriedRow::Kv& kv : in_.kv) {
+      const auto found = std::find(kv_layers_.begin(), kv_layers_.end(), kv.layer);
+      const Range own = KvHeadsOf(config_, kv.layer, place_.slices());
+      if (found == kv_layers_.end() || own.size() == 0) continue;
+      const float* keys = from + kv.begin + own.begin * kv.heads.dim;
+      kernels::StoreKv(blocks_.Layer(static_cast<int>(found - kv_layers_.begin())),
+                       rows_[row].blocks, rows_[row].position, keys, keys + kv.size());
+    }
+  }
+}
+
+mx::array CpuModel::HandOn() {
+  const auto width = static_cast<size_t>(out_.width);
+  const auto passed = static_cast<size_t>(read_kv_width_);
+  float* kept = buffers_.read_kv.data();
+  if (passed > 0 && place_.tp > 1) sums_.AddExactlyOverRanks(kept, rows_.size() * passed);
+  mx::array out = NewArray(rows_.size(), width);
+  for (size_t row = 0; row < rows_.size(); ++row) {
+    const float* from = carried_ + row * static_cast<size_t>(in_.width);
+    float* to = out.data<float>() + row * width;
+    to = std::copy_n(buffers_.hidden.data() + row * hidden_size_, hidden_size_, to);
+    const float* inputs = from + in_.InputBegin(place_.layer_end);
+    to = std::copy_n(inputs, (config_.layer_count - place_.layer_end) * config_.layer_input_width,
+                     to);
+    for (const CarriedRow::Kv& kv : out_.kv) {  // those of earlier stages come first
+      if (const CarriedRow::Kv* held = in_.KvOf(kv.layer); held != nullptr) {
+        to = std::copy_n(from + held->begin, 2 * kv.size(), to);
+      }
+    }
+    std::copy_n(kept + row * passed, passed, to);
+  }
+  return out;
+}
+
 mx::array CpuModel::Run(const mx::array& hidden, const ForwardStep&) {
-  const size_t count = rows_.size() * hidden_size_;
+  const size_t count = rows_.size() * static_cast<size_t>(in_.width);
   MACRAME_CHECK(hidden.size() == count) << hidden.size() << " numbers for " << rows_.size();
   ReserveBuffers();
   const mx::array in = Evaluated(hidden);
-  std::copy_n(in.data<float>(), count, buffers_.hidden.data());
-  int attending = 0;
+  TakeCarried(in.data<float>());
   for (size_t i = 0; i < layers_.size(); ++i) {
     const PartScope part(observer_, StepPart::kLayer,
                          static_cast<uint32_t>(place_.layer_begin) + static_cast<uint32_t>(i));
-    Attend(layers_[i], attending);
-    if (layers_[i].q.has_value() || layers_[i].latent.has_value()) ++attending;
+    Attend(layers_[i]);
     Feed(layers_[i]);
+    TakeInput(layers_[i]);
   }
   states_.Keep(slot_states_.kept());
-  mx::array out = NewArray(rows_.size(), hidden_size_);
-  std::copy_n(buffers_.hidden.data(), count, out.data<float>());
-  return out;
+  return HandOn();
 }
 
 void CpuModel::NormRows(const mx::array& hidden, std::span<const int32_t> rows, float* out) const {
@@ -442,6 +648,7 @@ mx::array CpuModel::Logits(const mx::array& hidden, std::span<const int32_t> row
   products_.SetInput(normed, rows.size(), hidden_size_);
   products_.Apply(head, out.data<float>());
   Multiply(config_.logit_scale, out.data<float>(), out.size());
+  if (config_.logit_cap > 0) CapLogits(config_.logit_cap, out.data<float>(), out.size(), pool_);
   return out;
 }
 

@@ -19,9 +19,11 @@
 #include "runtime/kernels/attention.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/thread_pool.h"
+#include "runtime/model/carried.h"
 #include "runtime/model/cpu_feed.h"
 #include "runtime/model/cpu_kv_blocks.h"
 #include "runtime/model/cpu_latent_attention.h"
+#include "runtime/model/cpu_layer_input.h"
 #include "runtime/model/cpu_linear.h"
 #include "runtime/model/cpu_recurrent.h"
 #include "runtime/model/layer_stack.h"
@@ -60,18 +62,40 @@ class CpuModel : public LayerStack {
   std::string kv_layout() const override;
 
  private:
+  // Of a layer with a feed-forward and experts.
+  struct Beside {
+    CpuExperts experts;
+    mlx::core::array feed_out_norm, experts_in_norm, experts_out_norm;
+    mlx::core::array router_norm;  // of what the router sees
+  };
+  // Of this rank; it may have none.
+  struct Heads {
+    size_t queries = 0, kv = 0, dim = 0;
+    size_t first_kv = 0;  // of the model's
+    size_t query_width() const { return queries * dim; }
+    size_t kv_width() const { return kv * dim; }
+  };
   struct Layer {
-    std::optional<CpuLinear> q, k, v;  // unset where there is a latent cache or a state
+    // Unset where there is a latent cache or a state; k and v too where the layer attends to
+    // another one's, v where keys are values.
+    std::optional<CpuLinear> q, k, v;
     std::optional<CpuLatentAttention> latent;
     std::optional<CpuRecurrent> recurrent;
     std::optional<CpuLinear> o;  // unset: the layer has no first half
     std::optional<std::variant<CpuFeed, CpuExperts>> feed;
+    std::optional<Beside> beside;
+    std::optional<CpuLayerInput> input;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
     std::optional<mlx::core::array> sinks;  // of this rank's heads
+    float scalar;                           // of what the layer gives
     size_t window;
     RopeUse rope;
+    Heads heads;
+    int number;    // in the model
+    int kv;        // of its keys and values in blocks_; -1: it does not attend
+    bool is_read;  // its keys and values are handed on
   };
   // Where a row of the step's buffers belongs.
   struct Row {
@@ -83,6 +107,9 @@ class CpuModel : public LayerStack {
     FloatBuffer hidden, normed, queries, keys, values, mixed, partial;
     FloatBuffer gated;    // queries and gates, for attention_gate
     FloatBuffer squares;  // sums of each row's queries' and keys', for qk_norm_whole
+    FloatBuffer beside;   // what a feed-forward gives that has experts beside it
+    FloatBuffer seen;     // what their router sees
+    FloatBuffer read_kv;  // keys and values of this stage's layers that later stages read
   };
   // A rotary form, and what it makes of the step's rows.
   struct Rope {
@@ -98,26 +125,38 @@ class CpuModel : public LayerStack {
     FloatBuffer cosines{}, sines{};
   };
 
-  static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
-                         WeightLoader& loader);
+  Layer LoadLayer(int layer, WeightLoader& loader) const;
+  std::optional<Beside> LoadBeside(const LayerNeeds& needs, WeightLoader& loader) const;
   size_t MixedWidth() const;
+  // Tokens' rows of the embedding, of all ranks.
+  void EmbedRows(std::span<const int32_t> ids, float* rows);
+  // What came from the stage before, and what goes to the next.
+  void TakeCarried(const float* rows);
+  mlx::core::array HandOn();
+  void KeepForLater(const Layer& layer);
   void TakeRows(const ForwardStep& step);
   void ReserveBuffers();
   const Rope* RopeOf(const Layer& layer) const;  // null: it has none
   void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
+  void TurnKeys(const Layer& layer, size_t row);
   // What goes into half a layer: the hidden states, through `norm` if there is one.
   const float* NormedHidden(const std::optional<mlx::core::array>& norm);
-  // A layer's first half; `index` counts this rank's layers that attend.
-  void Attend(const Layer& layer, int index);
+  // A layer's first half.
+  void Attend(const Layer& layer);
   // Queries, keys and values of all rows.
   void Project(const Layer& layer);
-  void AddSquares();
+  void AddSquares(const Layer& layer);
   void ScaleWhole(const Layer& layer, size_t row);
-  void TakeQueries(size_t row);
-  void Mix(const Layer& layer, int index);
-  void MixLatent(const Layer& layer, int index);
+  void TakeQueries(const Layer& layer, size_t row);
+  void Mix(const Layer& layer);
+  void MixLatent(const Layer& layer);
   void Feed(const Layer& layer);
-  // hidden += buffers_.partial of all tensor ranks, through `norm` if there is one.
+  // buffers_.partial becomes what both of them give.
+  void FeedBeside(const Beside& beside);
+  void TakeInput(const Layer& layer);
+  // buffers_.partial becomes what all tensor ranks have of it.
+  void SumPartial();
+  // hidden += buffers_.partial, through `norm` if there is one.
   void AddPartial(const std::optional<mlx::core::array>& norm);
   void Norm(const float* x, const mlx::core::array& weight, float* out) const;
   // These rows through the final norm.
@@ -127,17 +166,16 @@ class CpuModel : public LayerStack {
   RankSums& sums_;
   StepObserver* const observer_;
   const size_t hidden_size_;
-  const size_t head_dim_;
-  const size_t heads_;  // of this rank, as the next; it may have none
-  const size_t kv_heads_;
-  const size_t value_dim_;
+  const CarriedRow in_, out_;
+  const std::vector<int> kv_layers_;  // whose keys and values are in blocks_, in their order
+  size_t query_width_ = 0, kv_width_ = 0, mixed_width_ = 0;  // of the layers that have most
   const Range vocabulary_;
-  const uint64_t block_bytes_;
   kernels::ThreadPool pool_;
   CpuProducts products_;
   FeedWork feed_;
   kernels::AttentionScratch attention_;
   LatentWork latent_;
+  LayerInputWork input_work_;
   const RecurrentCut recurrent_cut_;
   RecurrentWork recurrent_;
   SlotTables tables_;
@@ -145,15 +183,21 @@ class CpuModel : public LayerStack {
   CpuStates states_;
   const std::string rope_layout_;
   CpuKvBlocks blocks_;
+  const uint64_t block_bytes_;
   std::optional<CpuLinear> embedding_;
-  std::optional<CpuLinear> head_;  // unset when the embedding is it
+  std::optional<CpuLayerInputs> inputs_;  // what makes layers' inputs, on the first stage
+  std::optional<CpuLinear> head_;         // unset when the embedding is it
   std::vector<Layer> layers_;
-  std::deque<Rope> ropes_;  // the global one, then the local one if it differs
+  std::vector<CarriedRow::Kv> read_kv_;  // where they stand in buffers_.read_kv
+  int read_kv_width_ = 0;                // of a row there
+  std::vector<float> ones_;              // the weights of norms without weights
+  std::deque<Rope> ropes_;               // the global one, then the local one if it differs
   std::optional<mlx::core::array> final_norm_;
   // Of the step that runs.
   std::vector<Row> rows_;
   std::vector<kernels::AttentionSegment> segments_;
   std::vector<RecurrentSegment> recurrent_segments_;
+  const float* carried_ = nullptr;  // what went into the first layer, row by row
   Buffers buffers_;
 };
 

@@ -20,6 +20,22 @@ std::vector<bool> SlidingMask(int begin, int count, int window) {
   return mask;
 }
 
+namespace {
+
+// Of the layers whose keys and values a place keeps, those of which this rank has heads.
+std::vector<int> KvLayersWithHeads(const ModelConfig& config, const ShardPlace& place) {
+  std::vector<int> layers = KvLayersOf(config, place);
+  std::erase_if(layers,
+                [&](int layer) { return KvHeadsOf(config, layer, place.slices()).size() == 0; });
+  return layers;
+}
+
+mx::array Columns(const mx::array& rows, int begin, int count) {
+  return mx::slice(rows, {0, begin}, {rows.shape(0), begin + count});
+}
+
+}  // namespace
+
 Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoader& loader,
                  RankSums& sums, const LayerStackOptions& options)
     : config_(config),
@@ -29,33 +45,64 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       tables_(options.blocks_total, options.context_length),
       slot_states_(options.sequences_max, options.state_snapshots),
       states_(options.sequences_max, options.state_snapshots),
-      blocks_(AttentionLayersOf(config, place), options.blocks_total),
+      in_(CarriedInto(config, place.layer_begin)),
+      out_(CarriedInto(config, place.layer_end)),
+      kv_layers_(KvLayersWithHeads(config, place)),
+      blocks_(static_cast<int>(kv_layers_.size()), options.blocks_total),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
-      rope_(MakeRope(config.rope, config.has_latent() ? config.latent.rope : config.head_dim,
+      rope_(MakeRope(config.rope,
+                     config.has_latent()               ? config.latent.rope
+                     : config.global_heads.has_value() ? config.global_heads->dim
+                                                       : config.head_dim,
                      options.context_length)),
       local_rope_(
           config.local_rope.has_value()
               ? std::optional(MakeRope(*config.local_rope, config.head_dim, options.context_length))
               : std::nullopt) {
-  if (place.embeds) embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
+  if (place.embeds) {
+    embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
+    if (const auto needs = InputNeedsOf(config, place)) inputs_.emplace(*needs, config, loader);
+  }
   layers_.reserve(place.layer_end - place.layer_begin);
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    layers_.push_back(LoadLayer(config, place, layer, loader));
+    layers_.push_back(LoadLayer(layer, loader));
   }
   if (place.has_head) final_norm_ = loader.LoadVector(FinalNormNeed(config));
   if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
 }
 
-Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
-                                  WeightLoader& loader) {
+int Decoder::KvIndexOf(int layer) const {
+  const auto found = std::find(kv_layers_.begin(), kv_layers_.end(), layer);
+  return found == kv_layers_.end() ? -1 : static_cast<int>(found - kv_layers_.begin());
+}
+
+std::optional<Decoder::Beside> Decoder::LoadBeside(const LayerNeeds& needs,
+                                                   WeightLoader& loader) const {
+  if (!needs.beside.has_value()) return std::nullopt;
+  MlxExperts experts(needs, config_, loader);
+  const BesideNeeds& own = *needs.beside;
+  mx::array feed_out = *loader.LoadVector(own.feed_out_norm);
+  mx::array experts_in = *loader.LoadVector(own.experts_in_norm);
+  mx::array experts_out = *loader.LoadVector(own.experts_out_norm);
+  const float root = 1.0F / std::sqrt(static_cast<float>(config_.hidden_size));
+  const mx::array router = mx::multiply(*loader.LoadVector(own.router_scale), mx::array(root));
+  return Beside{std::move(experts), std::move(feed_out), std::move(experts_in),
+                std::move(experts_out), mx::astype(router, activation_type_)};
+}
+
+Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
+  const ModelConfig& config = config_;
+  const ShardPlace& place = place_;
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
   const auto load = [&](const MatrixNeed& need) -> std::optional<Matrix> {
     if (need.module.empty()) return std::nullopt;
     return loader.LoadMatrix(need);
   };
   const auto load_feed = [&]() -> std::optional<std::variant<Dense, MlxExperts>> {
-    if (needs.router.has_value()) return MlxExperts(needs, config, loader);
-    if (!needs.feed.has_value()) return std::nullopt;
+    if (!needs.feed.has_value()) {
+      if (!needs.router.has_value()) return std::nullopt;
+      return MlxExperts(needs, config, loader);
+    }
     return Dense{load(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
                  loader.LoadMatrix(needs.feed->down), config.activation};
   };
@@ -67,6 +114,12 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
     if (!needs.recurrent.has_value()) return std::nullopt;
     return MlxRecurrent(config, place, *needs.recurrent, loader);
   };
+  const auto load_input = [&]() -> std::optional<MlxLayerInput> {
+    if (!needs.input.has_value()) return std::nullopt;
+    return MlxLayerInput(*needs.input, config, loader);
+  };
+  const HeadTraits heads = config.HeadsOf(layer);
+  const int kv_heads = KvHeadsOf(config, layer, place.slices()).size();
   return Layer{load(needs.q),
                load(needs.k),
                load(needs.v),
@@ -74,6 +127,8 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
                load_recurrent(),
                load(needs.o),
                load_feed(),
+               LoadBeside(needs, loader),
+               load_input(),
                loader.LoadVector(needs.attention_norm),
                loader.LoadVector(needs.attention_out_norm),
                loader.LoadVector(needs.feed_norm),
@@ -81,8 +136,15 @@ Decoder::Layer Decoder::LoadLayer(const ModelConfig& config, const ShardPlace& p
                loader.LoadVector(needs.q_norm),
                loader.LoadVector(needs.k_norm),
                loader.LoadVector(needs.sinks),
+               loader.LoadVector(needs.scalar),
                config.sliding_windows[layer],
-               config.rope_uses[static_cast<size_t>(layer)]};
+               config.rope_uses[static_cast<size_t>(layer)],
+               heads,
+               kv_heads * (config.attention_heads / heads.kv_heads),
+               kv_heads,
+               layer,
+               KvIndexOf(config.KvSourceOf(layer)),
+               out_.KvOf(layer) != nullptr};
 }
 
 absl::Status Decoder::Begin(const ForwardStep& step) {
@@ -99,18 +161,12 @@ absl::Status Decoder::Begin(const ForwardStep& step) {
   return good;
 }
 
-mx::array Decoder::Embed(std::span<const int32_t> ids) {
-  MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
-  const auto scaled = [&](const mx::array& rows) {
-    if (config_.embedding_scale == 1.0F) return rows;
-    return mx::multiply(rows, mx::array(config_.embedding_scale, rows.dtype()));
-  };
-  if (place_.tp == 1) return scaled(mx::squeeze(embedding_->Rows(ids, activation_type_), 0));
+mx::array Decoder::Lookup(const Matrix& table, int columns, std::span<const int32_t> ids) {
+  if (place_.tp == 1) return mx::squeeze(table.Rows(ids, activation_type_), 0);
   const Range own = VocabularyOf(config_, place_.slices());
   const int count = static_cast<int>(ids.size());
   if (own.size() == 0) {
-    return scaled(
-        sums_.SumExactlyOverRanks(mx::zeros({count, config_.hidden_size}, activation_type_)));
+    return sums_.SumExactlyOverRanks(mx::zeros({count, columns}, activation_type_));
   }
   std::vector<int32_t> rows;
   std::vector<bool> held;
@@ -118,9 +174,22 @@ mx::array Decoder::Embed(std::span<const int32_t> ids) {
     held.push_back(id >= own.begin && id < own.end);
     rows.push_back(held.back() ? id - own.begin : 0);
   }
-  const mx::array there = mx::squeeze(embedding_->Rows(rows, activation_type_), 0);
+  const mx::array there = mx::squeeze(table.Rows(rows, activation_type_), 0);
   const mx::array mask(held.begin(), {count, 1}, mx::bool_);
-  return scaled(sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there))));
+  return sums_.SumExactlyOverRanks(mx::where(mask, there, mx::zeros_like(there)));
+}
+
+mx::array Decoder::Embed(std::span<const int32_t> ids) {
+  MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
+  mx::array hidden = Lookup(*embedding_, config_.hidden_size, ids);
+  if (config_.embedding_scale != 1.0F) {
+    hidden = mx::multiply(hidden, mx::array(config_.embedding_scale, hidden.dtype()));
+  }
+  if (!inputs_.has_value()) return hidden;
+  // Every rank takes part in the two sums one after the other.
+  if (place_.tp > 1) hidden.eval();
+  const mx::array looked_up = Lookup(inputs_->table(), in_.width - in_.hidden, ids);
+  return mx::concatenate({hidden, inputs_->Make(looked_up, hidden)}, -1);
 }
 
 Decoder::Rope Decoder::MakeRope(const RopeTraits& traits, int head_dim, int context_length) {
@@ -151,30 +220,96 @@ mx::array Decoder::Rotate(const Layer& layer, const mx::array& x, int begin) con
   return (local ? *local_rope_ : rope_).Rotate(x, begin);
 }
 
-mx::array Decoder::Mix(const Layer& layer, int index, const Segment& segment,
-                       const mx::array& queries, const mx::array& keys, const mx::array& values) {
+mx::array Decoder::Mix(const Layer& layer, const Segment& segment, size_t number,
+                       const Projected& part) {
   const int begin = static_cast<int>(segment.begin);
   const int count = static_cast<int>(segment.tokens.size());
-  const MlxKvBlocks::View seen =
-      blocks_.Append(index, tables_.Table(segment.slot), begin, Rotate(layer, keys, begin), values);
+  auto& views = views_[static_cast<size_t>(layer.kv)];
+  if (part.keys.has_value()) {
+    const mx::array keys = Rotate(layer, *part.keys, begin);
+    if (layer.is_read) KeepForLater(layer, keys, *part.values);
+    views.push_back(
+        blocks_.Append(layer.kv, tables_.Table(segment.slot), begin, keys, *part.values));
+  }
+  const MlxKvBlocks::View& seen = views[number];
   const bool windowed = layer.sliding_window > 0 && begin + count > layer.sliding_window;
   std::optional<mx::array> mask;
   if (windowed) {
     const std::vector<bool> visible = SlidingMask(begin, count, layer.sliding_window);
     mask = mx::array(visible.begin(), {1, 1, count, begin + count}, mx::bool_);
   }
-  mx::array turned = Rotate(layer, queries, begin);
+  mx::array turned = Rotate(layer, part.queries, begin);
   if (config_.ScalesQueries()) {
     std::vector<float> scales;
     for (int i = 0; i < count; ++i) {
-      scales.push_back(config_.QueryScaleAt(segment.begin + static_cast<size_t>(i)));
+      scales.push_back(
+          config_.QueryScaleAt(segment.begin + static_cast<size_t>(i), layer.traits.dim));
     }
     turned = mx::multiply(turned, mx::array(scales.begin(), {1, 1, count, 1}, turned.dtype()));
   }
-  const float scale = 1.0F / std::sqrt(static_cast<float>(config_.head_dim));
+  const float scale = 1.0F / std::sqrt(static_cast<float>(layer.traits.dim));
   return mx::fast::scaled_dot_product_attention(turned, seen.keys, seen.values, scale,
                                                 windowed || count == 1 ? "" : "causal", mask,
                                                 layer.sinks);
+}
+
+void Decoder::KeepForLater(const Layer& layer, const mx::array& keys, const mx::array& values) {
+  // Of all heads, zeros where this rank has not one.
+  const Range own = KvHeadsOf(config_, layer.number, place_.slices());
+  const auto rows_of = [&](const mx::array& all) {
+    const mx::array whole =
+        mx::pad(all, std::vector<int>{1}, {own.begin}, {layer.traits.kv_heads - own.end},
+                mx::array(0.0F, all.dtype()));
+    return mx::reshape(mx::transpose(whole, {0, 2, 1, 3}),
+                       {all.shape(2), layer.traits.kv_heads * layer.traits.dim});
+  };
+  read_kv_[layer.number].push_back(mx::concatenate({rows_of(keys), rows_of(values)}, -1));
+}
+
+void Decoder::TakeCarried(const mx::array& given, const ForwardStep& step) {
+  views_.assign(kv_layers_.size(), {});
+  read_kv_.clear();
+  for (const CarriedRow::Kv& kv : in_.kv) {
+    const int index = KvIndexOf(kv.layer);
+    if (index < 0) continue;
+    const Range own = KvHeadsOf(config_, kv.layer, place_.slices());
+    int row = 0;
+    for (const Segment& segment : step.segments) {
+      const int count = static_cast<int>(segment.tokens.size());
+      const auto heads_from = [&](int begin) {
+        const int first = begin + own.begin * kv.heads.dim;
+        const mx::array part =
+            mx::slice(given, {row, first}, {row + count, first + own.size() * kv.heads.dim});
+        return mx::transpose(mx::reshape(part, {1, count, own.size(), kv.heads.dim}), {0, 2, 1, 3});
+      };
+      views_[static_cast<size_t>(index)].push_back(
+          blocks_.Append(index, tables_.Table(segment.slot), static_cast<int>(segment.begin),
+                         heads_from(kv.begin), heads_from(kv.begin + kv.size())));
+      row += count;
+    }
+  }
+}
+
+mx::array Decoder::HandOn(const mx::array& given, const mx::array& hidden) const {
+  if (out_.width == out_.hidden) return hidden;
+  const int rows = hidden.shape(0);
+  std::vector<mx::array> parts{hidden}, own;
+  const int inputs = (config_.layer_count - place_.layer_end) * config_.layer_input_width;
+  if (inputs > 0) parts.push_back(Columns(given, in_.InputBegin(place_.layer_end), inputs));
+  for (const CarriedRow::Kv& kv : out_.kv) {  // those of earlier stages come first
+    if (const CarriedRow::Kv* held = in_.KvOf(kv.layer); held != nullptr) {
+      parts.push_back(Columns(given, held->begin, 2 * kv.size()));
+    } else if (const auto kept = read_kv_.find(kv.layer); kept != read_kv_.end()) {
+      own.push_back(mx::concatenate(kept->second, 0));
+    } else {
+      own.push_back(mx::zeros({rows, 2 * kv.size()}, hidden.dtype()));
+    }
+  }
+  if (own.empty()) return mx::concatenate(parts, -1);
+  // After all sums of the layers, on every rank.
+  const mx::array read = mx::depends({mx::concatenate(own, -1)}, {hidden})[0];
+  parts.push_back(sums_.SumExactlyOverRanks(read));
+  return mx::concatenate(parts, -1);
 }
 
 mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x,
@@ -189,69 +324,88 @@ mx::array Decoder::Recur(const Layer& layer, size_t index, const mx::array& x,
   return layer.o->Apply(layer.recurrent->Apply(x, step, states));
 }
 
-mx::array Decoder::Attend(const Layer& layer, int index, const mx::array& x,
-                          const ForwardStep& step) {
+mx::array Decoder::AttendToNothing(const Layer& layer, const mx::array& x) const {
   const int rows = x.shape(0);
-  const int kv_heads = KvHeadsOf(config_, place_.slices()).size();
-  const int heads = kv_heads * (config_.attention_heads / config_.kv_heads);
-  if (heads == 0) {
-    const mx::array nothing = layer.o->Apply(mx::zeros({rows, 0}, x.dtype()));
-    if (!config_.qk_norm_whole || place_.tp == 1) return nothing;
-    // The other ranks' norms wait for this rank's part, after what is summed before it.
-    const mx::array none = mx::depends({mx::zeros({rows, 2})}, {x})[0];
-    return mx::depends({nothing}, {sums_.SumExactlyOverRanks(none)})[0];
-  }
-  if (layer.latent.has_value()) {
-    const auto rotate = [&](const mx::array& part, int begin, bool interleaved) {
-      return rope_.Rotate(part, begin, interleaved);
-    };
-    const auto append = [&](const Segment& segment, const mx::array& keys) {
-      return blocks_.AppendKeys(index, tables_.Table(segment.slot), static_cast<int>(segment.begin),
-                                keys);
-    };
-    const auto append_index = [&](const Segment& segment, const mx::array& keys) {
-      return blocks_.AppendIndex(index, tables_.Table(segment.slot),
-                                 static_cast<int>(segment.begin), keys);
-    };
-    return layer.o->Apply(layer.latent->Apply(x, {step, rotate, append, append_index}));
-  }
-  const auto split_heads = [&](const mx::array& projected, int head_count,
-                               const std::optional<mx::array>& norm) {
-    mx::array by_head = mx::reshape(projected, {1, rows, head_count, config_.head_dim});
-    if (config_.qk_norm && norm.has_value()) {
-      by_head = mx::fast::rms_norm(by_head, norm, config_.rms_norm_eps);
-    }
-    return mx::transpose(by_head, {0, 2, 1, 3});
+  const mx::array nothing = layer.o->Apply(mx::zeros({rows, 0}, x.dtype()));
+  if (!config_.qk_norm_whole || place_.tp == 1) return nothing;
+  // The other ranks' norms wait for this rank's part, after what is summed before it.
+  const mx::array none = mx::depends({mx::zeros({rows, 2})}, {x})[0];
+  return mx::depends({nothing}, {sums_.SumExactlyOverRanks(none)})[0];
+}
+
+mx::array Decoder::AttendLatent(const Layer& layer, const mx::array& x, const ForwardStep& step) {
+  const auto rotate = [&](const mx::array& part, int begin, bool interleaved) {
+    return rope_.Rotate(part, begin, interleaved);
   };
-  mx::array all_queries = layer.q->Apply(x), all_keys = layer.k->Apply(x);
-  std::optional<mx::array> gate;
+  const auto append = [&](const Segment& segment, const mx::array& keys) {
+    return blocks_.AppendKeys(layer.kv, tables_.Table(segment.slot),
+                              static_cast<int>(segment.begin), keys);
+  };
+  const auto append_index = [&](const Segment& segment, const mx::array& keys) {
+    return blocks_.AppendIndex(layer.kv, tables_.Table(segment.slot),
+                               static_cast<int>(segment.begin), keys);
+  };
+  return layer.o->Apply(layer.latent->Apply(x, {step, rotate, append, append_index}));
+}
+
+Decoder::Projected Decoder::Project(const Layer& layer, const mx::array& x,
+                                    std::optional<mx::array>& gate) const {
+  const int rows = x.shape(0), dim = layer.traits.dim;
+  const auto split_heads = [&](const mx::array& projected, int heads) {
+    return mx::reshape(projected, {1, rows, heads, dim});
+  };
+  const auto normed = [&](const mx::array& by_head, const std::optional<mx::array>& norm) {
+    const bool has_norm = config_.qk_norm && norm.has_value();
+    return has_norm ? mx::fast::rms_norm(by_head, norm, config_.rms_norm_eps) : by_head;
+  };
+  const auto turned = [](const mx::array& by_head) { return mx::transpose(by_head, {0, 2, 1, 3}); };
+  mx::array queries = layer.q->Apply(x);
   if (config_.attention_gate) {
-    const mx::array both = mx::reshape(all_queries, {rows, heads, 2, config_.head_dim});
+    const mx::array both = mx::reshape(queries, {rows, layer.heads, 2, dim});
     const auto half = [&](int which) {
-      return mx::reshape(
-          mx::slice(both, {0, 0, which, 0}, {rows, heads, which + 1, config_.head_dim}),
-          {rows, heads * config_.head_dim});
+      return mx::reshape(mx::slice(both, {0, 0, which, 0}, {rows, layer.heads, which + 1, dim}),
+                         {rows, layer.heads * dim});
     };
-    all_queries = half(0);
+    queries = half(0);
     gate = mx::sigmoid(half(1));
   }
-  if (config_.qk_norm_whole) NormWhole(layer, all_queries, all_keys);
-  const mx::array queries = split_heads(all_queries, heads, layer.q_norm);
-  const mx::array keys = split_heads(all_keys, kv_heads, layer.k_norm);
-  const mx::array values = split_heads(layer.v->Apply(x), kv_heads, std::nullopt);
+  if (!layer.k.has_value()) {
+    return {turned(normed(split_heads(queries, layer.heads), layer.q_norm)), std::nullopt,
+            std::nullopt};
+  }
+  mx::array keys = layer.k->Apply(x);
+  if (config_.qk_norm_whole) NormWhole(layer, queries, keys);
+  mx::array values = split_heads(layer.v.has_value() ? layer.v->Apply(x) : keys, layer.kv_heads);
+  if (config_.value_norm) {
+    values = mx::fast::rms_norm(values, std::nullopt, config_.rms_norm_eps);
+  }
+  return {turned(normed(split_heads(queries, layer.heads), layer.q_norm)),
+          turned(normed(split_heads(keys, layer.kv_heads), layer.k_norm)), turned(values)};
+}
+
+mx::array Decoder::Attend(const Layer& layer, const mx::array& x, const ForwardStep& step) {
+  if (layer.heads == 0) return AttendToNothing(layer, x);
+  if (layer.latent.has_value()) return AttendLatent(layer, x, step);
+  const int rows = x.shape(0), dim = layer.traits.dim;
+  std::optional<mx::array> gate;
+  const Projected all = Project(layer, x, gate);
   std::vector<mx::array> mixed;
   int row = 0;
   for (const Segment& segment : step.segments) {
     const int end = row + static_cast<int>(segment.tokens.size());
-    const auto part = [&](const mx::array& all) {
-      return mx::slice(all, {0, 0, row, 0}, {1, all.shape(1), end, config_.head_dim});
+    const auto part = [&](const mx::array& whole) {
+      return mx::slice(whole, {0, 0, row, 0}, {1, whole.shape(1), end, dim});
     };
-    mixed.push_back(Mix(layer, index, segment, part(queries), part(keys), part(values)));
+    const auto part_of = [&](const std::optional<mx::array>& whole) {
+      return whole.has_value() ? std::optional(part(*whole)) : std::nullopt;
+    };
+    mixed.push_back(Mix(layer, segment, mixed.size(),
+                        {part(all.queries), part_of(all.keys), part_of(all.values)}));
     row = end;
   }
   const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 2);
   const mx::array given =
-      mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, heads * config_.head_dim});
+      mx::reshape(mx::transpose(together, {0, 2, 1, 3}), {rows, layer.heads * dim});
   return layer.o->Apply(gate.has_value() ? mx::multiply(given, *gate) : given);
 }
 
@@ -289,29 +443,51 @@ mx::array Decoder::Joined(const mx::array& partial, const std::optional<mx::arra
 }
 
 mx::array Decoder::FirstHalf(const Layer& layer, const mx::array& hidden, const ForwardStep& step,
-                             int& attending, size_t& recurring) {
+                             size_t& recurring) {
   const mx::array in = Normed(hidden, layer.attention_norm);
   return layer.recurrent.has_value() ? Recur(layer, recurring++, in, step)
-                                     : Attend(layer, attending++, in, step);
+                                     : Attend(layer, in, step);
+}
+
+mx::array Decoder::SecondHalf(const Layer& layer, const mx::array& hidden) const {
+  const mx::array inner = Normed(hidden, layer.feed_norm);
+  const mx::array fed =
+      std::visit([&](const auto& feed) { return feed.Apply(inner); }, *layer.feed);
+  if (!layer.beside.has_value()) return Joined(fed, layer.feed_out_norm);
+  const Beside& beside = *layer.beside;
+  const mx::array first = sums_.SumOverRanks(fed);
+  const mx::array given = beside.experts.Apply(Normed(hidden, beside.experts_in_norm),
+                                               Normed(hidden, beside.router_norm));
+  // Every rank takes part in the two sums one after the other.
+  const mx::array second = sums_.SumOverRanks(mx::depends({given}, {first})[0]);
+  const mx::array both =
+      mx::add(Normed(first, beside.feed_out_norm), Normed(second, beside.experts_out_norm));
+  return Normed(both, layer.feed_out_norm);
 }
 
 mx::array Decoder::Run(const mx::array& given, const ForwardStep& step) {
-  mx::array hidden = given;
-  int attending = 0;
+  mx::array hidden = in_.width == in_.hidden ? given : Columns(given, 0, in_.hidden);
+  TakeCarried(given, step);
   size_t recurring = 0;
   for (const Layer& layer : layers_) {
     if (layer.o.has_value()) {
-      const mx::array mixed = FirstHalf(layer, hidden, step, attending, recurring);
+      const mx::array mixed = FirstHalf(layer, hidden, step, recurring);
       hidden = mx::add(hidden, Joined(mixed, layer.attention_out_norm));
     }
-    if (!layer.feed.has_value()) continue;
-    const mx::array inner = Normed(hidden, layer.feed_norm);
-    const mx::array fed =
-        std::visit([&](const auto& feed) { return feed.Apply(inner); }, *layer.feed);
-    hidden = mx::add(hidden, Joined(fed, layer.feed_out_norm));
+    if (layer.feed.has_value()) hidden = mx::add(hidden, SecondHalf(layer, hidden));
+    if (layer.input.has_value()) {
+      const mx::array own = Columns(given, in_.InputBegin(layer.number), in_.input_width);
+      hidden = mx::add(hidden, layer.input->Apply(hidden, own));
+    }
+    if (layer.scalar.has_value()) {
+      hidden = mx::multiply(hidden, mx::astype(*layer.scalar, hidden.dtype()));
+    }
   }
   states_.Keep(slot_states_.kept());
-  return hidden;
+  const mx::array out = HandOn(given, hidden);
+  views_.clear();
+  read_kv_.clear();
+  return out;
 }
 
 mx::array Decoder::NormRows(const mx::array& hidden, std::span<const int32_t> rows) const {
@@ -328,8 +504,11 @@ mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows
   MACRAME_CHECK(config_.has_head) << "the model has no head";
   const Matrix& head = head_.has_value() ? *head_ : *embedding_;
   const mx::array logits = mx::astype(head.Apply(NormRows(hidden, rows)), mx::float32);
-  if (config_.logit_scale == 1.0F) return logits;
-  return mx::multiply(logits, mx::array(config_.logit_scale));
+  const mx::array scaled =
+      config_.logit_scale == 1.0F ? logits : mx::multiply(logits, mx::array(config_.logit_scale));
+  if (config_.logit_cap == 0) return scaled;
+  const mx::array cap(config_.logit_cap);
+  return mx::multiply(mx::tanh(mx::divide(scaled, cap)), cap);
 }
 
 void Decoder::AppendState(std::vector<mx::array>& out) const {

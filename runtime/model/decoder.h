@@ -5,6 +5,7 @@
 //
 // Builds graphs; nothing is computed until the caller evaluates them. Engine thread only.
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,11 +13,13 @@
 #include <vector>
 
 #include "mlx/mlx.h"
+#include "runtime/model/carried.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/matrix.h"
 #include "runtime/model/mlx_experts.h"
 #include "runtime/model/mlx_kv_blocks.h"
 #include "runtime/model/mlx_latent_attention.h"
+#include "runtime/model/mlx_layer_input.h"
 #include "runtime/model/mlx_recurrent.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/slot_states.h"
@@ -51,9 +54,7 @@ class Decoder : public LayerStack {
   }
 
  private:
-  bool has_blocks() const {
-    return KvHeadsOf(config_, place_.slices()).size() > 0 && AttentionLayersOf(config_, place_) > 0;
-  }
+  bool has_blocks() const { return !kv_layers_.empty(); }
   struct Dense {
     std::optional<Matrix> gate;
     Matrix up, down;
@@ -62,26 +63,56 @@ class Decoder : public LayerStack {
       return MlxFeed(gate, up, down, activation, x);
     }
   };
+  // Of a layer with a feed-forward and experts.
+  struct Beside {
+    MlxExperts experts;
+    mlx::core::array feed_out_norm, experts_in_norm, experts_out_norm;
+    mlx::core::array router_norm;  // of what the router sees
+  };
   struct Layer {
-    std::optional<Matrix> q, k, v;  // unset where there is a latent cache or a state
+    // Unset where there is a latent cache or a state; k and v too where the layer attends to
+    // another one's, v where keys are values.
+    std::optional<Matrix> q, k, v;
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
     std::optional<Matrix> o;  // unset: the layer has no first half
     std::optional<std::variant<Dense, MlxExperts>> feed;
+    std::optional<Beside> beside;
+    std::optional<MlxLayerInput> input;
     // Unset: there is none.
     std::optional<mlx::core::array> attention_norm, attention_out_norm, feed_norm, feed_out_norm;
     std::optional<mlx::core::array> q_norm, k_norm;
-    std::optional<mlx::core::array> sinks;  // of this rank's heads
+    std::optional<mlx::core::array> sinks;   // of this rank's heads
+    std::optional<mlx::core::array> scalar;  // of what the layer gives
     int sliding_window;
     RopeUse rope;
+    HeadTraits traits;
+    int heads, kv_heads;  // of this rank; it may have none
+    int number;           // in the model
+    int kv;               // of its keys and values in blocks_; -1: this rank has none of them
+    bool is_read;         // its keys and values are handed on
   };
-  static Layer LoadLayer(const ModelConfig& config, const ShardPlace& place, int layer,
-                         WeightLoader& loader);
-  // What a layer's first half adds; `attending` and `recurring` count this rank's layers so far.
+  Layer LoadLayer(int layer, WeightLoader& loader) const;
+  std::optional<Beside> LoadBeside(const LayerNeeds& needs, WeightLoader& loader) const;
+  // A layer's place in blocks_.
+  int KvIndexOf(int layer) const;
+  // These rows of a table [vocabulary, columns], of all ranks.
+  mlx::core::array Lookup(const Matrix& table, int columns, std::span<const int32_t> ids);
+  // What came from the stage before, and what goes to the next.
+  void TakeCarried(const mlx::core::array& given, const ForwardStep& step);
+  mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden) const;
+  // A layer's keys and values of one sequence, [1, heads, count, dim] each, as they are stored.
+  void KeepForLater(const Layer& layer, const mlx::core::array& keys,
+                    const mlx::core::array& values);
+  // What a layer's first half adds; `recurring` counts this rank's layers so far.
   mlx::core::array FirstHalf(const Layer& layer, const mlx::core::array& hidden,
-                             const ForwardStep& step, int& attending, size_t& recurring);
-  mlx::core::array Attend(const Layer& layer, int index, const mlx::core::array& x,
-                          const ForwardStep& step);
+                             const ForwardStep& step, size_t& recurring);
+  mlx::core::array Attend(const Layer& layer, const mlx::core::array& x, const ForwardStep& step);
+  mlx::core::array AttendLatent(const Layer& layer, const mlx::core::array& x,
+                                const ForwardStep& step);
+  mlx::core::array AttendToNothing(const Layer& layer, const mlx::core::array& x) const;
+  // What goes through the norm behind a layer's second half, and to the hidden state.
+  mlx::core::array SecondHalf(const Layer& layer, const mlx::core::array& hidden) const;
   // The same of a layer with a state; `index` counts those of this rank.
   mlx::core::array Recur(const Layer& layer, size_t index, const mlx::core::array& x,
                          const ForwardStep& step);
@@ -94,10 +125,15 @@ class Decoder : public LayerStack {
                           const std::optional<mlx::core::array>& norm) const;
   // qk_norm_whole: queries and keys [rows, this rank's], normed over those of all ranks.
   void NormWhole(const Layer& layer, mlx::core::array& queries, mlx::core::array& keys) const;
-  // One sequence's part of it: [1, heads, count, head_dim] each.
-  mlx::core::array Mix(const Layer& layer, int index, const Segment& segment,
-                       const mlx::core::array& queries, const mlx::core::array& keys,
-                       const mlx::core::array& values);
+  // One sequence's part of it: [1, heads, count, dim] each; `number`: of the segment in its step.
+  struct Projected {
+    mlx::core::array queries;
+    std::optional<mlx::core::array> keys, values;  // unset: another layer's are there
+  };
+  Projected Project(const Layer& layer, const mlx::core::array& x,
+                    std::optional<mlx::core::array>& gate) const;
+  mlx::core::array Mix(const Layer& layer, const Segment& segment, size_t number,
+                       const Projected& part);
   // A rotary form as MLX takes it.
   struct Rope {
     RopeTraits traits;
@@ -119,14 +155,21 @@ class Decoder : public LayerStack {
   SlotTables tables_;
   SlotStates slot_states_;
   MlxStates states_;
+  const CarriedRow in_, out_;
+  const std::vector<int> kv_layers_;  // whose keys and values are in blocks_, in their order
   MlxKvBlocks blocks_;
   const std::string rope_layout_;
   std::optional<Matrix> embedding_;
-  std::optional<Matrix> head_;  // unset when the embedding is it
+  std::optional<MlxLayerInputs> inputs_;  // what makes layers' inputs, on the first stage
+  std::optional<Matrix> head_;            // unset when the embedding is it
   std::vector<Layer> layers_;
   std::optional<mlx::core::array> final_norm_;
   const Rope rope_;
   const std::optional<Rope> local_rope_;
+  // Of the step that runs: what each layer of blocks_ has of each segment, and what this stage's
+  // layers hand on, [rows of a segment, their columns of out_].
+  std::vector<std::vector<MlxKvBlocks::View>> views_;
+  std::map<int, std::vector<mlx::core::array>> read_kv_;
 };
 
 // Which keys the queries at [begin, begin + count) see under a sliding window: row-major

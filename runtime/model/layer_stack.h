@@ -33,9 +33,10 @@ class LayerStack {
   // Takes a step's slots, blocks and tokens; INTERNAL when they are not well-formed. What follows
   // is called for this step.
   virtual absl::Status Begin(const ForwardStep& step) = 0;
-  // Hidden states [tokens of the step, hidden_size] of its tokens. First stage only.
+  // Hidden states [tokens of the step, hidden_size] of its tokens; of models whose layers read more
+  // than that, with what they read (carried.h). First stage only.
   virtual mlx::core::array Embed(std::span<const int32_t> ids) = 0;
-  // The hidden states through this rank's layers.
+  // The same through this rank's layers; behind the last layer, hidden states alone.
   virtual mlx::core::array Run(const mlx::core::array& hidden, const ForwardStep& step) = 0;
   // Logits float32 [rows.size(), this rank's part of the vocabulary] of these rows of `hidden`.
   // Last stage only.

@@ -10,17 +10,6 @@ namespace {
 
 namespace mx = mlx::core;
 
-mx::array Gated(Activation activation, const mx::array& gate, const mx::array& up) {
-  mx::array inside = gate;
-  if (activation == Activation::kGeluTanh) {  // x * sigmoid(2 y) is x * (1 + tanh(y)) / 2
-    const auto number = [&](double value) { return mx::array(value, gate.dtype()); };
-    const mx::array cube = mx::multiply(mx::square(gate), gate);
-    inside = mx::multiply(number(2.0 * std::sqrt(2.0 / M_PI)),
-                          mx::add(gate, mx::multiply(number(0.044715), cube)));
-  }
-  return mx::multiply(mx::multiply(gate, mx::sigmoid(inside)), up);
-}
-
 mx::array SquaredRelu(const mx::array& x) {
   return mx::square(mx::maximum(x, mx::array(0.0F, x.dtype())));
 }
@@ -75,11 +64,22 @@ mx::array Gathered(const StackedMatrix& map, const mx::array& x, const mx::array
 
 }  // namespace
 
+mx::array MlxGated(Activation activation, const mx::array& gate, const mx::array& up) {
+  mx::array inside = gate;
+  if (activation == Activation::kGeluTanh) {  // x * sigmoid(2 y) is x * (1 + tanh(y)) / 2
+    const auto number = [&](double value) { return mx::array(value, gate.dtype()); };
+    const mx::array cube = mx::multiply(mx::square(gate), gate);
+    inside = mx::multiply(number(2.0 * std::sqrt(2.0 / M_PI)),
+                          mx::add(gate, mx::multiply(number(0.044715), cube)));
+  }
+  return mx::multiply(mx::multiply(gate, mx::sigmoid(inside)), up);
+}
+
 mx::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
                   Activation activation, const mx::array& x) {
   if (up.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
   if (!gate.has_value()) return down.Apply(SquaredRelu(up.Apply(x)));
-  return down.Apply(Gated(activation, gate->Apply(x), up.Apply(x)));
+  return down.Apply(MlxGated(activation, gate->Apply(x), up.Apply(x)));
 }
 
 MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
@@ -92,6 +92,7 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
                 : std::nullopt),
       up_(loader.LoadStacked(All(needs.experts, &FeedNeeds::up))),
       down_(loader.LoadStacked(All(needs.experts, &FeedNeeds::down))) {
+  if (needs.beside.has_value()) expert_scales_ = loader.LoadVector(needs.beside->expert_scales);
   if (!needs.shared.has_value()) return;
   shared_.emplace(Shared{LoadGate(*needs.shared, loader), loader.LoadMatrix(needs.shared->up),
                          loader.LoadMatrix(needs.shared->down), std::nullopt});
@@ -119,6 +120,9 @@ MlxExperts::Choice MlxExperts::Choose(const mx::array& x) const {
   if (traits_.weight_scale != 1.0) {
     weights = mx::multiply(weights, mx::array(static_cast<float>(traits_.weight_scale)));
   }
+  if (expert_scales_.has_value()) {
+    weights = mx::multiply(weights, mx::take(*expert_scales_, chosen, 0));
+  }
   return {chosen, weights};
 }
 
@@ -127,11 +131,11 @@ mx::array MlxExperts::Inner(const mx::array& x, const mx::array& experts) const 
   if (!gate_.has_value()) return SquaredRelu(up);
   const mx::array gate = Gathered(*gate_, x, experts);
   return traits_.swiglu_limit > 0.0F ? ClampedSwiglu(gate, up, traits_)
-                                     : Gated(activation_, gate, up);
+                                     : MlxGated(activation_, gate, up);
 }
 
-mx::array MlxExperts::Apply(const mx::array& x) const {
-  const auto [chosen, weights] = Choose(x);
+mx::array MlxExperts::Apply(const mx::array& x, const mx::array& seen) const {
+  const auto [chosen, weights] = Choose(seen);
   mx::array out = mx::zeros_like(x);
   const bool has_width = up_.weight.shape(1) > 0;
   if (has_width || down_.bias.has_value()) {

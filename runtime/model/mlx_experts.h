@@ -13,6 +13,10 @@
 
 namespace macrame::runtime::engine {
 
+// activation(gate) * up.
+mlx::core::array MlxGated(Activation activation, const mlx::core::array& gate,
+                          const mlx::core::array& up);
+
 // down(activation(gate(x)) * up(x)) of one feed-forward, or without a gate; zeros where this rank
 // has no part of it.
 mlx::core::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
@@ -22,7 +26,9 @@ class MlxExperts {
  public:
   MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader);
   // x [rows, hidden] -> this rank's part of the result, of the same shape and type.
-  mlx::core::array Apply(const mlx::core::array& x) const;
+  mlx::core::array Apply(const mlx::core::array& x) const { return Apply(x, x); }
+  // `seen`: what the router goes by, where that is not what the experts are given.
+  mlx::core::array Apply(const mlx::core::array& x, const mlx::core::array& seen) const;
 
  private:
   struct Shared {
@@ -42,7 +48,8 @@ class MlxExperts {
   Activation activation_;
   Matrix router_;
   std::optional<mlx::core::array> score_bias_;
-  std::optional<StackedMatrix> gate_;  // [experts, rows, columns], like the others
+  std::optional<mlx::core::array> expert_scales_;  // of each one's weight
+  std::optional<StackedMatrix> gate_;              // [experts, rows, columns], like the others
   StackedMatrix up_, down_;
   std::optional<Shared> shared_;
 };

@@ -122,9 +122,17 @@ void MlxKvBlocks::Write(int32_t block, std::span<const std::byte> bytes) {
 }
 
 std::string MlxKvBlocks::layout() const {
-  const mx::array pool = Pools().front();
-  return absl::StrCat("type ", static_cast<int>(mx::kindof(pool.dtype())), ".",
-                      mx::size_of(pool.dtype()), ", ", pool.shape(1), " x ", pool.shape(2));
+  const std::vector<mx::array> pools = Pools();
+  const mx::Dtype type = pools.front().dtype();
+  std::string text =
+      absl::StrCat("type ", static_cast<int>(mx::kindof(type)), ".", mx::size_of(type));
+  const mx::array* before = nullptr;
+  for (const Layer& layer : layers_) {
+    const bool is_same = before != nullptr && before->shape() == layer.keys->shape();
+    before = &*layer.keys;
+    if (!is_same) absl::StrAppend(&text, ", ", before->shape(1), " x ", before->shape(2));
+  }
+  return text;
 }
 
 }  // namespace macrame::runtime::engine

@@ -129,10 +129,12 @@ void Complete(ModelConfig& out) {
   }
   // Rows of what all heads have together; each factor is bounded by itself only.
   const LatentTraits& latent = out.latent;
-  const int64_t widest =
+  int64_t widest =
       std::max({int64_t{out.head_dim}, int64_t{latent.nope} + latent.rope,
                 int64_t{latent.nope} + latent.value, int64_t{latent.kv_rank}, int64_t{1}});
-  const int64_t heads = std::max(out.attention_heads, out.kv_heads);
+  const HeadTraits global = out.global_heads.value_or(HeadTraits{out.kv_heads, out.head_dim});
+  widest = std::max(widest, int64_t{global.dim});
+  const int64_t heads = std::max({out.attention_heads, out.kv_heads, global.kv_heads});
   if (heads * widest > kDimensionMax) {
     Invalid(absl::StrCat(heads, " attention heads of ", widest, " numbers are more than ",
                          kDimensionMax));
@@ -140,6 +142,10 @@ void Complete(ModelConfig& out) {
   if (out.attention_heads % out.kv_heads != 0) {
     Invalid(absl::StrCat("'num_attention_heads' ", out.attention_heads,
                          " is not a multiple of 'num_key_value_heads' ", out.kv_heads));
+  }
+  if (out.attention_heads % global.kv_heads != 0) {
+    Invalid(absl::StrCat("'num_attention_heads' ", out.attention_heads, " is not a multiple of ",
+                         "'num_global_key_value_heads' ", global.kv_heads));
   }
 }
 
@@ -155,9 +161,14 @@ ModelConfig Read(const json& config) {
 
 }  // namespace
 
-float ModelConfig::QueryScaleAt(size_t position) const {
-  double scale =
-      attention_scale == 0 ? 1.0 : attention_scale * std::sqrt(static_cast<double>(head_dim));
+HeadTraits ModelConfig::HeadsOf(int layer) const {
+  const bool is_global = sliding_windows[static_cast<size_t>(layer)] == 0;
+  if (is_global && global_heads.has_value()) return *global_heads;
+  return {kv_heads, head_dim};
+}
+
+float ModelConfig::QueryScaleAt(size_t position, int dim) const {
+  double scale = attention_scale == 0 ? 1.0 : attention_scale * std::sqrt(static_cast<double>(dim));
   if (temperature_beta != 0) {
     const size_t contexts = position / static_cast<size_t>(temperature_context);
     scale *= 1.0 + temperature_beta * std::log(1.0 + static_cast<double>(contexts));

@@ -70,12 +70,23 @@ struct ExpertTraits {
   std::string gate_name = "gate_proj", up_name = "up_proj", down_name = "down_proj";
   std::string stacked_name = "switch_mlp";
   std::string stacked_up = "up_proj", stacked_down = "down_proj";
+  // Layers have a feed-forward for all tokens too, each of the two with norms of its own; the
+  // router sees hidden states through a norm without the experts' (Gemma 4). Each expert's weight
+  // is multiplied by a number that is learnt.
+  bool beside_feed = false;
   bool stored_as_blocks = false;  // weight_needs.h: they may be stored as OpenAI does
   bool bias = false;              // of an expert's maps
   // Above 0: gate and up are clamped by it and joined as gpt-oss does, with swiglu_alpha, not as
   // silu(gate) * up.
   float swiglu_limit = 0.0F;
   float swiglu_alpha = 1.702F;
+};
+
+// Of a layer with keys and values by head.
+struct HeadTraits {
+  int kv_heads = 0;
+  int dim = 0;                   // of queries, keys and values
+  bool keys_are_values = false;  // values are the keys as they are projected (Gemma 4)
 };
 
 // A layer's norms below "model.layers.N."; empty: there is none.
@@ -177,6 +188,7 @@ struct ModelConfig {
   // tensors shows: MLX's converter adds the one (Qwen3-Next). For all norms but those of recurrent
   // layers.
   bool published_norm_adds_one = false;
+  bool value_norm = false;     // RMS norm of each head's values, without weights
   double attention_scale = 0;  // of queries times keys; 0: 1 / sqrt(head_dim)
   // Queries grow with their position, by 1 + beta * ln(1 + floor(position / context)) (Llama 4,
   // Ministral 3); beta 0: they don't.
@@ -185,12 +197,23 @@ struct ModelConfig {
   float embedding_scale = 1.0F;
   float residual_scale = 1.0F;  // of what each half layer adds
   float logit_scale = 1.0F;
+  float logit_cap = 0.0F;      // logits become cap * tanh(logit / cap); 0: they stay
+  bool layer_scalars = false;  // what a layer gives is multiplied by a number that is learnt
+  // Above 0: each layer takes an input of so many numbers of its own, made from a position's token
+  // and embedding before the first layer (Gemma 4's per-layer embeddings).
+  int layer_input_width = 0;
   int ignored_layers = 0;  // behind the last one: they predict further tokens
   LatentTraits latent;
   IndexTraits index;
   RecurrentTraits recurrent;
   std::vector<MixerKind> mixers;  // by layer
   ExpertTraits experts;
+  // Of layers that attend to all positions, where theirs differ from the others' (Gemma 4).
+  std::optional<HeadTraits> global_heads;
+  // By layer: whose keys and values it attends to; its own number where it makes some. Empty: all
+  // do.
+  std::vector<int> kv_sources;
+  std::vector<int> feed_widths;   // by layer; empty: intermediate_size
   std::vector<bool> has_feed;     // by layer: a second half
   std::vector<bool> has_experts;  // by layer
   RopeTraits rope;
@@ -210,8 +233,9 @@ struct ModelConfig {
   Pooling pooling = Pooling::kNone;
   bool has_head = true;  // it makes text; a bare model gives hidden states alone
 
-  // By what queries are multiplied at a position, so that 1 / sqrt(head_dim) is left to do.
-  float QueryScaleAt(size_t position) const;
+  // By what queries are multiplied at a position, so that 1 / sqrt(dim) of a head
+  // is left to do.
+  float QueryScaleAt(size_t position, int dim) const;
   bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
   bool has_latent() const { return latent.kv_rank > 0; }
   bool has_index() const { return index.top > 0; }
@@ -219,6 +243,13 @@ struct ModelConfig {
   bool has_state() const { return recurrent.key_heads > 0; }
   MixerKind MixerOf(int layer) const { return mixers[static_cast<size_t>(layer)]; }
   bool IsRecurrent(int layer) const { return MixerOf(layer) == MixerKind::kRecurrent; }
+  HeadTraits HeadsOf(int layer) const;
+  int KvSourceOf(int layer) const {
+    return kv_sources.empty() ? layer : kv_sources[static_cast<size_t>(layer)];
+  }
+  int FeedWidthOf(int layer) const {
+    return feed_widths.empty() ? intermediate_size : feed_widths[static_cast<size_t>(layer)];
+  }
   // Numbers that a head gives to o_proj.
   int value_dim() const { return has_latent() ? latent.value : head_dim; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors

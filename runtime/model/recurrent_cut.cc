@@ -8,14 +8,6 @@ void AddRun(size_t begin, size_t count, std::vector<int>& out) {
   for (size_t i = 0; i < count; ++i) out.push_back(static_cast<int>(begin + i));
 }
 
-int LayersOf(const ModelConfig& config, const ShardPlace& place, MixerKind kind) {
-  int layers = 0;
-  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
-    if (config.MixerOf(layer) == kind) ++layers;
-  }
-  return layers;
-}
-
 }  // namespace
 
 RecurrentCut RecurrentCutOf(const ModelConfig& config, const SliceRange& slices) {
@@ -81,12 +73,12 @@ std::vector<int> ProjectedOrder(const ModelConfig& config, const RecurrentCut& c
   return order;
 }
 
-int AttentionLayersOf(const ModelConfig& config, const ShardPlace& place) {
-  return LayersOf(config, place, MixerKind::kAttention);
-}
-
 int RecurrentLayersOf(const ModelConfig& config, const ShardPlace& place) {
-  return LayersOf(config, place, MixerKind::kRecurrent);
+  int layers = 0;
+  for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
+    if (config.IsRecurrent(layer)) ++layers;
+  }
+  return layers;
 }
 
 uint64_t StateBytes(const ModelConfig& config, const ShardPlace& place) {

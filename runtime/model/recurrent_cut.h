@@ -42,8 +42,7 @@ std::vector<int> ChannelsOf(const ModelConfig& config, const RecurrentCut& cut);
 // other: which of them is number i of RecurrentCut::projected().
 std::vector<int> ProjectedOrder(const ModelConfig& config, const RecurrentCut& cut);
 
-// Layers of the place that attend: the only ones with keys and values.
-int AttentionLayersOf(const ModelConfig& config, const ShardPlace& place);
+// Layers of the place that have a state.
 int RecurrentLayersOf(const ModelConfig& config, const ShardPlace& place);
 
 // Of one sequence's state, in all of the place's layers that have one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -114,6 +115,10 @@ RopeTable MakeRopeTable(const RopeTraits& rope, int context_length) {
     if (rope.scaling == RopeScalingKind::kYarn) divisor = YarnDivisor(rope, range, i);
     if (rope.scaling == RopeScalingKind::kLongrope) {
       divisor *= (beyond ? rope.long_factors : rope.short_factors)[i];
+    }
+    if (rope.scaling == RopeScalingKind::kProportional) {
+      const bool turns = i < static_cast<size_t>(rope.turned / 2);
+      divisor = turns ? divisor * rope.factor : std::numeric_limits<double>::infinity();
     }
     table.divisors.push_back(static_cast<float>(divisor));
     table.frequencies.push_back(1.0F / table.divisors.back());

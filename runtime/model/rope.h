@@ -12,7 +12,7 @@
 
 namespace macrame::runtime::engine {
 
-enum class RopeScalingKind { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongrope };
+enum class RopeScalingKind { kNone, kLinear, kDynamic, kLlama3, kYarn, kLongrope, kProportional };
 
 struct RopeTraits {
   double theta = 10000.0;
@@ -37,6 +37,9 @@ struct RopeTraits {
   bool truncate = true;  // the stretched range begins and ends at whole dimensions
   // yarn, longrope: what turned dimensions are multiplied by; unset: it follows from the factor.
   std::optional<double> attention_factor;
+  // proportional: of `dims`, which are all of a head's, so many turn: pairs i and i + dims / 2 for
+  // i below turned / 2, as fast as if all did.
+  int turned = 0;
   // longrope: of each pair.
   std::vector<double> short_factors, long_factors;
 

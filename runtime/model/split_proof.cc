@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "mlx/mlx.h"
 #include "proto/reasons.h"
+#include "runtime/model/carried.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/weight_loader.h"
@@ -21,15 +22,16 @@ namespace {
 
 // The first layer of each kind.
 std::vector<int> LayersToProve(const ModelConfig& config, const ShardPlace& place) {
-  std::set<std::tuple<MixerKind, bool, bool, bool>> seen;
+  std::set<std::tuple<MixerKind, bool, bool, bool, bool>> seen;
   std::vector<int> layers;
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const auto index = static_cast<size_t>(layer);
     const bool mixed = index < config.has_experts.size() && config.has_experts[index];
     const bool windowed =
         index < config.sliding_windows.size() && config.sliding_windows[index] > 0;
+    const bool reads = config.KvSourceOf(layer) != layer;
     const bool is_new =
-        seen.emplace(config.MixerOf(layer), config.has_feed[index], mixed, windowed).second;
+        seen.emplace(config.MixerOf(layer), config.has_feed[index], mixed, windowed, reads).second;
     if (is_new) layers.push_back(layer);
   }
   return layers;
@@ -44,6 +46,11 @@ std::vector<float> MadeUpStates(size_t count) {
     value = static_cast<float>(static_cast<double>(state >> 40) / (1 << 23) - 1.0);
   }
   return states;
+}
+
+// Of what goes into the place's first layer (carried.h).
+int WidthInto(const ModelConfig& config, const ShardPlace& place) {
+  return CarriedInto(config, place.layer_begin).width;
 }
 
 absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const ShardPlace& place,
@@ -61,25 +68,30 @@ absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const Shard
   const absl::Status begun = stack->Begin(step);
   if (!begun.ok()) return begun;
   const mx::array hidden =
-      mx::astype(mx::array(states.begin(), {kSplitProofRows, proof.config.hidden_size}),
+      mx::astype(mx::array(states.begin(), {kSplitProofRows, WidthInto(proof.config, place)}),
                  stack->activation_type());
-  mx::array out = mx::contiguous(mx::astype(stack->Run(hidden, step), mx::float32));
+  // What is handed on besides hidden states is what came, or has been summed over the ranks.
+  const mx::array given = stack->Run(hidden, step);
+  const mx::array states_given =
+      mx::slice(given, {0, 0}, {kSplitProofRows, proof.config.hidden_size});
+  mx::array out = mx::contiguous(mx::astype(states_given, mx::float32));
   std::vector<mx::array> outputs{out};
   stack->AppendState(outputs);
   mx::eval(outputs);
   return std::vector<float>(out.data<float>(), out.data<float>() + out.size());
 }
 
-// Of each row, |split - whole| / |whole - states|.
+// Of each row, |split - whole| / |whole - states|; rows of `states` begin with hidden states.
 std::vector<double> Differences(const std::vector<float>& split, const std::vector<float>& whole,
                                 const std::vector<float>& states) {
-  const size_t width = states.size() / kSplitProofRows;
+  const size_t width = whole.size() / kSplitProofRows, stride = states.size() / kSplitProofRows;
   std::vector<double> differences;
   for (size_t row = 0; row < kSplitProofRows; ++row) {
     double difference = 0, added = 0;
-    for (size_t i = row * width; i < (row + 1) * width; ++i) {
-      difference += std::pow(double{split[i]} - double{whole[i]}, 2);
-      added += std::pow(double{whole[i]} - double{states[i]}, 2);
+    for (size_t i = 0; i < width; ++i) {
+      const double ours = whole[row * width + i];
+      difference += std::pow(double{split[row * width + i]} - ours, 2);
+      added += std::pow(ours - double{states[row * stride + i]}, 2);
     }
     const double share = std::sqrt(difference / added);
     differences.push_back(difference == 0 ? 0 : share);
@@ -128,8 +140,6 @@ absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>
 absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
   if (proof.place.tp < 2) return absl::OkStatus();
   const bool on_cpu = mx::default_device() == mx::Device::cpu;
-  const auto width = static_cast<size_t>(proof.config.hidden_size);
-  const std::vector<float> states = MadeUpStates(kSplitProofRows * width);
   absl::Status proven = absl::OkStatus();
   // To the end, whatever is found: the other ranks go on adding.
   for (const int layer : LayersToProve(proof.config, proof.place)) {
@@ -138,6 +148,8 @@ absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
     place.layer_begin = layer;
     place.layer_end = layer + 1;
     place.embeds = place.has_head = false;
+    const auto width = static_cast<size_t>(WidthInto(proof.config, place));
+    const std::vector<float> states = MadeUpStates(kSplitProofRows * width);
     const auto split = RunLayer(proof, place, sums, states);
     if (!split.ok()) return split.status();
     if (proof.place.tp_rank != 0 || !proven.ok()) continue;

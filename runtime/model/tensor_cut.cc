@@ -27,6 +27,18 @@ int HeadUnit(const ModelConfig& config, const std::string& module, int heads, in
   return static_cast<int>(std::min<int64_t>(heads, group / std::gcd(group, columns)));
 }
 
+Range CutHeads(const ModelConfig& config, const HeadTraits& heads, const SliceRange& slices) {
+  // Columns of o_proj that belong to one key-value head.
+  const int64_t columns = int64_t{config.attention_heads / heads.kv_heads} * heads.dim;
+  const int unit = HeadUnit(config, config.attention_module + ".o_proj", heads.kv_heads, columns);
+  return CutInUnits(heads.kv_heads, unit, slices);
+}
+
+// "model.layers.N." is before it: of experts, whose modules may stand below none.
+std::string ModuleOf(const ExpertTraits& experts, const std::string& name) {
+  return experts.module.empty() ? name : absl::StrCat(experts.module, ".", name);
+}
+
 }  // namespace
 
 Range CutInUnits(int whole, int unit, const SliceRange& slices) {
@@ -39,10 +51,13 @@ Range CutInUnits(int whole, int unit, const SliceRange& slices) {
 }
 
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices) {
-  // Columns of o_proj that belong to one key-value head.
-  const int64_t columns = int64_t{config.attention_heads / config.kv_heads} * config.value_dim();
-  const int unit = HeadUnit(config, config.attention_module + ".o_proj", config.kv_heads, columns);
-  return CutInUnits(config.kv_heads, unit, slices);
+  return CutHeads(config, {config.kv_heads, config.value_dim()}, slices);
+}
+
+Range KvHeadsOf(const ModelConfig& config, int layer, const SliceRange& slices) {
+  const HeadTraits heads = config.HeadsOf(layer);
+  return CutHeads(config, {heads.kv_heads, config.has_latent() ? config.latent.value : heads.dim},
+                  slices);
 }
 
 Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices) {
@@ -55,13 +70,13 @@ Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices) {
 
 Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
   const std::string down = config.feed_module + ".down_proj";
-  return CutInUnits(config.intermediate_size, GroupOf(config, layer, down.c_str()), slices);
+  return CutInUnits(config.FeedWidthOf(layer), GroupOf(config, layer, down.c_str()), slices);
 }
 
 Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
   // An expert that is stored by itself is quantised as the stacked ones would be.
-  const std::string down = absl::StrCat(config.experts.module, ".", config.experts.stacked_name,
-                                        ".", config.experts.stacked_down);
+  const std::string down = ModuleOf(
+      config.experts, absl::StrCat(config.experts.stacked_name, ".", config.experts.stacked_down));
   return CutInUnits(config.experts.width, GroupOf(config, layer, down.c_str()), slices);
 }
 

@@ -31,8 +31,11 @@ struct Range {
 // nearest ones. Parts of slices side by side lie side by side; those of all slices cover the whole.
 Range CutInUnits(int whole, int unit, const SliceRange& slices);
 
-// Of the model's key-value heads. The same in every layer, since the KV cache is.
+// Of the model's key-value heads. The same in every layer whose heads are alike, since the KV cache
+// is.
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices);
+// Where some layers' heads differ from the others', of each kind for itself.
+Range KvHeadsOf(const ModelConfig& config, int layer, const SliceRange& slices);
 // Of the key heads of layers with a state, each with its value heads. The same in every layer too.
 Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices);
 // Of one layer's intermediate_size.

@@ -325,7 +325,14 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
     if (bias == nullptr) return;
     if (const auto part = BiasPartOf(*bias, need)) visit(*bias, *part);
   };
-  if (place_.embeds) see_matrix(EmbeddingNeed(config_, place_));
+  if (place_.embeds) {
+    see_matrix(EmbeddingNeed(config_, place_));
+    if (const auto inputs = InputNeedsOf(config_, place_); inputs.has_value()) {
+      see_matrix(inputs->embedding);
+      see_matrix(inputs->projection);
+      see_vector(inputs->norm);
+    }
+  }
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
     for (const MatrixNeed* need : MatricesOf(needs, *files_)) see_matrix(*need);

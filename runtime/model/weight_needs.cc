@@ -273,7 +273,9 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
   } else if (needs.recurrent.has_value()) {
     for (const MatrixNeed& map : needs.recurrent->in) all.push_back(&map);
   } else if (!needs.q.module.empty()) {
-    all = {&needs.q, &needs.k, &needs.v};
+    for (const MatrixNeed* map : {&needs.q, &needs.k, &needs.v}) {
+      if (!map->module.empty()) all.push_back(map);
+    }
   }
   if (!needs.o.module.empty()) all.push_back(&needs.o);
   const auto add = [&](const FeedNeeds& feed) {
@@ -290,6 +292,8 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
   for (const FeedNeeds& expert : needs.experts) all.push_back(&expert.down);
   if (needs.shared.has_value()) add(*needs.shared);
   if (needs.shared_router.has_value()) all.push_back(&*needs.shared_router);
+  if (needs.input.has_value())
+    all.insert(all.end(), {&needs.input->gate, &needs.input->projection});
   return all;
 }
 
@@ -309,6 +313,13 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
     all.insert(all.end(),
                {&own.taps, &own.taps_bias, &own.decay, &own.step_bias, &own.skip, &own.norm});
   }
+  if (needs.beside.has_value()) {
+    const BesideNeeds& own = *needs.beside;
+    all.insert(all.end(), {&own.feed_out_norm, &own.experts_in_norm, &own.experts_out_norm,
+                           &own.router_scale, &own.expert_scales});
+  }
+  if (needs.input.has_value()) all.push_back(&needs.input->norm);
+  all.push_back(&needs.scalar);
   return all;
 }
 
@@ -347,7 +358,8 @@ FeedNeeds FeedOf(const ModelConfig& config, const std::string& prefix, int width
 
 void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, LayerNeeds& needs) {
   const ExpertTraits& traits = config.experts;
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".", traits.module, ".");
+  const std::string prefix =
+      absl::StrCat("model.layers.", layer, ".", traits.module, traits.module.empty() ? "" : ".");
   const int hidden = config.hidden_size;
   needs.router = MatrixNeed{absl::StrCat(prefix, traits.router_name), traits.count, hidden};
   needs.router->bias = traits.router_bias;
@@ -397,6 +409,31 @@ VectorNeed NormOf(const ModelConfig& config, const std::string& name, int size) 
   return need;
 }
 
+// Of Gemma 4's layers, besides.
+void AddExtras(const ModelConfig& config, int layer, const std::string& prefix, LayerNeeds& needs) {
+  const int hidden = config.hidden_size, width = config.layer_input_width;
+  const auto norm = [&](const char* name) {
+    return NormOf(config, absl::StrCat(prefix, name, ".weight"), hidden);
+  };
+  const auto numbers = [&](const char* name, int size) {
+    VectorNeed need{absl::StrCat(prefix, name), size};
+    need.exact = true;
+    return need;
+  };
+  if (config.layer_scalars) needs.scalar = numbers("layer_scalar", 1);
+  if (config.experts.beside_feed && config.has_experts[static_cast<size_t>(layer)]) {
+    needs.beside =
+        BesideNeeds{norm("post_feedforward_layernorm_1"), norm("pre_feedforward_layernorm_2"),
+                    norm("post_feedforward_layernorm_2"), numbers("router.scale", hidden),
+                    numbers("router.per_expert_scale", config.experts.count)};
+  }
+  if (width == 0) return;
+  needs.input =
+      LayerInputNeeds{MatrixNeed{absl::StrCat(prefix, "per_layer_input_gate"), width, hidden},
+                      MatrixNeed{absl::StrCat(prefix, "per_layer_projection"), hidden, width},
+                      norm("post_per_layer_input_norm")};
+}
+
 void AddNorms(const ModelConfig& config, int layer, const Range& kv_heads,
               const std::string& prefix, LayerNeeds& needs) {
   const auto norm = [&](const std::string& name, int size) {
@@ -412,8 +449,9 @@ void AddNorms(const ModelConfig& config, int layer, const Range& kv_heads,
   needs.attention_out_norm = norm(config.norms.attention_out, config.hidden_size);
   if (config.IsRecurrent(layer)) return;
   if (config.qk_norm) {
-    needs.q_norm = norm("self_attn.q_norm", config.head_dim);
-    needs.k_norm = norm("self_attn.k_norm", config.head_dim);
+    const int dim = config.HeadsOf(layer).dim;
+    needs.q_norm = norm("self_attn.q_norm", dim);
+    if (config.KvSourceOf(layer) == layer) needs.k_norm = norm("self_attn.k_norm", dim);
   } else if (config.qk_norm_whole) {
     const int group = config.attention_heads / config.kv_heads * config.head_dim;
     needs.q_norm = norm("self_attn.q_norm", config.kv_heads * group);
@@ -424,20 +462,22 @@ void AddNorms(const ModelConfig& config, int layer, const Range& kv_heads,
 }
 
 // Keys and values by head.
-void AddHeads(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
-              LayerNeeds& needs) {
-  const int query_width = config.attention_heads / config.kv_heads * config.head_dim;
+void AddHeads(const ModelConfig& config, int layer, const Range& kv_heads,
+              const std::string& prefix, LayerNeeds& needs) {
+  const HeadTraits heads = config.HeadsOf(layer);
+  const int query_width = config.attention_heads / heads.kv_heads * heads.dim;
   // Of the kv heads, and of the query heads that share them.
   const auto rows = [&](const char* name, int width) {
-    MatrixNeed need{absl::StrCat(prefix, name), config.kv_heads * width, config.hidden_size};
+    MatrixNeed need{absl::StrCat(prefix, name), heads.kv_heads * width, config.hidden_size};
     need.split = Split::kRows;
     need.part = Times(kv_heads, width);
     need.bias = config.qkv_bias;
     return need;
   };
   needs.q = rows("q_proj", config.attention_gate ? 2 * query_width : query_width);
-  needs.k = rows("k_proj", config.head_dim);
-  needs.v = rows("v_proj", config.head_dim);
+  if (config.KvSourceOf(layer) != layer) return;
+  needs.k = rows("k_proj", heads.dim);
+  if (!heads.keys_are_values) needs.v = rows("v_proj", heads.dim);
   if (config.fused_qkv) {
     Fuse(absl::StrCat(prefix, "qkv_proj"), {&needs.q, &needs.k, &needs.v});
   }
@@ -535,15 +575,17 @@ void AddLatent(const ModelConfig& config, const Range& own, const std::string& p
   needs.latent = std::move(latent);
 }
 
-void AddAttention(const ModelConfig& config, const Range& kv_heads, const std::string& prefix,
-                  LayerNeeds& needs) {
+void AddAttention(const ModelConfig& config, int layer, const Range& kv_heads,
+                  const std::string& prefix, LayerNeeds& needs) {
   const std::string attention = absl::StrCat(prefix, config.attention_module, ".");
   config.has_latent() ? AddLatent(config, kv_heads, attention, needs)
-                      : AddHeads(config, kv_heads, attention, needs);
-  const int width = config.attention_heads / config.kv_heads * config.value_dim();
+                      : AddHeads(config, layer, kv_heads, attention, needs);
+  const HeadTraits heads = config.HeadsOf(layer);
+  const int width = config.attention_heads / heads.kv_heads *
+                    (config.has_latent() ? config.value_dim() : heads.dim);
   needs.o = MatrixNeed{absl::StrCat(attention, "o_proj"),
                        config.hidden_size,
-                       config.kv_heads * width,
+                       heads.kv_heads * width,
                        Split::kColumns,
                        Times(kv_heads, width),
                        config.output_bias};
@@ -556,25 +598,36 @@ void AddAttention(const ModelConfig& config, const Range& kv_heads, const std::s
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer) {
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  const Range kv_heads = KvHeadsOf(config, place.slices());
+  const Range kv_heads = KvHeadsOf(config, layer, place.slices());
+  const auto index = static_cast<size_t>(layer);
   LayerNeeds needs;
   if (config.IsRecurrent(layer)) {
     AddRecurrent(config, StateHeadsOf(config, place.slices()), prefix, needs);
   } else if (config.MixerOf(layer) == MixerKind::kAttention) {
-    AddAttention(config, kv_heads, prefix, needs);
+    AddAttention(config, layer, kv_heads, prefix, needs);
   }
-  if (config.has_experts[static_cast<size_t>(layer)]) {
-    AddExperts(config, place, layer, needs);
-  } else if (config.has_feed[static_cast<size_t>(layer)]) {
+  if (config.has_experts[index]) AddExperts(config, place, layer, needs);
+  if (config.has_feed[index] && (!config.has_experts[index] || config.experts.beside_feed)) {
     needs.feed =
-        FeedOf(config, absl::StrCat(prefix, config.feed_module, "."), config.intermediate_size,
+        FeedOf(config, absl::StrCat(prefix, config.feed_module, "."), config.FeedWidthOf(layer),
                InnerOf(config, layer, place.slices()), config.mlp_bias);
     if (config.fused_gate_up) {
       Fuse(absl::StrCat(prefix, "mlp.gate_up_proj"), {&needs.feed->gate, &needs.feed->up});
     }
   }
   AddNorms(config, layer, kv_heads, prefix, needs);
+  AddExtras(config, layer, prefix, needs);
   return needs;
+}
+
+std::optional<InputNeeds> InputNeedsOf(const ModelConfig& config, const ShardPlace& place) {
+  if (config.layer_input_width == 0) return std::nullopt;
+  const int all = config.layer_count * config.layer_input_width;
+  return InputNeeds{
+      {"model.embed_tokens_per_layer", config.vocab_size, all, Split::kRows,
+       VocabularyOf(config, place.slices())},
+      {"model.per_layer_model_projection", all, config.hidden_size},
+      NormOf(config, "model.per_layer_projection_norm.weight", config.layer_input_width)};
 }
 
 MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place) {
@@ -605,7 +658,14 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
                                      ") of a model that has ", config.layer_count));
   }
   Checker check(config, files);
-  if (place.embeds) check.Matrix(EmbeddingNeed(config, place));
+  if (place.embeds) {
+    check.Matrix(EmbeddingNeed(config, place));
+    if (const auto inputs = InputNeedsOf(config, place); inputs.has_value()) {
+      check.Matrix(inputs->embedding);
+      check.Matrix(inputs->projection);
+      check.Vector(inputs->norm);
+    }
+  }
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config, place, layer);
     for (const MatrixNeed* need : MatricesOf(needs, files)) check.Matrix(*need);

@@ -102,12 +102,35 @@ struct RecurrentNeeds {
   VectorNeed norm;  // of a head's output; of a state space of all heads', side by side
 };
 
+// Of a layer that has a feed-forward and experts: norms, and how its router's input is weighed. All
+// whole on each rank.
+struct BesideNeeds {
+  VectorNeed feed_out_norm, experts_in_norm, experts_out_norm;
+  VectorNeed router_scale;   // of what the router sees, after a norm without weights
+  VectorNeed expert_scales;  // of each expert's weight
+};
+
+// Of a layer that takes an input of its own (ModelConfig::layer_input_width); whole on each rank.
+struct LayerInputNeeds {
+  MatrixNeed gate, projection;
+  VectorNeed norm;
+};
+
+// Of what makes all layers' inputs, one layer's behind the other's, before the first of them.
+struct InputNeeds {
+  MatrixNeed embedding;   // by token, its rows cut as those of the model's embedding
+  MatrixNeed projection;  // of the model's embedding; whole on each rank
+  VectorNeed norm;        // of each layer's part of that
+};
+
 struct LayerNeeds {
-  MatrixNeed q, k, v;  // no modules unless the layer attends, with keys and values by head
-  MatrixNeed o;        // of what the layer's first half gives; no module where it has none
+  // No modules unless the layer attends, with keys and values by head; k and v have none where it
+  // attends to another layer's, v where keys are values.
+  MatrixNeed q, k, v;
+  MatrixNeed o;  // of what the layer's first half gives; no module where it has none
   std::optional<LatentNeeds> latent;
   std::optional<RecurrentNeeds> recurrent;
-  std::optional<FeedNeeds> feed;  // unset in a layer of experts, or without a second half
+  std::optional<FeedNeeds> feed;  // unset in a layer of experts alone, or without a second half
   // An empty name: there is none.
   VectorNeed attention_norm, feed_norm;          // of what goes in
   VectorNeed attention_out_norm, feed_out_norm;  // of what comes out
@@ -119,6 +142,9 @@ struct LayerNeeds {
   std::vector<FeedNeeds> experts;
   std::optional<FeedNeeds> shared;
   std::optional<MatrixNeed> shared_router;  // whole on each rank: [1, hidden]; unset: no gate
+  std::optional<BesideNeeds> beside;        // where there is `feed` too
+  std::optional<LayerInputNeeds> input;
+  VectorNeed scalar;  // of what the layer gives
 };
 
 // A rank's place: layers [layer_begin, layer_end), slices [slice_begin, slice_end) of slice_count.
@@ -160,6 +186,8 @@ bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files);
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer);
 MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);
+// Unset where layers take no input of their own.
+std::optional<InputNeeds> InputNeedsOf(const ModelConfig& config, const ShardPlace& place);
 // The embedding table when it is tied.
 MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place);
 VectorNeed FinalNormNeed(const ModelConfig& config);

@@ -1,6 +1,7 @@
 #include "runtime/model/families/config_fields.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/model/families/rope_fields.h"
@@ -68,6 +69,11 @@ std::string ReadText(const json& config, const char* key, const std::string& fal
   if (found == nullptr) return fallback;
   if (!found->is_string()) Invalid(absl::StrCat("'", key, "' is not a text"));
   return found->get<std::string>();
+}
+
+float RoundedToBfloat16(double value) {
+  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
+  return std::bit_cast<float>((bits + 0x7FFFU + (bits >> 16 & 1U)) & 0xFFFF0000U);
 }
 
 void ReadFrame(const json& config, ModelConfig& out) {

@@ -40,6 +40,9 @@ double ReadNumberFromZero(const nlohmann::json& config, const char* key, double 
 bool ReadBool(const nlohmann::json& config, const char* key, bool fallback);
 std::string ReadText(const nlohmann::json& config, const char* key, const std::string& fallback);
 
+// As Gemma multiplies embeddings by it, whatever the model's type.
+float RoundedToBfloat16(double value);
+
 // The sizes that all families name alike, how norms are stabilised, the activation, the rotary
 // form, and that embeddings are tied.
 void ReadFrame(const nlohmann::json& config, ModelConfig& out);

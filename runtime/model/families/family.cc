@@ -22,6 +22,8 @@ constexpr Family kFamilies[] = {
     {"phi3", ReadPhi3},
     {"gemma3_text", ReadGemma3Text},
     {"gemma3", ReadGemma3},
+    {"gemma4_text", ReadGemma4Text},
+    {"gemma4", ReadGemma4},
     {"glm4", ReadGlm4},
     {"glm4_moe", ReadGlm4Moe},
     {"minimax", ReadMiniMax},

@@ -71,6 +71,9 @@ void ReadPhi3(const nlohmann::json& config, ModelConfig& out);
 // gemma.cc
 void ReadGemma3Text(const nlohmann::json& config, ModelConfig& out);
 void ReadGemma3(const nlohmann::json& config, ModelConfig& out);
+// gemma4.cc
+void ReadGemma4Text(const nlohmann::json& config, ModelConfig& out);
+void ReadGemma4(const nlohmann::json& config, ModelConfig& out);
 // glm.cc
 void ReadGlm4(const nlohmann::json& config, ModelConfig& out);
 void ReadGlm4Moe(const nlohmann::json& config, ModelConfig& out);

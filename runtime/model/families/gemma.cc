@@ -2,9 +2,7 @@
 // differences from one; every sixth layer sees all positions, the others a window, with rotary
 // forms of their own.
 
-#include <bit>
 #include <cmath>
-#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/model/families/config_fields.h"
@@ -15,12 +13,6 @@ namespace macrame::runtime::engine {
 namespace {
 
 using nlohmann::json;
-
-// As Gemma multiplies embeddings by it, whatever the model's type.
-float RoundedToBfloat16(double value) {
-  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-  return std::bit_cast<float>((bits + 0x7FFFU + (bits >> 16 & 1U)) & 0xFFFF0000U);
-}
 
 // Since transformers 5 "rope_parameters" names the two forms by what layers see.
 void ReadRopes(const json& config, ModelConfig& out) {

@@ -87,12 +87,18 @@ void ReadLongrope(const json& config, const json& where, RopeTraits& out) {
   if (out.original_context < 2) Invalid("rope scaling 'longrope': an original context of 1");
 }
 
+// Gemma 4.
+void ReadProportional(const json&, const json& where, RopeTraits& out) {
+  out.scaling = RopeScalingKind::kProportional;
+  out.factor = ReadNumber(where, "factor", 1.0);
+}
+
 void ReadDefault(const json&, const json&, RopeTraits&) {}
 
 constexpr std::pair<std::string_view, ReadKind> kKinds[] = {
     {"default", ReadDefault},   {"linear", ReadLinear}, {"dynamic", ReadDynamic},
     {"llama3", ReadLlama3},     {"yarn", ReadYarn},     {"deepseek_yarn", ReadYarn},
-    {"longrope", ReadLongrope}, {"su", ReadLongrope},
+    {"longrope", ReadLongrope}, {"su", ReadLongrope},   {"proportional", ReadProportional},
 };
 
 void ReadScaling(const json& config, const json& where, RopeTraits& out) {
@@ -128,6 +134,10 @@ RopeTraits ReadRope(const json& config, int head_dim, int context_length_max) {
   if (found == nullptr) return rope;
   rope.theta = ReadNumber(*found, "rope_theta", rope.theta);
   ReadScaling(config, *found, rope);
+  if (rope.scaling == RopeScalingKind::kProportional) {
+    rope.turned = rope.dims;
+    rope.dims = head_dim;
+  }
   return rope;
 }
 

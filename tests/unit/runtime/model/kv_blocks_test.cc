@@ -69,8 +69,9 @@ INSTANTIATE_TEST_SUITE_P(Types, CpuKvBlocksTest,
 
 TEST_P(CpuKvBlocksTest, ABlocksBytesAreItsContentInAllLayers) {
   const kernels::KvShape shape{2, 8, GetParam()};
-  const CpuKvBlocks blocks(kLayers, kBlocks, shape);
+  const CpuKvBlocks blocks(kBlocks, std::vector(kLayers, shape));
   const size_t bytes = kernels::BlockBytes(shape);
+  ASSERT_EQ(blocks.block_bytes(), bytes * kLayers);
   for (int layer = 0; layer < kLayers; ++layer) {
     for (size_t i = 0; i < bytes * kBlocks; ++i) {
       blocks.Layer(layer).data[i] = static_cast<std::byte>(i * 7 + static_cast<size_t>(layer));
@@ -87,6 +88,24 @@ TEST_P(CpuKvBlocksTest, ABlocksBytesAreItsContentInAllLayers) {
           << "layer " << layer << ", byte " << i;
     }
   }
+}
+
+TEST_P(CpuKvBlocksTest, LayersMayHaveHeadsOfTheirOwn) {
+  const std::vector<kernels::KvShape> shapes = {
+      {2, 8, GetParam()}, {0, 16, GetParam()}, {1, 16, GetParam()}};
+  const CpuKvBlocks blocks(kBlocks, shapes);
+  const size_t first = kernels::BlockBytes(shapes[0]), last = kernels::BlockBytes(shapes[2]);
+  ASSERT_EQ(blocks.block_bytes(), first + last);
+  for (size_t i = 0; i < first; ++i) blocks.Layer(0).data[3 * first + i] = std::byte{1};
+  for (size_t i = 0; i < last; ++i) blocks.Layer(2).data[3 * last + i] = std::byte{2};
+  std::vector<std::byte> read(first + last);
+  blocks.Read(3, read);
+  EXPECT_EQ(read[first - 1], std::byte{1});
+  EXPECT_EQ(read[first], std::byte{2});
+  blocks.Write(1, read);
+  EXPECT_EQ(blocks.Layer(0).data[2 * first - 1], std::byte{1});
+  EXPECT_EQ(blocks.Layer(2).data[2 * last - 1], std::byte{2});
+  EXPECT_EQ(blocks.Layer(2).data[2 * last], std::byte{0}) << "of the next block";
 }
 
 }  // namespace
