@@ -36,6 +36,7 @@ from bases import (
     without,
 )
 from checkpoints import as_published, fp8_config, fp8_weights, save_safetensors
+from gemma4_architectures import GEMMA4_ARCHITECTURES
 from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 from mlx_lm.models import (
     deepseek_v2,
@@ -381,6 +382,7 @@ ARCHITECTURES.update(
 
 ARCHITECTURES.update(MORE_ARCHITECTURES)
 ARCHITECTURES.update(RECURRENT_ARCHITECTURES)
+ARCHITECTURES.update(GEMMA4_ARCHITECTURES)
 
 # name: (type of what is not packed, bits, group size), and the mode where it is not affine
 STORAGES = {
@@ -420,9 +422,11 @@ def randomize(model):
     """Weights large enough that every part of the model matters to the logits."""
 
     def draw(path, value):
-        if path.endswith("norm.weight"):
-            from_zero = type(model).__module__.rsplit(".", 1)[-1].startswith("gemma")
+        if path.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
+            from_zero = type(model).__module__.rsplit(".", 1)[-1].startswith("gemma3")
             return (0.0 if from_zero else 1.0) + 0.2 * mx.random.normal(value.shape)
+        if path.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+            return 1.0 + 0.2 * mx.random.normal(value.shape)
         scale = 0.3 if path.endswith("bias") else 1.5 / value.shape[-1] ** 0.5
         return scale * mx.random.normal(value.shape)
 
@@ -483,7 +487,7 @@ def draw(architecture, storage, seed):
     quantization = quantization_of(storage)
     mx.random.seed(seed)
     model = module.Model(module.ModelArgs.from_dict(copy.deepcopy(config)))
-    if "gemma" in config["model_type"]:  # it finds out from the weights that there is no head
+    if "gemma3" in config["model_type"]:  # it finds out from the weights that there is no head
         text = getattr(model, "language_model", model)
         text.sanitize({})
     randomize(model)
