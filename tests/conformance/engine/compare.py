@@ -402,9 +402,10 @@ STORAGES = {
     "fp8": (mx.bfloat16, 0, 0),
     "fp8-rows": (mx.bfloat16, 0, 0),
 }
-# Positions are chosen by scores; nearly tied ones differ by what integer products round.
+# Positions are chosen by scores; nearly tied ones differ by what integer products round. With the
+# layers of a deep model these roundings add up.
 FLOATS = ("float32", "bfloat16", "float16")
-FLOATS_ONLY = ("deepseek_v32-sparse", "glm_moe_dsa-sparse")
+FLOATS_ONLY = ("deepseek_v32-sparse", "glm_moe_dsa-sparse", "gemma4_text-deep")
 # Of these storages only these architectures.
 ONLY = {
     "mxfp4": ("gpt_oss", "qwen3"),

@@ -4,19 +4,19 @@ from bases import BASE, without
 from mlx_lm.models import gemma4, gemma4_text
 
 # As E2B: layers that read others' keys and values and are twice as wide, inputs of their own for
-# all, one key-value head. Four layers: each has five products with quantised weights behind one
+# all, one key-value head. Three layers: each has six products with quantised weights behind one
 # another, and each of these rounds its activations.
 SMALL = {
     **without(BASE, "rope_theta", "tie_word_embeddings"),
     "model_type": "gemma4_text",
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 3,
     "hidden_size": 256,
     "intermediate_size": 192,
     "num_attention_heads": 4,
     "num_key_value_heads": 1,
     "head_dim": 32,
     "global_head_dim": 64,
-    "num_kv_shared_layers": 2,
+    "num_kv_shared_layers": 1,
     "hidden_size_per_layer_input": 64,
     "vocab_size_per_layer_input": 160,
     "sliding_window": 12,
@@ -50,6 +50,11 @@ LARGE = {
 
 GEMMA4_ARCHITECTURES = {
     "gemma4_text": (gemma4_text, SMALL),
+    # Layers of both kinds read others' keys and values.
+    "gemma4_text-deep": (
+        gemma4_text,
+        {**SMALL, "num_hidden_layers": 7, "num_kv_shared_layers": 4},
+    ),
     "gemma4_text-large": (gemma4_text, LARGE),
     # As 26B-A4B: experts beside the feed-forward.
     "gemma4_text-experts": (
