@@ -251,6 +251,59 @@ TEST(FamiliesTest, GemmasLayersTakeTurns) {
   EXPECT_EQ(newer.sliding_windows, (std::vector<int>{0, 24}));
 }
 
+TEST(FamiliesTest, Gemma4sLayersReadWhatEarlierOnesKeep) {
+  const ModelConfig gemma = Read(FamilyConfig({"gemma4"}));
+  EXPECT_EQ(gemma.kv_sources, (std::vector<int>{0, 1, 2, 1, 2})) << "the last of their kind";
+  EXPECT_EQ(gemma.feed_widths, (std::vector<int>{352, 352, 352, 704, 704}));
+  EXPECT_EQ(gemma.HeadsOf(0).dim, 48);
+  EXPECT_EQ(gemma.HeadsOf(1).dim, 32);
+  EXPECT_EQ(gemma.rope.theta, 1e6);
+  EXPECT_EQ(gemma.rope.dims, 48);
+  EXPECT_EQ(gemma.rope.turned, 12);
+  EXPECT_EQ(gemma.local_rope->theta, 10000.0);
+  EXPECT_EQ(gemma.logit_cap, 30.0F) << "where it is not said";
+  EXPECT_TRUE(gemma.tied_embeddings);
+  const ModelConfig large = Read(FamilyConfig({"gemma4_text large"}));
+  EXPECT_EQ(large.HeadsOf(0).kv_heads, 3);
+  EXPECT_EQ(large.HeadsOf(1).kv_heads, 2);
+  EXPECT_FALSE(large.HeadsOf(0).keys_are_values);
+  EXPECT_TRUE(large.HeadsOf(1).keys_are_values);
+  EXPECT_EQ(Read(FamilyConfig({"gemma4_text experts"})).logit_cap, 0.0F) << "null: there is none";
+}
+
+TEST(FamiliesTest, Gemma4sConfigsThatDoNotFitAreRefused) {
+  EXPECT_THAT(Refusal(With("gemma4", {{"num_kv_shared_layers", 5}})),
+              AllOf(HasSubstr("'num_kv_shared_layers' 5"), HasSubstr("layer 0 could read")));
+  EXPECT_THAT(Refusal(With("gemma4", {{"num_kv_shared_layers", 4}})),
+              HasSubstr("no layer of its kind before layer 1 has keys and values that layer 1"));
+  EXPECT_THAT(Refusal(With("gemma4", {{"layer_types", {"chunked_attention"}}})),
+              AllOf(HasSubstr("MODEL_FORMAT_UNSUPPORTED"), HasSubstr("\"chunked_attention\"")));
+  EXPECT_THAT(Refusal(With("gemma4", {{"vocab_size_per_layer_input", 64}})),
+              HasSubstr("'vocab_size_per_layer_input' 64 is not 'vocab_size' 101"));
+  EXPECT_THAT(Refusal(With("gemma4", {{"global_head_dim", 33}})),
+              HasSubstr("'global_head_dim' 33 is odd"));
+  EXPECT_THAT(Refusal(With("gemma4_text large", {{"num_global_key_value_heads", 4}})),
+              HasSubstr("not a multiple of 'num_global_key_value_heads' 4"));
+  EXPECT_THAT(Refusal(With("gemma4_text experts", {{"top_k_experts", 6}})),
+              HasSubstr("'top_k_experts' is 6, but there are 5 experts"));
+  EXPECT_THAT(Refusal(With("gemma4_text experts", {{"num_experts", nullptr}})),
+              HasSubstr("'num_experts' is missing"));
+}
+
+// By token, besides the embedding.
+TEST(FamiliesTest, Gemma4sTableOfInputsIsMissedByName) {
+  for (const char* name :
+       {"model.embed_tokens_per_layer.weight", "model.per_layer_model_projection.weight",
+        "model.per_layer_projection_norm.weight"}) {
+    auto files = FamilyModel({"gemma4"});
+    std::string& bytes = files["model.safetensors"];
+    const size_t at = bytes.find("\"" + std::string(name) + "\"");
+    ASSERT_NE(at, std::string::npos) << name;
+    bytes[at + 1] = 'X';
+    EXPECT_THAT(CheckFiles(files), HasSubstr("'" + std::string(name) + "'"));
+  }
+}
+
 // Of the checkpoints that multi-token prediction is trained into.
 TEST(FamiliesTest, LayersThatPredictFurtherTokensAreLeftAlone) {
   auto files = ModelOfConfig(With("glm4_moe", {{"num_hidden_layers", 3}}));

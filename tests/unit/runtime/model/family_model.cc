@@ -25,6 +25,22 @@ const json& Configs() {
              "tie_word_embeddings": true, "query_pre_attn_scalar": 48,
              "sliding_window": 24, "sliding_window_pattern": 2,
              "rope_scaling": {"rope_type": "linear", "factor": 8.0}}},
+    "gemma4": {"vocab_size": 101, "text_config": {
+             "num_hidden_layers": 5, "tie_word_embeddings": true, "num_attention_heads": 6,
+             "num_key_value_heads": 2, "head_dim": 32, "global_head_dim": 48,
+             "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 32,
+             "sliding_window": 24,
+             "layer_types": ["full_attention", "sliding_attention", "full_attention",
+                             "sliding_attention", "full_attention"]}},
+    "gemma4_text large": {"tie_word_embeddings": true, "head_dim": 32, "global_head_dim": 64,
+             "attention_k_eq_v": true, "num_global_key_value_heads": 2,
+             "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "sliding_window": 24,
+             "layer_types": ["sliding_attention", "full_attention"]},
+    "gemma4_text experts": {"num_key_value_heads": 2, "global_head_dim": 64,
+             "attention_k_eq_v": true, "num_global_key_value_heads": 1,
+             "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "sliding_window": 24,
+             "sliding_window_pattern": 2, "enable_moe_block": true, "num_experts": 5,
+             "top_k_experts": 2, "moe_intermediate_size": 96, "final_logit_softcapping": null},
     "mistral3": {"text_config": {"model_type": "ministral3",
              "rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6,
                                  "original_max_position_embeddings": 16, "mscale": 1.0,
@@ -109,7 +125,8 @@ class NeedsWriter {
 
   void Vector(const VectorNeed& need, bool bias = false) {
     if (need.name.empty()) return;
-    const bool around_zero = bias || need.adds_one || need.exact;
+    const bool is_factor = need.name.ends_with("scale") || need.name.ends_with("scalar");
+    const bool around_zero = bias || need.adds_one || (need.exact && !is_factor);
     std::vector<int64_t> shape = {need.size};
     if (need.taps > 0) shape = {need.size / need.taps, need.taps, 1};
     tensors_[need.name] = Floats(shape, around_zero ? 0.0F : 1.0F, need.taps > 0 ? 0.8F : 0.3F);
@@ -217,6 +234,11 @@ std::map<std::string, std::string> ModelOfConfig(const json& config) {
   writer.Matrix(EmbeddingNeed(*parsed, whole));
   if (!parsed->tied_embeddings) writer.Matrix(HeadNeed(*parsed, whole));
   writer.Vector(FinalNormNeed(*parsed));
+  if (const auto inputs = InputNeedsOf(*parsed, whole)) {
+    writer.Matrix(inputs->embedding);
+    writer.Matrix(inputs->projection);
+    writer.Vector(inputs->norm);
+  }
   for (int layer = 0; layer < parsed->layer_count; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(*parsed, whole, layer);
     for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true)) writer.Matrix(*need);

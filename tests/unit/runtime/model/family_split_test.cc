@@ -47,12 +47,67 @@ TEST_P(FamilySplitTest, StagesOneAfterTheOtherGiveTheSameBits) {
     WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
     return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
   };
-  const auto whole = load(0, 2), first = load(0, 1), second = load(1, 2);
-  for (const auto& stack : {&whole, &first, &second}) ASSERT_TRUE((*stack)->Begin(step).ok());
+  const int layers = model.config.layer_count;
+  const auto whole = load(0, layers);
+  ASSERT_TRUE(whole->Begin(step).ok());
   const mx::array one = whole->Logits(whole->Run(whole->Embed(ids), step), rows);
-  const mx::array two =
-      second->Logits(second->Run(first->Run(first->Embed(ids), step), step), rows);
-  for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one.data<float>()[i], two.data<float>()[i]);
+  for (int cut = 1; cut < layers; ++cut) {
+    const auto first = load(0, cut), second = load(cut, layers);
+    for (const auto& stack : {&first, &second}) ASSERT_TRUE((*stack)->Begin(step).ok());
+    const mx::array two =
+        second->Logits(second->Run(first->Run(first->Embed(ids), step), step), rows);
+    for (size_t i = 0; i < one.size(); ++i) {
+      ASSERT_EQ(one.data<float>()[i], two.data<float>()[i]) << "cut before layer " << cut;
+    }
+  }
+}
+
+// The same of MLX's graphs, and of a stage whose ranks share its layers.
+TEST(FamilySplitsTest, WhatLaterStagesReadIsHandedOn) {
+  const Model model(FamilyModel({"gemma4"}));
+  const std::vector<int32_t> ids{1, 5, 9, 2, 6, 5};
+  const std::vector<int32_t> rows{0, 1, 2, 3, 4, 5};
+  const ForwardStep step{{},
+                         {Segment{.begin = 0, .tokens = {1, 5, 9, 2}, .new_blocks = {0}},
+                          Segment{.slot = 1, .begin = 0, .tokens = {6, 5}, .new_blocks = {1}}}};
+  const int layers = model.config.layer_count;
+  const auto run = [&]<typename Stack>(ShardPlace place, RankSums& sums,
+                                       const std::optional<mx::array>& given) {
+    place.embeds = place.layer_begin == 0;
+    place.has_head = place.layer_end == layers;
+    WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+    Stack stack(model.config, place, loader, sums, {.blocks_total = 4, .context_length = 128});
+    EXPECT_TRUE(stack.Begin(step).ok());
+    mx::array out = stack.Run(given.has_value() ? *given : stack.Embed(ids), step);
+    if (place.has_head && place.tp == 1) out = stack.Logits(out, rows);
+    out = mx::contiguous(out);
+    out.eval();
+    return out;
+  };
+  NoRankSums alone;
+  const mx::array whole = run.operator()<CpuModel>({0, layers}, alone, std::nullopt);
+  const auto check = [&]<typename Stack>(int cut) {
+    Meeting meeting(3);
+    std::vector<std::optional<mx::array>> handed(3);
+    std::vector<std::thread> threads;
+    for (const ShardPlace& place : PlacesOf({5, 2, 1}, cut)) {
+      threads.emplace_back([&, place] {
+        MeetingSums sums(meeting, static_cast<size_t>(place.tp_rank));
+        handed[place.tp_rank] = run.operator()<Stack>(place, sums, std::nullopt);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& each : handed) {  // whole on each rank
+      const mx::array logits = run.operator()<Stack>({cut, layers}, alone, each);
+      for (size_t i = 0; i < whole.size(); ++i) {
+        ASSERT_NEAR(logits.data<float>()[i], whole.data<float>()[i], 2e-3) << cut;
+      }
+    }
+  };
+  for (int cut = 1; cut < layers; ++cut) {
+    check.operator()<CpuModel>(cut);
+    check.operator()<Decoder>(cut);
+  }
 }
 
 // Read one by one and widened; for MLX, one after the other into one array.

@@ -85,6 +85,17 @@ TEST(RopeTest, YarnTakesWhatItsConfigSays) {
   EXPECT_FLOAT_EQ(MakeRopeTable(rope, 131072).magnitude, 1.5F);
 }
 
+TEST(RopeTest, ProportionalTurnsAFewPairsAsFastAsIfAllDid) {
+  RopeTraits rope = Traits(RopeScalingKind::kProportional, 1e6, 16);
+  rope.turned = 4;
+  rope.factor = 2.0;
+  const RopeTable table = MakeRopeTable(rope, 2048);
+  ASSERT_EQ(table.frequencies.size(), 8u) << "pair i is dimensions i and i + 8";
+  EXPECT_FLOAT_EQ(table.divisors[0], 2.0F);
+  EXPECT_FLOAT_EQ(table.divisors[1], static_cast<float>(2.0 * std::pow(1e6, 2.0 / 16.0)));
+  for (size_t pair = 2; pair < 8; ++pair) EXPECT_EQ(table.frequencies[pair], 0.0F) << pair;
+}
+
 TEST(RopeTest, LongropeGoesByTheContextThatIsServed) {
   RopeTraits rope = Traits(RopeScalingKind::kLongrope, 10000.0, 4);
   rope.original_context = 4096;
