@@ -54,7 +54,8 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     const double experts = std::min(divisible, static_cast<double>(LayerExpertBytes(model, i)));
     const bool windowed = model.sliding_window() > 0;
     double positions = load.positions;
-    if (!AttendsToAll(model, i)) {
+    const bool reads = i >= FirstKvReader(model);  // all positions, of another layer
+    if (!AttendsToAll(model, i) && !reads) {
       positions = windowed ? std::min<double>(positions, model.sliding_window()) : 0;
       if (!windowed) fixed_before_[i + 1] += static_cast<double>(model.fixed_state_bytes());
     }

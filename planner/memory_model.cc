@@ -145,6 +145,14 @@ bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer) {
   return layer % every == every - 1;
 }
 
+uint32_t FirstKvReader(const v1::ModelDescription& model) {
+  const auto& attending = model.attention_layers();
+  const auto count = static_cast<uint32_t>(attending.size());
+  // The first layers attend, and the others keep nothing.
+  const bool is_prefix = count > 0 && attending.Get(attending.size() - 1) + 1 == count;
+  return is_prefix && model.fixed_state_bytes() == 0 ? count : model.layer_count();
+}
+
 double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
                        ComputeKind kind) {
   const bool is_default = kv_bits == 0 || kv_bits == kKvBitsDefault;
@@ -275,6 +283,12 @@ MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& l
       before[layer + 1] = SaturatingAdd(before[layer], kv);
     }
   }
+  if (FirstKvReader(model) < layers) {
+    gpu_.copies =
+        SaturatingMultiply(kSharedKvKinds, LayerKvBytes(model, 0, slice, load, ComputeKind::kGpu));
+    cpu_.copies =
+        SaturatingMultiply(kSharedKvKinds, LayerKvBytes(model, 0, slice, load, ComputeKind::kCpu));
+  }
   embedding_bytes_ = EmbeddingBytes(model, vocabulary);
   for (const bool yes : {false, true}) {
     head_bytes_[yes] = HeadBytes(model, yes, vocabulary);
@@ -286,6 +300,7 @@ MemoryModel::MemoryModel(const v1::ModelDescription& model, const ServingLoad& l
 uint64_t MemoryModel::GrowingBytes(const Sums& sums, uint32_t begin, uint32_t end,
                                    bool holds_embedding, bool holds_head) const {
   uint64_t bytes = weights_before_[end] - weights_before_[begin];
+  if (end > FirstKvReader(*model_)) bytes = SaturatingAdd(bytes, sums.copies);
   // A sum that stopped at the largest number has lost what came before.
   const uint64_t kv = sums.kv_before[end] == kBytesMax && begin < end
                           ? kBytesMax
@@ -308,9 +323,11 @@ v1::MemoryNeed MemoryModel::Need(ComputeKind kind, uint32_t begin, uint32_t end,
   if (holds_head) need.set_head_bytes(head_bytes_[holds_embedding]);
   const uint64_t states = states_before_[end] - states_before_[begin];
   need.set_state_bytes(states);
-  need.set_kv_cache_bytes(sums.kv_before[end] == kBytesMax
-                              ? kBytesMax
-                              : sums.kv_before[end] - sums.kv_before[begin] - states);
+  const uint64_t copies = end > FirstKvReader(*model_) ? sums.copies : 0;
+  need.set_kv_cache_bytes(
+      sums.kv_before[end] == kBytesMax
+          ? kBytesMax
+          : SaturatingAdd(sums.kv_before[end] - sums.kv_before[begin] - states, copies));
   need.set_activation_bytes(sums.activation_bytes[holds_head || holds_embedding]);
   need.set_runtime_bytes(kRuntimeBytes);
   need.set_headroom_bytes(HeadroomBytes(grows, load_.strictness));

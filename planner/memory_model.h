@@ -73,6 +73,13 @@ uint64_t LayerExpertBytes(const v1::ModelDescription& model, uint32_t layer);
 // Does this layer attend to all positions? (Else to a window, or it keeps a fixed state.)
 bool AttendsToAll(const v1::ModelDescription& model, uint32_t layer);
 
+// Layers from this one on read keys and values of layers before them (Gemma 4): they keep none of
+// their own, and a stage that has some of them keeps copies of the at most kSharedKvKinds layers
+// whose it is handed. layer_count: there are none.
+uint32_t FirstKvReader(const v1::ModelDescription& model);
+// One layer that sees a window, one that sees all.
+inline constexpr uint32_t kSharedKvKinds = 2;
+
 // What one layer keeps of one position of one sequence, in bytes: keys and values by head, or the
 // latent vector, which is never divided.
 double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
@@ -131,6 +138,7 @@ class MemoryModel {
   struct Sums {
     std::vector<uint64_t> kv_before;        // [i]: bytes of layers [0, i), states too
     uint64_t activation_bytes[2] = {0, 0};  // without and with logits
+    uint64_t copies = 0;                    // of layers' keys and values that are read elsewhere
   };
   uint64_t GrowingBytes(const Sums& sums, uint32_t begin, uint32_t end, bool holds_embedding,
                         bool holds_head) const;

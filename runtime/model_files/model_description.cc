@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "runtime/model/carried.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/pooling.h"
@@ -236,6 +237,10 @@ void AddBytes(const engine::ModelConfig& config, const engine::WeightFiles& file
     out->add_layer_divisible_bytes(0);
     if (config.experts.count > 0) out->add_layer_expert_bytes(0);
   }
+  // A table by token besides the embedding's: not the head's, which is tied to that one alone. So
+  // the head is counted for itself, once more where a rank has both.
+  const bool has_inputs = config.layer_input_width > 0;
+  if (has_inputs) out->set_tied_embeddings(false);
   for (const auto& [name, tensor] : files.tensors()) {
     const int layer = LayerOf(name);
     const uint64_t bytes = HeldBytes(tensor, files);
@@ -248,6 +253,10 @@ void AddBytes(const engine::ModelConfig& config, const engine::WeightFiles& file
         out->set_layer_expert_bytes(layer, out->layer_expert_bytes(layer) + bytes);
       }
     } else if (absl::StartsWith(name, "model.embed_tokens.")) {
+      out->set_embedding_bytes(out->embedding_bytes() + bytes);
+      if (has_inputs && config.tied_embeddings) out->set_head_bytes(out->head_bytes() + bytes);
+    } else if (has_inputs && (absl::StartsWith(name, "model.embed_tokens_per_layer.") ||
+                              absl::StartsWith(name, "model.per_layer_"))) {
       out->set_embedding_bytes(out->embedding_bytes() + bytes);
     } else if (absl::StartsWith(name, "lm_head.") && !config.tied_embeddings) {
       out->set_head_bytes(out->head_bytes() + bytes);
@@ -329,6 +338,28 @@ void AddStates(const engine::ModelConfig& config, v1::ModelDescription* out) {
   }
 }
 
+// Of layers with heads of several sizes, the size that keeps most of a position; which layers keep
+// keys and values at all, where others read theirs; and how much stages hand each other then.
+void AddHeads(const engine::ModelConfig& config, v1::ModelDescription* out) {
+  engine::HeadTraits most{config.kv_heads, config.value_dim()};
+  if (config.global_heads.has_value() &&
+      config.global_heads->kv_heads * config.global_heads->dim > most.kv_heads * most.dim) {
+    most = *config.global_heads;
+  }
+  out->set_kv_heads(static_cast<uint32_t>(most.kv_heads));
+  out->set_head_dim(static_cast<uint32_t>(most.dim));
+  for (int layer = 0; layer < config.layer_count && !config.kv_sources.empty(); ++layer) {
+    if (config.KvSourceOf(layer) == layer) {
+      out->add_attention_layers(static_cast<uint32_t>(layer));
+    }
+  }
+  const int carried = engine::CarriedWidthMax(config);
+  if (carried > config.hidden_size) {
+    out->set_residual_streams(
+        static_cast<uint32_t>((carried + config.hidden_size - 1) / config.hidden_size));
+  }
+}
+
 void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_architecture(config.architecture);
   out->set_layer_count(static_cast<uint32_t>(config.layer_count));
@@ -340,8 +371,7 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_experts(static_cast<uint32_t>(config.experts.count));
   out->set_experts_active(static_cast<uint32_t>(config.experts.active));
   out->set_attention_heads(static_cast<uint32_t>(config.attention_heads));
-  out->set_kv_heads(static_cast<uint32_t>(config.kv_heads));
-  out->set_head_dim(static_cast<uint32_t>(config.value_dim()));
+  AddHeads(config, out);
   if (config.has_latent()) {
     out->set_kv_latent_width(static_cast<uint32_t>(config.latent.width() + config.index.dim));
   }

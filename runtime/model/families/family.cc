@@ -24,6 +24,7 @@ constexpr Family kFamilies[] = {
     {"gemma3", ReadGemma3},
     {"gemma4_text", ReadGemma4Text},
     {"gemma4", ReadGemma4},
+    {"gemma4_unified", ReadGemma4},  // without towers
     {"glm4", ReadGlm4},
     {"glm4_moe", ReadGlm4Moe},
     {"minimax", ReadMiniMax},

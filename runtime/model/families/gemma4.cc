@@ -1,7 +1,7 @@
-// Gemma 4, by itself or beside towers for pictures and sound. Layers see a window or all positions,
-// the latter with heads of their own size, whose values may be their keys; the last ones read keys
-// and values of the last layer of their kind before them. Each layer may take an input of its own,
-// made from a position's token, and may have experts beside its feed-forward.
+// Gemma 4, by itself or beside what sees pictures and hears sound. Layers see a window or all
+// positions, the latter with heads of their own size, whose values may be their keys; the last ones
+// read keys and values of the last layer of their kind before them. Each layer may take an input of
+// its own, made from a position's token, and may have experts beside its feed-forward.
 
 #include <cmath>
 

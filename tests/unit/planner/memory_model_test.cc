@@ -68,6 +68,26 @@ TEST(MemoryModel, StatesAreCountedForSequencesAndSnapshots) {
                                    all.headroom_bytes());
 }
 
+// Gemma 4's smaller ones: the last layers read what two earlier ones keep, wherever they are.
+TEST(MemoryModel, LayersThatReadOthersKeysKeepNone) {
+  v1::ModelDescription model = SmallModel();
+  const uint32_t layers = model.layer_count();
+  const auto kv = [&](uint32_t begin, uint32_t end) {
+    return MemoryModel(model, {1024, 1}).Need(ComputeKind::kCpu, begin, end, false, false);
+  };
+  const uint64_t one = kv(0, 1).kv_cache_bytes();
+  EXPECT_EQ(FirstKvReader(model), layers) << "each keeps its own";
+  for (uint32_t layer = 0; layer + 2 < layers; ++layer) model.add_attention_layers(layer);
+  EXPECT_EQ(FirstKvReader(model), layers - 2);
+  EXPECT_EQ(kv(0, layers - 2).kv_cache_bytes(), (layers - 2) * one);
+  EXPECT_EQ(kv(layers - 1, layers).kv_cache_bytes(), kSharedKvKinds * one) << "copies";
+  EXPECT_EQ(kv(0, layers).kv_cache_bytes(), (layers - 2 + kSharedKvKinds) * one);
+  EXPECT_GT(kv(layers - 1, layers).total_bytes(),
+            kv(layers - 1, layers).weights_bytes() + kSharedKvKinds * one);
+  model.set_fixed_state_bytes(1000);
+  EXPECT_EQ(FirstKvReader(model), layers) << "the others have a state of their own";
+}
+
 TEST(MemoryModel, EightBitsHoldNearlyTwiceThePositions) {
   const auto bytes = [](uint32_t context, uint32_t sequences, uint32_t kv_bits, ComputeKind kind) {
     ServingLoad load{context, sequences};

@@ -335,6 +335,29 @@ TEST(ModelDescription, LayersWithAState) {
   EXPECT_EQ(other.attention_layers(1), 3u);
 }
 
+// Gemma 4: layers with heads of two sizes, of which the last ones read what earlier ones keep.
+TEST(ModelDescription, LayersThatShareKeysAndValues) {
+  const std::string folder = MakeFolder("shared");
+  for (const auto& [name, content] : engine::FamilyModel({"gemma4"})) {
+    WriteFile(folder + "/" + name, content);
+  }
+  WriteFile(folder + "/tokenizer.json", "{}");
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->kv_heads(), 2u);
+  EXPECT_EQ(model->head_dim(), 48u) << "of those that keep most";
+  EXPECT_THAT(model->attention_layers(), testing::ElementsAre(0, 1, 2));
+  EXPECT_EQ(model->fixed_state_bytes(), 0u);
+  EXPECT_EQ(model->full_attention_every(), 0u);
+  // Hidden states of 64, inputs of up to two layers of 32, keys and values of 2 x 32 and 2 x 48.
+  EXPECT_EQ(model->residual_streams(), (64u + 2 * 32 + 2 * (2 * 32 + 2 * 48) + 63) / 64);
+  EXPECT_FALSE(model->tied_embeddings()) << "the head is a part of what is embedded with";
+  EXPECT_EQ(model->head_bytes(), 101u * 64 * 4);
+  EXPECT_EQ(model->embedding_bytes(), 4u * (101 * 64 + 101 * 5 * 32 + 5 * 32 * 64 + 32));
+  EXPECT_GT(model->layer_divisible_bytes(4), model->layer_divisible_bytes(2))
+      << "twice as wide, without keys and values";
+}
+
 TEST(ModelDescription, TheBundledModel) {
   const std::string folder = "deploy/models/knot-5m-4bit";
   if (!std::filesystem::exists(folder + "/config.json")) GTEST_SKIP() << "not there yet";
