@@ -11,14 +11,20 @@
 namespace macrame::runtime::engine {
 namespace {
 
-// In the order in which stacked files hold them, and in which MatricesOf lists them.
-std::vector<CpuFeed> LoadExperts(const std::vector<FeedNeeds>& needs, const ModelConfig& config,
+// In the order in which files hold them.
+std::vector<CpuFeed> LoadExperts(const LayerNeeds& layer, const ModelConfig& config,
                                  WeightLoader& loader) {
+  const std::vector<FeedNeeds>& needs = layer.experts;
+  const bool together = loader.LoadsByExpert(layer);
   std::vector<CpuLinear> gates, ups;
-  if (config.gated_feeds) {
-    for (const FeedNeeds& expert : needs) gates.emplace_back(loader.LoadMatrix(expert.gate));
+  for (const FeedNeeds& expert : needs) {
+    if (!config.gated_feeds || together) break;
+    gates.emplace_back(loader.LoadMatrix(expert.gate));
   }
-  for (const FeedNeeds& expert : needs) ups.emplace_back(loader.LoadMatrix(expert.up));
+  for (const FeedNeeds& expert : needs) {
+    if (together) gates.emplace_back(loader.LoadMatrix(expert.gate));
+    ups.emplace_back(loader.LoadMatrix(expert.up));
+  }
   std::vector<CpuFeed> experts;
   for (size_t i = 0; i < needs.size(); ++i) {
     experts.emplace_back(config.gated_feeds ? std::optional(std::move(gates[i])) : std::nullopt,
@@ -90,7 +96,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
     : traits_(config.experts),
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(LoadNumbers(needs.score_bias, loader)),
-      experts_(LoadExperts(needs.experts, config, loader)) {
+      experts_(LoadExperts(needs, config, loader)) {
   if (needs.beside.has_value()) expert_scales_ = LoadNumbers(needs.beside->expert_scales, loader);
   if (!needs.shared.has_value()) return;
   shared_.emplace(*needs.shared, config.activation, loader);

@@ -73,6 +73,18 @@ const StoredTensor* FindFp8Scale(const StoredTensor& weight, const WeightFiles& 
   return inverse != nullptr ? inverse : files.Find(absl::StrCat(weight.name, "_scale"));
 }
 
+bool IsFp8Scale(const StoredTensor& tensor, const WeightFiles& files) {
+  for (const std::string_view ending : {"_scale_inv", "_scale"}) {
+    const std::string_view name = tensor.name;
+    if (name.size() <= ending.size() || name.substr(name.size() - ending.size()) != ending) {
+      continue;
+    }
+    const StoredTensor* weight = files.Find(name.substr(0, name.size() - ending.size()));
+    return weight != nullptr && IsFp8(*weight);
+  }
+  return false;
+}
+
 std::optional<Fp8Block> Fp8BlockOf(const ModelConfig& config, const StoredTensor& weight,
                                    const StoredTensor& scale) {
   if (weight.shape.size() != 2) return std::nullopt;

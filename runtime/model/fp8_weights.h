@@ -19,6 +19,8 @@ inline bool IsFp8(const StoredTensor& tensor) { return tensor.dtype == "F8_E4M3"
 // Of a weight in 8-bit floats: "NAME_scale_inv" or "NAME_scale", whichever is there.
 const StoredTensor* FindFp8Scale(const StoredTensor& weight, const WeightFiles& files);
 
+bool IsFp8Scale(const StoredTensor& tensor, const WeightFiles& files);
+
 // So many rows and columns share a scale.
 struct Fp8Block {
   size_t rows = 0;

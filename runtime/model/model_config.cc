@@ -50,6 +50,37 @@ QuantizationTraits ReadQuantizationTraits(const json& value, const std::string& 
   return traits;
 }
 
+// Whole numbers that compressed-tensors packs (packed_weights.h).
+void ReadPacked(const json& foreign, ModelConfig& out) {
+  const json* groups = FindField(foreign, "config_groups");
+  if (groups == nullptr || !groups->is_object() || groups->empty()) {
+    Invalid("'quantization_config' names no 'config_groups'");
+  }
+  for (const auto& [name, group] : groups->items()) {
+    const std::string where = absl::StrCat("'config_groups.", name, "'");
+    const json* weights = group.is_object() ? FindField(group, "weights") : nullptr;
+    if (weights == nullptr || !weights->is_object()) Invalid(where + " says nothing of weights");
+    const int bits = ReadInt(*weights, "num_bits", std::nullopt);
+    const std::string type = ReadText(*weights, "type", "int");
+    const std::string strategy = ReadText(*weights, "strategy", "group");
+    const bool symmetric = ReadBool(*weights, "symmetric", true);
+    const bool ordered = FindField(*weights, "actorder") != nullptr;
+    if (type != "int" || strategy != "group" || !symmetric || ordered || (bits != 4 && bits != 8)) {
+      Unsupported(absl::StrCat(where, ": packed ", type, " of ", bits, " bits by ", strategy,
+                               symmetric ? "" : ", with zero points",
+                               ordered ? ", in an order of their own" : "",
+                               "; symmetric int of 4 or 8 bits by group is implemented"));
+    }
+    const json plain = {{"bits", bits},
+                        {"group_size", ReadInt(*weights, "group_size", std::nullopt)}};
+    const QuantizationTraits traits = ReadQuantizationTraits(plain, where, {});
+    if (out.quantization.bits != 0 && out.quantization != traits) {
+      Unsupported("'config_groups' that are packed in different ways");
+    }
+    out.quantization = traits;
+  }
+}
+
 // What other programs than MLX write. Which modules are stored so, their tensors show.
 void ReadForeignQuantization(const json& foreign, ModelConfig& out) {
   const std::string method = ReadText(foreign, "quant_method", "");
@@ -59,10 +90,14 @@ void ReadForeignQuantization(const json& foreign, ModelConfig& out) {
   }
   const std::string format = ReadText(foreign, "format", "");
   if (method == "compressed-tensors" && format == "float-quantized") return;
+  if (method == "compressed-tensors" && format == "pack-quantized") {
+    return ReadPacked(foreign, out);
+  }
   if (method == "compressed-tensors" || method == "modelopt") {
-    Unsupported(absl::StrCat("quantised with ", method, ", ",
-                             format.empty() ? ReadText(foreign, "quant_algo", "?") : format,
-                             ", which is not implemented; MLX's own formats and FP8 are"));
+    Unsupported(
+        absl::StrCat("quantised with ", method, ", ",
+                     format.empty() ? ReadText(foreign, "quant_algo", "?") : format,
+                     ", which is not implemented; MLX's own formats, FP8 and pack-quantized are"));
   }
   if (method != "fp8") Unsupported(absl::StrCat("quantised with \"", method, "\""));
   const std::string number = ReadText(foreign, "fmt", "e4m3");

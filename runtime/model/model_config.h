@@ -74,6 +74,10 @@ struct ExpertTraits {
   // router sees hidden states through a norm without the experts' (Gemma 4). Each expert's weight
   // is multiplied by a number that is learnt.
   bool beside_feed = false;
+  // Below `module`, where all experts may stand in "gate_up_proj" and "down_proj" (weight_needs.h),
+  // and whether published ones are turned over; empty: they never stand so.
+  std::string fused_name;
+  bool fused_turned = false;
   bool stored_as_blocks = false;  // weight_needs.h: they may be stored as OpenAI does
   bool bias = false;              // of an expert's maps
   // Above 0: gate and up are clamped by it and joined as gpt-oss does, with swiglu_alpha, not as

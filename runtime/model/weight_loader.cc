@@ -1,10 +1,12 @@
 #include "runtime/model/weight_loader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
 #include "runtime/model/fp8_weights.h"
+#include "runtime/model/packed_weights.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -18,7 +20,8 @@ mx::Dtype TypeOf(const StoredTensor& tensor) {
   if (tensor.dtype == "BF16") return mx::bfloat16;
   if (tensor.dtype == "F16") return mx::float16;
   if (tensor.dtype == "U8") return mx::uint8;
-  MACRAME_CHECK(tensor.dtype == "U32") << tensor.name << " of " << tensor.dtype;
+  MACRAME_CHECK(tensor.dtype == "U32" || tensor.dtype == "I32")
+      << tensor.name << " of " << tensor.dtype;
   return mx::uint32;
 }
 
@@ -32,6 +35,28 @@ mx::array CopyArray(const std::byte* data, size_t bytes, mx::Shape shape, mx::Dt
   mx::array out(mx::allocator::malloc(bytes), std::move(shape), type);
   std::memcpy(out.data<std::byte>(), data, bytes);
   return out;
+}
+
+template <typename Scalar>
+void Multiply(const std::byte* from, size_t count, float by, std::byte* out) {
+  for (size_t i = 0; i < count; ++i) {
+    Scalar number{};
+    std::memcpy(&number, from + i * sizeof(Scalar), sizeof(Scalar));
+    const auto product = static_cast<Scalar>(static_cast<float>(number) * by);
+    std::memcpy(out + i * sizeof(Scalar), &product, sizeof(Scalar));
+  }
+}
+
+// By expert, each one's gate and what goes up follow each other.
+std::vector<const MatrixNeed*> InOrder(std::vector<const MatrixNeed*> maps, bool by_expert) {
+  if (!by_expert) return maps;
+  const auto is_first = [](const MatrixNeed* map) {
+    return map->experts > 0 && map->split == Split::kRows;
+  };
+  const auto begin = std::find_if(maps.begin(), maps.end(), is_first);
+  std::stable_sort(begin, std::find_if_not(begin, maps.end(), is_first),
+                   [](const MatrixNeed* a, const MatrixNeed* b) { return a->expert < b->expert; });
+  return maps;
 }
 
 }  // namespace
@@ -62,7 +87,9 @@ WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
 WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
                                               const MatrixNeed& need) const {
   const StoredNames names = StoredNamesOf(need, *files_);
-  const size_t rows = static_cast<size_t>(need.all_stored_rows()) *
+  if (names.turned) return TurnedPartOf(tensor, need);
+  const int own_rows = names.fused ? need.fused_rows : need.all_stored_rows();
+  const size_t rows = static_cast<size_t>(own_rows) *
                       static_cast<size_t>(names.stacked ? need.experts : 1);  // of the whole tensor
   const auto turns = static_cast<size_t>(names.turns);
   StoredPart part;
@@ -72,15 +99,33 @@ WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
   part.bytes = part.row_bytes / turns;
   part.begin = part.bytes * static_cast<size_t>(names.turn);
   if (names.stacked) {
-    part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(need.rows);
+    const int expert_rows = names.fused ? need.fused_rows : need.rows;
+    part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(expert_rows);
   }
-  part.first_row += static_cast<size_t>(need.first_row);
+  part.first_row += static_cast<size_t>(names.fused ? need.fused_row : need.first_row);
   if (need.split == Split::kRows) part.first_row += static_cast<size_t>(need.part.begin);
   if (need.split == Split::kColumns) {
     const auto columns = static_cast<size_t>(need.columns);
     part.begin = part.row_bytes * static_cast<size_t>(need.part.begin) / columns;
     part.bytes = part.row_bytes * static_cast<size_t>(need.part.size()) / columns;
   }
+  return part;
+}
+
+// The map's columns are the stored rows.
+WeightLoader::StoredPart WeightLoader::TurnedPartOf(const StoredTensor& tensor,
+                                                    const MatrixNeed& need) {
+  const auto columns = static_cast<size_t>(need.columns);
+  StoredPart part;
+  part.turned = mx::size_of(TypeOf(tensor));
+  part.rows = static_cast<size_t>(need.part_columns());
+  part.first_row = static_cast<size_t>(need.expert) * columns;
+  part.row_bytes = static_cast<size_t>(need.fused_rows) * part.turned;
+  part.begin = static_cast<size_t>(need.fused_row) * part.turned;
+  part.bytes = static_cast<size_t>(need.part_rows()) * part.turned;
+  const auto begin = static_cast<size_t>(need.part.begin);
+  if (need.split == Split::kColumns) part.first_row += begin;
+  if (need.split == Split::kRows) part.begin += begin * part.turned;
   return part;
 }
 
@@ -93,6 +138,11 @@ StoredBytes WeightLoader::SourceOf(const StoredTensor& tensor, const StoredPart&
 WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const StoredPart& part) {
   const StoredBytes source = SourceOf(tensor, part);
   if (!source.empty() && IsFp8(tensor)) return WidenPart(tensor, part, source);
+  if (!source.empty() && part.turned > 0) {
+    const std::shared_ptr<std::byte[]> copy = reader_.CopyTurnedOver(
+        source, {part.rows, part.row_bytes, part.begin, part.bytes}, part.turned);
+    return {copy.get(), part.all_bytes(), copy};
+  }
   if (!source.empty() && part.bytes < part.row_bytes) {
     const std::shared_ptr<std::byte[]> copy =
         reader_.CopyColumns(source, {part.rows, part.row_bytes, part.begin, part.bytes});
@@ -102,9 +152,26 @@ WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const Stor
   return {source.data(), source.size(), files_};
 }
 
+WeightLoader::Part WeightLoader::BiasesFrom(const Part& scales, const StoredTensor& tensor,
+                                            int bits) {
+  std::shared_ptr<std::byte[]> biases(new std::byte[scales.bytes]);
+  const float by = PackedBias(bits);
+  const mx::Dtype type = TypeOf(tensor);
+  const size_t count = scales.bytes / mx::size_of(type);
+  if (type == mx::bfloat16) {
+    Multiply<mx::bfloat16_t>(scales.data, count, by, biases.get());
+  } else if (type == mx::float16) {
+    Multiply<mx::float16_t>(scales.data, count, by, biases.get());
+  } else {
+    Multiply<float>(scales.data, count, by, biases.get());
+  }
+  reader_.TellOf(scales.bytes);
+  return {biases.get(), scales.bytes, biases};
+}
+
 size_t WeightLoader::HeldBytes(const StoredTensor& tensor, const StoredPart& part) {
   if (part.looked_at) return 0;
-  return part.all_bytes() * (IsFp8(tensor) ? sizeof(uint16_t) : 1);
+  return part.all_bytes() * (IsFp8(tensor) ? sizeof(uint16_t) : part.makes_biases ? 2 : 1);
 }
 
 WeightLoader::Part WeightLoader::WidenPart(const StoredTensor& tensor, const StoredPart& part,
@@ -127,6 +194,10 @@ mx::array WeightLoader::TakeCopy(const Part& part, mx::Shape shape, mx::Dtype ty
   mx::array out = CopyArray(part.data, part.bytes, std::move(shape), type);
   if (part.owner == files_) reader_.Release({part.data, part.bytes});
   return out;
+}
+
+bool WeightLoader::LoadsByExpert(const LayerNeeds& needs) const {
+  return mx::default_device() == mx::Device::cpu && AreExpertsFused(needs, *files_);
 }
 
 std::optional<WeightLoader::StoredPart> WeightLoader::BiasPartOf(const StoredTensor& tensor,
@@ -171,6 +242,9 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
     view.scales = owners->scales.data;
     if (traits.mode == QuantizationMode::kMxfp4) {
       view.packing = kernels::Packing::kMxfp4;
+    } else if (names.packed) {
+      owners->biases = BiasesFrom(owners->scales, *scales, traits.bits);
+      view.biases = owners->biases.data;
     } else {
       const StoredTensor& biases = *files_->Find(names.biases);
       owners->biases = TakePart(biases, PartOf(biases, need));
@@ -178,6 +252,12 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
     }
   }
   return Matrix(view, owners, LoadBias(need));
+}
+
+mx::array WeightLoader::BiasesOf(const mx::array& scales, int bits) {
+  reader_.TellOf(scales.nbytes());
+  return mx::multiply(mx::astype(scales, activation_type_),
+                      mx::array(PackedBias(bits), activation_type_));
 }
 
 Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
@@ -198,8 +278,12 @@ Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
   if (traits.mode == QuantizationMode::kMxfp4) {
     return Matrix(take(names.weight), take(names.scales), std::nullopt, traits, LoadBias(need));
   }
-  return Matrix(take(names.weight), mx::astype(take(names.scales), activation_type_),
-                mx::astype(take(names.biases), activation_type_), traits, LoadBias(need));
+  mx::array weight = take(names.weight);
+  const mx::array scales = take(names.scales);
+  return Matrix(std::move(weight), mx::astype(scales, activation_type_),
+                names.packed ? BiasesOf(scales, traits.bits)
+                             : mx::astype(take(names.biases), activation_type_),
+                traits, LoadBias(need));
 }
 
 // All parts copied into one array, so that no more than one copy of them is ever there.
@@ -250,8 +334,10 @@ StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& ne
   if (traits.mode == QuantizationMode::kMxfp4) {
     return {std::move(weight), std::move(scales), std::nullopt, traits, TakeBiases(needs)};
   }
-  return {std::move(weight), mx::astype(scales, activation_type_),
-          mx::astype(TakeStack(needs, &StoredNames::biases), activation_type_), traits,
+  mx::array biases = names.packed
+                         ? BiasesOf(scales, traits.bits)
+                         : mx::astype(TakeStack(needs, &StoredNames::biases), activation_type_);
+  return {std::move(weight), mx::astype(scales, activation_type_), std::move(biases), traits,
           TakeBiases(needs)};
 }
 
@@ -319,7 +405,9 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
         looked_at.looked_at = true;
         visit(*FindFp8Scale(*stored, *files_), looked_at);
       }
-      visit(*stored, PartOf(*stored, need));
+      StoredPart part = PartOf(*stored, need);
+      part.makes_biases = names.packed && name == names.scales;
+      visit(*stored, part);
     }
     const StoredTensor* bias = need.bias ? files_->Find(names.bias) : nullptr;
     if (bias == nullptr) return;
@@ -335,7 +423,9 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
   }
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
-    for (const MatrixNeed* need : MatricesOf(needs, *files_)) see_matrix(*need);
+    for (const MatrixNeed* need : InOrder(MatricesOf(needs, *files_), LoadsByExpert(needs))) {
+      see_matrix(*need);
+    }
     for (const VectorNeed* need : VectorsOf(needs)) see_vector(*need);
   }
   if (place_.has_head) see_vector(FinalNormNeed(config_));

@@ -42,6 +42,9 @@ class WeightLoader {
   StackedMatrix LoadHeads(const MatrixNeed& need);
   // This rank's rows of a map that is not, as `heads` parts, in floats.
   StackedMatrix LoadHeadsFrom(const MatrixNeed& need, int heads);
+  // Whether a layer's experts are to be loaded with gate and up of each together: on a CPU, where
+  // they are in one tensor.
+  bool LoadsByExpert(const LayerNeeds& needs) const;
   bool IsStoredByHead(const LatentNeeds& needs) const {
     return engine::IsStoredByHead(needs, *files_);
   }
@@ -69,19 +72,26 @@ class WeightLoader {
     size_t begin = 0;
     size_t bytes = 0;
     size_t all_bytes() const { return rows * bytes; }
-    bool looked_at = false;  // and not kept
+    bool looked_at = false;     // and not kept
+    bool makes_biases = false;  // as many bytes of them
+    size_t turned = 0;          // above 0: it is turned over, numbers of so many bytes
   };
   using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
   static StoredPart WholeOf(const StoredTensor& tensor);
   StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
+  static StoredPart TurnedPartOf(const StoredTensor& tensor, const MatrixNeed& need);
   // Unset: this rank adds none.
   std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
   // What a rank holds of it: 8-bit floats are widened.
   static size_t HeldBytes(const StoredTensor& tensor, const StoredPart& part);
   Part TakePart(const StoredTensor& tensor, const StoredPart& part);
+  // Of a packed map, from its scales.
+  Part BiasesFrom(const Part& scales, const StoredTensor& tensor, int bits);
   Part WidenPart(const StoredTensor& tensor, const StoredPart& part, StoredBytes source);
   std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
+  // The same for MLX, of the activation type; `scales` as they are stored.
+  mlx::core::array BiasesOf(const mlx::core::array& scales, int bits);
   Matrix LoadForKernels(const MatrixNeed& need);
   Matrix LoadForMlx(const MatrixNeed& need);
   mlx::core::array TakeStack(const std::vector<const MatrixNeed*>& needs,

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
 #include "runtime/model/fp8_weights.h"
+#include "runtime/model/packed_weights.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -28,11 +29,12 @@ class Checker {
   void Fault(std::string text) {
     if (++faults_ <= kFaultsNamedMax) texts_.push_back(std::move(text));
   }
-  enum class Form { kFloats, kFp8, kWords, kBytes };
+  enum class Form { kFloats, kFp8, kWords, kPacked, kBytes };
   const StoredTensor* Expect(const std::string& name, std::vector<int64_t> shape,
                              Form form = Form::kFloats);
   void Quantised(const MatrixNeed& need, const StoredNames& names);
   void Blocks(const MatrixNeed& need, const StoredNames& names);
+  void Fused(const MatrixNeed& need, const StoredNames& names);
   void Fp8(const MatrixNeed& need, const StoredTensor& weight);
   static std::vector<int64_t> ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns);
 
@@ -60,10 +62,11 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
     return nullptr;
   }
   const bool is_float = tensor->dtype == "F32" || tensor->dtype == "BF16" || tensor->dtype == "F16";
-  const bool is_right = form == Form::kFloats  ? is_float
-                        : form == Form::kFp8   ? IsFp8(*tensor)
-                        : form == Form::kWords ? tensor->dtype == "U32"
-                                               : tensor->dtype == "U8";
+  const bool is_right = form == Form::kFloats   ? is_float
+                        : form == Form::kFp8    ? IsFp8(*tensor)
+                        : form == Form::kWords  ? tensor->dtype == "U32"
+                        : form == Form::kPacked ? tensor->dtype == "I32"
+                                                : tensor->dtype == "U8";
   if (!is_right) {
     code_ = "MODEL_FORMAT_UNSUPPORTED";
     Fault(absl::StrCat("tensor '", name, "' is stored as ", tensor->dtype));
@@ -111,7 +114,12 @@ void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
   }
   const int64_t groups = need.columns / traits.group_size;
   const auto shape = [&](int64_t columns) { return ShapeOf(need, names.stacked, columns); };
-  Expect(names.weight, shape(int64_t{need.columns} * traits.bits / 32), Form::kWords);
+  Expect(names.weight, shape(int64_t{need.columns} * traits.bits / 32),
+         names.packed ? Form::kPacked : Form::kWords);
+  if (names.packed) {
+    Expect(names.scales, shape(groups));
+    return;
+  }
   if (traits.mode == QuantizationMode::kMxfp4) {
     Expect(names.scales, shape(groups), Form::kBytes);
     return;
@@ -139,6 +147,16 @@ void Checker::Blocks(const MatrixNeed& need, const StoredNames& names) {
   Expect(names.weight, {need.experts, rows, groups, 16}, Form::kBytes);
   Expect(names.scales, {need.experts, rows, groups}, Form::kBytes);
   if (need.bias) Expect(names.bias, {need.experts, rows});
+}
+
+// Gate and up share a tensor too.
+void Checker::Fused(const MatrixNeed& need, const StoredNames& names) {
+  if (need.fused_row > 0) return;
+  const StoredTensor& weight = *files_.Find(names.weight);
+  if (IsFp8(weight)) return Fp8(need, weight);
+  Expect(names.weight, names.turned
+                           ? std::vector<int64_t>{need.experts, need.columns, need.fused_rows}
+                           : std::vector<int64_t>{need.experts, need.fused_rows, need.columns});
 }
 
 void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
@@ -172,8 +190,9 @@ void Checker::Matrix(const MatrixNeed& need) {
   // Checked with the first of those that share it.
   if ((names.stacked && need.expert > 0) || need.first_row > 0) return;
   if (names.blocks) return Blocks(need, names);
+  if (names.fused) return Fused(need, names);
   const StoredTensor* weight = files_.Find(names.weight);
-  if (files_.Find(names.scales) != nullptr) {
+  if (names.packed || files_.Find(names.scales) != nullptr) {
     Quantised(need, names);
   } else if (weight != nullptr && IsFp8(*weight)) {
     Fp8(need, *weight);
@@ -216,6 +235,22 @@ absl::Status Checker::Result() const {
 
 }  // namespace
 
+namespace {
+
+StoredNames FusedNamesOf(const MatrixNeed& need, const StoredTensor& tensor) {
+  StoredNames names;
+  names.module = need.module;
+  names.weight = need.fused;
+  names.stacked = names.fused = true;
+  const std::vector<int64_t> as_rows = {need.experts, need.fused_rows, need.columns};
+  const std::vector<int64_t> turned = {need.experts, need.columns, need.fused_rows};
+  const bool told = (tensor.shape == as_rows) != (tensor.shape == turned);
+  names.turned = told ? tensor.shape == turned : need.fused_turned;
+  return names;
+}
+
+}  // namespace
+
 StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
   StoredNames names;
   names.stacked = need.experts > 0 && files.Find(absl::StrCat(need.module, ".weight")) != nullptr;
@@ -231,6 +266,9 @@ StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
             need.turns,
             need.turn};
   }
+  if (!names.stacked && !need.fused.empty()) {
+    if (const StoredTensor* fused = files.Find(need.fused)) return FusedNamesOf(need, *fused);
+  }
   // Of a family that never stores an expert by itself, the stacked ones are missed by name.
   const bool own = need.experts > 0 && !names.stacked && !need.own_module.empty();
   names.stacked = need.experts > 0 && !own;
@@ -239,6 +277,12 @@ StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
   names.scales = absl::StrCat(names.module, ".scales");
   names.biases = absl::StrCat(names.module, ".biases");
   names.bias = absl::StrCat(names.module, ".bias");
+  const std::string packed = absl::StrCat(names.module, std::string(kPackedWeight));
+  if (files.Find(packed) == nullptr) return names;
+  names.packed = true;
+  names.weight = packed;
+  names.scales = absl::StrCat(names.module, std::string(kPackedScale));
+  names.biases.clear();
   return names;
 }
 
@@ -248,8 +292,14 @@ bool IsStoredAsDifference(const VectorNeed& need, const WeightFiles& files) {
   return sign != nullptr && !sign->shape.empty() && sign->shape.back() != 1;
 }
 
+bool AreExpertsFused(const LayerNeeds& needs, const WeightFiles& files) {
+  if (needs.experts.empty() || needs.experts[0].gate.module.empty()) return false;
+  return StoredNamesOf(needs.experts[0].gate, files).weight ==
+         StoredNamesOf(needs.experts[0].up, files).weight;
+}
+
 bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files) {
-  return files.Find(absl::StrCat(needs.kv_b.module, ".weight")) == nullptr;
+  return files.Find(StoredNamesOf(needs.kv_b, files).weight) == nullptr;
 }
 
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files) {
@@ -378,6 +428,17 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     stacked.gate.turns = stacked.up.turns = 2;
     stacked.up.turn = 1;
     stacked.down.blocks = stacked.down.module;
+  }
+  if (!traits.fused_name.empty()) {
+    const std::string fused = absl::StrCat(prefix, traits.fused_name, ".");
+    stacked.gate.fused = stacked.up.fused = absl::StrCat(fused, "gate_up_proj");
+    stacked.gate.fused_rows = stacked.up.fused_rows = 2 * traits.width;
+    stacked.up.fused_row = traits.width;
+    stacked.down.fused = absl::StrCat(fused, "down_proj");
+    stacked.down.fused_rows = hidden;
+    for (MatrixNeed* need : {&stacked.gate, &stacked.up, &stacked.down}) {
+      need->fused_turned = traits.fused_turned;
+    }
   }
   for (int expert = 0; expert < traits.count; ++expert) {
     const std::string own = absl::StrCat(prefix, "experts.", expert, ".");

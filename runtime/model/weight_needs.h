@@ -50,6 +50,13 @@ struct MatrixNeed {
   std::string blocks{};
   int turns = 1;
   int turn = 0;
+  // Where all experts are stored as Qwen publishes them: one tensor without ".weight" that holds
+  // `fused_rows` rows of each, this map's from `fused_row` on, [experts, fused_rows, columns]; or
+  // each turned over, [experts, columns, fused_rows]. The shape tells; of a square, `fused_turned`.
+  std::string fused{};
+  int fused_rows = 0;
+  int fused_row = 0;
+  bool fused_turned = false;
   int part_rows() const { return split == Split::kRows ? part.size() : rows; }
   int part_columns() const { return split == Split::kColumns ? part.size() : columns; }
 };
@@ -161,25 +168,33 @@ struct ShardPlace {
   bool has_head = true;  // final norm and the logits of its rows: every rank of the last stage
 };
 
-// All of a layer's, in the order in which they are loaded.
+// All of a layer's. The gates of all experts are followed by what goes up of all, as stacked files
+// have them.
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files);
 // The same without files: `is_by_head` where latent attention has a map for each head.
 std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_head);
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs);
 
 // The tensors that hold a need: of an expert the stacked ones where they are there, else OpenAI's
-// blocks, else its own.
+// blocks, else Qwen's fused ones, else its own; packed ones (packed_weights.h) where a module has
+// those.
 struct StoredNames {
   std::string module;  // as config.json's "quantization" has it
   std::string weight, scales, biases, bias;
   bool stacked = false;  // they hold all experts of the layer
   bool blocks = false;   // they are OpenAI's
   int turns = 1, turn = 0;
+  bool fused = false;   // they are Qwen's
+  bool turned = false;  // of each expert, rows and columns have changed places
+  bool packed = false;  // `biases` is empty: they follow from the scales
 };
 StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files);
 
 // Whether a vector is stored as its difference from one.
 bool IsStoredAsDifference(const VectorNeed& need, const WeightFiles& files);
+
+// Whether an expert's gate and up are in one tensor.
+bool AreExpertsFused(const LayerNeeds& needs, const WeightFiles& files);
 
 // Whether embed_q and unembed_out are there; kv_b is needed otherwise.
 bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files);

@@ -71,6 +71,43 @@ void CopyColumnPart(const std::byte* matrix, const ColumnPart& part, std::byte* 
   }
 }
 
+namespace {
+
+// Tiles whose numbers' lines stay in the first cache.
+constexpr size_t kTile = 32;
+
+template <typename Scalar>
+void Turn(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& place,
+          std::byte* out) {
+  const size_t columns = part.bytes / sizeof(Scalar);
+  for (size_t top = 0; top < part.rows; top += kTile) {
+    const size_t bottom = std::min(top + kTile, part.rows);
+    for (size_t left = 0; left < columns; left += kTile) {
+      const size_t right = std::min(left + kTile, columns);
+      for (size_t column = left; column < right; ++column) {
+        std::byte* to = out + (column * place.rows_all + place.first + top) * sizeof(Scalar);
+        const std::byte* from =
+            matrix + top * part.row_bytes + part.begin + column * sizeof(Scalar);
+        for (size_t row = top; row < bottom; ++row) {
+          std::memcpy(to, from, sizeof(Scalar));
+          to += sizeof(Scalar);
+          from += part.row_bytes;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void CopyTurned(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& place,
+                std::byte* out) {
+  MACRAME_CHECK(part.begin + part.bytes <= part.row_bytes) << part.begin << "+" << part.bytes;
+  MACRAME_CHECK(place.scalar_bytes == 2 || place.scalar_bytes == 4) << place.scalar_bytes;
+  place.scalar_bytes == 2 ? Turn<uint16_t>(matrix, part, place, out)
+                          : Turn<uint32_t>(matrix, part, place, out);
+}
+
 WeightReader::WeightReader(std::vector<StoredBytes> order,
                            std::function<void(uint64_t)> on_progress)
     : order_(std::move(order)), on_progress_(std::move(on_progress)) {}
@@ -136,6 +173,19 @@ std::shared_ptr<std::byte[]> WeightReader::CopyColumns(StoredBytes matrix, const
     ColumnPart some = part;
     some.rows = piece.size() / part.row_bytes;
     CopyColumnPart(piece.data(), some, copy.get() + row * part.bytes);
+  });
+  return copy;
+}
+
+std::shared_ptr<std::byte[]> WeightReader::CopyTurnedOver(StoredBytes matrix,
+                                                          const ColumnPart& part,
+                                                          size_t scalar_bytes) {
+  MACRAME_CHECK(matrix.size() == part.rows * part.row_bytes) << matrix.size();
+  std::shared_ptr<std::byte[]> copy(new std::byte[part.rows * part.bytes]);
+  ForRows(matrix, part.row_bytes, part.bytes, [&](StoredBytes piece, size_t row) {
+    ColumnPart some = part;
+    some.rows = piece.size() / part.row_bytes;
+    CopyTurned(piece.data(), some, {scalar_bytes, row, part.rows}, copy.get());
   });
   return copy;
 }

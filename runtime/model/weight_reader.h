@@ -34,6 +34,16 @@ struct ColumnPart {
 // The column part of a row-after-row matrix, copied without gaps to `out`. Pure.
 void CopyColumnPart(const std::byte* matrix, const ColumnPart& part, std::byte* out);
 
+// The same part turned over: number (row, column) of it goes to out[column * rows_all + row], where
+// the part's rows count from `first`. `scalar_bytes`: 2 or 4. Pure.
+struct TurnedPlace {
+  size_t scalar_bytes = 2;
+  size_t first = 0;
+  size_t rows_all = 0;
+};
+void CopyTurned(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& place,
+                std::byte* out);
+
 class WeightReader {
  public:
   // `order`: what will be read, in parts of mapped files that stay mapped. Reading something else,
@@ -51,6 +61,11 @@ class WeightReader {
   void ForRows(StoredBytes matrix, size_t row_bytes, size_t held_bytes, const TakeRows& take);
   // A copy of a matrix' column part; the matrix is not left mapped.
   std::shared_ptr<std::byte[]> CopyColumns(StoredBytes matrix, const ColumnPart& part);
+  // The same, turned over.
+  std::shared_ptr<std::byte[]> CopyTurnedOver(StoredBytes matrix, const ColumnPart& part,
+                                              size_t scalar_bytes);
+  // Progress of what is made of what was read.
+  void TellOf(size_t bytes) const { on_progress_(bytes); }
   // For who has made a copy of what Read mapped.
   void Release(StoredBytes stored) const;
 

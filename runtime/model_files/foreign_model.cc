@@ -14,6 +14,7 @@
 #include "proto/reasons.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/packed_weights.h"
 
 namespace macrame::runtime {
 namespace {
@@ -94,11 +95,6 @@ bool IsPartOfQuantized(const std::string& name) {
   return absl::EndsWith(name, ".scales") || absl::EndsWith(name, ".biases");
 }
 
-// mlx-lm makes bfloat16 of 8-bit floats.
-uint64_t HeldBytes(const engine::StoredTensor& tensor) {
-  return engine::IsFp8(tensor) ? uint64_t{2} * tensor.bytes : tensor.bytes;
-}
-
 std::string DtypeOf(const std::string& stored) {
   if (stored == "BF16" || absl::StartsWith(stored, "F8")) return "bfloat16";
   return stored == "F16" ? "float16" : "float32";
@@ -112,6 +108,7 @@ void AddStorage(const json& config, const engine::WeightFiles& files, v1::ModelD
   uint64_t parameters = 0;
   for (const auto& [name, tensor] : files.tensors()) {
     if (IsPartOfQuantized(name) || IsOfAnotherPart(name)) continue;
+    if (engine::IsFp8Scale(tensor, files)) continue;
     if (tensor.dtype == "U32" && bits > 0) {
       parameters += tensor.bytes * 8 / bits;
     } else {
@@ -184,14 +181,15 @@ void AddForeignBytes(const std::string& config_json, const engine::WeightFiles& 
     if (IsOfAnotherPart(name)) continue;
     const int layer = LayerOf(name);
     if (layer >= layers) continue;  // of a prediction head
+    const uint64_t bytes = engine::HeldBytes(tensor, files);
     if (layer >= 0) {
-      whole[layer] += HeldBytes(tensor);
-      if (can_divide && tensor.shape.size() > 1) divisible[layer] += HeldBytes(tensor);
-      if (IsOfExperts(name)) of_experts[layer] += HeldBytes(tensor);
+      whole[layer] += bytes;
+      if (can_divide && tensor.shape.size() > 1) divisible[layer] += bytes;
+      if (IsOfExperts(name)) of_experts[layer] += bytes;
     } else if (IsHead(name)) {
-      head += HeldBytes(tensor);
+      head += bytes;
     } else {
-      (IsEmbedding(name) ? embedding : rest) += HeldBytes(tensor);
+      (IsEmbedding(name) ? embedding : rest) += bytes;
     }
   }
   out->mutable_layer_bytes()->Assign(whole.begin(), whole.end());

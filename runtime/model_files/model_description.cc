@@ -19,6 +19,7 @@
 #include "runtime/model/carried.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/packed_weights.h"
 #include "runtime/model/pooling.h"
 #include "runtime/model/recurrent_cut.h"
 #include "runtime/model/weight_files.h"
@@ -174,22 +175,6 @@ absl::Status CheckStorage(const engine::WeightFiles& files) {
   return absl::OkStatus();
 }
 
-bool IsFp8Scale(const std::string& name, const engine::WeightFiles& files) {
-  for (const std::string_view ending : {"_scale_inv", "_scale"}) {
-    if (!absl::EndsWith(name, std::string(ending))) continue;
-    const engine::StoredTensor* weight = files.Find(name.substr(0, name.size() - ending.size()));
-    return weight != nullptr && engine::IsFp8(*weight);
-  }
-  return false;
-}
-
-// What a tensor takes in memory: 8-bit floats become bfloat16 while they are read, and their scales
-// go into them.
-uint64_t HeldBytes(const engine::StoredTensor& tensor, const engine::WeightFiles& files) {
-  if (engine::IsFp8(tensor)) return uint64_t{2} * tensor.bytes;
-  return IsFp8Scale(tensor.name, files) ? 0 : tensor.bytes;
-}
-
 std::string DtypeName(const std::string& stored) {
   if (stored == "BF16") return "bfloat16";
   if (stored == "F16") return "float16";
@@ -243,7 +228,7 @@ void AddBytes(const engine::ModelConfig& config, const engine::WeightFiles& file
   if (has_inputs) out->set_tied_embeddings(false);
   for (const auto& [name, tensor] : files.tensors()) {
     const int layer = LayerOf(name);
-    const uint64_t bytes = HeldBytes(tensor, files);
+    const uint64_t bytes = engine::HeldBytes(tensor, files);
     if (layer >= 0 && layer < config.layer_count) {
       out->set_layer_bytes(layer, out->layer_bytes(layer) + bytes);
       if (layers[layer].divisible.count(name) > 0) {
@@ -277,7 +262,9 @@ void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& fi
   uint64_t parameters = 0;
   for (const auto& [name, tensor] : files.tensors()) {
     const bool part = absl::EndsWith(name, ".scales") || absl::EndsWith(name, ".biases") ||
-                      absl::EndsWith(name, "_scales");
+                      absl::EndsWith(name, "_scales") || engine::IsPackedScale(tensor, files) ||
+                      engine::IsPackedShape(tensor, files);
+    const bool packed = tensor.dtype == "U32" || engine::IsPackedWeight(tensor);
     if (!part && tensor.dtype == "U8") {  // OpenAI's blocks of MXFP4
       bytes_by_bits[4] += tensor.bytes;
       group_size = std::max(group_size, 32U);
@@ -285,7 +272,7 @@ void AddStorage(const engine::ModelConfig& config, const engine::WeightFiles& fi
     } else if (engine::IsFp8(tensor)) {
       float_bytes["BF16"] += 2 * tensor.bytes;
       parameters += tensor.bytes;
-    } else if (!part && tensor.dtype != "U32" && !IsFp8Scale(name, files)) {
+    } else if (!part && !packed && !engine::IsFp8Scale(tensor, files)) {
       float_bytes[tensor.dtype] += tensor.bytes;
       parameters += tensor.bytes / (tensor.dtype == "F32" ? 4 : 2);
     } else if (!part) {

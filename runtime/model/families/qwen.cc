@@ -25,6 +25,7 @@ void ReadQwenExperts(const json& config, ModelConfig& out) {
   experts.width = ReadInt(config, "moe_intermediate_size", std::nullopt);
   experts.normalized = ReadBool(config, "norm_topk_prob", false);
   experts.module = "mlp";
+  experts.fused_name = "experts";
   ReadActiveExperts(config, out);
   const int step = ReadInt(config, "decoder_sparse_step", 1);
   for (int layer = 0; layer < out.layer_count; ++layer) {
@@ -80,6 +81,9 @@ void ReadQwen3Moe(const json& config, ModelConfig& out) {
 
 void ReadQwen3Vl(const json& config, ModelConfig& out) { ReadQwen3(VlText(config), out); }
 
-void ReadQwen3VlMoe(const json& config, ModelConfig& out) { ReadQwen3Moe(VlText(config), out); }
+void ReadQwen3VlMoe(const json& config, ModelConfig& out) {
+  ReadQwen3Moe(VlText(config), out);
+  out.experts.fused_turned = true;
+}
 
 }  // namespace macrame::runtime::engine

@@ -3,6 +3,7 @@
 import json
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
@@ -25,6 +26,121 @@ def as_published(weights):
         elif "unembed_out.weight" not in name or name[: -len("weight")] + "scales" in weights:
             out[name] = value
     return out
+
+
+def fused_experts(weights, turned):
+    """All experts of a layer in two tensors, gates above what goes up; or each turned over."""
+    out = {}
+    for name, value in weights.items():
+        if ".switch_mlp." not in name:
+            out[name] = value
+            continue
+        if name.endswith("up_proj.weight"):
+            continue
+        stored = name[: -len(".weight")].replace("switch_mlp", "experts")
+        if stored.endswith("gate_proj"):
+            ups = weights[name.replace("gate_proj", "up_proj")]
+            value = mx.concatenate([value, ups], axis=1)
+            stored = stored.replace("gate_proj", "gate_up_proj")
+        out[stored] = value.swapaxes(1, 2) if turned else value
+    return out
+
+
+def published_name(name):
+    inside, behind = "language_model.model.", "language_model."
+    if name.startswith(inside):
+        return "model.language_model." + name[len(inside):]
+    return name[len(behind):] if name.startswith(behind) else name
+
+
+def as_qwen_publishes(model, experts):
+    """Convolutions as PyTorch has them, and then norms as differences from one. The model itself
+    has the numbers that mlx-lm makes of them."""
+    out = {}
+    weights = experts(dict(tree_flatten(model.parameters())))
+    is_hybrid = any(name.endswith("conv1d.weight") for name in weights)
+    for name, value in weights.items():
+        if name.endswith("conv1d.weight"):
+            value = value.swapaxes(1, 2)
+        elif is_hybrid and name.endswith("norm.weight") and ".linear_attn." not in name:
+            value = value - 1.0
+        out[published_name(name)] = mx.contiguous(value)
+    # In 16 bits its own sum with one would be rounded.
+    exact = {name: value.astype(mx.float32) for name, value in out.items()}
+    model.load_weights(list(model.sanitize(exact).items()))
+    return out
+
+
+# How makers publish what these are named after, in floats alone.
+PUBLISHED = {
+    "qwen3_next-published": lambda model: as_qwen_publishes(model, as_published),
+    "qwen3_5_moe-published": lambda model: as_qwen_publishes(
+        model, lambda weights: fused_experts(weights, turned=False)
+    ),
+    "qwen3_vl_moe-published": lambda model: as_qwen_publishes(
+        model, lambda weights: fused_experts(weights, turned=True)
+    ),
+}
+
+
+# Of packed storages, bits and numbers with a scale.
+PACKED = {"int4-packed": (4, 32), "int8-packed": (8, 128)}
+
+
+def to_packed(weight, bits, group):
+    """Whole numbers as compressed-tensors packs them, and scales of groups along a row."""
+    rows, columns = weight.shape
+    middle, each = 1 << (bits - 1), 32 // bits
+    groups = weight.astype(mx.float32).reshape(rows, columns // group, group)
+    scales = (mx.abs(groups).max(axis=-1) / (middle - 0.5)).astype(mx.bfloat16)
+    whole = mx.round(groups / scales.astype(mx.float32)[..., None])
+    numbers = (mx.clip(whole, -middle, middle - 1) + middle).astype(mx.uint32)
+    numbers = numbers.reshape(rows, columns // each, each)
+    words = (numbers << (bits * mx.arange(each, dtype=mx.uint32))).sum(axis=-1)
+    return words.astype(mx.uint32).view(mx.int32), scales
+
+
+def as_affine(stored, bits):
+    """What packed numbers mean to MLX, as mlx-lm reads Kimi's."""
+    out = {}
+    for name, value in stored.items():
+        module, _, part = name.rpartition(".")
+        if part == "weight_packed":
+            out[f"{module}.weight"] = value.view(mx.uint32)
+        elif part == "weight_scale":
+            out[f"{module}.scales"] = value
+            out[f"{module}.biases"] = -(1 << (bits - 1)) * value
+        elif part != "weight_shape":
+            out[name] = value
+    return out
+
+
+def packed_weights(model, architecture, storage):
+    """The model's weights as published: of Kimi the experts are packed, of others all linear maps.
+    The model itself then has the numbers that mlx-lm makes of them."""
+    bits, group = PACKED[storage]
+    is_kimi = architecture.startswith("kimi")
+    stored = {}
+    for name, value in as_published(dict(tree_flatten(model.parameters()))).items():
+        if not name.endswith("_proj.weight") or (is_kimi and ".experts." not in name):
+            stored[name] = value
+            continue
+        stored[name + "_packed"], stored[name + "_scale"] = to_packed(value, bits, group)
+        stored[name + "_shape"] = mx.array(value.shape, dtype=mx.int32)
+    meant = model.sanitize(dict(stored)) if is_kimi else as_affine(stored, bits)
+    nn.quantize(model, group_size=group, bits=bits,
+                class_predicate=lambda path, _: f"{path}.scales" in meant)
+    model.load_weights(list(meant.items()))
+    return stored
+
+
+def packed_config(storage):
+    bits, group = PACKED[storage]
+    weights = {"num_bits": bits, "group_size": group, "strategy": "group", "symmetric": True,
+               "type": "int", "actorder": None, "dynamic": False}
+    return {"quant_method": "compressed-tensors", "format": "pack-quantized",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}},
+            "ignore": ["lm_head"]}
 
 
 def to_fp8(weight, rows, columns):

@@ -35,7 +35,16 @@ from bases import (
     YARN_SCALING,
     without,
 )
-from checkpoints import as_published, fp8_config, fp8_weights, save_safetensors
+from checkpoints import (
+    PACKED,
+    PUBLISHED,
+    as_published,
+    fp8_config,
+    fp8_weights,
+    packed_config,
+    packed_weights,
+    save_safetensors,
+)
 from gemma4_architectures import GEMMA4_ARCHITECTURES
 from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 from mlx_lm.models import (
@@ -401,18 +410,28 @@ STORAGES = {
     # 8-bit floats with a scale for each block, or for each row; they are computed with as bfloat16.
     "fp8": (mx.bfloat16, 0, 0),
     "fp8-rows": (mx.bfloat16, 0, 0),
+    # Whole numbers with a scale for each group, as compressed-tensors packs them.
+    **{storage: (mx.bfloat16, *sizes) for storage, sizes in PACKED.items()},
 }
 # Positions are chosen by scores; nearly tied ones differ by what integer products round. With the
 # layers of a deep model these roundings add up.
 FLOATS = ("float32", "bfloat16", "float16")
 FLOATS_ONLY = ("deepseek_v32-sparse", "glm_moe_dsa-sparse", "gemma4_text-deep")
+
+
+def is_in_floats(architecture):
+    """Whether there is no other storage of it."""
+    return architecture in FLOATS_ONLY or architecture in PUBLISHED
+
+
 # Of these storages only these architectures.
 ONLY = {
     "mxfp4": ("gpt_oss", "qwen3"),
     "fp8": ("deepseek_v3-published", "qwen3", "qwen3_moe", "phi3"),
     "fp8-rows": ("glm4_moe", "llama"),
+    "int4-packed": ("kimi_k2", "kimi_k25", "qwen3", "phi3"),
+    "int8-packed": ("llama", "glm4"),
 }
-
 
 # Of the others one in so many, the same ones each time.
 SAMPLE_ALWAYS = ("bfloat16", "4bit-g64", "8bit-g64")
@@ -452,6 +471,15 @@ def write_folder(folder, model, architecture, storage):
     if storage.startswith("fp8"):
         config["quantization_config"] = fp8_config(architecture, storage)
         save_safetensors(path, fp8_weights(model, architecture, storage))
+    elif storage in PACKED:
+        said = {"quantization_config": packed_config(storage)}
+        if "text_config" in config:  # Kimi K2.5 says it of its text
+            said = {"text_config": {**config["text_config"], **said}}
+        config.update(said)
+        weights = packed_weights(model, architecture, storage)
+        mx.save_safetensors(path, weights, metadata={"format": "pt"})
+    elif architecture in PUBLISHED:
+        mx.save_safetensors(path, PUBLISHED[architecture](model), metadata={"format": "pt"})
     else:
         weights = dict(tree_flatten(model.parameters()))
         if architecture.endswith("-published"):
@@ -474,6 +502,8 @@ def run_rankd(rankd, folder, prompt, vocab):
 
 def quantization_of(storage):
     """config.json's object; empty for models in floats."""
+    if storage in PACKED:
+        return {}
     _, bits, group_size, *mode = STORAGES[storage]
     quantization = {"bits": bits, "group_size": group_size} if bits else {}
     if mode:
@@ -584,7 +614,7 @@ def main():
     # Further arguments: only cases with one of these in "ARCHITECTURE STORAGE", or --all of them.
     wanted = [word for word in sys.argv[2:] if word != "--all"]
     cases = [(a, s) for a in ARCHITECTURES for s in STORAGES if a in ONLY.get(s, ARCHITECTURES)]
-    cases = [(a, s) for a, s in cases if a not in FLOATS_ONLY or s in FLOATS]
+    cases = [(a, s) for a, s in cases if s in FLOATS or not is_in_floats(a)]
     if wanted:
         cases = [case for case in cases if any(w in " ".join(case) for w in wanted)]
     elif "--all" not in sys.argv:

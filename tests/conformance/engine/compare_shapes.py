@@ -147,7 +147,7 @@ def cases_of(words):
     cases = []
     for architecture, (_, config) in compare.ARCHITECTURES.items():
         storages = EXACT if has_experts(config) else EXACT + ROUNDED
-        if architecture in compare.FLOATS_ONLY:
+        if compare.is_in_floats(architecture):
             storages = ("float32",)
         every = [(architecture, storage, shape) for storage in storages for shape in SHAPES]
         if words and words != ["--all"]:

@@ -22,6 +22,20 @@ WINDOWED = {
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
 }
 
+VL_MOE = {
+    "model_type": "qwen3_vl_moe",
+    "text_config": {
+        **BASE,
+        **EXPERTS,
+        "model_type": "qwen3_vl_moe_text",
+        "head_dim": 32,
+        "rope_scaling": MROPE,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    },
+}
+
 MORE_ARCHITECTURES = {
     # As it is published: both say which layers look at a window.
     "exaone4-types": (
@@ -84,22 +98,8 @@ MORE_ARCHITECTURES = {
             },
         },
     ),
-    "qwen3_vl_moe": (
-        qwen3_vl_moe,
-        {
-            "model_type": "qwen3_vl_moe",
-            "text_config": {
-                **BASE,
-                **EXPERTS,
-                "model_type": "qwen3_vl_moe_text",
-                "head_dim": 32,
-                "rope_scaling": MROPE,
-                "norm_topk_prob": True,
-                "decoder_sparse_step": 1,
-                "mlp_only_layers": [],
-            },
-        },
-    ),
+    "qwen3_vl_moe": (qwen3_vl_moe, VL_MOE),
+    "qwen3_vl_moe-published": (qwen3_vl_moe, VL_MOE),
     "kimi_vl": (
         kimi_vl,
         {

@@ -42,6 +42,21 @@ NEMOTRON = {
     "head_dim": 32,
 }
 
+NEXT = {
+    **HYBRID,
+    **HYBRID_EXPERTS,
+    "model_type": "qwen3_next",
+    "partial_rotary_factor": 0.5,
+    "mlp_only_layers": [0],
+}
+
+MOE = {
+    **without(HYBRID, "rope_theta"),
+    **HYBRID_EXPERTS,
+    "model_type": "qwen3_5_moe",
+    "tie_word_embeddings": True,
+}
+
 RECURRENT_ARCHITECTURES = {
     "nemotron_h": (nemotron_h, NEMOTRON),
     "nemotron_h-experts": (
@@ -62,16 +77,8 @@ RECURRENT_ARCHITECTURES = {
             "routed_scaling_factor": 1.5,
         },
     ),
-    "qwen3_next": (
-        qwen3_next,
-        {
-            **HYBRID,
-            **HYBRID_EXPERTS,
-            "model_type": "qwen3_next",
-            "partial_rotary_factor": 0.5,
-            "mlp_only_layers": [0],
-        },
-    ),
+    "qwen3_next": (qwen3_next, NEXT),
+    "qwen3_next-published": (qwen3_next, NEXT),
     "qwen3_5": (
         qwen3_5,
         {
@@ -89,13 +96,9 @@ RECURRENT_ARCHITECTURES = {
             },
         },
     ),
-    "qwen3_5_moe": (
+    "qwen3_5_moe": (qwen3_5_moe, MOE),
+    "qwen3_5_moe-published": (
         qwen3_5_moe,
-        {
-            **without(HYBRID, "rope_theta"),
-            **HYBRID_EXPERTS,
-            "model_type": "qwen3_5_moe",
-            "tie_word_embeddings": True,
-        },
+        {"model_type": "qwen3_5_moe", "text_config": {**MOE, "tie_word_embeddings": False}},
     ),
 }

@@ -99,6 +99,9 @@ const json& Configs() {
     "qwen3_vl_moe": {"tie_word_embeddings": false, "text_config": {
              "moe_intermediate_size": 96, "num_experts": 5, "num_experts_per_tok": 2,
              "rope_scaling": {"rope_type": "default", "mrope_section": [4, 6, 6]}}},
+    "qwen3_vl_moe turned": {"tie_word_embeddings": false, "test_experts": "turned", "text_config": {
+             "moe_intermediate_size": 96, "num_experts": 5, "num_experts_per_tok": 2,
+             "norm_topk_prob": true}},
     "internlm3": {"qkv_bias": true, "bias": true},
     "helium": {"attention_bias": true},
     "minicpm": {"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 32},
@@ -160,9 +163,85 @@ class NeedsWriter {
     tensors_[need.module + ".biases"] = Floats(shape, -range, range / 4);
   }
 
+  // Gates and what goes up in one tensor, as Qwen publishes them; or turned over as well.
+  void FuseExperts(bool turned) {
+    const std::map<std::string, FixtureTensor> stacked = tensors_;
+    const std::string gates = "switch_mlp.gate_proj.weight";
+    for (const auto& [name, gate] : stacked) {
+      const size_t at = name.find(gates);
+      if (at == std::string::npos || gate.dtype != "F32") continue;
+      const std::string prefix = name.substr(0, at), up = prefix + "switch_mlp.up_proj.weight",
+                        down = prefix + "switch_mlp.down_proj.weight";
+      tensors_[prefix + "experts.gate_up_proj"] = Joined({gate, stacked.at(up)}, turned);
+      tensors_[prefix + "experts.down_proj"] = Joined({stacked.at(down)}, turned);
+      for (const std::string& old : {name, up, down}) tensors_.erase(old);
+    }
+  }
+
+  // Biases that follow from the scales, of numbers of 4 bits.
+  void MakeSymmetric() {
+    for (auto& [name, biases] : tensors_) {
+      if (!name.ends_with(".biases")) continue;
+      biases = tensors_.at(name.substr(0, name.size() - 6) + "scales");
+      auto* numbers = reinterpret_cast<float*>(biases.bytes.data());
+      for (size_t i = 0; i < CountOf(biases.shape); ++i) numbers[i] *= -8.0F;
+    }
+  }
+
+  // Those of layers as compressed-tensors packs them, experts one by one.
+  void Pack() {
+    const std::map<std::string, FixtureTensor> affine = tensors_;
+    for (const auto& [name, scales] : affine) {
+      if (!name.ends_with(".scales") || name.find(".layers.") == std::string::npos) continue;
+      const std::string module = name.substr(0, name.size() - 7);
+      FixtureTensor words = affine.at(module + ".weight");
+      words.dtype = "I32";
+      for (const char* part : {".weight", ".scales", ".biases"}) tensors_.erase(module + part);
+      if (words.shape.size() == 2) {
+        tensors_[module + ".weight_packed"] = words;
+        tensors_[module + ".weight_scale"] = scales;
+        continue;
+      }
+      const size_t at = module.find("switch_mlp");
+      for (int64_t expert = 0; expert < words.shape[0]; ++expert) {
+        const std::string own = module.substr(0, at) + "experts." + std::to_string(expert) +
+                                module.substr(at + std::string("switch_mlp").size());
+        tensors_[own + ".weight_packed"] = PartOf(words, expert);
+        tensors_[own + ".weight_scale"] = PartOf(scales, expert);
+      }
+    }
+  }
+
   std::string Bytes() const { return Safetensors(tensors_); }
 
  private:
+  static FixtureTensor PartOf(const FixtureTensor& all, int64_t index) {
+    const size_t bytes = all.bytes.size() / static_cast<size_t>(all.shape[0]);
+    return {all.dtype,
+            {all.shape[1], all.shape[2]},
+            all.bytes.substr(bytes * static_cast<size_t>(index), bytes)};
+  }
+  // Of each expert, the maps' rows one below the other.
+  static FixtureTensor Joined(const std::vector<FixtureTensor>& maps, bool turned) {
+    const int64_t experts = maps[0].shape[0], columns = maps[0].shape[2];
+    int64_t rows = 0;
+    for (const FixtureTensor& map : maps) rows += map.shape[1];
+    FixtureTensor out{"F32", {experts, rows, columns}, {}};
+    if (turned) std::swap(out.shape[1], out.shape[2]);
+    out.bytes.resize(CountOf(out.shape) * sizeof(float));
+    for (int64_t expert = 0, from = 0; expert < experts; ++expert, from = 0) {
+      for (const FixtureTensor& map : maps) {
+        for (int64_t i = 0; i < map.shape[1] * columns; ++i) {
+          const int64_t row = from + i / columns, column = i % columns;
+          const int64_t to = turned ? column * rows + row : row * columns + column;
+          std::memcpy(out.bytes.data() + 4 * (expert * rows * columns + to),
+                      map.bytes.data() + 4 * (expert * map.shape[1] * columns + i), 4);
+        }
+        from += map.shape[1];
+      }
+    }
+    return out;
+  }
   static size_t CountOf(const std::vector<int64_t>& shape) {
     size_t count = 1;
     for (const int64_t size : shape) count *= static_cast<size_t>(size);
@@ -226,23 +305,57 @@ json FamilyConfig(const FamilyShape& shape) {
   return config;
 }
 
-std::map<std::string, std::string> ModelOfConfig(const json& config) {
-  const auto parsed = ParseModelConfig(config.dump(), "a test's");
-  MACRAME_CHECK(parsed.ok()) << parsed.status().ToString();
-  NeedsWriter writer(*parsed, config.contains("quantization_config"));
+namespace {
+
+// All that the config asks for.
+NeedsWriter WriterOf(const ModelConfig& config, bool fp8) {
+  NeedsWriter writer(config, fp8);
   const ShardPlace whole;
-  writer.Matrix(EmbeddingNeed(*parsed, whole));
-  if (!parsed->tied_embeddings) writer.Matrix(HeadNeed(*parsed, whole));
-  writer.Vector(FinalNormNeed(*parsed));
-  if (const auto inputs = InputNeedsOf(*parsed, whole)) {
+  writer.Matrix(EmbeddingNeed(config, whole));
+  if (!config.tied_embeddings) writer.Matrix(HeadNeed(config, whole));
+  writer.Vector(FinalNormNeed(config));
+  if (const auto inputs = InputNeedsOf(config, whole)) {
     writer.Matrix(inputs->embedding);
     writer.Matrix(inputs->projection);
     writer.Vector(inputs->norm);
   }
-  for (int layer = 0; layer < parsed->layer_count; ++layer) {
-    const LayerNeeds needs = NeedsOfLayer(*parsed, whole, layer);
+  for (int layer = 0; layer < config.layer_count; ++layer) {
+    const LayerNeeds needs = NeedsOfLayer(config, whole, layer);
     for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true)) writer.Matrix(*need);
     for (const VectorNeed* need : VectorsOf(needs)) writer.Vector(*need);
+  }
+  return writer;
+}
+
+ModelConfig Parsed(const json& config) {
+  auto parsed = ParseModelConfig(config.dump(), "a test's");
+  MACRAME_CHECK(parsed.ok()) << parsed.status().ToString();
+  return *std::move(parsed);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> ModelOfConfig(const json& config) {
+  const ModelConfig parsed = Parsed(config);
+  NeedsWriter writer = WriterOf(parsed, config.contains("quantization_config"));
+  const std::string experts = config.value("test_experts", "");
+  if (!experts.empty()) writer.FuseExperts(experts == "turned");
+  return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
+}
+
+std::map<std::string, std::string> SymmetricModel(const std::string& name, bool packed) {
+  json config = FamilyConfig({name, 4});
+  const ModelConfig parsed = Parsed(config);
+  NeedsWriter writer = WriterOf(parsed, /*fp8=*/false);
+  writer.MakeSymmetric();
+  if (packed) {
+    writer.Pack();
+    config.erase("quantization");
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"config_groups",
+         {{"group_0", {{"weights", {{"num_bits", 4}, {"group_size", 32}, {"symmetric", true}}}}}}}};
   }
   return {{"config.json", config.dump()}, {"model.safetensors", writer.Bytes()}};
 }

@@ -24,7 +24,11 @@ nlohmann::json FamilyConfig(const FamilyShape& shape);
 
 // "config.json" and "model.safetensors".
 std::map<std::string, std::string> FamilyModel(const FamilyShape& shape);
-// Of any config that the engine reads.
+// Of any config that the engine reads. Its "test_experts", "fused" or "turned", has experts that
+// are not quantised stored as Qwen publishes them.
 std::map<std::string, std::string> ModelOfConfig(const nlohmann::json& config);
+// Of 4 bits whose biases follow from their scales: as MLX stores them, or its layers packed as
+// compressed-tensors does. The numbers are the same.
+std::map<std::string, std::string> SymmetricModel(const std::string& name, bool packed);
 
 }  // namespace macrame::runtime::engine

@@ -127,6 +127,47 @@ TEST(FamilySplitsTest, ExpertsInEightBitFloats) {
   ExpectModelSplits<Decoder>(model, {{2, 1}, {1, 30}});
 }
 
+// All experts in two tensors, as Qwen publishes them: the same numbers give the same bits, on one
+// rank and on several.
+TEST(FamilySplitsTest, ExpertsInOneTensor) {
+  for (const char* name : {"qwen3_5_moe", "qwen3_vl_moe"}) {
+    NoRankSums alone;
+    nlohmann::json config = FamilyConfig({name});
+    const Model stacked(ModelOfConfig(config));
+    const ShardPlace whole = PlacesOf({1}, stacked.config.layer_count)[0];
+    for (const char* layout : {"fused", "turned"}) {
+      config["test_experts"] = layout;
+      const Model model(ModelOfConfig(config));
+      ASSERT_EQ(model.files->Find("model.layers.1.mlp.switch_mlp.up_proj.weight"), nullptr);
+      EXPECT_EQ(RunRank<CpuModel>(model, whole, alone), RunRank<CpuModel>(stacked, whole, alone));
+      EXPECT_EQ(RunRank<Decoder>(model, whole, alone), RunRank<Decoder>(stacked, whole, alone));
+      for (const std::vector<int>& widths : {std::vector<int>{5, 2, 1}, {1, 30}}) {
+        EXPECT_EQ(RunSplit<CpuModel>(model, widths), RunSplit<CpuModel>(stacked, widths));
+        EXPECT_EQ(RunSplit<Decoder>(model, widths), RunSplit<Decoder>(stacked, widths));
+      }
+    }
+  }
+}
+
+// Whole numbers that compressed-tensors packs are MLX's: the same bits on one rank and on several.
+TEST(FamilySplitsTest, PackedNumbers) {
+  for (const char* name : {"glm4_moe", "phi3", "qwen3_5"}) {
+    NoRankSums alone;
+    const Model affine(SymmetricModel(name, /*packed=*/false));
+    const Model packed(SymmetricModel(name, /*packed=*/true));
+    for (const auto& [stored, tensor] : packed.files->tensors()) {
+      ASSERT_FALSE(stored.find(".layers.") != std::string::npos && tensor.dtype == "U32") << stored;
+    }
+    const ShardPlace whole = PlacesOf({1}, affine.config.layer_count)[0];
+    EXPECT_EQ(RunRank<CpuModel>(packed, whole, alone), RunRank<CpuModel>(affine, whole, alone));
+    EXPECT_EQ(RunRank<Decoder>(packed, whole, alone), RunRank<Decoder>(affine, whole, alone));
+    for (const std::vector<int>& widths : {std::vector<int>{5, 2, 1}, {1, 30}}) {
+      EXPECT_EQ(RunSplit<CpuModel>(packed, widths), RunSplit<CpuModel>(affine, widths)) << name;
+      EXPECT_EQ(RunSplit<Decoder>(packed, widths), RunSplit<Decoder>(affine, widths)) << name;
+    }
+  }
+}
+
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), ' ', '_');

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -118,6 +119,28 @@ TEST(WeightReader, AnotherOrderIsNoFault) {
   reader.Read(file.bytes().last(100));
   reader.Read({});
   EXPECT_EQ(told, 100'100u);
+}
+
+TEST(WeightReaderTest, APartIsTurnedOver) {
+  constexpr size_t kTurnedRows = 3000, kColumns = 700;  // several pieces, no whole tiles
+  for (const size_t size : {2, 4}) {
+    MappedFile file(kTurnedRows * kColumns * size + 1);
+    const StoredBytes matrix = file.bytes().subspan(1);  // not aligned
+    uint64_t told = 0;
+    WeightReader reader({matrix}, [&](uint64_t bytes) { told += bytes; });
+    const ColumnPart part{kTurnedRows, kColumns * size, 11 * size, 650 * size};
+    const auto copy = reader.CopyTurnedOver(matrix, part, size);
+    EXPECT_EQ(told, kTurnedRows * 650 * size);
+    for (size_t column = 0; column < 650; ++column) {
+      for (size_t row = 0; row < kTurnedRows; ++row) {
+        ASSERT_EQ(std::memcmp(copy.get() + (column * kTurnedRows + row) * size,
+                              matrix.data() + (row * kColumns + 11 + column) * size, size),
+                  0)
+            << row << " " << column;
+      }
+    }
+    EXPECT_LT(file.ResidentBytes(), size_t{64} << 10);
+  }
 }
 
 }  // namespace

@@ -193,11 +193,40 @@ TEST(WeightsTest, ScalesOfEightBitFloatsAreHeldAgainstTheWeight) {
     return Text(CheckFolder(WriteFolder(other)));
   };
   EXPECT_THAT(refusal(R"({"quant_method": "fp8", "fmt": "e5m2"})"), HasSubstr("form 'e5m2'"));
-  EXPECT_THAT(refusal(R"({"quant_method": "compressed-tensors", "format": "pack-quantized"})"),
-              HasSubstr("compressed-tensors, pack-quantized, which is not implemented"));
+  EXPECT_THAT(
+      refusal(R"({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"})"),
+      HasSubstr("compressed-tensors, nvfp4-pack-quantized, which is not implemented"));
   EXPECT_THAT(refusal(R"({"quant_method": "modelopt", "quant_algo": "NVFP4"})"),
               HasSubstr("modelopt, NVFP4, which is not implemented"));
   EXPECT_THAT(refusal(R"({"quant_method": "awq"})"), HasSubstr("quantised with \"awq\""));
+}
+
+TEST(WeightsTest, EachFaultOfPackedNumbersHasItsOwnSentence) {
+  const auto whole = SymmetricModel("phi3", /*packed=*/true);
+  const auto checked = [&](const std::string& from, const std::string& to) {
+    auto files = whole;
+    auto& bytes = files["model.safetensors"];
+    if (!from.empty()) bytes.replace(bytes.find(from), from.size(), to);
+    const std::string folder = WriteFolder(files);
+    return Text(CheckWeights(*LoadModelConfig(folder), {0, 2}, **WeightFiles::Open(folder)));
+  };
+  EXPECT_EQ(checked("", ""), "");
+  EXPECT_THAT(checked("down_proj.weight_scale", "down_proj.weight_other"),
+              HasSubstr("tensor 'model.layers.0.mlp.down_proj.weight_scale' [64, 11] is in no "
+                        "weights file"));
+  EXPECT_THAT(checked(R"("dtype":"I32")", R"("dtype":"U32")"), HasSubstr("is stored as U32"));
+  const auto refusal = [&](const std::string& from, const std::string& to) {
+    return Text(ParseModelConfig(Replaced(whole.at("config.json"), from, to), "m").status());
+  };
+  const std::string bits = "\"num_bits\":4", group = "\"group_size\":32";
+  EXPECT_THAT(refusal(bits, "\"num_bits\":3"), HasSubstr("packed int of 3 bits by group"));
+  EXPECT_THAT(refusal(group, group + ",\"strategy\":\"channel\""), HasSubstr("by channel"));
+  EXPECT_THAT(refusal("\"symmetric\":true", "\"symmetric\":false"),
+              HasSubstr("with zero points; symmetric int of 4 or 8 bits by group is implemented"));
+  EXPECT_THAT(refusal(group, group + ",\"actorder\":\"weight\""),
+              HasSubstr("in an order of their own"));
+  EXPECT_THAT(refusal(group, "\"group_size\":48"), HasSubstr("groups of 48"));
+  EXPECT_THAT(refusal("\"config_groups\"", "\"groups\""), HasSubstr("names no 'config_groups'"));
 }
 
 TEST(WeightsTest, GptOssOfOtherSizesIsRefused) {

@@ -114,6 +114,77 @@ TEST(ModelDescription, TellsExpertsApart) {
   EXPECT_EQ(model->layer_bytes(1), experts + attention + 4 * 64 * 2 + 2 * 128);
 }
 
+// All experts of a layer in two tensors, as Qwen publishes them.
+TEST(ModelDescription, FusedExpertsCountAsOthersDo) {
+  nlohmann::json config = SmallConfig();
+  config.update({{"model_type", "qwen3_vl_moe"}, {"text_config", SmallConfig()}});
+  config["text_config"].update({{"num_experts", 4},
+                                {"num_experts_per_tok", 2},
+                                {"head_dim", 16},
+                                {"moe_intermediate_size", 48}});
+  for (const bool turned : {false, true}) {
+    TestTensors tensors = SmallTensors();
+    for (int layer = 0; layer < 2; ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      for (const char* map : {"gate_proj", "up_proj", "down_proj"}) {
+        tensors.erase(prefix + "mlp." + map + ".weight");
+      }
+      for (const char* norm : {"q_norm", "k_norm"}) {
+        tensors[prefix + "self_attn." + norm + ".weight"] = {"BF16", {16}};
+      }
+      tensors[prefix + "mlp.gate.weight"] = {"BF16", {4, 64}};
+      using Shape = std::vector<int64_t>;
+      tensors[prefix + "mlp.experts.gate_up_proj"] = {"BF16",
+                                                      turned ? Shape{4, 64, 96} : Shape{4, 96, 64}};
+      tensors[prefix + "mlp.experts.down_proj"] = {"BF16",
+                                                   turned ? Shape{4, 48, 64} : Shape{4, 64, 48}};
+    }
+    const std::string folder = MakeFolder("fused");
+    WriteModel(folder, config, tensors);
+    const auto model = DescribeModel(folder);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const uint64_t experts = 4 * 3 * 48 * 64 * 2, attention = (64 * 64 * 2 + 2 * 32 * 64) * 2;
+    EXPECT_EQ(model->layer_expert_bytes(1), experts);
+    EXPECT_EQ(model->layer_divisible_bytes(1), experts + attention);
+    EXPECT_EQ(model->layer_bytes(1), experts + attention + 4 * 64 * 2 + 2 * 128 + 2 * 32);
+    tensors["model.layers.1.mlp.experts.down_proj"].shape = {4, 64, 47};
+    WriteModel(folder, config, tensors);
+    EXPECT_THAT(DescribeModel(folder).status().message(),
+                testing::HasSubstr("tensor 'model.layers.1.mlp.experts.down_proj' is [4, 64, 47], "
+                                   "config.json implies [4, 48, 64]"));
+  }
+}
+
+// Kimi's experts: their biases are made of their scales, and take as much.
+TEST(ModelDescription, PackedNumbersCountAsTheyWillBeHeld) {
+  nlohmann::json config = SmallConfig();
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"},
+      {"format", "pack-quantized"},
+      {"config_groups", {{"group_0", {{"weights", {{"num_bits", 4}, {"group_size", 32}}}}}}}};
+  TestTensors tensors;
+  for (const auto& [name, tensor] : SmallTensors()) {
+    if (name.find("_proj.weight") == std::string::npos) {
+      tensors[name] = tensor;
+      continue;
+    }
+    tensors[name + "_packed"] = {"I32", {tensor.shape[0], tensor.shape[1] / 8}};
+    tensors[name + "_scale"] = {"BF16", {tensor.shape[0], tensor.shape[1] / 32}};
+    tensors[name + "_shape"] = {"I32", {2}};
+  }
+  const std::string folder = MakeFolder("packed");
+  WriteModel(folder, config, tensors);
+  const auto model = DescribeModel(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const uint64_t weights = 64 * 64 * 2 + 2 * 32 * 64 + 3 * 128 * 64;
+  EXPECT_EQ(model->layer_divisible_bytes(0), weights / 2 + weights / 32 * 4);
+  EXPECT_EQ(model->layer_bytes(0), weights / 2 + weights / 32 * 4 + 2 * 128);
+  EXPECT_EQ(model->quantization().bits(), 4u);
+  EXPECT_EQ(model->quantization().group_size(), 32u);
+  EXPECT_EQ(model->dtype(), "bfloat16");
+  EXPECT_EQ(model->parameter_count(), 2 * weights + 2 * 100 * 64 + 5 * 64);
+}
+
 TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
   for (const int bits : {4, 6, 8}) {
     const std::string folder = MakeFolder("q");

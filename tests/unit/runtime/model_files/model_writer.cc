@@ -76,7 +76,8 @@ void WriteSafetensors(const std::string& path, const TestTensors& tensors, char 
   nlohmann::json header = nlohmann::json::object();
   uint64_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
-    uint64_t bytes = tensor.dtype == "F32" || tensor.dtype == "U32" ? 4 : 2;
+    uint64_t bytes =
+        tensor.dtype == "F32" || tensor.dtype == "U32" || tensor.dtype == "I32" ? 4 : 2;
     if (tensor.dtype == "F8_E4M3") bytes = 1;
     for (int64_t size : tensor.shape) bytes *= static_cast<uint64_t>(size);
     header[name] = {{"dtype", tensor.dtype},
