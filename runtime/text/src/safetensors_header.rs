@@ -218,8 +218,9 @@ impl<'de> Visitor<'de> for RawHeaderVisitor {
                 return Err(A::Error::custom(format!("\"{key}\" is there twice")));
             }
             if key == METADATA_KEY {
-                let texts: std::collections::BTreeMap<String, String> = map.next_value()?;
-                out.metadata = texts.into_iter().collect();
+                // Some writers say null where they leave none.
+                let texts: Option<std::collections::BTreeMap<String, String>> = map.next_value()?;
+                out.metadata = texts.into_iter().flatten().collect();
                 continue;
             }
             if out.tensors.len() == TENSORS_MAX {

@@ -73,6 +73,7 @@ TEST(SafetensorsHeader, DimensionsStayPositiveInSignedNumbers) {
 TEST(SafetensorsHeader, EmptyFilesScalarsAndPaddingAreFine) {
   EXPECT_TRUE(Read(File("{}", 0)).ok());
   EXPECT_TRUE(Read(File("{}      ", 0)).ok());
+  EXPECT_TRUE(Read(File(R"({"__metadata__":null})", 0)).ok());
   EXPECT_TRUE(Read(File(R"({"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4)).ok());
   EXPECT_TRUE(Read(File(R"({"z":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]},)"
                         R"("a":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
