@@ -28,6 +28,9 @@ struct AnswerRequest {
   bool stream = false;
   bool include_usage = false;
   std::vector<std::string> ignored{};  // names of fields that nobody knows, safe for a header
+  // Names of fields that some families of models follow and others don't, which shows in the
+  // answer alone.
+  std::vector<std::string> by_model{};
 };
 
 // A field that would change the answer and that no engine here can follow. `harmless` values (the

@@ -211,8 +211,7 @@ struct ReasoningReader {
 
 }  // namespace
 
-Failure ReadTools(const json& body, absl::string_view text, v1::GenerateRequest& request,
-                  std::vector<std::string>& ignored) {
+Failure ReadTools(const json& body, absl::string_view text, AnswerRequest& request) {
   Choice choice;
   if (auto failure = ReadChoice(body, &choice)) return failure;
   const json* parallel = Find(body, "parallel_tool_calls");
@@ -239,9 +238,11 @@ Failure ReadTools(const json& body, absl::string_view text, v1::GenerateRequest&
     if (failure) return failure;
   }
   if (auto failure = KeepAllowed(choice, names, tools)) return failure;
-  if (is_strict && choice.kind == v1::TOOL_CHOICE_KIND_AUTO) ignored.push_back("tools.strict");
   if (choice.is_none || tools.empty()) return std::nullopt;
-  v1::ToolOptions& options = *request.mutable_tools();
+  if (is_strict && choice.kind == v1::TOOL_CHOICE_KIND_AUTO) {
+    request.by_model.push_back("tools.strict");
+  }
+  v1::ToolOptions& options = *request.generate.mutable_tools();
   options.set_tools_json(tools.dump());
   options.set_choice(choice.kind);
   options.set_name(choice.name);

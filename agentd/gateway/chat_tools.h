@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
 #include "macrame/v1/rank.pb.h"
 
@@ -34,9 +35,10 @@ inline constexpr std::array<absl::string_view, 12> kToolFields = {"tools",
 
 // `tools`, `tool_choice` and `parallel_tool_calls` of `body`. `text` is the same body as it came:
 // the tools go to the model in the order, and with their members in the order, in which the client
-// wrote them. What can't be kept is named in `ignored`.
+// wrote them. Calls that the model makes by itself are held to schemas in some families only:
+// `by_model` names "tools.strict" then.
 std::optional<ApiError> ReadTools(const nlohmann::json& body, absl::string_view text,
-                                  v1::GenerateRequest& request, std::vector<std::string>& ignored);
+                                  AnswerRequest& request);
 
 // The switch and the budget of reasoning, in the words of the servers that clients know:
 // `reasoning` {enabled, effort, max_tokens, exclude}, `thinking` {type, budget_tokens},

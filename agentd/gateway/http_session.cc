@@ -76,6 +76,7 @@ net::awaitable<void> HttpSession::Run() {
     parser_->body_limit(state_->options.body_bytes_max);
     request_id_ = RandomId("req_");
     ignored_.clear();
+    by_model_.clear();
     started_ = Clock::now();
     keep_alive_ = false;
     stream_.expires_after(state_->options.header_ms);
@@ -270,6 +271,7 @@ net::awaitable<bool> HttpSession::ServeEmbeddings() {
 // Sets what of the request the connection knows, too.
 AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
+  by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(request_id_);
   const auto& request = parser_->get();
   SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),

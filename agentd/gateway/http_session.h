@@ -115,7 +115,8 @@ class HttpSession {
   std::string request_id_;
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
-  std::string ignored_;  // names of fields without effect, for a header
+  std::string ignored_;   // names of fields without effect, for a header
+  std::string by_model_;  // and of those that only some models follow
 };
 
 }  // namespace macrame::agentd

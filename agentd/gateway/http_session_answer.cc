@@ -220,6 +220,7 @@ HeaderFields HttpSession::CommonHeaders() const {
   headers.emplace_back("cache-control", "no-store");
   headers.emplace_back("openai-processing-ms", absl::StrCat(ElapsedMs(started_)));
   if (!ignored_.empty()) headers.emplace_back("x-macrame-ignored-fields", ignored_);
+  if (!by_model_.empty()) headers.emplace_back("x-macrame-model-dependent-fields", by_model_);
   return headers;
 }
 

@@ -1,5 +1,6 @@
 #include "agentd/gateway/chat_tools.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -100,9 +101,16 @@ TEST(ChatTools, WhatCannotBeIsRefusedByName) {
   EXPECT_EQ(Refused(WithTools(R"("parallel_tool_calls": 1)")), "parallel_tool_calls");
 }
 
-TEST(ChatTools, StrictIsNamedAsIgnored) {
-  const ChatRequest request = Accepted(R"("tools": [{"function": {"name": "f", "strict": true}}])");
-  EXPECT_EQ(request.ignored, std::vector<std::string>{"tools.strict"});
+// Free calls are held to it in some families; a call that must be made is in others too.
+TEST(ChatTools, StrictDependsOnTheModelWhereCallsAreFree) {
+  const std::string tools = R"("tools": [{"function": {"name": "f", "strict": true}}])";
+  const ChatRequest request = Accepted(tools);
+  EXPECT_TRUE(request.ignored.empty());
+  EXPECT_EQ(request.by_model, std::vector<std::string>{"tools.strict"});
+  EXPECT_THAT(request.generate.tools().tools_json(), testing::HasSubstr("\"strict\":true"));
+  EXPECT_TRUE(Accepted(tools + R"(, "tool_choice": "required")").by_model.empty());
+  EXPECT_TRUE(Accepted(tools + R"(, "tool_choice": "none")").by_model.empty());
+  EXPECT_TRUE(Accepted(R"("tools": [{"function": {"name": "f"}}])").by_model.empty());
 }
 
 TEST(ChatTools, PastCallsAndTheirResultsAreTakenOver) {
