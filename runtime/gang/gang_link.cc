@@ -163,6 +163,7 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   place.slice_count = static_cast<int>(sliced ? part.slice_count() : spec.tp());
   place.slice_begin = static_cast<int>(sliced ? part.slice_begin() : part.tp_rank());
   place.slice_end = static_cast<int>(sliced ? part.slice_end() : part.tp_rank() + 1);
+  place.whole_experts = part.whole_experts();
   place.embeds = part.stage() == 0;
   place.has_head = part.stage() + 1 == spec.pp();
   return place;
@@ -361,6 +362,7 @@ bool MakeWholes(const std::vector<SliceRange>& slices, size_t tp) {
               : own.begin != slices[rank - 1].end || own.count != slices[rank - 1].count) {
       return false;
     }
+    if (own.whole_experts != slices[0].whole_experts) return false;
     if (last && own.end != own.count) return false;
   }
   return true;
@@ -381,8 +383,10 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   }
   constexpr size_t kWidth = 4;  // of a rank's share
   std::vector<float> sum(static_cast<size_t>(world) * kWidth, 0);
+  // Whole experts show by the sign, so that ranks without them say what they always said.
+  const int count = own.whole_experts ? -own.count : own.count;
   const float share[kWidth] = {static_cast<float>(spec.rank() + 1), static_cast<float>(own.begin),
-                               static_cast<float>(own.end), static_cast<float>(own.count)};
+                               static_cast<float>(own.end), static_cast<float>(count)};
   std::copy_n(share, kWidth, sum.begin() + spec.rank() * kWidth);
   try {
     mx::array all =
@@ -399,7 +403,8 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
     if (of[0] != static_cast<float>(rank + 1)) {
       return wrong(absl::StrCat("the share of rank ", rank, " is missing from a first sum"));
     }
-    slices_.push_back({static_cast<int>(of[1]), static_cast<int>(of[2]), static_cast<int>(of[3])});
+    slices_.push_back({static_cast<int>(of[1]), static_cast<int>(of[2]),
+                       std::abs(static_cast<int>(of[3])), of[3] < 0});
   }
   if (MakeWholes(slices_, spec.tp())) return absl::OkStatus();
   return wrong("the slices that the launch specs of all ranks give do not make a whole");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -96,6 +95,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
     : traits_(config.experts),
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(LoadNumbers(needs.score_bias, loader)),
+      first_expert_(needs.first_expert),
       experts_(LoadExperts(needs, config, loader)) {
   if (needs.beside.has_value()) expert_scales_ = LoadNumbers(needs.beside->expert_scales, loader);
   if (!needs.shared.has_value()) return;
@@ -137,16 +137,25 @@ void CpuExperts::Choose(const float* x, size_t count, FeedWork& work) const {
   }
 }
 
+void CpuExperts::SortByExpert(FeedWork& work) const {
+  const int end = first_expert_ + static_cast<int>(experts_.size());
+  const auto expert_of = [&](size_t choice) { return work.choices[choice].expert; };
+  work.by_expert.clear();
+  for (size_t choice = 0; choice < work.choices.size(); ++choice) {
+    const int expert = expert_of(choice);
+    if (expert >= first_expert_ && expert < end) work.by_expert.push_back(choice);
+  }
+  std::stable_sort(work.by_expert.begin(), work.by_expert.end(),
+                   [&](size_t a, size_t b) { return expert_of(a) < expert_of(b); });
+}
+
 void CpuExperts::Apply(const float* x, const float* seen, size_t count, FeedWork& work,
                        float* out) const {
   const size_t hidden = router_.columns(), active = static_cast<size_t>(traits_.active);
   ApplyShared(x, count, work, out);
   Choose(seen, count, work);
-  work.by_expert.resize(work.choices.size());
-  std::iota(work.by_expert.begin(), work.by_expert.end(), size_t{0});
+  SortByExpert(work);
   const auto expert_of = [&](size_t choice) { return work.choices[choice].expert; };
-  std::stable_sort(work.by_expert.begin(), work.by_expert.end(),
-                   [&](size_t a, size_t b) { return expert_of(a) < expert_of(b); });
   for (size_t begin = 0; begin < work.by_expert.size();) {
     const int expert = expert_of(work.by_expert[begin]);
     size_t end = begin + 1;
@@ -157,7 +166,7 @@ void CpuExperts::Apply(const float* x, const float* seen, size_t count, FeedWork
       std::copy_n(x + chosen[i] / active * hidden, hidden, taken + i * hidden);
     }
     float* given = work.given.Reserve(chosen.size() * hidden);
-    experts_[static_cast<size_t>(expert)].Apply(taken, chosen.size(), work, given);
+    experts_[static_cast<size_t>(expert - first_expert_)].Apply(taken, chosen.size(), work, given);
     for (size_t i = 0; i < chosen.size(); ++i) {
       const float weight = work.choices[chosen[i]].weight;
       float* sum = out + chosen[i] / active * hidden;

@@ -2,7 +2,8 @@
 
 // A layer's feed-forward on a CPU: one for all tokens, or experts of which each token takes a few.
 //
-// Both give this rank's part of the result, which is summed over the tensor ranks. A row's bits
+// Both give this rank's part of the result, which is summed over the tensor ranks: of each expert
+// that was chosen, or of those alone that it holds. A row's bits
 // depend on the row alone: its experts' parts are added in the order of their numbers, and products
 // don't depend on what is multiplied beside them.
 
@@ -82,11 +83,14 @@ class CpuExperts {
  private:
   void ApplyShared(const float* x, size_t count, FeedWork& work, float* out) const;
   void Choose(const float* x, size_t count, FeedWork& work) const;
+  // work.by_expert: the choices that fall on this rank's experts.
+  void SortByExpert(FeedWork& work) const;
 
   ExpertTraits traits_;
   CpuLinear router_;
   std::vector<float> score_bias_;     // empty: none
   std::vector<float> expert_scales_;  // of each one's weight; empty: none
+  int first_expert_;                  // of this rank's
   std::vector<CpuFeed> experts_;
   std::optional<CpuFeed> shared_;
   std::optional<CpuLinear> shared_router_;

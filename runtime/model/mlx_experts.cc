@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -87,11 +88,12 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
       activation_(config.activation),
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(loader.LoadVector(needs.score_bias)),
-      gate_(config.gated_feeds
-                ? std::optional(loader.LoadStacked(All(needs.experts, &FeedNeeds::gate)))
-                : std::nullopt),
-      up_(loader.LoadStacked(All(needs.experts, &FeedNeeds::up))),
-      down_(loader.LoadStacked(All(needs.experts, &FeedNeeds::down))) {
+      first_expert_(needs.first_expert) {
+  if (!needs.experts.empty()) {
+    if (config.gated_feeds) gate_ = loader.LoadStacked(All(needs.experts, &FeedNeeds::gate));
+    up_ = loader.LoadStacked(All(needs.experts, &FeedNeeds::up));
+    down_ = loader.LoadStacked(All(needs.experts, &FeedNeeds::down));
+  }
   if (needs.beside.has_value()) expert_scales_ = loader.LoadVector(needs.beside->expert_scales);
   if (!needs.shared.has_value()) return;
   shared_.emplace(Shared{LoadGate(*needs.shared, loader), loader.LoadMatrix(needs.shared->up),
@@ -127,22 +129,68 @@ MlxExperts::Choice MlxExperts::Choose(const mx::array& x) const {
 }
 
 mx::array MlxExperts::Inner(const mx::array& x, const mx::array& experts) const {
-  const mx::array up = Gathered(up_, x, experts);
+  const mx::array up = Gathered(*up_, x, experts);
   if (!gate_.has_value()) return SquaredRelu(up);
   const mx::array gate = Gathered(*gate_, x, experts);
   return traits_.swiglu_limit > 0.0F ? ClampedSwiglu(gate, up, traits_)
                                      : MlxGated(activation_, gate, up);
 }
 
+mx::array MlxExperts::Given(const mx::array& x, const mx::array& experts) const {
+  const mx::array each = mx::expand_dims(x, {-2, -3});  // [rows, 1, 1, hidden]
+  const bool has_width = up_->weight.shape(1) > 0;
+  const mx::array inner =
+      has_width ? Inner(each, experts) : mx::zeros({x.shape(0), experts.shape(1), 1, 0}, x.dtype());
+  return mx::squeeze(Gathered(*down_, inner, experts), -2);
+}
+
+mx::array MlxExperts::GivenByOwn(const mx::array& x, const mx::array& chosen) const {
+  if (chosen.shape(0) * chosen.shape(1) >= kPickedChoices) return GivenByPicked(x, chosen);
+  // Those before the first become large.
+  const mx::array local = mx::subtract(chosen, mx::array(static_cast<uint32_t>(first_expert_)));
+  const mx::array is_own = mx::less(local, mx::array(static_cast<uint32_t>(own_experts())));
+  const mx::array given = Given(x, mx::where(is_own, local, mx::zeros_like(local)));
+  return mx::where(mx::expand_dims(is_own, -1), given, mx::zeros_like(given));
+}
+
+// The choices that fall on own experts, by these, as rows of one choice each; each of all choices
+// takes its row of what they give, or the row of zeros behind.
+mx::array MlxExperts::GivenByPicked(const mx::array& x, const mx::array& chosen) const {
+  mx::array seen = mx::contiguous(chosen);
+  seen.eval();
+  const int active = chosen.shape(1), own = own_experts();
+  std::vector<std::vector<int>> by_expert(static_cast<size_t>(own));
+  for (int choice = 0; choice < static_cast<int>(seen.size()); ++choice) {
+    const int local = static_cast<int>(seen.data<uint32_t>()[choice]) - first_expert_;
+    if (local >= 0 && local < own) by_expert[static_cast<size_t>(local)].push_back(choice);
+  }
+  std::vector<uint32_t> experts, rows;
+  std::vector<int> places(seen.size(), -1);
+  for (size_t local = 0; local < by_expert.size(); ++local) {
+    for (const int choice : by_expert[local]) {
+      places[static_cast<size_t>(choice)] = static_cast<int>(experts.size());
+      experts.push_back(static_cast<uint32_t>(local));
+      rows.push_back(static_cast<uint32_t>(choice / active));
+    }
+  }
+  const int count = static_cast<int>(experts.size());
+  std::replace(places.begin(), places.end(), -1, count);
+  const mx::array zero = mx::zeros({1, x.shape(1)}, x.dtype());
+  mx::array all = zero;
+  if (count > 0) {
+    const mx::array taken = mx::take(x, mx::array(rows.begin(), {count}, mx::uint32), 0);
+    const mx::array given = Given(taken, mx::array(experts.begin(), {count, 1}, mx::uint32));
+    all = mx::concatenate({mx::squeeze(given, 1), mx::astype(zero, given.dtype())}, 0);
+  }
+  return mx::take(all, mx::array(places.begin(), chosen.shape(), mx::int32), 0);
+}
+
 mx::array MlxExperts::Apply(const mx::array& x, const mx::array& seen) const {
   const auto [chosen, weights] = Choose(seen);
   mx::array out = mx::zeros_like(x);
-  const bool has_width = up_.weight.shape(1) > 0;
-  if (has_width || down_.bias.has_value()) {
-    const mx::array each = mx::expand_dims(x, {-2, -3});  // [rows, 1, 1, hidden]
-    const mx::array inner =
-        has_width ? Inner(each, chosen) : mx::zeros({x.shape(0), traits_.active, 1, 0}, x.dtype());
-    const mx::array given = mx::squeeze(Gathered(down_, inner, chosen), -2);
+  if (own_experts() > 0 && (up_->weight.shape(1) > 0 || down_->bias.has_value())) {
+    const mx::array given =
+        own_experts() == traits_.count ? Given(x, chosen) : GivenByOwn(x, chosen);
     const mx::array weighed = mx::multiply(given, mx::expand_dims(weights, -1));
     out = mx::astype(mx::sum(weighed, -2), x.dtype());
   }

@@ -1,7 +1,12 @@
 #pragma once
 
 // A layer of experts as an MLX graph, for GPUs: gather_qmm (gather_mm for floats) over the stacked
-// weights of all experts, so that only those that tokens chose are read.
+// weights of the experts that this rank has a part of, so that only those that tokens chose are
+// read.
+//
+// Of a rank that holds whole experts, choices that fall on others give zeros. In steps of few
+// tokens they are computed all the same, with the rank's first expert, since taking them out costs
+// a look at the choice before the graph goes on; from kPickedChoices on that is done.
 
 #include <optional>
 
@@ -22,6 +27,8 @@ mlx::core::array MlxGated(Activation activation, const mlx::core::array& gate,
 mlx::core::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
                          Activation activation, const mlx::core::array& x);
 
+inline constexpr int kPickedChoices = 32;  // of all tokens of a step together
+
 class MlxExperts {
  public:
   MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader);
@@ -40,6 +47,12 @@ class MlxExperts {
     mlx::core::array experts, weights;  // [rows, active]
   };
   Choice Choose(const mlx::core::array& x) const;
+  // What each of [rows, active] choices gives, [rows, active, hidden].
+  mlx::core::array Given(const mlx::core::array& x, const mlx::core::array& experts) const;
+  // The same of choices among all experts, of which this rank holds some; zeros for the others.
+  mlx::core::array GivenByOwn(const mlx::core::array& x, const mlx::core::array& chosen) const;
+  mlx::core::array GivenByPicked(const mlx::core::array& x, const mlx::core::array& chosen) const;
+  int own_experts() const { return up_.has_value() ? up_->weight.shape(0) : 0; }
 
   // Of x [rows, 1, 1, hidden].
   mlx::core::array Inner(const mlx::core::array& x, const mlx::core::array& experts) const;
@@ -49,8 +62,9 @@ class MlxExperts {
   Matrix router_;
   std::optional<mlx::core::array> score_bias_;
   std::optional<mlx::core::array> expert_scales_;  // of each one's weight
-  std::optional<StackedMatrix> gate_;              // [experts, rows, columns], like the others
-  StackedMatrix up_, down_;
+  int first_expert_;  // of this rank's
+  // [experts, rows, columns]; up and down unset on a rank without experts.
+  std::optional<StackedMatrix> gate_, up_, down_;
   std::optional<Shared> shared_;
 };
 

@@ -73,7 +73,13 @@ Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
   return CutInUnits(config.FeedWidthOf(layer), GroupOf(config, layer, down.c_str()), slices);
 }
 
+Range ExpertsOf(const ModelConfig& config, const SliceRange& slices) {
+  if (!slices.whole_experts) return {0, config.experts.count};
+  return CutInUnits(config.experts.count, 1, slices);
+}
+
 Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices) {
+  if (slices.whole_experts) return {0, config.experts.width};
   // An expert that is stored by itself is quantised as the stacked ones would be.
   const std::string down = ModuleOf(
       config.experts, absl::StrCat(config.experts.stacked_name, ".", config.experts.stacked_down));

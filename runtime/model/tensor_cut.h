@@ -7,6 +7,10 @@
 // once that their part of o_proj's columns is whole quantisation groups), groups of down_proj's
 // columns with the rows of gate_proj and up_proj that feed them, rows of the vocabulary. With fewer
 // units than ranks some ranks get none, and add zeros to the sums.
+//
+// Experts are cut by the width of each or, where slices say so, dealt out whole: as a plan finds it
+// faster. Whole ones are read where they lie in the files; a rank adds zeros for a token that chose
+// none of its own.
 
 #include "runtime/model/model_config.h"
 
@@ -17,6 +21,7 @@ struct SliceRange {
   int begin = 0;
   int end = 1;
   int count = 1;
+  bool whole_experts = false;  // of experts, whole ones
   bool operator==(const SliceRange&) const = default;
 };
 
@@ -40,7 +45,9 @@ Range KvHeadsOf(const ModelConfig& config, int layer, const SliceRange& slices);
 Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices);
 // Of one layer's intermediate_size.
 Range InnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
-// Of each of its experts' width, and of its shared expert's.
+// Of a layer's experts, those of which a rank has a part: all, or its own whole ones.
+Range ExpertsOf(const ModelConfig& config, const SliceRange& slices);
+// Of the width of each of these, and of the shared expert's.
 Range ExpertInnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
 Range SharedInnerOf(const ModelConfig& config, int layer, const SliceRange& slices);
 // Of the rows of the embedding and of the head.

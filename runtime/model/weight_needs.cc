@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <initializer_list>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -42,6 +43,7 @@ class Checker {
   const WeightFiles& files_;
   int faults_ = 0;
   std::vector<std::string> texts_;
+  std::set<std::pair<std::string, int>> stacks_;  // that were met: tensor and turn
   std::string code_ = "MODEL_CONFIG_INVALID";
 };
 
@@ -188,7 +190,8 @@ void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
 void Checker::Matrix(const MatrixNeed& need) {
   const StoredNames names = StoredNamesOf(need, files_);
   // Checked with the first of those that share it.
-  if ((names.stacked && need.expert > 0) || need.first_row > 0) return;
+  if (names.stacked && !stacks_.emplace(names.weight, names.turn).second) return;
+  if (need.first_row > 0) return;
   if (names.blocks) return Blocks(need, names);
   if (names.fused) return Fused(need, names);
   const StoredTensor* weight = files_.Find(names.weight);
@@ -417,6 +420,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     needs.score_bias = {absl::StrCat(prefix, traits.score_bias), traits.count};
     needs.score_bias.exact = true;
   }
+  const Range own = ExpertsOf(config, place.slices());
   const Range part = ExpertInnerOf(config, layer, place.slices());
   const std::string all = absl::StrCat(prefix, traits.stacked_name, ".");
   FeedNeeds stacked = FeedOf(config, all, traits.width, part, traits.bias);
@@ -440,15 +444,20 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
       need->fused_turned = traits.fused_turned;
     }
   }
-  for (int expert = 0; expert < traits.count; ++expert) {
-    const std::string own = absl::StrCat(prefix, "experts.", expert, ".");
+  if (place.whole_experts) {
+    // Each is there once: what it gives has its bias in it.
+    stacked.gate.split = stacked.up.split = stacked.down.split = Split::kNone;
+  }
+  needs.first_expert = own.begin;
+  for (int expert = own.begin; expert < own.end; ++expert) {
+    const std::string alone = absl::StrCat(prefix, "experts.", expert, ".");
     for (const auto& [need, name] :
          {std::pair{&stacked.gate, &traits.gate_name}, std::pair{&stacked.up, &traits.up_name},
           std::pair{&stacked.down, &traits.down_name}}) {
       if (need->module.empty()) continue;
       need->experts = traits.count;
       need->expert = expert;
-      if (!name->empty()) need->own_module = absl::StrCat(own, *name);
+      if (!name->empty()) need->own_module = absl::StrCat(alone, *name);
     }
     needs.experts.push_back(stacked);
   }

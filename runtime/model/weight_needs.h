@@ -5,9 +5,9 @@
 //
 // A tensor split gives each rank a run of equal slices of the model, which need not be as long as
 // another's: of the output rows of q, k, v, gate and up, of the input columns of o and down, of the
-// rows of the embedding and the head (tensor_cut.h says where they are cut). What the ranks' o and
-// down give is summed over the ranks, and so are embeddings, which are zeros where a rank does not
-// hold a token's row; the logits of each rank's rows go to rank 0.
+// rows of the embedding and the head (tensor_cut.h says where they are cut), or whole experts. What
+// the ranks' o and down give is summed over the ranks, and so are embeddings, which are zeros where
+// a rank does not hold a token's row; the logits of each rank's rows go to rank 0.
 
 #include <optional>
 #include <string>
@@ -146,7 +146,8 @@ struct LayerNeeds {
   // In a layer of experts.
   std::optional<MatrixNeed> router;  // whole on each rank: [experts, hidden]
   VectorNeed score_bias;
-  std::vector<FeedNeeds> experts;
+  std::vector<FeedNeeds> experts;  // those that this rank has a part of, from first_expert on
+  int first_expert = 0;
   std::optional<FeedNeeds> shared;
   std::optional<MatrixNeed> shared_router;  // whole on each rank: [1, hidden]; unset: no gate
   std::optional<BesideNeeds> beside;        // where there is `feed` too
@@ -163,9 +164,10 @@ struct ShardPlace {
   int slice_begin = 0;
   int slice_end = 1;
   int slice_count = 1;
-  SliceRange slices() const { return {slice_begin, slice_end, slice_count}; }
+  SliceRange slices() const { return {slice_begin, slice_end, slice_count, whole_experts}; }
   bool embeds = true;    // turns tokens into hidden states: every rank of the first stage
   bool has_head = true;  // final norm and the logits of its rows: every rank of the last stage
+  bool whole_experts = false;  // its slices' part of a layer's experts are whole ones
 };
 
 // All of a layer's. The gates of all experts are followed by what goes up of all, as stacked files

@@ -63,7 +63,8 @@ absl::StatusOr<ColdLayout> ColdLayoutOf(const v1::LaunchSpec& spec, const Booted
   absl::StrAppend(&text, "rank ", spec.rank(), " of ", spec.world_size(), ", tp ", spec.tp(),
                   ", pp ", spec.pp(), ", over ", rank.link->backend(), "\n");
   absl::StrAppend(&text, "layers ", part.layer_begin(), " to ", part.layer_end(), ", slices ",
-                  part.slice_begin(), " to ", part.slice_end(), " of ", part.slice_count(), "\n");
+                  part.slice_begin(), " to ", part.slice_end(), " of ", part.slice_count(),
+                  part.whole_experts() ? ", whole experts\n" : "\n");
   absl::StrAppend(&text, "blocks of ", kBlockTokens, " tokens, ", rank.engine->layers().kv_layout(),
                   "\n");
   ColdLayout layout;

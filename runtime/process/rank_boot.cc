@@ -37,8 +37,10 @@ WireType WireTypeFor(const ModelConfig& config, const ShardPlace& place,
   return WireTypeOf(probe.activation_type());
 }
 
-bool HasUnevenSlices(const GangLink& link) {
+// Slices of unequal width, or experts that are dealt out whole.
+bool NeedsProof(const GangLink& link) {
   const std::vector<SliceRange>& slices = link.slices();
+  if (slices[0].whole_experts) return true;
   return std::any_of(slices.begin(), slices.end(), [&](const SliceRange& one) {
     return int64_t{one.end - one.begin} * slices[0].count !=
            int64_t{slices[0].end - slices[0].begin} * one.count;
@@ -64,13 +66,13 @@ absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
   }
 }
 
-// Once all have loaded: the proof of a split into unequal slices, and a first step.
+// Once all have loaded: the proof of a split that needs one, and a first step.
 absl::Status WarmUp(const v1::LaunchSpec& spec, const std::function<absl::Status()>& prove,
                     BootedRank& rank) {
   if (spec.rank() == 0) {
     if (rank.link->leader() != nullptr) {
       absl::Status status = rank.link->leader()->AwaitLoaded();
-      if (status.ok() && HasUnevenSlices(*rank.link)) {
+      if (status.ok() && NeedsProof(*rank.link)) {
         status = rank.engine->Announce(StepKind::kProve);
         if (status.ok()) status = prove();
       }

@@ -37,6 +37,10 @@ absl::Status CheckShare(const v1::LaunchSpec& spec, const v1::ModelDescription& 
     return Limit(spec, "which gives each rank an equal part",
                  "load the model on nodes that can hold one each");
   }
+  if (part.whole_experts()) {
+    return Limit(spec, "which cuts every expert by its width",
+                 "load the model again: a plan of this version gives it no whole experts");
+  }
   if (spec.tp() > 1 && model.attention_heads() % spec.tp() != 0) {
     return Limit(spec,
                  absl::StrCat("which can't give ", spec.tp(), " ranks equal parts of ",

@@ -37,6 +37,11 @@ TEST_P(SplitProofTest, HoldsForSlicesThatMakeUpTheLayer) {
       for (const absl::Status& status : Prove(model, PlacesOf(widths, model.config.layer_count))) {
         EXPECT_TRUE(status.ok()) << status.ToString();
       }
+      if (model.config.experts.count == 0) continue;
+      for (const absl::Status& status :
+           Prove(model, PlacesOf(widths, model.config.layer_count, /*whole_experts=*/true))) {
+        EXPECT_TRUE(status.ok()) << status.ToString();
+      }
     }
   }
 }
@@ -53,6 +58,14 @@ TEST_P(SplitProofTest, RefusesSlicesThatDoNot) {
   const std::vector<absl::Status> proven = Prove(model, places);
   EXPECT_EQ(ReasonOf(proven[0]).code(), "SPLIT_DIFFERS") << proven[0].ToString();
   EXPECT_THAT(ReasonOf(proven[0]).message(), HasSubstr("the 2 slices of layer 0"));
+}
+
+// One rank deals experts out, the other cuts their width.
+TEST(SplitProofsTest, RefusesRanksThatCutExpertsInDifferentWays) {
+  const Model model(FamilyModel({"minimax_m2"}));
+  std::vector<ShardPlace> places = PlacesOf({1, 1}, model.config.layer_count);
+  places[1].whole_experts = true;
+  EXPECT_EQ(ReasonOf(Prove(model, places)[0]).code(), "SPLIT_DIFFERS");
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {

@@ -76,7 +76,8 @@ struct Model {
   std::shared_ptr<const WeightFiles> files;
 };
 
-inline std::vector<ShardPlace> PlacesOf(const std::vector<int>& widths, int layers) {
+inline std::vector<ShardPlace> PlacesOf(const std::vector<int>& widths, int layers,
+                                        bool whole_experts = false) {
   int count = 0;
   for (const int width : widths) count += width;
   std::vector<ShardPlace> places;
@@ -84,6 +85,7 @@ inline std::vector<ShardPlace> PlacesOf(const std::vector<int>& widths, int laye
   for (const int width : widths) {
     places.push_back({0, layers, static_cast<int>(widths.size()), static_cast<int>(places.size()),
                       begin, begin + width, count});
+    places.back().whole_experts = whole_experts;
     begin += width;
   }
   return places;
@@ -127,8 +129,9 @@ std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums
 
 // The logits that ranks with these widths make together.
 template <typename Stack>
-std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths) {
-  const std::vector<ShardPlace> places = PlacesOf(widths, model.config.layer_count);
+std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths,
+                            bool whole_experts) {
+  const std::vector<ShardPlace> places = PlacesOf(widths, model.config.layer_count, whole_experts);
   Meeting meeting(places.size());
   std::vector<std::vector<float>> parts(places.size());
   std::vector<std::thread> threads;
@@ -151,7 +154,8 @@ std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths) 
   return logits;
 }
 
-// Of ranks with these widths, against one with the whole model.
+// Of ranks with these widths, against one with the whole model: experts cut by their width, and
+// dealt out whole.
 template <typename Stack>
 void ExpectModelSplits(const Model& model, const std::vector<std::vector<int>>& splits) {
   NoRankSums alone;
@@ -163,15 +167,19 @@ void ExpectModelSplits(const Model& model, const std::vector<std::vector<int>>& 
   // Sums of other orders differ in their last bits. Before a product with quantised weights a last
   // bit can become one of the 16 that activations are rounded to.
   const double bound = (model.config.quantization.bits == 0 ? 1e-5 : 1e-4) * largest;
-  for (const std::vector<int>& widths : splits) {
-    const std::vector<float> split = RunSplit<Stack>(model, widths);
+  const auto expect = [&](const std::vector<int>& widths, bool whole_experts) {
+    const std::vector<float> split = RunSplit<Stack>(model, widths, whole_experts);
     double difference = 0;
     for (size_t i = 0; i < whole.size(); ++i) {
       difference = std::max(difference, std::fabs(double{split[i]} - whole[i]));
     }
     EXPECT_LT(difference, bound) << model.config.architecture << ", "
-                                 << model.config.quantization.bits << " bits over "
-                                 << widths.size();
+                                 << model.config.quantization.bits << " bits over " << widths.size()
+                                 << (whole_experts ? ", whole experts" : "");
+  };
+  for (const std::vector<int>& widths : splits) {
+    expect(widths, /*whole_experts=*/false);
+    if (model.config.experts.count > 0) expect(widths, /*whole_experts=*/true);
   }
 }
 

@@ -106,6 +106,29 @@ TEST(TensorCutTest, PartsAreAsNearToTheSlicesAsUnitsAllow) {
   }
 }
 
+TEST(TensorCutTest, WholeExpertsHaveOneOwnerEachAndKeepTheirWidth) {
+  std::mt19937 random(9);
+  ModelConfig config;
+  config.layer_count = 1;
+  config.quantization = {4, 64};
+  for (int round = 0; round < 500; ++round) {
+    config.experts.count = Pick(random, 2, 300);
+    config.experts.width = 64 * Pick(random, 1, 40);
+    const std::vector<SliceRange> slices = RandomSlices(random);
+    ExpectEveryPartOnce(config.experts.count, slices, [&](SliceRange own) {
+      own.whole_experts = true;
+      EXPECT_EQ(ExpertInnerOf(config, 0, own).size(), config.experts.width);
+      return ExpertsOf(config, own);
+    });
+    ExpectEveryPartOnce(config.experts.width, slices, [&](const SliceRange& own) {
+      EXPECT_EQ(ExpertsOf(config, own).size(), config.experts.count);
+      return ExpertInnerOf(config, 0, own);
+    });
+  }
+  config.experts.count = 16;
+  EXPECT_EQ(ExpertsOf(config, {5, 7, 8, true}), (Range{10, 14}));
+}
+
 TEST(TensorCutTest, WhatDividesIsDividedEvenly) {
   EXPECT_EQ(CutInUnits(8192, 64, {1, 2, 2}), (Range{4096, 8192}));
   EXPECT_EQ(CutInUnits(8, 1, {2, 3, 4}), (Range{4, 6}));
