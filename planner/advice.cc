@@ -108,6 +108,10 @@ bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& gro
     }
     const std::vector<size_t> largest(group.begin(), group.begin() + ranks);
     if (judge.Widths(largest, slices, 0, layers, 1, true).has_value()) return true;
+    const bool deals = std::all_of(largest.begin(), largest.end(), [&](size_t node) {
+      return DealsOutExperts(*trial.model, judge.candidates()[node]);
+    });
+    if (deals && judge.Widths(largest, slices, 0, layers, 1, true, true).has_value()) return true;
   }
   return false;
 }

@@ -269,14 +269,20 @@ bool ServesShape(const v1::ModelDescription& model, const Shape& shape) {
 }
 
 void KeepToSplits(const v1::ModelDescription& model, Candidate& candidate) {
-  if (!model.has_splits()) return;
   v1::EngineTraits& traits = candidate.traits;
+  traits.set_whole_experts(traits.whole_experts() && model.engine().empty());
+  if (!model.has_splits()) return;
   traits.set_uneven_tensor(traits.uneven_tensor() && model.splits().uneven_tensor());
   traits.set_tensor_in_pipeline(traits.tensor_in_pipeline() && model.splits().tensor_in_pipeline());
 }
 
 bool AllCutUnevenly(const std::vector<Candidate>& candidates) {
   return AllMay(candidates, &v1::EngineTraits::uneven_tensor);
+}
+
+bool DealsOutExperts(const v1::ModelDescription& model, const Candidate& candidate) {
+  return model.experts() > 1 && candidate.traits.whole_experts() &&
+         candidate.traits.uneven_tensor();
 }
 
 std::string NodeName(const v1::PlannerNode& node) {

@@ -83,6 +83,9 @@ bool WishesLeaveOut(const v1::PlannerNode& node, const v1::PlanRequest& request)
 // Can every one of them give ranks slices of unequal width?
 bool AllCutUnevenly(const std::vector<Candidate>& candidates);
 
+// Can its engine give ranks whole experts of the model?
+bool DealsOutExperts(const v1::ModelDescription& model, const Candidate& candidate);
+
 // What the wishes say about shapes, softened step by step when a deployment lost nodes.
 class ShapeWishes {
  public:

@@ -41,10 +41,10 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
       parameters_(parameters),
       bytes_per_weight_(BytesPerWeightOf(model)) {
   const uint32_t layers = model.layer_count();
-  for (auto* sums : {&whole_before_, &divisible_before_, &attention_before_, &positions_before_,
-                     &fixed_before_, &weights_before_, &overhead_before_}) {
-    sums->assign(layers + 1, 0);
-  }
+  const auto all_sums = {&whole_before_,   &divisible_before_, &attention_before_,
+                         &experts_before_, &positions_before_, &fixed_before_,
+                         &weights_before_, &chosen_before_,    &overhead_before_};
+  for (auto* sums : all_sums) sums->assign(layers + 1, 0);
   const double tokens = static_cast<double>(load.sequences) * load.tokens_each;
   const double read = ExpertShareRead(model.experts(), model.experts_active(), tokens);
   const double chosen = ExpertShareRead(model.experts(), model.experts_active(), 1);
@@ -62,15 +62,16 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     whole_before_[i + 1] = all - divisible;
     divisible_before_[i + 1] = divisible - experts + experts * read;
     attention_before_[i + 1] = AttentionPart(model, i) * divisible;
+    experts_before_[i + 1] = experts * read;
     positions_before_[i + 1] = positions;
     weights_before_[i + 1] = (all - experts + experts * chosen) / bytes_per_weight_;
+    chosen_before_[i + 1] = experts * chosen / bytes_per_weight_;
     overhead_before_[i + 1] =
         parameters.layer_overhead_us +
         (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0) +
         (experts > 0 ? parameters.expert_overhead_us : 0);
   }
-  for (auto* sums : {&whole_before_, &divisible_before_, &attention_before_, &positions_before_,
-                     &fixed_before_, &weights_before_, &overhead_before_}) {
+  for (auto* sums : all_sums) {
     for (uint32_t i = 0; i < layers; ++i) (*sums)[i + 1] += (*sums)[i];
   }
 }
@@ -85,7 +86,33 @@ double StepModel::ArithmeticUs(const RankSpeed& rank, double operations) const {
   return operations / (rank.flops * parameters_.compute_efficiency) * kMicrosecondsPerSecond;
 }
 
-RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice) const {
+ExpertSkew StepModel::SkewOf(std::span<const ExpertHolder> holders) const {
+  return planner::SkewOf(holders, model_->experts_active(), Tokens());
+}
+
+StepModel::Parts StepModel::WholeExperts(const RankSpeed& rank, uint32_t begin, uint32_t end,
+                                         Slice slice, ExpertSkew skew) const {
+  const double share = static_cast<double>(slice.width) / slice.of;
+  const Cut cut = CutOf(*model_, slice);
+  const double heads =
+      cut.even ? share : static_cast<double>(cut.kv_heads) / std::max(1u, model_->kv_heads());
+  const double own = InnerPart(*model_, cut, slice);
+  const bool picks =
+      rank.kind == ComputeKind::kCpu || Tokens() * model_->experts_active() >= kPickedChoices;
+  const double read = picks ? std::min(1.0, own * skew.read) : 1.0;
+  const double worked = picks ? std::min(1.0, own * skew.work) : 1.0;
+  const double experts = Between(experts_before_, begin, end);
+  const double chosen = Between(chosen_before_, begin, end);
+  const double others = Between(divisible_before_, begin, end) - experts;
+  const double attention = Between(attention_before_, begin, end);
+  const double read_of_others = attention * heads + (others - attention) * share;
+  const double others_share = others > 0 ? read_of_others / others : share;
+  return {read_of_others + experts * read,
+          (Between(weights_before_, begin, end) - chosen) * others_share + chosen * worked};
+}
+
+RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice,
+                           ExpertSkew skew) const {
   const double share = static_cast<double>(slice.width) / slice.of;
   const double tokens = static_cast<double>(load_.sequences) * load_.tokens_each;
   const double divisible = Between(divisible_before_, begin, end);
@@ -98,9 +125,14 @@ RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, 
     read = attention_bytes * heads_share +
            (divisible - attention_bytes) * InnerPart(*model_, cut, slice);
   }
-  const double bytes = Between(whole_before_, begin, end) + read;
-  const double multiplied =
+  double multiplied =
       Between(weights_before_, begin, end) * (divisible > 0 ? read / divisible : share);
+  if (slice.whole_experts) {
+    const Parts parts = WholeExperts(rank, begin, end, slice, skew);
+    read = parts.read;
+    multiplied = parts.multiplied;
+  }
+  const double bytes = Between(whole_before_, begin, end) + read;
   const double positions = Between(positions_before_, begin, end);
   const double kv = (positions * KvPositionBytes(*model_, slice, load_.kv_bits, rank.kind) +
                      Between(fixed_before_, begin, end) * share) *

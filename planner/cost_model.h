@@ -7,6 +7,7 @@
 //
 //   one stage:  slowest of its ranks (bytes / bandwidth, or operations / arithmetic when that is
 //               longer) + layers × overhead + 2 collectives a layer when it has several ranks
+//               (where ranks hold whole experts: as the fullest is expected, expert_skew.h)
 //   a token:    sum of the stages + a hop between neighbours
 //   many users: their sequences in as many micro-batches as there are stages, all stages at work:
 //               micro-batches × (slowest stage + its hop)
@@ -14,9 +15,11 @@
 // Pure. All times in microseconds, all sizes in bytes, all rates in bytes (or operations) a second.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "macrame/v1/model.pb.h"
+#include "planner/expert_skew.h"
 #include "planner/memory_model.h"
 
 namespace macrame::planner {
@@ -80,6 +83,11 @@ double BytesPerWeightOf(const v1::ModelDescription& model);
 // 1 - (1 - k/E)^B, choices taken as independent and even.
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens);
 
+// From so many choices of experts in a step on, a GPU that holds whole experts computes its own
+// alone (runtime/model/mlx_experts.h). In smaller steps it computes as many as were chosen,
+// whoever holds them: counted as if it read them too, since no GPU has been measured.
+inline constexpr double kPickedChoices = 32;
+
 struct RankTime {
   double weights_us = 0;
   double kv_us = 0;
@@ -93,10 +101,15 @@ class StepModel {
   StepModel(const v1::ModelDescription& model, const StepLoad& load,
             const CostParameters& parameters);
 
-  // One rank's own work for layers [begin, end) of its slice.
-  RankTime TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice) const;
+  // One rank's own work for layers [begin, end) of its slice. `skew`: of whole experts, how much
+  // more than its share it has to do.
+  RankTime TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice,
+                  ExpertSkew skew = {}) const;
+  // Of ranks that hold whole experts and take so long for each.
+  ExpertSkew SkewOf(std::span<const ExpertHolder> holders) const;
   // The slice's rows of the head, once for each sequence.
   double HeadUs(const RankSpeed& rank, Slice slice) const;
+  double Tokens() const { return 1.0 * load_.sequences * load_.tokens_each; }
   // What the layers cost a rank however fast its memory is.
   double OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const;
   // What ranks tell each other at a collective or a hop: the hidden vector of each token.
@@ -106,6 +119,13 @@ class StepModel {
   double LogitsMessageBytes() const;
 
  private:
+  // Of a rank with whole experts: bytes it reads and weights it multiplies a token with.
+  struct Parts {
+    double read = 0;
+    double multiplied = 0;
+  };
+  Parts WholeExperts(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice,
+                     ExpertSkew skew) const;
   double ArithmeticUs(const RankSpeed& rank, double operations) const;
   double ReadUs(const RankSpeed& rank, double bytes) const;
 
@@ -117,9 +137,11 @@ class StepModel {
   std::vector<double> whole_before_;      // bytes that every rank of a tensor split reads
   std::vector<double> divisible_before_;  // bytes that the slices share
   std::vector<double> attention_before_;  // of these, attention's
+  std::vector<double> experts_before_;    // likewise routed experts'
   std::vector<double> positions_before_;  // positions of context that are read
   std::vector<double> fixed_before_;      // bytes of fixed states
   std::vector<double> weights_before_;    // weights that a token is multiplied with
+  std::vector<double> chosen_before_;     // of these, routed experts'
   std::vector<double> overhead_before_;
 };
 

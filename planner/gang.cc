@@ -35,7 +35,7 @@ GangJudge::GangJudge(const v1::ModelDescription& model, const std::vector<Candid
 
 const MemoryModel& GangJudge::MemoryOf(size_t node, Slice slice) {
   const bool cuts = CutsVocabulary(node);
-  const auto key = std::tuple(slice.width, slice.of, cuts);
+  const auto key = std::tuple(slice.width, slice.of, slice.whole_experts, cuts);
   const auto found = memory_.find(key);
   if (found != memory_.end()) return found->second;
   return memory_.emplace(key, MemoryModel(model_, serving_, slice, cuts ? slice : Slice()))
@@ -73,20 +73,51 @@ double GangJudge::Fill(size_t node, Slice slice, uint32_t begin, uint32_t end, b
          static_cast<double>(budget);
 }
 
-bool GangJudge::HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
-                         uint32_t slice_count, uint32_t begin, uint32_t end) {
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const uint64_t need = NeedBytes(nodes[i], {widths[i], slice_count}, begin, end,
-                                    HoldsHead(nodes, i, end), begin == 0 && i == 0);
-    if (need > candidates_[nodes[i]].budget_bytes) return false;
+bool GangJudge::HoldsAll(const GangStage& stage) {
+  for (size_t i = 0; i < stage.nodes.size(); ++i) {
+    const uint64_t need =
+        NeedBytes(stage.nodes[i], stage.SliceOf(i), stage.begin, stage.end,
+                  HoldsHead(stage.nodes, i, stage.end), stage.begin == 0 && i == 0);
+    if (need > candidates_[stage.nodes[i]].budget_bytes) return false;
   }
   return true;
+}
+
+// By the time that each takes for an expert, of the first's.
+std::vector<ExpertHolder> GangJudge::HoldersOf(const GangStage& stage) const {
+  const auto rate = [&](size_t index) {
+    const RankSpeed& speed = candidates_[stage.nodes[index]].speed;
+    return speed.bandwidth * speed.bandwidth_reached;
+  };
+  std::vector<ExpertHolder> holders;
+  uint32_t first = 0;
+  for (size_t i = 0; i < stage.nodes.size(); ++i) {
+    holders.push_back({ExpertsHeld(model_, first, stage.SliceOf(i)), rate(0) / rate(i)});
+    first += stage.widths[i];
+  }
+  return holders;
+}
+
+ExpertSkew GangJudge::SkewOf(const GangStage& stage, const StepModel& step) {
+  if (!stage.whole_experts) return {};
+  const std::vector<ExpertHolder> holders = HoldersOf(stage);
+  std::pair<double, std::vector<std::pair<uint32_t, double>>> key{step.Tokens(), {}};
+  for (const ExpertHolder& holder : holders) key.second.emplace_back(holder.experts, holder.us);
+  const auto found = skews_.find(key);
+  if (found != skews_.end()) return found->second;
+  return skews_.emplace(std::move(key), step.SkewOf(holders)).first->second;
+}
+
+double GangJudge::MostChosenExperts(const GangStage& stage) const {
+  std::vector<ExpertHolder> holders = HoldersOf(stage);
+  for (ExpertHolder& holder : holders) holder.us = 1;
+  return SlowestHolder(holders, model_.experts_active());
 }
 
 std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>& nodes,
                                                        uint32_t slice_count, uint32_t begin,
                                                        uint32_t end, uint32_t sequences,
-                                                       bool even_fill) {
+                                                       bool even_fill, bool whole_experts) {
   const size_t count = nodes.size();
   if (slice_count < count) return {};
   bool uneven = true;
@@ -95,25 +126,25 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
     uneven = uneven && candidates_[node].traits.uneven_tensor();
     alike = alike && SameSpeed(candidates_[node], candidates_[nodes[0]]);
   }
+  GangStage stage{nodes, {}, slice_count, begin, end, whole_experts};
+  stage.widths.assign(count, slice_count / static_cast<uint32_t>(count));
   if (slice_count % count == 0 && (alike || !uneven) && !even_fill) {
-    std::vector<uint32_t> equal(count, slice_count / static_cast<uint32_t>(count));
-    if (HoldsAll(nodes, equal, slice_count, begin, end)) return equal;
+    if (HoldsAll(stage)) return stage.widths;
   }
   if (!uneven) {
-    if (slice_count % count != 0) return {};
-    std::vector<uint32_t> equal(count, slice_count / static_cast<uint32_t>(count));
-    if (!HoldsAll(nodes, equal, slice_count, begin, end)) return {};
-    return equal;
+    if (slice_count % count != 0 || !HoldsAll(stage)) return {};
+    return stage.widths;
   }
   // Slice by slice to the node that is the least burdened by it.
   const StepModel& step = DecodeOf(sequences);
-  std::vector<uint32_t> widths(count, 1);
-  if (!HoldsAll(nodes, widths, slice_count, begin, end)) return {};
+  std::vector<uint32_t>& widths = stage.widths;
+  widths.assign(count, 1);
+  if (!HoldsAll(stage)) return {};
   for (uint32_t given = static_cast<uint32_t>(count); given < slice_count; ++given) {
     size_t best = count;
     double best_burden = 0;
     for (size_t i = 0; i < count; ++i) {
-      const Slice slice{widths[i] + 1, slice_count};
+      const Slice slice{widths[i] + 1, slice_count, whole_experts};
       const double fill =
           Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end), begin == 0 && i == 0);
       if (fill > 1) continue;
@@ -129,8 +160,8 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
 }
 
 RankTime GangJudge::TimeOf(const StepModel& step, size_t node, uint32_t begin, uint32_t end,
-                           Slice slice) const {
-  RankTime time = step.TimeOf(candidates_[node].speed, begin, end, slice);
+                           Slice slice, ExpertSkew skew) const {
+  RankTime time = step.TimeOf(candidates_[node].speed, begin, end, slice, skew);
   if (end != model_.layer_count() || !SharesHeadTime(node)) return time;
   time.weights_us += step.HeadUs(candidates_[node].speed, slice);
   return time;
@@ -152,9 +183,10 @@ double GangJudge::VocabularyUs(const GangStage& stage, const Fabric& fabric,
 StepTime GangJudge::StageStep(const GangStage& stage, const Fabric& fabric, const StepModel& step) {
   StepTime time;
   RankTime slowest;
+  const ExpertSkew skew = SkewOf(stage, step);
   for (size_t i = 0; i < stage.nodes.size(); ++i) {
     const RankTime rank =
-        TimeOf(step, stage.nodes[i], stage.begin, stage.end, {stage.widths[i], stage.slice_count});
+        TimeOf(step, stage.nodes[i], stage.begin, stage.end, stage.SliceOf(i), skew);
     if (i == 0 || rank.total_us() > slowest.total_us()) slowest = rank;
     time.overhead_us = std::max(time.overhead_us, step.OverheadUs(candidates_[stage.nodes[i]].speed,
                                                                   stage.begin, stage.end));
@@ -198,7 +230,7 @@ StepTime GangJudge::Step(const Gang& gang, const StepModel& step) {
 double GangJudge::StageFill(const GangStage& stage, uint32_t begin, uint32_t end) {
   double worst = 0;
   for (size_t i = 0; i < stage.nodes.size(); ++i) {
-    worst = std::max(worst, Fill(stage.nodes[i], {stage.widths[i], stage.slice_count}, begin, end,
+    worst = std::max(worst, Fill(stage.nodes[i], stage.SliceOf(i), begin, end,
                                  HoldsHead(stage.nodes, i, end), begin == 0 && i == 0));
   }
   return worst;

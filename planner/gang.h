@@ -25,12 +25,15 @@ struct GangStage {
   uint32_t slice_count = 1;
   uint32_t begin = 0;
   uint32_t end = 0;
+  bool whole_experts = false;  // each holds whole ones; in all stages of a gang or in none
+  Slice SliceOf(size_t index) const { return {widths[index], slice_count, whole_experts}; }
 };
 
 struct Gang {
   std::vector<GangStage> stages;
   Fabric fabric;
   uint32_t tp() const { return static_cast<uint32_t>(stages.front().nodes.size()); }
+  bool whole_experts() const { return stages.front().whole_experts; }
   uint32_t pp() const { return static_cast<uint32_t>(stages.size()); }
   uint32_t ranks() const { return tp() * pp(); }
 };
@@ -94,7 +97,8 @@ class GangJudge {
   // every node's engine can do otherwise. Nothing when no widths fit.
   std::optional<std::vector<uint32_t>> Widths(const std::vector<size_t>& nodes,
                                               uint32_t slice_count, uint32_t begin, uint32_t end,
-                                              uint32_t sequences, bool even_fill);
+                                              uint32_t sequences, bool even_fill,
+                                              bool whole_experts = false);
 
   // One step of a load through all stages.
   StepTime Step(const Gang& gang, const StepModel& step);
@@ -110,18 +114,24 @@ class GangJudge {
   // From the end of the prompt's arrival to its first token, in microseconds.
   double FirstTokenUs(const Gang& gang, uint32_t prompt_tokens);
 
+  // Of the experts that one token chooses, how many the rank with most of them is expected to hold,
+  // in a stage whose ranks hold whole ones.
+  double MostChosenExperts(const GangStage& stage) const;
+
   // Each of so many sequences generates its next token.
   const StepModel& DecodeOf(uint32_t sequences);
 
  private:
-  bool HoldsAll(const std::vector<size_t>& nodes, const std::vector<uint32_t>& widths,
-                uint32_t slice_count, uint32_t begin, uint32_t end);
+  bool HoldsAll(const GangStage& stage);
+  // Of a stage whose ranks hold whole experts.
+  std::vector<ExpertHolder> HoldersOf(const GangStage& stage) const;
+  ExpertSkew SkewOf(const GangStage& stage, const StepModel& step);
   const MemoryModel& MemoryOf(size_t node, Slice slice);
   // What cutting the vocabulary adds to a stage's collectives.
   double VocabularyUs(const GangStage& stage, const Fabric& fabric, const StepModel& step) const;
   // One rank's own work, with its part of the head where that shortens it.
-  RankTime TimeOf(const StepModel& step, size_t node, uint32_t begin, uint32_t end,
-                  Slice slice) const;
+  RankTime TimeOf(const StepModel& step, size_t node, uint32_t begin, uint32_t end, Slice slice,
+                  ExpertSkew skew = {}) const;
 
   const v1::ModelDescription& model_;
   const std::vector<Candidate>& candidates_;
@@ -129,8 +139,10 @@ class GangJudge {
   const ServingLoad serving_;
   const CostParameters parameters_;
   double positions_;  // of context that predictions are made at
-  std::map<std::tuple<uint32_t, uint32_t, bool>, MemoryModel> memory_;
+  std::map<std::tuple<uint32_t, uint32_t, bool, bool>, MemoryModel> memory_;
   std::map<uint32_t, StepModel> decodes_;
+  // By the tokens of a step, and what each rank holds and takes for one.
+  std::map<std::pair<double, std::vector<std::pair<uint32_t, double>>>, ExpertSkew> skews_;
 };
 
 // Predictions are for a conversation of so many positions, or the context when that is shorter.

@@ -1,6 +1,7 @@
 #include "planner/gang_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -82,6 +83,7 @@ GangSearch::GangSearch(GangJudge& judge, GangWish wish)
     }
     SearchLongPipelines();
   }
+  ChooseExpertCuts();
   std::stable_sort(options_.begin(), options_.end(), [](const GangOption& a, const GangOption& b) {
     return std::pair(a.gang.ranks(), a.gang.tp()) < std::pair(b.gang.ranks(), b.gang.tp());
   });
@@ -129,7 +131,7 @@ void GangSearch::SearchFabric(const Nodes& nodes, const Fabric& fabric) {
 
 void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t tp) {
   Staged staged;
-  staged.fabric = fabric;
+  staged.way.fabric = fabric;
   staged.tp = tp;
   bool mixes = AllowsStagesOfGroups(fabric);
   for (const size_t node : nodes) {
@@ -145,6 +147,23 @@ void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t
     for (const size_t node : subset) group.mask |= 1u << bit[node];
     staged.groups.push_back(std::move(group));
   });
+  SearchBothCuts(std::move(staged));
+}
+
+bool GangSearch::DealsOutExperts(const Nodes& nodes) const {
+  return nodes.size() > 1 && std::all_of(nodes.begin(), nodes.end(), [&](size_t node) {
+           return planner::DealsOutExperts(judge_.model(), judge_.candidates()[node]);
+         });
+}
+
+void GangSearch::SearchBothCuts(Staged staged) {
+  SearchStages(staged);
+  const bool deals = staged.tp > 1 && std::all_of(staged.groups.begin(), staged.groups.end(),
+                                                  [&](const StageGroup& group) {
+                                                    return DealsOutExperts(group.nodes);
+                                                  });
+  if (!deals) return;
+  staged.way.whole_experts = true;
   SearchStages(staged);
 }
 
@@ -179,13 +198,13 @@ void GangSearch::SearchCycles(const Nodes& nodes, const Fabric& fabric) {
 void GangSearch::TryCycle(const Nodes& cycle, const Fabric& fabric) {
   if (!judge_.links().Allows(fabric, cycle)) return;
   const uint32_t count = static_cast<uint32_t>(cycle.size());
-  Staged tensor{{StageGroup{cycle, (1u << count) - 1}}, fabric, count, 1, true};
-  if (SlicesFor(judge_.model(), count, uneven_) > 0) SearchStages(tensor);
+  Staged tensor{{StageGroup{cycle, (1u << count) - 1}}, {fabric}, count, 1, true};
+  if (SlicesFor(judge_.model(), count, uneven_) > 0) SearchBothCuts(std::move(tensor));
   if (count > judge_.model().layer_count()) return;
   for (const bool backwards : {false, true}) {
     Nodes order = cycle;
     if (backwards) std::reverse(order.begin(), order.end());
-    Staged chain{{}, fabric, 1, count, true};
+    Staged chain{{}, {fabric}, 1, count, true};
     for (uint32_t i = 0; i < count; ++i) chain.groups.push_back({{order[i]}, 1u << i});
     SearchStages(chain);
   }
@@ -210,7 +229,7 @@ double GangSearch::StageValue(const GangStage& stage, const Fabric& fabric, uint
   return judge_.StageFill(stage, stage.begin, stage.end);
 }
 
-std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric& fabric,
+std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const StageWay& way,
                                                uint32_t begin, uint32_t end, uint32_t sequences) {
   const bool last = end == judge_.model().layer_count();
   const bool even_fill = wish_.optimize == v1::OPTIMIZE_MEMORY;
@@ -221,21 +240,23 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const Fabric&
   stage.slice_count = SlicesFor(judge_.model(), static_cast<uint32_t>(nodes.size()), uneven_);
   stage.begin = begin;
   stage.end = end;
+  stage.whole_experts = way.whole_experts;
   // The head's place matters on the last stage only, the entry's where it runs a draft model.
   const bool enters = begin == 0 && judge_.serving().draft_bytes > 0;
   for (size_t head = 0; head < (last || enters ? nodes.size() : 1); ++head) {
     stage.nodes = nodes;
-    if (fabric.ring) {
+    if (way.fabric.ring) {
       std::rotate(stage.nodes.begin(), stage.nodes.begin() + static_cast<ptrdiff_t>(head),
                   stage.nodes.end());
     } else {
       std::rotate(stage.nodes.begin(), stage.nodes.begin() + static_cast<ptrdiff_t>(head),
                   stage.nodes.begin() + static_cast<ptrdiff_t>(head) + 1);
     }
-    auto widths = judge_.Widths(stage.nodes, stage.slice_count, begin, end, sequences, even_fill);
+    auto widths = judge_.Widths(stage.nodes, stage.slice_count, begin, end, sequences, even_fill,
+                                way.whole_experts);
     if (!widths.has_value()) continue;
     stage.widths = *std::move(widths);
-    const double value = StageValue(stage, fabric, sequences);
+    const double value = StageValue(stage, way.fabric, sequences);
     if (best.has_value() && value >= best_value * (1 - kTie)) continue;
     best = stage;
     best_value = value;
@@ -255,8 +276,9 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
     const uint64_t key = range_keys_.Of(begin, end);
     const auto found = known[group]->find(key);
     if (found != known[group]->end()) return found->second;
-    const auto stage = BestStage(staged.groups[group].nodes, staged.fabric, begin, end, sequences);
-    const double value = stage.has_value() ? StageValue(*stage, staged.fabric, sequences) : kNever;
+    const auto stage = BestStage(staged.groups[group].nodes, staged.way, begin, end, sequences);
+    const double value =
+        stage.has_value() ? StageValue(*stage, staged.way.fabric, sequences) : kNever;
     known[group]->emplace(key, value);
     return value;
   };
@@ -264,8 +286,8 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
   const auto hop = [&](size_t from, size_t to) {
     if (staged.is_cycle && to != (from + 1) % staged.groups.size()) return kNever;
     if (wish_.optimize == v1::OPTIMIZE_MEMORY) return 0.0;
-    return judge_.links().HopUs(staged.fabric, staged.groups[from].nodes, staged.groups[to].nodes,
-                                message, judge_.parameters());
+    return judge_.links().HopUs(staged.way.fabric, staged.groups[from].nodes,
+                                staged.groups[to].nodes, message, judge_.parameters());
   };
   std::vector<StageSearch::Combine> ways = {StageSearch::Combine::kSum};
   if (wish_.optimize == v1::OPTIMIZE_MEMORY) ways = {StageSearch::Combine::kLargest};
@@ -277,10 +299,10 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
       const auto chain = search.Best(stages);
       if (!chain.has_value()) continue;
       Gang gang;
-      gang.fabric = staged.fabric;
+      gang.fabric = staged.way.fabric;
       for (const StageRange& range : chain->stages) {
-        gang.stages.push_back(*BestStage(staged.groups[range.group].nodes, staged.fabric,
-                                         range.begin, range.end, sequences));
+        gang.stages.push_back(*BestStage(staged.groups[range.group].nodes, staged.way, range.begin,
+                                         range.end, sequences));
       }
       Offer(std::move(gang));
     }
@@ -341,7 +363,8 @@ void GangSearch::Offer(Gang gang) {
   if (nodes.size() > 1 && !judge_.links().Allows(gang.fabric, nodes)) return;
   const double value = ValueOf(gang);
   const auto same = std::find_if(options_.begin(), options_.end(), [&](const GangOption& option) {
-    return option.gang.tp() == gang.tp() && option.gang.pp() == gang.pp();
+    return ShapeOf(option.gang) == ShapeOf(gang) &&
+           option.gang.whole_experts() == gang.whole_experts();
   });
   if (same != options_.end() && value >= same->value * (1 - kTie)) return;
   Balance(&gang);
@@ -350,6 +373,34 @@ void GangSearch::Offer(Gang gang) {
   } else {
     options_.push_back({std::move(gang), value});
   }
+}
+
+void GangSearch::ChooseExpertCuts() {
+  std::vector<GangOption> chosen;
+  for (GangOption& option : options_) {
+    const auto other = std::find_if(chosen.begin(), chosen.end(), [&](const GangOption& one) {
+      return ShapeOf(one.gang) == ShapeOf(option.gang);
+    });
+    if (other == chosen.end()) {
+      chosen.push_back(std::move(option));
+      continue;
+    }
+    if (IsBetterCut(option, *other)) std::swap(option, *other);
+    other->otherwise = std::move(option.gang);
+  }
+  options_ = std::move(chosen);
+}
+
+// Of two that are as good as each other: for memory the faster one, then that which cuts by width.
+bool GangSearch::IsBetterCut(const GangOption& a, const GangOption& b) {
+  double one = a.value, other = b.value;
+  if (wish_.optimize == v1::OPTIMIZE_MEMORY &&
+      std::abs(one - other) <= kSameFill * std::max(one, other)) {
+    one = judge_.Step(a.gang, judge_.DecodeOf(1)).total_us();
+    other = judge_.Step(b.gang, judge_.DecodeOf(1)).total_us();
+  }
+  if (std::abs(one - other) <= kTie * std::max(one, other)) return b.gang.whole_experts();
+  return one < other;
 }
 
 // The largest nodes that reach each other, in their order: more stages than a short list has nodes,
@@ -373,7 +424,10 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
   if (exact > kShortListNodes && exact <= part.size() &&
       SlicesFor(judge_.model(), exact, uneven_) > 0) {
     const Nodes group(part.begin(), part.begin() + exact);
-    if (auto stage = BestStage(group, {}, 0, layers, 1); stage.has_value()) {
+    for (const bool whole_experts : {false, true}) {
+      if (whole_experts && !DealsOutExperts(group)) continue;
+      auto stage = BestStage(group, {{}, whole_experts}, 0, layers, 1);
+      if (!stage.has_value()) continue;
       Gang gang;
       gang.stages.push_back(*std::move(stage));
       Offer(std::move(gang));

@@ -21,9 +21,13 @@ namespace macrame::planner {
 // Up to so many candidates, no set, order, range or division of nodes is left out.
 inline constexpr size_t kExactNodesMax = 6;
 
+inline constexpr double kSameFill = 0.02;  // nodes as full as each other up to this part
+
 struct GangOption {
   Gang gang;
   double value = kNever;  // what the wish minimises: microseconds a token, or the worst fill
+  // The best of this shape with experts dealt out the other way, whole or by width.
+  std::optional<Gang> otherwise{};
 };
 
 struct GangWish {
@@ -58,16 +62,24 @@ class GangSearch {
   std::vector<std::vector<size_t>> ShortLists() const;
   std::vector<std::vector<size_t>> Cliques(Fabric::Backend backend) const;
 
+  // How the ranks of a stage share it.
+  struct StageWay {
+    Fabric fabric;
+    bool whole_experts = false;
+  };
   struct Staged {  // stages on given groups in any order
     std::vector<StageGroup> groups;
-    Fabric fabric;
+    StageWay way;
     uint32_t tp = 1;
     uint32_t stages_max = 1;
     bool is_cycle = false;  // only each group's successor can follow it
   };
+  // Both where the engines of all these nodes can.
+  void SearchBothCuts(Staged staged);
+  bool DealsOutExperts(const std::vector<size_t>& nodes) const;
   void SearchStages(const Staged& staged);
   void SearchChains(const Staged& staged, uint32_t sequences, uint32_t first, uint32_t last);
-  std::optional<GangStage> BestStage(const std::vector<size_t>& nodes, const Fabric& fabric,
+  std::optional<GangStage> BestStage(const std::vector<size_t>& nodes, const StageWay& way,
                                      uint32_t begin, uint32_t end, uint32_t sequences);
   double StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences);
   // Equal times: the chain in which the fullest node is the least full.
@@ -75,6 +87,9 @@ class GangSearch {
   bool Balance(const std::vector<bool>& may_grow, Gang* gang);
   bool AreAlike(const GangStage& a, const GangStage& b) const;
   void Offer(Gang gang);
+  // Of each shape the better way to deal out experts.
+  void ChooseExpertCuts();
+  bool IsBetterCut(const GangOption& a, const GangOption& b);
 
   GangJudge& judge_;
   const GangWish wish_;

@@ -124,6 +124,7 @@ uint64_t ComputeElementBytes(const v1::ModelDescription& model, ComputeKind kind
 uint64_t LayerWeightBytes(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
   const uint64_t all = model.layer_bytes(static_cast<int>(layer));
   const uint64_t divisible = model.layer_divisible_bytes(static_cast<int>(layer));
+  slice.whole_experts = slice.whole_experts && LayerExpertBytes(model, layer) > 0;
   if (CutOf(model, slice).even) return SaturatingAdd(all - divisible, Part(divisible, slice));
   const double share = ShareOf(model, layer, slice);
   const auto part = static_cast<uint64_t>(std::ceil(static_cast<double>(divisible) * share));

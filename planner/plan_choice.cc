@@ -20,7 +20,6 @@ namespace {
 constexpr uint32_t kLongContext = 8192;
 // Numbers of nodes up to this are spoken of whether they fit or not.
 constexpr uint32_t kAlwaysComparedNodes = 4;
-constexpr double kSameFill = 0.02;   // nodes as full as each other up to this part
 constexpr double kNoFaster = 0.005;  // a gain below this part is none
 
 // Lower is better; what this cluster measured of the backend counts.
@@ -82,9 +81,14 @@ bool IsWhole(const Gang& gang, uint32_t layers) {
   return next == layers;
 }
 
-// Slices of unequal width are only on nodes whose engines cut so.
+// Slices of unequal width, and whole experts, are only on nodes whose engines cut so.
 bool MayCutSo(const Gang& gang, const GangJudge& judge) {
   for (const GangStage& stage : gang.stages) {
+    if (stage.whole_experts != gang.whole_experts()) return false;
+    for (const size_t node : stage.nodes) {
+      const bool deals = DealsOutExperts(judge.model(), judge.candidates()[node]);
+      if (stage.whole_experts && !deals) return false;
+    }
     const auto [least, most] = std::minmax_element(stage.widths.begin(), stage.widths.end());
     if (*least == *most) continue;
     for (const size_t node : stage.nodes) {
@@ -124,6 +128,7 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
     stage.slice_count = sliced ? part.slice_count() : plan.tp();
     stage.begin = part.layer_begin();
     stage.end = part.layer_end();
+    stage.whole_experts = part.whole_experts();
     nodes.push_back(found->second);
   }
   if (!IsWhole(gang, judge.model().layer_count()) ||
@@ -282,6 +287,56 @@ std::string WhyThisWay(const v1::PlanRequest& request, const std::vector<GangOpt
                       WhyNotShape(judge, not_found, request.wishes().transport()).message());
 }
 
+// "up to 2 of 11 groups of 64 columns", "up to 256 of 512 columns".
+std::string WidestPart(const v1::ModelDescription& model, const Gang& cut) {
+  uint64_t widest = 0;
+  for (const GangStage& stage : cut.stages) {
+    for (size_t i = 0; i < stage.nodes.size(); ++i) {
+      widest = std::max(widest, CutOf(model, stage.SliceOf(i)).inner);
+    }
+  }
+  const uint64_t group =
+      model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
+  if (group == 1) {
+    return absl::StrCat("up to ", widest, " of ", model.intermediate_size(), " columns");
+  }
+  return absl::StrCat("up to ", widest / group, " of ", model.intermediate_size() / group,
+                      " groups of ", group, " columns");
+}
+
+// "…, of a token's 8 experts 3.5 on average".
+std::string FullestRank(GangJudge& judge, const Gang& dealt) {
+  double most = 0;
+  for (const GangStage& stage : dealt.stages) {
+    most = std::max(most, judge.MostChosenExperts(stage));
+  }
+  return absl::StrFormat("of a token's %u experts %.1f on average", judge.model().experts_active(),
+                         most);
+}
+
+// Of a tensor split of a model with experts: why they are dealt out whole, or cut by width.
+std::optional<v1::Reason> WhyThisCut(const v1::PlanRequest& request, GangJudge& judge,
+                                     const GangOption& chosen) {
+  const Gang& gang = chosen.gang;
+  if (gang.tp() == 1 || judge.model().experts() < 2) return {};
+  const std::string merit = Merit(request, judge, gang);
+  if (!chosen.otherwise.has_value()) {
+    if (!gang.whole_experts()) return {};  // the other way is unknown to the engines, or too large
+    return MakeReason("CHOSEN", "ranks hold whole experts: cut by width, the parts would not fit");
+  }
+  const std::string other = Merit(request, judge, *chosen.otherwise);
+  if (gang.whole_experts()) {
+    return MakeReason(
+        "CHOSEN",
+        absl::StrCat("ranks hold whole experts, which gives ", merit, "; each expert cut by width ",
+                     other, ", since ranks get ", WidestPart(judge.model(), *chosen.otherwise)));
+  }
+  return MakeReason(
+      "CHOSEN", absl::StrCat("each expert is cut by width, which gives ", merit, "; whole ones ",
+                             other, ", since a layer waits for the rank with most, ",
+                             FullestRank(judge, *chosen.otherwise)));
+}
+
 // Is the option so much better than what is in force that moving is worth it?
 bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
                    const GangOption& option, const Gang& in_force) {
@@ -335,6 +390,9 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
         "CHOSEN", WhyThisSize(request, options, wishes, *best, judge.candidates().size())));
     if (best->gang.ranks() > 1) {
       choice.reasons.push_back(MakeReason("CHOSEN", WhyThisWay(request, options, *best, judge)));
+    }
+    if (auto cut = WhyThisCut(request, judge, *best); cut.has_value()) {
+      choice.reasons.push_back(*std::move(cut));
     }
   }
   choice.reasons.push_back(

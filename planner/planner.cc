@@ -202,10 +202,10 @@ v1::Assignment Assign(GangJudge& judge, const GangStage& stage, size_t index, ui
   assignment.set_layer_end(stage.end);
   assignment.set_holds_embedding(stage.begin == 0);
   assignment.set_holds_head(head);
-  *assignment.mutable_need() =
-      judge.Need(stage.nodes[index], {stage.widths[index], stage.slice_count}, stage.begin,
-                 stage.end, head, stage_number == 0 && index == 0);
+  *assignment.mutable_need() = judge.Need(stage.nodes[index], stage.SliceOf(index), stage.begin,
+                                          stage.end, head, stage_number == 0 && index == 0);
   assignment.set_budget_bytes(candidate.budget_bytes);
+  assignment.set_whole_experts(stage.whole_experts);
   const bool even = std::all_of(stage.widths.begin(), stage.widths.end(),
                                 [&](uint32_t width) { return width == stage.widths[0]; });
   if (!even) {

@@ -74,9 +74,8 @@ double LoadSeconds(GangJudge& judge, const Gang& gang, double disk_rate) {
       const double measured = judge.candidates()[stage.nodes[i]].node->disk_bytes_per_second();
       const double rate = measured > 0 ? measured : disk_rate;
       if (!(rate > 0)) return 0;
-      const v1::MemoryNeed need =
-          judge.Need(stage.nodes[i], {stage.widths[i], stage.slice_count}, stage.begin, stage.end,
-                     judge.HoldsHead(stage.nodes, i, stage.end));
+      const v1::MemoryNeed need = judge.Need(stage.nodes[i], stage.SliceOf(i), stage.begin,
+                                             stage.end, judge.HoldsHead(stage.nodes, i, stage.end));
       const double bytes = static_cast<double>(need.weights_bytes()) +
                            static_cast<double>(need.embedding_bytes()) +
                            static_cast<double>(need.head_bytes());

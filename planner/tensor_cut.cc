@@ -55,7 +55,13 @@ Cut CutOf(const v1::ModelDescription& model, Slice slice) {
       std::min(kv_heads, group / std::gcd(group, std::max<uint64_t>(1, columns)));
   Cut cut;
   cut.kv_heads = UpTo(model.kv_heads(), heads_at_once, slice, &cut.even);
-  cut.inner = UpTo(model.intermediate_size(), group, slice, &cut.even);
+  cut.inner = model.intermediate_size();
+  cut.experts = model.experts();
+  if (slice.whole_experts) {
+    cut.experts = UpTo(model.experts(), 1, slice, &cut.even);
+  } else {
+    cut.inner = UpTo(model.intermediate_size(), group, slice, &cut.even);
+  }
   return cut;
 }
 
@@ -74,16 +80,28 @@ double AttentionPart(const v1::ModelDescription& model, uint32_t layer) {
 
 double InnerPart(const v1::ModelDescription& model, const Cut& cut, Slice slice) {
   const double even = static_cast<double>(slice.width) / slice.of;
+  if (slice.whole_experts) return PartOf(cut.experts, model.experts());
   return model.intermediate_size() == 0 ? even : PartOf(cut.inner, model.intermediate_size());
 }
 
 double ShareOf(const v1::ModelDescription& model, uint32_t layer, Slice slice) {
+  const int index = static_cast<int>(layer);
+  const bool has_experts =
+      index < model.layer_expert_bytes_size() && model.layer_expert_bytes(index) > 0;
+  slice.whole_experts = slice.whole_experts && has_experts;
   const Cut cut = CutOf(model, slice);
   const double even = static_cast<double>(slice.width) / slice.of;
   if (cut.even) return even;
   const double attention = AttentionPart(model, layer);
   return attention * PartOf(cut.kv_heads, model.kv_heads()) +
          (1 - attention) * InnerPart(model, cut, slice);
+}
+
+uint32_t ExpertsHeld(const v1::ModelDescription& model, uint32_t first, Slice slice) {
+  const auto cut = [&](uint64_t at) {
+    return (2 * at * model.experts() + slice.of) / (2 * uint64_t{slice.of});
+  };
+  return static_cast<uint32_t>(cut(uint64_t{first} + slice.width) - cut(first));
 }
 
 }  // namespace macrame::planner

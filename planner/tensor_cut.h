@@ -2,7 +2,8 @@
 
 // How rankd cuts a model for a tensor split, as far as a plan has to know
 // (runtime/model/tensor_cut.h): heads, the feed-forward's width and the vocabulary each by units of
-// their own, as near to a rank's slices as whole units allow. Pure.
+// their own, as near to a rank's slices as whole units allow; experts by their width or as whole
+// ones. Pure.
 
 #include <cstdint>
 
@@ -14,6 +15,7 @@ namespace macrame::planner {
 struct Slice {
   uint32_t width = 1;
   uint32_t of = 1;
+  bool whole_experts = false;  // its part of experts is whole ones, not a part of their width
   bool operator==(const Slice&) const = default;
 };
 
@@ -33,7 +35,8 @@ inline constexpr uint32_t kFineSlices = 12;  // at least about so many, a multip
 struct Cut {
   uint64_t kv_heads = 0;
   uint64_t inner = 0;  // of intermediate_size
-  bool even = true;    // just the slice's part of both
+  uint64_t experts = 0;
+  bool even = true;  // just the slice's part of both
 };
 Cut CutOf(const v1::ModelDescription& model, Slice slice);
 
@@ -41,9 +44,13 @@ Cut CutOf(const v1::ModelDescription& model, Slice slice);
 // feed-forward's. 0 to 1.
 double AttentionPart(const v1::ModelDescription& model, uint32_t layer);
 
-// What a cut has of the feed-forward's width; the slice's part where a card does not know that.
+// What a cut has of the feed-forward's width, or of the experts; the slice's part where a card does
+// not know that.
 double InnerPart(const v1::ModelDescription& model, const Cut& cut, Slice slice);
 // Of the bytes of a layer that a tensor split divides, the share of a rank with this slice.
 double ShareOf(const v1::ModelDescription& model, uint32_t layer, Slice slice);
+
+// Of a model's experts, the whole ones of a rank whose slices begin with `first`: as rankd cuts.
+uint32_t ExpertsHeld(const v1::ModelDescription& model, uint32_t first, Slice slice);
 
 }  // namespace macrame::planner

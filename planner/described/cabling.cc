@@ -204,6 +204,7 @@ CabledMachine MachineAsReported(const v1::PresentMachine& machine) {
   node.add_engine_names("mlx");
   node.add_engine_names("mlx-lm");
   node.mutable_traits()->set_uneven_tensor(true);
+  node.mutable_traits()->set_whole_experts(true);
   node.mutable_traits()->set_narrow_kv(true);
   made.sockets_to_avoid.assign(machine.sockets_to_avoid().begin(),
                                machine.sockets_to_avoid().end());

@@ -133,11 +133,11 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
 
 v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguration>* unsold) {
   RefuseUnknownKeys(
-      node, {"name",       "machine",    "chip",        "gpu_cores",     "cpu_cores",
-             "memory_gib", "usable_gib", "free_gib",    "reserved_gib",  "bandwidth_gb_s",
-             "tflops",     "tenant",     "schedulable", "engine",        "disk_gb_s",
-             "peak_watts", "idle_watts", "has_model",   "uneven_tensor", "tensor_in_pipeline",
-             "narrow_kv"});
+      node, {"name",       "machine",      "chip",        "gpu_cores",     "cpu_cores",
+             "memory_gib", "usable_gib",   "free_gib",    "reserved_gib",  "bandwidth_gb_s",
+             "tflops",     "tenant",       "schedulable", "engine",        "disk_gb_s",
+             "peak_watts", "idle_watts",   "has_model",   "uneven_tensor", "tensor_in_pipeline",
+             "narrow_kv",  "whole_experts"});
   if (!node["name"]) throw Fault{"it has no 'name'"};
   const std::string name = node["name"].as<std::string>();
   if (name.empty()) throw Fault{"its 'name' is empty"};
@@ -179,6 +179,7 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
   if (engine == "mlx") made.add_engine_names(kMlxLmEngine);  // which may be installed on it
   made.mutable_traits()->set_uneven_tensor(Flag(node, "uneven_tensor", true));
   made.mutable_traits()->set_tensor_in_pipeline(Flag(node, "tensor_in_pipeline", true));
+  made.mutable_traits()->set_whole_experts(Flag(node, "whole_experts", true));
   // Of rankd's engine on a GPU not yet; descriptions are also of what may be.
   made.mutable_traits()->set_narrow_kv(Flag(node, "narrow_kv", true));
   return made;

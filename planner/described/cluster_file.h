@@ -8,7 +8,7 @@
 //     further keys: usable_gib (what models may take; default three quarters of memory on a Mac,
 //     all of it elsewhere), free_gib (now), reserved_gib (promised), tenant, schedulable, engine
 //     ("mlx"), disk_gb_s, peak_watts, idle_watts, has_model, uneven_tensor, tensor_in_pipeline,
-//     narrow_kv
+//     narrow_kv, whole_experts
 //   links: mesh        # Thunderbolt cables between all; ring, chain, star (around the first), none
 //   links:             # or one by one
 //   - {between: [studio-1, studio-2], medium: thunderbolt, rdma: true, rdma_round_trip_us: 14,

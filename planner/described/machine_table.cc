@@ -162,6 +162,7 @@ v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,
   node.add_engine_names("mlx");
   node.add_engine_names("mlx-lm");  // which may be installed on it
   node.mutable_traits()->set_uneven_tensor(true);  // as rankd can
+  node.mutable_traits()->set_whole_experts(true);
   node.mutable_traits()->set_narrow_kv(true);
   node.set_power_peak_watts(configuration.machine->peak_watts);
   node.set_power_idle_watts(configuration.machine->idle_watts);
