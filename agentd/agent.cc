@@ -402,6 +402,14 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
 }
 
 void Agent::Impl::MembersChanged() {
+  if (parts_.peer_server != nullptr) {
+    std::set<std::string> known;
+    for (const discovery::Member* member : parts_.members.table().Members()) {
+      for (const v1::NodeAddress& address : member->identity.addresses())
+        known.insert(address.ip());
+    }
+    parts_.peer_server->SetKnownAddresses(std::move(known));
+  }
   able_ = parts_.Able();
   parts_.leases.OnMembersChanged(able_, parts_.members.All());
 }

@@ -22,6 +22,7 @@
 #include "agentd/log_text.h"
 #include "agentd/logging.h"
 #include "agentd/version.h"
+#include "transport/descriptor_limit.h"
 #include "transport/grpc_logging.h"
 #include "transport/log_tail.h"
 #include "transport/trust.h"
@@ -94,6 +95,7 @@ void PrepareProcess() {
   std::signal(SIGPIPE, SIG_IGN);
   // State, sockets and logs are this user's alone.
   ::umask(077);
+  transport::RaiseDescriptorLimit();
 #ifdef __GLIBC__
   // One arena for each of gRPC's threads would cost megabytes and save nothing here.
   ::mallopt(M_ARENA_MAX, 2);

@@ -17,8 +17,10 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "transport/byte_buffers.h"
+#include "transport/connection_gate.h"
 #include "transport/peer_channel.h"
 #include "transport/status_codec.h"
+#include "transport/tcp_acceptor.h"
 #include "transport/tls_credentials.h"
 #include "transport/trust.h"
 #include "transport/unix_socket.h"
@@ -242,8 +244,8 @@ struct GrpcServer::Parts {
   };
 
   grpc::ServerGenericBidiReactor* OpenCall(grpc::GenericCallbackServerContext* context);
-  absl::Status Start(const std::string& target, std::shared_ptr<grpc::ServerCredentials>,
-                     int* port);
+  // At a unix socket's target, or (empty) for what the acceptor lets in.
+  bool Start(const std::string& target, std::shared_ptr<grpc::ServerCredentials> credentials);
 
   Dispatcher& dispatcher;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
@@ -252,7 +254,9 @@ struct GrpcServer::Parts {
   // Gone with the server, so that a call still queued on the owner thread does nothing.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   Service service;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<TcpAcceptor> acceptor;
 };
 
 grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
@@ -290,27 +294,29 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
   return raw;
 }
 
-absl::Status GrpcServer::Parts::Start(const std::string& target,
-                                      std::shared_ptr<grpc::ServerCredentials> credentials,
-                                      int* port) {
+bool GrpcServer::Parts::Start(const std::string& target,
+                              std::shared_ptr<grpc::ServerCredentials> credentials) {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(target, std::move(credentials), port);
+  if (target.empty()) {
+    connections = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        std::move(credentials));
+  } else {
+    builder.AddListeningPort(target, std::move(credentials));
+  }
   builder.RegisterCallbackGenericService(&service);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
-  // Two agents must never share a port unnoticed.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(
+      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+      static_cast<int>(
+          std::chrono::duration_cast<std::chrono::milliseconds>(kHandshakeLimit).count()));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
   server = builder.BuildAndStart();
-  if (server != nullptr && (port == nullptr || *port != 0)) return absl::OkStatus();
-  server.reset();
-  return ReasonStatus(
-      absl::StatusCode::kUnavailable, "PORT_TAKEN",
-      absl::StrCat("nothing can be served at ", target,
-                   ": another program has it, or the address is not this machine's"));
+  return server != nullptr;
 }
 
 GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(dispatcher)) {}
@@ -328,13 +334,23 @@ absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,
                                          bool plain) {
   MACRAME_CHECK(parts_->server == nullptr) << "a server is started once";
   parts_->edge = plain ? Edge::kPlain : Edge::kTls;
-  const bool is_v6 = ip.find(':') != std::string::npos;
-  const std::string target =
-      is_v6 ? absl::StrCat("[", ip, "]:", port) : absl::StrCat(ip, ":", port);
-  int bound = 0;
-  absl::Status started = parts_->Start(target, std::move(credentials), &bound);
-  if (!started.ok()) return started;
-  return bound;
+  absl::StatusOr<std::unique_ptr<TcpAcceptor>> acceptor = TcpAcceptor::Listen(ip, port);
+  if (!acceptor.ok()) return acceptor.status();
+  if (!parts_->Start("", std::move(credentials))) {
+    return absl::InternalError("gRPC's server did not start");
+  }
+  parts_->acceptor = std::move(*acceptor);
+  parts_->acceptor->Begin([this](int listener_fd, int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = listener_fd;
+    connection.fd = fd;
+    parts_->connections->HandleNewConnection(&connection);
+  });
+  return parts_->acceptor->port();
+}
+
+void GrpcServer::SetKnownAddresses(std::set<std::string> addresses) {
+  if (parts_->acceptor != nullptr) parts_->acceptor->SetKnown(std::move(addresses));
 }
 
 absl::Status GrpcServer::StartUnix(const std::string& path) {
@@ -342,13 +358,16 @@ absl::Status GrpcServer::StartUnix(const std::string& path) {
   parts_->edge = Edge::kLocal;
   absl::Status prepared = PrepareSocketPath(path);
   if (!prepared.ok()) return prepared;
-  absl::Status started = parts_->Start(SocketTarget(path), PlainServerCredentials(), nullptr);
-  if (!started.ok()) return started;
+  if (!parts_->Start(SocketTarget(path), PlainServerCredentials())) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN",
+                        absl::StrCat("nothing can be served at ", path));
+  }
   return RestrictSocket(path);
 }
 
 void GrpcServer::Stop(Duration grace) {
   if (parts_->server == nullptr) return;
+  parts_->acceptor.reset();
   parts_->server->Shutdown(std::chrono::system_clock::now() + grace);
   parts_->server->Wait();
   parts_->server.reset();

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -96,12 +97,17 @@ class GrpcServer {
         });
   }
 
-  // Serves TCP at `ip` (port 0: any free one) and returns the port. UNAVAILABLE with PORT_TAKEN
-  // when another program has it. `plain`: the credentials are PlainServerCredentials
+  // Serves TCP at `ip` (port 0: any free one) and returns the port. Who does not finish the
+  // handshake in kHandshakeLimit is closed; how many may be at it is bounded (connection_gate.h).
+  // UNAVAILABLE with PORT_TAKEN when another program has it. `plain`: the credentials are
+  // PlainServerCredentials
   // (--insecure-dev), and a caller is believed who it says it is.
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                bool plain = false);
+  // Where members are met (transport/connection_gate.h): their connections to the TCP port are let
+  // in whatever others do.
+  void SetKnownAddresses(std::set<std::string> addresses);
   // Serves plain gRPC on a unix socket, mode 0600; see transport/unix_socket.h for the errors.
   absl::Status StartUnix(const std::string& path);
 

@@ -2,7 +2,13 @@
 
 #include "transport/grpc_server.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -222,6 +228,89 @@ TEST_F(GrpcServerTest, UnknownMethodsAndTakenPortsAreNamed) {
           .code(),
       "PORT_TAKEN");
 }
+
+#ifdef __linux__
+// A process that connects `count` times from 127.0.0.2 to the port that it is told, and is silent.
+class SilentCallers {
+ public:
+  explicit SilentCallers(int count) {
+    if (::pipe(ports_) != 0 || ::pipe(done_) != 0) return;
+    pid_ = ::fork();
+    if (pid_ == 0) Connect(count);
+  }
+  ~SilentCallers() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+    for (const int fd : {ports_[0], ports_[1], done_[0], done_[1]}) ::close(fd);
+  }
+  // Returns when all have called.
+  void Call(int port) {
+    char answer = 0;
+    ASSERT_EQ(::write(ports_[1], &port, sizeof(port)), static_cast<ssize_t>(sizeof(port)));
+    ASSERT_EQ(::read(done_[0], &answer, 1), 1);
+  }
+
+ private:
+  [[noreturn]] void Connect(int count) {
+    rlimit many{4096, 4096};
+    ::setrlimit(RLIMIT_NOFILE, &many);
+    int port = 0;
+    if (::read(ports_[0], &port, sizeof(port)) != sizeof(port)) ::_exit(1);
+    sockaddr_in from{}, to{};
+    from.sin_family = to.sin_family = AF_INET;
+    from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    for (int i = 0; i < count; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      ::bind(fd, reinterpret_cast<sockaddr*>(&from), sizeof(from));
+      ::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to));
+    }
+    const char one = 1;
+    (void)!::write(done_[1], &one, 1);
+    while (true) ::pause();
+  }
+
+  int ports_[2] = {-1, -1}, done_[2] = {-1, -1};
+  pid_t pid_ = -1;
+};
+
+TEST_F(GrpcServerTest, SilentCallersBeyondTheDescriptorLimitKeepNoMemberOut) {
+  SilentCallers callers(600);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few{256, before.rlim_max};  // as launchd has it
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  StartTls();
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  callers.Call(port);
+  auto during = Connect(client_credentials_, kServerId);
+  EXPECT_TRUE(CallUnary(*during).ok()) << "while 600 are connected";
+  during.reset();
+  auto after = Connect(client_credentials_, kServerId);
+  EXPECT_TRUE(CallUnary(*after).ok());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(GrpcServerTest, TheAcceptorGoesOnWhenNoDescriptorIsLeft) {
+  StartTls();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<int> all;
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  SilentCallers callers(20);
+  rlimit few{128, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) all.push_back(fd);
+  callers.Call(port);  // meets EMFILE
+  for (const int fd : all) ::close(fd);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  auto channel = Connect(client_credentials_, kServerId);
+  EXPECT_TRUE(CallUnary(*channel).ok());
+}
+#endif
 
 TEST_F(GrpcServerTest, AStreamArrivesWholeAndInOrder) {
   StartTls();

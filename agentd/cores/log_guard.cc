@@ -1,0 +1,123 @@
+#include "agentd/cores/log_guard.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace macrame::agentd {
+namespace {
+
+// The length of the valid UTF-8 sequence that begins here; 0: none does. C1 controls are none.
+size_t SequenceAt(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const size_t left = text.size() - at;
+  const auto follows = [&](size_t i) { return i < left && (byte(i) & 0xC0) == 0x80; };
+  const unsigned first = byte(0);
+  if (first < 0x80) return first < 0x20 || first == 0x7F ? 0 : 1;
+  if (first >= 0xC2 && first < 0xE0 && follows(1)) return first == 0xC2 && byte(1) < 0xA0 ? 0 : 2;
+  if (first >= 0xE0 && first < 0xF0 && follows(1) && follows(2)) {
+    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = first == 0xED && byte(1) >= 0xA0;
+    return overlong || surrogate ? 0 : 3;
+  }
+  if (first >= 0xF0 && first < 0xF5 && follows(1) && follows(2) && follows(3)) {
+    const bool overlong = first == 0xF0 && byte(1) < 0x90;
+    const bool beyond = first == 0xF4 && byte(1) >= 0x90;
+    return overlong || beyond ? 0 : 4;
+  }
+  return 0;
+}
+
+bool IsIdDigit(char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); }
+
+}  // namespace
+
+std::string EscapeLine(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  size_t at = 0;
+  while (at < text.size() && out.size() < kLineBytesMax) {
+    const size_t length = SequenceAt(text, at);
+    if (length == 0) {
+      absl::StrAppendFormat(&out, "\\x%02x", static_cast<unsigned char>(text[at]));
+      ++at;
+    } else {
+      out.append(text.substr(at, length));
+      at += length;
+    }
+  }
+  if (at < text.size()) out.append("…");
+  return out;
+}
+
+std::string KindOfLine(std::string_view text) {
+  std::string kind;
+  for (size_t at = 0; at < text.size() && kind.size() < 256;) {
+    size_t end = at;
+    bool has_digit = false;
+    while (end < text.size() && IsIdDigit(text[end])) {
+      has_digit |= absl::ascii_isdigit(static_cast<unsigned char>(text[end]));
+      ++end;
+    }
+    // A run of hex digits with a digit in it, or as long as an id.
+    if (has_digit || end - at >= 8) {
+      kind.push_back('#');
+      at = end;
+      continue;
+    }
+    if (end > at) {
+      kind.append(text.substr(at, end - at));
+      at = end;
+      continue;
+    }
+    const size_t close = text[at] == '\'' ? text.find('\'', at + 1) : std::string_view::npos;
+    if (close != std::string_view::npos) {
+      kind.append("''");
+      at = close + 1;
+      continue;
+    }
+    kind.push_back(text[at++]);
+  }
+  return kind;
+}
+
+std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime now) {
+  uint64_t missing = 0;
+  if (written_ == 0 || now - since_ >= kLogWindow) {
+    missing = std::exchange(left_out_, 0);
+    since_ = now;
+    written_ = 0;
+    // What has not been heard of for a window is as good as new.
+    std::erase_if(kinds_, [&](const auto& item) {
+      return item.second.left_out == 0 && now - item.second.since >= kLogWindow;
+    });
+  }
+  if (written_ >= kLinesMax || kinds_.size() >= kLineKindsMax) {
+    if (written_ >= kLinesMax || !kinds_.contains(KindOfLine(text))) {
+      ++left_out_;
+      return std::nullopt;
+    }
+  }
+  Kind& kind = kinds_[KindOfLine(text)];
+  uint64_t alike = 0;
+  if (kind.written == 0 || now - kind.since >= kLogWindow) {
+    alike = std::exchange(kind.left_out, 0);
+    kind.since = now;
+    kind.written = 0;
+  }
+  if (kind.written >= kLinesPerKindMax) {
+    ++kind.left_out;
+    left_out_ += missing;
+    return std::nullopt;
+  }
+  ++kind.written;
+  ++written_;
+  std::string line = EscapeLine(text);
+  if (alike > 0) absl::StrAppend(&line, " (and ", alike, " lines like this one were left out)");
+  if (missing > 0) absl::StrAppend(&line, " (", missing, " other lines were left out before)");
+  return line;
+}
+
+}  // namespace macrame::agentd

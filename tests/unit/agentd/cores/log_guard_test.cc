@@ -1,0 +1,70 @@
+#include "agentd/cores/log_guard.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::agentd {
+namespace {
+
+MonotonicTime At(int64_t ms) { return MonotonicTime(std::chrono::milliseconds(ms)); }
+
+TEST(EscapeLine, NobodyForgesALineOrAColour) {
+  EXPECT_EQ(EscapeLine("model 'a\n2026-11-23 info node left' gone"),
+            "model 'a\\x0a2026-11-23 info node left' gone");
+  EXPECT_EQ(EscapeLine("\x1b[2J\x7f\r"), "\\x1b[2J\\x7f\\x0d");
+  EXPECT_EQ(EscapeLine(std::string_view("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(EscapeLine("\xc2\x9b"
+                       "31m"),
+            "\\xc2\\x9b31m")
+      << "a C1 control is one too";
+}
+
+TEST(EscapeLine, WordsOfOtherLanguagesStayAndWhatIsNoTextIsShown) {
+  EXPECT_EQ(EscapeLine("Rüdigers Mac – 日本 🙂"), "Rüdigers Mac – 日本 🙂");
+  EXPECT_EQ(EscapeLine("\xff\xc0\xaf\xed\xa0\x80"), "\\xff\\xc0\\xaf\\xed\\xa0\\x80");
+  EXPECT_EQ(EscapeLine("cut \xe6\x97"), "cut \\xe6\\x97");
+}
+
+TEST(EscapeLine, IsBounded) {
+  EXPECT_LT(EscapeLine(std::string(100'000, 'x')).size(), kLineBytesMax + 8);
+}
+
+TEST(KindOfLine, NumbersIdsAndNamesDontCount) {
+  EXPECT_EQ(KindOfLine("node 0123abcd (ada): 3 s"), KindOfLine("node deadbeef (ada): 17 s"));
+  EXPECT_EQ(KindOfLine("deployment 'x' gone"), KindOfLine("deployment 'y z' gone"));
+  EXPECT_NE(KindOfLine("node gone"), KindOfLine("rank gone"));
+  EXPECT_EQ(KindOfLine("it's over"), "it's over");
+}
+
+TEST(LogGuard, ForgedIdsAreOneKindAndTheCountIsTold) {
+  LogGuard guard;
+  size_t written = 0;
+  for (int i = 0; i < 50'000; ++i) {
+    const std::string line = absl::StrCat("beacon of node ", 10'000'000 + i, " is refused");
+    written += guard.Take(line, At(i / 10)).has_value();
+  }
+  EXPECT_EQ(written, kLinesPerKindMax);
+  EXPECT_TRUE(guard.Take("this node is coordinator, term 4", At(5000)).has_value())
+      << "other lines are not held back by it";
+  const auto next = guard.Take("beacon of node 77 is refused", At(65'000));
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(*next, "beacon of node 77 is refused (and 49980 lines like this one were left out)");
+}
+
+TEST(LogGuard, ManyKindsAreBoundedTogether) {
+  LogGuard guard;
+  size_t bytes = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    // Letters only, each line of a kind of its own.
+    std::string name;
+    for (int n = i; n > 0; n /= 16) name.push_back(static_cast<char>('g' + n % 16));
+    const auto line = guard.Take(absl::StrCat("model ", name, " is unknown"), At(i / 100));
+    bytes += line.has_value() ? line->size() : 0;
+  }
+  EXPECT_LT(bytes, 64 * 1024u);
+  EXPECT_TRUE(guard.Take("another minute", At(70'000)).has_value());
+}
+
+}  // namespace
+}  // namespace macrame::agentd

@@ -1,0 +1,28 @@
+#include "transport/connection_gate.h"
+
+namespace macrame::transport {
+
+void ConnectionGate::Expire(MonotonicTime now) {
+  while (!recent_.empty() && now - recent_.front().at >= kHandshakeLimit) {
+    const Admission& old = recent_.front();
+    const auto count = by_address_.find(old.address);
+    if (--count->second == 0) by_address_.erase(count);
+    if (!old.known) --unknown_;
+    recent_.pop_front();
+  }
+}
+
+bool ConnectionGate::Admit(const std::string& address, MonotonicTime now) {
+  Expire(now);
+  const bool known = known_.contains(address);
+  const auto found = by_address_.find(address);
+  const size_t own = found == by_address_.end() ? 0 : found->second;
+  if (own >= (known ? kUnprovenPerMemberMax : kUnprovenPerAddressMax)) return false;
+  if (!known && unknown_ >= kUnprovenMax) return false;
+  ++by_address_[address];
+  if (!known) ++unknown_;
+  recent_.push_back({now, address, known});
+  return true;
+}
+
+}  // namespace macrame::transport

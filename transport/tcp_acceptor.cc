@@ -1,0 +1,211 @@
+#include "transport/tcp_acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+#include "transport/connection_gate.h"
+
+namespace macrame::transport {
+namespace {
+
+constexpr int kBacklog = 128;
+// How long nobody is accepted when even the spare descriptor does not help.
+constexpr int kOutOfDescriptorsPauseMs = 100;
+
+void MakeOwn(int fd) {
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+// The address, IPv4 as such also on a dual-stack socket.
+std::string TextOf(const sockaddr_storage& from) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (from.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return text;
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
+  } else {
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  }
+  return text;
+}
+
+bool IsOutOfDescriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+int OpenSpare() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+absl::Status Taken(const std::string& ip, int port) {
+  return ReasonStatus(
+      absl::StatusCode::kUnavailable, "PORT_TAKEN",
+      absl::StrCat("nothing can be served at ", ip, " port ", port, ": ", std::strerror(errno)));
+}
+
+// Bound, listening and non-blocking; -1 with errno.
+int BoundListener(const std::string& ip, int port) {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  if (::inet_pton(AF_INET, ip.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(v4);
+  } else if (::inet_pton(AF_INET6, ip.c_str(), &v6.sin6_addr) == 1) {
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(static_cast<uint16_t>(port));
+    size = sizeof(v6);
+  } else {
+    errno = EADDRNOTAVAIL;
+    return -1;
+  }
+  const int fd = ::socket(address.ss_family, SOCK_STREAM, 0);
+  if (fd < 0) return -1;
+  MakeOwn(fd);
+  const int yes = 1, no = 0;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  if (address.ss_family == AF_INET6) {
+    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
+  }
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && ::listen(fd, kBacklog) == 0) {
+    return fd;
+  }
+  const int why = errno;
+  ::close(fd);
+  errno = why;
+  return -1;
+}
+
+}  // namespace
+
+struct TcpAcceptor::Parts {
+  ~Parts();
+  void Run();
+  void AcceptAll();
+  void LetIn(int fd, const std::string& address);
+  // Closes the caller that there is no descriptor for. False: it could not be had either.
+  bool TurnAway();
+
+  int listener = -1;
+  int port = 0;
+  int spare = -1;
+  int wake[2] = {-1, -1};
+  std::atomic<bool> stopping{false};
+  Take take;
+  std::mutex mutex;
+  ConnectionGate gate;  // under the mutex
+  std::thread thread;
+};
+
+TcpAcceptor::Parts::~Parts() {
+  stopping = true;
+  if (wake[1] >= 0) {
+    const char one = 1;
+    (void)!::write(wake[1], &one, 1);
+  }
+  if (thread.joinable()) thread.join();
+  for (const int fd : {listener, spare, wake[0], wake[1]}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void TcpAcceptor::Parts::Run() {
+  while (!stopping) {
+    pollfd watched[] = {{listener, POLLIN, 0}, {wake[0], POLLIN, 0}};
+    if (::poll(watched, 2, -1) < 0 && errno != EINTR) return;
+    if (!stopping && (watched[0].revents & POLLIN) != 0) AcceptAll();
+  }
+}
+
+void TcpAcceptor::Parts::AcceptAll() {
+  while (!stopping) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof(from);
+    const int fd = ::accept(listener, reinterpret_cast<sockaddr*>(&from), &size);
+    if (fd >= 0) {
+      LetIn(fd, TextOf(from));
+    } else if (IsOutOfDescriptors(errno)) {
+      if (!TurnAway()) ::poll(nullptr, 0, kOutOfDescriptorsPauseMs);
+    } else if (errno != EINTR && errno != ECONNABORTED) {
+      return;
+    }
+  }
+}
+
+bool TcpAcceptor::Parts::TurnAway() {
+  if (spare >= 0) ::close(spare);
+  const int fd = ::accept(listener, nullptr, nullptr);
+  if (fd >= 0) ::close(fd);
+  spare = OpenSpare();
+  return fd >= 0;
+}
+
+void TcpAcceptor::Parts::LetIn(int fd, const std::string& address) {
+  bool admitted = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    admitted = gate.Admit(address,
+                          std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()));
+  }
+  if (!admitted) {
+    ::close(fd);
+    return;
+  }
+  MakeOwn(fd);
+  const int yes = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+  take(listener, fd);
+}
+
+absl::StatusOr<std::unique_ptr<TcpAcceptor>> TcpAcceptor::Listen(const std::string& ip, int port) {
+  auto parts = std::make_unique<Parts>();
+  parts->listener = BoundListener(ip, port);
+  if (parts->listener < 0) return Taken(ip, port);
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  if (::getsockname(parts->listener, reinterpret_cast<sockaddr*>(&bound), &size) != 0 ||
+      ::pipe(parts->wake) != 0) {
+    return Taken(ip, port);
+  }
+  for (const int fd : parts->wake) MakeOwn(fd);
+  parts->port =
+      ntohs(bound.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(bound).sin_port
+                                       : reinterpret_cast<sockaddr_in6&>(bound).sin6_port);
+  parts->spare = OpenSpare();
+  return std::unique_ptr<TcpAcceptor>(new TcpAcceptor(std::move(parts)));
+}
+
+TcpAcceptor::TcpAcceptor(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+TcpAcceptor::~TcpAcceptor() = default;
+
+int TcpAcceptor::port() const { return parts_->port; }
+
+void TcpAcceptor::Begin(Take take) {
+  parts_->take = std::move(take);
+  parts_->thread = std::thread([parts = parts_.get()] { parts->Run(); });
+}
+
+void TcpAcceptor::SetKnown(std::set<std::string> addresses) {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  parts_->gate.SetKnown(std::move(addresses));
+}
+
+}  // namespace macrame::transport
