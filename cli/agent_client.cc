@@ -40,6 +40,7 @@ class AgentClient::Impl {
   absl::StatusOr<Response> Ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                             Response*),
                                const Request& request, std::chrono::seconds limit) {
+    if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
     grpc::ClientContext context;
     Response response;
     const Guard guard(*this, context, limit);
@@ -54,6 +55,7 @@ class AgentClient::Impl {
                           grpc::ClientContext*, const Request&),
                       const Request& request, std::chrono::milliseconds limit,
                       const OnMessage& on_message) {
+    if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
     grpc::ClientContext context;
     const Guard guard(*this, context, limit);
     auto reader = (stub_.get()->*method)(&context, request);
@@ -96,6 +98,15 @@ class AgentClient::Impl {
     Impl& impl_;
   };
 
+  // Whether what is there may be told anything; once, for a socket that came later is looked at by
+  // the next command.
+  absl::Status CheckOwner() {
+    if (is_checked_) return absl::OkStatus();
+    absl::Status owner = transport::CheckSocketOwner(socket_path_);
+    is_checked_ = owner.ok();
+    return owner;
+  }
+
   absl::Status Describe(const grpc::Status& status) const {
     const absl::Status described = transport::FromGrpcStatus(status);
     const bool from_agent = ReasonOf(described).code() != "INTERNAL";
@@ -105,6 +116,7 @@ class AgentClient::Impl {
   }
 
   const std::string socket_path_;
+  bool is_checked_ = false;
   std::unique_ptr<Stub> stub_;
   std::mutex mutex_;
   grpc::ClientContext* context_ = nullptr;  // guarded by mutex_

@@ -9,9 +9,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace macrame::transport {
 namespace {
@@ -28,18 +30,61 @@ absl::Status MakeFolder(const std::filesystem::path& folder) {
   return absl::OkStatus();
 }
 
-// True when a process accepts connections at `path`.
-bool IsServed(const std::string& path) {
+bool IsOurs(uid_t user) { return user == ::geteuid() || user == 0; }
+
+// Nobody else may put anything into the folder; into a shared one with the sticky bit (/tmp) others
+// may, but take nothing of ours away. What is not there is nobody's.
+absl::Status CheckFolder(const std::string& folder) {
+  struct stat link {
+  }, info{};
+  if (::lstat(folder.c_str(), &link) != 0 || ::stat(folder.c_str(), &info) != 0) {
+    return absl::OkStatus();
+  }
+  const bool shared = (info.st_mode & S_IWOTH) != 0;
+  const bool sticky = (info.st_mode & S_ISVTX) != 0;
+  if (IsOurs(link.st_uid) && IsOurs(info.st_uid) && (!shared || sticky)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      "another user may write to ", folder, " (owner ", info.st_uid, ", mode ",
+      absl::StrFormat("%04o", info.st_mode & 07777), "): choose a socket_path elsewhere, or give ",
+      "the folder to this user with mode 0700"));
+}
+
+// Connected to whoever serves `path`; -1 and errno when nobody does.
+int ConnectTo(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), path.size());
   const int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  if (fd < 0) return false;
-  const int result = ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-  // A full backlog also means that somebody is there.
-  const bool served = result == 0 || errno == EAGAIN;
+  if (fd < 0) return -1;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  const int why = errno;
   ::close(fd);
-  return served;
+  errno = why;
+  return -1;
+}
+
+// True when a process accepts connections at `path`.
+bool IsServed(const std::string& path) {
+  const int fd = ConnectTo(path);
+  // A full backlog also means that somebody is there.
+  if (fd < 0) return errno == EAGAIN;
+  ::close(fd);
+  return true;
+}
+
+// The user of the process at the other end.
+std::optional<uid_t> UserBehind(int fd) {
+#ifdef __linux__
+  struct ucred credentials {};
+  socklen_t size = sizeof(credentials);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return std::nullopt;
+  return credentials.uid;
+#else
+  uid_t user = 0;
+  gid_t group = 0;
+  if (::getpeereid(fd, &user, &group) != 0) return std::nullopt;
+  return user;
+#endif
 }
 
 }  // namespace
@@ -65,6 +110,8 @@ absl::Status PrepareSocketPath(const std::string& path) {
   }
   absl::Status folder = MakeFolder(std::filesystem::path(path).parent_path());
   if (!folder.ok()) return folder;
+  folder = CheckFolder(std::filesystem::path(path).parent_path().string());
+  if (!folder.ok()) return folder;
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return absl::OkStatus();
   if (!S_ISSOCK(info.st_mode)) {
@@ -81,6 +128,25 @@ absl::Status PrepareSocketPath(const std::string& path) {
         absl::StrCat("the stale socket ", path, " can't be removed: ", std::strerror(errno)));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSocketOwner(const std::string& path) {
+  if (::geteuid() == 0 || path.size() >= kSocketPathBytesMax) return absl::OkStatus();
+  absl::Status folder = CheckFolder(std::filesystem::path(path).parent_path().string());
+  if (!folder.ok()) return folder;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return absl::OkStatus();
+  uid_t user = info.st_uid;
+  if (IsOurs(user)) {
+    const int fd = ConnectTo(path);
+    if (fd < 0) return absl::OkStatus();
+    user = UserBehind(fd).value_or(user);
+    ::close(fd);
+  }
+  if (IsOurs(user)) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat("the socket ", path, " is another user's (", user,
+                   "): nothing was sent to it. Name your agent's with --socket"));
 }
 
 absl::Status RestrictSocket(const std::string& path) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -53,6 +54,49 @@ TEST_F(UnixSocketTest, AStaleSocketIsRemovedAndALiveOneKept) {
   EXPECT_TRUE(PrepareSocketPath(path).ok());
   EXPECT_FALSE(std::filesystem::exists(path));
 }
+
+TEST_F(UnixSocketTest, AFolderThatOthersMayWriteIsRefused) {
+  std::filesystem::create_directories(folder_);
+  ASSERT_EQ(::chmod(folder_.c_str(), 0777), 0);
+  const absl::Status open = PrepareSocketPath(folder_ + "/a.sock");
+  EXPECT_EQ(open.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(open.message().find("0777"), absl::string_view::npos) << open;
+  ASSERT_EQ(::chmod(folder_.c_str(), 01777), 0);  // as /tmp is
+  EXPECT_TRUE(PrepareSocketPath(folder_ + "/a.sock").ok());
+}
+
+#ifdef __linux__
+TEST_F(UnixSocketTest, AnotherUsersFolderAndSocketAreRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make what is another user's";
+  constexpr uid_t kOther = 4711, kOwn = 4712;
+  const std::string path = folder_ + "/a.sock";
+  std::filesystem::create_directories(folder_);
+  ASSERT_EQ(::chmod(folder_.c_str(), 01777), 0);
+  const int fd = BindAt(path);
+  ASSERT_EQ(::chmod(path.c_str(), 0666), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // This process is root's, and so is the one behind the socket: believed.
+    if (::setresuid(kOwn, kOwn, 0) != 0) ::_exit(90);
+    if (!CheckSocketOwner(path).ok()) ::_exit(1);
+    if (::setresuid(0, 0, 0) != 0 || ::chown(path.c_str(), kOther, kOther) != 0) ::_exit(91);
+    if (::setresuid(kOwn, kOwn, 0) != 0) ::_exit(92);
+    if (CheckSocketOwner(path).code() != absl::StatusCode::kPermissionDenied) ::_exit(2);
+    if (::setresuid(0, 0, 0) != 0 || ::chown(path.c_str(), 0, 0) != 0 ||
+        ::chown(folder_.c_str(), kOther, kOther) != 0) {
+      ::_exit(93);
+    }
+    if (::setresuid(kOwn, kOwn, 0) != 0) ::_exit(94);
+    if (CheckSocketOwner(path).code() != absl::StatusCode::kPermissionDenied) ::_exit(3);
+    ::_exit(PrepareSocketPath(path).code() == absl::StatusCode::kPermissionDenied ? 0 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ::close(fd);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+#endif
 
 TEST_F(UnixSocketTest, AFileInTheWayIsNotRemoved) {
   std::filesystem::create_directories(folder_);
