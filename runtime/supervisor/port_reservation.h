@@ -1,7 +1,7 @@
 #pragma once
 
-// A TCP port that nobody else on this machine gets: bound, not listening, until it is let go for
-// the process that it is meant for.
+// A TCP port that nobody else on this machine gets: bound, not listening. The process that it is
+// meant for inherits the socket, so that the port is never free in between.
 
 #include <string>
 
@@ -22,7 +22,9 @@ class PortReservation {
 
   // "ip:port", "[ip]:port" for IPv6; empty for a default-made one. Stays known after Release.
   const std::string& address() const { return address_; }
-  // From here on the port is free for anybody.
+  // The socket, to be handed on; -1 for a default-made one and after Release.
+  int fd() const { return fd_; }
+  // From here on the port is free for anybody, unless somebody was handed the socket.
   void Release();
 
  private:

@@ -72,7 +72,25 @@ void KeepEndedChildren() {
   signal(SIGCHLD, SIG_DFL);
 }
 
-// Own group, default signals, nothing open but the three pipes.
+// Copies whose numbers are none that the process is to get: they are put in place one by one.
+class Copies {
+ public:
+  explicit Copies(const std::vector<int>& fds) {
+    const int first = kInheritedFdFirst + static_cast<int>(fds.size());
+    for (const int fd : fds) copies_.push_back(fcntl(fd, F_DUPFD_CLOEXEC, first));
+  }
+  ~Copies() {
+    for (const int fd : copies_) Close(fd);
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+  const std::vector<int>& fds() const { return copies_; }
+
+ private:
+  std::vector<int> copies_;
+};
+
+// Own group, default signals, nothing open but the three pipes and what is handed on.
 int Spawn(const ProcessCommand& command, const Pipes& pipes, pid_t* pid) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -94,8 +112,11 @@ int Spawn(const ProcessCommand& command, const Pipes& pipes, pid_t* pid) {
   posix_spawn_file_actions_adddup2(&actions, pipes.in.read, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, pipes.out.write, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, pipes.err.write, STDERR_FILENO);
+  const Copies inherited(command.inherited);
+  int next = kInheritedFdFirst;
+  for (const int fd : inherited.fds()) posix_spawn_file_actions_adddup2(&actions, fd, next++);
 #ifdef __GLIBC__
-  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  posix_spawn_file_actions_addclosefrom_np(&actions, next);
 #endif
   const auto arguments = Pointers(command.arguments);
   const auto environment = Pointers(command.environment);

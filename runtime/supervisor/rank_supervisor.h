@@ -49,6 +49,7 @@ struct SupervisorOptions {
   uint32_t last_words_lines_max = 20;  // of stderr, in the Reason's evidence
   FastSynch metal_fast_synch = FastSynch::kAuto;
   std::string python;                // that has mlx_lm; empty: none is known
+  bool core_dumps = false;           // of ranks that crash
   uint64_t kv_cache_disk_bytes = 0;  // in `kv_cache/`, of all ranks together; 0: none
 };
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "transport/gang/secret_bytes.h"
 
 namespace macrame::runtime {
 namespace {
@@ -72,7 +73,10 @@ RunPaths RunFiles::PathsOf(uint64_t serial, const std::string& deployment, uint3
 }
 
 absl::Status RunFiles::WriteSpec(const std::string& path, const v1::LaunchSpec& spec) const {
-  return WritePrivate(path, spec.SerializeAsString());
+  std::string bytes = spec.SerializeAsString();
+  absl::Status written = WritePrivate(path, bytes);
+  transport::Wipe(bytes);  // the gang's secret is in it
+  return written;
 }
 
 absl::Status RunFiles::WriteNote(const std::string& path, const RunNote& note) const {

@@ -14,6 +14,7 @@
 #include "proto/reasons.h"
 #include "runtime/supervisor/launch_environment.h"
 #include "runtime/supervisor/process_identity.h"
+#include "transport/gang/secret_bytes.h"
 #include "transport/tls_credentials.h"
 #include "transport/unix_socket.h"
 
@@ -73,6 +74,14 @@ std::string Tail(const std::string& text) {
   return text.substr(begin);
 }
 
+void HandOn(const char* option, const PortReservation& port, ProcessCommand& command) {
+  if (port.fd() < 0) return;
+  command.arguments.push_back(option);
+  command.arguments.push_back(
+      std::to_string(kInheritedFdFirst + static_cast<int>(command.inherited.size())));
+  command.inherited.push_back(port.fd());
+}
+
 int64_t Seconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
@@ -129,11 +138,14 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   spec.set_python(options_.python);
   spec.set_kv_cache_folder(absl::StrCat(options_.state_folder, "/kv_cache"));
   spec.set_kv_cache_disk_bytes(options_.kv_cache_disk_bytes);
-  if (auto written = files_.WriteSpec(paths_.spec, spec); !written.ok()) return written;
-  ring_.Release();
-  step_.Release();
+  const absl::Status written = files_.WriteSpec(paths_.spec, spec);
+  transport::Wipe(*spec.mutable_gang_secret());
+  if (!written.ok()) return written;
   ProcessCommand command;
   command.arguments = {rankd_path, "--launch-spec", paths_.spec};
+  HandOn("--ring-socket", ring_, command);
+  HandOn("--step-socket", step_, command);
+  if (options_.core_dumps) command.arguments.push_back("--core-dumps");
   const FastSynch synch = options_.metal_fast_synch;
   fast_synch_by_default_ =
       synch == FastSynch::kAuto && spec.backend() == "jaccl" && !spec.fast_synch_suspended();
@@ -144,6 +156,8 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   command.last_lines_max = options_.last_words_lines_max;
   auto process =
       RankProcess::Start(command, dispatcher_, [this](const ProcessExit& exit) { Exited(exit); });
+  ring_.Release();
+  step_.Release();
   if (!process.ok()) {
     files_.Remove(paths_);
     return process.status();
@@ -185,6 +199,8 @@ void SupervisedRank::Watch() {
 void SupervisedRank::Reported(const v1::RankStatus& report) {
   if (!running() || status_.phase() == v1::RANK_PHASE_FAILED) return;
   last_report_ = dispatcher_->Now();
+  // It has been read, and the gang's secret is in it.
+  if (!reported_) unlink(paths_.spec.c_str());
   reported_ = true;
   const v1::RankStatus before = status_;
   status_ = report;

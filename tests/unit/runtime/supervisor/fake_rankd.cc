@@ -9,7 +9,9 @@
 //   stdout, one line to stderr, then crashes
 // All but stubborn exit when stdin ends.
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -122,8 +124,19 @@ void Flood() {
   std::fflush(stdout);
 }
 
+void TellSockets(int argc, char** argv) {
+  for (int i = 3; i + 1 < argc; i += 2) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
+    const bool is_bound =
+        getsockname(std::atoi(argv[i + 1]), reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+        reinterpret_cast<const sockaddr_in*>(&address)->sin_port != 0;
+    std::fprintf(stderr, "%s is %s\n", argv[i], is_bound ? "bound" : "nothing");
+  }
+}
+
 int Main(int argc, char** argv) {
-  if (argc != 3) return 64;
+  if (argc < 3) return 64;
   std::ifstream file(argv[2], std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   v1::LaunchSpec spec;
@@ -131,6 +144,10 @@ int Main(int argc, char** argv) {
   const std::string script = spec.model().name();
   if (script == "stubborn") signal(SIGTERM, SIG_IGN);
   if (script == "flood") Flood();
+  if (script == "sockets") {
+    TellSockets(argc, argv);
+    return 7;
+  }
   if (script == "crash" || script == "flood") {
     std::fputs("first line\nrankd: the ceiling fell down\n", stderr);
     return 7;

@@ -23,6 +23,7 @@
 #include "runtime/supervisor/process_identity.h"
 #include "runtime/supervisor/run_files.h"
 #include "transport/asio_dispatcher.h"
+#include "transport/stream_socket.h"
 
 extern char** environ;
 
@@ -188,7 +189,7 @@ TEST_F(RankSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
   EXPECT_EQ(status.pid(), launched->pid());
   EXPECT_EQ(status.memory_bytes(), 1234u);
   EXPECT_EQ(Launch("ready", "m", 1, 0)->pid(), launched->pid()) << "launching again";
-  EXPECT_EQ(RunFileCount(), 3u) << "spec, socket, note";
+  EXPECT_EQ(RunFileCount(), 2u) << "socket, note; the spec has been read";
   EXPECT_EQ(EndRanks("m", 1), 1u);
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
   EXPECT_EQ(ReservedBytes(), 0u);
@@ -590,7 +591,7 @@ TEST_F(RankSupervisorTest, LeftoversOfAnEarlierAgentAreEnded) {
 
 TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivateAndNamesTheReservedFolder) {
   ASSERT_TRUE(Start().ok());
-  ReserveAndLaunch("ready");  // its spec names no folder at all
+  ReserveAndLaunch("silent");  // its spec names no folder at all
   bool found = false;
   for (const auto& entry : std::filesystem::directory_iterator(options_.state_folder + "/ranks")) {
     if (entry.path().extension() != ".spec") continue;
@@ -603,6 +604,43 @@ TEST_F(RankSupervisorTest, TheLaunchSpecIsPrivateAndNamesTheReservedFolder) {
     EXPECT_EQ(spec.model().path(), "/models/m");
   }
   EXPECT_TRUE(found);
+}
+
+// The gang's secret is in it.
+TEST_F(RankSupervisorTest, TheLaunchSpecIsGoneOnceTheRankHasReadIt) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("ready");
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  for (const auto& entry : std::filesystem::directory_iterator(options_.state_folder + "/ranks")) {
+    EXPECT_NE(entry.path().extension(), ".spec") << entry.path();
+  }
+}
+
+TEST_F(RankSupervisorTest, APortIsNeverFreeBetweenReservationAndEnd) {
+  ASSERT_TRUE(Start().ok());
+  const auto reserved = Reserve(Request("m", 1, 0));
+  ASSERT_TRUE(reserved.ok()) << reserved.status();
+  const auto taken = [&] {
+    return !transport::StreamSocket::Listen(reserved->ring_address()).ok() &&
+           !transport::StreamSocket::Listen(reserved->step_address()).ok();
+  };
+  EXPECT_TRUE(taken());
+  ASSERT_TRUE(Launch("ready", "m", 1, 0).ok());
+  EXPECT_TRUE(taken()) << "the process has the sockets from its start on";
+  ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
+  EXPECT_TRUE(taken());
+  EndRanks("m", kAllEpochs);
+  EXPECT_TRUE(WaitUntil([&] { return !taken(); })) << "the agent keeps none of them";
+}
+
+TEST_F(RankSupervisorTest, ARankIsToldWhichSocketsItInherits) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("sockets", "m", 1, 0);
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  const auto statuses = Statuses();
+  ASSERT_EQ(statuses.size(), 1u);
+  EXPECT_THAT(failure.evidence(), HasSubstr("--ring-socket is bound\n--step-socket is bound"));
 }
 
 }  // namespace
