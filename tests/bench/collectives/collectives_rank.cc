@@ -3,9 +3,11 @@
 //
 //   collectives_rank GROUP RANK ROUNDS ADDRESS,ADDRESS,… SIZE,SIZE,… [DEVICE,DEVICE,…]
 //
-// GROUP: ours (TCP group, called directly), ours-mlx (the same inside an MLX graph), mlx-ring
-// (MLX's own backend, inside an MLX graph), verbs and verbs-uc (RDMA over reliable and unreliable
-// connections, called directly; DEVICE is by rank the one that leads there, "-" for oneself).
+// GROUP: ours (TCP group, called directly), ours-private (the same on links that are held for
+// private, so nothing is encrypted), ours-mlx and ours-mlx-private (the same two inside an MLX
+// graph), mlx-ring (MLX's own backend, inside an MLX graph), verbs and verbs-uc (RDMA over reliable
+// and unreliable connections, called directly; DEVICE is by rank the one that leads there, "-" for
+// oneself).
 //
 // Each result is compared with the sum that it must be.
 
@@ -50,20 +52,23 @@ AllReduce OverMlx(const mx::distributed::Group& group) {
 }
 
 std::unique_ptr<macrame::transport::Wire> ConnectTcp(int rank,
-                                                     const std::vector<std::string>& addresses) {
+                                                     const std::vector<std::string>& addresses,
+                                                     bool is_private = false) {
   macrame::transport::TcpWireOptions options;
   options.rank = rank;
   options.size = static_cast<int>(addresses.size());
   options.addresses = addresses;
   options.secret = std::string(32, 'b');
+  options.private_links.assign(addresses.size(), is_private);
   auto wire = macrame::transport::ConnectTcpWire(options);
   if (!wire.ok()) Give(wire.status());
   return *std::move(wire);
 }
 
 std::shared_ptr<macrame::transport::Group> ConnectOurs(int rank,
-                                                       const std::vector<std::string>& addresses) {
-  return macrame::transport::MakeGroup(ConnectTcp(rank, addresses),
+                                                       const std::vector<std::string>& addresses,
+                                                       bool is_private) {
+  return macrame::transport::MakeGroup(ConnectTcp(rank, addresses, is_private),
                                        macrame::transport::Topology::kMesh);
 }
 
@@ -150,16 +155,17 @@ int main(int argc, char** argv) {
   }
   mx::set_default_device(mx::Device::cpu);
   const size_t size_max = *std::max_element(sizes.begin(), sizes.end());
-  if (kind == "ours") {
-    Measure(Direct(ConnectOurs(rank, addresses), size_max), sizes, rounds);
+  const bool is_private = kind.ends_with("-private");
+  if (kind == "ours" || kind == "ours-private") {
+    Measure(Direct(ConnectOurs(rank, addresses, is_private), size_max), sizes, rounds);
   } else if ((kind == "verbs" || kind == "verbs-uc") && argc == 7) {
     using macrame::transport::VerbsConnection;
     const auto group =
         ConnectVerbs(rank, addresses, argv[6],
                      kind == "verbs" ? VerbsConnection::kReliable : VerbsConnection::kUnreliable);
     Measure(Direct(group, size_max), sizes, rounds);
-  } else if (kind == "ours-mlx") {
-    const macrame::transport::MlxGroup group(ConnectOurs(rank, addresses));
+  } else if (kind == "ours-mlx" || kind == "ours-mlx-private") {
+    const macrame::transport::MlxGroup group(ConnectOurs(rank, addresses, is_private));
     Measure(OverMlx(group.handle()), sizes, rounds);
   } else if (kind == "mlx-ring") {
     Measure(OverMlx(ConnectMlxRing(rank, addresses)), sizes, rounds);
