@@ -10,13 +10,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import zlib
 
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
 import compare
+from cases import run_cases
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "mistral-sliding", "gemma3_text", "qwen3_moe")
 STORAGES = ("float32", "bfloat16", "4bit-g64", "8bit-g64")
@@ -58,24 +58,23 @@ def run_rankd(rankd, folder, prompt):
 
 
 def difference(rankd, architecture, storage, mode, bare):
-    for seed in range(*(zlib.crc32(f"{architecture} {storage} {mode}".encode()) + i
-                        for i in (0, compare.DRAWS_MAX))):
-        model, prompt = compare.draw(architecture, storage, seed)
-        config = compare.ARCHITECTURES[architecture][1]
+    config = compare.ARCHITECTURES[architecture][1]
+
+    def run(model, prompt):
         with tempfile.TemporaryDirectory() as folder:
             write_folder(folder, model, config, compare.quantization_of(storage), mode, bare)
-            ours = run_rankd(rankd, folder, prompt)
-        compare.as_type(model, mx.float32)
-        if any("expert" in key for key in config):
-            if compare.is_torn(model, prompt, compare.TREMOR, compare.TORN):
-                continue
-        states = np.array(model.model(mx.array([prompt]))[0].astype(mx.float32), dtype=np.float64)
-        theirs = MODES[mode](states)
-        theirs /= np.linalg.norm(theirs)
-        if ours.shape != theirs.shape:
-            raise RuntimeError(f"{ours.shape} numbers, not {theirs.shape}")
-        return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
-    raise RuntimeError(f"experts nearly tied in {compare.DRAWS_MAX} models")
+            return run_rankd(rankd, folder, prompt)
+
+    case = f"{architecture} {storage} {mode}"
+    model, ours, prompt = compare.draw_whole(
+        architecture, storage, case, run, lambda prompt, _: prompt
+    )
+    states = np.array(model.model(mx.array([prompt]))[0].astype(mx.float32), dtype=np.float64)
+    theirs = MODES[mode](states)
+    theirs /= np.linalg.norm(theirs)
+    if ours.shape != theirs.shape:
+        raise RuntimeError(f"{ours.shape} numbers, not {theirs.shape}")
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 def main():
@@ -83,23 +82,12 @@ def main():
     mx.set_default_device(mx.cpu)
     cases = [(a, s, m, b) for a in ARCHITECTURES for s in STORAGES for m in MODES
              for b in (False, True)]
-    worst = {compare.FLOAT_BOUND: 0.0, compare.QUANTIZED_BOUND: 0.0}
-    failed = 0
-    for case in cases:
-        bound = compare.bound_of(case[1])
-        try:
-            off = difference(rankd, *case)
-        except RuntimeError as error:
-            print(f"FAILED {case}: {error}")
-            failed += 1
-            continue
-        worst[bound] = max(worst[bound], off)
-        if not off <= bound:
-            print(f"FAILED {case}: off by {off:.2e}, bound {bound:.0e}")
-            failed += 1
+    failed, worst = run_cases(
+        cases, lambda *case: difference(rankd, *case), lambda case: compare.bound_of(case[1])
+    )
     print(f"embedding conformance: {len(cases) - failed} of {len(cases)} agree with mlx-lm, "
-          f"largest difference {worst[compare.FLOAT_BOUND]:.1e} of the largest number in floats "
-          f"(bound {compare.FLOAT_BOUND:.0e}), {worst[compare.QUANTIZED_BOUND]:.1e} quantised "
+          f"largest difference {worst.get(compare.FLOAT_BOUND, 0):.1e} of the largest number in floats "
+          f"(bound {compare.FLOAT_BOUND:.0e}), {worst.get(compare.QUANTIZED_BOUND, 0):.1e} quantised "
           f"(bound {compare.QUANTIZED_BOUND:.0e})")
     return 1 if failed else 0
 

@@ -23,6 +23,7 @@ import zlib
 import compare
 import mlx.core as mx
 import numpy as np
+from cases import run_cases
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
 STEPS = 64
@@ -115,28 +116,26 @@ def check(rankd, architecture, storage, shape):
     steps = STEPS
     if "index_topk" in config and not sparse:
         steps = min(STEPS, config["index_topk"] - compare.PROMPT_TOKENS)
-    first = zlib.crc32(f"{architecture} {storage} {shape}".encode())
-    for seed in range(first, first + compare.DRAWS_MAX):
-        model, prompt = compare.draw(architecture, storage, seed)
+
+    def run(model, prompt):
         with tempfile.TemporaryDirectory() as folder:
             compare.write_folder(folder, model, architecture, storage)
             ours = run_gang(rankd, folder, shape, len(model.layers), prompt, steps, vocabulary)
         if ours.shape[0] != len(prompt) + steps - 1:
             raise RuntimeError(f"rank 0 wrote {ours.shape[0]} rows of logits")
-        tokens = prompt + [int(row.argmax()) for row in ours[len(prompt) - 1:-1]]
-        compare.as_type(model, mx.float32)
-        if has_experts(config):
-            how = compare.SPARSE_TREMOR if sparse else (compare.TREMOR, compare.TORN)
-            if compare.is_torn(model, tokens, *how):
-                continue
-        theirs = compare.reference(model, tokens)
-        largest = np.abs(theirs).max()
-        if storage in EXACT:
-            compare.check_likeliest(ours, theirs, compare.bound_of(storage) * largest)
-            return float(np.abs(ours - theirs).max() / largest)
-        chosen = theirs[np.arange(len(theirs)), ours.argmax(axis=1)]
-        return float((theirs.max(axis=1) - chosen).max() / largest)
-    raise RuntimeError(f"experts nearly tied in {compare.DRAWS_MAX} models")
+        return ours
+
+    case = f"{architecture} {storage} {shape}"
+    model, ours, tokens = compare.draw_whole(
+        architecture, storage, case, run, compare.greedy_tokens
+    )
+    theirs = compare.reference(model, tokens)
+    largest = np.abs(theirs).max()
+    if storage in EXACT:
+        compare.check_likeliest(ours, theirs, compare.bound_of(storage) * largest)
+        return float(np.abs(ours - theirs).max() / largest)
+    chosen = theirs[np.arange(len(theirs)), ours.argmax(axis=1)]
+    return float((theirs.max(axis=1) - chosen).max() / largest)
 
 
 def bound_of(storage):
@@ -162,20 +161,7 @@ def main():
     rankd, words = sys.argv[1], sys.argv[2:]
     mx.set_default_device(mx.cpu)
     cases = cases_of(words)
-    failed = 0
-    worst = {}
-    for case in cases:
-        bound = bound_of(case[1])
-        try:
-            difference = check(rankd, *case)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            print(f"FAILED {' '.join(case)}: {error}", flush=True)
-            failed += 1
-            continue
-        worst[bound] = max(worst.get(bound, 0.0), difference)
-        if not difference <= bound:
-            print(f"FAILED {' '.join(case)}: off by {difference:.2e}, bound {bound:.0e}", flush=True)
-            failed += 1
+    failed, worst = run_cases(cases, lambda *case: check(rankd, *case), lambda c: bound_of(c[1]))
     told = ", ".join(f"{value:.1e} (bound {bound:.0e})" for bound, value in sorted(worst.items()))
     print(f"gang conformance: {len(cases) - failed} of {len(cases)} gangs agree with mlx-lm over "
           f"up to {STEPS} tokens, largest differences {told}")
