@@ -98,8 +98,10 @@ TEST_P(FamilyFolderTest, EveryMissingTensorIsNamed) {
   const ModelConfig config = Read(json::parse(files.at("config.json")));
   const LayerNeeds needs = NeedsOfLayer(config, ShardPlace(), config.layer_count - 1);
   std::vector<std::string> names;
-  for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true))
-    names.push_back(need->module + ".weight");
+  const bool fused = json::parse(files.at("config.json")).contains("test_experts");
+  for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true)) {
+    names.push_back(fused && need->experts > 0 ? need->fused : need->module + ".weight");
+  }
   for (const VectorNeed* need : VectorsOf(needs)) {
     if (!need->name.empty()) names.push_back(need->name);
   }
