@@ -43,6 +43,17 @@ uint64_t Part(uint64_t whole, Slice slice) {
   return DivideRoundingUp(SaturatingMultiply(whole, slice.width), slice.of);
 }
 
+// A state is cut by whole key heads (runtime/model/tensor_cut.h). A description does not say how
+// many there are: 16 in Qwen3-Next and Qwen3.5; of models with 8 groups it is a bound up to four
+// ranks.
+constexpr uint64_t kStateHeads = 16;
+
+// The most that a rank with this slice may get of it, wherever its slices lie.
+uint64_t StatePart(const v1::ModelDescription& model, Slice slice) {
+  const uint64_t heads = DivideRoundingUp(kStateHeads * slice.width, slice.of);
+  return DivideRoundingUp(SaturatingMultiply(model.fixed_state_bytes(), heads), kStateHeads);
+}
+
 uint64_t KvElementBytes(const v1::ModelDescription& model) {
   return model.dtype() == "float32" ? 4 : 2;
 }
@@ -183,7 +194,7 @@ uint64_t LayerStateBytes(const v1::ModelDescription& model, uint32_t layer, Slic
                          const ServingLoad& load) {
   if (model.sliding_window() > 0 || AttendsToAll(model, layer)) return 0;
   return SaturatingMultiply(
-      Part(model.fixed_state_bytes(), slice),
+      StatePart(model, slice),
       uint64_t{std::max(load.sequences, kAnsweredAtOnceMax)} + StateSnapshots(model));
 }
 
@@ -191,7 +202,7 @@ uint64_t LayerKvBytes(const v1::ModelDescription& model, uint32_t layer, Slice s
                       const ServingLoad& load, ComputeKind kind) {
   const bool fixed = model.sliding_window() == 0 && !AttendsToAll(model, layer);
   if (fixed) {
-    return SaturatingMultiply(Part(model.fixed_state_bytes(), slice), load.sequences);
+    return SaturatingMultiply(StatePart(model, slice), load.sequences);
   }
   const double position = KvPositionBytes(model, slice, load.kv_bits, kind);
   return SaturatingMultiply(SaturatingMultiply(static_cast<uint64_t>(std::ceil(position)),

@@ -88,6 +88,24 @@ TEST(MemoryModel, LayersThatReadOthersKeysKeepNone) {
   EXPECT_EQ(FirstKvReader(model), layers) << "the others have a state of their own";
 }
 
+// Of Qwen3-Next's 16 key heads one of three ranks holds six, which is more than a third.
+TEST(MemoryModel, AStateIsCutByWholeKeyHeads) {
+  v1::ModelDescription model = SmallModel();
+  model.set_fixed_state_bytes(1'600'000);
+  model.add_attention_layers(1);
+  const auto state = [&](Slice slice) {
+    return MemoryModel(model, {1024, 1}, slice)
+               .Need(ComputeKind::kCpu, 0, 1, false, false)
+               .state_bytes() /
+           (kAnsweredAtOnceMax + kStateSnapshotsDefault);
+  };
+  EXPECT_EQ(state({1, 1}), 1'600'000u);
+  EXPECT_EQ(state({1, 3}), 600'000u);
+  EXPECT_EQ(state({4, 12}), 600'000u);
+  EXPECT_EQ(state({1, 4}), 400'000u);
+  EXPECT_EQ(state({1, 12}), 200'000u);
+}
+
 TEST(MemoryModel, EightBitsHoldNearlyTwiceThePositions) {
   const auto bytes = [](uint32_t context, uint32_t sequences, uint32_t kv_bits, ComputeKind kind) {
     ServingLoad load{context, sequences};
