@@ -112,6 +112,16 @@ v1::Reason SlicesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
 }  // namespace
 
 v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& transport) {
+  // Whatever the shape, and whatever the cables.
+  const std::string& engine = judge.model().engine();
+  if (transport == "verbs" && !engine.empty() && shape.ranks() > 1) {
+    v1::Reason reason =
+        MakeReason("ENGINE_LIMIT",
+                   absl::StrCat("ranks of ", engine, " have no verbs between them: its groups ",
+                                "are MLX's, over jaccl or the ring"));
+    reason.set_remedy("leave out --transport, or ask for --transport ring");
+    return reason;
+  }
   for (const ShapeConstraint& constraint : ShapeConstraints()) {
     auto refusal = constraint.refuse(shape, judge.model(), judge.candidates());
     if (refusal.has_value()) return *std::move(refusal);

@@ -119,6 +119,29 @@ TEST(Constraints, ModelsOfTheSecondEngineGoToNodesThatHaveIt) {
   EXPECT_FALSE(PlanModel(Request(model, nodes)).has_plan());
 }
 
+// No cable would help.
+TEST(Constraints, TheSecondEngineIsNotPlannedOverVerbs) {
+  std::vector<v1::PlannerNode> nodes;
+  for (const char* name : {"aaaa", "bbbb"}) {
+    nodes.push_back(Node(name, 6 * kGiB));
+    nodes.back().add_engine_names("mlx-lm");
+  }
+  v1::ModelDescription model = LargeModel("m", 8 * kGiB, 4);
+  model.set_architecture("martian");
+  model.set_engine("mlx-lm");
+  model.mutable_splits()->set_tensor(true);
+  v1::PlanRequest request = Request(model, nodes);
+  ASSERT_TRUE(PlanModel(request).has_plan());
+  request.mutable_wishes()->set_world_size(2);
+  request.mutable_wishes()->set_transport("verbs");
+  const v1::PlanResult refused = PlanModel(request);
+  EXPECT_EQ(refused.failure().code(), "ENGINE_LIMIT") << refused.failure().message();
+  EXPECT_EQ(refused.failure().message(),
+            "ranks of mlx-lm have no verbs between them: its groups are MLX's, over jaccl or the "
+            "ring");
+  EXPECT_EQ(refused.failure().remedy(), "leave out --transport, or ask for --transport ring");
+}
+
 v1::PlanResult PlanWithKvBits(uint32_t bits, const std::vector<v1::PlannerNode>& nodes) {
   v1::PlanRequest request = Request(SmallModel(), nodes);
   request.mutable_wishes()->set_kv_bits(bits);
