@@ -212,17 +212,25 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.refuses_uneven_slices = effect.refuses_uneven_slices;
   v1::GangRecord record;
   if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
-  parts_.planner.Plan(order, [this, name = deployment.name(),
-                              leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
-    if (leadership != leadership_) return;
-    if (outcome.ok()) {
-      if (models_.size() >= kModelsRememberedMax) models_.clear();
-      models_[outcome->model.fingerprint()] = outcome->model;
-    }
-    reconciler_.OnPlanned(name, outcome.ok() ? outcome->result : Refusal(outcome.status()),
-                          parts_.dispatcher.Now());
-    Wake();
-  });
+  for (const NodeId& node : effect.left_out) {
+    order.wishes.add_excluded_node_ids(node.value());
+  }
+  PlanDeployment with_all = effect;
+  with_all.left_out.clear();
+  parts_.planner.Plan(
+      order, [this, name = deployment.name(), with_all, is_without = !effect.left_out.empty(),
+              leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
+        if (leadership != leadership_) return;
+        // Better with a node that failed twice than not at all.
+        if (is_without && (!outcome.ok() || !outcome->result.has_plan())) return Carry(with_all);
+        if (outcome.ok()) {
+          if (models_.size() >= kModelsRememberedMax) models_.clear();
+          models_[outcome->model.fingerprint()] = outcome->model;
+        }
+        reconciler_.OnPlanned(name, outcome.ok() ? outcome->result : Refusal(outcome.status()),
+                              parts_.dispatcher.Now());
+        Wake();
+      });
 }
 
 void GangConductor::Carry(const WriteGang& effect) {

@@ -38,8 +38,12 @@ bool IsOfTransport(std::string_view code) {
 }  // namespace
 
 void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  // What served and then lost one node after another did not fail for one reason many times.
+  if (gang.stage == Stage::kStarting) NoteOwnFailure(why, round.now);
+  const bool is_new = gang.stage == Stage::kReady && (why.code() != gang.failure.code() ||
+                                                      why.node_id() != gang.failure.node_id());
   gang.failure = std::move(why);
-  ++gang.failures;
+  gang.failures = is_new ? 1 : gang.failures + 1;
   gang.retry_at = round.now + Backoff(gang.failures);
   if (!RefuseUnevenSlices(round, name, gang) && !SuspendFastSynch(round, name, gang)) {
     FallBack(round, name, gang);
@@ -47,6 +51,26 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   // Cut off, not dead, perhaps: then it may come back whole before another one is ready.
   if (IsAway(round, gang.record)) NoteRival(gang, gang.record);
   BeginEnding(round, name, gang);
+}
+
+void GangReconciler::NoteOwnFailure(const v1::Reason& why, MonotonicTime now) {
+  const NodeId node(why.node_id());
+  // Of a lost node the membership knows more, and transports have their own remedies.
+  if (node.value().empty() || why.code() == "GANG_LOST_NODE" || IsOfTransport(why.code())) return;
+  OwnFailures& failures = own_failures_[node];
+  std::erase_if(failures.at, [&](MonotonicTime at) { return now - at > options_.left_out_window; });
+  failures.at.push_back(now);
+  if (failures.at.size() < options_.own_failures_max) return;
+  failures.at.clear();
+  failures.left_out_until = now + options_.left_out_for;
+}
+
+std::set<NodeId> GangReconciler::LeftOut(MonotonicTime now) const {
+  std::set<NodeId> nodes;
+  for (const auto& [node, failures] : own_failures_) {
+    if (now < failures.left_out_until) nodes.insert(node);
+  }
+  return nodes;
 }
 
 bool RefusesUnevenSlices(const v1::GangRecord& gang) {

@@ -53,6 +53,7 @@ void GangReconciler::StopLeading() {
   }
   leading_since_.reset();
   orphan_since_.clear();
+  own_failures_.clear();
   gangs_.clear();
   endings_.clear();
 }
@@ -299,7 +300,8 @@ void GangReconciler::StepPending(Round& round, const std::string& name, Gang& ga
   const bool may_again =
       !gang.evicted_at.has_value() || round.now - *gang.evicted_at >= options_.eviction_pause;
   round.effects.emplace_back(PlanDeployment{deployment, deployment.may_evict() && may_again,
-                                            InForce(), RefusesUnevenSlices(gang.record)});
+                                            InForce(), RefusesUnevenSlices(gang.record),
+                                            LeftOut(round.now)});
 }
 
 bool GangReconciler::AwaitsVictim(const std::string& name) const {

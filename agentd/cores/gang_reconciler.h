@@ -64,6 +64,11 @@ struct GangReconcilerOptions {
   Duration eviction_pause = std::chrono::minutes(10);
   // Ranks that belong to no gang in force may finish the requests that they are at for so long.
   Duration drain_limit = std::chrono::seconds(20);
+  // A node on which so many launches failed for reasons of its own within left_out_window is
+  // planned around for left_out_for, where a plan without it can be had.
+  uint32_t own_failures_max = 2;
+  Duration left_out_window = std::chrono::minutes(5);
+  Duration left_out_for = std::chrono::minutes(2);
 };
 
 // One member as the coordinator sees it.
@@ -107,6 +112,7 @@ struct PlanDeployment {
   bool may_evict = false;              // the answer may name deployments that have to go first
   std::set<std::string> in_force;      // gangs that hold memory, this one's other replicas too
   bool refuses_uneven_slices = false;  // an earlier gang found that they are not the model
+  std::set<NodeId> left_out;           // launches failed there: without them, if that can be had
 };
 // Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
 struct WriteGang {
@@ -312,6 +318,9 @@ class GangReconciler {
   static bool IsOfRival(const Gang& gang, const v1::RankStatus& rank);
   static bool IsAway(const Round& round, const v1::GangRecord& record);
   bool IsDraining(const Round& round, const v1::RankStatus& rank);
+  // A launch failed; counted against the node where that was its own doing.
+  void NoteOwnFailure(const v1::Reason& why, MonotonicTime now);
+  std::set<NodeId> LeftOut(MonotonicTime now) const;
   bool AllEnded(const Round& round, const std::string& name, const Gang& gang) const;
   void Tell(GangEffects& effects, const std::string& name, Gang& gang) const;
   Duration Backoff(uint32_t failures) const;
@@ -324,7 +333,12 @@ class GangReconciler {
   std::map<std::pair<NodeId, std::string>, Ending> endings_;
   std::map<std::pair<std::string, uint64_t>, MonotonicTime> orphan_since_;  // by gang and epoch
   std::vector<v1::GangRecord> apart_;  // NoteApart, not looked at yet
-  std::set<std::string> kept_;         // ready when this node stopped leading
+  struct OwnFailures {
+    std::vector<MonotonicTime> at;  // within left_out_window
+    MonotonicTime left_out_until;
+  };
+  std::map<NodeId, OwnFailures> own_failures_;
+  std::set<std::string> kept_;  // ready when this node stopped leading
 };
 
 // What any node can say of a deployment from the replicated state and the ranks that it hears of.

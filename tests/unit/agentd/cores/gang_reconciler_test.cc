@@ -113,6 +113,46 @@ TEST(GangReconciler, BacksOffAndStartsAnewAfterAStableMinute) {
   EXPECT_LT(h.launched_at[before] - failed_at, milliseconds(400));
 }
 
+TEST(GangReconciler, DeathsOfDifferentNodesAreNotOneCauseThatRepeats) {
+  Harness h("abcdef");
+  h.Deploy("m");
+  h.Run(seconds(3));
+  for (const char dead : {'f', 'e', 'd', 'c', 'b'}) {
+    ASSERT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+    const size_t before = h.launched_at.size();
+    const MonotonicTime died = h.now;
+    h.Node(dead).state = v1::NODE_STATE_DEAD;
+    std::erase_if(h.view.ranks, [&](const auto& r) { return r.node_id() == Id(dead).value(); });
+    h.Run(seconds(3));
+    ASSERT_GT(h.launched_at.size(), before);
+    EXPECT_LT(h.launched_at[before] - died, milliseconds(700)) << dead;
+  }
+}
+
+TEST(GangReconciler, ANodeWhereLaunchesFailIsLeftOutForAWhile) {
+  Harness h("abc");
+  h.launches =
+      ReasonStatus(absl::StatusCode::kUnavailable, "STATE_DISK_FULL", "no space", Id('b').value());
+  h.Deploy("m");
+  h.Run(milliseconds(1600));
+  const auto first = h.Take<PlanDeployment>();
+  ASSERT_FALSE(first.empty());
+  EXPECT_TRUE(first.front().left_out.empty());
+  h.Run(seconds(10));
+  const auto later = h.Take<PlanDeployment>();
+  ASSERT_FALSE(later.empty());
+  EXPECT_EQ(later.back().left_out, std::set<NodeId>{Id('b')});
+  h.launches = absl::OkStatus();
+  h.Run(seconds(200));
+  ASSERT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  h.Take<PlanDeployment>();
+  h.view.ranks.clear();
+  h.Run(seconds(3));
+  const auto then = h.Take<PlanDeployment>();
+  ASSERT_FALSE(then.empty());
+  EXPECT_TRUE(then.back().left_out.empty()) << "two minutes later it counts again";
+}
+
 TEST(GangReconciler, PhaseLimitsNameThePhaseAndTheRank) {
   struct Case {
     v1::RankPhase phase;
