@@ -36,7 +36,6 @@ struct CarriedRow {
   int width = 0;
   // Of a layer from `first_input` on.
   int InputBegin(int layer) const { return hidden + (layer - first_input) * input_width; }
-  int KvBegin() const { return kv.empty() ? width : kv.front().begin; }
   const Kv* KvOf(int layer) const;  // null: it is not among them
 };
 
