@@ -24,6 +24,7 @@ runtime::SupervisorOptions SupervisorOptionsOf(const Config& config, const State
   options.node_id = store.node_id().value();
   options.state_folder = config.state_folder;
   options.rankd_path = config.rankd_path;
+  options.core_dumps = config.core_dumps;
   options.kv_cache_disk_bytes = static_cast<uint64_t>(config.kv_cache_disk_mib) << 20;
   options.metal_fast_synch = config.metal_fast_synch == "on"    ? runtime::FastSynch::kOn
                              : config.metal_fast_synch == "off" ? runtime::FastSynch::kOff

@@ -73,6 +73,7 @@ struct Config {
   std::string log_level = "info";
   std::string log_file;
   bool insecure_dev = false;
+  bool core_dumps = false;
 };
 
 using ConfigField = std::variant<std::string Config::*, int64_t Config::*, bool Config::*,

@@ -139,6 +139,9 @@ Keys ProcessKeys() {
            "log lines go here besides standard error; empty: agentd.log in the state folder"),
       Truth("insecure_dev", &Config::insecure_dev,
             "no TLS and no secret, loopback only: for development"),
+      Truth("core_dumps", &Config::core_dumps,
+            "let the system keep the memory of agentd and its ranks when they crash: it holds keys "
+            "and conversations"),
   };
 }
 

@@ -1,8 +1,11 @@
 #include "agentd/gang_launcher.h"
 
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "transport/gang/secret_bytes.h"
 #include "transport/links/judge.h"
 #include "transport/trust.h"
 
@@ -30,7 +33,7 @@ struct GangLauncher::Launching {
   size_t waiting = 0;
   absl::Status failure = absl::OkStatus();
   std::vector<v1::ReserveResponse> reserved;  // by rank
-  std::string secret;
+  transport::SecretBytes secret;
 };
 
 void GangLauncher::Launch(GangOrder order, Done done) {
@@ -104,6 +107,7 @@ void GangLauncher::StartRanks(const std::shared_ptr<Launching>& launching) {
                     }
                     if (--launching->waiting == 0) launching->done(launching->failure);
                   });
+    transport::Wipe(*request.mutable_spec()->mutable_gang_secret());
   }
 }
 
@@ -118,6 +122,24 @@ std::string GangLauncher::AddressFor(const Launching& launching, int from, int t
       links_.links(), plan.assignments(from).node_id(), plan.assignments(to).node_id());
   return path == nullptr ? ""
                          : absl::StrCat(path->to_ip(), ":", reserved.substr(kEverywhere.size()));
+}
+
+// The higher rank calls the lower one, so that way decides for both.
+bool GangLauncher::IsPrivate(const Launching& launching, int one, int other) const {
+  const int caller = std::max(one, other), callee = std::min(one, other);
+  const std::string address =
+      AddressFor(launching, caller, callee, launching.reserved[callee].ring_address());
+  const v1::Plan& plan = launching.order.plan;
+  return transport::IsPrivateWay(links_.links(), plan.assignments(caller).node_id(),
+                                 plan.assignments(callee).node_id(),
+                                 address.substr(0, address.rfind(':')));
+}
+
+void GangLauncher::AddPrivateLinks(const Launching& launching, int rank,
+                                   v1::LaunchSpec* spec) const {
+  for (int other = 0; other < launching.order.plan.assignments_size(); ++other) {
+    spec->add_private_links(other != rank && IsPrivate(launching, rank, other));
+  }
 }
 
 // What jaccl and verbs are told: which device leads to which rank, and where rank 0 is met.
@@ -153,10 +175,11 @@ v1::LaunchSpec GangLauncher::SpecOf(const Launching& launching, int rank) const 
     spec.add_ring_addresses(
         AddressFor(launching, rank, other, launching.reserved[other].ring_address()));
   }
+  AddPrivateLinks(launching, rank, &spec);
   spec.set_step_address(AddressFor(launching, rank, 0, launching.reserved[0].step_address()));
   spec.set_backend_topology(order.plan.backend_topology());
   if (spec.backend() == "jaccl" || spec.backend() == "verbs") AddDevices(launching, &spec);
-  spec.set_gang_secret(launching.secret);
+  spec.set_gang_secret(std::string(launching.secret.view()));
   spec.set_context_length(order.plan.context_length());
   spec.set_concurrent_sequences(order.plan.concurrent_sequences());
   spec.set_kv_bits(order.plan.kv_bits());

@@ -48,6 +48,9 @@ class GangLauncher {
   void StartRanks(const std::shared_ptr<Launching>& launching);
   std::string AddressFor(const Launching& launching, int from, int to,
                          const std::string& reserved) const;
+  // Whether nobody else can listen on the way between two ranks.
+  bool IsPrivate(const Launching& launching, int one, int other) const;
+  void AddPrivateLinks(const Launching& launching, int rank, v1::LaunchSpec* spec) const;
   void AddDevices(const Launching& launching, v1::LaunchSpec* spec) const;
   // NO_RING of a rank that no way leads to.
   absl::Status CheckAddresses(const Launching& launching) const;

@@ -23,6 +23,7 @@
 #include "agentd/logging.h"
 #include "agentd/version.h"
 #include "transport/descriptor_limit.h"
+#include "transport/core_dumps.h"
 #include "transport/grpc_logging.h"
 #include "transport/log_tail.h"
 #include "transport/trust.h"
@@ -104,6 +105,7 @@ void PrepareProcess() {
 }
 
 int Serve(const Config& config) {
+  if (!config.core_dumps) transport::TurnOffCoreDumps();
   absl::Status logging = StartLogging(config.log_level, config.log_file);
   if (!logging.ok()) return Misconfigured(logging);
   transport::RouteGrpcLogs();

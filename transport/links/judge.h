@@ -75,4 +75,9 @@ std::vector<v1::DeviceRow> GroupMatrix(const v1::ClusterLinks& links,
 const v1::NodePath* PathBetween(const v1::ClusterLinks& links, const std::string& from_node_id,
                                 const std::string& to_node_id);
 
+// Whether nobody else can listen on the way to `to_ip` of a node: within one machine, or over one
+// Thunderbolt cable between the two. What is not known to be so is not.
+bool IsPrivateWay(const v1::ClusterLinks& links, const std::string& from_node_id,
+                  const std::string& to_node_id, const std::string& to_ip);
+
 }  // namespace macrame::transport

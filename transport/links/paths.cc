@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/reasons.h"
@@ -283,6 +284,14 @@ const v1::NodePath* PathBetween(const v1::ClusterLinks& links, const std::string
     if (path.from_node_id() == from_node_id && path.to_node_id() == to_node_id) return &path;
   }
   return nullptr;
+}
+
+bool IsPrivateWay(const v1::ClusterLinks& links, const std::string& from_node_id,
+                  const std::string& to_node_id, const std::string& to_ip) {
+  if (from_node_id == to_node_id || absl::StartsWith(to_ip, "127.")) return true;
+  const v1::NodePath* path = PathBetween(links, from_node_id, to_node_id);
+  return path != nullptr && path->kind() == v1::INTERFACE_KIND_THUNDERBOLT &&
+         path->to_ip() == to_ip;
 }
 
 // Measured from either side: a round trip is the same both ways.

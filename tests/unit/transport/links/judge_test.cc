@@ -171,6 +171,24 @@ TEST(Judge, ThunderboltIsTakenBeforeEthernetAndNeverABridgeOrAVpn) {
   EXPECT_NE(links.group().rendezvous_ip(), "192.168.2.1");
 }
 
+TEST(Judge, AWayIsPrivateOverACableBetweenTwoNodesAndWithinOne) {
+  const v1::ClusterLinks links = JudgeLinks(GoodPair());
+  EXPECT_TRUE(IsPrivateWay(links, "mini-a", "mini-b", "10.77.5.2"));
+  EXPECT_TRUE(IsPrivateWay(links, "mini-b", "mini-a", "10.77.5.1"));
+  EXPECT_FALSE(IsPrivateWay(links, "mini-a", "mini-b", "192.0.2.2")) << "ring_bind is on the LAN";
+  EXPECT_FALSE(IsPrivateWay(links, "mini-a", "mini-c", "10.77.5.2")) << "no way is known";
+  EXPECT_TRUE(IsPrivateWay(links, "mini-a", "mini-a", "192.0.2.1"));
+  EXPECT_TRUE(IsPrivateWay(links, "mini-a", "mini-b", "127.0.0.1")) << "two agents on one machine";
+  v1::LinkSnapshot without = GoodPair();
+  for (int i = 0; i < 2; ++i) {
+    for (auto& one : *without.mutable_nodes(i)->mutable_facts()->mutable_interfaces()) {
+      if (one.kind() == v1::INTERFACE_KIND_THUNDERBOLT) one.set_kind(v1::INTERFACE_KIND_ETHERNET);
+    }
+  }
+  EXPECT_FALSE(IsPrivateWay(JudgeLinks(without), "mini-a", "mini-b", "10.77.5.2"))
+      << "a switch may be in between";
+}
+
 TEST(Judge, AWayThatCarriesNothingIsNotTaken) {
   v1::LinkSnapshot snapshot = GoodPair();
   v1::LinkMeasurement& dead = *snapshot.mutable_nodes(0)->add_measurements();
