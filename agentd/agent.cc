@@ -390,6 +390,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       break;
     case MembershipChange::kDead:
       parts_.conductor.NoteDead(event.node);
+      parts_.router.NoteDead(event.node);
       break;
     default:
       break;

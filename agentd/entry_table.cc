@@ -1,0 +1,104 @@
+#include "agentd/entry_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "macrame/v1/agent.pb.h"
+#include "proto/reasons.h"
+#include "proto/replicas.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr absl::string_view kDeploymentPrefix = "deployment/";
+// Counts of more replicas than this are forgotten when they are 0.
+constexpr size_t kReplicasCountedMax = 1024;
+constexpr size_t kNamesShownMax = 8;
+
+absl::Status NotLoaded(const std::string& asked, const StateTable& table) {
+  std::vector<std::string> names;
+  for (const auto& [key, entry] : table.entries()) {
+    if (entry.removed() || !absl::StartsWith(key, kDeploymentPrefix)) continue;
+    names.push_back(names.size() == kNamesShownMax ? "…" : key.substr(kDeploymentPrefix.size()));
+    if (names.size() > kNamesShownMax) break;
+  }
+  return ReasonStatus(
+      absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+      absl::StrCat("no model '", asked.substr(0, 128), "' is loaded",
+                   names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
+}
+
+}  // namespace
+
+bool EntryTable::IsWanted(const std::string& asked) const {
+  return table_.Find(DeploymentKey(DeploymentOfReplica(asked))) != nullptr;
+}
+
+absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked) const {
+  const std::string deployment = DeploymentOfReplica(asked);
+  v1::Deployment wanted;
+  const v1::StateEntry* present = table_.Find(DeploymentKey(deployment));
+  if (present == nullptr || !wanted.ParseFromString(present->value())) {
+    return NotLoaded(asked, table_);
+  }
+  std::optional<Entry> best;
+  std::tuple<bool, uint32_t, uint64_t> best_rank;
+  for (uint32_t index = 0; index < std::clamp(wanted.replicas(), 1u, kReplicasMax); ++index) {
+    const std::string replica = ReplicaName(deployment, index);
+    if (asked != deployment && asked != replica) continue;
+    const v1::StateEntry* entry = table_.Find(GangKey(replica));
+    v1::GangRecord record;
+    if (entry == nullptr || !record.ParseFromString(entry->value()) ||
+        record.entry_node_id().empty()) {
+      continue;
+    }
+    const auto sent = sent_.find(replica);
+    const Sent known = sent == sent_.end() ? Sent{} : sent->second;
+    const bool failed =
+        known.failed_at.has_value() && clock_.Now() - *known.failed_at < kFailedReplicaPause;
+    const std::tuple rank(failed, known.under_way, known.last);
+    if (best.has_value() && rank >= best_rank) continue;
+    best = Entry{replica, NodeId(record.entry_node_id()), record.epoch(), failed};
+    best_rank = rank;
+  }
+  if (!best.has_value()) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                        absl::StrCat(asked, " is not placed on any node yet"));
+  }
+  return *std::move(best);
+}
+
+bool EntryTable::HasMovedOn(const Entry& entry) const {
+  const v1::StateEntry* present = table_.Find(GangKey(entry.replica));
+  v1::GangRecord record;
+  return present != nullptr && record.ParseFromString(present->value()) &&
+         record.epoch() > entry.epoch;
+}
+
+absl::Status EntryTable::Told(const std::string& asked, const absl::Status& status) const {
+  if (!absl::IsNotFound(status) || !IsWanted(asked)) return status;
+  return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                      absl::StrCat("model ", asked.substr(0, 128),
+                                   " is being brought up again: ", ReasonOf(status).message()));
+}
+
+void EntryTable::NoteSent(const std::string& replica) {
+  Sent& sent = sent_[replica];
+  ++sent.under_way;
+  sent.last = ++requests_sent_;
+}
+
+void EntryTable::NoteOver(const std::string& replica, bool failed) {
+  Sent& sent = sent_[replica];
+  --sent.under_way;
+  sent.failed_at.reset();
+  if (failed) sent.failed_at = clock_.Now();
+  if (sent.under_way == 0 && sent_.size() > kReplicasCountedMax) sent_.erase(replica);
+}
+
+}  // namespace macrame::agentd
