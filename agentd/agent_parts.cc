@@ -156,7 +156,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       links({dispatcher, own, members, election, replicator, channels,
              [this] { return IsServing(own.ranks()); }, events.on_links_changed},
             LinkOptionsOf(config, dispatcher)),
-      library(dispatcher, config.model_folders),
+      library(dispatcher, config.model_folders, config.rankd_path),
       second_engine(dispatcher),
       orders(
           election, library, supervisor,

@@ -2,8 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
-#include "runtime/model_files/model_description.h"
+#include "agentd/model_describer.h"
+#include "discovery/command_runner.h"
 #include "runtime/model_files/model_folders.h"
+#include "runtime/supervisor/rank_supervisor.h"
 
 namespace macrame::agentd {
 namespace {
@@ -16,9 +18,17 @@ DescribedModel Take(runtime::ResolvedModel resolved) {
 
 }  // namespace
 
-ModelLibrary::ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders)
+ModelLibrary::ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders,
+                           const std::string& rankd)
     : dispatcher_(dispatcher),
-      folders_(std::make_shared<runtime::ModelFolders>(std::move(folders))),
+      runner_(std::make_shared<discovery::ProcessCommandRunner>()),
+      folders_(std::make_shared<runtime::ModelFolders>(
+          std::move(folders),
+          [describer =
+               ModelDescriber(runner_, rankd.empty() ? runtime::RankdBesideThisProgram() : rankd)](
+              const std::string& folder, const runtime::SecondEngine& second) {
+            return describer.Describe(folder, second);
+          })),
       worker_(std::make_unique<transport::WorkerThread>()) {}
 
 ModelLibrary::~ModelLibrary() { Stop(); }
@@ -32,6 +42,7 @@ void ModelLibrary::Start(Duration interval,
 
 void ModelLibrary::Stop() {
   alive_.reset();
+  runner_->Stop();
   worker_.reset();
   if (timer_ != 0) dispatcher_.Cancel(timer_);
   timer_ = 0;

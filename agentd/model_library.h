@@ -14,6 +14,10 @@
 #include "transport/dispatcher.h"
 #include "transport/worker_thread.h"
 
+namespace macrame::discovery {
+class ProcessCommandRunner;
+}  // namespace macrame::discovery
+
 namespace macrame::runtime {
 class ModelFolders;
 struct SecondEngine;
@@ -30,8 +34,10 @@ class ModelLibrary {
  public:
   using Described = std::function<void(absl::StatusOr<DescribedModel>)>;
 
-  ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders);
-  // Waits for the look that is under way.
+  // `rankd` looks at the folders (agentd/model_describer.h); empty: the one beside this program.
+  ModelLibrary(transport::Dispatcher& dispatcher, std::vector<std::string> folders,
+               const std::string& rankd);
+  // Ends the look that is under way.
   ~ModelLibrary();
 
   // `on_models` after each scan that found something else than the last one. Scans each `interval`.
@@ -58,6 +64,8 @@ class ModelLibrary {
   void Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done);
 
   transport::Dispatcher& dispatcher_;
+  // Runs what looks at folders; Stop ends that at once.
+  std::shared_ptr<discovery::ProcessCommandRunner> runner_;
   // Used by the worker only, which is stopped before it goes.
   std::shared_ptr<runtime::ModelFolders> folders_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

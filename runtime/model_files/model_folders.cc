@@ -17,7 +17,6 @@
 #include "absl/strings/str_replace.h"
 #include "proto/reasons.h"
 #include "runtime/model_files/model_aliases.h"
-#include "runtime/model_files/model_description.h"
 #include "runtime/model_files/name_match.h"
 
 namespace macrame::runtime {
@@ -114,7 +113,8 @@ absl::Status NotFound(const std::string& wanted, const std::string& alias,
 
 }  // namespace
 
-ModelFolders::ModelFolders(std::vector<std::string> folders) {
+ModelFolders::ModelFolders(std::vector<std::string> folders, Describe describe)
+    : describe_(std::move(describe)) {
   for (const std::string& folder : folders) folders_.push_back(Expand(folder));
 }
 
@@ -201,7 +201,7 @@ void ModelFolders::Take(const std::string& name, const std::string& path,
   if (known != entries_.end() && known->second.path == path && known->second.stamp == entry.stamp) {
     entry.description = known->second.description;
   } else {
-    entry.description = DescribeModel(path, second_);
+    entry.description = describe_(path, second_);
     if (entry.description.ok()) entry.description->set_name(name);
   }
   found->emplace(name, std::move(entry));
@@ -235,7 +235,7 @@ absl::StatusOr<ResolvedModel> ModelFolders::ResolvePath(const std::string& path)
   entry.path = real.string();
   entry.name = real.filename().string();
   StampOf(entry.path, &entry.size_bytes);
-  entry.description = DescribeModel(entry.path, second_);
+  entry.description = describe_(entry.path, second_);
   return Resolved(entry, "");
 }
 

@@ -13,6 +13,7 @@
 // when nothing changed, the headers of new models otherwise.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -22,6 +23,7 @@
 #include "macrame/v1/common.pb.h"
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/node.pb.h"
+#include "runtime/model_files/model_description.h"
 #include "runtime/second_engine/mlx_lm.h"
 
 namespace macrame::runtime {
@@ -40,8 +42,12 @@ struct ResolvedModel {
 
 class ModelFolders {
  public:
+  using Describe = std::function<absl::StatusOr<v1::ModelDescription>(const std::string& folder,
+                                                                      const SecondEngine& second)>;
+
   // Later folders lose to earlier ones when both have a model of one name. "~/" is the home folder.
-  explicit ModelFolders(std::vector<std::string> folders);
+  // `describe`: by a process of its own where the models are others' (agentd); DescribeModel else.
+  explicit ModelFolders(std::vector<std::string> folders, Describe describe = DescribeModel);
 
   // What serves the models that rankd doesn't; models are looked at anew in the next scan.
   void SetSecondEngine(SecondEngine second);
@@ -80,6 +86,7 @@ class ModelFolders {
   absl::StatusOr<ResolvedModel> ResolvePath(const std::string& path);
 
   std::vector<std::string> folders_;
+  const Describe describe_;
   SecondEngine second_;
   std::map<std::string, Entry> entries_;  // by name
 };

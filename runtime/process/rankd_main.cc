@@ -16,9 +16,7 @@
 #include <string>
 #include <utility>
 
-#include "macrame/v1/planner.pb.h"
-#include "proto/reasons.h"
-#include "runtime/model_files/model_description.h"
+#include "runtime/process/describe_command.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/process/generate_command.h"
 #include "runtime/process/import_command.h"
@@ -34,7 +32,7 @@ constexpr std::streamsize kSpecBytesMax = 4 << 20;
 
 struct Options {
   std::string launch_spec;
-  std::string describe;
+  DescribeOptions describe;
   gguf::ImportOptions import;
   bool generate = false;
   std::string model;
@@ -90,12 +88,17 @@ bool ReadSpec(const std::string& path, v1::LaunchSpec& spec) {
 void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--launch-spec", options.launch_spec,
                  "file with a macrame.v1.LaunchSpec: the whole of what a rank needs to know");
-  app.add_option("--describe", options.describe,
+  app.add_option("--describe", options.describe.folder,
                  "write a macrame.v1.ModelFolderAnswer about the model in this folder, and end");
   app.add_option("--python", options.python,
                  "with --describe and --generate --model: a Python that has mlx-lm, for "
                  "architectures that rankd does not know (--describe: default, "
                  "MACRAME_MLX_LM_PYTHON, else the usual places)");
+  app.add_option("--second-engine", options.describe.second_engine,
+                 "with --describe: what an agent knows of mlx-lm, instead of asking a Python");
+  app.add_option("--memory-mib", options.describe.memory_mib,
+                 "with --describe: end when it takes more (default 1024)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20));
   app.add_option("--import", options.import.file,
                  "write the model in this GGUF file to a folder below --into, telling of it in "
                  "macrame.v1.ModelImportUpdate, and end");
@@ -131,23 +134,6 @@ void AddFlags(CLI::App& app, Options& options) {
                  "with --generate on a CPU: keep keys and values in float32, float16 or int8")
       ->check(CLI::IsMember({"float32", "float16", "int8"}));
   app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
-}
-
-// For clusterctl, which plans with a model's own files and asks no agent.
-int Describe(const std::string& folder, const std::string& python) {
-  v1::ModelFolderAnswer answer;
-  auto model = DescribeModel(folder);
-  if (ReasonOf(model.status()).code() == "MODEL_ARCHITECTURE_UNKNOWN") {
-    const char* setting = std::getenv("MACRAME_MLX_LM_PYTHON");  // the agent's
-    model =
-        DescribeModel(folder, FindMlxLm(python.empty() && setting != nullptr ? setting : python));
-  }
-  if (model.ok()) {
-    *answer.mutable_model() = *std::move(model);
-  } else {
-    *answer.mutable_failure() = ReasonOf(model.status());
-  }
-  return answer.SerializeToFileDescriptor(STDOUT_FILENO) ? kExitOrderly : kExitInternal;
 }
 
 int Generate(Options& options) {
@@ -198,7 +184,10 @@ int Main(int argc, char** argv) {
   }
   signal(SIGPIPE, SIG_IGN);
   if (!options.core_dumps) transport::TurnOffCoreDumps();
-  if (!options.describe.empty()) return Describe(options.describe, options.python);
+  if (!options.describe.folder.empty()) {
+    options.describe.python = options.python;
+    return RunDescribeCommand(options.describe);
+  }
   if (!options.import.file.empty()) {
     if (options.import.into.empty()) return Usage("--import needs --into");
     return RunImportCommand(options.import);

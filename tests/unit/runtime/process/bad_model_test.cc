@@ -77,6 +77,29 @@ TEST(BadModelTest, AConfigThatContradictsTheWeights) {
   EXPECT_THAT(ended.log, AllOf(HasSubstr("MODEL_CONFIG_INVALID"), HasSubstr("mlp.gate_proj")));
 }
 
+// A head of 150,000 tensors: described within the memory that is allowed, or not at all.
+TEST(BadModelTest, AFolderThatAsksForTooMuchMemoryEndsItsDescription) {
+  std::string header = "{";
+  for (int i = 0; i < 150'000; ++i) {
+    header += (i == 0 ? "\"tensor." : ",\"tensor.") + std::to_string(i) +
+              "\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}";
+  }
+  header += "}";
+  std::string file(8, '\0');
+  for (int i = 0; i < 8; ++i) file[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
+  const std::string folder = Folder(TinyLlamaConfig(), file + header);
+  const auto described = [&](const std::string& memory_mib) {
+    RankdProcess process({"--describe", folder, "--memory-mib", memory_mib},
+                         WriteFolder({}) + "/log");
+    const int code = process.WaitForExit(seconds(60));
+    return Ended{code, process.Log()};
+  };
+  const Ended bounded = described("60");
+  EXPECT_EQ(bounded.code, kExitOutOfMemory) << bounded.log;
+  EXPECT_THAT(bounded.log, HasSubstr("more than 60 MiB of memory"));
+  EXPECT_EQ(described("1024").code, kExitOrderly);  // with the reason why it can't be loaded
+}
+
 TEST(BadModelTest, APromptLongerThanTheContext) {
   const Ended ended = Generate(Folder(TinyLlamaConfig(), Safetensors(TinyLlama())),
                                {"--context", "4", "--prompt-tokens", "1,2,3,4"});
