@@ -236,6 +236,9 @@ struct ModelConfig {
   // Known from the model's other files: pooling.h.
   Pooling pooling = Pooling::kNone;
   bool has_head = true;  // it makes text; a bare model gives hidden states alone
+  // Above 0: a layer's files hold so many experts, of which the first experts.count are taken
+  // (split_proof.cc).
+  int experts_stored = 0;
 
   // By what queries are multiplied at a position, so that 1 / sqrt(dim) of a head
   // is left to do.

@@ -53,27 +53,27 @@ int WidthInto(const ModelConfig& config, const ShardPlace& place) {
   return CarriedInto(config, place.layer_begin).width;
 }
 
-absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const ShardPlace& place,
-                                            RankSums& sums, const std::vector<float>& states) {
-  const absl::Status good = CheckWeights(proof.config, place, *proof.files);
+absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const ModelConfig& config,
+                                            const ShardPlace& place, RankSums& sums,
+                                            const std::vector<float>& states) {
+  const absl::Status good = CheckWeights(config, place, *proof.files);
   if (!good.ok()) return good;
-  WeightLoader loader(proof.files, proof.config, place, [](uint64_t) {});
+  WeightLoader loader(proof.files, config, place, [](uint64_t) {});
   LayerStackOptions options;
   options.blocks_total = 1;
   options.context_length = static_cast<int>(kBlockTokens);
   options.threads = proof.threads;
-  const auto stack = LoadLayerStack(proof.config, place, loader, sums, options);
+  const auto stack = LoadLayerStack(config, place, loader, sums, options);
   const ForwardStep step{
       {}, {Segment{.tokens = std::vector<int32_t>(kSplitProofRows, 0), .new_blocks = {0}}}};
   const absl::Status begun = stack->Begin(step);
   if (!begun.ok()) return begun;
   const mx::array hidden =
-      mx::astype(mx::array(states.begin(), {kSplitProofRows, WidthInto(proof.config, place)}),
+      mx::astype(mx::array(states.begin(), {kSplitProofRows, WidthInto(config, place)}),
                  stack->activation_type());
   // What is handed on besides hidden states is what came, or has been summed over the ranks.
   const mx::array given = stack->Run(hidden, step);
-  const mx::array states_given =
-      mx::slice(given, {0, 0}, {kSplitProofRows, proof.config.hidden_size});
+  const mx::array states_given = mx::slice(given, {0, 0}, {kSplitProofRows, config.hidden_size});
   mx::array out = mx::contiguous(mx::astype(states_given, mx::float32));
   std::vector<mx::array> outputs{out};
   stack->AppendState(outputs);
@@ -99,23 +99,39 @@ std::vector<double> Differences(const std::vector<float>& split, const std::vect
   return differences;
 }
 
-uint64_t BytesOfLayer(const WeightFiles& files, int layer) {
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  uint64_t bytes = 0;
-  for (const auto& [name, tensor] : files.tensors()) {
-    if (name.compare(0, prefix.size(), prefix) == 0) bytes += tensor.bytes;
-  }
-  return bytes;
-}
-
-// Weights that are not computed as they are stored: a second copy of a layer could be too much.
-bool IsTurnedOver(const WeightFiles& files, int layer) {
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  for (const auto& [name, tensor] : files.tensors()) {
-    const bool is_copied = IsFp8(tensor) || tensor.dtype == "U8";
-    if (is_copied && name.compare(0, prefix.size(), prefix) == 0) return true;
+// Whether a layer is computed from a copy of its weights on any device. Ranks agree on it: one of a
+// gang may have a GPU, and another none.
+bool IsTurnedOver(const SplitProof& proof, const ShardPlace& place) {
+  const LayerNeeds needs = NeedsOfLayer(proof.config, place, place.layer_begin);
+  for (const MatrixNeed* need : MatricesOf(needs, *proof.files)) {
+    const StoredNames names = StoredNamesOf(*need, *proof.files);
+    const StoredTensor* weight = proof.files->Find(names.weight);
+    if (names.turned || names.blocks || (weight != nullptr && IsFp8(*weight))) return true;
   }
   return false;
+}
+
+// The same on every rank, whatever memory it has.
+ModelConfig WithFewExperts(const ModelConfig& config) {
+  ModelConfig few = config;
+  ExpertTraits& experts = few.experts;
+  if (experts.count == 0) return few;
+  few.experts_stored = experts.count;
+  experts.count = experts.active;
+  experts.groups = experts.groups_active = 1;
+  return few;
+}
+
+ShardPlace PlaceOf(ShardPlace place, int layer) {
+  place.layer_begin = layer;
+  place.layer_end = layer + 1;
+  place.embeds = place.has_head = false;
+  return place;
+}
+
+// What a rank would hold of it.
+uint64_t BytesOf(const SplitProof& proof, const ModelConfig& config, const ShardPlace& place) {
+  return WeightLoader(proof.files, config, place, [](uint64_t) {}).BytesNeeded();
 }
 
 absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>& differences) {
@@ -139,27 +155,23 @@ absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>
 
 absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
   if (proof.place.tp < 2) return absl::OkStatus();
-  const bool on_cpu = mx::default_device() == mx::Device::cpu;
+  const ModelConfig few = WithFewExperts(proof.config);
   absl::Status proven = absl::OkStatus();
   // To the end, whatever is found: the other ranks go on adding.
   for (const int layer : LayersToProve(proof.config, proof.place)) {
-    if (IsTurnedOver(*proof.files, layer)) continue;
-    ShardPlace place = proof.place;
-    place.layer_begin = layer;
-    place.layer_end = layer + 1;
-    place.embeds = place.has_head = false;
-    const auto width = static_cast<size_t>(WidthInto(proof.config, place));
+    const ShardPlace place = PlaceOf(proof.place, layer);
+    const ShardPlace alone = PlaceOf(ShardPlace(), layer);
+    const bool is_copied = IsTurnedOver(proof, place);
+    const ModelConfig& config = is_copied ? few : proof.config;
+    const auto width = static_cast<size_t>(WidthInto(config, place));
     const std::vector<float> states = MadeUpStates(kSplitProofRows * width);
-    const auto split = RunLayer(proof, place, sums, states);
+    const auto split = RunLayer(proof, config, place, sums, states);
     if (!split.ok()) return split.status();
     if (proof.place.tp_rank != 0 || !proven.ok()) continue;
-    if (!on_cpu && BytesOfLayer(*proof.files, layer) > proof.layer_bytes_max) continue;
-    ShardPlace alone;
-    alone.layer_begin = layer;
-    alone.layer_end = layer + 1;
-    alone.embeds = alone.has_head = false;
+    const bool takes_memory = is_copied || mx::default_device() != mx::Device::cpu;
+    if (takes_memory && BytesOf(proof, config, alone) > proof.layer_bytes_max) continue;
     NoRankSums nobody;
-    const auto whole = RunLayer(proof, alone, nobody, states);
+    const auto whole = RunLayer(proof, config, alone, nobody, states);
     proven = whole.ok() ? Judge(proof, layer, Differences(*split, *whole, states)) : whole.status();
   }
   return proven;

@@ -4,11 +4,13 @@
 // from.
 //
 // The ranks of a stage run the same made-up hidden states through one layer of each kind that the
-// stage has (by mixer, feed-forward, experts and window; not where weights are stored as 8-bit
-// floats or in OpenAI's blocks, of which a copy would be made): each its slices,
-// added up as in any step; and the stage's first rank, alone, the whole layer as the files have it.
-// Both change the hidden states alike but for rounding. A slice that is lost, computed twice or
-// taken from the wrong place changes every row by about as much as the layer itself does.
+// stage has (by mixer, feed-forward, experts and window): each its slices, added up as in any step;
+// and the stage's first rank, alone, the whole layer as the files have it. Where a layer is
+// computed from a copy of it whatever the device (of 8-bit floats, OpenAI's blocks and experts that
+// are stored turned over), a mixture is proven with its first experts alone, as many as a token
+// takes: they are all cut alike. Both change the hidden states alike but for rounding. A slice that
+// is lost, computed twice or taken from the wrong place changes every row by about as much as the
+// layer itself does.
 //
 // A few rows may differ more: where two experts' scores are nearly equal, rounding chooses. So most
 // rows have to agree, not all.
@@ -35,8 +37,8 @@ struct SplitProof {
   ShardPlace place;  // of this rank
   std::shared_ptr<const WeightFiles> files;
   int threads = 1;  // of CPU kernels
-  // The most that a whole layer may take beside what is loaded; larger ones are not proven. Where
-  // layers are computed as they are mapped (on a CPU) they take next to nothing.
+  // The most that a copied layer may take beside what is loaded; larger ones are not proven. Those
+  // that a CPU computes as they are mapped take next to nothing.
   uint64_t layer_bytes_max = 0;
 };
 

@@ -414,13 +414,18 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   const std::string prefix =
       absl::StrCat("model.layers.", layer, ".", traits.module, traits.module.empty() ? "" : ".");
   const int hidden = config.hidden_size;
-  needs.router = MatrixNeed{absl::StrCat(prefix, traits.router_name), traits.count, hidden};
+  const int stored = std::max(config.experts_stored, traits.count);
+  needs.router = MatrixNeed{absl::StrCat(prefix, traits.router_name), stored, hidden};
   needs.router->bias = traits.router_bias;
   if (!traits.score_bias.empty()) {
-    needs.score_bias = {absl::StrCat(prefix, traits.score_bias), traits.count};
+    needs.score_bias = {absl::StrCat(prefix, traits.score_bias), stored};
     needs.score_bias.exact = true;
   }
   const Range own = ExpertsOf(config, place.slices());
+  if (stored > traits.count) {
+    needs.router->split = Split::kRows;
+    needs.router->part = needs.score_bias.part = {0, traits.count};
+  }
   const Range part = ExpertInnerOf(config, layer, place.slices());
   const std::string all = absl::StrCat(prefix, traits.stacked_name, ".");
   FeedNeeds stacked = FeedOf(config, all, traits.width, part, traits.bias);
@@ -455,7 +460,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
          {std::pair{&stacked.gate, &traits.gate_name}, std::pair{&stacked.up, &traits.up_name},
           std::pair{&stacked.down, &traits.down_name}}) {
       if (need->module.empty()) continue;
-      need->experts = traits.count;
+      need->experts = stored;
       need->expert = expert;
       if (!name->empty()) need->own_module = absl::StrCat(alone, *name);
     }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "proto/reasons.h"
+#include "runtime/model/weight_loader.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"
 
@@ -14,14 +15,16 @@ namespace {
 using ::testing::HasSubstr;
 
 // What each rank of the stage gets to know.
-std::vector<absl::Status> Prove(const Model& model, const std::vector<ShardPlace>& places) {
+std::vector<absl::Status> Prove(const Model& model, const std::vector<ShardPlace>& places,
+                                uint64_t layer_bytes_max = uint64_t{1} << 30) {
   Meeting meeting(places.size());
   std::vector<absl::Status> proven(places.size());
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < places.size(); ++rank) {
     threads.emplace_back([&, rank] {
       MeetingSums sums(meeting, rank);
-      proven[rank] = ProveSplit({model.config, places[rank], model.files}, sums);
+      proven[rank] =
+          ProveSplit({model.config, places[rank], model.files, 1, layer_bytes_max}, sums);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -47,15 +50,16 @@ TEST_P(SplitProofTest, HoldsForSlicesThatMakeUpTheLayer) {
 }
 
 // One slice is computed twice, and another by nobody.
-TEST_P(SplitProofTest, RefusesSlicesThatDoNot) {
-  if (GetParam().find("fp8") != std::string::npos) {
-    GTEST_SKIP() << "8-bit floats become others as they load: such layers are not proven";
-  }
-  const Model model(FamilyModel({GetParam()}));
+std::vector<ShardPlace> WrongPlaces(const Model& model) {
   std::vector<ShardPlace> places = PlacesOf({1, 1}, model.config.layer_count);
   places[1].slice_begin = places[0].slice_begin;
   places[1].slice_end = places[0].slice_end;
-  const std::vector<absl::Status> proven = Prove(model, places);
+  return places;
+}
+
+TEST_P(SplitProofTest, RefusesSlicesThatDoNot) {
+  const Model model(FamilyModel({GetParam()}));
+  const std::vector<absl::Status> proven = Prove(model, WrongPlaces(model));
   EXPECT_EQ(ReasonOf(proven[0]).code(), "SPLIT_DIFFERS") << proven[0].ToString();
   EXPECT_THAT(ReasonOf(proven[0]).message(), HasSubstr("the 2 slices of layer 0"));
 }
@@ -66,6 +70,34 @@ TEST(SplitProofsTest, RefusesRanksThatCutExpertsInDifferentWays) {
   std::vector<ShardPlace> places = PlacesOf({1, 1}, model.config.layer_count);
   places[1].whole_experts = true;
   EXPECT_EQ(ReasonOf(Prove(model, places)[0]).code(), "SPLIT_DIFFERS");
+}
+
+// Of experts that are copied as they load, as many as a token takes are enough, and as much memory.
+TEST(SplitProofOfExpertsTest, EightBitFloatsAreProvenWithAFew) {
+  nlohmann::json config = FamilyConfig({"glm4_moe groups"});
+  config["quantization_config"] = {
+      {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"weight_block_size", {40, 48}}};
+  const Model model(ModelOfConfig(config));
+  for (const std::vector<int>& widths : {std::vector<int>{5, 2, 1}, {1, 30}}) {
+    for (const absl::Status& status : Prove(model, PlacesOf(widths, model.config.layer_count))) {
+      EXPECT_TRUE(status.ok()) << status.ToString();
+    }
+  }
+  EXPECT_EQ(ReasonOf(Prove(model, WrongPlaces(model))[0]).code(), "SPLIT_DIFFERS");
+
+  ShardPlace layer{0, 1};
+  layer.embeds = layer.has_head = false;
+  const auto bytes_with = [&](int experts) {
+    ModelConfig some = model.config;
+    some.experts_stored = some.experts.count;
+    some.experts.count = experts;
+    EXPECT_TRUE(CheckWeights(some, layer, *model.files).ok());
+    return WeightLoader(model.files, some, layer, [](uint64_t) {}).BytesNeeded();
+  };
+  const uint64_t few = bytes_with(2), expert = uint64_t{3} * 64 * 96 * 2;
+  EXPECT_EQ(bytes_with(6) - few, 4 * (expert + 64 * 2));  // and their rows of the router
+  EXPECT_EQ(ReasonOf(Prove(model, WrongPlaces(model), few)[0]).code(), "SPLIT_DIFFERS");
+  EXPECT_TRUE(Prove(model, WrongPlaces(model), few - 1)[0].ok());
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {
