@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/making_room.h"
+#include "agentd/cores/node_refusals.h"
 #include "agentd/cores/speed_learner.h"
 #include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
@@ -76,6 +77,17 @@ bool DidNotAnswer(const Answers& answers, const NodeId& node) {
   if (found == answers.end()) return true;
   const absl::Status& status = found->second.status();
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+// What those that answered said instead.
+std::map<std::string, v1::Reason> RefusalsOf(const Answers& answers) {
+  std::map<std::string, v1::Reason> refusals;
+  for (const auto& [node, answer] : answers) {
+    if (!answer.ok() && !DidNotAnswer(answers, node)) {
+      refusals[node.value()] = ReasonOf(answer.status());
+    }
+  }
+  return refusals;
 }
 
 // The reason, told of the draft model.
@@ -251,6 +263,7 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
     request.mutable_wishes()->clear_transport();
     outcome.result = planner::PlanModel(request);
   }
+  NameNodeRefusals(RefusalsOf(asking->answers), &outcome.result);
   NameHolders(asking->order.deployment, holders, &outcome.result);
   if (outcome.result.has_plan()) {
     *outcome.result.mutable_plan()->add_reasons() = planner::ServedBy(*model);

@@ -92,6 +92,11 @@ v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice
     return choice.reasons().empty() ? MakeReason("NOT_CHOSEN", "it does not work here")
                                     : choice.reasons(0);
   }
+  // Those groups are rankd's own.
+  if (choice.backend() == "verbs" && !plan.engine().empty()) {
+    return MakeReason("ENGINE_LIMIT",
+                      absl::StrCat("groups of ", plan.engine(), " are MLX's: jaccl or the ring"));
+  }
   // Stages of tensor groups need a group that can be divided (planner/link_costs.h).
   const bool is_mixed = plan.tp() > 1 && plan.pp() > 1;
   if (is_mixed && (choice.backend() == "jaccl" || choice.topology() == "ring") &&

@@ -50,6 +50,24 @@ TEST(TransportChoice, AWishThatCantBeHadIsRefusedWithTheReasons) {
   EXPECT_NE(result.failure().message().find("LINK_40G"), std::string::npos);
 }
 
+// Groups over verbs are rankd's own.
+TEST(TransportChoice, TheSecondEngineHasNoVerbs) {
+  v1::GroupVerdict group;
+  Add(group, "verbs", "mesh", true);
+  Add(group, "ring", "mesh", true);
+  v1::PlanResult result = PlanOver({"a", "b"});
+  result.mutable_plan()->set_engine("mlx-lm");
+  ChooseTransport(group, "auto", &result);
+  EXPECT_EQ(result.plan().backend(), "ring");
+  ASSERT_EQ(result.plan().rejections_size(), 1);
+  EXPECT_EQ(result.plan().rejections(0).reason().code(), "ENGINE_LIMIT");
+  result.mutable_plan()->clear_rejections();
+  ChooseTransport(group, "verbs", &result);
+  EXPECT_FALSE(result.has_plan());
+  EXPECT_NE(result.failure().message().find("groups of mlx-lm are MLX's"), std::string::npos)
+      << result.failure().message();
+}
+
 std::vector<std::string> NodesOf(const v1::Plan& plan) {
   std::vector<std::string> nodes;
   for (const v1::Assignment& one : plan.assignments()) nodes.push_back(one.node_id());

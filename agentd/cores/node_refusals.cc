@@ -1,0 +1,39 @@
+#include "agentd/cores/node_refusals.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace macrame::agentd {
+namespace {
+
+// These say no more than the plan does.
+bool IsAbsence(const v1::Reason& reason) {
+  return reason.code().empty() || reason.code() == "MODEL_NOT_FOUND" ||
+         reason.code() == "MODEL_NOT_ON_NODE";
+}
+
+void TellMore(const std::map<std::string, v1::Reason>& refusals, const std::string& subject,
+              v1::Reason* reason) {
+  const auto found = refusals.find(reason->node_id());
+  if (reason->code() != "MODEL_NOT_ON_NODE" || found == refusals.end()) return;
+  if (IsAbsence(found->second)) return;
+  const std::string node = reason->node_id();
+  *reason = found->second;
+  reason->set_node_id(node);
+  reason->set_message(
+      absl::StrCat(subject.empty() ? node : subject, ": ", found->second.message()));
+}
+
+}  // namespace
+
+void NameNodeRefusals(const std::map<std::string, v1::Reason>& refusals, v1::PlanResult* result) {
+  for (auto* rejections : {result->mutable_rejections(),
+                           result->has_plan() ? result->mutable_plan()->mutable_rejections()
+                                              : result->mutable_rejections()}) {
+    for (v1::Rejection& rejection : *rejections) {
+      TellMore(refusals, rejection.subject(), rejection.mutable_reason());
+    }
+  }
+  if (result->has_failure()) TellMore(refusals, "", result->mutable_failure());
+}
+
+}  // namespace macrame::agentd
