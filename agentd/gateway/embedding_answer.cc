@@ -41,20 +41,27 @@ void CollectedEmbedding::Add(const v1::GenerateChunk& chunk) {
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
 }
 
+std::string EmbeddingItem(const AnswerHead& head, size_t index, const std::vector<float>& numbers) {
+  return absl::StrCat(index == 0 ? "" : ",", "{\"object\":\"embedding\",\"index\":", index,
+                      ",\"embedding\":", head.as_base64 ? Base64Text(numbers) : ListText(numbers),
+                      "}");
+}
+
+std::string EmbeddingListEnding(const AnswerHead& head, uint64_t prompt_tokens) {
+  return absl::StrCat("],\"model\":", Dump(head.model),
+                      ",\"usage\":{\"prompt_tokens\":", prompt_tokens,
+                      ",\"total_tokens\":", prompt_tokens, "}}");
+}
+
 std::string EmbeddingListBody(const AnswerHead& head,
                               const std::vector<CollectedEmbedding>& embeddings) {
-  std::string body = "{\"object\":\"list\",\"data\":[";
+  std::string body = kEmbeddingListOpening;
   uint64_t tokens = 0;
   for (size_t i = 0; i < embeddings.size(); ++i) {
-    const std::vector<float>& numbers = embeddings[i].numbers;
-    absl::StrAppend(&body, i == 0 ? "" : ",", "{\"object\":\"embedding\",\"index\":", i,
-                    ",\"embedding\":", head.as_base64 ? Base64Text(numbers) : ListText(numbers),
-                    "}");
+    body += EmbeddingItem(head, i, embeddings[i].numbers);
     tokens += embeddings[i].counts.prompt_tokens;
   }
-  absl::StrAppend(&body, "],\"model\":", Dump(head.model), ",\"usage\":{\"prompt_tokens\":", tokens,
-                  ",\"total_tokens\":", tokens, "}}");
-  return body;
+  return body + EmbeddingListEnding(head, tokens);
 }
 
 void NameInput(const AnswerHead& head, uint32_t input, ApiError* error) {

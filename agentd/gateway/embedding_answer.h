@@ -27,6 +27,11 @@ struct CollectedEmbedding {
 std::string EmbeddingListBody(const AnswerHead& head,
                               const std::vector<CollectedEmbedding>& embeddings);
 
+// The same in pieces, each embedding by itself; what stands before the first and behind the last.
+inline constexpr const char* kEmbeddingListOpening = "{\"object\":\"list\",\"data\":[";
+std::string EmbeddingItem(const AnswerHead& head, size_t index, const std::vector<float>& numbers);
+std::string EmbeddingListEnding(const AnswerHead& head, uint64_t prompt_tokens);
+
 // Says which input a failure is about, where the client is at fault.
 void NameInput(const AnswerHead& head, uint32_t input, ApiError* error);
 

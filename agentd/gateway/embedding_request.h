@@ -3,6 +3,7 @@
 // The body of POST /v1/embeddings, checked field by field and turned into GenerateRequests that ask
 // for the embedding of each input. Pure.
 
+#include <chrono>
 #include <cstddef>
 #include <string>
 #include <variant>
@@ -19,6 +20,8 @@ namespace macrame::agentd {
 inline constexpr size_t kInputsMax = 2048;
 // Of one body's inputs, those that are under way at once: few enough that others get their turn.
 inline constexpr size_t kInputsAtOnceMax = 8;
+// How long an input waits for a place in the queue once others of its body have had theirs.
+inline constexpr std::chrono::milliseconds kInputQueuePatience{20'000};
 
 struct EmbeddingRequest : AnswerRequest {
   std::vector<Prompt> inputs{};

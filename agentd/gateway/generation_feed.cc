@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agentd/gateway/answer_format.h"
+#include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace net = boost::asio;
@@ -15,11 +16,13 @@ GenerationFeed::GenerationFeed(std::shared_ptr<net::io_context> io, InferenceBac
                                std::vector<v1::GenerateRequest> requests, const Bounds& bounds)
     : io_(std::move(io)),
       wake_(*io_),
+      again_(*io_),
       backend_(backend),
       requests_(std::move(requests)),
       bounds_(bounds),
       choices_(requests_.size()),
-      choices_left_(requests_.size()) {}
+      choices_left_(requests_.size()),
+      progress_at_(std::chrono::steady_clock::now()) {}
 
 std::shared_ptr<GenerationFeed> GenerationFeed::Start(std::shared_ptr<net::io_context> io,
                                                       InferenceBackend& backend,
@@ -32,10 +35,18 @@ std::shared_ptr<GenerationFeed> GenerationFeed::Start(std::shared_ptr<net::io_co
 }
 
 void GenerationFeed::StartNext() {
-  if (started_ == requests_.size()) return;
-  const auto choice = static_cast<uint32_t>(started_++);
+  if (waiting_.empty() && started_ == requests_.size()) return;
+  uint32_t choice = 0;
+  if (waiting_.empty()) {
+    choice = static_cast<uint32_t>(started_++);
+  } else {
+    choice = *waiting_.begin();
+    waiting_.erase(waiting_.begin());
+  }
+  ++under_way_;
+  const bool once = bounds_.queue_patience.count() == 0;
   choices_[choice].call = backend_.StartGenerate(
-      std::move(requests_[choice]),
+      once ? std::move(requests_[choice]) : requests_[choice],
       [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
         net::post(*feed->io_,
                   [feed, choice, chunk]() mutable { feed->OnChunk(choice, std::move(chunk)); });
@@ -75,12 +86,14 @@ void GenerationFeed::ClientGone() {
 
 void GenerationFeed::Close() {
   gone_ = true;
+  again_.cancel();
   CancelCalls();
   events_.clear();
 }
 
 void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk) {
   if (gone_ || over_ || choices_[choice].done) return;
+  choices_[choice].begun = true;
   buffered_bytes_ += BytesOf(chunk);
   events_.push_back({EventKind::kChunk, choice, std::move(chunk), absl::OkStatus()});
   if (buffered_bytes_ > bounds_.buffered_bytes) {
@@ -93,6 +106,10 @@ void GenerationFeed::OnChunk(uint32_t choice, v1::GenerateChunk chunk) {
 
 void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   if (choices_[choice].done) return;
+  --under_way_;
+  if (Waits(choice, status)) return WaitForPlace(choice);
+  requests_[choice].Clear();
+  progress_at_ = std::chrono::steady_clock::now();
   choices_[choice].done = true;
   choices_[choice].call.reset();
   --choices_left_;
@@ -102,6 +119,25 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   status_ = status;
   events_.push_back({EventKind::kDone, choice, {}, std::move(status)});
   wake_.cancel();
+}
+
+bool GenerationFeed::Waits(uint32_t choice, const absl::Status& status) const {
+  if (gone_ || over_ || choices_[choice].begun) return false;
+  if (status.ok() || ReasonOf(status).code() != "QUEUE_FULL") return false;
+  // The first ones of a request that find none tell its client.
+  const bool none_had_a_place = under_way_ == 0 && choices_left_ == choices_.size();
+  return !none_had_a_place &&
+         std::chrono::steady_clock::now() - progress_at_ < bounds_.queue_patience;
+}
+
+void GenerationFeed::WaitForPlace(uint32_t choice) {
+  choices_[choice].call.reset();
+  waiting_.insert(choice);
+  if (under_way_ > 0) return;
+  again_.expires_after(kQueueRetry);
+  again_.async_wait([feed = shared_from_this()](boost::system::error_code error) {
+    if (!error && !feed->gone_ && !feed->over_ && feed->under_way_ == 0) feed->StartNext();
+  });
 }
 
 void GenerationFeed::CancelCalls() {

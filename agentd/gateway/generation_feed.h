@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
+
+inline constexpr std::chrono::milliseconds kQueueRetry{100};
 
 class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
  public:
@@ -41,10 +44,14 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   struct Bounds {
     size_t buffered_bytes = 0;    // that the client has not taken yet
     size_t under_way = SIZE_MAX;  // answers at once; the next begins when one is over
+    // How long an answer for which the queue has no place (QUEUE_FULL) waits for one, where others
+    // of the request have or had theirs, counted from the last one that came. 0: not at all.
+    std::chrono::milliseconds queue_patience{0};
   };
 
   // From the io thread, as all methods. The feed keeps `io` alive for late callbacks. One answer
-  // for each request; when one fails, the others are cancelled.
+  // for each request; when one fails, the others are cancelled. Those that wait for a place in the
+  // queue begin in their order: when another is over, or every kQueueRetry.
   static std::shared_ptr<GenerationFeed> Start(std::shared_ptr<boost::asio::io_context> io,
                                                InferenceBackend& backend,
                                                std::vector<v1::GenerateRequest> requests,
@@ -66,21 +73,29 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   // One answer's side of it; `call` is dropped when it is over.
   struct Choice {
     std::shared_ptr<GenerateCall> call;
+    bool begun = false;  // some of it has come
     bool done = false;
   };
   void StartNext();
   void OnChunk(uint32_t choice, v1::GenerateChunk chunk);
   void OnDone(uint32_t choice, absl::Status status);
+  // Whether an answer that ended so is tried again.
+  bool Waits(uint32_t choice, const absl::Status& status) const;
+  void WaitForPlace(uint32_t choice);
   void CancelCalls();
 
   std::shared_ptr<boost::asio::io_context> io_;  // outlives the timer
   boost::asio::steady_timer wake_;
+  boost::asio::steady_timer again_;
   InferenceBackend& backend_;
-  std::vector<v1::GenerateRequest> requests_;  // moved out as they are started
+  std::vector<v1::GenerateRequest> requests_;  // kept as long as they may be started again
   const Bounds bounds_;
   std::vector<Choice> choices_;
   size_t choices_left_;
   size_t started_ = 0;
+  size_t under_way_ = 0;
+  std::set<uint32_t> waiting_;  // that were started and found no place in the queue
+  std::chrono::steady_clock::time_point progress_at_;
   std::deque<Event> events_;
   size_t buffered_bytes_ = 0;
   absl::Status status_;

@@ -294,7 +294,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   bounds.buffered_bytes = stream ? options.unsent_bytes_max : options.answer_bytes_max;
   if (head.form == AnswerForm::kEmbedding) {
     // Collecting them waits for no client: what is too much is said there.
-    bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax};
+    bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
   is_waiting_ = false;
   feed_ = GenerationFeed::Start(state_->io, *state_->backend, std::move(requests), bounds);

@@ -72,6 +72,9 @@ class HttpSession {
                                              std::string (*body_of)(const AnswerHead&,
                                                                     const std::vector<Collected>&));
   boost::asio::awaitable<bool> SendReply(HttpReply reply);
+  // In pieces, so that no more than one of them stands as text.
+  boost::asio::awaitable<bool> SendEmbeddings(AnswerHead head,
+                                              std::vector<CollectedEmbedding> embeddings);
   boost::asio::awaitable<bool> SendError(ApiError error);
   boost::asio::awaitable<bool> RefuseUnreadable(boost::beast::error_code error);
 
@@ -79,7 +82,7 @@ class HttpSession {
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
-  boost::asio::awaitable<bool> WriteStreamHead();
+  boost::asio::awaitable<bool> WriteStreamHead(std::string content_type);
   // One piece of a stream, framed as the client's HTTP version wants it.
   boost::asio::awaitable<bool> WritePiece(std::string piece);
   boost::asio::awaitable<bool> EndStream();

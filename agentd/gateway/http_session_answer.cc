@@ -8,6 +8,8 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/http_session.h"
@@ -25,6 +27,8 @@ using EventKind = GenerationFeed::EventKind;
 constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 // Events that have gathered go out in one write of about this size.
 constexpr size_t kWriteBytesAim = 16 * 1024;
+// Of numbers; more go out as they become text, which takes three times as much.
+constexpr size_t kWholeEmbeddingsBytesMax = 256 * 1024;
 // What is still read from a client that was refused, so that it gets to see the answer.
 constexpr size_t kLingerBytesMax = 16 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLingerMs{1000};
@@ -147,9 +151,32 @@ net::awaitable<bool> HttpSession::CollectAnswer(
           absl::CancelledError("The answer was ended by the cluster"), head.model);
     }
   }
+  if constexpr (std::is_same_v<Collected, CollectedEmbedding>) {
+    if (bytes > kWholeEmbeddingsBytesMax) {
+      co_return co_await SendEmbeddings(std::move(head), std::move(choices));
+    }
+  }
   HttpReply reply;
   reply.body = body_of(head, choices);
   co_return co_await SendReply(std::move(reply));
+}
+
+net::awaitable<bool> HttpSession::SendEmbeddings(AnswerHead head,
+                                                 std::vector<CollectedEmbedding> embeddings) {
+  if (BodyIsUnread() || state_->stopping) keep_alive_ = false;
+  bool alive = co_await WriteStreamHead("application/json");
+  std::string gathered = kEmbeddingListOpening;
+  uint64_t tokens = 0;
+  for (size_t i = 0; alive && i < embeddings.size(); ++i) {
+    gathered += EmbeddingItem(head, i, std::exchange(embeddings[i].numbers, {}));
+    tokens += embeddings[i].counts.prompt_tokens;
+    if (gathered.size() < kWriteBytesAim) continue;
+    alive = co_await WritePiece(std::exchange(gathered, std::string()));
+  }
+  gathered += EmbeddingListEnding(head, tokens);
+  if (alive) alive = co_await WritePiece(std::move(gathered));
+  if (alive) alive = co_await EndStream();
+  co_return alive&& keep_alive_;
 }
 
 template net::awaitable<bool> HttpSession::CollectAnswer(
@@ -170,7 +197,7 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
     co_return co_await SendGenerationFailure(first.status, head.model);
   }
   StreamComposer composer(std::move(head));
-  bool alive = co_await WriteStreamHead();
+  bool alive = co_await WriteStreamHead("text/event-stream; charset=utf-8");
   std::string open = composer.Open();
   if (alive && !open.empty()) alive = co_await WritePiece(std::move(open));
   if (alive) alive = co_await PumpEvents(composer, std::move(first));
@@ -253,9 +280,9 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   co_return written&& keep_alive_;
 }
 
-net::awaitable<bool> HttpSession::WriteStreamHead() {
+net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type) {
   ReplyHead head;
-  head.content_type = "text/event-stream; charset=utf-8";
+  head.content_type = std::move(content_type);
   const bool chunked = parser_->get().version() >= 11;
   if (!chunked) keep_alive_ = false;
   head.framing = chunked ? BodyFraming::kChunked : BodyFraming::kUntilClose;

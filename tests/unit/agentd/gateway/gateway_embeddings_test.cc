@@ -145,6 +145,74 @@ TEST_F(GatewayEmbeddingsTest, FailuresOfTheModelAreThisRequests) {
   }
 }
 
+absl::Status QueueFull() {
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", "as many wait as may");
+}
+
+// Those for which there is no place wait for the others of their body, and come in their order.
+TEST_F(GatewayEmbeddingsTest, InputsWaitForAPlaceInTheQueue) {
+  RawHttpClient client(gateway_->port());
+  client.Send(Post({{"input", {"0", "1", "2"}}}));
+  ASSERT_NE(backend_.WaitForCall(2), nullptr);
+  for (const size_t refused : {2, 1}) backend_.WaitForCall(refused)->Done(QueueFull());
+  AnswerCall(0);
+  const auto second = backend_.WaitForCall(3);
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->request.prompt(), "1");
+  second->Done(QueueFull());  // nothing of the body is under way: it is tried again in a moment
+  const auto again = backend_.WaitForCall(4);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->request.prompt(), "1");
+  AnswerCall(4);
+  AnswerCall(5);
+  const RawResponse response = client.ReadResponse();
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json body = json::parse(response.body);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(body["data"][i]["embedding"], json({static_cast<double>(i)}));
+  }
+}
+
+TEST_F(GatewayEmbeddingsTest, ABodyIsRefusedWhenNoneOfItFindsAPlace) {
+  RawHttpClient client(gateway_->port());
+  client.Send(Post({{"input", {"0", "1", "2"}}}));
+  ASSERT_NE(backend_.WaitForCall(2), nullptr);
+  for (const size_t refused : {0, 2, 1}) backend_.WaitForCall(refused)->Done(QueueFull());
+  const RawResponse response = client.ReadResponse();
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(json::parse(response.body)["error"]["code"], "queue_full");
+  EXPECT_EQ(backend_.calls(), 3u);
+}
+
+// Above what is built in one go it comes in chunks, to the same JSON.
+TEST_F(GatewayEmbeddingsTest, LargeAnswersComeInPieces) {
+  constexpr size_t kNumbers = 40'000;
+  RawHttpClient client(gateway_->port());
+  client.Send(Post({{"input", {"1", "2", "3"}}}));
+  for (size_t i = 0; i < 3; ++i) {
+    const auto call = backend_.WaitForCall(i);
+    ASSERT_NE(call, nullptr);
+    v1::GenerateChunk chunk;
+    for (size_t n = 0; n < kNumbers; ++n) chunk.add_embedding(static_cast<float>(n + i) / 7.0F);
+    chunk.set_prompt_tokens(2);
+    chunk.set_finish_reason(v1::FINISH_REASON_STOP);
+    call->Chunk(chunk);
+    call->Done(absl::OkStatus());
+  }
+  const RawResponse response = client.ReadResponse();
+  ASSERT_EQ(response.status, 200);
+  const json body = json::parse(response.body);
+  ASSERT_EQ(body["data"].size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(body["data"][i]["embedding"].size(), kNumbers);
+    EXPECT_EQ(body["data"][i]["embedding"][kNumbers - 1].get<float>(),
+              static_cast<float>(kNumbers - 1 + i) / 7.0F);
+  }
+  EXPECT_EQ(body["usage"]["total_tokens"], 6);
+  client.Send(Get("/health"));  // the connection goes on
+  EXPECT_EQ(client.ReadResponse().status, 200);
+}
+
 TEST_F(GatewayEmbeddingsTest, NumbersAreBounded) {
   GatewayOptions options;
   options.embeddings_bytes_max = 8;
