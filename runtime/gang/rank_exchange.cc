@@ -8,7 +8,6 @@
 #include <string>
 
 #include "proto/check.h"
-#include "runtime/model/carried.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -100,26 +99,35 @@ mx::array RankExchange::SumExactlyOverRanks(const mx::array& partial) {
   return SumAs(mx::float32, partial);
 }
 
+mx::Dtype RankExchange::TypeOf(const CarriedRow& row) const {
+  return row.as_float32 ? mx::float32 : link_.wire_type();
+}
+
+mx::array RankExchange::AsSent(const mx::array& states) const {
+  return mx::contiguous(mx::astype(states, TypeOf(CarriedInto(config_, place_.layer_end))));
+}
+
 void RankExchange::SendStates(const mx::array& hidden) {
   const int to = rank() + place_.tp;
+  mx::array states = AsSent(hidden);
   if (!direct()) {
-    mx::distributed::send(mx::astype(hidden, link_.wire_type()), to, link_.group()).eval();
+    mx::distributed::send(states, to, link_.group()).eval();
     return;
   }
-  const mx::array states = Evaluated(hidden, link_.wire_type());
+  states.eval();
   Must(link_.own_group()->group().SendTo(BytesOf(states), to));
 }
 
 mx::array RankExchange::ReceiveStates(int rows) {
   const int from = rank() - place_.tp;
-  const mx::Shape shape{rows, CarriedInto(config_, place_.layer_begin).width};
+  const CarriedRow row = CarriedInto(config_, place_.layer_begin);
+  const mx::Dtype type = TypeOf(row);
+  const mx::Shape shape{rows, row.width};
   if (!direct()) {
-    return mx::astype(mx::distributed::recv(shape, link_.wire_type(), from, link_.group()),
-                      activation_type_);
+    return mx::astype(mx::distributed::recv(shape, type, from, link_.group()), activation_type_);
   }
-  const size_t bytes =
-      static_cast<size_t>(rows) * static_cast<size_t>(shape[1]) * link_.wire_type().size();
-  mx::array states(mx::allocator::malloc(bytes), shape, link_.wire_type());
+  const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(row.width) * type.size();
+  mx::array states(mx::allocator::malloc(bytes), shape, type);
   auto* data = reinterpret_cast<std::byte*>(states.data<char>());
   Must(link_.own_group()->group().ReceiveFrom({data, bytes}, from));
   return mx::astype(states, activation_type_);

@@ -16,6 +16,7 @@
 
 #include "mlx/mlx.h"
 #include "runtime/gang/gang_link.h"
+#include "runtime/model/carried.h"
 #include "runtime/model/rank_sums.h"
 #include "runtime/model/weight_needs.h"
 
@@ -24,7 +25,7 @@ namespace macrame::runtime::engine {
 class RankExchange : public RankSums {
  public:
   // `link` and `config` must live as long. `activation_type`: of hidden states on this rank; they
-  // travel in the link's wire type.
+  // travel in the link's wire type, or in float32 (CarriedRow::as_float32).
   RankExchange(GangLink& link, const ModelConfig& config, const ShardPlace& place,
                mlx::core::Dtype activation_type);
 
@@ -37,6 +38,8 @@ class RankExchange : public RankSums {
   // states and what goes with them (model/carried.h).
   void SendStates(const mlx::core::array& hidden);
   mlx::core::array ReceiveStates(int rows);
+  // As they travel, not evaluated yet.
+  mlx::core::array AsSent(const mlx::core::array& states) const;
 
   // The last stage's ranks give what a step's rows are, evaluated: logits [rows, own part of the
   // vocabulary] and hidden states [rows, hidden_size], which are whole on each. Rank 0 gets all in
@@ -65,6 +68,7 @@ class RankExchange : public RankSums {
   void SendToFirst(const mlx::core::array& own);
   // So many numbers of `from`, behind what is in `all`.
   void ReceiveBehind(size_t count, int from, std::vector<float>& all);
+  mlx::core::Dtype TypeOf(const CarriedRow& row) const;  // on its way
   bool direct() const { return link_.own_group() != nullptr; }
   int rank() const { return static_cast<int>(link_.rank()); }
   Range VocabularyAt(int rank) const;

@@ -40,14 +40,24 @@ std::vector<float> LoadNumbers(const VectorNeed& need, WeightLoader& loader) {
   return {plain.data<float>(), plain.data<float>() + plain.size()};
 }
 
+// A gate stays below the limit, an up within it.
+void Limit(float limit, size_t size, float* gate, float* up) {
+  for (size_t i = 0; i < size; ++i) {
+    gate[i] = std::min(gate[i], limit);
+    up[i] = std::clamp(up[i], -limit, limit);
+  }
+}
+
 }  // namespace
 
-CpuFeed::CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader)
+CpuFeed::CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader,
+                 float gate_limit)
     : gate_(needs.gate.module.empty() ? std::nullopt
                                       : std::optional<CpuLinear>(loader.LoadMatrix(needs.gate))),
       up_(loader.LoadMatrix(needs.up)),
       down_(loader.LoadMatrix(needs.down)),
-      activation_(activation) {}
+      activation_(activation),
+      gate_limit_(gate_limit) {}
 
 CpuFeed::CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down,
                  const ModelConfig& config)
@@ -56,7 +66,8 @@ CpuFeed::CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down,
       down_(std::move(down)),
       activation_(config.activation),
       swiglu_limit_(config.experts.swiglu_limit),
-      swiglu_alpha_(config.experts.swiglu_alpha) {}
+      swiglu_alpha_(config.experts.swiglu_alpha),
+      gate_limit_(config.experts.gate_limit) {}
 
 void CpuFeed::ApplyWithoutGate(const float* x, size_t count, FeedWork& work, float* out) const {
   const size_t inner = up_.rows();
@@ -79,6 +90,7 @@ void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) co
   work.products.Apply(up_, up);
   ForRows(work.pool, count, inner, [&](size_t row) {
     float* own = gate + row * inner;
+    if (gate_limit_ > 0.0F) Limit(gate_limit_, inner, own, up + row * inner);
     if (swiglu_limit_ > 0.0F) {
       kernels::ClampedSwiglu(own, up + row * inner, swiglu_alpha_, swiglu_limit_, inner, own);
     } else if (activation_ == Activation::kGeluTanh) {
@@ -99,7 +111,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
       experts_(LoadExperts(needs, config, loader)) {
   if (needs.beside.has_value()) expert_scales_ = LoadNumbers(needs.beside->expert_scales, loader);
   if (!needs.shared.has_value()) return;
-  shared_.emplace(*needs.shared, config.activation, loader);
+  shared_.emplace(*needs.shared, config.activation, loader, traits_.gate_limit);
   if (!needs.shared_router.has_value()) return;
   shared_router_.emplace(loader.LoadMatrix(*needs.shared_router));
 }
@@ -126,6 +138,10 @@ void CpuExperts::Choose(const float* x, size_t count, FeedWork& work) const {
   float* scores = work.scores.Reserve(count * all);
   work.products.SetInput(x, count, router_.columns());
   work.products.Apply(router_, scores);
+  if (traits_.score_divisor != 1.0) {
+    const auto divisor = static_cast<float>(traits_.score_divisor);
+    for (size_t i = 0; i < count * all; ++i) scores[i] /= divisor;
+  }
   work.choices.resize(count * active);
   ForRows(work.pool, count, all, [&](size_t row) {
     ChooseExperts({scores + row * all, all}, score_bias_, traits_,

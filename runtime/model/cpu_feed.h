@@ -54,7 +54,9 @@ struct FeedWork {
 // down(activation(gate(x)) * up(x)), or gated as the experts' traits say, or without a gate.
 class CpuFeed {
  public:
-  CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader);
+  // `gate_limit`: as ExpertTraits has it.
+  CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader,
+          float gate_limit = 0.0F);
   // An expert.
   CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down, const ModelConfig& config);
 
@@ -68,6 +70,7 @@ class CpuFeed {
   CpuLinear up_, down_;
   Activation activation_;
   float swiglu_limit_ = 0.0F, swiglu_alpha_ = 0.0F;
+  float gate_limit_ = 0.0F;
 };
 
 class CpuExperts {

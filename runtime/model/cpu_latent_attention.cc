@@ -20,22 +20,6 @@ std::vector<float> LoadNorm(WeightLoader& loader, const VectorNeed& need) {
   return {floats.data<float>(), floats.data<float>() + floats.size()};
 }
 
-// Rows [begin, begin + count) of a matrix.
-kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size_t count) {
-  const auto past = [&](const void* data, size_t row_bytes) {
-    return static_cast<const std::byte*>(data) + begin * row_bytes;
-  };
-  kernels::MatrixView part = matrix;
-  part.rows = count;
-  part.weights = past(matrix.weights, kernels::WeightRowBytes(matrix));
-  if (matrix.bits == 0) return part;
-  part.scales = past(matrix.scales, kernels::ScaleRowBytes(matrix));
-  if (matrix.biases != nullptr) {
-    part.biases = past(matrix.biases, kernels::ScaleRowBytes(matrix));
-  }
-  return part;
-}
-
 // `rows` x `columns` scalars of `size` bytes, turned over.
 void Turn(const std::byte* from, size_t rows, size_t columns, size_t size, std::byte* to) {
   for (size_t row = 0; row < rows; ++row) {

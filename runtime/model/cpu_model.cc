@@ -20,8 +20,17 @@ kernels::KvType KvTypeOf(mx::Dtype type) {
   return type == mx::float32 ? kernels::KvType::kFloat32 : kernels::KvType::kFloat16;
 }
 
+kernels::KvType KvTypeOf(const WeightLoader& loader, const LayerStackOptions& options) {
+  return options.kv_type.value_or(KvTypeOf(loader.model_type()));
+}
+
 kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place, int layer,
                            kernels::KvType type) {
+  if (config.has_compression()) {
+    // Ranks without heads too make and choose entries.
+    const auto dim = static_cast<size_t>(config.head_dim);
+    return {1, dim, type, dim};
+  }
   const auto heads = static_cast<size_t>(KvHeadsOf(config, layer, place.slices()).size());
   if (config.has_latent()) {
     return {heads > 0 ? size_t{1} : size_t{0}, static_cast<size_t>(config.latent.width()), type,
@@ -34,12 +43,18 @@ kernels::KvShape KvShapeOf(const ModelConfig& config, const ShardPlace& place, i
 std::vector<kernels::KvShape> KvShapesOf(const ModelConfig& config, const ShardPlace& place,
                                          const WeightLoader& loader,
                                          const LayerStackOptions& options) {
-  const kernels::KvType type = options.kv_type.value_or(KvTypeOf(loader.model_type()));
   std::vector<kernels::KvShape> shapes;
   for (const int layer : KvLayersOf(config, place)) {
-    shapes.push_back(KvShapeOf(config, place, layer, type));
+    shapes.push_back(KvShapeOf(config, place, layer, KvTypeOf(loader, options)));
   }
   return shapes;
+}
+
+// Of compressed entries, with their index keys.
+kernels::KvShape EntryShapeOf(const ModelConfig& config, const WeightLoader& loader,
+                              const LayerStackOptions& options) {
+  const auto dim = static_cast<size_t>(config.head_dim);
+  return {1, dim, KvTypeOf(loader, options), dim, static_cast<size_t>(config.compress.index_dim)};
 }
 
 // An array of float32 to write into.
@@ -100,6 +115,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       out_(CarriedInto(config, place.layer_end)),
       kv_layers_(KvLayersOf(config, place)),
       vocabulary_(VocabularyOf(config, place.slices())),
+      entry_places_(config, place),
       pool_(options.threads),
       products_(pool_),
       feed_{pool_, products_},
@@ -111,9 +127,15 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       slot_states_(options.sequences_max, options.state_snapshots),
       states_(static_cast<size_t>(RecurrentLayersOf(config, place)), recurrent_cut_.floats(),
               options.sequences_max, options.state_snapshots),
+      compressed_(config, pool_, products_, attention_),
+      open_groups_(static_cast<size_t>(PoolingLayersOf(config, place)),
+                   2 * static_cast<size_t>(config.head_dim)),
+      streams_(config, pool_, products_),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       blocks_(options.blocks_total, KvShapesOf(config, place, loader, options)),
-      block_bytes_(blocks_.block_bytes()),
+      entries_(options.blocks_total, std::vector(static_cast<size_t>(entry_places_.count),
+                                                 EntryShapeOf(config, loader, options))),
+      block_bytes_(blocks_.block_bytes() + entries_.block_bytes()),
       ones_(static_cast<size_t>(std::max({config.head_dim, config.hidden_size,
                                           config.global_heads.value_or(HeadTraits()).dim})),
             1.0F) {
@@ -137,9 +159,8 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
     const Heads& heads = layers_.back().heads;
     query_width_ = std::max(query_width_, heads.query_width());
     kv_width_ = std::max(kv_width_, heads.kv_width());
-    mixed_width_ = std::max(
-        mixed_width_, config.has_latent() ? heads.queries * static_cast<size_t>(config.value_dim())
-                                          : heads.query_width());
+    const int columns = config.OutputColumns(config.HeadsOf(layer));
+    mixed_width_ = std::max(mixed_width_, heads.kv * static_cast<size_t>(columns));
   }
   if (place.has_head) final_norm_ = LoadNorm(loader, FinalNormNeed(config));
   if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
@@ -157,7 +178,20 @@ std::string CpuModel::kv_layout() const {
     absl::StrAppend(&layout, ", ", shape.kv_heads, " x ", shape.head_dim,
                     shape.index_dim > 0 ? absl::StrCat(" + ", shape.index_dim) : "");
   }
+  const int entries = entry_places_.count;
+  if (entries > 0) absl::StrAppend(&layout, ", entries of ", entries);
   return layout + rope_layout_;
+}
+
+// A block in all layers, then in all that hold entries.
+void CpuModel::ReadBlock(int32_t block, std::span<std::byte> out) const {
+  blocks_.Read(block, out.first(blocks_.block_bytes()));
+  entries_.Read(block, out.subspan(blocks_.block_bytes()));
+}
+
+void CpuModel::WriteBlock(int32_t block, std::span<const std::byte> bytes) {
+  blocks_.Write(block, bytes.first(blocks_.block_bytes()));
+  entries_.Write(block, bytes.subspan(blocks_.block_bytes()));
 }
 
 std::optional<CpuModel::Beside> CpuModel::LoadBeside(const LayerNeeds& needs,
@@ -190,6 +224,14 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
     return CpuRecurrent(config_, place_, *needs.recurrent, loader,
                         static_cast<size_t>(RecurrentLayersOf(config_, before)));
   };
+  const auto load_compressed = [&]() -> std::optional<CpuCompressedAttention> {
+    if (!needs.compressed.has_value()) return std::nullopt;
+    return CpuCompressedAttention(config_, place_, layer, needs, loader);
+  };
+  const auto load_mix = [&](const std::optional<StreamNeeds>& own) -> std::optional<CpuStreamMix> {
+    if (!own.has_value()) return std::nullopt;
+    return CpuStreamMix(*own, loader);
+  };
   const auto load_input = [&]() -> std::optional<CpuLayerInput> {
     if (!needs.input.has_value()) return std::nullopt;
     return CpuLayerInput(*needs.input, config_, loader);
@@ -207,6 +249,7 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
                load(needs.v),
                load_latent(),
                load_recurrent(),
+               load_compressed(),
                load(needs.o),
                LoadFeed(config_, needs, loader),
                LoadBeside(needs, loader),
@@ -221,6 +264,8 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
                load_scalar(),
                static_cast<size_t>(config_.sliding_windows[static_cast<size_t>(layer)]),
                config_.rope_uses[static_cast<size_t>(layer)],
+               load_mix(needs.attention_streams),
+               load_mix(needs.feed_streams),
                {kv * static_cast<size_t>(config_.attention_heads / heads.kv_heads), kv,
                 static_cast<size_t>(heads.dim), static_cast<size_t>(own.begin)},
                layer,
@@ -229,13 +274,14 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
 }
 
 absl::Status CpuModel::Begin(const ForwardStep& step) {
-  absl::Status good = config_.has_state() ? slot_states_.Check(step) : absl::OkStatus();
+  absl::Status good = config_.has_state() ? slot_states_.Check(step) : open_groups_.Check(step);
   if (good.ok()) good = tables_.Apply(step, config_.vocab_size);
   if (!good.ok()) return good;
   if (config_.has_state()) {
     slot_states_.Apply(step);
     states_.Open(slot_states_.opened());
   }
+  open_groups_.Apply(step);
   TakeRows(step);
   return good;
 }
@@ -244,9 +290,11 @@ void CpuModel::TakeRows(const ForwardStep& step) {
   rows_.clear();
   segments_.clear();
   recurrent_segments_.clear();
+  slots_.clear();
   for (const Segment& segment : step.segments) {
     const int32_t* blocks = tables_.Table(segment.slot).data();
     segments_.push_back({rows_.size(), segment.tokens.size(), segment.begin, blocks});
+    slots_.push_back(segment.slot);
     if (config_.has_state()) {
       recurrent_segments_.push_back(
           {rows_.size(), segment.tokens.size(), slot_states_.StateOf(segment.slot)});
@@ -290,7 +338,7 @@ void CpuModel::ReserveBuffers() {
     buffers_.beside.Reserve(count * hidden_size_);
     buffers_.seen.Reserve(count * hidden_size_);
   }
-  if (config_.has_latent()) return;
+  if (config_.has_latent() || config_.has_compression()) return;
   buffers_.queries.Reserve(count * query_width_);
   buffers_.keys.Reserve(count * kv_width_);
   buffers_.values.Reserve(count * kv_width_);
@@ -301,7 +349,8 @@ void CpuModel::ReserveBuffers() {
 uint64_t CpuModel::buffer_bytes() const {
   uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes() +
                    latent_.memory_bytes() + recurrent_.memory_bytes() + states_.memory_bytes() +
-                   input_work_.memory_bytes();
+                   input_work_.memory_bytes() + compressed_.memory_bytes() +
+                   open_groups_.memory_bytes() + streams_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
         &buffers_.mixed, &buffers_.partial, &buffers_.gated, &buffers_.squares, &buffers_.beside,
@@ -333,19 +382,26 @@ void CpuModel::EmbedRows(std::span<const int32_t> ids, float* rows) {
   Multiply(config_.embedding_scale, rows, count);
 }
 
+// All streams begin as the embedding, and the first half layer reads the first one.
 mx::array CpuModel::Embed(std::span<const int32_t> ids) {
   MACRAME_CHECK(embedding_.has_value()) << "this rank holds no embedding";
   const auto width = static_cast<size_t>(in_.width);
   mx::array out = NewArray(ids.size(), width);
-  if (!inputs_.has_value()) {
+  if (width == hidden_size_) {
     EmbedRows(ids, out.data<float>());
     return out;
   }
   float* rows = buffers_.normed.Reserve(ids.size() * hidden_size_);
   EmbedRows(ids, rows);
   for (size_t row = 0; row < ids.size(); ++row) {
-    std::copy_n(rows + row * hidden_size_, hidden_size_, out.data<float>() + row * width);
+    float* to = out.data<float>() + row * width;
+    for (int stream = 0; stream < config_.streams.count; ++stream) {
+      to = std::copy_n(rows + row * hidden_size_, hidden_size_, to);
+    }
+    std::fill_n(to, in_.weights, 0.0F);
+    if (in_.weights > 0) *to = 1.0F;
   }
+  if (!inputs_.has_value()) return out;
   inputs_->Make(ids, rows, vocabulary_, sums_, input_work_,
                 {out.data<float>() + in_.InputBegin(0), width});
   return out;
@@ -436,7 +492,9 @@ void CpuModel::ScaleWhole(const Layer& layer, size_t row) {
         *layer.k_norm);
 }
 
-const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm) {
+const float* CpuModel::NormedHidden(const std::optional<mx::array>& norm,
+                                    const std::optional<CpuStreamMix>& mix) {
+  if (mix.has_value()) streams_.Begin(*mix, buffers_.hidden.data());
   if (!norm.has_value()) return buffers_.hidden.data();
   ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     Norm(buffers_.hidden.data() + row * hidden_size_, *norm,
@@ -449,8 +507,10 @@ void CpuModel::Attend(const Layer& layer) {
   if (!layer.o.has_value()) return;
   const bool has_heads = layer.heads.queries > 0;
   if (layer.recurrent.has_value()) {
-    layer.recurrent->Apply(NormedHidden(layer.attention_norm), rows_.size(), recurrent_segments_,
-                           states_, recurrent_, buffers_.mixed.data());
+    layer.recurrent->Apply(NormedHidden(layer.attention_norm, layer.attention_mix), rows_.size(),
+                           recurrent_segments_, states_, recurrent_, buffers_.mixed.data());
+  } else if (layer.compressed.has_value()) {
+    MixCompressed(layer);
   } else if (layer.latent.has_value()) {
     if (has_heads) MixLatent(layer);
   } else {
@@ -468,11 +528,36 @@ void CpuModel::Attend(const Layer& layer) {
 void CpuModel::MixLatent(const Layer& layer) {
   const LatentStep step{blocks_.Layer(layer.kv), segments_, rows_.size(),
                         RopeOf(layer)->RotationOf(0)};
-  layer.latent->Apply(NormedHidden(layer.attention_norm), step, latent_, buffers_.mixed.data());
+  layer.latent->Apply(NormedHidden(layer.attention_norm, layer.attention_mix), step, latent_,
+                      buffers_.mixed.data());
+}
+
+void CpuModel::MixCompressed(const Layer& layer) {
+  const auto index = static_cast<size_t>(layer.number - place_.layer_begin);
+  CompressedStep step;
+  step.window = blocks_.Layer(layer.kv);
+  step.segments = segments_;
+  const int place = entry_places_.of_layer[index];
+  if (place >= 0) step.entries = entries_.Layer(place);
+  std::vector<float*> open;
+  if (layer.compressed->pools()) {
+    size_t before = 0;
+    for (size_t i = 0; i < index; ++i) {
+      if (layers_[i].compressed->pools()) ++before;
+    }
+    for (const uint32_t slot : slots_) open.push_back(open_groups_.Layer(slot, before));
+  }
+  step.open = open;
+  step.rows = rows_.size();
+  step.rope = &RopeOf(layer)->table;
+  step.rotation = RopeOf(layer)->RotationOf(0);
+  layer.compressed->Apply(NormedHidden(layer.attention_norm, layer.attention_mix), step,
+                          compressed_, buffers_.mixed.data());
 }
 
 void CpuModel::Project(const Layer& layer) {
-  products_.SetInput(NormedHidden(layer.attention_norm), rows_.size(), hidden_size_);
+  products_.SetInput(NormedHidden(layer.attention_norm, layer.attention_mix), rows_.size(),
+                     hidden_size_);
   products_.Apply(*layer.q, (config_.attention_gate ? buffers_.gated : buffers_.queries).data());
   if (layer.k.has_value()) products_.Apply(*layer.k, buffers_.keys.data());
   if (layer.v.has_value()) products_.Apply(*layer.v, buffers_.values.data());
@@ -514,7 +599,7 @@ void CpuModel::KeepForLater(const Layer& layer) {
 
 void CpuModel::Feed(const Layer& layer) {
   if (!layer.feed.has_value()) return;
-  const float* in = NormedHidden(layer.feed_norm);
+  const float* in = NormedHidden(layer.feed_norm, layer.feed_mix);
   std::visit(
       [&](const auto& feed) { feed.Apply(in, rows_.size(), feed_, buffers_.partial.data()); },
       *layer.feed);
@@ -532,8 +617,8 @@ void CpuModel::FeedBeside(const Beside& beside) {
     Norm(buffers_.hidden.data() + at, beside.router_norm, seen + at);
     Norm(fed + at, beside.feed_out_norm, fed + at);
   });
-  beside.experts.Apply(NormedHidden(beside.experts_in_norm), seen, rows_.size(), feed_,
-                       buffers_.partial.data());
+  beside.experts.Apply(NormedHidden(beside.experts_in_norm, std::nullopt), seen, rows_.size(),
+                       feed_, buffers_.partial.data());
   SumPartial();
   ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     float* own = buffers_.partial.data() + row * hidden_size_;
@@ -560,6 +645,7 @@ void CpuModel::SumPartial() {
 
 void CpuModel::AddPartial(const std::optional<mx::array>& norm) {
   float* partial = buffers_.partial.data();
+  if (config_.has_streams()) return streams_.End(partial);
   ForRows(pool_, rows_.size(), hidden_size_, [&](size_t row) {
     float* own = partial + row * hidden_size_;
     if (norm.has_value()) Norm(own, *norm, own);
@@ -570,9 +656,16 @@ void CpuModel::AddPartial(const std::optional<mx::array>& norm) {
 
 void CpuModel::TakeCarried(const float* rows) {
   carried_ = rows;
+  if (config_.has_streams()) {
+    streams_.Take(rows, in_, rows_.size());
+    compressed_.Take(rows, in_, rows_.size());
+  }
   for (size_t row = 0; row < rows_.size(); ++row) {
     const float* from = rows + row * static_cast<size_t>(in_.width);
-    std::copy_n(from, hidden_size_, buffers_.hidden.data() + row * hidden_size_);
+    if (!config_.has_streams()) {
+      std::copy_n(from, hidden_size_, buffers_.hidden.data() + row * hidden_size_);
+    }
+    if (entry_places_.first_is_handed) TakeEntry(row);
     for (const CarriedRow::Kv& kv : in_.kv) {
       const auto found = std::find(kv_layers_.begin(), kv_layers_.end(), kv.layer);
       const Range own = KvHeadsOf(config_, kv.layer, place_.slices());
@@ -584,6 +677,13 @@ void CpuModel::TakeCarried(const float* rows) {
   }
 }
 
+// The entry of the group that a row ends, which a stage before made.
+void CpuModel::TakeEntry(size_t row) {
+  const size_t position = rows_[row].position;
+  if ((position + 1) % static_cast<size_t>(entry_places_.handed_ratio) != 0) return;
+  kernels::StoreKv(entries_.Layer(0), rows_[row].blocks, position, compressed_.Entry(row), nullptr);
+}
+
 mx::array CpuModel::HandOn() {
   const auto width = static_cast<size_t>(out_.width);
   const auto passed = static_cast<size_t>(read_kv_width_);
@@ -593,16 +693,22 @@ mx::array CpuModel::HandOn() {
   for (size_t row = 0; row < rows_.size(); ++row) {
     const float* from = carried_ + row * static_cast<size_t>(in_.width);
     float* to = out.data<float>() + row * width;
-    to = std::copy_n(buffers_.hidden.data() + row * hidden_size_, hidden_size_, to);
-    const float* inputs = from + in_.InputBegin(place_.layer_end);
-    to = std::copy_n(inputs, (config_.layer_count - place_.layer_end) * config_.layer_input_width,
-                     to);
+    if (!config_.has_streams()) {
+      std::copy_n(buffers_.hidden.data() + row * hidden_size_, hidden_size_, to);
+    }
+    std::copy_n(from + in_.InputBegin(place_.layer_end),
+                (config_.layer_count - place_.layer_end) * config_.layer_input_width,
+                to + out_.InputBegin(place_.layer_end));
     for (const CarriedRow::Kv& kv : out_.kv) {  // those of earlier stages come first
       if (const CarriedRow::Kv* held = in_.KvOf(kv.layer); held != nullptr) {
-        to = std::copy_n(from + held->begin, 2 * kv.size(), to);
+        std::copy_n(from + held->begin, 2 * kv.size(), to + kv.begin);
       }
     }
-    std::copy_n(kept + row * passed, passed, to);
+    std::copy_n(kept + row * passed, passed, to + width - passed);
+  }
+  if (config_.has_streams()) {
+    streams_.Put(out.data<float>(), out_);
+    compressed_.Put(out.data<float>(), out_);
   }
   return out;
 }
@@ -628,8 +734,14 @@ void CpuModel::NormRows(const mx::array& hidden, std::span<const int32_t> rows, 
   MACRAME_CHECK(final_norm_.has_value()) << "this rank is not of the last stage";
   const mx::array in = Evaluated(hidden);
   for (size_t i = 0; i < rows.size(); ++i) {
-    Norm(in.data<float>() + static_cast<size_t>(rows[i]) * hidden_size_, *final_norm_,
-         out + i * hidden_size_);
+    const float* row =
+        in.data<float>() + static_cast<size_t>(rows[i]) * static_cast<size_t>(out_.width);
+    float* own = out + i * hidden_size_;
+    if (config_.has_streams()) {
+      streams_.Collapse(row, own);
+      row = own;
+    }
+    Norm(row, *final_norm_, own);
   }
 }
 

@@ -20,14 +20,17 @@
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/carried.h"
+#include "runtime/model/cpu_compressed_attention.h"
 #include "runtime/model/cpu_feed.h"
 #include "runtime/model/cpu_kv_blocks.h"
 #include "runtime/model/cpu_latent_attention.h"
 #include "runtime/model/cpu_layer_input.h"
 #include "runtime/model/cpu_linear.h"
 #include "runtime/model/cpu_recurrent.h"
+#include "runtime/model/cpu_streams.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/model_config.h"
+#include "runtime/model/open_groups.h"
 #include "runtime/model/rope.h"
 #include "runtime/model/slot_states.h"
 #include "runtime/model/slot_tables.h"
@@ -53,12 +56,8 @@ class CpuModel : public LayerStack {
   uint64_t block_bytes() const override { return block_bytes_; }
   uint64_t buffer_bytes() const override;
   size_t stored_block_bytes() const override { return block_bytes_; }
-  void ReadBlock(int32_t block, std::span<std::byte> out) const override {
-    blocks_.Read(block, out);
-  }
-  void WriteBlock(int32_t block, std::span<const std::byte> bytes) override {
-    blocks_.Write(block, bytes);
-  }
+  void ReadBlock(int32_t block, std::span<std::byte> out) const override;
+  void WriteBlock(int32_t block, std::span<const std::byte> bytes) override;
   std::string kv_layout() const override;
 
  private:
@@ -81,6 +80,7 @@ class CpuModel : public LayerStack {
     std::optional<CpuLinear> q, k, v;
     std::optional<CpuLatentAttention> latent;
     std::optional<CpuRecurrent> recurrent;
+    std::optional<CpuCompressedAttention> compressed;
     std::optional<CpuLinear> o;  // unset: the layer has no first half
     std::optional<std::variant<CpuFeed, CpuExperts>> feed;
     std::optional<Beside> beside;
@@ -92,6 +92,8 @@ class CpuModel : public LayerStack {
     float scalar;                           // of what the layer gives
     size_t window;
     RopeUse rope;
+    // How its halves weigh the residual streams; unset: there is one.
+    std::optional<CpuStreamMix> attention_mix, feed_mix;
     Heads heads;
     int number;    // in the model
     int kv;        // of its keys and values in blocks_; -1: it does not attend
@@ -132,6 +134,7 @@ class CpuModel : public LayerStack {
   void EmbedRows(std::span<const int32_t> ids, float* rows);
   // What came from the stage before, and what goes to the next.
   void TakeCarried(const float* rows);
+  void TakeEntry(size_t row);
   mlx::core::array HandOn();
   void KeepForLater(const Layer& layer);
   void TakeRows(const ForwardStep& step);
@@ -139,8 +142,10 @@ class CpuModel : public LayerStack {
   const Rope* RopeOf(const Layer& layer) const;  // null: it has none
   void Turn(const Layer& layer, const kernels::KvView& view, size_t row);
   void TurnKeys(const Layer& layer, size_t row);
-  // What goes into half a layer: the hidden states, through `norm` if there is one.
-  const float* NormedHidden(const std::optional<mlx::core::array>& norm);
+  // What goes into half a layer: the hidden states, or what `mix` makes of the streams, through
+  // `norm` if there is one.
+  const float* NormedHidden(const std::optional<mlx::core::array>& norm,
+                            const std::optional<CpuStreamMix>& mix);
   // A layer's first half.
   void Attend(const Layer& layer);
   // Queries, keys and values of all rows.
@@ -150,6 +155,7 @@ class CpuModel : public LayerStack {
   void TakeQueries(const Layer& layer, size_t row);
   void Mix(const Layer& layer);
   void MixLatent(const Layer& layer);
+  void MixCompressed(const Layer& layer);
   void Feed(const Layer& layer);
   // buffers_.partial becomes what both of them give.
   void FeedBeside(const Beside& beside);
@@ -170,6 +176,7 @@ class CpuModel : public LayerStack {
   const std::vector<int> kv_layers_;  // whose keys and values are in blocks_, in their order
   size_t query_width_ = 0, kv_width_ = 0, mixed_width_ = 0;  // of the layers that have most
   const Range vocabulary_;
+  const EntryPlaces entry_places_;
   kernels::ThreadPool pool_;
   CpuProducts products_;
   FeedWork feed_;
@@ -181,8 +188,12 @@ class CpuModel : public LayerStack {
   SlotTables tables_;
   SlotStates slot_states_;
   CpuStates states_;
+  CompressedWork compressed_;
+  OpenGroups open_groups_;
+  CpuStreams streams_;
   const std::string rope_layout_;
   CpuKvBlocks blocks_;
+  CpuKvBlocks entries_;  // compressed ones, by entry_places_
   const uint64_t block_bytes_;
   std::optional<CpuLinear> embedding_;
   std::optional<CpuLayerInputs> inputs_;  // what makes layers' inputs, on the first stage
@@ -197,6 +208,7 @@ class CpuModel : public LayerStack {
   std::vector<Row> rows_;
   std::vector<kernels::AttentionSegment> segments_;
   std::vector<RecurrentSegment> recurrent_segments_;
+  std::vector<uint32_t> slots_;     // of each segment
   const float* carried_ = nullptr;  // what went into the first layer, row by row
   Buffers buffers_;
 };

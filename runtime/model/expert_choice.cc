@@ -13,6 +13,16 @@ namespace {
 
 float Sigmoid(float x) { return static_cast<float>(1.0 / (1.0 + std::exp(-double{x}))); }
 
+float RootSoftplus(float x) {
+  return static_cast<float>(
+      std::sqrt(std::max(double{x}, 0.0) + std::log1p(std::exp(-std::fabs(double{x})))));
+}
+
+// A score that is each expert's own.
+float OwnScore(float x, RouterScores scores) {
+  return scores == RouterScores::kSigmoid ? Sigmoid(x) : RootSoftplus(x);
+}
+
 float Comparable(float value) {
   return std::isnan(value) ? -std::numeric_limits<float>::infinity() : value;
 }
@@ -87,11 +97,11 @@ void WeighSoftmax(std::span<const float> scores, const ExpertTraits& traits,
   for (ExpertChoice& choice : out) choice.weight = static_cast<float>(choice.weight / sum);
 }
 
-void WeighSigmoid(std::span<const float> scores, const ExpertTraits& traits,
-                  std::span<ExpertChoice> out) {
+void WeighOwn(std::span<const float> scores, const ExpertTraits& traits,
+              std::span<ExpertChoice> out) {
   double sum = 0;
   for (ExpertChoice& choice : out) {
-    choice.weight = Sigmoid(Comparable(scores[static_cast<size_t>(choice.expert)]));
+    choice.weight = OwnScore(Comparable(scores[static_cast<size_t>(choice.expert)]), traits.scores);
     sum += choice.weight;
   }
   if (!traits.normalized) return;
@@ -115,11 +125,11 @@ void ChooseExperts(std::span<const float> scores, std::span<const float> bias,
   } else {
     std::vector<float> values(scores.size());
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = Sigmoid(scores[i]) + (bias.empty() ? 0.0F : bias[i]);
+      values[i] = OwnScore(scores[i], traits.scores) + (bias.empty() ? 0.0F : bias[i]);
     }
     if (traits.groups > 1) DropGroups(traits, values);
     TakeHighest(values, out);
-    WeighSigmoid(scores, traits, out);
+    WeighOwn(scores, traits, out);
   }
   if (traits.weight_scale != 1.0) {
     for (ExpertChoice& choice : out) {

@@ -23,7 +23,7 @@ struct ExpertChoice {
 // RouterScores::kSigmoid: experts are chosen by the sigmoid of their score plus `bias`, which is
 // empty or as long as `scores`, within the groups that the traits allow; the others count as zero.
 // A weight is the sigmoid alone, or its share of the chosen ones' sum. All weights are multiplied
-// by traits.weight_scale.
+// by traits.weight_scale. RouterScores::kRootSoftplus: likewise, with the root of ln(1 + e^score).
 void ChooseExperts(std::span<const float> scores, std::span<const float> bias,
                    const ExpertTraits& traits, std::span<ExpertChoice> out);
 

@@ -52,6 +52,10 @@ float NumberAt(const StoredTensor& tensor, size_t index) {
     std::memcpy(&value, tensor.data + 4 * index, sizeof(value));
     return value;
   }
+  if (IsPowerScale(tensor)) {
+    const int power = std::to_integer<int>(tensor.data[index]);
+    return power == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, power - 127);
+  }
   MACRAME_CHECK(tensor.dtype == "BF16") << tensor.name << " of " << tensor.dtype;
   uint16_t half = 0;
   std::memcpy(&half, tensor.data + 2 * index, sizeof(half));

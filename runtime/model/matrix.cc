@@ -1,5 +1,7 @@
 #include "runtime/model/matrix.h"
 
+#include <cstddef>
+
 #include "mlx/allocator.h"
 #include "mlx/backend/cpu/encoder.h"
 #include "mlx/primitives.h"
@@ -52,6 +54,21 @@ mx::Dtype ActivationType(mx::Dtype model_type) {
 Matrix::Matrix(kernels::MatrixView view, std::shared_ptr<const void> owner,
                std::optional<mx::array> bias)
     : view_(view), owner_(std::move(owner)), bias_(std::move(bias)) {}
+
+kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size_t count) {
+  const auto past = [&](const void* data, size_t row_bytes) {
+    return static_cast<const std::byte*>(data) + begin * row_bytes;
+  };
+  kernels::MatrixView part = matrix;
+  part.rows = count;
+  part.weights = past(matrix.weights, kernels::WeightRowBytes(matrix));
+  if (matrix.bits == 0) return part;
+  part.scales = past(matrix.scales, kernels::ScaleRowBytes(matrix));
+  if (matrix.biases != nullptr) {
+    part.biases = past(matrix.biases, kernels::ScaleRowBytes(matrix));
+  }
+  return part;
+}
 
 const char* MlxModeOf(const QuantizationTraits& traits) {
   return traits.mode == QuantizationMode::kMxfp4 ? "mxfp4" : "affine";

@@ -23,6 +23,9 @@ mlx::core::Dtype ActivationType(mlx::core::Dtype model_type);
 // What MLX calls how the weights are quantised.
 const char* MlxModeOf(const QuantizationTraits& traits);
 
+// Rows [begin, begin + count) of a matrix.
+kernels::MatrixView RowsOf(const kernels::MatrixView& matrix, size_t begin, size_t count);
+
 class Matrix {
  public:
   // Weights that a kernel reads in place; `owner` keeps the memory that `view` points into.

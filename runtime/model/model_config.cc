@@ -104,6 +104,7 @@ void ReadForeignQuantization(const json& foreign, ModelConfig& out) {
   if (number != "e4m3" && number != "float8_e4m3fn") {
     Unsupported(absl::StrCat("8-bit floats of form '", number, "' are not implemented; e4m3 is"));
   }
+  if (out.experts.published_as_fp4) out.quantization = kMxfp4Traits;
   const json* block = FindField(foreign, "weight_block_size");
   if (block == nullptr) return;
   if (!block->is_array() || block->size() != 2) Invalid("'weight_block_size' is not two numbers");
@@ -211,6 +212,11 @@ float ModelConfig::QueryScaleAt(size_t position, int dim) const {
   return static_cast<float>(scale);
 }
 
+int CompressTraits::SourceOf(int layer) const {
+  while (layer >= 0 && !makes[static_cast<size_t>(layer)]) --layer;
+  return layer;
+}
+
 QuantizationTraits ModelConfig::QuantizationOf(std::string_view module) const {
   const auto found = quantization_overrides.find(std::string(module));
   return found == quantization_overrides.end() ? quantization : found->second;
@@ -254,6 +260,18 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
                         absl::StrCat(folder, "/config.json: ", error.what()));
   }
+}
+
+absl::Status CheckDevice(const ModelConfig& config, const std::string& folder, bool on_gpu) {
+  if (!on_gpu || !config.has_streams()) return absl::OkStatus();
+  v1::Reason reason = MakeReason(
+      "MODEL_ARCHITECTURE_UNKNOWN",
+      absl::StrCat(folder, ": architecture '", config.architecture,
+                   "' is computed by rankd on CPUs alone, and this machine computes on its GPU"));
+  reason.set_remedy(
+      "load it on nodes without a GPU, or through mlx-lm: install that on the node that plans and "
+      "restart its agent");
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }
 
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder) {

@@ -40,8 +40,9 @@ enum class RopeUse { kGlobal, kLocal, kNone };
 // gate, what its inner numbers do: the square of what is above zero.
 enum class Activation { kSilu, kGeluTanh, kRelu2 };
 
-// What a router's numbers become: shares of one whole, or each by itself in (0, 1).
-enum class RouterScores { kSoftmax, kSigmoid };
+// What a router's numbers become: shares of one whole, or each by itself: in (0, 1), or the root of
+// its softplus.
+enum class RouterScores { kSoftmax, kSigmoid, kRootSoftplus };
 
 // Layers whose feed-forward is one of many small ones for each token: a router's scores choose.
 struct ExpertTraits {
@@ -84,6 +85,11 @@ struct ExpertTraits {
   // silu(gate) * up.
   float swiglu_limit = 0.0F;
   float swiglu_alpha = 1.702F;
+  // Above 0: silu(gate) * up with a gate of at most this and an up within it, of experts and of the
+  // one that every token takes.
+  float gate_limit = 0.0F;
+  double score_divisor = 1.0;     // of the router's numbers
+  bool published_as_fp4 = false;  // beside other weights in 8-bit floats
 };
 
 // Of a layer with keys and values by head.
@@ -124,6 +130,44 @@ struct IndexTraits {
   int dim = 0;
   bool interleaved = false;  // of the rotary form, which else is the latent one's
   float norm_eps = 1e-5F;    // of the layer norm of keys
+};
+
+// A position carries several vectors of hidden_size from layer to layer (hyper-connections). Each
+// half of a layer reads one weighed sum of them; what it gives is added to each by a weight of its
+// own, and they are mixed by a matrix whose rows and columns add up to one, about: it is made so by
+// dividing them in turn (Sinkhorn). All weights come from the streams themselves.
+struct StreamTraits {
+  int count = 1;
+  int rounds = 0;  // of dividing columns, then rows and columns again
+  float eps = 1e-6F;
+  static constexpr int kStreamsMax = 16;
+  // Numbers that a half layer makes of the streams: what to read by, what to add by, the matrix.
+  int mixes() const { return (2 + count) * count; }
+};
+
+// DeepSeek-V4.1's attention. Each layer looks at a window of positions, of which it keeps one
+// vector that is key and value of all heads, rounded to 8-bit floats. Layers with a ratio also look
+// at entries: of each `ratio` positions one, pooled by learnt gates and rounded to 4-bit floats.
+// Only some layers make entries, and only some choose, by an indexer, which ones are looked at; the
+// layers behind use what the last such layer made and chose. Heads are turned back behind
+// attention, and go through an output map of their group's and then one of all.
+struct CompressTraits {
+  int groups = 0;  // of heads; 0: the model has no such attention
+  int group_rank = 0;
+  int q_rank = 0;
+  int rope = 0;  // the last dimensions of a head, and of an index key, that are turned
+  int window = 0;
+  std::vector<int> ratios;           // by layer; 0: it looks at the window alone
+  std::vector<bool> makes, chooses;  // by layer
+  int index_heads = 0, index_dim = 0, index_top = 0;
+  // Of this layer's scores come the blocks of entries among which layers behind it choose; -1:
+  // none.
+  int candidate_layer = -1;
+  int candidate_blocks = 0, candidate_block = 0;
+  // Groups never reach over the end of a KV block.
+  static constexpr int kRatioMax = 32;
+  // The layer whose entries a layer with a ratio looks at.
+  int SourceOf(int layer) const;
 };
 
 // What a layer's first half is; kNone: it has none.
@@ -209,6 +253,8 @@ struct ModelConfig {
   int ignored_layers = 0;  // behind the last one: they predict further tokens
   LatentTraits latent;
   IndexTraits index;
+  StreamTraits streams;
+  CompressTraits compress;
   RecurrentTraits recurrent;
   std::vector<MixerKind> mixers;  // by layer
   ExpertTraits experts;
@@ -246,6 +292,8 @@ struct ModelConfig {
   bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
   bool has_latent() const { return latent.kv_rank > 0; }
   bool has_index() const { return index.top > 0; }
+  bool has_streams() const { return streams.count > 1 || compress.groups > 0; }
+  bool has_compression() const { return compress.groups > 0; }
   // Whether a sequence has more to it than its keys and values.
   bool has_state() const { return recurrent.key_heads > 0; }
   MixerKind MixerOf(int layer) const { return mixers[static_cast<size_t>(layer)]; }
@@ -259,6 +307,13 @@ struct ModelConfig {
   }
   // Numbers that a head gives to o_proj.
   int value_dim() const { return has_latent() ? latent.value : head_dim; }
+  // Columns of the output map that belong to one key-value head, and that map's name below
+  // `attention_module`.
+  int OutputColumns(const HeadTraits& heads) const {
+    if (has_compression()) return compress.group_rank;
+    return attention_heads / heads.kv_heads * (has_latent() ? latent.value : heads.dim);
+  }
+  const char* output_name() const { return has_compression() ? "o_b_proj" : "o_proj"; }
   // What config.json says of a module ("lm_head"). Whether it is stored quantised, its tensors
   // show.
   QuantizationTraits QuantizationOf(std::string_view module) const;
@@ -275,6 +330,9 @@ std::span<const std::string_view> KnownFamilies();
 // MODEL_ARCHITECTURE_UNKNOWN or MODEL_FORMAT_UNSUPPORTED.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
                                              const std::string& folder);
+
+// MODEL_ARCHITECTURE_UNKNOWN of models that are computed on CPUs alone, where `on_gpu`.
+absl::Status CheckDevice(const ModelConfig& config, const std::string& folder, bool on_gpu);
 
 // Reads FOLDER/config.json (at most 1 MiB).
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder);

@@ -73,7 +73,8 @@ absl::StatusOr<std::vector<float>> RunLayer(const SplitProof& proof, const Model
                  stack->activation_type());
   // What is handed on besides hidden states is what came, or has been summed over the ranks.
   const mx::array given = stack->Run(hidden, step);
-  const mx::array states_given = mx::slice(given, {0, 0}, {kSplitProofRows, config.hidden_size});
+  const int hidden_given = CarriedInto(config, place.layer_end).hidden;
+  const mx::array states_given = mx::slice(given, {0, 0}, {kSplitProofRows, hidden_given});
   mx::array out = mx::contiguous(mx::astype(states_given, mx::float32));
   std::vector<mx::array> outputs{out};
   stack->AppendState(outputs);

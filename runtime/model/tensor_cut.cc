@@ -28,9 +28,8 @@ int HeadUnit(const ModelConfig& config, const std::string& module, int heads, in
 }
 
 Range CutHeads(const ModelConfig& config, const HeadTraits& heads, const SliceRange& slices) {
-  // Columns of o_proj that belong to one key-value head.
-  const int64_t columns = int64_t{config.attention_heads / heads.kv_heads} * heads.dim;
-  const int unit = HeadUnit(config, config.attention_module + ".o_proj", heads.kv_heads, columns);
+  const std::string output = absl::StrCat(config.attention_module, ".", config.output_name());
+  const int unit = HeadUnit(config, output, heads.kv_heads, config.OutputColumns(heads));
   return CutInUnits(heads.kv_heads, unit, slices);
 }
 
@@ -51,13 +50,11 @@ Range CutInUnits(int whole, int unit, const SliceRange& slices) {
 }
 
 Range KvHeadsOf(const ModelConfig& config, const SliceRange& slices) {
-  return CutHeads(config, {config.kv_heads, config.value_dim()}, slices);
+  return CutHeads(config, {config.kv_heads, config.head_dim}, slices);
 }
 
 Range KvHeadsOf(const ModelConfig& config, int layer, const SliceRange& slices) {
-  const HeadTraits heads = config.HeadsOf(layer);
-  return CutHeads(config, {heads.kv_heads, config.has_latent() ? config.latent.value : heads.dim},
-                  slices);
+  return CutHeads(config, config.HeadsOf(layer), slices);
 }
 
 Range StateHeadsOf(const ModelConfig& config, const SliceRange& slices) {

@@ -32,6 +32,9 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// The rows or columns of heads that have `by` each.
+inline Range Times(const Range& heads, int by) { return {heads.begin * by, heads.end * by}; }
+
 // The part of [0, whole) that falls to these slices when cuts are at multiples of `unit` only: the
 // nearest ones. Parts of slices side by side lie side by side; those of all slices cover the whole.
 Range CutInUnits(int whole, int unit, const SliceRange& slices);

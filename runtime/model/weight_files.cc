@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
@@ -98,8 +99,66 @@ std::string TextTensorName(std::string_view stored) {
   if (stored.substr(0, kBackbone.size()) == kBackbone) {
     return "model." + std::string(stored.substr(kBackbone.size()));
   }
+  // A map of residual streams has no module of its own.
+  constexpr std::string_view kStreams = "_hc.fn";
+  if (stored.size() > kStreams.size() &&
+      stored.substr(stored.size() - kStreams.size()) == kStreams) {
+    return std::string(stored) + ".weight";
+  }
   return std::string(stored);
 }
+
+namespace {
+
+// Of DeepSeek-V4.1 as published, in MLX's words. Each part is replaced once, in this order.
+std::string PublishedName(const std::string& stored) {
+  constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+      {".attn.", ".self_attn."},
+      {".ffn.", ".mlp."},
+      {".attn_norm.", ".input_layernorm."},
+      {".ffn_norm.", ".post_attention_layernorm."},
+      {".hc_attn_", ".attn_hc."},
+      {".hc_ffn_", ".ffn_hc."},
+      {".attn_sink", ".sinks"},
+      {".wq_a.", ".q_a_proj."},
+      {".wq_b.", ".q_b_proj."},
+      {".wkv.", ".kv_proj."},
+      {".wgate.", ".gate_proj."},
+      {".wo_a.", ".o_a_proj."},
+      {".wo_b.", ".o_b_proj."},
+      {".q_norm.", ".q_a_norm."},
+      {".compressor.norm.", ".compressor.kv_norm."},
+      {".indexer.wk.", ".indexer.k_proj."},
+      {".gate.bias", ".gate.e_score_correction_bias"},
+      {".w1.", ".gate_proj."},
+      {".w2.", ".down_proj."},
+      {".w3.", ".up_proj."},
+  };
+  if (stored == "head.weight") return "lm_head.weight";
+  if (stored == "embed.weight") return "model.embed_tokens.weight";
+  std::string name = "model." + stored;
+  for (const auto& [from, to] : kParts) {
+    const size_t at = name.find(from);
+    // Those that route images' tokens (".gate.bias_vl") keep their name.
+    const bool is_end = at != std::string::npos && at + from.size() == name.size();
+    if (at == std::string::npos || (from == ".gate.bias" && !is_end)) continue;
+    name.replace(at, from.size(), to);
+  }
+  return TextTensorName(name);
+}
+
+bool EndsWith(const std::string& text, std::string_view ending) {
+  return text.size() > ending.size() &&
+         text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+// Two 4-bit floats a byte, as [rows, columns / 2].
+bool IsPackedFp4(const StoredTensor& tensor) {
+  return (tensor.dtype == "I8" || tensor.dtype == "U8" || tensor.dtype == "F4") &&
+         tensor.shape.size() == 2 && tensor.shape[1] % 4 == 0;
+}
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::string& folder) {
   const auto shards = ListShards(folder);
@@ -114,7 +173,32 @@ absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::
     if (!status.ok()) return status;
   }
   files->NameBareTensors();
+  files->NamePublishedTensors();
   return files;
+}
+
+void WeightFiles::NamePublishedTensors() {
+  if (Find("embed.weight") == nullptr || Find("layers.0.attn.wq_a.weight") == nullptr) return;
+  std::map<std::string, StoredTensor, std::less<>> named;
+  for (const auto& [name, tensor] : tensors_) {
+    StoredTensor own = tensor;
+    const bool is_scale = EndsWith(name, ".scale"), is_weight = EndsWith(name, ".weight");
+    const std::string module = name.substr(0, name.rfind('.'));
+    const StoredTensor* weight = is_scale ? Find(module + ".weight") : nullptr;
+    own.name = PublishedName(weight == nullptr ? name : module + ".weight");
+    if (is_weight && IsPackedFp4(tensor) && Find(module + ".scale") != nullptr) {
+      own.dtype = "U32";
+      own.shape[1] /= 4;
+    } else if (weight != nullptr && IsPackedFp4(*weight)) {
+      own.name = own.name.substr(0, own.name.rfind('.')) + ".scales";
+      if (own.dtype == "F8_E8M0") own.dtype = "U8";
+    } else if (weight != nullptr) {
+      own.name += "_scale";
+    }
+    std::string key = own.name;
+    named.emplace(std::move(key), std::move(own));
+  }
+  tensors_ = std::move(named);
 }
 
 void WeightFiles::NameBareTensors() {

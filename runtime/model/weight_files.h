@@ -17,7 +17,9 @@ namespace macrame::runtime::engine {
 
 // What a tensor (or module) of a text model is called here. Checkpoints with a vision tower put
 // "language_model." before it, or behind "model"; Nemotron's "backbone" is "model" here. Those that
-// were saved from the bare model lack "model.": WeightFiles puts it there.
+// were saved from the bare model lack "model.": WeightFiles puts it there. So does it with the
+// names of DeepSeek-V4.1 as published ("layers.0.attn.wq_a.weight"); its experts' packed 4-bit
+// floats are MXFP4's words here, with ".scales".
 std::string TextTensorName(std::string_view stored);
 
 // One tensor as stored: dtype as safetensors spells it ("F32", "BF16", "F16", "U32", …).
@@ -55,6 +57,7 @@ class WeightFiles {
   WeightFiles() = default;
   absl::Status Map(const std::string& path);
   void NameBareTensors();
+  void NamePublishedTensors();
 
   struct Mapping {
     void* address;

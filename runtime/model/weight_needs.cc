@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "runtime/model/compressed_needs.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/packed_weights.h"
 
@@ -37,7 +38,7 @@ class Checker {
   void Blocks(const MatrixNeed& need, const StoredNames& names);
   void Fused(const MatrixNeed& need, const StoredNames& names);
   void Fp8(const MatrixNeed& need, const StoredTensor& weight);
-  static std::vector<int64_t> ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns);
+  std::vector<int64_t> ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) const;
 
   const ModelConfig& config_;
   const WeightFiles& files_;
@@ -90,9 +91,11 @@ void Checker::Vector(const VectorNeed& need) {
   Expect(need.name, is_published ? published : std::vector<int64_t>{channels, need.taps, 1});
 }
 
-std::vector<int64_t> Checker::ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) {
+std::vector<int64_t> Checker::ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) const {
   if (stacked) return {need.experts, need.rows, columns};
-  if (need.heads > 0) return {need.heads, need.rows / need.heads, columns};
+  const StoredTensor* weight = files_.Find(absl::StrCat(need.module, ".weight"));
+  const bool is_flat = need.may_be_flat && weight != nullptr && weight->shape.size() == 2;
+  if (need.heads > 0 && !is_flat) return {need.heads, need.rows / need.heads, columns};
   return {need.all_stored_rows(), columns};
 }
 
@@ -162,7 +165,7 @@ void Checker::Fused(const MatrixNeed& need, const StoredNames& names) {
 }
 
 void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
-  if (need.heads > 0 || weight.shape.size() != 2) {
+  if ((need.heads > 0 && !need.may_be_flat) || weight.shape.size() != 2) {
     code_ = "MODEL_FORMAT_UNSUPPORTED";
     return Fault(absl::StrCat("tensor '", weight.name, "' holds ",
                               need.heads > 0 ? need.heads : need.experts,
@@ -181,7 +184,7 @@ void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
                               ShapeText(weight.shape), " nor one for each row or block of ",
                               config_.fp8_block_rows, " x ", config_.fp8_block_columns));
   }
-  if (scale->dtype != "F32" && scale->dtype != "BF16") {
+  if (scale->dtype != "F32" && scale->dtype != "BF16" && !IsPowerScale(*scale)) {
     code_ = "MODEL_FORMAT_UNSUPPORTED";
     Fault(absl::StrCat("tensor '", scale->name, "' is stored as ", scale->dtype));
   }
@@ -323,6 +326,13 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
     if (latent.index.has_value()) {
       all.insert(all.end(), {&latent.index->wq_b, &latent.index->wk, &latent.index->weights});
     }
+  } else if (needs.compressed.has_value()) {
+    const CompressedNeeds& own = *needs.compressed;
+    for (const MatrixNeed* map :
+         {&own.q_a, &own.q_b, &own.kv, &own.entry, &own.entry_gate, &own.index_key, &own.index_q,
+          &own.index_weights, &own.group_out}) {
+      if (!map->module.empty()) all.push_back(map);
+    }
   } else if (needs.recurrent.has_value()) {
     for (const MatrixNeed& map : needs.recurrent->in) all.push_back(&map);
   } else if (!needs.q.module.empty()) {
@@ -331,6 +341,9 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
     }
   }
   if (!needs.o.module.empty()) all.push_back(&needs.o);
+  for (const auto* streams : {&needs.attention_streams, &needs.feed_streams}) {
+    if (streams->has_value()) all.push_back(&(*streams)->map);
+  }
   const auto add = [&](const FeedNeeds& feed) {
     if (!feed.gate.module.empty()) all.push_back(&feed.gate);
     all.insert(all.end(), {&feed.up, &feed.down});
@@ -361,6 +374,13 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
       all.insert(all.end(), {&index->key_norm, &index->key_norm_bias});
     }
   }
+  if (needs.compressed.has_value()) {
+    const CompressedNeeds& own = *needs.compressed;
+    all.insert(all.end(), {&own.q_a_norm, &own.kv_norm, &own.entry_norm, &own.index_key_norm});
+  }
+  for (const auto* streams : {&needs.attention_streams, &needs.feed_streams}) {
+    if (streams->has_value()) all.insert(all.end(), {&(*streams)->base, &(*streams)->scale});
+  }
   if (needs.recurrent.has_value()) {
     const RecurrentNeeds& own = *needs.recurrent;
     all.insert(all.end(),
@@ -377,9 +397,6 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
 }
 
 namespace {
-
-// The rows or columns of heads that have `by` each.
-Range Times(const Range& heads, int by) { return {heads.begin * by, heads.end * by}; }
 
 // Maps that are stored one below the other in one tensor: q, k and v, or gate and up.
 void Fuse(const std::string& module, std::initializer_list<MatrixNeed*> maps) {
@@ -653,12 +670,16 @@ void AddLatent(const ModelConfig& config, const Range& own, const std::string& p
 void AddAttention(const ModelConfig& config, int layer, const Range& kv_heads,
                   const std::string& prefix, LayerNeeds& needs) {
   const std::string attention = absl::StrCat(prefix, config.attention_module, ".");
-  config.has_latent() ? AddLatent(config, kv_heads, attention, needs)
-                      : AddHeads(config, layer, kv_heads, attention, needs);
+  if (config.has_compression()) {
+    needs.compressed = CompressedNeedsOf(config, layer, kv_heads, attention);
+  } else if (config.has_latent()) {
+    AddLatent(config, kv_heads, attention, needs);
+  } else {
+    AddHeads(config, layer, kv_heads, attention, needs);
+  }
   const HeadTraits heads = config.HeadsOf(layer);
-  const int width = config.attention_heads / heads.kv_heads *
-                    (config.has_latent() ? config.value_dim() : heads.dim);
-  needs.o = MatrixNeed{absl::StrCat(attention, "o_proj"),
+  const int width = config.OutputColumns(heads);
+  needs.o = MatrixNeed{absl::StrCat(attention, config.output_name()),
                        config.hidden_size,
                        heads.kv_heads * width,
                        Split::kColumns,
@@ -680,6 +701,10 @@ LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int 
     AddRecurrent(config, StateHeadsOf(config, place.slices()), prefix, needs);
   } else if (config.MixerOf(layer) == MixerKind::kAttention) {
     AddAttention(config, layer, kv_heads, prefix, needs);
+  }
+  if (config.has_streams()) {
+    needs.attention_streams = StreamNeedsOf(config, absl::StrCat(prefix, "attn_hc."));
+    needs.feed_streams = StreamNeedsOf(config, absl::StrCat(prefix, "ffn_hc."));
   }
   if (config.has_experts[index]) AddExperts(config, place, layer, needs);
   if (config.has_feed[index] && (!config.has_experts[index] || config.experts.beside_feed)) {

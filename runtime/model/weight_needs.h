@@ -42,7 +42,8 @@ struct MatrixNeed {
   // begin. 0: the tensor is the map.
   int stored_rows = 0;
   int first_row = 0;
-  int heads = 0;  // above 0: stored as [heads, rows / heads, columns]
+  int heads = 0;             // above 0: stored as [heads, rows / heads, columns]
+  bool may_be_flat = false;  // such a one may also be stored as [rows, columns]
   int all_stored_rows() const { return stored_rows == 0 ? rows : stored_rows; }
   // Where all experts are stored as OpenAI does: MXFP4 as bytes [experts, turns * rows, groups, 16]
   // in "BLOCKS_blocks", scales in "BLOCKS_scales", biases in "BLOCKS_bias". Row r of this map is
@@ -130,6 +131,25 @@ struct InputNeeds {
   VectorNeed norm;        // of each layer's part of that
 };
 
+// Of DeepSeek-V4.1's attention. Queries and the groups' output maps are split by groups of heads;
+// the rest is whole on each rank.
+struct CompressedNeeds {
+  MatrixNeed q_a, q_b, kv, group_out;
+  VectorNeed q_a_norm, kv_norm;
+  // Of a layer that makes entries; no modules else. The gate only where more than one position
+  // makes an entry.
+  MatrixNeed entry, entry_gate, index_key;
+  VectorNeed entry_norm, index_key_norm;
+  // Of a layer that chooses.
+  MatrixNeed index_q, index_weights;
+};
+
+// What half a layer makes of the residual streams: whole on each rank.
+struct StreamNeeds {
+  MatrixNeed map;  // [mixes, streams * hidden]
+  VectorNeed base, scale;
+};
+
 struct LayerNeeds {
   // No modules unless the layer attends, with keys and values by head; k and v have none where it
   // attends to another layer's, v where keys are values.
@@ -137,6 +157,8 @@ struct LayerNeeds {
   MatrixNeed o;  // of what the layer's first half gives; no module where it has none
   std::optional<LatentNeeds> latent;
   std::optional<RecurrentNeeds> recurrent;
+  std::optional<CompressedNeeds> compressed;
+  std::optional<StreamNeeds> attention_streams, feed_streams;
   std::optional<FeedNeeds> feed;  // unset in a layer of experts alone, or without a second half
   // An empty name: there is none.
   VectorNeed attention_norm, feed_norm;          // of what goes in

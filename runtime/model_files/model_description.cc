@@ -164,7 +164,8 @@ absl::Status CheckStorage(const engine::WeightFiles& files) {
         absl::EndsWith(name, ".g_idx")) {
       return Unsupported(absl::StrCat(at, "belongs to GPTQ or AWQ"));
     }
-    if (absl::StartsWith(tensor.dtype, "F8") && !engine::IsFp8(tensor)) {
+    const bool is_scale = engine::IsPowerScale(tensor) && absl::EndsWith(name, "_scale");
+    if (absl::StartsWith(tensor.dtype, "F8") && !engine::IsFp8(tensor) && !is_scale) {
       return Unsupported(absl::StrCat(at, "is stored in 8-bit floats of another kind (",
                                       tensor.dtype, ") than those that are read, F8_E4M3"));
     }
@@ -326,7 +327,7 @@ void AddStates(const engine::ModelConfig& config, v1::ModelDescription* out) {
 }
 
 // Of layers with heads of several sizes, the size that keeps most of a position; which layers keep
-// keys and values at all, where others read theirs; and how much stages hand each other then.
+// keys and values at all, where others read theirs; and how much stages hand each other.
 void AddHeads(const engine::ModelConfig& config, v1::ModelDescription* out) {
   engine::HeadTraits most{config.kv_heads, config.value_dim()};
   if (config.global_heads.has_value() &&
@@ -347,6 +348,17 @@ void AddHeads(const engine::ModelConfig& config, v1::ModelDescription* out) {
   }
 }
 
+// Numbers that a layer caches for a position: a window's vector, and over all layers what those
+// that make entries keep, with one more of these for a stage that reads those of the stage before.
+uint32_t CompressedWidth(const engine::ModelConfig& config) {
+  const auto& makes = config.compress.makes;
+  const auto makers = std::count(makes.begin(), makes.end(), true);
+  const int64_t entry = int64_t{config.head_dim} + config.compress.index_dim;
+  const int64_t entries = makers == 0 ? 0 : (makers + 1) * entry;
+  return static_cast<uint32_t>(config.head_dim +
+                               (entries + config.layer_count - 1) / config.layer_count);
+}
+
 void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_architecture(config.architecture);
   out->set_layer_count(static_cast<uint32_t>(config.layer_count));
@@ -361,6 +373,9 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   AddHeads(config, out);
   if (config.has_latent()) {
     out->set_kv_latent_width(static_cast<uint32_t>(config.latent.width() + config.index.dim));
+  }
+  if (config.has_compression()) {
+    out->set_kv_latent_width(CompressedWidth(config));
   }
   out->set_vocab_size(static_cast<uint32_t>(config.vocab_size));
   out->set_context_length_max(static_cast<uint32_t>(config.context_length_max));
@@ -381,8 +396,12 @@ absl::Status ServedByNone(const absl::Status& own, const std::string& type,
                           const SecondEngine& second) {
   v1::Reason reason = ReasonOf(own);
   if (reason.code() != "MODEL_ARCHITECTURE_UNKNOWN") return own;
-  std::string message =
-      absl::StrCat(reason.message(), " is not known; known are ", Architectures());
+  std::string message = reason.message();
+  const auto known = engine::KnownFamilies();
+  // Else it is one that rankd computes on CPUs alone.
+  if (std::find(known.begin(), known.end(), type) == known.end()) {
+    absl::StrAppend(&message, " is not known; known are ", Architectures());
+  }
   if (second.mlx_lm.has_value()) {
     absl::StrAppend(&message, "; nor has mlx-lm ", second.mlx_lm->version, " (",
                     second.mlx_lm->python, ") a model_type '", type, "'");
@@ -445,7 +464,7 @@ absl::StatusOr<v1::ModelDescription> DescribeForSecond(const std::string& folder
 std::span<const std::string_view> KnownArchitectures() { return engine::KnownFamilies(); }
 
 absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
-                                                   const SecondEngine& second) {
+                                                   const SecondEngine& second, bool on_gpu) {
   std::error_code error;
   if (absl::EndsWithIgnoreCase(folder, ".gguf") && fs::is_regular_file(folder, error)) {
     return AskForImport(absl::StrCat(folder, " is a GGUF file, not a model's folder"), folder);
@@ -465,7 +484,9 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   if (!text.ok()) return text.status();
   if (auto status = CheckJson(*text, folder); !status.ok()) return status;
   auto config = engine::ParseModelConfig(*text, folder);
-  if (!config.ok()) return DescribeForSecond(folder, *text, config.status(), second);
+  absl::Status own = config.status();
+  if (own.ok()) own = engine::CheckDevice(*config, folder, on_gpu);
+  if (!own.ok()) return DescribeForSecond(folder, *text, own, second);
   const auto files = engine::WeightFiles::Open(folder);
   if (!files.ok()) return files.status();
   if (auto status = CheckStorage(**files); !status.ok()) return status;

@@ -231,6 +231,9 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
   auto config = LoadModelConfig(spec.model().path());
   if (!config.ok()) return config.status();
   rank->config = *std::move(config);
+  status = CheckDevice(rank->config, spec.model().path(),
+                       mlx::core::default_device() != mlx::core::Device::cpu);
+  if (!status.ok()) return status;
   if (!rank->config.has_state()) {
     spec.clear_state_snapshots();
   } else if (spec.state_snapshots() == 0) {

@@ -202,7 +202,7 @@ absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
 }
 
 void ForwardEngine::SendOn(const mx::array& hidden, const RankExchange::Rows& rows, InFlight& own) {
-  const mx::array message = mx::contiguous(mx::astype(hidden, link_.wire_type()));
+  const mx::array message = exchange_.AsSent(hidden);
   std::vector<mx::array> outputs{message};
   layers_->AppendState(outputs);
   mx::eval(outputs);

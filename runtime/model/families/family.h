@@ -35,6 +35,8 @@ void ReadSparse(const nlohmann::json& config, ModelConfig& out);
 void ReadKimiK25(const nlohmann::json& config, ModelConfig& out);
 void ReadGlm4MoeLite(const nlohmann::json& config, ModelConfig& out);
 void ReadYoutu(const nlohmann::json& config, ModelConfig& out);
+// deepseek_v41.cc
+void ReadDeepseekV41(const nlohmann::json& config, ModelConfig& out);
 // llama.cc
 void ReadLlama(const nlohmann::json& config, ModelConfig& out);
 void ReadMistral(const nlohmann::json& config, ModelConfig& out);
