@@ -124,6 +124,45 @@ LATENT = {
 # An indexer that chooses 12 positions.
 SPARSE = {"index_topk": 12, "index_n_heads": 16, "index_head_dim": 32}
 
+# DeepSeek-V4.1: a layer that sees its window alone, two that pool pairs of positions, two without
+# pooling, of which the second chooses among what the first left of the entries.
+COMPRESSED = {
+    **BASE,
+    "model_type": "deepseek_v41",
+    "num_hidden_layers": 5,
+    "num_attention_heads": 8,
+    "head_dim": 64,
+    "q_lora_rank": 64,
+    "qk_rope_head_dim": 16,
+    "o_groups": 4,
+    "o_lora_rank": 64,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 128,
+    "sliding_window": 12,
+    "compress_ratios": [0, 2, 2, 1, 1, 0],
+    "kv_source_layer_ids": [1, 3],
+    "index_source_layer_ids": [1, 3, 4],
+    "candidate_source_layer_id": 3,
+    "candidate_topk_blocks": 3,
+    "candidate_block_size": 4,
+    "index_n_heads": 8,
+    "index_head_dim": 32,
+    "index_topk": 8,
+    "hc_mult": 3,
+    "rope_theta": 10000.0,
+    "compress_rope_theta": 40000.0,
+    "rope_scaling": {
+        "type": "yarn",
+        "factor": 4,
+        "original_max_position_embeddings": 64,
+        "beta_fast": 32,
+        "beta_slow": 1,
+    },
+    "swiglu_limit": 2.0,
+    "gate_temp": 1.25,
+}
+
 
 def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}

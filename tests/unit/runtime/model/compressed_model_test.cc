@@ -1,0 +1,175 @@
+// Compressed attention and residual streams on a CPU: whatever else is in a step, however a prompt
+// is cut, behind a cached prefix, after drafts that were wrong and over any stages, a token's
+// logits keep every bit. That they are the model's, tests/conformance/engine shows.
+
+#include <gmock/gmock.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/unit/runtime/model/compressed_model.h"
+#include "tests/unit/runtime/model/family_model.h"
+#include "tests/unit/runtime/model/split_ranks.h"
+
+namespace macrame::runtime::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using Logits = std::vector<float>;
+
+const Model& Small() {
+  static const Model model(ModelOfConfig(CompressedConfig()));
+  return model;
+}
+
+std::unique_ptr<CpuModel> Load(const Model& model, int begin, int end) {
+  static NoRankSums alone;
+  ShardPlace place{begin, end};
+  place.embeds = begin == 0;
+  place.has_head = end == model.config.layer_count;
+  EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
+  WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
+  const LayerStackOptions options{.blocks_total = 16, .context_length = 256};
+  return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
+}
+std::unique_ptr<CpuModel> Load() { return Load(Small(), 0, Small().config.layer_count); }
+
+// Positions [begin, end) of the sequence `seed`, which has its blocks from `first_block` on.
+Segment Part(uint32_t slot, int begin, int end, int seed, int first_block, int blocks_before) {
+  Segment segment;
+  segment.slot = slot;
+  segment.begin = static_cast<uint32_t>(begin);
+  for (int i = begin; i < end; ++i)
+    segment.tokens.push_back((i * i * 7 + i * 13 + seed * 31) % 101);
+  for (int i = blocks_before; i < BlocksFor(end); ++i)
+    segment.new_blocks.push_back(first_block + i);
+  return segment;
+}
+
+Logits Run(const std::vector<CpuModel*>& stages, const ForwardStep& step) {
+  std::vector<int32_t> tokens, rows;
+  for (const Segment& segment : step.segments) {
+    tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) rows.push_back(static_cast<int32_t>(i));
+  for (CpuModel* stage : stages) {
+    const absl::Status begun = stage->Begin(step);
+    EXPECT_TRUE(begun.ok()) << begun.ToString();
+  }
+  mx::array states = stages.front()->Embed(tokens);
+  for (CpuModel* stage : stages) states = stage->Run(states, step);
+  const mx::array logits = stages.back()->Logits(states, rows);
+  return {logits.data<float>(), logits.data<float>() + logits.size()};
+}
+
+// The sequence alone, cut at these positions.
+Logits InParts(const std::vector<CpuModel*>& stages, const std::vector<int>& ends, int seed) {
+  Logits all;
+  int begin = 0;
+  for (const int end : ends) {
+    const Logits part = Run(stages, {{}, {Part(0, begin, end, seed, 0, BlocksFor(begin))}});
+    all.insert(all.end(), part.begin(), part.end());
+    begin = end;
+  }
+  return all;
+}
+
+Logits Rows(const Logits& logits, int begin, int end) {
+  return {logits.begin() + begin * 101, logits.begin() + end * 101};
+}
+
+TEST(CompressedModelTest, ChunksKeepEveryBit) {
+  const auto whole = Load(), parts = Load(), single = Load();
+  const Logits expected = InParts({whole.get()}, {90}, 1);
+  EXPECT_EQ(InParts({parts.get()}, {1, 4, 37, 64, 65, 88, 90}, 1), expected);
+  std::vector<int> ends;
+  for (int end = 1; end <= 90; ++end) ends.push_back(end);
+  EXPECT_EQ(InParts({single.get()}, ends, 1), expected);
+}
+
+TEST(CompressedModelTest, TogetherIsAsAlone) {
+  const auto one = Load(), other = Load(), both = Load();
+  const Logits first = InParts({one.get()}, {50}, 1), second = InParts({other.get()}, {61}, 2);
+  const Logits a = Run({both.get()}, {{}, {Part(3, 0, 33, 1, 0, 0), Part(7, 0, 40, 2, 8, 0)}});
+  const Logits b = Run({both.get()}, {{}, {Part(7, 40, 61, 2, 8, 2), Part(3, 33, 50, 1, 0, 2)}});
+  EXPECT_EQ(Rows(a, 0, 33), Rows(first, 0, 33));
+  EXPECT_EQ(Rows(a, 33, 73), Rows(second, 0, 40));
+  EXPECT_EQ(Rows(b, 0, 21), Rows(second, 40, 61));
+  EXPECT_EQ(Rows(b, 21, 38), Rows(first, 33, 50));
+}
+
+TEST(CompressedModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
+  const auto whole = Load(), shared = Load();
+  const Logits expected = InParts({whole.get()}, {90}, 1);
+  InParts({shared.get()}, {70}, 1);
+  // Another sequence takes the first two blocks as they are.
+  Segment next = Part(1, 64, 90, 1, 4, 2);
+  next.new_blocks.insert(next.new_blocks.begin(), {0, 1});
+  EXPECT_EQ(Run({shared.get()}, {{0}, {next}}), Rows(expected, 64, 90));
+}
+
+TEST(CompressedModelTest, DraftsThatWereWrongLeaveNothing) {
+  const auto whole = Load(), drafted = Load();
+  const Logits expected = InParts({whole.get()}, {90}, 1);
+  InParts({drafted.get()}, {61}, 1);
+  // Twelve tokens of another text run behind an odd position, over the end of a block.
+  Segment wrong = Part(0, 61, 73, 5, 0, 2);
+  Run({drafted.get()}, {{}, {wrong}});
+  EXPECT_EQ(Run({drafted.get()}, {{}, {Part(0, 61, 90, 1, 0, 3)}}), Rows(expected, 61, 90));
+}
+
+TEST(CompressedModelTest, StagesKeepEveryBit) {
+  const auto whole = Load();
+  const Logits expected = InParts({whole.get()}, {40, 77, 78}, 1);
+  const std::vector<std::vector<int>> cuts = {{0, 1, 5}, {0, 2, 5}, {0, 4, 5}, {0, 1, 2, 3, 4, 5}};
+  for (const auto& cut : cuts) {
+    std::vector<std::unique_ptr<CpuModel>> held;
+    std::vector<CpuModel*> stages;
+    for (size_t i = 0; i + 1 < cut.size(); ++i) {
+      held.push_back(Load(Small(), cut[i], cut[i + 1]));
+      stages.push_back(held.back().get());
+    }
+    EXPECT_EQ(InParts(stages, {40, 77, 78}, 1), expected) << cut.size() << " from " << cut[1];
+  }
+}
+
+TEST(CompressedModelTest, RanksOfATensorSplitGiveWhatOneGives) {
+  // The last ones have ranks without heads.
+  ExpectModelSplits<CpuModel>(Small(), {{1, 1}, {2, 1, 1}, {1, 30}, {1, 1, 1, 1, 1}});
+}
+
+TEST(CompressedModelTest, BlocksAreTheSameInAnotherProcess) {
+  const auto whole = Load(), from = Load(), to = Load();
+  const Logits expected = InParts({whole.get()}, {90}, 1);
+  InParts({from.get()}, {64}, 1);
+  for (const int32_t block : {0, 1}) {
+    std::vector<std::byte> bytes(from->stored_block_bytes());
+    from->ReadBlock(block, bytes);
+    to->WriteBlock(block + 5, bytes);
+  }
+  Segment next = Part(1, 64, 90, 1, 7, 2);
+  next.new_blocks = {5, 6, 9};
+  EXPECT_EQ(Run({to.get()}, {{}, {next}}), Rows(expected, 64, 90));
+  EXPECT_THAT(from->kv_layout(), HasSubstr("entries of 2"));
+}
+
+TEST(CompressedModelTest, ASequenceThatBeginsWithinABlockIsRefused) {
+  const auto model = Load();
+  InParts({model.get()}, {40}, 1);
+  Segment next = Part(1, 33, 40, 1, 4, 0);
+  next.new_blocks = {0, 5};
+  EXPECT_THAT(std::string(model->Begin({{}, {next}}).message()), HasSubstr("did not compute"));
+}
+
+// The rows of a pooled group see it once its last position is there.
+TEST(CompressedModelTest, EntriesMatterBeyondTheWindow) {
+  const auto one = Load(), other = Load();
+  const Logits a = InParts({one.get()}, {60}, 1);
+  Segment changed = Part(0, 0, 60, 1, 0, 0);
+  changed.tokens[3] = (changed.tokens[3] + 1) % 101;
+  const Logits b = Run({other.get()}, {{}, {changed}});
+  EXPECT_EQ(Rows(a, 0, 3), Rows(b, 0, 3));
+  // Five layers of windows reach 55 positions back.
+  EXPECT_NE(Rows(a, 59, 60), Rows(b, 59, 60));
+}
+
+}  // namespace
+}  // namespace macrame::runtime::engine
