@@ -166,6 +166,12 @@ double StepModel::LogitsMessageBytes() const {
   return kFloat32Bytes * model_->vocab_size() * load_.sequences;
 }
 
+double StepModel::HopBytes() const {
+  const uint32_t streams = model_->residual_streams();
+  if (streams <= 1) return MessageBytes();
+  return kFloat32Bytes * streams * model_->hidden_size() * load_.sequences * load_.tokens_each;
+}
+
 double StepModel::MessageBytes() const {
   return static_cast<double>(ComputeElementBytes(*model_, ComputeKind::kGpu)) *
          model_->hidden_size() * load_.sequences * load_.tokens_each;

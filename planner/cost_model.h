@@ -112,8 +112,10 @@ class StepModel {
   double Tokens() const { return 1.0 * load_.sequences * load_.tokens_each; }
   // What the layers cost a rank however fast its memory is.
   double OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const;
-  // What ranks tell each other at a collective or a hop: the hidden vector of each token.
+  // What ranks tell each other at a collective or a hop: the hidden vector of each token; at a hop
+  // of a model whose positions carry more than that all of it, in float32.
   double MessageBytes() const;
+  double HopBytes() const;
   // The same where embeddings are summed over the ranks; and one row of logits for each sequence.
   double EmbeddingMessageBytes() const;
   double LogitsMessageBytes() const;

@@ -214,10 +214,9 @@ StepTime GangJudge::Step(const Gang& gang, const StepModel& step) {
   StepTime sum;
   for (size_t i = 0; i < gang.stages.size(); ++i) {
     const StepTime stage = StageStep(gang.stages[i], gang.fabric, step);
-    const double hop = i == 0
-                           ? 0
-                           : links_.HopUs(gang.fabric, gang.stages[i - 1].nodes,
-                                          gang.stages[i].nodes, step.MessageBytes(), parameters_);
+    const double hop = i == 0 ? 0
+                              : links_.HopUs(gang.fabric, gang.stages[i - 1].nodes,
+                                             gang.stages[i].nodes, step.HopBytes(), parameters_);
     sum.weights_us += stage.weights_us;
     sum.kv_us += stage.kv_us;
     sum.overhead_us += stage.overhead_us;

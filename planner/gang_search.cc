@@ -282,7 +282,7 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
     known[group]->emplace(key, value);
     return value;
   };
-  const double message = judge_.DecodeOf(sequences).MessageBytes();
+  const double message = judge_.DecodeOf(sequences).HopBytes();
   const auto hop = [&](size_t from, size_t to) {
     if (staged.is_cycle && to != (from + 1) % staged.groups.size()) return kNever;
     if (wish_.optimize == v1::OPTIMIZE_MEMORY) return 0.0;

@@ -142,7 +142,7 @@ size_t CompressedWork::memory_bytes() const {
 }
 
 CpuCompressedAttention::CpuCompressedAttention(const ModelConfig& config, const ShardPlace& place,
-                                               int layer, const LayerNeeds& needs,
+                                               int layer, const CompressedNeeds& needs,
                                                WeightLoader& loader)
     : traits_(config.compress),
       ratio_(static_cast<size_t>(traits_.ratios[static_cast<size_t>(layer)])),
@@ -150,20 +150,18 @@ CpuCompressedAttention::CpuCompressedAttention(const ModelConfig& config, const 
       groups_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
       heads_(groups_ * static_cast<size_t>(config.attention_heads / traits_.groups)),
       norm_eps_(config.rms_norm_eps),
-      q_a_(loader.LoadMatrix(needs.compressed->q_a)),
-      q_b_(loader.LoadMatrix(needs.compressed->q_b)),
-      kv_(loader.LoadMatrix(needs.compressed->kv)),
-      q_a_norm_(Numbers(loader, needs.compressed->q_a_norm)),
-      kv_norm_(Numbers(loader, needs.compressed->kv_norm)),
-      sinks_(Numbers(loader, needs.sinks)) {
-  const CompressedNeeds& own = *needs.compressed;
-  entry_ = LoadIfNeeded(loader, own.entry);
-  entry_gate_ = LoadIfNeeded(loader, own.entry_gate);
-  index_key_ = LoadIfNeeded(loader, own.index_key);
-  entry_norm_ = Numbers(loader, own.entry_norm);
-  index_key_norm_ = Numbers(loader, own.index_key_norm);
-  if (!own.index_q.module.empty()) index_.emplace(config, layer, own, loader);
-  group_out_ = LoadGroups(loader, own.group_out, groups_);
+      q_a_(loader.LoadMatrix(needs.q_a)),
+      q_b_(loader.LoadMatrix(needs.q_b)),
+      kv_(loader.LoadMatrix(needs.kv)),
+      q_a_norm_(Numbers(loader, needs.q_a_norm)),
+      kv_norm_(Numbers(loader, needs.kv_norm)) {
+  entry_ = LoadIfNeeded(loader, needs.entry);
+  entry_gate_ = LoadIfNeeded(loader, needs.entry_gate);
+  index_key_ = LoadIfNeeded(loader, needs.index_key);
+  entry_norm_ = Numbers(loader, needs.entry_norm);
+  index_key_norm_ = Numbers(loader, needs.index_key_norm);
+  if (!needs.index_q.module.empty()) index_.emplace(config, layer, needs, loader);
+  group_out_ = LoadGroups(loader, needs.group_out, groups_);
 }
 
 void CpuCompressedAttention::Project(const float* x, const CompressedStep& step,
@@ -362,7 +360,7 @@ void CpuCompressedAttention::MixRows(const CompressedStep& step,
     own[i] = {rows.row + i - begin, 1, count - 1, work.seen_blocks_.data() + i * blocks};
   });
   seen.data = data;
-  const kernels::AttentionShape shape{heads_, 0, 0, sinks_.data()};
+  const kernels::AttentionShape shape{heads_, 0, 0, step.sinks};
   kernels::Attend(work.pool_, seen, shape, own, work.queries_.data(), work.mixed_.data(),
                   work.scratch_);
 }

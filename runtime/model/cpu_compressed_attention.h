@@ -75,6 +75,7 @@ struct CompressedStep {
   // Of each segment the open group's numbers (OpenGroups); empty unless the layer pools.
   std::span<float* const> open{};
   size_t rows = 0;
+  const float* sinks = nullptr;  // of this rank's heads
   const RopeTable* rope = nullptr;
   kernels::Rotation rotation{};  // of row 0; the others' follow
 };
@@ -82,7 +83,7 @@ struct CompressedStep {
 class CpuCompressedAttention {
  public:
   CpuCompressedAttention(const ModelConfig& config, const ShardPlace& place, int layer,
-                         const LayerNeeds& needs, WeightLoader& loader);
+                         const CompressedNeeds& needs, WeightLoader& loader);
 
   // out [rows, own groups x group_rank] of x [rows, hidden], normed hidden states. A rank without
   // heads writes nothing to it, but makes and chooses entries like the others.
@@ -109,7 +110,7 @@ class CpuCompressedAttention {
   const float norm_eps_;
   CpuLinear q_a_, q_b_, kv_;
   std::vector<CpuLinear> group_out_;
-  Floats q_a_norm_, kv_norm_, sinks_;
+  Floats q_a_norm_, kv_norm_;
   std::optional<CpuLinear> entry_, entry_gate_, index_key_;
   Floats entry_norm_, index_key_norm_;
   std::optional<CpuCompressedIndex> index_;

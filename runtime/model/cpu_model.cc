@@ -226,7 +226,7 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
   };
   const auto load_compressed = [&]() -> std::optional<CpuCompressedAttention> {
     if (!needs.compressed.has_value()) return std::nullopt;
-    return CpuCompressedAttention(config_, place_, layer, needs, loader);
+    return CpuCompressedAttention(config_, place_, layer, *needs.compressed, loader);
   };
   const auto load_mix = [&](const std::optional<StreamNeeds>& own) -> std::optional<CpuStreamMix> {
     if (!own.has_value()) return std::nullopt;
@@ -549,6 +549,7 @@ void CpuModel::MixCompressed(const Layer& layer) {
   }
   step.open = open;
   step.rows = rows_.size();
+  step.sinks = layer.sinks->data<float>();
   step.rope = &RopeOf(layer)->table;
   step.rotation = RopeOf(layer)->RotationOf(0);
   layer.compressed->Apply(NormedHidden(layer.attention_norm, layer.attention_mix), step,

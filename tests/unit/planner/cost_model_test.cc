@@ -71,6 +71,18 @@ TEST(CostModel, ALatentCacheIsSmallAndWholeOnEveryRank) {
             StepModel(model, {}, CostParameters()).OverheadUs(kRank, 0, 32));
 }
 
+TEST(CostModel, ResidualStreamsPassBetweenStagesAndNotInSums) {
+  v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  const StepModel one(model, {}, CostParameters());
+  EXPECT_EQ(one.HopBytes(), one.MessageBytes());
+  const uint64_t activations = ActivationBytes(model, {}, {}, ComputeKind::kCpu, false);
+  model.set_residual_streams(4);
+  const StepModel four(model, {}, CostParameters());
+  EXPECT_EQ(four.MessageBytes(), one.MessageBytes());
+  EXPECT_EQ(four.HopBytes(), 4 * 4 * model.hidden_size());
+  EXPECT_GT(ActivationBytes(model, {}, {}, ComputeKind::kCpu, false), activations);
+}
+
 TEST(CostModel, HybridLayersReadTheirStateInsteadOfAllPositions) {
   v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
   const auto kv = [&](const v1::ModelDescription& m) {

@@ -44,7 +44,7 @@ Segment Part(uint32_t slot, int begin, int end, int seed, int first_block, int b
   return segment;
 }
 
-Logits Run(const std::vector<CpuModel*>& stages, const ForwardStep& step) {
+Logits Compute(const std::vector<CpuModel*>& stages, const ForwardStep& step) {
   std::vector<int32_t> tokens, rows;
   for (const Segment& segment : step.segments) {
     tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
@@ -65,7 +65,7 @@ Logits InParts(const std::vector<CpuModel*>& stages, const std::vector<int>& end
   Logits all;
   int begin = 0;
   for (const int end : ends) {
-    const Logits part = Run(stages, {{}, {Part(0, begin, end, seed, 0, BlocksFor(begin))}});
+    const Logits part = Compute(stages, {{}, {Part(0, begin, end, seed, 0, BlocksFor(begin))}});
     all.insert(all.end(), part.begin(), part.end());
     begin = end;
   }
@@ -88,8 +88,9 @@ TEST(CompressedModelTest, ChunksKeepEveryBit) {
 TEST(CompressedModelTest, TogetherIsAsAlone) {
   const auto one = Load(), other = Load(), both = Load();
   const Logits first = InParts({one.get()}, {50}, 1), second = InParts({other.get()}, {61}, 2);
-  const Logits a = Run({both.get()}, {{}, {Part(3, 0, 33, 1, 0, 0), Part(7, 0, 40, 2, 8, 0)}});
-  const Logits b = Run({both.get()}, {{}, {Part(7, 40, 61, 2, 8, 2), Part(3, 33, 50, 1, 0, 2)}});
+  const Logits a = Compute({both.get()}, {{}, {Part(3, 0, 33, 1, 0, 0), Part(7, 0, 40, 2, 8, 0)}});
+  const Logits b =
+      Compute({both.get()}, {{}, {Part(7, 40, 61, 2, 8, 2), Part(3, 33, 50, 1, 0, 2)}});
   EXPECT_EQ(Rows(a, 0, 33), Rows(first, 0, 33));
   EXPECT_EQ(Rows(a, 33, 73), Rows(second, 0, 40));
   EXPECT_EQ(Rows(b, 0, 21), Rows(second, 40, 61));
@@ -103,7 +104,7 @@ TEST(CompressedModelTest, ASharedPrefixIsAsGoodAsARecomputedOne) {
   // Another sequence takes the first two blocks as they are.
   Segment next = Part(1, 64, 90, 1, 4, 2);
   next.new_blocks.insert(next.new_blocks.begin(), {0, 1});
-  EXPECT_EQ(Run({shared.get()}, {{0}, {next}}), Rows(expected, 64, 90));
+  EXPECT_EQ(Compute({shared.get()}, {{0}, {next}}), Rows(expected, 64, 90));
 }
 
 TEST(CompressedModelTest, DraftsThatWereWrongLeaveNothing) {
@@ -112,8 +113,8 @@ TEST(CompressedModelTest, DraftsThatWereWrongLeaveNothing) {
   InParts({drafted.get()}, {61}, 1);
   // Twelve tokens of another text run behind an odd position, over the end of a block.
   Segment wrong = Part(0, 61, 73, 5, 0, 2);
-  Run({drafted.get()}, {{}, {wrong}});
-  EXPECT_EQ(Run({drafted.get()}, {{}, {Part(0, 61, 90, 1, 0, 3)}}), Rows(expected, 61, 90));
+  Compute({drafted.get()}, {{}, {wrong}});
+  EXPECT_EQ(Compute({drafted.get()}, {{}, {Part(0, 61, 90, 1, 0, 3)}}), Rows(expected, 61, 90));
 }
 
 TEST(CompressedModelTest, StagesKeepEveryBit) {
@@ -147,7 +148,7 @@ TEST(CompressedModelTest, BlocksAreTheSameInAnotherProcess) {
   }
   Segment next = Part(1, 64, 90, 1, 7, 2);
   next.new_blocks = {5, 6, 9};
-  EXPECT_EQ(Run({to.get()}, {{}, {next}}), Rows(expected, 64, 90));
+  EXPECT_EQ(Compute({to.get()}, {{}, {next}}), Rows(expected, 64, 90));
   EXPECT_THAT(from->kv_layout(), HasSubstr("entries of 2"));
 }
 
@@ -165,7 +166,7 @@ TEST(CompressedModelTest, EntriesMatterBeyondTheWindow) {
   const Logits a = InParts({one.get()}, {60}, 1);
   Segment changed = Part(0, 0, 60, 1, 0, 0);
   changed.tokens[3] = (changed.tokens[3] + 1) % 101;
-  const Logits b = Run({other.get()}, {{}, {changed}});
+  const Logits b = Compute({other.get()}, {{}, {changed}});
   EXPECT_EQ(Rows(a, 0, 3), Rows(b, 0, 3));
   // Five layers of windows reach 55 positions back.
   EXPECT_NE(Rows(a, 59, 60), Rows(b, 59, 60));
