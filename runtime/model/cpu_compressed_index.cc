@@ -42,10 +42,13 @@ void EntryChoice::Lists::Set(size_t row, std::span<const int32_t> from) {
 }
 
 void EntryChoice::Lists::Read(size_t row, const float* from) {
+  // What a split's proof makes up is no list: numbers that don't rise end it.
+  int32_t last = -1;
   size_t& count = counts[row] = 0;
-  while (count < width && from[count] > -1.0F) {
-    numbers[row * width + count] = static_cast<int32_t>(from[count]);
-    ++count;
+  while (count < width && from[count] > static_cast<float>(last)) {
+    const auto next = static_cast<int32_t>(from[count]);
+    if (next <= last) break;
+    numbers[row * width + count++] = last = next;
   }
 }
 

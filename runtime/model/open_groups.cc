@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "runtime/model/slot_tables.h"
 
 namespace macrame::runtime::engine {
@@ -11,11 +12,16 @@ OpenGroups::OpenGroups(size_t layers, size_t width) : layers_(layers), width_(wi
 absl::Status OpenGroups::Check(const ForwardStep& step) const {
   if (empty()) return absl::OkStatus();
   for (const Segment& segment : step.segments) {
+    if (segment.begin % kBlockTokens == 0) continue;
     const auto& closed = step.closed_slots;
-    const bool is_open = slots_.contains(segment.slot) &&
-                         std::find(closed.begin(), closed.end(), segment.slot) == closed.end();
-    if (!is_open && segment.begin % kBlockTokens != 0) {
+    const auto found = slots_.find(segment.slot);
+    if (found == slots_.end() ||
+        std::find(closed.begin(), closed.end(), segment.slot) != closed.end()) {
       return MalformedStep(segment, "begins within a block that it did not compute");
+    }
+    if (segment.begin + kBackMax < found->second.end) {
+      return MalformedStep(segment, absl::StrCat("goes back from ", found->second.end, " to ",
+                                                 segment.begin, ", more than ", kBackMax));
     }
   }
   return absl::OkStatus();
@@ -25,13 +31,15 @@ void OpenGroups::Apply(const ForwardStep& step) {
   if (empty()) return;
   for (const uint32_t slot : step.closed_slots) slots_.erase(slot);
   for (const Segment& segment : step.segments) {
-    slots_[segment.slot].Reserve(layers_ * kPositions * width_);
+    Slot& slot = slots_[segment.slot];
+    slot.numbers.Reserve(layers_ * kPositions * width_);
+    slot.end = std::max(slot.end, segment.begin + segment.tokens.size());
   }
 }
 
 uint64_t OpenGroups::memory_bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [slot, buffer] : slots_) bytes += buffer.bytes();
+  for (const auto& [id, slot] : slots_) bytes += slot.numbers.bytes();
   return bytes;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "runtime/model/cpu_linear.h"
 #include "runtime/model/forward_step.h"
+#include "runtime/model/model_config.h"
 
 namespace macrame::runtime::engine {
 
@@ -20,24 +21,31 @@ class OpenGroups {
   // Position p's numbers stand at p % kPositions. As many as the longest group, and the drafts
   // that may have been run behind it and were wrong.
   static constexpr size_t kPositions = 64;
+  // So many positions a sequence may go back, but to the beginning of a block.
+  static constexpr size_t kBackMax = kPositions - CompressTraits::kRatioMax;
 
   // `layers`: of this rank that pool; each keeps `width` numbers of a position.
   OpenGroups(size_t layers, size_t width);
 
-  // INTERNAL when a sequence begins within a block that it did not compute.
+  // INTERNAL when a sequence begins within a block that it did not compute, or goes back further
+  // than is kept.
   absl::Status Check(const ForwardStep& step) const;
   void Apply(const ForwardStep& step);
 
   // A layer's [kPositions][width] of a slot.
   float* Layer(uint32_t slot, size_t layer) const {
-    return slots_.at(slot).data() + layer * kPositions * width_;
+    return slots_.at(slot).numbers.data() + layer * kPositions * width_;
   }
   bool empty() const { return layers_ == 0; }
   uint64_t memory_bytes() const;
 
  private:
+  struct Slot {
+    FloatBuffer numbers{};
+    size_t end = 0;  // behind the last position that was ever kept
+  };
   const size_t layers_, width_;
-  std::map<uint32_t, FloatBuffer> slots_;
+  std::map<uint32_t, Slot> slots_;
 };
 
 }  // namespace macrame::runtime::engine

@@ -20,9 +20,16 @@ namespace mx = mlx::core;
 
 namespace {
 
+// Whether a layer looks at compressed entries, makes and chooses them.
+std::tuple<bool, bool, bool> EntriesOf(const ModelConfig& config, size_t layer) {
+  if (!config.has_compression()) return {};
+  const CompressTraits& traits = config.compress;
+  return {traits.ratios[layer] > 0, traits.makes[layer], traits.chooses[layer]};
+}
+
 // The first layer of each kind.
 std::vector<int> LayersToProve(const ModelConfig& config, const ShardPlace& place) {
-  std::set<std::tuple<MixerKind, bool, bool, bool, bool>> seen;
+  std::set<std::tuple<MixerKind, bool, bool, bool, bool, std::tuple<bool, bool, bool>>> seen;
   std::vector<int> layers;
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const auto index = static_cast<size_t>(layer);
@@ -30,8 +37,9 @@ std::vector<int> LayersToProve(const ModelConfig& config, const ShardPlace& plac
     const bool windowed =
         index < config.sliding_windows.size() && config.sliding_windows[index] > 0;
     const bool reads = config.KvSourceOf(layer) != layer;
-    const bool is_new =
-        seen.emplace(config.MixerOf(layer), config.has_feed[index], mixed, windowed, reads).second;
+    const bool is_new = seen.emplace(config.MixerOf(layer), config.has_feed[index], mixed, windowed,
+                                     reads, EntriesOf(config, index))
+                            .second;
     if (is_new) layers.push_back(layer);
   }
   return layers;

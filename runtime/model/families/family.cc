@@ -42,7 +42,6 @@ constexpr Family kFamilies[] = {
     {"deepseek_v32", ReadSparse},
     {"glm_moe_dsa", ReadSparse},
     {"deepseek_v41", ReadDeepseekV41},
-    {"deepseek_v41_text", ReadDeepseekV41},
     {"kimi_k25", ReadKimiK25},
     {"glm4_moe_lite", ReadGlm4MoeLite},
     {"exaone4", ReadExaone4},

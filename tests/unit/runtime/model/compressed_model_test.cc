@@ -85,6 +85,15 @@ TEST(CompressedModelTest, ChunksKeepEveryBit) {
   EXPECT_EQ(InParts({single.get()}, ends, 1), expected);
 }
 
+TEST(CompressedModelTest, ChunksOfAQuantisedModelKeepEveryBit) {
+  const nlohmann::json packed = {{"q_lora_rank", 64},
+                                 {"quantization", {{"bits", 4}, {"group_size", 32}}}};
+  const Model model(ModelOfConfig(CompressedConfig(packed)));
+  const auto whole = Load(model, 0, 5), parts = Load(model, 0, 2), last = Load(model, 2, 5);
+  EXPECT_EQ(InParts({parts.get(), last.get()}, {1, 4, 37, 64, 65, 88, 90}, 1),
+            InParts({whole.get()}, {90}, 1));
+}
+
 TEST(CompressedModelTest, TogetherIsAsAlone) {
   const auto one = Load(), other = Load(), both = Load();
   const Logits first = InParts({one.get()}, {50}, 1), second = InParts({other.get()}, {61}, 2);
@@ -158,6 +167,13 @@ TEST(CompressedModelTest, ASequenceThatBeginsWithinABlockIsRefused) {
   Segment next = Part(1, 33, 40, 1, 4, 0);
   next.new_blocks = {0, 5};
   EXPECT_THAT(std::string(model->Begin({{}, {next}}).message()), HasSubstr("did not compute"));
+}
+
+TEST(CompressedModelTest, GoingBackFurtherThanIsKeptIsRefused) {
+  const auto model = Load();
+  InParts({model.get()}, {80}, 1);
+  EXPECT_THAT(std::string(model->Begin({{}, {Part(0, 47, 49, 1, 0, 3)}}).message()),
+              HasSubstr("goes back from 80 to 47, more than 32"));
 }
 
 // The rows of a pooled group see it once its last position is there.

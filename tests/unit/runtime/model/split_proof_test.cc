@@ -4,8 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "runtime/model/weight_loader.h"
+#include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model/split_ranks.h"
 
@@ -98,6 +100,24 @@ TEST(SplitProofOfExpertsTest, EightBitFloatsAreProvenWithAFew) {
   EXPECT_EQ(bytes_with(6) - few, 4 * (expert + 64 * 2));  // and their rows of the router
   EXPECT_EQ(ReasonOf(Prove(model, WrongPlaces(model), few)[0]).code(), "SPLIT_DIFFERS");
   EXPECT_TRUE(Prove(model, WrongPlaces(model), few - 1)[0].ok());
+}
+
+// Of each kind of layer: those that look at entries of a layer before them too.
+TEST(SplitProofsTest, LayersThatShareCompressedEntries) {
+  const Model model(ModelOfConfig(CompressedConfig()));
+  for (const std::vector<int>& widths : {std::vector<int>{5, 2, 1}, {1, 30}}) {
+    for (const absl::Status& status : Prove(model, PlacesOf(widths, model.config.layer_count))) {
+      EXPECT_TRUE(status.ok()) << status.ToString();
+    }
+  }
+  for (int layer = 0; layer < model.config.layer_count; ++layer) {
+    std::vector<ShardPlace> places = PlacesOf({1, 1}, model.config.layer_count);
+    for (ShardPlace& place : places) place.layer_begin = layer;
+    places[1].slice_begin = places[0].slice_begin;
+    places[1].slice_end = places[0].slice_end;
+    EXPECT_THAT(ReasonOf(Prove(model, places)[0]).message(),
+                HasSubstr(absl::StrCat("the 2 slices of layer ", layer)));
+  }
 }
 
 std::string NameOf(const ::testing::TestParamInfo<std::string>& info) {

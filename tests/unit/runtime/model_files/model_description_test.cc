@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "proto/reasons.h"
+#include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
 #include "tests/unit/runtime/model_files/model_writer.h"
 
@@ -183,6 +184,35 @@ TEST(ModelDescription, PackedNumbersCountAsTheyWillBeHeld) {
   EXPECT_EQ(model->quantization().group_size(), 32u);
   EXPECT_EQ(model->dtype(), "bfloat16");
   EXPECT_EQ(model->parameter_count(), 2 * weights + 2 * 100 * 64 + 5 * 64);
+}
+
+// Of models with residual streams; which rankd computes on CPUs alone.
+TEST(ModelDescription, TellsStreamsAndWhatCompressedAttentionKeeps) {
+  const std::string folder = MakeFolder("streams");
+  const auto files = engine::ModelOfConfig(engine::CompressedConfig());
+  for (const auto& [name, content] : files) WriteFile(folder + "/" + name, content);
+  WriteFile(folder + "/tokenizer.json", "{}");
+  const auto model = DescribeModel(folder, {}, /*on_gpu=*/false);
+  ASSERT_TRUE(model.ok()) << model.status();
+  // Three streams, what they are weighed by, an entry of 64 and eight choices.
+  EXPECT_EQ(model->residual_streams(), (3 * 64 + 3 + 64 + 8 + 63u) / 64);
+  EXPECT_EQ(model->kv_heads(), 4u);
+  // Windows of 32 in each of five layers; two that make entries of 64, and a stage's third.
+  EXPECT_EQ(model->kv_latent_width(), 32u + (3 * 64 + 4) / 5);
+  EXPECT_GT(model->layer_expert_bytes(0), 0u);
+  EXPECT_EQ(model->engine(), "");
+
+  const v1::Reason reason = ReasonOf(DescribeModel(folder, {}, /*on_gpu=*/true).status());
+  EXPECT_EQ(reason.code(), "MODEL_ARCHITECTURE_UNKNOWN");
+  EXPECT_THAT(reason.message(),
+              testing::AllOf(HasSubstr("computed by rankd on CPUs alone"), HasSubstr("mlx-lm"),
+                             testing::Not(HasSubstr("known are"))));
+  SecondEngine second;
+  second.mlx_lm.emplace();
+  second.mlx_lm->architectures["deepseek_v41"].set_tensor(true);
+  const auto other = DescribeModel(folder, second, /*on_gpu=*/true);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->engine(), "mlx-lm");
 }
 
 TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
