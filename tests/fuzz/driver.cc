@@ -36,8 +36,10 @@ std::vector<std::string> FilesBelow(const std::string& folder) {
   std::set<std::string> files;  // sorted, so that the seed means the same everywhere
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     const std::string kind = entry.path().extension().string();
-    // What commands print, and models; descriptions and tables beside them are not.
-    if (kind != ".txt" && kind != ".json" && kind != ".err" && kind != ".gguf") continue;
+    // What commands print, models, requests and YAML; descriptions and tables beside them are not.
+    static const std::set<std::string> kKinds = {".txt",  ".json", ".err",        ".gguf",
+                                                 ".http", ".yaml", ".safetensors"};
+    if (!kKinds.contains(kind)) continue;
     if (entry.is_regular_file() && entry.file_size() <= kFileBytesMax) {
       files.insert(entry.path().string());
     }
