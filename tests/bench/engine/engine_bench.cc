@@ -1,12 +1,13 @@
 // What real rank processes reach on this machine's processors, asked over RankService as an agent
 // asks them.
 //
-//   engine_bench --model FOLDER [--shape tensor|pipeline] --processors LIST[/LIST…]
+//   engine_bench --model FOLDER [--shape tensor|whole|pipeline] --processors LIST[/LIST…]
 //                [--rounds N] [--kv-context N] [--kv-bits 8|16] [--draft-tokens N] ROW…
 //
 // One rank for each LIST of processors (0,1), which it alone may use; with several ranks they are
-// split by tensor or pipeline. The model's tokenizer must know the words w0, w1, … as tokens of
-// these numbers (make_models and convert_gguf beside this file write such). Drafts are off unless
+// split by tensor (whole: with whole experts on each) or pipeline. The model's tokenizer must know
+// the words w0, w1, … as tokens of these numbers (make_models and convert_gguf beside this file
+// write such). Drafts are off unless
 // --draft-tokens says how many.
 //
 //   prefill:N    a prompt of N tokens: tokens/s
@@ -115,6 +116,7 @@ class Ranks {
         MakeSpecs(options.model, pipeline ? GangShape::kPipeline : GangShape::kTensor, ranks, gang);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       specs[rank].set_concurrent_sequences(4);
+      specs[rank].mutable_assignment()->set_whole_experts(options.shape == "whole");
       specs[rank].set_draft_tokens_max(options.draft_tokens);
       // Each rank has processors of its own, so none is shared.
       const Pinned pinned(options.processors[rank]);
@@ -306,7 +308,7 @@ int Main(int count, char** arguments) {
   Options options;
   if (!Parse(count, arguments, options)) {
     std::fprintf(stderr,
-                 "usage: engine_bench --model FOLDER [--shape tensor|pipeline] --processors "
+                 "usage: engine_bench --model FOLDER [--shape tensor|whole|pipeline] --processors "
                  "LIST[/LIST…] [--rounds N] [--kv-context N] [--kv-bits 8|16] "
                  "[--draft-tokens N] ROW…\n");
     return 2;

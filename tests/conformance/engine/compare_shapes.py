@@ -1,7 +1,9 @@
 """Compares what gangs of rank processes compute with mlx-lm, for tiny random models of each
-architecture: two stages, two and three (uneven) slices of each layer, and two stages of two slices.
+architecture: two stages, two and three (uneven) slices of each layer, and two stages of two slices;
+mixtures also with whole experts on each rank.
 
-    compare_shapes.py RANKD             a fixed sample: each architecture in one shape
+    compare_shapes.py RANKD             a fixed sample: each architecture in one shape, and three
+                                        mixtures in every shape with whole experts
     compare_shapes.py RANKD --all       every architecture in every shape and storage below
     compare_shapes.py RANKD WORD…       cases with one of these in "ARCHITECTURE STORAGE SHAPE"
 
@@ -32,6 +34,9 @@ WIRE_BOUND = 3e-2  # of the largest logit
 SHAPES = {"pp2": (2, [1]), "tp2": (1, [1, 1]), "tp3-uneven": (1, [5, 2, 1]), "2x2": (2, [1, 1])}
 EXACT = ("float32", "8bit-g32-float32")
 ROUNDED = ("bfloat16", "4bit-g64", "8bit-g64")
+WHOLE = "-whole"  # behind the name of a shape: ranks hold whole experts
+WHOLE_SHAPES = [shape + WHOLE for shape in SHAPES if shape != "pp2"]
+SAMPLED_WHOLE = ("qwen3_moe", "gpt_oss", "deepseek_v3")
 PORTS = (20000, 32000)  # that no outgoing connection is given
 
 
@@ -48,7 +53,8 @@ def free_port():
 
 def write_specs(folder, shape, layers):
     """One file a rank; protoc makes the message of its text."""
-    stages, widths = SHAPES[shape]
+    stages, widths = SHAPES[shape.removesuffix(WHOLE)]
+    whole = "whole_experts: true" if shape.endswith(WHOLE) else ""
     tp = len(widths)
     world = stages * tp
     ring = "".join(f'ring_addresses: "127.0.0.1:{free_port()}"\n' for _ in range(world))
@@ -62,7 +68,7 @@ def write_specs(folder, shape, layers):
                       f"slice_count: {sum(widths)}")
         text = f"""deployment: "shapes" epoch: 1 rank: {rank} world_size: {world} tp: {tp}
 pp: {stages} backend: "ring" model {{ path: "{folder}" }} {ring}
-assignment {{ rank: {rank} node_id: "node-{rank}" stage: {stage} tp_rank: {part} {slices}
+assignment {{ rank: {rank} node_id: "node-{rank}" stage: {stage} tp_rank: {part} {slices} {whole}
 layer_begin: {layers * stage // stages} layer_end: {layers * (stage + 1) // stages} }}
 step_address: "127.0.0.1:{step}" gang_secret: "{'s' * 32}" context_length: 128
 socket_path: "{folder}/rank{rank}.sock" """
@@ -149,10 +155,17 @@ def cases_of(words):
         if compare.is_in_floats(architecture):
             storages = ("float32",)
         every = [(architecture, storage, shape) for storage in storages for shape in SHAPES]
+        whole = [(architecture, storage, shape) for storage in storages for shape in WHOLE_SHAPES]
+        if not has_experts(config):
+            whole = []
         if words and words != ["--all"]:
-            every = [case for case in every if any(word in " ".join(case) for word in words)]
+            every = [case for case in every + whole if any(word in " ".join(case) for word in words)]
         elif not words:
             every = [every[zlib.crc32(architecture.encode()) % len(every)]]
+            if architecture in SAMPLED_WHOLE:
+                every += [case for case in whole if case[1] == storages[0]]
+        else:
+            every += whole
         cases += every
     return cases
 
