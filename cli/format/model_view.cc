@@ -29,11 +29,13 @@ Tone ToneOf(v1::RankPhase phase) {
 }
 
 std::string LayersText(const v1::Assignment& assignment) {
-  const std::string layers =
+  std::string text =
       absl::StrCat("[", assignment.layer_begin(), ", ", assignment.layer_end(), ")");
-  if (assignment.slice_count() == 0) return layers;
-  return absl::StrCat(layers, " ", assignment.slice_end() - assignment.slice_begin(), "/",
-                      assignment.slice_count());
+  if (assignment.slice_count() > 0) {
+    absl::StrAppend(&text, " ", assignment.slice_end() - assignment.slice_begin(), "/",
+                    assignment.slice_count());
+  }
+  return assignment.whole_experts() ? absl::StrCat(text, ", whole experts") : text;
 }
 
 std::string HoldsText(const v1::Assignment& assignment) {
