@@ -194,6 +194,7 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   if (asking.order.refuses_uneven_slices) {
     for (v1::PlannerNode& node : *request.mutable_nodes()) {
       node.mutable_traits()->set_uneven_tensor(false);
+      node.mutable_traits()->set_whole_experts(false);
     }
   }
   AddDraftModel(asking, &request);

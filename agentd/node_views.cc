@@ -117,6 +117,7 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       const bool same = facts.identity.agent_version() == own_.identity().agent_version();
       node.mutable_traits()->set_uneven_tensor(same);
       node.mutable_traits()->set_tensor_in_pipeline(same);
+      node.mutable_traits()->set_whole_experts(same);
       node.mutable_traits()->set_narrow_kv(same && inventory.gpu_cores() == 0);
     }
     if (facts.load != nullptr) {
