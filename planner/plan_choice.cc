@@ -304,14 +304,20 @@ std::string WidestPart(const v1::ModelDescription& model, const Gang& cut) {
                       " groups of ", group, " columns");
 }
 
-// "…, of a token's 8 experts 3.5 on average".
-std::string FullestRank(GangJudge& judge, const Gang& dealt) {
+// What makes a token slow where ranks hold whole experts.
+std::string WhyWholeWaits(const GangJudge& judge, const Gang& dealt) {
+  const uint32_t active = judge.model().experts_active();
+  const size_t first = dealt.stages.front().nodes.front();
+  if (judge.candidates()[first].kind == ComputeKind::kGpu && active < kPickedChoices) {
+    return absl::StrCat("since each GPU would compute all ", active, " of a token, its own or not");
+  }
   double most = 0;
   for (const GangStage& stage : dealt.stages) {
     most = std::max(most, judge.MostChosenExperts(stage));
   }
-  return absl::StrFormat("of a token's %u experts %.1f on average", judge.model().experts_active(),
-                         most);
+  return absl::StrFormat(
+      "since a layer waits for the rank with most, of a token's %u experts %.1f on average", active,
+      most);
 }
 
 // Of a tensor split of a model with experts: why they are dealt out whole, or cut by width.
@@ -333,8 +339,7 @@ std::optional<v1::Reason> WhyThisCut(const v1::PlanRequest& request, GangJudge& 
   }
   return MakeReason(
       "CHOSEN", absl::StrCat("each expert is cut by width, which gives ", merit, "; whole ones ",
-                             other, ", since a layer waits for the rank with most, ",
-                             FullestRank(judge, *chosen.otherwise)));
+                             other, ", ", WhyWholeWaits(judge, *chosen.otherwise)));
 }
 
 // Is the option so much better than what is in force that moving is worth it?
