@@ -51,6 +51,7 @@ struct Shape {
   GangShape shape;
   uint32_t ranks;
   std::vector<uint32_t> slices;  // how many each rank has; none: all as many
+  bool whole_experts = false;
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 const Shape kShapes[] = {
@@ -58,6 +59,12 @@ const Shape kShapes[] = {
     {"tp2", GangShape::kTensor, 2, {}},
     {"pp2", GangShape::kPipeline, 2, {}},
     {"tp3uneven", GangShape::kTensor, 3, {2, 1, 1}},
+};
+// Of 6 experts the last rank of the last shape has none.
+const Shape kWholeExperts[] = {
+    {"tp2whole", GangShape::kTensor, 2, {}, true},
+    {"tp3whole", GangShape::kTensor, 3, {5, 2, 1}, true},
+    {"tp3none", GangShape::kTensor, 3, {20, 20, 1}, true},
 };
 
 // One shape and storage each: what batching could disturb is by layers and ranks, not by numbers.
@@ -128,6 +135,7 @@ std::vector<v1::LaunchSpec> SpecsOf(const Shape& shape, const std::string& folde
   for (size_t rank = 0; rank < specs.size(); ++rank) {
     specs[rank].set_kv_cache_folder(cache.Of(rank));
     specs[rank].set_kv_cache_disk_bytes(uint64_t{64} << 20);
+    specs[rank].mutable_assignment()->set_whole_experts(shape.whole_experts);
   }
   uint32_t total = 0;
   for (const uint32_t width : shape.slices) total += width;
@@ -383,6 +391,34 @@ TEST_P(BatchingTest, TogetherPreemptedAndFromDiskAsAlone) {
   EXPECT_TRUE(came || HasFailure()) << "no turn went on from disk";
 }
 
+// Whoever holds the experts, the text is that of one rank. In models of float32: what ranks hand
+// each other is rounded otherwise.
+class WholeExpertsTest : public ::testing::TestWithParam<std::tuple<const char*, Shape>> {};
+
+TEST_P(WholeExpertsTest, GangsSayWhatOneRankSays) {
+  const auto& [architecture, shape] = GetParam();
+  const std::string folder = WriteFolder(FamilyModel({architecture, 0, kVocabulary}));
+  CopyTokenizer(kBundledModel, folder);
+  const auto answers = [&](const Shape& own) {
+    const CacheFolder cache;
+    Gang gang(SpecsOf(own, folder, cache));
+    EXPECT_TRUE(gang.WaitUntilReady());
+    Requests requests(5);
+    std::vector<std::vector<int32_t>> texts;
+    for (int i = 0; i < 6; ++i) {
+      v1::GenerateRequest request = requests.FirstTurn();
+      request.mutable_sampling()->set_temperature(0);
+      const Answer answer = Ask(gang.stub(), request);
+      EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+      texts.push_back(answer.tokens);
+    }
+    return texts;
+  };
+  const auto alone = answers(kShapes[0]);
+  EXPECT_EQ(answers(shape), alone);
+  EXPECT_GE(alone[0].size(), 1u);
+}
+
 // Models whose layers keep a state have nothing on disk, and of a prefix that others share as much
 // as a state was kept behind: the jobs' beginnings end elsewhere.
 class StateBatchingTest : public BatchingTest {};
@@ -429,6 +465,23 @@ INSTANTIATE_TEST_SUITE_P(Ranks, BatchingTest,
                                             ::testing::ValuesIn(kStorages),
                                             ::testing::ValuesIn(kShapes)),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(WholeExperts, BatchingTest,
+                         ::testing::Combine(::testing::Values("qwen3_moe"),
+                                            ::testing::Values(kStorages[1]),
+                                            ::testing::ValuesIn(kWholeExperts)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(GptOssWhole, BatchingTest,
+                         ::testing::Combine(::testing::Values("gpt_oss"), ::testing::Values(kMxfp4),
+                                            ::testing::Values(kWholeExperts[1])),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Families, WholeExpertsTest,
+                         ::testing::Combine(::testing::Values("minimax_m2", "glm4_moe",
+                                                              "qwen3_next"),
+                                            ::testing::ValuesIn(kWholeExperts)),
+                         [](const ::testing::TestParamInfo<std::tuple<const char*, Shape>>& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::get<1>(info.param).name;
+                         });
 // Windows, sinks and experts with biases, as they are published and in floats.
 INSTANTIATE_TEST_SUITE_P(GptOss, BatchingTest,
                          ::testing::Combine(::testing::Values("gpt_oss"), ::testing::Values(kMxfp4),
