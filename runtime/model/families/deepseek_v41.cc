@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 
@@ -218,9 +219,9 @@ void ReadDeepseekV41(const json& given, ModelConfig& out) {
   const json config = WithDefaults(given);
   const auto engram = ReadList(config, "engram_layer_ids", kLayersMax);
   if (!engram.empty()) {
-    Unsupported(absl::StrCat("layer ", engram.front(), " and ", engram.size() - 1,
-                             " more in 'engram_layer_ids' read an n-gram memory (engram), which "
-                             "is not implemented"));
+    Unsupported(absl::StrCat("layers ", absl::StrJoin(engram, ", "),
+                             " ('engram_layer_ids') read an n-gram memory, which is not "
+                             "implemented"));
   }
   json frame = config;
   frame.erase("rope_scaling");

@@ -75,12 +75,14 @@ TEST(CostModel, ResidualStreamsPassBetweenStagesAndNotInSums) {
   v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
   const StepModel one(model, {}, CostParameters());
   EXPECT_EQ(one.HopBytes(), one.MessageBytes());
-  const uint64_t activations = ActivationBytes(model, {}, {}, ComputeKind::kCpu, false);
+  ServingLoad load;
+  load.context_tokens = 4096;
+  const uint64_t activations = ActivationBytes(model, {}, load, ComputeKind::kCpu, false);
   model.set_residual_streams(4);
   const StepModel four(model, {}, CostParameters());
   EXPECT_EQ(four.MessageBytes(), one.MessageBytes());
   EXPECT_EQ(four.HopBytes(), 4 * 4 * model.hidden_size());
-  EXPECT_GT(ActivationBytes(model, {}, {}, ComputeKind::kCpu, false), activations);
+  EXPECT_GT(ActivationBytes(model, {}, load, ComputeKind::kCpu, false), activations);
 }
 
 TEST(CostModel, HybridLayersReadTheirStateInsteadOfAllPositions) {
