@@ -185,6 +185,10 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
                        reporter, router, member_writer, config.log_file}),
       local_server(dispatcher) {
+  router.SetIsDead([this](const NodeId& node) {
+    const discovery::Member* member = members.table().Find(node);
+    return member != nullptr && member->state == v1::NODE_STATE_DEAD;
+  });
   replicator.SetKeeps([this](std::string_view key) { return conductor.Keeps(key); });
   cluster_service.Register(local_server);
   link_service.RegisterCluster(local_server);

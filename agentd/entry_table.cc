@@ -60,7 +60,8 @@ absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked) con
     const auto sent = sent_.find(replica);
     const Sent known = sent == sent_.end() ? Sent{} : sent->second;
     const bool failed =
-        known.failed_at.has_value() && clock_.Now() - *known.failed_at < kFailedReplicaPause;
+        IsDead(NodeId(record.entry_node_id())) ||
+        (known.failed_at.has_value() && clock_.Now() - *known.failed_at < kFailedReplicaPause);
     const std::tuple rank(failed, known.under_way, known.last);
     if (best.has_value() && rank >= best_rank) continue;
     best = Entry{replica, NodeId(record.entry_node_id()), record.epoch(), failed};
@@ -76,8 +77,8 @@ absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked) con
 bool EntryTable::HasMovedOn(const Entry& entry) const {
   const v1::StateEntry* present = table_.Find(GangKey(entry.replica));
   v1::GangRecord record;
-  return present != nullptr && record.ParseFromString(present->value()) &&
-         record.epoch() > entry.epoch;
+  if (present == nullptr || !record.ParseFromString(present->value())) return true;
+  return record.epoch() > entry.epoch || record.entry_node_id() != entry.node.value();
 }
 
 absl::Status EntryTable::Told(const std::string& asked, const absl::Status& status) const {

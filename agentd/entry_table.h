@@ -1,8 +1,8 @@
 #pragma once
 
 // Where the entry ranks of a deployment's replicas are, and which of them to ask: the one with the
-// fewest requests of this node's under way. One that lately had no answer, or is not on a live
-// node, only when there is no other. Owner thread; decides by the desired state alone.
+// fewest requests of this node's under way. One that lately had no answer, or is on a dead node,
+// only when there is no other. Owner thread; decides by the desired state and the membership.
 
 #include <cstdint>
 #include <functional>
@@ -38,7 +38,10 @@ class EntryTable {
   absl::StatusOr<Entry> Find(const std::string& asked) const;
   // Whether somebody wants it served.
   bool IsWanted(const std::string& asked) const;
-  // Whether the gang of this entry was launched anew since, somewhere.
+  // Whom the membership holds for dead; nobody before.
+  void SetIsDead(std::function<bool(const NodeId&)> is_dead) { is_dead_ = std::move(is_dead); }
+  bool IsDead(const NodeId& node) const { return is_dead_ && is_dead_(node); }
+  // Whether the gang of this entry ended, or was launched anew somewhere.
   bool HasMovedOn(const Entry& entry) const;
   // What a client is told: of a wanted deployment never that there is none.
   absl::Status Told(const std::string& asked, const absl::Status& status) const;
@@ -57,6 +60,7 @@ class EntryTable {
 
   const transport::Clock& clock_;
   const StateTable& table_;
+  std::function<bool(const NodeId&)> is_dead_;
   std::map<std::string, Sent> sent_;
   uint64_t requests_sent_ = 0;
 };

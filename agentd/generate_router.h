@@ -38,6 +38,11 @@ class GenerateRouter : public InferenceBackend {
                                    DoneCallback on_done);
   // The desired state changed: what is served is listed anew, and requests leave gangs that ended.
   void Refresh();
+  // Whom the membership holds for dead: such a node is asked only when it is the only one, and not
+  // waited for.
+  void SetIsDead(std::function<bool(const NodeId&)> is_dead) {
+    entries_.SetIsDead(std::move(is_dead));
+  }
   // A member is dead: what it was asked is asked elsewhere, or ends.
   void NoteDead(const NodeId& node);
 

@@ -23,7 +23,7 @@ absl::Status Missing(const std::string& rankd) {
   v1::Reason reason =
       MakeReason("ENGINE_MISSING", absl::StrCat("no model can be looked at without ", rankd));
   reason.set_remedy("install rankd beside agentd, or set rankd_path");
-  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
+  return ReasonStatus(absl::StatusCode::kUnavailable, reason);
 }
 
 absl::Status Failed(v1::Reason reason) {

@@ -45,6 +45,12 @@ void RoutedCall::Try() {
     return Over(entry.status());
   }
   entry_ = *entry;
+  if (entries_.IsDead(entry_.node)) {
+    return Over(ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+                             absl::StrCat("node ", ShortId(entry_.node), ", which answers for ",
+                                          entry_.replica, ", is dead"),
+                             entry_.node.value()));
+  }
   request_.set_deployment(entry_.replica);
   entries_.NoteSent(entry_.replica);
   under_way_ = true;

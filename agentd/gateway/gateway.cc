@@ -79,8 +79,9 @@ RoomDecision MakeRoomFor(GatewayState& state, const tcp::socket& socket) {
   limits.reserved = limits.all_max / kReservedPart;
   error_code gone;
   const auto remote = socket.remote_endpoint(gone);
-  const RoomDecision decision = MakeRoom(views, limits, gone ? "" : remote.address().to_string(),
-                                         !gone && remote.address().is_loopback());
+  const net::ip::address from = PlainAddress(remote.address());
+  const RoomDecision decision =
+      MakeRoom(views, limits, gone ? "" : from.to_string(), !gone && from.is_loopback());
   if (decision.leaves.has_value()) sessions[*decision.leaves]->Leave();
   return decision;
 }

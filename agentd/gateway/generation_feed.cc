@@ -115,7 +115,13 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   --choices_left_;
   if (gone_ || over_) return;
   over_ = choices_left_ == 0 || !status.ok();
-  status.ok() ? StartNext() : CancelCalls();
+  if (status.ok()) {
+    StartNext();
+    // Where the queue was full and is not any more, one makes room for two.
+    if (under_way_ < bounds_.under_way) StartNext();
+  } else {
+    CancelCalls();
+  }
   status_ = status;
   events_.push_back({EventKind::kDone, choice, {}, std::move(status)});
   wake_.cancel();
@@ -126,8 +132,9 @@ bool GenerationFeed::Waits(uint32_t choice, const absl::Status& status) const {
   if (status.ok() || ReasonOf(status).code() != "QUEUE_FULL") return false;
   // The first ones of a request that find none tell its client.
   const bool none_had_a_place = under_way_ == 0 && choices_left_ == choices_.size();
-  return !none_had_a_place &&
-         std::chrono::steady_clock::now() - progress_at_ < bounds_.queue_patience;
+  const bool in_time =
+      under_way_ > 0 || std::chrono::steady_clock::now() - progress_at_ < bounds_.queue_patience;
+  return !none_had_a_place && in_time;
 }
 
 void GenerationFeed::WaitForPlace(uint32_t choice) {

@@ -38,10 +38,15 @@ absl::string_view Plain(beast::string_view text) { return {text.data(), text.siz
 std::string AddressOf(const net::ip::tcp::socket& socket) {
   beast::error_code gone;
   const auto remote = socket.remote_endpoint(gone);
-  return gone ? "" : remote.address().to_string();
+  return gone ? "" : PlainAddress(remote.address()).to_string();
 }
 
 }  // namespace
+
+net::ip::address PlainAddress(const net::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return net::ip::make_address_v4(net::ip::v4_mapped, address.to_v6());
+}
 
 HttpSession::HttpSession(std::shared_ptr<GatewayState> state, net::ip::tcp::socket socket)
     : state_(std::move(state)),
@@ -98,6 +103,7 @@ net::awaitable<bool> HttpSession::AwaitFirstByte() {
   auto [error, size] = co_await stream_.async_read_some(buffer_.prepare(4096), kAwait);
   if (error) co_return false;
   buffer_.commit(size);
+  waiting_since_ = Clock::now();  // a request is on its way: idle ones leave before it
   co_return true;
 }
 
@@ -167,7 +173,7 @@ std::optional<ApiError> HttpSession::CheckHead() const {
   if (hosts == 0) return std::nullopt;  // HTTP/1.0: no browser
   beast::error_code error;
   const auto local = stream_.socket().local_endpoint(error);
-  const bool over_loopback = error || local.address().is_loopback();
+  const bool over_loopback = error || PlainAddress(local.address()).is_loopback();
   if (!IsHostAllowed(HostOf(Authority()), over_loopback, state_->options.allowed_hosts)) {
     return HttpError(403,
                      "This Host is not served here. Use localhost or an address of this machine, "

@@ -35,6 +35,9 @@
 
 namespace macrame::agentd {
 
+// The address; IPv4 as such also where a dual-stack socket shows it as a mapped one.
+boost::asio::ip::address PlainAddress(const boost::asio::ip::address& address);
+
 // For those who change the coroutines: GCC 12 destroys temporaries of a `?:` inside a co_await
 // expression twice. Choose first, await then.
 class HttpSession {

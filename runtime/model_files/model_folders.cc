@@ -198,7 +198,11 @@ void ModelFolders::Take(const std::string& name, const std::string& path,
   entry.path = path;
   entry.stamp = StampOf(path, &entry.size_bytes);
   const auto known = entries_.find(name);
-  if (known != entries_.end() && known->second.path == path && known->second.stamp == entry.stamp) {
+  // What could not be asked is asked again; what was answered stays until the files change.
+  const bool is_known = known != entries_.end() && known->second.path == path &&
+                        known->second.stamp == entry.stamp &&
+                        !absl::IsUnavailable(known->second.description.status());
+  if (is_known) {
     entry.description = known->second.description;
   } else {
     entry.description = describe_(path, second_);

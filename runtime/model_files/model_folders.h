@@ -40,6 +40,12 @@ struct ResolvedModel {
   std::string note;
 };
 
+// DescribeModel as this machine's ranks would load it.
+inline absl::StatusOr<v1::ModelDescription> DescribeHere(const std::string& folder,
+                                                         const SecondEngine& second) {
+  return DescribeModel(folder, second);
+}
+
 class ModelFolders {
  public:
   using Describe = std::function<absl::StatusOr<v1::ModelDescription>(const std::string& folder,
@@ -47,7 +53,7 @@ class ModelFolders {
 
   // Later folders lose to earlier ones when both have a model of one name. "~/" is the home folder.
   // `describe`: by a process of its own where the models are others' (agentd); DescribeModel else.
-  explicit ModelFolders(std::vector<std::string> folders, Describe describe = DescribeModel);
+  explicit ModelFolders(std::vector<std::string> folders, Describe describe = DescribeHere);
 
   // What serves the models that rankd doesn't; models are looked at anew in the next scan.
   void SetSecondEngine(SecondEngine second);

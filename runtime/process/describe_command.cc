@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -20,17 +21,22 @@ namespace macrame::runtime::engine {
 namespace {
 
 constexpr std::chrono::milliseconds kLookPause{10};
+constexpr unsigned kDescribeSecondsMax = 300;
 // Of the system's own bound beside: what the libraries and the threads' stacks reserve is more than
 // what they use.
 constexpr uint64_t kReservedBytes = uint64_t{2} << 30;
 
-uint64_t PeakBytes() {
+uint64_t UsedBytes() {
+#ifdef __APPLE__
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-#ifdef __APPLE__
   return static_cast<uint64_t>(usage.ru_maxrss);
 #else
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  // Not ru_maxrss: what the process that started this one once took counts in that.
+  std::ifstream statm("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  statm >> all >> resident;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 #endif
 }
 
@@ -41,7 +47,7 @@ void BoundMemory(uint64_t memory_mib) {
   limit.rlim_cur = limit.rlim_max = kReservedBytes + (memory_mib << 20);
   setrlimit(RLIMIT_DATA, &limit);
   std::thread([memory_mib] {
-    while (PeakBytes() <= memory_mib << 20) std::this_thread::sleep_for(kLookPause);
+    while (UsedBytes() <= memory_mib << 20) std::this_thread::sleep_for(kLookPause);
     std::fprintf(stderr, "rankd: looking at the model takes more than %llu MiB of memory\n",
                  static_cast<unsigned long long>(memory_mib));
     _exit(kExitOutOfMemory);
@@ -57,6 +63,8 @@ SecondEngine AskForSecond(const std::string& python) {
 
 int RunDescribeCommand(const DescribeOptions& options) {
   BoundMemory(options.memory_mib);
+  // Whoever asked may be gone, and the folder on a disk that never answers.
+  alarm(kDescribeSecondsMax);
   v1::ModelFolderAnswer answer;
   std::optional<SecondEngine> second;
   if (!options.second_engine.empty()) {

@@ -290,8 +290,19 @@ bool IsPrivateWay(const v1::ClusterLinks& links, const std::string& from_node_id
                   const std::string& to_node_id, const std::string& to_ip) {
   if (from_node_id == to_node_id || absl::StartsWith(to_ip, "127.")) return true;
   const v1::NodePath* path = PathBetween(links, from_node_id, to_node_id);
-  return path != nullptr && path->kind() == v1::INTERFACE_KIND_THUNDERBOLT &&
-         path->to_ip() == to_ip;
+  if (path == nullptr || path->kind() != v1::INTERFACE_KIND_THUNDERBOLT || path->to_ip() != to_ip) {
+    return false;
+  }
+  // That both addresses are on such interfaces is not enough: each may lead to a third machine.
+  const auto is_end = [](const v1::LinkEnd& end, const std::string& node, const std::string& ip) {
+    return end.node_id() == node && end.ip() == ip;
+  };
+  return std::any_of(links.links().begin(), links.links().end(), [&](const v1::LinkVerdict& link) {
+    if (link.kind() != v1::LINK_KIND_THUNDERBOLT) return false;
+    return (is_end(link.a(), from_node_id, path->from_ip()) &&
+            is_end(link.b(), to_node_id, to_ip)) ||
+           (is_end(link.b(), from_node_id, path->from_ip()) && is_end(link.a(), to_node_id, to_ip));
+  });
 }
 
 // Measured from either side: a round trip is the same both ways.

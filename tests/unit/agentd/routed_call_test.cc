@@ -117,6 +117,28 @@ TEST_F(RoutedCallTest, AWantedModelIsNeverNotFound) {
   EXPECT_EQ(ReasonOf(*ended_).code(), "NOT_READY");
 }
 
+// The machine is frozen, so its connections take what is sent, and nobody has room for a new gang.
+TEST_F(RoutedCallTest, ADeadEntryNodeIsNotAskedAndNotWaitedFor) {
+  Place(kFirst, 1);
+  entries_.SetIsDead([](const NodeId& node) { return node == kFirst; });
+  Ask();
+  dispatcher_.AdvanceBy(kEntryWaitMax + seconds(1));
+  EXPECT_TRUE(sent_.empty());
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ReasonOf(*ended_).code(), "ENTRY_UNREACHABLE");
+}
+
+TEST_F(RoutedCallTest, ARecordWithoutAnEntryEndsWhatWasSentToIt) {
+  Place(kFirst, 1);
+  Ask();
+  v1::GangRecord evicted;
+  evicted.set_deployment("m");
+  evicted.set_epoch(1);
+  Put(GangKey("m"), evicted.SerializeAsString());
+  call_->NoteStateChanged();
+  EXPECT_EQ(cancelled_, 1);
+}
+
 TEST_F(RoutedCallTest, AWantedModelWithoutAPlaceIsNotReady) {
   Ask();
   dispatcher_.AdvanceBy(kEntryWaitMax + seconds(1));

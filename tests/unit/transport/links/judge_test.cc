@@ -179,6 +179,10 @@ TEST(Judge, AWayIsPrivateOverACableBetweenTwoNodesAndWithinOne) {
   EXPECT_FALSE(IsPrivateWay(links, "mini-a", "mini-c", "10.77.5.2")) << "no way is known";
   EXPECT_TRUE(IsPrivateWay(links, "mini-a", "mini-a", "192.0.2.1"));
   EXPECT_TRUE(IsPrivateWay(links, "mini-a", "mini-b", "127.0.0.1")) << "two agents on one machine";
+  v1::ClusterLinks uncabled = links;
+  uncabled.clear_links();
+  EXPECT_FALSE(IsPrivateWay(uncabled, "mini-a", "mini-b", "10.77.5.2"))
+      << "each end may have its cable to a third machine";
   v1::LinkSnapshot without = GoodPair();
   for (int i = 0; i < 2; ++i) {
     for (auto& one : *without.mutable_nodes(i)->mutable_facts()->mutable_interfaces()) {
