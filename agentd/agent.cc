@@ -87,6 +87,8 @@ AgentEvents Agent::Impl::MakeEvents() {
   events.on_probe = [this](const NodeId& node) { parts_.heartbeats.SendTo(node); };
   events.on_became_coordinator = [this](const FencePair& fence) {
     parts_.replicator.BeginLeading(fence);
+    // What was written may have taken long enough to lose the lead again.
+    if (parts_.election.Leading(dispatcher_.Now()) != fence) return;
     parts_.conductor.BeginLeading(fence);
     parts_.member_writer.BeginLeading();
     parts_.cluster_service.NoteChange();
@@ -102,6 +104,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     if (coordinator.has_value() && coordinator->coordinator != parts_.self) {
       parts_.replicator.ForgetKept();
       parts_.conductor.ForgetKept();
+      parts_.member_writer.ForgetAlone();
     }
     parts_.cluster_service.NoteChange();
   };
@@ -411,6 +414,7 @@ void Agent::Impl::MembersChanged() {
     }
     parts_.peer_server->SetKnownAddresses(std::move(known));
   }
+  parts_.election.SetBeside(parts_.members.Live());
   able_ = parts_.Able();
   parts_.leases.OnMembersChanged(able_, parts_.members.All());
 }

@@ -35,8 +35,8 @@ class GuardedSink : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {
     for (const spdlog::sink_ptr& sink : sinks_) sink->flush();
   }
-  void set_pattern_(const std::string& pattern) override {
-    for (const spdlog::sink_ptr& sink : sinks_) sink->set_pattern(pattern);
+  void set_formatter_(std::unique_ptr<spdlog::formatter> formatter) override {
+    for (const spdlog::sink_ptr& sink : sinks_) sink->set_formatter(formatter->clone());
   }
 
  private:

@@ -40,35 +40,53 @@ void MemberWriter::Take() {
 }
 
 void MemberWriter::BeginLeading() {
-  writing_ = false;
+  writing_ = uncommitted_ = false;
   list_.BeginLeading(parts_.dispatcher.Now());
+}
+
+void MemberWriter::ForgetAlone() {
+  if (forgotten_alone_.empty()) return;
+  forgotten_alone_.clear();
+  revision_ = 0;
+  Take();
 }
 
 void MemberWriter::Tick() {
   const MonotonicTime now = parts_.dispatcher.Now();
-  if (!parts_.election.Leading(now).has_value()) return;
+  if (writing_ || !parts_.election.Leading(now).has_value()) return;
   const StateTable& table = parts_.replicator.table();
-  if (!writing_ && !forgotten_alone_.empty()) {
-    const NodeId node = *forgotten_alone_.begin();
-    forgotten_alone_.erase(node);
-    const auto list = WithoutMember(table, Live(), true, node);
-    if (list.ok()) return Write(*list, [](const absl::Status&) {});
+  if (const v1::StateEntry* entry = table.Find(kMembersKey); uncommitted_ && entry != nullptr) {
+    v1::MemberList same;
+    same.ParseFromString(entry->value());
+    return Write(same, [](const absl::Status&) {});
   }
-  std::set<NodeId> granted = {parts_.self};
   const std::set<NodeId> live = Live();
+  std::set<NodeId> granted = {parts_.self};
   for (const NodeId& node : live) {
     if (parts_.election.HoldsLeaseOf(node, now)) granted.insert(node);
   }
-  const auto due = list_.Due(table, granted, live, !writing_, now);
-  if (due.has_value()) Write(*due, [](const absl::Status&) {});
+  if (const auto due = list_.Due(table, granted, live, true, now); due.has_value()) {
+    return Write(*due, [](const absl::Status&) {});
+  }
+  if (forgotten_alone_.empty()) return;
+  const NodeId node = *forgotten_alone_.begin();
+  const auto list = WithoutMember(table, live, true, node);
+  if (!list.ok()) {
+    forgotten_alone_.erase(node);
+    return;
+  }
+  Write(*list, [this, node](const absl::Status& status) {
+    if (status.ok()) forgotten_alone_.erase(node);
+  });
 }
 
 void MemberWriter::Write(const v1::MemberList& list,
                          std::function<void(const absl::Status&)> done) {
-  writing_ = true;
+  writing_ = uncommitted_ = true;
   parts_.replicator.Write(std::string(kMembersKey), list.SerializeAsString(),
                           [this, done = std::move(done)](const absl::Status& status) {
                             writing_ = false;
+                            uncommitted_ = !status.ok();
                             if (!status.ok()) {
                               spdlog::warn("the list of members was not written: {}",
                                            LogText(status));
@@ -78,7 +96,7 @@ void MemberWriter::Write(const v1::MemberList& list,
 }
 
 void MemberWriter::Forget(const NodeId& node, Forgotten done) {
-  if (writing_) {
+  if (writing_ || uncommitted_ || !list_.confirmed()) {
     return done(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_ACKNOWLEDGED",
                              "another change to the list of members is on its way; try again"));
   }

@@ -32,6 +32,8 @@ class MemberWriter {
   // The desired state may have changed.
   void Take();
   void BeginLeading();
+  // Another coordinator is obeyed: what this side was told to do alone is over.
+  void ForgetAlone();
   // Each 100 ms or so.
   void Tick();
 
@@ -51,7 +53,8 @@ class MemberWriter {
   std::set<NodeId> listed_;
   std::set<NodeId> forgotten_alone_;
   bool writing_ = false;
-  uint64_t revision_ = 0;  // of the state that `listed_` is from
+  bool uncommitted_ = false;  // the list in the table; written again until it is acknowledged
+  uint64_t revision_ = 0;     // of the state that `listed_` is from
 };
 
 }  // namespace macrame::agentd

@@ -82,9 +82,10 @@ void RoutedCall::NoteStateChanged() {
                       absl::StrCat("epoch ", entry_.epoch, " of ", entry_.replica,
                                    ", which had this request, has ended")));
   };
-  if (!has_answered_) return cut();
-  dispatcher_.PostAfter(kMovedOnGrace, [self = shared_from_this(), attempt = attempt_, cut] {
-    if (self->attempt_ == attempt && self->under_way_) cut();
+  const Duration grace = has_answered_ ? kMovedOnGrace : kMovedOnLook;
+  dispatcher_.PostAfter(grace, [self = shared_from_this(), attempt = attempt_, cut] {
+    const bool is_same = self->attempt_ == attempt && self->under_way_;
+    if (is_same && self->entries_.HasMovedOn(self->entry_)) cut();
   });
 }
 

@@ -26,8 +26,11 @@ inline constexpr Duration kEntryWaitMax = std::chrono::seconds(8);
 inline constexpr Duration kEntryRetryPause = std::chrono::milliseconds(100);
 // Gangs that a request may lose and be sent again: one that ends gangs must not end them all.
 inline constexpr int kGangsLostMax = 2;
-// An answer under way may still come to its end when its gang was launched anew.
-inline constexpr Duration kMovedOnGrace = std::chrono::seconds(2);
+// An answer under way may still come to its end when its gang was launched anew: as long as the
+// ranks of a gang that gave way have (GangReconcilerOptions::drain_limit). One without an answer is
+// asked again; a record that a merge changed for a moment is looked at once more before.
+inline constexpr Duration kMovedOnGrace = std::chrono::seconds(20);
+inline constexpr Duration kMovedOnLook = std::chrono::milliseconds(200);
 
 // Whether the same request may find an entry rank a moment later: the failure is of the way there
 // (NOT_READY, ENTRY_UNREACHABLE) or of a record that is out of date (MODEL_NOT_LOADED, from a node

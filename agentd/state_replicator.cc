@@ -16,6 +16,22 @@ namespace {
 
 // A heartbeat that was sent before the state arrived still carries the old digest.
 constexpr int kDigestsUntilResent = 2;
+
+// A disk that refuses for long must not cost memory for each change.
+StateChange LastOfEachKey(StateChange change) {
+  StateChange last;
+  std::set<std::string> seen;
+  for (auto it = change.put.rbegin(); it != change.put.rend(); ++it) {
+    if (seen.insert(it->key()).second) last.put.push_back(std::move(*it));
+  }
+  std::reverse(last.put.begin(), last.put.end());
+  std::sort(change.dropped.begin(), change.dropped.end());
+  change.dropped.erase(std::unique(change.dropped.begin(), change.dropped.end()),
+                       change.dropped.end());
+  last.dropped = std::move(change.dropped);
+  return last;
+}
+
 constexpr absl::string_view kGangPrefix = "gang/", kDeploymentPrefix = "deployment/";
 
 }  // namespace
@@ -91,7 +107,7 @@ absl::Status StateReplicator::Save(StateChange change) {
   save_tried_at_ = dispatcher_.Now();
   if (!saved.ok()) {
     if (!save_failing_) spdlog::error("the desired state can't be written: {}", LogText(saved));
-    unsaved_ = std::move(all);
+    unsaved_ = LastOfEachKey(std::move(all));
   } else if (save_failing_) {
     spdlog::info("the desired state is on disk again");
   }

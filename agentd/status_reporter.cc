@@ -82,6 +82,13 @@ bool StatusReporter::IsHealthy(const v1::ClusterStatus& status) const {
 v1::Reason StatusReporter::NoCoordinator(MonotonicTime now) const {
   const std::optional<Election::Minority> minority = parts_.election.InMinority(now);
   if (!minority.has_value()) return MakeReason("NO_COORDINATOR", "no coordinator is agreed on");
+  if (parts_.member_writer.listed().empty()) {
+    return MakeReason("MINORITY",
+                      absl::StrCat("the first list of members is written by ", minority->listed,
+                                   " nodes together (quorum_first_members); ", minority->live,
+                                   minority->live == 1 ? " is here" : " are here"),
+                      parts_.own.id().value());
+  }
   std::string away;
   for (const NodeId& node : parts_.member_writer.listed()) {
     if (node == parts_.own.id() || parts_.members.IsAlive(node)) continue;

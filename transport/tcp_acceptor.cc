@@ -130,7 +130,11 @@ TcpAcceptor::Parts::~Parts() {
 void TcpAcceptor::Parts::Run() {
   while (!stopping) {
     pollfd watched[] = {{listener, POLLIN, 0}, {wake[0], POLLIN, 0}};
-    if (::poll(watched, 2, -1) < 0 && errno != EINTR) return;
+    const bool failed = ::poll(watched, 2, -1) < 0 && errno != EINTR;
+    if (failed || (watched[0].revents & (POLLERR | POLLNVAL)) != 0) {
+      ::poll(nullptr, 0, kOutOfDescriptorsPauseMs);
+      continue;
+    }
     if (!stopping && (watched[0].revents & POLLIN) != 0) AcceptAll();
   }
 }

@@ -32,8 +32,8 @@ absl::Status MakeFolder(const std::filesystem::path& folder) {
 
 bool IsOurs(uid_t user) { return user == ::geteuid() || user == 0; }
 
-// Nobody else may put anything into the folder; into a shared one with the sticky bit (/tmp) others
-// may, but take nothing of ours away. What is not there is nobody's.
+// Nobody but this user, its group and root may put anything into the folder; into a shared one with
+// the sticky bit (/tmp) others may, but take nothing of ours away. What is not there is nobody's.
 absl::Status CheckFolder(const std::string& folder) {
   struct stat link {
   }, info{};

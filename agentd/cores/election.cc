@@ -135,7 +135,8 @@ bool Election::MayElect(const std::set<NodeId>& voters, MonotonicTime now) const
 std::optional<Election::Minority> Election::InMinority(MonotonicTime now) const {
   Minority minority{CountListed(live_), listed_.size(), std::nullopt};
   if (options_.consistency == Consistency::kQuorum) {
-    if (listed_.empty() || minority.live >= VotesNeeded()) return std::nullopt;
+    if (listed_.empty()) minority = {live_.size(), VotesNeeded(), std::nullopt};
+    if (minority.live >= VotesNeeded()) return std::nullopt;
     return minority;
   }
   if (!minority_since_.has_value() || now - *minority_since_ >= options_.minority_wait) {
@@ -191,6 +192,29 @@ void Election::RecomputeLeadsUntil(MonotonicTime now) {
   const size_t needed =
       options_.consistency == Consistency::kQuorum ? VotesNeeded() : MajorityOf(ends.size());
   leads_until_ = needed <= ends.size() ? ends[needed - 1] : MonotonicTime::min();
+  leads_until_ = std::min(leads_until_, ListedUntil(now));
+}
+
+// When too few of the listed members lend themselves out: less than half of them don't lead on,
+// just as they don't elect.
+MonotonicTime Election::ListedUntil(MonotonicTime now) const {
+  const bool waited =
+      minority_since_.has_value() && now - *minority_since_ >= options_.minority_wait;
+  if (options_.consistency == Consistency::kQuorum || listed_.empty() || waited) {
+    return MonotonicTime::max();
+  }
+  std::vector<MonotonicTime> ends;
+  for (const NodeId& node : listed_) {
+    const auto lease = leases_.find(node);
+    if (node == self_) {
+      ends.push_back(MonotonicTime::max());
+    } else if (lease != leases_.end()) {
+      ends.push_back(lease->second);
+    }
+  }
+  std::sort(ends.begin(), ends.end(), std::greater<>());
+  const size_t half = (listed_.size() + 1) / 2;
+  return half <= ends.size() ? ends[half - 1] : MonotonicTime::min();
 }
 
 Duration Election::RandomPartOf(Duration whole) {
@@ -313,7 +337,9 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     Answer(false, false, now, effects);
   } else if (role_ == Role::kFollower && LeasedToOther(from, now)) {
     Answer(false, false, now, effects);
-  } else if (role_ == Role::kCoordinator && IsSmaller(request.electors(), fence, now)) {
+  } else if (role_ == Role::kCoordinator && request.electors() > 0 &&
+             IsSmaller(request.electors(), fence, now)) {
+    // 0: an older agent, which does not say; there the pair decides.
     RaiseTerm(fence, now, effects);
     Answer(false, false, now, effects);
   } else {
@@ -375,7 +401,9 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
     const std::set<NodeId> electorate = Electorate();
     const auto votes = std::count_if(would_grant_.begin(), would_grant_.end(),
                                      [&](const NodeId& node) { return electorate.contains(node); });
-    if (static_cast<size_t>(votes) >= VotesNeeded()) BeginCandidacy(now, effects);
+    if (static_cast<size_t>(votes) >= VotesNeeded() && MayElect(would_grant_, now)) {
+      BeginCandidacy(now, effects);
+    }
   } else if (asked.request.lease_ms() == 0) {
     return effects;
   } else if ((role_ == Role::kCandidate || role_ == Role::kCoordinator) && fence == mine_) {
@@ -476,6 +504,10 @@ void Election::Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTim
 
 void Election::AskAll(bool pre_vote, MonotonicTime now, ElectionEffects& effects) {
   for (const NodeId& node : live_) Ask(node, pre_vote, options_.lease, now, effects);
+  if (pre_vote) return;
+  for (const NodeId& node : beside_) {
+    if (!live_.contains(node)) Ask(node, pre_vote, options_.lease, now, effects);
+  }
 }
 
 // A pre-vote: it changes nothing anywhere, so a node that is half cut off disturbs no-one.

@@ -124,6 +124,9 @@ class Election {
   // counts as live whether it is listed or not.
   ElectionEffects OnMembershipChanged(const std::set<NodeId>& live, const std::set<NodeId>& all,
                                       MonotonicTime now);
+  // Members that live and count in no majority (their disks are full): they are asked for their
+  // leases, so that they are told the state and take orders.
+  void SetBeside(std::set<NodeId> nodes) { beside_ = std::move(nodes); }
   // The member list (cores/member_list.h) of this node's desired state; empty: there is none yet.
   // To be called before anything else where there is one, and whenever it changes.
   ElectionEffects OnMemberList(const std::set<NodeId>& listed, MonotonicTime now);
@@ -155,7 +158,8 @@ class Election {
   // When the majority runs out, for status. Meaningless unless Leading.
   MonotonicTime LeadsUntil() const;
   // How many of the listed members live, and whether that is too few to elect. `until`: when they
-  // are enough by themselves (kAvailable).
+  // are enough by themselves (kAvailable). Without a list (kQuorum): how many nodes have to write
+  // the first one.
   struct Minority {
     size_t live = 0;
     size_t listed = 0;
@@ -190,6 +194,7 @@ class Election {
   MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
   std::set<NodeId> Sitting(MonotonicTime now);
   void RecomputeLeadsUntil(MonotonicTime now);
+  MonotonicTime ListedUntil(MonotonicTime now) const;
   Duration RandomPartOf(Duration whole);
 
   void Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTime now,
@@ -234,6 +239,7 @@ class Election {
   std::set<NodeId> live_;
   std::set<NodeId> all_;
   std::set<NodeId> listed_;
+  std::set<NodeId> beside_;
   std::optional<MonotonicTime> minority_since_;  // less than half of the listed members live
   std::map<NodeId, MonotonicTime> live_since_;
   std::set<NodeId> sitting_;  // while coordinator: who counts in its majority

@@ -171,7 +171,7 @@ void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& ga
 void GangReconciler::EndEverywhere(Round& round, const std::string& name, const Gang& gang) {
   std::set<NodeId> running;
   for (const v1::RankStatus* rank : round.RanksOf(name)) {
-    if (!IsOver(rank->phase())) running.insert(NodeId(rank->node_id()));
+    if (!IsOver(rank->phase()) && !IsOfRival(gang, *rank)) running.insert(NodeId(rank->node_id()));
   }
   std::set<NodeId> nodes = running;
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {

@@ -20,19 +20,6 @@ std::string WantedOf(v1::Deployment deployment) {
   return deployment.SerializeAsString();
 }
 
-// FNV-1a, 64 bits: the same on every node, and no secret hangs on it.
-uint64_t HashOf(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (const char byte : text) {
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
-  }
-  return hash;
-}
-
-bool IsFor(const v1::GangRecord& record, const std::string& wanted) {
-  return record.wanted_hash() == 0 || record.wanted_hash() == HashOf(wanted);
-}
-
 }  // namespace
 
 GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options) {}

@@ -41,7 +41,8 @@ void GangReconciler::TakeApart() {
 
 void GangReconciler::NoteRival(Gang& gang, const v1::GangRecord& record) {
   const bool runs = !record.plan().assignments().empty();
-  if (!runs || gang.rivals.size() >= kRivalsMax || gang.gone.contains(IdOf(record))) return;
+  if (!runs || gang.gone.contains(IdOf(record))) return;
+  if (gang.rivals.size() >= kRivalsMax) gang.rivals.erase(gang.rivals.begin());  // the oldest
   gang.epoch_seen = std::max(gang.epoch_seen, record.epoch());
   gang.rivals.try_emplace(IdOf(record), Rival{record, std::nullopt});
 }
@@ -86,6 +87,11 @@ GangReconciler::RivalState GangReconciler::StateOf(const Round& round, const std
 
 void GangReconciler::JudgeRivals(Round& round, const std::string& name, Gang& gang) {
   for (auto it = gang.rivals.begin(); it != gang.rivals.end();) {
+    // Of what was wanted before: an orphan like any other.
+    if (!IsFor(it->second.record, gang.wanted)) {
+      it = gang.rivals.erase(it);
+      continue;
+    }
     const RivalState state = StateOf(round, name, it->second);
     if (state == RivalState::kAway || state == RivalState::kForming) {
       ++it;

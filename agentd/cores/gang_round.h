@@ -22,6 +22,20 @@ inline bool IsOver(v1::RankPhase phase) {
   return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED;
 }
 
+// FNV-1a, 64 bits: the same on every node, and no secret hangs on it.
+inline uint64_t HashOf(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char byte : text) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+// Whether the gang of this record was launched for what is wanted now.
+inline bool IsFor(const v1::GangRecord& record, const std::string& wanted) {
+  return record.wanted_hash() == 0 || record.wanted_hash() == HashOf(wanted);
+}
+
 inline double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 inline std::string Place(const v1::Assignment& assignment) {

@@ -89,9 +89,12 @@ std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime n
     missing = std::exchange(left_out_, 0);
     since_ = now;
     written_ = 0;
-    // What has not been heard of for a window is as good as new.
+    // What began longer ago than a window is as good as new, but for what it left out.
+    const std::string kind = KindOfLine(text);
     std::erase_if(kinds_, [&](const auto& item) {
-      return item.second.left_out == 0 && now - item.second.since >= kLogWindow;
+      const bool is_old = item.first != kind && now - item.second.since >= kLogWindow;
+      if (is_old) missing += item.second.left_out;
+      return is_old;
     });
   }
   if (written_ >= kLinesMax || kinds_.size() >= kLineKindsMax) {

@@ -49,6 +49,8 @@ class MemberList {
   void BeginLeading(MonotonicTime now);
   // What the coordinator has to write now. `granted`: whose lease it holds, itself included;
   // `live`: alive or suspect. `committed`: nothing that it wrote to the list is on its way.
+  // kQuorum: whether the list was proposed under this coordinator's own term.
+  bool confirmed() const { return confirmed_; }
   std::optional<v1::MemberList> Due(const StateTable& table, const std::set<NodeId>& granted,
                                     const std::set<NodeId>& live, bool committed,
                                     MonotonicTime now);

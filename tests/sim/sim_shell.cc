@@ -51,13 +51,14 @@ void ClusterSim::Tick(SimNode& node) {
 }
 
 void ClusterSim::UpdateMembership(SimNode& node) {
-  std::set<NodeId> live = {node.id};
+  std::set<NodeId> live = {node.id}, beside;
   for (const auto& [index, heard] : node.heard) {
     node.known.insert(nodes_[index]->id);
-    if (LocalUs(node) - heard.at_local < kDeadAfter && !heard.failing) {
-      live.insert(nodes_[index]->id);
-    }
+    if (LocalUs(node) - heard.at_local >= kDeadAfter) continue;
+    beside.insert(nodes_[index]->id);
+    if (!heard.failing) live.insert(nodes_[index]->id);
   }
+  node.election->SetBeside(beside);
   if (live == node.live) return;
   node.live = live;
   Carry(node, node.election->OnMembershipChanged(live, node.known, Local(node)), nullptr, -1);

@@ -136,7 +136,21 @@ TEST_F(RoutedCallTest, ARecordWithoutAnEntryEndsWhatWasSentToIt) {
   evicted.set_epoch(1);
   Put(GangKey("m"), evicted.SerializeAsString());
   call_->NoteStateChanged();
+  dispatcher_.AdvanceBy(kMovedOnLook);
   EXPECT_EQ(cancelled_, 1);
+}
+
+// While a coordinator raises its term, a merge may show the other half's record for a moment.
+TEST_F(RoutedCallTest, ARecordThatComesBackEndsNothing) {
+  Place(kFirst, 1);
+  Ask();
+  Place(kSecond, 2);
+  call_->NoteStateChanged();
+  Place(kFirst, 1);
+  call_->NoteStateChanged();
+  dispatcher_.AdvanceBy(kMovedOnGrace + seconds(1));
+  EXPECT_EQ(cancelled_, 0);
+  EXPECT_FALSE(ended_.has_value());
 }
 
 TEST_F(RoutedCallTest, AWantedModelWithoutAPlaceIsNotReady) {

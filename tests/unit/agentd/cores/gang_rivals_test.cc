@@ -73,6 +73,17 @@ TEST_F(Apart, ItWaitsForTheReportsOfNodesThatJustCameBack) {
   EXPECT_EQ(h_.Status("m").epoch(), first_);
 }
 
+TEST_F(Apart, OneThatWasLaunchedForAnotherModelStaysOut) {
+  h_.view.deployments.at(0).mutable_wishes()->set_context_length(8192);
+  h_.Run(seconds(5));
+  const uint64_t third = h_.Status("m").epoch();
+  ASSERT_GT(third, second_);
+  SetState("cd", v1::NODE_STATE_ALIVE);
+  h_.Run(seconds(10));
+  EXPECT_EQ(h_.Status("m").epoch(), third);
+  EXPECT_EQ(RanksOf(first_), 0u);
+}
+
 TEST_F(Apart, ANextCoordinatorKnowsOfItFromTheRecord) {
   h_.reconciler.BeginLeading({Term(2), Id('b')}, h_.now);
   h_.Run(seconds(3));

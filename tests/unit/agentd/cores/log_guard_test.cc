@@ -52,6 +52,22 @@ TEST(LogGuard, ForgedIdsAreOneKindAndTheCountIsTold) {
   EXPECT_EQ(*next, "beacon of node 77 is refused (and 49980 lines like this one were left out)");
 }
 
+TEST(LogGuard, KindsThatNeverComeAgainPinNothing) {
+  LogGuard guard;
+  for (int minute = 0; minute < 20; ++minute) {
+    for (int kind = 0; kind < 40; ++kind) {
+      std::string name;
+      for (int n = minute * 40 + kind + 1; n > 0; n /= 16) {
+        name.push_back(static_cast<char>('g' + n % 16));
+      }
+      for (uint32_t i = 0; i < kLinesPerKindMax + 2; ++i) {
+        guard.Take("host " + name + " is silent", At(minute * 61'000 + kind));
+      }
+    }
+  }
+  EXPECT_TRUE(guard.Take("the disk is full", At(20 * 61'000)).has_value());
+}
+
 TEST(LogGuard, ManyKindsAreBoundedTogether) {
   LogGuard guard;
   size_t bytes = 0;
