@@ -203,6 +203,7 @@ TEST_F(RoutedCallTest, WhenTheEpochMovedOnItIsSentAnew) {
   EXPECT_EQ(sent_.size(), 1u);
   Place(kFirst, 2);
   call_->NoteStateChanged();
+  dispatcher_.AdvanceBy(kMovedOnLook);
   EXPECT_EQ(cancelled_, 1);
   dispatcher_.AdvanceBy(kEntryRetryPause);
   EXPECT_THAT(Asked(), ElementsAre(kFirst, kFirst));

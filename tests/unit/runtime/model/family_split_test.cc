@@ -142,8 +142,12 @@ TEST(FamilySplitsTest, ExpertsInOneTensor) {
       EXPECT_EQ(RunRank<CpuModel>(model, whole, alone), RunRank<CpuModel>(stacked, whole, alone));
       EXPECT_EQ(RunRank<Decoder>(model, whole, alone), RunRank<Decoder>(stacked, whole, alone));
       for (const std::vector<int>& widths : {std::vector<int>{5, 2, 1}, {1, 30}}) {
-        EXPECT_EQ(RunSplit<CpuModel>(model, widths), RunSplit<CpuModel>(stacked, widths));
-        EXPECT_EQ(RunSplit<Decoder>(model, widths), RunSplit<Decoder>(stacked, widths));
+        for (const bool dealt : {false, true}) {
+          EXPECT_EQ(RunSplit<CpuModel>(model, widths, dealt),
+                    RunSplit<CpuModel>(stacked, widths, dealt));
+          EXPECT_EQ(RunSplit<Decoder>(model, widths, dealt),
+                    RunSplit<Decoder>(stacked, widths, dealt));
+        }
       }
     }
   }

@@ -130,7 +130,7 @@ std::vector<float> RunRank(const Model& model, const ShardPlace& place, RankSums
 // The logits that ranks with these widths make together.
 template <typename Stack>
 std::vector<float> RunSplit(const Model& model, const std::vector<int>& widths,
-                            bool whole_experts) {
+                            bool whole_experts = false) {
   const std::vector<ShardPlace> places = PlacesOf(widths, model.config.layer_count, whole_experts);
   Meeting meeting(places.size());
   std::vector<std::vector<float>> parts(places.size());
