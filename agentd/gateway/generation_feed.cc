@@ -115,13 +115,7 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   --choices_left_;
   if (gone_ || over_) return;
   over_ = choices_left_ == 0 || !status.ok();
-  if (status.ok()) {
-    StartNext();
-    // Where the queue was full and is not any more, one makes room for two.
-    if (under_way_ < bounds_.under_way) StartNext();
-  } else {
-    CancelCalls();
-  }
+  status.ok() ? StartNext() : CancelCalls();
   status_ = status;
   events_.push_back({EventKind::kDone, choice, {}, std::move(status)});
   wake_.cancel();
@@ -130,6 +124,7 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
 bool GenerationFeed::Waits(uint32_t choice, const absl::Status& status) const {
   if (gone_ || over_ || choices_[choice].begun) return false;
   if (status.ok() || ReasonOf(status).code() != "QUEUE_FULL") return false;
+  if (bounds_.queue_patience.count() == 0) return false;
   // The first ones of a request that find none tell its client.
   const bool none_had_a_place = under_way_ == 0 && choices_left_ == choices_.size();
   const bool in_time =

@@ -170,7 +170,8 @@ absl::Status ProveSplit(const SplitProof& proof, RankSums& sums) {
   for (const int layer : LayersToProve(proof.config, proof.place)) {
     const ShardPlace place = PlaceOf(proof.place, layer);
     const ShardPlace alone = PlaceOf(ShardPlace(), layer);
-    const bool is_copied = IsTurnedOver(proof, place);
+    // By all of its weights: of experts that are dealt out whole a rank may hold none.
+    const bool is_copied = IsTurnedOver(proof, alone);
     const ModelConfig& config = is_copied ? few : proof.config;
     const auto width = static_cast<size_t>(WidthInto(config, place));
     const std::vector<float> states = MadeUpStates(kSplitProofRows * width);

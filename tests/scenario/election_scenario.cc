@@ -37,6 +37,7 @@ class ElectionScenario : public Scenario {
         words[i] == "quorum" ? (void)(options_.consistency = agentd::Consistency::kQuorum)
                              : (void)nodes_[Id(words[i])];
       }
+      options_.first_members = nodes_.size();
       for (auto& [id, node] : nodes_) Start(id);
     } else if (command == "run") {
       RunFor(std::stoi(words.at(1)));
