@@ -36,7 +36,7 @@ RankProcess::RankProcess(v1::LaunchSpec spec, const BoundSockets& bound)
       service_(
           dispatcher_, spec_,
           [this](std::shared_ptr<PendingRequest> request) { mailbox_.Put(std::move(request)); },
-          [this] { BeginStop(); }),
+          [this] { BeginStop(kStopLimit); }),
       parts_(std::make_unique<Parts>(dispatcher_.io())) {}
 
 RankProcess::~RankProcess() = default;
@@ -68,7 +68,8 @@ void RankProcess::WatchParent() {
   parts_->parent.async_read_some(boost::asio::buffer(parts_->discarded),
                                  [this](const boost::system::error_code& error, size_t) {
                                    if (error == boost::asio::error::operation_aborted) return;
-                                   if (error) return BeginStop();  // the agent is gone
+                                   if (error)
+                                     return BeginStop(kOrphanStopLimit);  // the agent is gone
                                    WatchParent();
                                  });
 }
@@ -77,11 +78,11 @@ void RankProcess::WatchSignals() {
   parts_->signals.add(SIGTERM);
   parts_->signals.add(SIGINT);
   parts_->signals.async_wait([this](const boost::system::error_code& error, int) {
-    if (!error) BeginStop();
+    if (!error) BeginStop(kStopLimit);
   });
 }
 
-void RankProcess::BeginStop() {
+void RankProcess::BeginStop(Duration limit) {
   if (stopping_.exchange(true)) return;
   service_.SetPhase(v1::RANK_PHASE_STOPPING);
   service_.Stop(std::chrono::milliseconds(200));
@@ -89,7 +90,7 @@ void RankProcess::BeginStop() {
   GangLink* link = link_.load();
   if (link != nullptr && link->follower() != nullptr) link->ShutDown();
   // The engine posts the end when it has told the other ranks; this is for one that hangs.
-  dispatcher_.PostAfter(kStopLimit, [this] { dispatcher_.Stop(); });
+  dispatcher_.PostAfter(limit, [this] { dispatcher_.Stop(); });
 }
 
 namespace {

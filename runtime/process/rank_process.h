@@ -28,6 +28,8 @@ namespace macrame::runtime::engine {
 
 // From the order to stop until the process is gone, whatever hangs.
 inline constexpr Duration kStopLimit = std::chrono::milliseconds(1500);
+// When the agent is gone nobody waits for an end in order, and the next agent wants the memory.
+inline constexpr Duration kOrphanStopLimit = std::chrono::milliseconds(500);
 // What a failing rank waits so that its watchers hear the reason.
 inline constexpr std::chrono::milliseconds kFarewellLimit{300};
 // How long a rank waits, after a collective broke, to hear which rank it was.
@@ -52,7 +54,8 @@ class RankProcess {
   // Owner thread.
   void WatchParent();
   void WatchSignals();
-  void BeginStop();
+  // Ends at the latest after `limit`.
+  void BeginStop(Duration limit);
   // Engine thread.
   void RunEngine();
   absl::Status Lead(BootedRank& rank);
