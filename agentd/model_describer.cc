@@ -12,11 +12,13 @@ namespace {
 
 using discovery::CommandOutcome;
 
-absl::Status Broken(const std::string& folder, const std::string& what) {
+// UNAVAILABLE: asked again by the next scan; else it stays until the folder's files change.
+absl::Status Broken(const std::string& folder, const std::string& what,
+                    absl::StatusCode code = absl::StatusCode::kDataLoss) {
   v1::Reason reason = MakeReason(
       "MODEL_FILE_BROKEN", absl::StrCat(folder, " can't be looked at: rankd --describe ", what));
   reason.set_remedy("get the model anew from a source that you trust, or remove the folder");
-  return ReasonStatus(absl::StatusCode::kDataLoss, reason);
+  return ReasonStatus(code, reason);
 }
 
 absl::Status Missing(const std::string& rankd) {
@@ -47,8 +49,11 @@ absl::StatusOr<v1::ModelDescription> ModelDescriber::Describe(
     case CommandOutcome::kNotRun:
       return absl::UnavailableError(absl::StrCat("rankd was not run: ", result.err));
     case CommandOutcome::kTimedOut:
-    case CommandOutcome::kSignalled:
       return Broken(folder, absl::StrCat("was ended: ", DescribeOutcome(command, result)));
+    case CommandOutcome::kSignalled:
+      // Its program may just have been replaced, or the machine have been out of memory.
+      return Broken(folder, absl::StrCat("was ended: ", DescribeOutcome(command, result)),
+                    absl::StatusCode::kUnavailable);
     case CommandOutcome::kExited:
       break;
   }
