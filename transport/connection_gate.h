@@ -1,12 +1,12 @@
 #pragma once
 
-// Which new connections to a port that strangers reach are let in, before they have proven
+// Which new connections to a port that anyone reaches are let in, before they have proven
 // anything. Pure; one owner thread.
 //
 // A connection that is let in has kHandshakeLimit to finish its handshake, or is closed by whoever
 // serves it; so those let in during the last kHandshakeLimit are all that can be unproven. They are
 // bounded in all and for each address. Addresses of members have an allowance of their own, which
-// nobody else uses up: a flood keeps a stranger out, and no member.
+// nobody else uses up: a flood keeps unknown callers out, and no member.
 
 #include <cstddef>
 #include <deque>

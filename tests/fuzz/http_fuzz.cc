@@ -1,4 +1,4 @@
-// Bytes from a stranger at the gateway's port, over a socket: whatever they are, what comes back is
+// Bytes from anyone at the gateway's port, over a socket: whatever they are, what comes back is
 // HTTP or nothing, the connection ends, and the next client is served.
 
 #include <arpa/inet.h>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kGreeting = "macrame2";
 constexpr uint8_t kPrivate = 1;  // of a message's flags
-constexpr std::string_view kStranger = "it does not know the gang's secret";
+constexpr std::string_view kUnproven = "it does not know the gang's secret";
 
 template <typename T>
 void Put(std::string& out, T value) {
@@ -118,7 +118,7 @@ absl::StatusOr<std::string> CallerHandshake::OnAnswer(std::string_view answer) {
     return Refused("whoever listens there is no rank of this version");
   }
   if (!EndsWithProof(answer, own_.secret, kAnswerLabel, hello_)) {
-    return Refused(absl::StrCat("whoever listens there: ", kStranger.data()));
+    return Refused(absl::StrCat("whoever listens there: ", kUnproven.data()));
   }
   const auto flags = Take<uint32_t>(rest);
   const auto rank = Take<uint32_t>(rest);
@@ -144,7 +144,7 @@ absl::StatusOr<std::string> ListenerHandshake::OnHello(std::string_view hello) {
   if (hello.size() != kHelloBytes || hello.substr(0, kGreeting.size()) != kGreeting) {
     return Refused("it is no rank, or of another version");
   }
-  if (!EndsWithProof(hello, own_.secret, kHelloLabel, "")) return Refused(std::string(kStranger));
+  if (!EndsWithProof(hello, own_.secret, kHelloLabel, "")) return Refused(std::string(kUnproven));
   std::string_view rest = hello.substr(kGreeting.size());
   const auto channel = Take<uint8_t>(rest);
   const auto flags = Take<uint8_t>(rest);
@@ -177,7 +177,7 @@ absl::Status ListenerHandshake::OnFinish(std::string_view finish) {
   if (finish.size() == kFinishBytes && EndsWithProof(finish, own_.secret, kFinishLabel, said_)) {
     return absl::OkStatus();
   }
-  return Refused(std::string(kStranger));
+  return Refused(std::string(kUnproven));
 }
 
 GangAgreement ListenerHandshake::Agreement() const {
