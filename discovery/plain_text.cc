@@ -3,10 +3,7 @@
 #include <cstdint>
 
 namespace macrame::discovery {
-namespace {
 
-// Length of the well-formed character without control meaning at the start of `text`, 0 if there is
-// none.
 size_t PlainCharacter(std::string_view text) {
   const auto at = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = at(0);
@@ -22,8 +19,6 @@ size_t PlainCharacter(std::string_view text) {
   const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
   return code >= kLeast[length] && code <= 0x10FFFF && !is_surrogate ? length : 0;
 }
-
-}  // namespace
 
 bool IsPlainText(std::string_view text) {
   while (!text.empty()) {

@@ -5,30 +5,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "discovery/plain_text.h"
 
 namespace macrame::agentd {
 namespace {
-
-// The length of the valid UTF-8 sequence that begins here; 0: none does. C1 controls are none.
-size_t SequenceAt(std::string_view text, size_t at) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
-  const size_t left = text.size() - at;
-  const auto follows = [&](size_t i) { return i < left && (byte(i) & 0xC0) == 0x80; };
-  const unsigned first = byte(0);
-  if (first < 0x80) return first < 0x20 || first == 0x7F ? 0 : 1;
-  if (first >= 0xC2 && first < 0xE0 && follows(1)) return first == 0xC2 && byte(1) < 0xA0 ? 0 : 2;
-  if (first >= 0xE0 && first < 0xF0 && follows(1) && follows(2)) {
-    const bool overlong = first == 0xE0 && byte(1) < 0xA0;
-    const bool surrogate = first == 0xED && byte(1) >= 0xA0;
-    return overlong || surrogate ? 0 : 3;
-  }
-  if (first >= 0xF0 && first < 0xF5 && follows(1) && follows(2) && follows(3)) {
-    const bool overlong = first == 0xF0 && byte(1) < 0x90;
-    const bool beyond = first == 0xF4 && byte(1) >= 0x90;
-    return overlong || beyond ? 0 : 4;
-  }
-  return 0;
-}
 
 bool IsIdDigit(char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); }
 
@@ -39,7 +19,7 @@ std::string EscapeLine(std::string_view text) {
   out.reserve(text.size());
   size_t at = 0;
   while (at < text.size() && out.size() < kLineBytesMax) {
-    const size_t length = SequenceAt(text, at);
+    const size_t length = discovery::PlainCharacter(text.substr(at));
     if (length == 0) {
       absl::StrAppendFormat(&out, "\\x%02x", static_cast<unsigned char>(text[at]));
       ++at;
