@@ -123,13 +123,15 @@ void Election::NoteMinority(MonotonicTime now) {
   }
 }
 
+bool Election::HasWaited(MonotonicTime now) const {
+  return minority_since_.has_value() && now - *minority_since_ >= options_.minority_wait;
+}
+
 // Whether these voters may elect at all; that they are enough of the electorate is another matter.
 bool Election::MayElect(const std::set<NodeId>& voters, MonotonicTime now) const {
   if (listed_.empty()) return true;
   if (options_.consistency == Consistency::kQuorum) return listed_.contains(self_);
-  const bool waited =
-      minority_since_.has_value() && now - *minority_since_ >= options_.minority_wait;
-  return waited || CountListed(voters) * 2 >= listed_.size();
+  return HasWaited(now) || CountListed(voters) * 2 >= listed_.size();
 }
 
 std::optional<Election::Minority> Election::InMinority(MonotonicTime now) const {
@@ -139,9 +141,7 @@ std::optional<Election::Minority> Election::InMinority(MonotonicTime now) const 
     if (minority.live >= VotesNeeded()) return std::nullopt;
     return minority;
   }
-  if (!minority_since_.has_value() || now - *minority_since_ >= options_.minority_wait) {
-    return std::nullopt;
-  }
+  if (!minority_since_.has_value() || HasWaited(now)) return std::nullopt;
   minority.until = *minority_since_ + options_.minority_wait;
   return minority;
 }
@@ -198,9 +198,7 @@ void Election::RecomputeLeadsUntil(MonotonicTime now) {
 // When too few of the listed members lend themselves out: less than half of them don't lead on,
 // just as they don't elect.
 MonotonicTime Election::ListedUntil(MonotonicTime now) const {
-  const bool waited =
-      minority_since_.has_value() && now - *minority_since_ >= options_.minority_wait;
-  if (options_.consistency == Consistency::kQuorum || listed_.empty() || waited) {
+  if (options_.consistency == Consistency::kQuorum || listed_.empty() || HasWaited(now)) {
     return MonotonicTime::max();
   }
   std::vector<MonotonicTime> ends;

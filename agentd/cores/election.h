@@ -189,6 +189,8 @@ class Election {
   uint32_t LeasesHeld(MonotonicTime now) const;
   size_t CountListed(const std::set<NodeId>& nodes) const;
   void NoteMinority(MonotonicTime now);
+  // Too few of the listed members live, and that for minority_wait.
+  bool HasWaited(MonotonicTime now) const;
   bool MayElect(const std::set<NodeId>& voters, MonotonicTime now) const;
   bool IsSmaller(uint32_t electors, const FencePair& fence, MonotonicTime now) const;
   MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
