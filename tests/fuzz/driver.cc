@@ -1,6 +1,7 @@
 // Runs a fuzz target over a corpus as an ordinary test:
 //
-//   fuzz_network FOLDER…    also what MACRAME_EXTRA_CAPTURES names
+//   fuzz_yaml FOLDER…
+//   fuzz_network --captures FOLDER…    also what MACRAME_EXTRA_CAPTURES names
 //
 // Each file whole, cut at every byte, and damaged by a fixed seed; with sanitizers, any fault ends
 // the process. Equal files (by content) are run once. The file at work is named when it ends badly.
@@ -56,8 +57,10 @@ void NameTheFile() {
 
 int main(int argc, char** argv) {
   std::vector<std::string> folders(argv + 1, argv + argc);
-  const char* more = std::getenv("MACRAME_EXTRA_CAPTURES");
-  if (more != nullptr && *more != '\0') folders.emplace_back(more);
+  if (std::erase(folders, "--captures") > 0) {
+    const char* more = std::getenv("MACRAME_EXTRA_CAPTURES");
+    if (more != nullptr && *more != '\0') folders.emplace_back(more);
+  }
   std::atexit(NameTheFile);
   std::set<std::string> seen;
   std::mt19937_64 random(20261121);
