@@ -175,6 +175,18 @@ class LiveCluster:
             run(["ip", "-n", node.namespace, "link", "set", "eth0", "up"])
             run(["ip", "-n", node.namespace, "link", "set", "lo", "up"])
 
+    def add_host(self, name, number):
+        """One more machine on the switch, without an agent: (its address, what runs a command there)."""
+        namespace, address = f"{self.prefix}{name}", f"{SUBNET}.{number}"
+        self.add_namespace(namespace)
+        run(["ip", "-n", f"{self.prefix}switch", "link", "add", f"h{number}", "type", "veth",
+             "peer", "name", "eth0", "netns", namespace])
+        run(["ip", "-n", f"{self.prefix}switch", "link", "set", f"h{number}", "master", "br0", "up"])
+        run(["ip", "-n", namespace, "addr", "add", f"{address}/24", "broadcast", "+", "dev", "eth0"])
+        run(["ip", "-n", namespace, "link", "set", "eth0", "up"])
+        run(["ip", "-n", namespace, "link", "set", "lo", "up"])
+        return address, lambda args: ["ip", "netns", "exec", namespace] + args
+
     def split(self, apart):
         """Puts these nodes on a switch of their own, and all others on theirs; [] heals. Links stay up."""
         for node in self.nodes:
