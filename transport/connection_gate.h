@@ -19,6 +19,8 @@
 namespace macrame::transport {
 
 inline constexpr Duration kHandshakeLimit = std::chrono::seconds(5);
+// Of which its first bytes may take so much.
+inline constexpr Duration kFirstBytesLimit = std::chrono::milliseconds(2500);
 inline constexpr size_t kUnprovenMax = 64;            // of addresses that are not known
 inline constexpr size_t kUnprovenPerAddressMax = 16;  // of one of these
 inline constexpr size_t kUnprovenPerMemberMax = 64;   // of a known address

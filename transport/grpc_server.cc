@@ -17,6 +17,7 @@
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "transport/byte_buffers.h"
+#include "transport/client_hello.h"
 #include "transport/connection_gate.h"
 #include "transport/peer_channel.h"
 #include "transport/status_codec.h"
@@ -307,10 +308,10 @@ bool GrpcServer::Parts::Start(const std::string& target,
   builder.RegisterCallbackGenericService(&service);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
-  builder.AddChannelArgument(
-      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-      static_cast<int>(
-          std::chrono::duration_cast<std::chrono::milliseconds>(kHandshakeLimit).count()));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                  kHandshakeLimit - kFirstBytesLimit)
+                                                  .count()));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -340,12 +341,17 @@ absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,
     return absl::InternalError("gRPC's server did not start");
   }
   parts_->acceptor = std::move(*acceptor);
-  parts_->acceptor->Begin([this](int listener_fd, int fd) {
+  const auto take = [this](int listener_fd, int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = listener_fd;
     connection.fd = fd;
     parts_->connections->HandleNewConnection(&connection);
-  });
+  };
+  if (plain) {
+    parts_->acceptor->Begin(take);
+  } else {
+    parts_->acceptor->Begin(take, JudgeOpening, ProtocolVersionAlert());
+  }
   return parts_->acceptor->port();
 }
 

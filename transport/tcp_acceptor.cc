@@ -8,11 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
@@ -24,6 +26,8 @@ namespace {
 constexpr int kBacklog = 128;
 // How long nobody is accepted when even the spare descriptor does not help.
 constexpr int kOutOfDescriptorsPauseMs = 100;
+// When a caller whose first bytes have come in part is looked at again.
+constexpr int kIncompletePauseMs = 20;
 
 void MakeOwn(int fd) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -101,6 +105,9 @@ struct TcpAcceptor::Parts {
   void Run();
   void AcceptAll();
   void LetIn(int fd, const std::string& address);
+  // Looks at the first bytes of those that wait; the milliseconds until that is due again, -1: no
+  // one waits.
+  int JudgeWaiting();
   // Closes the caller that there is no descriptor for. False: it could not be had either.
   bool TurnAway();
 
@@ -110,6 +117,17 @@ struct TcpAcceptor::Parts {
   int wake[2] = {-1, -1};
   std::atomic<bool> stopping{false};
   Take take;
+  Judge judge;
+  std::string_view farewell;
+  struct Waiting {
+    int fd;
+    std::chrono::steady_clock::time_point since;
+    bool incomplete;  // some of its bytes are there, so that poll tells nothing of more
+  };
+  // True: it need not wait any more.
+  bool JudgeOne(Waiting& one, bool expired);
+  std::vector<Waiting> waiting;  // this thread's alone
+  std::string seen;              // first bytes of one of them
   std::mutex mutex;
   ConnectionGate gate;  // under the mutex
   std::thread thread;
@@ -125,12 +143,19 @@ TcpAcceptor::Parts::~Parts() {
   for (const int fd : {listener, spare, wake[0], wake[1]}) {
     if (fd >= 0) ::close(fd);
   }
+  for (const Waiting& one : waiting) ::close(one.fd);
 }
 
 void TcpAcceptor::Parts::Run() {
+  std::vector<pollfd> watched;
   while (!stopping) {
-    pollfd watched[] = {{listener, POLLIN, 0}, {wake[0], POLLIN, 0}};
-    const bool failed = ::poll(watched, 2, -1) < 0 && errno != EINTR;
+    const int due_ms = JudgeWaiting();
+    watched.assign({{listener, POLLIN, 0}, {wake[0], POLLIN, 0}});
+    for (const Waiting& one : waiting) {
+      if (!one.incomplete) watched.push_back({one.fd, POLLIN, 0});
+    }
+    const bool failed =
+        ::poll(watched.data(), static_cast<nfds_t>(watched.size()), due_ms) < 0 && errno != EINTR;
     if (failed || (watched[0].revents & (POLLERR | POLLNVAL)) != 0) {
       ::poll(nullptr, 0, kOutOfDescriptorsPauseMs);
       continue;
@@ -176,7 +201,46 @@ void TcpAcceptor::Parts::LetIn(int fd, const std::string& address) {
   MakeOwn(fd);
   const int yes = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  take(listener, fd);
+  if (judge) {
+    waiting.push_back({fd, std::chrono::steady_clock::now(), false});
+  } else {
+    take(listener, fd);
+  }
+}
+
+int TcpAcceptor::Parts::JudgeWaiting() {
+  const auto now = std::chrono::steady_clock::now();
+  int due_ms = -1;
+  std::erase_if(waiting, [&](Waiting& one) {
+    const auto left = kFirstBytesLimit - (now - one.since);
+    if (JudgeOne(one, left <= Duration::zero())) return true;
+    const auto left_ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    const int wait_ms = one.incomplete ? kIncompletePauseMs : static_cast<int>(left_ms);
+    due_ms = due_ms < 0 ? wait_ms : std::min(due_ms, wait_ms);
+    return false;
+  });
+  return due_ms;
+}
+
+bool TcpAcceptor::Parts::JudgeOne(Waiting& one, bool expired) {
+  seen.resize(kOpeningBytesMax);
+  const int fd = one.fd;
+  const ssize_t got = ::recv(fd, seen.data(), seen.size(), MSG_PEEK | MSG_DONTWAIT);
+  const bool nothing_yet = got < 0 && (errno == EAGAIN || errno == EINTR);
+  one.incomplete = got > 0;
+  if (one.incomplete) {
+    const Opening opening = judge(std::string_view(seen.data(), static_cast<size_t>(got)));
+    if (opening == Opening::kTls13) {
+      take(listener, fd);
+      return true;
+    }
+    if (opening == Opening::kIncomplete && !expired) return false;
+    (void)!::send(fd, farewell.data(), farewell.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  } else if (nothing_yet && !expired) {
+    return false;
+  }
+  ::close(fd);
+  return true;
 }
 
 absl::StatusOr<std::unique_ptr<TcpAcceptor>> TcpAcceptor::Listen(const std::string& ip, int port) {
@@ -202,8 +266,10 @@ TcpAcceptor::~TcpAcceptor() = default;
 
 int TcpAcceptor::port() const { return parts_->port; }
 
-void TcpAcceptor::Begin(Take take) {
+void TcpAcceptor::Begin(Take take, Judge judge, std::string_view farewell) {
   parts_->take = std::move(take);
+  parts_->judge = std::move(judge);
+  parts_->farewell = farewell;
   parts_->thread = std::thread([parts = parts_.get()] { parts->Run(); });
 }
 

@@ -18,6 +18,7 @@
 #include "macrame/v1/agent.pb.h"
 #include "macrame/v1/rank.pb.h"
 #include "proto/reasons.h"
+#include "tests/unit/transport/tls_caller.h"
 #include "transport/asio_dispatcher.h"
 #include "transport/peer_channel.h"
 #include "transport/status_codec.h"
@@ -227,6 +228,15 @@ TEST_F(GrpcServerTest, UnknownMethodsAndTakenPortsAreNamed) {
           second.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_)).status())
           .code(),
       "PORT_TAKEN");
+}
+
+TEST_F(GrpcServerTest, MembersWithOlderTlsAreNotLetIn) {
+  StartTls();
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  const std::string& certificate = client_credentials_.certificate_pem;
+  const std::string& key = client_credentials_.key_pem;
+  EXPECT_EQ(AgreedVersion(port, TlsVersion::k13, certificate, key), "TLSv1.3");
+  EXPECT_EQ(AgreedVersion(port, TlsVersion::k12, certificate, key), "");
 }
 
 #ifdef __linux__
