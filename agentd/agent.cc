@@ -483,6 +483,17 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   for (const v1::Reason& reason : {gateway_trouble_, engine_trouble_}) {
     if (!reason.code().empty()) problems.push_back(reason);
   }
+  if (parts_.peer_server != nullptr && !parts_.peer_server->ListenerTrouble().empty()) {
+    problems.push_back(MakeReason(
+        "LISTENER_FAILED",
+        absl::StrCat(
+            "no agent can connect to this one at ",
+            HostPort(config_.control_bind, static_cast<int>(parts_.own.identity().control_port())),
+            ": ", parts_.peer_server->ListenerTrouble(),
+            ". It is tried again each second; if this lasts, look for another program on "
+            "that port, or restart agentd"),
+        parts_.own.id().value()));
+  }
   if (parts_.gateway != nullptr && IsGatewayOpen()) problems.push_back(GatewayOpenReason());
   for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);

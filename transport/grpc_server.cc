@@ -359,6 +359,10 @@ void GrpcServer::SetKnownAddresses(std::set<std::string> addresses) {
   if (parts_->acceptor != nullptr) parts_->acceptor->SetKnown(std::move(addresses));
 }
 
+std::string GrpcServer::ListenerTrouble() const {
+  return parts_->acceptor != nullptr ? parts_->acceptor->Trouble() : "";
+}
+
 absl::Status GrpcServer::StartUnix(const std::string& path) {
   MACRAME_CHECK(parts_->server == nullptr) << "a server is started once";
   parts_->edge = Edge::kLocal;

@@ -108,6 +108,8 @@ class GrpcServer {
   // Where members are met (transport/connection_gate.h): their connections to the TCP port are let
   // in whatever others do.
   void SetKnownAddresses(std::set<std::string> addresses);
+  // Why nobody can connect to the TCP port now; empty: they can. It is tried again by itself.
+  std::string ListenerTrouble() const;
   // Serves plain gRPC on a unix socket, mode 0600; see transport/unix_socket.h for the errors.
   absl::Status StartUnix(const std::string& path);
 

@@ -28,6 +28,7 @@ constexpr int kBacklog = 128;
 constexpr int kOutOfDescriptorsPauseMs = 100;
 // When a caller whose first bytes have come in part is looked at again.
 constexpr int kIncompletePauseMs = 20;
+constexpr int kListenAgainMs = 1000;
 
 void MakeOwn(int fd) {
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -103,7 +104,9 @@ int BoundListener(const std::string& ip, int port) {
 struct TcpAcceptor::Parts {
   ~Parts();
   void Run();
-  void AcceptAll();
+  // False: the listening socket is of no use any more.
+  bool AcceptAll();
+  void ListenAgain();
   void LetIn(int fd, const std::string& address);
   // Looks at the first bytes of those that wait; the milliseconds until that is due again, -1: no
   // one waits.
@@ -112,6 +115,7 @@ struct TcpAcceptor::Parts {
   bool TurnAway();
 
   int listener = -1;
+  std::string ip;
   int port = 0;
   int spare = -1;
   int wake[2] = {-1, -1};
@@ -130,6 +134,7 @@ struct TcpAcceptor::Parts {
   std::string seen;              // first bytes of one of them
   std::mutex mutex;
   ConnectionGate gate;  // under the mutex
+  std::string trouble;  // under the mutex
   std::thread thread;
 };
 
@@ -156,15 +161,33 @@ void TcpAcceptor::Parts::Run() {
     }
     const bool failed =
         ::poll(watched.data(), static_cast<nfds_t>(watched.size()), due_ms) < 0 && errno != EINTR;
-    if (failed || (watched[0].revents & (POLLERR | POLLNVAL)) != 0) {
+    if (stopping) return;
+    if (failed) {
       ::poll(nullptr, 0, kOutOfDescriptorsPauseMs);
       continue;
     }
-    if (!stopping && (watched[0].revents & POLLIN) != 0) AcceptAll();
+    const bool broken = (watched[0].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+    if (broken || ((watched[0].revents & POLLIN) != 0 && !AcceptAll())) ListenAgain();
   }
 }
 
-void TcpAcceptor::Parts::AcceptAll() {
+void TcpAcceptor::Parts::ListenAgain() {
+  ::close(listener);
+  listener = -1;
+  while (!stopping) {
+    listener = BoundListener(ip, port);
+    const std::string why = listener < 0 ? std::strerror(errno) : "";
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      trouble = why;
+    }
+    if (listener >= 0) return;
+    pollfd woken{wake[0], POLLIN, 0};
+    ::poll(&woken, 1, kListenAgainMs);
+  }
+}
+
+bool TcpAcceptor::Parts::AcceptAll() {
   while (!stopping) {
     sockaddr_storage from{};
     socklen_t size = sizeof(from);
@@ -173,10 +196,15 @@ void TcpAcceptor::Parts::AcceptAll() {
       LetIn(fd, TextOf(from));
     } else if (IsOutOfDescriptors(errno)) {
       if (!TurnAway()) ::poll(nullptr, 0, kOutOfDescriptorsPauseMs);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return true;
+    } else if (errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP) {
+      return false;
     } else if (errno != EINTR && errno != ECONNABORTED) {
-      return;
+      return true;  // of one connection alone: the network went, a protocol failed
     }
   }
+  return true;
 }
 
 bool TcpAcceptor::Parts::TurnAway() {
@@ -245,6 +273,7 @@ bool TcpAcceptor::Parts::JudgeOne(Waiting& one, bool expired) {
 
 absl::StatusOr<std::unique_ptr<TcpAcceptor>> TcpAcceptor::Listen(const std::string& ip, int port) {
   auto parts = std::make_unique<Parts>();
+  parts->ip = ip;
   parts->listener = BoundListener(ip, port);
   if (parts->listener < 0) return Taken(ip, port);
   sockaddr_storage bound{};
@@ -265,6 +294,11 @@ TcpAcceptor::TcpAcceptor(std::unique_ptr<Parts> parts) : parts_(std::move(parts)
 TcpAcceptor::~TcpAcceptor() = default;
 
 int TcpAcceptor::port() const { return parts_->port; }
+
+std::string TcpAcceptor::Trouble() const {
+  std::lock_guard<std::mutex> lock(parts_->mutex);
+  return parts_->trouble;
+}
 
 void TcpAcceptor::Begin(Take take, Judge judge, std::string_view farewell) {
   parts_->take = std::move(take);

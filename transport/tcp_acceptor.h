@@ -4,7 +4,8 @@
 // its own: whatever its owner is busy with, and whatever a server does when descriptors run out,
 // callers are accepted and those that are too many are closed. One descriptor is kept back, so that
 // it goes on when the process has no other left. Where first bytes are judged, a caller is handed
-// over with them unread, once they are what they should be, within kFirstBytesLimit.
+// over with them unread, once they are what they should be, within kFirstBytesLimit. A listening
+// socket that fails is made anew at the same address and port, once a second until it can be.
 
 #include <functional>
 #include <memory>
@@ -31,6 +32,8 @@ class TcpAcceptor {
   ~TcpAcceptor();
 
   int port() const;
+  // Why nobody can connect now; empty: they can. Any thread.
+  std::string Trouble() const;
   // Without a judge every caller is taken at once; those that it turns away get `farewell`.
   void Begin(Take take, Judge judge = nullptr, std::string_view farewell = {});
   // Of members (ConnectionGate). Any thread.

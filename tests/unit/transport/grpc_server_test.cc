@@ -230,6 +230,36 @@ TEST_F(GrpcServerTest, UnknownMethodsAndTakenPortsAreNamed) {
       "PORT_TAKEN");
 }
 
+// The descriptor that listens at this port; -1: none.
+int ListenerAt(int port) {
+  for (int fd = 3; fd < 1024; ++fd) {
+    sockaddr_in at{};
+    socklen_t size = sizeof(at);
+    int listens = 0;
+    socklen_t option = sizeof(listens);
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &option) == 0 && listens != 0 &&
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) == 0 &&
+        at.sin_family == AF_INET && ntohs(at.sin_port) == port) {
+      return fd;
+    }
+  }
+  return -1;
+}
+
+TEST_F(GrpcServerTest, AListenerThatFailsIsMadeAnew) {
+  StartTls();
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  const int listener = ListenerAt(port);
+  ASSERT_GE(listener, 0);
+  ASSERT_EQ(::shutdown(listener, SHUT_RDWR), 0);
+  bool answered = false;
+  for (int attempt = 0; attempt < 500 && !answered; ++attempt) {
+    answered = CallUnary(*Connect(client_credentials_, kServerId)).ok();
+  }
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(server_->ListenerTrouble(), "");
+}
+
 TEST_F(GrpcServerTest, MembersWithOlderTlsAreNotLetIn) {
   StartTls();
   const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
