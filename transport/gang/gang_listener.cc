@@ -42,13 +42,21 @@ void GangListener::Refuse(const Caller& caller, std::string why) {
   ++refused_count_;
 }
 
+GangListener::Callers::iterator GangListener::WhoLeaves() {
+  const auto silent = std::find_if(callers_.begin(), callers_.end(), [](const Caller& caller) {
+    return !caller.is_member && !caller.has_answered;
+  });
+  if (silent != callers_.end()) return silent;
+  return std::find_if(callers_.begin(), callers_.end(),
+                      [](const Caller& caller) { return !caller.is_member; });
+}
+
 bool GangListener::MakeRoom() {
   if (callers_.size() < kPendingCallersMax) return true;
-  const auto oldest = std::find_if(callers_.begin(), callers_.end(),
-                                   [](const Caller& caller) { return !caller.is_member; });
-  if (oldest == callers_.end()) return false;
-  Refuse(*oldest, "it said nothing while others came");
-  callers_.erase(oldest);
+  const auto leaves = WhoLeaves();
+  if (leaves == callers_.end()) return false;
+  Refuse(*leaves, "it said too little while others came");
+  callers_.erase(leaves);
   return true;
 }
 

@@ -5,7 +5,8 @@
 //
 // A caller must begin within kFirstBytesLimit and be through within kHandshakeLimit; from the
 // addresses that members are known by, there is more time. Of kPendingCallersMax that are heard at
-// once, the one from elsewhere that has been there longest makes room for the next.
+// once, the one from elsewhere that has been there longest makes room for the next: of those whose
+// hello proved nothing yet, and only where there is none, of the others.
 
 #include <chrono>
 #include <functional>
@@ -60,6 +61,7 @@ class GangListener {
   absl::Status Wait(Time end);
   void TakeNew(Time now);
   bool MakeRoom();
+  Callers::iterator WhoLeaves();
   // True when it is through.
   absl::StatusOr<bool> Hear(Caller& caller);
   void Refuse(const Caller& caller, std::string why);

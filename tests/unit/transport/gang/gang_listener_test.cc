@@ -80,6 +80,40 @@ TEST_F(GangListenerTest, MoreThanCanBeHeardAtOnceMakeRoomForEachOther) {
   EXPECT_LT(TimeToGather(3, {}), 1.5);
 }
 
+// One whose hello proved that it knows the secret, and whose finish takes a moment.
+TEST_F(GangListenerTest, SilentCallersDoNotPushOutOneThatProvedItself) {
+  Crowd(1);
+  CallerHandshake caller(Member(1, 2), 0, false, SystemRandomBytes(kHandshakeNonceBytes));
+  ASSERT_TRUE(crowd_[0].SendBytes(caller.hello()).ok());
+  GangListener listener(socket_, Member(0, 2), {});
+  EXPECT_FALSE(listener.Accept(steady_clock::now() + milliseconds(20)).ok());
+  std::string answer(kAnswerBytes, '\0');
+  ASSERT_TRUE(crowd_[0].ReceiveBytes(answer.data(), answer.size()).ok());
+  Crowd(kPendingCallersMax + 4);
+  EXPECT_FALSE(listener.Accept(steady_clock::now() + milliseconds(20)).ok());
+  ASSERT_TRUE(crowd_[0].SendBytes(caller.OnAnswer(answer).value()).ok());
+  const auto through = listener.Accept(steady_clock::now() + kLimit);
+  ASSERT_TRUE(through.ok()) << through.status() << listener.Refused();
+  EXPECT_EQ(through->rank, 1u);
+}
+
+// Somebody in the way who says one byte after the other, each of them in time.
+TEST_F(GangListenerTest, AnAnswerThatDripsHoldsNoCallerUp) {
+  std::thread in_the_way([this] {
+    auto caller = socket_.Accept(kLimit);
+    ASSERT_TRUE(caller.ok());
+    const auto end = steady_clock::now() + 2 * kAnswerLimit;
+    while (steady_clock::now() < end && caller->SendBytes("x").ok()) {
+      std::this_thread::sleep_for(kAnswerLimit / 10);
+    }
+  });
+  const auto begun = steady_clock::now();
+  const auto connection = CallGang(Member(1, 2), {address_, 0}, begun + kAnswerLimit / 2);
+  EXPECT_FALSE(connection.ok());
+  EXPECT_LT(Since(begun), std::chrono::duration<double>(kAnswerLimit).count());
+  in_the_way.join();
+}
+
 TEST_F(GangListenerTest, SilenceIsOverAfterAQuarterOfASecond) {
   Crowd(1);
   GangListener listener(socket_, Member(0, 2), {});
