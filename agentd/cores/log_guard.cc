@@ -64,26 +64,29 @@ std::string KindOfLine(std::string_view text) {
 }
 
 std::optional<std::string> LogGuard::Take(std::string_view text, MonotonicTime now) {
+  const bool is_new_window = written_ == 0 || now - since_ >= kLogWindow;
+  if (!is_new_window && written_ >= kLinesMax) {
+    ++left_out_;
+    return std::nullopt;
+  }
+  const std::string name = KindOfLine(text);
   uint64_t missing = 0;
-  if (written_ == 0 || now - since_ >= kLogWindow) {
+  if (is_new_window) {
     missing = std::exchange(left_out_, 0);
     since_ = now;
     written_ = 0;
     // What began longer ago than a window is as good as new, but for what it left out.
-    const std::string kind = KindOfLine(text);
     std::erase_if(kinds_, [&](const auto& item) {
-      const bool is_old = item.first != kind && now - item.second.since >= kLogWindow;
+      const bool is_old = item.first != name && now - item.second.since >= kLogWindow;
       if (is_old) missing += item.second.left_out;
       return is_old;
     });
   }
-  if (written_ >= kLinesMax || kinds_.size() >= kLineKindsMax) {
-    if (written_ >= kLinesMax || !kinds_.contains(KindOfLine(text))) {
-      ++left_out_;
-      return std::nullopt;
-    }
+  if (kinds_.size() >= kLineKindsMax && !kinds_.contains(name)) {
+    ++left_out_;
+    return std::nullopt;
   }
-  Kind& kind = kinds_[KindOfLine(text)];
+  Kind& kind = kinds_[name];
   uint64_t alike = 0;
   if (kind.written == 0 || now - kind.since >= kLogWindow) {
     alike = std::exchange(kind.left_out, 0);
