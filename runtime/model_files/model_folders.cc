@@ -113,8 +113,9 @@ absl::Status NotFound(const std::string& wanted, const std::string& alias,
 
 }  // namespace
 
-ModelFolders::ModelFolders(std::vector<std::string> folders, Describe describe)
-    : describe_(std::move(describe)) {
+ModelFolders::ModelFolders(std::vector<std::string> folders, Describe describe,
+                           std::function<MonotonicTime()> now)
+    : describe_(std::move(describe)), now_(std::move(now)) {
   for (const std::string& folder : folders) folders_.push_back(Expand(folder));
 }
 
@@ -125,6 +126,7 @@ void ModelFolders::SetSecondEngine(SecondEngine second) {
 
 std::vector<v1::LocalModel> ModelFolders::Scan() {
   std::map<std::string, Entry> found;
+  scan_ends_ = now_() + kScanLimit;
   for (const std::string& folder : folders_) ScanFolder(folder, &found);
   entries_ = std::move(found);
   std::vector<v1::LocalModel> models;
@@ -205,10 +207,21 @@ void ModelFolders::Take(const std::string& name, const std::string& path,
   if (is_known) {
     entry.description = known->second.description;
   } else {
-    entry.description = describe_(path, second_);
+    entry.description = DescribeInTime(path);
     if (entry.description.ok()) entry.description->set_name(name);
   }
   found->emplace(name, std::move(entry));
+}
+
+absl::StatusOr<v1::ModelDescription> ModelFolders::DescribeInTime(const std::string& path) const {
+  if (now_() < scan_ends_) return describe_(path, second_);
+  v1::Reason reason =
+      MakeReason("NOT_READY",
+                 absl::StrCat(path, " was not looked at yet: other model folders took the ",
+                              std::chrono::duration_cast<std::chrono::seconds>(kScanLimit).count(),
+                              " s that one look at all of them may take"));
+  reason.set_remedy("wait for the next look, half a minute later, or remove what takes so long");
+  return ReasonStatus(absl::StatusCode::kUnavailable, reason);
 }
 
 absl::StatusOr<ResolvedModel> ModelFolders::Resolved(const Entry& entry, std::string note) const {

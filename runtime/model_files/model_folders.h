@@ -12,6 +12,7 @@
 // Not thread-safe: one thread owns an object. Scan touches the disk: hundreds of stat calls at most
 // when nothing changed, the headers of new models otherwise.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,6 +24,7 @@
 #include "macrame/v1/common.pb.h"
 #include "macrame/v1/model.pb.h"
 #include "macrame/v1/node.pb.h"
+#include "proto/monotonic_time.h"
 #include "runtime/model_files/model_description.h"
 #include "runtime/second_engine/mlx_lm.h"
 
@@ -31,6 +33,9 @@ namespace macrame::runtime {
 inline constexpr int kModelFolderDepthMax = 4;       // below a model folder
 inline constexpr int kModelFolderEntriesMax = 4096;  // looked at in one scan of one folder
 inline constexpr int kModelsMax = 256;               // kept in all
+// A scan begins to describe no further model after this long; the next one goes on from there. What
+// people name is looked up between scans.
+inline constexpr Duration kScanLimit = std::chrono::seconds(60);
 
 struct ResolvedModel {
   v1::LocalModel model;
@@ -46,6 +51,10 @@ inline absl::StatusOr<v1::ModelDescription> DescribeHere(const std::string& fold
   return DescribeModel(folder, second);
 }
 
+inline MonotonicTime SteadyNow() {
+  return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
+}
+
 class ModelFolders {
  public:
   using Describe = std::function<absl::StatusOr<v1::ModelDescription>(const std::string& folder,
@@ -53,13 +62,16 @@ class ModelFolders {
 
   // Later folders lose to earlier ones when both have a model of one name. "~/" is the home folder.
   // `describe`: by a process of its own where the models are others' (agentd); DescribeModel else.
-  explicit ModelFolders(std::vector<std::string> folders, Describe describe = DescribeHere);
+  // `now`: a steady clock.
+  explicit ModelFolders(std::vector<std::string> folders, Describe describe = DescribeHere,
+                        std::function<MonotonicTime()> now = SteadyNow);
 
   // What serves the models that rankd doesn't; models are looked at anew in the next scan.
   void SetSecondEngine(SecondEngine second);
 
   // What is there now, by name. A model whose files have not changed (names, sizes, times) is not
-  // read again. Broken models are left out and listed by Broken().
+  // read again. Broken models, and those that kScanLimit left to the next scan, are left out and
+  // listed by Broken().
   std::vector<v1::LocalModel> Scan();
 
   // Models that the last scan found and could not describe: the reason, with the path in its
@@ -92,7 +104,11 @@ class ModelFolders {
   absl::StatusOr<ResolvedModel> ResolvePath(const std::string& path);
 
   std::vector<std::string> folders_;
+  absl::StatusOr<v1::ModelDescription> DescribeInTime(const std::string& path) const;
+
   const Describe describe_;
+  const std::function<MonotonicTime()> now_;
+  MonotonicTime scan_ends_;
   SecondEngine second_;
   std::map<std::string, Entry> entries_;  // by name
 };

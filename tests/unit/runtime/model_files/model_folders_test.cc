@@ -45,6 +45,29 @@ TEST(ModelFolders, UnderstandsThreeLayouts) {
   EXPECT_TRUE(none.Scan().empty());
 }
 
+// Folders that take as long as one may, one after the other: who asks by name waits for one scan.
+TEST(ModelFolders, OneScanTakesNoLongerThanItsLimitAndTheNextGoesOn) {
+  const std::string root = MakeFolder("models");
+  for (const char* name : {"a", "b", "c", "d"}) Add(root + "/" + name);
+  MonotonicTime now(std::chrono::seconds(100));
+  int described = 0;
+  ModelFolders folders(
+      {root},
+      [&](const std::string& folder, const SecondEngine& second) {
+        ++described;
+        now += kScanLimit * 2 / 3;
+        return DescribeHere(folder, second);
+      },
+      [&] { return now; });
+  EXPECT_THAT(Names(folders), ElementsAre("a", "b"));
+  ASSERT_EQ(folders.Broken().size(), 2u);
+  EXPECT_EQ(folders.Broken()[0].code(), "NOT_READY");
+  EXPECT_THAT(folders.Broken()[0].message(), HasSubstr("/c was not looked at yet"));
+  EXPECT_THAT(Names(folders), ElementsAre("a", "b", "c", "d"));
+  EXPECT_EQ(described, 4) << "what was described is not described again";
+  EXPECT_TRUE(folders.Broken().empty());
+}
+
 TEST(ModelFolders, TheHubsMainRevisionIsTaken) {
   const std::string root = MakeFolder("models");
   const std::string hub = root + "/models--Qwen--Qwen3-0.6B";
