@@ -115,7 +115,13 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
   --choices_left_;
   if (gone_ || over_) return;
   over_ = choices_left_ == 0 || !status.ok();
-  status.ok() ? StartNext() : CancelCalls();
+  if (status.ok()) {
+    // Where the queue had no place for some, one more at a time finds out when it has.
+    StartNext();
+    if (under_way_ < bounds_.under_way) StartNext();
+  } else {
+    CancelCalls();
+  }
   status_ = status;
   events_.push_back({EventKind::kDone, choice, {}, std::move(status)});
   wake_.cancel();

@@ -156,21 +156,44 @@ TEST_F(GatewayEmbeddingsTest, InputsWaitForAPlaceInTheQueue) {
   ASSERT_NE(backend_.WaitForCall(2), nullptr);
   for (const size_t refused : {2, 1}) backend_.WaitForCall(refused)->Done(QueueFull());
   AnswerCall(0);
-  const auto second = backend_.WaitForCall(3);
-  ASSERT_NE(second, nullptr);
-  EXPECT_EQ(second->request.prompt(), "1");
-  second->Done(QueueFull());  // nothing of the body is under way: it is tried again in a moment
-  const auto again = backend_.WaitForCall(4);
+  for (const size_t refused : {3, 4}) {
+    const auto waiting = backend_.WaitForCall(refused);
+    ASSERT_NE(waiting, nullptr);
+    EXPECT_EQ(waiting->request.prompt(), std::to_string(refused - 2));
+  }
+  for (const size_t refused : {4, 3}) backend_.WaitForCall(refused)->Done(QueueFull());
+  // Nothing of the body is under way: it is tried again in a moment.
+  const auto again = backend_.WaitForCall(5);
   ASSERT_NE(again, nullptr);
   EXPECT_EQ(again->request.prompt(), "1");
-  AnswerCall(4);
   AnswerCall(5);
+  AnswerCall(6);
   const RawResponse response = client.ReadResponse();
   ASSERT_EQ(response.status, 200) << response.body;
   const json body = json::parse(response.body);
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(body["data"][i]["embedding"], json({static_cast<double>(i)}));
   }
+}
+
+// A queue that was full once is no reason to go on one by one.
+TEST_F(GatewayEmbeddingsTest, AsManyAsFindAPlaceAreUnderWayAgainAfterTheQueueWasFull) {
+  RawHttpClient client(gateway_->port());
+  json inputs = json::array();
+  for (size_t i = 0; i < kInputsAtOnceMax; ++i) inputs.push_back(std::to_string(i));
+  client.Send(Post({{"input", inputs}}));
+  ASSERT_NE(backend_.WaitForCall(kInputsAtOnceMax - 1), nullptr);
+  for (size_t i = 1; i < kInputsAtOnceMax; ++i) backend_.WaitForCall(i)->Done(QueueFull());
+  size_t answered = 0, begun = kInputsAtOnceMax;
+  AnswerCall(answered);
+  // Each answer shows that there is room for one more than before.
+  for (size_t more = 1; more < 4; ++more) {
+    begun += 2;
+    ASSERT_NE(backend_.WaitForCall(begun - 1), nullptr) << more;
+    AnswerCall(kInputsAtOnceMax + more - 1);
+  }
+  for (size_t i = kInputsAtOnceMax + 3; i < 2 * kInputsAtOnceMax - 1; ++i) AnswerCall(i);
+  EXPECT_EQ(client.ReadResponse().status, 200);
 }
 
 TEST_F(GatewayEmbeddingsTest, ABodyIsRefusedWhenNoneOfItFindsAPlace) {
