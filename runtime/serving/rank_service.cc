@@ -114,8 +114,15 @@ absl::Status RankService::Start() {
 }
 
 void RankService::Stop(Duration grace) {
-  const absl::Status why = ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
-                                        absl::StrCat("model ", spec_.deployment(), " is stopping"));
+  // Who was told to stop never had a fault; of one that failed a request may be the cause, and is
+  // not to be handed from gang to gang.
+  const bool has_failed = status_.phase() == v1::RANK_PHASE_FAILED;
+  const absl::Status why =
+      has_failed ? ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+                                absl::StrCat("model ", spec_.deployment(),
+                                             " failed: ", status_.failure().message()))
+                 : ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                                absl::StrCat("model ", spec_.deployment(), " is stopping"));
   for (const auto& request : requests_) {
     request->cancelled = true;
     request->stream.Finish(why);
