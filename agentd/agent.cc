@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/agent_parts.h"
+#include "agentd/cores/departure.h"
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
@@ -19,6 +20,9 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kSecretPoll = std::chrono::seconds(1);
 constexpr Duration kModelScanInterval = std::chrono::seconds(30);
 constexpr Duration kLeaveTimeout = std::chrono::seconds(1);
+// For answers that are ended to be told so.
+constexpr Duration kEndedAnswersLimit = std::chrono::seconds(1);
+constexpr Duration kEndedAnswersPoll = std::chrono::milliseconds(20);
 constexpr char kInsecureName[] = "insecure-dev";
 
 #ifdef __APPLE__
@@ -65,6 +69,10 @@ class Agent::Impl {
   v1::Reason GatewayOpenReason() const;
   std::vector<v1::Reason> Problems() const;
   void SendGoodbyes();
+  DepartureView SeeDeparture();
+  void StepDeparture();
+  void Stop();
+  void StopWhenTold(MonotonicTime latest);
   void FinishShutdown();
 
   transport::AsioDispatcher& dispatcher_;
@@ -72,7 +80,8 @@ class Agent::Impl {
   AgentParts parts_;
   bool joined_ = false;
   uint64_t heartbeat_sequence_ = 0;
-  std::set<NodeId> able_;  // as the election knows it
+  std::set<NodeId> able_;               // as the election knows it
+  std::optional<Departure> departure_;  // told to stop
   bool stopping_ = false;
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
@@ -377,6 +386,7 @@ void Agent::Impl::Tick() {
   parts_.cluster_service.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
   parts_.beacons->SetAllPeersConnected(!table.Members().empty() && table.AllMembersAlive());
+  if (departure_.has_value()) StepDeparture();
   dispatcher_.PostAfter(kTick, [this] { Tick(); });
 }
 
@@ -449,6 +459,7 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   request.set_state_digest(parts_.replicator.table().Digest());
   request.set_sent_unix_ms(dispatcher_.UnixMs());
   request.set_sequence(++heartbeat_sequence_);
+  request.set_draining(parts_.own.draining());
   if (parts_.store->failure().has_value()) {
     *request.mutable_state_failure() = *parts_.store->failure();
     request.mutable_state_failure()->set_node_id(parts_.self.value());
@@ -512,16 +523,76 @@ void Agent::Impl::SendGoodbyes() {
 }
 
 void Agent::Impl::Shutdown(std::function<void()> done) {
+  if (on_shutdown_ || stopping_) return;
+  on_shutdown_ = std::move(done);
+  if (config_.drain_timeout_s == 0) return Stop();
+  const MonotonicTime now = dispatcher_.Now();
+  departure_.emplace(std::chrono::seconds(config_.drain_timeout_s),
+                     parts_.election.Leading(now).has_value(), now);
+  parts_.own.SetDraining();
+  parts_.leases.Resign();
+  parts_.heartbeats.SendToAll();
+  parts_.cluster_service.NoteChange();
+  StepDeparture();
+  if (stopping_) return;
+  spdlog::info("told to stop: answers under way have {} s to end; a second signal stops at once",
+               config_.drain_timeout_s);
+}
+
+DepartureView Agent::Impl::SeeDeparture() {
+  DepartureView view;
+  view.requests = parts_.router.under_way() + parts_.supervisor.generations();
+  if (parts_.gateway != nullptr) view.requests += parts_.gateway->requests();
+  const std::vector<v1::RankStatus> all = parts_.views.AllRanks();
+  for (const v1::RankStatus& own : parts_.own.ranks()) {
+    if (own.phase() > v1::RANK_PHASE_READY) continue;
+    view.holds_ranks = true;
+    for (const v1::RankStatus& rank : all) {
+      const bool is_peer = rank.deployment() == own.deployment() && rank.epoch() == own.epoch();
+      view.ranks_busy |= is_peer && rank.requests_running() > 0;
+    }
+  }
+  view.has_other = parts_.views.HasOther();
+  view.has_coordinator = parts_.election.Coordinator(dispatcher_.Now()).has_value();
+  return view;
+}
+
+void Agent::Impl::StepDeparture() {
+  const MonotonicTime now = dispatcher_.Now();
+  const DepartureView view = SeeDeparture();
+  if (parts_.gateway != nullptr) parts_.gateway->Drain(departure_->Refuses(view, now));
+  if (!departure_->IsOver(view, now)) return;
+  if (view.requests > 0) {
+    spdlog::warn("{} requests are ended: they took longer than drain_timeout_s ({} s)",
+                 view.requests, config_.drain_timeout_s);
+  }
+  Stop();
+}
+
+void Agent::Impl::Stop() {
   if (stopping_) return;
   spdlog::info("stopping");
   stopping_ = true;
-  on_shutdown_ = std::move(done);
+  if (parts_.gateway != nullptr) parts_.gateway->Drain(/*refuse=*/true);
+  parts_.router.EndAll(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT",
+                                    "this node stops and could not wait for the answer",
+                                    parts_.self.value()));
+  StopWhenTold(dispatcher_.Now() + kEndedAnswersLimit);
+}
+
+// Clients are told how their answers ended before their connections do.
+void Agent::Impl::StopWhenTold(MonotonicTime latest) {
+  const bool waits = parts_.gateway != nullptr && parts_.gateway->requests() > 0;
+  if (waits && dispatcher_.Now() < latest) {
+    dispatcher_.PostAfter(kEndedAnswersPoll, [this, latest] { StopWhenTold(latest); });
+    return;
+  }
   parts_.gateway.reset();
   parts_.conductor.StopLeading();
   parts_.leases.Resign();
   SendGoodbyes();
   if (parts_.beacons != nullptr) parts_.beacons->Stop();
-  dispatcher_.PostAfter(kShutdownLimit, [this] { FinishShutdown(); });
+  dispatcher_.PostAfter(kShutdownLimit - kEndedAnswersLimit, [this] { FinishShutdown(); });
   parts_.supervisor.ShutDown([this] {
     // The goodbyes are on their way; they need not be answered, but they should get out.
     dispatcher_.PostAfter(std::chrono::milliseconds(150), [this] { FinishShutdown(); });

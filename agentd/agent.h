@@ -16,7 +16,7 @@
 
 namespace macrame::agentd {
 
-// What is under way is given this long when the agent stops.
+// What the agent does last of all takes no longer than this.
 inline constexpr Duration kShutdownLimit = std::chrono::milliseconds(4500);
 
 class Agent {
@@ -33,7 +33,9 @@ class Agent {
   // without.
   absl::Status Start();
 
-  // Says goodbye to the members, ends the ranks; `done` within kShutdownLimit. Once.
+  // Tells the members that this node is about to stop and waits until answers under way are over
+  // and others have what it had, for `drain_timeout_s` at the most. Then says goodbye and ends the
+  // ranks; `done` within kShutdownLimit of that. Once.
   void Shutdown(std::function<void()> done);
 
  private:

@@ -91,10 +91,17 @@ GangLauncher::Options LaunchOptionsOf(const Config& config) {
   return options;
 }
 
+// Answers of a gang that gave way, for whatever cause, go on for as long as those of a node that is
+// told to stop; for a while also where such a node does not wait.
+Duration GiveWayLimit(const Config& config) {
+  return std::max<Duration>(kMovedOnGrace, std::chrono::seconds(config.drain_timeout_s));
+}
+
 GangReconcilerOptions ReconcilerOptionsOf(const Config& config) {
   GangReconcilerOptions options;
   // The ranks give up by themselves first, with words that say why.
   options.connecting_limit = Ms(config.rank_connect_timeout_ms) + std::chrono::seconds(10);
+  options.drain_limit = GiveWayLimit(config);
   return options;
 }
 
@@ -161,14 +168,14 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       orders(
           election, library, supervisor,
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },
-           [this] { return own.memory(); }}),
+           [this] { return own.memory(); }, [this] { return own.draining(); }}),
       calls(self, channels, orders, library),
       views(dispatcher, own, members, reports, election, *store),
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       conductor({dispatcher, election, replicator, views, planner, launcher, calls, links},
                 ReconcilerOptionsOf(config), events.on_deployment_changed),
-      router(dispatcher, self, replicator, channels, supervisor),
+      router(dispatcher, self, replicator, channels, supervisor, GiveWayLimit(config)),
       reporter({dispatcher, election, members, member_writer, views, conductor, own, links,
                 events.problems}),
       heartbeats(

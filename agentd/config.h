@@ -54,6 +54,7 @@ struct Config {
   std::string consistency = "available";
   int64_t minority_wait_s = 30;
   int64_t quorum_first_members = 3;
+  int64_t drain_timeout_s = 30;
 
   std::string transport = "auto";
   bool allow_vpn = false;

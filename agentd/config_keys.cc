@@ -91,6 +91,8 @@ Keys ClusterKeys() {
              "fewer than half of the listed members change nothing for so long (available)"),
       Number("quorum_first_members", &Config::quorum_first_members, "nodes", 1, 64,
              "nodes that write the first list of members together (quorum)"),
+      Number("drain_timeout_s", &Config::drain_timeout_s, "s", 0, 3600,
+             "an agent that is told to stop gives answers under way so long to end"),
   };
 }
 

@@ -52,13 +52,14 @@ class GenerateRouter::GatewayCall : public GenerateCall,
 
 GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
                                const StateReplicator& replicator, PeerChannels& channels,
-                               runtime::RankSupervisor& supervisor)
+                               runtime::RankSupervisor& supervisor, Duration moved_on_grace)
     : dispatcher_(dispatcher),
       self_(std::move(self)),
       replicator_(replicator),
       channels_(channels),
       supervisor_(supervisor),
-      entries_(dispatcher, replicator.table()) {}
+      entries_(dispatcher, replicator.table()),
+      moved_on_grace_(moved_on_grace) {}
 
 transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
                                             ChunkCallback on_chunk, DoneCallback on_done) {
@@ -72,7 +73,8 @@ transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
       [this, id, on_done = std::move(on_done)](const absl::Status& status) {
         calls_.erase(id);
         on_done(status);
-      });
+      },
+      moved_on_grace_);
   calls_[id] = call;
   dispatcher_.Post([call] { call->Try(); });
   return transport::CallHandle([call] { call->Cancel(); });
@@ -135,6 +137,11 @@ void GenerateRouter::Refresh() {
 void GenerateRouter::NoteDead(const NodeId& node) {
   const auto calls = calls_;
   for (const auto& [id, call] : calls) call->NoteDead(node);
+}
+
+void GenerateRouter::EndAll(const absl::Status& why) {
+  const auto calls = calls_;
+  for (const auto& [id, call] : calls) call->End(why);
 }
 
 std::shared_ptr<GenerateCall> GenerateRouter::StartGenerate(v1::GenerateRequest request,

@@ -27,7 +27,8 @@ inline constexpr Duration kGenerateLimit = std::chrono::hours(2);
 class GenerateRouter : public InferenceBackend {
  public:
   GenerateRouter(transport::Dispatcher& dispatcher, NodeId self, const StateReplicator& replicator,
-                 PeerChannels& channels, runtime::RankSupervisor& supervisor);
+                 PeerChannels& channels, runtime::RankSupervisor& supervisor,
+                 Duration moved_on_grace = kMovedOnGrace);
 
   // Wherever the entry rank is, or will be within kEntryWaitMax. `on_done` once, never from within
   // the call.
@@ -45,6 +46,10 @@ class GenerateRouter : public InferenceBackend {
   }
   // A member is dead: what it was asked is asked elsewhere, or ends.
   void NoteDead(const NodeId& node);
+  // This node's requests under way. Those that only pass through are those of their gateways.
+  size_t under_way() const { return calls_.size(); }
+  // All of them end now, with this error.
+  void EndAll(const absl::Status& why);
 
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
@@ -64,6 +69,7 @@ class GenerateRouter : public InferenceBackend {
   runtime::RankSupervisor& supervisor_;
   transport::Guarded<std::vector<ServedModel>> served_;
   EntryTable entries_;
+  const Duration moved_on_grace_;
   uint64_t last_call_ = 0;
   std::map<uint64_t, std::shared_ptr<RoutedCall>> calls_;  // under way
 };

@@ -26,6 +26,7 @@ std::vector<NodeFacts> NodeViews::All() const {
   self.inventory = &own_.inventory();
   self.load = &own_.load();
   self.ranks = &own_.ranks();
+  self.draining = own_.draining();
   if (store_.failure().has_value()) self.state_failure = &*store_.failure();
   all.push_back(std::move(self));
   for (const discovery::Member* member : members_.table().Members()) {
@@ -42,6 +43,7 @@ std::vector<NodeFacts> NodeViews::All() const {
       if (report->inventory.revision() > 0) facts.inventory = &report->inventory;
       facts.load = &report->load;
       facts.ranks = &report->ranks;
+      facts.draining = report->draining;
       if (!report->state_failure.code().empty()) facts.state_failure = &report->state_failure;
     }
     all.push_back(std::move(facts));
@@ -62,6 +64,7 @@ std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) cons
     view.inventory_revision = facts.inventory == nullptr ? 0 : facts.inventory->revision();
     view.orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
     view.heard = facts.is_self || facts.reported_at >= leading_since;
+    view.draining = facts.draining;
     views.push_back(std::move(view));
   }
   return views;
@@ -83,6 +86,15 @@ bool NodeViews::AnyRanks() const {
   return false;
 }
 
+bool NodeViews::HasOther() const {
+  const std::vector<NodeFacts> all = All();
+  return std::any_of(all.begin(), all.end(), [](const NodeFacts& facts) {
+    const bool is_live =
+        facts.state == v1::NODE_STATE_ALIVE || facts.state == v1::NODE_STATE_SUSPECT;
+    return !facts.is_self && is_live && !facts.draining;
+  });
+}
+
 std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
   const MonotonicTime now = dispatcher_.Now();
   std::vector<v1::PlannerNode> nodes;
@@ -93,12 +105,15 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     node.set_hostname(facts.display_name);
     const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
     node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
-                         facts.inventory != nullptr && facts.state_failure == nullptr);
+                         facts.inventory != nullptr && facts.state_failure == nullptr &&
+                         !facts.draining);
     if (facts.state != v1::NODE_STATE_ALIVE) {
       node.set_unschedulable_reason(
           facts.state_reason.message().empty() ? "it is not alive" : facts.state_reason.message());
     } else if (facts.state_failure != nullptr) {
       node.set_unschedulable_reason("it can't write to its disk");
+    } else if (facts.draining) {
+      node.set_unschedulable_reason("it is about to stop");
     } else if (!node.schedulable()) {
       node.set_unschedulable_reason("it has just joined and has not told what it has yet");
     }

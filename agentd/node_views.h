@@ -31,6 +31,7 @@ struct NodeFacts {
   const std::vector<v1::RankStatus>* ranks = nullptr;
   // Why it can't write its desired state to disk; null: it can.
   const v1::Reason* state_failure = nullptr;
+  bool draining = false;  // it is about to stop
 };
 
 class NodeViews {
@@ -44,6 +45,8 @@ class NodeViews {
   std::vector<NodeView> ForReconciler(MonotonicTime leading_since) const;
   std::vector<v1::RankStatus> AllRanks() const;
   bool AnyRanks() const;
+  // Whether a live node is there, besides this one, that is not about to stop.
+  bool HasOther() const;
   // As the planner wants them. `has_files`: nodes that have the model's very files.
   std::vector<v1::PlannerNode> ForPlanner(const std::set<NodeId>& has_files) const;
   std::string DisplayName(const NodeId& node) const;

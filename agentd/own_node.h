@@ -34,6 +34,9 @@ class OwnNode {
   // The supervisor's ranks changed.
   void ForgetRanks() { ranks_known_ = false; }
   runtime::NodeMemory memory();
+  // It is about to stop: it takes no ranks from here on.
+  void SetDraining() { draining_ = true; }
+  bool draining() const { return draining_; }
 
  private:
   transport::Dispatcher& dispatcher_;
@@ -45,6 +48,7 @@ class OwnNode {
   std::vector<v1::RankStatus> ranks_;
   MonotonicTime ranks_at_;
   bool ranks_known_ = false;
+  bool draining_ = false;
 };
 
 }  // namespace macrame::agentd

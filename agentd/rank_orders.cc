@@ -22,15 +22,22 @@ absl::Status RankOrders::CheckOrder(const NodeId& from, const v1::Fence& fence) 
   return election_.CheckFence(pair);
 }
 
+absl::Status RankOrders::CheckTaking(const NodeId& from, const v1::Fence& fence) const {
+  absl::Status obeyed = CheckOrder(from, fence);
+  if (!obeyed.ok() || !callbacks_.draining()) return obeyed;
+  return ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT",
+                      "this node is about to stop and takes no ranks");
+}
+
 void RankOrders::Reserve(const NodeId& from, const v1::ReserveRequest& request,
                          Reply<v1::ReserveResponse> reply) {
-  absl::Status obeyed = CheckOrder(from, request.fence());
+  absl::Status obeyed = CheckTaking(from, request.fence());
   if (!obeyed.ok()) return reply(obeyed);
   library_.Find(request.model(),
                 [this, from, request, reply](absl::StatusOr<DescribedModel> found) {
                   if (!found.ok()) return reply(found.status());
                   // Looking took a moment in which another may have been granted the lease.
-                  absl::Status still_obeyed = CheckOrder(from, request.fence());
+                  absl::Status still_obeyed = CheckTaking(from, request.fence());
                   if (!still_obeyed.ok()) return reply(still_obeyed);
                   v1::ReserveRequest local = request;
                   local.mutable_model()->set_path(found->description.path());
@@ -59,7 +66,7 @@ void RankOrders::ReserveWithDraft(const NodeId& from, const v1::ReserveRequest& 
 
 void RankOrders::Launch(const NodeId& from, const v1::LaunchRequest& request,
                         Reply<v1::LaunchResponse> reply) {
-  absl::Status obeyed = CheckOrder(from, request.fence());
+  absl::Status obeyed = CheckTaking(from, request.fence());
   if (!obeyed.ok()) return reply(obeyed);
   absl::StatusOr<v1::LaunchResponse> launched = supervisor_.Launch(request.spec());
   if (launched.ok()) {

@@ -22,6 +22,7 @@ class RankOrders {
   struct Callbacks {
     std::function<std::string()> local_ip;  // that ranks listen on
     std::function<runtime::NodeMemory()> memory;
+    std::function<bool()> draining;  // this node is about to stop and takes no ranks
   };
 
   RankOrders(Election& election, ModelLibrary& library, runtime::RankSupervisor& supervisor,
@@ -40,6 +41,8 @@ class RankOrders {
   void ReserveWithDraft(const NodeId& from, const v1::ReserveRequest& request,
                         Reply<v1::ReserveResponse> reply);
   absl::Status CheckOrder(const NodeId& from, const v1::Fence& fence) const;
+  // That orders obeyed may add a rank here.
+  absl::Status CheckTaking(const NodeId& from, const v1::Fence& fence) const;
 
   Election& election_;
   ModelLibrary& library_;

@@ -41,6 +41,8 @@ bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, Monoton
   report.state_digest = request.state_digest();
   changed |= report.state_failure.code() != request.state_failure().code();
   report.state_failure = request.state_failure();
+  changed |= report.draining != request.draining();
+  report.draining = request.draining();
   report.at = now;
   if (request.has_inventory() && request.inventory().revision() != report.inventory.revision()) {
     report.inventory = std::move(*request.mutable_inventory());

@@ -23,6 +23,7 @@ struct NodeReport {
   v1::Fence coordinator;
   std::string state_digest;
   v1::Reason state_failure;  // code empty: it can write its desired state
+  bool draining = false;     // it is about to stop
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
   MonotonicTime at;
@@ -30,8 +31,8 @@ struct NodeReport {
 
 class ReportTable {
  public:
-  // True when ranks or inventory differ from before. One that was overtaken by a later one of the
-  // same run is not looked at.
+  // True when ranks, inventory or what it is able to differ from before. One that was overtaken by
+  // a later one of the same run is not looked at.
   bool Take(const NodeId& from, v1::HeartbeatRequest request, MonotonicTime now);
   // Null when nothing was heard.
   const NodeReport* Find(const NodeId& node) const;

@@ -15,11 +15,12 @@ bool IsWorthAnotherTry(const absl::Status& status) {
 bool IsLossOfGang(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
   return code == "GANG_LOST_NODE" || code == "RANK_EXITED" || code == "RANK_KILLED" ||
-         code == "RANK_STALLED";
+         code == "RANK_STALLED" || code == "ENGINE_FAILED";
 }
 
 RoutedCall::RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
-                       v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done)
+                       v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done,
+                       Duration moved_on_grace)
     : dispatcher_(dispatcher),
       entries_(entries),
       send_(std::move(send)),
@@ -27,6 +28,7 @@ RoutedCall::RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, S
       deployment_(request_.deployment()),
       on_chunk_(std::move(on_chunk)),
       on_done_(std::move(on_done)),
+      moved_on_grace_(moved_on_grace),
       give_up_(dispatcher.Now() + kEntryWaitMax) {}
 
 void RoutedCall::Cancel() {
@@ -82,11 +84,19 @@ void RoutedCall::NoteStateChanged() {
                       absl::StrCat("epoch ", entry_.epoch, " of ", entry_.replica,
                                    ", which had this request, has ended")));
   };
-  const Duration grace = has_answered_ ? kMovedOnGrace : kMovedOnLook;
+  const Duration grace = has_answered_ ? moved_on_grace_ : kMovedOnLook;
   dispatcher_.PostAfter(grace, [self = shared_from_this(), attempt = attempt_, cut] {
     const bool is_same = self->attempt_ == attempt && self->under_way_;
     if (is_same && self->entries_.HasMovedOn(self->entry_)) cut();
   });
+}
+
+void RoutedCall::End(const absl::Status& why) {
+  if (finished_) return;
+  if (std::exchange(under_way_, false)) entries_.NoteOver(entry_.replica, false);
+  const transport::CallHandle handle = std::exchange(handle_, transport::CallHandle());
+  Finish(why);
+  handle.Cancel();
 }
 
 void RoutedCall::Lost(const absl::Status& why) {

@@ -27,8 +27,9 @@ inline constexpr Duration kEntryRetryPause = std::chrono::milliseconds(100);
 // Gangs that a request may lose and be sent again: one that ends gangs must not end them all.
 inline constexpr int kGangsLostMax = 2;
 // An answer under way may still come to its end when its gang was launched anew: as long as the
-// ranks of a gang that gave way have (GangReconcilerOptions::drain_limit). One without an answer is
-// asked again; a record that a merge changed for a moment is looked at once more before.
+// ranks of a gang that gave way have (GangReconcilerOptions::drain_limit), unless told. One without
+// an answer is asked again; a record that a merge changed for a moment is looked at once more
+// before.
 inline constexpr Duration kMovedOnGrace = std::chrono::seconds(20);
 inline constexpr Duration kMovedOnLook = std::chrono::milliseconds(200);
 
@@ -48,7 +49,8 @@ class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
                                                    ChunkCallback, DoneCallback)>;
 
   RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
-             v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done);
+             v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done,
+             Duration moved_on_grace = kMovedOnGrace);
 
   // Any thread.
   void Cancel();
@@ -57,6 +59,8 @@ class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
   void NoteDead(const NodeId& node);
   // The desired state changed: the gang may have been launched anew.
   void NoteStateChanged();
+  // It is over with this error, wherever it is.
+  void End(const absl::Status& why);
 
  private:
   // The present attempt is over, with its node's answer or without.
@@ -72,6 +76,7 @@ class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
   const std::string deployment_;
   ChunkCallback on_chunk_;  // both are let go of at the end
   DoneCallback on_done_;
+  const Duration moved_on_grace_;
   MonotonicTime give_up_;
   bool has_answered_ = false;
   bool cancelled_ = false;

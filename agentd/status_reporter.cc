@@ -42,7 +42,19 @@ void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
                             status.coordinator().coordinator_id() == facts.id.value());
     node.set_is_self(facts.is_self);
     node.set_last_heartbeat_age_ms(facts.age_ms);
+    node.set_draining(facts.draining && facts.state == v1::NODE_STATE_ALIVE);
     node.set_transport_verdict(parts_.links.links().group().verdict());
+  }
+}
+
+void StatusReporter::AddDraining(v1::ClusterStatus& status) {
+  for (const v1::NodeStatus& node : status.nodes()) {
+    if (!node.draining()) continue;
+    *status.add_problems() =
+        MakeReason("NODE_LEFT",
+                   absl::StrCat(node.identity().hostname(), " is about to stop: it takes nothing ",
+                                "new and waits for the answers under way"),
+                   node.identity().node_id());
   }
 }
 
@@ -134,6 +146,7 @@ v1::ClusterStatus StatusReporter::Status() const {
       *status.add_problems() = node.state_reason();
     }
   }
+  AddDraining(status);
   for (v1::Reason& reason : FindDegradation(status)) *status.add_problems() = std::move(reason);
   for (v1::Reason& reason : parts_.members.table().Problems(now)) {
     *status.add_problems() = std::move(reason);

@@ -44,6 +44,7 @@ class StatusReporter {
  private:
   void AddNodes(v1::ClusterStatus& status) const;
   void AddLoad(v1::ClusterStatus& status) const;
+  static void AddDraining(v1::ClusterStatus& status);
   // Why nothing is agreed on, in the words that fit.
   v1::Reason NoCoordinator(MonotonicTime now) const;
   bool IsHealthy(const v1::ClusterStatus& status) const;

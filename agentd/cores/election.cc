@@ -250,7 +250,8 @@ void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
     stand_at_ =
         std::max(now, started_ + options_.discovery_grace) + RandomPartOf(options_.election_jitter);
   }
-  if (now >= *stand_at_ && !unable_ && MayElect(live_, now)) BeginAsking(now, effects);
+  if (unable_ || resigned_) return;
+  if (now >= *stand_at_ && MayElect(live_, now)) BeginAsking(now, effects);
 }
 
 void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
@@ -477,7 +478,7 @@ ElectionEffects Election::Resign(MonotonicTime now) {
   } else if (role_ != Role::kFollower) {
     GiveUpRound(now, effects);
   }
-  stand_at_ = now + options_.lease * 2;
+  resigned_ = true;
   NoteObeyed(now, effects);
   return effects;
 }

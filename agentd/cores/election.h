@@ -145,8 +145,8 @@ class Election {
   // This node can't write its desired state (set) or can again (unset): a coordinator resigns, and
   // nobody stands who could commit nothing.
   ElectionEffects OnDiskTrouble(const std::optional<v1::Reason>& why, MonotonicTime now);
-  // Steps down and gives the leases back, so that a successor need not wait for them. For shutting
-  // down.
+  // Steps down and gives the leases back, so that a successor need not wait for them, and stands
+  // for election no more; it goes on granting. For shutting down.
   ElectionEffects Resign(MonotonicTime now);
 
   // The pair under which this node may act as coordinator at `now`. To be asked before every order,
@@ -225,6 +225,7 @@ class Election {
 
   bool broken_ = false;  // the grant could not be written
   bool unable_ = false;  // the desired state can't be written
+  bool resigned_ = false;
   Role role_ = Role::kFollower;
   FencePair granted_;
   MonotonicTime granted_until_;    // of a grant to another, by this node's clock

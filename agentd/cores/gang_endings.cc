@@ -56,7 +56,8 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
 void GangReconciler::NoteOwnFailure(const v1::Reason& why, MonotonicTime now) {
   const NodeId node(why.node_id());
   // Of a lost node the membership knows more, and transports have their own remedies.
-  if (node.value().empty() || why.code() == "GANG_LOST_NODE" || IsOfTransport(why.code())) return;
+  const bool is_gone = why.code() == "GANG_LOST_NODE" || why.code() == "NODE_LEFT";
+  if (node.value().empty() || is_gone || IsOfTransport(why.code())) return;
   OwnFailures& failures = own_failures_[node];
   std::erase_if(failures.at, [&](MonotonicTime at) { return now - at > options_.left_out_window; });
   failures.at.push_back(now);
@@ -164,11 +165,14 @@ void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& ga
   Enter(gang, Stage::kEnding, round.now);
   gang.planned.reset();
   gang.launch_due = false;
+  gang.is_moving = false;
   std::erase_if(endings_, [&](const auto& item) { return item.first.second == name; });
   EndEverywhere(round, name, gang);
 }
 
-void GangReconciler::EndEverywhere(Round& round, const std::string& name, const Gang& gang) {
+void GangReconciler::EndEverywhere(Round& round, const std::string& name, Gang& gang) {
+  // An order ends all older epochs, too: what failed waits for the answers of the one before.
+  if (IsGivingWay(round, name, gang)) return;
   std::set<NodeId> running;
   for (const v1::RankStatus* rank : round.RanksOf(name)) {
     if (!IsOver(rank->phase()) && !IsOfRival(gang, *rank)) running.insert(NodeId(rank->node_id()));
@@ -222,11 +226,11 @@ void GangReconciler::EndOrphans(Round& round) {
   if (InGrace(round.now)) return;
   for (const auto& [name, ranks] : round.ranks) {
     const auto found = gangs_.find(name);
-    const Gang* gang = found == gangs_.end() ? nullptr : &found->second;
+    Gang* gang = found == gangs_.end() ? nullptr : &found->second;
     if (gang != nullptr && (gang->removing || gang->stage == Stage::kEnding)) continue;
-    const bool in_force =
-        gang != nullptr && (gang->stage == Stage::kLaunching || gang->stage == Stage::kStarting ||
-                            gang->stage == Stage::kReady);
+    const bool in_force = gang != nullptr && (gang->stage == Stage::kLaunching ||
+                                              gang->stage == Stage::kStarting || IsServing(*gang));
+    const bool has_given_way = gang != nullptr && gang->gave_way.has_value();
     for (const v1::RankStatus* rank : ranks) {
       if (IsOver(rank->phase())) continue;
       // Not judged yet: some of its nodes are still on their way back.
@@ -236,7 +240,10 @@ void GangReconciler::EndOrphans(Round& round) {
           belongs |= assignment.rank() == rank->rank() && assignment.node_id() == rank->node_id();
         }
       }
-      if (belongs || IsDraining(round, *rank)) continue;
+      const bool gave_way = has_given_way && gang->gave_way->epoch == rank->epoch();
+      if (belongs || (gave_way ? IsGivingWay(round, name, *gang) : IsDraining(round, *rank))) {
+        continue;
+      }
       EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
             MakeReason("STALE_TERM",
                        absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",

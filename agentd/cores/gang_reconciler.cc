@@ -35,7 +35,7 @@ void GangReconciler::StopLeading() {
   if (leading_since_.has_value()) {
     kept_.clear();
     for (const auto& [name, gang] : gangs_) {
-      if (gang.stage == Stage::kReady && !gang.removing) kept_.insert(name);
+      if (IsServing(gang) && !gang.removing) kept_.insert(name);
     }
   }
   leading_since_.reset();
@@ -62,7 +62,7 @@ GangReconciler::Round GangReconciler::MakeRound(const ClusterView& view, Monoton
   for (const v1::GangRecord& record : view.gangs) round.records[record.deployment()] = &record;
   for (const v1::Deployment& wanted : view.deployments) round.deployments[wanted.name()] = &wanted;
   for (const auto& [id, node] : round.nodes) {
-    if (node->state != v1::NODE_STATE_ALIVE || !node->orderable) continue;
+    if (!TakesRanks(*node)) continue;
     absl::StrAppend(&round.placement, id.value(), ":", node->inventory_revision, ":", running[id],
                     " ");
   }
@@ -148,6 +148,7 @@ void GangReconciler::TakeDeployments(Round& round) {
     gang.removing = true;
     gang.failure =
         MakeReason("MODEL_NOT_LOADED", absl::StrCat("deployment '", name, "' was removed"));
+    gang.gave_way.reset();
     BeginEnding(round, name, gang);
   }
 }
@@ -181,6 +182,7 @@ void GangReconciler::AdoptMerged(const Round& round, const std::string& name, Ga
   if (same) return;
   gang.progress.clear();
   gang.planned.reset();
+  gang.is_moving = false;
   gang.lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
   Adopt(round, name, gang);
 }
@@ -208,8 +210,10 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.refused.Clear();
   gang.planned_on.clear();
   if (!IsEvicting(name, gang, round.now)) gang.evicted_at.reset();
-  const bool ran = gang.stage != Stage::kPending && gang.stage != Stage::kPlanning;
+  const bool ran =
+      gang.is_moving || (gang.stage != Stage::kPending && gang.stage != Stage::kPlanning);
   if (gang.removing || ran) {
+    gang.gave_way.reset();
     gang.failure = MakeReason(
         "SNAPSHOT_STALE", absl::StrCat("deployment '", name, "' was changed and is launched anew"));
     gang.failures = 0;
@@ -272,23 +276,29 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
 }
 
 void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
+  if (IsGivingWay(round, name, gang)) return;
   // Those that make room for it end first, and nobody who matters less takes that room meanwhile.
   round.busy = round.busy || AwaitsVictim(name);
   if (round.busy || InGrace(round.now) || !HasYielded(round, gang)) return;
   const bool same = !gang.refused.code().empty() && gang.planned_on == round.placement;
   const bool evicting = IsEvicting(name, gang, round.now);
-  const Duration pause = evicting ? options_.replan_after_eviction : options_.replan_interval;
+  // What it held itself before it gave way is seen to be free as late as what others held.
+  const bool hurries = evicting || (gang.gave_way.has_value() &&
+                                    round.now - gang.gave_way->since < 2 * options_.drain_limit);
+  const Duration pause = hurries ? options_.replan_after_eviction : options_.replan_interval;
   if (same && round.now - gang.since < pause) return;
+  const bool may_again =
+      !gang.evicted_at.has_value() || round.now - *gang.evicted_at >= options_.eviction_pause;
+  AskForPlan(round, name, gang, may_again && round.deployments.at(name)->may_evict());
+}
+
+void GangReconciler::AskForPlan(Round& round, const std::string& name, Gang& gang, bool may_evict) {
   gang.planned_on = round.placement;
   gang.planned.reset();
   Enter(gang, Stage::kPlanning, round.now);
   round.busy = true;
-  const v1::Deployment& deployment = *round.deployments.at(name);
-  const bool may_again =
-      !gang.evicted_at.has_value() || round.now - *gang.evicted_at >= options_.eviction_pause;
-  round.effects.emplace_back(PlanDeployment{deployment, deployment.may_evict() && may_again,
-                                            InForce(), RefusesUnevenSlices(gang.record),
-                                            LeftOut(round.now)});
+  round.effects.emplace_back(PlanDeployment{*round.deployments.at(name), may_evict, InForce(),
+                                            RefusesUnevenSlices(gang.record), LeftOut(round.now)});
 }
 
 bool GangReconciler::AwaitsVictim(const std::string& name) const {
@@ -348,6 +358,7 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
     victim->second.retry_at = round.now;
     victim->second.yields_to = name;
     victim->second.evicted_at.reset();  // what went for it need not wait for it any more
+    victim->second.gave_way.reset();
     BeginEnding(round, other, victim->second);
     gone.push_back(other);
   }
@@ -365,6 +376,7 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
 
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
 void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  if (gang.is_moving) return StayOrGiveWay(round, name, gang, std::move(why));
   // Right after an eviction free memory is not seen everywhere yet: still under way.
   const bool awaits = IsEvicting(name, gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
                       why.code() == "MEMORY_SHORT";
@@ -392,13 +404,14 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   }
   for (const v1::Assignment& assignment : result.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
-    if (node != nullptr && node->state == v1::NODE_STATE_ALIVE && node->orderable) continue;
+    if (node != nullptr && TakesRanks(*node)) continue;
     return Refuse(round, name, gang,
                   MakeReason("SNAPSHOT_STALE",
                              absl::StrCat("the node of ", Place(assignment), " went while '", name,
                                           "' was planned"),
                              assignment.node_id()));
   }
+  if (gang.is_moving) GiveWay(round, name, gang);
   v1::GangRecord record;
   record.set_deployment(name);
   gang.epoch_seen = std::max(gang.epoch_seen, term_.value() * kEpochsPerTerm) + 1;
@@ -454,6 +467,8 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
     NoteFallback(name, gang, broken->second, "goes on without");
     return Fail(round, name, gang, broken->second);
   }
+  const NodeView* leaving = DrainingNode(round, gang);
+  if (leaving != nullptr && LeaveDrainingNode(round, name, gang, *leaving)) return;
   if (gang.stage == Stage::kReady) {
     if (round.now - gang.since >= options_.stable_after) gang.failures = 0;
   } else if (gang.lowest_phase == v1::RANK_PHASE_READY) {
@@ -473,6 +488,7 @@ void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& ga
 }
 
 void GangReconciler::StepEnding(Round& round, const std::string& name, Gang& gang) {
+  if (IsGivingWay(round, name, gang)) return;
   EndEverywhere(round, name, gang);
   if (!AllEnded(round, name, gang) && round.now - gang.since < options_.ending_limit) return;
   Enter(gang, Stage::kBackingOff, round.now);

@@ -64,6 +64,10 @@ struct GangReconcilerOptions {
   Duration eviction_pause = std::chrono::minutes(10);
   // Ranks that belong to no gang in force may finish the requests that they are at for so long.
   Duration drain_limit = std::chrono::seconds(20);
+  // A gang that gave way for the sake of a node that is about to stop had no request for so long
+  // before it is ended: one may be on its way to it, and what ranks report is up to two seconds
+  // old.
+  Duration drain_quiet = std::chrono::milliseconds(2500);
   // A node on which so many launches failed for reasons of its own within left_out_window is
   // planned around for left_out_for, where a plan without it can be had.
   uint32_t own_failures_max = 2;
@@ -79,7 +83,8 @@ struct NodeView {
   uint64_t inventory_revision = 0;
   // It has granted this coordinator its lease (Election::HoldsLeaseOf), so it will take orders.
   bool orderable = false;
-  bool heard = false;  // a heartbeat has come since this node became coordinator
+  bool heard = false;     // a heartbeat has come since this node became coordinator
+  bool draining = false;  // it is about to stop: it takes no ranks, and gives away those it has
 };
 
 // What Reconcile looks at. `ranks`: as last reported by each node; those of dead nodes may be left
@@ -248,6 +253,14 @@ class GangReconciler {
     std::string planned_on;                   // the nodes that it did not fit
     std::optional<v1::PlanResult> planned;
     bool launch_due = false;  // the record is written, nothing is launched yet
+    bool is_moving = false;   // ready, and planned anew without a node that is about to stop
+    // The epoch that gave way when it moved, whose ranks still have answers to finish.
+    struct GaveWay {
+      uint64_t epoch = 0;
+      MonotonicTime since;
+      MonotonicTime busy_at;  // when it last had a request
+    };
+    std::optional<GaveWay> gave_way;
     v1::RankPhase lowest_phase = v1::RANK_PHASE_UNSPECIFIED;
     MonotonicTime lowest_phase_since;
     std::map<uint32_t, RankProgress> progress;  // by rank, of this epoch
@@ -280,6 +293,14 @@ class GangReconciler {
   void StepPlanning(Round& round, const std::string& name, Gang& gang);
   void StepLaunching(Round& round, const std::string& name, Gang& gang);
   void StepRunning(Round& round, const std::string& name, Gang& gang);
+  const NodeView* DrainingNode(const Round& round, const Gang& gang) const;
+  bool LeaveDrainingNode(Round& round, const std::string& name, Gang& gang,
+                         const NodeView& leaving);
+  void AskForPlan(Round& round, const std::string& name, Gang& gang, bool may_evict);
+  void GiveWay(const Round& round, const std::string& name, Gang& gang) const;
+  void StayOrGiveWay(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  // Whether the ranks of the epoch that gave way are still to be left alone.
+  bool IsGivingWay(const Round& round, const std::string& name, Gang& gang) const;
   void StepEnding(Round& round, const std::string& name, Gang& gang);
   std::vector<std::string> InOrder(const Round& round) const;
   // Something ends to make room for it.
@@ -306,7 +327,7 @@ class GangReconciler {
                            std::string_view how);
   static void KeepFallback(Gang& gang, v1::Reason fallback);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
-  void EndEverywhere(Round& round, const std::string& name, const Gang& gang);
+  void EndEverywhere(Round& round, const std::string& name, Gang& gang);
   void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,
              const v1::Reason& why);
   void EndOrphans(Round& round);
@@ -322,6 +343,7 @@ class GangReconciler {
   void NoteOwnFailure(const v1::Reason& why, MonotonicTime now);
   std::set<NodeId> LeftOut(MonotonicTime now) const;
   bool AllEnded(const Round& round, const std::string& name, const Gang& gang) const;
+  static bool IsServing(const Gang& gang) { return gang.stage == Stage::kReady || gang.is_moving; }
   void Tell(GangEffects& effects, const std::string& name, Gang& gang) const;
   Duration Backoff(uint32_t failures) const;
   static v1::DeploymentState StateOf(const Gang& gang);

@@ -22,7 +22,7 @@ constexpr size_t kOrphansMax = 256;
 bool GangReconciler::Keeps(const std::string& deployment) const {
   if (!leading_since_.has_value()) return kept_.contains(deployment);
   const auto it = gangs_.find(deployment);
-  return it != gangs_.end() && it->second.stage == Stage::kReady && !it->second.removing;
+  return it != gangs_.end() && IsServing(it->second) && !it->second.removing;
 }
 
 void GangReconciler::NoteApart(const v1::GangRecord& record) {
@@ -101,7 +101,7 @@ void GangReconciler::JudgeRivals(Round& round, const std::string& name, Gang& ga
     gang.gone.insert(IdOf(record));
     it = gang.rivals.erase(it);
     const uint64_t own = gang.record.ready_unix_ms();
-    const bool first = gang.stage != Stage::kReady || own == 0 ||
+    const bool first = !IsServing(gang) || own == 0 ||
                        (record.ready_unix_ms() != 0 && record.ready_unix_ms() < own);
     if (state == RivalState::kReady && first) TakeRival(round, name, gang, std::move(record));
   }
@@ -123,6 +123,7 @@ void GangReconciler::TakeRival(Round& round, const std::string& name, Gang& gang
   gang.planned.reset();
   gang.refused.Clear();
   gang.launch_due = false;
+  gang.is_moving = false;
   gang.progress.clear();
   gang.lowest_phase = v1::RANK_PHASE_READY;
   Enter(gang, Stage::kReady, round.now);

@@ -18,6 +18,11 @@ inline bool IsReachable(const NodeView& node) {
   return node.state == v1::NODE_STATE_ALIVE || node.state == v1::NODE_STATE_SUSPECT;
 }
 
+// A plan may use it.
+inline bool TakesRanks(const NodeView& node) {
+  return node.state == v1::NODE_STATE_ALIVE && node.orderable && !node.draining;
+}
+
 inline bool IsOver(v1::RankPhase phase) {
   return phase == v1::RANK_PHASE_FAILED || phase == v1::RANK_PHASE_STOPPED;
 }

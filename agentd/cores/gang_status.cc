@@ -75,6 +75,7 @@ v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::Ga
 
 v1::DeploymentState GangReconciler::StateOf(const Gang& gang) {
   if (gang.removing) return v1::DEPLOYMENT_STATE_REMOVING;
+  if (gang.is_moving) return v1::DEPLOYMENT_STATE_READY;
   switch (gang.stage) {
     case Stage::kPending:
     case Stage::kPlanning:
@@ -124,7 +125,7 @@ std::optional<v1::DeploymentStatus> GangReconciler::Status(const std::string& de
   status.set_state(StateOf(gang));
   status.set_attempts(gang.failures);
   *status.mutable_failure() = gang.failure;
-  const bool pending = gang.stage == Stage::kPending || gang.stage == Stage::kPlanning;
+  const bool pending = StateOf(gang) == v1::DEPLOYMENT_STATE_PENDING;
   if (pending && !gang.refused.code().empty()) *status.mutable_failure() = gang.refused;
   const bool waits = gang.stage == Stage::kEnding || gang.stage == Stage::kBackingOff;
   if (waits && !gang.removing && gang.retry_at > now) {

@@ -32,6 +32,7 @@ constexpr std::array kReasonMappings = {
     ReasonMapping{"QUEUE_FULL", 429, "queue_full", "", 1},
     ReasonMapping{"NOT_READY", 503, "model_not_ready", "", 2},
     ReasonMapping{"ENTRY_UNREACHABLE", 503, "entry_unreachable", "", 2},
+    ReasonMapping{"NODE_LEFT", 503, "node_stopping", "", 5},
     ReasonMapping{"NO_COORDINATOR", 503, "no_coordinator", "", 2},
     ReasonMapping{"GANG_LOST_NODE", 503, "model_recovering", "", 2},
     ReasonMapping{"RANK_EXITED", 503, "model_recovering", "", 2},

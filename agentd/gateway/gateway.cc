@@ -166,6 +166,15 @@ class Gateway::Impl {
 
   uint16_t port() const { return port_; }
 
+  void Drain(bool refuse) {
+    net::post(*state_->io, [state = state_, refuse] {
+      state->draining = true;
+      state->refusing = state->refusing || refuse;
+    });
+  }
+
+  size_t requests() const { return state_->requests; }
+
   void Stop() {
     if (!thread_.joinable()) return;
     net::post(*state_->io, [state = state_, acceptor = acceptor_] {
@@ -205,6 +214,8 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& op
 Gateway::Gateway(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Gateway::~Gateway() = default;
 uint16_t Gateway::port() const { return impl_->port(); }
+void Gateway::Drain(bool refuse) { impl_->Drain(refuse); }
+size_t Gateway::requests() const { return impl_->requests(); }
 void Gateway::Stop() { impl_->Stop(); }
 
 }  // namespace macrame::agentd

@@ -30,6 +30,11 @@ class Gateway {
 
   // The port that is listened on; what was chosen when the options said 0.
   uint16_t port() const;
+  // The node is about to stop: connections end with the answer that they are at, and with `refuse`
+  // further requests for text get a 503 with retry-after. Answers under way go on.
+  void Drain(bool refuse);
+  // Requests that are being read or answered. Any thread.
+  size_t requests() const;
   // Closes the port and all connections, cancels what they had asked for and ends the io thread.
   // Returns within a second. Answers that come later are dropped.
   void Stop();

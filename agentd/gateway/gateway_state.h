@@ -1,12 +1,14 @@
 #pragma once
 
-// What the connections of one gateway share. Touched by the io thread only.
+// What the connections of one gateway share. Touched by the io thread only, but for `requests`.
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
@@ -21,6 +23,24 @@ struct GatewayState {
   std::shared_ptr<boost::asio::io_context> io;
   std::set<HttpSession*> sessions;
   bool stopping = false;
+  bool draining = false;  // connections end with the answer that they are at
+  bool refusing = false;  // and requests for text are not begun
+  // That are being read or answered.
+  std::atomic<size_t> requests{0};
+};
+
+// Counts a request for as long as it lives.
+class CountedRequest {
+ public:
+  explicit CountedRequest(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
+    ++state_->requests;
+  }
+  ~CountedRequest() { --state_->requests; }
+  CountedRequest(const CountedRequest&) = delete;
+  CountedRequest& operator=(const CountedRequest&) = delete;
+
+ private:
+  std::shared_ptr<GatewayState> state_;
 };
 
 // `prefix` and 32 random hex digits.

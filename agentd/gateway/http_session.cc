@@ -26,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 // Requests that a client may send ahead while an answer is on its way.
 constexpr size_t kSentAheadBytesMax = 64 * 1024;
+constexpr int kStoppingRetrySeconds = 5;
 
 int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -76,6 +77,7 @@ net::awaitable<void> HttpSession::Run() {
   while (more && !state_->stopping) {
     more = co_await AwaitFirstByte();
     if (!more) break;
+    const CountedRequest counted(state_);
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(state_->options.header_bytes_max));
     parser_->body_limit(state_->options.body_bytes_max);
@@ -203,7 +205,7 @@ std::optional<ApiError> HttpSession::CheckContentType() const {
 net::awaitable<bool> HttpSession::ServeOne() {
   const auto& request = parser_->get();
   if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
-  keep_alive_ = request.keep_alive();
+  keep_alive_ = request.keep_alive() && !state_->draining;
   const std::string path = Path();
   const Route* route = FindRoute(path);
   if (route == nullptr) {
@@ -211,6 +213,14 @@ net::awaitable<bool> HttpSession::ServeOne() {
   }
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route));
+  }
+  // Who asks after its health is to send others elsewhere while requests are still taken.
+  const bool is_health = route->kind == RouteKind::kHealth;
+  if (HasBody(*route) ? state_->refusing : (is_health && state_->draining)) {
+    ApiError error =
+        HttpError(503, "This node is about to stop; ask another one.", "node_stopping");
+    error.retry_after_seconds = kStoppingRetrySeconds;
+    co_return co_await SendError(std::move(error));
   }
   if (HasBody(*route)) {
     if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));

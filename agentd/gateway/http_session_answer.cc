@@ -163,7 +163,7 @@ net::awaitable<bool> HttpSession::CollectAnswer(
 
 net::awaitable<bool> HttpSession::SendEmbeddings(AnswerHead head,
                                                  std::vector<CollectedEmbedding> embeddings) {
-  if (BodyIsUnread() || state_->stopping) keep_alive_ = false;
+  if (BodyIsUnread() || state_->stopping || state_->draining) keep_alive_ = false;
   bool alive = co_await WriteStreamHead("application/json");
   std::string gathered = kEmbeddingListOpening;
   uint64_t tokens = 0;
@@ -263,7 +263,7 @@ net::awaitable<bool> HttpSession::SendError(ApiError error) {
 
 net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   // A body that was not read stands where the next request should; the connection ends here.
-  if (BodyIsUnread() || state_->stopping) keep_alive_ = false;
+  if (BodyIsUnread() || state_->stopping || state_->draining) keep_alive_ = false;
   ReplyHead head;
   head.status = reply.status;
   head.content_type = reply.content_type;
@@ -284,7 +284,7 @@ net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type) {
   ReplyHead head;
   head.content_type = std::move(content_type);
   const bool chunked = parser_->get().version() >= 11;
-  if (!chunked) keep_alive_ = false;
+  if (!chunked || state_->draining) keep_alive_ = false;
   head.framing = chunked ? BodyFraming::kChunked : BodyFraming::kUntilClose;
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();

@@ -13,8 +13,9 @@ namespace {
 constexpr size_t kShortId = 8;
 constexpr int kBarWidth = 12;
 
-Cell StateCell(v1::NodeState state) {
-  switch (state) {
+Cell StateCell(const v1::NodeStatus& node) {
+  if (node.draining() && node.state() == v1::NODE_STATE_ALIVE) return {"draining", Tone::kWarn};
+  switch (node.state()) {
     case v1::NODE_STATE_ALIVE:
       return {"alive", Tone::kGood};
     case v1::NODE_STATE_SUSPECT:
@@ -172,9 +173,9 @@ std::string NodesTable(const v1::ClusterStatus& status, int width, const Style& 
       }
     }
     const bool up = IsUp(node);
-    rows.push_back({MarkedName(node), StateCell(node.state()), MemoryUseCell(node),
-                    MemoryText(node), up ? Percent(node.load().cpu_busy_ratio()) : "-",
-                    absl::StrCat(ranks), up ? Rate(node.load().tokens_per_second()) : "-",
+    rows.push_back({MarkedName(node), StateCell(node), MemoryUseCell(node), MemoryText(node),
+                    up ? Percent(node.load().cpu_busy_ratio()) : "-", absl::StrCat(ranks),
+                    up ? Rate(node.load().tokens_per_second()) : "-",
                     up ? absl::StrCat(node.load().requests_running()) : "-", Seen(node)});
   }
   return RenderTable(columns, rows, width, style);
@@ -205,9 +206,9 @@ std::string DevicesView(const v1::ClusterStatus& status, int width, const Style&
   std::vector<std::vector<Cell>> rows;
   for (const v1::NodeStatus& node : status.nodes()) {
     const v1::Inventory& inventory = node.inventory();
-    rows.push_back({MarkedName(node), StateCell(node.state()), Address(node.identity()),
-                    MemoryText(node), GpuText(inventory),
-                    inventory.chip().empty() ? "-" : inventory.chip(), SystemText(inventory),
+    rows.push_back({MarkedName(node), StateCell(node), Address(node.identity()), MemoryText(node),
+                    GpuText(inventory), inventory.chip().empty() ? "-" : inventory.chip(),
+                    SystemText(inventory),
                     node.transport_verdict().empty() ? "-" : node.transport_verdict(),
                     node.identity().node_id().substr(0, kShortId)});
   }

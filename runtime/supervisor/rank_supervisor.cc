@@ -64,6 +64,8 @@ class RankSupervisor::Impl {
   void CancelGenerate(GenerateId id);
   void ShutDown(std::function<void()> done);
 
+  size_t generations() const { return generations_.size(); }
+
   std::function<void()> on_change = [] {};
 
  private:
@@ -458,6 +460,7 @@ void RankSupervisor::TraceRanks(const v1::TraceRankRequest& request,
                                 std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
   impl_->TraceRanks(request, std::move(done));
 }
+size_t RankSupervisor::generations() const { return impl_->generations(); }
 void RankSupervisor::CancelGenerate(GenerateId id) { impl_->CancelGenerate(id); }
 void RankSupervisor::ShutDown(std::function<void()> done) { impl_->ShutDown(std::move(done)); }
 

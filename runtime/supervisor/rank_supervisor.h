@@ -124,6 +124,8 @@ class RankSupervisor {
   // are none. `done` once, on the owner thread.
   void TraceRanks(const v1::TraceRankRequest& request,
                   std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done);
+  // Requests at entry ranks of this node.
+  size_t generations() const;
   // on_done(CANCELLED) follows. Unknown ids are ignored.
   void CancelGenerate(GenerateId id);
 

@@ -95,6 +95,7 @@ void ClusterSim::Start(int index) {
   SimNode& node = *nodes_[index];
   node.up = true;
   node.paused = false;
+  node.draining = false;
   ++node.run;
   ElectionOptions options;
   options.consistency = options_.consistency;
@@ -145,6 +146,32 @@ void ClusterSim::Crash(int index) {
   ++node.run;
   node.ranks.clear();
   node.inbox.clear();
+}
+
+void ClusterSim::Drain(int index) {
+  SimNode& node = *nodes_[index];
+  if (!node.up || node.paused || node.draining) return;
+  Trace(node, "is told to stop");
+  node.draining = true;
+  Carry(node, node.election->Resign(Local(node)), nullptr, -1);
+  SendHeartbeats(node);
+}
+
+void ClusterSim::KeepBusy(int index, int ms) {
+  for (SimRank& rank : nodes_[index]->ranks) {
+    if (rank.status.phase() != v1::RANK_PHASE_READY) continue;
+    rank.status.set_requests_running(1);
+    rank.busy_until = now_ + Us{ms} * 1000;
+  }
+}
+
+int ClusterSim::RanksOn(int index, const std::string& deployment) const {
+  const SimNode& node = *nodes_[index];
+  return static_cast<int>(
+      std::count_if(node.ranks.begin(), node.ranks.end(), [&](const SimRank& rank) {
+        return node.up && rank.status.deployment() == deployment &&
+               rank.status.phase() <= v1::RANK_PHASE_READY;
+      }));
 }
 
 void ClusterSim::Pause(int index) {
@@ -202,7 +229,7 @@ void ClusterSim::ScheduleFault() {
 
 void ClusterSim::InjectFault() {
   const int node = RandomNode();
-  switch (random_() % 15) {
+  switch (random_() % 16) {
     case 0:
     case 1:
       Crash(node);
@@ -245,6 +272,16 @@ void ClusterSim::InjectFault() {
     case 11:
       KillRank(node);
       return;
+    case 15:
+      Drain(node);
+      KeepBusy(node, static_cast<int>(Between(0, 4000)));
+      After(Between(0, 8'000'000), [this, node] {
+        if (nodes_[node]->draining) Crash(node);
+      });
+      After(Between(8'000'000, 10'000'000), [this, node] {
+        if (!nodes_[node]->up) Start(node);
+      });
+      return;
     case 12:
       FillDisk(node, true);
       After(Between(100'000, 8'000'000), [this, node] { FillDisk(node, false); });
@@ -262,6 +299,7 @@ void ClusterSim::Heal() {
   for (auto& row : cut_) row.assign(row.size(), false);
   for (const auto& node : nodes_) {
     FillDisk(node->index, false);
+    if (node->draining) Crash(node->index);
     if (!node->up) Start(node->index);
     if (node->paused) Resume(node->index);
   }

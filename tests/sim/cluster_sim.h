@@ -59,6 +59,7 @@ struct SimRank {
   std::vector<int> peers;  // nodes of the gang
   Us next_phase_at = 0;
   Us ready_at = 0;
+  Us busy_until = 0;       // with requests
   uint64_t wanted_at = 0;  // created_unix_ms of the deployment that it was launched for
   Us peers_lost_at = 0;    // 0: all reachable
 };
@@ -68,6 +69,7 @@ struct SimHeard {
   std::vector<v1::RankStatus> ranks;
   std::string digest;
   bool failing = false;  // it can't write to its disk
+  bool draining = false;
 };
 
 struct SimWaiting {
@@ -82,7 +84,8 @@ struct SimNode {
   NodeId id;
   bool up = false;
   bool paused = false;
-  uint64_t run = 0;  // incarnation
+  bool draining = false;  // told to stop
+  uint64_t run = 0;       // incarnation
   Us clock_offset = 0;
   double clock_rate = 1;
   // The disk.
@@ -130,6 +133,14 @@ class ClusterSim {
   void RunFor(int ms);
   void StartAll();
   void Crash(int node);
+  // An ordered stop begins; Crash ends it.
+  void Drain(int node);
+  // Its ranks that are ready have requests until then.
+  void KeepBusy(int node, int ms);
+  // How many ranks of one deployment a node has memory for.
+  void SetRoom(int ranks) { room_ = ranks; }
+  // Running ranks of this deployment on a node.
+  int RanksOn(int node, const std::string& deployment) const;
   void Start(int node);
   void Pause(int node);
   void Resume(int node);
@@ -230,6 +241,7 @@ class ClusterSim {
   double loss_ = 0;
   double duplicate_ = 0;
   Us delay_max_ = 2'000;
+  int room_ = 1;
   std::vector<std::vector<bool>> cut_;  // [from][to]
   std::priority_queue<Event> queue_;
   std::vector<std::unique_ptr<SimNode>> nodes_;

@@ -160,6 +160,33 @@ TEST_P(SingleFailure, AShortPauseDisturbsNothing) {
   EXPECT_EQ(sim_->elections(), elections);
 }
 
+// m0 is on nodes 0, 1 and, where there is one, 2.
+TEST_P(SingleFailure, ANodeThatIsToldToStopGivesItsGangAwayFirst) {
+  for (const int room : {2, 1}) {
+    sim_->SetRoom(room);
+    const uint64_t epoch = sim_->EpochOf("m0");
+    ASSERT_NE(epoch, 0u);
+    const int leaving = *sim_->CoordinatorIndex() < 2 ? *sim_->CoordinatorIndex() : 0;
+    if (sim_->RanksOn(leaving, "m0") == 0) continue;
+    for (int node = 0; node < GetParam(); ++node) sim_->KeepBusy(node, 6000);
+    sim_->Drain(leaving);
+    sim_->RunFor(5500);
+    EXPECT_EQ(sim_->RanksOn(leaving, "m0"), 1) << "its answers go on";
+    if (room == 2) EXPECT_GT(sim_->EpochOf("m0"), epoch) << "another gang is there meanwhile";
+    sim_->RunFor(5500);
+    EXPECT_EQ(sim_->RanksOn(leaving, "m0"), 0);
+    ExpectReadyWithin(5000);
+    const uint64_t moved = sim_->EpochOf("m0");
+    EXPECT_GT(moved, epoch);
+    sim_->Crash(leaving);
+    sim_->RunFor(7000);
+    EXPECT_EQ(sim_->EpochOf("m0"), moved) << "what moved is not disturbed by its going";
+    sim_->Start(leaving);
+    sim_->RunFor(5000);
+    EXPECT_EQ(sim_->EpochOf("m0"), moved);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Nodes, SingleFailure, ::testing::Values(2, 3, 4, 5));
 
 // The checkers are worth what they find.

@@ -77,6 +77,12 @@ void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
     const v1::RankStatus& status = rank.status;
     if (status.deployment() != end.deployment || status.epoch() > end.up_to_epoch) continue;
     if (!WholeSince(end.deployment, status.epoch(), rank.started_by).has_value()) continue;
+    // It gave way for the sake of a node that is about to stop.
+    const bool leaves = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
+      const auto heard = leader.heard.find(peer);
+      return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.draining);
+    });
+    if (leaves) continue;
     bool wanted = false, other = false;
     ClusterView present;
     FillFromState(leader.table->entries(), present);

@@ -71,8 +71,8 @@ void ClusterSim::SendHeartbeats(SimNode& node) {
     if (other->index == node.index) continue;
     Send(node.index, other->index,
          [this, from = node.index, ranks, digest = node.table->Digest(),
-          failing = node.failing_since != 0](SimNode& to) {
-           to.heard[from] = {LocalUs(to), ranks, digest, failing};
+          failing = node.failing_since != 0, draining = node.draining](SimNode& to) {
+           to.heard[from] = {LocalUs(to), ranks, digest, failing, draining};
            UpdateMembership(to);
          });
   }
@@ -365,6 +365,7 @@ void ClusterSim::Reconcile(SimNode& node) {
       const Us age = LocalUs(node) - node.heard.at(index).at_local;
       if (age > kSuspectAfter) one.state = v1::NODE_STATE_SUSPECT;
       if (age > kDeadAfter) one.state = v1::NODE_STATE_DEAD;
+      one.draining = node.heard.at(index).draining;
       const auto& ranks = node.heard.at(index).ranks;
       view.ranks.insert(view.ranks.end(), ranks.begin(), ranks.end());
     }
@@ -408,7 +409,7 @@ void ClusterSim::Plan(SimNode& node, const PlanDeployment& plan) {
   v1::PlanResult result;
   const size_t ranks_max = plan.deployment.name() == "m0" ? 3 : 2;
   for (const NodeView& view : node.view.nodes) {
-    if (view.state != v1::NODE_STATE_ALIVE || !view.orderable) continue;
+    if (view.state != v1::NODE_STATE_ALIVE || !view.orderable || view.draining) continue;
     if (static_cast<size_t>(result.plan().assignments_size()) == ranks_max) break;
     v1::Assignment* assignment = result.mutable_plan()->add_assignments();
     assignment->set_rank(result.plan().assignments_size() - 1);
@@ -500,13 +501,17 @@ bool ClusterSim::Obeys(SimNode& node, const FencePair& fence) {
 bool ClusterSim::StartRank(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch,
                            const v1::Assignment& assignment) {
   const std::string& name = launch.deployment.name();
-  if (!Obeys(node, fence) || launch.epoch <= node.ended_up_to[name]) return false;
+  if (!Obeys(node, fence) || launch.epoch <= node.ended_up_to[name] || node.draining) return false;
+  int running = 0;
   for (const SimRank& rank : node.ranks) {
     if (rank.status.deployment() != name) continue;
     if (rank.status.epoch() == launch.epoch) return rank.started_by == fence && !IsOver(rank);
-    if (!IsOver(rank)) return false;  // its memory is not free
+    running += !IsOver(rank);
   }
-  std::erase_if(node.ranks, [&](const SimRank& rank) { return rank.status.deployment() == name; });
+  if (running >= room_) return false;  // their memory is not free
+  std::erase_if(node.ranks, [&](const SimRank& rank) {
+    return rank.status.deployment() == name && IsOver(rank);
+  });
   SimRank rank;
   rank.status.set_deployment(name);
   rank.status.set_epoch(launch.epoch);
@@ -548,6 +553,7 @@ void ClusterSim::OrderEnd(SimNode& node, const FencePair& fence, const EndRanks&
 void ClusterSim::AdvanceRanks(SimNode& node) {
   for (SimRank& rank : node.ranks) {
     if (IsOver(rank)) continue;
+    if (now_ >= rank.busy_until) rank.status.set_requests_running(0);
     bool all_there = true;
     for (int peer : rank.peers) {
       const SimNode& other = *nodes_[peer];

@@ -34,6 +34,17 @@ TEST(ReportTableTest, TellsWhetherRanksOrInventoryChanged) {
   EXPECT_EQ(table.KnownRevision(kNode), 7u) << "a heartbeat without inventory keeps the last one";
 }
 
+TEST(ReportTableTest, ThatANodeIsAboutToStopIsNews) {
+  ReportTable table;
+  v1::HeartbeatRequest heartbeat = Heartbeat(7, v1::RANK_PHASE_READY);
+  EXPECT_TRUE(table.Take(kNode, heartbeat, kNow));
+  EXPECT_FALSE(table.Find(kNode)->draining);
+  heartbeat.set_draining(true);
+  EXPECT_TRUE(table.Take(kNode, heartbeat, kNow));
+  EXPECT_TRUE(table.Find(kNode)->draining);
+  EXPECT_FALSE(table.Take(kNode, heartbeat, kNow));
+}
+
 TEST(ReportTableTest, WhatWasOvertakenIsNotLookedAt) {
   ReportTable table;
   v1::HeartbeatRequest later = Heartbeat(1, v1::RANK_PHASE_READY);

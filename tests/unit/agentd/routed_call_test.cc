@@ -240,6 +240,42 @@ TEST_F(RoutedCallTest, ARequestLosesTwoGangsAtTheMost) {
   EXPECT_EQ(ReasonOf(*ended_).code(), "RANK_KILLED");
 }
 
+// However its rank died: there is time for the next gang, counted from then, and one more try.
+TEST_F(RoutedCallTest, ARequestWhoseGangDiedWithoutATokenIsSentOnceMore) {
+  for (const char* code : {"RANK_EXITED", "RANK_KILLED", "RANK_STALLED", "ENGINE_FAILED"}) {
+    sent_.clear();
+    ended_.reset();
+    Place(kFirst, 1);
+    Ask();
+    dispatcher_.AdvanceBy(kEntryWaitMax - seconds(1));  // in the queue
+    const absl::Status died = ReasonStatus(absl::StatusCode::kUnavailable, code, "it died");
+    sent_.at(0).done(died);
+    dispatcher_.AdvanceBy(kEntryRetryPause);
+    for (size_t i = 1; i < 30; ++i) {  // for three seconds it is being brought up again
+      ASSERT_EQ(sent_.size(), i + 1) << code;
+      ASSERT_FALSE(ended_.has_value()) << code << " " << *ended_;
+      sent_[i].done(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY", "loading"));
+      dispatcher_.AdvanceBy(kEntryRetryPause);
+    }
+    sent_.back().done(died);
+    ASSERT_TRUE(ended_.has_value()) << code;
+    EXPECT_EQ(ReasonOf(*ended_).code(), code);
+  }
+}
+
+TEST_F(RoutedCallTest, OnANodeThatStopsItEndsWithTheReason) {
+  Place(kFirst, 1);
+  Ask();
+  Answer(0, "half");
+  call_->End(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT", "this node stops"));
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_EQ(ReasonOf(*ended_).code(), "NODE_LEFT");
+  EXPECT_EQ(cancelled_, 1);
+  Answer(0, " more");
+  sent_[0].done(absl::OkStatus());
+  EXPECT_EQ(text_, "half");
+}
+
 TEST_F(RoutedCallTest, WhoGoesAwayIsNotSentAgain) {
   Place(kFirst, 1);
   Ask();

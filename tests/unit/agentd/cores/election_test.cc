@@ -476,6 +476,11 @@ TEST(Election, ResigningFreesTheSuccessorAtOnce) {
   EXPECT_EQ(Pick<LostCoordination>(effects).size(), 1u);
   EXPECT_EQ(Pick<SendLeaseRequest>(effects).size(), 2u);
   EXPECT_TRUE(Ask(*node, 'b', Request(2, 'b'), 1101).granted());
+  // It lends itself out and stands no more, however long nobody else does.
+  for (int ms = 1150; ms < 20'000; ms += 50) {
+    EXPECT_TRUE(Pick<SendLeaseRequest>(node->OnTick(At(ms))).empty()) << ms;
+  }
+  EXPECT_TRUE(Ask(*node, 'c', Request(3, 'c'), 20'000).granted());
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class Harness {
     if (room != rooms.end()) return PlanInARoom(plan, room->second);
     v1::PlanResult result;
     for (const NodeView& node : view.nodes) {
-      if (node.state != v1::NODE_STATE_ALIVE) continue;
+      if (node.state != v1::NODE_STATE_ALIVE || node.draining) continue;
       v1::Assignment* assignment = result.mutable_plan()->add_assignments();
       assignment->set_rank(result.plan().assignments_size() - 1);
       assignment->set_node_id(node.id.value());

@@ -269,6 +269,37 @@ TEST_F(GatewayTest, ATakenPortIsAClearError) {
   EXPECT_EQ(ReasonOf(Gateway::Start(options, &backend_).status()).code(), "CONFIG_INVALID");
 }
 
+TEST_F(GatewayTest, ANodeThatIsAboutToStopFinishesAnswersAndClosesConnections) {
+  Start();
+  RawHttpClient streaming(gateway_->port());
+  streaming.Send(ChatPost(Body("manual", true)));
+  const auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  call->Text("first");
+  ASSERT_EQ(streaming.ReadHead().status, 200);
+  EXPECT_EQ(gateway_->requests(), 1u);
+  gateway_->Drain(/*refuse=*/false);
+  const RawResponse handed_on = Ask(ChatPost(Body("tiny", false)));
+  EXPECT_EQ(handed_on.status, 200) << handed_on.body;
+  EXPECT_EQ(handed_on.headers.at("connection"), "close");
+  EXPECT_EQ(Ask(Get("/health")).status, 503) << "who balances load is to send no more";
+  gateway_->Drain(/*refuse=*/true);
+  const RawResponse refused = Ask(ChatPost(Body("tiny", false)));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.at("connection"), "close");
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_EQ(json::parse(refused.body)["error"]["code"], "node_stopping");
+  call->Finish(v1::FINISH_REASON_STOP, 1, 1);
+  call->Done(absl::OkStatus());
+  std::string seen;
+  while (seen.find("[DONE]") == std::string::npos) {
+    const std::string more = streaming.ReadSome();
+    ASSERT_FALSE(more.empty()) << seen;
+    seen += more;
+  }
+  EXPECT_NE(seen.find("first"), std::string::npos);
+}
+
 TEST_F(GatewayTest, StopEndsWhatIsUnderWay) {
   Start();
   RawHttpClient streaming(gateway_->port()), idle(gateway_->port());

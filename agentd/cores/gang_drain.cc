@@ -1,0 +1,98 @@
+// How gangs leave a node that is about to stop. The next gang is launched beside the one that
+// serves where the other nodes have room for both: then nobody waits but for the new one to come
+// up. Where they have not, the gang takes no requests any more (its record has no entry node), ends
+// when it has answered those that it has, and is planned then. Either way it has drain_limit.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/gang_round.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+
+// The first node of a gang that is about to stop; null: none is.
+const NodeView* GangReconciler::DrainingNode(const Round& round, const Gang& gang) const {
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const NodeView* node = round.Node(NodeId(assignment.node_id()));
+    if (node != nullptr && IsReachable(*node) && node->draining) return node;
+  }
+  return nullptr;
+}
+
+// True: it is on its way.
+bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Gang& gang,
+                                       const NodeView& leaving) {
+  if (InGrace(round.now)) return false;
+  if (gang.stage == Stage::kStarting) {
+    const bool has_served = gang.record.ready_unix_ms() != 0;
+    if (has_served || gang.lowest_phase == v1::RANK_PHASE_READY) return false;
+    gang.failure = MakeReason("NODE_LEFT",
+                              absl::StrCat("'", name, "' was being brought up with a rank on ",
+                                           leaving.hostname, ", which is about to stop"),
+                              leaving.id.value());
+    gang.retry_at = round.now;
+    BeginEnding(round, name, gang);
+    return true;
+  }
+  // Where nothing else is left it serves until the node stops.
+  const bool waits = round.busy || round.placement.empty() ||
+                     round.now - gang.since < options_.replan_after_eviction;
+  if (waits) return false;
+  gang.is_moving = true;
+  AskForPlan(round, name, gang, /*may_evict=*/false);
+  return true;
+}
+
+// The epoch in force is to finish its answers, and takes no further ones.
+void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& gang) const {
+  gang.is_moving = false;
+  gang.gave_way = Gang::GaveWay{gang.record.epoch(), round.now, round.now};
+  const NodeView* leaving = DrainingNode(round, gang);
+  if (leaving == nullptr) return;
+  gang.failure = MakeReason(
+      "NODE_LEFT",
+      absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which was about to stop"),
+      leaving->id.value());
+}
+
+// There is no plan beside the gang that serves.
+void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& gang,
+                                   v1::Reason why) {
+  const NodeView* leaving = DrainingNode(round, gang);
+  // The nodes changed while it was planned: the next look sees them as they are.
+  if (leaving == nullptr || why.code() == "SNAPSHOT_STALE") {
+    gang.is_moving = false;
+    gang.planned.reset();
+    return Enter(gang, Stage::kReady, round.now);
+  }
+  GiveWay(round, name, gang);
+  why.set_message(absl::StrCat("'", name, "' can't be launched beside itself without ",
+                               leaving->hostname, ", which is about to stop, and moves when its ",
+                               "answers are finished: ", why.message()));
+  Refuse(round, name, gang, std::move(why));
+  gang.record.clear_plan();
+  gang.record.clear_entry_node_id();
+  gang.record.set_attempts(0);
+  round.effects.emplace_back(WriteGang{gang.record});
+}
+
+// Requests under way when the record changed reach it a moment later, and what ranks report of them
+// is a moment old.
+bool GangReconciler::IsGivingWay(const Round& round, const std::string& name, Gang& gang) const {
+  if (!gang.gave_way.has_value()) return false;
+  Gang::GaveWay& gave_way = *gang.gave_way;
+  if (round.now - gave_way.since >= options_.drain_limit) return false;
+  bool runs = false, is_busy = false;
+  for (const v1::RankStatus* rank : round.RanksOf(name)) {
+    if (rank->epoch() != gave_way.epoch || IsOver(rank->phase())) continue;
+    runs = true;
+    is_busy |= rank->requests_running() > 0;
+  }
+  if (is_busy) gave_way.busy_at = round.now;
+  return runs && round.now - gave_way.busy_at < options_.drain_quiet;
+}
+
+}  // namespace macrame::agentd
