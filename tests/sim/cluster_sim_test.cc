@@ -172,7 +172,9 @@ TEST_P(SingleFailure, ANodeThatIsToldToStopGivesItsGangAwayFirst) {
     sim_->Drain(leaving);
     sim_->RunFor(5500);
     EXPECT_EQ(sim_->RanksOn(leaving, "m0"), 1) << "its answers go on";
-    if (room == 2) EXPECT_GT(sim_->EpochOf("m0"), epoch) << "another gang is there meanwhile";
+    if (room == 2) {
+      EXPECT_GT(sim_->EpochOf("m0"), epoch) << "another gang is there meanwhile";
+    }
     sim_->RunFor(5500);
     EXPECT_EQ(sim_->RanksOn(leaving, "m0"), 0);
     ExpectReadyWithin(5000);
