@@ -93,10 +93,10 @@ PREFILL_CHUNK = 16
 FLOAT_BOUND = 5e-5
 QUANTIZED_BOUND = 5e-4
 # Models with experts: by how much norms are moved, how often, and what counts as a jump (seen: up
-# to 6e-3 where none is, 7e-2 and more where one is).
+# to 6e-3 where none is, 1.5e-2 and more where one is).
 TREMOR = 5e-4
 TREMORS = 6
-TORN = 2e-2
+TORN = 1.2e-2
 # Of models that choose positions, which all rows do in all layers.
 SPARSE_TREMOR = (1e-5, 4e-4)
 DRAWS_MAX = 10
