@@ -59,15 +59,17 @@ uint32_t BitsOf(const ModelCard& card, std::string_view name, uint32_t asked);
 
 // Architectures that rankd serves (runtime/model/model_config.h; a test holds the two together).
 inline constexpr std::string_view kServedArchitectures[] = {
-    "llama",       "qwen2",          "qwen3",        "mistral",     "qwen2_moe",     "qwen3_moe",
-    "mixtral",     "ministral3",     "mistral3",     "phi3",        "gemma3_text",   "gemma3",
-    "glm4",        "glm4_moe",       "minimax",      "minimax_m2",  "olmo2",         "olmoe",
-    "granite",     "smollm3",        "seed_oss",     "ernie4_5",    "gpt_oss",       "deepseek_v2",
-    "kimi_k2",     "kimi_k25",       "deepseek_v32", "deepseek_v3", "glm4_moe_lite", "glm_moe_dsa",
-    "exaone4",     "mimo",           "olmo3",        "dots1",       "solar_open",    "exaone_moe",
-    "qwen3_vl",    "qwen3_vl_moe",   "kimi_vl",      "youtu_llm",   "internlm3",     "helium",
-    "minicpm",     "qwen3_next",     "qwen3_5",      "qwen3_5_moe", "nemotron_h",    "gemma4",
-    "gemma4_text", "gemma4_unified", "deepseek_v41"};
+    "llama",          "qwen2",         "qwen3",        "mistral",      "qwen2_moe",
+    "qwen3_moe",      "mixtral",       "ministral3",   "mistral3",     "phi3",
+    "gemma3_text",    "gemma3",        "glm4",         "glm4_moe",     "minimax",
+    "minimax_m2",     "minimax_m3_vl", "olmo2",        "olmoe",        "granite",
+    "smollm3",        "seed_oss",      "ernie4_5",     "gpt_oss",      "deepseek_v2",
+    "kimi_k2",        "kimi_k25",      "deepseek_v32", "deepseek_v3",  "glm4_moe_lite",
+    "glm_moe_dsa",    "exaone4",       "mimo",         "olmo3",        "dots1",
+    "solar_open",     "exaone_moe",    "qwen3_vl",     "qwen3_vl_moe", "kimi_vl",
+    "youtu_llm",      "internlm3",     "helium",       "minicpm",      "qwen3_next",
+    "qwen3_5",        "qwen3_5_moe",   "nemotron_h",   "gemma4",       "gemma4_text",
+    "gemma4_unified", "deepseek_v41"};
 // "this release predicts X but can't serve it yet: …"; empty when it can be served.
 std::string WhyNotServed(const v1::ModelDescription& model);
 

@@ -50,13 +50,15 @@ void Limit(float limit, size_t size, float* gate, float* up) {
 
 }  // namespace
 
-CpuFeed::CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader,
+CpuFeed::CpuFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader,
                  float gate_limit)
     : gate_(needs.gate.module.empty() ? std::nullopt
                                       : std::optional<CpuLinear>(loader.LoadMatrix(needs.gate))),
       up_(loader.LoadMatrix(needs.up)),
       down_(loader.LoadMatrix(needs.down)),
-      activation_(activation),
+      activation_(config.activation),
+      swiglu_limit_(config.clamped_feeds ? config.experts.swiglu_limit : 0.0F),
+      swiglu_alpha_(config.experts.swiglu_alpha),
       gate_limit_(gate_limit) {}
 
 CpuFeed::CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down,
@@ -111,7 +113,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
       experts_(LoadExperts(needs, config, loader)) {
   if (needs.beside.has_value()) expert_scales_ = LoadNumbers(needs.beside->expert_scales, loader);
   if (!needs.shared.has_value()) return;
-  shared_.emplace(*needs.shared, config.activation, loader, traits_.gate_limit);
+  shared_.emplace(*needs.shared, config, loader, traits_.gate_limit);
   if (!needs.shared_router.has_value()) return;
   shared_router_.emplace(loader.LoadMatrix(*needs.shared_router));
 }

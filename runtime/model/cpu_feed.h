@@ -54,8 +54,8 @@ struct FeedWork {
 // down(activation(gate(x)) * up(x)), or gated as the experts' traits say, or without a gate.
 class CpuFeed {
  public:
-  // `gate_limit`: as ExpertTraits has it.
-  CpuFeed(const FeedNeeds& needs, Activation activation, WeightLoader& loader,
+  // One that all tokens take. `gate_limit`: as ExpertTraits has it.
+  CpuFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader,
           float gate_limit = 0.0F);
   // An expert.
   CpuFeed(std::optional<CpuLinear> gate, CpuLinear up, CpuLinear down, const ModelConfig& config);

@@ -8,6 +8,7 @@
 #include "proto/check.h"
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/matmul.h"
+#include "runtime/model/block_needs.h"
 
 namespace macrame::runtime::engine {
 namespace {
@@ -47,6 +48,11 @@ std::vector<kernels::KvShape> KvShapesOf(const ModelConfig& config, const ShardP
   for (const int layer : KvLayersOf(config, place)) {
     shapes.push_back(KvShapeOf(config, place, layer, KvTypeOf(loader, options)));
   }
+  // Behind them the keys of their indexers.
+  const bool has_heads = KvHeadsOf(config, place.slices()).size() > 0;
+  const auto dim = static_cast<size_t>(config.block_index.dim);
+  const kernels::KvShape index{has_heads ? size_t{1} : 0, 0, KvTypeOf(loader, options), dim, dim};
+  shapes.insert(shapes.end(), BlockIndexLayersOf(config, place).size(), index);
   return shapes;
 }
 
@@ -97,9 +103,15 @@ void CapLogits(float cap, float* logits, size_t count, kernels::ThreadPool& pool
 std::optional<std::variant<CpuFeed, CpuExperts>> LoadFeed(const ModelConfig& config,
                                                           const LayerNeeds& needs,
                                                           WeightLoader& loader) {
-  if (needs.feed.has_value()) return CpuFeed(*needs.feed, config.activation, loader);
+  if (needs.feed.has_value()) return CpuFeed(*needs.feed, config, loader);
   if (!needs.router.has_value()) return std::nullopt;
   return CpuExperts(needs, config, loader);
+}
+
+std::optional<CpuBlockAttention> LoadByBlocks(const ModelConfig& config, const ShardPlace& place,
+                                              const LayerNeeds& needs, WeightLoader& loader) {
+  if (!needs.block_index.has_value()) return std::nullopt;
+  return CpuBlockAttention(config, place, *needs.block_index, loader);
 }
 
 }  // namespace
@@ -120,6 +132,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
       products_(pool_),
       feed_{pool_, products_},
       latent_(pool_, products_, attention_),
+      by_blocks_(pool_, products_, attention_),
       input_work_{pool_, products_},
       recurrent_cut_(RecurrentCutOf(config, place.slices())),
       recurrent_{pool_, products_},
@@ -243,6 +256,7 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
   const Range own = KvHeadsOf(config_, layer, place_.slices());
   const auto kv = static_cast<size_t>(own.size());
   const auto found = std::find(kv_layers_.begin(), kv_layers_.end(), config_.KvSourceOf(layer));
+  const size_t indexed_before = BlockIndexLayersOf(config_, {place_.layer_begin, layer}).size();
   const bool attends = config_.MixerOf(layer) == MixerKind::kAttention;
   return Layer{load(needs.q),
                load(needs.k),
@@ -250,6 +264,7 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
                load_latent(),
                load_recurrent(),
                load_compressed(),
+               LoadByBlocks(config_, place_, needs, loader),
                load(needs.o),
                LoadFeed(config_, needs, loader),
                LoadBeside(needs, loader),
@@ -270,6 +285,7 @@ CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
                 static_cast<size_t>(heads.dim), static_cast<size_t>(own.begin)},
                layer,
                attends ? static_cast<int>(found - kv_layers_.begin()) : -1,
+               static_cast<int>(kv_layers_.size() + indexed_before),
                out_.KvOf(layer) != nullptr};
 }
 
@@ -348,9 +364,10 @@ void CpuModel::ReserveBuffers() {
 
 uint64_t CpuModel::buffer_bytes() const {
   uint64_t bytes = products_.memory_bytes() + attention_.memory_bytes() + feed_.memory_bytes() +
-                   latent_.memory_bytes() + recurrent_.memory_bytes() + states_.memory_bytes() +
-                   input_work_.memory_bytes() + compressed_.memory_bytes() +
-                   open_groups_.memory_bytes() + streams_.memory_bytes();
+                   latent_.memory_bytes() + by_blocks_.memory_bytes() + recurrent_.memory_bytes() +
+                   states_.memory_bytes() + input_work_.memory_bytes() +
+                   compressed_.memory_bytes() + open_groups_.memory_bytes() +
+                   streams_.memory_bytes();
   for (const FloatBuffer* buffer :
        {&buffers_.hidden, &buffers_.normed, &buffers_.queries, &buffers_.keys, &buffers_.values,
         &buffers_.mixed, &buffers_.partial, &buffers_.gated, &buffers_.squares, &buffers_.beside,
@@ -562,6 +579,12 @@ void CpuModel::Project(const Layer& layer) {
   products_.Apply(*layer.q, (config_.attention_gate ? buffers_.gated : buffers_.queries).data());
   if (layer.k.has_value()) products_.Apply(*layer.k, buffers_.keys.data());
   if (layer.v.has_value()) products_.Apply(*layer.v, buffers_.values.data());
+  if (layer.by_blocks.has_value()) layer.by_blocks->Project(BlockStepOf(layer), by_blocks_);
+}
+
+BlockStep CpuModel::BlockStepOf(const Layer& layer) const {
+  return {blocks_.Layer(layer.kv), blocks_.Layer(layer.index), segments_, rows_.size(),
+          RopeOf(layer)->RotationOf(0)};
 }
 
 void CpuModel::Mix(const Layer& layer) {
@@ -569,9 +592,14 @@ void CpuModel::Mix(const Layer& layer) {
   const kernels::KvView view = blocks_.Layer(layer.kv);
   ForRows(pool_, rows_.size(), own.query_width() + 2 * own.kv_width(),
           [&](size_t row) { Turn(layer, view, row); });
+  const float* queries = buffers_.queries.data();
   const float* sinks = layer.sinks.has_value() ? layer.sinks->data<float>() : nullptr;
-  kernels::Attend(pool_, view, {own.queries, layer.window, 0, sinks}, segments_,
-                  buffers_.queries.data(), buffers_.mixed.data(), attention_);
+  if (layer.by_blocks.has_value()) {
+    layer.by_blocks->Attend(BlockStepOf(layer), queries, buffers_.mixed.data(), by_blocks_);
+  } else {
+    kernels::Attend(pool_, view, {own.queries, layer.window, 0, sinks}, segments_, queries,
+                    buffers_.mixed.data(), attention_);
+  }
   if (!config_.attention_gate) return;
   ForRows(pool_, rows_.size(), 2 * own.query_width(), [&](size_t row) {
     const float* gates = buffers_.gated.data() + row * 2 * own.query_width() + own.dim;

@@ -20,6 +20,7 @@
 #include "runtime/kernels/elementwise.h"
 #include "runtime/kernels/thread_pool.h"
 #include "runtime/model/carried.h"
+#include "runtime/model/cpu_block_attention.h"
 #include "runtime/model/cpu_compressed_attention.h"
 #include "runtime/model/cpu_feed.h"
 #include "runtime/model/cpu_kv_blocks.h"
@@ -81,7 +82,8 @@ class CpuModel : public LayerStack {
     std::optional<CpuLatentAttention> latent;
     std::optional<CpuRecurrent> recurrent;
     std::optional<CpuCompressedAttention> compressed;
-    std::optional<CpuLinear> o;  // unset: the layer has no first half
+    std::optional<CpuBlockAttention> by_blocks;  // beside q, k and v
+    std::optional<CpuLinear> o;                  // unset: the layer has no first half
     std::optional<std::variant<CpuFeed, CpuExperts>> feed;
     std::optional<Beside> beside;
     std::optional<CpuLayerInput> input;
@@ -97,6 +99,7 @@ class CpuModel : public LayerStack {
     Heads heads;
     int number;    // in the model
     int kv;        // of its keys and values in blocks_; -1: it does not attend
+    int index;     // of its indexer's keys there, where `by_blocks` is set
     bool is_read;  // its keys and values are handed on
   };
   // Where a row of the step's buffers belongs.
@@ -154,6 +157,7 @@ class CpuModel : public LayerStack {
   void ScaleWhole(const Layer& layer, size_t row);
   void TakeQueries(const Layer& layer, size_t row);
   void Mix(const Layer& layer);
+  BlockStep BlockStepOf(const Layer& layer) const;
   void MixLatent(const Layer& layer);
   void MixCompressed(const Layer& layer);
   void Feed(const Layer& layer);
@@ -182,6 +186,7 @@ class CpuModel : public LayerStack {
   FeedWork feed_;
   kernels::AttentionScratch attention_;
   LatentWork latent_;
+  BlockAttentionWork by_blocks_;
   LayerInputWork input_work_;
   const RecurrentCut recurrent_cut_;
   RecurrentWork recurrent_;

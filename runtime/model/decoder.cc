@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "proto/check.h"
+#include "runtime/model/block_needs.h"
 
 namespace macrame::runtime::engine {
 
@@ -30,6 +31,12 @@ std::vector<int> KvLayersWithHeads(const ModelConfig& config, const ShardPlace& 
   return layers;
 }
 
+// And of those, how many keep keys of an indexer besides.
+size_t IndexedWithHeads(const ModelConfig& config, const ShardPlace& place) {
+  if (KvHeadsOf(config, place.slices()).size() == 0) return 0;
+  return BlockIndexLayersOf(config, place).size();
+}
+
 mx::array Columns(const mx::array& rows, int begin, int count) {
   return mx::slice(rows, {0, begin}, {rows.shape(0), begin + count});
 }
@@ -48,7 +55,8 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
       in_(CarriedInto(config, place.layer_begin)),
       out_(CarriedInto(config, place.layer_end)),
       kv_layers_(KvLayersWithHeads(config, place)),
-      blocks_(static_cast<int>(kv_layers_.size()), options.blocks_total),
+      blocks_(static_cast<int>(kv_layers_.size() + IndexedWithHeads(config, place)),
+              options.blocks_total),
       rope_layout_(RopeLayoutOf(config.rope, config.local_rope, options.context_length)),
       rope_(MakeRope(config.rope,
                      config.has_latent()               ? config.latent.rope
@@ -104,7 +112,8 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
       return MlxExperts(needs, config, loader);
     }
     return Dense{load(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
-                 loader.LoadMatrix(needs.feed->down), config.activation};
+                 loader.LoadMatrix(needs.feed->down), config.activation,
+                 config.clamped_feeds ? &config.experts : nullptr};
   };
   const auto load_latent = [&]() -> std::optional<MlxLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;
@@ -120,11 +129,17 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
   };
   const HeadTraits heads = config.HeadsOf(layer);
   const int kv_heads = KvHeadsOf(config, layer, place.slices()).size();
+  const auto load_index = [&]() -> std::optional<MlxBlockIndex> {
+    if (!needs.block_index.has_value()) return std::nullopt;
+    return MlxBlockIndex(config, place, *needs.block_index, loader);
+  };
+  const size_t indexed_before = BlockIndexLayersOf(config, {place.layer_begin, layer}).size();
   return Layer{load(needs.q),
                load(needs.k),
                load(needs.v),
                load_latent(),
                load_recurrent(),
+               load_index(),
                load(needs.o),
                load_feed(),
                LoadBeside(needs, loader),
@@ -144,6 +159,7 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
                kv_heads,
                layer,
                KvIndexOf(config.KvSourceOf(layer)),
+               static_cast<int>(kv_layers_.size() + indexed_before),
                out_.KvOf(layer) != nullptr};
 }
 
@@ -247,10 +263,22 @@ mx::array Decoder::Mix(const Layer& layer, const Segment& segment, size_t number
     }
     turned = mx::multiply(turned, mx::array(scales.begin(), {1, 1, count, 1}, turned.dtype()));
   }
+  const auto chosen = part.index.has_value() ? ChosenBy(layer, segment, *part.index) : std::nullopt;
+  if (chosen.has_value()) {
+    return layer.block_index->Attend(turned, seen.keys, seen.values, *chosen);
+  }
   const float scale = 1.0F / std::sqrt(static_cast<float>(layer.traits.dim));
   return mx::fast::scaled_dot_product_attention(turned, seen.keys, seen.values, scale,
                                                 windowed || count == 1 ? "" : "causal", mask,
                                                 layer.sinks);
+}
+
+std::optional<mx::array> Decoder::ChosenBy(const Layer& layer, const Segment& segment,
+                                           const MlxBlockIndex::Rows& index) {
+  const int begin = static_cast<int>(segment.begin);
+  const mx::array keys = blocks_.AppendKeys(layer.index, tables_.Table(segment.slot), begin,
+                                            Rotate(layer, index.keys, begin));
+  return layer.block_index->Choose(Rotate(layer, index.queries, begin), keys, begin);
 }
 
 void Decoder::KeepForLater(const Layer& layer, const mx::array& keys, const mx::array& values) {
@@ -389,6 +417,8 @@ mx::array Decoder::Attend(const Layer& layer, const mx::array& x, const ForwardS
   const int rows = x.shape(0), dim = layer.traits.dim;
   std::optional<mx::array> gate;
   const Projected all = Project(layer, x, gate);
+  const auto index =
+      layer.block_index.has_value() ? std::optional(layer.block_index->Project(x)) : std::nullopt;
   std::vector<mx::array> mixed;
   int row = 0;
   for (const Segment& segment : step.segments) {
@@ -400,7 +430,8 @@ mx::array Decoder::Attend(const Layer& layer, const mx::array& x, const ForwardS
       return whole.has_value() ? std::optional(part(*whole)) : std::nullopt;
     };
     mixed.push_back(Mix(layer, segment, mixed.size(),
-                        {part(all.queries), part_of(all.keys), part_of(all.values)}));
+                        {part(all.queries), part_of(all.keys), part_of(all.values),
+                         index.has_value() ? std::optional(index->Part(row, end)) : std::nullopt}));
     row = end;
   }
   const mx::array together = mixed.size() == 1 ? mixed[0] : mx::concatenate(mixed, 2);

@@ -16,6 +16,7 @@
 #include "runtime/model/carried.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/model/matrix.h"
+#include "runtime/model/mlx_block_index.h"
 #include "runtime/model/mlx_experts.h"
 #include "runtime/model/mlx_kv_blocks.h"
 #include "runtime/model/mlx_latent_attention.h"
@@ -59,8 +60,9 @@ class Decoder : public LayerStack {
     std::optional<Matrix> gate;
     Matrix up, down;
     Activation activation;
+    const ExpertTraits* clamped;  // null: it is not
     mlx::core::array Apply(const mlx::core::array& x) const {
-      return MlxFeed(gate, up, down, activation, x);
+      return MlxFeed(gate, up, down, activation, clamped, x);
     }
   };
   // Of a layer with a feed-forward and experts.
@@ -75,7 +77,8 @@ class Decoder : public LayerStack {
     std::optional<Matrix> q, k, v;
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
-    std::optional<Matrix> o;  // unset: the layer has no first half
+    std::optional<MlxBlockIndex> block_index;  // beside q, k and v
+    std::optional<Matrix> o;                   // unset: the layer has no first half
     std::optional<std::variant<Dense, MlxExperts>> feed;
     std::optional<Beside> beside;
     std::optional<MlxLayerInput> input;
@@ -90,6 +93,7 @@ class Decoder : public LayerStack {
     int heads, kv_heads;  // of this rank; it may have none
     int number;           // in the model
     int kv;               // of its keys and values in blocks_; -1: this rank has none of them
+    int index;            // of its indexer's keys there, where `block_index` is set
     bool is_read;         // its keys and values are handed on
   };
   Layer LoadLayer(int layer, WeightLoader& loader) const;
@@ -129,11 +133,15 @@ class Decoder : public LayerStack {
   struct Projected {
     mlx::core::array queries;
     std::optional<mlx::core::array> keys, values;  // unset: another layer's are there
+    std::optional<MlxBlockIndex::Rows> index{};
   };
   Projected Project(const Layer& layer, const mlx::core::array& x,
                     std::optional<mlx::core::array>& gate) const;
   mlx::core::array Mix(const Layer& layer, const Segment& segment, size_t number,
                        const Projected& part);
+  // The positions that queries of a sequence attend to by the layer's indexer; unset: all.
+  std::optional<mlx::core::array> ChosenBy(const Layer& layer, const Segment& segment,
+                                           const MlxBlockIndex::Rows& index);
   // A rotary form as MLX takes it.
   struct Rope {
     RopeTraits traits;

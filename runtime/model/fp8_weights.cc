@@ -119,10 +119,36 @@ Fp8Scales ReadFp8Scales(const ModelConfig& config, const StoredTensor& weight,
   return scales;
 }
 
+namespace {
+
+// Blocks of fewer numbers than a table of all has: each by itself.
+constexpr size_t kTableFrom = 256;
+
+void WidenRow(const Fp8Scales& scales, const Fp8Part& part, size_t row, const std::byte* stored,
+              std::byte* out) {
+  const Fp8Block& block = scales.block;
+  const float* own = scales.numbers.data() + row / block.rows * scales.blocks_across;
+  for (size_t column = part.column; column < part.column + part.columns; ++column) {
+    const float number = AllE4m3()[std::to_integer<size_t>(stored[column])];
+    const uint16_t wide = RoundedToBfloat16(number * own[column / block.columns]);
+    std::memcpy(out, &wide, sizeof(wide));
+    out += sizeof(wide);
+  }
+}
+
+}  // namespace
+
 void WidenFp8(const Fp8Scales& scales, const Fp8Part& part, const std::byte* stored,
               std::byte* out) {
   if (part.rows == 0 || part.columns == 0) return;
   const Fp8Block& block = scales.block;
+  if (block.rows * block.columns < kTableFrom) {
+    for (size_t i = 0; i < part.rows; ++i) {
+      WidenRow(scales, part, part.row + i, stored + i * part.row_bytes,
+               out + i * part.columns * sizeof(uint16_t));
+    }
+    return;
+  }
   const size_t first = part.column / block.columns;
   const size_t last = (part.column + part.columns - 1) / block.columns;
   std::vector<Widened> tables(last - first + 1);  // of a row of blocks

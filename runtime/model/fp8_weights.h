@@ -17,7 +17,9 @@ namespace macrame::runtime::engine {
 inline bool IsFp8(const StoredTensor& tensor) { return tensor.dtype == "F8_E4M3"; }
 
 // A scale that is a byte e, which stands for 2^(e - 127).
-inline bool IsPowerScale(const StoredTensor& tensor) { return tensor.dtype == "F8_E8M0"; }
+inline bool IsPowerScale(const StoredTensor& tensor) {
+  return tensor.dtype == "F8_E8M0" || tensor.dtype == "U8";
+}
 
 // Of a weight in 8-bit floats: "NAME_scale_inv" or "NAME_scale", whichever is there.
 const StoredTensor* FindFp8Scale(const StoredTensor& weight, const WeightFiles& files);

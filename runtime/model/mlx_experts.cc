@@ -77,15 +77,19 @@ mx::array MlxGated(Activation activation, const mx::array& gate, const mx::array
 }
 
 mx::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
-                  Activation activation, const mx::array& x) {
+                  Activation activation, const ExpertTraits* clamped, const mx::array& x) {
   if (up.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
   if (!gate.has_value()) return down.Apply(SquaredRelu(up.Apply(x)));
+  if (clamped != nullptr) {
+    return down.Apply(ClampedSwiglu(gate->Apply(x), up.Apply(x), *clamped));
+  }
   return down.Apply(MlxGated(activation, gate->Apply(x), up.Apply(x)));
 }
 
 MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
     : traits_(config.experts),
       activation_(config.activation),
+      clamped_shared_(config.clamped_feeds),
       router_(loader.LoadMatrix(*needs.router)),
       score_bias_(loader.LoadVector(needs.score_bias)),
       first_expert_(needs.first_expert) {
@@ -195,7 +199,8 @@ mx::array MlxExperts::Apply(const mx::array& x, const mx::array& seen) const {
     out = mx::astype(mx::sum(weighed, -2), x.dtype());
   }
   if (!shared_.has_value()) return out;
-  mx::array shared = MlxFeed(shared_->gate, shared_->up, shared_->down, activation_, x);
+  mx::array shared = MlxFeed(shared_->gate, shared_->up, shared_->down, activation_,
+                             clamped_shared_ ? &traits_ : nullptr, x);
   if (shared_->router.has_value()) {
     shared = mx::multiply(mx::sigmoid(shared_->router->Apply(x)), shared);
   }

@@ -22,10 +22,11 @@ namespace macrame::runtime::engine {
 mlx::core::array MlxGated(Activation activation, const mlx::core::array& gate,
                           const mlx::core::array& up);
 
-// down(activation(gate(x)) * up(x)) of one feed-forward, or without a gate; zeros where this rank
-// has no part of it.
+// down(activation(gate(x)) * up(x)) of one feed-forward, or without a gate, or clamped and joined
+// as `clamped` says of experts unless it is null; zeros where this rank has no part of it.
 mlx::core::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
-                         Activation activation, const mlx::core::array& x);
+                         Activation activation, const ExpertTraits* clamped,
+                         const mlx::core::array& x);
 
 inline constexpr int kPickedChoices = 32;  // of all tokens of a step together
 
@@ -59,10 +60,11 @@ class MlxExperts {
 
   ExpertTraits traits_;
   Activation activation_;
+  const bool clamped_shared_;
   Matrix router_;
   std::optional<mlx::core::array> score_bias_;
   std::optional<mlx::core::array> expert_scales_;  // of each one's weight
-  int first_expert_;  // of this rank's
+  int first_expert_;                               // of this rank's
   // [experts, rows, columns]; up and down unset on a rank without experts.
   std::optional<StackedMatrix> gate_, up_, down_;
   std::optional<Shared> shared_;

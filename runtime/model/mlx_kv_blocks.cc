@@ -74,8 +74,9 @@ void MlxKvBlocks::AppendPools(std::vector<mx::array>& out) const {
 std::vector<mx::array> MlxKvBlocks::Pools() const {
   std::vector<mx::array> pools;
   AppendPools(pools);
-  MACRAME_CHECK(pools.size() == layers_.size() || pools.size() == 2 * layers_.size())
-      << "no step has run yet";
+  for (const Layer& layer : layers_) {
+    MACRAME_CHECK(layer.keys.has_value()) << "no step has run yet";
+  }
   return pools;
 }
 

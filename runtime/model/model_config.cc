@@ -88,6 +88,11 @@ void ReadForeignQuantization(const json& foreign, ModelConfig& out) {
     out.quantization = kMxfp4Traits;
     return;
   }
+  if (method == "mxfp8") {  // 8-bit floats, 32 of a row with a power of two
+    out.fp8_block_rows = 1;
+    out.fp8_block_columns = 32;
+    return;
+  }
   const std::string format = ReadText(foreign, "format", "");
   if (method == "compressed-tensors" && format == "float-quantized") return;
   if (method == "compressed-tensors" && format == "pack-quantized") {

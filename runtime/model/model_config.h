@@ -132,6 +132,20 @@ struct IndexTraits {
   float norm_eps = 1e-5F;    // of the layer norm of keys
 };
 
+// Which blocks of positions a layer attends to, where there are more than `top` (MiniMax M3): each
+// key-value head for itself. A position has one key of `dim` numbers, a row `heads` queries of so
+// many, which serve the key-value heads in their order, each as many. A block's score is the
+// largest of its positions'.
+struct BlockIndexTraits {
+  int top = 0;    // blocks; 0: all positions are attended to
+  int size = 0;   // positions of a block, which is made of whole KV blocks
+  int local = 0;  // so many last blocks are always among the chosen ones
+  int heads = 0;
+  int dim = 0;
+  std::vector<bool> layers;             // those that choose
+  static constexpr int kSizeUnit = 32;  // positions of a KV block
+};
+
 // A position carries several vectors of hidden_size from layer to layer (hyper-connections). Each
 // half of a layer reads one weighed sum of them; what it gives is added to each by a weight of its
 // own, and they are mixed by a matrix whose rows and columns add up to one, about: it is made so by
@@ -228,7 +242,9 @@ struct ModelConfig {
   // Each head has a learnt score that takes part in the softmax and gives nothing (gpt-oss).
   bool attention_sinks = false;
   Activation activation = Activation::kSilu;
-  bool gated_feeds = true;                                          // else down(activation(up(x)))
+  bool gated_feeds = true;  // else down(activation(up(x)))
+  // Feed-forwards that all tokens take clamp and join gate and up as experts.swiglu_limit says.
+  bool clamped_feeds = false;
   std::string attention_module = "self_attn", feed_module = "mlp";  // below "model.layers.N."
   NormNames norms;
   bool norm_adds_one = false;  // a norm's weight is stored as its difference from one (Gemma)
@@ -253,6 +269,7 @@ struct ModelConfig {
   int ignored_layers = 0;  // behind the last one: they predict further tokens
   LatentTraits latent;
   IndexTraits index;
+  BlockIndexTraits block_index;
   StreamTraits streams;
   CompressTraits compress;
   RecurrentTraits recurrent;
@@ -292,6 +309,9 @@ struct ModelConfig {
   bool ScalesQueries() const { return attention_scale != 0 || temperature_beta != 0; }
   bool has_latent() const { return latent.kv_rank > 0; }
   bool has_index() const { return index.top > 0; }
+  bool ChoosesBlocks(int layer) const {
+    return block_index.top > 0 && block_index.layers[static_cast<size_t>(layer)];
+  }
   bool has_streams() const { return streams.count > 1 || compress.groups > 0; }
   bool has_compression() const { return compress.groups > 0; }
   // Whether a sequence has more to it than its keys and values.

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "runtime/model/joined_experts.h"
 #include "runtime/text/safetensors_header.h"
 
 namespace macrame::runtime::engine {
@@ -174,6 +175,7 @@ absl::StatusOr<std::shared_ptr<const WeightFiles>> WeightFiles::Open(const std::
   }
   files->NameBareTensors();
   files->NamePublishedTensors();
+  files->tensors_ = SplitJoinedExperts(files->tensors_);
   return files;
 }
 

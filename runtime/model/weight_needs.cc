@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "runtime/model/block_needs.h"
 #include "runtime/model/compressed_needs.h"
 #include "runtime/model/fp8_weights.h"
 #include "runtime/model/packed_weights.h"
@@ -340,6 +341,7 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
       if (!map->module.empty()) all.push_back(map);
     }
   }
+  if (const auto& index = needs.block_index) all.insert(all.end(), {&index->query, &index->key});
   if (!needs.o.module.empty()) all.push_back(&needs.o);
   for (const auto* streams : {&needs.attention_streams, &needs.feed_streams}) {
     if (streams->has_value()) all.push_back(&(*streams)->map);
@@ -377,6 +379,9 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
   if (needs.compressed.has_value()) {
     const CompressedNeeds& own = *needs.compressed;
     all.insert(all.end(), {&own.q_a_norm, &own.kv_norm, &own.entry_norm, &own.index_key_norm});
+  }
+  if (const auto& index = needs.block_index) {
+    all.insert(all.end(), {&index->query_norm, &index->key_norm});
   }
   for (const auto* streams : {&needs.attention_streams, &needs.feed_streams}) {
     if (streams->has_value()) all.insert(all.end(), {&(*streams)->base, &(*streams)->scale});
@@ -676,6 +681,9 @@ void AddAttention(const ModelConfig& config, int layer, const Range& kv_heads,
     AddLatent(config, kv_heads, attention, needs);
   } else {
     AddHeads(config, layer, kv_heads, attention, needs);
+    if (config.ChoosesBlocks(layer)) {
+      needs.block_index = BlockIndexNeedsOf(config, kv_heads, attention);
+    }
   }
   const HeadTraits heads = config.HeadsOf(layer);
   const int width = config.OutputColumns(heads);

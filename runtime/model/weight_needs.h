@@ -144,6 +144,13 @@ struct CompressedNeeds {
   MatrixNeed index_q, index_weights;
 };
 
+// Of the indexer by which key-value heads choose blocks of positions. Its queries are split by the
+// heads that they serve; keys are whole on each rank.
+struct BlockIndexNeeds {
+  MatrixNeed query, key;
+  VectorNeed query_norm, key_norm;
+};
+
 // What half a layer makes of the residual streams: whole on each rank.
 struct StreamNeeds {
   MatrixNeed map;  // [mixes, streams * hidden]
@@ -158,6 +165,7 @@ struct LayerNeeds {
   std::optional<LatentNeeds> latent;
   std::optional<RecurrentNeeds> recurrent;
   std::optional<CompressedNeeds> compressed;
+  std::optional<BlockIndexNeeds> block_index;  // beside q, k and v
   std::optional<StreamNeeds> attention_streams, feed_streams;
   std::optional<FeedNeeds> feed;  // unset in a layer of experts alone, or without a second half
   // An empty name: there is none.

@@ -164,7 +164,8 @@ absl::Status CheckStorage(const engine::WeightFiles& files) {
         absl::EndsWith(name, ".g_idx")) {
       return Unsupported(absl::StrCat(at, "belongs to GPTQ or AWQ"));
     }
-    const bool is_scale = engine::IsPowerScale(tensor) && absl::EndsWith(name, "_scale");
+    const bool is_scale = engine::IsPowerScale(tensor) &&
+                          (absl::EndsWith(name, "_scale") || absl::EndsWith(name, "_scale_inv"));
     if (absl::StartsWith(tensor.dtype, "F8") && !engine::IsFp8(tensor) && !is_scale) {
       return Unsupported(absl::StrCat(at, "is stored in 8-bit floats of another kind (",
                                       tensor.dtype, ") than those that are read, F8_E4M3"));

@@ -29,6 +29,7 @@ constexpr Family kFamilies[] = {
     {"glm4_moe", ReadGlm4Moe},
     {"minimax", ReadMiniMax},
     {"minimax_m2", ReadMiniMax},
+    {"minimax_m3_vl", ReadMiniMaxM3},
     {"olmo2", ReadOlmo2},
     {"olmoe", ReadOlmoe},
     {"granite", ReadGranite},

@@ -84,6 +84,8 @@ void ReadDots1(const nlohmann::json& config, ModelConfig& out);
 void ReadExaoneMoe(const nlohmann::json& config, ModelConfig& out);
 // minimax.cc
 void ReadMiniMax(const nlohmann::json& config, ModelConfig& out);
+// minimax_m3.cc
+void ReadMiniMaxM3(const nlohmann::json& config, ModelConfig& out);
 // exaone.cc
 void ReadExaone4(const nlohmann::json& config, ModelConfig& out);
 // olmo.cc

@@ -74,8 +74,9 @@ struct FamilyCase {
   size_t shape;  // of kShapes
 };
 constexpr FamilyCase kFamilies[] = {
-    {"phi3", 4, 3},   {"gemma3", 4, 3},   {"mistral3", 3, 1},   {"glm4", 0, 2},
-    {"gemma4", 4, 2}, {"glm4_moe", 4, 3}, {"minimax_m2", 4, 3}, {"olmo2", 5, 2},
+    {"phi3", 4, 3},       {"gemma3", 4, 3}, {"mistral3", 3, 1},
+    {"glm4", 0, 2},       {"gemma4", 4, 2}, {"glm4_moe", 4, 3},
+    {"minimax_m2", 4, 3}, {"olmo2", 5, 2},  {"minimax_m3_vl", 4, 2},
 };
 
 // Their layers keep a state.

@@ -7,74 +7,20 @@
 #include "absl/strings/str_cat.h"
 #include "tests/unit/runtime/model/compressed_model.h"
 #include "tests/unit/runtime/model/family_model.h"
+#include "tests/unit/runtime/model/sequence_runs.h"
 #include "tests/unit/runtime/model/split_ranks.h"
 
 namespace macrame::runtime::engine {
 namespace {
 
 using ::testing::HasSubstr;
-using Logits = std::vector<float>;
 
 const Model& Small() {
   static const Model model(ModelOfConfig(CompressedConfig()));
   return model;
 }
 
-std::unique_ptr<CpuModel> Load(const Model& model, int begin, int end) {
-  static NoRankSums alone;
-  ShardPlace place{begin, end};
-  place.embeds = begin == 0;
-  place.has_head = end == model.config.layer_count;
-  EXPECT_TRUE(CheckWeights(model.config, place, *model.files).ok());
-  WeightLoader loader(model.files, model.config, place, [](uint64_t) {});
-  const LayerStackOptions options{.blocks_total = 16, .context_length = 256};
-  return std::make_unique<CpuModel>(model.config, place, loader, alone, options);
-}
 std::unique_ptr<CpuModel> Load() { return Load(Small(), 0, Small().config.layer_count); }
-
-// Positions [begin, end) of the sequence `seed`, which has its blocks from `first_block` on.
-Segment Part(uint32_t slot, int begin, int end, int seed, int first_block, int blocks_before) {
-  Segment segment;
-  segment.slot = slot;
-  segment.begin = static_cast<uint32_t>(begin);
-  for (int i = begin; i < end; ++i)
-    segment.tokens.push_back((i * i * 7 + i * 13 + seed * 31) % 101);
-  for (int i = blocks_before; i < BlocksFor(end); ++i)
-    segment.new_blocks.push_back(first_block + i);
-  return segment;
-}
-
-Logits Compute(const std::vector<CpuModel*>& stages, const ForwardStep& step) {
-  std::vector<int32_t> tokens, rows;
-  for (const Segment& segment : step.segments) {
-    tokens.insert(tokens.end(), segment.tokens.begin(), segment.tokens.end());
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) rows.push_back(static_cast<int32_t>(i));
-  for (CpuModel* stage : stages) {
-    const absl::Status begun = stage->Begin(step);
-    EXPECT_TRUE(begun.ok()) << begun.ToString();
-  }
-  mx::array states = stages.front()->Embed(tokens);
-  for (CpuModel* stage : stages) states = stage->Run(states, step);
-  const mx::array logits = stages.back()->Logits(states, rows);
-  return {logits.data<float>(), logits.data<float>() + logits.size()};
-}
-
-// The sequence alone, cut at these positions.
-Logits InParts(const std::vector<CpuModel*>& stages, const std::vector<int>& ends, int seed) {
-  Logits all;
-  int begin = 0;
-  for (const int end : ends) {
-    const Logits part = Compute(stages, {{}, {Part(0, begin, end, seed, 0, BlocksFor(begin))}});
-    all.insert(all.end(), part.begin(), part.end());
-    begin = end;
-  }
-  return all;
-}
-
-Logits Rows(const Logits& logits, int begin, int end) {
-  return {logits.begin() + begin * 101, logits.begin() + end * 101};
-}
 
 TEST(CompressedModelTest, ChunksKeepEveryBit) {
   const auto whole = Load(), parts = Load(), single = Load();

@@ -54,6 +54,14 @@ const json& Configs() {
              "first_k_dense_replace": 0},
     "minimax_m2": {"intermediate_size": 96, "num_local_experts": 5, "num_experts_per_tok": 2,
              "rotary_dim": 16},
+    "minimax_m3_vl": {"text_config": {
+             "intermediate_size": 96, "dense_intermediate_size": 352,
+             "shared_intermediate_size": 64, "num_local_experts": 5, "num_experts_per_tok": 2,
+             "rotary_dim": 16, "hidden_act": "swigluoai", "swiglu_limit": 1.5,
+             "moe_layer_freq": [0, 1], "sparse_attention_config": {
+               "sparse_num_index_heads": 3, "sparse_index_dim": 32, "sparse_topk_blocks": 1,
+               "sparse_block_size": 32, "sparse_local_block": 0,
+               "sparse_attention_freq": [0, 1]}}},
     "qwen3_next": {"partial_rotary_factor": 0.5, "full_attention_interval": 2,
              "linear_num_key_heads": 3, "linear_num_value_heads": 6, "linear_key_head_dim": 24,
              "linear_value_head_dim": 16, "linear_conv_kernel_dim": 4, "num_experts": 5,
@@ -166,12 +174,13 @@ class NeedsWriter {
   // Gates and what goes up in one tensor, as Qwen publishes them; or turned over as well.
   void FuseExperts(bool turned) {
     const std::map<std::string, FixtureTensor> stacked = tensors_;
-    const std::string gates = "switch_mlp.gate_proj.weight";
     for (const auto& [name, gate] : stacked) {
-      const size_t at = name.find(gates);
+      const bool is_gemmas = name.find("experts.switch_glu.") != std::string::npos;
+      const std::string module = is_gemmas ? "experts.switch_glu." : "switch_mlp.";
+      const size_t at = name.find(module + "gate_proj.weight");
       if (at == std::string::npos || gate.dtype != "F32") continue;
-      const std::string prefix = name.substr(0, at), up = prefix + "switch_mlp.up_proj.weight",
-                        down = prefix + "switch_mlp.down_proj.weight";
+      const std::string prefix = name.substr(0, at), up = prefix + module + "up_proj.weight",
+                        down = prefix + module + "down_proj.weight";
       tensors_[prefix + "experts.gate_up_proj"] = Joined({gate, stacked.at(up)}, turned);
       tensors_[prefix + "experts.down_proj"] = Joined({stacked.at(down)}, turned);
       for (const std::string& old : {name, up, down}) tensors_.erase(old);

@@ -71,6 +71,25 @@ TEST(Fp8WeightsTest, APartIsThatOfTheWhole) {
   EXPECT_EQ(whole[4 * kColumns + 9], product);
 }
 
+// Blocks that are worth a table of all numbers, and those that are not.
+TEST(Fp8WeightsTest, LargeBlocksAreAsSmallOnes) {
+  constexpr size_t kRows = 7, kColumns = 201;
+  std::vector<std::byte> stored;
+  for (size_t i = 0; i < kRows * kColumns; ++i) {
+    stored.push_back(static_cast<std::byte>(i * 7 % 120));
+  }
+  Fp8Scales large{{3, 100}, 3, {}};
+  for (int i = 0; i < 9; ++i) large.numbers.push_back(0.5F + static_cast<float>(i) * 0.3F);
+  const auto whole = Widened(large, {0, kRows, kColumns, 3, kColumns - 3}, stored);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    const size_t row = i / (kColumns - 3), column = 3 + i % (kColumns - 3);
+    const float scale = large.numbers[row / 3 * 3 + column / 100];
+    const auto alone =
+        Widened({{1, 1}, 1, {scale}}, {0, 1, 1, 0, 1}, {stored[row * kColumns + column]});
+    ASSERT_EQ(whole[i], alone[0]) << row << ", " << column;
+  }
+}
+
 TEST(Fp8WeightsTest, AScalesShapeSaysWhatItIsFor) {
   ModelConfig config;
   config.fp8_block_rows = 128;

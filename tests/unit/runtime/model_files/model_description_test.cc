@@ -215,6 +215,28 @@ TEST(ModelDescription, TellsStreamsAndWhatCompressedAttentionKeeps) {
   EXPECT_EQ(other->engine(), "mlx-lm");
 }
 
+TEST(ModelDescription, AModelThatChoosesBlocksIsServedOnEveryDevice) {
+  const std::string folder = MakeFolder("blocks");
+  for (const auto& [name, content] : engine::FamilyModel({"minimax_m3_vl"})) {
+    WriteFile(folder + "/" + name, content);
+  }
+  WriteFile(folder + "/tokenizer.json", "{}");
+  for (const bool on_gpu : {false, true}) {
+    const auto model = DescribeModel(folder, {}, on_gpu);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ(model->architecture(), "minimax_m3_vl");
+    EXPECT_EQ(model->engine(), "");
+    EXPECT_EQ(model->kv_heads(), 3u);
+    EXPECT_EQ(model->experts_active(), 2u);
+    EXPECT_EQ(model->layer_expert_bytes(0), 0u) << "a dense layer";
+    EXPECT_GT(model->layer_expert_bytes(1), 0u);
+    // Queries of the indexer are cut, its key and the norms are not.
+    const uint64_t norms = 4 * (2 * 64 + 4 * 32), key = 4 * 32 * 64;
+    const uint64_t router = 4 * (5 * 64 + 5);
+    EXPECT_EQ(model->layer_bytes(1) - model->layer_divisible_bytes(1), norms + key + router);
+  }
+}
+
 TEST(ModelDescription, ReadsQuantisationFromTheFiles) {
   for (const int bits : {4, 6, 8}) {
     const std::string folder = MakeFolder("q");
