@@ -87,8 +87,10 @@ WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
 WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
                                               const MatrixNeed& need) const {
   const StoredNames names = StoredNamesOf(need, *files_);
-  if (names.turned) return TurnedPartOf(tensor, need);
-  const int own_rows = names.fused ? need.fused_rows : need.all_stored_rows();
+  // A bias has nothing to turn over.
+  if (names.turned && tensor.name == names.weight) return TurnedPartOf(tensor, need, names);
+  const bool joined = names.fused && names.turns == 1;
+  const int own_rows = joined ? need.fused_rows : need.all_stored_rows();
   const size_t rows = static_cast<size_t>(own_rows) *
                       static_cast<size_t>(names.stacked ? need.experts : 1);  // of the whole tensor
   const auto turns = static_cast<size_t>(names.turns);
@@ -99,7 +101,7 @@ WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
   part.bytes = part.row_bytes / turns;
   part.begin = part.bytes * static_cast<size_t>(names.turn);
   if (names.stacked) {
-    const int expert_rows = names.fused ? need.fused_rows : need.rows;
+    const int expert_rows = joined ? need.fused_rows : need.rows;
     part.first_row = static_cast<size_t>(need.expert) * static_cast<size_t>(expert_rows);
   }
   part.first_row += static_cast<size_t>(names.fused ? need.fused_row : need.first_row);
@@ -114,18 +116,20 @@ WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
 
 // The map's columns are the stored rows.
 WeightLoader::StoredPart WeightLoader::TurnedPartOf(const StoredTensor& tensor,
-                                                    const MatrixNeed& need) {
+                                                    const MatrixNeed& need,
+                                                    const StoredNames& names) {
   const auto columns = static_cast<size_t>(need.columns);
   StoredPart part;
   part.turned = mx::size_of(TypeOf(tensor));
   part.rows = static_cast<size_t>(need.part_columns());
   part.first_row = static_cast<size_t>(need.expert) * columns;
   part.row_bytes = static_cast<size_t>(need.fused_rows) * part.turned;
-  part.begin = static_cast<size_t>(need.fused_row) * part.turned;
+  part.begin = static_cast<size_t>(need.fused_row + names.turn) * part.turned;
+  part.turns = static_cast<size_t>(names.turns);
   part.bytes = static_cast<size_t>(need.part_rows()) * part.turned;
   const auto begin = static_cast<size_t>(need.part.begin);
   if (need.split == Split::kColumns) part.first_row += begin;
-  if (need.split == Split::kRows) part.begin += begin * part.turned;
+  if (need.split == Split::kRows) part.begin += begin * part.turned * part.turns;
   return part;
 }
 
@@ -140,7 +144,7 @@ WeightLoader::Part WeightLoader::TakePart(const StoredTensor& tensor, const Stor
   if (!source.empty() && IsFp8(tensor)) return WidenPart(tensor, part, source);
   if (!source.empty() && part.turned > 0) {
     const std::shared_ptr<std::byte[]> copy = reader_.CopyTurnedOver(
-        source, {part.rows, part.row_bytes, part.begin, part.bytes}, part.turned);
+        source, {part.rows, part.row_bytes, part.begin, part.bytes}, part.turned, part.turns);
     return {copy.get(), part.all_bytes(), copy};
   }
   if (!source.empty() && part.bytes < part.row_bytes) {

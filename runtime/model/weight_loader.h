@@ -75,11 +75,13 @@ class WeightLoader {
     bool looked_at = false;     // and not kept
     bool makes_biases = false;  // as many bytes of them
     size_t turned = 0;          // above 0: it is turned over, numbers of so many bytes
+    size_t turns = 1;           // then: every so many of a row's numbers is its own
   };
   using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
   static StoredPart WholeOf(const StoredTensor& tensor);
   StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
-  static StoredPart TurnedPartOf(const StoredTensor& tensor, const MatrixNeed& need);
+  static StoredPart TurnedPartOf(const StoredTensor& tensor, const MatrixNeed& need,
+                                 const StoredNames& names);
   // Unset: this rank adds none.
   std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);

@@ -157,12 +157,13 @@ void Checker::Blocks(const MatrixNeed& need, const StoredNames& names) {
 
 // Gate and up share a tensor too.
 void Checker::Fused(const MatrixNeed& need, const StoredNames& names) {
-  if (need.fused_row > 0) return;
+  if (need.fused_row > 0 || need.turn > 0) return;
   const StoredTensor& weight = *files_.Find(names.weight);
   if (IsFp8(weight)) return Fp8(need, weight);
   Expect(names.weight, names.turned
                            ? std::vector<int64_t>{need.experts, need.columns, need.fused_rows}
                            : std::vector<int64_t>{need.experts, need.fused_rows, need.columns});
+  if (need.bias) Expect(names.bias, {need.experts, need.fused_rows});
 }
 
 void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
@@ -248,7 +249,10 @@ StoredNames FusedNamesOf(const MatrixNeed& need, const StoredTensor& tensor) {
   StoredNames names;
   names.module = need.module;
   names.weight = need.fused;
+  names.bias = absl::StrCat(need.fused, "_bias");
   names.stacked = names.fused = true;
+  names.turns = need.turns;
+  names.turn = need.turn;
   const std::vector<int64_t> as_rows = {need.experts, need.fused_rows, need.columns};
   const std::vector<int64_t> turned = {need.experts, need.columns, need.fused_rows};
   const bool told = (tensor.shape == as_rows) != (tensor.shape == turned);
@@ -464,7 +468,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     const std::string fused = absl::StrCat(prefix, traits.fused_name, ".");
     stacked.gate.fused = stacked.up.fused = absl::StrCat(fused, "gate_up_proj");
     stacked.gate.fused_rows = stacked.up.fused_rows = 2 * traits.width;
-    stacked.up.fused_row = traits.width;
+    if (!traits.stored_as_blocks) stacked.up.fused_row = traits.width;  // else they take turns
     stacked.down.fused = absl::StrCat(fused, "down_proj");
     stacked.down.fused_rows = hidden;
     for (MatrixNeed* need : {&stacked.gate, &stacked.up, &stacked.down}) {

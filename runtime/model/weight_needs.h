@@ -54,6 +54,7 @@ struct MatrixNeed {
   // Where all experts are stored as Qwen publishes them: one tensor without ".weight" that holds
   // `fused_rows` rows of each, this map's from `fused_row` on, [experts, fused_rows, columns]; or
   // each turned over, [experts, columns, fused_rows]. The shape tells; of a square, `fused_turned`.
+  // Where there are turns, rows stand in turn here too; biases are in "FUSED_bias".
   std::string fused{};
   int fused_rows = 0;
   int fused_row = 0;

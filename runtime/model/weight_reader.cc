@@ -87,7 +87,7 @@ void Turn(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& pl
       for (size_t column = left; column < right; ++column) {
         std::byte* to = out + (column * place.rows_all + place.first + top) * sizeof(Scalar);
         const std::byte* from =
-            matrix + top * part.row_bytes + part.begin + column * sizeof(Scalar);
+            matrix + top * part.row_bytes + part.begin + column * place.step * sizeof(Scalar);
         for (size_t row = top; row < bottom; ++row) {
           std::memcpy(to, from, sizeof(Scalar));
           to += sizeof(Scalar);
@@ -102,7 +102,9 @@ void Turn(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& pl
 
 void CopyTurned(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& place,
                 std::byte* out) {
-  MACRAME_CHECK(part.begin + part.bytes <= part.row_bytes) << part.begin << "+" << part.bytes;
+  MACRAME_CHECK(part.begin + (part.bytes - place.scalar_bytes) * place.step + place.scalar_bytes <=
+                part.row_bytes)
+      << part.begin << "+" << part.bytes << " of every " << place.step;
   MACRAME_CHECK(place.scalar_bytes == 2 || place.scalar_bytes == 4) << place.scalar_bytes;
   place.scalar_bytes == 2 ? Turn<uint16_t>(matrix, part, place, out)
                           : Turn<uint32_t>(matrix, part, place, out);
@@ -179,13 +181,13 @@ std::shared_ptr<std::byte[]> WeightReader::CopyColumns(StoredBytes matrix, const
 
 std::shared_ptr<std::byte[]> WeightReader::CopyTurnedOver(StoredBytes matrix,
                                                           const ColumnPart& part,
-                                                          size_t scalar_bytes) {
+                                                          size_t scalar_bytes, size_t step) {
   MACRAME_CHECK(matrix.size() == part.rows * part.row_bytes) << matrix.size();
   std::shared_ptr<std::byte[]> copy(new std::byte[part.rows * part.bytes]);
   ForRows(matrix, part.row_bytes, part.bytes, [&](StoredBytes piece, size_t row) {
     ColumnPart some = part;
     some.rows = piece.size() / part.row_bytes;
-    CopyTurned(piece.data(), some, {scalar_bytes, row, part.rows}, copy.get());
+    CopyTurned(piece.data(), some, {scalar_bytes, row, part.rows, step}, copy.get());
   });
   return copy;
 }

@@ -35,11 +35,13 @@ struct ColumnPart {
 void CopyColumnPart(const std::byte* matrix, const ColumnPart& part, std::byte* out);
 
 // The same part turned over: number (row, column) of it goes to out[column * rows_all + row], where
-// the part's rows count from `first`. `scalar_bytes`: 2 or 4. Pure.
+// the part's rows count from `first`. `scalar_bytes`: 2 or 4. The part's columns are every `step`th
+// from its beginning on. Pure.
 struct TurnedPlace {
   size_t scalar_bytes = 2;
   size_t first = 0;
   size_t rows_all = 0;
+  size_t step = 1;
 };
 void CopyTurned(const std::byte* matrix, const ColumnPart& part, const TurnedPlace& place,
                 std::byte* out);
@@ -63,7 +65,7 @@ class WeightReader {
   std::shared_ptr<std::byte[]> CopyColumns(StoredBytes matrix, const ColumnPart& part);
   // The same, turned over.
   std::shared_ptr<std::byte[]> CopyTurnedOver(StoredBytes matrix, const ColumnPart& part,
-                                              size_t scalar_bytes);
+                                              size_t scalar_bytes, size_t step = 1);
   // Progress of what is made of what was read.
   void TellOf(size_t bytes) const { on_progress_(bytes); }
   // For who has made a copy of what Read mapped.

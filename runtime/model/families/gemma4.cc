@@ -106,6 +106,7 @@ void ReadExperts(const json& config, ModelConfig& out) {
   experts.router_name = "router.proj";
   experts.stacked_name = "experts.switch_glu";
   experts.gate_name = experts.up_name = experts.down_name = "";  // never by themselves
+  experts.fused_name = "experts";
 }
 
 // Before each layer, from a table as large as all layers' together.

@@ -50,6 +50,8 @@ void ReadGptOss(const json& config, ModelConfig& out) {
   experts.gate_name = experts.up_name = experts.down_name = "";
   experts.stacked_name = "experts";
   experts.stored_as_blocks = true;
+  experts.fused_name = "experts";
+  experts.fused_turned = true;
   experts.bias = true;
   experts.swiglu_limit = static_cast<float>(ReadNumber(config, "swiglu_limit", 7.0));
   ReadActiveExperts(config, out);

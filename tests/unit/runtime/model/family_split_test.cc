@@ -130,7 +130,7 @@ TEST(FamilySplitsTest, ExpertsInEightBitFloats) {
 // All experts in two tensors, as Qwen publishes them: the same numbers give the same bits, on one
 // rank and on several.
 TEST(FamilySplitsTest, ExpertsInOneTensor) {
-  for (const char* name : {"qwen3_5_moe", "qwen3_vl_moe"}) {
+  for (const char* name : {"qwen3_5_moe", "qwen3_vl_moe", "gemma4_text experts"}) {
     NoRankSums alone;
     nlohmann::json config = FamilyConfig({name});
     const Model stacked(ModelOfConfig(config));
@@ -138,7 +138,9 @@ TEST(FamilySplitsTest, ExpertsInOneTensor) {
     for (const char* layout : {"fused", "turned"}) {
       config["test_experts"] = layout;
       const Model model(ModelOfConfig(config));
-      ASSERT_EQ(model.files->Find("model.layers.1.mlp.switch_mlp.up_proj.weight"), nullptr);
+      const std::string prefix = "model.layers.1.";
+      ASSERT_EQ(model.files->Find(prefix + "mlp.switch_mlp.up_proj.weight"), nullptr);
+      ASSERT_EQ(model.files->Find(prefix + "experts.switch_glu.up_proj.weight"), nullptr);
       EXPECT_EQ(RunRank<CpuModel>(model, whole, alone), RunRank<CpuModel>(stacked, whole, alone));
       EXPECT_EQ(RunRank<Decoder>(model, whole, alone), RunRank<Decoder>(stacked, whole, alone));
       for (const std::vector<int>& widths : {std::vector<int>{5, 2, 1}, {1, 30}}) {

@@ -146,5 +146,26 @@ TEST(WeightReaderTest, APartIsTurnedOver) {
   }
 }
 
+// Rows that stand in turn with others': every second number of each row.
+TEST(WeightReaderTest, EverySecondColumnIsTurnedOver) {
+  constexpr size_t kTurnedRows = 70, kColumns = 90, kOwn = 40, kFirst = 11;
+  for (const size_t size : {2, 4}) {
+    MappedFile file(kTurnedRows * kColumns * size);
+    const StoredBytes matrix = file.bytes();
+    WeightReader reader({matrix}, [](uint64_t) {});
+    const ColumnPart part{kTurnedRows, kColumns * size, kFirst * size, kOwn * size};
+    const auto copy = reader.CopyTurnedOver(matrix, part, size, /*step=*/2);
+    for (size_t column = 0; column < kOwn; ++column) {
+      for (size_t row = 0; row < kTurnedRows; ++row) {
+        const size_t stored = row * kColumns + kFirst + 2 * column;
+        ASSERT_EQ(std::memcmp(copy.get() + (column * kTurnedRows + row) * size,
+                              matrix.data() + stored * size, size),
+                  0)
+            << row << " " << column;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace macrame::runtime::engine
