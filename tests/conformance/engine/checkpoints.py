@@ -7,6 +7,55 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
+def folded_experts(weights):
+    """As some copies of MiniMax M3 have them: the expert that all tokens take behind the others,
+    gates above what goes up, a dense layer's feed-forward in the experts' place."""
+    out, block = {}, ".block_sparse_moe."
+    for name, value in weights.items():
+        if ".mlp." in name:
+            out[name.replace(".mlp.", block)] = value
+        elif f"{block}switch_mlp.gate_proj" in name:
+            shared = name.replace("switch_mlp", "shared_experts")
+            both = [mx.concatenate([weights[n], weights[s][None]], axis=0)
+                    for n, s in ((name, shared), (name.replace("gate_", "up_"),
+                                                  shared.replace("gate_", "up_")))]
+            out[name.replace("gate_proj", "gate_up_proj")] = mx.concatenate(both, axis=1)
+        elif f"{block}switch_mlp.down_proj" in name:
+            shared = weights[name.replace("switch_mlp", "shared_experts")]
+            out[name] = mx.concatenate([value, shared[None]], axis=0)
+        elif "shared_experts." not in name and "switch_mlp." not in name:
+            out[name] = value
+    return out
+
+
+MAPS_BY_NUMBER = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+
+
+def mxfp8_weights(model):
+    """The model's weights as MiniMax publishes M3 in 8-bit floats, 32 of a row with a power of two;
+    experts one by one. The model itself then has the numbers that they mean."""
+    stored, meant = {}, {}
+    for name, value in tree_flatten(model.parameters()):
+        meant[name] = value
+        if not name.endswith("_proj.weight"):
+            stored[name] = value
+            continue
+        sizes = {"group_size": 32, "bits": 8, "mode": "mxfp8"}
+        words, scales = mx.quantize(value, **sizes)
+        meant[name] = mx.dequantize(words, scales, **sizes).astype(mx.bfloat16)
+        eighths = words.view(mx.uint8)
+        if ".switch_mlp." not in name:
+            stored[name], stored[name + "_scale_inv"] = eighths, scales
+            continue
+        module, _, own = name.removesuffix(".weight").partition(".switch_mlp.")
+        for i in range(value.shape[0]):
+            expert = f"{module}.experts.{i}.{MAPS_BY_NUMBER[own]}.weight"
+            stored[expert], stored[expert + "_scale_inv"] = eighths[i], scales[i]
+    model.load_weights(list(meant.items()))
+    types = {name: "U8" for name in stored if name.endswith("_scale_inv")}
+    return stored, types
+
+
 # Rows and columns with a scale. mlx-lm's own reader of DeepSeek's files has 128 of both.
 FP8_BLOCKS = {"deepseek_v3-published": (128, 128), "fp8-rows": (1, 1 << 20)}
 FP8_BLOCK = (48, 80)
@@ -46,6 +95,33 @@ def fused_experts(weights, turned):
     return out
 
 
+def gpt_oss_in_floats(model):
+    """All experts of a layer in two tensors, the rows of gate and up in turn, each turned over."""
+    weights = dict(tree_flatten(model.parameters()))
+    out = {}
+    for name, value in weights.items():
+        if ".experts." not in name:
+            out[name] = value
+            continue
+        if ".gate_proj." in name:
+            ups = weights[name.replace("gate_proj", "up_proj")]
+            value = mx.stack([value, ups], axis=2).flatten(1, 2)
+            name = name.replace("gate_proj", "gate_up_proj")
+        elif ".up_proj." in name:
+            continue
+        module, _, part = name.rpartition(".")
+        turned = part == "weight"
+        out[module if turned else f"{module}_bias"] = value.swapaxes(1, 2) if turned else value
+    return {name: mx.contiguous(value) for name, value in out.items()}
+
+
+def fused_gemma_experts(weights):
+    """Gemma's, in a module of its own."""
+    named = {name.replace("experts.switch_glu.", "switch_mlp."): value
+             for name, value in weights.items()}
+    return fused_experts(named, turned=False)
+
+
 def published_name(name):
     inside, behind = "language_model.model.", "language_model."
     if name.startswith(inside):
@@ -80,6 +156,8 @@ PUBLISHED = {
     "qwen3_vl_moe-published": lambda model: as_qwen_publishes(
         model, lambda weights: fused_experts(weights, turned=True)
     ),
+    "gpt_oss-published": gpt_oss_in_floats,
+    "gemma4_text-experts-published": lambda model: as_qwen_publishes(model, fused_gemma_experts),
 }
 
 

@@ -44,12 +44,16 @@ from checkpoints import (
     as_published,
     deepseek_weights,
     fp8_config,
+    folded_experts,
     fp8_weights,
+    mxfp8_weights,
     packed_config,
     packed_weights,
     save_safetensors,
 )
 from gemma4_architectures import GEMMA4_ARCHITECTURES
+from minimax_architectures import MINIMAX_ARCHITECTURES
+from minimax_architectures import PROMPT_TOKENS as LONG_PROMPTS
 from mlx.utils import tree_flatten, tree_map, tree_map_with_path
 from mlx_lm.models import (
     deepseek_v2,
@@ -106,6 +110,19 @@ WHOLE_DRAWS_MAX = 60
 def llama_with_rope(scaling, **more):
     return (llama, {**BASE, "model_type": "llama", "rope_scaling": scaling, **more})
 
+
+GPT_OSS = {
+    **BASE,
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 2,
+    "head_dim": 32,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "sliding_window": 12,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "rope_theta": 150000,
+    "rope_scaling": YARN_SCALING,
+}
 
 # name: (mlx-lm module, config)
 ARCHITECTURES = {
@@ -259,21 +276,9 @@ ARCHITECTURES = {
             "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
         },
     ),
-    "gpt_oss": (
-        gpt_oss,
-        {
-            **BASE,
-            "model_type": "gpt_oss",
-            "num_hidden_layers": 2,
-            "head_dim": 32,
-            "num_local_experts": 6,
-            "num_experts_per_tok": 2,
-            "sliding_window": 12,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "rope_theta": 150000,
-            "rope_scaling": YARN_SCALING,
-        },
-    ),
+    "gpt_oss": (gpt_oss, GPT_OSS),
+    # In 16 bits, as transformers writes it.
+    "gpt_oss-published": (gpt_oss, GPT_OSS),
 }
 
 ARCHITECTURES.update(
@@ -418,6 +423,7 @@ ARCHITECTURES.update(
 ARCHITECTURES.update(MORE_ARCHITECTURES)
 ARCHITECTURES.update(RECURRENT_ARCHITECTURES)
 ARCHITECTURES.update(GEMMA4_ARCHITECTURES)
+ARCHITECTURES.update(MINIMAX_ARCHITECTURES)
 
 # name: (type of what is not packed, bits, group size), and the mode where it is not affine
 STORAGES = {
@@ -436,6 +442,7 @@ STORAGES = {
     # 8-bit floats with a scale for each block, or for each row; they are computed with as bfloat16.
     "fp8": (mx.bfloat16, 0, 0),
     "fp8-rows": (mx.bfloat16, 0, 0),
+    "mxfp8": (mx.bfloat16, 0, 0),
     # Under DeepSeek's names 8-bit floats in tiles; experts too, or in packed 4-bit floats.
     "deepseek-fp8": (mx.bfloat16, 0, 0),
     "deepseek-fp4": (mx.bfloat16, 0, 0),
@@ -464,6 +471,7 @@ ONLY = {
     "fp8-rows": ("glm4_moe", "llama"),
     "int4-packed": ("kimi_k2", "kimi_k25", "qwen3", "phi3"),
     "int8-packed": ("llama", "glm4"),
+    "mxfp8": ("minimax_m3",),
     "deepseek-fp8": ("deepseek_v41",),
     "deepseek-fp4": ("deepseek_v41-window",),
 }
@@ -473,13 +481,18 @@ SAMPLE_ALWAYS = ("bfloat16", "4bit-g64", "8bit-g64")
 SAMPLE_ONE_OF = 4
 
 
+def added_to_norms(model):
+    """What the model adds to the weights of its norms."""
+    family = type(model).__module__.rsplit(".", 1)[-1]
+    return 1.0 if family.startswith(("gemma3", "minimax_m3")) else 0.0
+
+
 def randomize(model):
     """Weights large enough that every part of the model matters to the logits."""
 
     def draw(path, value):
         if path.endswith(("norm.weight", "norm_1.weight", "norm_2.weight")):
-            from_zero = type(model).__module__.rsplit(".", 1)[-1].startswith("gemma3")
-            return (0.0 if from_zero else 1.0) + 0.2 * mx.random.normal(value.shape)
+            return 1.0 - added_to_norms(model) + 0.2 * mx.random.normal(value.shape)
         if path.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
             return 1.0 + 0.2 * mx.random.normal(value.shape)
         scale = 0.3 if path.endswith("bias") else 1.5 / value.shape[-1] ** 0.5
@@ -506,6 +519,9 @@ def write_folder(folder, model, architecture, storage):
     if storage.startswith("deepseek"):
         config["quantization_config"] = DEEPSEEK_CONFIG
         save_safetensors(path, *deepseek_weights(model, storage == "deepseek-fp4"))
+    elif storage == "mxfp8":
+        config["quantization_config"] = {"quant_method": "mxfp8"}
+        save_safetensors(path, *mxfp8_weights(model))
     elif storage.startswith("fp8"):
         config["quantization_config"] = fp8_config(architecture, storage)
         save_safetensors(path, fp8_weights(model, architecture, storage))
@@ -522,6 +538,8 @@ def write_folder(folder, model, architecture, storage):
         weights = dict(tree_flatten(model.parameters()))
         if architecture.endswith("-published"):
             weights = as_published(weights)
+        if architecture.endswith("-folded"):
+            weights = folded_experts(weights)
         mx.save_safetensors(path, weights, metadata={"format": "mlx"})
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(config, file)
@@ -565,8 +583,12 @@ def draw(architecture, storage, seed):
         nn.quantize(model, **quantization)
     mx.eval(model.parameters())
     vocabulary = config.get("vocab_size") or config["text_config"]["vocab_size"]
-    prompt = mx.random.randint(0, vocabulary, (PROMPT_TOKENS,)).tolist()
+    prompt = mx.random.randint(0, vocabulary, (prompt_tokens(architecture),)).tolist()
     return model, prompt
+
+
+def prompt_tokens(architecture):
+    return LONG_PROMPTS.get(architecture, PROMPT_TOKENS)
 
 
 def reference(model, tokens):
@@ -578,11 +600,12 @@ def is_torn(model, tokens, tremor, torn_from):
     token, or positions, are nearly tied, a rounding decides which one is taken, and no two programs
     agree."""
     stored = model.parameters()
+    added = added_to_norms(model)
 
     def moved(path, value):
         if "norm" not in path:
             return value
-        return value * (1.0 + tremor * mx.random.normal(value.shape))
+        return value + (value + added) * tremor * mx.random.normal(value.shape)
 
     whole = reference(model, tokens)
     torn = False
@@ -607,7 +630,7 @@ def draw_whole(architecture, storage, case, run, tokens_of, exact=True):
         tokens = tokens_of(prompt, ours)
         as_type(model, mx.float32)
         if architecture not in ROUNDING:
-            if not has_experts or not is_torn(model, tokens, *tremor_of(architecture)):
+            if not has_experts or not is_torn(model, tokens, *tremor_of(architecture, storage)):
                 return model, ours, tokens
         elif not exact or difference_of(ours, reference(model, tokens)) <= bound_of(storage):
             return model, ours, tokens
@@ -641,14 +664,19 @@ def logits_of_rankd(rankd, architecture, storage, model, prompt):
     with tempfile.TemporaryDirectory() as folder:
         write_folder(folder, model, architecture, storage)
         ours = run_rankd(rankd, folder, prompt, vocabulary)
-    rows = PROMPT_TOKENS + GREEDY_STEPS - 1
+    rows = prompt_tokens(architecture) + GREEDY_STEPS - 1
     if ours.shape[0] != rows:
         raise RuntimeError(f"rankd wrote {ours.shape[0]} rows of logits, not {rows}")
     return ours
 
 
-def tremor_of(architecture):
-    return SPARSE_TREMOR if architecture in FLOATS_ONLY else (TREMOR, TORN)
+def tremor_of(architecture, storage):
+    sparse = architecture in FLOATS_ONLY or (architecture in LONG_PROMPTS and is_exact(storage))
+    return SPARSE_TREMOR if sparse else (TREMOR, TORN)
+
+
+def is_exact(storage):
+    return bound_of(storage) == FLOAT_BOUND
 
 
 def bound_of(storage):

@@ -48,6 +48,16 @@ LARGE = {
     },
 }
 
+WITH_EXPERTS = {
+    **LARGE,
+    "num_hidden_layers": 2,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 128,
+}
+
 GEMMA4_ARCHITECTURES = {
     "gemma4_text": (gemma4_text, SMALL),
     # Layers of both kinds read others' keys and values.
@@ -56,19 +66,9 @@ GEMMA4_ARCHITECTURES = {
         {**SMALL, "num_hidden_layers": 7, "num_kv_shared_layers": 4},
     ),
     "gemma4_text-large": (gemma4_text, LARGE),
-    # As 26B-A4B: experts beside the feed-forward.
-    "gemma4_text-experts": (
-        gemma4_text,
-        {
-            **LARGE,
-            "num_hidden_layers": 2,
-            "layer_types": ["sliding_attention", "full_attention"],
-            "enable_moe_block": True,
-            "num_experts": 6,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 128,
-        },
-    ),
+    # As 26B-A4B: experts beside the feed-forward; as MLX stores them, and as they are published.
+    "gemma4_text-experts": (gemma4_text, WITH_EXPERTS),
+    "gemma4_text-experts-published": (gemma4_text, WITH_EXPERTS),
     # As E4B: no layer is wider than the others.
     "gemma4": (
         gemma4,
