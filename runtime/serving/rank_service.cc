@@ -12,6 +12,7 @@
 #include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
 #include "runtime/serving/prompt_parts.h"
+#include "runtime/text/cancellation.h"
 #include "runtime/watch/trace_ring.h"
 
 namespace macrame::runtime::engine {
@@ -34,6 +35,7 @@ absl::Status QueueFull(std::string why) {
 // On a lane's thread.
 absl::Status Prepare(PendingRequest& pending, const ModelText& text, int vocab_size,
                      uint32_t context_length) {
+  const text::CancelledBy caller(pending.cancelled);
   pending.local_unix_s = LocalUnixSeconds();
   auto job = PrepareJob(pending.request, text, vocab_size, context_length, RandomSeed(),
                         pending.local_unix_s);

@@ -94,6 +94,13 @@ void macrame_text_bytes_free(MacrameTextBytes bytes);
 // `ids` came from this library and is given back once.
 void macrame_text_ids_free(MacrameTextIds ids);
 
+// Templates and texts that this thread has made from here on are given up soon after `*flag` is
+// true, where they look for it; null: none are.
+//
+// # Safety
+// `flag` is null, or lives until it is replaced; it is written as an atomic of one byte.
+void macrame_text_watch_cancellation(const bool *flag);
+
 // Loads and compiles the chat template of the model in `folder`.
 //
 // # Safety

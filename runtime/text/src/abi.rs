@@ -3,7 +3,9 @@
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::ptr;
+use std::sync::atomic::AtomicBool;
 
+use crate::bounded;
 use crate::error::{Code, Result, TextError};
 
 /// Zero is success; else a number of `absl::StatusCode`, and the error text is set.
@@ -51,6 +53,16 @@ pub unsafe extern "C" fn macrame_text_ids_free(ids: Ids) {
     if !ids.data.is_null() {
         drop(Box::from_raw(ptr::slice_from_raw_parts_mut(ids.data, ids.size)));
     }
+}
+
+/// Templates and texts that this thread has made from here on are given up soon after `*flag` is
+/// true, where they look for it; null: none are.
+///
+/// # Safety
+/// `flag` is null, or lives until it is replaced; it is written as an atomic of one byte.
+#[no_mangle]
+pub unsafe extern "C" fn macrame_text_watch_cancellation(flag: *const bool) {
+    bounded::watch_cancellation(flag.cast::<AtomicBool>());
 }
 
 impl Bytes {

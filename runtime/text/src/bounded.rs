@@ -11,7 +11,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::ptr;
-use std::sync::atomic::{AtomicIsize, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ impl Work {
     }
 }
 
+/// How often a caller looks whether its job's result is still wanted.
+const CANCELLATION_POLL: Duration = Duration::from_millis(20);
 const UNBOUNDED: i64 = i64::MAX;
 const RUNNING: u8 = 0;
 const DONE: u8 = 1;
@@ -48,6 +50,8 @@ const OVER_TIME: u8 = 3;
 /// What a job's thread and its caller share.
 struct Gate {
     state: AtomicU8,
+    /// Nobody wants the result any more; the caller waits for the thread all the same.
+    is_cancelled: AtomicBool,
     caller: Thread,
     work: &'static Work,
 }
@@ -55,6 +59,16 @@ struct Gate {
 thread_local! {
     static BYTES_LEFT: Cell<i64> = const { Cell::new(UNBOUNDED) };
     static GATE: Cell<*const Gate> = const { Cell::new(ptr::null()) };
+    static CANCELLATION: Cell<*const AtomicBool> = const { Cell::new(ptr::null()) };
+}
+
+/// Jobs that this thread runs from here on are told soon after `*flag` is true that nobody wants
+/// their result any more; null: none is.
+///
+/// # Safety
+/// `flag` is null, or lives until it is replaced.
+pub unsafe fn watch_cancellation(flag: *const AtomicBool) {
+    CANCELLATION.set(flag);
 }
 
 /// The system's allocator, with a count of live bytes on threads that have a budget.
@@ -129,11 +143,18 @@ fn stop_for_ever() -> ! {
     }
 }
 
-/// Whether the job that this thread runs is waited for no longer: it may end wherever it is.
+/// Whether the result of the job that this thread runs is of no use any more: it may end wherever
+/// it is.
 pub fn is_given_up() -> bool {
     let gate = GATE.get();
+    if gate.is_null() {
+        return false;
+    }
     // SAFETY: as in `stop_for_ever`.
-    !gate.is_null() && unsafe { (*gate).state.load(Ordering::Relaxed) } != RUNNING
+    unsafe {
+        (*gate).state.load(Ordering::Relaxed) != RUNNING
+            || (*gate).is_cancelled.load(Ordering::Relaxed)
+    }
 }
 
 /// How a job ended that didn't end by itself.
@@ -165,7 +186,8 @@ pub fn run<T: Send + 'static>(
         )));
     }
     let caller = std::thread::current();
-    let gate = Arc::new(Gate { state: AtomicU8::new(RUNNING), caller, work });
+    let is_cancelled = AtomicBool::new(false);
+    let gate = Arc::new(Gate { state: AtomicU8::new(RUNNING), is_cancelled, caller, work });
     let slot: Arc<Mutex<Option<Result<T>>>> = Arc::new(Mutex::new(None));
     let (job_gate, job_slot) = (gate.clone(), slot.clone());
     let body = move || run_on_thread(budget_bytes, &job_gate, &job_slot, job);
@@ -227,6 +249,15 @@ fn wait(gate: &Gate, limit: Duration) -> u8 {
                 Err(state) => return state,
             }
         }
-        std::thread::park_timeout(deadline - now);
+        let flag = CANCELLATION.get();
+        if flag.is_null() || gate.is_cancelled.load(Ordering::Relaxed) {
+            std::thread::park_timeout(deadline - now);
+            continue;
+        }
+        // SAFETY: who set it keeps it for as long.
+        if unsafe { (*flag).load(Ordering::Relaxed) } {
+            gate.is_cancelled.store(true, Ordering::Relaxed);
+        }
+        std::thread::park_timeout(CANCELLATION_POLL.min(deadline - now));
     }
 }

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "proto/reasons.h"
+#include "runtime/text/cancellation.h"
 #include "runtime/text/chat_template.h"
 #include "runtime/text/tokenizer.h"
 #include "tests/unit/runtime/text/model_folder.h"
@@ -119,6 +121,20 @@ TEST(HostileTokenizer, CountingEndsBeyondFourTimesTheContext) {
   const auto ids = tokenizer->Encode(text, true, true, 100);
   EXPECT_EQ(ReasonOf(ids.status()).code(), "PROMPT_TOO_LONG");
   EXPECT_THAT(ReasonOf(ids.status()).message(), HasSubstr("more than "));
+}
+
+TEST(HostileTokenizer, WhatNobodyWaitsForIsGivenUp) {
+  const auto tokenizer = Tokenizer::Load(Fixture("unigram"));
+  ASSERT_TRUE(tokenizer.ok());
+  std::string text;
+  for (int i = 0; i < 250'000; ++i) text += "a b ";
+  {
+    const std::atomic<bool> is_gone = true;
+    const CancelledBy caller(is_gone);
+    EXPECT_FALSE(tokenizer->Encode(text, true, true, 0).ok());
+  }
+  const auto ids = tokenizer->Encode(text, true, true, 0);
+  EXPECT_TRUE(ids.ok()) << ids.status();
 }
 
 // Unknown words are one token each there, however long.
