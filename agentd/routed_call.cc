@@ -85,10 +85,14 @@ void RoutedCall::NoteStateChanged() {
                                    ", which had this request, has ended")));
   };
   const Duration grace = has_answered_ ? moved_on_grace_ : kMovedOnLook;
-  dispatcher_.PostAfter(grace, [self = shared_from_this(), attempt = attempt_, cut] {
-    const bool is_same = self->attempt_ == attempt && self->under_way_;
-    if (is_same && self->entries_.HasMovedOn(self->entry_)) cut();
-  });
+  dispatcher_.PostAfter(
+      grace, [self = shared_from_this(), attempt = attempt_, cut, had_answered = has_answered_] {
+        const bool is_same = self->attempt_ == attempt && self->under_way_;
+        if (!is_same || !self->entries_.HasMovedOn(self->entry_)) return;
+        // Its answer began meanwhile: it has the time that answers have.
+        if (self->has_answered_ && !had_answered) return self->NoteStateChanged();
+        cut();
+      });
 }
 
 void RoutedCall::End(const absl::Status& why) {

@@ -6,8 +6,8 @@
 //
 // Each lane is a thread and keeps the order of arrival: a chat never waits for somebody's book, nor
 // for somebody's grammar. What one piece of work may take is bounded where it is done: 5 s for a
-// template, 10 s for tokenising, 5 s for a grammar (runtime/text); tokenising ends at its next piece
-// when nobody waits for it any more.
+// template, 10 s for tokenising, 5 s for a grammar (runtime/text). Tokenising ends at its next
+// piece when nobody waits for it any more.
 
 #include <array>
 #include <atomic>

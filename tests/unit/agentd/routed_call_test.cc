@@ -240,6 +240,22 @@ TEST_F(RoutedCallTest, ARequestLosesTwoGangsAtTheMost) {
   EXPECT_EQ(ReasonOf(*ended_).code(), "RANK_KILLED");
 }
 
+TEST_F(RoutedCallTest, AnAnswerThatBeginsJustAfterTheEpochMovedOnHasItsTime) {
+  Place(kFirst, 1);
+  Ask();
+  Place(kSecond, 2);
+  call_->NoteStateChanged();
+  dispatcher_.AdvanceBy(kMovedOnLook / 2);
+  Answer(0, "half");
+  dispatcher_.AdvanceBy(kMovedOnGrace - milliseconds(10));
+  EXPECT_EQ(cancelled_, 0);
+  Answer(0, " more");
+  sent_[0].done(absl::OkStatus());
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_TRUE(ended_->ok()) << *ended_;
+  EXPECT_EQ(text_, "half more");
+}
+
 // However its rank died: there is time for the next gang, counted from then, and one more try.
 TEST_F(RoutedCallTest, ARequestWhoseGangDiedWithoutATokenIsSentOnceMore) {
   for (const char* code : {"RANK_EXITED", "RANK_KILLED", "RANK_STALLED", "ENGINE_FAILED"}) {
