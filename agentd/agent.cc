@@ -5,7 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/agent_parts.h"
 #include "agentd/cores/departure.h"
+#include "agentd/cores/member_list.h"
 #include "agentd/log_text.h"
+#include "agentd/lost_nodes.h"
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
 #include "proto/reasons.h"
@@ -23,6 +25,10 @@ constexpr Duration kLeaveTimeout = std::chrono::seconds(1);
 // For answers that are ended to be told so.
 constexpr Duration kEndedAnswersLimit = std::chrono::seconds(1);
 constexpr Duration kEndedAnswersPoll = std::chrono::milliseconds(20);
+// To ask whoever sends beacons under this node's id.
+constexpr Duration kOwnIdTimeout = std::chrono::seconds(1);
+// Without a coordinator for so long, members that can't be called are not waited for.
+constexpr Duration kLeaderlessLimit = std::chrono::seconds(10);
 constexpr char kInsecureName[] = "insecure-dev";
 
 #ifdef __APPLE__
@@ -36,10 +42,10 @@ constexpr char kEngineDevice[] = "cpu";
 class Agent::Impl {
  public:
   Impl(transport::AsioDispatcher& dispatcher, const Config& config,
-       std::unique_ptr<StateStore> store)
+       std::unique_ptr<StateStore> store, const std::string& machine)
       : dispatcher_(dispatcher),
         config_(config),
-        parts_(dispatcher, config, std::move(store), MakeEvents()) {}
+        parts_(dispatcher, config, std::move(store), machine, MakeEvents()) {}
 
   absl::Status Start();
   void Shutdown(std::function<void()> done);
@@ -59,6 +65,13 @@ class Agent::Impl {
   std::vector<std::string> BeaconInterfaces() const;
   bool IsBoundToOneAddress() const;
   void TakeInterfaces(const std::vector<discovery::Interface>& interfaces);
+  void TellSelf();
+  void StartIdentity();
+  void WatchIdentity();
+  void OnOwnIdBeacon(const v1::NodeIdentity& other);
+  void OnRefused(const v1::HeartbeatResponse& answer);
+  void WatchDials();
+  void AddOneWay(std::vector<v1::Reason>& problems) const;
   void Tick();
   void OnMember(const discovery::MembershipEvent& event);
   void OnHeartbeat(const NodeId& from, bool changed);
@@ -83,6 +96,8 @@ class Agent::Impl {
   std::set<NodeId> able_;               // as the election knows it
   std::optional<Departure> departure_;  // told to stop
   bool stopping_ = false;
+  std::optional<MonotonicTime> leaderless_since_;
+  MonotonicTime own_id_asked_;  // whoever sends beacons under this node's id
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
   v1::Reason gateway_trouble_;
@@ -93,7 +108,9 @@ class Agent::Impl {
 AgentEvents Agent::Impl::MakeEvents() {
   AgentEvents events;
   events.on_member = [this](const auto& event) { OnMember(event); };
-  events.on_probe = [this](const NodeId& node) { parts_.heartbeats.SendTo(node); };
+  events.on_probe = [this](const NodeId& node) {
+    if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.SendTo(node);
+  };
   events.on_became_coordinator = [this](const FencePair& fence) {
     parts_.replicator.BeginLeading(fence);
     // What was written may have taken long enough to lose the lead again.
@@ -143,6 +160,7 @@ AgentEvents Agent::Impl::MakeEvents() {
 absl::Status Agent::Impl::Start() {
   spdlog::info("agentd {} of node {} ({}), run {}", kAgentVersion, parts_.own.identity().hostname(),
                ShortId(parts_.self), parts_.own.identity().incarnation());
+  StartIdentity();
   StartOwnParts();
   absl::Status status = parts_.local_server.StartUnix(config_.socket_path);
   if (!status.ok()) return status;
@@ -161,7 +179,7 @@ void Agent::Impl::StartOwnParts() {
     parts_.links.NoteRanks(parts_.own.ranks());
     parts_.conductor.Wake();
     parts_.cluster_service.NoteChange();
-    if (!stopping_) parts_.heartbeats.SendToAll();
+    if (!stopping_ && parts_.guard.is_sure()) parts_.heartbeats.SendToAll();
   });
   const absl::Status engine = parts_.supervisor.Start();
   parts_.prober.Start([this](const v1::Inventory&) {
@@ -275,14 +293,12 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
     parts_.members.HeardCandidate(identity);
     if (is_known) return;
     parts_.heartbeats.Wake();
-    parts_.heartbeats.Tick();
+    if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.Tick();
   };
   callbacks.on_stranger = [this](const v1::Stranger& stranger) {
     parts_.members.HeardStranger(stranger);
   };
-  callbacks.on_own_id_elsewhere = [this](const std::string& hostname, const std::string& address) {
-    parts_.members.HeardOwnIdElsewhere(hostname, address);
-  };
+  callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& other) { OnOwnIdBeacon(other); };
   callbacks.on_interfaces = [this](const std::vector<discovery::Interface>& interfaces) {
     TakeInterfaces(interfaces);
   };
@@ -328,7 +344,7 @@ void Agent::Impl::TakeInterfaces(const std::vector<discovery::Interface>& interf
     all = {bound};
   }
   parts_.own.SetAddresses(all);
-  parts_.members.SetSelf(parts_.own.identity());
+  TellSelf();
 }
 
 void Agent::Impl::StartGateway() {
@@ -353,7 +369,7 @@ void Agent::Impl::StartGateway() {
   }
   parts_.gateway = std::move(*gateway);
   parts_.own.SetGatewayPort(parts_.gateway->port());
-  parts_.members.SetSelf(parts_.own.identity());
+  TellSelf();
   spdlog::info("HTTP gateway at http://{}", HostPort(config_.gateway_bind, parts_.gateway->port()));
   if (IsGatewayOpen()) spdlog::warn("{}", GatewayOpenReason().message());
 }
@@ -369,6 +385,107 @@ void Agent::Impl::PollSecret() {
   secret_trouble_ = trouble;
 }
 
+void Agent::Impl::TellSelf() {
+  parts_.members.SetSelf(parts_.own.identity());
+  parts_.guard.SetSelf(parts_.own.identity());
+}
+
+void Agent::Impl::StartIdentity() {
+  const std::string& machine = parts_.own.identity().machine();
+  parts_.guard.SetListed(ListedMembers(parts_.replicator.table()));
+  if (!parts_.guard.is_sure()) {
+    spdlog::warn("{}", parts_.guard.Problem()->message());
+  } else if (!machine.empty() && machine != parts_.store->last_machine()) {
+    // Should it not be written, the next start writes it.
+    parts_.store->SaveMachine(machine).IgnoreError();
+  }
+}
+
+void Agent::Impl::WatchIdentity() {
+  if (!parts_.guard.is_sure()) {
+    parts_.guard.SetListed(ListedMembers(parts_.replicator.table()));
+  }
+  if (!parts_.guard.OnTick(dispatcher_.Now())) return;
+  spdlog::warn(
+      "no agent on another machine answers as node {}: its disk was moved to {}, where the "
+      "node goes on",
+      ShortId(parts_.self), parts_.own.identity().hostname());
+  const absl::Status saved = parts_.store->SaveMachine(parts_.own.identity().machine());
+  if (!saved.ok()) spdlog::error("the machine of this node is not written: {}", LogText(saved));
+  parts_.election.SkipTerms();
+  MembersChanged();
+  parts_.heartbeats.SendToAll();
+  parts_.cluster_service.NoteChange();
+}
+
+// A beacon is no proof, but it says whom to ask.
+void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other) {
+  const std::string ip = other.addresses().empty() ? "" : other.addresses(0).ip();
+  if (parts_.guard.is_sure()) parts_.members.HeardOwnIdElsewhere(other.hostname(), ip);
+  const MonotonicTime now = dispatcher_.Now();
+  if (parts_.guard.standing() == Standing::kRefused || now - own_id_asked_ < kOwnIdTimeout ||
+      !discovery::AreTwoMachines(other, parts_.own.identity())) {
+    return;
+  }
+  own_id_asked_ = now;
+  if (!parts_.channels.SetAddresses(parts_.self,
+                                    {other.addresses().begin(), other.addresses().end()},
+                                    other.control_port())) {
+    return;
+  }
+  parts_.channels.For(parts_.self)
+      ->Call<v1::HeartbeatResponse>(kHeartbeat, MakeHeartbeat(), kOwnIdTimeout,
+                                    [this](absl::StatusOr<v1::HeartbeatResponse> answer) {
+                                      if (answer.ok() && answer->has_refused()) OnRefused(*answer);
+                                    });
+}
+
+void Agent::Impl::OnRefused(const v1::HeartbeatResponse& answer) {
+  const bool was_sure = parts_.guard.is_sure();
+  for (const v1::NodeIdentity& holder : answer.own().known()) {
+    if (!parts_.guard.OnRefused(holder)) continue;
+    const v1::Reason why = *parts_.guard.Problem();
+    spdlog::critical("{}; {}", why.message(), why.remedy());
+    if (was_sure) {
+      parts_.leases.Resign();
+      parts_.supervisor.EndRanks("", ~uint64_t{0}, why.message());
+    }
+    parts_.cluster_service.NoteChange();
+  }
+}
+
+void Agent::Impl::WatchDials() {
+  const MonotonicTime now = dispatcher_.Now();
+  if (parts_.election.Coordinator(now).has_value()) {
+    leaderless_since_.reset();
+  } else if (!leaderless_since_.has_value()) {
+    leaderless_since_ = now;
+  }
+  std::set<NodeId> unasked = parts_.members.Undialled();
+  if (!leaderless_since_.has_value() || now - *leaderless_since_ < kLeaderlessLimit) {
+    std::erase_if(unasked, [this](const NodeId& node) { return !parts_.unasked.contains(node); });
+  }
+  if (unasked == parts_.unasked) return;
+  parts_.unasked = std::move(unasked);
+  MembersChanged();
+}
+
+void Agent::Impl::AddOneWay(std::vector<v1::Reason>& problems) const {
+  const std::vector<NodeFacts> all = parts_.views.All();
+  for (const NodeFacts& from : all) {
+    std::set<NodeId> undialled;
+    if (from.is_self) {
+      undialled = parts_.members.Undialled();
+    } else if (const NodeReport* report = parts_.reports.Find(from.id);
+               report != nullptr && from.state == v1::NODE_STATE_ALIVE) {
+      undialled = report->undialled;
+    }
+    for (const NodeFacts& to : all) {
+      if (undialled.contains(to.id)) problems.push_back(OneWayReachable(from, to));
+    }
+  }
+}
+
 void Agent::Impl::Tick() {
   if (stopping_) return;
   const MonotonicTime now = dispatcher_.Now();
@@ -376,9 +493,14 @@ void Agent::Impl::Tick() {
     secret_polled_ = now;
     PollSecret();
   }
-  parts_.leases.Tick();
-  parts_.member_writer.Tick();
-  parts_.heartbeats.Tick();
+  WatchIdentity();
+  WatchDials();
+  if (parts_.guard.is_sure()) {
+    parts_.leases.Tick();
+    parts_.member_writer.Tick();
+  }
+  // Somebody who has lost the node itself from sight must not take a copy of it for the node.
+  if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.Tick();
   parts_.replicator.Tick();
   parts_.members.Tick();
   parts_.links.Tick();
@@ -400,6 +522,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       break;
     case MembershipChange::kRestarted:
       parts_.reports.Forget(event.node);
+      parts_.replicator.NoteRestarted(event.node);
       break;
     case MembershipChange::kDead:
       parts_.conductor.NoteDead(event.node);
@@ -426,7 +549,7 @@ void Agent::Impl::MembersChanged() {
   }
   parts_.election.SetBeside(parts_.members.Live());
   able_ = parts_.Able();
-  parts_.leases.OnMembersChanged(able_, parts_.members.All());
+  if (parts_.guard.is_sure()) parts_.leases.OnMembersChanged(able_, parts_.members.All());
 }
 
 void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
@@ -441,7 +564,9 @@ void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
 }
 
 void Agent::Impl::OnAnswer(const NodeId& from, v1::HeartbeatResponse answer) {
+  if (answer.has_refused()) return OnRefused(answer);
   if (!answer.has_own() || !parts_.members.IsMember(from)) return;
+  parts_.guard.OnTaken(from);
   if (answer.own().has_links()) parts_.links.Take(from, answer.own().links());
   const bool changed =
       parts_.reports.Take(from, std::move(*answer.mutable_own()), dispatcher_.Now());
@@ -460,9 +585,15 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   request.set_sent_unix_ms(dispatcher_.UnixMs());
   request.set_sequence(++heartbeat_sequence_);
   request.set_draining(parts_.own.draining());
+  for (const NodeId& node : parts_.members.Undialled()) {
+    request.add_undialled_node_ids(node.value());
+  }
   if (parts_.store->failure().has_value()) {
     *request.mutable_state_failure() = *parts_.store->failure();
     request.mutable_state_failure()->set_node_id(parts_.self.value());
+  } else if (!parts_.guard.is_sure()) {
+    // It grants and keeps nothing yet, so nobody is to count on it.
+    *request.mutable_state_failure() = *parts_.guard.Problem();
   }
   return request;
 }
@@ -505,6 +636,8 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
             "that port, or restart agentd"),
         parts_.own.id().value()));
   }
+  AddOneWay(problems);
+  if (const auto clash = parts_.guard.Problem(); clash.has_value()) problems.push_back(*clash);
   if (parts_.gateway != nullptr && IsGatewayOpen()) problems.push_back(GatewayOpenReason());
   for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
@@ -589,8 +722,11 @@ void Agent::Impl::StopWhenTold(MonotonicTime latest) {
   }
   parts_.gateway.reset();
   parts_.conductor.StopLeading();
-  parts_.leases.Resign();
-  SendGoodbyes();
+  // A copy says nothing in the name of the node that it was copied from.
+  if (parts_.guard.is_sure()) {
+    parts_.leases.Resign();
+    SendGoodbyes();
+  }
   if (parts_.beacons != nullptr) parts_.beacons->Stop();
   dispatcher_.PostAfter(kShutdownLimit - kEndedAnswersLimit, [this] { FinishShutdown(); });
   parts_.supervisor.ShutDown([this] {
@@ -620,8 +756,8 @@ Agent::Impl::~Impl() {
 }
 
 Agent::Agent(transport::AsioDispatcher& dispatcher, const Config& config,
-             std::unique_ptr<StateStore> store)
-    : impl_(std::make_unique<Impl>(dispatcher, config, std::move(store))) {}
+             std::unique_ptr<StateStore> store, std::string machine)
+    : impl_(std::make_unique<Impl>(dispatcher, config, std::move(store), machine)) {}
 
 Agent::~Agent() = default;
 

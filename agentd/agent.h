@@ -21,9 +21,9 @@ inline constexpr Duration kShutdownLimit = std::chrono::milliseconds(4500);
 
 class Agent {
  public:
-  // `store` is open: its node id and incarnation are this agent's.
+  // `store` is open: its node id and incarnation are this agent's. `machine`: NodeIdentity.machine.
   Agent(transport::AsioDispatcher& dispatcher, const Config& config,
-        std::unique_ptr<StateStore> store);
+        std::unique_ptr<StateStore> store, std::string machine);
   ~Agent();
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;

@@ -10,12 +10,14 @@ namespace {
 
 Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
 
-v1::NodeIdentity FirstIdentity(const Config& config, const StateStore& store) {
+v1::NodeIdentity FirstIdentity(const Config& config, const StateStore& store,
+                               const std::string& machine) {
   v1::NodeIdentity identity;
   identity.set_node_id(store.node_id().value());
   identity.set_incarnation(store.incarnation().value());
   identity.set_hostname(config.node_name.empty() ? discovery::LocalHostname() : config.node_name);
   identity.set_agent_version(kAgentVersion);
+  identity.set_machine(machine);
   return identity;
 }
 
@@ -68,6 +70,14 @@ ElectionOptions ElectionOptionsOf(const Config& config) {
   options.consistency = ConsistencyOf(config);
   options.minority_wait = std::chrono::seconds(config.minority_wait_s);
   options.first_members = static_cast<size_t>(config.quorum_first_members);
+  return options;
+}
+
+IdentityGuardOptions GuardOptionsOf(const Config& config) {
+  IdentityGuardOptions options;
+  options.look = std::max(options.look, Ms(config.dead_after_ms));
+  options.alone = std::max<Duration>(options.look, std::chrono::seconds(config.minority_wait_s));
+  options.consistency = ConsistencyOf(config);
   return options;
 }
 
@@ -127,18 +137,21 @@ bool IsServing(const std::vector<v1::RankStatus>& ranks) {
 std::set<NodeId> AgentParts::Able() const {
   std::set<NodeId> able = members.Live();
   for (const NodeId& node : reports.Failing()) able.erase(node);
+  for (const NodeId& node : unasked) able.erase(node);
   return able;
 }
 
 AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
-                       std::unique_ptr<StateStore> store_in, AgentEvents events)
+                       std::unique_ptr<StateStore> store_in, const std::string& machine,
+                       AgentEvents events)
     : dispatcher(dispatcher_in),
       config(config_in),
       store(std::move(store_in)),
       self(store->node_id()),
       supervisor(SupervisorOptionsOf(config, *store), &dispatcher),
       prober(dispatcher, InventoryInputsOf(config, *store), ProberOptionsOf(dispatcher)),
-      own(dispatcher, FirstIdentity(config, *store), prober, supervisor),
+      own(dispatcher, FirstIdentity(config, *store, machine), prober, supervisor),
+      guard(store->last_machine(), GuardOptionsOf(config), dispatcher.Now()),
       members(dispatcher, own.identity(), FailureLimitsOf(config),
               {events.on_member, events.on_probe}),
       election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
@@ -151,13 +164,19 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                   },
                   [this] { return members.Live(); },
                   [this] {
+                    std::set<NodeId> known = members.All();
+                    known.insert(member_writer.listed().begin(), member_writer.listed().end());
+                    return known;
+                  },
+                  [this] {
                     return ConsistencyOf(config) == Consistency::kAvailable ||
                            !member_writer.listed().empty();
                   },
                   events.on_state_changed,
                   [this](const v1::GangRecord& record) { conductor.NoteApart(record); }}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
-             {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed}),
+             {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed,
+              [this](const NodeId& node, bool reached) { members.NoteCall(node, reached); }}),
       member_writer({dispatcher, election, leases, replicator, members, self},
                     ConsistencyOf(config)),
       links({dispatcher, own, members, election, replicator, channels,
@@ -187,11 +206,12 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       link_service({dispatcher, links, views, election, replicator, members, channels, conductor,
                     supervisor, self}),
       trace_service({members, channels, replicator, supervisor, self}),
-      agent_service({dispatcher, own, members, reports, leases, replicator, orders, library, router,
-                     links, events.make_heartbeat, events.on_heartbeat}),
+      agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, library,
+                     router, links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
                        reporter, router, member_writer, config.log_file}),
       local_server(dispatcher) {
+  guard.SetSelf(own.identity());
   router.SetIsDead([this](const NodeId& node) {
     const discovery::Member* member = members.table().Find(node);
     return member != nullptr && member->state == v1::NODE_STATE_DEAD;

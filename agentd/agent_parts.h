@@ -12,6 +12,7 @@
 #include "agentd/cluster_service.h"
 #include "agentd/config.h"
 #include "agentd/cores/election.h"
+#include "agentd/cores/identity_guard.h"
 #include "agentd/cores/state_store.h"
 #include "agentd/deployment_planner.h"
 #include "agentd/gang_conductor.h"
@@ -61,11 +62,12 @@ struct AgentEvents {
 };
 
 struct AgentParts {
-  // Who may elect and acknowledge: live, and able to write to its disk. Without this node.
+  // Who may elect and acknowledge: live, able to write to its disk, and not `unasked`. Without this
+  // node.
   std::set<NodeId> Able() const;
 
   AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& config_in,
-             std::unique_ptr<StateStore> store_in, AgentEvents events);
+             std::unique_ptr<StateStore> store_in, const std::string& machine, AgentEvents events);
 
   transport::AsioDispatcher& dispatcher;
   const Config config;
@@ -74,7 +76,12 @@ struct AgentParts {
   runtime::RankSupervisor supervisor;
   discovery::InventoryProber prober;
   OwnNode own;
+  IdentityGuard guard;
   ReportTable reports;
+  // Live members that this node can't call, and without whom it had no coordinator for so long that
+  // it no longer counts them: nobody would ever win who needs the lease of a node that can't be
+  // asked.
+  std::set<NodeId> unasked;
   MemberMonitor members;
   Election election;
   // Before all that wait for its answers: it goes after them.

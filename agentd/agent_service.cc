@@ -32,6 +32,46 @@ absl::Status AgentService::CheckMember(const Caller& caller) const {
       absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
 }
 
+absl::Status AgentService::CheckSure() const {
+  if (parts_.guard.is_sure()) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, *parts_.guard.Problem());
+}
+
+v1::HeartbeatResponse AgentService::AnswerRival(const v1::NodeIdentity& caller) const {
+  v1::HeartbeatResponse response;
+  *response.mutable_identity() = parts_.own.identity();
+  if (parts_.members.table().AdmissionOf(caller) != discovery::Admission::kRefused) return response;
+  const discovery::Member* holder = parts_.members.table().Find(NodeId(caller.node_id()));
+  *response.mutable_own()->add_known() = holder->identity;
+  *response.mutable_refused() =
+      MakeReason("NODE_ID_CLASH",
+                 absl::StrCat("this id is that of ", discovery::NameAndAddress(holder->identity),
+                              ", which answers"),
+                 caller.node_id());
+  return response;
+}
+
+absl::StatusOr<v1::HeartbeatResponse> AgentService::AnswerOwnId(const Caller& caller,
+                                                                const v1::NodeIdentity& identity) {
+  if (parts_.guard.is_sure()) {
+    parts_.members.HeardOwnIdElsewhere(identity.hostname(), caller.address);
+  }
+  if (!discovery::AreTwoMachines(identity, parts_.own.identity())) {
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_ID_CLASH",
+                        "the caller carries the node id of the node that it calls");
+  }
+  v1::HeartbeatResponse response;
+  *response.mutable_identity() = parts_.own.identity();
+  if (parts_.guard.KeepsPlace()) {
+    *response.mutable_own()->add_known() = parts_.own.identity();
+    *response.mutable_refused() = MakeReason(
+        "NODE_ID_CLASH",
+        absl::StrCat("this id is that of ", discovery::NameAndAddress(parts_.own.identity())),
+        identity.node_id());
+  }
+  return response;
+}
+
 absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& caller,
                                                                 v1::HeartbeatRequest request) {
   if (request.identity().node_id() != caller.node_id.value()) {
@@ -39,12 +79,12 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& ca
                                                     ShortId(caller.node_id),
                                                     ", the heartbeat claims to be another"));
   }
-  if (caller.node_id == parts_.own.id()) {
-    parts_.members.HeardOwnIdElsewhere(request.identity().hostname(), caller.address);
-    return ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_ID_CLASH",
-                        "the caller carries the node id of the node that it calls");
+  if (parts_.guard.standing() == Standing::kRefused) return CheckSure();
+  if (caller.node_id == parts_.own.id()) return AnswerOwnId(caller, request.identity());
+  if (parts_.members.HeardMember(request.identity(), caller.address, /*answered=*/false) !=
+      discovery::Admission::kTaken) {
+    return AnswerRival(request.identity());
   }
-  parts_.members.HeardMember(request.identity(), caller.address, /*answered=*/false);
   int named = 0;
   for (const v1::NodeIdentity& known : request.known()) {
     if (++named > kKnownMax) break;
@@ -117,6 +157,7 @@ void AgentService::RegisterMembership(GrpcServer& server) {
       kRequestLease, [this](const Caller& caller, v1::LeaseRequest request,
                             GrpcServer::Reply<v1::LeaseResponse> reply) {
         absl::Status member = CheckMember(caller);
+        if (member.ok()) member = CheckSure();
         if (!member.ok()) return reply(member);
         parts_.leases.OnLeaseRequest(caller.node_id, request, std::move(reply));
       });
@@ -135,21 +176,25 @@ void AgentService::RegisterOrders(GrpcServer& server) {
   server.HandleUnary<v1::ReplicateRequest, v1::ReplicateResponse>(
       kReplicate, [this](const Caller& caller, v1::ReplicateRequest request,
                          GrpcServer::Reply<v1::ReplicateResponse> reply) {
+        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
         reply(parts_.replicator.OnReplicate(caller.node_id, request));
       });
   server.HandleUnary<v1::ReserveRequest, v1::ReserveResponse>(
       kReserve, [this](const Caller& caller, v1::ReserveRequest request,
                        GrpcServer::Reply<v1::ReserveResponse> reply) {
+        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
         parts_.orders.Reserve(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::LaunchRequest, v1::LaunchResponse>(
       kLaunch, [this](const Caller& caller, v1::LaunchRequest request,
                       GrpcServer::Reply<v1::LaunchResponse> reply) {
+        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
         parts_.orders.Launch(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::EndRanksRequest, v1::EndRanksResponse>(
       kEndRanks, [this](const Caller& caller, v1::EndRanksRequest request,
                         GrpcServer::Reply<v1::EndRanksResponse> reply) {
+        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
         parts_.orders.EndRanks(caller.node_id, request, std::move(reply));
       });
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "agentd/cores/identity_guard.h"
 #include "agentd/generate_router.h"
 #include "agentd/lease_client.h"
 #include "agentd/link_table.h"
@@ -22,6 +23,7 @@ class AgentService {
   struct Parts {
     transport::Dispatcher& dispatcher;
     OwnNode& own;
+    const IdentityGuard& guard;
     MemberMonitor& members;
     ReportTable& reports;
     LeaseClient& leases;
@@ -44,7 +46,13 @@ class AgentService {
   void RegisterOrders(transport::GrpcServer& server);
   absl::StatusOr<v1::HeartbeatResponse> OnHeartbeat(const transport::Caller& caller,
                                                     v1::HeartbeatRequest request);
+  // Of another machine that has the caller's place, or of one that carries this node's own id.
+  v1::HeartbeatResponse AnswerRival(const v1::NodeIdentity& caller) const;
+  absl::StatusOr<v1::HeartbeatResponse> AnswerOwnId(const transport::Caller& caller,
+                                                    const v1::NodeIdentity& identity);
   absl::Status CheckMember(const transport::Caller& caller) const;
+  // NODE_ID_CLASH while this node can't be sure that it is the one that its disk says.
+  absl::Status CheckSure() const;
 
   Parts parts_;
 };

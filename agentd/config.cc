@@ -125,8 +125,8 @@ std::string ExpandHome(const std::string& path) {
 
 void ExpandPaths(Config* config) {
   for (std::string* path :
-       {&config->cluster_secret_file, &config->state_folder, &config->socket_path,
-        &config->rankd_path, &config->mlx_lm_python, &config->log_file}) {
+       {&config->cluster_secret_file, &config->state_folder, &config->machine_id_file,
+        &config->socket_path, &config->rankd_path, &config->mlx_lm_python, &config->log_file}) {
     *path = ExpandHome(*path);
   }
 }

@@ -30,6 +30,7 @@ struct Config {
   std::string node_name;
   std::string cluster_secret_file;
   std::string state_folder;
+  std::string machine_id_file;
   std::string socket_path;
   std::vector<std::string> model_folders;
 

@@ -43,6 +43,9 @@ Keys NodeKeys() {
            "the cluster's secret (mode 0600); while it is missing this node stands alone"),
       Text("state_folder", &Config::state_folder,
            "node id, desired state, rank files and logs; one agent at a time"),
+      Text("machine_id_file", &Config::machine_id_file,
+           "a file whose content tells this machine from others, which a copied disk must not "
+           "have; empty: what the machine says of itself"),
       Text("socket_path", &Config::socket_path, "unix socket for clusterctl, at most 103 bytes"),
       List("model_folders", &Config::model_folders, "where models are looked for, first one wins"),
   };

@@ -123,12 +123,13 @@ void HeartbeatSender::Send(const discovery::HeartbeatTarget& target, Link& link,
   ++link.unanswered;
   channel->Call<v1::HeartbeatResponse>(
       kHeartbeat, request, options_.timeout,
-      [this, node = target.node](absl::StatusOr<v1::HeartbeatResponse> response) {
-        OnAnswer(node, std::move(response));
+      [this, node = target.node, now](absl::StatusOr<v1::HeartbeatResponse> response) {
+        OnAnswer(node, now, std::move(response));
       });
 }
 
-void HeartbeatSender::OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatResponse> response) {
+void HeartbeatSender::OnAnswer(const NodeId& node, MonotonicTime asked_at,
+                               absl::StatusOr<v1::HeartbeatResponse> response) {
   Link& link = links_[node];
   --link.unanswered;
   if (!response.ok()) {
@@ -147,7 +148,10 @@ void HeartbeatSender::OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatR
   if (response->identity().node_id() != node.value()) return;
   link.wants_inventory = response->wants_inventory();
   link.wants_links = response->wants_links();
-  members_.HeardMember(response->identity(), "", /*answered=*/true);
+  const discovery::Admission admission =
+      members_.HeardMember(response->identity(), "", /*answered=*/true, asked_at);
+  // Another machine answers at this address: it does not speak for the member.
+  if (admission != discovery::Admission::kTaken) return;
   if (link.wants_inventory) SendTo(node);
   callbacks_.on_answer(node, std::move(*response));
 }

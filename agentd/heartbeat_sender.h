@@ -71,7 +71,8 @@ class HeartbeatSender {
   };
 
   void Send(const discovery::HeartbeatTarget& target, Link& link, v1::HeartbeatRequest request);
-  void OnAnswer(const NodeId& node, absl::StatusOr<v1::HeartbeatResponse> response);
+  void OnAnswer(const NodeId& node, MonotonicTime asked_at,
+                absl::StatusOr<v1::HeartbeatResponse> response);
   MonotonicTime DueAt(const discovery::HeartbeatTarget& target, const Link& link) const;
 
   transport::Dispatcher& dispatcher_;

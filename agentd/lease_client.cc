@@ -6,8 +6,19 @@
 
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
+#include "proto/reasons.h"
 
 namespace macrame::agentd {
+
+namespace {
+
+// No answer of the node itself, which would say why.
+bool IsUnreached(const absl::Status& status) {
+  return (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) &&
+         ReasonOf(status).code() == "INTERNAL";
+}
+
+}  // namespace
 
 LeaseClient::LeaseClient(transport::Dispatcher& dispatcher, Election& election, StateStore& store,
                          StateReplicator& replicator, PeerChannels& channels, Duration timeout,
@@ -114,6 +125,7 @@ void LeaseClient::Send(const SendLeaseRequest& effect) {
   channel->Call<v1::LeaseResponse>(
       kRequestLease, effect.request, timeout_,
       [this, effect](absl::StatusOr<v1::LeaseResponse> response) {
+        callbacks_.on_call(effect.to, response.ok() || !IsUnreached(response.status()));
         if (!response.ok()) return;
         // What this elector holds is merged before its lease counts.
         if (response->entries_size() > 0 && !replicator_.TakeEntries(response->entries()).ok()) {

@@ -27,6 +27,8 @@ class LeaseClient {
     std::function<void(const FencePair&)> on_became_coordinator;
     std::function<void()> on_lost_coordination;
     std::function<void()> on_obeys_changed;
+    // A node was asked for its lease: it was reached, or not.
+    std::function<void(const NodeId&, bool reached)> on_call;
   };
 
   LeaseClient(transport::Dispatcher& dispatcher, Election& election, StateStore& store,

@@ -27,6 +27,26 @@ v1::Finding FindingOf(const NodeFacts& node) {
 
 }  // namespace
 
+v1::Reason OneWayReachable(const NodeFacts& from, const NodeFacts& to) {
+  const std::string port = absl::StrCat("TCP port ", to.identity.control_port());
+  std::string addresses;
+  for (const v1::NodeAddress& address : to.identity.addresses()) {
+    absl::StrAppend(&addresses, addresses.empty() ? " (" : ", ", address.ip());
+  }
+  if (!addresses.empty()) absl::StrAppend(&addresses, ")");
+  v1::Reason reason;
+  reason.set_code("ONE_WAY_REACHABLE");
+  reason.set_message(absl::StrCat(from.display_name, " hears ", to.display_name,
+                                  " but can't call it: ", port, " of ", to.display_name, addresses,
+                                  " does not answer ", from.display_name,
+                                  ", so it takes no orders from it and does not elect it"));
+  reason.set_remedy(absl::StrCat("allow ", port, " inbound in the firewall of ", to.display_name,
+                                 ", and see that one of its addresses can be reached from ",
+                                 from.display_name, " (ping, routes, address translation)"));
+  reason.set_node_id(to.id.value());
+  return reason;
+}
+
 void AddLostNodes(const std::vector<NodeFacts>& nodes, const std::set<std::string>& asked,
                   v1::Diagnosis* diagnosis) {
   std::vector<std::string> dead;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the doctor says of members that do not answer: the links' facts know only live ones. Pure.
+// What is said of members that do not answer: the links' facts know only live ones that do. Pure.
 
 #include <set>
 #include <string>
@@ -15,5 +15,8 @@ namespace macrame::agentd {
 // `asked`: only these, by id; empty: all.
 void AddLostNodes(const std::vector<NodeFacts>& nodes, const std::set<std::string>& asked,
                   v1::Diagnosis* diagnosis);
+
+// ONE_WAY_REACHABLE: `from` hears `to` and can't call it.
+v1::Reason OneWayReachable(const NodeFacts& from, const NodeFacts& to);
 
 }  // namespace macrame::agentd

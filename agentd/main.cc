@@ -16,12 +16,14 @@
 #include <cstdlib>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/agent.h"
 #include "agentd/config.h"
 #include "agentd/exit_codes.h"
 #include "agentd/log_text.h"
 #include "agentd/logging.h"
 #include "agentd/version.h"
+#include "discovery/machine_id.h"
 #include "transport/core_dumps.h"
 #include "transport/descriptor_limit.h"
 #include "transport/grpc_logging.h"
@@ -34,6 +36,7 @@ namespace {
 struct Arguments {
   std::string config_file;
   bool print_config = false;
+  bool new_identity = false;
   std::map<std::string, std::string> flags;  // by key
 };
 
@@ -49,6 +52,10 @@ void DeclareFlags(CLI::App& app, Arguments& arguments) {
       ->envname("MACRAME_CONFIG");
   app.add_flag("--print-config", arguments.print_config,
                "print every setting with its value and origin as YAML, and stop");
+  app.add_flag(
+      "--new-identity", arguments.new_identity,
+      "for a machine whose disk was copied: give its state folder a node id of its own, and "
+      "stop; models, settings and what the cluster serves stay");
   app.set_version_flag("--version", std::string("agentd ") + kAgentVersion);
   for (const ConfigKey& key : ConfigKeys()) {
     const std::string name(key.name);
@@ -104,19 +111,41 @@ void PrepareProcess() {
 #endif
 }
 
+absl::StatusOr<std::unique_ptr<StateStore>> OpenStore(const Config& config) {
+  return StateStore::Open(config.state_folder,
+                          NodeId(transport::HexEncode(transport::RandomBytes(16))));
+}
+
+int MakeNewIdentity(const Config& config) {
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(config);
+  if (!store.ok()) return Misconfigured(store.status());
+  const NodeId before = (*store)->node_id();
+  const NodeId fresh(transport::HexEncode(transport::RandomBytes(16)));
+  const absl::Status made = (*store)->BecomeNewNode(fresh);
+  if (!made.ok()) return Misconfigured(made);
+  std::printf("node %s is node %s from now on; start agentd\n", ShortId(before).c_str(),
+              ShortId(fresh).c_str());
+  return kExitOk;
+}
+
 int Serve(const Config& config) {
   if (!config.core_dumps) transport::TurnOffCoreDumps();
   absl::Status logging = StartLogging(config.log_level, config.log_file);
   if (!logging.ok()) return Misconfigured(logging);
   transport::RouteGrpcLogs();
-  absl::StatusOr<std::unique_ptr<StateStore>> store = StateStore::Open(
-      config.state_folder, NodeId(transport::HexEncode(transport::RandomBytes(16))));
+  absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(config);
   if (!store.ok()) {
     spdlog::critical("{}", LogText(store.status()));
     return kExitMisconfigured;
   }
+  const std::string machine =
+      discovery::ThisMachineMark(config.machine_id_file, (*store)->node_id());
+  if (machine.empty() && !config.machine_id_file.empty()) {
+    return Misconfigured(absl::InvalidArgumentError(
+        absl::StrCat("machine_id_file: ", config.machine_id_file, " can't be read or is empty")));
+  }
   transport::AsioDispatcher dispatcher;
-  Agent agent(dispatcher, config, std::move(*store));
+  Agent agent(dispatcher, config, std::move(*store), machine);
   boost::asio::signal_set signals(dispatcher.io(), SIGTERM, SIGINT);
   bool asked = false;
   std::function<void(const boost::system::error_code&, int)> on_signal =
@@ -153,7 +182,7 @@ int Main(int argc, char** argv) {
     std::fputs(PrintConfig(*config).c_str(), stdout);
     return kExitOk;
   }
-  return Serve(config->values);
+  return arguments.new_identity ? MakeNewIdentity(config->values) : Serve(config->values);
 }
 
 }  // namespace

@@ -52,18 +52,36 @@ void MemberMonitor::HeardOwnIdElsewhere(const std::string& hostname, const std::
   Tell(table_.HearOwnIdElsewhere(hostname, address, dispatcher_.Now()));
 }
 
-void MemberMonitor::HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip,
-                                bool answered) {
+discovery::Admission MemberMonitor::HeardMember(const v1::NodeIdentity& identity,
+                                                const std::string& observed_ip, bool answered,
+                                                std::optional<MonotonicTime> asked_at) {
   const MonotonicTime now = dispatcher_.Now();
   const NodeId node(identity.node_id());
   v1::NodeAddress observed;
   observed.set_ip(observed_ip);
-  Tell(table_.HearMember(identity, observed_ip.empty() ? nullptr : &observed, now));
-  Carry(answered ? failures_.HeartbeatAnswered(node, now) : failures_.HeartbeatReceived(node, now));
+  Tell(table_.HearMember(identity, observed_ip.empty() ? nullptr : &observed, now, asked_at));
+  const discovery::Admission admission = table_.AdmissionOf(identity);
+  if (admission == discovery::Admission::kTaken) {
+    if (answered) dials_.NoteCall(node, /*reached=*/true, now);
+    Carry(answered ? failures_.HeartbeatAnswered(node, now)
+                   : failures_.HeartbeatReceived(node, now));
+  } else if (admission == discovery::Admission::kAsked) {
+    callbacks_.on_probe(node);  // whoever has the place, at its own address
+  }
+  return admission;
 }
 
 void MemberMonitor::HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure) {
+  dials_.NoteCall(node, /*reached=*/false, dispatcher_.Now());
   Carry(failures_.HeartbeatFailed(node, failure, dispatcher_.Now()));
+}
+
+void MemberMonitor::NoteCall(const NodeId& node, bool reached) {
+  dials_.NoteCall(node, reached, dispatcher_.Now());
+}
+
+std::set<NodeId> MemberMonitor::Undialled() const {
+  return dials_.Undialled(Live(), dispatcher_.Now());
 }
 
 void MemberMonitor::Leave(const NodeId& node) { Tell(table_.Leave(node, dispatcher_.Now())); }

@@ -4,9 +4,11 @@
 // and heartbeats, and the log lines that come of it. Owner thread.
 
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 
+#include "agentd/cores/dial_table.h"
 #include "discovery/failure_monitor.h"
 #include "discovery/membership_table.h"
 #include "macrame/v1/node.pb.h"
@@ -30,9 +32,17 @@ class MemberMonitor {
   void HeardCandidate(const v1::NodeIdentity& identity);
   void HeardStranger(const v1::Stranger& stranger);
   void HeardOwnIdElsewhere(const std::string& hostname, const std::string& address);
-  // Its certificate named it. `observed_ip`: where it was met; may be empty.
-  void HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip, bool answered);
+  // Its certificate named it. `observed_ip`: where it was met; may be empty. `asked_at`: when the
+  // heartbeat was sent that it answered, where that is known. With anything but kTaken it counts
+  // for nothing: another machine has the node's place.
+  discovery::Admission HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip,
+                                   bool answered,
+                                   std::optional<MonotonicTime> asked_at = std::nullopt);
   void HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure);
+  // Another call than a heartbeat was answered, or could not reach the node.
+  void NoteCall(const NodeId& node, bool reached);
+  // Live members that this node can't call.
+  std::set<NodeId> Undialled() const;
   void Leave(const NodeId& node);
   // One that is dead or left is not listed any more; others stay.
   void Forget(const NodeId& node);
@@ -54,6 +64,7 @@ class MemberMonitor {
   transport::Dispatcher& dispatcher_;
   discovery::MembershipTable table_;
   discovery::FailureMonitor failures_;
+  DialTable dials_;
   Callbacks callbacks_;
 };
 

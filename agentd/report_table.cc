@@ -43,6 +43,12 @@ bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, Monoton
   report.state_failure = request.state_failure();
   changed |= report.draining != request.draining();
   report.draining = request.draining();
+  std::set<NodeId> undialled;
+  for (const std::string& id : request.undialled_node_ids()) {
+    if (undialled.size() < kReportsMax && IsValidNodeId(id)) undialled.insert(NodeId(id));
+  }
+  changed |= undialled != report.undialled;
+  report.undialled = std::move(undialled);
   report.at = now;
   if (request.has_inventory() && request.inventory().revision() != report.inventory.revision()) {
     report.inventory = std::move(*request.mutable_inventory());

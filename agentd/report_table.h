@@ -22,8 +22,9 @@ struct NodeReport {
   std::vector<v1::RankStatus> ranks;
   v1::Fence coordinator;
   std::string state_digest;
-  v1::Reason state_failure;  // code empty: it can write its desired state
-  bool draining = false;     // it is about to stop
+  v1::Reason state_failure;    // code empty: it can write its desired state
+  std::set<NodeId> undialled;  // live members that it can't call
+  bool draining = false;       // it is about to stop
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
   MonotonicTime at;

@@ -122,10 +122,22 @@ void StateReplicator::RetrySave() {
   for (const Waiting& write : waiting_) table_.OnPersisted(write.sequence);
 }
 
+void StateReplicator::DropTombstones() {
+  const MonotonicTime now = dispatcher_.Now();
+  if (now - drop_tried_at_ < options_.drop_interval || !waiting_.empty() || save_failing_) return;
+  drop_tried_at_ = now;
+  std::optional<StateTable::Proposal> dropped = table_.DropTombstones(callbacks_.known());
+  if (!dropped.has_value()) return;
+  spdlog::info("{} removed entries of the desired state are dropped for good",
+               dropped->change.dropped.size());
+  Finish(*std::move(dropped), [](const absl::Status&) {});
+}
+
 void StateReplicator::Tick() {
   RetrySave();
   if (!table_.leading()) return;
   const MonotonicTime now = dispatcher_.Now();
+  DropTombstones();
   SendToAll();
   AnswerCommitted();
   std::vector<Waiting> late;
@@ -156,6 +168,7 @@ void StateReplicator::AnswerCommitted() {
 }
 
 void StateReplicator::NoteDigest(const NodeId& node, const std::string& digest) {
+  table_.NoteDigest(node, digest);
   if (!table_.leading()) return;
   Peer& peer = peers_[node];
   if (peer.sending || digest == table_.Digest() || table_.PendingFor(node).has_value()) {

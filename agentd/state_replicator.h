@@ -28,7 +28,8 @@ class StateReplicator {
     Duration acknowledge_limit = std::chrono::seconds(5);
     Duration send_timeout = std::chrono::seconds(2);
     Duration retry_interval = std::chrono::milliseconds(250);
-    Duration save_interval = std::chrono::seconds(1);  // between tries of a disk that refuses
+    Duration save_interval = std::chrono::seconds(1);   // between tries of a disk that refuses
+    Duration drop_interval = std::chrono::seconds(10);  // between looks at the tombstones
   };
   struct Callbacks {
     // Of whom a majority acknowledges: the live members, or the listed ones with `consistency:
@@ -36,6 +37,8 @@ class StateReplicator {
     std::function<std::set<NodeId>()> electorate;
     // Who gets what is written: the live members.
     std::function<std::set<NodeId>()> live;
+    // Who may hold entries that others dropped: every member that has not left, and the listed.
+    std::function<std::set<NodeId>()> known;
     // False while nothing but the list of members may be written.
     std::function<bool()> open;
     std::function<void()> on_changed;
@@ -63,6 +66,8 @@ class StateReplicator {
   void Remove(const std::string& key, std::string residue, Done done);
   // Sends what is missing and answers writes that ran out of time. Each 100 ms or so.
   void Tick();
+  // It was started again, perhaps with another disk.
+  void NoteRestarted(const NodeId& node) { table_.ForgetProgress(node); }
   // From a member's heartbeat.
   void NoteDigest(const NodeId& node, const std::string& digest);
 
@@ -92,6 +97,7 @@ class StateReplicator {
   absl::StatusOr<MergeResult> Merge(const StateEntries& entries, bool complete);
   absl::Status Save(StateChange change);
   void RetrySave();
+  void DropTombstones();
   void SendTo(const NodeId& node);
   void SendToAll();
   void OnReplicated(const NodeId& node, uint64_t sequence,
@@ -108,6 +114,7 @@ class StateReplicator {
   Callbacks callbacks_;
   StateTable table_;
   MonotonicTime save_tried_at_;
+  MonotonicTime drop_tried_at_;
   bool save_failing_ = false;
   StateChange unsaved_;  // what the disk refused; tried again with the next write
   std::vector<Waiting> waiting_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "discovery/incarnation_bound.h"
 #include "discovery/plain_text.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -44,6 +45,11 @@ const std::string& KeylessKey() {
   return key;
 }
 
+bool IsBytes(int field) {
+  return field == v1::Beacon::kClusterFingerprintFieldNumber ||
+         field == v1::Beacon::kMachineFieldNumber;
+}
+
 // Protobuf would refuse a string that is not UTF-8 too, but says so on stderr each time: whoever
 // can send datagrams could fill the log. Only the wire types that Beacon has are let through.
 bool StringsArePlain(std::string_view payload) {
@@ -61,10 +67,7 @@ bool StringsArePlain(std::string_view payload) {
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
         if (!in.ReadVarint32(&length) || length > payload.size()) return false;
         if (!in.ReadString(&text, static_cast<int>(length))) return false;
-        if (WireFormatLite::GetTagFieldNumber(tag) != v1::Beacon::kClusterFingerprintFieldNumber &&
-            !IsPlainText(text)) {
-          return false;
-        }
+        if (!IsBytes(WireFormatLite::GetTagFieldNumber(tag)) && !IsPlainText(text)) return false;
         break;
       default:
         return false;
@@ -79,7 +82,8 @@ bool FieldsHold(const v1::Beacon& beacon) {
          beacon.cluster_name().size() <= kBeaconClusterNameBytesMax &&
          beacon.hostname().size() <= kBeaconHostnameBytesMax &&
          beacon.agent_version().size() <= kBeaconVersionBytesMax &&
-         beacon.control_port() <= 65535 &&
+         beacon.control_port() <= 65535 && beacon.incarnation() <= kIncarnationMax &&
+         (beacon.machine().empty() || beacon.machine().size() == kBeaconMachineBytes) &&
          (beacon.cluster_fingerprint().empty() ||
           beacon.cluster_fingerprint().size() == kBeaconFingerprintBytes) &&
          // A cluster has both or neither.
@@ -150,6 +154,7 @@ std::string BeaconCodec::Encode(v1::Beacon beacon) {
   beacon.set_node_id(self_.node_id.value());
   beacon.set_incarnation(self_.incarnation.value());
   beacon.set_control_port(self_.control_port);
+  beacon.set_machine(self_.machine);
   beacon.set_sequence(++sequence_);
   beacon.set_cluster_name(trust_ ? trust_->cluster_name : "");
   beacon.set_cluster_fingerprint(trust_ ? trust_->fingerprint : "");
@@ -218,9 +223,11 @@ DecodedBeacon BeaconCodec::Judge(std::string_view datagram) {
 
 BeaconVerdict BeaconCodec::JudgeSigned(const v1::Beacon& beacon) {
   if (beacon.node_id() == self_.node_id.value()) {
+    const bool is_elsewhere =
+        !beacon.machine().empty() && !self_.machine.empty() && beacon.machine() != self_.machine;
     // A former incarnation of ours may still echo, on this very port.
     const bool is_ours =
-        beacon.control_port() == self_.control_port &&
+        !is_elsewhere && beacon.control_port() == self_.control_port &&
         (beacon.incarnation() < self_.incarnation.value() ||
          (beacon.incarnation() == self_.incarnation.value() && beacon.sequence() <= sequence_));
     return is_ours ? BeaconVerdict::kOwn : BeaconVerdict::kIdClash;
@@ -228,19 +235,20 @@ BeaconVerdict BeaconCodec::JudgeSigned(const v1::Beacon& beacon) {
   return IsReplay(beacon) ? BeaconVerdict::kReplayed : BeaconVerdict::kMember;
 }
 
-BeaconCodec::Window& BeaconCodec::WindowOf(const std::string& node_id) {
-  const auto found = windows_.find(node_id);
+BeaconCodec::Window& BeaconCodec::WindowOf(const v1::Beacon& beacon) {
+  const std::pair key(beacon.node_id(), beacon.machine());
+  const auto found = windows_.find(key);
   if (found != windows_.end()) return found->second;
   if (windows_.size() >= kReplayNodesMax) {
     windows_.erase(std::min_element(
         windows_.begin(), windows_.end(),
         [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
   }
-  return windows_[node_id];
+  return windows_[key];
 }
 
 bool BeaconCodec::IsReplay(const v1::Beacon& beacon) {
-  Window& window = WindowOf(beacon.node_id());
+  Window& window = WindowOf(beacon);
   window.used = decoded_;
   if (beacon.incarnation() < window.incarnation) return true;
   if (beacon.incarnation() > window.incarnation) {

@@ -15,7 +15,9 @@
 // fragments.
 //
 // A recorded beacon that is played again is refused by a window over the sequence numbers of each
-// (node, incarnation); an older incarnation than the highest seen is refused too. A receiver that
+// (node, machine, incarnation); an older incarnation than the highest seen of that machine is
+// refused too, and one above kIncarnationMax always, so that no member can have another's beacons
+// taken for replays. A receiver that
 // has just started has no window yet: what it then believes is an address to try, and the TLS
 // handshake that follows is not fooled.
 
@@ -26,6 +28,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "macrame/v1/beacon.pb.h"
@@ -36,6 +39,7 @@ namespace macrame::discovery {
 inline constexpr size_t kBeaconBytesMax = 512;
 inline constexpr size_t kBeaconKeyBytes = 32;
 inline constexpr size_t kBeaconFingerprintBytes = 8;
+inline constexpr size_t kBeaconMachineBytes = 8;
 inline constexpr size_t kBeaconClusterNameBytesMax = 64;
 inline constexpr size_t kBeaconHostnameBytesMax = 64;
 inline constexpr size_t kBeaconVersionBytesMax = 32;
@@ -70,11 +74,12 @@ struct DecodedBeacon {
 
 class BeaconCodec {
  public:
-  // `control_port` tells two processes with one copied state folder apart.
+  // `control_port` tells two processes with one copied state folder apart where `machine` does not.
   struct Self {
     NodeId node_id;
     Incarnation incarnation;
     uint32_t control_port = 0;
+    std::string machine = {};  // NodeIdentity.machine
   };
 
   BeaconCodec(Self self, std::optional<BeaconTrust> trust);
@@ -108,14 +113,14 @@ class BeaconCodec {
   DecodedBeacon Judge(std::string_view datagram);
   BeaconVerdict JudgeSigned(const v1::Beacon& beacon);
   bool IsReplay(const v1::Beacon& beacon);
-  Window& WindowOf(const std::string& node_id);
+  Window& WindowOf(const v1::Beacon& beacon);
 
   Self self_;
   std::optional<BeaconTrust> trust_;
   uint64_t sequence_ = 0;
   uint64_t decoded_ = 0;
   size_t last_heard_count_ = 0;
-  std::map<std::string, Window> windows_;
+  std::map<std::pair<std::string, std::string>, Window> windows_;  // by node id and machine
   std::array<uint64_t, kBeaconVerdictCount> counts_{};
 };
 

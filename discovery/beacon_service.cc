@@ -50,7 +50,8 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
         self_(self),
         callbacks_(std::move(callbacks)),
         cluster_name_(trust ? trust->cluster_name : ""),
-        codec_({NodeId(self.node_id()), Incarnation(self.incarnation()), self.control_port()},
+        codec_({NodeId(self.node_id()), Incarnation(self.incarnation()), self.control_port(),
+                self.machine()},
                std::move(trust)),
         schedule_(options_.intervals),
         hearing_(NodeId(self.node_id())),
@@ -138,7 +139,8 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   void OnDatagram(const Datagram& datagram);
   void OnMemberBeacon(const v1::Beacon& beacon, const Datagram& datagram,
                       const Interface& interface);
-  void OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram);
+  void OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,
+                   const Interface& interface);
   void Answer(const Datagram& datagram, const std::string& peer_id);
   const Interface* InterfaceOf(const Datagram& datagram) const;
   bool IsOwnAddress(const std::string& ip) const;
@@ -498,7 +500,7 @@ void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
       return;
     case BeaconVerdict::kOwn:
     case BeaconVerdict::kIdClash:
-      OnOwnBeacon(decoded, datagram);
+      OnOwnBeacon(decoded, datagram, *interface);
       return;
     case BeaconVerdict::kOtherVersion: {
       v1::Reason reason = MakeReason(
@@ -523,7 +525,10 @@ void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
   if (stranger.has_value() && callbacks_.on_stranger) callbacks_.on_stranger(*stranger);
 }
 
-void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram) {
+void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,
+                                      const Interface& interface) {
+  // Before the list of interfaces, which `interface` is one of, may be made anew.
+  const v1::NodeIdentity identity = IdentityOf(decoded.beacon, datagram, interface);
   if (decoded.verdict == BeaconVerdict::kOwn) {
     if (IsOwnAddress(datagram.source_ip)) return;
     // The address may be as new as this.
@@ -532,9 +537,7 @@ void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagr
       if (IsOwnAddress(datagram.source_ip)) return;
     }
   }
-  if (callbacks_.on_own_id_elsewhere) {
-    callbacks_.on_own_id_elsewhere(decoded.beacon.hostname(), datagram.source_ip);
-  }
+  if (callbacks_.on_own_id_elsewhere) callbacks_.on_own_id_elsewhere(identity);
 }
 
 v1::NodeIdentity BeaconService::Impl::IdentityOf(const v1::Beacon& beacon, const Datagram& datagram,
@@ -545,6 +548,7 @@ v1::NodeIdentity BeaconService::Impl::IdentityOf(const v1::Beacon& beacon, const
   identity.set_hostname(beacon.hostname());
   identity.set_control_port(beacon.control_port());
   identity.set_agent_version(beacon.agent_version());
+  identity.set_machine(beacon.machine());
   v1::NodeAddress& address = *identity.add_addresses();
   // Agents of one machine listen on 127.0.0.1, whatever address a multicast left by.
   address.set_ip(interface.is_loopback ? "127.0.0.1" : datagram.source_ip);

@@ -61,15 +61,16 @@ struct BeaconServiceCallbacks {
   std::function<void(const v1::NodeIdentity& identity)> on_peer;
   // A node that is none, with the reason; beacons_heard is 1, counting is up to MembershipTable.
   std::function<void(const v1::Stranger& stranger)> on_stranger;
-  // Another machine uses our node id.
-  std::function<void(const std::string& hostname, const std::string& address)> on_own_id_elsewhere;
+  // Somebody else uses our node id: as in on_peer, with the machine that it names. A beacon proves
+  // nothing of it.
+  std::function<void(const v1::NodeIdentity& identity)> on_own_id_elsewhere;
   // The interfaces changed: new addresses for the node's identity.
   std::function<void(const std::vector<Interface>& interfaces)> on_interfaces;
 };
 
 class BeaconService {
  public:
-  // `self`: node id, incarnation, hostname, control port and version are used.
+  // `self`: node id, incarnation, hostname, control port, version and machine are used.
   BeaconService(transport::AsioDispatcher& dispatcher, BeaconServiceOptions options,
                 const v1::NodeIdentity& self, std::optional<BeaconTrust> trust,
                 BeaconServiceCallbacks callbacks);

@@ -35,6 +35,9 @@ struct ThunderboltBuses {
 ThunderboltBuses ParseThunderboltBuses(std::string_view json);
 ThunderboltBuses ParseThunderboltText(std::string_view text);
 
+// `ioreg -r -d 1 -w0 -c IOPlatformExpertDevice`: the IOPlatformUUID; empty when it is not told.
+std::string PlatformUuid(std::string_view text);
+
 // `ioreg -r -c IOThunderboltPort -w0`: by socket number.
 struct ThunderboltSocket {
   v1::Fact is_thunderbolt5 = v1::FACT_UNKNOWN;

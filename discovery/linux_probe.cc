@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "discovery/linux_files.h"
+#include "discovery/machine_id.h"
 #include "discovery/text_scan.h"
 
 namespace macrame::discovery {
@@ -121,6 +122,8 @@ v1::NodeLoad LinuxProbe::CollectSlowLoad() {
   load.set_on_battery(OnBattery(root_));
   return load;
 }
+
+std::string LinuxProbe::CollectMachineId() { return LinuxMachineId(root_); }
 
 void LinuxProbe::SampleFastLoad(v1::NodeLoad& load) {
   const auto memory = ParseMeminfo(ReadFile(root_ + "/proc/meminfo"));

@@ -52,6 +52,7 @@ class LinuxProbe : public NodeProbe {
 
   v1::Inventory CollectInventory(const InventoryInputs& inputs) override;
   v1::NodeLoad CollectSlowLoad() override;
+  std::string CollectMachineId() override;
   void SampleFastLoad(v1::NodeLoad& load) override;
   std::map<std::string, v1::InterfaceKind> CollectInterfaceKinds() override { return {}; }
 

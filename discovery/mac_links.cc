@@ -27,16 +27,6 @@ bool HasSocketBesideEthernet(const std::string& machine_model) {
 
 v1::Fact FactOf(bool value) { return value ? v1::FACT_YES : v1::FACT_NO; }
 
-// The IOPlatformUUID line of ioreg.
-std::string PlatformUuid(std::string_view text) {
-  for (const std::string_view line : WholeLines(text)) {
-    std::string_view key, value;
-    if (!SplitOnce(line, " = ", key, value)) continue;
-    if (key.find("\"IOPlatformUUID\"") != key.npos) return std::string(value);
-  }
-  return "";
-}
-
 // Output that ended by itself and with its last line: only such a list lacks what it does not name.
 bool IsWhole(const CommandResult& result) {
   return result.Succeeded() && result.out.ends_with('\n');
@@ -345,6 +335,15 @@ class MacLinks {
 };
 
 }  // namespace
+
+std::string PlatformUuid(std::string_view text) {
+  for (const std::string_view line : WholeLines(text)) {
+    std::string_view key, value;
+    if (!SplitOnce(line, " = ", key, value)) continue;
+    if (key.find("\"IOPlatformUUID\"") != key.npos) return std::string(value);
+  }
+  return "";
+}
 
 Command ThunderboltCommand() {
   return {.argv = {"system_profiler", "SPThunderboltDataType", "-json"},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "discovery/link_facts.h"
+#include "discovery/link_parsers.h"
 #include "discovery/mac_parsers.h"
 
 namespace macrame::discovery {
@@ -80,6 +82,10 @@ v1::NodeLoad MacProbe::CollectSlowLoad() {
   load.set_thermal_state(ParsePmsetTherm(runner_.Run(PmsetThermCommand()).out));
   load.set_on_battery(ParsePmsetOnBattery(runner_.Run(PmsetBattCommand()).out).value_or(false));
   return load;
+}
+
+std::string MacProbe::CollectMachineId() {
+  return PlatformUuid(runner_.Run(PlatformUuidCommand()).out);
 }
 
 std::map<std::string, v1::InterfaceKind> MacProbe::CollectInterfaceKinds() {

@@ -36,6 +36,8 @@ class MacProbe : public NodeProbe {
   v1::Inventory CollectInventory(const InventoryInputs& inputs) override;
   // Everything; what Mach tells faster is then overwritten by SampleFastLoad.
   v1::NodeLoad CollectSlowLoad() override;
+  // The IOPlatformUUID.
+  std::string CollectMachineId() override;
   void SampleFastLoad(v1::NodeLoad& load) override { (void)load; }
   std::map<std::string, v1::InterfaceKind> CollectInterfaceKinds() override;
 

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "discovery/incarnation_bound.h"
 #include "discovery/interfaces.h"
 #include "proto/reasons.h"
 
@@ -53,7 +54,31 @@ bool SameIdentity(const v1::NodeIdentity& a, const v1::NodeIdentity& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
+bool IsLive(const Member& member) {
+  return member.state == v1::NODE_STATE_ALIVE || member.state == v1::NODE_STATE_SUSPECT;
+}
+
 }  // namespace
+
+std::string NewIdentityRemedy(const std::string& where) {
+  return absl::StrCat(
+      "on ", where,
+      ": stop agentd, run 'agentd --new-identity' once and start it again; it joins "
+      "as a new node and keeps its models and settings");
+}
+
+std::string NameAndAddress(const v1::NodeIdentity& identity) {
+  const std::string name = identity.hostname().empty() ? "a machine" : identity.hostname();
+  if (identity.addresses().empty()) return name;
+  const std::string& ip = identity.addresses(0).ip();
+  const bool is_v6 = ip.find(':') != std::string::npos;
+  return absl::StrCat(name, " (", is_v6 ? "[" : "", ip, is_v6 ? "]:" : ":", identity.control_port(),
+                      ")");
+}
+
+bool AreTwoMachines(const v1::NodeIdentity& a, const v1::NodeIdentity& b) {
+  return !a.machine().empty() && !b.machine().empty() && a.machine() != b.machine();
+}
 
 std::string_view MembershipChangeName(MembershipChange change) {
   switch (change) {
@@ -106,11 +131,15 @@ MembershipTable::Whereabouts MembershipTable::WhereaboutsOf(const v1::NodeIdenti
 void MembershipTable::HearCandidate(const v1::NodeIdentity& identity, MonotonicTime now) {
   const NodeId node(identity.node_id());
   if (!IsValidNodeId(node.value()) || identity.node_id() == self_.node_id()) return;
+  if (identity.incarnation() > kIncarnationMax) return;
   const auto member = members_.find(node);
   if (member != members_.end()) {
     const v1::NodeIdentity& known = member->second.member.identity;
-    if (identity.incarnation() < known.incarnation()) return;
-    if (identity.incarnation() == known.incarnation()) {
+    const bool is_other = AreTwoMachines(known, identity);
+    // A member that is there is not looked for elsewhere: what a beacon says is no proof.
+    if (is_other && IsLive(member->second.member)) return;
+    if (identity.incarnation() < known.incarnation() && !is_other) return;
+    if (identity.incarnation() == known.incarnation() && !is_other) {
       for (const auto& address : identity.addresses()) {
         AddAddress(member->second.observed, address);
       }
@@ -141,9 +170,10 @@ void MembershipTable::HearCandidate(const v1::NodeIdentity& identity, MonotonicT
 }
 
 MembershipEvents MembershipTable::HearMember(const v1::NodeIdentity& identity,
-                                             const v1::NodeAddress* observed, MonotonicTime now) {
+                                             const v1::NodeAddress* observed, MonotonicTime now,
+                                             std::optional<MonotonicTime> asked_at) {
   const NodeId node(identity.node_id());
-  if (!IsValidNodeId(node.value())) return {};
+  if (!IsValidNodeId(node.value()) || identity.incarnation() > kIncarnationMax) return {};
   if (identity.node_id() == self_.node_id()) {
     return HearOwnIdElsewhere(identity.hostname(), observed ? observed->ip() : "", now);
   }
@@ -152,12 +182,71 @@ MembershipEvents MembershipTable::HearMember(const v1::NodeIdentity& identity,
 
   Entry& entry = found->second;
   MembershipEvents events;
+  if (AreTwoMachines(entry.member.identity, identity)) {
+    if (IsLive(entry.member)) {
+      HearRival(entry, identity, now, events);
+    } else {
+      Update(entry, identity, observed, now, events);
+    }
+    return events;
+  }
   if (IsClash(entry, identity, now, events)) return events;
   const uint64_t known = entry.member.identity.incarnation();
   if (identity.incarnation() < known) return events;
   if (identity.incarnation() == known && entry.member.state == v1::NODE_STATE_LEFT) return events;
+  if (asked_at.has_value())
+    entry.answered = std::max(entry.answered.value_or(*asked_at), *asked_at);
   Update(entry, identity, observed, now, events);
   return events;
+}
+
+Admission MembershipTable::AdmissionOf(const v1::NodeIdentity& identity) const {
+  const auto found = members_.find(NodeId(identity.node_id()));
+  if (found == members_.end()) return Admission::kTaken;
+  const Entry& entry = found->second;
+  if (!IsLive(entry.member) || !AreTwoMachines(entry.member.identity, identity)) {
+    return Admission::kTaken;
+  }
+  return IsProven(entry) ? Admission::kRefused : Admission::kAsked;
+}
+
+bool MembershipTable::IsProven(const Entry& entry) {
+  if (!entry.rival.has_value()) return false;
+  // An answer to what was asked since; or anything, when its process would have to have ended long
+  // ago for the rival to be its successor.
+  return (entry.answered.has_value() && *entry.answered >= entry.rival_since) ||
+         entry.member.last_heard >= entry.rival_since + kLastEcho;
+}
+
+void MembershipTable::HearRival(Entry& entry, const v1::NodeIdentity& identity, MonotonicTime now,
+                                MembershipEvents& events) const {
+  const bool is_new = !entry.rival.has_value() || now - entry.rival_heard > kClashWindow ||
+                      entry.rival->machine() != identity.machine() ||
+                      entry.rival->incarnation() != identity.incarnation();
+  if (is_new) entry.rival_since = now;
+  entry.rival = Orderly(identity);
+  entry.rival_heard = now;
+  if (!IsProven(entry)) return;
+  v1::Reason reason = MakeReason(
+      "NODE_ID_CLASH",
+      absl::StrCat("node id ", identity.node_id().substr(0, 8), " is that of ",
+                   NameAndAddress(entry.member.identity), ", which answers; ",
+                   NameAndAddress(identity),
+                   " is another machine with the same id, a copy of its disk, and is refused"),
+      identity.node_id());
+  reason.set_remedy(NewIdentityRemedy(NameAndAddress(identity)));
+  Clash(entry, std::move(reason), now, events);
+}
+
+void MembershipTable::Clash(Entry& entry, v1::Reason reason, MonotonicTime now,
+                            MembershipEvents& events) const {
+  const bool told = entry.clash_at.has_value() && now - *entry.clash_at <= kClashWindow;
+  entry.clash_at = now;
+  entry.clash = std::move(reason);
+  if (!told) {
+    events.push_back(
+        {MembershipChange::kIdClash, NodeId(entry.member.identity.node_id()), entry.clash});
+  }
 }
 
 MembershipEvents MembershipTable::AddMember(const v1::NodeIdentity& identity,
@@ -218,18 +307,14 @@ bool MembershipTable::IsClash(Entry& entry, const v1::NodeIdentity& identity, Mo
   }
   if (!is_clash) return false;
   entry.moved = now;
-  const bool told = entry.clash_at.has_value() && now - *entry.clash_at <= kClashWindow;
-  entry.clash_at = now;
-  entry.clash = MakeReason(
+  v1::Reason reason = MakeReason(
       "NODE_ID_CLASH",
       absl::StrCat("node id ", identity.node_id().substr(0, 8),
                    " is used by two machines at once: ", entry.member.identity.hostname(), " port ",
                    entry.member.identity.control_port(), " and ", identity.hostname(), " port ",
                    identity.control_port()),
       identity.node_id());
-  if (!told) {
-    events.push_back({MembershipChange::kIdClash, NodeId(identity.node_id()), entry.clash});
-  }
+  Clash(entry, std::move(reason), now, events);
   return true;
 }
 
@@ -239,13 +324,16 @@ void MembershipTable::Update(Entry& entry, const v1::NodeIdentity& identity,
   Member& member = entry.member;
   const NodeId node(identity.node_id());
   const v1::NodeIdentity orderly = Orderly(identity);
-  const bool restarted = identity.incarnation() > member.identity.incarnation();
+  const bool restarted = identity.incarnation() > member.identity.incarnation() ||
+                         AreTwoMachines(member.identity, identity);
   const bool changed = !SameIdentity(orderly, member.identity);
   const bool renamed = identity.hostname() != member.identity.hostname();
   const bool upgraded = identity.agent_version() != member.identity.agent_version();
   if (restarted) {
     entry.observed.clear();
     entry.previous.reset();
+    entry.rival.reset();
+    entry.answered.reset();
     entry.whereabouts = WhereaboutsOf(identity);
     entry.incarnation_since = now;
     events.push_back({MembershipChange::kRestarted, node, {}});
@@ -257,7 +345,8 @@ void MembershipTable::Update(Entry& entry, const v1::NodeIdentity& identity,
   if (observed != nullptr) AddAddress(entry.observed, *observed);
   const auto candidate = candidates_.find(node);
   if (candidate != candidates_.end() &&
-      candidate->second.identity.incarnation() <= identity.incarnation()) {
+      (candidate->second.identity.incarnation() <= identity.incarnation() ||
+       AreTwoMachines(candidate->second.identity, identity))) {
     candidates_.erase(candidate);
   }
   if (member.state != v1::NODE_STATE_ALIVE) {

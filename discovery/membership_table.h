@@ -6,9 +6,14 @@
 // address worth a heartbeat. A *member* has shown its certificate in a heartbeat, either way. A
 // *stranger* was heard and can't be a member: another cluster's, or one without the secret.
 //
-// Members are told apart by NodeId alone: one node on many addresses is one node. A dead member
-// stays listed, and counts for nothing. All three lists are bounded; what makes room is the longest
-// left, then the longest dead; a live member never does.
+// Members are told apart by NodeId alone: one node on many addresses is one node. Of two machines
+// that carry one id (a disk was copied) the one that is a member and answers keeps its place,
+// whatever the other's incarnation: the other is asked to wait, and is refused as soon as the first
+// was heard in a way that only an agent which lives can be. One that does not answer is dead in the
+// end, and its place free.
+//
+// A dead member stays listed, and counts for nothing. All three lists are bounded; what makes room
+// is the longest left, then the longest dead; a live member never does.
 
 #include <map>
 #include <optional>
@@ -33,6 +38,15 @@ inline constexpr Duration kCandidateKeptFor = std::chrono::seconds(30);
 inline constexpr Duration kStrangerKeptFor = std::chrono::seconds(60);
 // Two machines with one id contradict each other within this time; one machine that moves does not.
 inline constexpr Duration kClashWindow = std::chrono::seconds(30);
+// What a process said before it ended does not come in later than this after its successor spoke.
+inline constexpr Duration kLastEcho = std::chrono::seconds(3);
+
+// What a copied disk has to do to be a node of its own.
+std::string NewIdentityRemedy(const std::string& where);
+// "weaver-2 (10.0.0.2:7000)".
+std::string NameAndAddress(const v1::NodeIdentity& identity);
+// Both name their machine, and these are two.
+bool AreTwoMachines(const v1::NodeIdentity& a, const v1::NodeIdentity& b);
 
 enum class MembershipChange {
   kJoined,     // a new member
@@ -66,6 +80,13 @@ struct Member {
   MonotonicTime state_since;
 };
 
+// How news stands beside what is known of its node.
+enum class Admission {
+  kTaken,    // it is the member's own, or a new member's
+  kAsked,    // of another machine than the member, which is being asked whether it is there
+  kRefused,  // of another machine than the member, which is there
+};
+
 // Where to send a heartbeat.
 struct HeartbeatTarget {
   NodeId node;
@@ -85,8 +106,12 @@ class MembershipTable {
   void HearCandidate(const v1::NodeIdentity& identity, MonotonicTime now);
   // The peer's certificate said that it is `identity.node_id`: it becomes or stays a member.
   // `observed`: the address that it was reached at or came from, kept as well; may be null.
+  // `asked_at`: when the question was sent that this answers; unset: it came by itself.
   MembershipEvents HearMember(const v1::NodeIdentity& identity, const v1::NodeAddress* observed,
-                              MonotonicTime now);
+                              MonotonicTime now,
+                              std::optional<MonotonicTime> asked_at = std::nullopt);
+  // To be asked after HearMember: with anything but kTaken the news was not taken over.
+  Admission AdmissionOf(const v1::NodeIdentity& identity) const;
   // What the failure monitor decided. Unknown nodes and repeats give no event. A member that left
   // is only brought back by HearMember with a higher incarnation.
   MembershipEvents SetState(const NodeId& node, v1::NodeState state, const v1::Reason& reason,
@@ -134,6 +159,11 @@ class MembershipTable {
     std::optional<Whereabouts> previous;
     MonotonicTime moved;  // when whereabouts took the place of previous
     MonotonicTime incarnation_since;
+    // Another machine that carries the same id, and since when it has been heard.
+    std::optional<v1::NodeIdentity> rival;
+    MonotonicTime rival_since;
+    MonotonicTime rival_heard;
+    std::optional<MonotonicTime> answered;  // the latest question that the member answered
     std::optional<MonotonicTime> clash_at;
     v1::Reason clash;
   };
@@ -152,6 +182,11 @@ class MembershipTable {
   // True when the news is not to be believed; says so once in each kClashWindow.
   bool IsClash(Entry& entry, const v1::NodeIdentity& identity, MonotonicTime now,
                MembershipEvents& events) const;
+  // It is live and was heard since its rival appeared.
+  static bool IsProven(const Entry& entry);
+  void HearRival(Entry& entry, const v1::NodeIdentity& identity, MonotonicTime now,
+                 MembershipEvents& events) const;
+  void Clash(Entry& entry, v1::Reason reason, MonotonicTime now, MembershipEvents& events) const;
   void Update(Entry& entry, const v1::NodeIdentity& identity, const v1::NodeAddress* observed,
               MonotonicTime now, MembershipEvents& events);
   void NoteHostnameClash(const v1::NodeIdentity& identity, MembershipEvents& events) const;

@@ -24,6 +24,9 @@ class NodeProbe {
   // Overwrites in `load` what can be had within a millisecond. Owner thread, at the same time as
   // the others.
   virtual void SampleFastLoad(v1::NodeLoad& load) = 0;
+  // What tells this machine from all others (discovery/machine_id.h); empty: nothing does. May
+  // block; any thread but an owner thread.
+  virtual std::string CollectMachineId() = 0;
   // Device → kind, where only a command can tell. Worker thread.
   virtual std::map<std::string, v1::InterfaceKind> CollectInterfaceKinds() = 0;
 };

@@ -10,6 +10,9 @@
 namespace macrame::agentd {
 namespace {
 
+// SkipTerms leaves out at most so many.
+constexpr uint64_t kTermsSkipped = 1000;
+
 uint32_t ToMs(Duration duration) {
   return static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
@@ -470,6 +473,12 @@ ElectionEffects Election::OnDiskTrouble(const std::optional<v1::Reason>& why, Mo
   return effects;
 }
 
+void Election::SkipTerms() {
+  const uint64_t term =
+      std::max(highest_term_, granted_.term).value() + 1 + random_() % kTermsSkipped;
+  if (term < kTermMax) highest_term_ = Term(term);
+}
+
 ElectionEffects Election::Resign(MonotonicTime now) {
   ElectionEffects effects;
   if (role_ == Role::kCoordinator) {
@@ -586,7 +595,12 @@ bool Election::IsSmaller(uint32_t electors, const FencePair& fence, MonotonicTim
 // coordinator itself knows.
 void Election::Meet(const NodeId& teller, const FencePair& other, uint32_t electors,
                     MonotonicTime now, ElectionEffects& effects) {
-  if (other.coordinator == self_ || other.coordinator.value().empty()) return;
+  if (other.coordinator.value().empty()) return;
+  if (other.coordinator == self_) {
+    // Led by this node before its disk was replaced by an older one, or by a copy of it.
+    if (other > mine_) RaiseTerm(other, now, effects);
+    return;
+  }
   const bool smaller = IsSmaller(electors, other, now);
   if (smaller && other > mine_) {
     RaiseTerm(other, now, effects);

@@ -145,6 +145,9 @@ class Election {
   // This node can't write its desired state (set) or can again (unset): a coordinator resigns, and
   // nobody stands who could commit nothing.
   ElectionEffects OnDiskTrouble(const std::optional<v1::Reason>& why, MonotonicTime now);
+  // This node's disk comes from another machine, which may have led under the same id since: terms
+  // are left out, so that no pair is likely to be used on both.
+  void SkipTerms();
   // Steps down and gives the leases back, so that a successor need not wait for them, and stands
   // for election no more; it goes on granting. For shutting down.
   ElectionEffects Resign(MonotonicTime now);

@@ -270,6 +270,9 @@ absl::Status StateStore::LoadMeta() {
     return Unreadable("it holds no incarnation");
   }
   incarnation_ = Incarnation(count);
+  const auto machine = ReadMeta("machine");
+  if (!machine.ok()) return machine.status();
+  last_machine_ = machine->value_or("");
   const auto grant = ReadMeta("grant");
   if (!grant.ok()) return grant.status();
   if (!grant->has_value()) return absl::OkStatus();
@@ -300,6 +303,26 @@ absl::Status StateStore::LoadEntries() {
 absl::Status StateStore::RaiseIncarnation() {
   incarnation_ = Incarnation(incarnation_.value() + 1);
   return WriteMeta("incarnation", absl::StrCat(incarnation_.value()));
+}
+
+absl::Status StateStore::SaveMachine(const std::string& machine) {
+  const absl::Status written = Note(WriteMeta("machine", machine));
+  if (written.ok()) last_machine_ = machine;
+  return written;
+}
+
+absl::Status StateStore::BecomeNewNode(const NodeId& fresh_node_id) {
+  if (!IsValidNodeId(fresh_node_id.value())) {
+    return absl::InvalidArgumentError("a new node id has 32 hex digits");
+  }
+  absl::Status status = Execute("BEGIN IMMEDIATE");
+  if (!status.ok()) return status;
+  status = WriteMeta("node_id", fresh_node_id.value());
+  if (status.ok()) status = WriteMeta("incarnation", "0");
+  if (status.ok()) status = Execute("DELETE FROM meta WHERE key IN ('grant', 'machine')");
+  if (status.ok()) status = Execute("COMMIT");
+  if (!status.ok()) sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
+  return status;
 }
 
 absl::Status StateStore::SaveGrant(const GrantRecord& record) {

@@ -49,13 +49,21 @@ class StateStore {
   const NodeId& node_id() const { return node_id_; }
   // Of this run: one higher than that of the last.
   Incarnation incarnation() const { return incarnation_; }
+  // The machine of the last run that was this node (NodeIdentity.machine); empty: not known.
+  const std::string& last_machine() const { return last_machine_; }
   // As they were at opening.
   const std::optional<GrantRecord>& loaded_grant() const { return loaded_grant_; }
   const std::vector<v1::StateEntry>& loaded_entries() const { return loaded_entries_; }
 
-  // Durable when OK.
+  // Durable when OK: the machine that this node is from now on.
+  absl::Status SaveMachine(const std::string& machine);
+  // Durable when OK, all or nothing: a node of its own from the next opening on, which has promised
+  // nothing and never ran. The desired state stays.
+  absl::Status BecomeNewNode(const NodeId& fresh_node_id);
+
   // Of the last write; unset when it succeeded. STATE_DISK_FULL or STATE_UNREADABLE.
   const std::optional<v1::Reason>& failure() const { return failure_; }
+  // Durable when OK.
   absl::Status SaveGrant(const GrantRecord& record);
   // Durable when OK, all or nothing.
   absl::Status SaveChange(const StateChange& change);
@@ -86,6 +94,7 @@ class StateStore {
   sqlite3* database_ = nullptr;
   NodeId node_id_;
   Incarnation incarnation_;
+  std::string last_machine_;
   std::optional<GrantRecord> loaded_grant_;
   std::optional<v1::Reason> failure_;
   std::vector<v1::StateEntry> loaded_entries_;

@@ -359,8 +359,14 @@ uint64_t StateTable::CommittedUpTo(const std::set<NodeId>& electorate) const {
   return committed > first_sequence_ ? committed : 0;
 }
 
-std::optional<StateTable::Proposal> StateTable::DropTombstones(bool every_known_member_agrees) {
-  if (!fence_.has_value() || !every_known_member_agrees) return std::nullopt;
+std::optional<StateTable::Proposal> StateTable::DropTombstones(const std::set<NodeId>& known) {
+  std::erase_if(digests_, [&](const auto& told) { return !known.contains(told.first); });
+  if (!fence_.has_value()) return std::nullopt;
+  const bool all_agree = std::all_of(known.begin(), known.end(), [this](const NodeId& node) {
+    const auto told = digests_.find(node);
+    return node == self_ || (told != digests_.end() && told->second == Digest());
+  });
+  if (!all_agree) return std::nullopt;
   std::vector<StateVersion> tombstones;
   for (const auto& [key, entry] : entries_) {
     if (entry.removed()) tombstones.push_back(VersionOf(entry));

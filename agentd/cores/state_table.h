@@ -144,9 +144,13 @@ class StateTable {
   // Writes of this coordinator up to this sequence are on disk on a majority of `electorate` (live
   // members, or all with Consistency::kQuorum), this node included.
   uint64_t CommittedUpTo(const std::set<NodeId>& electorate) const;
-  // Drops tombstones beyond tombstones_kept. Safe only when every known member, dead ones too, is
-  // known to hold this very state: pass whether that is so. Nullopt when there is nothing to do.
-  std::optional<Proposal> DropTombstones(bool every_known_member_agrees);
+  // The node's disk may be another one than before (it was started again): it needs everything.
+  void ForgetProgress(const NodeId& node) { replicated_.erase(node); }
+  // The digest that a node last told of its own table.
+  void NoteDigest(const NodeId& node, const std::string& digest) { digests_[node] = digest; }
+  // Drops tombstones beyond tombstones_kept, when every one of `known` (all members, dead ones too)
+  // last told that it holds this very state. Nullopt when there is nothing to do.
+  std::optional<Proposal> DropTombstones(const std::set<NodeId>& known);
 
  private:
   using Map = std::map<std::string, v1::StateEntry, std::less<>>;
@@ -172,7 +176,8 @@ class StateTable {
   uint64_t first_sequence_ = 0;  // of this leadership; older ones are not ours to commit
   uint64_t last_sequence_ = 0;
   std::map<NodeId, uint64_t> replicated_;  // by node: accepted up to; absent: needs everything
-  std::set<NodeId> resend_;                // need everything once more
+  std::map<NodeId, std::string> digests_;
+  std::set<NodeId> resend_;  // need everything once more
   std::function<bool(std::string_view)> keeps_;
   std::map<std::string, std::string> kept_;  // values by key, to be written when this node leads
 };

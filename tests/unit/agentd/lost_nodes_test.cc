@@ -44,5 +44,18 @@ TEST(LostNodes, OnlyThoseThatWereAskedFor) {
   EXPECT_EQ(diagnosis.conclusion(), "");
 }
 
+TEST(LostNodes, OneWayNamesBothAndThePort) {
+  NodeFacts to = Node('b', "bess", v1::NODE_STATE_ALIVE);
+  to.identity.set_control_port(7001);
+  to.identity.add_addresses()->set_ip("10.0.0.2");
+  const v1::Reason reason = OneWayReachable(Node('a', "ada", v1::NODE_STATE_ALIVE), to);
+  EXPECT_EQ(reason.code(), "ONE_WAY_REACHABLE");
+  EXPECT_EQ(reason.node_id(), to.id.value());
+  for (const char* part : {"ada hears bess", "TCP port 7001", "10.0.0.2"}) {
+    EXPECT_NE(reason.message().find(part), std::string::npos) << reason.message();
+  }
+  EXPECT_NE(reason.remedy().find("firewall of bess"), std::string::npos) << reason.remedy();
+}
+
 }  // namespace
 }  // namespace macrame::agentd

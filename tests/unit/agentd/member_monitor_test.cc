@@ -98,5 +98,40 @@ TEST(HostPortTest, AddressesOfBothFamilies) {
   EXPECT_EQ(HostPort("fd00::7", 80), "[fd00::7]:80");
 }
 
+TEST_F(MemberMonitorTest, OneThatIsHeardAndCantBeCalledIsTold) {
+  monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(monitor_.Undialled().empty() || i >= 4);
+    monitor_.HeartbeatFailed(peer_, discovery::HeartbeatFailure::kTimeout);
+    Pass(milliseconds(500));
+    monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
+  }
+  EXPECT_EQ(monitor_.Undialled(), std::set<NodeId>{peer_});
+  monitor_.NoteCall(peer_, true);
+  EXPECT_TRUE(monitor_.Undialled().empty());
+}
+
+TEST_F(MemberMonitorTest, ACopyCountsForNothingAndTheMemberIsAsked) {
+  v1::NodeIdentity member = Identity('a', 1), copy = Identity('a', 2);
+  member.set_machine("machine1");
+  copy.set_machine("machine2");
+  monitor_.HeardMember(member, "10.0.0.2", true, dispatcher_.Now());
+  dispatcher_.AdvanceBy(milliseconds(500));
+  EXPECT_EQ(monitor_.HeardMember(copy, "10.0.0.9", false), discovery::Admission::kAsked);
+  EXPECT_EQ(probes_, 1);
+  monitor_.HeardMember(member, "", true, dispatcher_.Now());
+  EXPECT_EQ(monitor_.HeardMember(copy, "10.0.0.9", false), discovery::Admission::kRefused);
+  EXPECT_EQ(Count(MembershipChange::kIdClash), 1);
+  EXPECT_EQ(Count(MembershipChange::kRestarted), 0);
+  // The member falls silent; what its copy says keeps it no more alive than before.
+  for (int i = 0; i < 40 && monitor_.IsAlive(peer_); ++i) {
+    Pass(milliseconds(100));
+    monitor_.HeardMember(copy, "10.0.0.9", false);
+  }
+  Pass(milliseconds(2000));
+  EXPECT_EQ(Count(MembershipChange::kDead), 1);
+  EXPECT_EQ(monitor_.HeardMember(copy, "10.0.0.9", false), discovery::Admission::kTaken);
+}
+
 }  // namespace
 }  // namespace macrame::agentd

@@ -206,5 +206,29 @@ TEST(BeaconCodec, TrustCanBeChangedButNotSpoilt) {
   EXPECT_EQ(b.Decode(Codec(kA).Encode(Payload())).verdict, BeaconVerdict::kMember);
 }
 
+BeaconCodec CodecOn(char machine, const NodeId& node, uint64_t incarnation) {
+  return BeaconCodec({node, Incarnation(incarnation), 7777, std::string(8, machine)}, Trust());
+}
+
+TEST(BeaconCodec, ACopysBeaconsDoNotMuteThoseOfTheNode) {
+  BeaconCodec receiver = Codec(kB);
+  BeaconCodec node = CodecOn('m', kA, 5), copy = CodecOn('x', kA, 6);
+  EXPECT_EQ(receiver.Decode(node.Encode(Payload())).verdict, BeaconVerdict::kMember);
+  const DecodedBeacon of_copy = receiver.Decode(copy.Encode(Payload()));
+  EXPECT_EQ(of_copy.verdict, BeaconVerdict::kMember);
+  EXPECT_EQ(of_copy.beacon.machine(), std::string(8, 'x'));
+  EXPECT_EQ(receiver.Decode(node.Encode(Payload())).verdict, BeaconVerdict::kMember);
+  // Each hears of the other, though port and incarnation could be its own earlier ones.
+  EXPECT_EQ(copy.Decode(node.Encode(Payload())).verdict, BeaconVerdict::kIdClash);
+  EXPECT_EQ(node.Decode(copy.Encode(Payload())).verdict, BeaconVerdict::kIdClash);
+}
+
+TEST(BeaconCodec, AnIncarnationThatNoNodeReachesMutesNobody) {
+  BeaconCodec receiver = Codec(kB);
+  BeaconCodec liar = Codec(kA, Trust(), ~uint64_t{0});
+  EXPECT_EQ(receiver.Decode(liar.Encode(Payload())).verdict, BeaconVerdict::kMalformed);
+  EXPECT_EQ(receiver.Decode(Codec(kA).Encode(Payload())).verdict, BeaconVerdict::kMember);
+}
+
 }  // namespace
 }  // namespace macrame::discovery

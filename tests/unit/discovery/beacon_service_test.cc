@@ -62,8 +62,8 @@ class Peer {
     callbacks.on_stranger = [this](const v1::Stranger& stranger) {
       strangers[stranger.node_id()] = stranger;
     };
-    callbacks.on_own_id_elsewhere = [this](const std::string& hostname, const std::string&) {
-      clash_with = hostname;
+    callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& identity) {
+      clash_with = identity.hostname();
     };
     service = std::make_unique<BeaconService>(dispatcher, std::move(options), self,
                                               std::move(trust), std::move(callbacks));

@@ -6,6 +6,7 @@
 namespace macrame::discovery {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -333,6 +334,84 @@ TEST(MembershipTable, CandidatesAreBoundedAndForgotten) {
   table.HearCandidate(Identity("not an id", 1, "c", {}), kStart);
   table.HearCandidate(Identity(kSelf, 1, "me", {}), kStart);
   EXPECT_TRUE(table.HeartbeatTargets().empty());
+}
+
+v1::NodeIdentity OnMachine(const v1::NodeIdentity& identity, char machine) {
+  v1::NodeIdentity on = identity;
+  on.set_machine(std::string(8, machine));
+  return on;
+}
+
+TEST(MembershipTable, ACopyOfALiveMemberIsRefusedWhateverItsIncarnation) {
+  MembershipTable table = Table();
+  const auto member = OnMachine(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), 'm');
+  const auto copy = OnMachine(Identity(kB, 6, "weaver-2", {Address("10.0.0.9")}), 'x');
+  table.HearMember(member, nullptr, kStart);
+  EXPECT_THAT(Names(table.HearMember(copy, nullptr, kStart + seconds(1))), IsEmpty());
+  EXPECT_EQ(table.AdmissionOf(copy), Admission::kAsked) << "nobody has asked the member yet";
+  // What it was asked before proves nothing, nor what it said by itself: it may have ended since.
+  table.HearMember(member, nullptr, kStart + milliseconds(1200), kStart + milliseconds(900));
+  table.HearMember(member, nullptr, kStart + milliseconds(1300));
+  table.HearMember(copy, nullptr, kStart + milliseconds(1500));
+  EXPECT_EQ(table.AdmissionOf(copy), Admission::kAsked);
+  table.HearMember(member, nullptr, kStart + milliseconds(1700), kStart + milliseconds(1600));
+  EXPECT_EQ(table.AdmissionOf(copy), Admission::kRefused);
+  const auto events = table.HearMember(copy, nullptr, kStart + seconds(2));
+  ASSERT_THAT(Names(events), ElementsAre("id_clash"));
+  const v1::Reason reason = events[0].reason;
+  EXPECT_EQ(reason.code(), "NODE_ID_CLASH");
+  EXPECT_NE(reason.message().find("10.0.0.2:7000"), std::string::npos) << reason.message();
+  EXPECT_NE(reason.message().find("10.0.0.9:7000"), std::string::npos) << reason.message();
+  EXPECT_NE(reason.remedy().find("--new-identity"), std::string::npos) << reason.remedy();
+  EXPECT_EQ(table.AdmissionOf(member), Admission::kTaken);
+  EXPECT_EQ(table.Find(NodeId(kB))->identity.incarnation(), 5u);
+  EXPECT_THAT(Ips(table.HeartbeatTargets()[0].addresses), ElementsAre("10.0.0.2"));
+  EXPECT_EQ(table.Problems(kStart + seconds(3)).size(), 1u);
+}
+
+TEST(MembershipTable, BeaconsOfACopyMoveNobody) {
+  MembershipTable table = Table();
+  table.HearMember(OnMachine(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), 'm'), nullptr,
+                   kStart);
+  table.HearCandidate(OnMachine(Identity(kB, 9, "weaver-2", {Address("10.0.0.9")}), 'x'), kStart);
+  EXPECT_TRUE(table.AllMembersAlive());
+  EXPECT_THAT(Ips(table.HeartbeatTargets()[0].addresses), ElementsAre("10.0.0.2"));
+  EXPECT_TRUE(table.Problems(kStart).empty());
+}
+
+TEST(MembershipTable, AMovedDiskTakesThePlaceOfTheDead) {
+  MembershipTable table = Table();
+  const auto before = OnMachine(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), 'm');
+  // An old copy: it counted fewer starts.
+  const auto moved = OnMachine(Identity(kB, 3, "weaver-2", {Address("10.0.0.9")}), 'x');
+  table.HearMember(before, nullptr, kStart);
+  table.HearMember(moved, nullptr, kStart + seconds(1));
+  table.SetState(NodeId(kB), v1::NODE_STATE_DEAD, Dead(), kStart + seconds(3));
+  table.HearCandidate(moved, kStart + seconds(3));
+  EXPECT_THAT(Ips(table.HeartbeatTargets()[0].addresses), ElementsAre("10.0.0.9"));
+  EXPECT_THAT(Names(table.HearMember(moved, nullptr, kStart + seconds(4))),
+              ElementsAre("restarted"));
+  EXPECT_EQ(table.AdmissionOf(moved), Admission::kTaken);
+  EXPECT_EQ(table.AdmissionOf(before), Admission::kAsked) << "the place is taken now";
+  EXPECT_THAT(Ips(table.HeartbeatTargets()[0].addresses), ElementsAre("10.0.0.9"));
+}
+
+TEST(MembershipTable, AMachineThatSaysNothingOfItselfIsTheSame) {
+  MembershipTable table = Table();
+  table.HearMember(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), nullptr, kStart);
+  const auto upgraded = OnMachine(Identity(kB, 6, "weaver-2", {Address("10.0.0.2")}), 'm');
+  EXPECT_THAT(Names(table.HearMember(upgraded, nullptr, kStart + seconds(1))),
+              ElementsAre("restarted"));
+}
+
+TEST(MembershipTable, AnIncarnationThatNoNodeReachesIsNotBelieved) {
+  MembershipTable table = Table();
+  table.HearMember(Identity(kB, 5, "weaver-2", {Address("10.0.0.2")}), nullptr, kStart);
+  const auto liar = Identity(kB, ~uint64_t{0}, "weaver-2", {Address("10.0.0.9")});
+  EXPECT_THAT(Names(table.HearMember(liar, nullptr, kStart + seconds(1))), IsEmpty());
+  table.HearCandidate(liar, kStart + seconds(1));
+  EXPECT_EQ(table.Find(NodeId(kB))->identity.incarnation(), 5u);
+  EXPECT_THAT(Ips(table.HeartbeatTargets()[0].addresses), ElementsAre("10.0.0.2"));
 }
 
 }  // namespace

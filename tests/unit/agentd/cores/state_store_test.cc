@@ -167,5 +167,30 @@ TEST_F(StateStoreTest, AFreshStoreNeedsAValidId) {
   EXPECT_EQ(Open()->node_id(), kFresh) << "nothing was left behind that hinders";
 }
 
+TEST_F(StateStoreTest, KeepsTheMachineAndForgetsItWithTheIdentity) {
+  const NodeId fresh(std::string(32, 'd'));
+  v1::StateEntry entry;
+  entry.set_key("deployment/x");
+  {
+    auto store = Open();
+    EXPECT_EQ(store->last_machine(), "");
+    ASSERT_TRUE(store->SaveMachine(std::string("\0machine", 8)).ok());
+    ASSERT_TRUE(store->SaveChange({{entry}, {}}).ok());
+    ASSERT_TRUE(store->SaveGrant({{Term(7), kFresh}, std::chrono::milliseconds(2000)}).ok());
+  }
+  {
+    auto store = Open();
+    EXPECT_EQ(store->last_machine(), std::string("\0machine", 8));
+    EXPECT_FALSE(store->BecomeNewNode(NodeId("short")).ok());
+    ASSERT_TRUE(store->BecomeNewNode(fresh).ok());
+  }
+  auto store = Open();
+  EXPECT_EQ(store->node_id(), fresh);
+  EXPECT_EQ(store->incarnation(), Incarnation(1));
+  EXPECT_EQ(store->last_machine(), "");
+  EXPECT_FALSE(store->loaded_grant().has_value()) << "the promise is the other node's";
+  EXPECT_EQ(store->loaded_entries().size(), 1u);
+}
+
 }  // namespace
 }  // namespace macrame::agentd

@@ -191,8 +191,14 @@ TEST(StateTable, TombstonesGoOnlyWhenEveryoneHasThem) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(a.Remove("k" + std::to_string(i)).ok());
   Write(a, "kept", "v");
   MergeAll(b, a);
-  EXPECT_FALSE(a.DropTombstones(false).has_value());
-  const auto dropped = a.DropTombstones(true);
+  const std::set<NodeId> known = {Id('a'), Id('b')};
+  EXPECT_FALSE(a.DropTombstones(known).has_value()) << "b has told nothing yet";
+  a.NoteDigest(Id('b'), "another state");
+  EXPECT_FALSE(a.DropTombstones(known).has_value());
+  a.NoteDigest(Id('b'), a.Digest());
+  EXPECT_FALSE(a.DropTombstones({Id('a'), Id('b'), Id('c')}).has_value()) << "nothing of c";
+  a.NoteDigest(Id('b'), a.Digest());
+  const auto dropped = a.DropTombstones(known);
   ASSERT_TRUE(dropped.has_value());
   EXPECT_EQ(dropped->change.dropped.size(), 5u);
   EXPECT_EQ(a.entries().size(), 2u) << "the floor and the kept key";

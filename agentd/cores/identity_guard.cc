@@ -1,0 +1,101 @@
+#include "agentd/cores/identity_guard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "discovery/membership_table.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+
+IdentityGuard::IdentityGuard(std::string last_machine, IdentityGuardOptions options,
+                             MonotonicTime now)
+    : options_(options), last_machine_(std::move(last_machine)), started_(now) {}
+
+void IdentityGuard::SetSelf(const v1::NodeIdentity& self) {
+  const bool is_first = self_.node_id().empty();
+  self_ = self;
+  if (!is_first) return;
+  const bool is_elsewhere =
+      !last_machine_.empty() && !self.machine().empty() && last_machine_ != self.machine();
+  if (is_elsewhere) standing_ = Standing::kLooking;
+}
+
+void IdentityGuard::SetListed(const std::set<NodeId>& listed) {
+  has_list_ = !listed.empty();
+  others_ = listed;
+  others_.erase(NodeId(self_.node_id()));
+}
+
+void IdentityGuard::OnTaken(const NodeId& by) {
+  if (standing_ == Standing::kLooking) taken_by_.insert(by);
+  if (standing_ == Standing::kSure) is_settled_ = true;
+}
+
+bool IdentityGuard::OnRefused(const v1::NodeIdentity& holder) {
+  if (holder.node_id() != self_.node_id() || !discovery::AreTwoMachines(holder, self_)) {
+    return false;
+  }
+  holder_ = holder;
+  if (standing_ == Standing::kRefused) return false;
+  const bool stays = KeepsPlace() && std::pair(self_.incarnation(), self_.machine()) <
+                                         std::pair(holder.incarnation(), holder.machine());
+  if (!stays) standing_ = Standing::kRefused;
+  return !stays;
+}
+
+bool IdentityGuard::MayGoOn(MonotonicTime now) const {
+  const Duration looked = now - started_;
+  if (looked < options_.look) return false;
+  const bool is_quorum = options_.consistency == Consistency::kQuorum;
+  if (is_quorum && !has_list_) return false;
+  if (others_.empty()) return true;
+  const auto taken = std::count_if(others_.begin(), others_.end(),
+                                   [&](const NodeId& node) { return taken_by_.contains(node); });
+  if (is_quorum) {
+    const size_t listed = others_.size() + 1;
+    return static_cast<size_t>(taken) >= listed / 2 + 1;
+  }
+  return taken > 0 || looked >= options_.alone;
+}
+
+bool IdentityGuard::OnTick(MonotonicTime now) {
+  if (standing_ == Standing::kSure && now - started_ >= options_.settle) is_settled_ = true;
+  if (standing_ != Standing::kLooking || !MayGoOn(now)) return false;
+  standing_ = Standing::kSure;
+  is_settled_ = true;
+  return true;
+}
+
+std::optional<v1::Reason> IdentityGuard::Problem() const {
+  if (standing_ == Standing::kSure && !holder_.has_value()) return std::nullopt;
+  const std::string id = self_.node_id().substr(0, 8);
+  const std::string here = discovery::NameAndAddress(self_);
+  std::string message;
+  if (standing_ == Standing::kLooking) {
+    message = absl::StrCat("the disk of ", here, " was last used as node ", id,
+                           " on another machine; until it is clear that nothing answers there, "
+                           "this node takes no part");
+  } else if (standing_ == Standing::kRefused) {
+    message =
+        absl::StrCat("node id ", id, " is that of ", discovery::NameAndAddress(*holder_),
+                     ", which answers; ", here,
+                     " is another machine with the same id, a copy of its disk: it stands for "
+                     "nothing, grants nothing and launches nothing");
+  } else {
+    message = absl::StrCat("node id ", id, " of ", here, " is also carried by ",
+                           discovery::NameAndAddress(*holder_),
+                           ", a copy of its disk, which members have taken for it");
+  }
+  v1::Reason reason = MakeReason("NODE_ID_CLASH", std::move(message), self_.node_id());
+  reason.set_remedy(discovery::NewIdentityRemedy(
+      standing_ == Standing::kSure ? discovery::NameAndAddress(*holder_) : here));
+  if (standing_ == Standing::kLooking) {
+    reason.set_remedy(
+        absl::StrCat("wait; or, if the other machine is to stay this node, ", reason.remedy()));
+  }
+  return reason;
+}
+
+}  // namespace macrame::agentd
