@@ -11,11 +11,12 @@ namespace macrame::agentd::sim {
 ClusterSim::ClusterSim(SimOptions options)
     : options_(options),
       random_(options.seed),
-      cut_(options.nodes, std::vector<bool>(options.nodes, false)) {
-  for (int i = 0; i < options_.nodes; ++i) {
+      cut_(options.nodes + 1, std::vector<bool>(options.nodes + 1, false)) {
+  for (int i = 0; i < options_.nodes + (options_.copies ? 1 : 0); ++i) {
     auto node = std::make_unique<SimNode>();
     node->index = i;
     node->id = NodeId(std::string(32, static_cast<char>('a' + i)));
+    node->machine = std::string(8, static_cast<char>('A' + i));
     node->clock_offset = Between(1'000'000'000, 90'000'000'000);
     const double drift = options_.plant == Plant::kWildClocks ? 0.2 : 0.02;
     node->clock_rate = 1 + drift * (static_cast<double>(Between(0, 2000)) / 1000 - 1);
@@ -45,7 +46,9 @@ Us ClusterSim::Between(Us low, Us high) {
   return low + static_cast<Us>(random_() % static_cast<uint64_t>(high - low + 1));
 }
 
-int ClusterSim::RandomNode() { return static_cast<int>(random_() % nodes_.size()); }
+int ClusterSim::RandomNode() {
+  return static_cast<int>(random_() % static_cast<uint64_t>(options_.nodes));
+}
 
 void ClusterSim::Send(int from, int to, std::function<void(SimNode&)> deliver) {
   const int copies = Chance(duplicate_) ? 2 : 1;
@@ -86,8 +89,8 @@ void ClusterSim::RunFor(int ms) {
 // --- what happens to nodes -----------------------------------------------------------------------
 
 void ClusterSim::StartAll() {
-  for (const auto& node : nodes_) {
-    if (!node->up) Start(node->index);
+  for (int index = 0; index < options_.nodes; ++index) {
+    if (!nodes_[index]->up) Start(index);
   }
 }
 
@@ -121,6 +124,13 @@ void ClusterSim::Start(int index) {
     if (key == kMembersKey) return own.election->Leading(Local(own)).has_value();
     return key.starts_with("gang/") && own.reconciler->Keeps(std::string(key.substr(5)));
   });
+  IdentityGuardOptions guard_options;
+  guard_options.consistency = options_.consistency;
+  const std::string last_machine = options_.plant == Plant::kTrustCopies ? "" : node.disk_machine;
+  node.guard = std::make_unique<IdentityGuard>(last_machine, guard_options, Local(node));
+  node.guard->SetSelf(IdentityOf(node));
+  if (node.disk_machine.empty()) node.disk_machine = node.machine;
+  node.places = std::make_unique<discovery::MembershipTable>(IdentityOf(node));
   node.heard.clear();
   node.live.clear();
   node.known = {node.id};
@@ -194,7 +204,7 @@ void ClusterSim::Resume(int index) {
 }
 
 void ClusterSim::Isolate(int index, bool cut) {
-  for (int other = 0; other < options_.nodes; ++other) {
+  for (int other = 0; other < static_cast<int>(nodes_.size()); ++other) {
     if (other != index) cut_[index][other] = cut_[other][index] = cut;
   }
 }
@@ -205,6 +215,22 @@ void ClusterSim::FillDisk(int index, bool full) {
   Trace(node, full ? "has a full disk" : "has room on its disk");
   node.disk_full = full;
 }
+
+void ClusterSim::StartCopy(int of) {
+  SimNode& copy = *nodes_.back();
+  const SimNode& from = *nodes_[of];
+  if (!options_.copies || copy.up || from.disk_machine.empty()) return;
+  Trace(from, "is copied; the copy starts");
+  copy.id = from.id;
+  copy.run = std::max(copy.run, from.run);
+  copy.disk = from.disk;
+  copy.disk_grant = from.disk_grant;
+  copy.disk_machine = from.disk_machine;
+  copy.obeyed = from.obeyed;
+  Start(copy.index);
+}
+
+void ClusterSim::StopCopy() { Crash(static_cast<int>(nodes_.size()) - 1); }
 
 void ClusterSim::KillRank(int index) {
   SimNode& node = *nodes_[index];
@@ -229,7 +255,13 @@ void ClusterSim::ScheduleFault() {
 
 void ClusterSim::InjectFault() {
   const int node = RandomNode();
-  switch (random_() % 16) {
+  if (options_.copies && Chance(0.3)) {
+    HasCopy() ? StopCopy() : StartCopy(node);
+    return;
+  }
+  const uint64_t fault = random_() % 16;
+  if (options_.calm && fault < 10) return;
+  switch (fault) {
     case 0:
     case 1:
       Crash(node);
@@ -265,7 +297,7 @@ void ClusterSim::InjectFault() {
       for (auto& row : cut_) row.assign(row.size(), false);
       return;
     case 10:
-      loss_ = static_cast<double>(Between(0, 30)) / 100;
+      loss_ = static_cast<double>(Between(0, options_.calm ? 10 : 30)) / 100;
       duplicate_ = static_cast<double>(Between(0, 10)) / 100;
       delay_max_ = Between(200, 200'000);
       return;
@@ -297,17 +329,22 @@ void ClusterSim::Heal() {
   loss_ = duplicate_ = 0;
   delay_max_ = 2'000;
   for (auto& row : cut_) row.assign(row.size(), false);
+  if (HasCopy() && Chance(0.5)) StopCopy();
   for (const auto& node : nodes_) {
+    // One that a copy kept out is started anew, by hand, when the copy is gone.
+    const bool is_kept_out = HasCopy() && nodes_.back()->id == node->id;
+    const bool is_out = node->up && !is_kept_out && node->guard->standing() == Standing::kRefused;
+    if (is_out) Crash(node->index);
     FillDisk(node->index, false);
     if (node->draining) Crash(node->index);
-    if (!node->up) Start(node->index);
+    if (!node->up && node->index < options_.nodes) Start(node->index);
     if (node->paused) Resume(node->index);
   }
 }
 
 std::string ClusterSim::Run() {
-  for (const auto& node : nodes_) {
-    After(Between(0, 1'500'000), [this, index = node->index] {
+  for (int index = 0; index < options_.nodes; ++index) {
+    After(Between(0, 1'500'000), [this, index] {
       if (!nodes_[index]->up) Start(index);
     });
   }

@@ -20,8 +20,10 @@
 
 #include "agentd/cores/election.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/identity_guard.h"
 #include "agentd/cores/member_list.h"
 #include "agentd/cores/state_table.h"
+#include "discovery/membership_table.h"
 
 namespace macrame::agentd::sim {
 
@@ -35,6 +37,7 @@ enum class Plant {
   kActWithoutLeading,   // orders are sent without asking Leading(now)
   kWildClocks,          // clocks differ by far more than the election's margin
   kLaunchUnwritten,     // gangs are launched before their record is written
+  kTrustCopies,         // a copied disk takes part at once, and its news counts
 };
 
 struct SimOptions {
@@ -42,6 +45,10 @@ struct SimOptions {
   int nodes = 3;
   Consistency consistency = Consistency::kAvailable;
   bool faults = true;
+  // One copy of some node's disk is started on a machine of its own, ends, and is started again.
+  bool copies = false;
+  // No cuts, pauses and crashes beside: then a copy never takes the place of a node that runs.
+  bool calm = false;
   int fault_ms = 20'000;
   int heal_ms = 25'000;
   Plant plant = Plant::kNone;
@@ -65,6 +72,7 @@ struct SimRank {
 };
 
 struct SimHeard {
+  int at = 0;  // the process that has the node's place here
   Us at_local = 0;
   std::vector<v1::RankStatus> ranks;
   std::string digest;
@@ -86,22 +94,26 @@ struct SimNode {
   bool paused = false;
   bool draining = false;  // told to stop
   uint64_t run = 0;       // incarnation
+  std::string machine;
   Us clock_offset = 0;
   double clock_rate = 1;
   // The disk.
   std::optional<GrantRecord> disk_grant;
   std::map<std::string, v1::StateEntry> disk;
+  std::string disk_machine;
   bool disk_full = false;
   // The process.
   std::unique_ptr<Election> election;
   std::unique_ptr<StateTable> table;
   std::unique_ptr<GangReconciler> reconciler;
   std::unique_ptr<MemberList> members;
+  std::unique_ptr<IdentityGuard> guard;
+  std::unique_ptr<discovery::MembershipTable> places;  // which machine has which node's
   std::set<NodeId> listed;
   StateChange unsaved;  // what a full disk refused
   Us failing_since = 0;
   bool unable = false;
-  std::map<int, SimHeard> heard;
+  std::map<int, SimHeard> heard;  // by the node that it is of
   std::set<NodeId> live;
   std::set<NodeId> known;
   std::vector<SimRank> ranks;
@@ -147,6 +159,11 @@ class ClusterSim {
   void Isolate(int node, bool cut);
   void FillDisk(int node, bool full);
   void KillRank(int node);
+  // Starts a copy of this node's disk on a machine of its own; it may be up or down. There is one
+  // copy at a time. StopCopy ends it.
+  void StartCopy(int of);
+  void StopCopy();
+  const SimNode& copy() const { return *nodes_.back(); }
   std::optional<int> CoordinatorIndex() const;
   bool Propose(int node, const std::string& deployment, bool remove);
   // A READY gang of this deployment, as the one coordinator sees it and as the ranks really are.
@@ -181,12 +198,22 @@ class ClusterSim {
   void InjectFault();
   void Heal();
   int RandomNode();
+  bool HasCopy() const { return options_.copies && nodes_.back()->up; }
 
   // sim_shell.cc: what an agent's shell does with the cores.
   void Tick(SimNode& node);
   void ScheduleTick(int index, uint64_t run);
   void UpdateMembership(SimNode& node);
   void SendHeartbeats(SimNode& node);
+  void OnHeartbeat(SimNode& node, int from, const v1::NodeIdentity& identity, SimHeard heard);
+  void OnOwnId(SimNode& node, int from, const v1::NodeIdentity& identity);
+  void AskHolder(SimNode& node, int holder);
+  void Refuse(SimNode& node, int whom, const v1::NodeIdentity& holder);
+  void TickIdentity(SimNode& node);
+  v1::NodeIdentity IdentityOf(const SimNode& node) const;
+  bool IsSure(const SimNode& node) const;
+  // The process that `node` takes for the node of this id.
+  int AddressOf(const SimNode& node, const NodeId& id) const;
   void Carry(SimNode& node, const ElectionEffects& effects, const SendLeaseRequest* answered,
              int asker);
   void OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked);
@@ -212,13 +239,16 @@ class ClusterSim {
   void OrderEnd(SimNode& node, const FencePair& fence, const EndRanks& end);
   bool Obeys(SimNode& node, const FencePair& fence);
   bool StartRank(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch,
-                 const v1::Assignment& assignment);
+                 const v1::Assignment& assignment, const std::vector<int>& peers);
   void AdvanceRanks(SimNode& node);
   int IndexOf(const NodeId& id) const;
 
   // sim_checks.cc
   void Check();
   void CheckLeases();
+  void CheckOneOfEach();
+  // Another process with this node's id has granted that pair.
+  bool IsGrantedByTwin(const SimNode& node, const FencePair& fence) const;
   void CheckOneLeaderInQuorum();
   void CheckDisk(const SimNode& node, const v1::StateEntry& entry);
   void CheckElected(const SimNode& node, const FencePair& fence);

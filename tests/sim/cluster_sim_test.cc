@@ -20,6 +20,10 @@ SimOptions OptionsOf(uint64_t seed) {
   options.seed = seed;
   options.nodes = static_cast<int>(1 + (seed * 7 + seed / 5) % 5);
   if (seed % 6 == 5) options.consistency = Consistency::kQuorum;
+  // One listed machine has nobody to tell its copy from it while a cable is cut.
+  const bool is_lone = options.consistency == Consistency::kQuorum && options.nodes == 1;
+  options.copies = seed % 3 == 1 && !is_lone;
+  options.calm = seed % 9 == 1;
   options.trace = std::getenv("MACRAME_SIM_TRACE") != nullptr;
   return options;
 }
@@ -51,6 +55,7 @@ class SingleFailure : public ::testing::TestWithParam<int> {
     SimOptions options;
     options.seed = 77 + static_cast<uint64_t>(GetParam());
     options.nodes = GetParam();
+    options.copies = true;
     options.trace = std::getenv("MACRAME_SIM_TRACE") != nullptr;
     sim_ = std::make_unique<ClusterSim>(options);
     sim_->StartAll();
@@ -86,6 +91,40 @@ TEST_P(SingleFailure, TheCoordinatorIsKilledAndComesBackAtOnce) {
   sim_->Start(leader_);
   sim_->RunFor(3500);
   ExpectReadyWithin(9000);
+}
+
+TEST_P(SingleFailure, CopiesOfEachDiskStartAndEnd) {
+  const uint64_t epoch = sim_->EpochOf("m0"), elections = sim_->elections();
+  ASSERT_NE(epoch, 0u);
+  for (int of = 0; of < GetParam(); ++of) {
+    sim_->StartCopy(of);
+    for (int waited = 0; waited < 12'000; waited += 50) {
+      sim_->RunFor(50);
+      ASSERT_FALSE(sim_->copy().guard->is_sure()) << "copy of node " << of;
+      ASSERT_EQ(sim_->EpochOf("m0"), epoch) << "copy of node " << of << ", " << waited << " ms";
+    }
+    EXPECT_EQ(sim_->copy().guard->standing(), Standing::kRefused);
+    sim_->StopCopy();
+    sim_->RunFor(6000);
+    ASSERT_EQ(sim_->EpochOf("m0"), epoch) << "after the copy of node " << of << " ended";
+  }
+  EXPECT_EQ(sim_->elections(), elections);
+}
+
+// The machine is gone for good, and its disk goes on in another one.
+TEST_P(SingleFailure, AMovedDiskGoesOn) {
+  const int moved = Follower();
+  sim_->Crash(moved);
+  sim_->StartCopy(moved);
+  sim_->RunFor(6000);
+  EXPECT_TRUE(sim_->copy().guard->is_sure());
+  ExpectReadyWithin(9000);
+  // The old machine is switched on again.
+  sim_->Start(moved);
+  sim_->RunFor(6000);
+  EXPECT_EQ(sim_->nodes()[static_cast<size_t>(moved)]->guard->standing(), Standing::kRefused);
+  EXPECT_TRUE(sim_->copy().guard->is_sure());
+  ExpectReadyWithin(1000);
 }
 
 TEST_P(SingleFailure, AFollowerIsKilled) {
@@ -207,7 +246,7 @@ TEST_P(PlantedBug, IsFound) {
 INSTANTIATE_TEST_SUITE_P(Shells, PlantedBug,
                          ::testing::Values(Plant::kIgnoreFence, Plant::kForgetGrant,
                                            Plant::kForgetEntries, Plant::kLeadWithoutMerging,
-                                           Plant::kWildClocks));
+                                           Plant::kWildClocks, Plant::kTrustCopies));
 
 }  // namespace
 }  // namespace macrame::agentd::sim

@@ -23,6 +23,31 @@ void ClusterSim::Trace(const SimNode& node, const std::string& what) {
 void ClusterSim::Check() {
   CheckLeases();
   CheckOneLeaderInQuorum();
+  if (options_.copies) CheckOneOfEach();
+}
+
+bool ClusterSim::IsGrantedByTwin(const SimNode& node, const FencePair& fence) const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& other) {
+    if (other->index == node.index || other->id != node.id) return false;
+    return other->up           ? other->election->granted() == fence
+           : other->disk_grant ? other->disk_grant->granted == fence
+                               : false;
+  });
+}
+
+// A copy that is not sure of itself does nothing; one that is has the place of nobody who runs.
+void ClusterSim::CheckOneOfEach() {
+  const SimNode& copy = *nodes_.back();
+  if (!copy.up) return;
+  const SimNode& original = *nodes_[IndexOf(copy.id)];
+  if (!copy.guard->is_sure()) {
+    if (!copy.ranks.empty()) Violate("a copy that is not sure of itself runs a rank");
+    if (copy.election->Leading(Local(copy))) Violate("a copy that is not sure of itself leads");
+    return;
+  }
+  if (options_.calm && chaos_ && original.up) {
+    Violate(absl::StrCat("node ", Letter(copy.id), " runs, and a copy of it took its place"));
+  }
 }
 
 // Nobody counts on a lease that is not so: of each node there is at most one believer, and the
@@ -37,7 +62,7 @@ void ClusterSim::CheckLeases() {
       const FencePair truth = granter->up           ? granter->election->granted()
                               : granter->disk_grant ? granter->disk_grant->granted
                                                     : FencePair{};
-      if (truth != *fence) {
+      if (truth != *fence && !IsGrantedByTwin(*granter, *fence)) {
         Violate(absl::StrCat("node ", Letter(leader->id), " (term ", fence->term.value(),
                              ") believes to hold the lease of ", Letter(granter->id),
                              ", which granted ", truth.coordinator.value().substr(0, 1),
@@ -73,7 +98,8 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
 // What belongs to no gang in force is ended; a whole gang only for another one that is whole too.
 void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
   if (end.why.code() != "STALE_TERM") return;
-  for (const SimRank& rank : nodes_[IndexOf(end.node)]->ranks) {
+  const int holder = end.node == leader.id ? leader.index : AddressOf(leader, end.node);
+  for (const SimRank& rank : nodes_[holder]->ranks) {
     const v1::RankStatus& status = rank.status;
     if (status.deployment() != end.deployment || status.epoch() > end.up_to_epoch) continue;
     if (!WholeSince(end.deployment, status.epoch(), rank.started_by).has_value()) continue;
@@ -136,6 +162,10 @@ void ClusterSim::CheckElected(const SimNode& node, const FencePair& fence) {
     bool elector_had_it = false;
     for (int index : acked.on_disk) {
       const SimNode& elector = *nodes_[index];
+      // The lease is that of another machine with its id.
+      if (elector.id == node.id ? index != node.index : index != AddressOf(node, elector.id)) {
+        continue;
+      }
       const bool granted = elector.up ? elector.election->granted() == fence
                                       : elector.disk_grant && elector.disk_grant->granted == fence;
       elector_had_it |= granted && node.election->HoldsLeaseOf(elector.id, Local(node));
@@ -156,7 +186,9 @@ void ClusterSim::CheckReady(const SimNode& node, const Notify& notify) {
   for (const v1::GangRecord& record : node.view.gangs) {
     if (record.deployment() != notify.deployment) continue;
     for (const v1::Assignment& assignment : record.plan().assignments()) {
-      for (const SimRank& rank : nodes_[IndexOf(NodeId(assignment.node_id()))]->ranks) {
+      const NodeId id(assignment.node_id());
+      const int holder = id == node.id ? node.index : AddressOf(node, id);
+      for (const SimRank& rank : nodes_[holder]->ranks) {
         if (rank.status.deployment() == notify.deployment && rank.status.epoch() == notify.epoch) {
           starters.insert(rank.started_by);
         }
@@ -207,7 +239,11 @@ void ClusterSim::CheckConverged() {
   if (!leader.has_value()) return Violate("healed, but not one coordinator");
   const SimNode& coordinator = *nodes_[*leader];
   const FencePair fence = *coordinator.election->Leading(Local(coordinator));
+  std::map<NodeId, int> sure;
   for (const auto& node : nodes_) {
+    if (!node->up) continue;
+    sure[node->id] += IsSure(*node);
+    if (!IsSure(*node)) continue;
     if (node->election->Coordinator(Local(*node)) != fence) {
       Violate(absl::StrCat("healed, but node ", Letter(node->id), " obeys another"));
     }
@@ -221,6 +257,10 @@ void ClusterSim::CheckConverged() {
                              " is lost on node ", Letter(node->id)));
       }
     }
+  }
+  for (const auto& [id, count] : sure) {
+    if (count == 1) continue;
+    Violate(absl::StrCat("healed, but ", count, " machines are node ", Letter(id)));
   }
   CheckRanksConverged(coordinator);
 }

@@ -39,9 +39,10 @@ void ClusterSim::Tick(SimNode& node) {
     for (auto& [index, heard] : node.heard) heard.at_local += gap;
   }
   AdvanceRanks(node);
+  TickIdentity(node);
   UpdateMembership(node);
   WatchDisk(node);
-  Carry(node, node.election->OnTick(Local(node)), nullptr, -1);
+  if (IsSure(node)) Carry(node, node.election->OnTick(Local(node)), nullptr, -1);
   if (!node.up) return;
   if (local >= node.heartbeat_at) {
     node.heartbeat_at = local + kHeartbeat;
@@ -54,28 +55,132 @@ void ClusterSim::UpdateMembership(SimNode& node) {
   std::set<NodeId> live = {node.id}, beside;
   for (const auto& [index, heard] : node.heard) {
     node.known.insert(nodes_[index]->id);
-    if (LocalUs(node) - heard.at_local >= kDeadAfter) continue;
+    if (LocalUs(node) - heard.at_local >= kDeadAfter) {
+      node.places->SetState(nodes_[index]->id, v1::NODE_STATE_DEAD, {}, Local(node));
+      continue;
+    }
     beside.insert(nodes_[index]->id);
     if (!heard.failing) live.insert(nodes_[index]->id);
   }
   node.election->SetBeside(beside);
-  if (live == node.live) return;
+  if (live == node.live || !IsSure(node)) return;
   node.live = live;
   Carry(node, node.election->OnMembershipChanged(live, node.known, Local(node)), nullptr, -1);
 }
 
 void ClusterSim::SendHeartbeats(SimNode& node) {
+  // Somebody who has lost the node itself from sight must not take its copy for it.
+  if (node.guard->standing() == Standing::kRefused) return;
   std::vector<v1::RankStatus> ranks;
   for (const SimRank& rank : node.ranks) ranks.push_back(rank.status);
+  const SimHeard said{node.index, 0, ranks, node.table->Digest(),
+                      node.failing_since != 0 || !IsSure(node), node.draining};
   for (const auto& other : nodes_) {
-    if (other->index == node.index) continue;
+    if (other->id.value().empty() || other->id == node.id) continue;
+    // Whoever sends beacons is called while the node is not there where it was.
+    const auto heard = node.heard.find(IndexOf(other->id));
+    const bool is_there =
+        heard != node.heard.end() && LocalUs(node) - heard->second.at_local < kDeadAfter;
+    if (is_there && heard->second.at != other->index) continue;
     Send(node.index, other->index,
-         [this, from = node.index, ranks, digest = node.table->Digest(),
-          failing = node.failing_since != 0, draining = node.draining](SimNode& to) {
-           to.heard[from] = {LocalUs(to), ranks, digest, failing, draining};
-           UpdateMembership(to);
+         [this, from = node.index, identity = IdentityOf(node), said](SimNode& to) {
+           OnHeartbeat(to, from, identity, said);
          });
   }
+  // Its beacons say whom else to ask: another process with the same id.
+  for (const auto& other : nodes_) {
+    if (other->index == node.index || other->id != node.id || !other->up) continue;
+    Send(node.index, other->index,
+         [this, from = node.index, identity = IdentityOf(node)](SimNode& to) {
+           OnOwnId(to, from, identity);
+         });
+  }
+}
+
+// --- identity ------------------------------------------------------------------------------------
+
+v1::NodeIdentity ClusterSim::IdentityOf(const SimNode& node) const {
+  v1::NodeIdentity identity;
+  identity.set_node_id(node.id.value());
+  identity.set_incarnation(node.run);
+  identity.set_machine(node.machine);
+  return identity;
+}
+
+bool ClusterSim::IsSure(const SimNode& node) const {
+  return node.guard->is_sure() || options_.plant == Plant::kTrustCopies;
+}
+
+int ClusterSim::AddressOf(const SimNode& node, const NodeId& id) const {
+  const auto heard = node.heard.find(IndexOf(id));
+  return heard == node.heard.end() ? IndexOf(id) : heard->second.at;
+}
+
+void ClusterSim::OnHeartbeat(SimNode& node, int from, const v1::NodeIdentity& identity,
+                             SimHeard heard) {
+  if (node.guard->standing() == Standing::kRefused) return;
+  const NodeId id(identity.node_id());
+  node.places->HearMember(identity, nullptr, Local(node));
+  const auto admission = options_.plant == Plant::kTrustCopies ? discovery::Admission::kTaken
+                                                               : node.places->AdmissionOf(identity);
+  if (admission == discovery::Admission::kAsked) return AskHolder(node, AddressOf(node, id));
+  if (admission == discovery::Admission::kRefused) {
+    return Refuse(node, from, node.places->Find(id)->identity);
+  }
+  heard.at_local = LocalUs(node);
+  const auto before = node.heard.find(IndexOf(id));
+  const bool is_other = before != node.heard.end() && before->second.at != from;
+  if (is_other) node.table->ForgetProgress(id);
+  node.heard[IndexOf(id)] = std::move(heard);
+  Send(node.index, from, [this, by = node.id, run = nodes_[from]->run](SimNode& to) {
+    if (to.run == run) to.guard->OnTaken(by);
+  });
+  UpdateMembership(node);
+}
+
+// A heartbeat to whoever has the place, and its answer.
+void ClusterSim::AskHolder(SimNode& node, int holder) {
+  Send(node.index, holder,
+       [this, from = node.index, run = node.run, asked_at = Local(node),
+        id = nodes_[holder]->id](SimNode& asked) {
+         if (asked.id != id || asked.guard->standing() == Standing::kRefused) return;
+         Send(asked.index, from,
+              [this, run, asked_at, identity = IdentityOf(asked)](SimNode& asker) {
+                if (asker.run != run) return;
+                asker.places->HearMember(identity, nullptr, Local(asker), asked_at);
+                const auto heard = asker.heard.find(IndexOf(NodeId(identity.node_id())));
+                const bool is_taken =
+                    asker.places->AdmissionOf(identity) == discovery::Admission::kTaken;
+                if (is_taken && heard != asker.heard.end()) {
+                  heard->second.at_local = LocalUs(asker);
+                }
+              });
+       });
+}
+
+void ClusterSim::Refuse(SimNode& node, int whom, const v1::NodeIdentity& holder) {
+  Send(node.index, whom, [this, holder, run = nodes_[whom]->run](SimNode& to) {
+    if (to.run != run || options_.plant == Plant::kTrustCopies) return;
+    const bool was_sure = to.guard->is_sure();
+    if (!to.guard->OnRefused(holder)) return;
+    Trace(to, "is refused: another machine has its place");
+    if (!was_sure) return;
+    Carry(to, to.election->Resign(Local(to)), nullptr, -1);
+    to.ranks.clear();
+  });
+}
+
+void ClusterSim::OnOwnId(SimNode& node, int from, const v1::NodeIdentity& identity) {
+  if (identity.node_id() != node.id.value()) return;  // the copy is one of another node by now
+  if (node.guard->KeepsPlace()) Refuse(node, from, IdentityOf(node));
+}
+
+void ClusterSim::TickIdentity(SimNode& node) {
+  node.guard->SetListed(ListedMembers(*node.table));
+  if (!node.guard->OnTick(Local(node))) return;
+  Trace(node, "takes the place of the machine that its disk comes from");
+  node.election->SkipTerms();
+  node.disk_machine = node.machine;
 }
 
 // --- election ------------------------------------------------------------------------------------
@@ -101,7 +206,8 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
              if (to.run == run) OnLeaseResponse(to, asked, response);
            });
     } else if (const auto* ask = std::get_if<SendLeaseRequest>(&effect)) {
-      Send(node.index, IndexOf(ask->to), [this, from = node.index, asked = *ask](SimNode& to) {
+      const int to_index = AddressOf(node, ask->to);
+      Send(node.index, to_index, [this, from = node.index, asked = *ask](SimNode& to) {
         OnLeaseRequest(to, from, asked);
       });
     } else if (const auto* won = std::get_if<BecameCoordinator>(&effect)) {
@@ -131,6 +237,7 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
 }
 
 void ClusterSim::OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked) {
+  if (asked.to != node.id || !IsSure(node)) return;
   Carry(node, node.election->OnLeaseRequest(nodes_[from]->id, asked.request, Local(node)), &asked,
         from);
 }
@@ -264,7 +371,7 @@ void ClusterSim::Replicate(SimNode& node) {
   const FencePair fence = *node.election->Leading(Local(node));
   for (const NodeId& id : node.live) {
     const int to = IndexOf(id);
-    if (to == node.index || !node.election->HoldsLeaseOf(id, Local(node))) continue;
+    if (id == node.id || !node.election->HoldsLeaseOf(id, Local(node))) continue;
     const auto heard = node.heard.find(to);
     const auto sent = node.replicated_at.find(to);
     const bool waits = sent != node.replicated_at.end() && now_ - sent->second < kResendAfter;
@@ -277,9 +384,10 @@ void ClusterSim::Replicate(SimNode& node) {
     const auto batch = node.table->PendingFor(id);
     if (!batch.has_value()) continue;
     node.replicated_at[to] = now_;
-    Send(node.index, to, [this, from = node.index, fence, batch = *batch](SimNode& receiver) {
-      OnReplicate(receiver, from, fence, batch);
-    });
+    Send(node.index, AddressOf(node, id),
+         [this, from = node.index, fence, batch = *batch](SimNode& receiver) {
+           OnReplicate(receiver, from, fence, batch);
+         });
   }
 }
 
@@ -320,7 +428,9 @@ void ClusterSim::NoteCommits(SimNode& node) {
       }
     }
     size_t among = 0;
-    for (const NodeId& id : electorate) among += acked.on_disk.contains(IndexOf(id));
+    for (const NodeId& id : electorate) {
+      among += acked.on_disk.contains(id == node.id ? node.index : AddressOf(node, id));
+    }
     if (among * 2 <= electorate.size())
       Violate("a write was acknowledged without a majority of disks");
     acked_.push_back(std::move(acked));
@@ -361,7 +471,7 @@ void ClusterSim::Reconcile(SimNode& node) {
                  1,
                  node.election->HoldsLeaseOf(id, Local(node)),
                  true};
-    if (index != node.index) {
+    if (id != node.id) {
       const Us age = LocalUs(node) - node.heard.at(index).at_local;
       if (age > kSuspectAfter) one.state = v1::NODE_STATE_SUSPECT;
       if (age > kDeadAfter) one.state = v1::NODE_STATE_DEAD;
@@ -453,13 +563,18 @@ void ClusterSim::Launch(SimNode& node, const FencePair& fence, const ReserveAndL
                                   Local(leader));
   };
   After(kCallLimit, [finish] { finish(false); });
+  std::vector<int> peers;
+  for (const v1::Assignment& assignment : launch.plan.assignments()) {
+    const NodeId id(assignment.node_id());
+    peers.push_back(id == node.id ? node.index : AddressOf(node, id));
+  }
   const auto start = [=, this](SimNode& leader) {
     const auto leading = leader.election->Leading(Local(leader));
     if (leading != fence && options_.plant != Plant::kActWithoutLeading) return;
-    for (const v1::Assignment& assignment : launch.plan.assignments()) {
-      const int to = IndexOf(NodeId(assignment.node_id()));
-      Send(leader.index, to, [=, this, from = leader.index](SimNode& target) {
-        const bool ok = StartRank(target, fence, launch, assignment);
+    for (int i = 0; i < count; ++i) {
+      const v1::Assignment& assignment = launch.plan.assignments(i);
+      Send(leader.index, peers[i], [=, this, from = leader.index](SimNode& target) {
+        const bool ok = StartRank(target, fence, launch, assignment, peers);
         Send(target.index, from, [=](SimNode&) {
           if (!ok) return finish(false);
           if (++progress->launched == count) finish(true);
@@ -467,19 +582,19 @@ void ClusterSim::Launch(SimNode& node, const FencePair& fence, const ReserveAndL
       });
     }
   };
-  for (const v1::Assignment& assignment : launch.plan.assignments()) {
-    Send(node.index, IndexOf(NodeId(assignment.node_id())),
-         [=, this, from = node.index](SimNode& target) {
-           const bool ok = Obeys(target, fence);
-           Send(target.index, from, [=](SimNode& leader) {
-             if (!ok) return finish(false);
-             if (++progress->reserved == count && !progress->over) start(leader);
-           });
-         });
+  for (const int peer : peers) {
+    Send(node.index, peer, [=, this, from = node.index](SimNode& target) {
+      const bool ok = Obeys(target, fence);
+      Send(target.index, from, [=](SimNode& leader) {
+        if (!ok) return finish(false);
+        if (++progress->reserved == count && !progress->over) start(leader);
+      });
+    });
   }
 }
 
 bool ClusterSim::Obeys(SimNode& node, const FencePair& fence) {
+  if (!IsSure(node)) return false;
   const bool ok = node.election->CheckFence(fence).ok() || options_.plant == Plant::kIgnoreFence;
   if (!ok) return false;
   if (fence < node.obeyed) {
@@ -490,7 +605,8 @@ bool ClusterSim::Obeys(SimNode& node, const FencePair& fence) {
   // Whoever believes to hold this node's lease has to be the one who is obeyed.
   for (const auto& other : nodes_) {
     if (!other->up || !other->election->HoldsLeaseOf(node.id, Local(*other))) continue;
-    if (other->election->Leading(Local(*other)) != fence) {
+    const auto leading = other->election->Leading(Local(*other));
+    if (leading != fence && !IsGrantedByTwin(node, *leading)) {
       Violate(absl::StrCat("node ", Letter(node.id), " obeyed ", Letter(fence.coordinator),
                            " while ", Letter(other->id), " held its lease"));
     }
@@ -499,7 +615,7 @@ bool ClusterSim::Obeys(SimNode& node, const FencePair& fence) {
 }
 
 bool ClusterSim::StartRank(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch,
-                           const v1::Assignment& assignment) {
+                           const v1::Assignment& assignment, const std::vector<int>& peers) {
   const std::string& name = launch.deployment.name();
   if (!Obeys(node, fence) || launch.epoch <= node.ended_up_to[name] || node.draining) return false;
   int running = 0;
@@ -521,9 +637,7 @@ bool ClusterSim::StartRank(SimNode& node, const FencePair& fence, const ReserveA
   rank.started_by = fence;
   rank.wanted_at = launch.deployment.created_unix_ms();
   rank.next_phase_at = now_ + Between(10'000, 200'000);
-  for (const v1::Assignment& peer : launch.plan.assignments()) {
-    rank.peers.push_back(IndexOf(NodeId(peer.node_id())));
-  }
+  rank.peers = peers;
   const std::string gang = absl::StrCat(name, "/", launch.epoch, "/", fence.coordinator.value());
   const auto [it, is_new] = launched_by_.try_emplace(gang, fence.term.value());
   if (!is_new && it->second != fence.term.value()) {
@@ -535,8 +649,9 @@ bool ClusterSim::StartRank(SimNode& node, const FencePair& fence, const ReserveA
 }
 
 void ClusterSim::OrderEnd(SimNode& node, const FencePair& fence, const EndRanks& end) {
-  Send(node.index, IndexOf(end.node), [=, this, from = node.index](SimNode& target) {
-    if (!Obeys(target, fence)) return;
+  const int to = end.node == node.id ? node.index : AddressOf(node, end.node);
+  Send(node.index, to, [=, this, from = node.index](SimNode& target) {
+    if (target.id != end.node || !Obeys(target, fence)) return;
     uint64_t& ended = target.ended_up_to[end.deployment];
     ended = std::max(ended, end.up_to_epoch);
     std::erase_if(target.ranks, [&](const SimRank& rank) {
