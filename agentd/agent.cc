@@ -30,6 +30,9 @@ constexpr Duration kOwnIdTimeout = std::chrono::seconds(1);
 // Without a coordinator for so long, members that can't be called are not waited for.
 constexpr Duration kLeaderlessLimit = std::chrono::seconds(10);
 constexpr char kInsecureName[] = "insecure-dev";
+// A beacon that is older says nothing of the present.
+constexpr Duration kPeerClockKept = std::chrono::seconds(15);
+constexpr size_t kPeerClocksMax = 256;
 
 #ifdef __APPLE__
 constexpr char kEngineDevice[] = "metal";
@@ -56,7 +59,7 @@ class Agent::Impl {
   void StartOwnParts();
   void Took(const v1::Engine& own, runtime::SecondEngine second);
   absl::Status StartTrust();
-  absl::Status Join(const transport::ClusterSecret& secret);
+  absl::Status Join(const ClusterTrust& trust);
   absl::Status JoinInsecure();
   absl::Status ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials, bool plain);
   void StartBeacons(std::optional<discovery::BeaconTrust> trust);
@@ -74,6 +77,10 @@ class Agent::Impl {
   void AddOneWay(std::vector<v1::Reason>& problems) const;
   void Tick();
   void OnMember(const discovery::MembershipEvent& event);
+  void OnRenewed(const transport::NodeCredentials& credentials);
+  void OnRevoked(const std::set<NodeId>& nodes);
+  void NotePeerClock(const NodeId& node, uint64_t sent_unix_ms);
+  bool HeardRevoked(const v1::NodeIdentity& identity);
   void OnHeartbeat(const NodeId& from, bool changed);
   void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
   void MembersChanged();
@@ -81,6 +88,7 @@ class Agent::Impl {
   bool IsGatewayOpen() const;
   v1::Reason GatewayOpenReason() const;
   std::vector<v1::Reason> Problems() const;
+  void AddTrustProblems(std::vector<v1::Reason>& problems) const;
   void SendGoodbyes();
   DepartureView SeeDeparture();
   void StepDeparture();
@@ -100,6 +108,12 @@ class Agent::Impl {
   MonotonicTime own_id_asked_;  // whoever sends beacons under this node's id
   std::string secret_trouble_;  // the last that was logged
   MonotonicTime secret_polled_;
+  struct PeerClock {
+    uint64_t sent_unix_ms = 0;
+    MonotonicTime heard;
+  };
+  std::map<NodeId, PeerClock> peer_clocks_;  // from beacons with a good tag
+  std::set<NodeId> revoked_;
   v1::Reason gateway_trouble_;
   v1::Reason engine_trouble_;
   std::function<void()> on_shutdown_;
@@ -111,6 +125,8 @@ AgentEvents Agent::Impl::MakeEvents() {
   events.on_probe = [this](const NodeId& node) {
     if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.SendTo(node);
   };
+  events.on_renewed = [this](const auto& credentials) { OnRenewed(credentials); };
+  events.on_revoked = [this](const auto& nodes) { OnRevoked(nodes); };
   events.on_became_coordinator = [this](const FencePair& fence) {
     parts_.replicator.BeginLeading(fence);
     // What was written may have taken long enough to lose the lead again.
@@ -136,6 +152,7 @@ AgentEvents Agent::Impl::MakeEvents() {
   };
   events.on_state_changed = [this] {
     parts_.member_writer.Take();
+    parts_.revocations.TakeState();
     parts_.router.Refresh();
     parts_.conductor.Wake();
     parts_.cluster_service.NoteChange();
@@ -227,30 +244,78 @@ void Agent::Impl::Took(const v1::Engine& own, runtime::SecondEngine second) {
 
 absl::Status Agent::Impl::StartTrust() {
   if (config_.insecure_dev) return JoinInsecure();
-  absl::StatusOr<transport::ClusterSecret> secret =
-      transport::ReadClusterSecret(config_.cluster_secret_file);
-  if (secret.ok()) return Join(*secret);
-  if (!absl::IsNotFound(secret.status())) return secret.status();
+  const absl::StatusOr<ClusterTrust> trust = parts_.trust.Load();
+  if (trust.ok()) return Join(*trust);
+  if (!absl::IsNotFound(trust.status())) return trust.status();
   spdlog::warn("no cluster secret at {}: this node stands alone until the file appears",
                config_.cluster_secret_file);
   StartBeacons(std::nullopt);
   return absl::OkStatus();
 }
 
-absl::Status Agent::Impl::Join(const transport::ClusterSecret& secret) {
-  absl::StatusOr<transport::NodeCredentials> credentials =
-      transport::MakeNodeCredentials(secret, parts_.self);
-  if (!credentials.ok()) return credentials.status();
-  absl::StatusOr<std::string> fingerprint = transport::ClusterFingerprint(secret);
+absl::Status Agent::Impl::Join(const ClusterTrust& trust) {
+  absl::StatusOr<std::string> fingerprint =
+      transport::ClusterFingerprint(trust.node.authority_certificate_pem);
   if (!fingerprint.ok()) return fingerprint.status();
-  absl::Status served = ServePeers(transport::TlsServerCredentials(*credentials), false);
+  absl::Status served = ServePeers(transport::TlsServerCredentials(trust.node), false);
   if (!served.ok()) return served;
-  parts_.channels.UseTls(*credentials);
-  parts_.reporter.SetCluster(secret.cluster_id, secret.cluster_name, false);
-  spdlog::info("member of cluster {} ({})", secret.cluster_name, secret.cluster_id.substr(0, 8));
+  parts_.channels.UseTls(trust.node);
+  parts_.reporter.SetCluster(trust.cluster_id, trust.cluster_name, false);
+  spdlog::info("member of cluster {} ({}){}", trust.cluster_name, trust.cluster_id.substr(0, 8),
+               parts_.trust.keeper() ? ", with its secret file" : "");
+  for (const v1::Reason& reason : parts_.trust.Problems()) spdlog::error("{}", reason.message());
   joined_ = true;
-  StartBeacons(discovery::BeaconTrust{secret.cluster_name, *fingerprint, secret.beacon_key});
+  parts_.revocations.SetAuthority(trust.node.authority_certificate_pem, trust.cluster_id);
+  StartBeacons(discovery::BeaconTrust{trust.cluster_name, *fingerprint, trust.beacon_key});
   return absl::OkStatus();
+}
+
+void Agent::Impl::OnRenewed(const transport::NodeCredentials& credentials) {
+  if (parts_.peer_server == nullptr) return;
+  const absl::Status used =
+      parts_.peer_server->UseCredentials(transport::TlsServerCredentials(credentials));
+  if (!used.ok()) spdlog::error("the new certificate is not shown to callers: {}", LogText(used));
+  parts_.channels.UseTls(credentials);
+  parts_.heartbeats.Wake();
+}
+
+void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
+  if (parts_.peer_server != nullptr) parts_.peer_server->SetRevoked(nodes);
+  for (const NodeId& node : nodes) {
+    if (!revoked_.insert(node).second) continue;
+    parts_.conductor.NoteDead(node);
+    parts_.router.NoteDead(node);
+  }
+  parts_.channels.SetRevoked(nodes);
+  parts_.members.SetRevoked(nodes);
+  parts_.conductor.Wake();
+  parts_.cluster_service.NoteChange();
+}
+
+void Agent::Impl::NotePeerClock(const NodeId& node, uint64_t sent_unix_ms) {
+  const MonotonicTime now = dispatcher_.Now();
+  if (peer_clocks_.size() >= kPeerClocksMax) {
+    std::erase_if(peer_clocks_,
+                  [now](const auto& entry) { return now - entry.second.heard > kPeerClockKept; });
+    if (peer_clocks_.size() >= kPeerClocksMax) return;
+  }
+  peer_clocks_[node] = {sent_unix_ms, now};
+}
+
+// It still has the beacon key; nothing else is heard of it.
+bool Agent::Impl::HeardRevoked(const v1::NodeIdentity& identity) {
+  const NodeId node(identity.node_id());
+  if (!revoked_.contains(node)) return false;
+  v1::Stranger stranger;
+  stranger.set_node_id(node.value());
+  stranger.set_hostname(identity.hostname());
+  if (identity.addresses_size() > 0) stranger.set_address(identity.addresses(0).ip());
+  *stranger.mutable_reason() = MakeReason(
+      "NODE_REVOKED", absl::StrCat(identity.hostname(), " was taken out of this cluster for good"),
+      node.value());
+  stranger.set_last_heard_unix_ms(dispatcher_.UnixMs());
+  parts_.members.HeardStranger(stranger);
+  return true;
 }
 
 absl::Status Agent::Impl::JoinInsecure() {
@@ -272,6 +337,7 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.link_service.RegisterAgent(*server);
   parts_.link_service.RegisterCluster(*server);
   parts_.trace_service.RegisterAgent(*server);
+  parts_.enrolment.RegisterAgent(*server);
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
   if (!port.ok()) return port.status();
@@ -288,7 +354,11 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
   options.interfaces = BeaconInterfaces();
   options.seeds = config_.discovery_seeds;
   discovery::BeaconServiceCallbacks callbacks;
+  callbacks.on_peer_clock = [this](const NodeId& node, uint64_t sent_unix_ms) {
+    NotePeerClock(node, sent_unix_ms);
+  };
   callbacks.on_peer = [this](const v1::NodeIdentity& identity) {
+    if (HeardRevoked(identity)) return;
     const bool is_known = parts_.members.IsAlive(NodeId(identity.node_id()));
     parts_.members.HeardCandidate(identity);
     if (is_known) return;
@@ -375,10 +445,9 @@ void Agent::Impl::StartGateway() {
 }
 
 void Agent::Impl::PollSecret() {
-  absl::StatusOr<transport::ClusterSecret> secret =
-      transport::ReadClusterSecret(config_.cluster_secret_file);
-  absl::Status status = secret.status();
-  if (secret.ok()) status = Join(*secret);
+  const absl::StatusOr<ClusterTrust> trust = parts_.trust.Load();
+  absl::Status status = trust.status();
+  if (trust.ok()) status = Join(*trust);
   if (status.ok() || absl::IsNotFound(status)) return;
   const std::string trouble(status.message());
   if (trouble != secret_trouble_) spdlog::error("{}", trouble);
@@ -503,6 +572,9 @@ void Agent::Impl::Tick() {
   if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.Tick();
   parts_.replicator.Tick();
   parts_.members.Tick();
+  parts_.trust.Tick();
+  parts_.revocations.Tick();
+  parts_.enrolment.Tick();
   parts_.links.Tick();
   parts_.conductor.Tick();
   parts_.cluster_service.Tick();
@@ -641,7 +713,28 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   if (parts_.gateway != nullptr && IsGatewayOpen()) problems.push_back(GatewayOpenReason());
   for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
+  AddTrustProblems(problems);
   return problems;
+}
+
+void Agent::Impl::AddTrustProblems(std::vector<v1::Reason>& problems) const {
+  for (v1::Reason& reason : parts_.trust.Problems()) problems.push_back(std::move(reason));
+  for (v1::Reason& reason : parts_.enrolment.Problems()) problems.push_back(std::move(reason));
+  // The others say so, or their signed word has reached this node.
+  if (!parts_.heartbeats.own_refusal().code().empty() || parts_.revocations.Has(parts_.self)) {
+    problems.push_back(MakeReason("NODE_REVOKED",
+                                  "this node was taken out of the cluster: the others refuse it",
+                                  parts_.self.value()));
+  }
+  const MonotonicTime now = dispatcher_.Now();
+  for (const auto& [node, why] : parts_.heartbeats.Refused()) {
+    const auto clock = peer_clocks_.find(node);
+    if (clock == peer_clocks_.end() || now - clock->second.heard > kPeerClockKept) continue;
+    const auto sent_s = static_cast<int64_t>(clock->second.sent_unix_ms / 1000);
+    problems.push_back(
+        ReasonOfRefusedPeer({node, parts_.members.table().DisplayName(node), why, sent_s},
+                            static_cast<int64_t>(dispatcher_.UnixMs() / 1000)));
+  }
 }
 
 void Agent::Impl::SendGoodbyes() {
@@ -749,6 +842,7 @@ Agent::Impl::~Impl() {
   parts_.beacons.reset();
   parts_.second_engine.Stop();
   parts_.library.Stop();
+  parts_.enrolment.Stop();
   // Answers under way end here, while everybody who waits for them is still there.
   parts_.channels.Clear();
   if (parts_.peer_server != nullptr) parts_.peer_server->Stop(Duration::zero());

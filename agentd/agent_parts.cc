@@ -179,6 +179,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
               [this](const NodeId& node, bool reached) { members.NoteCall(node, reached); }}),
       member_writer({dispatcher, election, leases, replicator, members, self},
                     ConsistencyOf(config)),
+      trust(dispatcher, self, config.cluster_secret_file, channels, members, events.on_renewed),
+      revocations({dispatcher, election, replicator, member_writer, members, channels, self,
+                   events.on_revoked}),
       links({dispatcher, own, members, election, replicator, channels,
              [this] { return IsServing(own.ranks()); }, events.on_links_changed},
             LinkOptionsOf(config, dispatcher)),
@@ -210,6 +213,8 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                      router, links, events.make_heartbeat, events.on_heartbeat}),
       cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
                        reporter, router, member_writer, config.log_file}),
+      enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
+                 static_cast<int>(config.join_port)}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   router.SetIsDead([this](const NodeId& node) {
@@ -220,6 +225,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   cluster_service.Register(local_server);
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);
+  enrolment.RegisterLocal(local_server);
 }
 
 }  // namespace macrame::agentd

@@ -15,6 +15,7 @@
 #include "agentd/cores/identity_guard.h"
 #include "agentd/cores/state_store.h"
 #include "agentd/deployment_planner.h"
+#include "agentd/enrolment_service.h"
 #include "agentd/gang_conductor.h"
 #include "agentd/gang_launcher.h"
 #include "agentd/gateway/gateway.h"
@@ -27,11 +28,13 @@
 #include "agentd/member_writer.h"
 #include "agentd/model_library.h"
 #include "agentd/node_calls.h"
+#include "agentd/node_trust.h"
 #include "agentd/node_views.h"
 #include "agentd/own_node.h"
 #include "agentd/peer_channels.h"
 #include "agentd/rank_orders.h"
 #include "agentd/report_table.h"
+#include "agentd/revocations.h"
 #include "agentd/second_engine_probe.h"
 #include "agentd/state_replicator.h"
 #include "agentd/status_reporter.h"
@@ -49,6 +52,8 @@ namespace macrame::agentd {
 struct AgentEvents {
   std::function<void(const discovery::MembershipEvent&)> on_member;
   std::function<void(const NodeId&)> on_probe;
+  std::function<void(const transport::NodeCredentials&)> on_renewed;
+  std::function<void(const std::set<NodeId>&)> on_revoked;
   std::function<void(const FencePair&)> on_became_coordinator;
   std::function<void()> on_lost_coordination;
   std::function<void()> on_obeys_changed;
@@ -89,6 +94,8 @@ struct AgentParts {
   StateReplicator replicator;
   LeaseClient leases;
   MemberWriter member_writer;
+  NodeTrust trust;
+  Revocations revocations;
   LinkTable links;
   ModelLibrary library;
   SecondEngineProbe second_engine;
@@ -105,6 +112,7 @@ struct AgentParts {
   TraceService trace_service;
   AgentService agent_service;
   ClusterService cluster_service;
+  EnrolmentService enrolment;
   transport::GrpcServer local_server;
   std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;

@@ -41,6 +41,7 @@ struct Config {
 
   std::string control_bind = "0.0.0.0";
   int64_t control_port = 0;
+  int64_t join_port = 0;
   std::string ring_bind;
   std::string gateway_bind = "127.0.0.1";
   bool gateway_open = false;

@@ -64,6 +64,8 @@ Keys NetworkKeys() {
       Text("control_bind", &Config::control_bind, "address of the mutual-TLS port between agents"),
       Number("control_port", &Config::control_port, "port", 0, kPortMax,
              "TCP port between agents; 0: any free one"),
+      Number("join_port", &Config::join_port, "port", 0, kPortMax,
+             "TCP port that is open while a join token of this node is valid; 0: any free one"),
       Text("ring_bind", &Config::ring_bind,
            "the one address that ranks listen at; empty: all, reached by measured paths"),
       Truth("gateway_enabled", &Config::gateway_enabled, "serve the HTTP API"),

@@ -83,6 +83,14 @@ void HeartbeatSender::NoteReceived(const NodeId& node) {
   if (link != links_.end()) link->second.last_received = dispatcher_.Now();
 }
 
+std::map<NodeId, std::string> HeartbeatSender::Refused() const {
+  std::map<NodeId, std::string> refused;
+  for (const auto& [node, link] : links_) {
+    if (link.refusals >= kRefusalsTold) refused[node] = link.refused_by;
+  }
+  return refused;
+}
+
 void HeartbeatSender::SendTo(const NodeId& node) {
   if (!channels_.ready()) return;
   for (const discovery::HeartbeatTarget& target : members_.table().HeartbeatTargets()) {
@@ -138,12 +146,22 @@ void HeartbeatSender::OnAnswer(const NodeId& node, MonotonicTime asked_at,
     if (link.failures == 1) {
       spdlog::info("heartbeat to {} failed: {}", ShortId(node), LogText(response.status()));
     }
+    if (transport::IsHandshakeFailure(response.status())) {
+      ++link.refusals;
+      link.refused_by = std::string(response.status().message());
+    } else {
+      link.refusals = 0;
+    }
+    if (const v1::Reason reason = ReasonOf(response.status()); reason.code() == "NODE_REVOKED") {
+      own_refusal_ = reason;
+    }
     members_.HeartbeatFailed(node, transport::IsConnectionRefused(response.status())
                                        ? discovery::HeartbeatFailure::kRefused
                                        : discovery::HeartbeatFailure::kTimeout);
     return;
   }
-  link.failures = 0;
+  link.failures = link.refusals = 0;
+  own_refusal_.Clear();
   // The channel holds the peer to the id in its certificate; its answer must agree.
   if (response->identity().node_id() != node.value()) return;
   link.wants_inventory = response->wants_inventory();

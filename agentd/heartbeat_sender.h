@@ -19,6 +19,8 @@ namespace macrame::agentd {
 
 // Heartbeats to one node that wait for an answer; with more the node is not sent further ones.
 inline constexpr int kHeartbeatsUnansweredMax = 3;
+// So many handshakes fail in a row before it is told: one fails with each process that ends.
+inline constexpr int kRefusalsTold = 3;
 
 struct HeartbeatOptions {
   Duration interval = std::chrono::milliseconds(500);
@@ -53,6 +55,11 @@ class HeartbeatSender {
   // To every live member, now: something changed that others wait for.
   void SendToAll();
   void SendTo(const NodeId& node);
+  // Nodes whose heartbeats fail again and again because the connection is not taken, with its own
+  // words.
+  std::map<NodeId, std::string> Refused() const;
+  // Why the others don't take this node for a member any more; empty as long as they do.
+  const v1::Reason& own_refusal() const { return own_refusal_; }
   // A heartbeat of that node came in and was answered: it knows what ours would say.
   void NoteReceived(const NodeId& node);
 
@@ -62,8 +69,10 @@ class HeartbeatSender {
     MonotonicTime last_received;
     MonotonicTime last_gossip;
     int unanswered = 0;
-    int failures = 0;   // in a row
-    std::string tried;  // addresses that were called last
+    int failures = 0;        // in a row
+    int refusals = 0;        // handshakes that failed, in a row
+    std::string refused_by;  // the words of the last
+    std::string tried;       // addresses that were called last
     bool wants_inventory = true;
     uint64_t inventory_sent = 0;
     bool wants_links = true;
@@ -81,6 +90,7 @@ class HeartbeatSender {
   const HeartbeatOptions options_;
   Callbacks callbacks_;
   std::map<NodeId, Link> links_;
+  v1::Reason own_refusal_;
   MonotonicTime next_due_;
 };
 

@@ -41,6 +41,7 @@ MemberMonitor::MemberMonitor(transport::Dispatcher& dispatcher, const v1::NodeId
     : dispatcher_(dispatcher), table_(self), failures_(limits), callbacks_(std::move(callbacks)) {}
 
 void MemberMonitor::HeardCandidate(const v1::NodeIdentity& identity) {
+  if (revoked_.contains(NodeId(identity.node_id()))) return;
   table_.HearCandidate(identity, dispatcher_.Now());
 }
 
@@ -57,6 +58,7 @@ discovery::Admission MemberMonitor::HeardMember(const v1::NodeIdentity& identity
                                                 std::optional<MonotonicTime> asked_at) {
   const MonotonicTime now = dispatcher_.Now();
   const NodeId node(identity.node_id());
+  if (revoked_.contains(node)) return;
   v1::NodeAddress observed;
   observed.set_ip(observed_ip);
   Tell(table_.HearMember(identity, observed_ip.empty() ? nullptr : &observed, now, asked_at));
@@ -85,6 +87,15 @@ std::set<NodeId> MemberMonitor::Undialled() const {
 }
 
 void MemberMonitor::Leave(const NodeId& node) { Tell(table_.Leave(node, dispatcher_.Now())); }
+
+void MemberMonitor::SetRevoked(std::set<NodeId> nodes) {
+  revoked_ = std::move(nodes);
+  for (const NodeId& node : revoked_) {
+    if (!IsMember(node)) continue;
+    Leave(node);
+    Forget(node);
+  }
+}
 
 void MemberMonitor::Forget(const NodeId& node) {
   const auto events = table_.Forget(node);

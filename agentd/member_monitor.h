@@ -44,6 +44,8 @@ class MemberMonitor {
   // Live members that this node can't call.
   std::set<NodeId> Undialled() const;
   void Leave(const NodeId& node);
+  // They are members no more: left and forgotten at once, and never listened to again.
+  void SetRevoked(std::set<NodeId> nodes);
   // One that is dead or left is not listed any more; others stay.
   void Forget(const NodeId& node);
   void Tick();
@@ -65,6 +67,7 @@ class MemberMonitor {
   discovery::MembershipTable table_;
   discovery::FailureMonitor failures_;
   DialTable dials_;
+  std::set<NodeId> revoked_;
   Callbacks callbacks_;
 };
 

@@ -15,9 +15,10 @@ PeerChannels::PeerChannels(transport::Dispatcher& dispatcher, NodeId self)
     : dispatcher_(dispatcher), self_(std::move(self)) {}
 
 void PeerChannels::UseTls(const transport::NodeCredentials& credentials) {
-  channels_.clear();
+  if (plain_) channels_.clear();
   plain_ = false;
   credentials_ = transport::TlsChannelCredentials(credentials);
+  for (auto& [node, channel] : channels_) channel->SetCredentials(credentials_);
 }
 
 void PeerChannels::UsePlain() {
@@ -43,7 +44,7 @@ bool PeerChannels::SetAddresses(const NodeId& node, const std::vector<v1::NodeAd
 }
 
 transport::PeerChannel* PeerChannels::For(const NodeId& node) {
-  if (credentials_ == nullptr) return nullptr;
+  if (credentials_ == nullptr || revoked_.contains(node)) return nullptr;
   std::unique_ptr<transport::PeerChannel>& channel = channels_[node];
   if (channel == nullptr) {
     channel = std::make_unique<transport::PeerChannel>(
@@ -53,6 +54,11 @@ transport::PeerChannel* PeerChannels::For(const NodeId& node) {
 }
 
 void PeerChannels::Forget(const NodeId& node) { channels_.erase(node); }
+
+void PeerChannels::SetRevoked(std::set<NodeId> nodes) {
+  revoked_ = std::move(nodes);
+  for (const NodeId& node : revoked_) channels_.erase(node);
+}
 
 void PeerChannels::Clear() { channels_.clear(); }
 

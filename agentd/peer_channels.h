@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ class PeerChannels {
  public:
   PeerChannels(transport::Dispatcher& dispatcher, NodeId self);
 
-  // From now on peers are called with mutual TLS, each held to the node id in its certificate.
+  // From now on peers are called with mutual TLS, each held to the node id in its certificate. A
+  // second time: with a new certificate; calls under way go on.
   void UseTls(const transport::NodeCredentials& credentials);
   // --insecure-dev.
   void UsePlain();
@@ -32,15 +34,19 @@ class PeerChannels {
   // Where `node` is reached, best first. False when there is nothing that could be called.
   bool SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
                     uint32_t control_port);
-  // Null while there are no credentials. Belongs to this object; gone after Forget.
+  // Null while there are no credentials, and for who is revoked. Belongs to this object; gone after
+  // Forget.
   transport::PeerChannel* For(const NodeId& node);
   void Forget(const NodeId& node);
+  // They are not called any more; For is null.
+  void SetRevoked(std::set<NodeId> nodes);
   void Clear();
 
  private:
   transport::Dispatcher& dispatcher_;
   const NodeId self_;
   bool plain_ = false;
+  std::set<NodeId> revoked_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;
   std::map<NodeId, std::unique_ptr<transport::PeerChannel>> channels_;
 };

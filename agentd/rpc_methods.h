@@ -40,6 +40,13 @@ inline constexpr std::string_view kTraceModel = "/macrame.v1.ClusterService/Trac
 inline constexpr std::string_view kForgetSpeeds = "/macrame.v1.ClusterService/ForgetSpeeds";
 inline constexpr std::string_view kPlanNet = "/macrame.v1.ClusterService/PlanNet";
 inline constexpr std::string_view kForgetNode = "/macrame.v1.ClusterService/ForgetNode";
+inline constexpr std::string_view kCreateJoinToken = "/macrame.v1.EnrolmentService/CreateJoinToken";
+inline constexpr std::string_view kJoinCluster = "/macrame.v1.EnrolmentService/JoinCluster";
+inline constexpr std::string_view kApproveNode = "/macrame.v1.EnrolmentService/ApproveNode";
+inline constexpr std::string_view kRevokeNode = "/macrame.v1.EnrolmentService/RevokeNode";
+inline constexpr std::string_view kRenewCertificate =
+    "/macrame.v1.EnrolmentService/RenewCertificate";
+inline constexpr std::string_view kTakeRevocations = "/macrame.v1.EnrolmentService/TakeRevocations";
 inline constexpr std::string_view kVersion = "/macrame.v1.ClusterService/Version";
 
 }  // namespace macrame::agentd

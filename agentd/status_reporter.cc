@@ -158,6 +158,13 @@ v1::ClusterStatus StatusReporter::Status() const {
     failure.set_message(absl::StrCat(facts.display_name, ": ", failure.message()));
     failure.set_node_id(facts.id.value());
   }
+  // Nodes that can't meet are no healthy cluster, however each of them is by itself.
+  for (const v1::Reason& reason : status.problems()) {
+    if (reason.code() == "PEER_REFUSED" || reason.code() == "CLOCK_WRONG" ||
+        reason.code() == "CERT_EXPIRED" || reason.code() == "NODE_REVOKED") {
+      status.set_healthy(false);
+    }
+  }
   for (const NodeId& node : parts_.member_writer.listed()) status.add_member_ids(node.value());
   status.set_answered_by(parts_.own.id().value());
   status.set_insecure(insecure_);

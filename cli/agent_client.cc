@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "macrame/v1/cluster.grpc.pb.h"
+#include "macrame/v1/enrolment.grpc.pb.h"
 #include "proto/reasons.h"
 #include "transport/status_codec.h"
 #include "transport/unix_socket.h"
@@ -22,6 +23,7 @@ constexpr std::chrono::hours kStreamLimit{24};
 constexpr int kMessageBytesMax = 64 * 1024 * 1024;
 
 using Stub = v1::ClusterService::Stub;
+using EnrolmentStub = v1::EnrolmentService::Stub;
 
 }  // namespace
 
@@ -32,21 +34,23 @@ class AgentClient::Impl {
     arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
     // Over a unix socket there is no name to check; some versions dislike the path as an authority.
     arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
-    stub_ = v1::ClusterService::NewStub(grpc::CreateCustomChannel(
-        transport::SocketTarget(socket_path_), grpc::InsecureChannelCredentials(), arguments));
+    const auto channel = grpc::CreateCustomChannel(transport::SocketTarget(socket_path_),
+                                                   grpc::InsecureChannelCredentials(), arguments);
+    stub_ = v1::ClusterService::NewStub(channel);
+    enrolment_stub_ = v1::EnrolmentService::NewStub(channel);
   }
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Ask(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                             Response*),
                                const Request& request, std::chrono::seconds limit) {
-    if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
-    grpc::ClientContext context;
-    Response response;
-    const Guard guard(*this, context, limit);
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
-    if (!status.ok()) return Describe(status);
-    return response;
+    return AskOf(stub_.get(), method, request, limit);
+  }
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(grpc::Status (EnrolmentStub::*method)(grpc::ClientContext*,
+                                                                     const Request&, Response*),
+                               const Request& request, std::chrono::seconds limit) {
+    return AskOf(enrolment_stub_.get(), method, request, limit);
   }
 
   // `on_message` returns false to end the stream early.
@@ -78,6 +82,20 @@ class AgentClient::Impl {
   }
 
  private:
+  template <typename OneStub, typename Request, typename Response>
+  absl::StatusOr<Response> AskOf(OneStub* stub,
+                                 grpc::Status (OneStub::*method)(grpc::ClientContext*,
+                                                                 const Request&, Response*),
+                                 const Request& request, std::chrono::seconds limit) {
+    if (absl::Status owner = CheckOwner(); !owner.ok()) return owner;
+    grpc::ClientContext context;
+    Response response;
+    const Guard guard(*this, context, limit);
+    const grpc::Status status = (stub->*method)(&context, request, &response);
+    if (!status.ok()) return Describe(status);
+    return response;
+  }
+
   // The context of the one call under way, for Cancel().
   class Guard {
    public:
@@ -118,6 +136,7 @@ class AgentClient::Impl {
   const std::string socket_path_;
   bool is_checked_ = false;
   std::unique_ptr<Stub> stub_;
+  std::unique_ptr<EnrolmentStub> enrolment_stub_;
   std::mutex mutex_;
   grpc::ClientContext* context_ = nullptr;  // guarded by mutex_
   bool cancelled_ = false;                  // guarded by mutex_
@@ -230,6 +249,27 @@ absl::StatusOr<v1::ForgetNodeResponse> AgentClient::ForgetNode(
 
 absl::StatusOr<v1::NetPlan> AgentClient::PlanNet(const v1::PlanNetRequest& request) {
   return impl_->Ask(&Stub::PlanNet, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::CreateJoinTokenResponse> AgentClient::CreateJoinToken(
+    const v1::CreateJoinTokenRequest& request) {
+  return impl_->Ask(&EnrolmentStub::CreateJoinToken, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::JoinClusterResponse> AgentClient::JoinCluster(
+    const v1::JoinClusterRequest& request) {
+  // It may try several addresses.
+  return impl_->Ask(&EnrolmentStub::JoinCluster, request, kMeasureLimit);
+}
+
+absl::StatusOr<v1::ApproveNodeResponse> AgentClient::ApproveNode(
+    const v1::ApproveNodeRequest& request) {
+  return impl_->Ask(&EnrolmentStub::ApproveNode, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::RevokeNodeResponse> AgentClient::RevokeNode(
+    const v1::RevokeNodeRequest& request) {
+  return impl_->Ask(&EnrolmentStub::RevokeNode, request, kAnswerLimit);
 }
 
 }  // namespace macrame::cli

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "macrame/v1/cluster.pb.h"
+#include "macrame/v1/enrolment.pb.h"
 
 namespace macrame::cli {
 
@@ -56,6 +57,11 @@ class AgentClient {
   absl::StatusOr<v1::ForgetSpeedsResponse> ForgetSpeeds();
   absl::StatusOr<v1::ForgetNodeResponse> ForgetNode(const v1::ForgetNodeRequest& request);
   absl::StatusOr<v1::NetPlan> PlanNet(const v1::PlanNetRequest& request);
+  absl::StatusOr<v1::CreateJoinTokenResponse> CreateJoinToken(
+      const v1::CreateJoinTokenRequest& request);
+  absl::StatusOr<v1::JoinClusterResponse> JoinCluster(const v1::JoinClusterRequest& request);
+  absl::StatusOr<v1::ApproveNodeResponse> ApproveNode(const v1::ApproveNodeRequest& request);
+  absl::StatusOr<v1::RevokeNodeResponse> RevokeNode(const v1::RevokeNodeRequest& request);
 
   // Ends the call under way and all later ones with CANCELLED.
   void Cancel();

@@ -67,6 +67,8 @@ absl::StatusOr<GlobalOptions> Check(const RawOptions& raw, const Environment& en
 void AddCommands(CommandTree& tree) {
   AddDevicesList(tree);
   AddNodesForget(tree);
+  AddNodesApprove(tree);
+  AddNodesRevoke(tree);
   AddStatus(tree);
   CLI::App* model = tree.Add(tree.root, "model", "Load, ask and unload models");
   model->require_subcommand(1);
@@ -86,6 +88,8 @@ void AddCommands(CommandTree& tree) {
   CLI::App* cluster = tree.Add(tree.root, "cluster", "Make a cluster; see how it is");
   cluster->require_subcommand(1);
   AddClusterInit(tree, cluster);
+  AddClusterToken(tree, cluster);
+  AddClusterJoin(tree, cluster);
   AddClusterStatus(tree, cluster);
   AddLinks(tree);
   AddDoctor(tree);

@@ -15,14 +15,15 @@ struct InitOptions {
 
 std::string NextSteps(const std::string& path) {
   return absl::StrCat(
-      "Whoever has this file belongs to the cluster: keep it to yourself (mode 0600).\n"
+      "Whoever has this file can let nodes in and take them out: keep it on this machine.\n"
       "Next:\n"
-      "  1. Copy it to the same place on every other node, by scp or by hand.\n"
-      "  2. Start agentd on each node",
+      "  1. Start agentd here",
       path == transport::DefaultClusterSecretPath()
           ? std::string("; one that runs already takes the file up by itself.\n")
           : absl::StrCat(" with --cluster-secret-file ", path, "\n"),
-      "  3. clusterctl devices list\n");
+      "  2. clusterctl cluster token     here, for each other machine\n"
+      "  3. clusterctl cluster join TOKEN     there, where agentd runs without a secret\n"
+      "  4. clusterctl devices list\n");
 }
 
 int RunClusterInit(const Invocation& run, const InitOptions& options) {

@@ -111,11 +111,15 @@ void AddPlan(CommandTree& tree);
 void AddCapacity(CommandTree& tree);
 void AddTopology(CommandTree& tree);
 void AddClusterInit(CommandTree& tree, CLI::App* cluster);
+void AddClusterToken(CommandTree& tree, CLI::App* cluster);
+void AddClusterJoin(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
 void AddVersion(CommandTree& tree);
 void AddLinks(CommandTree& tree);
 void AddStats(CommandTree& tree);
 void AddNodesForget(CommandTree& tree);
+void AddNodesApprove(CommandTree& tree);  // after `nodes forget`, which makes `nodes`
+void AddNodesRevoke(CommandTree& tree);
 void AddSpeeds(CommandTree& tree);
 void AddDoctor(CommandTree& tree);
 void AddExport(CommandTree& tree);

@@ -569,6 +569,9 @@ void BeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagra
   hearing_.Heard(interface.name, NodeId(beacon.node_id()), lists_us, dispatcher_.Now());
   const v1::NodeIdentity identity = IdentityOf(beacon, datagram, interface);
   if (beacon.reply_wanted()) Answer(datagram, beacon.node_id());
+  if (callbacks_.on_peer_clock) {
+    callbacks_.on_peer_clock(NodeId(beacon.node_id()), beacon.sent_unix_ms());
+  }
   if (callbacks_.on_peer) callbacks_.on_peer(identity);
 }
 

@@ -59,6 +59,8 @@ struct BeaconServiceCallbacks {
   // one address that the beacon came from. interface_name is *this* machine's interface, which is
   // also the zone of a link-local address.
   std::function<void(const v1::NodeIdentity& identity)> on_peer;
+  // Whose beacon it was, and what its clock said when it was sent. Before on_peer; may be empty.
+  std::function<void(const NodeId& node, uint64_t sent_unix_ms)> on_peer_clock;
   // A node that is none, with the reason; beacons_heard is 1, counting is up to MembershipTable.
   std::function<void(const v1::Stranger& stranger)> on_stranger;
   // Somebody else uses our node id: as in on_peer, with the machine that it names. A beacon proves

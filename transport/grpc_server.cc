@@ -82,6 +82,9 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   CallReactor(Dispatcher& dispatcher, std::atomic<int>& open_calls)
       : dispatcher_(dispatcher), open_calls_(open_calls) {}
 
+  void SetCaller(NodeId caller) { caller_ = std::move(caller); }
+  const NodeId& caller() const { return caller_; }
+
   // gRPC has it from here until OnDone.
   void Begin(Deliver deliver) {
     self_ = shared_from_this();
@@ -187,6 +190,7 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
  private:
   Dispatcher& dispatcher_;
   std::atomic<int>& open_calls_;
+  NodeId caller_;  // fixed before Begin
   std::shared_ptr<CallReactor> self_;
   Deliver deliver_;
   grpc::ByteBuffer request_;
@@ -225,7 +229,7 @@ void ServerStream::OnCancel(std::function<void()> on_cancel) const {
 }
 
 struct GrpcServer::Parts {
-  explicit Parts(Dispatcher& dispatcher_in) : dispatcher(dispatcher_in), service(*this) {}
+  explicit Parts(Dispatcher& dispatcher_in) : dispatcher(dispatcher_in) {}
 
   struct Method {
     std::function<MessagePtr()> make;
@@ -244,9 +248,27 @@ struct GrpcServer::Parts {
     Parts& parts_;
   };
 
+  // gRPC's server with one set of credentials.
+  struct Serving {
+    explicit Serving(Parts& parts) : service(parts) {}
+    ~Serving() { End(Duration::zero()); }
+    void End(Duration grace) {
+      if (server == nullptr) return;
+      server->Shutdown(std::chrono::system_clock::now() + grace);
+      server->Wait();
+      server.reset();
+    }
+    Service service;
+    std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
+    std::unique_ptr<grpc::Server> server;
+  };
+
   grpc::ServerGenericBidiReactor* OpenCall(grpc::GenericCallbackServerContext* context);
-  // At a unix socket's target, or (empty) for what the acceptor lets in.
-  bool Start(const std::string& target, std::shared_ptr<grpc::ServerCredentials> credentials);
+  // At a unix socket's target, or (empty) for what the acceptor lets in. Null: it did not start.
+  std::unique_ptr<Serving> Start(const std::string& target,
+                                 std::shared_ptr<grpc::ServerCredentials> credentials);
+  // False, and the call is not counted, when the caller is revoked.
+  bool NoteCall(const NodeId& caller, const std::shared_ptr<CallReactor>& call);
 
   Dispatcher& dispatcher;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
@@ -254,11 +276,25 @@ struct GrpcServer::Parts {
   std::atomic<int> open_calls{0};
   // Gone with the server, so that a call still queued on the owner thread does nothing.
   std::shared_ptr<bool> alive = std::make_shared<bool>(true);
-  Service service;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections;
-  std::unique_ptr<grpc::Server> server;
+  std::mutex present_mutex;          // never held with the other
+  std::unique_ptr<Serving> present;  // replaced under it: the acceptor's thread uses it
+  std::unique_ptr<Serving> former;   // of the credentials before: new connections don't come here
+  std::mutex mutex;
+  std::set<NodeId> revoked;                              // under the mutex
+  std::vector<std::weak_ptr<CallReactor>> calls_by_tls;  // under the mutex
   std::unique_ptr<TcpAcceptor> acceptor;
 };
+
+bool GrpcServer::Parts::NoteCall(const NodeId& caller, const std::shared_ptr<CallReactor>& call) {
+  call->SetCaller(caller);
+  const std::lock_guard lock(mutex);
+  if (revoked.contains(caller)) return false;
+  if (calls_by_tls.size() >= 2 * static_cast<size_t>(kCallsMax)) {
+    std::erase_if(calls_by_tls, [](const auto& weak) { return weak.expired(); });
+  }
+  calls_by_tls.push_back(call);
+  return true;
+}
 
 grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     grpc::GenericCallbackServerContext* context) {
@@ -280,6 +316,12 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     reactor->Refuse(absl::UnauthenticatedError("the caller shows no node id"));
     return raw;
   }
+  if (!caller.local && !NoteCall(caller.node_id, reactor)) {
+    reactor->Refuse(ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_REVOKED",
+                                 "the caller was taken out of this cluster",
+                                 caller.node_id.value()));
+    return raw;
+  }
   const Method* method = &found->second;
   reactor->Begin(
       [this, method, caller](std::shared_ptr<CallReactor> call, const grpc::ByteBuffer& buffer) {
@@ -295,17 +337,18 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
   return raw;
 }
 
-bool GrpcServer::Parts::Start(const std::string& target,
-                              std::shared_ptr<grpc::ServerCredentials> credentials) {
+std::unique_ptr<GrpcServer::Parts::Serving> GrpcServer::Parts::Start(
+    const std::string& target, std::shared_ptr<grpc::ServerCredentials> credentials) {
+  auto serving = std::make_unique<Serving>(*this);
   grpc::ServerBuilder builder;
   if (target.empty()) {
-    connections = builder.experimental().AddExternalConnectionAcceptor(
+    serving->connections = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         std::move(credentials));
   } else {
     builder.AddListeningPort(target, std::move(credentials));
   }
-  builder.RegisterCallbackGenericService(&service);
+  builder.RegisterCallbackGenericService(&serving->service);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -316,8 +359,9 @@ bool GrpcServer::Parts::Start(const std::string& target,
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
-  server = builder.BuildAndStart();
-  return server != nullptr;
+  serving->server = builder.BuildAndStart();
+  if (serving->server == nullptr) return nullptr;
+  return serving;
 }
 
 GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(dispatcher)) {}
@@ -326,26 +370,26 @@ GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
 
 void GrpcServer::HandleAny(std::string_view method, std::function<MessagePtr()> make,
                            AnyHandler handler) {
-  MACRAME_CHECK(parts_->server == nullptr) << "methods are registered before the start";
+  MACRAME_CHECK(parts_->present == nullptr) << "methods are registered before the start";
   parts_->methods[std::string(method)] = {std::move(make), std::move(handler)};
 }
 
 absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,
                                          std::shared_ptr<grpc::ServerCredentials> credentials,
                                          bool plain) {
-  MACRAME_CHECK(parts_->server == nullptr) << "a server is started once";
+  MACRAME_CHECK(parts_->present == nullptr) << "a server is started once";
   parts_->edge = plain ? Edge::kPlain : Edge::kTls;
   absl::StatusOr<std::unique_ptr<TcpAcceptor>> acceptor = TcpAcceptor::Listen(ip, port);
   if (!acceptor.ok()) return acceptor.status();
-  if (!parts_->Start("", std::move(credentials))) {
-    return absl::InternalError("gRPC's server did not start");
-  }
+  parts_->present = parts_->Start("", std::move(credentials));
+  if (parts_->present == nullptr) return absl::InternalError("gRPC's server did not start");
   parts_->acceptor = std::move(*acceptor);
   const auto take = [this](int listener_fd, int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = listener_fd;
     connection.fd = fd;
-    parts_->connections->HandleNewConnection(&connection);
+    const std::lock_guard lock(parts_->present_mutex);
+    parts_->present->connections->HandleNewConnection(&connection);
   };
   if (plain) {
     parts_->acceptor->Begin(take);
@@ -353,6 +397,35 @@ absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,
     parts_->acceptor->Begin(take, JudgeOpening, ProtocolVersionAlert());
   }
   return parts_->acceptor->port();
+}
+
+absl::Status GrpcServer::UseCredentials(std::shared_ptr<grpc::ServerCredentials> credentials) {
+  MACRAME_CHECK(parts_->acceptor != nullptr) << "only a TCP server has credentials";
+  auto fresh = parts_->Start("", std::move(credentials));
+  if (fresh == nullptr) return absl::InternalError("gRPC's server did not start");
+  {
+    const std::lock_guard lock(parts_->present_mutex);
+    std::swap(parts_->present, fresh);
+    std::swap(parts_->former, fresh);
+  }
+  // What is left in `fresh` are the credentials before the last: its connections end here.
+  return absl::OkStatus();
+}
+
+void GrpcServer::SetRevoked(std::set<NodeId> nodes) {
+  std::vector<std::shared_ptr<CallReactor>> ended;
+  {
+    const std::lock_guard lock(parts_->mutex);
+    parts_->revoked = std::move(nodes);
+    for (const auto& weak : parts_->calls_by_tls) {
+      auto call = weak.lock();
+      if (call != nullptr && parts_->revoked.contains(call->caller())) ended.push_back(call);
+    }
+  }
+  for (const auto& call : ended) {
+    call->End(ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_REVOKED",
+                           "the caller was taken out of this cluster", call->caller().value()));
+  }
 }
 
 void GrpcServer::SetKnownAddresses(std::set<std::string> addresses) {
@@ -364,11 +437,12 @@ std::string GrpcServer::ListenerTrouble() const {
 }
 
 absl::Status GrpcServer::StartUnix(const std::string& path) {
-  MACRAME_CHECK(parts_->server == nullptr) << "a server is started once";
+  MACRAME_CHECK(parts_->present == nullptr) << "a server is started once";
   parts_->edge = Edge::kLocal;
   absl::Status prepared = PrepareSocketPath(path);
   if (!prepared.ok()) return prepared;
-  if (!parts_->Start(SocketTarget(path), PlainServerCredentials())) {
+  parts_->present = parts_->Start(SocketTarget(path), PlainServerCredentials());
+  if (parts_->present == nullptr) {
     return ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN",
                         absl::StrCat("nothing can be served at ", path));
   }
@@ -376,11 +450,11 @@ absl::Status GrpcServer::StartUnix(const std::string& path) {
 }
 
 void GrpcServer::Stop(Duration grace) {
-  if (parts_->server == nullptr) return;
+  if (parts_->present == nullptr) return;
   parts_->acceptor.reset();
-  parts_->server->Shutdown(std::chrono::system_clock::now() + grace);
-  parts_->server->Wait();
-  parts_->server.reset();
+  parts_->former.reset();
+  parts_->present->End(grace);
+  parts_->present.reset();
 }
 
 }  // namespace macrame::transport

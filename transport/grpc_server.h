@@ -105,6 +105,12 @@ class GrpcServer {
   absl::StatusOr<int> StartTcp(const std::string& ip, int port,
                                std::shared_ptr<grpc::ServerCredentials> credentials,
                                bool plain = false);
+  // New connections are met with these from now on; those that are there go on, for as long as no
+  // third credentials are given. After StartTcp. INTERNAL when gRPC does not take them.
+  absl::Status UseCredentials(std::shared_ptr<grpc::ServerCredentials> credentials);
+  // Nodes that are not answered any more, whatever certificate they show: new calls are refused
+  // with NODE_REVOKED, and those under way end.
+  void SetRevoked(std::set<NodeId> nodes);
   // Where members are met (transport/connection_gate.h): their connections to the TCP port are let
   // in whatever others do.
   void SetKnownAddresses(std::set<std::string> addresses);

@@ -61,7 +61,7 @@ struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
   void NoteResult(const absl::Status& status);
 
   Dispatcher& dispatcher;
-  const std::shared_ptr<grpc::ChannelCredentials> credentials;
+  std::shared_ptr<grpc::ChannelCredentials> credentials;  // owner thread only
   const std::string tls_name;
   const NodeId self;
   // Owner thread only.
@@ -161,6 +161,12 @@ void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   if (addresses == parts_->addresses) return;
   parts_->addresses = std::move(addresses);
+  parts_->Connect();
+}
+
+void PeerChannel::SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials) {
+  MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
+  parts_->credentials = std::move(credentials);
   parts_->Connect();
 }
 

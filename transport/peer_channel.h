@@ -58,6 +58,10 @@ class PeerChannel {
   PeerChannel(const PeerChannel&) = delete;
   PeerChannel& operator=(const PeerChannel&) = delete;
 
+  // The next connection is made with these, and it is made now; calls under way go on on the old
+  // one.
+  void SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials);
+
   // "ip:port", best first; all are tried. Or one "unix:/path". The same list again changes nothing;
   // a new one makes a new connection, calls under way on the old one go on.
   void SetAddresses(std::vector<std::string> addresses);

@@ -53,4 +53,14 @@ bool IsConnectionRefused(const absl::Status& status) {
           status.message().find("No such file or directory") != absl::string_view::npos);
 }
 
+bool IsHandshakeFailure(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kUnavailable || IsConnectionRefused(status)) return false;
+  // How gRPC, from 1.51 on, words a handshake that this side ended, and one that the other did.
+  for (const absl::string_view words : {"andshake", "ertificate", "Socket closed",
+                                        "onnection reset", "roken pipe", "Endpoint read failed"}) {
+    if (status.message().find(words) != absl::string_view::npos) return true;
+  }
+  return false;
+}
+
 }  // namespace macrame::transport

@@ -19,4 +19,9 @@ absl::Status FromGrpcStatus(const grpc::Status& status);
 // True when the other side refused the connection: nobody listens there (any more).
 bool IsConnectionRefused(const absl::Status& status);
 
+// True when somebody answered and the connection failed all the same, as it does when one side does
+// not take the other's certificate. A process that ends in the middle of a call looks like it,
+// once.
+bool IsHandshakeFailure(const absl::Status& status);
+
 }  // namespace macrame::transport

@@ -1,41 +1,22 @@
 #include "transport/trust.h"
 
+#include <openssl/crypto.h>
 #include <openssl/ec.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
 #include <openssl/rand.h>
-#include <openssl/x509.h>
-#include <openssl/x509v3.h>
 
-#include <memory>
+#include <ctime>
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "transport/x509_parts.h"
 
 namespace macrame::transport {
 namespace {
 
-constexpr long kSecondsPerDay = 24 * 60 * 60;
-constexpr long kAuthorityDays = 20 * 365;
-// Made anew at each start of the agent; long because nothing renews it in a running one yet.
-constexpr long kNodeDays = 5 * 365;
+constexpr int64_t kAuthorityS = 20 * 365 * kSecondsPerDay;
 // Clocks of machines without NTP differ; a certificate made "in the future" must still be accepted.
-constexpr long kClockSkewDays = 2;
+constexpr int64_t kClockSkewS = 2 * kSecondsPerDay;
 constexpr std::string_view kTlsNameSuffix = ".macrame";
-
-struct Free {
-  void operator()(BIO* p) const { BIO_free_all(p); }
-  void operator()(X509* p) const { X509_free(p); }
-  void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
-  void operator()(X509_EXTENSION* p) const { X509_EXTENSION_free(p); }
-  void operator()(BIGNUM* p) const { BN_free(p); }
-};
-template <typename T>
-using Owned = std::unique_ptr<T, Free>;
-
-Owned<BIO> ReadBio(const std::string& text) {
-  return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
 
 std::string Drain(BIO* bio) {
   char* data = nullptr;
@@ -54,14 +35,6 @@ std::string KeyPem(EVP_PKEY* key) {
   MACRAME_CHECK(PEM_write_bio_PrivateKey(bio.get(), key, nullptr, nullptr, 0, nullptr, nullptr) ==
                 1);
   return Drain(bio.get());
-}
-
-Owned<X509> ParseCertificate(const std::string& pem) {
-  return Owned<X509>(PEM_read_bio_X509(ReadBio(pem).get(), nullptr, nullptr, nullptr));
-}
-
-Owned<EVP_PKEY> ParseKey(const std::string& pem) {
-  return Owned<EVP_PKEY>(PEM_read_bio_PrivateKey(ReadBio(pem).get(), nullptr, nullptr, nullptr));
 }
 
 void SetSerial(X509* certificate) {
@@ -88,13 +61,13 @@ bool AddExtension(X509* certificate, X509* issuer, int nid, const std::string& v
   return extension != nullptr && X509_add_ext(certificate, extension.get(), -1) == 1;
 }
 
-Owned<X509> NewCertificate(EVP_PKEY* key, long days) {
+Owned<X509> NewCertificate(EVP_PKEY* key, int64_t unix_s, int64_t valid_for_s) {
   Owned<X509> certificate(X509_new());
   MACRAME_CHECK(certificate != nullptr);
   X509_set_version(certificate.get(), X509_VERSION_3);
   SetSerial(certificate.get());
-  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -kClockSkewDays * kSecondsPerDay);
-  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), days * kSecondsPerDay);
+  ASN1_TIME_set(X509_getm_notBefore(certificate.get()), static_cast<time_t>(unix_s - kClockSkewS));
+  ASN1_TIME_set(X509_getm_notAfter(certificate.get()), static_cast<time_t>(unix_s + valid_for_s));
   X509_set_pubkey(certificate.get(), key);
   return certificate;
 }
@@ -142,12 +115,12 @@ NodeId NodeIdFromTlsName(std::string_view name) {
   return IsValidNodeId(name) ? NodeId(std::string(name)) : NodeId();
 }
 
-absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_name) {
+absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_name, int64_t unix_s) {
   absl::Status name_status = CheckClusterName(cluster_name);
   if (!name_status.ok()) return name_status;
   Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
   MACRAME_CHECK(key != nullptr) << "no P-256 key could be made";
-  Owned<X509> certificate = NewCertificate(key.get(), kAuthorityDays);
+  Owned<X509> certificate = NewCertificate(key.get(), unix_s, kAuthorityS);
   SetName(X509_get_subject_name(certificate.get()),
           absl::StrCat("cluster ", cluster_name, " authority"));
   X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get()));
@@ -168,34 +141,66 @@ absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_nam
   return secret;
 }
 
-absl::StatusOr<std::string> ClusterFingerprint(const ClusterSecret& secret) {
-  Owned<X509> certificate = ParseCertificate(secret.authority_certificate_pem);
+absl::StatusOr<std::string> CertificateDigest(const std::string& certificate_pem) {
+  Owned<X509> certificate = ParseCertificate(certificate_pem);
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("the cluster's certificate can't be read");
   }
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
   MACRAME_CHECK(X509_digest(certificate.get(), EVP_sha256(), digest, &size) == 1);
-  return std::string(reinterpret_cast<const char*>(digest), kClusterFingerprintBytes);
+  return std::string(reinterpret_cast<const char*>(digest), size);
 }
 
-absl::StatusOr<NodeCredentials> MakeNodeCredentials(const ClusterSecret& secret,
-                                                    const NodeId& node_id) {
-  Owned<X509> authority = ParseCertificate(secret.authority_certificate_pem);
-  Owned<EVP_PKEY> authority_key = ParseKey(secret.authority_key_pem);
-  if (authority == nullptr || authority_key == nullptr ||
-      X509_check_private_key(authority.get(), authority_key.get()) != 1 ||
-      X509_check_ca(authority.get()) != 1) {
+absl::StatusOr<std::string> ClusterFingerprint(const std::string& authority_certificate_pem) {
+  absl::StatusOr<std::string> digest = CertificateDigest(authority_certificate_pem);
+  if (digest.ok()) digest->resize(kClusterFingerprintBytes);
+  return digest;
+}
+
+absl::StatusOr<std::string> ClusterFingerprint(const ClusterSecret& secret) {
+  return ClusterFingerprint(secret.authority_certificate_pem);
+}
+
+absl::StatusOr<CertificateDates> DatesOf(const std::string& certificate_pem) {
+  Owned<X509> certificate = ParseCertificate(certificate_pem);
+  if (certificate == nullptr) return absl::InvalidArgumentError("a certificate can't be read");
+  const auto seconds = [](const ASN1_TIME* time) -> int64_t {
+    std::tm parts{};
+    if (ASN1_TIME_to_tm(time, &parts) != 1) return 0;
+    return static_cast<int64_t>(::timegm(&parts));
+  };
+  return CertificateDates{seconds(X509_get0_notBefore(certificate.get())),
+                          seconds(X509_get0_notAfter(certificate.get()))};
+}
+
+namespace {
+
+// The authority's two halves, once they are known to belong together.
+struct Authority {
+  Owned<X509> certificate;
+  Owned<EVP_PKEY> key;
+};
+
+absl::StatusOr<Authority> AuthorityOf(const ClusterSecret& secret) {
+  Authority authority{ParseCertificate(secret.authority_certificate_pem),
+                      ParseKey(secret.authority_key_pem)};
+  if (authority.certificate == nullptr || authority.key == nullptr ||
+      X509_check_private_key(authority.certificate.get(), authority.key.get()) != 1 ||
+      X509_check_ca(authority.certificate.get()) != 1) {
     return absl::InvalidArgumentError(
         "the cluster secret's certificate and key can't be read or don't belong together; copy the "
         "secret file from another node again");
   }
-  Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
-  MACRAME_CHECK(key != nullptr) << "no P-256 key could be made";
-  Owned<X509> certificate = NewCertificate(key.get(), kNodeDays);
+  return authority;
+}
+
+absl::StatusOr<std::string> Certify(const Authority& authority, EVP_PKEY* key,
+                                    const NodeId& node_id, int64_t unix_s) {
+  Owned<X509> certificate = NewCertificate(key, unix_s, kNodeCertificateS);
   SetName(X509_get_subject_name(certificate.get()), node_id.value());
-  X509_set_issuer_name(certificate.get(), X509_get_subject_name(authority.get()));
-  X509* issuer = authority.get();
+  X509* issuer = authority.certificate.get();
+  X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer));
   const bool made =
       AddExtension(certificate.get(), issuer, NID_basic_constraints, "critical,CA:FALSE") &&
       AddExtension(certificate.get(), issuer, NID_key_usage, "critical,digitalSignature") &&
@@ -203,14 +208,142 @@ absl::StatusOr<NodeCredentials> MakeNodeCredentials(const ClusterSecret& secret,
       AddExtension(certificate.get(), issuer, NID_subject_alt_name,
                    absl::StrCat("DNS:", NodeTlsName(node_id))) &&
       AddExtension(certificate.get(), issuer, NID_authority_key_identifier, "keyid") &&
-      X509_sign(certificate.get(), authority_key.get(), EVP_sha256()) != 0;
+      X509_sign(certificate.get(), authority.key.get(), EVP_sha256()) != 0;
   if (!made) return absl::InternalError("the node's certificate could not be made");
+  return CertificatePem(certificate.get());
+}
+
+bool IsP256(EVP_PKEY* key) {
+  char group[64] = "";
+  size_t size = 0;
+  return key != nullptr && EVP_PKEY_get_base_id(key) == EVP_PKEY_EC &&
+         EVP_PKEY_get_group_name(key, group, sizeof(group), &size) == 1 &&
+         std::string_view(group) == "prime256v1";
+}
+
+// What a revocation's signature covers.
+std::string RevocationText(const std::string& cluster_id, const NodeId& node_id, uint64_t unix_ms) {
+  return absl::StrCat("macrame revocation 1\n", cluster_id, "\n", node_id.value(), "\n", unix_ms);
+}
+
+}  // namespace
+
+absl::StatusOr<NodeCredentials> MakeNodeCredentials(const ClusterSecret& secret,
+                                                    const NodeId& node_id, int64_t unix_s) {
+  absl::StatusOr<Authority> authority = AuthorityOf(secret);
+  if (!authority.ok()) return authority.status();
+  Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
+  MACRAME_CHECK(key != nullptr) << "no P-256 key could be made";
+  absl::StatusOr<std::string> certificate = Certify(*authority, key.get(), node_id, unix_s);
+  if (!certificate.ok()) return certificate.status();
   NodeCredentials node;
   node.node_id = node_id;
-  node.certificate_pem = CertificatePem(certificate.get());
+  node.certificate_pem = *std::move(certificate);
   node.key_pem = KeyPem(key.get());
   node.authority_certificate_pem = secret.authority_certificate_pem;
   return node;
 }
+
+CertificateRequest MakeCertificateRequest() {
+  Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));
+  MACRAME_CHECK(key != nullptr) << "no P-256 key could be made";
+  Owned<X509_REQ> request(X509_REQ_new());
+  MACRAME_CHECK(request != nullptr && X509_REQ_set_pubkey(request.get(), key.get()) == 1 &&
+                X509_REQ_sign(request.get(), key.get(), EVP_sha256()) != 0);
+  unsigned char* der = nullptr;
+  const int size = i2d_X509_REQ(request.get(), &der);
+  MACRAME_CHECK(size > 0);
+  CertificateRequest made;
+  made.key_pem = KeyPem(key.get());
+  made.request_der.assign(reinterpret_cast<const char*>(der), static_cast<size_t>(size));
+  OPENSSL_free(der);
+  return made;
+}
+
+absl::StatusOr<std::string> SignCertificateRequest(const ClusterSecret& secret,
+                                                   const NodeId& node_id,
+                                                   const std::string& request_der, int64_t unix_s) {
+  if (!IsValidNodeId(node_id.value())) return absl::InvalidArgumentError("that is no node id");
+  const auto* der = reinterpret_cast<const unsigned char*>(request_der.data());
+  Owned<X509_REQ> request;
+  if (request_der.size() <= kCertificateRequestBytesMax) {
+    request.reset(d2i_X509_REQ(nullptr, &der, static_cast<long>(request_der.size())));
+  }
+  Owned<EVP_PKEY> key(request == nullptr ? nullptr : X509_REQ_get_pubkey(request.get()));
+  // Its signature proves that whoever asks has the key.
+  if (!IsP256(key.get()) || X509_REQ_verify(request.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError("the request for a certificate is malformed");
+  }
+  absl::StatusOr<Authority> authority = AuthorityOf(secret);
+  if (!authority.ok()) return authority.status();
+  return Certify(*authority, key.get(), node_id, unix_s);
+}
+
+absl::Status CheckNodeCredentials(const NodeCredentials& node) {
+  Owned<X509> authority = ParseCertificate(node.authority_certificate_pem);
+  Owned<X509> certificate = ParseCertificate(node.certificate_pem);
+  Owned<EVP_PKEY> key = ParseKey(node.key_pem);
+  if (authority == nullptr || certificate == nullptr || key == nullptr) {
+    return absl::InvalidArgumentError("a certificate or key can't be read");
+  }
+  const std::string name = NodeTlsName(node.node_id);
+  if (X509_check_private_key(certificate.get(), key.get()) != 1 ||
+      X509_check_host(certificate.get(), name.data(), name.size(), 0, nullptr) != 1) {
+    return absl::InvalidArgumentError("the certificate is not that of this node's key and id");
+  }
+  Owned<EVP_PKEY> signer(X509_get_pubkey(authority.get()));
+  if (X509_check_ca(authority.get()) != 1 || X509_verify(certificate.get(), signer.get()) != 1) {
+    return absl::InvalidArgumentError("the certificate is not one of this cluster's authority");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> SignRevocation(const ClusterSecret& secret, const NodeId& node_id,
+                                           uint64_t unix_ms) {
+  absl::StatusOr<Authority> authority = AuthorityOf(secret);
+  if (!authority.ok()) return authority.status();
+  const std::string text = RevocationText(secret.cluster_id, node_id, unix_ms);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  Owned<EVP_MD_CTX> context(EVP_MD_CTX_new());
+  size_t size = 0;
+  std::string signature;
+  bool made = EVP_DigestSignInit(context.get(), nullptr, EVP_sha256(), nullptr,
+                                 authority->key.get()) == 1 &&
+              EVP_DigestSign(context.get(), nullptr, &size, bytes, text.size()) == 1;
+  signature.resize(size);
+  made = made && EVP_DigestSign(context.get(), reinterpret_cast<unsigned char*>(signature.data()),
+                                &size, bytes, text.size()) == 1;
+  if (!made) return absl::InternalError("the revocation could not be signed");
+  signature.resize(size);
+  return signature;
+}
+
+bool IsRevocationSigned(const std::string& authority_certificate_pem, const std::string& cluster_id,
+                        const NodeId& node_id, uint64_t unix_ms, const std::string& signature) {
+  Owned<X509> authority = ParseCertificate(authority_certificate_pem);
+  if (authority == nullptr) return false;
+  const std::string text = RevocationText(cluster_id, node_id, unix_ms);
+  Owned<EVP_PKEY> key(X509_get_pubkey(authority.get()));
+  Owned<EVP_MD_CTX> context(EVP_MD_CTX_new());
+  return EVP_DigestVerifyInit(context.get(), nullptr, EVP_sha256(), nullptr, key.get()) == 1 &&
+         EVP_DigestVerify(context.get(), reinterpret_cast<const unsigned char*>(signature.data()),
+                          signature.size(), reinterpret_cast<const unsigned char*>(text.data()),
+                          text.size()) == 1;
+}
+
+int64_t SystemUnixSeconds() { return static_cast<int64_t>(std::time(nullptr)); }
+
+void Wipe(std::string& text) { OPENSSL_cleanse(text.data(), text.size()); }
+
+ClusterSecret::~ClusterSecret() {
+  Wipe(authority_key_pem);
+  Wipe(beacon_key);
+}
+
+NodeCredentials::~NodeCredentials() { Wipe(key_pem); }
+
+NodeMembership::~NodeMembership() { Wipe(beacon_key); }
+
+CertificateRequest::~CertificateRequest() { Wipe(key_pem); }
 
 }  // namespace macrame::transport

@@ -1,13 +1,20 @@
 #pragma once
 
-// Who belongs to a cluster: the secret file, and what a node makes from it.
+// Who belongs to a cluster: the secret file, a node's membership, and what is made from them.
 //
-// The secret file is the whole trust of a cluster: whoever holds it can join. It carries the
-// cluster's certificate authority (P-256) and the key that beacons are authenticated with. Each
-// agent makes itself a key and a certificate from it at start; they live in memory only. All
-// functions may be called from any thread; creating keys takes some milliseconds.
+// The secret file is the whole trust of a cluster: its certificate authority (P-256) and the key
+// that beacons are authenticated with. A node that has it is a *keeper*: it makes its own
+// certificate and signs those of others. Other nodes have a membership only: the authority's
+// certificate, the beacon key, and a key and certificate of their own that a keeper signed after
+// they had shown a token (transport/join_token.h), and renews. A certificate is valid for
+// kNodeCertificateS.
+//
+// All functions may be called from any thread; creating keys takes some milliseconds. Private keys
+// are wiped from what these types held when they go; copies that gRPC makes are beyond us.
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,8 +26,14 @@ inline constexpr size_t kBeaconKeyBytes = 32;
 inline constexpr size_t kClusterFingerprintBytes = 8;
 inline constexpr size_t kClusterNameBytesMax = 63;
 inline constexpr size_t kSecretFileBytesMax = 64 * 1024;
+inline constexpr size_t kCertificateRequestBytesMax = 4096;
+inline constexpr int64_t kSecondsPerDay = 24 * 60 * 60;
+inline constexpr int64_t kNodeCertificateS = 7 * kSecondsPerDay;
+
+int64_t SystemUnixSeconds();
 
 struct ClusterSecret {
+  ~ClusterSecret();
   std::string cluster_id;    // 32 lower-case hex digits
   std::string cluster_name;  // for people: letters, digits, '-', '_', '.'
   std::string authority_certificate_pem;
@@ -30,15 +43,39 @@ struct ClusterSecret {
 
 // What one node shows to others. `key_pem` never leaves the process.
 struct NodeCredentials {
+  ~NodeCredentials();
   NodeId node_id;
   std::string certificate_pem;
   std::string key_pem;
   std::string authority_certificate_pem;
 };
 
+// What a node has that joined with a token.
+struct NodeMembership {
+  ~NodeMembership();
+  std::string cluster_id;
+  std::string cluster_name;
+  std::string beacon_key;
+  NodeCredentials node;
+};
+
+// A fresh key, and the request (PKCS#10) that a keeper makes a certificate of.
+struct CertificateRequest {
+  ~CertificateRequest();
+  std::string key_pem;
+  std::string request_der;
+};
+
+// Unix seconds, the first and the last at which it is valid.
+struct CertificateDates {
+  int64_t not_before_s = 0;
+  int64_t not_after_s = 0;
+};
+
 // A new cluster: fresh authority, id and beacon key. INVALID_ARGUMENT for a name that is empty, too
 // long or holds other characters.
-absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_name);
+absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_name,
+                                                  int64_t unix_s = SystemUnixSeconds());
 
 // Writes the file with mode 0600. ALREADY_EXISTS when there is one; its folder is made (0700).
 absl::Status WriteClusterSecret(const ClusterSecret& secret, const std::string& path);
@@ -50,10 +87,38 @@ absl::StatusOr<ClusterSecret> ReadClusterSecret(const std::string& path);
 // First kClusterFingerprintBytes of SHA-256 over the authority's certificate (DER), raw bytes: what
 // a beacon shows of its cluster.
 absl::StatusOr<std::string> ClusterFingerprint(const ClusterSecret& secret);
+absl::StatusOr<std::string> ClusterFingerprint(const std::string& authority_certificate_pem);
+// All 32 bytes of it: what a token pins.
+absl::StatusOr<std::string> CertificateDigest(const std::string& certificate_pem);
+absl::StatusOr<CertificateDates> DatesOf(const std::string& certificate_pem);
+
+// Written anew in one step, mode 0600: a reader finds the old file or the new one.
+absl::Status WriteNodeMembership(const NodeMembership& membership, const std::string& path);
+// The errors of ReadClusterSecret.
+absl::StatusOr<NodeMembership> ReadNodeMembership(const std::string& path);
+// "node.membership" beside the secret file's place.
+std::string NodeMembershipPath(const std::string& secret_path);
 
 // A key pair and a certificate for `node_id`, signed by the cluster's authority.
 absl::StatusOr<NodeCredentials> MakeNodeCredentials(const ClusterSecret& secret,
-                                                    const NodeId& node_id);
+                                                    const NodeId& node_id,
+                                                    int64_t unix_s = SystemUnixSeconds());
+
+CertificateRequest MakeCertificateRequest();
+// A certificate (PEM) for `node_id`, whatever name the request carries. INVALID_ARGUMENT for a
+// request that is malformed, of another kind of key, or not signed by it.
+absl::StatusOr<std::string> SignCertificateRequest(const ClusterSecret& secret,
+                                                   const NodeId& node_id,
+                                                   const std::string& request_der,
+                                                   int64_t unix_s = SystemUnixSeconds());
+// That certificate, key, node id and authority belong together; dates are not looked at.
+absl::Status CheckNodeCredentials(const NodeCredentials& node);
+
+// "This node is a member no more", signed by the authority: so only keepers can say it.
+absl::StatusOr<std::string> SignRevocation(const ClusterSecret& secret, const NodeId& node_id,
+                                           uint64_t unix_ms);
+bool IsRevocationSigned(const std::string& authority_certificate_pem, const std::string& cluster_id,
+                        const NodeId& node_id, uint64_t unix_ms, const std::string& signature);
 
 // The name in a node's certificate: "<node_id>.macrame".
 std::string NodeTlsName(const NodeId& node_id);
@@ -65,6 +130,8 @@ std::string DefaultClusterSecretPath();
 
 // `count` random bytes from the system's generator. Aborts when there is none.
 std::string RandomBytes(size_t count);
+// Overwrites it with zeros, in a way that no compiler leaves out.
+void Wipe(std::string& text);
 // Lower-case hex.
 std::string HexEncode(std::string_view bytes);
 

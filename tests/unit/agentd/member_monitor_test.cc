@@ -48,6 +48,19 @@ class MemberMonitorTest : public ::testing::Test {
   const NodeId peer_{std::string(32, 'a')};
 };
 
+TEST_F(MemberMonitorTest, ARevokedMemberIsForgottenAndNotListenedToAgain) {
+  monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
+  monitor_.HeardMember(Identity('b'), "10.0.0.3", false);
+  monitor_.SetRevoked({peer_});
+  EXPECT_FALSE(monitor_.IsMember(peer_));
+  EXPECT_EQ(monitor_.Live().size(), 1u);
+  EXPECT_EQ(Count(MembershipChange::kForgotten), 1);
+  monitor_.HeardMember(Identity('a', 2), "10.0.0.2", false);
+  monitor_.HeardCandidate(Identity('a', 2));
+  EXPECT_FALSE(monitor_.IsMember(peer_));
+  EXPECT_EQ(monitor_.table().HeartbeatTargets().size(), 1u);
+}
+
 TEST_F(MemberMonitorTest, ACandidateIsNoMemberUntilItsHeartbeat) {
   monitor_.HeardCandidate(Identity('a'));
   EXPECT_FALSE(monitor_.IsMember(peer_));

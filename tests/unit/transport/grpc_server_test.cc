@@ -138,6 +138,92 @@ TEST_F(GrpcServerTest, AServerThatIsNotTheExpectedNodeIsNotCalled) {
   EXPECT_TRUE(callers_.empty());
 }
 
+TEST_F(GrpcServerTest, ARefusedCertificateIsToldFromAPeerThatIsNotThere) {
+  StartTls();
+  NodeCredentials forged = *MakeNodeCredentials(*CreateClusterSecret("test"), kClientId);
+  auto stranger = Connect(forged, kServerId);
+  EXPECT_TRUE(IsHandshakeFailure(CallUnary(*stranger).status()));
+  // The server's to refuse.
+  forged.authority_certificate_pem = secret_.authority_certificate_pem;
+  auto refused = Connect(forged, kServerId);
+  const absl::Status by_server = CallUnary(*refused).status();
+  EXPECT_TRUE(IsHandshakeFailure(by_server)) << by_server;
+  // A clock that is years off makes a certificate that is not valid yet, or no more.
+  for (const int64_t days : {-900, 900}) {
+    auto off = Connect(
+        *MakeNodeCredentials(secret_, kClientId, SystemUnixSeconds() + days * kSecondsPerDay),
+        kServerId);
+    const absl::Status status = CallUnary(*off).status();
+    EXPECT_TRUE(IsHandshakeFailure(status)) << status;
+  }
+  auto gone = Connect(client_credentials_, kServerId);
+  server_->Stop(Duration::zero());
+  EXPECT_FALSE(IsHandshakeFailure(CallUnary(*gone).status()));
+}
+
+TEST_F(GrpcServerTest, NewCredentialsAreTakenWithoutEndingWhatRuns) {
+  // Made by a clock that was years ahead: nobody takes it.
+  server_credentials_ =
+      *MakeNodeCredentials(secret_, kServerId, SystemUnixSeconds() + 900 * kSecondsPerDay);
+  StartTls();
+  auto early = Connect(client_credentials_, kServerId);
+  EXPECT_TRUE(IsHandshakeFailure(CallUnary(*early).status()));
+  ASSERT_TRUE(
+      server_->UseCredentials(TlsServerCredentials(*MakeNodeCredentials(secret_, kServerId))).ok());
+  auto first = Connect(client_credentials_, kServerId);
+  ASSERT_TRUE(CallUnary(*first).ok());
+  // A call that is under way while both sides take new certificates ends well.
+  UnaryReply kept;
+  on_unary_ = [&](const v1::DescribeModelRequest&, UnaryReply reply) {
+    if (!kept) {
+      kept = std::move(reply);
+      dispatcher_.Stop();
+      return;
+    }
+    reply(v1::DescribeModelResponse());
+  };
+  absl::StatusOr<v1::DescribeModelResponse> slow = absl::UnknownError("not answered");
+  v1::DescribeModelRequest request;
+  first->Call<v1::DescribeModelResponse>(kUnary, request, seconds(10), [&](auto response) {
+    slow = std::move(response);
+    dispatcher_.Stop();
+  });
+  dispatcher_.Run();
+  ASSERT_TRUE(kept);
+  ASSERT_TRUE(
+      server_->UseCredentials(TlsServerCredentials(*MakeNodeCredentials(secret_, kServerId))).ok());
+  first->SetCredentials(TlsChannelCredentials(*MakeNodeCredentials(secret_, kClientId)));
+  EXPECT_TRUE(CallUnary(*first).ok());
+  kept(v1::DescribeModelResponse());
+  dispatcher_.Run();
+  EXPECT_TRUE(slow.ok()) << slow.status();
+}
+
+TEST_F(GrpcServerTest, ARevokedNodeIsNotAnsweredAndItsCallsEnd) {
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  ASSERT_TRUE(CallUnary(*channel).ok());
+  bool cancelled_too_early = false;
+  on_unary_ = [&](const v1::DescribeModelRequest&, UnaryReply reply) {
+    // On the very connection that is there, with the call under way.
+    server_->SetRevoked({kClientId});
+    cancelled_too_early = !reply;
+  };
+  const absl::Status under_way = CallUnary(*channel).status();
+  EXPECT_EQ(ReasonOf(under_way).code(), "NODE_REVOKED") << under_way;
+  EXPECT_FALSE(cancelled_too_early);
+  const size_t before = callers_.size();
+  EXPECT_EQ(ReasonOf(CallUnary(*channel).status()).code(), "NODE_REVOKED");
+  EXPECT_EQ(callers_.size(), before);
+  // Others go on.
+  on_unary_ = [](const v1::DescribeModelRequest&, UnaryReply reply) {
+    reply(v1::DescribeModelResponse());
+  };
+  const NodeId other("00000000000000000000000000000003");
+  auto another = Connect(*MakeNodeCredentials(secret_, other), kServerId);
+  EXPECT_TRUE(CallUnary(*another).ok());
+}
+
 TEST_F(GrpcServerTest, APlainCallerDoesNotGetIn) {
   StartTls();
   PeerChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);

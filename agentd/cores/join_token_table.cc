@@ -1,0 +1,138 @@
+#include "agentd/cores/join_token_table.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr size_t kIdDigitsMin = 4;
+
+std::string KeyOf(const JoinAsker& asker) {
+  return absl::StrCat(asker.node.value(), asker.request_digest);
+}
+
+}  // namespace
+
+JoinPass::~JoinPass() { OPENSSL_cleanse(secret.data(), secret.size()); }
+
+void JoinTokenTable::Expire(MonotonicTime now) {
+  std::erase_if(entries_, [now](const auto& item) { return now >= item.second.pass.expires; });
+  std::erase_if(waiting_, [this, now](const auto& item) {
+    return now - item.second.last_asked > kJoinWaitingKept ||
+           !entries_.contains(item.second.token_id);
+  });
+  failures_in_all_ = 0;
+  for (auto& [address, times] : failures_) {
+    std::erase_if(times, [now](MonotonicTime at) { return now - at > kAttemptWindow; });
+    failures_in_all_ += times.size();
+  }
+  std::erase_if(failures_, [](const auto& item) { return item.second.empty(); });
+}
+
+absl::Status JoinTokenTable::Add(JoinPass pass, MonotonicTime now) {
+  Expire(now);
+  if (entries_.size() >= kJoinTokensMax) {
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, "JOIN_LIMITED",
+                        absl::StrCat(kJoinTokensMax, " join tokens are valid already"));
+  }
+  const std::string id = pass.id;
+  entries_[id].pass = std::move(pass);
+  return absl::OkStatus();
+}
+
+bool JoinTokenTable::Expects(MonotonicTime now) {
+  Expire(now);
+  return !entries_.empty();
+}
+
+absl::Status JoinTokenTable::MayTry(const std::string& address, MonotonicTime now) {
+  Expire(now);
+  const auto found = failures_.find(address);
+  const bool is_known = found != failures_.end();
+  const bool too_many = (is_known && found->second.size() >= kFailuresPerAddressMax) ||
+                        failures_in_all_ >= kFailuresMax ||
+                        (!is_known && failures_.size() >= kAttemptAddressesMax);
+  if (!too_many) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, "JOIN_LIMITED",
+                      "too many attempts to join failed within a minute");
+}
+
+void JoinTokenTable::NoteFailure(const std::string& address, MonotonicTime now) {
+  failures_[address].push_back(now);
+  ++failures_in_all_;
+}
+
+const JoinPass* JoinTokenTable::Find(const std::string& id, MonotonicTime now) {
+  Expire(now);
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second.pass;
+}
+
+absl::StatusOr<JoinVerdict> JoinTokenTable::Take(const std::string& id, const JoinAsker& asker,
+                                                 MonotonicTime now) {
+  Expire(now);
+  const auto found = entries_.find(id);
+  const std::string key = KeyOf(asker);
+  if (found != entries_.end() && found->second.issued.contains(key)) return JoinVerdict::kIssue;
+  if (found == entries_.end() || found->second.pass.uses_left == 0) {
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, "TOKEN_USED",
+                        "this token has been used as often as it may");
+  }
+  Entry& entry = found->second;
+  if (entry.pass.approve && !entry.approved.contains(key)) {
+    if (!waiting_.contains(key) && waiting_.size() >= kJoinWaitingMax) {
+      return ReasonStatus(absl::StatusCode::kResourceExhausted, "JOIN_LIMITED",
+                          "too many nodes wait to be approved");
+    }
+    waiting_[key] = {asker, id, now};
+    return JoinVerdict::kWait;
+  }
+  waiting_.erase(key);
+  if (--entry.pass.uses_left == 0) {
+    entry.pass.expires = std::min(entry.pass.expires, now + kUsedTokenKept);
+  }
+  entry.issued.insert(key);
+  return JoinVerdict::kIssue;
+}
+
+std::vector<JoinAsker> JoinTokenTable::Waiting(MonotonicTime now) const {
+  std::vector<JoinAsker> askers;
+  for (const auto& [key, wait] : waiting_) {
+    const auto entry = entries_.find(wait.token_id);
+    const bool waits = entry != entries_.end() && now < entry->second.pass.expires &&
+                       !entry->second.approved.contains(key) &&
+                       now - wait.last_asked <= kJoinWaitingKept;
+    if (waits) askers.push_back(wait.asker);
+  }
+  return askers;
+}
+
+absl::StatusOr<JoinAsker> JoinTokenTable::Approve(const std::string& name, MonotonicTime now) {
+  Expire(now);
+  const std::string* found = nullptr;
+  for (const auto& [key, wait] : waiting_) {
+    const bool by_id =
+        name.size() >= kIdDigitsMin && absl::StartsWith(wait.asker.node.value(), name);
+    if (!by_id && !absl::EqualsIgnoreCase(wait.asker.hostname, name)) continue;
+    if (found != nullptr) {
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, "NODE_AMBIGUOUS",
+                          "several nodes of that name wait to be approved");
+    }
+    found = &key;
+  }
+  if (found == nullptr) {
+    return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+                        "no node of that name waits here to be approved");
+  }
+  const Wait& wait = waiting_.at(*found);
+  entries_.at(wait.token_id).approved.insert(*found);
+  return wait.asker;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,64 @@
+#include <memory>
+#include <thread>
+
+#include "cli/command.h"
+#include "cli/duration.h"
+#include "proto/reasons.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr std::chrono::seconds kAskAgain{1};
+
+struct JoinOptions {
+  std::string token;
+  std::string wait = "10m";
+};
+
+int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
+  AgentClient client(run.options.socket_path);
+  v1::JoinClusterRequest request;
+  request.set_token(options.token);
+  const auto until = std::chrono::steady_clock::now() + ParseDuration(options.wait).value();
+  bool is_told = false;
+  auto response = client.JoinCluster(request);
+  while (response.ok() && response->waits_for_approval()) {
+    if (std::chrono::steady_clock::now() >= until) {
+      return run.Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, "JOIN_PENDING",
+                                   "nobody approved this node within " + options.wait));
+    }
+    if (!is_told && !run.options.quiet) {
+      *run.environment.err << "Waiting for 'clusterctl nodes approve' on the machine that made the "
+                              "token ...\n"
+                           << std::flush;
+    }
+    is_told = true;
+    std::this_thread::sleep_for(kAskAgain);
+    response = client.JoinCluster(request);
+  }
+  if (!response.ok()) return run.Fail(response.status());
+  if (!run.wants_table()) {
+    run.PrintDocument(Document("JoinedCluster", *response));
+    return kExitOk;
+  }
+  *run.environment.out << "Joined cluster '" << Printable(response->cluster_name()) << "' ("
+                       << response->cluster_id().substr(0, 8)
+                       << "). This machine has a certificate of its own, which renews itself.\n"
+                       << "Next: clusterctl devices list\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddClusterJoin(CommandTree& tree, CLI::App* cluster) {
+  CLI::App* command =
+      tree.Add(cluster, "join", "Let this machine join with what 'cluster token' printed");
+  auto options = std::make_shared<JoinOptions>();
+  command->add_option("token", options->token, "The line that 'cluster token' printed")->required();
+  command->add_option("--wait", options->wait, "For approval, where the token asks for it (10m)")
+      ->check(IsDuration());
+  tree.OnChosen(command,
+                [options](const Invocation& run) { return RunClusterJoin(run, *options); });
+}
+
+}  // namespace macrame::cli
