@@ -234,10 +234,12 @@ INSTANTIATE_TEST_SUITE_P(Nodes, SingleFailure, ::testing::Values(2, 3, 4, 5));
 class PlantedBug : public ::testing::TestWithParam<Plant> {};
 
 TEST_P(PlantedBug, IsFound) {
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
     SimOptions options = OptionsOf(seed);
     options.nodes = std::max(options.nodes, 2);
     options.plant = GetParam();
+    options.calm = false;
+    options.copies = GetParam() == Plant::kTrustCopies;
     if (!ClusterSim(options).Run().empty()) return;
   }
   FAIL() << "no seed found it";
