@@ -23,6 +23,16 @@ namespace {
 // After so many calls in a row without an answer a new connection is made: TCP's own back-off can
 // keep an old one silent for a minute after the network has come back.
 constexpr int kTimeoutsBeforeReconnect = 3;
+// But not before that: calls that wait together for one slow answer, or for a handshake on cores
+// that are busy, time out together.
+constexpr Duration kSilenceBeforeReconnect = std::chrono::seconds(3);
+constexpr Duration kFirstAnswerBeforeReconnect = std::chrono::seconds(10);
+// Connecting and its handshake may take so long before they begin anew. Where there are several
+// addresses, those behind one that does not answer wait for that long.
+constexpr int kConnectMsOfOne = 3'000;
+constexpr int kConnectMsOfEach = 1'000;
+// A connection that nobody used for so long is closed; the next call makes a new one.
+constexpr int kIdleConnectionMs = 60'000;
 constexpr size_t kUnreadBytesMax = 4 * 1024 * 1024;
 // What a message costs beside its bytes, of which it may have none, while it waits to be read.
 constexpr size_t kUnreadMessageBytes = 512;
@@ -67,6 +77,8 @@ struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
   // Owner thread only.
   bool alive = true;
   int timeouts_in_a_row = 0;
+  MonotonicTime silent_since;  // the last answer, or the making of the channel
+  bool answered = false;       // since the addresses are these
   std::vector<std::string> addresses;
   std::shared_ptr<grpc::Channel> channel;
   // The calls that gRPC has not ended yet, and those that it has. A call holds its gRPC channel,
@@ -80,13 +92,16 @@ struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
 
 void PeerChannel::Parts::Connect() {
   timeouts_in_a_row = 0;
+  silent_since = dispatcher.Now();
   if (addresses.empty()) {
     channel.reset();
     return;
   }
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectBackoffInitialMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kReconnectBackoffMaxMs);
+  // By its name the least pause between two attempts, it is the most that one of them may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   addresses.size() == 1 ? kConnectMsOfOne : kConnectMsOfEach);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectBackoffMaxMs);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -94,6 +109,7 @@ void PeerChannel::Parts::Connect() {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleConnectionMs);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   arguments.SetServiceConfigJSON("{}");
@@ -127,7 +143,11 @@ void PeerChannel::Parts::DropEnded() {
 void PeerChannel::Parts::NoteResult(const absl::Status& status) {
   if (!absl::IsDeadlineExceeded(status)) {
     timeouts_in_a_row = 0;
-  } else if (++timeouts_in_a_row >= kTimeoutsBeforeReconnect) {
+    silent_since = dispatcher.Now();
+    answered |= status.ok();
+  } else if (++timeouts_in_a_row >= kTimeoutsBeforeReconnect &&
+             dispatcher.Now() - silent_since >=
+                 (answered ? kSilenceBeforeReconnect : kFirstAnswerBeforeReconnect)) {
     Connect();
   }
 }
@@ -161,6 +181,7 @@ void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   if (addresses == parts_->addresses) return;
   parts_->addresses = std::move(addresses);
+  parts_->answered = false;
   parts_->Connect();
 }
 
