@@ -58,7 +58,8 @@ discovery::Admission MemberMonitor::HeardMember(const v1::NodeIdentity& identity
                                                 std::optional<MonotonicTime> asked_at) {
   const MonotonicTime now = dispatcher_.Now();
   const NodeId node(identity.node_id());
-  if (revoked_.contains(node)) return;
+  // Its calls are refused where they come in; nobody else has its place.
+  if (revoked_.contains(node)) return discovery::Admission::kTaken;
   v1::NodeAddress observed;
   observed.set_ip(observed_ip);
   Tell(table_.HearMember(identity, observed_ip.empty() ? nullptr : &observed, now, asked_at));

@@ -220,6 +220,8 @@ void ClusterSim::StartCopy(int of) {
   SimNode& copy = *nodes_.back();
   const SimNode& from = *nodes_[of];
   if (!options_.copies || copy.up || from.disk_machine.empty()) return;
+  // What the one before has promised is forgotten with it, so that has to have run out.
+  if (copy_stopped_at_ != 0 && now_ - copy_stopped_at_ < kCopiesApart) return;
   Trace(from, "is copied; the copy starts");
   copy.id = from.id;
   copy.run = std::max(copy.run, from.run);
@@ -230,7 +232,10 @@ void ClusterSim::StartCopy(int of) {
   Start(copy.index);
 }
 
-void ClusterSim::StopCopy() { Crash(static_cast<int>(nodes_.size()) - 1); }
+void ClusterSim::StopCopy() {
+  Crash(static_cast<int>(nodes_.size()) - 1);
+  copy_stopped_at_ = now_;
+}
 
 void ClusterSim::KillRank(int index) {
   SimNode& node = *nodes_[index];

@@ -71,6 +71,9 @@ struct SimRank {
   Us peers_lost_at = 0;    // 0: all reachable
 };
 
+// One copy ends so long before the next starts: longer than a lease.
+inline constexpr Us kCopiesApart = 3'000'000;
+
 struct SimHeard {
   int at = 0;  // the process that has the node's place here
   Us at_local = 0;
@@ -278,6 +281,7 @@ class ClusterSim {
   std::vector<AckedWrite> acked_;
   std::map<std::string, uint64_t> launched_by_;  // "deployment/epoch/fence" seen, for epoch reuse
   std::string violation_;
+  Us copy_stopped_at_ = 0;
 };
 
 }  // namespace macrame::agentd::sim
