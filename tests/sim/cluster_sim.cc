@@ -265,7 +265,7 @@ void ClusterSim::InjectFault() {
     return;
   }
   const uint64_t fault = random_() % 16;
-  if (options_.calm && fault < 10) return;
+  if (options_.calm && (fault < 10 || fault == 15)) return;
   switch (fault) {
     case 0:
     case 1:
@@ -335,16 +335,25 @@ void ClusterSim::Heal() {
   delay_max_ = 2'000;
   for (auto& row : cut_) row.assign(row.size(), false);
   if (HasCopy() && Chance(0.5)) StopCopy();
+  StartKeptOut();
   for (const auto& node : nodes_) {
-    // One that a copy kept out is started anew, by hand, when the copy is gone.
-    const bool is_kept_out = HasCopy() && nodes_.back()->id == node->id;
-    const bool is_out = node->up && !is_kept_out && node->guard->standing() == Standing::kRefused;
-    if (is_out) Crash(node->index);
     FillDisk(node->index, false);
     if (node->draining) Crash(node->index);
     if (!node->up && node->index < options_.nodes) Start(node->index);
     if (node->paused) Resume(node->index);
   }
+}
+
+// By hand: whom a copy kept out, when that is gone. Refusals may still be on their way then.
+void ClusterSim::StartKeptOut() {
+  for (int index = 0; index < options_.nodes; ++index) {
+    const SimNode& node = *nodes_[index];
+    const bool is_kept_out = HasCopy() && nodes_.back()->id == node.id;
+    if (!node.up || is_kept_out || node.guard->standing() != Standing::kRefused) continue;
+    Crash(index);
+    Start(index);
+  }
+  After(kByHandPause, [this] { StartKeptOut(); });
 }
 
 std::string ClusterSim::Run() {

@@ -73,6 +73,8 @@ struct SimRank {
 
 // One copy ends so long before the next starts: longer than a lease.
 inline constexpr Us kCopiesApart = 3'000'000;
+// How often somebody looks after nodes that a copy kept out.
+inline constexpr Us kByHandPause = 2'000'000;
 
 struct SimHeard {
   int at = 0;  // the process that has the node's place here
@@ -200,6 +202,7 @@ class ClusterSim {
   void ScheduleFault();
   void InjectFault();
   void Heal();
+  void StartKeptOut();
   int RandomNode();
   bool HasCopy() const { return options_.copies && nodes_.back()->up; }
 
