@@ -3,8 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_cat.h"
-#include "agentd/agent_parts.h"
-#include "agentd/cores/departure.h"
+#include "agentd/agent_impl.h"
 #include "agentd/cores/member_list.h"
 #include "agentd/log_text.h"
 #include "agentd/lost_nodes.h"
@@ -21,14 +20,6 @@ namespace {
 constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr Duration kSecretPoll = std::chrono::seconds(1);
 constexpr Duration kModelScanInterval = std::chrono::seconds(30);
-constexpr Duration kLeaveTimeout = std::chrono::seconds(1);
-// For answers that are ended to be told so.
-constexpr Duration kEndedAnswersLimit = std::chrono::seconds(1);
-constexpr Duration kEndedAnswersPoll = std::chrono::milliseconds(20);
-// To ask whoever sends beacons under this node's id.
-constexpr Duration kOwnIdTimeout = std::chrono::seconds(1);
-// Without a coordinator for so long, members that can't be called are not waited for.
-constexpr Duration kLeaderlessLimit = std::chrono::seconds(10);
 constexpr char kInsecureName[] = "insecure-dev";
 // A beacon that is older says nothing of the present.
 constexpr Duration kPeerClockKept = std::chrono::seconds(15);
@@ -41,83 +32,6 @@ constexpr char kEngineDevice[] = "cpu";
 #endif
 
 }  // namespace
-
-class Agent::Impl {
- public:
-  Impl(transport::AsioDispatcher& dispatcher, const Config& config,
-       std::unique_ptr<StateStore> store, const std::string& machine)
-      : dispatcher_(dispatcher),
-        config_(config),
-        parts_(dispatcher, config, std::move(store), machine, MakeEvents()) {}
-
-  absl::Status Start();
-  void Shutdown(std::function<void()> done);
-  ~Impl();
-
- private:
-  AgentEvents MakeEvents();
-  void StartOwnParts();
-  void Took(const v1::Engine& own, runtime::SecondEngine second);
-  absl::Status StartTrust();
-  absl::Status Join(const ClusterTrust& trust);
-  absl::Status JoinInsecure();
-  absl::Status ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials, bool plain);
-  void StartBeacons(std::optional<discovery::BeaconTrust> trust);
-  void StartGateway();
-  void PollSecret();
-  std::vector<std::string> BeaconInterfaces() const;
-  bool IsBoundToOneAddress() const;
-  void TakeInterfaces(const std::vector<discovery::Interface>& interfaces);
-  void TellSelf();
-  void StartIdentity();
-  void WatchIdentity();
-  void OnOwnIdBeacon(const v1::NodeIdentity& other);
-  void OnRefused(const v1::HeartbeatResponse& answer);
-  void WatchDials();
-  void AddOneWay(std::vector<v1::Reason>& problems) const;
-  void Tick();
-  void OnMember(const discovery::MembershipEvent& event);
-  void OnRenewed(const transport::NodeCredentials& credentials);
-  void OnRevoked(const std::set<NodeId>& nodes);
-  void NotePeerClock(const NodeId& node, uint64_t sent_unix_ms);
-  bool HeardRevoked(const v1::NodeIdentity& identity);
-  void OnHeartbeat(const NodeId& from, bool changed);
-  void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
-  void MembersChanged();
-  v1::HeartbeatRequest MakeHeartbeat();
-  bool IsGatewayOpen() const;
-  v1::Reason GatewayOpenReason() const;
-  std::vector<v1::Reason> Problems() const;
-  void AddTrustProblems(std::vector<v1::Reason>& problems) const;
-  void SendGoodbyes();
-  DepartureView SeeDeparture();
-  void StepDeparture();
-  void Stop();
-  void StopWhenTold(MonotonicTime latest);
-  void FinishShutdown();
-
-  transport::AsioDispatcher& dispatcher_;
-  const Config config_;
-  AgentParts parts_;
-  bool joined_ = false;
-  uint64_t heartbeat_sequence_ = 0;
-  std::set<NodeId> able_;               // as the election knows it
-  std::optional<Departure> departure_;  // told to stop
-  bool stopping_ = false;
-  std::optional<MonotonicTime> leaderless_since_;
-  MonotonicTime own_id_asked_;  // whoever sends beacons under this node's id
-  std::string secret_trouble_;  // the last that was logged
-  MonotonicTime secret_polled_;
-  struct PeerClock {
-    uint64_t sent_unix_ms = 0;
-    MonotonicTime heard;
-  };
-  std::map<NodeId, PeerClock> peer_clocks_;  // from beacons with a good tag
-  std::set<NodeId> revoked_;
-  v1::Reason gateway_trouble_;
-  v1::Reason engine_trouble_;
-  std::function<void()> on_shutdown_;
-};
 
 AgentEvents Agent::Impl::MakeEvents() {
   AgentEvents events;
@@ -454,107 +368,6 @@ void Agent::Impl::PollSecret() {
   secret_trouble_ = trouble;
 }
 
-void Agent::Impl::TellSelf() {
-  parts_.members.SetSelf(parts_.own.identity());
-  parts_.guard.SetSelf(parts_.own.identity());
-}
-
-void Agent::Impl::StartIdentity() {
-  const std::string& machine = parts_.own.identity().machine();
-  parts_.guard.SetListed(ListedMembers(parts_.replicator.table()));
-  if (!parts_.guard.is_sure()) {
-    spdlog::warn("{}", parts_.guard.Problem()->message());
-  } else if (!machine.empty() && machine != parts_.store->last_machine()) {
-    // Should it not be written, the next start writes it.
-    parts_.store->SaveMachine(machine).IgnoreError();
-  }
-}
-
-void Agent::Impl::WatchIdentity() {
-  if (!parts_.guard.is_sure()) {
-    parts_.guard.SetListed(ListedMembers(parts_.replicator.table()));
-  }
-  if (!parts_.guard.OnTick(dispatcher_.Now())) return;
-  spdlog::warn(
-      "no agent on another machine answers as node {}: its disk was moved to {}, where the "
-      "node goes on",
-      ShortId(parts_.self), parts_.own.identity().hostname());
-  const absl::Status saved = parts_.store->SaveMachine(parts_.own.identity().machine());
-  if (!saved.ok()) spdlog::error("the machine of this node is not written: {}", LogText(saved));
-  parts_.election.SkipTerms();
-  MembersChanged();
-  parts_.heartbeats.SendToAll();
-  parts_.cluster_service.NoteChange();
-}
-
-// A beacon is no proof, but it says whom to ask.
-void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other) {
-  const std::string ip = other.addresses().empty() ? "" : other.addresses(0).ip();
-  if (parts_.guard.is_sure()) parts_.members.HeardOwnIdElsewhere(other.hostname(), ip);
-  const MonotonicTime now = dispatcher_.Now();
-  if (parts_.guard.standing() == Standing::kRefused || now - own_id_asked_ < kOwnIdTimeout ||
-      !discovery::AreTwoMachines(other, parts_.own.identity())) {
-    return;
-  }
-  own_id_asked_ = now;
-  if (!parts_.channels.SetAddresses(parts_.self,
-                                    {other.addresses().begin(), other.addresses().end()},
-                                    other.control_port())) {
-    return;
-  }
-  parts_.channels.For(parts_.self)
-      ->Call<v1::HeartbeatResponse>(kHeartbeat, MakeHeartbeat(), kOwnIdTimeout,
-                                    [this](absl::StatusOr<v1::HeartbeatResponse> answer) {
-                                      if (answer.ok() && answer->has_refused()) OnRefused(*answer);
-                                    });
-}
-
-void Agent::Impl::OnRefused(const v1::HeartbeatResponse& answer) {
-  const bool was_sure = parts_.guard.is_sure();
-  for (const v1::NodeIdentity& holder : answer.own().known()) {
-    if (!parts_.guard.OnRefused(holder)) continue;
-    const v1::Reason why = *parts_.guard.Problem();
-    spdlog::critical("{}; {}", why.message(), why.remedy());
-    if (was_sure) {
-      parts_.leases.Resign();
-      parts_.supervisor.EndRanks("", ~uint64_t{0}, why.message());
-    }
-    parts_.cluster_service.NoteChange();
-  }
-}
-
-void Agent::Impl::WatchDials() {
-  const MonotonicTime now = dispatcher_.Now();
-  if (parts_.election.Coordinator(now).has_value()) {
-    leaderless_since_.reset();
-  } else if (!leaderless_since_.has_value()) {
-    leaderless_since_ = now;
-  }
-  std::set<NodeId> unasked = parts_.members.Undialled();
-  if (!leaderless_since_.has_value() || now - *leaderless_since_ < kLeaderlessLimit) {
-    std::erase_if(unasked, [this](const NodeId& node) { return !parts_.unasked.contains(node); });
-  }
-  if (unasked == parts_.unasked) return;
-  parts_.unasked = std::move(unasked);
-  MembersChanged();
-}
-
-void Agent::Impl::AddOneWay(std::vector<v1::Reason>& problems) const {
-  const std::vector<NodeFacts> all = parts_.views.All();
-  for (const NodeFacts& from : all) {
-    std::set<NodeId> undialled;
-    if (from.is_self) {
-      undialled = parts_.members.Undialled();
-    } else if (const NodeReport* report = parts_.reports.Find(from.id);
-               report != nullptr && from.state == v1::NODE_STATE_ALIVE) {
-      undialled = report->undialled;
-    }
-    for (const NodeFacts& to : all) {
-      if (undialled.contains(to.id)) problems.push_back(OneWayReachable(from, to));
-    }
-  }
-}
-
 void Agent::Impl::Tick() {
   if (stopping_) return;
   const MonotonicTime now = dispatcher_.Now();
@@ -735,118 +548,6 @@ void Agent::Impl::AddTrustProblems(std::vector<v1::Reason>& problems) const {
         ReasonOfRefusedPeer({node, parts_.members.table().DisplayName(node), why, sent_s},
                             static_cast<int64_t>(dispatcher_.UnixMs() / 1000)));
   }
-}
-
-void Agent::Impl::SendGoodbyes() {
-  v1::LeaveRequest request;
-  request.set_node_id(parts_.self.value());
-  for (const NodeId& node : parts_.members.Live()) {
-    transport::PeerChannel* channel = parts_.channels.For(node);
-    if (channel == nullptr) continue;
-    channel->Call<v1::LeaveResponse>(kLeave, request, kLeaveTimeout,
-                                     [](absl::StatusOr<v1::LeaveResponse>) {});
-  }
-}
-
-void Agent::Impl::Shutdown(std::function<void()> done) {
-  if (on_shutdown_ || stopping_) return;
-  on_shutdown_ = std::move(done);
-  if (config_.drain_timeout_s == 0) return Stop();
-  const MonotonicTime now = dispatcher_.Now();
-  departure_.emplace(std::chrono::seconds(config_.drain_timeout_s),
-                     parts_.election.Leading(now).has_value(), now);
-  parts_.own.SetDraining();
-  parts_.leases.Resign();
-  parts_.heartbeats.SendToAll();
-  parts_.cluster_service.NoteChange();
-  StepDeparture();
-  if (stopping_) return;
-  spdlog::info("told to stop: answers under way have {} s to end; a second signal stops at once",
-               config_.drain_timeout_s);
-}
-
-DepartureView Agent::Impl::SeeDeparture() {
-  DepartureView view;
-  view.requests = parts_.router.under_way() + parts_.supervisor.generations();
-  if (parts_.gateway != nullptr) view.requests += parts_.gateway->requests();
-  const std::vector<v1::RankStatus> all = parts_.views.AllRanks();
-  for (const v1::RankStatus& own : parts_.own.ranks()) {
-    if (own.phase() > v1::RANK_PHASE_READY) continue;
-    view.holds_ranks = true;
-    for (const v1::RankStatus& rank : all) {
-      const bool is_peer = rank.deployment() == own.deployment() && rank.epoch() == own.epoch();
-      view.ranks_busy |= is_peer && rank.requests_running() > 0;
-    }
-  }
-  view.has_other = parts_.views.HasOther();
-  view.has_coordinator = parts_.election.Coordinator(dispatcher_.Now()).has_value();
-  return view;
-}
-
-void Agent::Impl::StepDeparture() {
-  const MonotonicTime now = dispatcher_.Now();
-  const DepartureView view = SeeDeparture();
-  if (parts_.gateway != nullptr) parts_.gateway->Drain(departure_->Refuses(view, now));
-  if (!departure_->IsOver(view, now)) return;
-  if (view.requests > 0) {
-    spdlog::warn("{} requests are ended: they took longer than drain_timeout_s ({} s)",
-                 view.requests, config_.drain_timeout_s);
-  }
-  Stop();
-}
-
-void Agent::Impl::Stop() {
-  if (stopping_) return;
-  spdlog::info("stopping");
-  stopping_ = true;
-  if (parts_.gateway != nullptr) parts_.gateway->Drain(/*refuse=*/true);
-  parts_.router.EndAll(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT",
-                                    "this node stops and could not wait for the answer",
-                                    parts_.self.value()));
-  StopWhenTold(dispatcher_.Now() + kEndedAnswersLimit);
-}
-
-// Clients are told how their answers ended before their connections do.
-void Agent::Impl::StopWhenTold(MonotonicTime latest) {
-  const bool waits = parts_.gateway != nullptr && parts_.gateway->requests() > 0;
-  if (waits && dispatcher_.Now() < latest) {
-    dispatcher_.PostAfter(kEndedAnswersPoll, [this, latest] { StopWhenTold(latest); });
-    return;
-  }
-  parts_.gateway.reset();
-  parts_.conductor.StopLeading();
-  // A copy says nothing in the name of the node that it was copied from.
-  if (parts_.guard.is_sure()) {
-    parts_.leases.Resign();
-    SendGoodbyes();
-  }
-  if (parts_.beacons != nullptr) parts_.beacons->Stop();
-  dispatcher_.PostAfter(kShutdownLimit - kEndedAnswersLimit, [this] { FinishShutdown(); });
-  parts_.supervisor.ShutDown([this] {
-    // The goodbyes are on their way; they need not be answered, but they should get out.
-    dispatcher_.PostAfter(std::chrono::milliseconds(150), [this] { FinishShutdown(); });
-  });
-}
-
-void Agent::Impl::FinishShutdown() {
-  if (!on_shutdown_) return;
-  std::function<void()> done;
-  done.swap(on_shutdown_);
-  spdlog::info("stopped");
-  done();
-}
-
-Agent::Impl::~Impl() {
-  stopping_ = true;
-  parts_.gateway.reset();
-  parts_.beacons.reset();
-  parts_.second_engine.Stop();
-  parts_.library.Stop();
-  parts_.enrolment.Stop();
-  // Answers under way end here, while everybody who waits for them is still there.
-  parts_.channels.Clear();
-  if (parts_.peer_server != nullptr) parts_.peer_server->Stop(Duration::zero());
-  parts_.local_server.Stop(Duration::zero());
 }
 
 Agent::Agent(transport::AsioDispatcher& dispatcher, const Config& config,

@@ -1,0 +1,98 @@
+#pragma once
+
+// What an agent is made of inside: agent.h's other half, for the files that carry it out (agent.cc,
+// agent_identity.cc, agent_shutdown.cc). Owner thread.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agentd/agent.h"
+#include "agentd/agent_parts.h"
+#include "agentd/cores/departure.h"
+
+namespace macrame::agentd {
+
+class Agent::Impl {
+ public:
+  Impl(transport::AsioDispatcher& dispatcher, const Config& config,
+       std::unique_ptr<StateStore> store, const std::string& machine)
+      : dispatcher_(dispatcher),
+        config_(config),
+        parts_(dispatcher, config, std::move(store), machine, MakeEvents()) {}
+
+  absl::Status Start();
+  void Shutdown(std::function<void()> done);
+  ~Impl();
+
+ private:
+  AgentEvents MakeEvents();
+  void StartOwnParts();
+  void Took(const v1::Engine& own, runtime::SecondEngine second);
+  absl::Status StartTrust();
+  absl::Status Join(const ClusterTrust& trust);
+  absl::Status JoinInsecure();
+  absl::Status ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials, bool plain);
+  void StartBeacons(std::optional<discovery::BeaconTrust> trust);
+  void StartGateway();
+  void PollSecret();
+  std::vector<std::string> BeaconInterfaces() const;
+  bool IsBoundToOneAddress() const;
+  void TakeInterfaces(const std::vector<discovery::Interface>& interfaces);
+  void TellSelf();
+  void StartIdentity();
+  void WatchIdentity();
+  void OnOwnIdBeacon(const v1::NodeIdentity& other);
+  void OnRefused(const v1::HeartbeatResponse& answer);
+  void WatchDials();
+  void AddOneWay(std::vector<v1::Reason>& problems) const;
+  void Tick();
+  void OnMember(const discovery::MembershipEvent& event);
+  void OnRenewed(const transport::NodeCredentials& credentials);
+  void OnRevoked(const std::set<NodeId>& nodes);
+  void NotePeerClock(const NodeId& node, uint64_t sent_unix_ms);
+  bool HeardRevoked(const v1::NodeIdentity& identity);
+  void OnHeartbeat(const NodeId& from, bool changed);
+  void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
+  void MembersChanged();
+  v1::HeartbeatRequest MakeHeartbeat();
+  bool IsGatewayOpen() const;
+  v1::Reason GatewayOpenReason() const;
+  std::vector<v1::Reason> Problems() const;
+  void AddTrustProblems(std::vector<v1::Reason>& problems) const;
+  void SendGoodbyes();
+  DepartureView SeeDeparture();
+  void StepDeparture();
+  void Stop();
+  void StopWhenTold(MonotonicTime latest);
+  void FinishShutdown();
+
+  transport::AsioDispatcher& dispatcher_;
+  const Config config_;
+  AgentParts parts_;
+  bool joined_ = false;
+  uint64_t heartbeat_sequence_ = 0;
+  std::set<NodeId> able_;               // as the election knows it
+  std::optional<Departure> departure_;  // told to stop
+  bool stopping_ = false;
+  std::optional<MonotonicTime> leaderless_since_;
+  MonotonicTime own_id_asked_;  // whoever sends beacons under this node's id
+  std::string secret_trouble_;  // the last that was logged
+  MonotonicTime secret_polled_;
+  struct PeerClock {
+    uint64_t sent_unix_ms = 0;
+    MonotonicTime heard;
+  };
+  std::map<NodeId, PeerClock> peer_clocks_;  // from beacons with a good tag
+  std::set<NodeId> revoked_;
+  v1::Reason gateway_trouble_;
+  v1::Reason engine_trouble_;
+  std::function<void()> on_shutdown_;
+};
+
+}  // namespace macrame::agentd
