@@ -516,9 +516,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
         absl::StrCat(
             "no agent can connect to this one at ",
             HostPort(config_.control_bind, static_cast<int>(parts_.own.identity().control_port())),
-            ": ", parts_.peer_server->ListenerTrouble(),
-            ". It is tried again each second; if this lasts, look for another program on "
-            "that port, or restart agentd"),
+            ": ", parts_.peer_server->ListenerTrouble(), ". It is tried again each second"),
         parts_.own.id().value()));
   }
   AddOneWay(problems);

@@ -34,16 +34,15 @@ v1::Reason OneWayReachable(const NodeFacts& from, const NodeFacts& to) {
     absl::StrAppend(&addresses, addresses.empty() ? " (" : ", ", address.ip());
   }
   if (!addresses.empty()) absl::StrAppend(&addresses, ")");
-  v1::Reason reason;
-  reason.set_code("ONE_WAY_REACHABLE");
-  reason.set_message(absl::StrCat(from.display_name, " hears ", to.display_name,
-                                  " but can't call it: ", port, " of ", to.display_name, addresses,
-                                  " does not answer ", from.display_name,
-                                  ", so it takes no orders from it and does not elect it"));
+  v1::Reason reason = MakeReason(
+      "ONE_WAY_REACHABLE",
+      absl::StrCat(from.display_name, " hears ", to.display_name, " but can't call it: ", port,
+                   " of ", to.display_name, addresses, " does not answer ", from.display_name,
+                   ", so it takes no orders from it and does not elect it"),
+      to.id.value());
   reason.set_remedy(absl::StrCat("allow ", port, " inbound in the firewall of ", to.display_name,
                                  ", and see that one of its addresses can be reached from ",
                                  from.display_name, " (ping, routes, address translation)"));
-  reason.set_node_id(to.id.value());
   return reason;
 }
 

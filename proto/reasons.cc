@@ -59,7 +59,12 @@ constexpr std::array kReasonCodes = {
                "look at the log of both agents; set the clocks; if its certificate is expired, "
                "join it again"},
     ReasonCode{"NODE_ID_CLASH", "two machines carry the same node id",
-               "delete the state folder of the machine that was cloned and start it again"},
+               "on the machine whose disk is the copy: stop agentd, run 'agentd --new-identity' "
+               "once, and start it again"},
+    ReasonCode{"ONE_WAY_REACHABLE", "a node hears another that it can't call",
+               "allow agentd's TCP port inbound in the firewall of the other node"},
+    ReasonCode{"LISTENER_FAILED", "an agent can't listen at its own port",
+               "look for another program on that port, or restart agentd"},
     ReasonCode{"NODE_NOT_FOUND", "no node of this name or id",
                "'clusterctl devices list' shows all nodes"},
     ReasonCode{"NODE_AMBIGUOUS", "a name fits several nodes",

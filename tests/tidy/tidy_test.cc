@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/reasons.h"
 #include "tests/tidy/source_tree.h"
 
 namespace macrame::tests {
@@ -71,6 +72,23 @@ TEST(Tidy, TestsAndDeployAreIncludedByNobody) {
       EXPECT_EQ(file.lines[i].find("#include \"tests/"), std::string::npos) << Where(file, i);
     }
   }
+}
+
+// MakeReason ends the process over a code that is not listed.
+TEST(Tidy, ReasonCodesAreListed) {
+  static const std::regex code(R"re((MakeReason|ReasonStatus)\([^";}]*"([A-Z][A-Z_]{2,})")re");
+  size_t seen = 0;
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
+    std::string text;
+    for (const std::string& line : file.lines) text += line + "\n";
+    for (std::sregex_iterator at(text.begin(), text.end(), code), end; at != end; ++at) {
+      ++seen;
+      EXPECT_NE(FindReasonCode((*at)[2].str()), nullptr)
+          << file.path << ": " << (*at)[2] << " is not listed in proto/reasons.cc";
+    }
+  }
+  EXPECT_GT(seen, 100u);
 }
 
 TEST(Tidy, LinesAndFilesAreShortEnough) {
