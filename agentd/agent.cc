@@ -199,6 +199,7 @@ void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
     if (!revoked_.insert(node).second) continue;
     parts_.conductor.NoteDead(node);
     parts_.router.NoteDead(node);
+    parts_.enrolment.NoteRevoked(node);
   }
   parts_.channels.SetRevoked(nodes);
   parts_.members.SetRevoked(nodes);

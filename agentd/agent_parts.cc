@@ -180,7 +180,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       member_writer({dispatcher, election, leases, replicator, members, self},
                     ConsistencyOf(config)),
       trust(dispatcher, self, config.cluster_secret_file, channels, members, events.on_renewed),
-      revocations({dispatcher, election, replicator, member_writer, members, channels, self,
+      revocations({dispatcher, election, *store, replicator, member_writer, members, channels, self,
                    events.on_revoked}),
       links({dispatcher, own, members, election, replicator, channels,
              [this] { return IsServing(own.ranks()); }, events.on_links_changed},

@@ -165,8 +165,6 @@ absl::StatusOr<v1::EnrolResponse> EnrolmentService::Admit(
     const EnrolmentListener::Question& question) {
   const v1::EnrolRequest& request = question.request;
   const MonotonicTime now = parts_.dispatcher.Now();
-  const absl::Status may = tokens_.MayTry(question.address, now);
-  if (!may.ok()) return may;
   const JoinPass* pass = tokens_.Find(request.token_id(), now);
   const NodeId node(request.node_id());
   // As much work for a token that is not there.
@@ -177,6 +175,9 @@ absl::StatusOr<v1::EnrolResponse> EnrolmentService::Admit(
                       CRYPTO_memcmp(request.proof().data(), proof.data(), proof.size()) == 0 &&
                       pass != nullptr && IsValidNodeId(request.node_id());
   if (!proven) {
+    // Whoever has the token is let in, however many others try without.
+    const absl::Status may = tokens_.MayTry(question.address, now);
+    if (!may.ok()) return may;
     tokens_.NoteFailure(question.address, now);
     return TokenRefused();
   }

@@ -37,6 +37,8 @@ class EnrolmentService {
   };
 
   explicit EnrolmentService(Parts parts) : parts_(std::move(parts)) {}
+  // It was taken out of the cluster for good: the token that it came with is void.
+  void NoteRevoked(const NodeId& node) { tokens_.ForgetTokensOf(node); }
   // Ends what is under way.
   void Stop();
 

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
 #include "macrame/v1/enrolment.pb.h"
@@ -90,6 +91,8 @@ void NodeTrust::Tick() {
   const MonotonicTime now = dispatcher_.Now();
   if (!loaded() || now - looked_at_ < kDatesLookedAt) return;
   looked_at_ = now;
+  // Of a node that was revoked or forgotten meanwhile no answer comes.
+  if (request_.has_value() && now - asked_at_ > 2 * kRenewTimeout) AskNext();
   if (IsRenewalDue(dates_->own, NowS()) && now >= renew_from_ && !request_.has_value()) Renew();
 }
 
@@ -125,13 +128,14 @@ void NodeTrust::AskNext() {
     to_ask_.pop_back();
     transport::PeerChannel* channel = channels_.For(node);
     if (channel == nullptr) continue;
+    asked_at_ = dispatcher_.Now();
     v1::RenewCertificateRequest request;
     request.set_certificate_request(request_->request_der);
     channel->Call<v1::RenewCertificateResponse>(
         kRenewCertificate, request, kRenewTimeout,
         [this, node](absl::StatusOr<v1::RenewCertificateResponse> response) {
           if (!request_.has_value()) return;
-          if (response.ok()) return OnSigned(response->certificate());
+          if (response.ok()) return OnSigned(node, response->certificate());
           if (ReasonOf(response.status()).code() != "NOT_KEEPER") {
             renew_failure_ =
                 absl::StrCat("node ", ShortId(node), ": ", response.status().message());
@@ -146,11 +150,22 @@ void NodeTrust::AskNext() {
                DateText(dates_->own.not_after_s), renew_failure_);
 }
 
-void NodeTrust::OnSigned(const std::string& certificate_pem) {
+absl::Status NodeTrust::CheckFresh(const NodeId& keeper, const std::string& certificate_pem) const {
+  const auto fresh = transport::DatesOf(certificate_pem);
+  if (!fresh.ok()) return fresh.status();
+  if (IsBetter(*fresh, dates_->own, NowS())) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("node ", ShortId(keeper), " signed a certificate that is valid from ",
+                   DateText(fresh->not_before_s), " until ", DateText(fresh->not_after_s),
+                   ", no better than the present one: set its clock and this one's"));
+}
+
+void NodeTrust::OnSigned(const NodeId& keeper, const std::string& certificate_pem) {
   const std::string path = transport::NodeMembershipPath(secret_path_);
   absl::StatusOr<transport::NodeMembership> membership = transport::ReadNodeMembership(path);
   absl::Status status = membership.status();
-  if (membership.ok()) {
+  if (status.ok()) status = CheckFresh(keeper, certificate_pem);
+  if (status.ok()) {
     membership->node.certificate_pem = certificate_pem;
     membership->node.key_pem = request_->key_pem;
     status = Take(*membership);

@@ -64,7 +64,9 @@ class NodeTrust {
   void Renew();
   void MakeAnew();
   void AskNext();
-  void OnSigned(const std::string& certificate_pem);
+  // What a keeper signed is worth taking: its clock may be wrong.
+  absl::Status CheckFresh(const NodeId& keeper, const std::string& certificate_pem) const;
+  void OnSigned(const NodeId& keeper, const std::string& certificate_pem);
 
   transport::Dispatcher& dispatcher_;
   const NodeId self_;
@@ -81,6 +83,7 @@ class NodeTrust {
   MonotonicTime renew_from_;  // not before
   std::string renew_failure_;
   std::optional<transport::CertificateRequest> request_;  // one on its way
+  MonotonicTime asked_at_;
   std::vector<NodeId> to_ask_;
 };
 

@@ -18,6 +18,8 @@ void Revocations::SetAuthority(std::string authority_pem, std::string cluster_id
   authority_pem_ = std::move(authority_pem);
   cluster_id_ = std::move(cluster_id);
   state_revision_ = 0;
+  v1::RevocationList saved;
+  if (saved.ParseFromString(parts_.store.loaded_revocations())) Take(saved);
   TakeState();
 }
 
@@ -48,16 +50,21 @@ void Revocations::TakeState() {
 
 void Revocations::Take(const v1::RevocationList& list) {
   bool changed = false;
+  size_t looked_at = 0;
   for (const v1::Revocation& one : list.revocations()) {
+    // Longer lists, and those with a signature that is not good, are nobody's work.
+    if (++looked_at > kRevokedMax) break;
     const NodeId node(one.node_id());
     if (Has(node) || full() || authority_pem_.empty() || !IsValidNodeId(one.node_id()) ||
         one.signature().size() > kSignatureBytesMax) {
       continue;
     }
     if (!IsSigned(one)) {
-      spdlog::warn("a revocation of node {} is not signed by this cluster's authority: ignored",
-                   ShortId(node));
-      continue;
+      spdlog::warn(
+          "a revocation of node {} is not signed by this cluster's authority: it and "
+          "what comes behind it are ignored",
+          ShortId(node));
+      break;
     }
     v1::Revocation& kept = revoked_[node] = one;
     if (kept.hostname().size() > kHostnameBytesMax) kept.clear_hostname();
@@ -66,6 +73,10 @@ void Revocations::Take(const v1::RevocationList& list) {
     changed = true;
   }
   if (!changed) return;
+  const absl::Status saved = parts_.store.SaveRevocations(List().SerializeAsString());
+  if (!saved.ok()) {
+    spdlog::error("a revocation is not on this node's disk: {}", LogText(saved));
+  }
   // Later: this may be the answer of a call to one of them, whose channel goes.
   parts_.dispatcher.Post([this] {
     std::set<NodeId> nodes;
@@ -94,16 +105,19 @@ void Revocations::Announce(const v1::Revocation& revocation) {
   }
 }
 
-void Revocations::Tick() {
-  const MonotonicTime now = parts_.dispatcher.Now();
-  if (revoked_.empty() || writing_ || now < write_from_) return;
-  if (!parts_.election.Leading(now).has_value()) return;
-  write_from_ = now + kRevokedWritePause;
-  for (const auto& [node, revocation] : revoked_) {
-    if (!parts_.member_writer.listed().contains(node) || parts_.members.IsMember(node)) continue;
-    parts_.member_writer.Forget(node, [](const absl::StatusOr<v1::ForgetNodeResponse>&) {});
-    break;
-  }
+void Revocations::TellCoordinator() {
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(parts_.dispatcher.Now());
+  if (!coordinator.has_value() || Has(coordinator->coordinator)) return;
+  transport::PeerChannel* channel = parts_.channels.For(coordinator->coordinator);
+  if (channel == nullptr) return;
+  v1::TakeRevocationsRequest request;
+  *request.mutable_revoked() = List();
+  channel->Call<v1::TakeRevocationsResponse>(
+      kTakeRevocations, request, kTellRevokedTimeout,
+      [](const absl::StatusOr<v1::TakeRevocationsResponse>&) {});  // told again until it is written
+}
+
+bool Revocations::IsWritten() const {
   v1::RevocationList written;
   const v1::StateEntry* entry = parts_.replicator.table().Find(kRevokedKey);
   if (entry != nullptr) written.ParseFromString(entry->value());
@@ -114,9 +128,27 @@ void Revocations::Tick() {
     const bool same = own != nullptr && own->signature() == one.signature();
     if (same || IsSigned(one)) there.insert(one.node_id());
   }
-  bool complete = true;
-  for (const auto& [node, revocation] : revoked_) complete &= there.contains(node.value());
-  if (complete) return;
+  for (const auto& [node, revocation] : revoked_) {
+    if (!there.contains(node.value())) return false;
+  }
+  return true;
+}
+
+void Revocations::Tick() {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (revoked_.empty() || writing_ || now < write_from_) return;
+  if (!parts_.election.Leading(now).has_value()) {
+    write_from_ = now + kRevokedToldPause;
+    if (!IsWritten()) TellCoordinator();
+    return;
+  }
+  write_from_ = now + kRevokedWritePause;
+  for (const auto& [node, revocation] : revoked_) {
+    if (!parts_.member_writer.listed().contains(node) || parts_.members.IsMember(node)) continue;
+    parts_.member_writer.Forget(node, [](const absl::StatusOr<v1::ForgetNodeResponse>&) {});
+    break;
+  }
+  if (IsWritten()) return;
   writing_ = true;
   parts_.replicator.Write(std::string(kRevokedKey), List().SerializeAsString(),
                           [this](const absl::Status& status) {

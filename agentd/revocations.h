@@ -5,8 +5,9 @@
 // A revocation is signed by the cluster's authority, so only a keeper makes one, and every node
 // checks it by itself, whoever brought it: the desired state (key "meta/revoked"), or a keeper that
 // tells each member at once, because the coordinator may be the one that is revoked. What a node
-// has once heard it keeps; a list with less in it takes nothing back. The coordinator writes to the
-// desired state what that lacks, and takes the node off the list of members.
+// has once heard it keeps, on its disk too; a list with less in it takes nothing back. The
+// coordinator writes to the desired state what that lacks, told by whoever knows more, and takes
+// the node off the list of members.
 
 #include <functional>
 #include <map>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "agentd/cores/election.h"
+#include "agentd/cores/state_store.h"
 #include "agentd/member_writer.h"
 #include "agentd/peer_channels.h"
 #include "agentd/state_replicator.h"
@@ -26,12 +28,15 @@ inline constexpr std::string_view kRevokedKey = "meta/revoked";
 inline constexpr size_t kRevokedMax = 256;
 inline constexpr Duration kTellRevokedTimeout = std::chrono::seconds(3);
 inline constexpr Duration kRevokedWritePause = std::chrono::seconds(1);
+// The coordinator is told again so often of what the desired state lacks.
+inline constexpr Duration kRevokedToldPause = std::chrono::seconds(5);
 
 class Revocations {
  public:
   struct Parts {
     transport::Dispatcher& dispatcher;
     const Election& election;
+    StateStore& store;
     StateReplicator& replicator;
     MemberWriter& member_writer;
     MemberMonitor& members;
@@ -61,6 +66,9 @@ class Revocations {
 
  private:
   v1::RevocationList List() const;
+  // All that is known here is in the desired state.
+  bool IsWritten() const;
+  void TellCoordinator();
   bool IsSigned(const v1::Revocation& one) const;
 
   Parts parts_;

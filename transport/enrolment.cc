@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -89,6 +90,7 @@ struct EnrolmentListener::Parts {
   std::unique_ptr<TcpAcceptor> acceptor;
   std::atomic<bool> stopping{false};
   struct Connection {
+    std::string address;
     std::thread thread;
     std::atomic<bool> ended{false};
   };
@@ -111,11 +113,17 @@ void EnrolmentListener::Parts::JoinEnded() {
 
 void EnrolmentListener::Parts::Take(int fd) {
   JoinEnded();
-  if (connections.size() >= kEnrolmentsMax) {
+  const std::string address = PeerAddress(fd);
+  const auto of_address =
+      std::count_if(connections.begin(), connections.end(),
+                    [&](const Connection& one) { return one.address == address; });
+  if (connections.size() >= kEnrolmentsMax ||
+      static_cast<size_t>(of_address) >= kEnrolmentsPerAddressMax) {
     ::close(fd);
     return;
   }
   Connection& connection = connections.emplace_back();
+  connection.address = address;
   connection.thread = std::thread([this, fd, &connection] {
     Serve(fd);
     connection.ended = true;

@@ -22,6 +22,7 @@
 namespace macrame::transport {
 
 inline constexpr size_t kEnrolmentsMax = 8;
+inline constexpr size_t kEnrolmentsPerAddressMax = 2;
 inline constexpr size_t kEnrolmentBytesMax = 16 * 1024;
 inline constexpr Duration kEnrolmentLimit = std::chrono::seconds(8);
 inline constexpr size_t kEnrolmentExportBytes = 32;

@@ -29,6 +29,14 @@ bool IsRenewalDue(const transport::CertificateDates& own, int64_t now_s) {
   return own.not_after_s - now_s < kRenewBeforeS || now_s - own.not_before_s < kBegunAtLeastS;
 }
 
+bool IsBetter(const transport::CertificateDates& fresh, const transport::CertificateDates& own,
+              int64_t now_s) {
+  const auto is_valid = [now_s](const transport::CertificateDates& dates) {
+    return dates.not_before_s <= now_s && now_s < dates.not_after_s;
+  };
+  return is_valid(fresh) && (!is_valid(own) || fresh.not_after_s > own.not_after_s);
+}
+
 std::vector<v1::Reason> DateProblems(const TrustDates& dates, int64_t now_s, const NodeId& self,
                                      const std::string& renew_failure) {
   const std::string clock = absl::StrCat("this machine's clock says ", DateText(now_s));

@@ -32,6 +32,9 @@ struct TrustDates {
 };
 
 bool IsRenewalDue(const transport::CertificateDates& own, int64_t now_s);
+// Whether `fresh` may take the place of `own`: it is valid now, and `own` is not or ends sooner.
+bool IsBetter(const transport::CertificateDates& fresh, const transport::CertificateDates& own,
+              int64_t now_s);
 // CLOCK_WRONG, CERT_EXPIRED, CERT_EXPIRING, with dates. `renew_failure`: why the last try to get a
 // new one failed; empty when none did.
 std::vector<v1::Reason> DateProblems(const TrustDates& dates, int64_t now_s, const NodeId& self,

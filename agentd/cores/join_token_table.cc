@@ -101,6 +101,14 @@ absl::StatusOr<JoinVerdict> JoinTokenTable::Take(const std::string& id, const Jo
   return JoinVerdict::kIssue;
 }
 
+void JoinTokenTable::ForgetTokensOf(const NodeId& node) {
+  std::erase_if(entries_, [&node](const auto& item) {
+    const std::set<std::string>& issued = item.second.issued;
+    const auto first = issued.lower_bound(node.value());
+    return first != issued.end() && first->starts_with(node.value());
+  });
+}
+
 std::vector<JoinAsker> JoinTokenTable::Waiting(MonotonicTime now) const {
   std::vector<JoinAsker> askers;
   for (const auto& [key, wait] : waiting_) {

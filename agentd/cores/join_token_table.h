@@ -73,6 +73,9 @@ class JoinTokenTable {
   absl::StatusOr<JoinVerdict> Take(const std::string& id, const JoinAsker& asker,
                                    MonotonicTime now);
 
+  // It was revoked: no token that it came with lets anybody in any more.
+  void ForgetTokensOf(const NodeId& node);
+
   // Whom a person has to approve.
   std::vector<JoinAsker> Waiting(MonotonicTime now) const;
   // `name`: its hostname, or four or more digits of its id. NODE_NOT_FOUND, NODE_AMBIGUOUS.

@@ -273,6 +273,9 @@ absl::Status StateStore::LoadMeta() {
   const auto machine = ReadMeta("machine");
   if (!machine.ok()) return machine.status();
   last_machine_ = machine->value_or("");
+  const auto revocations = ReadMeta("revocations");
+  if (!revocations.ok()) return revocations.status();
+  loaded_revocations_ = revocations->value_or("");
   const auto grant = ReadMeta("grant");
   if (!grant.ok()) return grant.status();
   if (!grant->has_value()) return absl::OkStatus();
@@ -309,6 +312,10 @@ absl::Status StateStore::SaveMachine(const std::string& machine) {
   const absl::Status written = Note(WriteMeta("machine", machine));
   if (written.ok()) last_machine_ = machine;
   return written;
+}
+
+absl::Status StateStore::SaveRevocations(const std::string& list) {
+  return Note(WriteMeta("revocations", list));
 }
 
 absl::Status StateStore::BecomeNewNode(const NodeId& fresh_node_id) {

@@ -51,12 +51,16 @@ class StateStore {
   Incarnation incarnation() const { return incarnation_; }
   // The machine of the last run that was this node (NodeIdentity.machine); empty: not known.
   const std::string& last_machine() const { return last_machine_; }
+  // As SaveRevocations had them; empty: never.
+  const std::string& loaded_revocations() const { return loaded_revocations_; }
   // As they were at opening.
   const std::optional<GrantRecord>& loaded_grant() const { return loaded_grant_; }
   const std::vector<v1::StateEntry>& loaded_entries() const { return loaded_entries_; }
 
   // Durable when OK: the machine that this node is from now on.
   absl::Status SaveMachine(const std::string& machine);
+  // Durable when OK: who was revoked (v1::RevocationList), whatever the desired state says.
+  absl::Status SaveRevocations(const std::string& list);
   // Durable when OK, all or nothing: a node of its own from the next opening on, which has promised
   // nothing and never ran. The desired state stays.
   absl::Status BecomeNewNode(const NodeId& fresh_node_id);
@@ -95,6 +99,7 @@ class StateStore {
   NodeId node_id_;
   Incarnation incarnation_;
   std::string last_machine_;
+  std::string loaded_revocations_;
   std::optional<GrantRecord> loaded_grant_;
   std::optional<v1::Reason> failure_;
   std::vector<v1::StateEntry> loaded_entries_;

@@ -34,6 +34,17 @@ TEST(CertificateWatchTest, AFreshOneIsLeftAloneAndRenewedThreeDaysBeforeItsEnd) 
   EXPECT_TRUE(IsRenewalDue(own, kNow + 4 * kSecondsPerDay + 1));
 }
 
+TEST(CertificateWatchTest, OnlyABetterOneTakesThePlaceOfThePresentOne) {
+  const auto own = MadeAt(kNow - 5 * kSecondsPerDay);
+  EXPECT_TRUE(IsBetter(MadeAt(kNow), own, kNow));
+  // The keeper's clock is 20 days behind, or as far ahead.
+  EXPECT_FALSE(IsBetter(MadeAt(kNow - 20 * kSecondsPerDay), own, kNow));
+  EXPECT_FALSE(IsBetter(MadeAt(kNow + 20 * kSecondsPerDay), own, kNow));
+  EXPECT_FALSE(IsBetter(MadeAt(kNow - 6 * kSecondsPerDay), own, kNow)) << "it ends sooner";
+  // Nothing is lost with one that is not valid any more.
+  EXPECT_TRUE(IsBetter(MadeAt(kNow), MadeAt(kNow + 800 * kSecondsPerDay), kNow));
+}
+
 TEST(CertificateWatchTest, OneOfAClockYearsOffIsMadeAnewOnceTheClockIsRight) {
   EXPECT_TRUE(IsRenewalDue(MadeAt(kNow + 800 * kSecondsPerDay), kNow));
   EXPECT_TRUE(IsRenewalDue(MadeAt(kNow - 800 * kSecondsPerDay), kNow));

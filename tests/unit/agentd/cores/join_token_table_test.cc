@@ -57,6 +57,16 @@ TEST(JoinTokenTableTest, AUsedTokenIsGoneSoonAndAnExpiredOneAtOnce) {
   EXPECT_FALSE(later.Take(kId, Asker('a'), kStart + std::chrono::hours(1)).ok());
 }
 
+TEST(JoinTokenTableTest, TheTokenOfWhoWasRevokedLetsNobodyInAnyMore) {
+  JoinTokenTable table;
+  ASSERT_TRUE(table.Add(Pass(5), kStart).ok());
+  ASSERT_TRUE(table.Take(kId, Asker('b'), kStart).ok());
+  table.ForgetTokensOf(Asker('a').node);
+  EXPECT_NE(table.Find(kId, kStart), nullptr) << "it did not come with this one";
+  table.ForgetTokensOf(Asker('b').node);
+  EXPECT_EQ(table.Find(kId, kStart), nullptr);
+}
+
 TEST(JoinTokenTableTest, WhoFailsTooOftenWaitsAMinuteAndOthersDoNot) {
   JoinTokenTable table;
   ASSERT_TRUE(table.Add(Pass(1), kStart).ok());
