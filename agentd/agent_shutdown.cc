@@ -56,7 +56,7 @@ DepartureView Agent::Impl::SeeDeparture() {
     view.holds_ranks = true;
     for (const v1::RankStatus& rank : all) {
       const bool is_peer = rank.deployment() == own.deployment() && rank.epoch() == own.epoch();
-      view.ranks_busy |= is_peer && rank.requests_running() > 0;
+      view.ranks_busy |= is_peer && rank.requests_running() + rank.requests_queued() > 0;
     }
   }
   view.has_other = parts_.views.HasOther();

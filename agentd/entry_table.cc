@@ -81,6 +81,13 @@ bool EntryTable::HasMovedOn(const Entry& entry) const {
   return record.epoch() > entry.epoch || record.entry_node_id() != entry.node.value();
 }
 
+bool EntryTable::MovesInOrder(const Entry& entry) const {
+  const v1::StateEntry* present = table_.Find(GangKey(entry.replica));
+  v1::GangRecord record;
+  return present != nullptr && record.ParseFromString(present->value()) &&
+         record.last_failure().code() == "NODE_LEFT";
+}
+
 absl::Status EntryTable::Told(const std::string& asked, const absl::Status& status) const {
   if (!absl::IsNotFound(status) || !IsWanted(asked)) return status;
   return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",

@@ -43,6 +43,8 @@ class EntryTable {
   bool IsDead(const NodeId& node) const { return is_dead_ && is_dead_(node); }
   // Whether the gang of this entry ended, or was launched anew somewhere.
   bool HasMovedOn(const Entry& entry) const;
+  // It did because one of its nodes is about to stop: it has time for what it was asked.
+  bool MovesInOrder(const Entry& entry) const;
   // What a client is told: of a wanted deployment never that there is none.
   absl::Status Told(const std::string& asked, const absl::Status& status) const;
 

@@ -139,6 +139,10 @@ void MemberMonitor::Tell(const discovery::MembershipEvents& events) {
     if (event.change == MembershipChange::kLeft || event.change == MembershipChange::kForgotten) {
       failures_.Remove(event.node);
     }
+    const bool comes_or_goes =
+        event.change == MembershipChange::kJoined || event.change == MembershipChange::kRestarted ||
+        event.change == MembershipChange::kDead || event.change == MembershipChange::kAlive;
+    if (comes_or_goes) dials_.Forget(event.node);
     LogEvent(table_, event);
     callbacks_.on_event(event);
   }

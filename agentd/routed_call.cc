@@ -84,7 +84,8 @@ void RoutedCall::NoteStateChanged() {
                       absl::StrCat("epoch ", entry_.epoch, " of ", entry_.replica,
                                    ", which had this request, has ended")));
   };
-  const Duration grace = has_answered_ ? moved_on_grace_ : kMovedOnLook;
+  const bool has_time = has_answered_ || entries_.MovesInOrder(entry_);
+  const Duration grace = has_time ? moved_on_grace_ : kMovedOnLook;
   dispatcher_.PostAfter(
       grace, [self = shared_from_this(), attempt = attempt_, cut, had_answered = has_answered_] {
         const bool is_same = self->attempt_ == attempt && self->under_way_;

@@ -25,6 +25,8 @@ class DialTable {
  public:
   // A call to the node was answered, be it with an error of its own; or it could not be reached.
   void NoteCall(const NodeId& node, bool reached, MonotonicTime now);
+  // It came, went or was started anew: what failed before says nothing.
+  void Forget(const NodeId& node) { failing_.erase(node); }
   // Those of `heard` that can't be called.
   std::set<NodeId> Undialled(const std::set<NodeId>& heard, MonotonicTime now) const;
 

@@ -62,13 +62,16 @@ void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& 
 void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& gang,
                                    v1::Reason why) {
   const NodeView* leaving = DrainingNode(round, gang);
-  // The nodes changed while it was planned: the next look sees them as they are.
-  if (leaving == nullptr || why.code() == "SNAPSHOT_STALE") {
+  // Only room is made by giving way. Other causes pass (the nodes changed while it was planned), or
+  // stay whatever this gang does: then it serves until the node stops.
+  if (leaving == nullptr || why.code() != "MEMORY_SHORT") {
     gang.is_moving = false;
     gang.planned.reset();
     return Enter(gang, Stage::kReady, round.now);
   }
   GiveWay(round, name, gang);
+  // Gateways see by it that answers have time (entry_table.h).
+  const v1::Reason moved = gang.failure;
   why.set_message(absl::StrCat("'", name, "' can't be launched beside itself without ",
                                leaving->hostname, ", which is about to stop, and moves when its ",
                                "answers are finished: ", why.message()));
@@ -76,6 +79,7 @@ void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& 
   gang.record.clear_plan();
   gang.record.clear_entry_node_id();
   gang.record.set_attempts(0);
+  *gang.record.mutable_last_failure() = moved;
   round.effects.emplace_back(WriteGang{gang.record});
 }
 
@@ -89,7 +93,7 @@ bool GangReconciler::IsGivingWay(const Round& round, const std::string& name, Ga
   for (const v1::RankStatus* rank : round.RanksOf(name)) {
     if (rank->epoch() != gave_way.epoch || IsOver(rank->phase())) continue;
     runs = true;
-    is_busy |= rank->requests_running() > 0;
+    is_busy |= rank->requests_running() + rank->requests_queued() > 0;
   }
   if (is_busy) gave_way.busy_at = round.now;
   return runs && round.now - gave_way.busy_at < options_.drain_quiet;

@@ -38,6 +38,7 @@ bool IdentityGuard::OnRefused(const v1::NodeIdentity& holder) {
     return false;
   }
   holder_ = holder;
+  holder_at_ = now_;
   if (standing_ == Standing::kRefused) return false;
   const bool stays = KeepsPlace() && std::pair(self_.incarnation(), self_.machine()) <
                                          std::pair(holder.incarnation(), holder.machine());
@@ -54,13 +55,15 @@ bool IdentityGuard::MayGoOn(MonotonicTime now) const {
   const auto taken = std::count_if(others_.begin(), others_.end(),
                                    [&](const NodeId& node) { return taken_by_.contains(node); });
   if (is_quorum) {
+    // With this node they are a majority of the list, and whoever had the id without them has none.
     const size_t listed = others_.size() + 1;
-    return static_cast<size_t>(taken) >= listed / 2 + 1;
+    return static_cast<size_t>(taken) >= (listed + 1) / 2;
   }
   return taken > 0 || looked >= options_.alone;
 }
 
 bool IdentityGuard::OnTick(MonotonicTime now) {
+  now_ = now;
   if (standing_ == Standing::kSure && now - started_ >= options_.settle) is_settled_ = true;
   if (standing_ != Standing::kLooking || !MayGoOn(now)) return false;
   standing_ = Standing::kSure;
@@ -69,7 +72,8 @@ bool IdentityGuard::OnTick(MonotonicTime now) {
 }
 
 std::optional<v1::Reason> IdentityGuard::Problem() const {
-  if (standing_ == Standing::kSure && !holder_.has_value()) return std::nullopt;
+  const bool is_told = holder_.has_value() && now_ - holder_at_ < kHolderTold;
+  if (standing_ == Standing::kSure && !is_told) return std::nullopt;
   const std::string id = self_.node_id().substr(0, 8);
   const std::string here = discovery::NameAndAddress(self_);
   std::string message;

@@ -18,8 +18,8 @@
 // When it may stop looking: after `look`, if no other member is listed or one of them has taken it
 // for who it says (members keep the place of one that they count as alive); after `alone` in any
 // case, as somebody who sees none of the members for so long changes nothing without them before.
-// With Consistency::kQuorum a majority of the listed members, itself not counted, has to take it,
-// however long that lasts: else one vote could be counted on two machines.
+// With Consistency::kQuorum so many of the others have to take it that they are a majority of the
+// listed members with it, however long that lasts: else one vote could be counted on two machines.
 //
 // Contract: pure. Beacons prove nothing here; what is handed in came over mutual TLS. Owner: the
 // agent's owner thread.
@@ -48,6 +48,9 @@ enum class Standing {
   kLooking,  // it takes no part yet
   kRefused,  // it is a copy, until it is started again
 };
+
+// A node that is sure of itself tells of another machine with its id for so long after it was met.
+inline constexpr Duration kHolderTold = std::chrono::seconds(30);
 
 class IdentityGuard {
  public:
@@ -89,6 +92,8 @@ class IdentityGuard {
   std::set<NodeId> others_;  // listed, without this node
   std::set<NodeId> taken_by_;
   std::optional<v1::NodeIdentity> holder_;
+  MonotonicTime now_;  // of the last tick
+  MonotonicTime holder_at_;
 };
 
 }  // namespace macrame::agentd

@@ -140,6 +140,26 @@ TEST_F(RoutedCallTest, ARecordWithoutAnEntryEndsWhatWasSentToIt) {
   EXPECT_EQ(cancelled_, 1);
 }
 
+// One of its nodes is about to stop: the old gang still answers, also what it has not begun.
+TEST_F(RoutedCallTest, AGangThatMovesInOrderHasTimeForWhatItWasAsked) {
+  Place(kFirst, 1);
+  Ask();
+  v1::GangRecord moved;
+  moved.set_deployment("m");
+  moved.set_epoch(2);
+  moved.set_entry_node_id(kSecond.value());
+  moved.mutable_last_failure()->set_code("NODE_LEFT");
+  Put(GangKey("m"), moved.SerializeAsString());
+  call_->NoteStateChanged();
+  dispatcher_.AdvanceBy(kMovedOnGrace - std::chrono::milliseconds(100));
+  EXPECT_EQ(cancelled_, 0);
+  Answer(0, "late");
+  sent_.at(0).done(absl::OkStatus());
+  ASSERT_TRUE(ended_.has_value());
+  EXPECT_TRUE(ended_->ok()) << *ended_;
+  EXPECT_EQ(text_, "late");
+}
+
 // While a coordinator raises its term, a merge may show the other half's record for a moment.
 TEST_F(RoutedCallTest, ARecordThatComesBackEndsNothing) {
   Place(kFirst, 1);

@@ -78,6 +78,26 @@ TEST(IdentityGuard, WithAQuorumAMajorityBesideItHasTo) {
   EXPECT_TRUE(guard.OnTick(kStart + seconds(100)));
 }
 
+TEST(IdentityGuard, OfTwoWithAQuorumTheOtherOneIsEnough) {
+  IdentityGuardOptions options;
+  options.consistency = Consistency::kQuorum;
+  IdentityGuard guard = Guard(kElsewhere, options);
+  guard.SetListed({Id('a'), Id('b')});
+  EXPECT_FALSE(guard.OnTick(kStart + seconds(100)));
+  guard.OnTaken(Id('b'));
+  EXPECT_TRUE(guard.OnTick(kStart + seconds(100)));
+}
+
+TEST(IdentityGuard, WhoStaysTellsOfTheCopyForAWhile) {
+  IdentityGuard guard = Guard(kHere);
+  guard.OnTaken(Id('b'));
+  guard.OnTick(kStart + seconds(10));
+  ASSERT_FALSE(guard.OnRefused(Self(kElsewhere, 50)));
+  EXPECT_TRUE(guard.Problem().has_value());
+  guard.OnTick(kStart + seconds(10) + kHolderTold);
+  EXPECT_FALSE(guard.Problem().has_value());
+}
+
 TEST(IdentityGuard, ACopyIsRefusedForGoodAndSaysBothMachines) {
   IdentityGuard guard = Guard(kElsewhere);
   EXPECT_FALSE(guard.KeepsPlace());
