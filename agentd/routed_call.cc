@@ -86,12 +86,14 @@ void RoutedCall::NoteStateChanged() {
   };
   const bool has_time = has_answered_ || entries_.MovesInOrder(entry_);
   const Duration grace = has_time ? moved_on_grace_ : kMovedOnLook;
+  // A call that is over by then need not be kept for it.
   dispatcher_.PostAfter(
-      grace, [self = shared_from_this(), attempt = attempt_, cut, had_answered = has_answered_] {
-        const bool is_same = self->attempt_ == attempt && self->under_way_;
+      grace, [weak = weak_from_this(), attempt = attempt_, cut, had_time = has_time] {
+        const std::shared_ptr<RoutedCall> self = weak.lock();
+        const bool is_same = self != nullptr && self->attempt_ == attempt && self->under_way_;
         if (!is_same || !self->entries_.HasMovedOn(self->entry_)) return;
         // Its answer began meanwhile: it has the time that answers have.
-        if (self->has_answered_ && !had_answered) return self->NoteStateChanged();
+        if (self->has_answered_ && !had_time) return self->NoteStateChanged();
         cut();
       });
 }
