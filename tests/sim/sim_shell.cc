@@ -73,8 +73,9 @@ void ClusterSim::SendHeartbeats(SimNode& node) {
   if (node.guard->standing() == Standing::kRefused) return;
   std::vector<v1::RankStatus> ranks;
   for (const SimRank& rank : node.ranks) ranks.push_back(rank.status);
-  const SimHeard said{node.index, 0, ranks, node.table->Digest(),
-                      node.failing_since != 0 || !IsSure(node), node.draining};
+  const SimHeard said{
+      node.index,   0, ranks, node.table->Digest(), node.failing_since != 0 || !IsSure(node),
+      node.draining};
   for (const auto& other : nodes_) {
     if (other->id.value().empty() || other->id == node.id) continue;
     // Whoever sends beacons is called while the node is not there where it was.
@@ -132,7 +133,7 @@ void ClusterSim::OnHeartbeat(SimNode& node, int from, const v1::NodeIdentity& id
   const bool is_other = before != node.heard.end() && before->second.at != from;
   if (is_other) node.table->ForgetProgress(id);
   node.heard[IndexOf(id)] = std::move(heard);
-  Send(node.index, from, [this, by = node.id, run = nodes_[from]->run](SimNode& to) {
+  Send(node.index, from, [by = node.id, run = nodes_[from]->run](SimNode& to) {
     if (to.run == run) to.guard->OnTaken(by);
   });
   UpdateMembership(node);
