@@ -52,7 +52,7 @@ void Revocations::Take(const v1::RevocationList& list) {
   bool changed = false;
   size_t looked_at = 0;
   for (const v1::Revocation& one : list.revocations()) {
-    // Longer lists, and those with a signature that is not good, are nobody's work.
+    // A longer list is nobody's work.
     if (++looked_at > kRevokedMax) break;
     const NodeId node(one.node_id());
     if (Has(node) || full() || authority_pem_.empty() || !IsValidNodeId(one.node_id()) ||
@@ -60,11 +60,9 @@ void Revocations::Take(const v1::RevocationList& list) {
       continue;
     }
     if (!IsSigned(one)) {
-      spdlog::warn(
-          "a revocation of node {} is not signed by this cluster's authority: it and "
-          "what comes behind it are ignored",
-          ShortId(node));
-      break;
+      spdlog::warn("a revocation of node {} is not signed by this cluster's authority: ignored",
+                   ShortId(node));
+      continue;
     }
     v1::Revocation& kept = revoked_[node] = one;
     if (kept.hostname().size() > kHostnameBytesMax) kept.clear_hostname();
@@ -123,10 +121,11 @@ bool Revocations::IsWritten() const {
   if (entry != nullptr) written.ParseFromString(entry->value());
   std::set<std::string> there;
   for (const v1::Revocation& one : written.revocations()) {
-    // One that nobody would believe counts for nothing.
+    // One that nobody would believe is written away: many of them could hide the others.
     const v1::Revocation* own = Find(NodeId(one.node_id()));
     const bool same = own != nullptr && own->signature() == one.signature();
-    if (same || IsSigned(one)) there.insert(one.node_id());
+    if (!same && !IsSigned(one)) return false;
+    there.insert(one.node_id());
   }
   for (const auto& [node, revocation] : revoked_) {
     if (!there.contains(node.value())) return false;

@@ -4,10 +4,10 @@
 // orders. Runs on the coordinator only.
 //
 // A gang is all or none: every rank of one epoch, launched together and ended together. The life of
-// one: plan → record with the next epoch on disk at a majority → reserve and launch → staging,
-// connecting, loading, warming up → ready. Whatever fails on the way ends all of it everywhere, and
-// after a back-off it begins again with a new plan and the next epoch. It never gives up, but its
-// rate is bounded.
+// one: plan, then the record with the next epoch on disk at a majority, reserve and launch, then
+// staging, connecting, loading, warming up, ready. Whatever fails on the way ends all of it
+// everywhere, and after a back-off it begins again with a new plan and the next epoch. It never
+// gives up, but its rate is bounded.
 //
 // Contract: pure. Reconcile is called after every event and at least every 100 ms, and only while
 // Election::Leading(now); its effects are carried out in order. PlanDeployment, ReserveAndLaunch,
