@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "transport/socket_address.h"
 #include "transport/tcp_acceptor.h"
 #include "transport/tls_stream.h"
 #include "transport/x509_parts.h"
@@ -55,19 +56,8 @@ OwnedContext ServerContext(const NodeCredentials& node) {
 std::string PeerAddress(int fd) {
   sockaddr_storage from{};
   socklen_t size = sizeof(from);
-  char text[INET6_ADDRSTRLEN] = "";
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&from), &size) != 0) return text;
-  if (from.ss_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in&>(from).sin_addr, text, sizeof(text));
-  } else {
-    const in6_addr& v6 = reinterpret_cast<sockaddr_in6&>(from).sin6_addr;
-    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
-      ::inet_ntop(AF_INET, &v6.s6_addr[12], text, sizeof(text));
-    } else {
-      ::inet_ntop(AF_INET6, &v6, text, sizeof(text));
-    }
-  }
-  return text;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&from), &size) != 0) return "";
+  return IpText(from);
 }
 
 // One answer, on its way from the owner's thread to the connection's.
@@ -182,25 +172,16 @@ namespace {
 // Connected and non-blocking; -1 with errno.
 int ConnectTo(const std::string& ip, int port, MonotonicTime until,
               const std::atomic<bool>* stopping) {
-  sockaddr_storage address{};
-  socklen_t size = 0;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
-  if (::inet_pton(AF_INET, ip.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(v4);
-  } else if (::inet_pton(AF_INET6, ip.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(v6);
+  const std::optional<SocketAddress> address = ParseSocketAddress(ip, port);
+  if (!address.has_value()) {
+    errno = EADDRNOTAVAIL;
+    return -1;
   }
-  const int fd = ::socket(address.ss_family, SOCK_STREAM, 0);
+  const int fd = ::socket(address->family(), SOCK_STREAM, 0);
   if (fd < 0) return -1;
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  MakeOwn(fd);
   int error = 0;
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) {
+  if (::connect(fd, address->get(), address->size) != 0) {
     error = errno;
     if (error == EINPROGRESS) {
       socklen_t error_size = sizeof(error);

@@ -13,12 +13,14 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
 #include "transport/connection_gate.h"
+#include "transport/socket_address.h"
 
 namespace macrame::transport {
 namespace {
@@ -29,28 +31,6 @@ constexpr int kOutOfDescriptorsPauseMs = 100;
 // When a caller whose first bytes have come in part is looked at again.
 constexpr int kIncompletePauseMs = 20;
 constexpr int kListenAgainMs = 1000;
-
-void MakeOwn(int fd) {
-  ::fcntl(fd, F_SETFD, FD_CLOEXEC);
-  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
-
-// The address, IPv4 as such also on a dual-stack socket.
-std::string TextOf(const sockaddr_storage& from) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (from.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
-    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
-    return text;
-  }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
-  } else {
-    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
-  }
-  return text;
-}
 
 bool IsOutOfDescriptors(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
@@ -66,31 +46,20 @@ absl::Status Taken(const std::string& ip, int port) {
 
 // Bound, listening and non-blocking; -1 with errno.
 int BoundListener(const std::string& ip, int port) {
-  sockaddr_storage address{};
-  socklen_t size = 0;
-  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
-  if (::inet_pton(AF_INET, ip.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(v4);
-  } else if (::inet_pton(AF_INET6, ip.c_str(), &v6.sin6_addr) == 1) {
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(static_cast<uint16_t>(port));
-    size = sizeof(v6);
-  } else {
+  const std::optional<SocketAddress> address = ParseSocketAddress(ip, port);
+  if (!address.has_value()) {
     errno = EADDRNOTAVAIL;
     return -1;
   }
-  const int fd = ::socket(address.ss_family, SOCK_STREAM, 0);
+  const int fd = ::socket(address->family(), SOCK_STREAM, 0);
   if (fd < 0) return -1;
   MakeOwn(fd);
   const int yes = 1, no = 0;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (address.ss_family == AF_INET6) {
+  if (address->family() == AF_INET6) {
     ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
   }
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && ::listen(fd, kBacklog) == 0) {
+  if (::bind(fd, address->get(), address->size) == 0 && ::listen(fd, kBacklog) == 0) {
     return fd;
   }
   const int why = errno;
@@ -193,7 +162,7 @@ bool TcpAcceptor::Parts::AcceptAll() {
     socklen_t size = sizeof(from);
     const int fd = ::accept(listener, reinterpret_cast<sockaddr*>(&from), &size);
     if (fd >= 0) {
-      LetIn(fd, TextOf(from));
+      LetIn(fd, IpText(from));
     } else if (IsOutOfDescriptors(errno)) {
       if (!TurnAway()) ::poll(nullptr, 0, kOutOfDescriptorsPauseMs);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
