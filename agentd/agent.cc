@@ -221,15 +221,15 @@ void Agent::Impl::NotePeerClock(const NodeId& node, uint64_t sent_unix_ms) {
 bool Agent::Impl::HeardRevoked(const v1::NodeIdentity& identity) {
   const NodeId node(identity.node_id());
   if (!revoked_.contains(node)) return false;
-  v1::Stranger stranger;
-  stranger.set_node_id(node.value());
-  stranger.set_hostname(identity.hostname());
-  if (identity.addresses_size() > 0) stranger.set_address(identity.addresses(0).ip());
-  *stranger.mutable_reason() = MakeReason(
+  v1::UnknownNode unknown_node;
+  unknown_node.set_node_id(node.value());
+  unknown_node.set_hostname(identity.hostname());
+  if (identity.addresses_size() > 0) unknown_node.set_address(identity.addresses(0).ip());
+  *unknown_node.mutable_reason() = MakeReason(
       "NODE_REVOKED", absl::StrCat(identity.hostname(), " was taken out of this cluster for good"),
       node.value());
-  stranger.set_last_heard_unix_ms(dispatcher_.UnixMs());
-  parts_.members.HeardStranger(stranger);
+  unknown_node.set_last_heard_unix_ms(dispatcher_.UnixMs());
+  parts_.members.HeardUnknownNode(unknown_node);
   return true;
 }
 
@@ -280,8 +280,8 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
     parts_.heartbeats.Wake();
     if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.Tick();
   };
-  callbacks.on_stranger = [this](const v1::Stranger& stranger) {
-    parts_.members.HeardStranger(stranger);
+  callbacks.on_unknown_node = [this](const v1::UnknownNode& unknown_node) {
+    parts_.members.HeardUnknownNode(unknown_node);
   };
   callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& other) { OnOwnIdBeacon(other); };
   callbacks.on_interfaces = [this](const std::vector<discovery::Interface>& interfaces) {

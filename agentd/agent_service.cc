@@ -191,11 +191,11 @@ void AgentService::RegisterOrders(GrpcServer& server) {
         if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
         parts_.orders.Launch(caller.node_id, request, std::move(reply));
       });
-  server.HandleUnary<v1::EndRanksRequest, v1::EndRanksResponse>(
-      kEndRanks, [this](const Caller& caller, v1::EndRanksRequest request,
-                        GrpcServer::Reply<v1::EndRanksResponse> reply) {
+  server.HandleUnary<v1::StopRanksRequest, v1::StopRanksResponse>(
+      kEndRanks, [this](const Caller& caller, v1::StopRanksRequest request,
+                        GrpcServer::Reply<v1::StopRanksResponse> reply) {
         if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
-        parts_.orders.EndRanks(caller.node_id, request, std::move(reply));
+        parts_.orders.StopRanks(caller.node_id, request, std::move(reply));
       });
 }
 

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "agentd/agent_service.h"
-#include "agentd/cores/making_room.h"
+#include "agentd/cores/preemption.h"
 #include "agentd/rpc_methods.h"
 #include "agentd/version.h"
 #include "proto/reasons.h"
@@ -95,7 +95,7 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
             kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
               PlanOrder order;
               order.name_or_path = request.name_or_path();
-              order.wishes = request.wishes();
+              order.placement = request.placement();
               order.in_force = parts_.conductor.InForce();
               parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
                 if (!outcome.ok()) return reply(outcome.status());
@@ -264,7 +264,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
   }
   PlanOrder order;
   order.name_or_path = request.name_or_path();
-  order.wishes = request.wishes();
+  order.placement = request.placement();
   order.priority = request.priority();
   order.may_evict = request.may_evict();
   order.replicas = request.replicas();
@@ -283,11 +283,12 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   const StateTable& table = parts_.replicator.table();
   v1::Deployment deployment;
   const v1::StateEntry* present = table.Find(DeploymentKey(name));
-  // Who wishes nothing in particular is content with how it is served already.
-  const std::string wishes = request.wishes().SerializeAsString();
-  const bool is_served = present != nullptr && deployment.ParseFromString(present->value()) &&
-                         deployment.model_fingerprint() == outcome.model.fingerprint() &&
-                         (wishes.empty() || deployment.wishes().SerializeAsString() == wishes);
+  // Who options nothing in particular is content with how it is served already.
+  const std::string placement = request.placement().SerializeAsString();
+  const bool is_served =
+      present != nullptr && deployment.ParseFromString(present->value()) &&
+      deployment.model_fingerprint() == outcome.model.fingerprint() &&
+      (placement.empty() || deployment.placement().SerializeAsString() == placement);
   const bool asks_for_nothing_else =
       (request.replicas() == 0 || request.replicas() == std::max(1u, deployment.replicas())) &&
       (!request.has_priority() || request.priority() == deployment.priority()) &&
@@ -313,7 +314,7 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
     deployment.set_model_name(outcome.model.name());
     deployment.set_model_fingerprint(outcome.model.fingerprint());
     deployment.set_model_path(request.name_or_path());
-    *deployment.mutable_wishes() = request.wishes();
+    *deployment.mutable_placement() = request.placement();
     deployment.set_created_unix_ms(parts_.dispatcher.UnixMs());
     v1::GangRecord record;
     const v1::StateEntry* gang = table.Find(GangKey(name));
@@ -348,10 +349,10 @@ absl::Status ClusterService::CheckCopies(const v1::LoadModelRequest& request,
   CopiesWanted wanted;
   wanted.deployment = name;
   wanted.replicas = request.replicas();
-  wanted.ranks = std::max(1u, request.wishes().world_size());
+  wanted.ranks = std::max(1u, request.placement().world_size());
   wanted.usable = outcome.usable;
   if (goes_on != nullptr) {
-    wanted.ranks_before = std::max(1u, goes_on->wishes().world_size());
+    wanted.ranks_before = std::max(1u, goes_on->placement().world_size());
     wanted.in_force = parts_.conductor.InForce();
   } else if (outcome.result.has_plan() && outcome.result.evicted().empty()) {
     // No narrower one was found that leaves nodes for the other copies.

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agentd/cores/making_room.h"
 #include "agentd/cores/node_refusals.h"
+#include "agentd/cores/preemption.h"
 #include "agentd/cores/speed_learner.h"
 #include "agentd/planner_links.h"
 #include "agentd/transport_choice.h"
@@ -97,21 +97,21 @@ absl::Status OfDraft(const std::string& draft, const absl::Status& status) {
   return ReasonStatus(status.code(), reason);
 }
 
-RoomWanted RoomFor(const PlanOrder& order) {
+PreemptionInput RoomFor(const PlanOrder& order) {
   return {order.deployment, order.priority, order.may_evict, order.in_force, order.replicas};
 }
 
 }  // namespace
 
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
-  const uint32_t kv_bits = order.wishes.kv_bits();
+  const uint32_t kv_bits = order.placement.kv_bits();
   if (kv_bits != 0 && kv_bits != kKvBitsNarrow && kv_bits != kKvBitsDefault) {
     return done(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                              absl::StrCat("a KV cache of ", kv_bits, " bits was asked for; it is ",
                                           kKvBitsDefault, " (the default) or ", kKvBitsNarrow)));
   }
   // Asked for or not, the default is planned as such: a model in float32 has 32.
-  if (kv_bits == kKvBitsDefault) order.wishes.clear_kv_bits();
+  if (kv_bits == kKvBitsDefault) order.placement.clear_kv_bits();
   auto asking = std::make_shared<Asking>();
   asking->order = std::move(order);
   asking->done = std::move(done);
@@ -120,7 +120,7 @@ void DeploymentPlanner::Plan(PlanOrder order, Done done) {
     if (facts.is_self) asking->self = facts.id;
     if (facts.is_self || facts.state == v1::NODE_STATE_ALIVE) asked.push_back(facts.id);
   }
-  const std::string& draft = asking->order.wishes.draft_model();
+  const std::string& draft = asking->order.placement.draft_model();
   asking->waiting = asked.size() * (draft.empty() ? 1 : 2);
   for (const NodeId& node : asked) {
     if (!draft.empty()) {
@@ -149,7 +149,8 @@ void DeploymentPlanner::DecideIfReady(const std::shared_ptr<Asking>& asking) {
   const bool has_model =
       Choose(asking->answers, asking->order.fingerprint, asking->self) != nullptr;
   // What is recovered goes on without a draft model.
-  const bool has_draft = asking->order.recovering || asking->order.wishes.draft_model().empty() ||
+  const bool has_draft = asking->order.recovering ||
+                         asking->order.placement.draft_model().empty() ||
                          Choose(asking->draft_answers, "", asking->self) != nullptr;
   if (asking->waiting > 0 && !(asking->impatient && has_model && has_draft)) return;
   asking->decided = true;
@@ -168,11 +169,11 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   }
   v1::PlanRequest request;
   *request.mutable_model() = model;
-  *request.mutable_wishes() = asking.order.wishes;
+  *request.mutable_placement() = asking.order.placement;
   // Users beyond those whom a gang answers at the same time wait, and need no caches.
-  if (request.wishes().concurrent_sequences() == 0) {
-    request.mutable_wishes()->set_concurrent_sequences(
-        std::clamp(request.wishes().users(), 1U, kAnsweredAtOnceMax));
+  if (request.placement().concurrent_sequences() == 0) {
+    request.mutable_placement()->set_concurrent_sequences(
+        std::clamp(request.placement().users(), 1U, kAnsweredAtOnceMax));
   }
   request.set_recovering(asking.order.recovering);
   *request.mutable_current() = asking.order.current;
@@ -210,8 +211,8 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
   return request;
 }
 
-// The draft model that the wishes name, and who has it. An agent of another version may not know of
-// draft models: it would drop this one and say nothing.
+// The draft model that the options name, and who has it. An agent of another version may not know
+// of draft models: it would drop this one and say nothing.
 void DeploymentPlanner::AddDraftModel(const Asking& asking, v1::PlanRequest* request) const {
   const v1::ModelDescription* draft = Choose(asking.draft_answers, "", asking.self);
   if (draft == nullptr) return;
@@ -237,7 +238,7 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   const v1::ModelDescription* model =
       Choose(asking->answers, asking->order.fingerprint, asking->self);
   if (model == nullptr) return asking->done(WorstRefusal(asking->answers, asking->self));
-  const std::string& draft = asking->order.wishes.draft_model();
+  const std::string& draft = asking->order.placement.draft_model();
   const bool lacks_draft =
       !draft.empty() && Choose(asking->draft_answers, "", asking->self) == nullptr;
   const absl::Status no_draft =
@@ -249,19 +250,19 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   FillFromState(replicator_.table().entries(), state);
   const std::set<std::string> holders = NodesOfOtherReplicas(state, RoomFor(asking->order));
   v1::PlanRequest request = RequestOf(*asking, *model, state, holders);
-  const std::string& wished = asking->order.wishes.transport();
-  const std::string backend = BackendOfName(wished.empty() ? transport_ : wished);
-  request.mutable_wishes()->set_transport(backend);
+  const std::string& requested = asking->order.placement.transport();
+  const std::string backend = BackendOfName(requested.empty() ? transport_ : requested);
+  request.mutable_placement()->set_transport(backend);
   PlanOutcome outcome;
   outcome.model = *model;
   outcome.usable = UsableNodes(request);
   outcome.result = LeaveRoom(request, RoomFor(asking->order), planner::PlanModel(request));
   if (outcome.result.failure().code() == "MEMORY_SHORT") {
-    outcome.result = MakeRoom(request, RoomFor(asking->order), state, std::move(outcome.result));
+    outcome.result = Preempt(request, RoomFor(asking->order), state, std::move(outcome.result));
   }
   if (outcome.result.failure().code() == "TRANSPORT_UNAVAILABLE") {
     // What the links lack is said by their verdicts, root cause first.
-    request.mutable_wishes()->clear_transport();
+    request.mutable_placement()->clear_transport();
     outcome.result = planner::PlanModel(request);
   }
   NameNodeRefusals(RefusalsOf(asking->answers), &outcome.result);

@@ -1,6 +1,6 @@
 #pragma once
 
-// From a name and wishes to a plan: asks every live node for the model, then the planner. Owner
+// From a name and options to a plan: asks every live node for the model, then the planner. Owner
 // thread.
 
 #include <functional>
@@ -25,7 +25,7 @@ inline constexpr Duration kPlanPatience = std::chrono::seconds(2);
 struct PlanOrder {
   std::string name_or_path;
   std::string fingerprint;  // only this very model; empty: whichever the name means
-  v1::Wishes wishes;
+  v1::PlacementOptions placement;
   bool recovering = false;
   v1::Plan current;  // where it ran last: kept unless another plan is worth the move
   // The deployment that this is for, as the desired state calls it; empty: none yet. Nodes that
@@ -49,7 +49,7 @@ class DeploymentPlanner {
  public:
   using Done = std::function<void(absl::StatusOr<PlanOutcome>)>;
 
-  // `transport`: the configured one ("auto", "jaccl", …), for requests that wish none.
+  // `transport`: the configured one ("auto", "jaccl", …), for requests that option none.
   DeploymentPlanner(transport::Dispatcher& dispatcher, NodeCalls& calls, const NodeViews& views,
                     LinkTable& links, const StateReplicator& replicator, std::string transport)
       : dispatcher_(dispatcher),

@@ -202,7 +202,7 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.name_or_path =
       deployment.model_path().empty() ? deployment.model_name() : deployment.model_path();
   order.fingerprint = deployment.model_fingerprint();
-  order.wishes = deployment.wishes();
+  order.placement = deployment.placement();
   order.recovering = gang != nullptr;
   order.deployment = deployment.name();
   order.priority = deployment.priority();
@@ -213,7 +213,7 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   v1::GangRecord record;
   if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
   for (const NodeId& node : effect.left_out) {
-    order.wishes.add_excluded_node_ids(node.value());
+    order.placement.add_excluded_node_ids(node.value());
   }
   PlanDeployment with_all = effect;
   with_all.left_out.clear();
@@ -254,9 +254,9 @@ void GangConductor::Carry(const ReserveAndLaunch& effect) {
   order.name_or_path = effect.deployment.model_path().empty() ? effect.deployment.model_name()
                                                               : effect.deployment.model_path();
   order.fingerprint = effect.deployment.model_fingerprint();
-  order.wishes = effect.deployment.wishes();
+  order.placement = effect.deployment.placement();
   // The plan that is carried out says which draft model it has, if any.
-  order.wishes.clear_draft_model();
+  order.placement.clear_draft_model();
   parts_.planner.Plan(
       order, [this, effect, leadership = leadership_](absl::StatusOr<PlanOutcome> outcome) {
         if (leadership != leadership_) return;
@@ -287,10 +287,10 @@ void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescri
   });
 }
 
-void GangConductor::Carry(const EndRanks& effect) {
+void GangConductor::Carry(const StopRanks& effect) {
   const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
   if (!fence.has_value()) return;
-  v1::EndRanksRequest request;
+  v1::StopRanksRequest request;
   *request.mutable_fence() = ToProto(*fence);
   request.set_deployment(effect.deployment);
   request.set_up_to_epoch(effect.up_to_epoch);
@@ -298,9 +298,9 @@ void GangConductor::Carry(const EndRanks& effect) {
   // Who stalled does not hear a request to stop.
   request.set_at_once(effect.why.code() == "RANK_STALLED" &&
                       effect.why.node_id() == effect.node.value());
-  parts_.calls.EndRanks(
+  parts_.calls.StopRanks(
       effect.node, request,
-      [this, effect, leadership = leadership_](absl::StatusOr<v1::EndRanksResponse> response) {
+      [this, effect, leadership = leadership_](absl::StatusOr<v1::StopRanksResponse> response) {
         if (leadership != leadership_) return;
         reconciler_.OnEnded(effect.node, effect.deployment, effect.up_to_epoch, response.status(),
                             parts_.dispatcher.Now());
@@ -333,7 +333,7 @@ void GangConductor::Carry(const Notify& effect) {
   on_changed_();
 }
 
-// The root of it where the probes know one; else what the ranks' last words say first.
+// The root of it where the probes know one; else what the ranks' last lines say first.
 void GangConductor::Carry(const RefuseTransport& effect) {
   std::vector<std::string> nodes;
   for (const v1::Assignment& assignment : effect.plan.assignments()) {

@@ -75,7 +75,7 @@ class GangConductor {
   void Carry(const PlanDeployment& effect);
   void Carry(const WriteGang& effect);
   void Carry(const ReserveAndLaunch& effect);
-  void Carry(const EndRanks& effect);
+  void Carry(const StopRanks& effect);
   void Carry(const RemoveGang& effect);
   void Carry(const Notify& effect);
   void Carry(const RefuseTransport& effect);

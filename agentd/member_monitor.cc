@@ -15,7 +15,7 @@ bool IsTrouble(MembershipChange change) {
     case MembershipChange::kHostnameClash:
     case MembershipChange::kVersionSkew:
     case MembershipChange::kRefused:
-    case MembershipChange::kStranger:
+    case MembershipChange::kUnknownNode:
       return true;
     default:
       return false;
@@ -45,8 +45,8 @@ void MemberMonitor::HeardCandidate(const v1::NodeIdentity& identity) {
   table_.HearCandidate(identity, dispatcher_.Now());
 }
 
-void MemberMonitor::HeardStranger(const v1::Stranger& stranger) {
-  Tell(table_.HearStranger(stranger, dispatcher_.Now()));
+void MemberMonitor::HeardUnknownNode(const v1::UnknownNode& unknown_node) {
+  Tell(table_.HearUnknownNode(unknown_node, dispatcher_.Now()));
 }
 
 void MemberMonitor::HeardOwnIdElsewhere(const std::string& hostname, const std::string& address) {

@@ -30,7 +30,7 @@ class MemberMonitor {
 
   void SetSelf(const v1::NodeIdentity& self) { table_.SetSelf(self); }
   void HeardCandidate(const v1::NodeIdentity& identity);
-  void HeardStranger(const v1::Stranger& stranger);
+  void HeardUnknownNode(const v1::UnknownNode& unknown_node);
   void HeardOwnIdElsewhere(const std::string& hostname, const std::string& address);
   // Its certificate named it. `observed_ip`: where it was met; may be empty. `asked_at`: when the
   // heartbeat was sent that it answered, where that is known. With anything but kTaken it counts

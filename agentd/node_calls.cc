@@ -36,10 +36,10 @@ void NodeCalls::Launch(const NodeId& node, const v1::LaunchRequest& request,
   Remote<v1::LaunchResponse>(node, kLaunch, request, kLaunchTimeout, std::move(done));
 }
 
-void NodeCalls::EndRanks(const NodeId& node, const v1::EndRanksRequest& request,
-                         Done<v1::EndRanksResponse> done) {
-  if (node == self_) return orders_.EndRanks(self_, request, std::move(done));
-  Remote<v1::EndRanksResponse>(node, kEndRanks, request, kEndTimeout, std::move(done));
+void NodeCalls::StopRanks(const NodeId& node, const v1::StopRanksRequest& request,
+                          Done<v1::StopRanksResponse> done) {
+  if (node == self_) return orders_.StopRanks(self_, request, std::move(done));
+  Remote<v1::StopRanksResponse>(node, kEndRanks, request, kEndTimeout, std::move(done));
 }
 
 void NodeCalls::DescribeModel(const NodeId& node, const std::string& name_or_path,

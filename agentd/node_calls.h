@@ -23,8 +23,8 @@ class NodeCalls {
   void Reserve(const NodeId& node, const v1::ReserveRequest& request,
                Done<v1::ReserveResponse> done);
   void Launch(const NodeId& node, const v1::LaunchRequest& request, Done<v1::LaunchResponse> done);
-  void EndRanks(const NodeId& node, const v1::EndRanksRequest& request,
-                Done<v1::EndRanksResponse> done);
+  void StopRanks(const NodeId& node, const v1::StopRanksRequest& request,
+                 Done<v1::StopRanksResponse> done);
   void DescribeModel(const NodeId& node, const std::string& name_or_path,
                      Done<v1::DescribeModelResponse> done);
 

@@ -76,13 +76,13 @@ void RankOrders::Launch(const NodeId& from, const v1::LaunchRequest& request,
   reply(std::move(launched));
 }
 
-void RankOrders::EndRanks(const NodeId& from, const v1::EndRanksRequest& request,
-                          Reply<v1::EndRanksResponse> reply) {
+void RankOrders::StopRanks(const NodeId& from, const v1::StopRanksRequest& request,
+                           Reply<v1::StopRanksResponse> reply) {
   absl::Status obeyed = CheckOrder(from, request.fence());
   if (!obeyed.ok()) return reply(obeyed);
-  v1::EndRanksResponse response;
-  response.set_ended(supervisor_.EndRanks(request.deployment(), request.up_to_epoch(),
-                                          request.why(), request.at_once()));
+  v1::StopRanksResponse response;
+  response.set_ended(supervisor_.StopRanks(request.deployment(), request.up_to_epoch(),
+                                           request.why(), request.at_once()));
   if (response.ended() > 0) {
     spdlog::info("{} ranks of {} (up to epoch {}) told to stop: {}", response.ended(),
                  request.deployment(), request.up_to_epoch(), request.why());

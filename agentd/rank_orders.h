@@ -33,8 +33,8 @@ class RankOrders {
                Reply<v1::ReserveResponse> reply);
   void Launch(const NodeId& from, const v1::LaunchRequest& request,
               Reply<v1::LaunchResponse> reply);
-  void EndRanks(const NodeId& from, const v1::EndRanksRequest& request,
-                Reply<v1::EndRanksResponse> reply);
+  void StopRanks(const NodeId& from, const v1::StopRanksRequest& request,
+                 Reply<v1::StopRanksResponse> reply);
 
  private:
   // The model's files were found here; now the draft model's.

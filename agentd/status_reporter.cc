@@ -131,8 +131,8 @@ v1::ClusterStatus StatusReporter::Status() const {
   for (v1::DeploymentStatus& deployment : Deployments()) {
     *status.add_deployments() = std::move(deployment);
   }
-  for (const v1::Stranger& stranger : parts_.members.table().Strangers()) {
-    *status.add_strangers() = stranger;
+  for (const v1::UnknownNode& unknown_node : parts_.members.table().UnknownNodes()) {
+    *status.add_unknown_nodes() = unknown_node;
   }
   *status.mutable_links() = parts_.links.links();
   *status.mutable_speeds() = parts_.conductor.Speeds();

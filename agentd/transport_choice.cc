@@ -12,10 +12,10 @@
 namespace macrame::agentd {
 namespace {
 
-bool IsWished(const v1::BackendChoice& choice, const std::string& wished) {
-  if (wished.empty() || wished == "auto") return true;
-  if (wished == "rdma") return choice.backend() != "ring";
-  return choice.backend() == wished;
+bool IsRequested(const v1::BackendChoice& choice, const std::string& requested) {
+  if (requested.empty() || requested == "auto") return true;
+  if (requested == "rdma") return choice.backend() != "ring";
+  return choice.backend() == requested;
 }
 
 using Order = std::vector<std::string>;  // node ids by rank
@@ -86,7 +86,7 @@ bool TakeOrder(const v1::GroupVerdict& group, const v1::BackendChoice& choice, v
 
 // Why a choice is not for this plan; empty code: it is, and its ranks are in the order that it
 // needs.
-v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice, bool is_wished,
+v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice, bool is_requested,
                   v1::Plan& plan) {
   if (!choice.usable()) {
     return choice.reasons().empty() ? MakeReason("NOT_CHOSEN", "it does not work here")
@@ -104,7 +104,7 @@ v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice
     return MakeReason("NOT_CHOSEN", "its group can't be divided into stages of tensor groups");
   }
   if (is_mixed) return {};
-  if (is_wished && !TakeOrder(group, choice, plan)) {
+  if (is_requested && !TakeOrder(group, choice, plan)) {
     return MakeReason("NOT_CHOSEN",
                       "in the order that the cables ask for, a node could not hold its part");
   }
@@ -121,7 +121,7 @@ std::string BackendOfName(const std::string& name) {
   return lower;
 }
 
-void ChooseTransport(const v1::GroupVerdict& group, const std::string& wished,
+void ChooseTransport(const v1::GroupVerdict& group, const std::string& requested,
                      v1::PlanResult* result) {
   if (!result->has_plan()) return;
   v1::Plan& plan = *result->mutable_plan();
@@ -131,9 +131,9 @@ void ChooseTransport(const v1::GroupVerdict& group, const std::string& wished,
   }
   std::vector<std::string> refused;
   for (const v1::BackendChoice& choice : group.choices()) {
-    const bool is_wished = IsWished(choice, wished);
-    const v1::Reason why_not = WhyNot(group, choice, is_wished, plan);
-    if (why_not.code().empty() && is_wished) {
+    const bool is_requested = IsRequested(choice, requested);
+    const v1::Reason why_not = WhyNot(group, choice, is_requested, plan);
+    if (why_not.code().empty() && is_requested) {
       plan.set_backend(choice.backend());
       plan.set_backend_topology(choice.topology());
       return;
@@ -146,14 +146,15 @@ void ChooseTransport(const v1::GroupVerdict& group, const std::string& wished,
                                    " (", why_not.message(), ")"));
   }
   // Nothing is known of links yet: the ring is what always is there.
-  if (group.choices().empty() && (wished.empty() || wished == "auto" || wished == "ring")) {
+  if (group.choices().empty() &&
+      (requested.empty() || requested == "auto" || requested == "ring")) {
     plan.set_backend("ring");
     plan.set_backend_topology("mesh");
     return;
   }
   const v1::Reason failure = MakeReason(
       "TRANSPORT_UNAVAILABLE",
-      absl::StrCat(wished.empty() || wished == "auto" ? "no transport" : wished,
+      absl::StrCat(requested.empty() || requested == "auto" ? "no transport" : requested,
                    " can't be used between the planned nodes",
                    refused.empty() ? "" : absl::StrCat("; ", absl::StrJoin(refused, "; "))));
   for (const v1::Rejection& rejection : plan.rejections()) {

@@ -58,8 +58,8 @@ struct CommandTree {
   void OnChosen(CLI::App* command, RunCommand run);
 };
 
-// "plan" and "model load" take the same wishes.
-struct WishOptions {
+// "plan" and "model load" take the same options.
+struct PlacementFlags {
   uint32_t context = 0;
   std::string parallelism = "auto";
   std::vector<std::string> nodes;
@@ -74,16 +74,17 @@ struct WishOptions {
   std::string tenant;
   uint32_t kv_bits = 0;
 };
-void AddWishFlags(CLI::App* command, WishOptions* options);
+void AddPlacementFlags(CLI::App* command, PlacementFlags* options);
 // All but the nodes.
-v1::Wishes WishesWithoutNodes(const WishOptions& options);
+v1::PlacementOptions PlacementWithoutNodes(const PlacementFlags& options);
 // "a,b" and "c" are a, b and c.
 std::vector<std::string> NamesIn(const std::vector<std::string>& lists);
 // A check for flags that are lists or names: an empty one, as of a script's unset variable, is no
-// wish and would be ignored. What is wrong, or "".
+// option and would be ignored. What is wrong, or "".
 std::string NamesSomething(const std::string& list);
 // Names of nodes become their ids, which takes a question to the agent when there are any.
-absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client);
+absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& options,
+                                                      AgentClient& client);
 
 // The id of the node that `name` (a hostname, or four or more digits of an id) means.
 absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const std::string& name);

@@ -15,7 +15,7 @@ int RunDevicesList(const Invocation& run) {
   Json document = Document("DeviceList");
   const Json whole = MessageToJson(*status);
   document["items"] = whole["nodes"];
-  document["strangers"] = whole["strangers"];
+  document["unknown_nodes"] = whole["unknown_nodes"];
   run.PrintDocument(document);
   return kExitOk;
 }

@@ -84,7 +84,7 @@ int RunDoctor(const Invocation& run, const DoctorOptions& options) {
 
 void AddDoctor(CommandTree& tree) {
   CLI::App* command = tree.Add(tree.root, "doctor",
-                               "What is wrong with links and nodes, why, and who can mend it; exit "
+                               "What is wrong with links and nodes, why, and who can fix it; exit "
                                "code 10: warnings, 11: degraded, 12: errors");
   auto options = std::make_shared<DoctorOptions>();
   command->add_option("nodes", options->nodes, "Only these nodes and the links between them");

@@ -77,14 +77,14 @@ LoadCheck CheckGpu(const v1::Assignment& part, const v1::ClusterStatus& cluster,
 }
 
 LoadCheck CheckSpeed(const v1::Plan& plan, const LoadTrial& trial) {
-  const double foretold = plan.prediction().tokens_per_second();
-  LoadCheck check{"speed", LoadVerdict::kUnknown, "-", "no speed was foretold"};
+  const double predicted = plan.prediction().tokens_per_second();
+  LoadCheck check{"speed", LoadVerdict::kUnknown, "-", "no speed was predicted"};
   if (trial.tokens_per_second <= 0) return check;
   check.measured = absl::StrCat(Rate(trial.tokens_per_second), " tokens/s");
-  if (foretold <= 0) return check;
-  check.expected = absl::StrCat(EstimatedRate(foretold), " tokens/s foretold; at least ",
-                                Percent(kSpeedOfForetoldMin), " of it");
-  check.verdict = PassedIf(trial.tokens_per_second >= kSpeedOfForetoldMin * foretold);
+  if (predicted <= 0) return check;
+  check.expected = absl::StrCat(EstimatedRate(predicted), " tokens/s predicted; at least ",
+                                Percent(kSpeedOfPredictedMin), " of it");
+  check.verdict = PassedIf(trial.tokens_per_second >= kSpeedOfPredictedMin * predicted);
   return check;
 }
 

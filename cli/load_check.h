@@ -36,7 +36,7 @@ inline constexpr double kMemoryTolerance = 0.15;
 inline constexpr uint64_t kMemorySlackBytes = 64ULL << 20;
 inline constexpr double kGpuBusyMin = 0.3;
 // The planner's largest error on published figures is about a quarter.
-inline constexpr double kSpeedOfForetoldMin = 0.7;
+inline constexpr double kSpeedOfPredictedMin = 0.7;
 inline constexpr double kFirstTextMsMax = 100;
 // A small all-reduce inside MLX's graph; the link itself takes under 10 us.
 inline constexpr double kRdmaCollectiveUsMax = 100;

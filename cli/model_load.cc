@@ -25,7 +25,7 @@ struct LoadOptions {
   std::string deployment_name;
   std::string timeout = "10m";
   std::string draft_model;
-  WishOptions wishes;
+  PlacementFlags placement;
   uint32_t replicas = 0;
   std::optional<int32_t> priority;
   bool may_evict = false;
@@ -42,14 +42,14 @@ absl::Status NotReady(const v1::DeploymentStatus& status) {
 int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   const Environment& environment = run.environment;
   AgentClient client(run.options.socket_path);
-  const auto wishes = ResolveWishes(options.wishes, client);
-  if (!wishes.ok()) return run.Fail(wishes.status());
+  const auto placement = ResolvePlacement(options.placement, client);
+  if (!placement.ok()) return run.Fail(placement.status());
   v1::LoadModelRequest request;
   request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
   request.set_deployment_name(options.deployment_name);
-  *request.mutable_wishes() = *wishes;
+  *request.mutable_placement() = *placement;
   if (!options.draft_model.empty()) {
-    request.mutable_wishes()->set_draft_model(AbsoluteModelPath(options.draft_model));
+    request.mutable_placement()->set_draft_model(AbsoluteModelPath(options.draft_model));
   }
   request.set_replicas(options.replicas);
   if (options.priority.has_value()) request.set_priority(*options.priority);
@@ -105,7 +105,7 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
   auto options = std::make_shared<LoadOptions>();
   command->add_option("model", options->name_or_path, "A model's name, or the path of its folder")
       ->required();
-  AddWishFlags(command, &options->wishes);
+  AddPlacementFlags(command, &options->placement);
   command->add_option("--name", options->deployment_name, "Serve it under this name");
   command->add_option("--draft-model", options->draft_model,
                       "A small model with the same vocabulary that drafts for it on the entry "

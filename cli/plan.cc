@@ -10,7 +10,7 @@ namespace {
 
 struct PlanOptions {
   std::string name_or_path;
-  WishOptions wishes;
+  PlacementFlags placement;
   std::string cluster_path;
   std::string card_path;
   uint32_t bits = 0;
@@ -37,12 +37,12 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
     plan.set_model(options.name_or_path);
     plan.set_bits(options.bits);
   }
-  *plan.mutable_wishes() = WishesWithoutNodes(options.wishes);
-  for (const std::string& name : NamesIn(options.wishes.nodes)) {
-    plan.mutable_wishes()->add_node_ids(name);
+  *plan.mutable_placement() = PlacementWithoutNodes(options.placement);
+  for (const std::string& name : NamesIn(options.placement.nodes)) {
+    plan.mutable_placement()->add_node_ids(name);
   }
-  for (const std::string& name : NamesIn(options.wishes.excluded)) {
-    plan.mutable_wishes()->add_excluded_node_ids(name);
+  for (const std::string& name : NamesIn(options.placement.excluded)) {
+    plan.mutable_placement()->add_excluded_node_ids(name);
   }
   auto answer = AskPlanner(question, run.environment);
   if (!answer.ok()) return answer.status();
@@ -51,11 +51,11 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
 
 absl::StatusOr<v1::PlanResult> PlanLive(const Invocation& run, const PlanOptions& options) {
   AgentClient client(run.options.socket_path);
-  const auto wishes = ResolveWishes(options.wishes, client);
-  if (!wishes.ok()) return wishes.status();
+  const auto placement = ResolvePlacement(options.placement, client);
+  if (!placement.ok()) return placement.status();
   v1::PlanModelRequest request;
   request.set_name_or_path(AbsoluteModelPath(options.name_or_path));
-  *request.mutable_wishes() = *wishes;
+  *request.mutable_placement() = *placement;
   return client.PlanModel(request);
 }
 
@@ -63,7 +63,7 @@ int RunPlan(const Invocation& run, const PlanOptions& options) {
   const auto result =
       options.cluster_path.empty() ? PlanLive(run, options) : PlanDescribed(run, options);
   if (!result.ok()) return run.Fail(result.status());
-  // A wish that makes no sense is no answer about the model.
+  // An option that makes no sense is no answer about the model.
   if (result->failure().code() == "BAD_REQUEST") {
     return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, result->failure()));
   }
@@ -86,7 +86,7 @@ void AddPlan(CommandTree& tree) {
                    "A model's name, or the path of its folder; with --cluster a folder on this "
                    "machine or a name of the catalogue")
       ->required();
-  AddWishFlags(command, &options->wishes);
+  AddPlacementFlags(command, &options->placement);
   CLI::Option* cluster = command->add_option("--cluster", options->cluster_path,
                                              "Plan on the cluster that this YAML file describes");
   command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")

@@ -23,7 +23,7 @@ int RunSpeedsReset(const Invocation& run) {
   if (!response.ok()) return run.Fail(response.status());
   if (run.wants_table()) {
     *run.environment.out << "Forgotten: what " << response->forgotten().corrections_size()
-                         << " backends were measured at. Plans foretell without it.\n";
+                         << " backends were measured at. Plans predict without it.\n";
   } else {
     run.PrintDocument(Document("ForgottenSpeeds", response->forgotten()));
   }
@@ -34,7 +34,7 @@ int RunSpeedsReset(const Invocation& run) {
 
 void AddSpeeds(CommandTree& tree) {
   CLI::App* command =
-      tree.Add(tree.root, "speeds", "What measured speeds put on what plans foretell");
+      tree.Add(tree.root, "speeds", "What measured speeds put on what plans predict");
   command->require_subcommand(0, 1);
   tree.OnChosen(command, [](const Invocation& run) { return RunSpeeds(run); });
   CLI::App* reset = tree.Add(command, "reset", "Forget what was measured");

@@ -17,7 +17,8 @@ if(MACRAME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # second clone hit what the first one compiled.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MACRAME_CCACHE})
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      ${PROJECT_SOURCE_DIR}/cmake/ccache_launcher ${MACRAME_CCACHE})
 endif()
 
 add_compile_options(-Wall -Wextra)

@@ -16,7 +16,7 @@
 #include "discovery/beacon_socket.h"
 #include "discovery/problem_book.h"
 #include "discovery/seed_address.h"
-#include "discovery/stranger_reason.h"
+#include "discovery/unknown_node_reason.h"
 #include "proto/check.h"
 #include "proto/reasons.h"
 #include "transport/asio_dispatcher.h"
@@ -520,9 +520,10 @@ void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
     default:
       break;
   }
-  const auto stranger =
-      StrangerOf(decoded, datagram.source_ip, cluster_name_, dispatcher_.UnixMs());
-  if (stranger.has_value() && callbacks_.on_stranger) callbacks_.on_stranger(*stranger);
+  const auto unknown_node =
+      UnknownNodeOf(decoded, datagram.source_ip, cluster_name_, dispatcher_.UnixMs());
+  if (unknown_node.has_value() && callbacks_.on_unknown_node)
+    callbacks_.on_unknown_node(*unknown_node);
 }
 
 void BeaconService::Impl::OnOwnBeacon(const DecodedBeacon& decoded, const Datagram& datagram,

@@ -62,7 +62,7 @@ struct BeaconServiceCallbacks {
   // Whose beacon it was, and what its clock said when it was sent. Before on_peer; may be empty.
   std::function<void(const NodeId& node, uint64_t sent_unix_ms)> on_peer_clock;
   // A node that is none, with the reason; beacons_heard is 1, counting is up to MembershipTable.
-  std::function<void(const v1::Stranger& stranger)> on_stranger;
+  std::function<void(const v1::UnknownNode& unknown_node)> on_unknown_node;
   // Somebody else uses our node id: as in on_peer, with the machine that it names. A beacon proves
   // nothing of it.
   std::function<void(const v1::NodeIdentity& identity)> on_own_id_elsewhere;

@@ -106,8 +106,8 @@ std::string_view MembershipChangeName(MembershipChange change) {
       return "forgotten";
     case MembershipChange::kRefused:
       return "refused";
-    case MembershipChange::kStranger:
-      return "stranger";
+    case MembershipChange::kUnknownNode:
+      return "unknown node";
   }
   return "unknown";
 }
@@ -253,7 +253,7 @@ MembershipEvents MembershipTable::AddMember(const v1::NodeIdentity& identity,
                                             const v1::NodeAddress* observed, MonotonicTime now) {
   MembershipEvents events;
   const NodeId node(identity.node_id());
-  if (!MakeRoom(events)) {
+  if (!Evict(events)) {
     if (!refused_at_ || now - *refused_at_ >= kClashWindow) {
       refused_at_ = now;
       events.push_back({MembershipChange::kRefused, node,
@@ -278,7 +278,7 @@ MembershipEvents MembershipTable::AddMember(const v1::NodeIdentity& identity,
     }
     candidates_.erase(candidate);
   }
-  strangers_.erase(node);
+  unknown_nodes_.erase(node);
   members_[node] = std::move(entry);
   events.push_back({MembershipChange::kJoined, node, {}});
   NoteHostnameClash(identity, events);
@@ -406,7 +406,7 @@ absl::StatusOr<MembershipEvents> MembershipTable::Forget(const NodeId& node) {
   return MembershipEvents{{MembershipChange::kForgotten, node, {}}};
 }
 
-bool MembershipTable::MakeRoom(MembershipEvents& events) {
+bool MembershipTable::Evict(MembershipEvents& events) {
   if (members_.size() < kMembersMax) return true;
   for (const v1::NodeState state : {v1::NODE_STATE_LEFT, v1::NODE_STATE_DEAD}) {
     auto oldest = members_.end();
@@ -421,7 +421,7 @@ bool MembershipTable::MakeRoom(MembershipEvents& events) {
     events.push_back({MembershipChange::kForgotten, oldest->first,
                       MakeReason("MEMBERS_FULL",
                                  absl::StrCat(Who(oldest->second.member.identity),
-                                              " was forgotten to make room for a new member"),
+                                              " was forgotten for a new member: the list is full"),
                                  oldest->first.value())});
     members_.erase(oldest);
     return true;
@@ -429,26 +429,27 @@ bool MembershipTable::MakeRoom(MembershipEvents& events) {
   return false;
 }
 
-MembershipEvents MembershipTable::HearStranger(const v1::Stranger& stranger, MonotonicTime now) {
-  const NodeId node(stranger.node_id());
-  const auto found = strangers_.find(node);
-  if (found != strangers_.end()) {
-    const bool same = found->second.stranger.reason().code() == stranger.reason().code();
-    const uint64_t heard = found->second.stranger.beacons_heard() + 1;
-    found->second = StrangerEntry{stranger, now};
-    found->second.stranger.set_beacons_heard(heard);
+MembershipEvents MembershipTable::HearUnknownNode(const v1::UnknownNode& unknown_node,
+                                                  MonotonicTime now) {
+  const NodeId node(unknown_node.node_id());
+  const auto found = unknown_nodes_.find(node);
+  if (found != unknown_nodes_.end()) {
+    const bool same = found->second.unknown_node.reason().code() == unknown_node.reason().code();
+    const uint64_t heard = found->second.unknown_node.beacons_heard() + 1;
+    found->second = UnknownNodeEntry{unknown_node, now};
+    found->second.unknown_node.set_beacons_heard(heard);
     if (same) return {};
   } else {
-    if (strangers_.size() >= kStrangersMax) {
-      strangers_.erase(std::min_element(
-          strangers_.begin(), strangers_.end(),
+    if (unknown_nodes_.size() >= kUnknownNodesMax) {
+      unknown_nodes_.erase(std::min_element(
+          unknown_nodes_.begin(), unknown_nodes_.end(),
           [](const auto& a, const auto& b) { return a.second.last_heard < b.second.last_heard; }));
     }
-    StrangerEntry& entry = strangers_[node];
-    entry = StrangerEntry{stranger, now};
-    entry.stranger.set_beacons_heard(1);
+    UnknownNodeEntry& entry = unknown_nodes_[node];
+    entry = UnknownNodeEntry{unknown_node, now};
+    entry.unknown_node.set_beacons_heard(1);
   }
-  return {{MembershipChange::kStranger, node, stranger.reason()}};
+  return {{MembershipChange::kUnknownNode, node, unknown_node.reason()}};
 }
 
 MembershipEvents MembershipTable::HearOwnIdElsewhere(const std::string& hostname,
@@ -469,8 +470,8 @@ void MembershipTable::Tick(MonotonicTime now) {
   std::erase_if(candidates_, [now](const auto& entry) {
     return now - entry.second.last_named > kCandidateKeptFor;
   });
-  std::erase_if(strangers_, [now](const auto& entry) {
-    return now - entry.second.last_heard > kStrangerKeptFor;
+  std::erase_if(unknown_nodes_, [now](const auto& entry) {
+    return now - entry.second.last_heard > kUnknownNodeKeptFor;
   });
 }
 
@@ -496,10 +497,10 @@ std::vector<const Member*> MembershipTable::LiveMembers() const {
   return members;
 }
 
-std::vector<v1::Stranger> MembershipTable::Strangers() const {
-  std::vector<v1::Stranger> strangers;
-  for (const auto& [node, entry] : strangers_) strangers.push_back(entry.stranger);
-  return strangers;
+std::vector<v1::UnknownNode> MembershipTable::UnknownNodes() const {
+  std::vector<v1::UnknownNode> unknown_nodes;
+  for (const auto& [node, entry] : unknown_nodes_) unknown_nodes.push_back(entry.unknown_node);
+  return unknown_nodes;
 }
 
 std::vector<v1::NodeAddress> MembershipTable::Reachable(

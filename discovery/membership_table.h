@@ -4,7 +4,7 @@
 //
 // Three kinds of entries. A *candidate* was named by a signed beacon, a seed or another member: an
 // address worth a heartbeat. A *member* has shown its certificate in a heartbeat, either way. A
-// *stranger* was heard and can't be a member: another cluster's, or one without the secret.
+// *unknown node* was heard and can't be a member: another cluster's, or one without the secret.
 //
 // Members are told apart by NodeId alone: one node on many addresses is one node. Of two machines
 // that carry one id (a disk was copied) the one that is a member and answers keeps its place,
@@ -31,11 +31,11 @@ namespace macrame::discovery {
 
 inline constexpr size_t kMembersMax = 64;
 inline constexpr size_t kCandidatesMax = 64;
-inline constexpr size_t kStrangersMax = 64;
+inline constexpr size_t kUnknownNodesMax = 64;
 inline constexpr size_t kAddressesPerNodeMax = 32;
-// A candidate that nobody names any more is forgotten; a stranger likewise.
+// A candidate that nobody names any more is forgotten; an unknown node likewise.
 inline constexpr Duration kCandidateKeptFor = std::chrono::seconds(30);
-inline constexpr Duration kStrangerKeptFor = std::chrono::seconds(60);
+inline constexpr Duration kUnknownNodeKeptFor = std::chrono::seconds(60);
 // Two machines with one id contradict each other within this time; one machine that moves does not.
 inline constexpr Duration kClashWindow = std::chrono::seconds(30);
 // What a process said before it ended does not come in later than this after its successor spoke.
@@ -61,7 +61,7 @@ enum class MembershipChange {
   kVersionSkew,    // VERSION_SKEW with this node
   kForgotten,      // made room, or removed by a person
   kRefused,        // MEMBERS_FULL
-  kStranger,       // a stranger that was not listed before
+  kUnknownNode,    // an unknown node that was not listed before
 };
 std::string_view MembershipChangeName(MembershipChange change);
 
@@ -120,18 +120,18 @@ class MembershipTable {
   // Forgets a member that is dead or left. FAILED_PRECONDITION for a live one,
   // NOT_FOUND for none.
   absl::StatusOr<MembershipEvents> Forget(const NodeId& node);
-  // `stranger` as BeaconService gives it; its count and time are kept here.
-  MembershipEvents HearStranger(const v1::Stranger& stranger, MonotonicTime now);
+  // `unknown node` as BeaconService gives it; its count and time are kept here.
+  MembershipEvents HearUnknownNode(const v1::UnknownNode& unknown_node, MonotonicTime now);
   // This node's own id was heard from elsewhere (BeaconVerdict::kIdClash).
   MembershipEvents HearOwnIdElsewhere(const std::string& hostname, const std::string& address,
                                       MonotonicTime now);
-  // Forgets candidates and strangers that nobody speaks of.
+  // Forgets candidates and unknown nodes that nobody speaks of.
   void Tick(MonotonicTime now);
 
   const Member* Find(const NodeId& node) const;
-  std::vector<const Member*> Members() const;      // by node id
-  std::vector<const Member*> LiveMembers() const;  // alive and suspect
-  std::vector<v1::Stranger> Strangers() const;     // by node id
+  std::vector<const Member*> Members() const;         // by node id
+  std::vector<const Member*> LiveMembers() const;     // alive and suspect
+  std::vector<v1::UnknownNode> UnknownNodes() const;  // by node id
   // Members that have not left, and candidates.
   std::vector<HeartbeatTarget> HeartbeatTargets() const;
   // Of all members, for HeartbeatRequest.known.
@@ -171,8 +171,8 @@ class MembershipTable {
     v1::NodeIdentity identity;
     MonotonicTime last_named;
   };
-  struct StrangerEntry {
-    v1::Stranger stranger;
+  struct UnknownNodeEntry {
+    v1::UnknownNode unknown_node;
     MonotonicTime last_heard;
   };
 
@@ -191,7 +191,7 @@ class MembershipTable {
               MonotonicTime now, MembershipEvents& events);
   void NoteHostnameClash(const v1::NodeIdentity& identity, MembershipEvents& events) const;
   void NoteVersionSkew(const v1::NodeIdentity& identity, MembershipEvents& events) const;
-  bool MakeRoom(MembershipEvents& events);
+  bool Evict(MembershipEvents& events);
   bool SharesHostname(const v1::NodeIdentity& identity) const;
   // Those on a network that this node is on come first; loopback only for a node that uses it
   // itself.
@@ -201,7 +201,7 @@ class MembershipTable {
   v1::NodeIdentity self_;
   std::map<NodeId, Entry> members_;
   std::map<NodeId, Candidate> candidates_;
-  std::map<NodeId, StrangerEntry> strangers_;
+  std::map<NodeId, UnknownNodeEntry> unknown_nodes_;
   std::optional<MonotonicTime> refused_at_;
   std::optional<MonotonicTime> own_clash_at_;
   v1::Reason own_clash_;

@@ -35,11 +35,11 @@ struct Trial {
   ServingLoad load;
   const std::vector<Candidate>* candidates;
   const LinkCosts* links;
-  const ShapeWishes* wishes;
-  std::string transport;  // as wished
+  const ShapeOptions* placement;
+  std::string transport;  // as requested
 };
 
-// What joins nodes: TCP, unless the wishes say RDMA.
+// What joins nodes: TCP, unless the options say RDMA.
 Fabric FabricOf(const Trial& trial) {
   if (TransportAllows(trial.transport, {})) return {};
   return {trial.transport == "verbs" ? Fabric::Backend::kVerbs : Fabric::Backend::kJaccl, false};
@@ -78,9 +78,9 @@ std::vector<std::vector<size_t>> GroupsOf(const Trial& trial) {
   return groups;
 }
 
-bool AnyLevelAllows(const ShapeWishes& wishes, const Shape& shape) {
-  for (uint32_t level = 0; level < wishes.levels(); ++level) {
-    if (wishes.Allows(shape, level)) return true;
+bool AnyLevelAllows(const ShapeOptions& placement, const Shape& shape) {
+  for (uint32_t level = 0; level < placement.levels(); ++level) {
+    if (placement.Allows(shape, level)) return true;
   }
   return false;
 }
@@ -97,12 +97,12 @@ bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& gro
       std::min(static_cast<uint32_t>(group.size()), std::max(layers, kSliceCountMax));
   // The shapes with most ranks hold most and decide in nearly all cases.
   for (uint32_t ranks = most; ranks > 0; --ranks) {
-    if (AnyLevelAllows(*trial.wishes, {1, ranks}) && ServesShape(*trial.model, {1, ranks}) &&
+    if (AnyLevelAllows(*trial.placement, {1, ranks}) && ServesShape(*trial.model, {1, ranks}) &&
         BalanceLayers(ranks, layers, fill, 1).has_value()) {
       return true;
     }
     const uint32_t slices = SlicesFor(*trial.model, ranks, uneven);
-    if (ranks == 1 || slices == 0 || !AnyLevelAllows(*trial.wishes, {ranks, 1}) ||
+    if (ranks == 1 || slices == 0 || !AnyLevelAllows(*trial.placement, {ranks, 1}) ||
         !ServesShape(*trial.model, {ranks, 1})) {
       continue;
     }
@@ -298,12 +298,12 @@ uint64_t ModelBytes(const v1::ModelDescription& model) {
   return bytes;
 }
 
-std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes,
+std::string AdviseOnMemory(GangJudge& judge, const ShapeOptions& placement,
                            const std::string& transport) {
   const std::vector<Candidate>& candidates = judge.candidates();
   if (candidates.empty()) return "";
   const Trial trial{&judge.model(), judge.serving(), &candidates,
-                    &judge.links(), &wishes,         transport};
+                    &judge.links(), &placement,      transport};
   std::vector<std::string> ways;
   if (const std::string copy = FewerBits(trial); !copy.empty()) ways.push_back(copy);
   if (const auto context = ShorterContext(trial); context.has_value()) {
@@ -318,17 +318,17 @@ std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes,
   if (const auto bytes = MoreMemory(trial); bytes.has_value()) {
     ways.push_back(MoreMemoryText(candidates.front(), *bytes));
   }
-  if (const std::string path = AdviseOnPaths(judge, wishes, transport); !path.empty())
+  if (const std::string path = AdviseOnPaths(judge, placement, transport); !path.empty())
     ways.push_back(path);
   if (ways.empty()) return "";
   return absl::StrCat("any one of these would make it fit: ", absl::StrJoin(ways, "; "));
 }
 
-std::string AdviseOnPaths(GangJudge& judge, const ShapeWishes& wishes,
+std::string AdviseOnPaths(GangJudge& judge, const ShapeOptions& placement,
                           const std::string& transport) {
   const std::vector<Candidate>& candidates = judge.candidates();
   const Trial trial{&judge.model(), judge.serving(), &candidates,
-                    &judge.links(), &wishes,         transport};
+                    &judge.links(), &placement,      transport};
   const auto pair = MissingPath(trial);
   if (!pair.has_value()) return "";
   return absl::StrCat(

@@ -16,13 +16,13 @@ namespace macrame::planner {
 // One sentence for people, e.g. "an 8-bit copy of the model would fit; so would 3.1 GiB more on
 // mini-2": the ladder of fewer bits, a shorter context, fewer sequences, more memory, a path
 // between two nodes that don't reach each other. Each was tried. Empty when nothing helps.
-// `transport`: as wished.
-std::string AdviseOnMemory(GangJudge& judge, const ShapeWishes& wishes,
+// `transport`: as requested.
+std::string AdviseOnMemory(GangJudge& judge, const ShapeOptions& placement,
                            const std::string& transport);
 
 // The last of these alone: "a cable or network path between mini-1 and mini-2", or a Thunderbolt 5
-// cable where the wishes say RDMA.
-std::string AdviseOnPaths(GangJudge& judge, const ShapeWishes& wishes,
+// cable where the options say RDMA.
+std::string AdviseOnPaths(GangJudge& judge, const ShapeOptions& placement,
                           const std::string& transport);
 
 // All weights of a model as stored.

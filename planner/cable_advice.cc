@@ -23,7 +23,7 @@ constexpr uint32_t kThunderboltWithRdma = 5;
 constexpr size_t kNodesMax = 6;
 
 struct Worth {
-  double speed = 0;  // tokens a second, of one user or of all, as the wishes look for
+  double speed = 0;  // tokens a second, of one user or of all, as the options look for
   Gang gang;
   size_t a = 0, b = 0;
 };
@@ -31,8 +31,8 @@ struct Worth {
 class CableTrial {
  public:
   CableTrial(const v1::PlanRequest& request, GangJudge& judge, const Gang& taken,
-             const ShapeWishes& wishes)
-      : request_(request), judge_(judge), taken_(taken), wishes_(wishes) {
+             const ShapeOptions& placement)
+      : request_(request), judge_(judge), taken_(taken), placement_(placement) {
     for (const GangStage& stage : taken.stages) {
       for (const size_t node : stage.nodes) Look(node);
     }
@@ -51,7 +51,7 @@ class CableTrial {
   }
 
   double SpeedOf(GangJudge& judge, const Gang& gang) const {
-    if (request_.wishes().optimize() != v1::OPTIMIZE_THROUGHPUT) {
+    if (request_.placement().optimize() != v1::OPTIMIZE_THROUGHPUT) {
       return TokensPerSecondOfOne(judge, request_, gang);
     }
     return Predict(judge, gang, request_).users_tokens_per_second();
@@ -75,7 +75,7 @@ class CableTrial {
       for (const GangStage& stage : gang.stages) {
         nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
       }
-      if (nodes.size() < 2 || !wishes_.Allows(ShapeOf(gang), 0) ||
+      if (nodes.size() < 2 || !placement_.Allows(ShapeOf(gang), 0) ||
           !with.Allows(gang.fabric, nodes) || judge.WorstFill(gang) > 1) {
         return;
       }
@@ -129,7 +129,7 @@ class CableTrial {
   const v1::PlanRequest& request_;
   GangJudge& judge_;
   const Gang& taken_;
-  const ShapeWishes& wishes_;
+  const ShapeOptions& placement_;
   Nodes nodes_;
 };
 
@@ -157,19 +157,19 @@ bool CouldTakeCable(const Candidate& candidate, size_t node, const LinkCosts& li
 }
 
 std::optional<v1::Reason> AdviseOnCables(const v1::PlanRequest& request, GangJudge& judge,
-                                         const Gang& taken, const ShapeWishes& wishes) {
-  if (request.wishes().optimize() == v1::OPTIMIZE_MEMORY ||
-      !TransportAllows(request.wishes().transport(), kMesh)) {
+                                         const Gang& taken, const ShapeOptions& placement) {
+  if (request.placement().optimize() == v1::OPTIMIZE_MEMORY ||
+      !TransportAllows(request.placement().transport(), kMesh)) {
     return {};
   }
-  CableTrial trial(request, judge, taken, wishes);
+  CableTrial trial(request, judge, taken, placement);
   const Worth best = trial.Best();
   const double now = trial.SpeedOf(judge, taken);
   if (best.speed < now * (1 + kWorthACable)) return {};
   const bool is_there = judge.links().HasThunderbolt(best.a, best.b);
-  const bool all_users = request.wishes().optimize() == v1::OPTIMIZE_THROUGHPUT;
+  const bool all_users = request.placement().optimize() == v1::OPTIMIZE_THROUGHPUT;
   v1::Reason reason = MakeReason(
-      "FORETOLD",
+      "PREDICTED",
       absl::StrCat("RDMA over ", is_there ? "the Thunderbolt cable" : "a Thunderbolt 5 cable",
                    " between ", NodeName(*judge.candidates()[best.a].node), " and ",
                    NodeName(*judge.candidates()[best.b].node), " would give ",
@@ -195,7 +195,7 @@ std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJ
   GangJudge over_wires(judge.model(), judge.candidates(), wired, judge.serving(),
                        judge.parameters());
   return MakeReason(
-      "FORETOLD",
+      "PREDICTED",
       absl::StrCat(
           "it goes over Wi-Fi (or a VPN) between ", pairs.front(),
           more > 0 ? absl::StrCat(", and ", more, more > 1 ? " more pairs" : " more pair") : "",

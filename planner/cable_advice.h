@@ -19,14 +19,15 @@ inline constexpr double kWorthACable = 0.15;
 // when fewer cables are in it than a mesh takes of a node. How many sockets it has is not known.
 bool CouldTakeCable(const Candidate& candidate, size_t node, const LinkCosts& links);
 
-// FORETOLD: "RDMA over a Thunderbolt 5 cable between studio-1 and studio-2 would give 25.1 tokens/s
-// (tensor parallel over 2) instead of 15.5". Of all pairs that are tried the one that helps most;
-// nothing when none is worth it, or the wishes rule it out. `taken`: the gang of the plan.
+// PREDICTED: "RDMA over a Thunderbolt 5 cable between studio-1 and studio-2 would give 25.1
+// tokens/s (tensor parallel over 2) instead of 15.5". Of all pairs that are tried the one that
+// helps most; nothing when none is worth it, or the options rule it out. `taken`: the gang of the
+// plan.
 std::optional<v1::Reason> AdviseOnCables(const v1::PlanRequest& request, GangJudge& judge,
-                                         const Gang& taken, const ShapeWishes& wishes);
+                                         const Gang& taken, const ShapeOptions& placement);
 
-// FORETOLD: "it goes over Wi-Fi (or a VPN) between air-1 and air-2, whose speed varies; over a wire
-// of 1 Gb/s it would give 11.0 tokens/s instead of 10.2". Nothing when it doesn't.
+// PREDICTED: "it goes over Wi-Fi (or a VPN) between air-1 and air-2, whose speed varies; over a
+// wire of 1 Gb/s it would give 11.0 tokens/s instead of 10.2". Nothing when it doesn't.
 std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJudge& judge,
                                            const Gang& taken);
 

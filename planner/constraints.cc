@@ -22,23 +22,23 @@ constexpr size_t kIdPrefixMin = 4;
 
 using MaybeReason = std::optional<v1::Reason>;
 
-// Does the wish mean this node? A name that one node bears whole means no other, whatever theirs
+// Does the name mean this node? A name that one node bears whole means no other, whatever theirs
 // begin with.
-bool Means(const std::string& wish, const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  if (!Names(wish, node)) return false;
-  if (wish == node.node_id() || wish == node.hostname()) return true;
+bool Means(const std::string& wanted, const v1::PlannerNode& node, const v1::PlanRequest& request) {
+  if (!Names(wanted, node)) return false;
+  if (wanted == node.node_id() || wanted == node.hostname()) return true;
   return std::none_of(request.nodes().begin(), request.nodes().end(),
                       [&](const v1::PlannerNode& other) {
-                        return wish == other.node_id() || wish == other.hostname();
+                        return wanted == other.node_id() || wanted == other.hostname();
                       });
 }
 
 MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  const auto& wished = request.wishes().node_ids();
-  const bool named = std::any_of(wished.begin(), wished.end(), [&](const std::string& wish) {
-    return Means(wish, node, request);
-  });
-  for (const std::string& excluded : request.wishes().excluded_node_ids()) {
+  const auto& requested = request.placement().node_ids();
+  const bool named =
+      std::any_of(requested.begin(), requested.end(),
+                  [&](const std::string& wanted) { return Means(wanted, node, request); });
+  for (const std::string& excluded : request.placement().excluded_node_ids()) {
     if (!Means(excluded, node, request)) continue;
     return MakeReason("NODE_EXCLUDED",
                       absl::StrCat(NodeName(node),
@@ -46,14 +46,14 @@ MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& r
                                          : " was excluded"),
                       node.node_id());
   }
-  if (wished.empty() || named) return {};
+  if (requested.empty() || named) return {};
   return MakeReason("NODE_EXCLUDED",
                     absl::StrCat(NodeName(node), " is not among the nodes asked for"),
                     node.node_id());
 }
 
 MaybeReason RefuseOtherTenants(const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  if (node.tenant().empty() || node.tenant() == request.wishes().tenant()) return {};
+  if (node.tenant().empty() || node.tenant() == request.placement().tenant()) return {};
   return MakeReason("NODE_DEDICATED",
                     absl::StrCat(NodeName(node), " is dedicated to tenant ", node.tenant()),
                     node.node_id());
@@ -100,7 +100,7 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
 }
 
 MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& request) {
-  const uint32_t bits = request.wishes().kv_bits();
+  const uint32_t bits = request.placement().kv_bits();
   if (bits == 0 || bits == kKvBitsDefault) return {};
   if (request.model().engine().empty() && node.traits().narrow_kv()) return {};
   if (!request.model().engine().empty()) {
@@ -230,7 +230,7 @@ MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
 }
 
 constexpr std::array kNodeConstraints = {
-    NodeConstraint{"wishes", RefuseExcluded},        NodeConstraint{"tenant", RefuseOtherTenants},
+    NodeConstraint{"placement", RefuseExcluded},     NodeConstraint{"tenant", RefuseOtherTenants},
     NodeConstraint{"alive", RefuseUnschedulable},    NodeConstraint{"engine", RefuseWithoutEngine},
     NodeConstraint{"files", RefuseWithoutFiles},     NodeConstraint{"kv_bits", RefuseNarrowKv},
     NodeConstraint{"pressure", RefuseUnderPressure}, NodeConstraint{"draft", RefuseDraft},
@@ -335,36 +335,37 @@ std::optional<v1::Reason> ValidateModel(const v1::ModelDescription& model) {
 std::span<const NodeConstraint> NodeConstraints() { return kNodeConstraints; }
 std::span<const ShapeConstraint> ShapeConstraints() { return kShapeConstraints; }
 
-bool Names(std::string_view wish, const v1::PlannerNode& node) {
-  if (wish.empty()) return false;
-  if (wish == node.node_id() || wish == node.hostname()) return true;
-  return wish.size() >= kIdPrefixMin && node.node_id().rfind(std::string(wish), 0) == 0;
+bool Names(std::string_view wanted, const v1::PlannerNode& node) {
+  if (wanted.empty()) return false;
+  if (wanted == node.node_id() || wanted == node.hostname()) return true;
+  return wanted.size() >= kIdPrefixMin && node.node_id().rfind(std::string(wanted), 0) == 0;
 }
 
-bool WishesLeaveOut(const v1::PlannerNode& node, const v1::PlanRequest& request) {
+bool PlacementLeavesOut(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   return RefuseExcluded(node, request).has_value();
 }
 
-ShapeWishes::ShapeWishes(const v1::PlanRequest& request, uint32_t candidates, uint32_t named_nodes)
-    : way_(request.wishes().parallelism()),
-      exact_(request.wishes().world_size()),
+ShapeOptions::ShapeOptions(const v1::PlanRequest& request, uint32_t candidates,
+                           uint32_t named_nodes)
+    : way_(request.placement().parallelism()),
+      exact_(request.placement().world_size()),
       recovering_(request.recovering()) {
   const bool named_way = way_ != v1::PARALLELISM_AUTO;
   if (exact_ == 0 && named_way) exact_ = named_nodes;
   if (exact_ == 0 && named_way && candidates > 1) fewest_ = 2;
 }
 
-bool ShapeWishes::WayAllows(const Shape& shape) const {
+bool ShapeOptions::WayAllows(const Shape& shape) const {
   if (shape.ranks() == 1 || way_ == v1::PARALLELISM_AUTO) return true;
   return way_ == v1::PARALLELISM_TENSOR ? shape.pp == 1 : shape.tp == 1;
 }
 
-uint32_t ShapeWishes::levels() const {
+uint32_t ShapeOptions::levels() const {
   if (!recovering_) return 1;
   return way_ == v1::PARALLELISM_AUTO ? 2 : 3;
 }
 
-bool ShapeWishes::Allows(const Shape& shape, uint32_t level) const {
+bool ShapeOptions::Allows(const Shape& shape, uint32_t level) const {
   const uint32_t ranks = shape.ranks();
   if (level == 0) return WayAllows(shape) && (exact_ > 0 ? ranks == exact_ : ranks >= fewest_);
   if (level == 1) return WayAllows(shape) && (exact_ > 0 ? ranks < exact_ : true);

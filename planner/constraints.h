@@ -73,12 +73,12 @@ std::span<const ShapeConstraint> ShapeConstraints();
 inline constexpr char kDefaultKvRemedy[] =
     "load it with --kv-bits 16 (the default), or name nodes without a GPU (--nodes)";
 
-// Does `wish` (of Wishes.node_ids) mean this node? Its id, its host name, or the first 4 or more
-// digits of its id.
-bool Names(std::string_view wish, const v1::PlannerNode& node);
+// Does `option` (of PlacementOptions.node_ids) mean this node? Its id, its host name, or the first
+// 4 or more digits of its id.
+bool Names(std::string_view wanted, const v1::PlannerNode& node);
 
-// Is the node not among those that the wishes name, or among those that they exclude?
-bool WishesLeaveOut(const v1::PlannerNode& node, const v1::PlanRequest& request);
+// Is the node not among those that the options name, or among those that they exclude?
+bool PlacementLeavesOut(const v1::PlannerNode& node, const v1::PlanRequest& request);
 
 // Can every one of them give ranks slices of unequal width?
 bool AllCutUnevenly(const std::vector<Candidate>& candidates);
@@ -86,11 +86,11 @@ bool AllCutUnevenly(const std::vector<Candidate>& candidates);
 // Can its engine give ranks whole experts of the model?
 bool DealsOutExperts(const v1::ModelDescription& model, const Candidate& candidate);
 
-// What the wishes say about shapes, softened step by step when a deployment lost nodes.
-class ShapeWishes {
+// What the options say about shapes, softened step by step when a deployment lost nodes.
+class ShapeOptions {
  public:
-  // `candidates`: nodes that can take ranks; `named_nodes`: how many nodes the wishes name.
-  ShapeWishes(const v1::PlanRequest& request, uint32_t candidates, uint32_t named_nodes);
+  // `candidates`: nodes that can take ranks; `named_nodes`: how many nodes the options name.
+  ShapeOptions(const v1::PlanRequest& request, uint32_t candidates, uint32_t named_nodes);
   // 1, or more when recovering: level 0 is what was asked for.
   uint32_t levels() const;
   bool Allows(const Shape& shape, uint32_t level) const;

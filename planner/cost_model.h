@@ -25,7 +25,7 @@
 namespace macrame::planner {
 
 // Constants of engine and machine. Each has a physical meaning; tests/bench/planner says what they
-// were fitted to, and how far each published figure is from what they foretell.
+// were fitted to, and how far each published figure is from what they predict.
 struct CostParameters {
   // Part of the memory's nominal bandwidth that a matrix-vector product reaches.
   double bandwidth_efficiency = 0.89;

@@ -65,9 +65,9 @@ Nodes AllNodes(size_t count) {
 
 }  // namespace
 
-GangSearch::GangSearch(GangJudge& judge, GangWish wish)
+GangSearch::GangSearch(GangJudge& judge, GangGoal wanted)
     : judge_(judge),
-      wish_(std::move(wish)),
+      goal_(std::move(wanted)),
       uneven_(AllCutUnevenly(judge.candidates())),
       range_keys_(judge.model()) {
   const size_t count = judge_.candidates().size();
@@ -90,11 +90,11 @@ GangSearch::GangSearch(GangJudge& judge, GangWish wish)
 }
 
 double GangSearch::ValueOf(const Gang& gang) {
-  switch (wish_.optimize) {
+  switch (goal_.optimize) {
     case v1::OPTIMIZE_MEMORY:
       return judge_.WorstFill(gang);
     case v1::OPTIMIZE_THROUGHPUT:
-      return kMicrosecondsPerSecond / judge_.TokensPerSecond(gang, wish_.users);
+      return kMicrosecondsPerSecond / judge_.TokensPerSecond(gang, goal_.users);
     default:
       return judge_.Step(gang, judge_.DecodeOf(1)).total_us();
   }
@@ -104,7 +104,7 @@ void GangSearch::SearchAll(const Nodes& nodes) {
   const LinkCosts& links = judge_.links();
   for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
     const Fabric mesh{backend, false};
-    if (!TransportAllows(wish_.transport, mesh)) continue;
+    if (!TransportAllows(goal_.transport, mesh)) continue;
     const auto cabled = [&](size_t a, size_t b) {
       return links.HasRdma(a, b, backend) && links.Reaches(a, b);
     };
@@ -113,7 +113,7 @@ void GangSearch::SearchAll(const Nodes& nodes) {
     }
     SearchCycles(nodes, {backend, true});
   }
-  const bool tcp = TransportAllows(wish_.transport, {});
+  const bool tcp = TransportAllows(goal_.transport, {});
   const auto reaches = [&](size_t a, size_t b) { return links.HasTcp(a, b); };
   if (!tcp) {  // one rank needs no transport
     for (const size_t node : nodes) SearchFabric({node}, {});
@@ -213,17 +213,17 @@ void GangSearch::TryCycle(const Nodes& cycle, const Fabric& fabric) {
 void GangSearch::SearchStages(const Staged& staged) {
   // A chain round a cycle is one only when it goes all the way.
   const uint32_t fewest = staged.is_cycle ? staged.stages_max : 1;
-  if (wish_.optimize != v1::OPTIMIZE_THROUGHPUT) {
+  if (goal_.optimize != v1::OPTIMIZE_THROUGHPUT) {
     return SearchChains(staged, 1, fewest, staged.stages_max);
   }
   for (uint32_t stages = fewest; stages <= staged.stages_max; ++stages) {
-    const uint32_t batches = std::min(stages, wish_.users);
-    SearchChains(staged, (wish_.users + batches - 1) / batches, stages, stages);
+    const uint32_t batches = std::min(stages, goal_.users);
+    SearchChains(staged, (goal_.users + batches - 1) / batches, stages, stages);
   }
 }
 
 double GangSearch::StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences) {
-  if (wish_.optimize != v1::OPTIMIZE_MEMORY) {
+  if (goal_.optimize != v1::OPTIMIZE_MEMORY) {
     return judge_.StageStep(stage, fabric, judge_.DecodeOf(sequences)).total_us();
   }
   return judge_.StageFill(stage, stage.begin, stage.end);
@@ -232,7 +232,7 @@ double GangSearch::StageValue(const GangStage& stage, const Fabric& fabric, uint
 std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const StageWay& way,
                                                uint32_t begin, uint32_t end, uint32_t sequences) {
   const bool last = end == judge_.model().layer_count();
-  const bool even_fill = wish_.optimize == v1::OPTIMIZE_MEMORY;
+  const bool even_fill = goal_.optimize == v1::OPTIMIZE_MEMORY;
   std::optional<GangStage> best;
   double best_value = kNever;
   GangStage stage;
@@ -285,13 +285,13 @@ void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t
   const double message = judge_.DecodeOf(sequences).HopBytes();
   const auto hop = [&](size_t from, size_t to) {
     if (staged.is_cycle && to != (from + 1) % staged.groups.size()) return kNever;
-    if (wish_.optimize == v1::OPTIMIZE_MEMORY) return 0.0;
+    if (goal_.optimize == v1::OPTIMIZE_MEMORY) return 0.0;
     return judge_.links().HopUs(staged.way.fabric, staged.groups[from].nodes,
                                 staged.groups[to].nodes, message, judge_.parameters());
   };
   std::vector<StageSearch::Combine> ways = {StageSearch::Combine::kSum};
-  if (wish_.optimize == v1::OPTIMIZE_MEMORY) ways = {StageSearch::Combine::kLargest};
-  if (wish_.optimize == v1::OPTIMIZE_THROUGHPUT) ways.push_back(StageSearch::Combine::kLargest);
+  if (goal_.optimize == v1::OPTIMIZE_MEMORY) ways = {StageSearch::Combine::kLargest};
+  if (goal_.optimize == v1::OPTIMIZE_THROUGHPUT) ways.push_back(StageSearch::Combine::kLargest);
   for (const StageSearch::Combine way : ways) {
     const StageSearch search(staged.groups, judge_.model().layer_count(), step_, way, cost, hop,
                              last);
@@ -394,7 +394,7 @@ void GangSearch::ChooseExpertCuts() {
 // Of two that are as good as each other: for memory the faster one, then that which cuts by width.
 bool GangSearch::IsBetterCut(const GangOption& a, const GangOption& b) {
   double one = a.value, other = b.value;
-  if (wish_.optimize == v1::OPTIMIZE_MEMORY &&
+  if (goal_.optimize == v1::OPTIMIZE_MEMORY &&
       std::abs(one - other) <= kSameFill * std::max(one, other)) {
     one = judge_.Step(a.gang, judge_.DecodeOf(1)).total_us();
     other = judge_.Step(b.gang, judge_.DecodeOf(1)).total_us();
@@ -406,7 +406,7 @@ bool GangSearch::IsBetterCut(const GangOption& a, const GangOption& b) {
 // The largest nodes that reach each other, in their order: more stages than a short list has nodes,
 // and fewer where only the evenest ranges of layers fit.
 void GangSearch::SearchLongPipelines() {
-  if (!TransportAllows(wish_.transport, {})) return;
+  if (!TransportAllows(goal_.transport, {})) return;
   for (Nodes& part : Parts(/*by_memory=*/true)) {
     // The first is the entry.
     const auto entry = std::find_if(
@@ -420,7 +420,7 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
   const uint32_t layers = judge_.model().layer_count();
   const uint32_t most = std::min<uint32_t>(static_cast<uint32_t>(part.size()), layers);
   uint32_t found = 0;
-  const uint32_t exact = wish_.exact_ranks;
+  const uint32_t exact = goal_.exact_ranks;
   if (exact > kShortListNodes && exact <= part.size() &&
       SlicesFor(judge_.model(), exact, uneven_) > 0) {
     const Nodes group(part.begin(), part.begin() + exact);

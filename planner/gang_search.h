@@ -25,12 +25,12 @@ inline constexpr double kSameFill = 0.02;  // nodes as full as each other up to 
 
 struct GangOption {
   Gang gang;
-  double value = kNever;  // what the wish minimises: microseconds a token, or the worst fill
+  double value = kNever;  // what the goal minimises: microseconds a token, or the worst fill
   // The best of this shape with experts dealt out the other way, whole or by width.
   std::optional<Gang> otherwise{};
 };
 
-struct GangWish {
+struct GangGoal {
   v1::Optimize optimize = v1::OPTIMIZE_LATENCY;
   uint32_t users = 1;
   // Only these, unless empty: "jaccl", "verbs", "ring".
@@ -41,12 +41,12 @@ struct GangWish {
 class GangSearch {
  public:
   // `judge` must outlive this.
-  GangSearch(GangJudge& judge, GangWish wish);
+  GangSearch(GangJudge& judge, GangGoal wanted);
 
   // The best gang of each (tp, pp) that fits anywhere, by ranks, then tp.
   const std::vector<GangOption>& Options() const { return options_; }
 
-  // What the wish minimises, of one gang.
+  // What the goal minimises, of one gang.
   double ValueOf(const Gang& gang);
 
  private:
@@ -92,7 +92,7 @@ class GangSearch {
   bool IsBetterCut(const GangOption& a, const GangOption& b);
 
   GangJudge& judge_;
-  const GangWish wish_;
+  const GangGoal goal_;
   const bool uneven_;
   const RangeKeys range_keys_;
   using Costs = std::unordered_map<uint64_t, double>;  // of a stage, by the key of its layers

@@ -64,10 +64,10 @@ bool AllowsStagesOfGroups(const Fabric& fabric) {
   return fabric.backend != Fabric::Backend::kJaccl && !fabric.ring;
 }
 
-bool TransportAllows(const std::string& wish, const Fabric& fabric) {
-  if (wish == "rdma") return fabric.is_rdma();
-  if (wish != "jaccl" && wish != "verbs" && wish != "ring") return true;
-  return wish == BackendName(fabric);
+bool TransportAllows(const std::string& wanted, const Fabric& fabric) {
+  if (wanted == "rdma") return fabric.is_rdma();
+  if (wanted != "jaccl" && wanted != "verbs" && wanted != "ring") return true;
+  return wanted == BackendName(fabric);
 }
 
 LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate>& candidates)

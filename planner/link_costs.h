@@ -40,9 +40,9 @@ std::string FabricName(const Fabric& fabric);
 // ring of cables joins neighbours only.
 bool AllowsStagesOfGroups(const Fabric& fabric);
 
-// Does a wish for a transport mean this fabric? "rdma" is either of its backends; a word that is no
-// backend's is left to who chooses transports.
-bool TransportAllows(const std::string& wish, const Fabric& fabric);
+// Does an option for a transport mean this fabric? "rdma" is either of its backends; a word that is
+// no backend's is left to who chooses transports.
+bool TransportAllows(const std::string& wanted, const Fabric& fabric);
 
 // JACCL's mesh has at most so many ranks, because a Mac has so many ports.
 inline constexpr uint32_t kMeshRanksMax = 4;

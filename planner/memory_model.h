@@ -24,7 +24,7 @@ inline constexpr uint32_t kKvBlockTokens = 32;
 // tokens (3 MiB of it weights), 148 MiB with a vocabulary of 128,000. Not measured: Metal.
 inline constexpr uint64_t kRuntimeBytes = 192ULL << 20;
 // What allocators waste and estimates miss: a part of everything that grows with the model (one in
-// 20 unless the wishes are stricter or looser), and never less than this. With the operating
+// 20 unless the options are stricter or looser), and never less than this. With the operating
 // system's own part outside of a node's usable memory, loads up to about 90 % of it are accepted.
 inline constexpr uint64_t kHeadroomBytesMin = 64ULL << 20;
 uint64_t HeadroomDivisor(v1::Strictness strictness);
@@ -43,7 +43,7 @@ struct ServingLoad {
   uint32_t sequences = 1;       // at the same time
   uint32_t kv_bits = 0;         // of a number in the KV cache; 0: as the rank computes
   v1::Strictness strictness = v1::STRICTNESS_NORMAL;
-  // Of context, that speeds are foretold at; 0: kPredictedPositions (gang.h).
+  // Of context, that speeds are predicted at; 0: kPredictedPositions (gang.h).
   uint32_t predicted_positions = 0;
   uint64_t draft_bytes = 0;  // of a draft model, on the entry node (DraftBytes); 0: none
 };

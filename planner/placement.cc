@@ -40,7 +40,7 @@ class Placer {
     std::vector<size_t> order(copies_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      const DeploymentWish &one = WishOf(a), &other = WishOf(b);
+      const WantedDeployment &one = WantedOf(a), &other = WantedOf(b);
       return std::pair(one.priority, ModelBytes(one.model)) >
              std::pair(other.priority, ModelBytes(other.model));
     });
@@ -53,7 +53,7 @@ class Placer {
   }
 
  private:
-  const DeploymentWish& WishOf(size_t copy) const {
+  const WantedDeployment& WantedOf(size_t copy) const {
     return request_.deployments[copies_[copy].deployment];
   }
 
@@ -77,9 +77,9 @@ class Placer {
   // The first copy of what runs stays where it is, as far as its nodes are still there.
   void KeepWhatRuns() {
     for (size_t copy = 0; copy < copies_.size(); ++copy) {
-      const v1::Plan& plan = WishOf(copy).in_force;
+      const v1::Plan& plan = WantedOf(copy).in_force;
       PlacedDeployment& placed = placed_[copy];
-      placed.name = WishOf(copy).name;
+      placed.name = WantedOf(copy).name;
       placed.replica = copies_[copy].replica;
       if (copies_[copy].replica != 0 || plan.assignments().empty()) continue;
       const bool there = std::all_of(
@@ -95,14 +95,14 @@ class Placer {
   }
 
   v1::PlanResult PlanNow(size_t copy) {
-    *cluster_.mutable_model() = WishOf(copy).model;
-    *cluster_.mutable_wishes() = WishOf(copy).wishes;
+    *cluster_.mutable_model() = WantedOf(copy).model;
+    *cluster_.mutable_placement() = WantedOf(copy).placement;
     cluster_.set_brief(true);
     // Copies of one model share no node: one that dies takes one copy with it.
     for (size_t other = 0; other < copies_.size(); ++other) {
       if (other == copy || copies_[other].deployment != copies_[copy].deployment) continue;
       for (const auto& [node_id, bytes] : BytesByNode(placed_[other].plan.plan())) {
-        cluster_.mutable_wishes()->add_excluded_node_ids(node_id);
+        cluster_.mutable_placement()->add_excluded_node_ids(node_id);
       }
     }
     return PlanModel(cluster_);
@@ -139,7 +139,7 @@ class Placer {
   v1::PlanResult PlanWithEvictions(size_t copy, const v1::PlanResult& refused) {
     std::vector<size_t> victims;
     for (size_t other = 0; other < copies_.size(); ++other) {
-      const bool lower = WishOf(other).priority < WishOf(copy).priority;
+      const bool lower = WantedOf(other).priority < WantedOf(copy).priority;
       if (lower && placed_[other].plan.has_plan()) victims.push_back(other);
     }
     const auto held = [&](size_t other) {
@@ -150,7 +150,7 @@ class Placer {
       return sum;
     };
     std::stable_sort(victims.begin(), victims.end(), [&](size_t a, size_t b) {
-      return std::pair(WishOf(a).priority, held(a)) < std::pair(WishOf(b).priority, held(b));
+      return std::pair(WantedOf(a).priority, held(a)) < std::pair(WantedOf(b).priority, held(b));
     });
     std::vector<size_t> gone;
     v1::PlanResult result = refused;
@@ -169,9 +169,9 @@ class Placer {
     for (const size_t victim : gone) {
       placed_[copy].evicted.push_back(placed_[victim].name);
       placed_[victim].plan.Clear();
-      *placed_[victim].plan.mutable_failure() = MakeReason(
-          "EVICTED",
-          absl::StrCat("it makes room for ", WishOf(copy).name, ", which has a higher priority"));
+      *placed_[victim].plan.mutable_failure() =
+          MakeReason("EVICTED", absl::StrCat("it is preempted by ", WantedOf(copy).name,
+                                             ", which has a higher priority"));
     }
     return result;
   }
@@ -220,15 +220,15 @@ std::map<std::string, uint64_t> BytesByNode(const v1::Plan& plan) {
   return bytes;
 }
 
-PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<DeploymentWish> running,
-                                 DeploymentWish wish) {
+PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<WantedDeployment> running,
+                                 WantedDeployment wanted) {
   PlacementRequest request;
   request.cluster = std::move(cluster);
   request.may_evict = true;
   std::map<std::string, v1::PlannerNode*> nodes;
   for (v1::PlannerNode& node : *request.cluster.mutable_nodes()) nodes[node.node_id()] = &node;
   // What has a part on a node that is not there now is left alone, with all that it holds.
-  std::erase_if(running, [&](const DeploymentWish& one) {
+  std::erase_if(running, [&](const WantedDeployment& one) {
     const auto& parts = one.in_force.assignments();
     return std::any_of(parts.begin(), parts.end(), [&](const v1::Assignment& part) {
       const auto found = nodes.find(part.node_id());
@@ -236,7 +236,7 @@ PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<Deployment
     });
   });
   // The nodes as if nothing of the others ran.
-  for (const DeploymentWish& one : running) {
+  for (const WantedDeployment& one : running) {
     for (const auto& [node_id, bytes] : BytesByNode(one.in_force)) {
       const auto found = nodes.find(node_id);
       if (found == nodes.end()) continue;
@@ -248,7 +248,7 @@ PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<Deployment
     }
   }
   request.deployments = std::move(running);
-  request.deployments.push_back(std::move(wish));
+  request.deployments.push_back(std::move(wanted));
   PlacedDeployment own = std::move(PlaceAll(request).deployments.back());
   if (!own.plan.has_plan()) own.evicted.clear();
   return own;

@@ -17,10 +17,10 @@
 
 namespace macrame::planner {
 
-struct DeploymentWish {
+struct WantedDeployment {
   std::string name;
   v1::ModelDescription model;
-  v1::Wishes wishes;
+  v1::PlacementOptions placement;
   uint32_t replicas = 1;  // whole copies, on nodes of their own (anti-affinity)
   int priority = 0;       // higher first
   // Of one that runs. The nodes' memory_reserved_bytes and memory_available_bytes are given as if
@@ -29,8 +29,8 @@ struct DeploymentWish {
 };
 
 struct PlacementRequest {
-  v1::PlanRequest cluster;  // nodes and links; its model and wishes are not looked at
-  std::vector<DeploymentWish> deployments;
+  v1::PlanRequest cluster;  // nodes and links; its model and options are not looked at
+  std::vector<WantedDeployment> deployments;
   bool may_evict = false;
 };
 
@@ -48,12 +48,12 @@ struct PlacementResult {
 
 PlacementResult PlaceAll(const PlacementRequest& request);
 
-// The plan of `wish` once deployments of `running` with a lower priority have gone, and which;
+// The plan of `option` once deployments of `running` with a lower priority have gone, and which;
 // `evicted` empty: nothing that may go helps. The nodes of `cluster` are as they are, with what
 // runs
 // (`in_force`) in their reserved and available memory.
-PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<DeploymentWish> running,
-                                 DeploymentWish wish);
+PlacedDeployment PlaceByEvicting(v1::PlanRequest cluster, std::vector<WantedDeployment> running,
+                                 WantedDeployment wanted);
 // "or unload chat, coder: then it fits", after a remedy.
 void AddUnloadRemedy(const std::vector<std::string>& names, v1::Reason* refusal);
 

@@ -24,7 +24,7 @@ constexpr double kNoFaster = 0.005;  // a gain below this part is none
 
 // Lower is better; what this cluster measured of the backend counts.
 double Value(const v1::PlanRequest& request, const GangOption& option) {
-  if (request.wishes().optimize() == v1::OPTIMIZE_MEMORY) return option.value;
+  if (request.placement().optimize() == v1::OPTIMIZE_MEMORY) return option.value;
   return option.value * CorrectionOf(request.corrections(), BackendOf(option.gang));
 }
 
@@ -32,24 +32,24 @@ double Value(const v1::PlanRequest& request, const GangOption& option) {
 bool IsBetter(const v1::PlanRequest& request, GangJudge& judge, const GangOption& a,
               const GangOption& b) {
   const double one = Value(request, a), other = Value(request, b);
-  const bool same_fill = request.wishes().optimize() == v1::OPTIMIZE_MEMORY &&
+  const bool same_fill = request.placement().optimize() == v1::OPTIMIZE_MEMORY &&
                          std::abs(one - other) <= kSameFill * std::max(one, other);
   if (!same_fill) return one < other;
   return TokensPerSecondOfOne(judge, request, a.gang) >
          TokensPerSecondOfOne(judge, request, b.gang);
 }
 
-// Of those that a level of the wishes allows.
+// Of those that a level of the options allows.
 const GangOption* BestAt(const v1::PlanRequest& request, GangJudge& judge,
-                         const std::vector<GangOption>& options, const ShapeWishes& wishes,
+                         const std::vector<GangOption>& options, const ShapeOptions& placement,
                          uint32_t level) {
   std::vector<const GangOption*> allowed;
   for (const GangOption& option : options) {
-    if (wishes.Allows(ShapeOf(option.gang), level)) allowed.push_back(&option);
+    if (placement.Allows(ShapeOf(option.gang), level)) allowed.push_back(&option);
   }
   if (allowed.empty()) return nullptr;
   uint32_t ranks = 0;  // only so many, when that is what counts first
-  if (wishes.WantsMost(level)) {
+  if (placement.WantsMost(level)) {
     for (const GangOption* option : allowed) ranks = std::max(ranks, option->gang.ranks());
   }
   double best = kNever;
@@ -133,7 +133,7 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
   }
   if (!IsWhole(gang, judge.model().layer_count()) ||
       std::set<size_t>(nodes.begin(), nodes.end()).size() != nodes.size() ||
-      !TransportAllows(request.wishes().transport(), gang.fabric)) {
+      !TransportAllows(request.placement().transport(), gang.fabric)) {
     return {};
   }
   if (nodes.size() > 1 && !judge.links().Allows(gang.fabric, nodes)) return {};
@@ -163,7 +163,7 @@ std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
     // Above six nodes not finding one is no proof.
     if (speed == 0 && candidates > kExactNodesMax) continue;
     if (speed == 0) {
-      const v1::Reason why = WhyNotShape(judge, {1, nodes}, request.wishes().transport());
+      const v1::Reason why = WhyNotShape(judge, {1, nodes}, request.placement().transport());
       part += why.code() == "MEMORY_SHORT" ? "does not fit" : "not possible";
     } else if (fastest == 0) {
       part += SpeedText(speed);
@@ -187,15 +187,15 @@ std::optional<v1::Reason> SpeedAtFullContext(const v1::PlanRequest& request, Gan
   ServingLoad full = judge.serving();
   full.predicted_positions = context;
   GangJudge later(judge.model(), judge.candidates(), judge.links(), full, judge.parameters());
-  return MakeReason("FORETOLD",
+  return MakeReason("PREDICTED",
                     absl::StrCat("with its context of ", context, " full, one user would get ",
                                  SpeedText(TokensPerSecondOfOne(later, request, gang))));
 }
 
-// What the wishes want to be best, of one gang: "27.3 tokens/s", "145 tokens/s for all users", "a
+// What the options want to be best, of one gang: "27.3 tokens/s", "145 tokens/s for all users", "a
 // fullest node at 62 %".
 std::string Merit(const v1::PlanRequest& request, GangJudge& judge, const Gang& gang) {
-  switch (request.wishes().optimize()) {
+  switch (request.placement().optimize()) {
     case v1::OPTIMIZE_MEMORY:
       return absl::StrFormat("a fullest node at %.0f %%", 100 * judge.WorstFill(gang));
     case v1::OPTIMIZE_THROUGHPUT:
@@ -213,7 +213,7 @@ std::string WhyOneNode(const v1::PlanRequest& request, const std::vector<GangOpt
     return option.gang.ranks() > 1;
   });
   if (!divides) return "it fits on one node; no way to divide it over more was found";
-  switch (request.wishes().optimize()) {
+  switch (request.placement().optimize()) {
     case v1::OPTIMIZE_MEMORY:
       return absl::StrFormat(
           "it fits on one node, and more nodes would not leave the fullest one %.0f %% emptier",
@@ -230,29 +230,31 @@ std::string WhyOneNode(const v1::PlanRequest& request, const std::vector<GangOpt
 }
 
 std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOption>& options,
-                        const ShapeWishes& wishes, const GangOption& chosen, size_t candidates) {
+                        const ShapeOptions& placement, const GangOption& chosen,
+                        size_t candidates) {
   const uint32_t ranks = chosen.gang.ranks();
-  if (request.wishes().world_size() == ranks) return absl::StrCat(ranks, " ranks were asked for");
-  if (request.recovering() && request.wishes().world_size() > 0) {
-    return absl::StrCat(request.wishes().world_size(),
+  if (request.placement().world_size() == ranks)
+    return absl::StrCat(ranks, " ranks were asked for");
+  if (request.recovering() && request.placement().world_size() > 0) {
+    return absl::StrCat(request.placement().world_size(),
                         " ranks were asked for, which are not to be had on the ", candidates,
                         candidates == 1 ? " node" : " nodes", " there now; ", ranks,
                         ranks == 1 ? " serves instead" : " serve instead");
   }
-  if (wishes.exact() == ranks)
+  if (placement.exact() == ranks)
     return absl::StrCat("all ", ranks, " nodes that were named hold a part");
   if (ranks == 1) return WhyOneNode(request, options, candidates);
   uint32_t fewest = ranks;
-  bool wished = false;  // away, those with fewer
+  bool requested = false;  // away, those with fewer
   for (const GangOption& option : options) {
-    if (wishes.Allows(ShapeOf(option.gang), 0)) fewest = std::min(fewest, option.gang.ranks());
-    wished = wished || option.gang.ranks() < ranks;
+    if (placement.Allows(ShapeOf(option.gang), 0)) fewest = std::min(fewest, option.gang.ranks());
+    requested = requested || option.gang.ranks() < ranks;
   }
   if (fewest == ranks) {
     return absl::StrCat(ranks, " is the fewest ranks that fit",
-                        wished ? " in the way that was asked for" : "");
+                        requested ? " in the way that was asked for" : "");
   }
-  switch (request.wishes().optimize()) {
+  switch (request.placement().optimize()) {
     case v1::OPTIMIZE_MEMORY:
       return absl::StrCat(ranks, " ranks leave the fullest node the most memory");
     case v1::OPTIMIZE_THROUGHPUT:
@@ -266,7 +268,7 @@ std::string WhyThisWay(const v1::PlanRequest& request, const std::vector<GangOpt
                        const GangOption& chosen, GangJudge& judge) {
   const bool tensor = chosen.gang.tp() > 1;
   const std::string way = tensor ? "tensor" : "pipeline";
-  const v1::Parallelism asked = request.wishes().parallelism();
+  const v1::Parallelism asked = request.placement().parallelism();
   if (asked == (tensor ? v1::PARALLELISM_TENSOR : v1::PARALLELISM_PIPELINE)) {
     return absl::StrCat(way, " parallel was asked for");
   }
@@ -284,7 +286,7 @@ std::string WhyThisWay(const v1::PlanRequest& request, const std::vector<GangOpt
   const uint32_t ranks = chosen.gang.ranks();
   const Shape not_found = tensor ? Shape{1, ranks} : Shape{ranks, 1};
   return absl::StrCat(way, " parallel; ", ShapeName(not_found), " is not possible: ",
-                      WhyNotShape(judge, not_found, request.wishes().transport()).message());
+                      WhyNotShape(judge, not_found, request.placement().transport()).message());
 }
 
 // "up to 2 of 11 groups of 64 columns", "up to 256 of 512 columns".
@@ -342,7 +344,7 @@ std::optional<v1::Reason> WhyThisCut(const v1::PlanRequest& request, GangJudge& 
                              other, ", ", WhyWholeWaits(judge, *chosen.otherwise)));
 }
 
-// Is the option so much better than what is in force that moving is worth it?
+// Is it, by the goal, so much better than what is in force that moving is worth it?
 bool IsWorthMoving(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
                    const GangOption& option, const Gang& in_force) {
   const GangOption now{in_force, search.ValueOf(in_force)};
@@ -356,13 +358,13 @@ v1::Reason OthersWait(uint32_t users, uint32_t at_once) {
                                   " answered at once, the others wait: ");
   if (at_once == kAnsweredAtOnceMax) {
     v1::Reason most = MakeReason(
-        "FORETOLD", absl::StrCat(text, "one copy of a model answers no more at the same time"));
+        "PREDICTED", absl::StrCat(text, "one copy of a model answers no more at the same time"));
     most.set_remedy("load it with more --replicas where there are nodes for them");
     return most;
   }
   v1::Reason few =
-      MakeReason("FORETOLD", absl::StrCat(text, "there is memory planned for ", at_once,
-                                          at_once == 1 ? " sequence" : " sequences"));
+      MakeReason("PREDICTED", absl::StrCat(text, "there is memory planned for ", at_once,
+                                           at_once == 1 ? " sequence" : " sequences"));
   few.set_remedy(
       absl::StrCat("ask for ", std::min(users, kAnsweredAtOnceMax), " sequences at once"));
   return few;
@@ -371,16 +373,16 @@ v1::Reason OthersWait(uint32_t users, uint32_t at_once) {
 }  // namespace
 
 PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
-                      const ShapeWishes& wishes) {
+                      const ShapeOptions& placement) {
   PlanChoice choice;
   const std::vector<GangOption>& options = search.Options();
   const GangOption* best = nullptr;
-  for (uint32_t level = 0; level < wishes.levels() && best == nullptr; ++level) {
-    best = BestAt(request, judge, options, wishes, level);
+  for (uint32_t level = 0; level < placement.levels() && best == nullptr; ++level) {
+    best = BestAt(request, judge, options, placement, level);
   }
   if (best == nullptr) return choice;
   const std::optional<Gang> in_force = GangInForce(request, judge);
-  if (in_force.has_value() && wishes.Allows(ShapeOf(*in_force), 0) &&
+  if (in_force.has_value() && placement.Allows(ShapeOf(*in_force), 0) &&
       !IsWorthMoving(request, judge, search, *best, *in_force)) {
     choice.gang = in_force;
     choice.reasons.push_back(MakeReason(
@@ -392,7 +394,7 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
     choice.option = best;
     choice.gang = best->gang;
     choice.reasons.push_back(MakeReason(
-        "CHOSEN", WhyThisSize(request, options, wishes, *best, judge.candidates().size())));
+        "CHOSEN", WhyThisSize(request, options, placement, *best, judge.candidates().size())));
     if (best->gang.ranks() > 1) {
       choice.reasons.push_back(MakeReason("CHOSEN", WhyThisWay(request, options, *best, judge)));
     }
@@ -405,24 +407,24 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
                                            100 * judge.WorstFill(*choice.gang))));
   if (judge.candidates().size() > 1 && !request.brief()) {
     choice.reasons.push_back(MakeReason(
-        "FORETOLD", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+        "PREDICTED", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
   }
   if (auto full = SpeedAtFullContext(request, judge, *choice.gang); full.has_value()) {
     choice.reasons.push_back(*std::move(full));
   }
   const uint32_t at_once = std::min(judge.serving().sequences, kAnsweredAtOnceMax);
-  if (request.wishes().users() > at_once && !request.brief()) {
-    choice.reasons.push_back(OthersWait(request.wishes().users(), at_once));
+  if (request.placement().users() > at_once && !request.brief()) {
+    choice.reasons.push_back(OthersWait(request.placement().users(), at_once));
   }
   return choice;
 }
 
 v1::Reason WhyNotChosen(GangJudge& judge, const GangOption& option, const GangOption* chosen,
-                        const ShapeWishes& wishes, double tokens_per_second) {
+                        const ShapeOptions& placement, double tokens_per_second) {
   std::string text =
       absl::StrFormat("would fit, filling its fullest node to %.0f %%, and give %s",
                       100 * judge.WorstFill(option.gang), SpeedText(tokens_per_second));
-  if (!wishes.Allows(ShapeOf(option.gang), 0)) {
+  if (!placement.Allows(ShapeOf(option.gang), 0)) {
     absl::StrAppend(&text, "; it is not what was asked for");
   } else if (chosen != nullptr) {
     absl::StrAppend(&text, "; ", ShapeName(ShapeOf(chosen->gang)), " was preferred");

@@ -23,15 +23,15 @@ inline constexpr double kTypicalDiskRate = 2e9;
 
 struct PlanChoice {
   const GangOption* option = nullptr;  // among the search's; none when the plan in force stays
-  std::optional<Gang> gang;            // nothing: none fits the wishes
+  std::optional<Gang> gang;            // nothing: none fits the options
   std::vector<v1::Reason> reasons;
 };
 
 PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSearch& search,
-                      const ShapeWishes& wishes);
+                      const ShapeOptions& placement);
 
 // Of an option that is not `chosen` (nullptr: nothing or the plan in force was).
 v1::Reason WhyNotChosen(GangJudge& judge, const GangOption& option, const GangOption* chosen,
-                        const ShapeWishes& wishes, double tokens_per_second);
+                        const ShapeOptions& placement, double tokens_per_second);
 
 }  // namespace macrame::planner

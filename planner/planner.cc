@@ -47,33 +47,33 @@ v1::Rejection Reject(std::string subject, v1::Reason reason) {
 }
 
 // Users are served at once unless it is said that fewer are.
-uint32_t SequencesOf(const v1::Wishes& wishes) {
-  const uint32_t asked = wishes.concurrent_sequences();
-  return std::max(1u, asked > 0 ? asked : wishes.users());
+uint32_t SequencesOf(const v1::PlacementOptions& placement) {
+  const uint32_t asked = placement.concurrent_sequences();
+  return std::max(1u, asked > 0 ? asked : placement.users());
 }
 
-MaybeReason CheckWishes(const v1::PlanRequest& request) {
-  const v1::Wishes& wishes = request.wishes();
+MaybeReason CheckOptions(const v1::PlanRequest& request) {
+  const v1::PlacementOptions& placement = request.placement();
   const uint32_t own = request.model().context_length_max();
-  if (own > 0 && wishes.context_length() > own) {
+  if (own > 0 && placement.context_length() > own) {
     v1::Reason reason = MakeReason(
-        "BAD_REQUEST", absl::StrCat("a context of ", wishes.context_length(), " was asked for; ",
+        "BAD_REQUEST", absl::StrCat("a context of ", placement.context_length(), " was asked for; ",
                                     request.model().name(), " was made for at most ", own));
     reason.set_remedy(absl::StrCat("ask for a context of ", own, " or less"));
     return reason;
   }
-  if (wishes.context_length() == 1) {
+  if (placement.context_length() == 1) {
     return MakeReason("BAD_REQUEST",
                       "a context of 1 was asked for; a prompt and an answer need at least 2");
   }
-  if (SequencesOf(wishes) > kSequencesMax) {
-    return MakeReason("BAD_REQUEST", absl::StrCat(SequencesOf(wishes),
+  if (SequencesOf(placement) > kSequencesMax) {
+    return MakeReason("BAD_REQUEST", absl::StrCat(SequencesOf(placement),
                                                   " sequences at once were asked for; at most ",
                                                   kSequencesMax, " can be"));
   }
-  if (wishes.parallelism() != v1::PARALLELISM_AUTO &&
-      wishes.parallelism() != v1::PARALLELISM_TENSOR &&
-      wishes.parallelism() != v1::PARALLELISM_PIPELINE) {
+  if (placement.parallelism() != v1::PARALLELISM_AUTO &&
+      placement.parallelism() != v1::PARALLELISM_TENSOR &&
+      placement.parallelism() != v1::PARALLELISM_PIPELINE) {
     return MakeReason("BAD_REQUEST", "the parallelism asked for is not known");
   }
   if (request.nodes_size() > kNodesMax) {
@@ -83,67 +83,69 @@ MaybeReason CheckWishes(const v1::PlanRequest& request) {
   return {};
 }
 
-v1::Reason NoSuchNode(const std::string& wish, const v1::PlanRequest& request) {
+v1::Reason NoSuchNode(const std::string& wanted, const v1::PlanRequest& request) {
   std::vector<std::string> known, hostnames;
   for (const v1::PlannerNode& node : request.nodes()) {
     known.push_back(NodeName(node));
     hostnames.push_back(node.hostname());
   }
   v1::Reason reason =
-      MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wish, "'; known are ",
-                                             NameList(known), DidYouMean(wish, hostnames)));
+      MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wanted, "'; known are ",
+                                             NameList(known), DidYouMean(wanted, hostnames)));
   reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
   return reason;
 }
 
-// Wishes that no cluster can meet, whatever joins it. `named`: nodes that are left of those named.
-MaybeReason CheckWishesAgree(const v1::Wishes& wishes, uint32_t named) {
-  if (wishes.node_ids().empty()) return {};
+// PlacementOptions that no cluster can meet, whatever joins it. `named`: nodes that are left of
+// those named.
+MaybeReason CheckOptionsAgree(const v1::PlacementOptions& placement, uint32_t named) {
+  if (placement.node_ids().empty()) return {};
   if (named == 0) {
     v1::Reason reason = MakeReason("BAD_REQUEST", "the nodes asked for are all excluded");
     reason.set_remedy("exclude fewer nodes, or ask for others");
     return reason;
   }
-  if (wishes.world_size() <= named) return {};
+  if (placement.world_size() <= named) return {};
   v1::Reason reason = MakeReason(
-      "BAD_REQUEST", absl::StrCat(wishes.world_size(), " ranks were asked for on ", named,
+      "BAD_REQUEST", absl::StrCat(placement.world_size(), " ranks were asked for on ", named,
                                   named == 1 ? " node" : " nodes", "; each needs one of its own"));
   reason.set_remedy("name as many nodes as ranks, or ask for fewer ranks");
   return reason;
 }
 
-// Each name in the wishes has to mean one node. Nodes that are gone are left out when recovering.
+// Each name in the options has to mean one node. Nodes that are gone are left out when recovering.
 // `named` gets how many different nodes are meant, without those that are excluded as well.
 MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
   std::set<std::string> ids;
-  for (const std::string& wish : request.wishes().node_ids()) {
+  for (const std::string& wanted : request.placement().node_ids()) {
     std::vector<std::string> meant;
     std::string id;
     bool left_out = false;
     for (const v1::PlannerNode& node : request.nodes()) {
-      if (!Names(wish, node)) continue;
+      if (!Names(wanted, node)) continue;
       id = node.node_id();
-      left_out = WishesLeaveOut(node, request);
-      if (wish == id) meant.clear();
+      left_out = PlacementLeavesOut(node, request);
+      if (wanted == id) meant.clear();
       meant.push_back(NodeName(node));
-      if (wish == id) break;
+      if (wanted == id) break;
     }
     if (meant.size() == 1 && !left_out) ids.insert(id);
     if (meant.size() == 1 || (meant.empty() && request.recovering())) continue;
-    if (meant.empty()) return NoSuchNode(wish, request);
+    if (meant.empty()) return NoSuchNode(wanted, request);
     v1::Reason reason = MakeReason(
-        "BAD_REQUEST", absl::StrCat("'", wish, "' means several nodes: ", NameList(meant)));
+        "BAD_REQUEST", absl::StrCat("'", wanted, "' means several nodes: ", NameList(meant)));
     reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
     return reason;
   }
-  for (const std::string& wish : request.wishes().excluded_node_ids()) {
-    const bool known = std::any_of(request.nodes().begin(), request.nodes().end(),
-                                   [&](const v1::PlannerNode& node) { return Names(wish, node); });
-    if (known || request.recovering() || wish.empty()) continue;
-    return NoSuchNode(wish, request);
+  for (const std::string& wanted : request.placement().excluded_node_ids()) {
+    const bool known =
+        std::any_of(request.nodes().begin(), request.nodes().end(),
+                    [&](const v1::PlannerNode& node) { return Names(wanted, node); });
+    if (known || request.recovering() || wanted.empty()) continue;
+    return NoSuchNode(wanted, request);
   }
   *named = static_cast<uint32_t>(ids.size());
-  return request.recovering() ? MaybeReason() : CheckWishesAgree(request.wishes(), *named);
+  return request.recovering() ? MaybeReason() : CheckOptionsAgree(request.placement(), *named);
 }
 
 std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
@@ -249,27 +251,27 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   return plan;
 }
 
-// Also what the wishes did not ask for: `plan` answers "and why not otherwise".
-std::vector<Shape> ShapesToExplain(const ShapeWishes& wishes, uint32_t candidates) {
+// Also what the options did not ask for: `plan` answers "and why not otherwise".
+std::vector<Shape> ShapesToExplain(const ShapeOptions& placement, uint32_t candidates) {
   std::vector<Shape> shapes;
   const auto add = [&](uint32_t ranks) {
     shapes.push_back({1, ranks});
     if (ranks > 1) shapes.push_back({ranks, 1});
   };
-  if (wishes.exact() > 0) add(wishes.exact());
+  if (placement.exact() > 0) add(placement.exact());
   for (uint32_t ranks = 1; ranks <= std::min(candidates, kComparedRanksMax); ++ranks) {
-    if (ranks != wishes.exact()) add(ranks);
+    if (ranks != placement.exact()) add(ranks);
   }
   // What was asked for first; its reason is the failure's when nothing fits.
   std::stable_sort(shapes.begin(), shapes.end(), [&](const Shape& a, const Shape& b) {
-    return wishes.Allows(a, 0) > wishes.Allows(b, 0);
+    return placement.Allows(a, 0) > placement.Allows(b, 0);
   });
   return shapes;
 }
 
 std::vector<v1::Rejection> Rejections(const v1::PlanRequest& request, GangJudge& judge,
                                       const std::vector<GangOption>& options,
-                                      const ShapeWishes& wishes, const GangOption* chosen) {
+                                      const ShapeOptions& placement, const GangOption* chosen) {
   std::vector<v1::Rejection> rejections;
   std::vector<Shape> explained;
   for (const GangOption& option : options) {
@@ -278,43 +280,43 @@ std::vector<v1::Rejection> Rejections(const v1::PlanRequest& request, GangJudge&
     v1::Prediction prediction = Predict(judge, option.gang, request);
     v1::Rejection rejection =
         Reject(ShapeName(ShapeOf(option.gang)),
-               WhyNotChosen(judge, option, chosen, wishes, prediction.tokens_per_second()));
+               WhyNotChosen(judge, option, chosen, placement, prediction.tokens_per_second()));
     *rejection.mutable_prediction() = std::move(prediction);
     rejections.push_back(std::move(rejection));
   }
   const uint32_t candidates = static_cast<uint32_t>(judge.candidates().size());
-  for (const Shape& shape : ShapesToExplain(wishes, candidates)) {
+  for (const Shape& shape : ShapesToExplain(placement, candidates)) {
     if (std::find(explained.begin(), explained.end(), shape) != explained.end()) continue;
     explained.push_back(shape);
     rejections.push_back(
-        Reject(ShapeName(shape), WhyNotShape(judge, shape, request.wishes().transport())));
+        Reject(ShapeName(shape), WhyNotShape(judge, shape, request.placement().transport())));
   }
   return rejections;
 }
 
-// Why none of the wished shapes fits: memory when that was it for any of them, else the first's
+// Why none of the requested shapes fits: memory when that was it for any of them, else the first's
 // reason.
 v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
-                          const ShapeWishes& wishes) {
+                          const ShapeOptions& placement) {
   MaybeReason first;
   MaybeReason memory;
   const uint32_t candidates = static_cast<uint32_t>(judge.candidates().size());
-  for (const Shape& shape : ShapesToExplain(wishes, candidates)) {
+  for (const Shape& shape : ShapesToExplain(placement, candidates)) {
     bool asked = false;
-    for (uint32_t level = 0; level < wishes.levels(); ++level) {
-      asked = asked || wishes.Allows(shape, level);
+    for (uint32_t level = 0; level < placement.levels(); ++level) {
+      asked = asked || placement.Allows(shape, level);
     }
     if (!asked) continue;
-    v1::Reason reason = WhyNotShape(judge, shape, request.wishes().transport());
+    v1::Reason reason = WhyNotShape(judge, shape, request.placement().transport());
     // The last: over the most nodes. How much is short in all says more than one slice does.
     const bool says_more = shape.tp == 1 || !memory.has_value();
     if (reason.code() == "MEMORY_SHORT" && says_more) memory = reason;
     if (!first.has_value()) first = std::move(reason);
   }
   if (!first.has_value()) return MakeReason("TOO_FEW_NODES", "no node can take a rank");
-  const std::string& transport = request.wishes().transport();
+  const std::string& transport = request.placement().transport();
   if (!memory.has_value()) {
-    const std::string path = AdviseOnPaths(judge, wishes, transport);
+    const std::string path = AdviseOnPaths(judge, placement, transport);
     if (first->code() == "TRANSPORT_UNAVAILABLE" && !path.empty()) {
       first->set_remedy(absl::StrCat(path, " would make it fit"));
     }
@@ -326,20 +328,20 @@ v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
                               judge.serving().context_tokens, ": ", memory->message(),
                               ". Nodes can give: ", BudgetList(judge.candidates())),
                  memory->node_id());
-  const std::string advice = AdviseOnMemory(judge, wishes, transport);
+  const std::string advice = AdviseOnMemory(judge, placement, transport);
   if (!advice.empty()) failure.set_remedy(advice);
   return failure;
 }
 
-// `candidates`: those that may be given ranks; `named_nodes`: how many the wishes name.
+// `candidates`: those that may be given ranks; `named_nodes`: how many the options name.
 v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> candidates,
                         std::vector<v1::Rejection> rejections, uint32_t named_nodes) {
   ServingLoad load;
-  load.context_tokens = EffectiveContext(request.model(), request.wishes());
-  load.sequences = SequencesOf(request.wishes());
-  load.kv_bits = request.wishes().kv_bits();
-  load.strictness = request.wishes().strictness();
-  load.predicted_positions = request.wishes().prompt_tokens();
+  load.context_tokens = EffectiveContext(request.model(), request.placement());
+  load.sequences = SequencesOf(request.placement());
+  load.kv_bits = request.placement().kv_bits();
+  load.strictness = request.placement().strictness();
+  load.predicted_positions = request.placement().prompt_tokens();
   if (request.has_draft_model()) {
     load.draft_bytes = DraftBytes(request.draft_model(), load);
     for (Candidate& candidate : candidates) candidate.may_enter = candidate.node->has_draft_files();
@@ -348,24 +350,24 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   std::stable_sort(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.budget_bytes > b.budget_bytes; });
-  const ShapeWishes wishes(request, static_cast<uint32_t>(candidates.size()), named_nodes);
+  const ShapeOptions placement(request, static_cast<uint32_t>(candidates.size()), named_nodes);
   const LinkCosts links(request, candidates);
   GangJudge judge(request.model(), candidates, links, load, CostParameters());
-  GangWish wish;
-  wish.optimize = request.wishes().optimize();
-  wish.users = load.sequences;
-  wish.transport = request.wishes().transport();
-  wish.exact_ranks = wishes.exact();
-  GangSearch search(judge, wish);
-  const PlanChoice choice = ChoosePlan(request, judge, search, wishes);
+  GangGoal wanted;
+  wanted.optimize = request.placement().optimize();
+  wanted.users = load.sequences;
+  wanted.transport = request.placement().transport();
+  wanted.exact_ranks = placement.exact();
+  GangSearch search(judge, wanted);
+  const PlanChoice choice = ChoosePlan(request, judge, search, placement);
   if (!request.brief()) {
     for (v1::Rejection& rejection :
-         Rejections(request, judge, search.Options(), wishes, choice.option)) {
+         Rejections(request, judge, search.Options(), placement, choice.option)) {
       rejections.push_back(std::move(rejection));
     }
   }
   if (!choice.gang.has_value()) {
-    v1::Reason reason = WhyNothingFits(request, judge, wishes);
+    v1::Reason reason = WhyNothingFits(request, judge, placement);
     return Failure(std::move(reason), std::move(rejections));
   }
   v1::PlanResult result;
@@ -375,7 +377,7 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   if (auto air = AdviseOnWireless(request, judge, *choice.gang); air.has_value()) {
     *result.mutable_plan()->add_reasons() = *std::move(air);
   }
-  if (auto cable = AdviseOnCables(request, judge, *choice.gang, wishes); cable.has_value()) {
+  if (auto cable = AdviseOnCables(request, judge, *choice.gang, placement); cable.has_value()) {
     *result.mutable_plan()->add_reasons() = *std::move(cable);
   }
   for (const v1::Rejection& rejection : rejections) {
@@ -389,7 +391,7 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
 // GPU, many times slower. Those are left out where the GPUs alone hold the model, unless they were
 // asked for or hold a part of it now.
 bool LeavesProcessorsOut(const v1::PlanRequest& request, const std::vector<Candidate>& candidates) {
-  if (request.wishes().optimize() != v1::OPTIMIZE_MEMORY) return false;
+  if (request.placement().optimize() != v1::OPTIMIZE_MEMORY) return false;
   bool has_gpu = false, has_cpu = false;
   for (const Candidate& candidate : candidates) {
     (candidate.kind == ComputeKind::kGpu ? has_gpu : has_cpu) = true;
@@ -398,7 +400,7 @@ bool LeavesProcessorsOut(const v1::PlanRequest& request, const std::vector<Candi
       if (part.node_id() == candidate.node->node_id()) return false;
     }
   }
-  return has_gpu && has_cpu && request.wishes().node_ids().empty();
+  return has_gpu && has_cpu && request.placement().node_ids().empty();
 }
 
 v1::PlanResult PlanWithoutProcessors(const v1::PlanRequest& request,
@@ -423,8 +425,9 @@ v1::PlanResult PlanWithoutProcessors(const v1::PlanRequest& request,
 
 }  // namespace
 
-uint32_t EffectiveContext(const v1::ModelDescription& model, const v1::Wishes& wishes) {
-  if (wishes.context_length() > 0) return wishes.context_length();
+uint32_t EffectiveContext(const v1::ModelDescription& model,
+                          const v1::PlacementOptions& placement) {
+  if (placement.context_length() > 0) return placement.context_length();
   if (model.context_length_max() == 0) return kDefaultContextTokens;
   return std::min(model.context_length_max(), kDefaultContextTokens);
 }
@@ -435,7 +438,7 @@ v1::PlanResult PlanAsAsked(const v1::PlanRequest& request) {
   if (auto invalid = ValidateModel(request.model()); invalid.has_value()) {
     return Failure(*std::move(invalid));
   }
-  if (auto bad = CheckWishes(request); bad.has_value()) return Failure(*std::move(bad));
+  if (auto bad = CheckOptions(request); bad.has_value()) return Failure(*std::move(bad));
   uint32_t named_nodes = 0;
   if (auto bad = CheckNamedNodes(request, &named_nodes); bad.has_value()) {
     return Failure(*std::move(bad));

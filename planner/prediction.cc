@@ -32,7 +32,7 @@ double PeakWatts(const GangJudge& judge, const Gang& gang) {
 }  // namespace
 
 v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request) {
-  const v1::Wishes& wishes = request.wishes();
+  const v1::PlacementOptions& placement = request.placement();
   const double correction = CorrectionOf(request.corrections(), BackendOf(gang));
   const StepTime step = judge.Step(gang, judge.DecodeOf(1));
   v1::Prediction prediction;
@@ -45,14 +45,14 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
   // Of more users than sequences the others wait.
   const uint32_t sequences = std::max(1u, judge.serving().sequences);
   const uint32_t users =
-      std::min(sequences, std::max(1u, wishes.users() > 0 ? wishes.users() : sequences));
+      std::min(sequences, std::max(1u, placement.users() > 0 ? placement.users() : sequences));
   prediction.set_users(users);
   // A gang answers so many at the same time; further ones take turns.
   prediction.set_users_tokens_per_second(
       judge.TokensPerSecond(gang, std::min(users, kAnsweredAtOnceMax)) / correction);
   const uint32_t prompt =
       std::min(judge.serving().context_tokens,
-               wishes.prompt_tokens() > 0 ? wishes.prompt_tokens() : kPredictedPromptTokens);
+               placement.prompt_tokens() > 0 ? placement.prompt_tokens() : kPredictedPromptTokens);
   prediction.set_prompt_tokens(prompt);
   prediction.set_first_token_ms(judge.FirstTokenUs(gang, prompt) * correction /
                                 kMicrosecondsPerMillisecond);
@@ -105,9 +105,9 @@ double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& 
 }
 
 void Learn(v1::SpeedCorrections* corrections, const std::string& backend, double measured,
-           double foretold, double applied) {
-  if (measured <= 0 || foretold <= 0 || applied <= 0) return;
-  const double ratio = foretold / measured * applied;
+           double predicted, double applied) {
+  if (measured <= 0 || predicted <= 0 || applied <= 0) return;
+  const double ratio = predicted / measured * applied;
   if (ratio < kCorrectionMin || ratio > kCorrectionMax) return;
   v1::SpeedCorrection* correction = FindCorrection(corrections, backend);
   if (correction == nullptr) {

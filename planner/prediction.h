@@ -12,7 +12,7 @@ namespace macrame::planner {
 
 inline constexpr uint32_t kPredictedPromptTokens = 1024;
 
-// `users` and `prompt_tokens` as in Wishes (0: their defaults).
+// `users` and `prompt_tokens` as in PlacementOptions (0: their defaults).
 v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request);
 
 // Of that, one user's speed alone.
@@ -29,9 +29,9 @@ std::string SpeedText(double tokens_per_second);
 // A correction is believed from so many samples on: one answer is not a speed yet.
 inline constexpr uint32_t kCorrectionSamplesMin = 3;
 
-// Of a step's time: measured / foretold. A backend that was not measured is taken to err like those
-// that were, or what was only measured slow would always look worse than what never was; 1 while
-// nothing is known.
+// Of a step's time: measured / predicted. A backend that was not measured is taken to err like
+// those that were, or what was only measured slow would always look worse than what never was; 1
+// while nothing is known.
 double CorrectionOf(const v1::SpeedCorrections& corrections, const std::string& backend);
 
 // Samples that a correction remembers, about: newer ones weigh more.
@@ -43,8 +43,8 @@ inline constexpr double kCorrectionMin = 0.02;
 inline constexpr double kCorrectionMax = 10;
 
 // Learns from one measurement: tokens a second that a gang over `backend` generated for one
-// sequence, and what was foretold with the correction `applied` at that time.
+// sequence, and what was predicted with the correction `applied` at that time.
 void Learn(v1::SpeedCorrections* corrections, const std::string& backend, double measured,
-           double foretold, double applied);
+           double predicted, double applied);
 
 }  // namespace macrame::planner

@@ -9,7 +9,7 @@
 namespace macrame::planner {
 
 // HEADS_INDIVISIBLE, GROUPS_INDIVISIBLE, TOO_FEW_NODES, TOO_FEW_LAYERS, ENGINE_LIMIT,
-// TRANSPORT_UNAVAILABLE or MEMORY_SHORT. `transport`: as wished.
+// TRANSPORT_UNAVAILABLE or MEMORY_SHORT. `transport`: as requested.
 v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& transport);
 
 }  // namespace macrame::planner

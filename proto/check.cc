@@ -12,7 +12,7 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
 }
 
 CheckFailure::~CheckFailure() {
-  // On stderr too: whoever started the process keeps its last words from there.
+  // On stderr too: whoever started the process keeps its last lines from there.
   std::fprintf(stderr, "%s\n", text_.str().c_str());
   spdlog::critical("{}", text_.str());
   spdlog::default_logger()->flush();

@@ -42,12 +42,12 @@ std::vector<v1::Reason> FindDegradation(const v1::ClusterStatus& status) {
                                  part.node_id()));
     }
     const double measured = MeasuredRate(deployment);
-    const double foretold = deployment.plan().prediction().tokens_per_second();
-    if (measured <= 0 || measured >= kSlowShareOfForetold * foretold) continue;
-    found.push_back(
-        MakeReason("SLOWER_THAN_FORETOLD",
-                   absl::StrFormat("'%s' gave %.1f tokens/s in its last answer; %.1f were foretold",
-                                   name, measured, foretold)));
+    const double predicted = deployment.plan().prediction().tokens_per_second();
+    if (measured <= 0 || measured >= kSlowShareOfPredicted * predicted) continue;
+    found.push_back(MakeReason(
+        "SLOWER_THAN_PREDICTED",
+        absl::StrFormat("'%s' gave %.1f tokens/s in its last answer; %.1f were predicted", name,
+                        measured, predicted)));
     found.back().set_remedy(absl::StrCat("'clusterctl model check ", name,
                                          "' says where the time goes; unload and load it to plan "
                                          "anew with what was measured"));

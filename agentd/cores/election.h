@@ -175,7 +175,7 @@ class Election {
   const FencePair& granted() const { return granted_; }
   Term highest_term() const { return highest_term_; }
 
-  // To be asked before any order (Replicate, Reserve, Launch, EndRanks) is obeyed. OK only for the
+  // To be asked before any order (Replicate, Reserve, Launch, StopRanks) is obeyed. OK only for the
   // very pair that this node has granted; as grants are durable, so is this fence. An older pair:
   // FAILED_PRECONDITION with STALE_TERM. A newer one that has not been granted (yet): UNAVAILABLE
   // with NO_COORDINATOR; the sender tries again after its next renewal.

@@ -201,7 +201,7 @@ void GangReconciler::EndOn(Round& round, const NodeId& node, const std::string& 
   }
   const bool answered = !is_new && ending.answered && ending.up_to_epoch >= up_to_epoch;
   ending = {std::max(ending.up_to_epoch, up_to_epoch), round.now, answered};
-  round.effects.emplace_back(EndRanks{node, name, up_to_epoch, why});
+  round.effects.emplace_back(StopRanks{node, name, up_to_epoch, why});
 }
 
 bool GangReconciler::AllEnded(const Round& round, const std::string& name, const Gang& gang) const {

@@ -277,7 +277,7 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
 
 void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
   if (IsGivingWay(round, name, gang)) return;
-  // Those that make room for it end first, and nobody who matters less takes that room meanwhile.
+  // Those that it preempts end first, and nobody who matters less takes their memory meanwhile.
   round.busy = round.busy || AwaitsVictim(name);
   if (round.busy || InGrace(round.now) || !HasYielded(round, gang)) return;
   const bool same = !gang.refused.code().empty() && gang.planned_on == round.placement;
@@ -323,7 +323,7 @@ std::set<std::string> GangReconciler::InForce() const {
   return names;
 }
 
-// What was evicted is planned again once the one that it made room for is ready, or won't be soon.
+// What was evicted is planned again once the one that preempted it is ready, or won't be soon.
 bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
   if (gang.yields_to.empty()) return true;
   const auto found = gangs_.find(gang.yields_to);
@@ -354,7 +354,7 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
     }
     victim->second.failure = MakeReason(
         "EVICTED",
-        absl::StrCat("'", other, "' makes room for '", name, "', which has priority ", priority));
+        absl::StrCat("'", other, "' is preempted by '", name, "', which has priority ", priority));
     victim->second.retry_at = round.now;
     victim->second.yields_to = name;
     victim->second.evicted_at.reset();  // what went for it need not wait for it any more
@@ -371,7 +371,7 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
   gang.evicted_at = round.now;
   Refuse(round, name, gang,
          MakeReason("AWAITS_ROOM", absl::StrCat("'", name, "' waits until ",
-                                                absl::StrJoin(gone, ", "), " made room for it")));
+                                                absl::StrJoin(gone, ", "), " freed its memory")));
 }
 
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.

@@ -11,7 +11,7 @@
 //
 // Contract: pure. Reconcile is called after every event and at least every 100 ms, and only while
 // Election::Leading(now); its effects are carried out in order. PlanDeployment, ReserveAndLaunch,
-// EndRanks and WriteGang are each answered by the matching On… call; one that is not answered is
+// StopRanks and WriteGang are each answered by the matching On… call; one that is not answered is
 // given up by its limit. The answers only change what the next Reconcile sees. Owner: the agent's
 // owner thread.
 
@@ -55,7 +55,7 @@ struct GangReconcilerOptions {
   Duration warming_up_limit = std::chrono::seconds(120);
   // What does not fit is planned again when nodes or inventories change, and after this long.
   Duration replan_interval = std::chrono::seconds(10);
-  // What was evicted waits until the one that it made room for is ready, but for one that is not on
+  // What was evicted waits until the one that preempted it is ready, but for one that is not on
   // its way no longer than this. That one is planned more often meanwhile: a node's free memory
   // shows a moment after a rank ended.
   Duration eviction_limit = std::chrono::seconds(60);
@@ -132,7 +132,7 @@ struct ReserveAndLaunch {
   bool fast_synch_suspended = false;  // an earlier epoch stalled with it (GangRecord)
 };
 // → OnEnded.
-struct EndRanks {
+struct StopRanks {
   NodeId node;
   std::string deployment;
   uint64_t up_to_epoch = 0;
@@ -159,7 +159,7 @@ struct RefuseTransport {
   v1::Reason why;
 };
 
-using GangEffect = std::variant<PlanDeployment, WriteGang, ReserveAndLaunch, EndRanks, RemoveGang,
+using GangEffect = std::variant<PlanDeployment, WriteGang, ReserveAndLaunch, StopRanks, RemoveGang,
                                 Notify, RefuseTransport>;
 using GangEffects = std::vector<GangEffect>;
 
@@ -303,7 +303,7 @@ class GangReconciler {
   bool IsGivingWay(const Round& round, const std::string& name, Gang& gang) const;
   void StepEnding(Round& round, const std::string& name, Gang& gang);
   std::vector<std::string> InOrder(const Round& round) const;
-  // Something ends to make room for it.
+  // Something is preempted by it.
   bool AwaitsVictim(const std::string& name) const;
   bool IsEvicting(const std::string& name, const Gang& gang, MonotonicTime now) const;
   bool HasYielded(const Round& round, Gang& gang) const;

@@ -28,7 +28,7 @@ void SpeedLearner::Observe(const std::vector<v1::GangRecord>& gangs,
                            const std::vector<v1::RankStatus>& ranks) {
   std::map<std::pair<std::string, uint64_t>, uint64_t> seen;
   for (const v1::GangRecord& gang : gangs) {
-    const v1::Prediction& foretold = gang.plan().prediction();
+    const v1::Prediction& predicted = gang.plan().prediction();
     const auto key = std::pair(gang.deployment(), gang.epoch());
     const auto before = answers_seen_.find(key);
     const uint64_t counted = before == answers_seen_.end() ? 0 : before->second;
@@ -40,7 +40,7 @@ void SpeedLearner::Observe(const std::vector<v1::GangRecord>& gangs,
       seen[key] = rank.decode_answers();
       planner::Learn(&learnt_, gang.plan().backend(),
                      planner::kMicrosecondsPerSecond / rank.decode_step_us(),
-                     foretold.tokens_per_second(), foretold.correction());
+                     predicted.tokens_per_second(), predicted.correction());
     }
   }
   answers_seen_ = std::move(seen);

@@ -1,7 +1,7 @@
 #pragma once
 
 // What this cluster's own speeds teach the planner: each answer that an entry rank timed is held
-// against what was foretold for its gang, and the ratio is kept by backend. Pure; owner: the
+// against what was predicted for its gang, and the ratio is kept by backend. Pure; owner: the
 // agent's owner thread, coordinator only.
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class SpeedLearner {
   // Goes on from what is written. Answers that were timed before are counted once more at most.
   void Begin(v1::SpeedCorrections written);
 
-  // Looks at the entry ranks of gangs in force. A gang whose plan foretells nothing teaches
+  // Looks at the entry ranks of gangs in force. A gang whose plan predicts nothing teaches
   // nothing.
   void Observe(const std::vector<v1::GangRecord>& gangs, const std::vector<v1::RankStatus>& ranks);
 

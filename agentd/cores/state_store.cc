@@ -78,7 +78,7 @@ absl::StatusOr<int> LockFolder(const std::string& folder) {
       ::pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     const std::string why = std::strerror(errno);
     ::close(fd);
-    return FolderError(absl::StrCat(path, " can't be written: ", why), "make room on the disk");
+    return FolderError(absl::StrCat(path, " can't be written: ", why), "free space on the disk");
   }
   return fd;
 }
@@ -410,7 +410,7 @@ absl::Status StateStore::DiskError(const std::string& doing) const {
     return ReasonStatus(absl::StatusCode::kResourceExhausted, reason);
   }
   return FolderError(absl::StrCat(DatabasePath(), ": ", doing, " failed: ", what),
-                     "make room on the disk, and see that agentd's user may write the folder");
+                     "free space on the disk, and see that agentd's user may write the folder");
 }
 
 }  // namespace macrame::agentd

@@ -19,9 +19,8 @@ std::optional<size_t> LongestWaiting(const std::vector<ConnectionView>& connecti
 
 }  // namespace
 
-RoomDecision MakeRoom(const std::vector<ConnectionView>& connections,
-                      const ConnectionLimits& limits, const std::string& address,
-                      bool is_loopback) {
+RoomDecision Admit(const std::vector<ConnectionView>& connections, const ConnectionLimits& limits,
+                   const std::string& address, bool is_loopback) {
   const auto own = static_cast<size_t>(
       std::count_if(connections.begin(), connections.end(),
                     [&](const ConnectionView& one) { return one.address == address; }));

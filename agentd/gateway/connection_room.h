@@ -34,7 +34,7 @@ struct RoomDecision {
   bool address_is_full = false;  // why it is not taken: its own address, not everybody
 };
 
-RoomDecision MakeRoom(const std::vector<ConnectionView>& connections,
-                      const ConnectionLimits& limits, const std::string& address, bool is_loopback);
+RoomDecision Admit(const std::vector<ConnectionView>& connections, const ConnectionLimits& limits,
+                   const std::string& address, bool is_loopback);
 
 }  // namespace macrame::agentd

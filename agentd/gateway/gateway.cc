@@ -65,7 +65,7 @@ constexpr size_t kAddressPart = 2;
 constexpr size_t kReservedPart = 8;
 
 // Whether the connection may come; the one that leaves for it is closed.
-RoomDecision MakeRoomFor(GatewayState& state, const tcp::socket& socket) {
+RoomDecision AdmitSocket(GatewayState& state, const tcp::socket& socket) {
   std::vector<HttpSession*> sessions;
   std::vector<ConnectionView> views;
   for (HttpSession* session : state.sessions) {
@@ -81,7 +81,7 @@ RoomDecision MakeRoomFor(GatewayState& state, const tcp::socket& socket) {
   const auto remote = socket.remote_endpoint(gone);
   const net::ip::address from = PlainAddress(remote.address());
   const RoomDecision decision =
-      MakeRoom(views, limits, gone ? "" : from.to_string(), !gone && from.is_loopback());
+      Admit(views, limits, gone ? "" : from.to_string(), !gone && from.is_loopback());
   if (decision.leaves.has_value()) sessions[*decision.leaves]->Leave();
   return decision;
 }
@@ -98,7 +98,7 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
       co_await pause.async_wait(kAwait);
       continue;
     }
-    const RoomDecision room = MakeRoomFor(*state, socket);
+    const RoomDecision room = AdmitSocket(*state, socket);
     if (!room.taken) {
       RefuseConnection(std::move(socket), room.address_is_full);
     } else {

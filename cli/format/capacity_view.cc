@@ -147,7 +147,7 @@ std::string TopologyView(const v1::TopologyAdvice& advice, int width, const Styl
   if (advice.tokens_per_second() > 0) {
     absl::StrAppend(&out, cabled ? "\n" : "", Printable(advice.model()),
                     cabled ? " with all of them: " : " over the LAN: ",
-                    EstimatedRate(advice.tokens_per_second()), " tokens/s foretold\n");
+                    EstimatedRate(advice.tokens_per_second()), " tokens/s predicted\n");
   }
   if (cabled && advice.tokens_per_second_now() > 0) {
     absl::StrAppend(&out, "with the cables that are there: ",

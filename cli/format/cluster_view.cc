@@ -95,17 +95,18 @@ std::string MarkedName(const v1::NodeStatus& node) {
   return absl::StrCat(Name(node.identity()), node.is_coordinator() ? " *" : "");
 }
 
-std::string StrangersText(const v1::ClusterStatus& status) {
-  if (status.strangers().empty()) return "";
+std::string UnknownNodesText(const v1::ClusterStatus& status) {
+  if (status.unknown_nodes().empty()) return "";
   std::string out = "\nSeen on this network, not members:\n";
-  for (const v1::Stranger& stranger : status.strangers()) {
-    const std::string name =
-        stranger.hostname().empty() ? stranger.node_id().substr(0, kShortId) : stranger.hostname();
-    absl::StrAppend(&out, "  ", Printable(name), " (", Printable(stranger.address()), ", ",
-                    stranger.cluster_name().empty()
+  for (const v1::UnknownNode& unknown_node : status.unknown_nodes()) {
+    const std::string name = unknown_node.hostname().empty()
+                                 ? unknown_node.node_id().substr(0, kShortId)
+                                 : unknown_node.hostname();
+    absl::StrAppend(&out, "  ", Printable(name), " (", Printable(unknown_node.address()), ", ",
+                    unknown_node.cluster_name().empty()
                         ? std::string("no cluster")
-                        : absl::StrCat("cluster '", Printable(stranger.cluster_name()), "'"),
-                    "): ", ReasonSentence(stranger.reason()), "\n");
+                        : absl::StrCat("cluster '", Printable(unknown_node.cluster_name()), "'"),
+                    "): ", ReasonSentence(unknown_node.reason()), "\n");
   }
   return out;
 }
@@ -212,7 +213,7 @@ std::string DevicesView(const v1::ClusterStatus& status, int width, const Style&
                     node.transport_verdict().empty() ? "-" : node.transport_verdict(),
                     node.identity().node_id().substr(0, kShortId)});
   }
-  return RenderTable(columns, rows, width, style) + StrangersText(status);
+  return RenderTable(columns, rows, width, style) + UnknownNodesText(status);
 }
 
 std::string StatusView(const v1::ClusterStatus& status, int width, const Style& style) {
@@ -226,7 +227,7 @@ std::string StatusView(const v1::ClusterStatus& status, int width, const Style& 
     absl::StrAppend(&out, "\n", DeploymentsView(status, width, style));
   }
   out += ProblemsText(status, style);
-  out += StrangersText(status);
+  out += UnknownNodesText(status);
   return out;
 }
 

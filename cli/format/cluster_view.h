@@ -11,7 +11,7 @@ namespace macrame::cli {
 
 inline constexpr char kAllHealthyLine[] = "All nodes healthy";
 
-// One line a node: name, state, address, memory, GPU, chip, system, transport; then strangers.
+// One line a node: name, state, address, memory, GPU, chip, system, transport; then unknown nodes.
 std::string DevicesView(const v1::ClusterStatus& status, int width, const Style& style);
 
 // Cluster, health, nodes, models with their ranks, problems with what to do about them.

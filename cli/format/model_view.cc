@@ -29,8 +29,7 @@ Tone ToneOf(v1::RankPhase phase) {
 }
 
 std::string LayersText(const v1::Assignment& assignment) {
-  std::string text =
-      absl::StrCat("[", assignment.layer_begin(), ", ", assignment.layer_end(), ")");
+  std::string text = absl::StrCat("[", assignment.layer_begin(), ", ", assignment.layer_end(), ")");
   if (assignment.slice_count() > 0) {
     absl::StrAppend(&text, " ", assignment.slice_end() - assignment.slice_begin(), "/",
                     assignment.slice_count());
@@ -117,7 +116,7 @@ std::string RankLines(const v1::DeploymentStatus& deployment, int width, const S
 std::string FailureLine(const v1::DeploymentStatus& deployment, const Style& style) {
   if (!deployment.has_failure() || deployment.failure().code().empty()) return "";
   const bool over = deployment.state() == v1::DEPLOYMENT_STATE_READY;
-  // Launched anew because its wishes changed: nothing failed.
+  // Launched anew because its options changed: nothing failed.
   if (over && deployment.failure().code() == "SNAPSHOT_STALE") return "";
   std::string out = absl::StrCat(over ? style.Dim("last failure of ") : style.Bad("failure of "),
                                  Printable(deployment.deployment().name()), ": ",
@@ -160,11 +159,11 @@ void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& r
   for (const v1::Rejection* rejection : refused) AppendRejection(*rejection, out);
 }
 
-// "Foretold: 31.1 tokens/s for one user (…)".
+// "Predicted: 31.1 tokens/s for one user (…)".
 std::string PredictionLines(const v1::Prediction& prediction) {
   if (prediction.tokens_per_second() <= 0) return "";
   std::string out = absl::StrCat(
-      "\nForetold: ", EstimatedRate(prediction.tokens_per_second()), " tokens/s for one user, ",
+      "\nPredicted: ", EstimatedRate(prediction.tokens_per_second()), " tokens/s for one user, ",
       prediction.prompt_tokens(), " tokens into the context\n",
       absl::StrFormat("          %.1f ms a token: weights %.1f, context %.1f, starting "
                       "layers %.1f, links %.1f\n",
@@ -322,7 +321,7 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
 
 std::string SpeedsView(const v1::SpeedCorrections& speeds, int width, const Style& style) {
   if (speeds.corrections().empty()) {
-    return "No answers of at least 8 tokens were timed yet: speeds are foretold without "
+    return "No answers of at least 8 tokens were timed yet: speeds are predicted without "
            "corrections.\n";
   }
   std::vector<std::vector<Cell>> rows;
@@ -330,7 +329,7 @@ std::string SpeedsView(const v1::SpeedCorrections& speeds, int width, const Styl
     rows.push_back({correction.backend(), absl::StrCat(correction.samples()),
                     absl::StrFormat("%.2f", correction.measured_to_predicted())});
   }
-  return absl::StrCat(RenderTable({{"RANKS OVER"}, {"ANSWERS", true}, {"STEP / FORETOLD", true}},
+  return absl::StrCat(RenderTable({{"RANKS OVER"}, {"ANSWERS", true}, {"STEP / PREDICTED", true}},
                                   rows, width, style),
                       "\nPlans multiply a step's time by this from 3 answers on (20 are "
                       "remembered).\n'clusterctl speeds reset' forgets it.\n");

@@ -21,7 +21,7 @@ std::string ModelsView(const v1::ListModelsResponse& models, int width, const St
 // `plan`: the plan that would be carried out and why, or why there is none.
 std::string PlanView(const v1::PlanResult& result, int width, const Style& style);
 // The lines that end `model load`.
-// What measured speeds put on what is foretold, by backend.
+// What measured speeds put on what is predicted, by backend.
 std::string SpeedsView(const v1::SpeedCorrections& speeds, int width, const Style& style);
 std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds);
 

@@ -337,11 +337,12 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   v1::PlanRequest request = inputs.cluster;
   *request.mutable_model() = asked.At(bits);
   const uint32_t longest = request.model().context_length_max();
-  request.mutable_wishes()->set_context_length(longest > 0 ? std::min(context, longest) : context);
+  request.mutable_placement()->set_context_length(longest > 0 ? std::min(context, longest)
+                                                              : context);
   // Those at work at the same time need their caches.
   const uint32_t at_work = UsersAtWork(inputs);
-  request.mutable_wishes()->set_users(at_work);
-  request.mutable_wishes()->set_concurrent_sequences(at_work);
+  request.mutable_placement()->set_users(at_work);
+  request.mutable_placement()->set_concurrent_sequences(at_work);
   v1::CapacityModel row;
   row.set_model(asked.name());
   row.set_bits(bits);
@@ -373,7 +374,7 @@ uint32_t AskedContext(const v1::CapacityQuestion& question) {
   return question.context_length() > 0 ? question.context_length() : kContextDefault;
 }
 
-// What was asked for and is foretold smaller.
+// What was asked for and is predicted smaller.
 void WarnOfLimits(const Inputs& inputs, const v1::CapacityQuestion& question,
                   const std::vector<AskedModel>& models, v1::CapacityReport* report) {
   std::vector<std::string> shorter;
@@ -384,12 +385,12 @@ void WarnOfLimits(const Inputs& inputs, const v1::CapacityQuestion& question,
   }
   if (!shorter.empty()) {
     report->add_warnings(absl::StrCat("a context of ", question.context_length(),
-                                      " was asked for; foretold with the most that a model was ",
+                                      " was asked for; predicted with the most that a model was ",
                                       "made for: ", NameList(shorter)));
   }
   if (inputs.users * inputs.duty > kUsersAtWorkMax + 0.5) {
     report->add_warnings(absl::StrCat("of ", inputs.users, " users ", kUsersAtWorkMax,
-                                      " at work are foretold, the most that can be"));
+                                      " at work are predicted, the most that can be"));
   }
 }
 
@@ -441,7 +442,7 @@ void Describe(const Inputs& inputs, v1::CapacityReport* report) {
   }
   if (!inputs.desks.nodes().empty()) {
     report->add_warnings(
-        "each model is foretold with the faster of two ways to cable these machines, desks of up "
+        "each model is predicted with the faster of two ways to cable these machines, desks of up "
         "to four or one ring; 'clusterctl topology advise --model' says which");
   }
   if (!inputs.unsold.empty()) report->add_warnings(NotSold(inputs.unsold.front()));
@@ -504,9 +505,9 @@ absl::StatusOr<std::string> WhatUsersGet(const Inputs& inputs, const AskedModel&
   if (!row->fits()) {
     return absl::StrCat(with.users, " users' caches do not fit beside ", what);
   }
-  const v1::Prediction& foretold = row->prediction();
-  return absl::StrCat("of ", with.users, " users ", foretold.users(), " at once: ",
-                      OneDecimal(foretold.users_tokens_per_second() / foretold.users()),
+  const v1::Prediction& predicted = row->prediction();
+  return absl::StrCat("of ", with.users, " users ", predicted.users(), " at once: ",
+                      OneDecimal(predicted.users_tokens_per_second() / predicted.users()),
                       " tokens/s each with ", what);
 }
 
@@ -549,7 +550,7 @@ absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& ques
     AddFigure(absl::StrCat(speed.model, ", one user"),
               absl::StrCat(OneDecimal(speed.tokens_per_second), " tokens/s"),
               row->fits() ? absl::StrCat(OneDecimal(row->prediction().tokens_per_second()),
-                                         " tokens/s foretold")
+                                         " tokens/s predicted")
                           : "does not fit",
               report);
   }
@@ -718,7 +719,7 @@ absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& questio
     report.add_warnings(absl::StrCat(
         sought->offers.size() - list.size(), " further offers are left out; these are the least ",
         "memory of each machine, the fastest, and what is worth more memory. '--buy' with ",
-        "'--models' foretells any other, also machines that are sold no more"));
+        "'--models' predicts any other, also machines that are sold no more"));
   }
   report.add_warnings(
       "least memory first; RDMA needs a Thunderbolt 5 cable between each two machines "

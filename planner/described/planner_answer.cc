@@ -97,9 +97,9 @@ void AddEngine(const v1::ModelDescription& model, v1::PlanResult* result) {
 
 // Of the models that are loaded, those without which the request's would fit.
 std::vector<std::string> WhatStandsInTheWay(const DescribedCluster& cluster) {
-  std::vector<DeploymentWish> running;
+  std::vector<WantedDeployment> running;
   for (const LoadedModel& loaded : cluster.loaded) {
-    DeploymentWish one;
+    WantedDeployment one;
     one.name = loaded.name;
     for (const auto& [node, bytes] : loaded.bytes) {
       v1::Assignment& part = *one.in_force.add_assignments();
@@ -109,12 +109,12 @@ std::vector<std::string> WhatStandsInTheWay(const DescribedCluster& cluster) {
     running.push_back(std::move(one));
   }
   if (running.empty()) return {};
-  DeploymentWish wish;
-  wish.name = cluster.request.model().name();
-  wish.model = cluster.request.model();
-  wish.wishes = cluster.request.wishes();
-  wish.priority = 1;  // over all that are loaded
-  return PlaceByEvicting(cluster.request, std::move(running), std::move(wish)).evicted;
+  WantedDeployment wanted;
+  wanted.name = cluster.request.model().name();
+  wanted.model = cluster.request.model();
+  wanted.placement = cluster.request.placement();
+  wanted.priority = 1;  // over all that are loaded
+  return PlaceByEvicting(cluster.request, std::move(running), std::move(wanted)).evicted;
 }
 
 v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
@@ -125,11 +125,11 @@ v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   NameTheBits(&*described);
   v1::PlanRequest& request = cluster->request;
   *request.mutable_model() = described->model;
-  *request.mutable_wishes() = question.wishes();
+  *request.mutable_placement() = question.placement();
   // As a cluster plans it: users beyond those whom a gang answers at once need no caches.
-  if (request.wishes().concurrent_sequences() == 0) {
-    request.mutable_wishes()->set_concurrent_sequences(
-        std::clamp(request.wishes().users(), 1U, kAnsweredAtOnceMax));
+  if (request.placement().concurrent_sequences() == 0) {
+    request.mutable_placement()->set_concurrent_sequences(
+        std::clamp(request.placement().users(), 1U, kAnsweredAtOnceMax));
   }
   v1::PlannerAnswer answer;
   *answer.mutable_plan() = PlanModel(request);

@@ -149,7 +149,7 @@ class OutputReader {
         if (polled[i].revents != 0 && !gone) ReadSome(i);
       }
     }
-    // What is in the pipes already belongs to its last words.
+    // What is in the pipes already belongs to its last lines.
     for (size_t i = 0; i < 2; ++i) {
       for (size_t read = 0; fds_[i] >= 0 && read < kDrainBytesMax;) {
         const ssize_t got = ReadSome(i);

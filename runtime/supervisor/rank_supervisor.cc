@@ -50,8 +50,8 @@ class RankSupervisor::Impl {
                                               const std::string& local_ip,
                                               const NodeMemory& memory);
   absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
-  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
-                    bool at_once);
+  uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
+                     bool at_once);
   std::vector<v1::RankStatus> Statuses() const;
   Bytes ReservedBytes() const;
   Bytes AwaitedBytes() const;
@@ -223,8 +223,8 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::Launch
   return response;
 }
 
-uint32_t RankSupervisor::Impl::EndRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                        const std::string& why, bool at_once) {
+uint32_t RankSupervisor::Impl::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
+                                         const std::string& why, bool at_once) {
   const auto is_meant = [&](const std::string& name, uint64_t epoch) {
     return (deployment.empty() || name == deployment) && epoch <= up_to_epoch;
   };
@@ -407,8 +407,8 @@ void RankSupervisor::Impl::CancelGenerate(GenerateId id) {
 void RankSupervisor::Impl::ShutDown(std::function<void()> done) {
   shutting_down_ = true;
   shut_down_done_ = std::move(done);
-  EndRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down",
-           /*at_once=*/false);
+  StopRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down",
+            /*at_once=*/false);
   dispatcher_->Post([this, alive = alive_] {
     if (*alive) FinishShutDown();
   });
@@ -436,9 +436,9 @@ absl::StatusOr<v1::ReserveResponse> RankSupervisor::Reserve(const v1::ReserveReq
 absl::StatusOr<v1::LaunchResponse> RankSupervisor::Launch(const v1::LaunchSpec& spec) {
   return impl_->Launch(spec);
 }
-uint32_t RankSupervisor::EndRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                  const std::string& why, bool at_once) {
-  return impl_->EndRanks(deployment, up_to_epoch, why, at_once);
+uint32_t RankSupervisor::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
+                                   const std::string& why, bool at_once) {
+  return impl_->StopRanks(deployment, up_to_epoch, why, at_once);
 }
 std::vector<v1::RankStatus> RankSupervisor::Statuses() const { return impl_->Statuses(); }
 void RankSupervisor::OnChange(std::function<void()> callback) {

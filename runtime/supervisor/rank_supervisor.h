@@ -1,7 +1,7 @@
 #pragma once
 
 // The agent's hold on the rank processes of its node: admits them to memory, starts them, watches
-// them, ends them, and keeps their last words.
+// them, ends them, and keeps their last lines.
 //
 // Owner thread: the dispatcher's; every call and every callback happens on it, none of them blocks.
 // Waiting for processes, reading their output and talking to them is done by threads and gRPC
@@ -10,7 +10,7 @@
 // Life of a rank: Reserve keeps memory and ports for `hold_ms`; Launch turns the reservation into a
 // process (`rankd --launch-spec FILE`, own process group, stdin a pipe that closes when the agent
 // dies); its RankService reports on a unix socket. It ends by itself (FAILED, RANK_EXITED or
-// RANK_KILLED), by silence longer than `silence_limit` (FAILED, RANK_STALLED), or by EndRanks
+// RANK_KILLED), by silence longer than `silence_limit` (FAILED, RANK_STALLED), or by StopRanks
 // (STOPPED). Memory stays reserved until the process is gone for certain.
 
 #include <cstdint>
@@ -97,8 +97,8 @@ class RankSupervisor {
   // of those that failed. Returns how many processes were told to stop; they pass through STOPPING
   // and STOPPED. Empty `deployment`: all.
   // `at_once`: they are killed, not asked to stop.
-  uint32_t EndRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
-                    bool at_once = false);
+  uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
+                     bool at_once = false);
 
   // Running ranks, then ended ones that are still kept.
   std::vector<v1::RankStatus> Statuses() const;

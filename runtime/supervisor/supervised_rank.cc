@@ -278,7 +278,7 @@ void SupervisedRank::ScheduleSignal(Duration delay, int signal) {
 
 v1::Reason SupervisedRank::WhyEnded(const ProcessExit& exit) const {
   std::string words = LastLine(exit.last_words);
-  if (!words.empty()) words = absl::StrCat("; its last words: ", words);
+  if (!words.empty()) words = absl::StrCat("; its last lines: ", words);
   if (exit.signal == 0) {
     return MakeReason("RANK_EXITED", absl::StrCat(Name(), " exited with code ", exit.code, words),
                       options_.node_id);

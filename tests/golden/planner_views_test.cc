@@ -16,21 +16,21 @@ namespace {
 constexpr int kWidth = 120;
 
 std::string PlanText(const std::string& cluster, const std::string& model, uint32_t bits,
-                     const v1::Wishes& wishes = {}) {
+                     const v1::PlacementOptions& placement = {}) {
   std::stringstream yaml;
   yaml << std::ifstream("deploy/catalogue/clusters/" + cluster + ".yaml").rdbuf();
   v1::PlannerQuestion question;
   question.mutable_plan()->set_cluster_yaml(yaml.str());
   question.mutable_plan()->set_model(model);
   question.mutable_plan()->set_bits(bits);
-  *question.mutable_plan()->mutable_wishes() = wishes;
+  *question.mutable_plan()->mutable_placement() = placement;
   const v1::PlannerAnswer answer = planner::AnswerOf(question);
   EXPECT_TRUE(answer.has_plan()) << answer.failure().message();
   return PlanView(answer.plan(), kWidth, Style());
 }
 
 TEST(GoldenPlanner, PlansOnDescribedClusters) {
-  v1::Wishes users;
+  v1::PlacementOptions users;
   users.set_users(10);
   ExpectGolden("plan-studios-qwen3-8bit.txt",
                PlanText("four-studios", "Qwen3-235B-A22B", 8, users));

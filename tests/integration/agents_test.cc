@@ -23,7 +23,7 @@ TEST_F(AgentsTest, ThreeFindEachOtherAndAgreeOnOneCoordinator) {
     EXPECT_EQ(status->nodes_size(), 3);
     EXPECT_TRUE(status->healthy());
     EXPECT_EQ(status->cluster_name(), "trial");
-    EXPECT_EQ(status->strangers_size(), 0);
+    EXPECT_EQ(status->unknown_nodes_size(), 0);
     EXPECT_FALSE(status->insecure());
     coordinators.insert(status->coordinator().coordinator_id());
     for (const v1::NodeStatus& node : status->nodes()) {
@@ -60,21 +60,22 @@ TEST_F(AgentsTest, AnotherClustersNodeIsNamedAndNotAdmitted) {
   other.Start();
   bare.Start();
   AgentProcess& own = *agents_[0];
-  WaitFor("two strangers", {&own}, 20,
-          [](const auto& status) { return status.strangers_size() == 2; });
+  WaitFor("two unknown nodes", {&own}, 20,
+          [](const auto& status) { return status.unknown_nodes_size() == 2; });
   const auto status = Status(own);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(AliveCount(*status), 3);
   EXPECT_EQ(status->nodes_size(), 3);
   std::set<std::string> codes;
-  for (const v1::Stranger& stranger : status->strangers()) {
-    codes.insert(stranger.reason().code());
-    EXPECT_FALSE(stranger.reason().remedy().empty());
+  for (const v1::UnknownNode& unknown_node : status->unknown_nodes()) {
+    codes.insert(unknown_node.reason().code());
+    EXPECT_FALSE(unknown_node.reason().remedy().empty());
   }
   EXPECT_TRUE(codes.contains("NO_SECRET"));
   EXPECT_EQ(codes.size(), 2u);
-  WaitFor("the others are strangers to it", {&bare}, 20,
-          [](const auto& seen) { return seen.nodes_size() == 1 && seen.strangers_size() == 4; });
+  WaitFor("the others are unknown nodes to it", {&bare}, 20, [](const auto& seen) {
+    return seen.nodes_size() == 1 && seen.unknown_nodes_size() == 4;
+  });
 }
 
 TEST_F(AgentsTest, ANodeJoinsWhenItsSecretAppears) {

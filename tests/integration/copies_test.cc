@@ -52,7 +52,7 @@ class CopiesTest : public ClusterTest {
   void Load() {
     v1::LoadModelRequest request;
     request.set_name_or_path(kModel);
-    request.mutable_wishes()->set_world_size(3);
+    request.mutable_placement()->set_world_size(3);
     request.set_timeout_ms(90'000);
     std::vector<v1::LoadModelProgress> progress;
     const absl::Status loaded =

@@ -62,7 +62,7 @@ class GangsTest : public ClusterTest {
   static v1::LoadModelRequest Wanted(uint32_t ranks) {
     v1::LoadModelRequest request;
     request.set_name_or_path(kModel);
-    request.mutable_wishes()->set_world_size(ranks);
+    request.mutable_placement()->set_world_size(ranks);
     request.set_timeout_ms(90'000);
     return request;
   }
@@ -324,11 +324,11 @@ TEST_F(GangsTest, MoreCopiesThanThereIsRoomForAreRefusedAndNothingChanges) {
   EXPECT_EQ(Epoch(), epoch);
 
   request.set_replicas(2);
-  request.mutable_wishes()->set_world_size(1);
+  request.mutable_placement()->set_world_size(1);
   const absl::Status remedied = Load(*agents_[1], request, &progress);
   ASSERT_TRUE(remedied.ok()) << remedied;
   EXPECT_EQ(Status(Coordinator())->deployments_size(), 2);
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_world_size(3);
   EXPECT_EQ(ReasonOf(Load(*agents_[1], request, &progress)).message(),
             "2 copies over 3 ranks need 6 nodes, 3 can be used");
   EXPECT_EQ(Status(Coordinator())->deployments_size(), 2);
@@ -427,12 +427,12 @@ TEST_F(GangsTest, WhatMattersMoreTakesTheMemoryAndGivesItBack) {
 TEST_F(GangsTest, AKvCacheOfEightBitsIsPlannedServedAndGivenUpAgain) {
   StartThree();
   v1::LoadModelRequest narrow = Wanted(2);
-  narrow.mutable_wishes()->set_kv_bits(4);
+  narrow.mutable_placement()->set_kv_bits(4);
   std::vector<v1::LoadModelProgress> progress;
   const absl::Status refused = Load(*agents_[0], narrow, &progress);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
   EXPECT_TRUE(progress.empty());
-  narrow.mutable_wishes()->set_kv_bits(8);
+  narrow.mutable_placement()->set_kv_bits(8);
   const absl::Status loaded = Load(*agents_[0], narrow, &progress);
   ASSERT_TRUE(loaded.ok()) << loaded;
   const v1::Plan eight = progress.back().status().plan();
@@ -442,7 +442,7 @@ TEST_F(GangsTest, AKvCacheOfEightBitsIsPlannedServedAndGivenUpAgain) {
   const uint64_t epoch = Epoch();
   EXPECT_EQ(Infer(*agents_[2]), answer);
   // The default, asked for by its number: launched anew, with twice the cache.
-  narrow.mutable_wishes()->set_kv_bits(16);
+  narrow.mutable_placement()->set_kv_bits(16);
   const absl::Status again = Load(*agents_[0], narrow, &progress);
   ASSERT_TRUE(again.ok()) << again;
   EXPECT_GT(Epoch(), epoch);
@@ -458,12 +458,12 @@ TEST_F(GangsTest, ADraftModelOnTheEntryNodeLeavesTheTextAlone) {
   const std::string answer = Infer(*agents_[1]);
   ASSERT_TRUE(Unload(*agents_[0], kModel).ok());
   v1::LoadModelRequest request = Wanted(2);
-  request.mutable_wishes()->set_draft_model("no-such-model");
+  request.mutable_placement()->set_draft_model("no-such-model");
   std::vector<v1::LoadModelProgress> progress;
   const absl::Status refused = Load(*agents_[0], request, &progress);
   EXPECT_FALSE(refused.ok());
   EXPECT_NE(refused.message().find("no-such-model"), std::string_view::npos) << refused;
-  request.mutable_wishes()->set_draft_model(kModel);  // it drafts for itself
+  request.mutable_placement()->set_draft_model(kModel);  // it drafts for itself
   const absl::Status loaded = Load(*agents_[0], request, &progress);
   ASSERT_TRUE(loaded.ok()) << loaded;
   EXPECT_EQ(Infer(*agents_[1]), answer);
@@ -485,7 +485,7 @@ TEST_F(GangsTest, AModelThatIsNotThereIsRefusedAtOnce) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << refused;
   EXPECT_TRUE(progress.empty());
   request.set_name_or_path(kModel);
-  request.mutable_wishes()->set_world_size(7);
+  request.mutable_placement()->set_world_size(7);
   const absl::Status too_many =
       Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(20), &progress);
   EXPECT_EQ(too_many.code(), absl::StatusCode::kFailedPrecondition) << too_many;

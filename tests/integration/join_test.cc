@@ -203,8 +203,8 @@ TEST_F(JoinTest, AJoinedMachineServesAndARevokedOneIsOutAtOnce) {
   WaitFor("it knows", {&bess}, 20,
           [](const auto& status) { return HasProblem(status, "NODE_REVOKED"); });
   WaitFor("it is heard and shown as what it is", {&ada}, 20, [&](const auto& status) {
-    for (const v1::Stranger& stranger : status.strangers()) {
-      if (stranger.node_id() == bess_id) return stranger.reason().code() == "NODE_REVOKED";
+    for (const v1::UnknownNode& unknown_node : status.unknown_nodes()) {
+      if (unknown_node.node_id() == bess_id) return unknown_node.reason().code() == "NODE_REVOKED";
     }
     return false;
   });

@@ -47,11 +47,11 @@ v1::PlanRequest RandomRequest(uint64_t seed) {
     nodes.push_back(node);
   }
   v1::PlanRequest request = Request(RandomModel(random), nodes);
-  request.mutable_wishes()->set_parallelism(static_cast<v1::Parallelism>(Pick(random, 0, 2)));
+  request.mutable_placement()->set_parallelism(static_cast<v1::Parallelism>(Pick(random, 0, 2)));
   if (Pick(random, 0, 1) == 0) {
-    request.mutable_wishes()->set_world_size(static_cast<uint32_t>(Pick(random, 1, count)));
+    request.mutable_placement()->set_world_size(static_cast<uint32_t>(Pick(random, 1, count)));
   }
-  request.mutable_wishes()->set_context_length(static_cast<uint32_t>(Pick(random, 1, 32768)));
+  request.mutable_placement()->set_context_length(static_cast<uint32_t>(Pick(random, 1, 32768)));
   request.set_recovering(Pick(random, 0, 4) == 0);
   return request;
 }
@@ -156,8 +156,8 @@ TEST(PlannerProperty, AShorterContextNeverTurnsAFitIntoNone) {
   for (uint64_t seed = 0; seed < kSeeds / 2; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     v1::PlanRequest request = RandomRequest(seed);
-    if (!PlanModel(request).has_plan() || request.wishes().context_length() < 2) continue;
-    request.mutable_wishes()->set_context_length(request.wishes().context_length() / 2);
+    if (!PlanModel(request).has_plan() || request.placement().context_length() < 2) continue;
+    request.mutable_placement()->set_context_length(request.placement().context_length() / 2);
     EXPECT_TRUE(PlanModel(request).has_plan());
   }
 }

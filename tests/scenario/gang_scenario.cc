@@ -149,7 +149,7 @@ class GangScenario : public Scenario {
     }
     out_ << "\n";
   }
-  void Tell(const EndRanks& end) {
+  void Tell(const StopRanks& end) {
     Say() << "end " << end.deployment << " up to epoch " << end.up_to_epoch << " on "
           << Name(end.node) << ": " << end.why.code() << "\n";
   }

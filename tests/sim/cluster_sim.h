@@ -242,7 +242,7 @@ class ClusterSim {
   void Plan(SimNode& node, const PlanDeployment& plan);
   void WriteRecord(SimNode& node, const WriteGang& write);
   void Launch(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch);
-  void OrderEnd(SimNode& node, const FencePair& fence, const EndRanks& end);
+  void OrderEnd(SimNode& node, const FencePair& fence, const StopRanks& end);
   bool Obeys(SimNode& node, const FencePair& fence);
   bool StartRank(SimNode& node, const FencePair& fence, const ReserveAndLaunch& launch,
                  const v1::Assignment& assignment, const std::vector<int>& peers);
@@ -258,7 +258,7 @@ class ClusterSim {
   void CheckOneLeaderInQuorum();
   void CheckDisk(const SimNode& node, const v1::StateEntry& entry);
   void CheckElected(const SimNode& node, const FencePair& fence);
-  void CheckEnding(const SimNode& leader, const EndRanks& end);
+  void CheckEnding(const SimNode& leader, const StopRanks& end);
   std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch,
                                const FencePair& started_by) const;
   void CheckReady(const SimNode& node, const Notify& notify);

@@ -64,22 +64,22 @@ class Growth {
         node.set_schedulable(Pick(0, 1) == 0);
       }
     }
-    for (planner::DeploymentWish& wish : request_.deployments) {
-      if (Pick(0, 19) == 0) wish = Draw();
+    for (planner::WantedDeployment& wanted : request_.deployments) {
+      if (Pick(0, 19) == 0) wanted = Draw();
     }
     while (request_.deployments.size() < options_.deployments)
       request_.deployments.push_back(Draw());
   }
 
-  planner::DeploymentWish Draw() {
-    planner::DeploymentWish wish;
-    wish.name = "model-" + std::to_string(++drawn_);
+  planner::WantedDeployment Draw() {
+    planner::WantedDeployment wanted;
+    wanted.name = "model-" + std::to_string(++drawn_);
     const uint64_t bytes = Pick(2, 300) * 1'000'000'000;
-    wish.model = Pick(0, 1) == 0 ? planner::LargeModel(wish.name, bytes, 48)
-                                 : planner::MixtureModel(wish.name, bytes, 48);
-    wish.replicas = Pick(0, 9) == 0 ? 2 : 1;
-    wish.priority = static_cast<int>(Pick(0, 2));
-    return wish;
+    wanted.model = Pick(0, 1) == 0 ? planner::LargeModel(wanted.name, bytes, 48)
+                                   : planner::MixtureModel(wanted.name, bytes, 48);
+    wanted.replicas = Pick(0, 9) == 0 ? 2 : 1;
+    wanted.priority = static_cast<int>(Pick(0, 2));
+    return wanted;
   }
 
   void Fail(const std::string& fault) {
@@ -105,23 +105,23 @@ class Growth {
       if (node.schedulable()) schedulable_.insert(node.node_id());
     }
     size_t next = 0;
-    for (planner::DeploymentWish& wish : request_.deployments) {
-      for (uint32_t replica = 0; replica < wish.replicas; ++replica, ++next) {
+    for (planner::WantedDeployment& wanted : request_.deployments) {
+      for (uint32_t replica = 0; replica < wanted.replicas; ++replica, ++next) {
         const planner::PlacedDeployment& placed = result.deployments[next];
         const v1::Plan& plan = placed.plan.plan();
         placed.plan.has_plan() ? ++report_.plans : ++report_.refused;
-        if (placed.plan.has_plan()) CheckPlan(wish.name, plan, wish.model.layer_count());
+        if (placed.plan.has_plan()) CheckPlan(wanted.name, plan, wanted.model.layer_count());
         for (const auto& [node, bytes] : planner::BytesByNode(plan)) {
-          if (bytes > left[node]) Fail(wish.name + ": " + node + " is over its budget");
+          if (bytes > left[node]) Fail(wanted.name + ": " + node + " is over its budget");
           left[node] -= std::min(left[node], bytes);
         }
-        if (replica == 0) NoteMove(wish, plan);
+        if (replica == 0) NoteMove(wanted, plan);
       }
     }
   }
 
-  void NoteMove(planner::DeploymentWish& wish, const v1::Plan& plan) {
-    const auto before = planner::BytesByNode(wish.in_force), after = planner::BytesByNode(plan);
+  void NoteMove(planner::WantedDeployment& wanted, const v1::Plan& plan) {
+    const auto before = planner::BytesByNode(wanted.in_force), after = planner::BytesByNode(plan);
     if (!before.empty() && !after.empty() && before != after) {
       ++report_.moved;
       const bool all_there = std::all_of(before.begin(), before.end(), [&](const auto& node) {
@@ -129,7 +129,7 @@ class Growth {
       });
       if (all_there) ++report_.moved_without_need;
     }
-    wish.in_force = plan;
+    wanted.in_force = plan;
   }
 
   const GrowthOptions options_;

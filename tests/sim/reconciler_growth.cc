@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "agentd/cores/gang_reconciler.h"
-#include "agentd/cores/making_room.h"
+#include "agentd/cores/preemption.h"
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "proto/reasons.h"
@@ -208,9 +208,8 @@ class ReconcilerGrowth {
     v1::PlanResult result;
     plan_ms_.push_back(MillisecondsOf([&] { result = planner::PlanModel(request); }));
     if (result.failure().code() == "MEMORY_SHORT" && effect.may_evict) {
-      result =
-          agentd::MakeRoom(request, {name, effect.deployment.priority(), true, effect.in_force},
-                           view_, std::move(result));
+      result = agentd::Preempt(request, {name, effect.deployment.priority(), true, effect.in_force},
+                               view_, std::move(result));
       if (result.evicted_size() > 0) evicted_at_[name] = now_;
       for (const std::string& other : result.evicted()) {
         needed_.insert(other);
@@ -276,7 +275,7 @@ class ReconcilerGrowth {
     });
   }
 
-  void Do(const agentd::EndRanks& effect) {
+  void Do(const agentd::StopRanks& effect) {
     In(milliseconds(Pick(0, 3000)), [this, effect] {
       std::erase_if(view_.ranks, [&](const v1::RankStatus& rank) {
         return rank.node_id() == effect.node.value() && rank.deployment() == effect.deployment &&
@@ -349,9 +348,9 @@ class ReconcilerGrowth {
     if (!refused.may_evict() || !may) return;
     const v1::PlanRequest request = RequestFor(refused.name());
     const v1::PlanResult result =
-        agentd::MakeRoom(request, {refused.name(), refused.priority(), true, reconciler_.InForce()},
-                         view_, planner::PlanModel(request));
-    if (result.has_plan()) Fail(refused.name() + " is refused although it may make room");
+        agentd::Preempt(request, {refused.name(), refused.priority(), true, reconciler_.InForce()},
+                        view_, planner::PlanModel(request));
+    if (result.has_plan()) Fail(refused.name() + " is refused although it may preempt others");
   }
 
   const ReconcilerGrowthOptions options_;

@@ -96,7 +96,7 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
 }
 
 // What belongs to no gang in force is ended; a whole gang only for another one that is whole too.
-void ClusterSim::CheckEnding(const SimNode& leader, const EndRanks& end) {
+void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
   if (end.why.code() != "STALE_TERM") return;
   const int holder = end.node == leader.id ? leader.index : AddressOf(leader, end.node);
   for (const SimRank& rank : nodes_[holder]->ranks) {

@@ -495,7 +495,7 @@ void ClusterSim::Carry(SimNode& node, const FencePair& fence, const GangEffect& 
     WriteRecord(node, *write);
   } else if (const auto* launch = std::get_if<ReserveAndLaunch>(&effect)) {
     Launch(node, fence, *launch);
-  } else if (const auto* end = std::get_if<EndRanks>(&effect)) {
+  } else if (const auto* end = std::get_if<StopRanks>(&effect)) {
     Trace(node, absl::StrCat("ends ", end->deployment, " up to epoch ", end->up_to_epoch, " on ",
                              Letter(end->node), ": ", end->why.message()));
     CheckEnding(node, *end);
@@ -649,7 +649,7 @@ bool ClusterSim::StartRank(SimNode& node, const FencePair& fence, const ReserveA
   return true;
 }
 
-void ClusterSim::OrderEnd(SimNode& node, const FencePair& fence, const EndRanks& end) {
+void ClusterSim::OrderEnd(SimNode& node, const FencePair& fence, const StopRanks& end) {
   const int to = end.node == node.id ? node.index : AddressOf(node, end.node);
   Send(node.index, to, [=, this, from = node.index](SimNode& target) {
     if (target.id != end.node || !Obeys(target, fence)) return;

@@ -51,7 +51,7 @@ GangListener::Callers::iterator GangListener::WhoLeaves() {
                       [](const Caller& caller) { return !caller.is_member; });
 }
 
-bool GangListener::MakeRoom() {
+bool GangListener::Evict() {
   if (callers_.size() < kPendingCallersMax) return true;
   const auto leaves = WhoLeaves();
   if (leaves == callers_.end()) return false;
@@ -62,7 +62,7 @@ bool GangListener::MakeRoom() {
 
 void GangListener::TakeNew(Time now) {
   // At most as many as can be heard: those that came before must be heard in between.
-  for (size_t taken = 0; taken < kPendingCallersMax && MakeRoom(); ++taken) {
+  for (size_t taken = 0; taken < kPendingCallersMax && Evict(); ++taken) {
     auto socket = socket_.Accept(milliseconds(0));
     if (!socket.ok()) {
       // No descriptor is left, say: whoever waits would be seen to wait at once again.

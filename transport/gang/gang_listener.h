@@ -60,7 +60,7 @@ class GangListener {
   // Until a caller says something, one comes, or one is due.
   absl::Status Wait(Time end);
   void TakeNew(Time now);
-  bool MakeRoom();
+  bool Evict();
   Callers::iterator WhoLeaves();
   // True when it is through.
   absl::StatusOr<bool> Hear(Caller& caller);

@@ -43,7 +43,7 @@ Layer LayerOf(std::string_view reason_code);
 v1::ClusterLinks JudgeLinks(const v1::LinkSnapshot& snapshot,
                             const v1::ClusterLinks* previous = nullptr);
 
-// The verdict of a subset, rank order included: `node_ids` in the order that is wished for; ranks
+// The verdict of a subset, rank order included: `node_ids` in the order that is asked for; ranks
 // follow it unless a ring asks for another.
 v1::GroupVerdict JudgeGroup(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& links,
                             std::span<const std::string> node_ids);

@@ -343,7 +343,7 @@ bool Has(const EndVerdict& verdict, std::string_view code) {
 }
 
 // A port that can't do RDMA at all says nothing by being slow or down; one without RDMA on has no
-// device. Only what would remain when the cause is mended is kept.
+// device. Only what would remain when the cause is fixed is kept.
 void DropConsequences(EndVerdict& verdict) {
   const auto drop = [&](std::initializer_list<std::string_view> codes) {
     const auto is_one = [&](const v1::Reason& reason) {

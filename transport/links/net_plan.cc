@@ -50,13 +50,13 @@ class AddressPlan {
   AddressPlan(const v1::LinkSnapshot& snapshot, const v1::ClusterLinks& links)
       : links_(links), nodes_(NodesOf(snapshot)), used_(SubnetsInUse(nodes_)) {}
 
-  absl::StatusOr<v1::NetPlan> Make(const std::string& wished) {
+  absl::StatusOr<v1::NetPlan> Make(const std::string& requested) {
     for (const v1::LinkVerdict& link : links_.links()) {
       if (link.kind() == v1::LINK_KIND_THUNDERBOLT && !link.b().node_id().empty()) {
         cables_.push_back(&link);
       }
     }
-    const absl::Status chosen = ChooseBlock(wished);
+    const absl::Status chosen = ChooseBlock(requested);
     if (!chosen.ok()) return chosen;
     Warn();
     std::set<std::string> prepared;
@@ -74,23 +74,24 @@ class AddressPlan {
   }
 
  private:
-  absl::Status ChooseBlock(const std::string& wished) {
+  absl::Status ChooseBlock(const std::string& requested) {
     const uint32_t needed = static_cast<uint32_t>(cables_.size()) * kAddressesPerLink;
-    if (!wished.empty()) {
-      const auto block = ParseDestination(wished);
-      if (!block || wished.find('/') == std::string::npos || block->prefix_length > kLinkPrefix ||
-          block->prefix_length < 8) {
+    if (!requested.empty()) {
+      const auto block = ParseDestination(requested);
+      if (!block || requested.find('/') == std::string::npos ||
+          block->prefix_length > kLinkPrefix || block->prefix_length < 8) {
         return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
-                            absl::StrCat("'", wished.substr(0, 64),
+                            absl::StrCat("'", requested.substr(0, 64),
                                          "' is no block of addresses like 10.77.0.0/20"));
       }
       if (!IsFree(*block, used_)) {
         return ReasonStatus(absl::StatusCode::kFailedPrecondition, "ADDRESS_COLLISION",
-                            absl::StrCat(wished, " is in use: ", UserOf(*block)));
+                            absl::StrCat(requested, " is in use: ", UserOf(*block)));
       }
       if (uint64_t{1} << (32 - block->prefix_length) < needed) {
-        return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
-                            absl::StrCat(wished, " is too small for ", cables_.size(), " links"));
+        return ReasonStatus(
+            absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+            absl::StrCat(requested, " is too small for ", cables_.size(), " links"));
       }
       block_ = *block;
     } else {

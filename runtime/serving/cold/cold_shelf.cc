@@ -89,11 +89,11 @@ absl::Status ColdShelf::Open(int64_t now_ns) {
     const auto name = ParseColdFileName(NameIn(path));
     if (FolderOf(path) == folder_ && name.has_value()) removed_.push_back(*name);
   }
-  MakeRoom(0);
+  Evict(0);
   return absl::OkStatus();
 }
 
-void ColdShelf::MakeRoom(uint64_t bytes) {
+void ColdShelf::Evict(uint64_t bytes) {
   while (!by_use_.empty() && bytes_ + bytes > bytes_max_) {
     ++counts_.evicted;
     Remove(std::string(by_use_.begin()->second));
@@ -123,7 +123,7 @@ bool ColdShelf::Store(const ColdBlock& block, std::span<const std::byte> content
   const uint64_t bytes = ColdFileBytes(layout_);
   if (!off_reason_.empty() || bytes > bytes_max_) return false;
   if (written_since_open_ > bytes_max_ / kStockShare) Open(now_ns).IgnoreError();
-  MakeRoom(bytes);
+  Evict(bytes);
   if (!WriteFile(path, EncodeColdFile(layout_, block, content))) return false;
   ++counts_.stored;
   written_since_open_ += bytes;

@@ -73,7 +73,7 @@ class ColdShelf {
   void Put(const std::string& path, Held held);
   void Forget(const std::string& path);
   void Remove(const std::string& path);
-  void MakeRoom(uint64_t bytes);
+  void Evict(uint64_t bytes);
   bool WriteFile(const std::string& path, const std::string& bytes);
 
   ColdFiles& files_;

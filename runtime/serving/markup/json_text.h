@@ -1,6 +1,6 @@
 #pragma once
 
-// JSON as models write it: read while it comes, mended where a model forgets to escape a line's
+// JSON as models write it: read while it comes, repaired where a model forgets to escape a line's
 // end.
 
 #include <optional>

@@ -103,7 +103,7 @@ impl ChatTemplate {
                 Code::FailedPrecondition,
                 format!(
                     "{}: an earlier run of this chat template broke its bounds; \
-                     load the model again with a mended template",
+                     load the model again with a fixed template",
                     self.shared.origin
                 ),
             ));

@@ -70,10 +70,10 @@ double PlacementMs(uint32_t nodes, uint32_t models, uint32_t* placed) {
   request.cluster = Cluster(nodes);
   std::mt19937_64 random(models);
   for (uint32_t i = 0; i < models; ++i) {
-    DeploymentWish wish;
-    wish.name = "model-" + std::to_string(i);
-    wish.model = MixtureModel(wish.name, (4 + random() % 400) * kGB, 64);
-    request.deployments.push_back(std::move(wish));
+    WantedDeployment wanted;
+    wanted.name = "model-" + std::to_string(i);
+    wanted.model = MixtureModel(wanted.name, (4 + random() % 400) * kGB, 64);
+    request.deployments.push_back(std::move(wanted));
   }
   return MillisecondsOf([&] {
     const PlacementResult result = PlaceAll(request);

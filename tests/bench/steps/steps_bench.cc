@@ -1,4 +1,4 @@
-// What rankd's steps take on this machine's CPU, and what the planner foretells of them: answers
+// What rankd's steps take on this machine's CPU, and what the planner predicts of them: answers
 // by the number that come about together, and a prompt's chunk.
 //
 //   steps_bench FOLDER [THREADS]
@@ -110,11 +110,11 @@ int Measure(const std::string& folder, int threads) {
     std::fprintf(stderr, "%s\n", std::string(rank.status().message()).c_str());
     return 1;
   }
-  std::printf("%d threads\n%-24s %12s %12s %8s\n", threads, "step", "measured, ms", "foretold, ms",
+  std::printf("%d threads\n%-24s %12s %12s %8s\n", threads, "step", "measured, ms", "predicted, ms",
               "ratio");
-  const auto print = [](const std::string& what, double measured, double foretold) {
-    std::printf("%-24s %12.1f %12.1f %8.2f\n", what.c_str(), measured, foretold,
-                measured / foretold);
+  const auto print = [](const std::string& what, double measured, double predicted) {
+    std::printf("%-24s %12.1f %12.1f %8.2f\n", what.c_str(), measured, predicted,
+                measured / predicted);
   };
   for (const uint32_t answers : {1U, 2U, 4U, 8U, 16U}) {
     print(std::to_string(answers) + " answers", DecodeMs(*(*rank)->engine, answers),

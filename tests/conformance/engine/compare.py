@@ -105,7 +105,7 @@ TORN = 1.2e-2
 SPARSE_TREMOR = (1e-5, 4e-4)
 DRAWS_MAX = 10
 # Until one is found in which no rounding chooses an expert: over 64 tokens of many experts few are.
-WHOLE_DRAWS_MAX = 60
+WHOLE_DRAWS_MAX = 300
 
 def llama_with_rope(scaling, **more):
     return (llama, {**BASE, "model_type": "llama", "rope_scaling": scaling, **more})

@@ -39,7 +39,7 @@ TEST(TransportChoice, TheFirstThatWorksIsTaken) {
   EXPECT_EQ(result.plan().backend(), "jaccl");
 }
 
-TEST(TransportChoice, AWishThatCantBeHadIsRefusedWithTheReasons) {
+TEST(TransportChoice, ATransportThatCantBeHadIsRefusedWithTheReasons) {
   v1::GroupVerdict group;
   Add(group, "jaccl", "mesh", false);
   Add(group, "ring", "mesh", true);

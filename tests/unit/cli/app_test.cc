@@ -103,7 +103,7 @@ TEST_F(AppTest, ErrorsOfTheAgentKeepTheirReasonAndExitCode) {
   }
 }
 
-TEST_F(AppTest, ModelLoadSendsWishesAndSaysHowItWent) {
+TEST_F(AppTest, ModelLoadSendsOptionsAndSaysHowItWent) {
   const CliRun run =
       Run({"model", "load", "tiny", "--context", "2048", "--parallelism", "pipeline", "--nodes",
            "mini-1,a1b2c3d3", "--ranks", "2", "--timeout", "90s", "--kv-bits", "8"});
@@ -112,11 +112,11 @@ TEST_F(AppTest, ModelLoadSendsWishesAndSaysHowItWent) {
   EXPECT_NE(run.err.find("rank 1 mini-2: loading 50%"), std::string::npos) << run.err;
   const v1::LoadModelRequest& request = agent_.service.last_load;
   EXPECT_EQ(request.name_or_path(), "tiny");
-  EXPECT_EQ(request.wishes().context_length(), 2048u);
-  EXPECT_EQ(request.wishes().parallelism(), v1::PARALLELISM_PIPELINE);
-  EXPECT_EQ(request.wishes().node_ids_size(), 2);
-  EXPECT_EQ(request.wishes().world_size(), 2u);
-  EXPECT_EQ(request.wishes().kv_bits(), 8u);
+  EXPECT_EQ(request.placement().context_length(), 2048u);
+  EXPECT_EQ(request.placement().parallelism(), v1::PARALLELISM_PIPELINE);
+  EXPECT_EQ(request.placement().node_ids_size(), 2);
+  EXPECT_EQ(request.placement().world_size(), 2u);
+  EXPECT_EQ(request.placement().kv_bits(), 8u);
   EXPECT_EQ(request.timeout_ms(), 90'000u);
   EXPECT_EQ(Run({"model", "load", "--nodes", "mini-1", "tiny"}).exit_code, kExitOk);
   EXPECT_EQ(Run({"model", "load", "tiny", "--nodes", "mini-9"}).exit_code, kExitNotFound);
@@ -136,7 +136,7 @@ TEST_F(AppTest, AKvCacheOfOtherBitsIsRefusedBeforeAnythingIsAsked) {
     EXPECT_EQ(agent_.service.last_load.name_or_path(), "nothing");
   }
   EXPECT_EQ(Run({"model", "load", "tiny", "--kv-bits", "16"}).exit_code, kExitOk);
-  EXPECT_EQ(agent_.service.last_load.wishes().kv_bits(), 16u);
+  EXPECT_EQ(agent_.service.last_load.placement().kv_bits(), 16u);
 }
 
 TEST_F(AppTest, ModelLoadOnATerminalDrawsBarsAndShowsTheCursorAgain) {

@@ -7,7 +7,7 @@ namespace {
 
 constexpr uint64_t kGiBytes = 1ULL << 30;
 
-// Two Macs that hold 10 GiB each and were foretold 30 tokens/s over JACCL.
+// Two Macs that hold 10 GiB each and were predicted 30 tokens/s over JACCL.
 class LoadChecks : public ::testing::Test {
  protected:
   LoadChecks() {
@@ -87,7 +87,7 @@ TEST_F(LoadChecks, AGpuThatSleepsFailsAndOneThatIsNotKnownDoesNot) {
   EXPECT_EQ(Find("GPU of shelf").verdict, LoadVerdict::kUnknown);
 }
 
-TEST_F(LoadChecks, MuchSlowerThanForetoldFails) {
+TEST_F(LoadChecks, MuchSlowerThanPredictedFails) {
   trial.tokens_per_second = 12;
   EXPECT_EQ(Find("speed").verdict, LoadVerdict::kFailed);
   deployment.mutable_plan()->clear_prediction();

@@ -168,7 +168,7 @@ TEST_F(PlannerCommandsTest, ANarrowerCacheTakesLess) {
   EXPECT_EQ(cache({"--kv-bits", "16"}), cache({}));
 }
 
-TEST_F(PlannerCommandsTest, AWishThatMakesNoSenseIsNoMisfit) {
+TEST_F(PlannerCommandsTest, AnOptionThatMakesNoSenseIsNoMisfit) {
   const CliRun run =
       Run({"plan", "Qwen3-30B-A3B-4bit", "--cluster", Studios(), "--nodes", "three"});
   EXPECT_EQ(run.exit_code, kExitUsage);
@@ -261,7 +261,7 @@ TEST_F(PlannerCommandsTest, NothingToBuyIsAFailureThatSaysWhatIsMissing) {
   EXPECT_NE(small.out.find("1x mac-mini-m4-16gb"), std::string::npos) << small.out;
 }
 
-TEST_F(PlannerCommandsTest, UsersAreForetoldAsMemoryIsPlannedForThem) {
+TEST_F(PlannerCommandsTest, UsersArePredictedAsMemoryIsPlannedForThem) {
   const auto plan = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"plan", "Llama-3.3-70B-Instruct-8bit", "--cluster",
                                       Studios()};
@@ -278,7 +278,7 @@ TEST_F(PlannerCommandsTest, UsersAreForetoldAsMemoryIsPlannedForThem) {
       << four;
 }
 
-TEST_F(PlannerCommandsTest, WishesThatContradictEachOtherAreUsageErrors) {
+TEST_F(PlannerCommandsTest, OptionsThatContradictEachOtherAreUsageErrors) {
   const std::map<std::vector<std::string>, std::string> cases = {
       {{"--nodes", "one", "--exclude", "one"}, "the nodes asked for are all excluded"},
       {{"--nodes", "one", "--ranks", "2"}, "2 ranks were asked for on 1 node"},

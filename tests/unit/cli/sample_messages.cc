@@ -131,12 +131,12 @@ v1::ClusterStatus TroubledCluster() {
   problem->set_node_id(dead->identity().node_id());
   problem->set_message("mini-3 has not been heard for 42 s");
   problem->set_remedy("start agentd on it again");
-  v1::Stranger* stranger = status.add_strangers();
-  stranger->set_hostname("studio-9");
-  stranger->set_address("192.168.1.99");
-  stranger->set_cluster_name("other");
-  stranger->mutable_reason()->set_message("it belongs to cluster 'other'");
-  stranger->mutable_reason()->set_remedy("give it this cluster's secret file");
+  v1::UnknownNode* unknown_node = status.add_unknown_nodes();
+  unknown_node->set_hostname("studio-9");
+  unknown_node->set_address("192.168.1.99");
+  unknown_node->set_cluster_name("other");
+  unknown_node->mutable_reason()->set_message("it belongs to cluster 'other'");
+  unknown_node->mutable_reason()->set_remedy("give it this cluster's secret file");
   return status;
 }
 

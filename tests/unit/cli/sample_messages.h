@@ -8,8 +8,8 @@ namespace macrame::cli {
 
 // Three alive nodes; "tiny" is ready as a pipeline over them.
 v1::ClusterStatus HealthyCluster();
-// The third node is dead, the model is being launched again, a stranger was heard; some names try
-// to steer the terminal.
+// The third node is dead, the model is being launched again, an unknown node was heard; some names
+// try to steer the terminal.
 v1::ClusterStatus TroubledCluster();
 v1::Plan SamplePlan();
 v1::PlanResult FittingPlan();

@@ -59,8 +59,8 @@ class Peer {
     callbacks.on_peer = [this](const v1::NodeIdentity& identity) {
       peers[identity.node_id()] = identity;
     };
-    callbacks.on_stranger = [this](const v1::Stranger& stranger) {
-      strangers[stranger.node_id()] = stranger;
+    callbacks.on_unknown_node = [this](const v1::UnknownNode& unknown_node) {
+      unknown_nodes[unknown_node.node_id()] = unknown_node;
     };
     callbacks.on_own_id_elsewhere = [this](const v1::NodeIdentity& identity) {
       clash_with = identity.hostname();
@@ -71,7 +71,7 @@ class Peer {
   }
 
   std::map<std::string, v1::NodeIdentity> peers;
-  std::map<std::string, v1::Stranger> strangers;
+  std::map<std::string, v1::UnknownNode> unknown_nodes;
   std::string clash_with;
   std::unique_ptr<BeaconService> service;
 };
@@ -119,7 +119,7 @@ TEST_F(BeaconServiceTest, ThreeOnOneMachineFindEachOther) {
   EXPECT_EQ(seen.control_port(), 7000u + 'b');
   EXPECT_EQ(seen.addresses(0).ip(), "127.0.0.1");
   EXPECT_EQ(seen.addresses(0).interface_kind(), v1::INTERFACE_KIND_LOOPBACK);
-  EXPECT_TRUE(a.strangers.empty());
+  EXPECT_TRUE(a.unknown_nodes.empty());
   EXPECT_TRUE(a.service->Problems().empty());
 }
 
@@ -131,11 +131,12 @@ TEST_F(BeaconServiceTest, OthersAreSeenAndNamedButNoPeers) {
   forged.key = std::string(32, 'f');
   Peer forger(dispatcher_, 'd', Options(), forged);
   ASSERT_TRUE(RunUntil(
-      [&] { return member.strangers.size() == 3 && without.strangers.size() == 3; }, seconds(5)));
-  EXPECT_EQ(member.strangers.at(IdOf('b')).reason().code(), "OTHER_CLUSTER");
-  EXPECT_EQ(member.strangers.at(IdOf('c')).reason().code(), "NO_SECRET");
-  EXPECT_EQ(member.strangers.at(IdOf('d')).reason().code(), "BAD_SIGNATURE");
-  EXPECT_EQ(without.strangers.at(IdOf('a')).cluster_name(), "loom");
+      [&] { return member.unknown_nodes.size() == 3 && without.unknown_nodes.size() == 3; },
+      seconds(5)));
+  EXPECT_EQ(member.unknown_nodes.at(IdOf('b')).reason().code(), "OTHER_CLUSTER");
+  EXPECT_EQ(member.unknown_nodes.at(IdOf('c')).reason().code(), "NO_SECRET");
+  EXPECT_EQ(member.unknown_nodes.at(IdOf('d')).reason().code(), "BAD_SIGNATURE");
+  EXPECT_EQ(without.unknown_nodes.at(IdOf('a')).cluster_name(), "loom");
   EXPECT_TRUE(member.peers.empty());
   EXPECT_TRUE(without.peers.empty());
 }

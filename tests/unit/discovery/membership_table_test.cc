@@ -266,26 +266,27 @@ TEST(MembershipTable, VersionSkewIsTold) {
   EXPECT_EQ(table.Problems(kStart)[0].code(), "VERSION_SKEW");
 }
 
-TEST(MembershipTable, StrangersAreCountedAndBounded) {
+TEST(MembershipTable, UnknownNodesAreCountedAndBounded) {
   MembershipTable table = Table();
-  v1::Stranger stranger;
-  stranger.set_hostname("other");
-  stranger.mutable_reason()->set_code("OTHER_CLUSTER");
-  stranger.set_node_id(kB);
-  EXPECT_THAT(Names(table.HearStranger(stranger, kStart)), ElementsAre("stranger"));
+  v1::UnknownNode unknown_node;
+  unknown_node.set_hostname("other");
+  unknown_node.mutable_reason()->set_code("OTHER_CLUSTER");
+  unknown_node.set_node_id(kB);
+  EXPECT_THAT(Names(table.HearUnknownNode(unknown_node, kStart)), ElementsAre("unknown node"));
   for (int i = 0; i < 9; ++i) {
-    EXPECT_THAT(Names(table.HearStranger(stranger, kStart + seconds(i))), IsEmpty());
+    EXPECT_THAT(Names(table.HearUnknownNode(unknown_node, kStart + seconds(i))), IsEmpty());
   }
-  EXPECT_EQ(table.Strangers()[0].beacons_heard(), 10u);
-  stranger.mutable_reason()->set_code("BAD_SIGNATURE");
-  EXPECT_THAT(Names(table.HearStranger(stranger, kStart + seconds(9))), ElementsAre("stranger"));
+  EXPECT_EQ(table.UnknownNodes()[0].beacons_heard(), 10u);
+  unknown_node.mutable_reason()->set_code("BAD_SIGNATURE");
+  EXPECT_THAT(Names(table.HearUnknownNode(unknown_node, kStart + seconds(9))),
+              ElementsAre("unknown node"));
   for (int i = 0; i < 1000; ++i) {
-    stranger.set_node_id("x" + std::to_string(i));
-    table.HearStranger(stranger, kStart + seconds(10));
+    unknown_node.set_node_id("x" + std::to_string(i));
+    table.HearUnknownNode(unknown_node, kStart + seconds(10));
   }
-  EXPECT_EQ(table.Strangers().size(), kStrangersMax);
+  EXPECT_EQ(table.UnknownNodes().size(), kUnknownNodesMax);
   table.Tick(kStart + seconds(100));
-  EXPECT_TRUE(table.Strangers().empty());
+  EXPECT_TRUE(table.UnknownNodes().empty());
   EXPECT_TRUE(table.Members().empty());
 }
 
@@ -295,7 +296,7 @@ std::string IdOf(int i) {
   return id;
 }
 
-TEST(MembershipTable, MembersAreBoundedAndOnlyTheGoneMakeRoom) {
+TEST(MembershipTable, MembersAreBoundedAndOnlyTheGoneEvict) {
   MembershipTable table = Table();
   for (size_t i = 0; i < kMembersMax; ++i) {
     table.HearMember(Identity(IdOf(static_cast<int>(i)), 1, "n" + std::to_string(i), {}), nullptr,

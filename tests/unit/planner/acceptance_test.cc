@@ -167,7 +167,7 @@ TEST(PlannerAcceptance, ThreeWithRdmaAgainstFourWithout) {
 TEST(PlannerPlacement, ATinyNodeBesideALargeOneIsNotHandedHalf) {
   v1::PlanRequest request = Cluster({512, 32}, CableGraph::kMesh);
   *request.mutable_model() = MixtureModel("model", 400 * kGB, 64);
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
   const v1::PlanResult even = PlanModel(request);
   ASSERT_FALSE(even.has_plan());
   EXPECT_EQ(even.failure().code(), "MEMORY_SHORT");
@@ -184,7 +184,7 @@ TEST(PlannerPlacement, ATinyNodeBesideALargeOneIsNotHandedHalf) {
 TEST(PlannerPlacement, ThreeModelsInARowSeeWhatIsPromisedToTheFirst) {
   v1::PlanRequest request = Cluster({64, 64}, CableGraph::kNone);
   *request.mutable_model() = LargeModel("model", 40 * kGB, 60);
-  request.mutable_wishes()->set_world_size(1);
+  request.mutable_placement()->set_world_size(1);
   std::vector<std::string> nodes;
   for (int i = 0; i < 2; ++i) {
     const v1::PlanResult result = PlanModel(request);
@@ -280,10 +280,10 @@ TEST(PlannerPlacement, ProcessorsBesideGpusGetWhatTheGpusCannotHold) {
 TEST(PlannerPlacement, DedicatedAndExcludedNodesAreLeftAlone) {
   v1::PlanRequest request = Cluster({512, 512, 512}, CableGraph::kMesh);
   request.mutable_nodes(0)->set_tenant("law");
-  request.mutable_wishes()->add_excluded_node_ids("mac-1");
+  request.mutable_placement()->add_excluded_node_ids("mac-1");
   *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
   EXPECT_EQ(PlanModel(request).plan().assignments(0).node_id(), "mac-2");
-  request.mutable_wishes()->set_tenant("law");
+  request.mutable_placement()->set_tenant("law");
   EXPECT_EQ(PlanModel(request).plan().tp(), 2u) << "the tenant's own and the common one";
 }
 
@@ -304,20 +304,20 @@ TEST(PlannerPlacement, AnExactFitWithoutRoomForTheCacheIsRefused) {
   v1::PlanRequest request = Cluster({64}, CableGraph::kNone);
   *request.mutable_model() = LargeModel("model", 44 * kGiB, 60);
   EXPECT_TRUE(PlanModel(request).has_plan());
-  request.mutable_wishes()->set_context_length(131'072);
+  request.mutable_placement()->set_context_length(131'072);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_FALSE(result.has_plan());
   EXPECT_NE(result.failure().remedy().find("a context of "), std::string::npos);
 }
 
-TEST(PlannerPlacement, WishesDecideBetweenLatencyThroughputAndMemory) {
+TEST(PlannerPlacement, TheGoalDecidesBetweenLatencyThroughputAndMemory) {
   v1::PlanRequest request = Cluster({512, 512}, CableGraph::kNone);
   *request.mutable_model() = LargeModel("model", 100 * kGB, 80);
   EXPECT_EQ(PlanModel(request).plan().world_size(), 1u);
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_MEMORY);
   EXPECT_EQ(PlanModel(request).plan().world_size(), 2u);
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
-  request.mutable_wishes()->set_users(64);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
+  request.mutable_placement()->set_users(64);
   const v1::Plan plan = PlanModel(request).plan();
   EXPECT_EQ(plan.pp(), 2u) << "both nodes work at the same time";
 }
@@ -329,7 +329,7 @@ TEST(PlannerPlacement, ProcessorsAreNotUsedToEmptyGpus) {
   box.set_cpu_cores(16);
   *request.add_nodes() = box;
   *request.mutable_model() = MixtureModel("model", 250 * kGB, 94);
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_MEMORY);
   const v1::PlanResult result = PlanModel(request);
   for (const v1::Assignment& part : result.plan().assignments()) {
     EXPECT_NE(part.node_id(), "box") << "ten times slower, for an emptier node";
@@ -338,9 +338,9 @@ TEST(PlannerPlacement, ProcessorsAreNotUsedToEmptyGpus) {
   ASSERT_NE(box_out, nullptr);
   EXPECT_NE(box_out->reason().message().find("on its processors"), std::string::npos);
   // Unless it is asked for, or the GPUs do not hold the model.
-  request.mutable_wishes()->add_node_ids("box");
+  request.mutable_placement()->add_node_ids("box");
   EXPECT_TRUE(PlanModel(request).has_plan());
-  request.mutable_wishes()->clear_node_ids();
+  request.mutable_placement()->clear_node_ids();
   *request.mutable_model() = MixtureModel("model", 1000 * kGB, 94);
   EXPECT_TRUE(PlanModel(request).has_plan());
 }
@@ -351,7 +351,7 @@ TEST(PlannerPlacement, AFurtherNodeIsNotTakenToEmptyTheOthersByAHair) {
   air.set_chip("Apple M2");
   *request.add_nodes() = air;
   *request.mutable_model() = LargeModel("model", 300 * kGB, 80);
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_MEMORY);
   EXPECT_EQ(PlanModel(request).plan().world_size(), 3u);
 }
 
@@ -361,7 +361,7 @@ TEST(PlannerPlacement, StagesThatAreEquallyFastShareTheirLayers) {
   laptop.set_chip("Apple M4 Max");
   *request.add_nodes() = laptop;
   *request.mutable_model() = LargeModel("model", 40 * kGB, 80);
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_world_size(3);
   const v1::Plan plan = PlanModel(request).plan();
   ASSERT_EQ(plan.pp(), 3u);
   std::vector<uint32_t> of_studios;
@@ -375,22 +375,22 @@ TEST(PlannerPlacement, StagesThatAreEquallyFastShareTheirLayers) {
 TEST(PlannerPlacement, ANodeThatIsAskedForAndExcludedIsLeftOut) {
   v1::PlanRequest request = Cluster({512, 512, 512}, CableGraph::kMesh);
   *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
-  for (const char* id : {"mac-0", "mac-1", "mac-2"}) request.mutable_wishes()->add_node_ids(id);
-  request.mutable_wishes()->add_excluded_node_ids("mac-1");
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  for (const char* id : {"mac-0", "mac-1", "mac-2"}) request.mutable_placement()->add_node_ids(id);
+  request.mutable_placement()->add_excluded_node_ids("mac-1");
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   EXPECT_EQ(result.plan().tp(), 2u) << "all that were named, but for the one that is excluded";
   const v1::Rejection* out = Rejected(result, "node host-mac-1 (mac-1)");
   ASSERT_NE(out, nullptr);
   EXPECT_NE(out->reason().message().find("asked for and excluded as well"), std::string::npos);
-  request.mutable_wishes()->add_excluded_node_ids("mac-0");
-  request.mutable_wishes()->add_excluded_node_ids("mac-2");
+  request.mutable_placement()->add_excluded_node_ids("mac-0");
+  request.mutable_placement()->add_excluded_node_ids("mac-2");
   const v1::Reason none = PlanModel(request).failure();
   EXPECT_EQ(none.code(), "BAD_REQUEST");
   EXPECT_EQ(none.remedy(), "exclude fewer nodes, or ask for others");
-  request.mutable_wishes()->clear_excluded_node_ids();
-  request.mutable_wishes()->set_world_size(4);
+  request.mutable_placement()->clear_excluded_node_ids();
+  request.mutable_placement()->set_world_size(4);
   const v1::Reason many = PlanModel(request).failure();
   EXPECT_EQ(many.code(), "BAD_REQUEST");
   EXPECT_NE(many.message().find("4 ranks were asked for on 3 nodes"), std::string::npos);
@@ -400,15 +400,15 @@ TEST(PlannerPlacement, TheOnlyNodeThatWasAskedForFailsForItsOwnReason) {
   v1::PlanRequest request = Cluster({512, 512}, CableGraph::kNone);
   *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
   request.mutable_nodes(1)->set_has_model_files(false);
-  request.mutable_wishes()->add_node_ids("mac-1");
+  request.mutable_placement()->add_node_ids("mac-1");
   EXPECT_EQ(PlanModel(request).failure().code(), "MODEL_NOT_ON_NODE");
 }
 
 TEST(PlannerPlacement, MoreUsersThanSequencesAreToldThatTheyWait) {
   v1::PlanRequest request = Cluster({512}, CableGraph::kNone);
   *request.mutable_model() = MixtureModel("model", 300 * kGB, 64);
-  request.mutable_wishes()->set_users(10);
-  request.mutable_wishes()->set_concurrent_sequences(4);
+  request.mutable_placement()->set_users(10);
+  request.mutable_placement()->set_concurrent_sequences(4);
   const auto says = [&] {
     const v1::PlanResult result = PlanModel(request);
     for (const v1::Reason& reason : result.plan().reasons()) {
@@ -418,8 +418,8 @@ TEST(PlannerPlacement, MoreUsersThanSequencesAreToldThatTheyWait) {
   };
   EXPECT_TRUE(says());
   const auto at_once = [&] { return PlanModel(request).plan().prediction().users(); };
-  EXPECT_EQ(at_once(), 4u) << "no speed is foretold that no memory is planned for";
-  request.mutable_wishes()->set_concurrent_sequences(10);
+  EXPECT_EQ(at_once(), 4u) << "no speed is predicted that no memory is planned for";
+  request.mutable_placement()->set_concurrent_sequences(10);
   EXPECT_FALSE(says());
   EXPECT_EQ(at_once(), 10u);
 }
@@ -431,10 +431,10 @@ TEST(PlannerPlacement, UsersAreServedAtOnceUnlessFewerSequencesAreAskedFor) {
     return PlanModel(request).plan().assignments(0).need().kv_cache_bytes();
   };
   const uint64_t one = cache();
-  request.mutable_wishes()->set_users(10);
+  request.mutable_placement()->set_users(10);
   EXPECT_EQ(cache(), 10 * one);
   EXPECT_EQ(PlanModel(request).plan().concurrent_sequences(), 10u);
-  request.mutable_wishes()->set_users(100'000);
+  request.mutable_placement()->set_users(100'000);
   EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
 }
 

@@ -85,7 +85,7 @@ TEST(CableAdvice, NoPathIsPromisedWhereItWouldNotDo) {
 TEST(CableAdvice, RanksThatCannotMeetAreRefusedForThatAndNotForMemory) {
   v1::PlanRequest request = Macs(2, "Apple M4 Pro", 40, SmallModel());
   Part(&request);
-  request.mutable_wishes()->set_world_size(2);
+  request.mutable_placement()->set_world_size(2);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_FALSE(result.has_plan());
   EXPECT_EQ(result.failure().code(), "TRANSPORT_UNAVAILABLE");
@@ -95,9 +95,9 @@ TEST(CableAdvice, RanksThatCannotMeetAreRefusedForThatAndNotForMemory) {
       << result.failure().remedy();
 }
 
-TEST(CableAdvice, AWishForRdmaIsToldWhichCableItLacks) {
+TEST(CableAdvice, ARequestForRdmaIsToldWhichCableItLacks) {
   v1::PlanRequest request = Macs(2, "Apple M4 Pro", 40, LargeModel("model", 60 * kGiB, 60));
-  request.mutable_wishes()->set_transport("jaccl");
+  request.mutable_placement()->set_transport("jaccl");
   EXPECT_NE(
       PlanModel(request).failure().remedy().find("a Thunderbolt 5 cable between mac-1 and mac-2"),
       std::string::npos)
@@ -195,15 +195,15 @@ TEST(CableAdvice, APlanOverWifiSaysSo) {
   EXPECT_NEAR(PlanModel(request).plan().prediction().tokens_per_second(), promised, 0.06);
 }
 
-TEST(CableAdvice, WhatWasNotWishedForIsNotPraised) {
+TEST(CableAdvice, WhatWasNotAskedForIsNotPraised) {
   v1::PlanRequest request =
       Macs(2, "Apple M3 Ultra", 384, MixtureModel("model", 600'000'000'000, 61));
-  request.mutable_wishes()->set_transport("ring");
+  request.mutable_placement()->set_transport("ring");
   EXPECT_EQ(CableHint(PlanModel(request)), "");
-  request.mutable_wishes()->clear_transport();
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  request.mutable_placement()->clear_transport();
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_MEMORY);
   EXPECT_EQ(CableHint(PlanModel(request)), "");
-  request.mutable_wishes()->clear_optimize();
+  request.mutable_placement()->clear_optimize();
   request.set_brief(true);
   EXPECT_EQ(CableHint(PlanModel(request)), "");
 }

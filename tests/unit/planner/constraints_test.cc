@@ -132,8 +132,8 @@ TEST(Constraints, TheSecondEngineIsNotPlannedOverVerbs) {
   model.mutable_splits()->set_tensor(true);
   v1::PlanRequest request = Request(model, nodes);
   ASSERT_TRUE(PlanModel(request).has_plan());
-  request.mutable_wishes()->set_world_size(2);
-  request.mutable_wishes()->set_transport("verbs");
+  request.mutable_placement()->set_world_size(2);
+  request.mutable_placement()->set_transport("verbs");
   const v1::PlanResult refused = PlanModel(request);
   EXPECT_EQ(refused.failure().code(), "ENGINE_LIMIT") << refused.failure().message();
   EXPECT_EQ(refused.failure().message(),
@@ -144,7 +144,7 @@ TEST(Constraints, TheSecondEngineIsNotPlannedOverVerbs) {
 
 v1::PlanResult PlanWithKvBits(uint32_t bits, const std::vector<v1::PlannerNode>& nodes) {
   v1::PlanRequest request = Request(SmallModel(), nodes);
-  request.mutable_wishes()->set_kv_bits(bits);
+  request.mutable_placement()->set_kv_bits(bits);
   return PlanModel(request);
 }
 
@@ -176,8 +176,8 @@ TEST(Constraints, EightBitKeysAreProposedWhereTheyWouldFit) {
   node.mutable_traits()->set_narrow_kv(true);
   const auto plan = [&](uint32_t bits) {
     v1::PlanRequest request = Request(SmallModel(), {node});
-    request.mutable_wishes()->set_concurrent_sequences(1024);
-    request.mutable_wishes()->set_kv_bits(bits);
+    request.mutable_placement()->set_concurrent_sequences(1024);
+    request.mutable_placement()->set_kv_bits(bits);
     return PlanModel(request);
   };
   const uint64_t wide = plan(0).plan().assignments(0).need().total_bytes();

@@ -153,7 +153,7 @@ TEST(Capacity, PowerThatOneMachineDoesNotTellIsNotCountedAsNone) {
   EXPECT_NE(report.warnings(0).find("idle power of lap"), std::string::npos);
 }
 
-TEST(Capacity, MoreThanFourMachinesAreForetoldAsTheyAreAdvisedToBeCabled) {
+TEST(Capacity, MoreThanFourMachinesArePredictedAsTheyAreAdvisedToBeCabled) {
   const auto speed = [](const std::string& buy) {
     v1::CapacityQuestion question;
     question.set_buy(buy);
@@ -180,7 +180,7 @@ TEST(Capacity, EnergyOfAMillionTokens) {
   question.set_tier("enterprise");
   question.add_models("DeepSeek-V3.1-4bit");
   const v1::CapacityModel row = Report(question).models(0);
-  // 600 W at the speed foretold; 32.5 tokens/s as published would be 18.5 J and £1.28.
+  // 600 W at the speed predicted; 32.5 tokens/s as published would be 18.5 J and £1.28.
   EXPECT_NEAR(row.prediction().tokens_per_second(), 32.5, 32.5 * 0.12);
   EXPECT_NEAR(row.joules_per_token(), 600 / row.prediction().tokens_per_second(), 1e-9);
   EXPECT_NEAR(row.cost_per_million_tokens(), row.joules_per_token() / 3.6 * 0.25, 1e-9);
@@ -277,8 +277,8 @@ TEST(Capacity, WhatToBuyForASmallModelBeginsWithTheSmallestMac) {
 TEST(Capacity, OffersForManyAreChosenByWhatEachGets) {
   const v1::CapacityReport report = Report(BuyFor("Qwen3-30B-A3B-8bit", 15, 20));
   const auto share = [&](int i) {
-    const v1::Prediction& foretold = report.models(i).prediction();
-    return foretold.users_tokens_per_second() / foretold.users();
+    const v1::Prediction& predicted = report.models(i).prediction();
+    return predicted.users_tokens_per_second() / predicted.users();
   };
   const auto found =
       std::find(report.machines().begin(), report.machines().end(), "3x macbook-pro-m5-max-48gb");
@@ -323,7 +323,7 @@ TEST(Capacity, WhenNothingWillDoItSaysHowFarTheMachinesGo) {
       << memory.message();
 }
 
-TEST(Capacity, WhatIsForetoldSmallerThanAskedForIsSaid) {
+TEST(Capacity, WhatIsPredictedSmallerThanAskedForIsSaid) {
   v1::CapacityQuestion question = BuyFor("Qwen3-8B-4bit", 0, 100'000);
   question.set_context_length(1'000'000);
   question.set_duty(1);

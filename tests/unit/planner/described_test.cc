@@ -88,7 +88,7 @@ v1::PlannerAnswer AskPlan(const std::string& cluster, const std::string& model,
   v1::PlannerQuestion question;
   question.mutable_plan()->set_cluster_yaml(cluster);
   question.mutable_plan()->set_model(model);
-  question.mutable_plan()->mutable_wishes()->set_context_length(context);
+  question.mutable_plan()->mutable_placement()->set_context_length(context);
   return AnswerOf(question);
 }
 
@@ -149,7 +149,7 @@ TEST(DescribedPlan, UsersBeyondThoseAnsweredAtOnceWaitAndNeedNoCaches) {
       "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n");
   question.mutable_plan()->set_model("Qwen3-32B-4bit");
   const auto plan = [&](uint32_t users) {
-    question.mutable_plan()->mutable_wishes()->set_users(users);
+    question.mutable_plan()->mutable_placement()->set_users(users);
     return AnswerOf(question);
   };
   EXPECT_EQ(plan(10).plan().plan().concurrent_sequences(), 10u);
@@ -168,8 +168,8 @@ TEST(DescribedPlan, NamesTheBitsAndWhatIsLeftOfTheSpeedWhenTheContextIsFull) {
   v1::PlannerQuestion full;
   full.mutable_plan()->set_cluster_yaml(studio);
   full.mutable_plan()->set_model("Llama-3.3-70B-Instruct");
-  full.mutable_plan()->mutable_wishes()->set_context_length(131072);
-  full.mutable_plan()->mutable_wishes()->set_prompt_tokens(131072);
+  full.mutable_plan()->mutable_placement()->set_context_length(131072);
+  full.mutable_plan()->mutable_placement()->set_prompt_tokens(131072);
   EXPECT_LT(AnswerOf(full).plan().plan().prediction().tokens_per_second(),
             0.9 * answer.plan().plan().prediction().tokens_per_second());
 }
@@ -193,18 +193,18 @@ TEST(DescribedPlan, AModelIsPlannedAsItsMakersPublishIt) {
   EXPECT_EQ(AnswerOf(both).failure().code(), "BAD_REQUEST") << "of two numbers neither is meant";
 }
 
-TEST(DescribedPlan, NodeWishesThatContradictEachOtherAreNoMisfit) {
+TEST(DescribedPlan, NodeOptionsThatContradictEachOtherAreNoMisfit) {
   v1::PlannerQuestion question;
   question.mutable_plan()->set_cluster_yaml(
       "nodes:\n- {name: a, machine: mac-studio-m3-ultra-512gb}\n"
       "- {name: b, machine: mac-studio-m3-ultra-512gb}\n");
   question.mutable_plan()->set_model("Qwen3-8B");
-  v1::Wishes& wishes = *question.mutable_plan()->mutable_wishes();
-  wishes.add_node_ids("a");
-  wishes.set_world_size(2);
+  v1::PlacementOptions& placement = *question.mutable_plan()->mutable_placement();
+  placement.add_node_ids("a");
+  placement.set_world_size(2);
   EXPECT_EQ(AnswerOf(question).plan().failure().code(), "BAD_REQUEST");
-  wishes.set_world_size(0);
-  wishes.add_excluded_node_ids("a");
+  placement.set_world_size(0);
+  placement.add_excluded_node_ids("a");
   EXPECT_EQ(AnswerOf(question).plan().failure().code(), "BAD_REQUEST");
 }
 
@@ -274,7 +274,7 @@ TEST(ClusterFile, WhatIsLoadedHoldsMemoryAndTheRefusalSaysWhatToUnload) {
   question.mutable_plan()->set_cluster_yaml(kTwoLoadedModels);
   question.mutable_plan()->set_model("Llama-3.3-70B-Instruct");
   question.mutable_plan()->set_bits(4);
-  question.mutable_plan()->mutable_wishes()->set_world_size(1);
+  question.mutable_plan()->mutable_placement()->set_world_size(1);
   EXPECT_TRUE(AnswerOf(question).plan().has_plan()) << "beside the others";
   question.mutable_plan()->set_bits(6);
   const v1::PlannerAnswer refused = AnswerOf(question);
@@ -330,10 +330,10 @@ TEST(ClusterFile, MachinesAsBoughtHaveCablesOnlyWhereRdmaWorks) {
   };
   v1::PlanRequest bought = ClusterOf(*ParsePurchase("2x mac-studio-m2-ultra-64gb"));
   *bought.mutable_model() = DescribeCard(**FindModelCard(Cards(), "Llama-3.3-70B-Instruct"), 8);
-  const double foretold = PlanModel(bought).plan().prediction().first_token_ms();
-  EXPECT_GT(foretold, 0);
-  EXPECT_DOUBLE_EQ(foretold, speed("lan: {medium: ethernet}"));
-  EXPECT_GT(foretold, speed("links: mesh"));
+  const double predicted = PlanModel(bought).plan().prediction().first_token_ms();
+  EXPECT_GT(predicted, 0);
+  EXPECT_DOUBLE_EQ(predicted, speed("lan: {medium: ethernet}"));
+  EXPECT_GT(predicted, speed("links: mesh"));
 }
 
 TEST(ClusterFile, FaultsAreNamed) {

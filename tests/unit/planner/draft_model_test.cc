@@ -23,7 +23,7 @@ v1::PlannerNode Processor(const std::string& id, uint64_t bytes, bool has_draft_
 
 v1::PlanRequest WithDraft(std::vector<v1::PlannerNode> nodes, uint32_t ranks = 1) {
   v1::PlanRequest request = Request(LargeModel("big", 12 * kGiB, 24), std::move(nodes));
-  request.mutable_wishes()->set_world_size(ranks);
+  request.mutable_placement()->set_world_size(ranks);
   *request.mutable_draft_model() = SmallModel();
   request.mutable_draft_model()->set_name("small");
   request.mutable_draft_model()->set_fingerprint("print");
@@ -34,7 +34,7 @@ TEST(DraftModel, IsCountedOnTheEntryNodeAlone) {
   for (const v1::Parallelism way : {v1::PARALLELISM_PIPELINE, v1::PARALLELISM_TENSOR}) {
     v1::PlanRequest request =
         WithDraft({Processor("aaaa", 64 * kGiB), Processor("bbbb", 64 * kGiB)}, 2);
-    request.mutable_wishes()->set_parallelism(way);
+    request.mutable_placement()->set_parallelism(way);
     const v1::PlanResult result = PlanModel(request);
     ASSERT_TRUE(result.has_plan()) << result.failure().message();
     EXPECT_EQ(result.plan().draft_model().name(), "small");
@@ -57,7 +57,7 @@ TEST(DraftModel, RequestsComeInWhereItsFilesAre) {
           WithDraft({Processor("aaaa", 64 * kGiB, false), Processor("bbbb", 64 * kGiB, false),
                      Processor("cccc", 64 * kGiB, true)},
                     ranks);
-      request.mutable_wishes()->set_parallelism(way);
+      request.mutable_placement()->set_parallelism(way);
       const v1::PlanResult result = PlanModel(request);
       ASSERT_TRUE(result.has_plan()) << result.failure().message();
       EXPECT_EQ(result.plan().assignments(0).node_id(), "cccc") << ranks << " ranks";
@@ -73,7 +73,7 @@ TEST(DraftModel, InALongPipelineRequestsComeInWhereItsFilesAre) {
   nodes.push_back(Processor("zzzz", 32 * kGiB, true));
   for (const uint32_t ranks : {0u, 1u, 7u}) {
     v1::PlanRequest request = WithDraft(nodes, ranks);
-    if (ranks == 7) request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+    if (ranks == 7) request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
     const v1::PlanResult result = PlanModel(request);
     ASSERT_TRUE(result.has_plan()) << ranks << " ranks: " << result.failure().message();
     EXPECT_EQ(result.plan().assignments(0).node_id(), "zzzz") << ranks << " ranks";

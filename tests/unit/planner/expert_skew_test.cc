@@ -122,8 +122,8 @@ v1::PlanRequest FourRanks(uint32_t width, uint64_t memory = 200 * kGiB) {
     nodes.back().mutable_traits()->set_whole_experts(true);
   }
   v1::PlanRequest request = Request(std::move(model), std::move(nodes));
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
-  request.mutable_wishes()->set_world_size(4);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_placement()->set_world_size(4);
   return request;
 }
 
@@ -166,9 +166,9 @@ TEST(ExpertCut, ExpertsTooNarrowToCutAreDealtOut) {
 TEST(ExpertCut, ManyUsersEvenWholeExpertsOut) {
   v1::PlanRequest request = FourRanks(704);
   EXPECT_FALSE(DealsWhole(PlanModel(request)));
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
-  request.mutable_wishes()->set_users(16);
-  request.mutable_wishes()->set_concurrent_sequences(128);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
+  request.mutable_placement()->set_users(16);
+  request.mutable_placement()->set_concurrent_sequences(128);
   const v1::PlanResult many = PlanModel(request);
   EXPECT_EQ(DealsWhole(many), true) << ReasonsOf(many.plan());
 }

@@ -20,12 +20,12 @@ PlacementRequest On(const std::vector<uint64_t>& usable_gib) {
   return request;
 }
 
-DeploymentWish Wish(const std::string& name, uint64_t bytes, int priority = 0) {
-  DeploymentWish wish;
-  wish.name = name;
-  wish.model = LargeModel(name, bytes, 40);
-  wish.priority = priority;
-  return wish;
+WantedDeployment Wanted(const std::string& name, uint64_t bytes, int priority = 0) {
+  WantedDeployment wanted;
+  wanted.name = name;
+  wanted.model = LargeModel(name, bytes, 40);
+  wanted.priority = priority;
+  return wanted;
 }
 
 std::set<std::string> NodesOf(const PlacedDeployment& placed) {
@@ -36,7 +36,7 @@ std::set<std::string> NodesOf(const PlacedDeployment& placed) {
 
 TEST(Placement, EachSeesWhatIsPromisedToTheOthers) {
   PlacementRequest request = On({48, 48});
-  for (const char* name : {"a", "b", "c"}) request.deployments.push_back(Wish(name, 40 * kGB));
+  for (const char* name : {"a", "b", "c"}) request.deployments.push_back(Wanted(name, 40 * kGB));
   const PlacementResult result = PlaceAll(request);
   ASSERT_EQ(result.deployments.size(), 3u);
   EXPECT_EQ(NodesOf(result.deployments[0]), std::set<std::string>{"node-0"});
@@ -50,8 +50,8 @@ TEST(Placement, EachSeesWhatIsPromisedToTheOthers) {
 
 TEST(Placement, TheLargestIsPlacedFirstSoThatAllFit) {
   PlacementRequest request = On({48, 24});
-  request.deployments.push_back(Wish("small", 18 * kGB));
-  request.deployments.push_back(Wish("large", 40 * kGB));
+  request.deployments.push_back(Wanted("small", 18 * kGB));
+  request.deployments.push_back(Wanted("large", 40 * kGB));
   const PlacementResult result = PlaceAll(request);
   EXPECT_EQ(NodesOf(result.deployments[1]), std::set<std::string>{"node-0"});
   EXPECT_EQ(NodesOf(result.deployments[0]), std::set<std::string>{"node-1"});
@@ -59,7 +59,7 @@ TEST(Placement, TheLargestIsPlacedFirstSoThatAllFit) {
 
 TEST(Placement, CopiesOfOneModelShareNoNode) {
   PlacementRequest request = On({48, 48, 48});
-  request.deployments.push_back(Wish("twice", 10 * kGB));
+  request.deployments.push_back(Wanted("twice", 10 * kGB));
   request.deployments[0].replicas = 3;
   const PlacementResult result = PlaceAll(request);
   std::set<std::string> used;
@@ -73,11 +73,11 @@ TEST(Placement, CopiesOfOneModelShareNoNode) {
 
 TEST(Placement, WhatRunsStaysWhereItIs) {
   PlacementRequest request = On({48, 48});
-  request.deployments.push_back(Wish("runs", 30 * kGB));
+  request.deployments.push_back(Wanted("runs", 30 * kGB));
   request.deployments[0].in_force = PlaceAll(request).deployments[0].plan.plan();
   request.cluster.mutable_nodes(1)->set_memory_usable_bytes(96 * kGiB);  // a better place now
   request.cluster.mutable_nodes(1)->set_memory_available_bytes(96 * kGiB);
-  request.deployments.push_back(Wish("new", 60 * kGB));
+  request.deployments.push_back(Wanted("new", 60 * kGB));
   const PlacementResult result = PlaceAll(request);
   EXPECT_EQ(NodesOf(result.deployments[0]), std::set<std::string>{"node-0"});
   EXPECT_FALSE(result.deployments[0].moved);
@@ -86,7 +86,7 @@ TEST(Placement, WhatRunsStaysWhereItIs) {
 
 TEST(Placement, WhatLostItsNodeMovesAndSaysSo) {
   PlacementRequest request = On({48, 48});
-  request.deployments.push_back(Wish("runs", 30 * kGB));
+  request.deployments.push_back(Wanted("runs", 30 * kGB));
   request.deployments[0].in_force = PlaceAll(request).deployments[0].plan.plan();
   request.cluster.mutable_nodes(0)->set_schedulable(false);
   const PlacementResult result = PlaceAll(request);
@@ -96,23 +96,23 @@ TEST(Placement, WhatLostItsNodeMovesAndSaysSo) {
 
 TEST(Placement, ALowerPriorityGoesForAHigherOneAndOnlyAsMuchAsNeeded) {
   PlacementRequest request = On({48, 48});
-  request.deployments.push_back(Wish("small", 10 * kGB));
-  request.deployments.push_back(Wish("large", 40 * kGB));
-  request.deployments.push_back(Wish("other", 34 * kGB));
+  request.deployments.push_back(Wanted("small", 10 * kGB));
+  request.deployments.push_back(Wanted("large", 40 * kGB));
+  request.deployments.push_back(Wanted("other", 34 * kGB));
   const PlacementResult before = PlaceAll(request);
   for (size_t i = 0; i < 3; ++i) {
     ASSERT_TRUE(before.deployments[i].plan.has_plan()) << i;
     request.deployments[i].in_force = before.deployments[i].plan.plan();
   }
-  request.deployments.push_back(Wish("urgent", 42 * kGB, 5));
-  request.deployments.back().wishes.set_world_size(1);
+  request.deployments.push_back(Wanted("urgent", 42 * kGB, 5));
+  request.deployments.back().placement.set_world_size(1);
   EXPECT_TRUE(PlaceAll(request).deployments[3].plan.has_failure()) << "nothing may go";
   request.may_evict = true;
   const PlacementResult after = PlaceAll(request);
   ASSERT_TRUE(after.deployments[3].plan.has_plan());
   EXPECT_EQ(after.deployments[3].evicted, std::vector<std::string>{"large"})
       << "not the small ones as well, which were tried first";
-  EXPECT_NE(after.deployments[1].plan.failure().message().find("makes room for urgent"),
+  EXPECT_NE(after.deployments[1].plan.failure().message().find("preempted by urgent"),
             std::string::npos);
   EXPECT_TRUE(after.deployments[0].plan.has_plan());
   EXPECT_TRUE(after.deployments[2].plan.has_plan());
@@ -120,9 +120,9 @@ TEST(Placement, ALowerPriorityGoesForAHigherOneAndOnlyAsMuchAsNeeded) {
 
 TEST(Placement, EqualsNeverGoForEachOther) {
   PlacementRequest request = On({48});
-  request.deployments.push_back(Wish("first", 40 * kGB, 1));
+  request.deployments.push_back(Wanted("first", 40 * kGB, 1));
   request.deployments[0].in_force = PlaceAll(request).deployments[0].plan.plan();
-  request.deployments.push_back(Wish("second", 40 * kGB, 1));
+  request.deployments.push_back(Wanted("second", 40 * kGB, 1));
   request.may_evict = true;
   const PlacementResult result = PlaceAll(request);
   EXPECT_TRUE(result.deployments[0].plan.has_plan());

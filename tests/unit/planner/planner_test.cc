@@ -74,38 +74,38 @@ TEST(Planner, NodesThatCannotMeetAreNotSaidToBeTooSmall) {
 
 TEST(Planner, TheWayThatIsNotTakenIsRefusedForItsTrueReason) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_world_size(3);
   EXPECT_EQ(ReasonWith(PlanModel(request).plan(), "pipeline parallel;"),
             "pipeline parallel; tensor parallel over 3 is not possible: 8 attention heads and 4 "
             "key-value heads can't be divided by 3, and the engine cuts layers into equal slices "
             "only");
   // Asked for: no other reason.
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
   EXPECT_EQ(ReasonWith(PlanModel(request).plan(), "pipeline parallel"),
             "pipeline parallel was asked for");
   // By memory.
   v1::PlanRequest large =
       Request(LargeModel("m", 60 * kGiB, 60), {Node("aaaa", 64 * kGiB), Node("bbbb", 8 * kGiB)});
-  large.mutable_wishes()->set_world_size(2);
+  large.mutable_placement()->set_world_size(2);
   EXPECT_NE(ReasonWith(PlanModel(large).plan(),
                        "tensor parallel over 2 is not possible: each of 2 "
                        "equal slices needs"),
             "");
 }
 
-TEST(Planner, WhatIsComparedIsWhatWasWishedFor) {
+TEST(Planner, WhatIsComparedIsWhatWasAskedFor) {
   std::vector<v1::PlannerNode> nodes = {Node("aaaa", 96 * kGiB), Node("bbbb", 96 * kGiB)};
   v1::PlanRequest request = Request(LargeModel("m", 60 * kGiB, 60), nodes);
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_MEMORY);
   EXPECT_NE(ReasonWith(PlanModel(request).plan(), "a fullest node at"), "");
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
-  request.mutable_wishes()->set_users(64);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_THROUGHPUT);
+  request.mutable_placement()->set_users(64);
   EXPECT_NE(ReasonWith(PlanModel(request).plan(), "tokens/s for all users, tensor"), "");
 }
 
 TEST(Planner, AWorldSizeThatIsAskedForIsMet) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_world_size(3);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   const v1::Plan& plan = result.plan();
@@ -124,14 +124,14 @@ TEST(Planner, AWorldSizeThatIsAskedForIsMet) {
 
 TEST(Planner, TensorParallelIsTakenWhenAskedFor) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   EXPECT_EQ(result.plan().tp(), 2u);
   EXPECT_EQ(result.plan().assignments(1).tp_rank(), 1u);
   EXPECT_EQ(result.plan().assignments(1).layer_end(), 6u);
 
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_world_size(3);
   const v1::PlanResult refused = PlanModel(request);
   EXPECT_FALSE(refused.has_plan());
   EXPECT_EQ(refused.failure().code(), "HEADS_INDIVISIBLE");
@@ -143,8 +143,8 @@ TEST(Planner, AnEngineThatCutsUnevenlyDividesHeadsByAnyDegree) {
   std::vector<v1::PlannerNode> nodes = ThreeNodes();
   for (v1::PlannerNode& node : nodes) node.mutable_traits()->set_uneven_tensor(true);
   v1::PlanRequest request = Request(SmallModel(), nodes);
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_placement()->set_world_size(3);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   ASSERT_EQ(result.plan().tp(), 3u);
@@ -160,26 +160,26 @@ TEST(Planner, AnEngineThatCutsUnevenlyDividesHeadsByAnyDegree) {
 
 TEST(Planner, NamedNodesAreTheOnlyOnesAndAWayToDivideUsesThemAll) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->add_node_ids("cccc");
-  request.mutable_wishes()->add_node_ids("host-bbbb");
+  request.mutable_placement()->add_node_ids("cccc");
+  request.mutable_placement()->add_node_ids("host-bbbb");
   v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   EXPECT_EQ(result.plan().world_size(), 1u);
   EXPECT_EQ(result.plan().assignments(0).node_id(), "bbbb");
   EXPECT_TRUE(Rejected(result, "node host-aaaa (aaaa)", "NODE_EXCLUDED"));
 
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
   result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
   EXPECT_EQ(result.plan().world_size(), 2u);
 
-  request.mutable_wishes()->add_node_ids("bbbb");
+  request.mutable_placement()->add_node_ids("bbbb");
   result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << "naming a node twice asks for no more: "
                                  << result.failure().message();
   EXPECT_EQ(result.plan().world_size(), 2u);
 
-  request.mutable_wishes()->add_node_ids("dddd");
+  request.mutable_placement()->add_node_ids("dddd");
   result = PlanModel(request);
   EXPECT_EQ(result.failure().code(), "BAD_REQUEST");
   EXPECT_NE(result.failure().message().find("dddd"), std::string::npos);
@@ -189,7 +189,7 @@ TEST(Planner, ANameThatMeansTwoNodesIsRefused) {
   std::vector<v1::PlannerNode> nodes = ThreeNodes();
   nodes[1].set_hostname(nodes[0].hostname());
   v1::PlanRequest request = Request(SmallModel(), nodes);
-  request.mutable_wishes()->add_node_ids("host-aaaa");
+  request.mutable_placement()->add_node_ids("host-aaaa");
   EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
 }
 
@@ -221,7 +221,7 @@ TEST(Planner, WhenNoNodeHasTheFilesThatIsTheFailure) {
 
 TEST(Planner, FewerNodesThanRanksAskedFor) {
   v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", 8 * kGiB), Node("bbbb", 8 * kGiB)});
-  request.mutable_wishes()->set_world_size(3);
+  request.mutable_placement()->set_world_size(3);
   EXPECT_EQ(PlanModel(request).failure().code(), "TOO_FEW_NODES");
   request.set_recovering(true);
   const v1::PlanResult result = PlanModel(request);
@@ -232,8 +232,8 @@ TEST(Planner, FewerNodesThanRanksAskedFor) {
 
 TEST(Planner, RecoveringServesInAnotherWayRatherThanNot) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
-  request.mutable_wishes()->set_world_size(4);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_placement()->set_world_size(4);
   request.set_recovering(true);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan()) << result.failure().message();
@@ -242,9 +242,9 @@ TEST(Planner, RecoveringServesInAnotherWayRatherThanNot) {
 
 TEST(Planner, ARecoveringDeploymentForgetsNamedNodesThatAreGone) {
   v1::PlanRequest request = Request(SmallModel(), {Node("aaaa", 8 * kGiB)});
-  request.mutable_wishes()->add_node_ids("aaaa");
-  request.mutable_wishes()->add_node_ids("gone");
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  request.mutable_placement()->add_node_ids("aaaa");
+  request.mutable_placement()->add_node_ids("gone");
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
   EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
   request.set_recovering(true);
   EXPECT_TRUE(PlanModel(request).has_plan());
@@ -287,7 +287,7 @@ TEST(Planner, AFullestNodeAsEmptyGoesToTheFasterPlan) {
                                     {Node("aaaa", 384 * kGiB), Node("bbbb", 384 * kGiB),
                                      Node("cccc", 384 * kGiB), Node("dddd", 384 * kGiB)});
   for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
-  request.mutable_wishes()->set_optimize(v1::OPTIMIZE_MEMORY);
+  request.mutable_placement()->set_optimize(v1::OPTIMIZE_MEMORY);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_TRUE(result.has_plan());
   for (const v1::Rejection& other : result.rejections()) {
@@ -325,7 +325,7 @@ TEST(Planner, ACopyWithFewerBitsHasGroupsLikeTheModelsOwn) {
 
 TEST(Planner, TooLongAContextSaysWhichWouldFit) {
   v1::PlanRequest request = Request(LargeModel("big", 10 * kGiB, 40), {Node("aaaa", 16 * kGiB)});
-  request.mutable_wishes()->set_context_length(131'072);
+  request.mutable_placement()->set_context_length(131'072);
   const v1::PlanResult result = PlanModel(request);
   ASSERT_FALSE(result.has_plan());
   EXPECT_NE(result.failure().remedy().find("a context of "), std::string::npos)
@@ -334,15 +334,15 @@ TEST(Planner, TooLongAContextSaysWhichWouldFit) {
   const std::string& remedy = result.failure().remedy();
   const uint32_t advised =
       static_cast<uint32_t>(std::stoul(remedy.substr(remedy.find("a context of ") + 13)));
-  request.mutable_wishes()->set_context_length(advised);
+  request.mutable_placement()->set_context_length(advised);
   EXPECT_TRUE(PlanModel(request).has_plan());
-  request.mutable_wishes()->set_context_length(advised + 256);
+  request.mutable_placement()->set_context_length(advised + 256);
   EXPECT_FALSE(PlanModel(request).has_plan());
 }
 
 TEST(Planner, AContextBeyondTheModelsOwnIsRefused) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_context_length(1025);
+  request.mutable_placement()->set_context_length(1025);
   EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
 }
 
@@ -350,7 +350,7 @@ TEST(Planner, RdmaLinksMakeTensorTheFirstChoice) {
   v1::PlanRequest request =
       Request(LargeModel("m", 40 * kGiB, 60), {Node("aaaa", 96 * kGiB), Node("bbbb", 96 * kGiB)});
   for (v1::PlannerNode& node : *request.mutable_nodes()) node.set_chip("Apple M3 Ultra");
-  request.mutable_wishes()->set_world_size(2);
+  request.mutable_placement()->set_world_size(2);
   EXPECT_EQ(PlanModel(request).plan().parallelism(), v1::PARALLELISM_PIPELINE);
   AddMesh({"aaaa", "bbbb"}, &request);
   const v1::Plan plan = PlanModel(request).plan();
@@ -363,11 +363,11 @@ TEST(Planner, ManyRanksThatAreAskedForAreLookedForOnManyNodes) {
   std::vector<v1::PlannerNode> nodes;
   for (int i = 0; i < 12; ++i) nodes.push_back(Node("node-" + std::to_string(i), 24 * kGiB));
   v1::PlanRequest request = Request(LargeModel("m", 20 * kGiB, 60), nodes);
-  request.mutable_wishes()->set_world_size(10);
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  request.mutable_placement()->set_world_size(10);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
   EXPECT_EQ(PlanModel(request).plan().pp(), 10u);
-  request.mutable_wishes()->set_world_size(8);
-  request.mutable_wishes()->set_parallelism(v1::PARALLELISM_TENSOR);
+  request.mutable_placement()->set_world_size(8);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
   EXPECT_EQ(PlanModel(request).plan().tp(), 8u);
 }
 
@@ -396,18 +396,18 @@ TEST(Planner, APartOfTheClusterThatIsCutOffIsLookedAt) {
 TEST(Planner, AWholeNameMeansThatNodeAlone) {
   std::vector<v1::PlannerNode> nodes = {Node("node-1", 8 * kGiB), Node("node-10", 64 * kGiB)};
   v1::PlanRequest request = Request(SmallModel(), nodes);
-  request.mutable_wishes()->add_node_ids("node-1");
+  request.mutable_placement()->add_node_ids("node-1");
   EXPECT_EQ(PlanModel(request).plan().assignments(0).node_id(), "node-1");
-  request.mutable_wishes()->clear_node_ids();
-  request.mutable_wishes()->add_excluded_node_ids("node-1");
+  request.mutable_placement()->clear_node_ids();
+  request.mutable_placement()->add_excluded_node_ids("node-1");
   EXPECT_EQ(PlanModel(request).plan().assignments(0).node_id(), "node-10");
-  request.mutable_wishes()->add_excluded_node_ids("nobody");
+  request.mutable_placement()->add_excluded_node_ids("nobody");
   EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
 }
 
 TEST(Planner, APlanInForceThatMakesNoSenseIsNotBelieved) {
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_world_size(2);
+  request.mutable_placement()->set_world_size(2);
   const v1::Plan good = PlanModel(request).plan();
   const auto spoil = [&](const std::function<void(v1::Plan*)>& how) {
     *request.mutable_current() = good;
@@ -434,10 +434,10 @@ TEST(Planner, NonsenseIsRefusedWithAReason) {
   EXPECT_EQ(PlanModel(v1::PlanRequest()).failure().code(), "MODEL_CONFIG_INVALID");
   EXPECT_EQ(PlanModel(Request(SmallModel(), {})).failure().code(), "TOO_FEW_NODES");
   v1::PlanRequest request = Request(SmallModel(), ThreeNodes());
-  request.mutable_wishes()->set_world_size(0xffffffff);
+  request.mutable_placement()->set_world_size(0xffffffff);
   EXPECT_EQ(PlanModel(request).failure().code(), "TOO_FEW_NODES");
-  request.mutable_wishes()->set_world_size(0);
-  request.mutable_wishes()->set_concurrent_sequences(0xffffffff);
+  request.mutable_placement()->set_world_size(0);
+  request.mutable_placement()->set_concurrent_sequences(0xffffffff);
   EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
 }
 

@@ -25,9 +25,9 @@ TEST(Prediction, PartsOfAStepAddUpToTheSpeed) {
 
 TEST(Prediction, ALongerPromptTakesLongerThanInProportion) {
   v1::PlanRequest request = OneStudio();
-  request.mutable_wishes()->set_context_length(65536);
+  request.mutable_placement()->set_context_length(65536);
   const auto first_token = [&](uint32_t prompt) {
-    request.mutable_wishes()->set_prompt_tokens(prompt);
+    request.mutable_placement()->set_prompt_tokens(prompt);
     return PlanModel(request).plan().prediction().first_token_ms();
   };
   EXPECT_GT(first_token(32768), 32 * first_token(1024)) << "attention grows with the square";
@@ -35,7 +35,7 @@ TEST(Prediction, ALongerPromptTakesLongerThanInProportion) {
 
 TEST(Prediction, UsersTogetherGetMoreThanOneButEachLess) {
   v1::PlanRequest request = OneStudio();
-  request.mutable_wishes()->set_users(8);
+  request.mutable_placement()->set_users(8);
   const v1::Prediction eight = PlanModel(request).plan().prediction();
   EXPECT_GT(eight.users_tokens_per_second(), eight.tokens_per_second());
   EXPECT_LT(eight.users_tokens_per_second() / 8, eight.tokens_per_second());
@@ -44,7 +44,7 @@ TEST(Prediction, UsersTogetherGetMoreThanOneButEachLess) {
 TEST(Prediction, UsersBeyondThoseAnsweredAtOnceMakeItNoFaster) {
   v1::PlanRequest request = OneStudio();
   const auto together = [&](uint32_t users) {
-    request.mutable_wishes()->set_users(users);
+    request.mutable_placement()->set_users(users);
     return PlanModel(request).plan().prediction().users_tokens_per_second();
   };
   EXPECT_GT(together(16), together(15));

@@ -141,8 +141,8 @@ TEST_F(GrpcServerTest, AServerThatIsNotTheExpectedNodeIsNotCalled) {
 TEST_F(GrpcServerTest, ARefusedCertificateIsToldFromAPeerThatIsNotThere) {
   StartTls();
   NodeCredentials forged = *MakeNodeCredentials(*CreateClusterSecret("test"), kClientId);
-  auto stranger = Connect(forged, kServerId);
-  EXPECT_TRUE(IsHandshakeFailure(CallUnary(*stranger).status()));
+  auto unknown_node = Connect(forged, kServerId);
+  EXPECT_TRUE(IsHandshakeFailure(CallUnary(*unknown_node).status()));
   // The server's to refuse.
   forged.authority_certificate_pem = secret_.authority_certificate_pem;
   auto refused = Connect(forged, kServerId);

@@ -5,7 +5,7 @@
 namespace macrame::agentd {
 namespace {
 
-// One model, foretold 30 tokens/s, that answers with `rate`.
+// One model, predicted 30 tokens/s, that answers with `rate`.
 v1::ClusterStatus Serving(double rate, uint64_t answers) {
   v1::ClusterStatus status;
   v1::NodeStatus& node = *status.add_nodes();
@@ -22,12 +22,12 @@ v1::ClusterStatus Serving(double rate, uint64_t answers) {
   return status;
 }
 
-TEST(Degradation, AGangAtAThirdOfItsForetoldSpeedIsSaidWithBothFigures) {
+TEST(Degradation, AGangAtAThirdOfItsPredictedSpeedIsSaidWithBothFigures) {
   const std::vector<v1::Reason> found = FindDegradation(Serving(10, 5));
   ASSERT_EQ(found.size(), 1u);
-  EXPECT_EQ(found[0].code(), "SLOWER_THAN_FORETOLD");
+  EXPECT_EQ(found[0].code(), "SLOWER_THAN_PREDICTED");
   EXPECT_NE(found[0].message().find("10.0 tokens/s"), std::string::npos) << found[0].message();
-  EXPECT_NE(found[0].message().find("30.0 were foretold"), std::string::npos);
+  EXPECT_NE(found[0].message().find("30.0 were predicted"), std::string::npos);
   EXPECT_NE(found[0].remedy().find("model check m"), std::string::npos);
 }
 

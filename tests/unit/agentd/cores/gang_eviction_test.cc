@@ -44,7 +44,7 @@ TEST(GangEviction, WhoEvictedAndFailsLetsTheOtherBackAndTriesAgainLater) {
   h.effects.clear();
   h.Run(std::chrono::minutes(30));
   int endings = 0;
-  for (const EndRanks& end : h.Take<EndRanks>()) endings += end.deployment == "low" ? 1 : 0;
+  for (const StopRanks& end : h.Take<StopRanks>()) endings += end.deployment == "low" ? 1 : 0;
   EXPECT_LE(endings, 2) << "the two do not push each other out for ever";
   EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY) << "the priority wins in the end";
 }
@@ -66,7 +66,7 @@ TEST(GangEviction, ARankThatFailsWhileItLoadsDoesNotGiveTheRoomBack) {
   EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
 }
 
-TEST(GangEviction, MakingRoomIsNotARefusalWhileMemoryIsNotSeenToBeFree) {
+TEST(GangEviction, PreemptionIsNotARefusalWhileMemoryIsNotSeenToBeFree) {
   Harness h("a");
   h.rooms = {{"low", 'a'}, {"high", 'a'}};
   h.Deploy("low");
@@ -142,8 +142,8 @@ TEST_F(WhileAVictimEnds, AnotherPriorityEvictsNobodyElse) {
   EXPECT_EQ(h.Status("first").state(), v1::DEPLOYMENT_STATE_PENDING) << "it waits for high";
 }
 
-TEST_F(WhileAVictimEnds, OtherWishesEvictNobodyElse) {
-  high().mutable_wishes()->set_context_length(4096);
+TEST_F(WhileAVictimEnds, OtherOptionsEvictNobodyElse) {
+  high().mutable_placement()->set_context_length(4096);
   h.Run(seconds(1));
   h.ends = true;
   h.Run(seconds(10));

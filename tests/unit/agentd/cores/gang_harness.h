@@ -156,7 +156,7 @@ class Harness {
     }
     reconciler.OnLaunched(launch.deployment.name(), launch.epoch, absl::OkStatus(), now);
   }
-  void Do(const EndRanks& end) {
+  void Do(const StopRanks& end) {
     if (!ends) return;
     std::erase_if(view.ranks, [&](const v1::RankStatus& rank) {
       return rank.node_id() == end.node.value() && rank.deployment() == end.deployment &&

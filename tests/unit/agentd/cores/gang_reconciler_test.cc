@@ -47,7 +47,7 @@ TEST(GangReconciler, OneFailedRankEndsAllAndTheNextEpochFollows) {
   h.FindRank("m", 1)->set_phase(v1::RANK_PHASE_FAILED);
   *h.FindRank("m", 1)->mutable_failure() = MakeReason("RANK_EXITED", "out of cheese");
   h.Run(milliseconds(0));
-  EXPECT_EQ(h.Take<EndRanks>().size(), 3u);
+  EXPECT_EQ(h.Take<StopRanks>().size(), 3u);
   EXPECT_THAT(h.Status("m").failure().message(), HasSubstr("out of cheese"));
   h.Run(seconds(1));
   EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 1002}));
@@ -208,7 +208,7 @@ TEST(GangReconciler, ANewCoordinatorAdoptsARunningGang) {
   h.view.ranks = ranks;  // heartbeats come a little later
   h.Run(seconds(30));
   EXPECT_EQ(h.epochs.size(), 1u);
-  EXPECT_TRUE(h.Take<EndRanks>().empty());
+  EXPECT_TRUE(h.Take<StopRanks>().empty());
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
 }
 
@@ -254,7 +254,7 @@ TEST(GangReconciler, OrphansAreEnded) {
   orphan.set_phase(v1::RANK_PHASE_READY);
   h.view.ranks.push_back(orphan);
   h.Run(milliseconds(0));
-  const auto ended = h.Take<EndRanks>();
+  const auto ended = h.Take<StopRanks>();
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].up_to_epoch, 7u);
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
@@ -270,7 +270,7 @@ TEST(GangReconciler, ARankOnANodeThatTheRecordDoesNotNameIsAnOrphan) {
   h.view.ranks.push_back(other);
   h.Take<Notify>();
   h.Run(seconds(1));
-  const auto ended = h.Take<EndRanks>();
+  const auto ended = h.Take<StopRanks>();
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_EQ(ended[0].node, Id('c'));
   EXPECT_EQ(h.epochs.size(), 1u);
@@ -322,7 +322,7 @@ TEST(GangReconciler, AChangedDeploymentIsLaunchedAnewWithoutBackOff) {
   Harness h("ab");
   h.Deploy("m");
   h.Run(seconds(3));
-  h.view.deployments[0].mutable_wishes()->set_context_length(99);
+  h.view.deployments[0].mutable_placement()->set_context_length(99);
   h.Run(milliseconds(200));
   EXPECT_EQ(h.epochs, (std::vector<uint64_t>{1001, 1002}));
 }
@@ -504,9 +504,9 @@ TEST(GangReconciler, TheNodeOfTheRankThatStalledIsNamedNotThatOfWhoSaysSo) {
   const v1::Reason failure = h.Status("m").failure();
   EXPECT_EQ(failure.code(), "RANK_STALLED");
   EXPECT_EQ(failure.node_id(), stalled_node);
-  const auto ended = h.Take<EndRanks>();
+  const auto ended = h.Take<StopRanks>();
   ASSERT_FALSE(ended.empty());
-  for (const EndRanks& end : ended) EXPECT_EQ(end.why.node_id(), stalled_node);
+  for (const StopRanks& end : ended) EXPECT_EQ(end.why.node_id(), stalled_node);
 }
 
 TEST(GangReconciler, AGroupThatCameUpSmallerIsAFailure) {

@@ -74,7 +74,7 @@ TEST_F(Apart, ItWaitsForTheReportsOfNodesThatJustCameBack) {
 }
 
 TEST_F(Apart, OneThatWasLaunchedForAnotherModelStaysOut) {
-  h_.view.deployments.at(0).mutable_wishes()->set_context_length(8192);
+  h_.view.deployments.at(0).mutable_placement()->set_context_length(8192);
   h_.Run(seconds(5));
   const uint64_t third = h_.Status("m").epoch();
   ASSERT_GT(third, second_);
@@ -134,7 +134,7 @@ TEST(Kept, AGangOfAnOlderDeploymentIsNotAdopted) {
   h.Run(seconds(3));
   const uint64_t epoch = h.Status("m").epoch();
   h.reconciler.StopLeading();
-  h.view.deployments.at(0).mutable_wishes()->set_context_length(4096);
+  h.view.deployments.at(0).mutable_placement()->set_context_length(4096);
   h.reconciler.BeginLeading({Term(2), Id('b')}, h.now);
   h.Run(seconds(5));
   EXPECT_GT(h.Status("m").epoch(), epoch);

@@ -9,7 +9,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// A cluster that foretold 20 tokens/s over the ring.
+// A cluster that predicted 20 tokens/s over the ring.
 class SpeedLearning : public ::testing::Test {
  protected:
   SpeedLearning() {
@@ -67,11 +67,11 @@ TEST_F(SpeedLearning, AnAnswerCountsOnceHoweverOftenItIsReported) {
   EXPECT_EQ(written.corrections(0).samples(), 1u);
 }
 
-TEST_F(SpeedLearning, WhatWasForetoldWithACorrectionTeachesTheWholeRatio) {
+TEST_F(SpeedLearning, WhatWasPredictedWithACorrectionTeachesTheWholeRatio) {
   gangs[0].mutable_plan()->mutable_prediction()->set_tokens_per_second(10);
   gangs[0].mutable_plan()->mutable_prediction()->set_correction(2);
   for (int i = 0; i < 4; ++i) Answer(10);
-  EXPECT_NEAR(Written(), 2, 1e-9) << "as foretold with the correction: it stays";
+  EXPECT_NEAR(Written(), 2, 1e-9) << "as predicted with the correction: it stays";
 }
 
 TEST_F(SpeedLearning, OtherEpochsOtherRanksAndForeignNodesTeachNothing) {

@@ -19,7 +19,7 @@ class ConnectionRoomTest : public ::testing::Test {
     }
   }
   RoomDecision Ask(const std::string& address, bool is_loopback = false) {
-    return MakeRoom(connections_, kLimits, address, is_loopback);
+    return Admit(connections_, kLimits, address, is_loopback);
   }
 
   std::vector<ConnectionView> connections_;

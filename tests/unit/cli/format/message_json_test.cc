@@ -32,9 +32,9 @@ TEST(MessageJson, OddValuesStayValidJson) {
 }
 
 TEST(MessageJson, EnumWordsLoseTheirPrefix) {
-  v1::Wishes wishes;
-  wishes.set_parallelism(v1::PARALLELISM_TENSOR);
-  EXPECT_EQ(MessageToJson(wishes)["parallelism"], "tensor");
+  v1::PlacementOptions placement;
+  placement.set_parallelism(v1::PARALLELISM_TENSOR);
+  EXPECT_EQ(MessageToJson(placement)["parallelism"], "tensor");
   v1::RankStatus rank;
   rank.set_phase(v1::RANK_PHASE_WARMING_UP);
   EXPECT_EQ(MessageToJson(rank)["phase"], "warming_up");

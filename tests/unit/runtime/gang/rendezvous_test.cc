@@ -57,7 +57,7 @@ TEST(Rendezvous, AnAddressThatIsNotThereIsNamed) {
   EXPECT_NE(ends[0].message().find(address), absl::string_view::npos) << ends[0];
 }
 
-TEST(Rendezvous, AStrangerIsNotARank) {
+TEST(Rendezvous, AnUnknownCallerIsNotARank) {
   const std::string address = FreeAddress();
   const auto ends =
       Meet({{0, 2, address, std::string(32, 's')}, {1, 2, address, std::string(32, 'x')}},

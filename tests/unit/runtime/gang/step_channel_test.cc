@@ -167,7 +167,7 @@ TEST(StepChannelTest, ShutDownWakesWhoeverWaits) {
   waker.join();
 }
 
-TEST(StepChannelTest, StrangersAndOtherEpochsAreRefused) {
+TEST(StepChannelTest, UnknownCallersAndOtherEpochsAreRefused) {
   transport::StreamSocket listener = *transport::StreamSocket::Listen("127.0.0.1:0");
   const std::string address = "127.0.0.1:" + std::to_string(listener.LocalPort());
   absl::Status wrong_secret;

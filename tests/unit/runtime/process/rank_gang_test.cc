@@ -529,7 +529,7 @@ TEST(RankGangTest, AMissingRankIsNamed) {
   EXPECT_NE(gang.rank(1).WaitForExit(milliseconds(10000)), kExitOrderly);
 }
 
-TEST(RankGangTest, AStrangerIsNotLetIn) {
+TEST(RankGangTest, AnUnknownCallerIsNotLetIn) {
   GangOptions options;
   options.connect_timeout_ms = 2000;
   auto specs = MakeSpecs(kBundledModel, GangShape::kPipeline, 2, options);

@@ -117,9 +117,9 @@ class RankSupervisorTest : public testing::Test {
     OnOwner([&] { statuses = supervisor_->Statuses(); });
     return statuses;
   }
-  uint32_t EndRanks(const std::string& deployment, uint64_t epoch) {
+  uint32_t StopRanks(const std::string& deployment, uint64_t epoch) {
     uint32_t told = 0;
-    OnOwner([&] { told = supervisor_->EndRanks(deployment, epoch, "test"); });
+    OnOwner([&] { told = supervisor_->StopRanks(deployment, epoch, "test"); });
     return told;
   }
   bool WaitUntil(const std::function<bool()>& happened) {
@@ -190,7 +190,7 @@ TEST_F(RankSupervisorTest, ARankBecomesReadyAndStopsWhenAsked) {
   EXPECT_EQ(status.memory_bytes(), 1234u);
   EXPECT_EQ(Launch("ready", "m", 1, 0)->pid(), launched->pid()) << "launching again";
   EXPECT_EQ(RunFileCount(), 2u) << "socket, note; the spec has been read";
-  EXPECT_EQ(EndRanks("m", 1), 1u);
+  EXPECT_EQ(StopRanks("m", 1), 1u);
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
   EXPECT_EQ(ReservedBytes(), 0u);
   EXPECT_EQ(RunFileCount(), 0u);
@@ -232,7 +232,7 @@ TEST_F(RankSupervisorTest, FastSynchronisationIsForJacclUnlessTheNodeOrAStallSay
     ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
     EXPECT_EQ(Statuses()[0].backend(), one.found);
     EXPECT_EQ(Statuses()[0].fast_synch_by_default(), one.by_default);
-    EndRanks("m", 1);
+    StopRanks("m", 1);
     ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
     OnOwner([&] { supervisor_.reset(); });
   }
@@ -248,7 +248,7 @@ TEST_F(RankSupervisorTest, LastWordsOfACrashAreKept) {
   EXPECT_THAT(failure.message(), HasSubstr("the ceiling fell down"));
   EXPECT_EQ(failure.evidence(), "first line\nrankd: the ceiling fell down");
   EXPECT_EQ(failure.node_id(), options_.node_id);
-  EXPECT_EQ(EndRanks("m", 1), 0u) << "nothing runs";
+  EXPECT_EQ(StopRanks("m", 1), 0u) << "nothing runs";
   EXPECT_TRUE(Statuses().empty()) << "but the failure is forgotten";
 }
 
@@ -337,7 +337,7 @@ TEST_F(RankSupervisorTest, AStubbornRankIsKilledInTheEnd) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("stubborn");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
-  EXPECT_EQ(EndRanks("m", kAllEpochs), 1u);
+  EXPECT_EQ(StopRanks("m", kAllEpochs), 1u);
   EXPECT_EQ(Statuses()[0].phase(), v1::RANK_PHASE_STOPPING);
   EXPECT_GT(ReservedBytes(), 0u) << "memory is promised until the process is gone";
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
@@ -351,7 +351,7 @@ TEST_F(RankSupervisorTest, ARankThatStalledIsKilledWithoutBeingAsked) {
   const pid_t pid = ReserveAndLaunch("ready");
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
   kill(pid, SIGSTOP);
-  OnOwner([&] { EXPECT_EQ(supervisor_->EndRanks("m", 1, "it stalled", /*at_once=*/true), 1u); });
+  OnOwner([&] { EXPECT_EQ(supervisor_->StopRanks("m", 1, "it stalled", /*at_once=*/true), 1u); });
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
 }
 
@@ -360,7 +360,7 @@ TEST_F(RankSupervisorTest, ARankThatServesNothingStopsAtOnce) {
   options_.stop_grace = std::chrono::seconds(1);
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("silent");
-  EXPECT_EQ(EndRanks("m", 1), 1u);
+  EXPECT_EQ(StopRanks("m", 1), 1u);
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_STOPPED));
 }
 
@@ -382,7 +382,7 @@ TEST_F(RankSupervisorTest, MemoryIsPromisedOnce) {
   const auto second = Reserve(Request("b", 1, 0, 6000));
   EXPECT_EQ(ReasonOf(second.status()).code(), "MEMORY_SHORT");
   EXPECT_TRUE(Reserve(Request("a", 1, 0, 9000)).ok()) << "again replaces the first";
-  EndRanks("a", 1);
+  StopRanks("a", 1);
   EXPECT_TRUE(Reserve(Request("b", 1, 0, 6000)).ok());
 }
 
@@ -415,7 +415,7 @@ TEST_F(RankSupervisorTest, OlderEpochsEndAndNewerStay) {
   ReserveAndLaunch("ready", "m", 1, 0);
   ReserveAndLaunch("ready", "m", 2, 0);
   ReserveAndLaunch("ready", "other", 1, 0);
-  EXPECT_EQ(EndRanks("m", 1), 1u);
+  EXPECT_EQ(StopRanks("m", 1), 1u);
   ASSERT_TRUE(WaitUntil([&] {
     int ready = 0;
     int stopped = 0;
@@ -629,7 +629,7 @@ TEST_F(RankSupervisorTest, APortIsNeverFreeBetweenReservationAndEnd) {
   EXPECT_TRUE(taken()) << "the process has the sockets from its start on";
   ASSERT_TRUE(WaitForPhase(v1::RANK_PHASE_READY));
   EXPECT_TRUE(taken());
-  EndRanks("m", kAllEpochs);
+  StopRanks("m", kAllEpochs);
   EXPECT_TRUE(WaitUntil([&] { return !taken(); })) << "the agent keeps none of them";
 }
 

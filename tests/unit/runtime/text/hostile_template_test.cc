@@ -1,5 +1,5 @@
-// Templates that a stranger wrote to take a process down. Each gets an error within its bounds, and
-// the process goes on.
+// Templates that an unknown node wrote to take a process down. Each gets an error within its
+// bounds, and the process goes on.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

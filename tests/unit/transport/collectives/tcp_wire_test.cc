@@ -40,10 +40,10 @@ TEST(TcpWire, NamesTheRanksThatNeverCame) {
 
 TEST(TcpWire, WhoDoesNotKnowTheSecretIsNotLetIn) {
   LoopbackRanks ranks(2);
-  TcpWireOptions stranger = ranks.Options(1), own = ranks.Options(0);
-  stranger.secret = std::string(32, 'x');
-  stranger.connect_timeout = own.connect_timeout = std::chrono::milliseconds(600);
-  std::thread thread([&] { EXPECT_FALSE(ConnectTcpWire(stranger).ok()); });
+  TcpWireOptions unknown_node = ranks.Options(1), own = ranks.Options(0);
+  unknown_node.secret = std::string(32, 'x');
+  unknown_node.connect_timeout = own.connect_timeout = std::chrono::milliseconds(600);
+  std::thread thread([&] { EXPECT_FALSE(ConnectTcpWire(unknown_node).ok()); });
   const auto wire = ConnectTcpWire(own);
   thread.join();
   ASSERT_FALSE(wire.ok());

@@ -75,7 +75,7 @@ TEST_F(GangListenerTest, NorDoThoseWhoTalkNonsense) {
   EXPECT_LT(TimeToGather(4, {}), 1.0);
 }
 
-TEST_F(GangListenerTest, MoreThanCanBeHeardAtOnceMakeRoomForEachOther) {
+TEST_F(GangListenerTest, MoreThanCanBeHeardAtOncePreemptForEachOther) {
   Crowd(100);  // the system's queue has room for them
   EXPECT_LT(TimeToGather(3, {}), 1.5);
 }

@@ -1,4 +1,4 @@
-#include "discovery/stranger_reason.h"
+#include "discovery/unknown_node_reason.h"
 
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
@@ -40,8 +40,9 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
 
 }  // namespace
 
-std::optional<v1::Stranger> StrangerOf(const DecodedBeacon& decoded, const std::string& source_ip,
-                                       const std::string& own_cluster, uint64_t now_unix_ms) {
+std::optional<v1::UnknownNode> UnknownNodeOf(const DecodedBeacon& decoded,
+                                             const std::string& source_ip,
+                                             const std::string& own_cluster, uint64_t now_unix_ms) {
   switch (decoded.verdict) {
     case BeaconVerdict::kOtherCluster:
     case BeaconVerdict::kNoSecret:
@@ -51,18 +52,18 @@ std::optional<v1::Stranger> StrangerOf(const DecodedBeacon& decoded, const std::
       return std::nullopt;
   }
   const v1::Beacon& beacon = decoded.beacon;
-  v1::Stranger stranger;
-  stranger.set_node_id(beacon.node_id());
-  stranger.set_hostname(beacon.hostname());
-  stranger.set_cluster_name(beacon.cluster_name());
-  stranger.set_address(source_ip);
-  stranger.set_beacons_heard(1);
-  stranger.set_last_heard_unix_ms(now_unix_ms);
+  v1::UnknownNode unknown_node;
+  unknown_node.set_node_id(beacon.node_id());
+  unknown_node.set_hostname(beacon.hostname());
+  unknown_node.set_cluster_name(beacon.cluster_name());
+  unknown_node.set_address(source_ip);
+  unknown_node.set_beacons_heard(1);
+  unknown_node.set_last_heard_unix_ms(now_unix_ms);
   const std::string who =
       absl::StrCat(beacon.hostname().empty() ? beacon.node_id().substr(0, 8) : beacon.hostname(),
                    " at ", source_ip);
-  *stranger.mutable_reason() = ReasonFor(decoded, who, own_cluster);
-  return stranger;
+  *unknown_node.mutable_reason() = ReasonFor(decoded, who, own_cluster);
+  return unknown_node;
 }
 
 }  // namespace macrame::discovery

@@ -1,4 +1,4 @@
-#include "agentd/cores/making_room.h"
+#include "agentd/cores/preemption.h"
 
 #include <gtest/gtest.h>
 
@@ -14,9 +14,9 @@ constexpr uint64_t kGB = 1'000'000'000;
 const std::set<std::string> kBoth = {"first", "second"};
 
 // Two Macs of 64 GiB; each serves a model, so that another one does not fit beside it.
-class MakingRoom : public ::testing::Test {
+class Preemption : public ::testing::Test {
  protected:
-  MakingRoom() {
+  Preemption() {
     request =
         planner::Request(planner::LargeModel("new", 40 * kGB, 40),
                          {planner::Node("aaaa", 48 * kGiB), planner::Node("bbbb", 48 * kGiB)});
@@ -29,7 +29,7 @@ class MakingRoom : public ::testing::Test {
   // As a coordinator sees it once the ranks are loaded.
   void Serve(const std::string& name, uint64_t bytes, int32_t priority) {
     *request.mutable_model() = planner::LargeModel(name, bytes, 40);
-    request.mutable_wishes()->set_world_size(1);
+    request.mutable_placement()->set_world_size(1);
     const v1::PlanResult placed = planner::PlanModel(request);
     ASSERT_TRUE(placed.has_plan()) << placed.failure().message();
     v1::Deployment deployment;
@@ -55,17 +55,17 @@ class MakingRoom : public ::testing::Test {
   v1::PlanResult refused;
 };
 
-TEST_F(MakingRoom, WhatMayGoIsNamedAndThePlanIsTheOneWithoutIt) {
+TEST_F(Preemption, WhatMayGoIsNamedAndThePlanIsTheOneWithoutIt) {
   ASSERT_EQ(refused.failure().code(), "MEMORY_SHORT");
-  const v1::PlanResult result = MakeRoom(request, {"new", 2, true, kBoth}, state, refused);
+  const v1::PlanResult result = Preempt(request, {"new", 2, true, kBoth}, state, refused);
   ASSERT_TRUE(result.has_plan());
   ASSERT_EQ(result.evicted_size(), 1);
   EXPECT_EQ(result.evicted(0), "first") << "the lower priority";
   EXPECT_EQ(result.plan().assignments(0).node_id(), state.gangs[0].plan().assignments(0).node_id());
 }
 
-TEST_F(MakingRoom, ALowerPriorityThanAllEvictsNobody) {
-  const v1::PlanResult result = MakeRoom(request, {"new", 0, true, kBoth}, state, refused);
+TEST_F(Preemption, ALowerPriorityThanAllEvictsNobody) {
+  const v1::PlanResult result = Preempt(request, {"new", 0, true, kBoth}, state, refused);
   EXPECT_FALSE(result.has_plan());
   EXPECT_EQ(result.evicted_size(), 0);
   EXPECT_EQ(result.failure().code(), "MEMORY_SHORT");
@@ -75,44 +75,44 @@ TEST_F(MakingRoom, ALowerPriorityThanAllEvictsNobody) {
       << result.failure().remedy();
 }
 
-TEST_F(MakingRoom, WithoutLeaveToEvictTheRemedySaysWhatCouldBeUnloaded) {
-  const v1::PlanResult result = MakeRoom(request, {"", 0, false, kBoth}, state, refused);
+TEST_F(Preemption, WithoutLeaveToEvictTheRemedySaysWhatCouldBeUnloaded) {
+  const v1::PlanResult result = Preempt(request, {"", 0, false, kBoth}, state, refused);
   EXPECT_FALSE(result.has_plan());
   EXPECT_NE(result.failure().remedy().find("unload first: then it fits"), std::string::npos)
       << result.failure().remedy();
 }
 
-TEST_F(MakingRoom, OtherProgramsMemoryIsNotCountedAsFree) {
+TEST_F(Preemption, OtherProgramsMemoryIsNotCountedAsFree) {
   // Somebody else's programs hold 30 GiB of each node: with both models gone it would not fit.
   for (v1::PlannerNode& node : *request.mutable_nodes()) {
     const uint64_t taken = std::min(node.memory_available_bytes() - 1, 30 * kGiB);
     node.set_memory_available_bytes(node.memory_available_bytes() - taken);
   }
   *request.mutable_model() = planner::LargeModel("new", 46 * kGB, 40);
-  const v1::PlanResult result = MakeRoom(request, {"new", 9, true, kBoth}, state, refused);
+  const v1::PlanResult result = Preempt(request, {"new", 9, true, kBoth}, state, refused);
   EXPECT_FALSE(result.has_plan());
 }
 
-TEST_F(MakingRoom, WhatDoesNotRunHoldsNothingAndIsNotEvicted) {
-  const v1::PlanResult result = MakeRoom(request, {"new", 2, true, {"second"}}, state, refused);
+TEST_F(Preemption, WhatDoesNotRunHoldsNothingAndIsNotEvicted) {
+  const v1::PlanResult result = Preempt(request, {"new", 2, true, {"second"}}, state, refused);
   ASSERT_EQ(result.evicted_size(), 1);
   EXPECT_EQ(result.evicted(0), "second");
 }
 
-TEST_F(MakingRoom, AGangWithAPartOnANodeThatIsNotThereKeepsWhatItHolds) {
-  // "second" also has a part on a node that was lost: it can't be counted on to make room.
+TEST_F(Preemption, AGangWithAPartOnANodeThatIsNotThereKeepsWhatItHolds) {
+  // "second" also has a part on a node that was lost: it can't be counted on to free memory.
   state.gangs[1].mutable_plan()->add_assignments()->set_node_id("cccc");
-  const v1::PlanResult result = MakeRoom(request, {"new", 9, true, {"second"}}, state, refused);
+  const v1::PlanResult result = Preempt(request, {"new", 9, true, {"second"}}, state, refused);
   EXPECT_FALSE(result.has_plan());
 }
 
-TEST_F(MakingRoom, TheDeploymentsOwnReplicasAreNotInItsWay) {
-  const v1::PlanResult result = MakeRoom(request, {"first#2", 9, true, kBoth}, state, refused);
+TEST_F(Preemption, TheDeploymentsOwnReplicasAreNotInItsWay) {
+  const v1::PlanResult result = Preempt(request, {"first#2", 9, true, kBoth}, state, refused);
   ASSERT_EQ(result.evicted_size(), 1);
   EXPECT_EQ(result.evicted(0), "second");
 }
 
-TEST_F(MakingRoom, WhatReportsDoNotShowYetIsCountedOnce) {
+TEST_F(Preemption, WhatReportsDoNotShowYetIsCountedOnce) {
   v1::PlanRequest early = request;
   for (v1::PlannerNode& node : *early.mutable_nodes()) {
     node.set_memory_available_bytes(node.memory_available_bytes() + node.memory_reserved_bytes());
@@ -127,7 +127,7 @@ TEST_F(MakingRoom, WhatReportsDoNotShowYetIsCountedOnce) {
   EXPECT_EQ(planner::PlanModel(early).failure().code(), "MEMORY_SHORT");
 }
 
-TEST_F(MakingRoom, WhatWasPromisedButIsNotFreeIsNotGivenBack) {
+TEST_F(Preemption, WhatWasPromisedButIsNotFreeIsNotGivenBack) {
   // The reports are from before, and other programs took 30 of the 48 GiB since.
   for (v1::PlannerNode& node : *request.mutable_nodes()) {
     node.set_memory_reserved_bytes(0);
@@ -138,12 +138,12 @@ TEST_F(MakingRoom, WhatWasPromisedButIsNotFreeIsNotGivenBack) {
     *request.mutable_model() = planner::LargeModel("new", gigabytes * kGB, 40);
     refused = planner::PlanModel(request);
     ASSERT_EQ(refused.failure().code(), "MEMORY_SHORT");
-    const v1::PlanResult result = MakeRoom(request, {"new", 9, true, kBoth}, state, refused);
+    const v1::PlanResult result = Preempt(request, {"new", 9, true, kBoth}, state, refused);
     EXPECT_EQ(result.has_plan(), fits) << gigabytes << " GB";
   }
 }
 
-TEST_F(MakingRoom, NodesOfOtherReplicasAreTold) {
+TEST_F(Preemption, NodesOfOtherReplicasAreTold) {
   EXPECT_EQ(NodesOfOtherReplicas(state, {"first#2", 0, false, kBoth}).size(), 1u);
   EXPECT_TRUE(NodesOfOtherReplicas(state, {"first", 0, false, kBoth}).empty());
   EXPECT_TRUE(NodesOfOtherReplicas(state, {"", 0, false, kBoth}).empty());
@@ -242,7 +242,7 @@ TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
   const v1::PlanResult alone = planner::PlanModel(request);
   ASSERT_EQ(alone.plan().world_size(), 4u);
   EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 1}, alone).plan().world_size(), 4u);
-  RoomWanted wanted{"m", 0, false, {}, 2};
+  PreemptionInput wanted{"m", 0, false, {}, 2};
   const v1::PlanResult first = LeaveRoom(request, wanted, alone);
   EXPECT_EQ(first.plan().world_size(), 2u);
   // The second has what the first left.

@@ -40,7 +40,7 @@ absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const s
                       absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
 }
 
-void AddWishFlags(CLI::App* command, WishOptions* options) {
+void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
   command->add_option("--context", options->context, "Tokens of prompt and answer together")
       ->check(CLI::Range(1u, kContextMax));
   command->add_option("--parallelism", options->parallelism, "How the model is split")
@@ -76,11 +76,11 @@ void AddWishFlags(CLI::App* command, WishOptions* options) {
       ->check(CLI::Range(1u, kSequencesMax));
   command
       ->add_option("--users", options->users,
-                   "Foretell the speed for so many, at the same time unless --sequences says fewer")
+                   "Predict the speed for so many, at the same time unless --sequences says fewer")
       ->check(CLI::Range(1u, kSequencesMax));
   command
       ->add_option("--prompt-tokens", options->prompt_tokens,
-                   "Foretell the first token after a prompt of so many")
+                   "Predict the first token after a prompt of so many")
       ->check(CLI::Range(1u, kContextMax));
   command
       ->add_option(
@@ -101,24 +101,24 @@ std::string AbsoluteModelPath(const std::string& name_or_path) {
   return error ? name_or_path : absolute.string();
 }
 
-v1::Wishes WishesWithoutNodes(const WishOptions& options) {
-  v1::Wishes wishes;
-  wishes.set_context_length(options.context);
-  wishes.set_world_size(options.ranks);
-  if (options.transport != "auto") wishes.set_transport(options.transport);
-  wishes.set_parallelism(options.parallelism == "tensor"     ? v1::PARALLELISM_TENSOR
-                         : options.parallelism == "pipeline" ? v1::PARALLELISM_PIPELINE
-                                                             : v1::PARALLELISM_AUTO);
-  if (options.optimize == "throughput") wishes.set_optimize(v1::OPTIMIZE_THROUGHPUT);
-  if (options.optimize == "memory") wishes.set_optimize(v1::OPTIMIZE_MEMORY);
-  if (options.strictness == "safe") wishes.set_strictness(v1::STRICTNESS_SAFE);
-  if (options.strictness == "tight") wishes.set_strictness(v1::STRICTNESS_TIGHT);
-  wishes.set_concurrent_sequences(options.sequences);
-  wishes.set_users(options.users);
-  wishes.set_prompt_tokens(options.prompt_tokens);
-  wishes.set_tenant(options.tenant);
-  wishes.set_kv_bits(options.kv_bits);
-  return wishes;
+v1::PlacementOptions PlacementWithoutNodes(const PlacementFlags& options) {
+  v1::PlacementOptions placement;
+  placement.set_context_length(options.context);
+  placement.set_world_size(options.ranks);
+  if (options.transport != "auto") placement.set_transport(options.transport);
+  placement.set_parallelism(options.parallelism == "tensor"     ? v1::PARALLELISM_TENSOR
+                            : options.parallelism == "pipeline" ? v1::PARALLELISM_PIPELINE
+                                                                : v1::PARALLELISM_AUTO);
+  if (options.optimize == "throughput") placement.set_optimize(v1::OPTIMIZE_THROUGHPUT);
+  if (options.optimize == "memory") placement.set_optimize(v1::OPTIMIZE_MEMORY);
+  if (options.strictness == "safe") placement.set_strictness(v1::STRICTNESS_SAFE);
+  if (options.strictness == "tight") placement.set_strictness(v1::STRICTNESS_TIGHT);
+  placement.set_concurrent_sequences(options.sequences);
+  placement.set_users(options.users);
+  placement.set_prompt_tokens(options.prompt_tokens);
+  placement.set_tenant(options.tenant);
+  placement.set_kv_bits(options.kv_bits);
+  return placement;
 }
 
 std::vector<std::string> NamesIn(const std::vector<std::string>& lists) {
@@ -134,15 +134,16 @@ std::string NamesSomething(const std::string& list) {
   return NamesIn({list}).empty() ? "nothing is named" : "";
 }
 
-absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient& client) {
+absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& options,
+                                                      AgentClient& client) {
   const uint32_t bits = options.kv_bits;
   if (bits != 0 && bits != kKvBitsNarrow && bits != kKvBitsDefault) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                         absl::StrCat("--kv-bits ", bits, ": rankd keeps a KV cache in ",
                                      kKvBitsDefault, " bits (the default) or in ", kKvBitsNarrow));
   }
-  v1::Wishes wishes = WishesWithoutNodes(options);
-  if (options.nodes.empty() && options.excluded.empty()) return wishes;
+  v1::PlacementOptions placement = PlacementWithoutNodes(options);
+  if (options.nodes.empty() && options.excluded.empty()) return placement;
   const auto status = client.GetStatus();
   if (!status.ok()) return status.status();
   const auto resolve = [&](const std::vector<std::string>& lists, auto* ids) -> absl::Status {
@@ -153,11 +154,11 @@ absl::StatusOr<v1::Wishes> ResolveWishes(const WishOptions& options, AgentClient
     }
     return absl::OkStatus();
   };
-  if (auto bad = resolve(options.nodes, wishes.mutable_node_ids()); !bad.ok()) return bad;
-  if (auto bad = resolve(options.excluded, wishes.mutable_excluded_node_ids()); !bad.ok()) {
+  if (auto bad = resolve(options.nodes, placement.mutable_node_ids()); !bad.ok()) return bad;
+  if (auto bad = resolve(options.excluded, placement.mutable_excluded_node_ids()); !bad.ok()) {
     return bad;
   }
-  return wishes;
+  return placement;
 }
 
 }  // namespace macrame::cli

@@ -13,8 +13,8 @@
 
 namespace macrame::agentd {
 
-// For whom room is made.
-struct RoomWanted {
+// The deployment that may preempt others.
+struct PreemptionInput {
   std::string deployment;  // as the desired state calls it; empty: none of those there
   int32_t priority = 0;
   bool may_evict = false;
@@ -25,19 +25,20 @@ struct RoomWanted {
 // Takes from the nodes of `request` what the gangs in force hold there by their records and the
 // nodes' reports, which come every half second, do not show yet. Where less than that is free, what
 // models may take there in all is no more than what they hold and what is free.
-void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanRequest* request);
+void CountPromises(const PreemptionInput& wanted, const ClusterView& state,
+                   v1::PlanRequest* request);
 
 // What to say instead of `refused`, the planner's MEMORY_SHORT for `request`. `may_evict`: a plan
 // with the deployments in `evicted` that have to go first, all of a lower priority. Else the same
 // refusal, and its remedy says which deployments' going would make it fit, whatever their priority,
 // and, when some may go, which priority it would need.
 // Unchanged when no going of others helps. `state`: deployments and gangs in force.
-v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
-                        const ClusterView& state, v1::PlanResult refused);
+v1::PlanResult Preempt(const v1::PlanRequest& request, const PreemptionInput& wanted,
+                       const ClusterView& state, v1::PlanResult refused);
 
 // Nodes of a deployment's other replicas that are in force: one that dies takes one replica with
 // it.
-std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const RoomWanted& wanted);
+std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const PreemptionInput& wanted);
 
 // Ids of the nodes that no rule for nodes keeps from taking a rank.
 std::set<std::string> UsableNodes(const v1::PlanRequest& request);
@@ -62,8 +63,8 @@ void NameHolders(const std::string& deployment, const std::set<std::string>& hol
 
 // Instead of `result`, the planner's for `request`, a plan that leaves nodes for the replicas that
 // are still to come, where one is to be had: with as many ranks as are each one's share of the
-// nodes, or fewer. A wish for ranks stays.
-v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
+// nodes, or fewer. A number of ranks that was asked for stays.
+v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const PreemptionInput& wanted,
                          v1::PlanResult result);
 
 }  // namespace macrame::agentd

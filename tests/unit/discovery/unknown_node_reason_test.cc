@@ -1,21 +1,21 @@
-#include "discovery/stranger_reason.h"
+#include "discovery/unknown_node_reason.h"
 
 #include <gtest/gtest.h>
 
 namespace macrame::discovery {
 namespace {
 
-std::optional<v1::Stranger> Of(BeaconVerdict verdict, const std::string& theirs,
-                               const std::string& ours) {
+std::optional<v1::UnknownNode> Of(BeaconVerdict verdict, const std::string& theirs,
+                                  const std::string& ours) {
   DecodedBeacon decoded;
   decoded.verdict = verdict;
   decoded.beacon.set_node_id("000000000000000000000000000000bb");
   decoded.beacon.set_hostname("weaver-2");
   decoded.beacon.set_cluster_name(theirs);
-  return StrangerOf(decoded, "10.1.2.3", ours, 99);
+  return UnknownNodeOf(decoded, "10.1.2.3", ours, 99);
 }
 
-TEST(StrangerReason, EachKindSaysWhatWouldAdmitIt) {
+TEST(UnknownNodeReason, EachKindSaysWhatWouldAdmitIt) {
   struct Case {
     BeaconVerdict verdict;
     const char* theirs;
@@ -31,13 +31,13 @@ TEST(StrangerReason, EachKindSaysWhatWouldAdmitIt) {
            Case{BeaconVerdict::kNoSecret, "", "", "NO_SECRET", "cluster init"},
            Case{BeaconVerdict::kBadSignature, "loom", "loom", "BAD_SIGNATURE", "secret file"},
        }) {
-    const auto stranger = Of(c.verdict, c.theirs, c.ours);
-    ASSERT_TRUE(stranger.has_value());
-    EXPECT_EQ(stranger->reason().code(), c.code);
-    EXPECT_NE(stranger->reason().remedy().find(c.remedy_has), std::string::npos)
-        << stranger->reason().remedy();
-    EXPECT_NE(stranger->reason().message().find("weaver-2 at 10.1.2.3"), std::string::npos);
-    EXPECT_EQ(stranger->last_heard_unix_ms(), 99u);
+    const auto unknown_node = Of(c.verdict, c.theirs, c.ours);
+    ASSERT_TRUE(unknown_node.has_value());
+    EXPECT_EQ(unknown_node->reason().code(), c.code);
+    EXPECT_NE(unknown_node->reason().remedy().find(c.remedy_has), std::string::npos)
+        << unknown_node->reason().remedy();
+    EXPECT_NE(unknown_node->reason().message().find("weaver-2 at 10.1.2.3"), std::string::npos);
+    EXPECT_EQ(unknown_node->last_heard_unix_ms(), 99u);
   }
   EXPECT_FALSE(Of(BeaconVerdict::kMember, "loom", "loom").has_value());
   EXPECT_FALSE(Of(BeaconVerdict::kMalformed, "", "loom").has_value());

@@ -12,7 +12,8 @@ namespace macrame::discovery {
 
 // For the verdicts kOtherCluster, kNoSecret and kBadSignature; nullopt for the others.
 // `own_cluster` is empty when this node has none.
-std::optional<v1::Stranger> StrangerOf(const DecodedBeacon& decoded, const std::string& source_ip,
-                                       const std::string& own_cluster, uint64_t now_unix_ms);
+std::optional<v1::UnknownNode> UnknownNodeOf(const DecodedBeacon& decoded,
+                                             const std::string& source_ip,
+                                             const std::string& own_cluster, uint64_t now_unix_ms);
 
 }  // namespace macrame::discovery

@@ -1,4 +1,4 @@
-#include "agentd/cores/making_room.h"
+#include "agentd/cores/preemption.h"
 
 #include <algorithm>
 #include <limits>
@@ -15,7 +15,8 @@
 
 namespace macrame::agentd {
 
-void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanRequest* request) {
+void CountPromises(const PreemptionInput& wanted, const ClusterView& state,
+                   v1::PlanRequest* request) {
   std::map<std::string, uint64_t> promised;
   for (const v1::GangRecord& gang : state.gangs) {
     if (!wanted.in_force.contains(gang.deployment())) continue;
@@ -38,9 +39,9 @@ void CountPromises(const RoomWanted& wanted, const ClusterView& state, v1::PlanR
   }
 }
 
-v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
-                        const ClusterView& state, v1::PlanResult refused) {
-  std::vector<planner::DeploymentWish> running;
+v1::PlanResult Preempt(const v1::PlanRequest& request, const PreemptionInput& wanted,
+                       const ClusterView& state, v1::PlanResult refused) {
+  std::vector<planner::WantedDeployment> running;
   for (const v1::GangRecord& gang : state.gangs) {
     const auto deployment = std::find_if(
         state.deployments.begin(), state.deployments.end(),
@@ -49,34 +50,34 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
         DeploymentOfReplica(gang.deployment()) == DeploymentOfReplica(wanted.deployment);
     const bool holds = wanted.in_force.contains(gang.deployment());
     if (deployment == state.deployments.end() || is_own || !holds) continue;
-    planner::DeploymentWish one;
+    planner::WantedDeployment one;
     one.name = gang.deployment();
     one.priority = deployment->priority();
     one.in_force = gang.plan();
     running.push_back(std::move(one));
   }
   if (running.empty()) return refused;
-  planner::DeploymentWish wish;
-  wish.name = wanted.deployment.empty() ? request.model().name() : wanted.deployment;
-  wish.model = request.model();
-  wish.wishes = request.wishes();
+  planner::WantedDeployment further;
+  further.name = wanted.deployment.empty() ? request.model().name() : wanted.deployment;
+  further.model = request.model();
+  further.placement = request.placement();
   if (wanted.may_evict) {
-    wish.priority = wanted.priority;
-    planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, wish);
+    further.priority = wanted.priority;
+    planner::PlacedDeployment placed = planner::PlaceByEvicting(request, running, further);
     if (!placed.evicted.empty()) {
       placed.plan.mutable_evicted()->Assign(placed.evicted.begin(), placed.evicted.end());
       return std::move(placed.plan);
     }
   }
   // What could be unloaded by hand.
-  wish.priority = std::numeric_limits<int32_t>::max();
+  further.priority = std::numeric_limits<int32_t>::max();
   const std::vector<std::string> names =
-      planner::PlaceByEvicting(request, running, std::move(wish)).evicted;
+      planner::PlaceByEvicting(request, running, std::move(further)).evicted;
   if (names.empty()) return refused;
   planner::AddUnloadRemedy(names, refused.mutable_failure());
   if (!wanted.may_evict) return refused;
   int highest = std::numeric_limits<int>::min();
-  for (const planner::DeploymentWish& one : running) {
+  for (const planner::WantedDeployment& one : running) {
     const bool goes = std::find(names.begin(), names.end(), one.name) != names.end();
     if (goes) highest = std::max(highest, one.priority);
   }
@@ -86,7 +87,8 @@ v1::PlanResult MakeRoom(const v1::PlanRequest& request, const RoomWanted& wanted
   return refused;
 }
 
-std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const RoomWanted& wanted) {
+std::set<std::string> NodesOfOtherReplicas(const ClusterView& state,
+                                           const PreemptionInput& wanted) {
   std::set<std::string> nodes;
   const std::string& name = wanted.deployment;
   if (name.empty()) return nodes;
@@ -174,7 +176,7 @@ void NameHolders(const std::string& deployment, const std::set<std::string>& hol
       absl::StrCat("add nodes, or load '", name, "' with fewer ranks or copies"));
 }
 
-v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wanted,
+v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const PreemptionInput& wanted,
                          v1::PlanResult result) {
   uint32_t to_come = std::max(1u, wanted.replicas);
   for (const std::string& name : wanted.in_force) {
@@ -184,12 +186,12 @@ v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const RoomWanted& wante
   }
   const auto nodes = static_cast<uint32_t>(UsableNodes(request).size());
   const uint32_t share = std::max(1u, nodes / to_come);
-  const bool enough = to_come == 1 || request.wishes().world_size() > 0 || !result.has_plan() ||
+  const bool enough = to_come == 1 || request.placement().world_size() > 0 || !result.has_plan() ||
                       result.plan().world_size() <= share;
   if (enough) return result;
   v1::PlanRequest fewer = request;
   for (uint32_t ranks = share; ranks >= 1; --ranks) {
-    fewer.mutable_wishes()->set_world_size(ranks);
+    fewer.mutable_placement()->set_world_size(ranks);
     v1::PlanResult narrower = planner::PlanModel(fewer);
     if (narrower.has_plan()) return narrower;
   }
