@@ -217,6 +217,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                  static_cast<int>(config.join_port)}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
+  election.SetMachine(machine);
   router.SetIsDead([this](const NodeId& node) {
     const discovery::Member* member = members.table().Find(node);
     return member != nullptr && member->state == v1::NODE_STATE_DEAD;

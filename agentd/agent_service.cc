@@ -32,6 +32,16 @@ absl::Status AgentService::CheckMember(const Caller& caller) const {
       absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
 }
 
+absl::Status AgentService::CheckMachine(const Caller& caller, const v1::Fence& fence) const {
+  const discovery::Member* member = parts_.members.table().Find(caller.node_id);
+  return member == nullptr ? absl::OkStatus() : agentd::CheckMachine(member->identity, fence);
+}
+
+absl::Status AgentService::CheckOrder(const Caller& caller, const v1::Fence& fence) const {
+  absl::Status sure = CheckSure();
+  return sure.ok() ? CheckMachine(caller, fence) : sure;
+}
+
 absl::Status AgentService::CheckSure() const {
   if (parts_.guard.is_sure()) return absl::OkStatus();
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, *parts_.guard.Problem());
@@ -157,7 +167,7 @@ void AgentService::RegisterMembership(GrpcServer& server) {
       kRequestLease, [this](const Caller& caller, v1::LeaseRequest request,
                             GrpcServer::Reply<v1::LeaseResponse> reply) {
         absl::Status member = CheckMember(caller);
-        if (member.ok()) member = CheckSure();
+        if (member.ok()) member = CheckOrder(caller, request.fence());
         if (!member.ok()) return reply(member);
         parts_.leases.OnLeaseRequest(caller.node_id, request, std::move(reply));
       });
@@ -176,25 +186,29 @@ void AgentService::RegisterOrders(GrpcServer& server) {
   server.HandleUnary<v1::ReplicateRequest, v1::ReplicateResponse>(
       kReplicate, [this](const Caller& caller, v1::ReplicateRequest request,
                          GrpcServer::Reply<v1::ReplicateResponse> reply) {
-        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
+        absl::Status taken = CheckOrder(caller, request.fence());
+        if (!taken.ok()) return reply(taken);
         reply(parts_.replicator.OnReplicate(caller.node_id, request));
       });
   server.HandleUnary<v1::ReserveRequest, v1::ReserveResponse>(
       kReserve, [this](const Caller& caller, v1::ReserveRequest request,
                        GrpcServer::Reply<v1::ReserveResponse> reply) {
-        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
+        absl::Status taken = CheckOrder(caller, request.fence());
+        if (!taken.ok()) return reply(taken);
         parts_.orders.Reserve(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::LaunchRequest, v1::LaunchResponse>(
       kLaunch, [this](const Caller& caller, v1::LaunchRequest request,
                       GrpcServer::Reply<v1::LaunchResponse> reply) {
-        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
+        absl::Status taken = CheckOrder(caller, request.fence());
+        if (!taken.ok()) return reply(taken);
         parts_.orders.Launch(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::StopRanksRequest, v1::StopRanksResponse>(
-      kEndRanks, [this](const Caller& caller, v1::StopRanksRequest request,
-                        GrpcServer::Reply<v1::StopRanksResponse> reply) {
-        if (absl::Status sure = CheckSure(); !sure.ok()) return reply(sure);
+      kStopRanks, [this](const Caller& caller, v1::StopRanksRequest request,
+                         GrpcServer::Reply<v1::StopRanksResponse> reply) {
+        absl::Status taken = CheckOrder(caller, request.fence());
+        if (!taken.ok()) return reply(taken);
         parts_.orders.StopRanks(caller.node_id, request, std::move(reply));
       });
 }

@@ -272,7 +272,7 @@ void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescri
   const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
   if (!fence.has_value()) return;
   GangOrder order;
-  order.fence = ToProto(*fence);
+  order.fence = parts_.election.FenceOf(*fence);
   order.deployment = name;
   order.epoch = effect.epoch;
   order.plan = effect.plan;
@@ -291,9 +291,10 @@ void GangConductor::Carry(const StopRanks& effect) {
   const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
   if (!fence.has_value()) return;
   v1::StopRanksRequest request;
-  *request.mutable_fence() = ToProto(*fence);
+  *request.mutable_fence() = parts_.election.FenceOf(*fence);
   request.set_deployment(effect.deployment);
   request.set_up_to_epoch(effect.up_to_epoch);
+  request.set_from_epoch(effect.from_epoch);
   request.set_why(effect.why.message());
   // Who stalled does not hear a request to stop.
   request.set_at_once(effect.why.code() == "RANK_STALLED" &&
@@ -302,8 +303,7 @@ void GangConductor::Carry(const StopRanks& effect) {
       effect.node, request,
       [this, effect, leadership = leadership_](absl::StatusOr<v1::StopRanksResponse> response) {
         if (leadership != leadership_) return;
-        reconciler_.OnEnded(effect.node, effect.deployment, effect.up_to_epoch, response.status(),
-                            parts_.dispatcher.Now());
+        reconciler_.OnEnded(effect, response.status());
         Wake();
       });
 }

@@ -39,7 +39,7 @@ void NodeCalls::Launch(const NodeId& node, const v1::LaunchRequest& request,
 void NodeCalls::StopRanks(const NodeId& node, const v1::StopRanksRequest& request,
                           Done<v1::StopRanksResponse> done) {
   if (node == self_) return orders_.StopRanks(self_, request, std::move(done));
-  Remote<v1::StopRanksResponse>(node, kEndRanks, request, kEndTimeout, std::move(done));
+  Remote<v1::StopRanksResponse>(node, kStopRanks, request, kEndTimeout, std::move(done));
 }
 
 void NodeCalls::DescribeModel(const NodeId& node, const std::string& name_or_path,

@@ -82,7 +82,7 @@ void RankOrders::StopRanks(const NodeId& from, const v1::StopRanksRequest& reque
   if (!obeyed.ok()) return reply(obeyed);
   v1::StopRanksResponse response;
   response.set_ended(supervisor_.StopRanks(request.deployment(), request.up_to_epoch(),
-                                           request.why(), request.at_once()));
+                                           request.why(), request.at_once(), request.from_epoch()));
   if (response.ended() > 0) {
     spdlog::info("{} ranks of {} (up to epoch {}) told to stop: {}", response.ended(),
                  request.deployment(), request.up_to_epoch(), request.why());

@@ -198,7 +198,7 @@ void StateReplicator::SendTo(const NodeId& node) {
   std::optional<StateTable::Batch> batch = table_.PendingFor(node);
   if (!batch.has_value()) return;
   v1::ReplicateRequest request;
-  *request.mutable_fence() = ToProto(*fence);
+  *request.mutable_fence() = election_.FenceOf(*fence);
   request.set_complete(batch->complete);
   for (v1::StateEntry& entry : batch->entries) *request.add_entries() = std::move(entry);
   peer.sending = true;

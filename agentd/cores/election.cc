@@ -360,6 +360,12 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
   return effects;
 }
 
+v1::Fence Election::FenceOf(const FencePair& pair) const {
+  v1::Fence fence = ToProto(pair);
+  fence.set_machine(machine_);
+  return fence;
+}
+
 void Election::AnswerRelease(const FencePair& fence, MonotonicTime now, ElectionEffects& effects) {
   if (fence == granted_) granted_until_ = now;
   Answer(fence == granted_, false, now, effects);
@@ -498,7 +504,7 @@ void Election::Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTim
                    ElectionEffects& effects) {
   if (to == self_) return;
   v1::LeaseRequest request;
-  *request.mutable_fence() = ToProto(mine_);
+  *request.mutable_fence() = FenceOf(mine_);
   request.set_lease_ms(ToMs(lease));
   request.set_pre_vote(pre_vote);
   if (!pre_vote) {
@@ -562,7 +568,7 @@ void Election::GiveBackLeases(MonotonicTime now, ElectionEffects& effects) {
   leases_.clear();
   for (const NodeId& node : std::exchange(asked_, {})) {
     v1::LeaseRequest release;
-    *release.mutable_fence() = ToProto(mine_);
+    *release.mutable_fence() = FenceOf(mine_);
     effects.emplace_back(SendLeaseRequest{node, std::move(release), now});
   }
 }

@@ -118,6 +118,11 @@ class Election {
   Election(NodeId self, ElectionOptions options, std::optional<GrantRecord> record,
            std::function<uint64_t()> random, MonotonicTime now);
 
+  // NodeIdentity.machine of this node, for FenceOf. To be called first, where it is known.
+  void SetMachine(std::string machine) { machine_ = std::move(machine); }
+  // `pair` of this node as its orders and its requests for leases carry it.
+  v1::Fence FenceOf(const FencePair& pair) const;
+
   // Each 100 ms or so: what is late by a tick is no danger, leases are seconds.
   ElectionEffects OnTick(MonotonicTime now);
   // `live`: members that are alive or suspect. `all`: every member that has not left. This node
@@ -225,6 +230,7 @@ class Election {
   const ElectionOptions options_;
   const std::function<uint64_t()> random_;
   const MonotonicTime started_;
+  std::string machine_;
 
   bool broken_ = false;  // the grant could not be written
   bool unable_ = false;  // the desired state can't be written

@@ -47,10 +47,11 @@ void GangReconciler::OnLaunched(const std::string& deployment, uint64_t epoch,
   Enter(gang, Stage::kEnding, now);
 }
 
-void GangReconciler::OnEnded(const NodeId& node, const std::string& deployment,
-                             uint64_t up_to_epoch, const absl::Status& status, MonotonicTime) {
-  const auto it = endings_.find({node, deployment});
-  if (it == endings_.end() || it->second.up_to_epoch > up_to_epoch || !status.ok()) return;
+void GangReconciler::OnEnded(const StopRanks& order, const absl::Status& status) {
+  const auto it = endings_.find({order.node, order.deployment});
+  if (it == endings_.end() || !status.ok()) return;
+  const Ending& ending = it->second;
+  if (ending.up_to_epoch > order.up_to_epoch || ending.from_epoch < order.from_epoch) return;
   it->second.answered = true;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
@@ -171,11 +172,13 @@ void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& ga
 }
 
 void GangReconciler::EndEverywhere(Round& round, const std::string& name, Gang& gang) {
-  // An order ends all older epochs, too: what failed waits for the answers of the one before.
-  if (IsGivingWay(round, name, gang)) return;
+  // The epoch before may have answers to finish.
+  const uint64_t from = IsGivingWay(round, name, gang) ? gang.gave_way->epoch + 1 : 0;
+  if (from > gang.epoch_seen) return;
   std::set<NodeId> running;
   for (const v1::RankStatus* rank : round.RanksOf(name)) {
-    if (!IsOver(rank->phase()) && !IsOfRival(gang, *rank)) running.insert(NodeId(rank->node_id()));
+    const bool is_meant = !IsOver(rank->phase()) && rank->epoch() >= from;
+    if (is_meant && !IsOfRival(gang, *rank)) running.insert(NodeId(rank->node_id()));
   }
   std::set<NodeId> nodes = running;
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
@@ -184,24 +187,24 @@ void GangReconciler::EndEverywhere(Round& round, const std::string& name, Gang& 
   for (const NodeId& node : nodes) {
     const auto ending = endings_.find({node, name});
     const bool done = ending != endings_.end() && ending->second.answered &&
-                      ending->second.up_to_epoch >= gang.epoch_seen && !running.contains(node);
-    if (!done) EndOn(round, node, name, gang.epoch_seen, gang.failure);
+                      ending->second.up_to_epoch >= gang.epoch_seen &&
+                      ending->second.from_epoch <= from && !running.contains(node);
+    if (!done) EndOn(round, {node, name, gang.epoch_seen, gang.failure, from});
   }
 }
 
-void GangReconciler::EndOn(Round& round, const NodeId& node, const std::string& name,
-                           uint64_t up_to_epoch, const v1::Reason& why) {
-  const NodeView* view = round.Node(node);
-  if (view == nullptr || !IsReachable(*view) || !view->orderable || up_to_epoch == 0) return;
-  const auto [it, is_new] = endings_.try_emplace({node, name});
+void GangReconciler::EndOn(Round& round, StopRanks order) {
+  const NodeView* view = round.Node(order.node);
+  if (view == nullptr || !IsReachable(*view) || !view->orderable || order.up_to_epoch == 0) return;
+  const auto [it, is_new] = endings_.try_emplace({order.node, order.deployment});
   Ending& ending = it->second;
-  if (!is_new && ending.up_to_epoch >= up_to_epoch &&
-      round.now - ending.sent_at < options_.end_retry) {
-    return;
-  }
-  const bool answered = !is_new && ending.answered && ending.up_to_epoch >= up_to_epoch;
-  ending = {std::max(ending.up_to_epoch, up_to_epoch), round.now, answered};
-  round.effects.emplace_back(StopRanks{node, name, up_to_epoch, why});
+  const bool covers =
+      !is_new && ending.up_to_epoch >= order.up_to_epoch && ending.from_epoch <= order.from_epoch;
+  if (covers && round.now - ending.sent_at < options_.end_retry) return;
+  if (is_new) ending.from_epoch = order.from_epoch;
+  ending = {std::max(ending.up_to_epoch, order.up_to_epoch), round.now, covers && ending.answered,
+            std::min(ending.from_epoch, order.from_epoch)};
+  round.effects.emplace_back(std::move(order));
 }
 
 bool GangReconciler::AllEnded(const Round& round, const std::string& name, const Gang& gang) const {
@@ -214,7 +217,8 @@ bool GangReconciler::AllEnded(const Round& round, const std::string& name, const
     if (node == nullptr || !IsReachable(*node) || !node->orderable) continue;
     const auto ending = endings_.find({node->id, name});
     const bool done = ending != endings_.end() && ending->second.answered &&
-                      ending->second.up_to_epoch >= gang.record.epoch();
+                      ending->second.up_to_epoch >= gang.record.epoch() &&
+                      ending->second.from_epoch == 0;
     if (!done) return false;
   }
   return true;
@@ -231,6 +235,7 @@ void GangReconciler::EndOrphans(Round& round) {
     const bool in_force = gang != nullptr && (gang->stage == Stage::kLaunching ||
                                               gang->stage == Stage::kStarting || IsServing(*gang));
     const bool has_given_way = gang != nullptr && gang->gave_way.has_value();
+    std::vector<const v1::RankStatus*> stay, orphans;
     for (const v1::RankStatus* rank : ranks) {
       if (IsOver(rank->phase())) continue;
       // Not judged yet: some of its nodes are still on their way back.
@@ -242,13 +247,24 @@ void GangReconciler::EndOrphans(Round& round) {
       }
       const bool gave_way = has_given_way && gang->gave_way->epoch == rank->epoch();
       if (belongs || (gave_way ? IsGivingWay(round, name, *gang) : IsDraining(round, *rank))) {
-        continue;
+        stay.push_back(rank);
+      } else {
+        orphans.push_back(rank);
       }
-      EndOn(round, NodeId(rank->node_id()), name, rank->epoch(),
-            MakeReason("STALE_TERM",
-                       absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
-                                    rank->epoch(), ", belongs to no gang in force"),
-                       rank->node_id()));
+    }
+    for (const v1::RankStatus* rank : orphans) {
+      // An order names a span of epochs: those below it that stay are left out of it.
+      uint64_t from = 0;
+      for (const v1::RankStatus* kept : stay) {
+        const bool is_below = kept->node_id() == rank->node_id() && kept->epoch() < rank->epoch();
+        if (is_below) from = std::max(from, kept->epoch() + 1);
+      }
+      EndOn(round, {NodeId(rank->node_id()), name, rank->epoch(),
+                    MakeReason("STALE_TERM",
+                               absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
+                                            rank->epoch(), ", belongs to no gang in force"),
+                               rank->node_id()),
+                    from});
     }
   }
 }

@@ -488,8 +488,8 @@ void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& ga
 }
 
 void GangReconciler::StepEnding(Round& round, const std::string& name, Gang& gang) {
-  if (IsGivingWay(round, name, gang)) return;
   EndEverywhere(round, name, gang);
+  if (IsGivingWay(round, name, gang)) return;
   if (!AllEnded(round, name, gang) && round.now - gang.since < options_.ending_limit) return;
   Enter(gang, Stage::kBackingOff, round.now);
   // Its record stays for long, and must not look like a gang that runs.

@@ -137,6 +137,7 @@ struct StopRanks {
   std::string deployment;
   uint64_t up_to_epoch = 0;
   v1::Reason why;
+  uint64_t from_epoch = 0;  // older ones stay: they finish their answers
 };
 // Remove the record; the tombstone's residue is to be a GangRecord with this epoch.
 struct RemoveGang {
@@ -183,8 +184,7 @@ class GangReconciler {
                      MonotonicTime now);
   void OnLaunched(const std::string& deployment, uint64_t epoch, const absl::Status& status,
                   MonotonicTime now);
-  void OnEnded(const NodeId& node, const std::string& deployment, uint64_t up_to_epoch,
-               const absl::Status& status, MonotonicTime now);
+  void OnEnded(const StopRanks& order, const absl::Status& status);
 
   // Gangs that hold memory: launched, or about to be.
   std::set<std::string> InForce() const;
@@ -276,6 +276,7 @@ class GangReconciler {
     uint64_t up_to_epoch = 0;
     MonotonicTime sent_at;
     bool answered = false;
+    uint64_t from_epoch = 0;
   };
   struct Round;  // one Reconcile: view, now, indices, effects
 
@@ -328,8 +329,7 @@ class GangReconciler {
   static void KeepFallback(Gang& gang, v1::Reason fallback);
   void BeginEnding(Round& round, const std::string& name, Gang& gang);
   void EndEverywhere(Round& round, const std::string& name, Gang& gang);
-  void EndOn(Round& round, const NodeId& node, const std::string& name, uint64_t up_to_epoch,
-             const v1::Reason& why);
+  void EndOn(Round& round, StopRanks order);
   void EndOrphans(Round& round);
   void TakeApart();
   void JudgeRivals(Round& round, const std::string& name, Gang& gang);

@@ -9,6 +9,18 @@
 
 namespace macrame::agentd {
 
+absl::Status CheckMachine(const v1::NodeIdentity& member, const v1::Fence& fence) {
+  if (fence.machine().empty() || member.machine().empty() || fence.machine() == member.machine()) {
+    return absl::OkStatus();
+  }
+  return ReasonStatus(
+      absl::StatusCode::kFailedPrecondition,
+      MakeReason("NODE_ID_CLASH",
+                 absl::StrCat("the id of the caller is that of ", discovery::NameAndAddress(member),
+                              ", another machine"),
+                 member.node_id()));
+}
+
 IdentityGuard::IdentityGuard(std::string last_machine, IdentityGuardOptions options,
                              MonotonicTime now)
     : options_(options), last_machine_(std::move(last_machine)), started_(now) {}

@@ -28,6 +28,7 @@
 #include <set>
 #include <string>
 
+#include "absl/status/status.h"
 #include "agentd/cores/election.h"
 #include "macrame/v1/common.pb.h"
 #include "macrame/v1/node.pb.h"
@@ -51,6 +52,10 @@ enum class Standing {
 
 // A node that is sure of itself tells of another machine with its id for so long after it was met.
 inline constexpr Duration kHolderTold = std::chrono::seconds(30);
+
+// Of two machines with the id of `member` the one that has its place alone is granted leases and
+// gives orders: NODE_ID_CLASH when `fence` names another. OK when either machine is not known.
+absl::Status CheckMachine(const v1::NodeIdentity& member, const v1::Fence& fence);
 
 class IdentityGuard {
  public:

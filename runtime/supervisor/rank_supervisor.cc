@@ -51,7 +51,7 @@ class RankSupervisor::Impl {
                                               const NodeMemory& memory);
   absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
   uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
-                     bool at_once);
+                     bool at_once, uint64_t from_epoch);
   std::vector<v1::RankStatus> Statuses() const;
   Bytes ReservedBytes() const;
   Bytes AwaitedBytes() const;
@@ -224,9 +224,11 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::Launch
 }
 
 uint32_t RankSupervisor::Impl::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                         const std::string& why, bool at_once) {
+                                         const std::string& why, bool at_once,
+                                         uint64_t from_epoch) {
   const auto is_meant = [&](const std::string& name, uint64_t epoch) {
-    return (deployment.empty() || name == deployment) && epoch <= up_to_epoch;
+    return (deployment.empty() || name == deployment) && epoch >= from_epoch &&
+           epoch <= up_to_epoch;
   };
   uint32_t told = 0;
   std::vector<SupervisedRank*> running;
@@ -408,7 +410,7 @@ void RankSupervisor::Impl::ShutDown(std::function<void()> done) {
   shutting_down_ = true;
   shut_down_done_ = std::move(done);
   StopRanks("", std::numeric_limits<uint64_t>::max(), "the agent is shutting down",
-            /*at_once=*/false);
+            /*at_once=*/false, /*from_epoch=*/0);
   dispatcher_->Post([this, alive = alive_] {
     if (*alive) FinishShutDown();
   });
@@ -437,8 +439,8 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Launch(const v1::LaunchSpec& 
   return impl_->Launch(spec);
 }
 uint32_t RankSupervisor::StopRanks(const std::string& deployment, uint64_t up_to_epoch,
-                                   const std::string& why, bool at_once) {
-  return impl_->StopRanks(deployment, up_to_epoch, why, at_once);
+                                   const std::string& why, bool at_once, uint64_t from_epoch) {
+  return impl_->StopRanks(deployment, up_to_epoch, why, at_once, from_epoch);
 }
 std::vector<v1::RankStatus> RankSupervisor::Statuses() const { return impl_->Statuses(); }
 void RankSupervisor::OnChange(std::function<void()> callback) {

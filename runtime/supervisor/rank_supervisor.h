@@ -93,12 +93,12 @@ class RankSupervisor {
   // pid.
   absl::StatusOr<v1::LaunchResponse> Launch(const v1::LaunchSpec& spec);
 
-  // Ends ranks and reservations of `deployment` with epoch <= `up_to_epoch`, and forgets the ends
-  // of those that failed. Returns how many processes were told to stop; they pass through STOPPING
-  // and STOPPED. Empty `deployment`: all.
-  // `at_once`: they are killed, not asked to stop.
+  // Ends ranks and reservations of `deployment` with from_epoch <= epoch <= `up_to_epoch`, and
+  // forgets the ends of those that failed. Returns how many processes were told to stop; they pass
+  // through STOPPING and STOPPED. Empty `deployment`: all. `at_once`: they are killed, not asked to
+  // stop.
   uint32_t StopRanks(const std::string& deployment, uint64_t up_to_epoch, const std::string& why,
-                     bool at_once = false);
+                     bool at_once = false, uint64_t from_epoch = 0);
 
   // Running ranks, then ended ones that are still kept.
   std::vector<v1::RankStatus> Statuses() const;

@@ -68,7 +68,7 @@ class GangScenario : public Scenario {
       std::erase_if(view_.ranks,
                     [&](const auto& one) { return one.node_id() == Id(name).value(); });
     } else if (command == "ended") {
-      reconciler_.OnEnded(Id(name), words.at(2), std::stoull(words.at(3)), absl::OkStatus(), now_);
+      reconciler_.OnEnded({Id(name), words.at(2), std::stoull(words.at(3)), {}}, absl::OkStatus());
       std::erase_if(view_.ranks, [&](const auto& one) {
         return one.node_id() == Id(name).value() && one.deployment() == words[2] &&
                one.epoch() <= std::stoull(words[3]);
@@ -150,7 +150,8 @@ class GangScenario : public Scenario {
     out_ << "\n";
   }
   void Tell(const StopRanks& end) {
-    Say() << "end " << end.deployment << " up to epoch " << end.up_to_epoch << " on "
+    Say() << "end " << end.deployment << " up to epoch " << end.up_to_epoch
+          << (end.from_epoch > 0 ? absl::StrCat(" from ", end.from_epoch) : "") << " on "
           << Name(end.node) << ": " << end.why.code() << "\n";
   }
   void Tell(const RemoveGang& remove) {

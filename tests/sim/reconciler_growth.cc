@@ -279,11 +279,10 @@ class ReconcilerGrowth {
     In(milliseconds(Pick(0, 3000)), [this, effect] {
       std::erase_if(view_.ranks, [&](const v1::RankStatus& rank) {
         return rank.node_id() == effect.node.value() && rank.deployment() == effect.deployment &&
-               rank.epoch() <= effect.up_to_epoch;
+               rank.epoch() >= effect.from_epoch && rank.epoch() <= effect.up_to_epoch;
       });
       reserved_.erase({effect.deployment, effect.node.value()});
-      reconciler_.OnEnded(effect.node, effect.deployment, effect.up_to_epoch, absl::OkStatus(),
-                          now_);
+      reconciler_.OnEnded(effect, absl::OkStatus());
     });
   }
 

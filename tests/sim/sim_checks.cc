@@ -101,7 +101,9 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
   const int holder = end.node == leader.id ? leader.index : AddressOf(leader, end.node);
   for (const SimRank& rank : nodes_[holder]->ranks) {
     const v1::RankStatus& status = rank.status;
-    if (status.deployment() != end.deployment || status.epoch() > end.up_to_epoch) continue;
+    if (status.deployment() != end.deployment || status.epoch() < end.from_epoch ||
+        status.epoch() > end.up_to_epoch)
+      continue;
     if (!WholeSince(end.deployment, status.epoch(), rank.started_by).has_value()) continue;
     // It gave way for the sake of a node that is about to stop.
     const bool leaves = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {

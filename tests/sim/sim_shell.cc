@@ -656,12 +656,11 @@ void ClusterSim::OrderEnd(SimNode& node, const FencePair& fence, const StopRanks
     uint64_t& ended = target.ended_up_to[end.deployment];
     ended = std::max(ended, end.up_to_epoch);
     std::erase_if(target.ranks, [&](const SimRank& rank) {
-      return rank.status.deployment() == end.deployment && rank.status.epoch() <= end.up_to_epoch;
+      return rank.status.deployment() == end.deployment && rank.status.epoch() >= end.from_epoch &&
+             rank.status.epoch() <= end.up_to_epoch;
     });
-    Send(target.index, from, [=, this](SimNode& leader) {
-      leader.reconciler->OnEnded(end.node, end.deployment, end.up_to_epoch, absl::OkStatus(),
-                                 Local(leader));
-    });
+    Send(target.index, from,
+         [=, this](SimNode& leader) { leader.reconciler->OnEnded(end, absl::OkStatus()); });
   });
 }
 

@@ -91,6 +91,18 @@ TEST(Election, LoneNodeElectsItselfAfterTheDiscoveryGrace) {
   EXPECT_EQ(node->Leading(At(60'000)), (FencePair{Term(1), Id('a')})) << "it needs no-one else";
 }
 
+TEST(Election, RequestsForLeasesNameTheMachine) {
+  auto node = Make('a');
+  node->SetMachine("machine1");
+  node->OnMembershipChanged({Id('b')}, {Id('b')}, At(0));
+  std::vector<SendLeaseRequest> asked;
+  for (int ms = 0; ms <= 5000 && asked.empty(); ms += 100) {
+    asked = Pick<SendLeaseRequest>(node->OnTick(At(ms)));
+  }
+  ASSERT_FALSE(asked.empty());
+  EXPECT_EQ(asked[0].request.fence().machine(), "machine1");
+}
+
 TEST(Election, PreVoteChangesNothingAnywhere) {
   auto node = Make('b');
   const auto effects = node->OnLeaseRequest(Id('a'), Request(7, 'a', 2000, true), At(10));

@@ -136,6 +136,26 @@ TEST_F(GangDrain, ALaunchThatFailsLeavesTheAnswersUnderWayAlone) {
   EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
 }
 
+TEST_F(GangDrain, AReplacementThatFailsIsEndedWhileAnswersGoOn) {
+  SetRunning(2);
+  TellToStop();
+  h_.Run(seconds(2));
+  const uint64_t second = h_.Status("m").epoch();
+  ASSERT_EQ(RanksOf(second), 2u);
+  for (v1::RankStatus& rank : h_.view.ranks) {
+    if (rank.epoch() != second || rank.rank() != 0) continue;
+    rank.set_phase(v1::RANK_PHASE_FAILED);
+    *rank.mutable_failure() = MakeReason("RANK_KILLED", "out of memory", rank.node_id());
+  }
+  h_.Run(milliseconds(500));
+  EXPECT_EQ(RanksOf(second), 0u) << "its other rank holds no memory any more";
+  EXPECT_EQ(RanksOf(first_), 3u) << "the answers of the first go on";
+  SetRunning(0);
+  h_.Run(seconds(10));
+  EXPECT_EQ(RanksOf(first_), 0u);
+  EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
 TEST_F(GangDrain, ANodeThatIsAllThereIsKeepsItsGang) {
   for (NodeView& node : h_.view.nodes) node.draining = true;
   h_.Run(seconds(10));

@@ -160,9 +160,9 @@ class Harness {
     if (!ends) return;
     std::erase_if(view.ranks, [&](const v1::RankStatus& rank) {
       return rank.node_id() == end.node.value() && rank.deployment() == end.deployment &&
-             rank.epoch() <= end.up_to_epoch;
+             rank.epoch() >= end.from_epoch && rank.epoch() <= end.up_to_epoch;
     });
-    reconciler.OnEnded(end.node, end.deployment, end.up_to_epoch, absl::OkStatus(), now);
+    reconciler.OnEnded(end, absl::OkStatus());
   }
   void Do(const RemoveGang& remove) {
     std::erase_if(view.gangs,

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/reasons.h"
+
 namespace macrame::agentd {
 namespace {
 
@@ -28,6 +30,20 @@ IdentityGuard Guard(const std::string& last_machine, IdentityGuardOptions option
   IdentityGuard guard(last_machine, options, kStart);
   guard.SetSelf(Self(kHere));
   return guard;
+}
+
+TEST(IdentityGuard, OnlyTheMachineThatHasThePlaceGivesOrders) {
+  v1::Fence fence;
+  fence.set_coordinator_id(Id('a').value());
+  EXPECT_TRUE(CheckMachine(Self(kHere), fence).ok()) << "its machine is not known";
+  fence.set_machine(kHere);
+  EXPECT_TRUE(CheckMachine(Self(kHere), fence).ok());
+  EXPECT_TRUE(CheckMachine(Self(""), fence).ok());
+  fence.set_machine(kElsewhere);
+  const absl::Status refused = CheckMachine(Self(kHere), fence);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused).code(), "NODE_ID_CLASH");
+  EXPECT_NE(ReasonOf(refused).message().find("weaver-1"), std::string::npos);
 }
 
 TEST(IdentityGuard, ARestartOnTheSameMachineIsSureAtOnce) {
