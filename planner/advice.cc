@@ -97,16 +97,18 @@ bool FitsIn(const Trial& trial, GangJudge& judge, const std::vector<size_t>& gro
       std::min(static_cast<uint32_t>(group.size()), std::max(layers, kSliceCountMax));
   // The shapes with most ranks hold most and decide in nearly all cases.
   for (uint32_t ranks = most; ranks > 0; --ranks) {
+    const std::vector<size_t> largest(group.begin(), group.begin() + ranks);
     if (AnyLevelAllows(*trial.placement, {1, ranks}) && ServesShape(*trial.model, {1, ranks}) &&
+        MayShare(judge.candidates(), largest, {1, ranks}) &&
         BalanceLayers(ranks, layers, fill, 1).has_value()) {
       return true;
     }
     const uint32_t slices = SlicesFor(*trial.model, ranks, uneven);
     if (ranks == 1 || slices == 0 || !AnyLevelAllows(*trial.placement, {ranks, 1}) ||
+        !MayShare(judge.candidates(), largest, {ranks, 1}) ||
         !ServesShape(*trial.model, {ranks, 1})) {
       continue;
     }
-    const std::vector<size_t> largest(group.begin(), group.begin() + ranks);
     if (judge.Widths(largest, slices, 0, layers, 1, true).has_value()) return true;
     const bool deals = std::all_of(largest.begin(), largest.end(), [&](size_t node) {
       return DealsOutExperts(*trial.model, judge.candidates()[node]);

@@ -76,7 +76,8 @@ class CableTrial {
         nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
       }
       if (nodes.size() < 2 || !placement_.Allows(ShapeOf(gang), 0) ||
-          !with.Allows(gang.fabric, nodes) || judge.WorstFill(gang) > 1) {
+          !with.Allows(gang.fabric, nodes) || judge.WorstFill(gang) > 1 ||
+          !MayShare(judge.candidates(), nodes, ShapeOf(gang))) {
         return;
       }
       const double speed = SpeedOf(judge, gang);
@@ -175,7 +176,9 @@ std::optional<v1::Reason> AdviseOnCables(const v1::PlanRequest& request, GangJud
                    NodeName(*judge.candidates()[best.b].node), " would give ",
                    all_users ? "all users " : "", SpeedText(best.speed), " (",
                    ShapeName(ShapeOf(best.gang)), ") instead of ", SpeedText(now)));
-  if (is_there) reason.set_remedy("'clusterctl doctor' says what RDMA lacks there");
+  if (is_there && !IsDescribed(*judge.candidates()[best.a].node)) {
+    reason.set_remedy("'clusterctl doctor' says what RDMA lacks there");
+  }
   return reason;
 }
 
@@ -184,8 +187,10 @@ std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJ
   if (taken.fabric.is_rdma()) return {};
   LinkCosts wired = judge.links();
   std::vector<std::string> pairs;
+  std::string way;  // of the first
   for (const auto& [a, b] : TalkingPairs(taken)) {
-    if (!wired.IsWireless(a, b)) continue;
+    if (!wired.IsWireless(a, b) && !wired.IsVpn(a, b)) continue;
+    if (pairs.empty()) way = wired.IsVpn(a, b) ? "a VPN" : "Wi-Fi";
     wired = wired.Joined({}, a, b);
     pairs.push_back(absl::StrCat(NodeName(*judge.candidates()[a].node), " and ",
                                  NodeName(*judge.candidates()[b].node)));
@@ -197,7 +202,7 @@ std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJ
   return MakeReason(
       "PREDICTED",
       absl::StrCat(
-          "it goes over Wi-Fi (or a VPN) between ", pairs.front(),
+          "it goes over ", way, " between ", pairs.front(),
           more > 0 ? absl::StrCat(", and ", more, more > 1 ? " more pairs" : " more pair") : "",
           ", whose speed varies; over a wire of 1 Gb/s it would give ",
           SpeedText(TokensPerSecondOfOne(over_wires, request, taken)), " instead of ",

@@ -176,7 +176,10 @@ MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model
                            const std::vector<Candidate>& candidates) {
   const bool uneven = AllCutUnevenly(candidates);
   if (shape.tp == 1 || (uneven && shape.tp <= kSliceCountMax)) return {};
-  const uint32_t heads = std::gcd(model.attention_heads(), model.kv_heads());
+  const uint32_t kv_heads = model.kv_heads();
+  // One that all others share is held by every rank.
+  const uint32_t heads =
+      kv_heads == 1 ? model.attention_heads() : std::gcd(model.attention_heads(), kv_heads);
   if (heads % shape.tp == 0) return {};
   const std::string counts = absl::StrCat(model.attention_heads(), " attention heads and ",
                                           model.kv_heads(), " key-value heads");
@@ -192,7 +195,7 @@ MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& mode
                             const std::vector<Candidate>& candidates) {
   if (shape.tp == 1 || AllCutUnevenly(candidates)) return {};
   const uint32_t slices = SliceCount(model);
-  if (slices % shape.tp == 0) return {};
+  if (SlicesFor(model, shape.tp, /*uneven=*/false) > 0) return {};
   const uint64_t group =
       model.quantization().bits() == 0 ? 1 : std::max(1u, model.quantization().group_size());
   const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
@@ -222,6 +225,28 @@ MaybeReason RefuseUnserved(const Shape& shape, const v1::ModelDescription& model
   return reason;
 }
 
+// Engines that never divide a layer, or never make a pipeline.
+MaybeReason RefuseUnableEngines(const Shape& shape, const v1::ModelDescription&,
+                                const std::vector<Candidate>& candidates) {
+  const auto able = [&](bool (v1::EngineTraits::*lacks)() const) {
+    return static_cast<uint32_t>(
+        std::count_if(candidates.begin(), candidates.end(),
+                      [&](const Candidate& one) { return !(one.traits.*lacks)(); }));
+  };
+  for (const bool tensor : {true, false}) {
+    if ((tensor ? shape.tp : shape.pp) == 1) continue;
+    const uint32_t count =
+        able(tensor ? &v1::EngineTraits::no_tensor : &v1::EngineTraits::no_pipeline);
+    if (count >= shape.ranks()) continue;
+    return MakeReason(
+        "ENGINE_LIMIT",
+        absl::StrCat("the engines of ", count, " of ", candidates.size(), " nodes can ",
+                     tensor ? "share a layer between ranks" : "be stages of a pipeline", ", and ",
+                     shape.ranks(), " are needed"));
+  }
+  return {};
+}
+
 MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
                          const std::vector<Candidate>& candidates) {
   if (shape.tp == 1 || shape.pp == 1) return {};
@@ -237,9 +262,10 @@ constexpr std::array kNodeConstraints = {
 };
 
 constexpr std::array kShapeConstraints = {
-    ShapeConstraint{"nodes", RefuseTooManyRanks}, ShapeConstraint{"layers", RefuseTooManyStages},
-    ShapeConstraint{"heads", RefuseCutHeads},     ShapeConstraint{"groups", RefuseCutGroups},
-    ShapeConstraint{"mixing", RefuseMixing},      ShapeConstraint{"splits", RefuseUnserved},
+    ShapeConstraint{"nodes", RefuseTooManyRanks},    ShapeConstraint{"layers", RefuseTooManyStages},
+    ShapeConstraint{"heads", RefuseCutHeads},        ShapeConstraint{"groups", RefuseCutGroups},
+    ShapeConstraint{"mixing", RefuseMixing},         ShapeConstraint{"splits", RefuseUnserved},
+    ShapeConstraint{"engines", RefuseUnableEngines},
 };
 
 }  // namespace
@@ -280,13 +306,25 @@ bool AllCutUnevenly(const std::vector<Candidate>& candidates) {
   return AllMay(candidates, &v1::EngineTraits::uneven_tensor);
 }
 
+bool MayShare(const std::vector<Candidate>& candidates, const std::vector<size_t>& nodes,
+              const Shape& shape) {
+  return std::none_of(nodes.begin(), nodes.end(), [&](size_t node) {
+    const v1::EngineTraits& traits = candidates[node].traits;
+    return (shape.tp > 1 && traits.no_tensor()) || (shape.pp > 1 && traits.no_pipeline());
+  });
+}
+
+bool IsDescribed(const v1::PlannerNode& node) {
+  return !node.hostname().empty() && node.hostname() == node.node_id();
+}
+
 bool DealsOutExperts(const v1::ModelDescription& model, const Candidate& candidate) {
   return model.experts() > 1 && candidate.traits.whole_experts() &&
          candidate.traits.uneven_tensor();
 }
 
 std::string NodeName(const v1::PlannerNode& node) {
-  if (node.hostname() == node.node_id()) return node.hostname();  // described in a file
+  if (IsDescribed(node)) return node.hostname();
   const std::string id = node.node_id().substr(0, 8);
   return node.hostname().empty() ? id : absl::StrCat(node.hostname(), " (", id, ")");
 }
@@ -296,6 +334,12 @@ uint64_t BudgetBytes(const v1::PlannerNode& node) {
       SaturatingSubtract(node.memory_usable_bytes(), node.memory_reserved_bytes());
   if (node.memory_available_bytes() == 0) return unpromised;
   return std::min(unpromised, node.memory_available_bytes());
+}
+
+uint64_t FullEnoughBytes(const v1::PlannerNode& node, uint64_t budget_bytes) {
+  if (node.memory_limit_is_configured()) return budget_bytes;  // its user has said how much
+  const uint64_t total = std::max(node.memory_total_bytes(), node.memory_usable_bytes());
+  return std::max<uint64_t>(1, SaturatingSubtract(budget_bytes, total / kKeptForUserPart));
 }
 
 std::optional<v1::Reason> ValidateModel(const v1::ModelDescription& model) {

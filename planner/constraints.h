@@ -51,6 +51,11 @@ std::string NodeName(const v1::PlannerNode& node);
 // Zero `memory_available_bytes` means that it is not known, and the promise alone counts.
 uint64_t BudgetBytes(const v1::PlannerNode& node);
 
+// Of what a laptop could give, what is taken without need: an eighth of its memory, beyond what its
+// system keeps, stays for the programs of the one who works on it.
+uint64_t FullEnoughBytes(const v1::PlannerNode& node, uint64_t budget_bytes);
+inline constexpr uint64_t kKeptForUserPart = 8;  // of a laptop's memory
+
 // Nothing when the description is sound enough to calculate with; else MODEL_CONFIG_INVALID.
 std::optional<v1::Reason> ValidateModel(const v1::ModelDescription& model);
 
@@ -82,6 +87,14 @@ bool PlacementLeavesOut(const v1::PlannerNode& node, const v1::PlanRequest& requ
 
 // Can every one of them give ranks slices of unequal width?
 bool AllCutUnevenly(const std::vector<Candidate>& candidates);
+
+// May all of these be ranks of a gang of this shape, by what their engines can?
+bool MayShare(const std::vector<Candidate>& candidates, const std::vector<size_t>& nodes,
+              const Shape& shape);
+
+// Is the cluster of a description in a file, where there is nothing to look at? Its nodes have no
+// ids but their names.
+bool IsDescribed(const v1::PlannerNode& node);
 
 // Can its engine give ranks whole experts of the model?
 bool DealsOutExperts(const v1::ModelDescription& model, const Candidate& candidate);

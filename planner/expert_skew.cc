@@ -31,26 +31,47 @@ double LogBinomial(double n, double k, double p) {
          (n - k) * std::log1p(-p);
 }
 
-// The probability that no holder takes longer than `us`. Terms are those of the header's formula
-// times p^k (1 - p)^(n - k), p = draws / count, which cancels out and keeps numbers near one.
-double NoneAbove(std::span<const ExpertHolder> holders, uint32_t draws, double us) {
-  const double count = CountOf(holders), p = draws / count;
-  std::vector<double> product(draws + 1, 0.0);
-  product[0] = 1;
-  for (const ExpertHolder& holder : holders) {
-    const auto most = static_cast<uint32_t>(std::min<double>(
-        std::min(holder.experts, draws), std::floor(us / holder.us * (1 + kSameTime))));
-    std::vector<double> next(draws + 1, 0.0);
-    for (uint32_t own = 0; own <= most; ++own) {
-      const double chance = std::exp(LogBinomial(holder.experts, own, p));
-      for (uint32_t others = 0; others + own <= draws; ++others) {
-        next[others + own] += product[others] * chance;
+// The terms of the header's formula times p^k (1 - p)^(n - k), p = draws / count, which cancels out
+// and keeps numbers near one: the same for every time that is asked for.
+class DrawChances {
+ public:
+  DrawChances(std::span<const ExpertHolder> holders, uint32_t draws)
+      : holders_(holders), draws_(draws) {
+    const double count = CountOf(holders), p = draws / count;
+    all_ = std::exp(LogBinomial(count, draws, p));
+    for (const ExpertHolder& holder : holders) {
+      std::vector<double>& chances = own_.emplace_back();
+      for (uint32_t own = 0; own <= std::min(holder.experts, draws); ++own) {
+        chances.push_back(std::exp(LogBinomial(holder.experts, own, p)));
       }
     }
-    product = std::move(next);
   }
-  return std::min(1.0, product[draws] / std::exp(LogBinomial(count, draws, p)));
-}
+
+  // The probability that no holder takes longer than `us`.
+  double NoneAbove(double us) const {
+    std::vector<double> product(draws_ + 1, 0.0), next;
+    product[0] = 1;
+    for (size_t i = 0; i < holders_.size(); ++i) {
+      const auto most = static_cast<uint32_t>(
+          std::min<double>(std::min(holders_[i].experts, draws_),
+                           std::floor(us / holders_[i].us * (1 + kSameTime))));
+      next.assign(draws_ + 1, 0.0);
+      for (uint32_t own = 0; own <= most; ++own) {
+        for (uint32_t others = 0; others + own <= draws_; ++others) {
+          next[others + own] += product[others] * own_[i][own];
+        }
+      }
+      std::swap(product, next);
+    }
+    return std::min(1.0, product[draws_] / all_);
+  }
+
+ private:
+  const std::span<const ExpertHolder> holders_;
+  const uint32_t draws_;
+  double all_ = 1;
+  std::vector<std::vector<double>> own_;  // by holder and how many of its experts are drawn
+};
 
 // Of a whole number of draws, at most kExactDraws.
 double ExactlySlowest(std::span<const ExpertHolder> holders, uint32_t draws) {
@@ -63,10 +84,11 @@ double ExactlySlowest(std::span<const ExpertHolder> holders, uint32_t draws) {
     }
   }
   std::sort(times.begin(), times.end());
+  const DrawChances chances(holders, draws);
   double slowest = 0;
   for (size_t i = 0; i + 1 < times.size(); ++i) {
     if (times[i + 1] <= times[i] * (1 + kSameTime)) continue;
-    slowest += (times[i + 1] - times[i]) * (1 - NoneAbove(holders, draws, times[i]));
+    slowest += (times[i + 1] - times[i]) * (1 - chances.NoneAbove(times[i]));
   }
   return slowest;
 }

@@ -1,6 +1,7 @@
 #include "planner/gang.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -10,6 +11,7 @@ namespace macrame::planner {
 namespace {
 
 constexpr uint32_t kCollectivesPerLayer = 2;  // after attention and after the feed-forward
+constexpr double kDoesNotFit = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -140,21 +142,23 @@ std::optional<std::vector<uint32_t>> GangJudge::Widths(const std::vector<size_t>
   std::vector<uint32_t>& widths = stage.widths;
   widths.assign(count, 1);
   if (!HoldsAll(stage)) return {};
+  // With one slice more; kDoesNotFit where it would not.
+  const auto burden_of = [&](size_t i) {
+    if (widths[i] == slice_count) return kDoesNotFit;
+    const Slice slice{widths[i] + 1, slice_count, whole_experts};
+    const double fill =
+        Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end), begin == 0 && i == 0);
+    if (fill > 1) return kDoesNotFit;
+    return even_fill ? fill : TimeOf(step, nodes[i], begin, end, slice).total_us();
+  };
+  std::vector<double> burdens(count);
+  for (size_t i = 0; i < count; ++i) burdens[i] = burden_of(i);
   for (uint32_t given = static_cast<uint32_t>(count); given < slice_count; ++given) {
-    size_t best = count;
-    double best_burden = 0;
-    for (size_t i = 0; i < count; ++i) {
-      const Slice slice{widths[i] + 1, slice_count, whole_experts};
-      const double fill =
-          Fill(nodes[i], slice, begin, end, HoldsHead(nodes, i, end), begin == 0 && i == 0);
-      if (fill > 1) continue;
-      const double burden = even_fill ? fill : TimeOf(step, nodes[i], begin, end, slice).total_us();
-      if (best < count && burden >= best_burden) continue;
-      best = i;
-      best_burden = burden;
-    }
-    if (best == count) return {};
-    ++widths[best];
+    const auto least = std::min_element(burdens.begin(), burdens.end());
+    if (*least == kDoesNotFit) return {};
+    const size_t index = static_cast<size_t>(least - burdens.begin());
+    ++widths[index];
+    *least = burden_of(index);
   }
   return widths;
 }

@@ -17,6 +17,8 @@ namespace {
 using Nodes = std::vector<size_t>;
 using Backend = Fabric::Backend;
 
+constexpr size_t kRingNodesMin = 3;    // of two, a mesh is the same and simpler
+constexpr double kLargeMessage = 1e9;  // bytes: one that bandwidth alone decides
 constexpr double kTie = 1e-6;          // values closer than this part are the same
 constexpr uint32_t kCoarseCuts = 24;   // stages begin at so many layers at most, in short lists
 constexpr size_t kShortListNodes = 5;  // of the largest, of the fastest
@@ -100,8 +102,56 @@ double GangSearch::ValueOf(const Gang& gang) {
   }
 }
 
+// Interchangeable: exchanging the two changes nothing but names.
+bool GangSearch::AreInterchangeable(size_t a, size_t b, const Nodes& among) const {
+  const Candidate &one = judge_.candidates()[a], &other = judge_.candidates()[b];
+  return one.budget_bytes == other.budget_bytes && SameSpeed(one, other) &&
+         one.may_enter == other.may_enter &&
+         one.traits.SerializeAsString() == other.traits.SerializeAsString() &&
+         judge_.links().AreAlike(a, b, among);
+}
+
+void GangSearch::FindAlike(const Nodes& nodes) {
+  alike_before_.clear();
+  for (size_t i = 1; i < nodes.size(); ++i) {
+    for (size_t j = i; j-- > 0;) {
+      if (!AreInterchangeable(nodes[j], nodes[i], nodes)) continue;
+      alike_before_[nodes[i]] = nodes[j];
+      break;
+    }
+  }
+}
+
+bool GangSearch::TakesFirst(const Nodes& set) const {
+  return std::all_of(set.begin(), set.end(), [&](size_t node) {
+    const auto before = alike_before_.find(node);
+    return before == alike_before_.end() ||
+           std::find(set.begin(), set.end(), before->second) != set.end();
+  });
+}
+
+size_t GangSearch::FirstAlike(size_t node) const {
+  for (auto at = alike_before_.find(node); at != alike_before_.end();
+       at = alike_before_.find(node)) {
+    node = at->second;
+  }
+  return node;
+}
+
+StageGroup GangSearch::GroupOf(const Nodes& nodes, const std::map<size_t, uint32_t>& bit) const {
+  StageGroup group{nodes, 0, 0};
+  for (const size_t node : nodes) {
+    group.mask |= 1u << bit.at(node);
+    const auto before = alike_before_.find(node);
+    if (before != alike_before_.end()) group.after |= 1u << bit.at(before->second);
+  }
+  group.after &= ~group.mask;
+  return group;
+}
+
 void GangSearch::SearchAll(const Nodes& nodes) {
   const LinkCosts& links = judge_.links();
+  FindAlike(nodes);
   for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
     const Fabric mesh{backend, false};
     if (!TransportAllows(goal_.transport, mesh)) continue;
@@ -109,17 +159,21 @@ void GangSearch::SearchAll(const Nodes& nodes) {
       return links.HasRdma(a, b, backend) && links.Reaches(a, b);
     };
     for (const Nodes& set : LargestSets(nodes, links.mesh_ranks_max(), cabled)) {
-      if (set.size() > 1) SearchFabric(set, mesh);
+      if (set.size() > 1 && TakesFirst(set)) SearchFabric(set, mesh);
     }
-    SearchCycles(nodes, {backend, true});
+    SearchRings(nodes, {backend, true});
   }
   const bool tcp = TransportAllows(goal_.transport, {});
   const auto reaches = [&](size_t a, size_t b) { return links.HasTcp(a, b); };
   if (!tcp) {  // one rank needs no transport
-    for (const size_t node : nodes) SearchFabric({node}, {});
+    for (const size_t node : nodes) {
+      if (TakesFirst({node})) SearchFabric({node}, {});
+    }
     return;
   }
-  for (const Nodes& set : LargestSets(nodes, nodes.size(), reaches)) SearchFabric(set, {});
+  for (const Nodes& set : LargestSets(nodes, nodes.size(), reaches)) {
+    if (TakesFirst(set)) SearchFabric(set, {});
+  }
 }
 
 void GangSearch::SearchFabric(const Nodes& nodes, const Fabric& fabric) {
@@ -143,11 +197,17 @@ void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t
   std::map<size_t, uint32_t> bit;
   for (uint32_t i = 0; i < count; ++i) bit[nodes[i]] = i;
   ForEachSubset(nodes, tp, [&](const Nodes& subset) {
-    StageGroup group{subset, 0};
-    for (const size_t node : subset) group.mask |= 1u << bit[node];
-    staged.groups.push_back(std::move(group));
+    if (!MayShare(judge_.candidates(), subset, {tp, 1})) return;
+    StageGroup group = GroupOf(subset, bit);
+    if (staged.stages_max > 1) {
+      staged.groups.push_back(std::move(group));
+      return;
+    }
+    const bool is_new =
+        group.after == 0 && searched_.insert({fabric.backend, fabric.ring, subset}).second;
+    if (is_new) SearchBothCuts({{std::move(group)}, staged.way, tp, 1});
   });
-  SearchBothCuts(std::move(staged));
+  if (staged.stages_max > 1) SearchBothCuts(std::move(staged));
 }
 
 bool GangSearch::DealsOutExperts(const Nodes& nodes) const {
@@ -167,13 +227,37 @@ void GangSearch::SearchBothCuts(Staged staged) {
   SearchStages(staged);
 }
 
-// Rings of cables: through each set of nodes, each way round once.
+void GangSearch::SearchRings(const Nodes& nodes, const Fabric& fabric) {
+  const LinkCosts& links = judge_.links();
+  const auto has_two = [&](size_t node) {
+    return links.RdmaNeighbours(node, fabric.backend).size() > 1;
+  };
+  if (std::count_if(nodes.begin(), nodes.end(), has_two) < static_cast<ptrdiff_t>(kRingNodesMin)) {
+    return;
+  }
+  SearchCycles(nodes, fabric);
+  const auto reaches = [&](size_t a, size_t b) { return links.Reaches(a, b); };
+  for (const Nodes& set : LargestSets(nodes, nodes.size(), reaches)) {
+    if (set.size() < kRingNodesMin || !TakesFirst(set)) continue;
+    // A mesh of the same nodes has all orders that the ring has.
+    if (links.Allows({fabric.backend, false}, set)) continue;
+    const uint32_t most = std::min(static_cast<uint32_t>(set.size()), judge_.model().layer_count());
+    if (most < kRingNodesMin) continue;
+    Staged chain{{}, {fabric}, 1, most, true};
+    std::map<size_t, uint32_t> bit;
+    for (uint32_t i = 0; i < set.size(); ++i) bit[set[i]] = i;
+    for (const size_t node : set) chain.groups.push_back(GroupOf({node}, bit));
+    SearchStages(chain);
+  }
+}
+
+// Through each set of nodes, each way round once.
 void GangSearch::SearchCycles(const Nodes& nodes, const Fabric& fabric) {
   Nodes cycle;
   std::set<size_t> used;
   const std::function<void()> extend = [&]() {
     const auto& neighbours = judge_.links().RdmaNeighbours(cycle.back(), fabric.backend);
-    if (cycle.size() >= 3 && cycle[1] < cycle.back() &&
+    if (cycle.size() >= kRingNodesMin &&
         std::binary_search(neighbours.begin(), neighbours.end(), cycle.front())) {
       TryCycle(cycle, fabric);
     }
@@ -181,6 +265,8 @@ void GangSearch::SearchCycles(const Nodes& nodes, const Fabric& fabric) {
       // Begins with its earliest node, so that each is met once.
       if (next <= cycle.front() || used.count(next) > 0) continue;
       if (!std::binary_search(neighbours.begin(), neighbours.end(), next)) continue;
+      const auto before = alike_before_.find(next);
+      if (before != alike_before_.end() && used.count(before->second) == 0) continue;
       cycle.push_back(next);
       used.insert(next);
       extend();
@@ -189,30 +275,37 @@ void GangSearch::SearchCycles(const Nodes& nodes, const Fabric& fabric) {
     }
   };
   for (const size_t first : nodes) {
+    if (!TakesFirst({first})) continue;
     cycle = {first};
     used = {first};
     extend();
   }
 }
 
+// A tensor split round it, unless another order of the same nodes was tried whose links are as
+// good.
 void GangSearch::TryCycle(const Nodes& cycle, const Fabric& fabric) {
   if (!judge_.links().Allows(fabric, cycle)) return;
+  if (!MayShare(judge_.candidates(), cycle, {static_cast<uint32_t>(cycle.size()), 1})) return;
   const uint32_t count = static_cast<uint32_t>(cycle.size());
-  Staged tensor{{StageGroup{cycle, (1u << count) - 1}}, {fabric}, count, 1, true};
-  if (SlicesFor(judge_.model(), count, uneven_) > 0) SearchBothCuts(std::move(tensor));
-  if (count > judge_.model().layer_count()) return;
-  for (const bool backwards : {false, true}) {
-    Nodes order = cycle;
-    if (backwards) std::reverse(order.begin(), order.end());
-    Staged chain{{}, {fabric}, 1, count, true};
-    for (uint32_t i = 0; i < count; ++i) chain.groups.push_back({{order[i]}, 1u << i});
-    SearchStages(chain);
-  }
+  if (SlicesFor(judge_.model(), count, uneven_) == 0) return;
+  Nodes set = cycle;
+  std::sort(set.begin(), set.end());
+  const auto cost = [&](double bytes) {
+    return judge_.links().CollectiveUs(fabric, cycle, bytes, judge_.parameters());
+  };
+  const std::pair<double, double> costs = {cost(0), cost(kLargeMessage)};
+  auto& tried = rings_[{fabric.backend, std::move(set)}];
+  const bool is_no_better = std::any_of(tried.begin(), tried.end(), [&](const auto& other) {
+    return other.first <= costs.first && other.second <= costs.second;
+  });
+  if (is_no_better) return;
+  tried.push_back(costs);
+  SearchBothCuts({{StageGroup{cycle, (1u << count) - 1, 0}}, {fabric}, count, 1});
 }
 
 void GangSearch::SearchStages(const Staged& staged) {
-  // A chain round a cycle is one only when it goes all the way.
-  const uint32_t fewest = staged.is_cycle ? staged.stages_max : 1;
+  const uint32_t fewest = staged.is_cycle ? kRingNodesMin : 1;
   if (goal_.optimize != v1::OPTIMIZE_THROUGHPUT) {
     return SearchChains(staged, 1, fewest, staged.stages_max);
   }
@@ -264,45 +357,89 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const StageWa
   return best;
 }
 
+std::vector<std::shared_ptr<const StageTable>> GangSearch::TablesOf(const Staged& staged,
+                                                                    uint32_t sequences,
+                                                                    uint32_t stages_max) {
+  const uint32_t layers = judge_.model().layer_count();
+  const uint64_t hops = StageSearch::CountHops(staged.groups, stages_max);
+  // Most ranges of layers are alike (range_keys.h): stages that begin or end with them, and those
+  // between.
+  const uint64_t stages = staged.tp == 1 ? 0 : staged.groups.size() * std::min(stages_max, 4u);
+  uint32_t step = step_;
+  const auto is_too_much = [&] {
+    const uint64_t cuts = layers / step;
+    return hops * cuts * cuts / 2 > kChainStepsMax || stages * cuts > kStagesJudgedMax;
+  };
+  while (stages_max > 1 && is_too_much()) ++step;
+  std::map<Nodes, std::shared_ptr<const StageTable>> of_alike;
+  std::vector<std::shared_ptr<const StageTable>> tables;
+  for (const StageGroup& group : staged.groups) {
+    Nodes alike;
+    for (const size_t node : group.nodes) alike.push_back(FirstAlike(node));
+    const bool is_single = alike.size() == 1;
+    std::shared_ptr<const StageTable>& table =
+        is_single ? alone_[{sequences, alike[0], step, std::min(stages_max, 3u)}] : of_alike[alike];
+    if (table == nullptr) {
+      Costs known;
+      const auto cost = [&](uint32_t begin, uint32_t end) {
+        const auto [found, is_new] = known.try_emplace(range_keys_.Of(begin, end), kNever);
+        if (!is_new) return found->second;
+        const auto stage = BestStage(group.nodes, staged.way, begin, end, sequences);
+        if (stage.has_value()) found->second = StageValue(*stage, staged.way.fabric, sequences);
+        return found->second;
+      };
+      table = std::make_shared<StageTable>(layers, step, stages_max, cost);
+    }
+    tables.push_back(table);
+  }
+  return tables;
+}
+
 void GangSearch::SearchChains(const Staged& staged, uint32_t sequences, uint32_t first,
                               uint32_t last) {
-  std::vector<Costs> of_groups(staged.groups.size());
-  std::vector<Costs*> known;
-  for (size_t i = 0; i < staged.groups.size(); ++i) {
-    const Nodes& nodes = staged.groups[i].nodes;
-    known.push_back(nodes.size() == 1 ? &alone_[{sequences, nodes[0]}] : &of_groups[i]);
+  const ChainSearch wanted{sequences, first, last, TablesOf(staged, sequences, last)};
+  if (!staged.is_cycle) return OfferChains(staged, wanted, {});
+  for (size_t group = 0; group < staged.groups.size(); ++group) {
+    if (staged.groups[group].after == 0) OfferChains(staged, wanted, group);
   }
-  const auto cost = [&](size_t group, uint32_t begin, uint32_t end) {
-    const uint64_t key = range_keys_.Of(begin, end);
-    const auto found = known[group]->find(key);
-    if (found != known[group]->end()) return found->second;
-    const auto stage = BestStage(staged.groups[group].nodes, staged.way, begin, end, sequences);
-    const double value =
-        stage.has_value() ? StageValue(*stage, staged.way.fabric, sequences) : kNever;
-    known[group]->emplace(key, value);
-    return value;
+}
+
+void GangSearch::OfferChains(const Staged& staged, const ChainSearch& wanted,
+                             std::optional<size_t> first_group) {
+  const Fabric& fabric = staged.way.fabric;
+  const double message = judge_.DecodeOf(wanted.sequences).HopBytes();
+  const auto cabled = [&](size_t from, size_t to) {
+    return judge_.links().HasRdma(staged.groups[from].nodes[0], staged.groups[to].nodes[0],
+                                  fabric.backend);
   };
-  const double message = judge_.DecodeOf(sequences).HopBytes();
   const auto hop = [&](size_t from, size_t to) {
-    if (staged.is_cycle && to != (from + 1) % staged.groups.size()) return kNever;
+    if (staged.is_cycle && !cabled(from, to)) return kNever;
+    for (const size_t group : {from, to}) {
+      if (!MayShare(judge_.candidates(), staged.groups[group].nodes, {1, wanted.most})) {
+        return kNever;
+      }
+    }
     if (goal_.optimize == v1::OPTIMIZE_MEMORY) return 0.0;
-    return judge_.links().HopUs(staged.way.fabric, staged.groups[from].nodes,
-                                staged.groups[to].nodes, message, judge_.parameters());
+    return judge_.links().HopUs(fabric, staged.groups[from].nodes, staged.groups[to].nodes, message,
+                                judge_.parameters());
   };
+  std::function<bool(size_t)> may_end;
+  if (first_group.has_value()) {
+    may_end = [&](size_t group) { return cabled(*first_group, group); };
+  }
   std::vector<StageSearch::Combine> ways = {StageSearch::Combine::kSum};
   if (goal_.optimize == v1::OPTIMIZE_MEMORY) ways = {StageSearch::Combine::kLargest};
   if (goal_.optimize == v1::OPTIMIZE_THROUGHPUT) ways.push_back(StageSearch::Combine::kLargest);
   for (const StageSearch::Combine way : ways) {
-    const StageSearch search(staged.groups, judge_.model().layer_count(), step_, way, cost, hop,
-                             last);
-    for (uint32_t stages = first; stages <= last; ++stages) {
-      const auto chain = search.Best(stages);
+    const StageSearch search(staged.groups, wanted.tables, way, hop, wanted.most, first_group);
+    for (uint32_t stages = wanted.fewest; stages <= wanted.most; ++stages) {
+      const auto chain = search.Best(stages, may_end);
       if (!chain.has_value()) continue;
       Gang gang;
-      gang.fabric = staged.way.fabric;
+      gang.fabric = fabric;
       for (const StageRange& range : chain->stages) {
         gang.stages.push_back(*BestStage(staged.groups[range.group].nodes, staged.way, range.begin,
-                                         range.end, sequences));
+                                         range.end, wanted.sequences));
       }
       Offer(std::move(gang));
     }
@@ -408,6 +545,10 @@ bool GangSearch::IsBetterCut(const GangOption& a, const GangOption& b) {
 void GangSearch::SearchLongPipelines() {
   if (!TransportAllows(goal_.transport, {})) return;
   for (Nodes& part : Parts(/*by_memory=*/true)) {
+    std::erase_if(part, [&](size_t node) {
+      return !MayShare(judge_.candidates(), {node}, {1, 2});
+    });
+    if (part.empty()) continue;
     // The first is the entry.
     const auto entry = std::find_if(
         part.begin(), part.end(), [&](size_t node) { return judge_.candidates()[node].may_enter; });
@@ -422,7 +563,8 @@ void GangSearch::SearchLongPipelines(const Nodes& part) {
   uint32_t found = 0;
   const uint32_t exact = goal_.exact_ranks;
   if (exact > kShortListNodes && exact <= part.size() &&
-      SlicesFor(judge_.model(), exact, uneven_) > 0) {
+      SlicesFor(judge_.model(), exact, uneven_) > 0 &&
+      MayShare(judge_.candidates(), {part.begin(), part.begin() + exact}, {exact, 1})) {
     const Nodes group(part.begin(), part.begin() + exact);
     for (const bool whole_experts : {false, true}) {
       if (whole_experts && !DealsOutExperts(group)) continue;

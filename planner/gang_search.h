@@ -4,10 +4,18 @@
 // kExactNodesMax candidates; above that the exact search runs on short lists (the largest nodes,
 // the fastest, the best-connected; where not all reach each other, those of each of the largest
 // parts that do), and pipelines longer than a list take the largest nodes of a part in order.
+//
+// Nodes that are alike, in themselves and in their links, are interchangeable: of all gangs that
+// differ only in which of them they take, one is looked at. Where the exact search for chains would
+// take more work than kChainStepsMax and kStagesJudgedMax, stages begin at every second layer, or
+// third.
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,6 +28,11 @@ namespace macrame::planner {
 
 // Up to so many candidates, no set, order, range or division of nodes is left out.
 inline constexpr size_t kExactNodesMax = 6;
+// Of one search for chains: 3 ms. A pipeline over six nodes of which no two are alike, and 61
+// layers, takes 0.9 million.
+inline constexpr uint64_t kChainStepsMax = 1'000'000;
+// Of one search for chains of tensor groups: stages that are judged, of some microseconds each.
+inline constexpr uint64_t kStagesJudgedMax = 1500;
 
 inline constexpr double kSameFill = 0.02;  // nodes as full as each other up to this part
 
@@ -39,6 +52,8 @@ struct GangGoal {
 };
 
 class GangSearch {
+  using Backend = Fabric::Backend;
+
  public:
   // `judge` must outlive this.
   GangSearch(GangJudge& judge, GangGoal wanted);
@@ -53,8 +68,18 @@ class GangSearch {
   void SearchAll(const std::vector<size_t>& nodes);
   void SearchFabric(const std::vector<size_t>& nodes, const Fabric& fabric);
   void SearchDegree(const std::vector<size_t>& nodes, const Fabric& fabric, uint32_t tp);
+  // Rings of cables: pipelines and tensor splits.
+  void SearchRings(const std::vector<size_t>& nodes, const Fabric& fabric);
   void SearchCycles(const std::vector<size_t>& nodes, const Fabric& fabric);
   void TryCycle(const std::vector<size_t>& cycle, const Fabric& fabric);
+  // Of each node the one before it that is alike.
+  void FindAlike(const std::vector<size_t>& nodes);
+  bool AreInterchangeable(size_t a, size_t b, const std::vector<size_t>& among) const;
+  // Has it, of nodes that are alike, the first ones?
+  bool TakesFirst(const std::vector<size_t>& set) const;
+  size_t FirstAlike(size_t node) const;
+  // With what has to be used before it. `bit`: of each node that may be used.
+  StageGroup GroupOf(const std::vector<size_t>& nodes, const std::map<size_t, uint32_t>& bit) const;
   void SearchLongPipelines();
   void SearchLongPipelines(const std::vector<size_t>& part);
   uint64_t LeastNeedBytes(const std::vector<size_t>& nodes);
@@ -72,13 +97,23 @@ class GangSearch {
     StageWay way;
     uint32_t tp = 1;
     uint32_t stages_max = 1;
-    bool is_cycle = false;  // only each group's successor can follow it
+    bool is_cycle = false;  // single nodes, of which neighbours are cabled, the last to the first
   };
   // Both where the engines of all these nodes can.
   void SearchBothCuts(Staged staged);
   bool DealsOutExperts(const std::vector<size_t>& nodes) const;
   void SearchStages(const Staged& staged);
   void SearchChains(const Staged& staged, uint32_t sequences, uint32_t first, uint32_t last);
+  // What is offered of one such search.
+  struct ChainSearch {
+    uint32_t sequences = 1;
+    uint32_t fewest = 1, most = 1;  // stages
+    std::vector<std::shared_ptr<const StageTable>> tables;
+  };
+  void OfferChains(const Staged& staged, const ChainSearch& wanted,
+                   std::optional<size_t> first_group);
+  std::vector<std::shared_ptr<const StageTable>> TablesOf(const Staged& staged, uint32_t sequences,
+                                                          uint32_t stages_max);
   std::optional<GangStage> BestStage(const std::vector<size_t>& nodes, const StageWay& way,
                                      uint32_t begin, uint32_t end, uint32_t sequences);
   double StageValue(const GangStage& stage, const Fabric& fabric, uint32_t sequences);
@@ -96,8 +131,15 @@ class GangSearch {
   const bool uneven_;
   const RangeKeys range_keys_;
   using Costs = std::unordered_map<uint64_t, double>;  // of a stage, by the key of its layers
-  // Of stages of one node, by how many sequences they serve and by node; no fabric changes them.
-  std::map<std::pair<uint32_t, size_t>, Costs> alone_;
+  // Of stages of one node, by how many sequences they serve, node, step between layers, and whether
+  // three can follow each other; no fabric changes them.
+  std::map<std::tuple<uint32_t, size_t, uint32_t, uint32_t>, std::shared_ptr<const StageTable>>
+      alone_;
+  std::unordered_map<size_t, size_t> alike_before_;
+  // Groups that were searched as a stage of their own, by fabric.
+  std::set<std::tuple<Backend, bool, std::vector<size_t>>> searched_;
+  // Of rings through the same nodes: what an empty message costs, and a large one.
+  std::map<std::pair<Backend, std::vector<size_t>>, std::vector<std::pair<double, double>>> rings_;
   uint32_t step_ = 1;  // layers between the places where stages may begin
   std::vector<GangOption> options_;
 };

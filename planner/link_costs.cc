@@ -14,6 +14,8 @@ PathCost TypicalOf(v1::LinkMedium medium) {
       return kTypicalWifi;
     case v1::LINK_MEDIUM_LOOPBACK:
       return kTypicalLoopback;
+    case v1::LINK_MEDIUM_VPN:
+      return kTypicalVpn;
     default:
       return kTypicalEthernet;
   }
@@ -35,6 +37,12 @@ bool TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
   }
   *best = path;
   return true;
+}
+
+// An engine that names none has all.
+bool HasBackend(const v1::EngineTraits& traits, const std::string& backend) {
+  const auto& names = traits.backends();
+  return names.empty() || std::find(names.begin(), names.end(), backend) != names.end();
 }
 
 PathCost Measured(double round_trip_us, double bandwidth, const PathCost& typical) {
@@ -83,10 +91,18 @@ LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate
     const auto from = index.find(listed.from_node_id());
     const auto to = index.find(listed.to_node_id());
     if (from == index.end() || to == index.end() || from->second == to->second) continue;
-    AddPaths(listed, &tables->links[KeyOf(from->second, to->second)]);
+    AddPaths(listed, candidates[from->second].traits, candidates[to->second].traits,
+             &tables->links[KeyOf(from->second, to->second)]);
+    // Named, so that no default takes the place of what is not there.
+    if (listed.one_way()) tables->links[KeyOf(to->second, from->second)];
   }
-  tables->unlisted.reaches = true;
-  tables->unlisted.tcp = kTypicalEthernet;
+  if (request.has_default_link()) {
+    AddPaths(request.default_link(), {}, {}, &tables->unlisted);
+  } else {
+    tables->unlisted.reaches = true;
+    tables->unlisted.tcp = kTypicalEthernet;
+  }
+  KeepApartWithoutTcp(candidates, tables.get());
   FindNeighbours(tables.get());
 }
 
@@ -94,43 +110,75 @@ void LinkCosts::FindNeighbours(Tables* tables) const {
   using Lists = std::vector<std::vector<size_t>>;
   tables->jaccl_neighbours.resize(count_);
   tables->verbs_neighbours.resize(count_);
-  Lists apart(count_);  // of each node those that it can't exchange tensors with
   for (const auto& [key, link] : tables->links) {
     const size_t from = key / count_, to = key % count_;
     if (HasRdma(from, to, Fabric::Backend::kJaccl)) tables->jaccl_neighbours[from].push_back(to);
     if (HasRdma(from, to, Fabric::Backend::kVerbs)) tables->verbs_neighbours[from].push_back(to);
-    if (HasTcp(from, to)) continue;
-    apart[from].push_back(to);
-    apart[to].push_back(from);
   }
   for (Lists* lists : {&tables->jaccl_neighbours, &tables->verbs_neighbours}) {
     for (std::vector<size_t>& list : *lists) std::sort(list.begin(), list.end());
   }
+  FindTcpGroups(tables);
+}
+
+// Where nodes that nothing names reach each other, a node joins a group unless a member is named as
+// apart from it; where they don't, if all members are named as joined to it.
+void LinkCosts::FindTcpGroups(Tables* tables) const {
+  const bool joined = tables->unlisted.tcp.has_value();
+  std::vector<std::vector<size_t>> unlike(count_);  // of each node, those that are not as unnamed
+  for (const auto& [key, link] : tables->links) {
+    const size_t from = key / count_, to = key % count_;
+    if (HasTcp(from, to) == joined) continue;
+    // Both ways may be named, or one.
+    if (from < to || tables->links.count(KeyOf(to, from)) == 0) {
+      unlike[from].push_back(to);
+      unlike[to].push_back(from);
+    }
+  }
   std::vector<bool> covered(count_, false);
   for (size_t first = 0; first < count_ && tables->tcp_groups.size() < kGroupsMax; ++first) {
     if (covered[first]) continue;
-    std::vector<bool> left_out(count_, false);
+    std::vector<size_t> named(count_, 0);  // how many members it is unlike to
+    std::vector<bool> is_member(count_, false);
     std::vector<size_t> group;
     const auto join = [&](size_t node) {
       group.push_back(node);
-      covered[node] = left_out[node] = true;
-      for (const size_t other : apart[node]) left_out[other] = true;
+      covered[node] = is_member[node] = true;
+      for (const size_t other : unlike[node]) ++named[other];
     };
     join(first);
     for (size_t next = 0; next < count_; ++next) {
-      if (!left_out[next]) join(next);
+      if (!is_member[next] && named[next] == (joined ? 0 : group.size())) join(next);
     }
     std::sort(group.begin(), group.end());
     tables->tcp_groups.push_back(std::move(group));
   }
 }
 
-void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
+// An engine without TCP between its ranks has none to any node, named or not.
+void LinkCosts::KeepApartWithoutTcp(const std::vector<Candidate>& candidates,
+                                    Tables* tables) const {
+  if (!tables->unlisted.tcp.has_value()) return;
+  for (size_t node = 0; node < count_; ++node) {
+    if (HasBackend(candidates[node].traits, "ring")) continue;
+    for (size_t other = 0; other < count_; ++other) {
+      if (other == node) continue;
+      for (const uint64_t key : {KeyOf(node, other), KeyOf(other, node)}) {
+        const auto [link, is_new] = tables->links.try_emplace(key, tables->unlisted);
+        if (is_new) link->second.tcp.reset();
+      }
+    }
+  }
+}
+
+void LinkCosts::AddPaths(const v1::PlannerLink& listed, const v1::EngineTraits& from,
+                         const v1::EngineTraits& to, Link* link) {
   const PathCost rdma =
       Measured(listed.rdma_round_trip_us(), listed.rdma_bandwidth_bytes_per_second(), kTypicalRdma);
   for (const std::string& backend : listed.backends()) {
     link->reaches = true;
     link->thunderbolt = link->thunderbolt || listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
+    if (!HasBackend(from, backend) || !HasBackend(to, backend)) continue;
     if (backend == "jaccl") TakeBetter(rdma, &link->jaccl);
     if (backend == "verbs") TakeBetter(rdma, &link->verbs);
     if (backend != "ring") continue;
@@ -138,6 +186,7 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, Link* link) {
                                    TypicalOf(listed.medium()));
     if (TakeBetter(path, &link->tcp)) {
       link->wireless = listed.medium() == v1::LINK_MEDIUM_WIFI;
+      link->vpn = listed.medium() == v1::LINK_MEDIUM_VPN;
       link->direct = listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
     }
   }
@@ -158,7 +207,7 @@ LinkCosts LinkCosts::Joined(const Fabric& fabric, size_t a, size_t b) const {
     Link link = Between(from, to);
     link.reaches = true;
     if (fabric.backend == Fabric::Backend::kRing && TakeBetter(kTypicalEthernet, &link.tcp)) {
-      link.wireless = false;
+      link.wireless = link.vpn = false;
     }
     if (fabric.backend == Fabric::Backend::kJaccl) TakeBetter(kTypicalRdma, &link.jaccl);
     if (fabric.backend == Fabric::Backend::kVerbs) TakeBetter(kTypicalRdma, &link.verbs);
@@ -179,6 +228,14 @@ bool LinkCosts::IsWireless(size_t from, size_t to) const {
   return Between(from, to).wireless || Between(to, from).wireless;
 }
 
+bool LinkCosts::IsVpn(size_t from, size_t to) const {
+  return Between(from, to).vpn || Between(to, from).vpn;
+}
+
+bool LinkCosts::IsOneWay(size_t from, size_t to) const {
+  return Between(from, to).reaches != Between(to, from).reaches;
+}
+
 bool LinkCosts::HasThunderbolt(size_t from, size_t to) const {
   return Between(from, to).thunderbolt || Between(to, from).thunderbolt;
 }
@@ -189,6 +246,14 @@ bool LinkCosts::HasRdma(size_t from, size_t to, Fabric::Backend backend) const {
   const Link& back = Between(to, from);
   return backend == Fabric::Backend::kJaccl ? there.jaccl.has_value() && back.jaccl.has_value()
                                             : there.verbs.has_value() && back.verbs.has_value();
+}
+
+bool LinkCosts::AreAlike(size_t a, size_t b, std::span<const size_t> among) const {
+  if (!(Between(a, b) == Between(b, a))) return false;
+  return std::all_of(among.begin(), among.end(), [&](size_t other) {
+    return other == a || other == b ||
+           (Between(a, other) == Between(b, other) && Between(other, a) == Between(other, b));
+  });
 }
 
 const std::vector<size_t>& LinkCosts::RdmaNeighbours(size_t node, Fabric::Backend backend) const {

@@ -46,13 +46,15 @@ bool TransportAllows(const std::string& wanted, const Fabric& fabric);
 
 // JACCL's mesh has at most so many ranks, because a Mac has so many ports.
 inline constexpr uint32_t kMeshRanksMax = 4;
-// No larger one is looked for, whatever a request says.
-inline constexpr uint32_t kMeshRanksPossible = 6;
+// No larger one is looked for, whatever a request says: what JACCL itself takes, and the most that
+// agents may be configured for (rdma_nodes_max).
+inline constexpr uint32_t kMeshRanksPossible = 8;
 
 // One way between two nodes.
 struct PathCost {
   double one_way_us;
   double bandwidth;  // bytes a second
+  bool operator==(const PathCost&) const = default;
 };
 // Typical figures, for paths that were not measured.
 // Half of the 14 us that RDMA over Thunderbolt 5 was seen to take at most; bandwidth as people
@@ -64,6 +66,8 @@ inline constexpr PathCost kTypicalThunderbolt{150, 3.0e9};
 inline constexpr PathCost kTypicalEthernet{150, 0.117e9};
 inline constexpr PathCost kTypicalWifi{2000, 0.04e9};
 inline constexpr PathCost kTypicalLoopback{15, 4.0e9};
+// Between two homes: assumed, an uplink of 50 Mb/s and 20 ms there and back.
+inline constexpr PathCost kTypicalVpn{10000, 0.00625e9};
 
 // Of several paths between two nodes the best is the one that carries so many bytes first: about
 // what a large model's token is between two stages.
@@ -85,8 +89,15 @@ class LinkCosts {
 
   // Does TCP between the two go over Wi-Fi one way or the other?
   bool IsWireless(size_t from, size_t to) const;
+  // Or over a VPN?
+  bool IsVpn(size_t from, size_t to) const;
+  // Does one of the two reach the other, and not the other way?
+  bool IsOneWay(size_t from, size_t to) const;
   // Is there a Thunderbolt cable between the two, whatever it is used for?
   bool HasThunderbolt(size_t from, size_t to) const;
+
+  // Would the links among these nodes be the same if the two changed places?
+  bool AreAlike(size_t a, size_t b, std::span<const size_t> among) const;
 
   // Sets of nodes that all exchange tensors over TCP, each as large as can be when it takes nodes
   // in their order; every node is in one of them, unless there are more than kGroupsMax. Each is
@@ -114,17 +125,23 @@ class LinkCosts {
     bool reaches = false;
     bool thunderbolt = false;
     bool wireless = false;  // what TCP takes
+    bool vpn = false;       // what TCP takes
     bool direct = false;    // what TCP takes: Thunderbolt
     std::optional<PathCost> tcp, jaccl, verbs;
+    bool operator==(const Link&) const = default;
   };
   using Links = std::unordered_map<uint64_t, Link>;
   struct Tables {
     Links links;
-    Link unlisted;  // a pair that the snapshot says nothing of: the LAN
+    Link
+        unlisted;  // a pair that the snapshot says nothing of: PlanRequest.default_link, or the LAN
     std::vector<std::vector<size_t>> jaccl_neighbours, verbs_neighbours, tcp_groups;
   };
-  static void AddPaths(const v1::PlannerLink& listed, Link* link);
+  static void AddPaths(const v1::PlannerLink& listed, const v1::EngineTraits& from,
+                       const v1::EngineTraits& to, Link* link);
+  void KeepApartWithoutTcp(const std::vector<Candidate>& candidates, Tables* tables) const;
   void FindNeighbours(Tables* tables) const;
+  void FindTcpGroups(Tables* tables) const;
   uint64_t KeyOf(size_t from, size_t to) const { return uint64_t{from} * count_ + to; }
   const Link& Between(size_t from, size_t to) const;
   PathCost CostOf(const Fabric& fabric, size_t from, size_t to) const;

@@ -22,6 +22,15 @@ constexpr uint32_t kLongContext = 8192;
 constexpr uint32_t kAlwaysComparedNodes = 4;
 constexpr double kNoFaster = 0.005;  // a gain below this part is none
 
+double WorthwhileGain(const v1::PlanRequest& request) {
+  return request.placement().optimize() == v1::OPTIMIZE_MEMORY ? kWorthwhileSpace : kWorthwhileGain;
+}
+
+// "1 rank was", "3 ranks were".
+std::string RanksWere(uint32_t ranks) {
+  return absl::StrCat(ranks, ranks == 1 ? " rank was" : " ranks were");
+}
+
 // Lower is better; what this cluster measured of the backend counts.
 double Value(const v1::PlanRequest& request, const GangOption& option) {
   if (request.placement().optimize() == v1::OPTIMIZE_MEMORY) return option.value;
@@ -39,6 +48,20 @@ bool IsBetter(const v1::PlanRequest& request, GangJudge& judge, const GangOption
          TokensPerSecondOfOne(judge, request, b.gang);
 }
 
+// Is it worse than the best by no more than is worth further ranks?
+bool DoesAsWell(const v1::PlanRequest& request, GangJudge& judge, const GangOption& option,
+                const GangOption& best) {
+  const double loss = Value(request, option) / Value(request, best) - 1;
+  if (loss <= kWorthwhileSpace || loss > WorthwhileGain(request)) return loss <= kWorthwhileSpace;
+  const uint32_t users = std::min(judge.serving().sequences, kAnsweredAtOnceMax);
+  if (users == 1 || request.placement().optimize() != v1::OPTIMIZE_LATENCY) return true;
+  const auto all_users = [&](const GangOption& one) {
+    return judge.TokensPerSecond(one.gang, users) /
+           CorrectionOf(request.corrections(), BackendOf(one.gang));
+  };
+  return all_users(best) <= all_users(option) * (1 + kWorthwhileGain);
+}
+
 // Of those that a level of the options allows.
 const GangOption* BestAt(const v1::PlanRequest& request, GangJudge& judge,
                          const std::vector<GangOption>& options, const ShapeOptions& placement,
@@ -53,15 +76,18 @@ const GangOption* BestAt(const v1::PlanRequest& request, GangJudge& judge,
     for (const GangOption* option : allowed) ranks = std::max(ranks, option->gang.ranks());
   }
   double best = kNever;
+  const GangOption* fastest = nullptr;
   for (const GangOption* option : allowed) {
-    if (ranks == 0 || option->gang.ranks() == ranks) best = std::min(best, Value(request, *option));
+    if (ranks > 0 && option->gang.ranks() != ranks) continue;
+    if (fastest != nullptr && Value(request, *option) >= best) continue;
+    best = Value(request, *option);
+    fastest = option;
   }
-  const double margin = 1 + kWorthwhileGain;
   const GangOption* chosen = nullptr;
   for (const GangOption* option : allowed) {  // by ranks, ascending
     if (ranks > 0 && option->gang.ranks() != ranks) continue;
     if (chosen != nullptr && option->gang.ranks() > chosen->gang.ranks()) break;
-    if (Value(request, *option) > best * margin) continue;
+    if (!DoesAsWell(request, judge, *option, *fastest)) continue;
     if (chosen == nullptr || IsBetter(request, judge, *option, *chosen)) chosen = option;
   }
   return chosen;
@@ -137,6 +163,7 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
     return {};
   }
   if (nodes.size() > 1 && !judge.links().Allows(gang.fabric, nodes)) return {};
+  if (!MayShare(judge.candidates(), nodes, ShapeOf(gang))) return {};
   if (!ServesShape(judge.model(), ShapeOf(gang)) || !MayCutSo(gang, judge)) return {};
   if (judge.WorstFill(gang) > 1) return {};
   return gang;
@@ -217,14 +244,16 @@ std::string WhyOneNode(const v1::PlanRequest& request, const std::vector<GangOpt
     case v1::OPTIMIZE_MEMORY:
       return absl::StrFormat(
           "it fits on one node, and more nodes would not leave the fullest one %.0f %% emptier",
-          100 * kWorthwhileGain);
+          100 * kWorthwhileSpace);
     case v1::OPTIMIZE_THROUGHPUT:
       return absl::StrFormat(
-          "it fits on one node, and more nodes would not generate %.0f %% more for all users",
+          "it fits on one node, and more nodes would not generate %.0f %% more for all users: "
+          "predictions are off by as much",
           100 * kWorthwhileGain);
     default:
       return absl::StrFormat(
-          "it fits on one node, and more nodes would not make a token %.0f %% faster",
+          "it fits on one node, and more nodes would not make a token %.0f %% faster: predictions "
+          "are off by as much",
           100 * kWorthwhileGain);
   }
 }
@@ -234,10 +263,10 @@ std::string WhyThisSize(const v1::PlanRequest& request, const std::vector<GangOp
                         size_t candidates) {
   const uint32_t ranks = chosen.gang.ranks();
   if (request.placement().world_size() == ranks)
-    return absl::StrCat(ranks, " ranks were asked for");
+    return absl::StrCat(RanksWere(ranks), " asked for");
   if (request.recovering() && request.placement().world_size() > 0) {
-    return absl::StrCat(request.placement().world_size(),
-                        " ranks were asked for, which are not to be had on the ", candidates,
+    return absl::StrCat(RanksWere(request.placement().world_size()),
+                        " asked for, which are not to be had on the ", candidates,
                         candidates == 1 ? " node" : " nodes", " there now; ", ranks,
                         ranks == 1 ? " serves instead" : " serve instead");
   }

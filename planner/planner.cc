@@ -16,8 +16,10 @@
 #include "planner/gang.h"
 #include "planner/gang_search.h"
 #include "planner/link_costs.h"
+#include "planner/option_advice.h"
 #include "planner/plan_choice.h"
 #include "planner/prediction.h"
+#include "planner/rdma_advice.h"
 #include "planner/shape_refusal.h"
 #include "proto/bytes.h"
 #include "proto/near_miss.h"
@@ -31,6 +33,8 @@ using MaybeReason = std::optional<v1::Reason>;
 // Shapes that don't fit are explained up to so many ranks.
 constexpr uint32_t kComparedRanksMax = 8;
 constexpr uint32_t kSequencesMax = 4096;
+// Of the speed, for which memory of a laptop is left to its user.
+constexpr double kSparedLoss = 0.1;
 
 v1::PlanResult Failure(v1::Reason reason, std::vector<v1::Rejection> rejections = {}) {
   v1::PlanResult result;
@@ -333,23 +337,33 @@ v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
   return failure;
 }
 
-// `candidates`: those that may be given ranks; `named_nodes`: how many the options name.
-v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> candidates,
-                        std::vector<v1::Rejection> rejections, uint32_t named_nodes) {
+ServingLoad LoadOf(const v1::PlanRequest& request) {
   ServingLoad load;
   load.context_tokens = EffectiveContext(request.model(), request.placement());
   load.sequences = SequencesOf(request.placement());
   load.kv_bits = request.placement().kv_bits();
   load.strictness = request.placement().strictness();
   load.predicted_positions = request.placement().prompt_tokens();
-  if (request.has_draft_model()) {
-    load.draft_bytes = DraftBytes(request.draft_model(), load);
-    for (Candidate& candidate : candidates) candidate.may_enter = candidate.node->has_draft_files();
-  }
-  // Of equally good nodes the larger ones are taken first.
+  if (request.has_draft_model()) load.draft_bytes = DraftBytes(request.draft_model(), load);
+  return load;
+}
+
+// Of equally good nodes the larger ones are taken first.
+std::vector<Candidate> LargestFirst(std::vector<Candidate> candidates) {
   std::stable_sort(
       candidates.begin(), candidates.end(),
       [](const Candidate& a, const Candidate& b) { return a.budget_bytes > b.budget_bytes; });
+  return candidates;
+}
+
+// `candidates`: those that may be given ranks; `named_nodes`: how many the options name.
+v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> candidates,
+                        std::vector<v1::Rejection> rejections, uint32_t named_nodes) {
+  const ServingLoad load = LoadOf(request);
+  if (request.has_draft_model()) {
+    for (Candidate& candidate : candidates) candidate.may_enter = candidate.node->has_draft_files();
+  }
+  candidates = LargestFirst(std::move(candidates));
   const ShapeOptions placement(request, static_cast<uint32_t>(candidates.size()), named_nodes);
   const LinkCosts links(request, candidates);
   GangJudge judge(request.model(), candidates, links, load, CostParameters());
@@ -376,6 +390,9 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   if (request.brief()) return result;
   if (auto air = AdviseOnWireless(request, judge, *choice.gang); air.has_value()) {
     *result.mutable_plan()->add_reasons() = *std::move(air);
+  }
+  if (auto rdma = WhyNoRdma(request, judge, *choice.gang); rdma.has_value()) {
+    *result.mutable_plan()->add_reasons() = *std::move(rdma);
   }
   if (auto cable = AdviseOnCables(request, judge, *choice.gang, placement); cable.has_value()) {
     *result.mutable_plan()->add_reasons() = *std::move(cable);
@@ -434,6 +451,53 @@ uint32_t EffectiveContext(const v1::ModelDescription& model,
 
 namespace {
 
+double MeritOf(const v1::PlanRequest& request, const v1::PlanResult& result) {
+  const v1::Prediction& prediction = result.plan().prediction();
+  return request.placement().optimize() == v1::OPTIMIZE_THROUGHPUT
+             ? prediction.users_tokens_per_second()
+             : prediction.tokens_per_second();
+}
+
+bool IsWhereItRuns(const v1::PlanRequest& request, const v1::PlanResult& result) {
+  const auto& now = request.current().assignments();
+  const auto& then = result.plan().assignments();
+  return !now.empty() && std::equal(now.begin(), now.end(), then.begin(), then.end(),
+                                    [](const v1::Assignment& a, const v1::Assignment& b) {
+                                      return a.node_id() == b.node_id();
+                                    });
+}
+
+// Laptops are filled for need, not for speed: a plan that leaves some of their memory to their
+// users is taken where it loses less than kSparedLoss.
+v1::PlanResult PlanSparingLaptops(const v1::PlanRequest& request,
+                                  const std::vector<Candidate>& candidates,
+                                  const std::vector<v1::Rejection>& rejections,
+                                  uint32_t named_nodes) {
+  v1::PlanResult full = PlanOver(request, candidates, rejections, named_nodes);
+  std::vector<Candidate> spared = candidates;
+  std::set<std::string> filled;  // laptops of which the plan takes more
+  for (Candidate& candidate : spared) {
+    if (!candidate.node->is_portable()) continue;
+    candidate.budget_bytes = FullEnoughBytes(*candidate.node, candidate.budget_bytes);
+    for (const v1::Assignment& part : full.plan().assignments()) {
+      if (part.node_id() != candidate.node->node_id()) continue;
+      if (part.need().total_bytes() > candidate.budget_bytes)
+        filled.insert(NodeName(*candidate.node));
+    }
+  }
+  if (filled.empty() || IsWhereItRuns(request, full)) return full;
+  v1::PlanResult sparing = PlanOver(request, std::move(spared), rejections, named_nodes);
+  if (!sparing.has_plan()) return full;
+  const double loss = 1 - MeritOf(request, sparing) / MeritOf(request, full);
+  if (loss > kSparedLoss) return full;
+  *sparing.mutable_plan()->add_reasons() = MakeReason(
+      "CHOSEN",
+      absl::StrCat("some memory stays for the user of ", NameList({filled.begin(), filled.end()}),
+                   loss > 0 ? absl::StrFormat(", which costs %.0f %% of the speed", 100 * loss)
+                            : std::string()));
+  return sparing;
+}
+
 v1::PlanResult PlanAsAsked(const v1::PlanRequest& request) {
   if (auto invalid = ValidateModel(request.model()); invalid.has_value()) {
     return Failure(*std::move(invalid));
@@ -453,7 +517,51 @@ v1::PlanResult PlanAsAsked(const v1::PlanRequest& request) {
     v1::PlanResult result = PlanWithoutProcessors(request, candidates, rejections, named_nodes);
     if (result.has_plan()) return result;
   }
+  const bool has_laptop =
+      std::any_of(candidates.begin(), candidates.end(),
+                  [](const Candidate& candidate) { return candidate.node->is_portable(); });
+  if (has_laptop) return PlanSparingLaptops(request, candidates, rejections, named_nodes);
   return PlanOver(request, std::move(candidates), std::move(rejections), named_nodes);
+}
+
+// The cable with which there would be RDMA enough.
+std::string PathForRdma(const v1::PlanRequest& request) {
+  uint32_t named_nodes = 0;
+  std::vector<v1::Rejection> rejections;
+  if (CheckNamedNodes(request, &named_nodes).has_value()) return "";
+  const std::vector<Candidate> candidates = LargestFirst(FindCandidates(request, &rejections));
+  const ShapeOptions placement(request, static_cast<uint32_t>(candidates.size()), named_nodes);
+  const LinkCosts links(request, candidates);
+  GangJudge judge(request.model(), candidates, links, LoadOf(request), CostParameters());
+  return AdviseOnPaths(judge, placement, request.placement().transport());
+}
+
+// What was asked for that is in the way, tried one by one: a transport that is not to be had is a
+// failure of its own, whatever memory lacks without it.
+v1::PlanResult PlanWithRemedies(const v1::PlanRequest& request) {
+  v1::PlanResult result = PlanAsAsked(request);
+  const std::string code = result.failure().code();
+  if (result.has_plan() || code == "BAD_REQUEST" || code == "MODEL_CONFIG_INVALID") return result;
+  if (NamesRdma(request.placement().transport()) && code != "ENGINE_LIMIT") {
+    v1::PlanRequest without = request;
+    without.set_brief(true);
+    without.mutable_placement()->clear_transport();
+    const v1::PlanResult other = PlanAsAsked(without);
+    if (other.has_plan()) {
+      *result.mutable_failure() = RdmaRefusal(request, other.plan(), PathForRdma(request));
+      return result;
+    }
+  }
+  if (request.brief()) return result;
+  std::vector<std::string> ways = OptionsInTheWay(request, PlanAsAsked);
+  std::string& remedy = *result.mutable_failure()->mutable_remedy();
+  std::erase_if(ways,
+                [&](const std::string& way) { return remedy.find(way) != std::string::npos; });
+  if (ways.empty()) return result;
+  const bool is_of_this = remedy != FindReasonCode(code)->remedy;
+  remedy =
+      absl::StrCat(is_of_this ? absl::StrCat(remedy, "; or ") : "", absl::StrJoin(ways, "; or "));
+  return result;
 }
 
 // Why there is no plan with the draft model, where there is one without.
@@ -482,11 +590,11 @@ v1::Reason WhyNoDraft(const v1::PlanRequest& request, const v1::Plan& without, v
 }  // namespace
 
 v1::PlanResult PlanModel(const v1::PlanRequest& request) {
-  if (!request.has_draft_model()) return PlanAsAsked(request);
+  if (!request.has_draft_model()) return PlanWithRemedies(request);
   if (auto invalid = ValidateModel(request.draft_model()); invalid.has_value()) {
     return Failure(*std::move(invalid));
   }
-  v1::PlanResult result = PlanAsAsked(request);
+  v1::PlanResult result = PlanWithRemedies(request);
   if (result.has_plan()) return result;
   v1::PlanRequest alone = request;
   alone.clear_draft_model();

@@ -55,12 +55,16 @@ v1::Reason NotTogether(const GangJudge& judge, uint32_t count) {
   std::string text = absl::StrCat("no ", count, " nodes all reach each other");
   for (size_t other = 1; other < candidates.size(); ++other) {
     if (judge.links().HasTcp(0, other)) continue;
-    absl::StrAppend(&text, "; there is no path between ", NodeName(*candidates[0].node), " and ",
-                    NodeName(*candidates[other].node));
+    const bool one_way = judge.links().IsOneWay(0, other);
+    absl::StrAppend(
+        &text, one_way ? "; only one way there is a path between " : "; there is no path between ",
+        NodeName(*candidates[0].node), " and ", NodeName(*candidates[other].node));
     break;
   }
   v1::Reason reason = MakeReason("TRANSPORT_UNAVAILABLE", text);
-  reason.set_remedy("'clusterctl doctor' says why nodes don't reach each other");
+  reason.set_remedy(IsDescribed(*candidates[0].node)
+                        ? "join them in the description: by 'links', or all by 'lan'"
+                        : "'clusterctl doctor' says why nodes don't reach each other");
   return reason;
 }
 
@@ -128,9 +132,13 @@ v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& 
   }
   if (shape.ranks() == 1) return OneRankShort(judge);
   if (transport == "jaccl" || transport == "verbs" || transport == "rdma") {
-    return MakeReason("TRANSPORT_UNAVAILABLE",
-                      absl::StrCat("no ", shape.ranks(), " nodes with cables for ", transport,
-                                   " between them hold it"));
+    v1::Reason reason = MakeReason("TRANSPORT_UNAVAILABLE",
+                                   absl::StrCat("no ", shape.ranks(), " nodes with cables ", "for ",
+                                                transport, " between them hold it"));
+    if (IsDescribed(*judge.candidates().front().node)) {
+      reason.set_remedy("ask for another transport, or leave --transport out");
+    }
+    return reason;
   }
   const std::vector<size_t> nodes = LargestTogether(judge, shape.ranks());
   if (nodes.empty()) return NotTogether(judge, shape.ranks());

@@ -25,10 +25,12 @@ double PartOf(uint64_t part, uint64_t whole) {
 
 }  // namespace
 
-uint32_t SliceCount(const v1::ModelDescription& model) {
+namespace {
+
+uint32_t SliceCountOf(const v1::ModelDescription& model, uint32_t kv_heads) {
   const uint64_t group = GroupOf(model);
   const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
-  uint64_t slices = std::gcd(model.attention_heads(), model.kv_heads());
+  uint64_t slices = std::gcd(model.attention_heads(), kv_heads);
   for (const uint64_t width : {attention, uint64_t{model.intermediate_size()}}) {
     if (width == 0) continue;
     slices = width % group == 0 ? std::gcd(slices, width / group) : 1;
@@ -38,9 +40,17 @@ uint32_t SliceCount(const v1::ModelDescription& model) {
   return static_cast<uint32_t>(std::max<uint64_t>(1, count));
 }
 
+}  // namespace
+
+uint32_t SliceCount(const v1::ModelDescription& model) {
+  return SliceCountOf(model, model.kv_heads());
+}
+
 uint32_t SlicesFor(const v1::ModelDescription& model, uint32_t tp, bool uneven) {
   if (tp <= 1) return 1;
-  const uint32_t slices = SliceCount(model);
+  // One key-value head, which all others share, is held by every rank.
+  const bool shares = !uneven && model.kv_heads() == 1;
+  const uint32_t slices = shares ? SliceCountOf(model, model.attention_heads()) : SliceCount(model);
   if (slices % tp == 0) return slices;
   if (!uneven || tp > kSliceCountMax) return 0;
   return tp * std::max(1u, std::max(slices, kFineSlices) / tp);

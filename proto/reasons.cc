@@ -330,6 +330,8 @@ constexpr std::array kReasonCodes = {
     ReasonCode{"TRANSPORT_UNAVAILABLE",
                "the transport that was asked for can't be used on these nodes",
                "ask for another, or leave --transport out; 'clusterctl doctor' says why"},
+    ReasonCode{"RDMA_UNAVAILABLE", "nodes have no RDMA between them, or not all of them have",
+               "leave --transport out, or give them what the message says that they lack"},
     ReasonCode{"RENDEZVOUS_UNREACHABLE", "a rank can't reach the rendezvous address of rank 0",
                "check route and firewall between the two nodes", "admin"},
     ReasonCode{"PHASE_DEADLINE", "a phase of the launch took longer than its limit", ""},

@@ -15,6 +15,7 @@
 #include "planner/saturating.h"
 #include "planner/served_by.h"
 #include "proto/near_miss.h"
+#include "proto/reasons.h"
 
 namespace macrame::planner {
 namespace {
@@ -23,7 +24,7 @@ constexpr double kGiB = 1ULL << 30;
 constexpr double kGiga = 1e9;
 constexpr double kBitsPerByte = 8;
 constexpr double kMemoryGibMax = 1 << 20;
-// All pairs of more nodes than this would be too many links.
+// Cables by one word between more nodes than this would be too many links.
 constexpr int kCabledNodesMax = 512;
 
 // What is wrong with a file; becomes a status at the door.
@@ -131,13 +132,30 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   return made;
 }
 
+// As far as the description and the tables of chips tell.
+void SayWhyNoRdma(const YAML::Node& node, v1::PlannerNode* made) {
+  constexpr uint32_t kThunderboltWithRdma = 5;
+  const Chip* chip = FindChip(made->chip());
+  if (!Flag(node, "rdma", true)) {
+    *made->mutable_rdma_unavailable() =
+        MakeReason("RDMA_DISABLED_LOCAL", "the description says that RDMA is off", made->node_id());
+  } else if (chip != nullptr && chip->thunderbolt < kThunderboltWithRdma) {
+    *made->mutable_rdma_unavailable() = MakeReason(
+        "TB4_CONTROLLER",
+        absl::StrCat("its chip, ", absl::string_view(chip->name.data(), chip->name.size()),
+                     ", has Thunderbolt ", chip->thunderbolt, ", and RDMA takes Thunderbolt 5"),
+        made->node_id());
+  }
+}
+
 v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguration>* unsold) {
   RefuseUnknownKeys(
-      node, {"name",       "machine",      "chip",        "gpu_cores",     "cpu_cores",
-             "memory_gib", "usable_gib",   "free_gib",    "reserved_gib",  "bandwidth_gb_s",
-             "tflops",     "tenant",       "schedulable", "engine",        "disk_gb_s",
-             "peak_watts", "idle_watts",   "has_model",   "uneven_tensor", "tensor_in_pipeline",
-             "narrow_kv",  "whole_experts"});
+      node, {"name",       "machine",       "chip",        "gpu_cores",     "cpu_cores",
+             "memory_gib", "usable_gib",    "free_gib",    "reserved_gib",  "bandwidth_gb_s",
+             "tflops",     "tenant",        "schedulable", "engine",        "disk_gb_s",
+             "peak_watts", "idle_watts",    "has_model",   "uneven_tensor", "tensor_in_pipeline",
+             "narrow_kv",  "whole_experts", "no_tensor",   "no_pipeline",   "backends",
+             "rdma",       "portable"});
   if (!node["name"]) throw Fault{"it has no 'name'"};
   const std::string name = node["name"].as<std::string>();
   if (name.empty()) throw Fault{"its 'name' is empty"};
@@ -172,6 +190,10 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
   made.set_power_idle_watts(Number(node, "idle_watts", made.power_idle_watts(), 1e6));
   made.set_schedulable(Flag(node, "schedulable", true));
   made.set_has_model_files(Flag(node, "has_model", false));
+  made.set_is_portable(Flag(node, "portable", made.is_portable()));
+  // Said so, by its user.
+  made.set_memory_limit_is_configured(static_cast<bool>(node["usable_gib"]));
+  SayWhyNoRdma(node, &made);
   if (node["tenant"]) made.set_tenant(node["tenant"].as<std::string>());
   made.clear_engine_names();
   const std::string engine = node["engine"] ? node["engine"].as<std::string>() : "mlx";
@@ -182,17 +204,43 @@ v1::PlannerNode ReadNode(const YAML::Node& node, std::vector<MachineConfiguratio
   made.mutable_traits()->set_whole_experts(Flag(node, "whole_experts", true));
   // Of rankd's engine on a GPU not yet; descriptions are also of what may be.
   made.mutable_traits()->set_narrow_kv(Flag(node, "narrow_kv", true));
+  made.mutable_traits()->set_no_tensor(Flag(node, "no_tensor", false));
+  made.mutable_traits()->set_no_pipeline(Flag(node, "no_pipeline", false));
+  for (const YAML::Node& backend : List(node, "backends")) {
+    const std::string name = backend.as<std::string>();
+    if (name != "ring" && name != "jaccl" && name != "verbs") {
+      throw Fault{absl::StrCat("the backend '", name, "' is none of ring, jaccl, verbs",
+                               DidYouMean(name, {"ring", "jaccl", "verbs"}))};
+    }
+    made.mutable_traits()->add_backends(name);
+  }
   return made;
+}
+
+// Where files are is looked at when any node says so. Of nodes that don't say, all have them,
+// unless others are said to have them.
+void NoteModelFiles(const YAML::Node& nodes, v1::PlanRequest* request) {
+  bool any_said = false, any_has = false;
+  for (const YAML::Node& node : nodes) {
+    any_said = any_said || node["has_model"];
+    any_has = any_has || Flag(node, "has_model", false);
+  }
+  request->set_files_may_be_fetched(!any_said);
+  for (int i = 0; any_said && i < request->nodes_size(); ++i) {
+    request->mutable_nodes(i)->set_has_model_files(
+        Flag(nodes[static_cast<size_t>(i)], "has_model", !any_has));
+  }
 }
 
 v1::LinkMedium MediumOf(const std::string& word) {
   if (word == "thunderbolt") return v1::LINK_MEDIUM_THUNDERBOLT;
   if (word == "ethernet" || word == "none") return v1::LINK_MEDIUM_ETHERNET;
   if (word == "wifi") return v1::LINK_MEDIUM_WIFI;
+  if (word == "vpn") return v1::LINK_MEDIUM_VPN;
   if (word == "loopback") return v1::LINK_MEDIUM_LOOPBACK;
-  throw Fault{
-      absl::StrCat("the medium '", word, "' is none of thunderbolt, ethernet, wifi, loopback, none",
-                   DidYouMean(word, {"thunderbolt", "ethernet", "wifi", "loopback", "none"}))};
+  throw Fault{absl::StrCat(
+      "the medium '", word, "' is none of thunderbolt, ethernet, wifi, vpn, loopback, none",
+      DidYouMean(word, {"thunderbolt", "ethernet", "wifi", "vpn", "loopback", "none"}))};
 }
 
 v1::PlannerLink ReadLink(const YAML::Node& node, const std::string& otherwise) {
@@ -230,22 +278,34 @@ const v1::PlannerNode& NodeNamed(const v1::PlanRequest& request, const std::stri
 void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
   for (const YAML::Node& node : links) {
     RefuseUnknownKeys(node, {"between", "medium", "rdma", "round_trip_us", "gbit_s",
-                             "rdma_round_trip_us", "rdma_gbit_s"});
+                             "rdma_round_trip_us", "rdma_gbit_s", "one_way"});
     if (!node["between"] || node["between"].size() != 2) {
       throw Fault{"a link needs 'between: [one node, another]'"};
     }
     const std::string a = node["between"][0].as<std::string>();
     const std::string b = node["between"][1].as<std::string>();
     const v1::PlannerNode &from = NodeNamed(*request, a), &to = NodeNamed(*request, b);
-    const bool can = HasThunderbolt5(from) && HasThunderbolt5(to);
+    const bool can = CanHaveRdma(from) && CanHaveRdma(to);
     if (a == b) throw Fault{absl::StrCat("a link from '", a, "' to itself")};
     v1::PlannerLink link = ReadLink(node, "thunderbolt");
     const bool cable = link.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
     if (cable && Flag(node, "rdma", false) && !can) {
-      throw Fault{absl::StrCat("RDMA over Thunderbolt needs Thunderbolt 5 at both ends; of ", a,
-                               " and ", b, " not both have it")};
+      throw Fault{absl::StrCat("RDMA over Thunderbolt needs Thunderbolt 5 at both ends, and RDMA ",
+                               "that is on; of ", a, " and ", b, " not both have it")};
     }
-    if (Flag(node, "rdma", cable && can)) link.add_backends(cable ? "jaccl" : "verbs");
+    if (Flag(node, "rdma", cable && can)) {
+      link.add_backends(cable ? "jaccl" : "verbs");
+    } else if (node["rdma"]) {
+      *link.mutable_rdma_unavailable() =
+          MakeReason("RDMA_UNAVAILABLE", "the description says that this link has no RDMA");
+    }
+    if (Flag(node, "one_way", false)) {
+      link.set_one_way(true);
+      link.set_from_node_id(a);
+      link.set_to_node_id(b);
+      *request->add_links() = std::move(link);
+      continue;
+    }
     AddBothWays(link, a, b, request);
   }
 }
@@ -253,17 +313,7 @@ void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
 // Between all pairs that no link joins.
 void AddLan(const YAML::Node& lan, v1::PlanRequest* request) {
   RefuseUnknownKeys(lan, {"medium", "round_trip_us", "gbit_s"});
-  std::set<std::pair<std::string, std::string>> joined;
-  for (const v1::PlannerLink& link : request->links()) {
-    joined.emplace(link.from_node_id(), link.to_node_id());
-  }
-  const v1::PlannerLink link = ReadLink(lan, "ethernet");
-  for (int i = 0; i < request->nodes_size(); ++i) {
-    for (int j = i + 1; j < request->nodes_size(); ++j) {
-      const std::string &a = request->nodes(i).node_id(), &b = request->nodes(j).node_id();
-      if (joined.count({a, b}) == 0) AddBothWays(link, a, b, request);
-    }
-  }
+  *request->mutable_default_link() = ReadLink(lan, "ethernet");
 }
 
 CableGraph GraphOf(const std::string& word) {
@@ -353,10 +403,10 @@ DescribedCluster ReadCluster(const YAML::Node& root) {
     const std::string& name = request.nodes(static_cast<int>(number) - 1).node_id();
     if (!names.insert(name).second) throw Fault{absl::StrCat("two nodes are called '", name, "'")};
   }
-  const bool pairs = root["lan"] || (root["links"] && root["links"].IsScalar());
+  const bool pairs = root["links"] && root["links"].IsScalar();
   if (pairs && request.nodes_size() > kCabledNodesMax) {
-    throw Fault{absl::StrCat("'lan' and links by one word join every pair: at most ",
-                             kCabledNodesMax, " nodes; name links one by one")};
+    throw Fault{absl::StrCat("cables by one word are for at most ", kCabledNodesMax,
+                             " nodes; name links one by one, or all by 'lan'")};
   }
   if (root["links"] && root["links"].IsScalar()) {
     AddCables(GraphOf(root["links"].as<std::string>()), &request);
@@ -365,8 +415,8 @@ DescribedCluster ReadCluster(const YAML::Node& root) {
   }
   if (root["lan"]) AddLan(root["lan"], &request);
   request.set_mesh_ranks_max(
-      static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, 6)));
-  request.set_files_may_be_fetched(true);
+      static_cast<uint32_t>(Number(root, "mesh_ranks_max", kMeshRanksMax, kMeshRanksPossible)));
+  NoteModelFiles(nodes, &request);
   for (const YAML::Node& loaded : List(root, "loaded")) {
     cluster.loaded.push_back(ReadLoaded(loaded, &request));
   }
@@ -383,6 +433,10 @@ DescribedCluster ReadCluster(const YAML::Node& root) {
 
 }  // namespace
 
+bool CanHaveRdma(const v1::PlannerNode& node) {
+  return HasThunderbolt5(node) && node.rdma_unavailable().code().empty();
+}
+
 bool HasThunderbolt5(const v1::PlannerNode& node) {
   const Chip* chip = FindChip(node.chip());
   return chip != nullptr && chip->thunderbolt >= 5;
@@ -395,7 +449,7 @@ void AddCables(CableGraph graph, const std::vector<int>& nodes, v1::PlanRequest*
     v1::PlannerLink link;
     link.set_medium(v1::LINK_MEDIUM_THUNDERBOLT);
     link.add_backends("ring");
-    if (HasThunderbolt5(from) && HasThunderbolt5(to)) link.add_backends("jaccl");
+    if (CanHaveRdma(from) && CanHaveRdma(to)) link.add_backends("jaccl");
     AddBothWays(link, from.node_id(), to.node_id(), request);
   };
   for (int i = 0; i < count; ++i) {
@@ -424,7 +478,9 @@ v1::PlanRequest ClusterOf(const std::vector<MachineConfiguration>& machines, Bey
   for (const MachineConfiguration& machine : machines) {
     const std::string base(machine.machine->name);
     if (machine.machine->rdma_ports > 0) able.push_back(request.nodes_size());
-    *request.add_nodes() = DescribeMachine(machine, absl::StrCat(base, "-", ++used[base]));
+    v1::PlannerNode& node = *request.add_nodes();
+    node = DescribeMachine(machine, absl::StrCat(base, "-", ++used[base]));
+    node.set_is_portable(false);  // bought to serve
   }
   request.set_files_may_be_fetched(true);
   if (able.size() > kMeshRanksMax && beyond == BeyondFour::kRing) {

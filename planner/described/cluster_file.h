@@ -7,15 +7,21 @@
 //   - {name: box, chip: "", gpu_cores: 0, cpu_cores: 16, memory_gib: 64, bandwidth_gb_s: 60}
 //     further keys: usable_gib (what models may take; default three quarters of memory on a Mac,
 //     all of it elsewhere), free_gib (now), reserved_gib (promised), tenant, schedulable, engine
-//     ("mlx"), disk_gb_s, peak_watts, idle_watts, has_model, uneven_tensor, tensor_in_pipeline,
-//     narrow_kv, whole_experts
+//     ("mlx"), disk_gb_s, peak_watts, idle_watts;
+//     has_model (when any node says it, the others have the model's files only if none has them by
+//     its own word), portable (a laptop, of which some memory is left to its user; "macbook-…"
+//     machines are), rdma: false (it is off there);
+//     what its engine can: uneven_tensor, tensor_in_pipeline, narrow_kv, whole_experts, no_tensor
+//     (it never divides a layer), no_pipeline, backends (of ring, jaccl, verbs; default all)
 //   links: mesh        # Thunderbolt cables between all; ring, chain, star (around the first), none
 //   links:             # or one by one
 //   - {between: [studio-1, studio-2], medium: thunderbolt, rdma: true, rdma_round_trip_us: 14,
 //      rdma_gbit_s: 64}
 //     also round_trip_us and gbit_s: of TCP over the same link; what is not said is typical
-//     medium: thunderbolt, ethernet, wifi, loopback, none (they can't reach each other)
-//   lan: {medium: ethernet, round_trip_us: 300, gbit_s: 10}   # between all that no link joins
+//     medium: thunderbolt, ethernet, wifi, vpn, loopback, none (they can't reach each other)
+//     one_way: true: the first reaches the second alone, so no ranks are on both
+//   lan: {medium: ethernet, round_trip_us: 300, gbit_s: 10}   # between all that no link names, of
+//                      # any number of nodes; without it such pairs have a gigabit LAN
 //   mesh_ranks_max: 4
 //   loaded:            # models that hold memory there now
 //   - {name: chat, gib: {studio-1: 60, studio-2: 60}}
@@ -80,6 +86,8 @@ enum class CableGraph { kNone, kMesh, kRing, kChain, kStar };
 void AddCables(CableGraph graph, v1::PlanRequest* request);
 void AddCables(CableGraph graph, const std::vector<int>& nodes, v1::PlanRequest* request);
 
+// It has Thunderbolt 5, and nothing is said that keeps RDMA off.
+bool CanHaveRdma(const v1::PlannerNode& node);
 // Thunderbolt generation of the node's chip is 5.
 bool HasThunderbolt5(const v1::PlannerNode& node);
 

@@ -160,10 +160,11 @@ v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,
   node.set_memory_available_bytes(node.memory_usable_bytes());
   node.set_schedulable(true);
   node.add_engine_names("mlx");
-  node.add_engine_names("mlx-lm");  // which may be installed on it
+  node.add_engine_names("mlx-lm");                 // which may be installed on it
   node.mutable_traits()->set_uneven_tensor(true);  // as rankd can
   node.mutable_traits()->set_whole_experts(true);
   node.mutable_traits()->set_narrow_kv(true);
+  node.set_is_portable(configuration.machine->name.starts_with("macbook-"));
   node.set_power_peak_watts(configuration.machine->peak_watts);
   node.set_power_idle_watts(configuration.machine->idle_watts);
   return node;

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "planner/described/catalogue.h"
+#include "planner/described/cluster_file.h"
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "tests/sim/planner_growth.h"
@@ -19,6 +22,8 @@ namespace {
 constexpr uint64_t kGB = 1'000'000'000;
 constexpr double kGoal32Ms = 20;
 constexpr double kGoalPlacementMs = 1000;
+constexpr double kGoalMeshMs = 20;
+constexpr double kGoalMeshOf8Ms = 5;
 
 // Desks of four with cables between them, beside machines without; memory as people buy it.
 v1::PlanRequest Cluster(uint32_t count) {
@@ -82,6 +87,41 @@ double PlacementMs(uint32_t nodes, uint32_t models, uint32_t* placed) {
   });
 }
 
+// Each two joined by a cable, `kinds` different machines among them.
+v1::PlanRequest FullMesh(size_t nodes, size_t kinds) {
+  static const std::vector<std::string> machines = {
+      "mac-studio-m3-ultra-512gb", "mac-studio-m3-ultra-256gb", "mac-studio-m4-max-128gb",
+      "mac-studio-m4-max-48gb",    "mac-mini-m4-pro-64gb",      "mac-studio-m3-ultra-96gb",
+      "mac-mini-m4-pro-48gb",      "mac-studio-m4-max-64gb"};
+  std::string yaml = "nodes:\n";
+  for (size_t i = 0; i < nodes; ++i) {
+    absl::StrAppend(&yaml, "- {name: n", i, ", machine: ", machines[i % kinds], "}\n");
+  }
+  v1::PlanRequest request = ReadClusterFile(yaml + "links: mesh\n")->request;
+  const auto cards = CatalogueWith("");
+  *request.mutable_model() = DescribeForPlan(**FindModelCard(*cards, "DeepSeek-V3.1"), 4);
+  return request;
+}
+
+// Of a real model whose first layers are unlike the others.
+bool MeasureMeshes() {
+  bool met = true;
+  std::printf(
+      "\n| in a full mesh | alike, ms | of two kinds, ms | no two alike, ms |\n"
+      "| --- | --- | --- | --- |\n");
+  for (const size_t nodes : {5u, 6u, 8u}) {
+    std::vector<double> taken;
+    for (const size_t kinds : {size_t{1}, size_t{2}, nodes}) {
+      const v1::PlanRequest request = FullMesh(nodes, kinds);
+      taken.push_back(MedianOf(9, [&] { PlanModel(request); }));
+    }
+    std::printf("| %zu | %.1f | %.1f | %.1f |\n", nodes, taken[0], taken[1], taken[2]);
+    const double goal = nodes == 8 ? kGoalMeshOf8Ms : kGoalMeshMs;
+    met = met && taken[0] < goal && taken[1] < goal;
+  }
+  return met;
+}
+
 }  // namespace
 
 int MeasureTimes() {
@@ -110,6 +150,7 @@ int MeasureTimes() {
                 taken[2]);
     if (nodes == 32) met = met && *std::max_element(taken.begin(), taken.end()) < kGoal32Ms;
   }
+  met = MeasureMeshes() && met;
   std::printf("\n| nodes | models | placed | all together, ms |\n| --- | --- | --- | --- |\n");
   for (const auto& [nodes, models] :
        std::vector<std::pair<uint32_t, uint32_t>>{{4, 3}, {32, 10}, {1000, 100}, {5000, 100}}) {

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 
+#include "absl/strings/str_join.h"
 #include "planner/described/capacity.h"
 #include "planner/described/catalogue.h"
 #include "planner/described/planner_answer.h"
@@ -283,7 +284,8 @@ TEST(Capacity, OffersForManyAreChosenByWhatEachGets) {
   const auto found =
       std::find(report.machines().begin(), report.machines().end(), "3x macbook-pro-m5-max-48gb");
   ASSERT_NE(found, report.machines().end())
-      << "no less memory gives each as much, in thirds of 4 key-value heads too";
+      << "no less memory gives each as much, in thirds of 4 key-value heads too: "
+      << absl::StrJoin(report.machines(), ", ");
   const int index = static_cast<int>(found - report.machines().begin());
   for (int i = 0; i < index; ++i) EXPECT_LT(share(i), share(index)) << report.machines(i);
 }

@@ -44,10 +44,12 @@ lan: {medium: ethernet, gbit_s: 10}
   EXPECT_EQ(request->request.nodes(0).memory_reserved_bytes(), 100 * kGiB);
   EXPECT_EQ(request->request.nodes(1).gpu_cores(), 40u);
   EXPECT_EQ(request->request.nodes(2).memory_usable_bytes(), 64 * kGiB) << "no GPU: all of it";
-  EXPECT_EQ(request->request.links_size(), 6);
+  EXPECT_EQ(request->request.links_size(), 2);
   EXPECT_EQ(request->request.links(0).backends(1), "jaccl");
   EXPECT_EQ(request->request.links(0).bandwidth_bytes_per_second(), 8e9);
-  EXPECT_EQ(request->request.links(2).backends_size(), 1) << "the LAN has no RDMA";
+  const v1::PlannerLink& lan = request->request.default_link();
+  EXPECT_EQ(lan.bandwidth_bytes_per_second(), 1.25e9);
+  ASSERT_EQ(lan.backends_size(), 1) << "the LAN has no RDMA";
 }
 
 TEST(ClusterFile, AChipThatIsNotKnownIsAnErrorAndNotASlowMachine) {
