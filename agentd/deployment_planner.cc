@@ -208,6 +208,7 @@ v1::PlanRequest DeploymentPlanner::RequestOf(const Asking& asking,
        })) {
     *request.add_links() = std::move(link);
   }
+  request.set_mesh_ranks_max(links_.rdma_nodes_max());
   return request;
 }
 
@@ -260,7 +261,8 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   if (outcome.result.failure().code() == "MEMORY_SHORT") {
     outcome.result = Preempt(request, RoomFor(asking->order), state, std::move(outcome.result));
   }
-  if (outcome.result.failure().code() == "TRANSPORT_UNAVAILABLE") {
+  const std::string& failed = outcome.result.failure().code();
+  if (failed == "TRANSPORT_UNAVAILABLE" || failed == "RDMA_UNAVAILABLE") {
     // What the links lack is said by their verdicts, root cause first.
     request.mutable_placement()->clear_transport();
     outcome.result = planner::PlanModel(request);

@@ -86,6 +86,8 @@ class LinkTable {
     return judgement_;
   }
   v1::GroupVerdict Group(const std::vector<std::string>& node_ids);
+  // Most nodes of one RDMA mesh, as configured.
+  uint32_t rdma_nodes_max() const { return options_.rdma_nodes_max; }
   std::vector<v1::TransportRefusal> Refusals() const;
   v1::LinksView View();
   // "jaccl-mesh", "ring-only": of this node with all live others.

@@ -17,8 +17,9 @@ v1::LinkMedium MediumOf(v1::InterfaceKind kind) {
     case v1::INTERFACE_KIND_ETHERNET:
       return v1::LINK_MEDIUM_ETHERNET;
     case v1::INTERFACE_KIND_WIFI:
-    case v1::INTERFACE_KIND_VPN:
       return v1::LINK_MEDIUM_WIFI;
+    case v1::INTERFACE_KIND_VPN:
+      return v1::LINK_MEDIUM_VPN;
     case v1::INTERFACE_KIND_LOOPBACK:
       return v1::LINK_MEDIUM_LOOPBACK;
     default:
@@ -37,6 +38,20 @@ std::set<Pair> PairsWithRdma(const v1::ClusterLinks& links) {
   return pairs;
 }
 
+// Of pairs with a cable or devices and no RDMA: the decisive reason of the first such link.
+std::map<Pair, const v1::Reason*> WhyNoRdma(const v1::ClusterLinks& links,
+                                            const std::set<Pair>& with_rdma) {
+  std::map<Pair, const v1::Reason*> reasons;
+  for (const v1::LinkVerdict& link : links.links()) {
+    if (link.rdma_usable() == v1::FACT_YES || link.reasons().empty()) continue;
+    const Pair pair = {link.a().node_id(), link.b().node_id()};
+    if (with_rdma.contains(pair)) continue;
+    reasons.try_emplace(pair, &link.reasons(0));
+    reasons.try_emplace({pair.second, pair.first}, &link.reasons(0));
+  }
+  return reasons;
+}
+
 }  // namespace
 
 std::vector<v1::PlannerLink> PlannerLinks(
@@ -47,6 +62,7 @@ std::vector<v1::PlannerLink> PlannerLinks(
     paths[{path.from_node_id(), path.to_node_id()}] = &path;
   }
   const std::set<Pair> with_rdma = PairsWithRdma(links);
+  const std::map<Pair, const v1::Reason*> why_not = WhyNoRdma(links, with_rdma);
   std::vector<v1::PlannerLink> made;
   for (const std::string& from : node_ids) {
     for (const std::string& to : node_ids) {
@@ -59,6 +75,9 @@ std::vector<v1::PlannerLink> PlannerLinks(
         link.set_round_trip_us(path->second->round_trip_us());
         link.set_bandwidth_bytes_per_second(path->second->bandwidth_bytes_per_second());
         link.set_medium(MediumOf(path->second->kind()));
+      }
+      if (const auto why = why_not.find({from, to}); why != why_not.end()) {
+        *link.mutable_rdma_unavailable() = *why->second;
       }
       if (with_rdma.contains({from, to})) {
         const v1::GroupVerdict verdict = pair_verdict(from, to);
