@@ -24,6 +24,8 @@ constexpr char kInsecureName[] = "insecure-dev";
 // A beacon that is older says nothing of the present.
 constexpr Duration kPeerClockKept = std::chrono::seconds(15);
 constexpr size_t kPeerClocksMax = 256;
+// A listening server that does not start is tried again after so long.
+constexpr Duration kCredentialsRetry = std::chrono::seconds(30);
 
 #ifdef __APPLE__
 constexpr char kEngineDevice[] = "metal";
@@ -188,7 +190,12 @@ void Agent::Impl::OnRenewed(const transport::NodeCredentials& credentials) {
   if (parts_.peer_server == nullptr) return;
   const absl::Status used =
       parts_.peer_server->UseCredentials(transport::TlsServerCredentials(credentials));
-  if (!used.ok()) spdlog::error("the new certificate is not shown to callers: {}", LogText(used));
+  if (!used.ok()) {
+    spdlog::error("the new certificate is not shown to callers, tried again in {} s: {}",
+                  std::chrono::duration_cast<std::chrono::seconds>(kCredentialsRetry).count(),
+                  LogText(used));
+    dispatcher_.PostAfter(kCredentialsRetry, [this, credentials] { OnRenewed(credentials); });
+  }
   parts_.channels.UseTls(credentials);
   parts_.heartbeats.Wake();
 }

@@ -63,6 +63,10 @@ GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
 
 transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
                                             ChunkCallback on_chunk, DoneCallback on_done) {
+  if (!ended_.ok()) {
+    dispatcher_.Post([on_done = std::move(on_done), why = ended_] { on_done(why); });
+    return transport::CallHandle();
+  }
   const uint64_t id = ++last_call_;
   const auto send = [this](const NodeId& entry, const v1::GenerateRequest& sent,
                            ChunkCallback chunk, RoutedCall::DoneCallback done) {
@@ -140,6 +144,7 @@ void GenerateRouter::NoteDead(const NodeId& node) {
 }
 
 void GenerateRouter::EndAll(const absl::Status& why) {
+  ended_ = why;
   const auto calls = calls_;
   for (const auto& [id, call] : calls) call->End(why);
 }

@@ -48,7 +48,7 @@ class GenerateRouter : public InferenceBackend {
   void NoteDead(const NodeId& node);
   // This node's requests under way. Those that only pass through are those of their gateways.
   size_t under_way() const { return calls_.size(); }
-  // All of them end now, with this error.
+  // All of them end now, with this error, and so does what is asked later.
   void EndAll(const absl::Status& why);
 
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
@@ -70,6 +70,7 @@ class GenerateRouter : public InferenceBackend {
   transport::Guarded<std::vector<ServedModel>> served_;
   EntryTable entries_;
   const Duration moved_on_grace_;
+  absl::Status ended_;
   uint64_t last_call_ = 0;
   std::map<uint64_t, std::shared_ptr<RoutedCall>> calls_;  // under way
 };

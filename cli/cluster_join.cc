@@ -1,6 +1,9 @@
+#include <istream>
 #include <memory>
+#include <string>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "cli/command.h"
 #include "cli/duration.h"
 #include "proto/reasons.h"
@@ -15,10 +18,18 @@ struct JoinOptions {
   std::string wait = "10m";
 };
 
+// An argument is to be seen by every user of the machine; what is piped in is not.
+std::string TokenOf(const Invocation& run, const JoinOptions& options) {
+  if (options.token != "-") return options.token;
+  std::string line;
+  if (run.environment.in != nullptr) std::getline(*run.environment.in, line);
+  return std::string(absl::StripAsciiWhitespace(line));
+}
+
 int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
   AgentClient client(run.options.socket_path);
   v1::JoinClusterRequest request;
-  request.set_token(options.token);
+  request.set_token(TokenOf(run, options));
   const auto until = std::chrono::steady_clock::now() + ParseDuration(options.wait).value();
   bool is_told = false;
   auto response = client.JoinCluster(request);
@@ -54,7 +65,10 @@ void AddClusterJoin(CommandTree& tree, CLI::App* cluster) {
   CLI::App* command =
       tree.Add(cluster, "join", "Let this machine join with what 'cluster token' printed");
   auto options = std::make_shared<JoinOptions>();
-  command->add_option("token", options->token, "The line that 'cluster token' printed")->required();
+  command
+      ->add_option("token", options->token,
+                   "The line that 'cluster token' printed; -: from standard input")
+      ->required();
   command->add_option("--wait", options->wait, "For approval, where the token asks for it (10m)")
       ->check(IsDuration());
   tree.OnChosen(command,
