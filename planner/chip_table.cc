@@ -11,6 +11,8 @@ namespace macrame::planner {
 namespace {
 
 constexpr double kGiga = 1e9;
+constexpr double kTera = 1e12;
+constexpr uint32_t kMatrixUnitsGeneration = 5;
 constexpr uint64_t kSmallMemory = 36ULL << 30;
 
 // Bandwidth by Apple's technical specifications. Arithmetic of a GPU core: 128 lanes × 2 operations
@@ -36,6 +38,69 @@ constexpr std::array kChips = {
     Chip{"Apple M5 Max", {32, 40}, {460, 614}, 1600, 5, 128, 5, 1, {36, 0}},
     Chip{"Apple M5 Ultra", {64, 80}, {1200, 1200}, 1600, 5, 256, 5, 2},
     Chip{"Apple M6", {12, 12}, {170, 170}, 1600, 0, 0, 6, 1},
+};
+
+// Data sheets of NVIDIA (H100, H200, B200, A100, A30, A10, L40S, L4, V100, T4, RTX and GeForce, DGX
+// Spark) and AMD (Instinct, Radeon, Ryzen AI Max). Of GeForce cards, tensor cores with sums in 32
+// bits; of others 16-bit matrices; all without sparsity.
+constexpr std::array kGpus = {
+    Gpu{"B200", 8000, 2250, 180, true},
+    Gpu{"H200", 4800, 989, 141, true},
+    Gpu{"H100", 3350, 989, 80, true},
+    Gpu{"H100 PCIe", 2000, 756, 80, true},
+    Gpu{"H100 NVL", 3900, 835, 94, true},
+    Gpu{"GH200", 4000, 989, 96, true},
+    Gpu{"A100", 2039, 312, 80, true},
+    Gpu{"A100 80GB PCIe", 1935, 312, 80, true},
+    Gpu{"A100 SXM4 40GB", 1555, 312, 40, true},
+    Gpu{"A100 PCIE 40GB", 1555, 312, 40, true},
+    Gpu{"A40", 696, 150, 48, true},
+    Gpu{"A30", 933, 165, 24, true},
+    Gpu{"A10", 600, 125, 24, true},
+    Gpu{"L40S", 864, 362, 48, true},
+    Gpu{"L40", 864, 181, 48, true},
+    Gpu{"L4", 300, 121, 24, true},
+    Gpu{"V100", 900, 125, 32, true},
+    Gpu{"T4", 320, 65, 16, true},
+    Gpu{"RTX PRO 6000", 1792, 503, 96, true},
+    Gpu{"RTX 6000 Ada", 960, 364, 48, true},
+    Gpu{"RTX A6000", 768, 155, 48, true},
+    Gpu{"RTX A5000", 768, 111, 24, true},
+    Gpu{"RTX A4000", 448, 77, 16, true},
+    Gpu{"RTX 5090", 1792, 210, 32, true},
+    Gpu{"RTX 5080", 960, 113, 16, true},
+    Gpu{"RTX 5070 Ti", 896, 88, 16, true},
+    Gpu{"RTX 5070", 672, 62, 12, true},
+    Gpu{"RTX 5060 Ti", 448, 47, 16, true},
+    Gpu{"RTX 4090", 1008, 165, 24, true},
+    Gpu{"RTX 4090 Laptop", 576, 82, 16, true},
+    Gpu{"RTX 4080 SUPER", 736, 104, 16, true},
+    Gpu{"RTX 4080", 717, 97, 16, true},
+    Gpu{"RTX 4070 Ti SUPER", 672, 88, 16, true},
+    Gpu{"RTX 4070 Ti", 504, 80, 12, true},
+    Gpu{"RTX 4070", 504, 58, 12, true},
+    Gpu{"RTX 4060 Ti", 288, 44, 16, true},
+    Gpu{"RTX 4060", 272, 30, 8, true},
+    Gpu{"RTX 3090 Ti", 1008, 80, 24, true},
+    Gpu{"RTX 3090", 936, 71, 24, true},
+    Gpu{"RTX 3080", 760, 59, 10, true},
+    Gpu{"RTX 3070", 448, 40, 8, true},
+    Gpu{"RTX 3060", 360, 25, 12, true},
+    Gpu{"GB10", 273, 125, 128, false},
+    Gpu{"MI350X", 8000, 2300, 288, true},
+    Gpu{"MI325X", 6000, 1307, 256, true},
+    Gpu{"MI300X", 5300, 1307, 192, true},
+    Gpu{"MI250X", 3277, 383, 128, true},
+    Gpu{"MI210", 1638, 181, 64, true},
+    Gpu{"MI100", 1229, 185, 32, true},
+    Gpu{"PRO W7900", 864, 123, 48, true},
+    Gpu{"RX 9070 XT", 640, 195, 16, true},
+    Gpu{"RX 7900 XTX", 960, 123, 24, true},
+    Gpu{"RX 7900 XT", 800, 103, 20, true},
+    Gpu{"RX 7800 XT", 624, 75, 16, true},
+    Gpu{"RX 6900 XT", 512, 46, 16, true},
+    Gpu{"RX 6800 XT", 512, 41, 16, true},
+    Gpu{"Radeon 8060S", 256, 59, 128, false},
 };
 
 constexpr std::string_view kMaker = "Apple ";
@@ -121,6 +186,28 @@ const Chip* FindChip(std::string_view text) {
   return best == nullptr || NamesAnotherMaker(text) ? nullptr : best;
 }
 
+const Gpu* FindGpu(std::string_view text) {
+  const Gpu* best = nullptr;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!BeginsAt(text, at)) continue;
+    for (const Gpu& gpu : kGpus) {
+      const bool is_longer = best == nullptr || gpu.name.size() > best->name.size();
+      if (is_longer && NamesAt(text, at, gpu.name)) best = &gpu;
+    }
+  }
+  return best;
+}
+
+uint64_t GpuReserveBytes(const v1::PlannerNode& node) {
+  if (node.gpu_cores() == 0 || node.memory_limit_is_configured()) return 0;
+  if (FindChip(node.chip()) != nullptr) return 0;
+  const Gpu* gpu = FindGpu(node.chip());
+  if (gpu == nullptr || !gpu->is_discrete) return 0;
+  const uint64_t all = std::max(node.memory_total_bytes(), node.memory_usable_bytes());
+  const uint64_t reserve = std::min(kGpuReserveBytesMax, all / kGpuReserveDivisor);
+  return SaturatingSubtract(reserve, all - node.memory_usable_bytes());
+}
+
 uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib) {
   const bool smaller = memory_gib > 0 && (memory_gib == chip.smaller_gpu_gib[0] ||
                                           memory_gib == chip.smaller_gpu_gib[1]);
@@ -154,7 +241,14 @@ RankSpeed SpeedOf(const v1::PlannerNode& node) {
     speed.overhead = SlowerThanMax(*chip, node.gpu_cores()) *
                      (chip->generation >= kQuickGeneration ? kQuickOverhead : 1);
     speed.flops = node.gpu_cores() * chip->core_gflops * kGiga;
+    if (chip->generation >= kMatrixUnitsGeneration) speed.compute_reached = kMatrixUnitsReach;
+  } else if (const Gpu* other = FindGpu(node.chip()); other != nullptr && gpu) {
+    speed.bandwidth = other->bandwidth_gb_s * kGiga;
+    speed.flops = other->tflops * kTera;
+  } else {
+    speed.is_assumed = gpu && node.memory_bandwidth() <= 0;
   }
+  speed.is_assumed = speed.is_assumed || node.speed_is_assumed();
   if (node.memory_bandwidth() > 0) speed.bandwidth = node.memory_bandwidth();
   if (node.compute_flops() > 0) speed.flops = node.compute_flops();
   return speed;

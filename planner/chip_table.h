@@ -1,7 +1,8 @@
 #pragma once
 
 // What planning expects of a machine that can't be asked for more than its chip: memory bandwidth,
-// arithmetic, power. Apple's figures where Apple gives them; a machine's own measurements win.
+// arithmetic, power. Apple's, NVIDIA's and AMD's figures where these give them; a machine's own
+// measurements win.
 
 #include <cstdint>
 #include <string_view>
@@ -38,6 +39,25 @@ inline constexpr double kQuickOverhead = 0.55;
 // in it, with or without separators; nullptr: none, or another maker's ("Tesla M4").
 const Chip* FindChip(std::string_view text);
 
+// Other makers' GPUs, by their public data sheets.
+struct Gpu {
+  std::string_view name;  // words of it, without the maker's: "RTX 4090"
+  double bandwidth_gb_s;  // 10^9 bytes a second
+  double tflops;          // 16-bit matrices without sparsity, sums in 32 bits; 10^12 a second
+  uint32_t memory_gib;
+  bool is_discrete;  // its memory is its own; else the machine's
+};
+
+// The GPU that a text names ("NVIDIA GeForce RTX 4090", "Tesla V100-SXM2-32GB"): the longest name
+// in it; nullptr: none that is known.
+const Gpu* FindGpu(std::string_view text);
+
+// Of a discrete GPU's memory, what its driver, the libraries' own buffers and a screen take, so
+// that models can't: an eighth, at most 2 GiB. An assumption; 0 for a node whose GPU is another.
+inline constexpr uint64_t kGpuReserveDivisor = 8;
+inline constexpr uint64_t kGpuReserveBytesMax = 2ULL << 30;
+uint64_t GpuReserveBytes(const v1::PlannerNode& node);
+
 // Of the GPU that a machine with this chip and memory has; the larger one where both are sold.
 uint32_t GpuCoresWith(const Chip& chip, uint32_t memory_gib);
 
@@ -47,16 +67,19 @@ uint64_t GpuUsableBytes(uint64_t memory_bytes);
 uint64_t MemoryForGpu(uint64_t usable_bytes);
 
 // For a machine that computes on its CPU: nominal figures for which a core reaches what rankd's
-// kernels did at 4 bits with AVX-512 (tests/bench/steps: 8 to 11 GB/s of weights read, 90 to 144
-// GFLOP/s for 8 answers and more); others are slower. And where a desktop's memory ends.
+// kernels did at 4 bits with AVX-512 (tests/bench/steps: 8 to 11 GB/s of weights read, 150 GFLOP/s
+// for several answers besides); others are slower. And where a desktop's memory ends.
 inline constexpr double kCpuCoreBandwidth = 11e9;
 inline constexpr double kCpuBandwidthMax = 60e9;
 inline constexpr double kCpuCoreFlops = 170e9;
-// A GPU whose chip is not in the table.
+// Part of its arithmetic that a GPU with matrix units (from M5 on) reaches, of what others reach;
+// one prefill of small experts was published.
+inline constexpr double kMatrixUnitsReach = 0.45;
+// A GPU whose chip is in neither table: RankSpeed.is_assumed, which a plan says.
 inline constexpr double kGpuBandwidth = 200e9;
 inline constexpr double kGpuFlops = 10e12;
 
-// What the node says of itself, else its chip's, else the constants above.
+// What the node says of itself, else its chip's or GPU's, else the constants above.
 RankSpeed SpeedOf(const v1::PlannerNode& node);
 
 }  // namespace macrame::planner

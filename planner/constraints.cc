@@ -331,7 +331,8 @@ std::string NodeName(const v1::PlannerNode& node) {
 
 uint64_t BudgetBytes(const v1::PlannerNode& node) {
   const uint64_t unpromised =
-      SaturatingSubtract(node.memory_usable_bytes(), node.memory_reserved_bytes());
+      SaturatingSubtract(node.memory_usable_bytes(),
+                         SaturatingAdd(node.memory_reserved_bytes(), GpuReserveBytes(node)));
   if (node.memory_available_bytes() == 0) return unpromised;
   return std::min(unpromised, node.memory_available_bytes());
 }

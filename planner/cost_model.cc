@@ -7,6 +7,7 @@ namespace macrame::planner {
 namespace {
 
 constexpr double kFloat32Bytes = 4;
+constexpr double kKibibyte = 1024;
 constexpr double kOperationsPerWeight = 2;  // a multiplication and an addition
 
 constexpr double kUnquantisedBits = 16;
@@ -26,6 +27,12 @@ double BytesPerWeightOf(const v1::ModelDescription& model) {
   const v1::Quantization& quantization = model.quantization();
   if (quantization.bits() == 0) return model.dtype() == "float32" ? 4 : 2;
   return BytesPerWeight(quantization.bits(), std::max(1u, quantization.group_size()));
+}
+
+double SmallMessageUs(double bytes, size_t ranks, const CostParameters& parameters) {
+  if (ranks <= 2) return 0;
+  const double kib = std::min(bytes, kSmallMessageBytes) / kKibibyte;
+  return parameters.small_message_us * kib * static_cast<double>(ranks - 2);
 }
 
 double ExpertShareRead(uint32_t experts, uint32_t active, double tokens) {
@@ -69,6 +76,7 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     overhead_before_[i + 1] =
         parameters.layer_overhead_us +
         (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0) +
+        (model.residual_streams() > 1 ? parameters.streams_overhead_us : 0) +
         (experts > 0 ? parameters.expert_overhead_us : 0);
   }
   for (auto* sums : all_sums) {
@@ -81,9 +89,27 @@ double StepModel::ReadUs(const RankSpeed& rank, double bytes) const {
   return bytes / (rank.bandwidth * reached) * kMicrosecondsPerSecond;
 }
 
-double StepModel::ArithmeticUs(const RankSpeed& rank, double operations) const {
+double StepModel::ReadKvUs(const RankSpeed& rank, double bytes) const {
+  if (rank.kind == ComputeKind::kCpu) return ReadUs(rank, bytes);
+  const bool latent = model_->kv_latent_width() > 0;
+  const double reached = latent ? parameters_.latent_kv_efficiency : parameters_.kv_efficiency;
+  return ReadUs(rank, bytes) * parameters_.bandwidth_efficiency / reached;
+}
+
+double StepModel::ArithmeticUs(const RankSpeed& rank, double operations,
+                               double gpu_efficiency) const {
   if (rank.flops <= 0) return 0;
-  return operations / (rank.flops * parameters_.compute_efficiency) * kMicrosecondsPerSecond;
+  const double reached =
+      rank.compute_reached *
+      (rank.kind == ComputeKind::kCpu ? parameters_.cpu_efficiency : gpu_efficiency);
+  return operations / (rank.flops * reached) * kMicrosecondsPerSecond;
+}
+
+// A GPU computes while it reads. A CPU's kernels do for one token; for more they unpack weights
+// first (tests/bench/README.md, steps).
+double StepModel::WorkUs(const RankSpeed& rank, double read_us, double arithmetic_us) const {
+  const bool in_turn = rank.kind == ComputeKind::kCpu && Tokens() > 1;
+  return in_turn ? read_us + arithmetic_us : std::max(read_us, arithmetic_us);
 }
 
 ExpertSkew StepModel::SkewOf(std::span<const ExpertHolder> holders) const {
@@ -108,7 +134,8 @@ StepModel::Parts StepModel::WholeExperts(const RankSpeed& rank, uint32_t begin, 
   const double read_of_others = attention * heads + (others - attention) * share;
   const double others_share = others > 0 ? read_of_others / others : share;
   return {read_of_others + experts * read,
-          (Between(weights_before_, begin, end) - chosen) * others_share + chosen * worked};
+          (Between(weights_before_, begin, end) - chosen) * others_share + chosen * worked,
+          chosen * worked};
 }
 
 RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice,
@@ -127,10 +154,20 @@ RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, 
   }
   double multiplied =
       Between(weights_before_, begin, end) * (divisible > 0 ? read / divisible : share);
+  double experts =
+      Between(weights_before_, begin, end) > 0
+          ? multiplied * Between(chosen_before_, begin, end) / Between(weights_before_, begin, end)
+          : 0;
   if (slice.whole_experts) {
     const Parts parts = WholeExperts(rank, begin, end, slice, skew);
     read = parts.read;
     multiplied = parts.multiplied;
+    experts = parts.experts;
+  }
+  if (rank.kind == ComputeKind::kGpu) {
+    const double undivided = parameters_.undivided_part * (1 - share);
+    multiplied += undivided * Between(weights_before_, begin, end);
+    experts += undivided * Between(chosen_before_, begin, end);
   }
   const double bytes = Between(whole_before_, begin, end) + read;
   const double positions = Between(positions_before_, begin, end);
@@ -141,21 +178,28 @@ RankTime StepModel::TimeOf(const RankSpeed& rank, uint32_t begin, uint32_t end, 
   const double attention =
       2 * positions * heads_share * model_->attention_heads() * model_->head_dim();
   RankTime time;
-  time.weights_us =
-      std::max(ReadUs(rank, bytes), ArithmeticUs(rank, kOperationsPerWeight * multiplied * tokens));
+  const double arithmetic_us =
+      ArithmeticUs(rank, kOperationsPerWeight * (multiplied - experts) * tokens,
+                   parameters_.dense_efficiency) +
+      ArithmeticUs(rank, kOperationsPerWeight * experts * tokens, parameters_.expert_efficiency);
+  time.weights_us = WorkUs(rank, ReadUs(rank, bytes), arithmetic_us);
   time.kv_us =
-      std::max(ReadUs(rank, kv), ArithmeticUs(rank, kOperationsPerWeight * attention * tokens));
+      std::max(ReadKvUs(rank, kv), ArithmeticUs(rank, kOperationsPerWeight * attention * tokens,
+                                                parameters_.attention_efficiency));
   return time;
 }
 
 double StepModel::HeadUs(const RankSpeed& rank, Slice slice) const {
   const double bytes = static_cast<double>(HeadBytes(*model_, false, slice));
   const double operations = kOperationsPerWeight * bytes / bytes_per_weight_ * load_.sequences;
-  return std::max(ReadUs(rank, bytes), ArithmeticUs(rank, operations));
+  return WorkUs(rank, ReadUs(rank, bytes),
+                ArithmeticUs(rank, operations, parameters_.dense_efficiency));
 }
 
 double StepModel::OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const {
-  return Between(overhead_before_, begin, end) * rank.overhead;
+  const double further =
+      rank.kind == ComputeKind::kGpu ? parameters_.sequence_overhead_us * (load_.sequences - 1) : 0;
+  return (Between(overhead_before_, begin, end) + further * (end - begin)) * rank.overhead;
 }
 
 double StepModel::EmbeddingMessageBytes() const {

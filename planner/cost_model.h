@@ -6,8 +6,9 @@
 // and what the ranks tell each other (link_costs.h).
 //
 //   one stage:  slowest of its ranks (bytes / bandwidth, or operations / arithmetic when that is
-//               longer) + layers × overhead + 2 collectives a layer when it has several ranks
-//               (where ranks hold whole experts: as the fullest is expected, expert_skew.h)
+//               longer; both, for several tokens on a CPU) + layers × overhead + 2 collectives a
+//               layer when it has several ranks (where ranks hold whole experts: as the fullest is
+//               expected, expert_skew.h)
 //   a token:    sum of the stages + a hop between neighbours
 //   many users: their sequences in as many micro-batches as there are stages, all stages at work:
 //               micro-batches × (slowest stage + its hop)
@@ -29,8 +30,20 @@ namespace macrame::planner {
 struct CostParameters {
   // Part of the memory's nominal bandwidth that a matrix-vector product reaches.
   double bandwidth_efficiency = 0.89;
-  // Part of the nominal arithmetic that a prefill reaches.
-  double compute_efficiency = 0.6;
+  // The same of a GPU that reads keys and values, by head and as latent vectors: what decoding
+  // loses in long contexts says how much.
+  double kv_efficiency = 0.62;
+  double latent_kv_efficiency = 0.3;
+  // Part of a GPU's nominal arithmetic that a prefill reaches: in matrices that every token is
+  // multiplied with, in those of chosen experts, and where queries meet keys.
+  double dense_efficiency = 0.78;
+  double expert_efficiency = 0.5;
+  double attention_efficiency = 0.6;
+  // Of a CPU's, in all of these (chip_table.h says of what).
+  double cpu_efficiency = 0.89;
+  // Part of a prefill's arithmetic that each rank of a tensor split does for itself, whatever its
+  // slice: what is made of latent vectors, of indexers and routers.
+  double undivided_part = 0.15;
   // Once a step: building the graph, sampling, handing the token back.
   double step_overhead_us = 300;
   // Starting a dense layer's kernels, norms, rotation: what a layer of no bytes would take.
@@ -39,8 +52,16 @@ struct CostParameters {
   double expert_overhead_us = 140;
   // In addition where keys and values are unpacked from a latent vector.
   double latent_attention_overhead_us = 75;
+  // In addition where a position carries several vectors from layer to layer, which are mixed
+  // before and after each half of a layer.
+  double streams_overhead_us = 225;
+  // In a layer of a GPU for each sequence beyond the first: each attends by itself.
+  double sequence_overhead_us = 70;
   // Waiting for the slowest rank at each collective, its start included.
-  double collective_wait_us = 14;
+  double collective_wait_us = 8;
+  // In addition over RDMA, for each KiB of a small message and each rank beyond two: a rank adds up
+  // what the others sent one after the other. Seen in tokens of four nodes, not of two.
+  double small_message_us = 1;
   // In addition at each collective over TCP that is not over Thunderbolt: through the operating
   // systems, the adapters and the switch, or on one machine through the scheduler. Not fitted: one
   // tensor split over Ethernet was published (about 780 us a collective), and two over Thunderbolt
@@ -61,6 +82,10 @@ struct RankSpeed {
   double bandwidth_reached = 1;
   // Of what layers cost besides bytes and operations, relative to an M3 Max or Ultra.
   double overhead = 1;
+  // Part of the nominal arithmetic, relative to the efficiencies of CostParameters.
+  double compute_reached = 1;
+  // No table has the machine's chip, nor does it say how fast it is.
+  bool is_assumed = false;
   bool operator==(const RankSpeed&) const = default;
 };
 
@@ -72,6 +97,11 @@ struct StepLoad {
 };
 
 inline constexpr double kMicrosecondsPerSecond = 1e6;
+
+// Larger messages go in parts, at the links' own speed.
+inline constexpr double kSmallMessageBytes = 32768;
+// What CostParameters.small_message_us adds to a collective of `ranks` over RDMA.
+double SmallMessageUs(double bytes, size_t ranks, const CostParameters& parameters);
 
 // Bytes that one weight of `bits` takes in the files, its share of a scale and a bias of 16 bits
 // for each `group` weights included; 16 bits and more are not quantised.
@@ -125,11 +155,15 @@ class StepModel {
   struct Parts {
     double read = 0;
     double multiplied = 0;
+    double experts = 0;  // of these, routed experts'
   };
   Parts WholeExperts(const RankSpeed& rank, uint32_t begin, uint32_t end, Slice slice,
                      ExpertSkew skew) const;
-  double ArithmeticUs(const RankSpeed& rank, double operations) const;
+  double ArithmeticUs(const RankSpeed& rank, double operations, double gpu_efficiency) const;
+  // What a rank reads and computes in one go.
+  double WorkUs(const RankSpeed& rank, double read_us, double arithmetic_us) const;
   double ReadUs(const RankSpeed& rank, double bytes) const;
+  double ReadKvUs(const RankSpeed& rank, double bytes) const;
 
   const v1::ModelDescription* model_;
   const StepLoad load_;

@@ -320,7 +320,8 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
   const double exchange = fabric.is_rdma() ? one_way : 2 * one_way + software;
   const double at_once = exchange + TransferUs(bytes * copies, bandwidth);
   const double in_parts = 2 * exchange + TransferUs(parts / lanes, bandwidth);
-  return std::min(at_once, in_parts) + parameters.collective_wait_us;
+  const double adding = fabric.is_rdma() ? SmallMessageUs(bytes, count, parameters) : 0;
+  return std::min(at_once, in_parts) + adding + parameters.collective_wait_us;
 }
 
 double LinkCosts::HopUs(const Fabric& fabric, std::span<const size_t> from,

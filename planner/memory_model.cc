@@ -58,6 +58,15 @@ uint64_t KvElementBytes(const v1::ModelDescription& model) {
   return model.dtype() == "float32" ? 4 : 2;
 }
 
+// Of an indexer's key beside keys and values by head; whole on each rank that has any of those.
+double IndexKeyBytes(const v1::ModelDescription& model, double element, uint32_t kv_bits,
+                     ComputeKind kind) {
+  const double scales = kind == ComputeKind::kCpu && kv_bits == kKvBitsNarrow
+                            ? 1.0 * kKvScaleBytes / kKvGroupDims
+                            : 0.0;
+  return (element + scales) * model.kv_index_width();
+}
+
 // Of queries: those of the slice's key-value heads.
 uint64_t HeadsOf(const v1::ModelDescription& model, Slice slice, const Cut& cut) {
   const uint64_t queries =
@@ -183,7 +192,8 @@ double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t 
   if (kind == ComputeKind::kCpu && kv_bits == kKvBitsNarrow) {
     head += 2.0 * kKvScaleBytes * DivideRoundingUp(model.head_dim(), kKvGroupDims);
   }
-  return static_cast<double>(heads) * head;
+  const double index = heads == 0 ? 0 : IndexKeyBytes(model, element, kv_bits, kind);
+  return static_cast<double>(heads) * head + index;
 }
 
 uint32_t StateSnapshots(const v1::ModelDescription& model) {

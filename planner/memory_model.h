@@ -81,7 +81,7 @@ uint32_t FirstKvReader(const v1::ModelDescription& model);
 inline constexpr uint32_t kSharedKvKinds = 2;
 
 // What one layer keeps of one position of one sequence, in bytes: keys and values by head, or the
-// latent vector, which is never divided.
+// latent vector; an indexer's key, too. Vector and key are never divided.
 double KvPositionBytes(const v1::ModelDescription& model, Slice slice, uint32_t kv_bits,
                        ComputeKind kind);
 

@@ -1,6 +1,7 @@
 #include "planner/planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <string>
@@ -255,6 +256,33 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   return plan;
 }
 
+constexpr double kGigabyte = 1e9;
+
+// Of which nodes the speed stands in no table.
+MaybeReason WhatIsAssumed(const GangJudge& judge, const Gang& gang) {
+  std::vector<std::string> names;
+  for (const GangStage& stage : gang.stages) {
+    for (const size_t node : stage.nodes) {
+      const Candidate& candidate = judge.candidates()[node];
+      if (!candidate.speed.is_assumed) continue;
+      const std::string& chip = candidate.node->chip();
+      names.push_back(absl::StrCat(NodeName(*candidate.node), " (",
+                                   chip.empty() ? "no chip is named" : chip, ", ",
+                                   std::lround(candidate.speed.bandwidth / kGigabyte), " GB/s)"));
+    }
+  }
+  if (names.empty()) return {};
+  v1::Reason reason =
+      MakeReason("PREDICTED",
+                 absl::StrCat("the speed is a guess: memory bandwidth and arithmetic are assumed, ",
+                              "for no table has them, on ", NameList(names)));
+  reason.set_remedy(
+      "in a description of a cluster, say that node's memory_bandwidth and compute_flops, or a "
+      "chip "
+      "as its maker calls it, such as \"NVIDIA GeForce RTX 4090\"");
+  return reason;
+}
+
 // Also what the options did not ask for: `plan` answers "and why not otherwise".
 std::vector<Shape> ShapesToExplain(const ShapeOptions& placement, uint32_t candidates) {
   std::vector<Shape> shapes;
@@ -387,6 +415,9 @@ v1::PlanResult PlanOver(const v1::PlanRequest& request, std::vector<Candidate> c
   v1::PlanResult result;
   *result.mutable_plan() = MakePlan(request, judge, *choice.gang);
   for (const v1::Reason& reason : choice.reasons) *result.mutable_plan()->add_reasons() = reason;
+  if (auto assumed = WhatIsAssumed(judge, *choice.gang); assumed.has_value()) {
+    *result.mutable_plan()->add_reasons() = *std::move(assumed);
+  }
   if (request.brief()) return result;
   if (auto air = AdviseOnWireless(request, judge, *choice.gang); air.has_value()) {
     *result.mutable_plan()->add_reasons() = *std::move(air);

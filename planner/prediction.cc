@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "planner/chip_table.h"
 #include "proto/serving_limits.h"
 
 namespace macrame::planner {
@@ -17,16 +18,40 @@ v1::SpeedCorrection* FindCorrection(v1::SpeedCorrections* corrections, const std
   return nullptr;
 }
 
-double PeakWatts(const GangJudge& judge, const Gang& gang) {
-  double watts = 0;
+// While one sequence is generated: of several stages one works at a time, each for its part of a
+// step, and the others idle.
+double WattsOfOne(GangJudge& judge, const Gang& gang) {
+  const StepModel& decode = judge.DecodeOf(1);
+  std::vector<double> stage_us;
+  double all_us = 0;
   for (const GangStage& stage : gang.stages) {
-    for (const size_t node : stage.nodes) {
-      const double peak = judge.candidates()[node].node->power_peak_watts();
+    stage_us.push_back(judge.StageStep(stage, gang.fabric, decode).total_us());
+    all_us += stage_us.back();
+  }
+  double watts = 0;
+  for (size_t i = 0; i < gang.stages.size(); ++i) {
+    for (const size_t node : gang.stages[i].nodes) {
+      const v1::PlannerNode& machine = *judge.candidates()[node].node;
+      const double peak = machine.power_peak_watts();
       if (peak <= 0) return 0;
-      watts += peak;
+      const double idle = std::min(peak, machine.power_idle_watts());
+      watts += idle + (peak - idle) * stage_us[i] / all_us;
     }
   }
   return watts;
+}
+
+void SetRanges(const GangJudge& judge, const Gang& gang, v1::Prediction* prediction) {
+  const std::optional<PlanKind> kind = KindOf(judge, gang);
+  if (!kind.has_value()) return;
+  const PublishedSpread speed = SpeedSpread(*kind), first = FirstTokenSpread();
+  prediction->set_published_figures(speed.figures);
+  // What is predicted lies between, however few the figures are.
+  prediction->set_tokens_per_second_low(prediction->tokens_per_second() * std::min(1.0, speed.low));
+  prediction->set_tokens_per_second_high(prediction->tokens_per_second() *
+                                         std::max(1.0, speed.high));
+  prediction->set_first_token_ms_low(prediction->first_token_ms() * first.low);
+  prediction->set_first_token_ms_high(prediction->first_token_ms() * first.high);
 }
 
 }  // namespace
@@ -56,11 +81,58 @@ v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest
   prediction.set_prompt_tokens(prompt);
   prediction.set_first_token_ms(judge.FirstTokenUs(gang, prompt) * correction /
                                 kMicrosecondsPerMillisecond);
-  prediction.set_power_watts(PeakWatts(judge, gang));
+  prediction.set_power_watts(WattsOfOne(judge, gang));
   prediction.set_joules_per_token(prediction.power_watts() / prediction.tokens_per_second());
   prediction.set_load_seconds(LoadSeconds(judge, gang, 0));
+  SetRanges(judge, gang, &prediction);
   return prediction;
 }
+
+std::string_view NameOf(PlanKind kind) {
+  switch (kind) {
+    case PlanKind::kOneNode:
+      return "one Mac";
+    case PlanKind::kTensorOfTwo:
+      return "tensor splits of two over RDMA";
+    case PlanKind::kTensorOfMore:
+      return "tensor splits of more over RDMA";
+    case PlanKind::kTensorOverTcp:
+      return "tensor splits over TCP";
+    default:
+      return "pipelines";
+  }
+}
+
+std::optional<PlanKind> KindOf(const GangJudge& judge, const Gang& gang) {
+  for (const GangStage& stage : gang.stages) {
+    for (const size_t node : stage.nodes) {
+      const Candidate& candidate = judge.candidates()[node];
+      if (candidate.kind != ComputeKind::kGpu) return std::nullopt;
+      if (FindChip(candidate.node->chip()) == nullptr) return std::nullopt;
+    }
+  }
+  if (gang.ranks() == 1) return PlanKind::kOneNode;
+  if (gang.pp() > 1) return PlanKind::kPipeline;
+  if (!gang.fabric.is_rdma()) return PlanKind::kTensorOverTcp;
+  return gang.tp() == 2 ? PlanKind::kTensorOfTwo : PlanKind::kTensorOfMore;
+}
+
+PublishedSpread SpeedSpread(PlanKind kind) {
+  switch (kind) {
+    case PlanKind::kOneNode:
+      return {112, 0.82, 1.19};
+    case PlanKind::kTensorOfTwo:
+      return {21, 0.46, 1.02};
+    case PlanKind::kTensorOfMore:
+      return {9, 0.45, 1.10};
+    case PlanKind::kTensorOverTcp:
+      return {2, 1.06, 1.08};
+    default:
+      return {11, 0.61, 1.31};
+  }
+}
+
+PublishedSpread FirstTokenSpread() { return {27, 0.59, 1.55}; }
 
 double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, const Gang& gang) {
   const double step_us = judge.Step(gang, judge.DecodeOf(1)).total_us();

@@ -3,7 +3,9 @@
 // A gang's speed in the words of a plan, and the corrections that this cluster's own speeds put on
 // it.
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "macrame/v1/plan.pb.h"
 #include "planner/gang.h"
@@ -11,6 +13,27 @@
 namespace macrame::planner {
 
 inline constexpr uint32_t kPredictedPromptTokens = 1024;
+
+// Ways to run a model on GPUs of Macs, whose published speeds the model of costs is held against.
+enum class PlanKind { kOneNode, kTensorOfTwo, kTensorOfMore, kTensorOverTcp, kPipeline };
+inline constexpr PlanKind kPlanKinds[] = {PlanKind::kOneNode, PlanKind::kTensorOfTwo,
+                                          PlanKind::kTensorOfMore, PlanKind::kTensorOverTcp,
+                                          PlanKind::kPipeline};
+std::string_view NameOf(PlanKind kind);
+// Nothing where no speeds were published of such: other machines, chips in no table.
+std::optional<PlanKind> KindOf(const GangJudge& judge, const Gang& gang);
+
+// Of published figures of one kind, none left out: between which shares of what is predicted nine
+// of ten lie. Of fewer than ten figures all do. tests/bench/planner --calibration holds this table
+// to the figures themselves.
+struct PublishedSpread {
+  uint32_t figures = 0;
+  double low = 0;
+  double high = 0;
+};
+PublishedSpread SpeedSpread(PlanKind kind);
+// Of the time to first token, in whatever way the nodes share the work.
+PublishedSpread FirstTokenSpread();
 
 // `users` and `prompt_tokens` as in PlacementOptions (0: their defaults).
 v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request);

@@ -159,12 +159,52 @@ void AppendRejections(const google::protobuf::RepeatedPtrField<v1::Rejection>& r
   for (const v1::Rejection* rejection : refused) AppendRejection(*rejection, out);
 }
 
+// A span of a value, with as many digits as its ends differ in: "26 to 36", "1.3 to 2.5".
+std::string SpanText(double low, double high) {
+  const auto text = [&](double value) {
+    return high >= 10 ? absl::StrFormat("%.0f", value) : absl::StrFormat("%.1f", value);
+  };
+  return absl::StrCat(text(low), " to ", text(high));
+}
+
+// What published speeds of such plans say of it.
+std::string EvidenceLines(const v1::Prediction& prediction) {
+  constexpr uint32_t kFewFigures = 10;
+  if (prediction.published_figures() == 0) {
+    return "          an estimate alone: no speeds of such plans on such machines were published\n";
+  }
+  const uint32_t figures = prediction.published_figures();
+  const std::string spread =
+      SpanText(prediction.tokens_per_second_low(), prediction.tokens_per_second_high());
+  if (figures < kFewFigures) {
+    return absl::StrCat("          little evidence: ", Plural(figures, "speed"), " of such plans ",
+                        figures == 1 ? "was" : "were", " published, ", spread,
+                        " tokens/s by their errors\n");
+  }
+  return absl::StrCat("          ", spread, " by the errors of nine of ten of ", figures,
+                      " published speeds of such plans\n");
+}
+
+// Two digits: it is no better known.
+std::string FirstTokenText(const v1::Prediction& prediction) {
+  const auto seconds = [](double ms) {
+    const double s = ms / 1000;
+    return s >= 10 ? absl::StrFormat("%.0f", s) : absl::StrFormat(s >= 1 ? "%.1f" : "%.2f", s);
+  };
+  std::string text = absl::StrCat("about ", seconds(prediction.first_token_ms()), " s");
+  if (prediction.first_token_ms_high() > 0) {
+    absl::StrAppend(&text, " (", seconds(prediction.first_token_ms_low()), " to ",
+                    seconds(prediction.first_token_ms_high()), ")");
+  }
+  return text;
+}
+
 // "Predicted: 31.1 tokens/s for one user (…)".
 std::string PredictionLines(const v1::Prediction& prediction) {
   if (prediction.tokens_per_second() <= 0) return "";
   std::string out = absl::StrCat(
       "\nPredicted: ", EstimatedRate(prediction.tokens_per_second()), " tokens/s for one user, ",
-      prediction.prompt_tokens(), " tokens into the context\n",
+      prediction.prompt_tokens(), " tokens into the context\n", EvidenceLines(prediction),
       absl::StrFormat("          %.1f ms a token: weights %.1f, context %.1f, starting "
                       "layers %.1f, links %.1f\n",
                       1000 / prediction.tokens_per_second(), prediction.weights_ms(),
@@ -174,10 +214,11 @@ std::string PredictionLines(const v1::Prediction& prediction) {
                     " tokens/s for ", prediction.users(), " users together\n");
   }
   absl::StrAppend(&out, "          first token after a prompt of ", prediction.prompt_tokens(),
-                  ": ", absl::StrFormat("%.2f s\n", prediction.first_token_ms() / 1000));
+                  ": ", FirstTokenText(prediction), "\n");
   if (prediction.power_watts() > 0) {
-    absl::StrAppend(&out, absl::StrFormat("          %.0f W while generating, %.1f J a token\n",
-                                          prediction.power_watts(), prediction.joules_per_token()));
+    absl::StrAppend(&out,
+                    absl::StrFormat("          %.0f W while generating for one, %.1f J a token\n",
+                                    prediction.power_watts(), prediction.joules_per_token()));
   }
   if (prediction.correction() > 0 && prediction.correction() != 1) {
     absl::StrAppend(&out, absl::StrFormat("          times %.2f: steps measured on this cluster "

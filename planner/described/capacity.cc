@@ -5,6 +5,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,7 @@ struct Inputs {
   uint32_t users = 0, months = 0;
   double price = 0, tariff = 0, duty = 0;
   double peak_watts = 0, idle_watts = 0;  // of all machines; 0: not known
+  double told_watts = 0;                  // peak_watts, where the question says it
 };
 
 std::string Money(const Inputs& inputs, double amount) {
@@ -193,6 +195,7 @@ absl::StatusOr<Inputs> ReadInputs(const v1::CapacityQuestion& question) {
   };
   inputs.price = first({question.price(), published.price});
   inputs.peak_watts = first({question.peak_watts(), published.peak_watts, PeakOf(inputs.cluster)});
+  inputs.told_watts = question.peak_watts();
   inputs.idle_watts = first({question.idle_watts(), published.idle_watts, IdleOf(inputs.cluster)});
   return inputs;
 }
@@ -361,7 +364,9 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   row.set_shape(ShapeName({plan.tp(), plan.pp()}));
   if (backend != nullptr) *backend = plan.backend();
   *row.mutable_prediction() = plan.prediction();
-  const double watts = inputs.peak_watts * plan.world_size() / inputs.cluster.nodes_size();
+  const double watts = inputs.told_watts > 0
+                           ? inputs.told_watts * plan.world_size() / inputs.cluster.nodes_size()
+                           : plan.prediction().power_watts();
   if (watts > 0) {
     row.set_joules_per_token(watts / plan.prediction().tokens_per_second());
     row.set_cost_per_million_tokens(row.joules_per_token() * kTokensPerMillion /
@@ -401,8 +406,9 @@ void WarnOfOneUsersEnergy(v1::CapacityReport* report) {
                    [](const v1::CapacityModel& row) { return row.joules_per_token() > 0; });
   if (costed == report->models().end()) return;
   report->add_warnings(
-      "J/TOKEN and A MILLION tokens are electricity at peak while one user alone is answered; the "
-      "more are answered at once, the less a token takes");
+      "J/TOKEN and A MILLION tokens are electricity while one user alone is answered, by the power "
+      "that 'plan' says as well: of several stages one works at a time. The more are answered at "
+      "once, the less a token takes");
 }
 
 absl::Status AddModels(const Inputs& inputs, const v1::CapacityQuestion& question,
@@ -447,6 +453,17 @@ void Describe(const Inputs& inputs, v1::CapacityReport* report) {
   }
   if (!inputs.unsold.empty()) report->add_warnings(NotSold(inputs.unsold.front()));
   for (const std::string& note : inputs.published.notes) report->add_claims(note);
+}
+
+// The sums take the published figure, a plan what the machines' makers state.
+void WarnOfOtherPower(const Inputs& inputs, v1::CapacityReport* report) {
+  const double makers = PeakOf(inputs.cluster);
+  if (inputs.told_watts > 0 || inputs.published.peak_watts <= 0 || makers <= 0) return;
+  if (inputs.published.peak_watts == makers) return;
+  report->add_warnings(absl::StrCat("the sums take the ", Plain(inputs.published.peak_watts),
+                                    " W that are published; the makers ",
+                                    "of these machines state ", Plain(makers),
+                                    " W, which J/TOKEN and 'plan' go by"));
 }
 
 // Nothing is summed of machines one of which draws nobody knows what.
@@ -560,6 +577,7 @@ absl::Status AddPublished(const Inputs& inputs, const v1::CapacityQuestion& ques
 struct Offer {
   const Machine* machine = nullptr;
   std::string machines;
+  uint32_t count = 0;
   uint64_t memory = 0;
   v1::CapacityModel row;
 
@@ -592,9 +610,9 @@ absl::Status TryOffer(const v1::CapacityQuestion& question, const AskedModel& as
                       const MachineConfiguration& one, uint32_t count, Sought* sought) {
   const uint32_t context = AskedContext(question);
   inputs.cluster = ClusterOf(std::vector<MachineConfiguration>(count, one));
-  inputs.peak_watts = count * one.machine->peak_watts;
   Offer offer;
   offer.machine = one.machine;
+  offer.count = count;
   offer.machines = absl::StrCat(count, "x ", one.Name());
   offer.memory = uint64_t{one.memory_gib} * count;
   const uint64_t can_give = count * inputs.cluster.nodes(0).memory_usable_bytes();
@@ -634,9 +652,13 @@ absl::StatusOr<Sought> OffersFor(const v1::CapacityQuestion& question, const Ask
       }
     }
   }
-  // The less memory first, of as much the faster one.
+  // What stands on a desk first, for a server is to stay there; then the less memory, of as much
+  // the fewer machines and the faster ones. What they cost no table knows.
   std::stable_sort(sought.offers.begin(), sought.offers.end(), [](const Offer& a, const Offer& b) {
-    return std::pair(a.memory, -a.pace()) < std::pair(b.memory, -b.pace());
+    const auto order = [](const Offer& offer) {
+      return std::tuple(IsPortable(*offer.machine), offer.memory, offer.count, -offer.pace());
+    };
+    return order(a) < order(b);
   });
   return sought;
 }
@@ -722,7 +744,9 @@ absl::StatusOr<v1::CapacityReport> Recommend(const v1::CapacityQuestion& questio
         "'--models' predicts any other, also machines that are sold no more"));
   }
   report.add_warnings(
-      "least memory first; RDMA needs a Thunderbolt 5 cable between each two machines "
+      "machines without a battery first, of these the least memory: no prices are known here, and "
+      "laptops of as much memory often cost more; RDMA needs a Thunderbolt 5 cable between each "
+      "two machines "
       "('clusterctl topology advise' says which socket)");
   return report;
 }
@@ -738,6 +762,7 @@ absl::StatusOr<v1::CapacityReport> MakeCapacityReport(const v1::CapacityQuestion
   report.set_title(inputs->title);
   Describe(*inputs, &report);
   WarnOfUnknownPower(*inputs, &report);
+  WarnOfOtherPower(*inputs, &report);
   AddCosts(*inputs, question.cloud_price(), &report);
   AddLinesOfPublishedUsers(*inputs, &report);
   if (auto bad = AddModels(*inputs, question, cards, &report); !bad.ok()) return bad;

@@ -114,7 +114,8 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   const std::string said = Letters(made.chip());
   const bool is_known = chip != nullptr && absl::EndsWith(Letters(chip->name), said);
   const bool is_apple = chip != nullptr || absl::StartsWith(said, "apple");
-  const bool is_told = node["bandwidth_gb_s"] || (!is_apple && node["gpu_cores"]);
+  const Gpu* gpu = chip == nullptr ? FindGpu(made.chip()) : nullptr;
+  const bool is_told = gpu != nullptr || node["bandwidth_gb_s"] || (!is_apple && node["gpu_cores"]);
   if (!made.chip().empty() && !is_known && !is_told) {
     throw Fault{absl::StrCat("the chip '", made.chip(), "' is not in the table of chips ('Apple ",
                              "M4 Max' is); 'bandwidth_gb_s' and 'gpu_cores' say what it can",
@@ -124,8 +125,10 @@ v1::PlannerNode BareNode(const YAML::Node& node, const std::string& name) {
   if (!node["memory_gib"]) throw Fault{"neither 'machine' nor 'memory_gib' says how much memory"};
   const auto memory_gib = static_cast<uint32_t>(Number(node, "memory_gib", 0, kMemoryGibMax));
   if (Memory(node, "memory_gib", 0) == 0) throw Fault{"'memory_gib' is 0: a machine has some"};
-  made.set_gpu_cores(static_cast<uint32_t>(
-      Number(node, "gpu_cores", chip == nullptr ? 0 : GpuCoresWith(*chip, memory_gib), 100'000)));
+  made.set_gpu_cores(static_cast<uint32_t>(Number(
+      node, "gpu_cores",
+      chip == nullptr ? static_cast<double>(gpu != nullptr) : GpuCoresWith(*chip, memory_gib),
+      100'000)));
   made.set_memory_total_bytes(Memory(node, "memory_gib", 0));
   made.set_memory_usable_bytes(chip == nullptr ? made.memory_total_bytes()
                                                : GpuUsableBytes(made.memory_total_bytes()));

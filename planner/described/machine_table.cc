@@ -65,6 +65,8 @@ constexpr uint64_t kGiB = 1ULL << 30;
 
 std::span<const Machine> Machines() { return Table(); }
 
+bool IsPortable(const Machine& machine) { return machine.name.starts_with("macbook"); }
+
 std::string MachineConfiguration::Name() const {
   return absl::StrCat(absl::string_view(machine->name.data(), machine->name.size()), "-",
                       memory_gib, "gb");
@@ -159,6 +161,7 @@ v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,
   node.set_memory_usable_bytes(GpuUsableBytes(node.memory_total_bytes()));
   node.set_memory_available_bytes(node.memory_usable_bytes());
   node.set_schedulable(true);
+  node.set_is_portable(IsPortable(*configuration.machine));
   node.add_engine_names("mlx");
   node.add_engine_names("mlx-lm");                 // which may be installed on it
   node.mutable_traits()->set_uneven_tensor(true);  // as rankd can

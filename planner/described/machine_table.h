@@ -28,6 +28,8 @@ struct Machine {
 };
 
 std::span<const Machine> Machines();
+// A laptop: it has a user before it, a battery, and a lid.
+bool IsPortable(const Machine& machine);
 
 struct MachineConfiguration {
   const Machine* machine = nullptr;

@@ -27,6 +27,7 @@ constexpr uint32_t kSharesOfUnknownExperts = 1000;
 
 // Weights of one layer's attention.
 double AttentionWeights(const ModelCard& card) {
+  if (card.attention_weights > 0) return card.attention_weights;
   const double hidden = card.hidden, heads = card.heads;
   if (!card.latent.has_value()) {
     return hidden * card.head_dim * (2 * heads + 2.0 * card.kv_heads);
@@ -41,7 +42,12 @@ double AttentionWeights(const ModelCard& card) {
 double SharedWeights(const ModelCard& card, bool mixed) {
   const double hidden = card.hidden;
   double weights = AttentionWeights(card);
-  if (mixed) return weights + 3 * hidden * card.expert_width * card.shared + hidden * card.experts;
+  if (mixed) {
+    // Into what experts work in, and back.
+    const double narrowed = 2 * hidden * card.expert_hidden;
+    return weights + 3 * hidden * card.expert_width * card.shared + hidden * card.experts +
+           narrowed;
+  }
   return weights + 3 * hidden * card.intermediate;
 }
 
@@ -213,6 +219,10 @@ std::string UnknownKey(const YAML::Node& node) {
                                               "rest_bits",
                                               "bytes",
                                               "sliding_window",
+                                              "kv_index",
+                                              "residual_streams",
+                                              "expert_hidden",
+                                              "attention_weights",
                                               "active_parameters",
                                               "vision_bytes",
                                               "architecture",
@@ -253,6 +263,10 @@ ModelCard ReadCard(const YAML::Node& node) {
   read("full_attention_every", &card.full_attention_every);
   read("fixed_state_bytes", &card.fixed_state_bytes);
   read("sliding_window", &card.sliding_window);
+  read("kv_index", &card.kv_index);
+  read("residual_streams", &card.residual_streams);
+  read("expert_hidden", &card.expert_hidden);
+  read("attention_weights", &card.attention_weights);
   read("tied_embeddings", &card.tied_embeddings);
   read("architecture", &card.architecture);
   read("engine", &card.engine);
@@ -287,6 +301,7 @@ std::string TooLarge(const ModelCard& card) {
   constexpr uint32_t kWidthMax = 1U << 20;
   constexpr uint32_t kVocabMax = 1U << 24;
   constexpr uint32_t kExpertsMax = 1U << 14;
+  constexpr uint32_t kStreamsMax = 64;
   constexpr double kParametersMax = 1e6;
   const LatentAttention latent = card.latent.value_or(LatentAttention());
   const std::pair<const char*, bool> checks[] = {
@@ -297,6 +312,11 @@ std::string TooLarge(const ModelCard& card) {
       {"intermediate", card.intermediate > kWidthMax},
       {"expert_width", card.expert_width > kWidthMax},
       {"vocab", card.vocab > kVocabMax},
+      {"kv_index", card.kv_index > kWidthMax},
+      {"residual_streams", card.residual_streams > kStreamsMax},
+      {"expert_hidden", card.expert_hidden > kWidthMax},
+      {"attention_weights",
+       !(card.attention_weights >= 0 && card.attention_weights <= 4.0 * kWidthMax * kWidthMax)},
       {"experts", card.experts > kExpertsMax},
       {"shared", card.shared > kExpertsMax},
       {"group", card.group > kWidthMax},
@@ -465,6 +485,8 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   model.set_full_attention_every(card.full_attention_every);
   model.set_fixed_state_bytes(card.fixed_state_bytes);
   model.set_sliding_window(card.sliding_window);
+  model.set_kv_index_width(card.kv_index);
+  model.set_residual_streams(card.residual_streams);
   if (latent)
     model.set_kv_latent_width(card.latent->kv_rank + card.latent->rope + card.latent->index);
   model.set_experts(card.experts);
@@ -488,7 +510,8 @@ v1::ModelDescription DescribeCard(const ModelCard& card, uint32_t bits) {
   double all = tables;
   for (uint32_t i = 0; i < card.layers; ++i) {
     const bool mixed = card.experts > 0 && i >= card.dense_layers;
-    double experts = mixed ? 3.0 * card.hidden * card.expert_width * card.experts : 0;
+    const double inside = card.expert_hidden > 0 ? card.expert_hidden : card.hidden;
+    double experts = mixed ? 3.0 * inside * card.expert_width * card.experts : 0;
     double shared =
         HasShape(card) ? SharedWeights(card, mixed) : SharedWeightsFromCounts(card, experts);
     if (idle > 0) {  // what is active is read by share, like the rest

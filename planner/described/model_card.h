@@ -30,6 +30,10 @@ struct ModelCard {
   uint32_t vocab = 0, context = 0;
   uint32_t experts = 0, active = 0, shared = 0, expert_width = 0, dense_layers = 0;
   uint32_t full_attention_every = 0, sliding_window = 0;
+  uint32_t kv_index = 0;           // numbers of an indexer's key, beside keys and values by head
+  uint32_t residual_streams = 0;   // vectors that a position carries from layer to layer
+  uint32_t expert_hidden = 0;      // that routed experts work in, where it is not `hidden`
+  double attention_weights = 0;    // of one layer, where its widths don't say it
   uint32_t fixed_state_bytes = 0;  // of a sequence, in each layer that does not attend
   std::optional<LatentAttention> latent;
   std::string architecture;         // model_type of its config.json, where this release serves it

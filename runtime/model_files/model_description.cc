@@ -360,6 +360,15 @@ uint32_t CompressedWidth(const engine::ModelConfig& config) {
                                (entries + config.layer_count - 1) / config.layer_count);
 }
 
+// Of the keys by which blocks of positions are chosen: a layer's, on average over all of them.
+uint32_t BlockIndexWidth(const engine::ModelConfig& config) {
+  if (config.block_index.top == 0) return 0;
+  const auto& chooses = config.block_index.layers;
+  const int64_t numbers =
+      std::count(chooses.begin(), chooses.end(), true) * int64_t{config.block_index.dim};
+  return static_cast<uint32_t>((numbers + config.layer_count - 1) / config.layer_count);
+}
+
 void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   out->set_architecture(config.architecture);
   out->set_layer_count(static_cast<uint32_t>(config.layer_count));
@@ -375,6 +384,7 @@ void AddConfig(const engine::ModelConfig& config, v1::ModelDescription* out) {
   if (config.has_latent()) {
     out->set_kv_latent_width(static_cast<uint32_t>(config.latent.width() + config.index.dim));
   }
+  out->set_kv_index_width(BlockIndexWidth(config));
   if (config.has_compression()) {
     out->set_kv_latent_width(CompressedWidth(config));
   }

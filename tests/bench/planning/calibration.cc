@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <regex>
 #include <sstream>
@@ -21,6 +22,7 @@
 #include "planner/chip_table.h"
 #include "planner/described/model_card.h"
 #include "planner/gang.h"
+#include "planner/prediction.h"
 
 namespace macrame::planner {
 namespace {
@@ -29,7 +31,10 @@ struct Figure {
   std::string id, model, transport, sharding;
   std::vector<std::string> machines;  // one for all nodes, or each node's
   uint32_t bits = 0, nodes = 0;
-  double speed = 0, context = 0;
+  double speed = 0, context = 0;        // speed: of all streams together; 0: not published
+  double prefill = 0, first_token = 0;  // tokens a second; seconds; 0: not published
+  uint32_t prompt = 0, streams = 1;
+  std::vector<uint32_t> widths;  // of a tensor split; none: equal ones
   bool fit = true;
   bool counted = true;
 };
@@ -41,8 +46,8 @@ struct Case {
   double context = 0;
 };
 
-// A step's time is a sum of these, each times how often it comes: 1 / efficiency and six times.
-constexpr size_t kTerms = 7;
+// A step's time is a sum of these, each times how often it comes: 1 / efficiency and seven times.
+constexpr size_t kTerms = 8;
 using Terms = std::array<double, kTerms>;
 constexpr double kNothing = 1e-12;  // 1 / efficiency can't be 0
 
@@ -50,7 +55,7 @@ Terms TermsOf(const CostParameters& p) {
   return {1 / p.bandwidth_efficiency, p.layer_overhead_us,
           p.expert_overhead_us,       p.latent_attention_overhead_us,
           p.collective_wait_us,       p.tcp_hop_us,
-          p.step_overhead_us};
+          p.step_overhead_us,         p.small_message_us};
 }
 
 CostParameters ParametersOf(const Terms& terms) {
@@ -62,7 +67,9 @@ CostParameters ParametersOf(const Terms& terms) {
   p.collective_wait_us = terms[4];
   p.tcp_hop_us = terms[5];
   p.step_overhead_us = terms[6];
-  p.compute_efficiency = 1e9;  // one token is never arithmetic
+  p.small_message_us = terms[7];
+  // One token is never arithmetic.
+  p.dense_efficiency = p.expert_efficiency = p.attention_efficiency = 1e9;
   return p;
 }
 
@@ -107,6 +114,10 @@ Gang GangOf(const Case& c) {
     return gang;
   }
   GangStage stage{{}, std::vector<uint32_t>(nodes, 1), nodes, 0, layers};
+  if (c.figure.widths.size() == nodes) {
+    stage.widths = c.figure.widths;
+    stage.slice_count = std::accumulate(stage.widths.begin(), stage.widths.end(), 0U);
+  }
   for (uint32_t i = 0; i < nodes; ++i) stage.nodes.push_back(i);
   gang.stages.push_back(stage);
   return gang;
@@ -118,18 +129,50 @@ ServingLoad LoadOf(const Case& c) {
   return load;
 }
 
-double StepUs(const Case& c, const CostParameters& parameters) {
+// `of` a judge of the case's gang.
+template <typename Of>
+auto Judged(const Case& c, const CostParameters& parameters, const Of& of) {
   std::vector<Candidate> candidates;
   for (const v1::PlannerNode& node : c.request.nodes()) candidates.push_back(CandidateOf(node));
   const LinkCosts links(c.request, candidates);
   GangJudge judge(c.request.model(), candidates, links, LoadOf(c), parameters);
-  return judge.Step(GangOf(c), judge.DecodeOf(1)).total_us();
+  return of(judge, GangOf(c));
+}
+
+double StepUs(const Case& c, const CostParameters& parameters) {
+  return Judged(c, parameters, [](GangJudge& judge, const Gang& gang) {
+    return judge.Step(gang, judge.DecodeOf(1)).total_us();
+  });
+}
+
+double SpeedOf(const Case& c, const CostParameters& parameters) {
+  return Judged(c, parameters, [&](GangJudge& judge, const Gang& gang) {
+    return judge.TokensPerSecond(gang, c.figure.streams);
+  });
+}
+
+// Seconds to the first token, and what was published of it: itself, or the prompt by its rate.
+double FirstTokenOf(const Case& c, const CostParameters& parameters) {
+  return Judged(c, parameters, [&](GangJudge& judge, const Gang& gang) {
+    return judge.FirstTokenUs(gang, c.figure.prompt) / 1e6;
+  });
+}
+
+double PublishedFirstToken(const Figure& figure) {
+  if (figure.prompt == 0) return 0;
+  if (figure.first_token > 0) return figure.first_token;
+  return figure.prefill > 0 ? figure.prompt / figure.prefill : 0;
+}
+
+std::optional<PlanKind> KindOfCase(const Case& c) {
+  return Judged(c, CostParameters(),
+                [](GangJudge& judge, const Gang& gang) { return KindOf(judge, gang); });
 }
 
 // What each term is multiplied by in this case; the last entry: what none of them explains (links).
 std::array<double, kTerms + 1> Coefficients(const Case& c) {
   std::array<double, kTerms + 1> row;
-  const Terms none{kNothing, 0, 0, 0, 0, 0, 0};
+  const Terms none{kNothing};
   row[kTerms] = StepUs(c, ParametersOf(none));
   for (size_t i = 0; i < kTerms; ++i) {
     Terms one = none;
@@ -187,6 +230,22 @@ std::vector<std::string> MachinesIn(const YAML::Node& node, uint32_t* nodes) {
   return machines;
 }
 
+void ReadSpeeds(const YAML::Node& node, Figure* figure) {
+  const auto number = [&](const char* key) { return node[key] ? node[key].as<double>() : 0; };
+  figure->speed = number("tokens_per_second");
+  figure->prefill = number("prefill_tokens_per_second");
+  figure->first_token = number("first_token_s");
+  figure->prompt = static_cast<uint32_t>(number("prompt_tokens"));
+  figure->streams = std::max(1U, static_cast<uint32_t>(number("streams")));
+  figure->context = number("context");
+  if (figure->context == 0) figure->context = figure->prompt;
+  if (node["widths"]) figure->widths = node["widths"].as<std::vector<uint32_t>>();
+  if (figure->speed > 0 || PublishedFirstToken(*figure) > 0) return;
+  throw std::runtime_error(absl::StrCat(figure->model,
+                                        " has no 'tokens_per_second', nor 'prompt_tokens' with ",
+                                        "'prefill_tokens_per_second' or 'first_token_s'"));
+}
+
 Figure ReadFigure(const YAML::Node& node) {
   const auto text = [&](std::initializer_list<const char*> keys) {
     for (const char* key : keys) {
@@ -204,11 +263,7 @@ Figure ReadFigure(const YAML::Node& node) {
   const YAML::Node machines = node["machines"] ? node["machines"] : node["machine"];
   if (!machines) throw std::runtime_error(absl::StrCat(figure.model, " has no 'machines'"));
   figure.machines = MachinesIn(machines, &figure.nodes);
-  if (!node["tokens_per_second"]) {
-    throw std::runtime_error(absl::StrCat(figure.model, " has no 'tokens_per_second'"));
-  }
-  figure.speed = node["tokens_per_second"].as<double>();
-  figure.context = node["context"] ? node["context"].as<double>() : 0;
+  ReadSpeeds(node, &figure);
   figure.fit = !node["fit"] || node["fit"].as<bool>();
   figure.counted = !node["counted"] || node["counted"].as<bool>();
   return figure;
@@ -274,9 +329,7 @@ absl::StatusOr<Case> CaseOf(const Figure& figure, const std::vector<ModelCard>& 
   const auto known = FindModelCard(cards, figure.model);
   const std::optional<ModelCard> guessed = known.ok() ? std::nullopt : GuessedCard(figure.model);
   if (!known.ok() && !guessed.has_value()) return known.status();
-  if (figure.nodes == 0 || figure.speed <= 0) {
-    return absl::InvalidArgumentError("no nodes, or no speed");
-  }
+  if (figure.nodes == 0) return absl::InvalidArgumentError("no nodes");
   if (guessed.has_value()) {
     std::printf(
         "%s: %s is not in the catalogue; taken by its name: %g billion parameters, %g of "
@@ -316,14 +369,15 @@ absl::StatusOr<Case> CaseOf(const Figure& figure, const std::vector<ModelCard>& 
 }
 
 double ErrorOf(const Case& c, const CostParameters& parameters) {
-  return 1e6 / StepUs(c, parameters) / c.figure.speed - 1;
+  return SpeedOf(c, parameters) / c.figure.speed - 1;
 }
 
 void PrintTerms(const char* what, const Terms& terms) {
   std::printf(
       "%s: bandwidth efficiency %.3f, layer %.1f us, experts %.1f us more, latent "
-      "attention %.1f us more, collective wait %.1f us, TCP hop %.0f us, step %.0f us\n",
-      what, 1 / terms[0], terms[1], terms[2], terms[3], terms[4], terms[5], terms[6]);
+      "attention %.1f us more, collective wait %.1f us, TCP hop %.0f us, step %.0f us, small "
+      "message %.2f us\n",
+      what, 1 / terms[0], terms[1], terms[2], terms[3], terms[4], terms[5], terms[6], terms[7]);
 }
 
 // Does another node help? The sign of each published step from fewer nodes to more, with the same
@@ -338,6 +392,8 @@ bool PrintSigns(const std::vector<Case>& cases, const CostParameters& parameters
       const bool alone = few.figure.nodes == 1 || (few.figure.sharding == more.figure.sharding &&
                                                    few.figure.transport == more.figure.transport);
       if (!few.figure.counted || !more.figure.counted) continue;
+      const bool alone_both = few.figure.streams == 1 && more.figure.streams == 1;
+      if (few.figure.speed <= 0 || more.figure.speed <= 0 || !alone_both) continue;
       if (!same || !alone || few.figure.nodes >= more.figure.nodes) continue;
       const bool published = more.figure.speed > few.figure.speed;
       const bool predicted = StepUs(more, parameters) < StepUs(few, parameters);
@@ -350,6 +406,125 @@ bool PrintSigns(const std::vector<Case>& cases, const CostParameters& parameters
     }
   }
   return all;
+}
+
+// How far predictions of one kind are from what was published of it.
+struct Errors {
+  std::vector<double> errors;  // predicted / published - 1
+  void Add(double error) { errors.push_back(error); }
+  std::vector<double> Sizes() const {
+    std::vector<double> sizes;
+    for (const double error : errors) sizes.push_back(std::abs(error));
+    std::sort(sizes.begin(), sizes.end());
+    return sizes;
+  }
+  double Median() const { return Sizes()[errors.size() / 2]; }
+  double Largest() const { return Sizes().back(); }
+  // Published / predicted, without one in twenty on either side.
+  PublishedSpread Spread() const {
+    constexpr size_t kFew = 10;
+    std::vector<double> shares;
+    for (const double error : errors) shares.push_back(1 / (1 + error));
+    std::sort(shares.begin(), shares.end());
+    const size_t out = shares.size() < kFew ? 0 : shares.size() / 20;
+    return {static_cast<uint32_t>(shares.size()), shares[out], shares[shares.size() - 1 - out]};
+  }
+};
+
+// "| one Mac | 96 | 5.6 % | 9.4 % | +132 % | 50 of 96 |", and whether the planner's table says so.
+bool PrintErrors(std::string_view name, const Errors& kind, const PublishedSpread* used) {
+  if (kind.errors.empty()) return used == nullptr || used->figures == 0;
+  const auto larger = [](double a, double b) { return std::abs(a) < std::abs(b); };
+  const double largest = *std::max_element(kind.errors.begin(), kind.errors.end(), larger);
+  const std::vector<double> sizes = kind.Sizes();
+  const double mean = std::accumulate(sizes.begin(), sizes.end(), 0.0) / sizes.size();
+  const auto over =
+      std::count_if(kind.errors.begin(), kind.errors.end(), [](double error) { return error > 0; });
+  const PublishedSpread found = kind.Spread();
+  std::printf("| %s | %u | %.1f %% | %.1f %% | %+.1f %% | %zu | %.2f to %.2f |\n",
+              std::string(name).c_str(), found.figures, kind.Median() * 100, mean * 100,
+              largest * 100, static_cast<size_t>(over), found.low, found.high);
+  if (used == nullptr) return true;
+  constexpr double kRounding = 0.0051;
+  const bool same = used->figures == found.figures && std::abs(used->low - found.low) < kRounding &&
+                    std::abs(used->high - found.high) < kRounding;
+  if (!same) {
+    std::printf("planner/prediction.cc has {%u, %.2f, %.2f} of these  WRONG\n", used->figures,
+                used->low, used->high);
+  }
+  return same;
+}
+
+// Nothing left out, and the tables in prediction.cc held to it.
+bool PrintKinds(const std::vector<Case>& cases) {
+  std::printf(
+      "\n| all figures | count | median error | mean | largest | predicted above | published / "
+      "predicted, nine of ten |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+  bool same = true;
+  Errors all, first, uncounted;
+  for (const PlanKind kind : kPlanKinds) {
+    Errors errors;
+    for (const Case& c : cases) {
+      if (c.figure.speed > 0 && KindOfCase(c) == kind) errors.Add(ErrorOf(c, CostParameters()));
+    }
+    const PublishedSpread used = SpeedSpread(kind);
+    same = PrintErrors(NameOf(kind), errors, &used) && same;
+    for (const double error : errors.errors) all.Add(error);
+  }
+  for (const Case& c : cases) {
+    if (c.figure.speed > 0 && !c.figure.counted) uncounted.Add(ErrorOf(c, CostParameters()));
+    const double published = PublishedFirstToken(c.figure);
+    if (published > 0) first.Add(FirstTokenOf(c, CostParameters()) / published - 1);
+  }
+  PrintErrors("of these, not counted in the goals", uncounted, nullptr);
+  PrintErrors("all speeds", all, nullptr);
+  const PublishedSpread used = FirstTokenSpread();
+  return PrintErrors("first token", first, &used) && same;
+}
+
+void PrintFirstTokens(const std::vector<Case>& cases) {
+  std::printf(
+      "\n| id | model | bits | machines | nodes | sharding | prompt | first token, s | predicted | "
+      "error |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  for (const Case& c : cases) {
+    const Figure& f = c.figure;
+    const double published = PublishedFirstToken(f);
+    if (published <= 0) continue;
+    const double predicted = FirstTokenOf(c, CostParameters());
+    std::printf("| %s | %s | %u | %s | %u | %s, %s | %u | %.3g | %.3g | %+.0f %% |\n", f.id.c_str(),
+                f.model.c_str(), f.bits, MachinesText(f).c_str(), f.nodes, f.sharding.c_str(),
+                f.transport.c_str(), f.prompt, published, predicted,
+                (predicted / published - 1) * 100);
+  }
+}
+
+// Of each figure; gives the errors of those that count.
+Errors PrintSpeeds(const std::vector<Case>& cases, const std::vector<Case>& fitted) {
+  const CostParameters used;
+  Errors counted;
+  std::printf(
+      "\n| id | model | bits | machines | nodes | sharding | published | predicted | error | "
+      "left out |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  for (const Case& c : cases) {
+    const Figure& f = c.figure;
+    if (f.speed <= 0) continue;
+    std::vector<Case> others;
+    for (const Case& one : fitted) {
+      if (one.figure.id != f.id) others.push_back(one);
+    }
+    const double error = ErrorOf(c, used);
+    if (f.counted) counted.Add(error);
+    const std::string streams = f.streams > 1 ? absl::StrCat(", ", f.streams, " streams") : "";
+    std::printf("| %s | %s | %u | %s | %u | %s, %s%s | %.1f | %.1f | %+.1f %% | ", f.id.c_str(),
+                f.model.c_str(), f.bits, MachinesText(f).c_str(), f.nodes, f.sharding.c_str(),
+                f.transport.c_str(), streams.c_str(), f.speed, f.speed * (1 + error), error * 100);
+    if (others.size() == fitted.size()) {
+      std::printf("not in the fit |\n");
+    } else {
+      std::printf("%+.1f %% |\n", 100 * ErrorOf(c, ParametersOf(Fit(others, TermsOf(used)))));
+    }
+  }
+  return counted;
 }
 
 }  // namespace
@@ -374,41 +549,22 @@ int Calibrate(const std::string& models_path, const std::vector<std::string>& ta
         continue;
       }
       cases.push_back(*c);
-      if (figure.fit) fitted.push_back(*c);
+      if (figure.fit && figure.speed > 0) fitted.push_back(*c);
     }
   }
   const CostParameters used;
   PrintTerms("used  ", TermsOf(used));
   PrintTerms("fitted", Fit(fitted, TermsOf(used)));
-  std::printf(
-      "\n| id | model | bits | machines | nodes | sharding | published | predicted | error | "
-      "left out |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-  std::vector<double> errors;
-  for (const Case& c : cases) {
-    std::vector<Case> others;
-    for (const Case& f : fitted) {
-      if (f.figure.id != c.figure.id) others.push_back(f);
-    }
-    const double error = ErrorOf(c, used);
-    const Figure& f = c.figure;
-    if (f.counted) errors.push_back(std::abs(error));
-    std::printf("| %s | %s | %u | %s | %u | %s, %s | %.1f | %.1f | %+.1f %% | ", f.id.c_str(),
-                f.model.c_str(), f.bits, MachinesText(f).c_str(), f.nodes, f.sharding.c_str(),
-                f.transport.c_str(), f.speed, f.speed * (1 + error), error * 100);
-    if (others.size() == fitted.size()) {
-      std::printf("not in the fit |\n");
-    } else {
-      std::printf("%+.1f %% |\n", 100 * ErrorOf(c, ParametersOf(Fit(others, TermsOf(used)))));
-    }
-  }
-  if (errors.empty()) return 1;
+  const Errors counted = PrintSpeeds(cases, fitted);
+  PrintFirstTokens(cases);
+  if (counted.errors.empty()) return 1;
+  const bool same = PrintKinds(cases);
   std::printf("\n");
   const bool signs = PrintSigns(cases, used);
-  std::sort(errors.begin(), errors.end());
-  const double median = errors[errors.size() / 2];
-  std::printf("\n%zu figures counted: median error %.1f %%, largest %.1f %%\n", errors.size(),
-              median * 100, errors.back() * 100);
-  return median < 0.12 && errors.back() < 0.30 && signs && !left_out ? 0 : 1;
+  const double median = counted.Median();
+  std::printf("\n%zu figures counted: median error %.1f %%, largest %.1f %%\n",
+              counted.errors.size(), median * 100, counted.Largest() * 100);
+  return median < 0.12 && counted.Largest() < 0.30 && signs && same && !left_out ? 0 : 1;
 }
 
 }  // namespace macrame::planner

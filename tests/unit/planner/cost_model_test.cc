@@ -40,6 +40,43 @@ TEST(CostModel, ALargeBatchIsArithmeticNotReading) {
   EXPECT_GT(WeightsUs(model, {1, 256}), 2 * WeightsUs(model, {1, 1}));
 }
 
+// A CPU's kernels unpack what they read before several tokens are multiplied with it: batches of
+// answers took 80 ms and 16.5 ms each where one took 72 (tests/bench/README.md, steps).
+TEST(CostModel, AStepOfSeveralTokensOnACpuReadsAndThenComputes) {
+  const v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  const RankSpeed cpu{ComputeKind::kCpu, 11e9, 170e9};
+  const auto us = [&](uint32_t sequences) {
+    const StepModel step(model, {sequences, 1}, CostParameters());
+    return step.TimeOf(cpu, 0, 32, {}).weights_us;
+  };
+  const double each = us(3) - us(2);
+  EXPECT_GT(each, 0);
+  EXPECT_NEAR(us(2), us(1) + 2 * each, each * 0.01);
+  EXPECT_NEAR(us(16), us(1) + 16 * each, each * 0.01);
+}
+
+// Eight of 1,024 numbers more cost nothing at two nodes, and 8 us at four.
+TEST(CostModel, SmallMessagesCostByTheirSizeAndTheRanksBeyondTwo) {
+  const CostParameters parameters;
+  EXPECT_EQ(SmallMessageUs(24'576, 2, parameters), 0);
+  EXPECT_NEAR(SmallMessageUs(4'096, 4, parameters) - SmallMessageUs(2'048, 4, parameters),
+              SmallMessageUs(2'048, 4, parameters), 1e-9);
+  EXPECT_GT(SmallMessageUs(2'048, 4, parameters), SmallMessageUs(2'048, 3, parameters));
+  EXPECT_EQ(SmallMessageUs(1e9, 4, parameters), SmallMessageUs(kSmallMessageBytes, 4, parameters))
+      << "chunks of prompts go at the links' speed";
+}
+
+TEST(CostModel, IndexKeysAreReadWholeOnEachRank) {
+  v1::ModelDescription model = LargeModel("m", 16'000'000'000, 32);
+  const auto kv_us = [&](Slice slice) {
+    return StepModel(model, {1, 1, 1000}, CostParameters()).TimeOf(kRank, 0, 32, slice).kv_us;
+  };
+  const double whole = kv_us({}), quarter = kv_us({1, 4});
+  model.set_kv_index_width(256);  // of 2,048 numbers of keys and values
+  EXPECT_NEAR(kv_us({}) / whole, 1 + 1.0 / 8, 1e-6);
+  EXPECT_NEAR(kv_us({1, 4}) / quarter, 1 + 1.0 / 2, 1e-6);
+}
+
 TEST(CostModel, ASliceReadsItsShareAndWhatIsNotDivided) {
   const v1::ModelDescription model = LargeModel("m", 100'000'000'000, 60);
   EXPECT_NEAR(WeightsUs(model, {}, {1, 4}) / WeightsUs(model, {}), 0.05 + 0.95 / 4, 0.001);
@@ -53,7 +90,7 @@ TEST(CostModel, ALongerContextIsReadForEachSequence) {
   const double position_bytes = 2 * 8 * 128 * 2 * 32;
   EXPECT_EQ(kv({1, 1, 0}), 0);
   EXPECT_NEAR(kv({1, 1, 32768}),
-              position_bytes * 32768 / (800e9 * CostParameters().bandwidth_efficiency) * 1e6, 1);
+              position_bytes * 32768 / (800e9 * CostParameters().kv_efficiency) * 1e6, 1);
   EXPECT_NEAR(kv({2, 1, 32768}), 2 * kv({1, 1, 32768}), 1);
   EXPECT_NEAR(kv({1, 1, 32768, 8}), kv({1, 1, 32768}) / 2, 1) << "8-bit keys and values";
 }

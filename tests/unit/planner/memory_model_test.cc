@@ -41,6 +41,18 @@ TEST(MemoryModel, KeysAndValuesByHand) {
       << "CPU kernels pad a value to 32 numbers";
 }
 
+// An indexer's keys stay whole while keys and values are divided.
+TEST(MemoryModel, IndexKeysAreKeptByEveryRankThatHasHeads) {
+  v1::ModelDescription model = SmallModel();
+  const auto bytes = [&](Slice slice) {
+    return LayerKvBytes(model, 0, slice, {1024, 1}, ComputeKind::kGpu);
+  };
+  const uint64_t whole = bytes({}), quarter = bytes({1, 4});
+  model.set_kv_index_width(32);
+  EXPECT_EQ(bytes({}), whole + 32 * 2 * 1024);
+  EXPECT_EQ(bytes({1, 4}), quarter + 32 * 2 * 1024);
+}
+
 // Layers that do not attend: a state for each sequence, and for each of those that are kept.
 TEST(MemoryModel, StatesAreCountedForSequencesAndSnapshots) {
   v1::ModelDescription model = SmallModel();

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "planner/advice.h"
+#include "planner/chip_table.h"
 #include "planner/planner.h"
 #include "tests/unit/planner/test_models.h"
 
@@ -57,6 +60,91 @@ TEST(Prediction, EnergyIsPowerOverSpeed) {
   request.mutable_nodes(0)->set_power_peak_watts(200);
   const v1::Prediction known = PlanModel(request).plan().prediction();
   EXPECT_NEAR(known.joules_per_token(), 200 / known.tokens_per_second(), 1e-9);
+}
+
+// Of a pipeline's stages one works at a time for one user.
+TEST(Prediction, StagesThatWaitDrawTheirIdlePower) {
+  v1::PlanRequest request =
+      Request(LargeModel("m", 40 * kGiB, 60), {Node("aaaa", 30 * kGiB), Node("bbbb", 30 * kGiB)});
+  for (v1::PlannerNode& node : *request.mutable_nodes()) {
+    node.set_power_peak_watts(200);
+    node.set_power_idle_watts(10);
+  }
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
+  const v1::Plan pipeline = PlanModel(request).plan();
+  ASSERT_EQ(pipeline.pp(), 2u);
+  EXPECT_NEAR(pipeline.prediction().power_watts(), 210, 1);
+  request.mutable_placement()->set_parallelism(v1::PARALLELISM_TENSOR);
+  const v1::Plan tensor = PlanModel(request).plan();
+  ASSERT_EQ(tensor.tp(), 2u);
+  EXPECT_NEAR(tensor.prediction().power_watts(), 400, 1e-6);
+}
+
+TEST(Prediction, RangesAreOfPlansWhoseSpeedsWerePublished) {
+  v1::PlanRequest request = OneStudio();
+  const v1::Prediction one = PlanModel(request).plan().prediction();
+  EXPECT_GT(one.published_figures(), 50u);
+  EXPECT_LT(one.tokens_per_second_low(), one.tokens_per_second());
+  EXPECT_GT(one.tokens_per_second_high(), one.tokens_per_second());
+  EXPECT_LT(one.first_token_ms_low(), one.first_token_ms());
+  EXPECT_GT(one.first_token_ms_high(), one.first_token_ms());
+  request.mutable_nodes(0)->set_chip("NVIDIA H100 80GB HBM3");
+  const v1::Prediction other = PlanModel(request).plan().prediction();
+  EXPECT_EQ(other.published_figures(), 0u);
+  EXPECT_EQ(other.tokens_per_second_low(), 0);
+}
+
+// 40 GiB over 3,350 GB/s; it was 11.5 tokens/s when 200 GB/s were taken of any GPU.
+TEST(Prediction, AGpuOfTheTableIsAsFastAsItsMakerSays) {
+  v1::PlanRequest request = OneStudio();
+  v1::PlannerNode& node = *request.mutable_nodes(0);
+  node.set_chip("NVIDIA H100 80GB HBM3");
+  node.set_gpu_cores(1);
+  const v1::Plan known = PlanModel(request).plan();
+  EXPECT_GT(known.prediction().tokens_per_second(), 40);
+  const auto is_said = [](const v1::Plan& plan) {
+    return std::any_of(plan.reasons().begin(), plan.reasons().end(), [](const v1::Reason& reason) {
+      return reason.message().find("are assumed") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(is_said(known));
+  node.set_chip("Moore Threads MTT S4000");
+  const v1::Plan assumed = PlanModel(request).plan();
+  EXPECT_TRUE(is_said(assumed));
+  EXPECT_LT(assumed.prediction().tokens_per_second(), 10);
+  node.set_memory_bandwidth(768e9);
+  EXPECT_FALSE(is_said(PlanModel(request).plan())) << "the node says it";
+}
+
+TEST(Prediction, ADiscreteGpuKeepsSomeOfItsMemory) {
+  v1::PlannerNode node = Node("aaaa", 24 * kGiB);
+  node.set_memory_total_bytes(24 * kGiB);
+  node.set_chip("NVIDIA GeForce RTX 4090");
+  EXPECT_EQ(BudgetBytes(node), 22 * kGiB);
+  node.set_memory_usable_bytes(21 * kGiB);
+  EXPECT_EQ(BudgetBytes(node), 21 * kGiB) << "more than that is kept already";
+  node.set_memory_usable_bytes(24 * kGiB);
+  node.set_memory_limit_is_configured(true);
+  EXPECT_EQ(BudgetBytes(node), 24 * kGiB);
+  node.set_memory_limit_is_configured(false);
+  node.set_chip("Apple M4 Max");
+  EXPECT_EQ(BudgetBytes(node), 24 * kGiB);
+}
+
+TEST(Prediction, GpusAreFoundByWhatTheirDriversCallThem) {
+  const auto bandwidth = [](const char* name) {
+    const Gpu* gpu = FindGpu(name);
+    return gpu == nullptr ? 0 : gpu->bandwidth_gb_s;
+  };
+  EXPECT_EQ(bandwidth("NVIDIA GeForce RTX 4090"), 1008);
+  EXPECT_EQ(bandwidth("NVIDIA GeForce RTX 4090 Laptop GPU"), 576);
+  EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-40GB"), 1555);
+  EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-80GB"), 2039);
+  EXPECT_EQ(bandwidth("Tesla V100-SXM2-32GB"), 900);
+  EXPECT_EQ(bandwidth("AMD Instinct MI300X"), 5300);
+  EXPECT_EQ(bandwidth("NVIDIA H100 PCIe"), 2000);
+  EXPECT_EQ(bandwidth("NVIDIA GeForce RTX 40900"), 0);
+  EXPECT_EQ(bandwidth("Apple M4"), 0);
 }
 
 TEST(Prediction, LoadingReadsAllThatARankHoldsOfTheFiles) {
