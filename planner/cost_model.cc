@@ -73,10 +73,12 @@ StepModel::StepModel(const v1::ModelDescription& model, const StepLoad& load,
     positions_before_[i + 1] = positions;
     weights_before_[i + 1] = (all - experts + experts * chosen) / bytes_per_weight_;
     chosen_before_[i + 1] = experts * chosen / bytes_per_weight_;
-    overhead_before_[i + 1] =
+    const double alone =
         parameters.layer_overhead_us +
         (model.kv_latent_width() > 0 ? parameters.latent_attention_overhead_us : 0) +
-        (model.residual_streams() > 1 ? parameters.streams_overhead_us : 0) +
+        (model.residual_streams() > 1 ? parameters.streams_overhead_us : 0);
+    overhead_before_[i + 1] =
+        alone * (1 + parameters.sequence_part * (std::max(1u, load.sequences) - 1)) +
         (experts > 0 ? parameters.expert_overhead_us : 0);
   }
   for (auto* sums : all_sums) {
@@ -197,9 +199,7 @@ double StepModel::HeadUs(const RankSpeed& rank, Slice slice) const {
 }
 
 double StepModel::OverheadUs(const RankSpeed& rank, uint32_t begin, uint32_t end) const {
-  const double further =
-      rank.kind == ComputeKind::kGpu ? parameters_.sequence_overhead_us * (load_.sequences - 1) : 0;
-  return (Between(overhead_before_, begin, end) + further * (end - begin)) * rank.overhead;
+  return Between(overhead_before_, begin, end) * rank.overhead;
 }
 
 double StepModel::EmbeddingMessageBytes() const {

@@ -55,8 +55,9 @@ struct CostParameters {
   // In addition where a position carries several vectors from layer to layer, which are mixed
   // before and after each half of a layer.
   double streams_overhead_us = 225;
-  // In a layer of a GPU for each sequence beyond the first: each attends by itself.
-  double sequence_overhead_us = 70;
+  // For each sequence beyond the first, which attends by itself: a part of what a layer takes but
+  // for its experts.
+  double sequence_part = 0.2;
   // Waiting for the slowest rank at each collective, its start included.
   double collective_wait_us = 8;
   // In addition over RDMA, for each KiB of a small message and each rank beyond two: a rank adds up
