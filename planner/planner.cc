@@ -277,9 +277,8 @@ MaybeReason WhatIsAssumed(const GangJudge& judge, const Gang& gang) {
                  absl::StrCat("the speed is a guess: memory bandwidth and arithmetic are assumed, ",
                               "for no table has them, on ", NameList(names)));
   reason.set_remedy(
-      "in a description of a cluster, say that node's memory_bandwidth and compute_flops, or a "
-      "chip "
-      "as its maker calls it, such as \"NVIDIA GeForce RTX 4090\"");
+      "in a description of a cluster, say that node's bandwidth_gb_s and tflops, or a chip as its "
+      "maker calls it, such as \"NVIDIA GeForce RTX 4090\"");
   return reason;
 }
 
