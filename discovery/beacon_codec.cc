@@ -64,6 +64,9 @@ bool StringsArePlain(std::string_view payload) {
       case WireFormatLite::WIRETYPE_VARINT:
         if (!in.ReadVarint64(&number)) return false;
         break;
+      case WireFormatLite::WIRETYPE_FIXED64:
+        if (!in.ReadLittleEndian64(&number)) return false;
+        break;
       case WireFormatLite::WIRETYPE_LENGTH_DELIMITED:
         if (!in.ReadVarint32(&length) || length > payload.size()) return false;
         if (!in.ReadString(&text, static_cast<int>(length))) return false;

@@ -27,8 +27,25 @@ void BeaconSchedule::SetSettled(bool settled, MonotonicTime now) {
   }
 }
 
+void BeaconSchedule::SetSignsOfLife(bool wanted, MonotonicTime now) {
+  if (wanted == next_sign_of_life_.has_value()) return;
+  next_sign_of_life_.reset();
+  if (wanted) next_sign_of_life_ = now;
+}
+
+bool BeaconSchedule::TakeSignOfLife(MonotonicTime now) {
+  if (!next_sign_of_life_.has_value() || now + intervals_.slack < *next_sign_of_life_) return false;
+  // The pace is kept where it can be: the slack of one is not taken from the next.
+  next_sign_of_life_ = std::max(*next_sign_of_life_, now) + intervals_.sign_of_life;
+  return true;
+}
+
+MonotonicTime BeaconSchedule::NextDue() const {
+  return next_sign_of_life_.has_value() ? std::min(next_, *next_sign_of_life_) : next_;
+}
+
 bool BeaconSchedule::TakeDue(MonotonicTime now) {
-  if (now < next_) return false;
+  if (now + (burst_step_.has_value() ? Duration(0) : intervals_.slack) < next_) return false;
   last_ = now;
   // After a pause the missed steps are not made up for.
   while (burst_step_.has_value() && burst_start_ + kBurstAt[*burst_step_] <= now) {

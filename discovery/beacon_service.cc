@@ -89,8 +89,33 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   }
 
   void SetAllPeersConnected(bool connected) {
+    if (connected == all_connected_) return;
+    all_connected_ = connected;
     schedule_.SetSettled(connected, dispatcher_.Now());
     if (running_) ArmBeaconTimer();
+  }
+
+  void SetSignsOfLife(bool wanted) {
+    if (wanted == signs_of_life_) return;
+    signs_of_life_ = wanted;
+    schedule_.SetSignsOfLife(wanted, dispatcher_.Now());
+    if (running_) ArmBeaconTimer();
+  }
+
+  void SetTakesTurns(bool takes_turns) {
+    if (takes_turns == takes_turns_) return;
+    takes_turns_ = takes_turns;
+    if (!running_) return;
+    KeepDatagrams();
+    ArmBeaconTimer();
+  }
+
+  void Turn() {
+    if (!running_) return;
+    SendDue();
+    for (const auto& socket : {listen_v4_, listen_v6_}) {
+      if (socket) socket->ReceiveKept();
+    }
   }
 
   void NotePeerConnected(const NodeId& peer);
@@ -123,13 +148,16 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   bool RefreshInterfaces();
   bool IsUsed(const Interface& interface) const;
   void JoinGroups();
+  void KeepDatagrams();
   // Sending.
   void Burst();
   void ArmBeaconTimer();
-  void SendRound(bool reply_wanted);
-  void SendOn(const Interface& interface, bool reply_wanted);
-  void SendToSeeds();
-  std::string MakeBeacon(bool reply_wanted, const std::string& first_heard);
+  void SendDue();
+  enum class Kind { kWhole, kReplyWanted, kSignOfLife };
+  void SendRound(Kind kind);
+  void SendOn(const Interface& interface, Kind kind);
+  void SendToSeeds(Kind kind);
+  std::string MakeBeacon(Kind kind, const std::string& first_heard);
   int Send(bool is_v6, const std::string& bytes, const std::string& ip, uint16_t port,
            uint32_t interface_index);
   void ParseSeeds();
@@ -159,6 +187,10 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   udp::resolver resolver_;
 
   bool running_ = false;
+  bool all_connected_ = false;
+  bool signs_of_life_ = false;
+  bool takes_turns_ = false;
+  uint64_t news_ = 0;
   std::shared_ptr<BeaconSocket> listen_v4_, listen_v6_, send_v4_, send_v6_;
   std::vector<Interface> interfaces_;  // all of the machine
   std::set<uint32_t> joined_;
@@ -193,6 +225,13 @@ void BeaconService::Impl::OpenSenders() {
 void BeaconService::Impl::OpenListeners() {
   if (!listen_v4_) listen_v4_ = OpenListener(false);
   if (!listen_v6_ && send_v6_) listen_v6_ = OpenListener(true);
+  KeepDatagrams();
+}
+
+void BeaconService::Impl::KeepDatagrams() {
+  for (const auto& socket : {listen_v4_, listen_v6_}) {
+    if (socket) socket->SetKept(takes_turns_);
+  }
 }
 
 std::shared_ptr<BeaconSocket> BeaconService::Impl::OpenListener(bool is_v6) {
@@ -308,45 +347,56 @@ void BeaconService::Impl::Burst() {
 
 void BeaconService::Impl::ArmBeaconTimer() {
   dispatcher_.Cancel(beacon_timer_);
+  beacon_timer_ = 0;
+  if (takes_turns_ && !schedule_.in_burst()) return;
   const Duration wait = std::max(Duration(0), schedule_.NextDue() - dispatcher_.Now());
   beacon_timer_ = dispatcher_.PostAfter(wait, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || !self->running_) return;
-    const bool reply_wanted = self->schedule_.in_burst();
-    if (self->schedule_.TakeDue(self->dispatcher_.Now())) self->SendRound(reply_wanted);
+    self->SendDue();
     self->ArmBeaconTimer();
   });
 }
 
-void BeaconService::Impl::SendRound(bool reply_wanted) {
-  for (const Interface& interface : interfaces_) {
-    if (IsUsed(interface)) SendOn(interface, reply_wanted);
+void BeaconService::Impl::SendDue() {
+  const MonotonicTime now = dispatcher_.Now();
+  const bool in_burst = schedule_.in_burst();
+  if (schedule_.TakeDue(now)) {
+    SendRound(in_burst ? Kind::kReplyWanted : Kind::kWhole);
   }
-  SendToSeeds();
-  heard_rotation_ += codec_.last_heard_count();
+  if (schedule_.TakeSignOfLife(now)) SendRound(Kind::kSignOfLife);
 }
 
-void BeaconService::Impl::SendOn(const Interface& interface, bool reply_wanted) {
+void BeaconService::Impl::SendRound(Kind kind) {
+  // Agents that know nothing of news take a beacon with them for damaged, and find the whole ones.
+  if (kind == Kind::kSignOfLife && callbacks_.news) news_ = callbacks_.news();
+  for (const Interface& interface : interfaces_) {
+    if (IsUsed(interface)) SendOn(interface, kind);
+  }
+  SendToSeeds(kind);
+  if (kind != Kind::kSignOfLife) heard_rotation_ += codec_.last_heard_count();
+}
+
+void BeaconService::Impl::SendOn(const Interface& interface, Kind kind) {
   std::set<std::string> targets;  // two addresses of one subnet share a broadcast address
   for (const InterfaceAddress& address : interface.addresses) {
     if (!address.broadcast.empty()) targets.insert(address.broadcast);
   }
   const bool sends_v6 =
-      interface.can_multicast &&
+      interface.can_multicast && (kind != Kind::kSignOfLife || targets.empty()) &&
       std::any_of(interface.addresses.begin(), interface.addresses.end(), IsV6LinkLocal);
   if (targets.empty() && !sends_v6) return;
 
   bool sent = false;
   int error = 0;
   for (const std::string& broadcast : targets) {
-    const int failed =
-        Send(false, MakeBeacon(reply_wanted, ""), broadcast, options_.port, interface.index);
+    const int failed = Send(false, MakeBeacon(kind, ""), broadcast, options_.port, interface.index);
     sent = sent || failed == 0 || IsTransient(failed);
     if (failed != 0) error = failed;
   }
   if (sends_v6) {
     const int failed =
-        Send(true, MakeBeacon(reply_wanted, ""), kBeaconGroupV6, options_.port, interface.index);
+        Send(true, MakeBeacon(kind, ""), kBeaconGroupV6, options_.port, interface.index);
     sent = sent || failed == 0 || IsTransient(failed);
     if (failed != 0 && error == 0) error = failed;
   }
@@ -370,12 +420,16 @@ int BeaconService::Impl::Send(bool is_v6, const std::string& bytes, const std::s
   return error;
 }
 
-std::string BeaconService::Impl::MakeBeacon(bool reply_wanted, const std::string& first_heard) {
+std::string BeaconService::Impl::MakeBeacon(Kind kind, const std::string& first_heard) {
   v1::Beacon beacon;
   beacon.set_hostname(self_.hostname());
   beacon.set_agent_version(self_.agent_version());
   beacon.set_sent_unix_ms(dispatcher_.UnixMs());
-  beacon.set_reply_wanted(reply_wanted);
+  beacon.set_reply_wanted(kind == Kind::kReplyWanted);
+  if (kind == Kind::kSignOfLife) {
+    beacon.set_news(news_);
+    return codec_.Encode(std::move(beacon));
+  }
   if (!first_heard.empty()) beacon.add_heard_node_ids(first_heard);
   const std::vector<NodeId> heard = hearing_.HeardLately(dispatcher_.Now());
   // Not all may find room: each round begins where the last one ended.
@@ -437,7 +491,9 @@ void BeaconService::Impl::ResolveSeed(size_t index) {
       });
 }
 
-void BeaconService::Impl::SendToSeeds() {
+// Seeds answer whole beacons, so that who is behind one hears of them too.
+void BeaconService::Impl::SendToSeeds(Kind kind) {
+  if (kind == Kind::kWhole) kind = Kind::kReplyWanted;
   for (const ResolvedSeed& seed : seeds_) {
     const std::string key = "seed-send/" + seed.seed.host;
     int error = 0;
@@ -447,7 +503,7 @@ void BeaconService::Impl::SendToSeeds() {
       const uint32_t zone = is_v6 ? endpoint.address().to_v6().scope_id() : 0;
       std::string ip = endpoint.address().to_string();
       ip = ip.substr(0, ip.find('%'));
-      const int failed = Send(is_v6, MakeBeacon(true, ""), ip, endpoint.port(), zone);
+      const int failed = Send(is_v6, MakeBeacon(kind, ""), ip, endpoint.port(), zone);
       sent = sent || failed == 0 || IsTransient(failed);
       if (failed != 0) error = failed;
     }
@@ -574,6 +630,10 @@ void BeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagra
     callbacks_.on_peer_clock(NodeId(beacon.node_id()), beacon.sent_unix_ms());
   }
   if (callbacks_.on_peer) callbacks_.on_peer(identity);
+  if (callbacks_.on_beacon) {
+    callbacks_.on_beacon({NodeId(beacon.node_id()), beacon.machine(), beacon.control_port(),
+                          beacon.incarnation(), beacon.sequence(), beacon.news()});
+  }
 }
 
 void BeaconService::Impl::Answer(const Datagram& datagram, const std::string& peer_id) {
@@ -591,7 +651,7 @@ void BeaconService::Impl::Answer(const Datagram& datagram, const std::string& pe
   }
   const bool is_v6 = datagram.source_ip.find(':') != std::string::npos;
   const bool is_link_local = is_v6 && absl::StartsWith(datagram.source_ip, "fe80:");
-  Send(is_v6, MakeBeacon(false, peer_id), datagram.source_ip, datagram.source_port,
+  Send(is_v6, MakeBeacon(Kind::kWhole, peer_id), datagram.source_ip, datagram.source_port,
        is_link_local ? datagram.interface_index : 0);
 }
 
@@ -655,6 +715,9 @@ absl::Status BeaconService::SetTrust(std::optional<BeaconTrust> trust) {
 }
 
 void BeaconService::SetAllPeersConnected(bool connected) { impl_->SetAllPeersConnected(connected); }
+void BeaconService::SetSignsOfLife(bool wanted) { impl_->SetSignsOfLife(wanted); }
+void BeaconService::SetTakesTurns(bool takes_turns) { impl_->SetTakesTurns(takes_turns); }
+void BeaconService::Turn() { impl_->Turn(); }
 void BeaconService::NotePeerConnected(const NodeId& peer) { impl_->NotePeerConnected(peer); }
 const std::vector<Interface>& BeaconService::interfaces() const { return impl_->interfaces(); }
 std::vector<v1::Reason> BeaconService::Problems() const { return impl_->Problems(); }

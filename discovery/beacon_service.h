@@ -25,6 +25,7 @@
 #include "discovery/beacon_codec.h"
 #include "discovery/beacon_schedule.h"
 #include "discovery/hearing_table.h"
+#include "discovery/heard_beacon.h"
 #include "discovery/interfaces.h"
 #include "macrame/v1/node.pb.h"
 
@@ -61,6 +62,10 @@ struct BeaconServiceCallbacks {
   std::function<void(const v1::NodeIdentity& identity)> on_peer;
   // Whose beacon it was, and what its clock said when it was sent. Before on_peer; may be empty.
   std::function<void(const NodeId& node, uint64_t sent_unix_ms)> on_peer_clock;
+  // After on_peer, for the same beacon. May be empty.
+  std::function<void(const HeardBeacon& beacon)> on_beacon;
+  // Beacon.news of this node, asked for when beacons are sent. May be empty.
+  std::function<uint64_t()> news;
   // A node that is none, with the reason; beacons_heard is 1, counting is up to MembershipTable.
   std::function<void(const v1::UnknownNode& unknown_node)> on_unknown_node;
   // Somebody else uses our node id: as in on_peer, with the machine that it names. A beacon proves
@@ -86,6 +91,13 @@ class BeaconService {
   absl::Status SetTrust(std::optional<BeaconTrust> trust);
   // True while every known member is connected: beacons become rarer.
   void SetAllPeersConnected(bool connected);
+  // True while there are members, who take beacons for signs of life: beside the whole beacons go
+  // short ones with the news, by IPv4 alone where an interface has it.
+  void SetSignsOfLife(bool wanted);
+  // True: the caller calls Turn() some times a second, and nothing else wakes the owner thread for
+  // beacons; what has come in by then is heard in one go. A burst keeps its own times.
+  void SetTakesTurns(bool takes_turns);
+  void Turn();
   // A member's heartbeat came in over gRPC from a node whose beacons were never heard: UNHEARD.
   void NotePeerConnected(const NodeId& peer);
 

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -107,22 +108,49 @@ void BeaconSocket::StartReceiving(Receiver receiver) {
   Wait();
 }
 
+// Asio is told of every datagram by the system while it has the descriptor, whether anyone waits
+// for one or not; so it is taken from it.
+void BeaconSocket::SetKept(bool kept) {
+  if (is_closed_ || kept == (kept_fd_ >= 0)) return;
+  boost::system::error_code failed;
+  if (kept) {
+    const int fd = socket_.release(failed);
+    if (!failed) kept_fd_ = fd;
+    return;
+  }
+  socket_.assign(is_v6_ ? udp::v6() : udp::v4(), kept_fd_, failed);
+  if (failed) return;
+  kept_fd_ = -1;
+  socket_.non_blocking(true, failed);
+  ReceiveSome();
+  if (!is_closed_) Wait();
+}
+
+void BeaconSocket::ReceiveKept() {
+  // As much as the system keeps in its buffer.
+  for (int i = 0; i < 4 && kept_fd_ >= 0; ++i) ReceiveSome();
+}
+
 void BeaconSocket::Close() {
   boost::system::error_code ignored;
   is_closed_ = true;  // the receiver itself may be running
+  if (kept_fd_ >= 0) close(std::exchange(kept_fd_, -1));
   socket_.close(ignored);
 }
 
 void BeaconSocket::Wait() {
   socket_.async_wait(udp::socket::wait_read,
                      [self = shared_from_this()](const boost::system::error_code& failed) {
-                       if (failed || self->is_closed_) return;
-                       // Bounded, so that a flood does not keep the owner thread from its other
-                       // work.
-                       for (size_t i = 0; i < kDatagramsPerTurnMax && self->ReceiveOne(); ++i) {
-                       }
-                       if (!self->is_closed_) self->Wait();
+                       if (failed || self->is_closed_ || self->kept_fd_ >= 0) return;
+                       self->ReceiveSome();
+                       if (!self->is_closed_ && self->kept_fd_ < 0) self->Wait();
                      });
+}
+
+// Bounded, so that a flood does not keep the owner thread from its other work.
+void BeaconSocket::ReceiveSome() {
+  for (size_t i = 0; i < kDatagramsPerTurnMax && ReceiveOne(); ++i) {
+  }
 }
 
 bool BeaconSocket::ReceiveOne() {
@@ -137,7 +165,7 @@ bool BeaconSocket::ReceiveOne() {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  const ssize_t got = recvmsg(socket_.native_handle(), &message, 0);
+  const ssize_t got = recvmsg(fd(), &message, 0);
   // An error here is an ICMP answer to something we sent; it concerns no datagram of this call.
   if (got < 0) return errno != EAGAIN && errno != EWOULDBLOCK && errno != EBADF;
   Datagram datagram;
@@ -181,15 +209,14 @@ int BeaconSocket::Send(std::string_view bytes, const std::string& ip, uint16_t p
     info.ipi_ifindex = static_cast<decltype(info.ipi_ifindex)>(interface_index);
     if (interface_index != 0) AddInterfaceNotice(message, IPPROTO_IP, IP_PKTINFO, info);
   }
-  return sendmsg(socket_.native_handle(), &message, 0) < 0 ? errno : 0;
+  return sendmsg(fd(), &message, 0) < 0 ? errno : 0;
 }
 
 int BeaconSocket::JoinGroup(const std::string& group, uint32_t interface_index) {
   ipv6_mreq request{};
   if (inet_pton(AF_INET6, group.c_str(), &request.ipv6mr_multiaddr) != 1) return EINVAL;
   request.ipv6mr_interface = interface_index;
-  if (setsockopt(socket_.native_handle(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request,
-                 sizeof(request)) == 0) {
+  if (setsockopt(fd(), IPPROTO_IPV6, IPV6_JOIN_GROUP, &request, sizeof(request)) == 0) {
     return 0;
   }
   return errno == EADDRINUSE ? 0 : errno;

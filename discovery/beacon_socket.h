@@ -29,7 +29,11 @@ class BeaconSocket : public std::enable_shared_from_this<BeaconSocket> {
   static std::shared_ptr<BeaconSocket> Open(boost::asio::io_context& io, bool is_v6, uint16_t port,
                                             int& error);
 
+  // From now on `receiver` is called for each datagram as it comes.
   void StartReceiving(Receiver receiver);
+  // True: datagrams are kept by the system until ReceiveKept(), and wake nobody.
+  void SetKept(bool kept);
+  void ReceiveKept();
   void Close();
 
   // 0 or an errno. `interface_index` 0: as the system routes.
@@ -41,9 +45,12 @@ class BeaconSocket : public std::enable_shared_from_this<BeaconSocket> {
   BeaconSocket(boost::asio::io_context& io, bool is_v6) : socket_(io), is_v6_(is_v6) {}
   int Configure(uint16_t port);
   void Wait();
+  void ReceiveSome();
   bool ReceiveOne();
+  int fd() { return kept_fd_ >= 0 ? kept_fd_ : socket_.native_handle(); }
 
   boost::asio::ip::udp::socket socket_;
+  int kept_fd_ = -1;  // the descriptor, while Asio does not watch it
   bool is_v6_;
   bool is_closed_ = false;
   Receiver receiver_;

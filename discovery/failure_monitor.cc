@@ -19,6 +19,7 @@ std::string Seconds(Duration duration) {
 void FailureMonitor::Add(const NodeId& node, MonotonicTime now) {
   Peer peer;
   peer.last_heard = now;
+  peer.last_exchange = now;
   peer.last_probe = now;
   peers_[node] = peer;
 }
@@ -26,7 +27,20 @@ void FailureMonitor::Add(const NodeId& node, MonotonicTime now) {
 FailureEffects FailureMonitor::Hear(const NodeId& node, MonotonicTime now) {
   const auto found = peers_.find(node);
   if (found == peers_.end()) return {};
+  found->second.last_exchange = std::max(found->second.last_exchange, now);
+  return Revive(node, found->second, now);
+}
+
+FailureEffects FailureMonitor::BeaconReceived(const NodeId& node, MonotonicTime now) {
+  const auto found = peers_.find(node);
+  if (found == peers_.end()) return {};
   Peer& peer = found->second;
+  const bool is_trusted = now - peer.last_exchange <= limits_.beacons_trusted_for;
+  if (peer.state == v1::NODE_STATE_DEAD || !is_trusted) return {};
+  return Revive(node, peer, now);
+}
+
+FailureEffects FailureMonitor::Revive(const NodeId& node, Peer& peer, MonotonicTime now) {
   const bool was_alive = peer.state == v1::NODE_STATE_ALIVE;
   peer.state = v1::NODE_STATE_ALIVE;
   peer.last_heard = std::max(peer.last_heard, now);
@@ -67,7 +81,10 @@ void FailureMonitor::NoteOwnPause(MonotonicTime now) {
   if (late > limits_.late_tick) {
     widening_ = std::min(widening_ * 2, limits_.widen_max);
     last_late_ = now;
-    for (auto& [node, peer] : peers_) peer.last_heard = std::min(now, peer.last_heard + late);
+    for (auto& [node, peer] : peers_) {
+      peer.last_heard = std::min(now, peer.last_heard + late);
+      peer.last_exchange = std::min(now, peer.last_exchange + late);
+    }
   } else if (widening_ > 1 && now - last_late_ >= limits_.narrow_after) {
     widening_ /= 2;
     last_late_ = now;

@@ -2,11 +2,20 @@
 
 // Decides from heartbeats whether a member is alive, suspect or dead. Pure; one owner thread.
 //
-// A member is heard when its heartbeat arrives or when it answers ours. Silence of suspect_after
+// A member is heard when its heartbeat arrives or when it answers ours, and when a beacon of it
+// comes in: that shows that its owner thread runs, but neither that its port answers nor that
+// nobody kept the beacon back. So beacons count for beacons_trusted_for after the last heartbeat
+// that was exchanged, and never raise the dead. Silence of suspect_after
 // makes it suspect, and from then on the monitor asks for extra probes (twice as often), so that
 // plain loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so
 // do two refused connections in a row after refused_after, as the machine is there and the agent is
 // not.
+//
+// What loss does, where each datagram is lost with 30 %: a false death needs six beacons in a row
+// (0.3^6 = 7e-4), the four heartbeats of each side that follow a silence of 875 ms (0.51^4 × 0.3^4
+// = 5e-4) and the five probes of a suspect (0.51^5 = 0.035) to be lost: 1.4e-8 for each beacon,
+// once a year for each pair. With dead_after at 2 s it would be four beacons, two heartbeats of
+// each side and three probes: 2.5e-5, four times a day.
 //
 // Slow is not dead, least of all when the slow one is we. A Tick that comes more than late_tick
 // after its time means that this process was paused: nobody's silence in that time counts, and the
@@ -36,6 +45,8 @@ struct FailureLimits {
   int refusals_until_dead = 2;
   // A node whose own heartbeats still come in is alive, whatever its port says.
   Duration refused_after = std::chrono::milliseconds(750);
+  // Twice the longest time between two heartbeats of a pair that hears each other's beacons.
+  Duration beacons_trusted_for = std::chrono::seconds(20);
 };
 
 enum class HeartbeatFailure { kRefused, kTimeout };
@@ -68,6 +79,8 @@ class FailureMonitor {
   FailureEffects HeartbeatAnswered(const NodeId& node, MonotonicTime now) {
     return Hear(node, now);
   }
+  // Signed, of the member's present run, and newer than any before it.
+  FailureEffects BeaconReceived(const NodeId& node, MonotonicTime now);
   // All addresses of the member were tried. Unknown nodes are ignored everywhere.
   FailureEffects HeartbeatFailed(const NodeId& node, HeartbeatFailure failure, MonotonicTime now);
   // Each tick_interval.
@@ -83,12 +96,14 @@ class FailureMonitor {
   struct Peer {
     v1::NodeState state = v1::NODE_STATE_ALIVE;
     MonotonicTime last_heard;
+    MonotonicTime last_exchange;  // a heartbeat, either way
     MonotonicTime last_probe;
     int refusals = 0;
     Duration grace{0};  // given once for each silence, when we blamed ourselves
   };
 
   FailureEffects Hear(const NodeId& node, MonotonicTime now);
+  FailureEffects Revive(const NodeId& node, Peer& peer, MonotonicTime now);
   void NoteOwnPause(MonotonicTime now);
   void BlameSelfFirst(MonotonicTime now);
   void Judge(const NodeId& node, Peer& peer, MonotonicTime now, FailureEffects& effects);

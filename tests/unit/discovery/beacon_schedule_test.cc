@@ -44,6 +44,44 @@ TEST(BeaconSchedule, SettledIsRarerAndLosingAPeerIsNoticedAtOnce) {
             (std::vector<int64_t>{13000, 14000}));
 }
 
+TEST(BeaconSchedule, SignsOfLifeGoBetweenWholeBeaconsWhileTheyAreWanted) {
+  BeaconSchedule schedule;
+  schedule.StartBurst(kStart);
+  SentWithin(schedule, kStart, milliseconds(800));
+  schedule.SetSettled(true, kStart + milliseconds(800));
+  schedule.SetSignsOfLife(true, kStart + milliseconds(800));
+  std::vector<int64_t> whole, signs;
+  for (MonotonicTime now = kStart + milliseconds(800); now <= kStart + seconds(7);
+       now += milliseconds(1)) {
+    ASSERT_LE(schedule.NextDue(), now + milliseconds(500));
+    const int64_t at = std::chrono::duration_cast<milliseconds>(now - kStart).count();
+    if (schedule.TakeDue(now)) {
+      whole.push_back(at);
+    } else if (schedule.TakeSignOfLife(now)) {
+      signs.push_back(at);
+    }
+  }
+  EXPECT_EQ(whole, (std::vector<int64_t>{5750}));
+  EXPECT_EQ(signs, (std::vector<int64_t>{800, 1300, 1800, 2300, 2800, 3300, 3800, 4300, 4800, 5300,
+                                         5800, 6300, 6800}));
+  schedule.SetSignsOfLife(false, kStart + seconds(7));
+  EXPECT_FALSE(schedule.TakeSignOfLife(kStart + seconds(8)));
+  EXPECT_EQ(schedule.NextDue(), kStart + milliseconds(10750));
+}
+
+TEST(BeaconSchedule, WhatIsDueWithinTheSlackGoesNowAndThePaceStays) {
+  BeaconIntervals intervals;
+  intervals.slack = milliseconds(40);
+  BeaconSchedule schedule(intervals);
+  schedule.SetSignsOfLife(true, kStart);
+  EXPECT_TRUE(schedule.TakeSignOfLife(kStart));
+  EXPECT_FALSE(schedule.TakeSignOfLife(kStart + milliseconds(459)));
+  EXPECT_TRUE(schedule.TakeSignOfLife(kStart + milliseconds(461)));
+  EXPECT_EQ(schedule.NextDue(), MonotonicTime{});  // a whole one was never sent
+  EXPECT_FALSE(schedule.TakeSignOfLife(kStart + milliseconds(959)));
+  EXPECT_TRUE(schedule.TakeSignOfLife(kStart + milliseconds(960)));
+}
+
 TEST(BeaconSchedule, APauseIsNotMadeUpFor) {
   BeaconSchedule schedule;
   schedule.StartBurst(kStart);

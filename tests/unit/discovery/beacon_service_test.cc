@@ -59,6 +59,8 @@ class Peer {
     callbacks.on_peer = [this](const v1::NodeIdentity& identity) {
       peers[identity.node_id()] = identity;
     };
+    callbacks.on_beacon = [this](const HeardBeacon& beacon) { beacons.push_back(beacon); };
+    callbacks.news = [digit] { return 70u + static_cast<unsigned char>(digit); };
     callbacks.on_unknown_node = [this](const v1::UnknownNode& unknown_node) {
       unknown_nodes[unknown_node.node_id()] = unknown_node;
     };
@@ -72,6 +74,7 @@ class Peer {
 
   std::map<std::string, v1::NodeIdentity> peers;
   std::map<std::string, v1::UnknownNode> unknown_nodes;
+  std::vector<HeardBeacon> beacons;
   std::string clash_with;
   std::unique_ptr<BeaconService> service;
 };
@@ -154,6 +157,36 @@ TEST_F(BeaconServiceTest, ACopiedStateFolderIsNoticedByBoth) {
   EXPECT_TRUE(
       RunUntil([&] { return !a.clash_with.empty() && !copy.clash_with.empty(); }, seconds(5)));
   EXPECT_TRUE(a.peers.empty());
+}
+
+TEST_F(BeaconServiceTest, WhoTakesTurnsHearsWhatHasComeInAndSendsSignsOfLife) {
+  Peer a(dispatcher_, 'a', Options(), Trust());
+  Peer b(dispatcher_, 'b', Options(), Trust());
+  for (Peer* peer : {&a, &b}) {
+    peer->service->SetAllPeersConnected(true);
+    peer->service->SetSignsOfLife(true);
+  }
+  // Turns of 250 ms, as a quiet agent takes them; a only listens for three seconds.
+  int turns = 0;
+  std::function<void()> turn = [&] {
+    a.service->SetTakesTurns(true);
+    a.service->Turn();
+    ++turns;
+    dispatcher_.PostAfter(milliseconds(250), turn);
+  };
+  dispatcher_.PostAfter(milliseconds(1000), turn);
+  ASSERT_TRUE(RunUntil([&] { return turns == 12; }, seconds(10)));
+  // The burst's five, then one each 500 ms, and each beacon in a turn.
+  EXPECT_GE(a.beacons.size(), 8u);
+  EXPECT_GE(b.beacons.size(), 8u);
+  size_t told = 0;
+  for (size_t i = 1; i < a.beacons.size(); ++i) {
+    EXPECT_GT(a.beacons[i].sequence, a.beacons[i - 1].sequence);
+    const uint64_t news = a.beacons[i].news;
+    EXPECT_TRUE(news == 0 || news == 70u + 'b') << news;
+    told += news != 0;
+  }
+  EXPECT_GE(told, 5u);
 }
 
 TEST_F(BeaconServiceTest, ASeedIsEnoughWhereBroadcastsDoNotReach) {
