@@ -165,8 +165,24 @@ uint32_t Election::LeasesHeld(MonotonicTime now) const {
   return now < raised_until_ ? std::max(held, raised_with_) : held;
 }
 
-MonotonicTime Election::LeaseEnd(MonotonicTime sent_at) const {
-  return sent_at + options_.lease * (100 - options_.clock_drift_percent) / 100;
+Duration Election::UsableLease() const {
+  return options_.lease * (100 - options_.clock_drift_percent) / 100;
+}
+
+MonotonicTime Election::LeaseEnd(MonotonicTime sent_at) const { return sent_at + UsableLease(); }
+
+bool Election::IsFresh(const NodeId& node, MonotonicTime now) const {
+  const auto lease = leases_.find(node);
+  return lease != leases_.end() && now < lease->second - UsableLease() + options_.fresh_for;
+}
+
+Duration Election::RoundTimeout() const {
+  const Duration grown = options_.round_timeout * (1 << std::clamp(lost_rounds_ - 1, 0, 4));
+  return std::max(options_.round_timeout, std::min(grown, options_.round_timeout_max));
+}
+
+Duration Election::Jitter() const {
+  return options_.election_jitter * (1 << std::clamp(lost_rounds_ - 1, 0, 4));
 }
 
 // Who counts in the majority that a sitting coordinator must hold: its electors, who granted since,
@@ -244,6 +260,20 @@ ElectionEffects Election::OnTick(MonotonicTime now) {
   return effects;
 }
 
+MonotonicTime Election::NextDue() const {
+  switch (role_) {
+    case Role::kFollower:
+      // Its coordinator's lease runs out, or it stands.
+      return stand_at_.has_value() ? std::max(*stand_at_, settled_at_) : granted_until_;
+    case Role::kAsking:
+    case Role::kCandidate:
+      return round_ends_;
+    case Role::kCoordinator:
+      return std::min(renew_at_, leads_until_);
+  }
+  return MonotonicTime();
+}
+
 void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
   if (LeasedToOther(self_, now)) {
     stand_at_.reset();
@@ -253,7 +283,7 @@ void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
     stand_at_ =
         std::max(now, started_ + options_.discovery_grace) + RandomPartOf(options_.election_jitter);
   }
-  if (unable_ || resigned_) return;
+  if (unable_ || resigned_ || now < settled_at_) return;
   if (now >= *stand_at_ && MayElect(live_, now)) BeginAsking(now, effects);
 }
 
@@ -285,9 +315,13 @@ ElectionEffects Election::OnMembershipChanged(const std::set<NodeId>& live,
   }
   std::erase_if(live_since_, [this](const auto& item) { return !live_.contains(item.first); });
   NoteMinority(now);
+  const bool joined = !std::includes(before.begin(), before.end(), live_.begin(), live_.end());
+  if (joined && !ever_obeyed_) {
+    settled_at_ =
+        std::min(now + options_.settle, started_ + options_.discovery_grace + options_.settle_max);
+  }
   if (broken_) return effects;
   if (role_ == Role::kCoordinator) {
-    const bool joined = !std::includes(before.begin(), before.end(), live_.begin(), live_.end());
     if (joined) renew_at_ = now;  // asked at once
     TickCoordinator(now, effects);
   } else if (role_ == Role::kCandidate) {
@@ -331,6 +365,7 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
   } else if (fence == granted_) {
     // It renews in time after all: no more asking to be elected in its place.
     role_ = Role::kFollower;
+    lost_rounds_ = 0;
     granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
     granted_electors_ = request.electors();
     stand_at_.reset();
@@ -393,6 +428,7 @@ void Election::Grant(const FencePair& fence, Duration lease, MonotonicTime now,
   granted_until_ = now + lease;
   highest_term_ = std::max(highest_term_, fence.term);
   role_ = Role::kFollower;
+  lost_rounds_ = 0;
   stand_at_.reset();
 }
 
@@ -517,10 +553,13 @@ void Election::Ask(const NodeId& to, bool pre_vote, Duration lease, MonotonicTim
 }
 
 void Election::AskAll(bool pre_vote, MonotonicTime now, ElectionEffects& effects) {
-  for (const NodeId& node : live_) Ask(node, pre_vote, options_.lease, now, effects);
+  for (const NodeId& node : live_) {
+    if (pre_vote || !IsFresh(node, now)) Ask(node, pre_vote, options_.lease, now, effects);
+  }
   if (pre_vote) return;
   for (const NodeId& node : beside_) {
-    if (!live_.contains(node)) Ask(node, pre_vote, options_.lease, now, effects);
+    if (!live_.contains(node) && !IsFresh(node, now))
+      Ask(node, pre_vote, options_.lease, now, effects);
   }
 }
 
@@ -529,7 +568,7 @@ void Election::BeginAsking(MonotonicTime now, ElectionEffects& effects) {
   role_ = Role::kAsking;
   mine_ = {Term(std::max(highest_term_, granted_.term).value() + 1), self_};
   would_grant_ = {self_};
-  round_ends_ = now + options_.round_timeout;
+  round_ends_ = now + RoundTimeout();
   stand_at_.reset();
   if (VotesNeeded() <= 1) {
     BeginCandidacy(now, effects);
@@ -540,7 +579,7 @@ void Election::BeginAsking(MonotonicTime now, ElectionEffects& effects) {
 
 void Election::BeginCandidacy(MonotonicTime now, ElectionEffects& effects) {
   role_ = Role::kCandidate;
-  round_ends_ = now + options_.round_timeout;
+  round_ends_ = now + RoundTimeout();
   leases_.clear();
   asked_.clear();
   entries_from_.clear();
@@ -558,6 +597,7 @@ void Election::WinIfMajority(MonotonicTime now, ElectionEffects& effects) {
   }
   if (VotesHeld(now) < VotesNeeded() || !MayElect(voters, now)) return;
   role_ = Role::kCoordinator;
+  lost_rounds_ = 0;
   sitting_ = Electorate();
   RecomputeLeadsUntil(now);
   renew_at_ = now + options_.renew_interval;
@@ -577,7 +617,8 @@ void Election::GiveUpRound(MonotonicTime now, ElectionEffects& effects) {
   role_ = Role::kFollower;
   raised_until_ = now;
   GiveBackLeases(now, effects);
-  stand_at_ = now + options_.round_timeout / 4 + RandomPartOf(options_.election_jitter);
+  ++lost_rounds_;
+  stand_at_ = now + options_.round_timeout / 4 + RandomPartOf(Jitter());
 }
 
 void Election::StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects) {
@@ -639,6 +680,7 @@ void Election::NoteObeyed(MonotonicTime now, ElectionEffects& effects) {
   std::optional<FencePair> obeyed = Coordinator(now);
   if (obeyed == last_obeyed_) return;
   last_obeyed_ = obeyed;
+  ever_obeyed_ |= obeyed.has_value();
   effects.emplace_back(ObeysChanged{std::move(obeyed)});
 }
 

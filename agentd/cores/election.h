@@ -46,12 +46,23 @@ enum class Consistency {
 struct ElectionOptions {
   Duration lease = std::chrono::milliseconds(2000);
   Duration renew_interval = std::chrono::milliseconds(500);
+  // A lease that was granted to an asking less than this ago is not asked for again yet. With a
+  // renew_interval much shorter than this, one that is answered is renewed seldom, and one that is
+  // not is asked for often.
+  Duration fresh_for{};
   // A node that just started waits this long for others to be found before it stands for election.
   Duration discovery_grace = std::chrono::milliseconds(1000);
   // A follower without a coordinator stands after a random part of this.
   Duration election_jitter = std::chrono::milliseconds(300);
-  // A round of votes that is not won in this time is given up.
+  // A round of votes that is not won in this time is given up. After each round that is lost the
+  // next one waits twice as long, up to round_timeout_max, and the jitter grows alike: where many
+  // nodes start at once on few cores, answers take longer than any short round.
   Duration round_timeout = std::chrono::milliseconds(400);
+  Duration round_timeout_max = std::chrono::milliseconds(1600);
+  // A node that has not obeyed anybody since it started does not stand before no other was found
+  // for so long, or settle_max after discovery_grace: it would be elected by a few of many.
+  Duration settle = std::chrono::milliseconds(300);
+  Duration settle_max = std::chrono::milliseconds(4000);
   // A member that just became alive counts in the majority that a *sitting* coordinator must renew
   // after this long, or as soon as it has granted; so that two halves can meet without either
   // losing its majority.
@@ -125,6 +136,9 @@ class Election {
 
   // Each 100 ms or so: what is late by a tick is no danger, leases are seconds.
   ElectionEffects OnTick(MonotonicTime now);
+  // When OnTick has something to do at the soonest, should nothing else happen; in the past: it
+  // waits for something else.
+  MonotonicTime NextDue() const;
   // `live`: members that are alive or suspect. `all`: every member that has not left. This node
   // counts as live whether it is listed or not.
   ElectionEffects OnMembershipChanged(const std::set<NodeId>& live, const std::set<NodeId>& all,
@@ -201,7 +215,12 @@ class Election {
   bool HasWaited(MonotonicTime now) const;
   bool MayElect(const std::set<NodeId>& voters, MonotonicTime now) const;
   bool IsSmaller(uint32_t electors, const FencePair& fence, MonotonicTime now) const;
+  Duration UsableLease() const;
   MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
+  bool IsFresh(const NodeId& node, MonotonicTime now) const;
+  // As it has grown with the rounds that were lost.
+  Duration RoundTimeout() const;
+  Duration Jitter() const;
   std::set<NodeId> Sitting(MonotonicTime now);
   void RecomputeLeadsUntil(MonotonicTime now);
   MonotonicTime ListedUntil(MonotonicTime now) const;
@@ -256,6 +275,9 @@ class Election {
   std::map<NodeId, MonotonicTime> live_since_;
   std::set<NodeId> sitting_;  // while coordinator: who counts in its majority
   MonotonicTime round_ends_;
+  int lost_rounds_ = 0;  // in a row
+  bool ever_obeyed_ = false;
+  MonotonicTime settled_at_;
   std::optional<MonotonicTime> stand_at_;
   MonotonicTime renew_at_;
   MonotonicTime leads_until_;

@@ -228,6 +228,61 @@ TEST(Election, LeasesCountFromTheAskingNotTheAnswer) {
   EXPECT_FALSE(node->Leading(At(3500)).has_value());
 }
 
+TEST(Election, AFreshLeaseIsNotAskedForAndALateOneOften) {
+  ElectionOptions options;
+  options.renew_interval = milliseconds(250);
+  options.fresh_for = milliseconds(900);
+  auto node = MakeCoordinator(options);
+  // Leases asked for at 1001: b's answers get lost from now on, c's come at once.
+  std::map<char, std::vector<int>> asked;
+  for (int ms = 1010; ms < 2900; ms += 10) {
+    for (const SendLeaseRequest& ask : Pick<SendLeaseRequest>(node->OnTick(At(ms)))) {
+      asked[ask.to.value()[0]].push_back(ms);
+      if (ask.to == Id('c')) node->OnLeaseResponse(ask, Yes(), At(ms));
+    }
+    EXPECT_TRUE(node->Leading(At(ms)).has_value());
+    EXPECT_GE(node->NextDue(), At(ms));
+  }
+  EXPECT_EQ(asked['c'].size(), 1u);
+  EXPECT_GE(asked['b'].size(), 4u) << "before it runs out";
+  EXPECT_GE(asked['b'].front(), 1901);
+}
+
+TEST(Election, RoundsThatAreLostGiveTheNextOneMoreTime) {
+  auto node = Make('a');
+  const std::set<NodeId> members = {Id('a'), Id('b'), Id('c')};
+  node->OnMembershipChanged(members, members, At(0));
+  std::vector<int> begun;
+  for (int ms = 0; ms < 20'000; ms += 10) {
+    for (const SendLeaseRequest& ask : Pick<SendLeaseRequest>(node->OnTick(At(ms)))) {
+      if (ask.request.pre_vote() && ask.to == Id('b')) begun.push_back(ms);
+    }
+  }
+  ASSERT_GE(begun.size(), 6u);
+  EXPECT_LE(begun[1] - begun[0], 520);
+  EXPECT_LE(begun[2] - begun[1], 520);
+  EXPECT_GE(begun[3] - begun[2], 800);
+  EXPECT_GE(begun[5] - begun[4], 1600);
+  EXPECT_LE(begun[5] - begun[4], 2000);
+}
+
+TEST(Election, NobodyStandsWhileOthersAreStillBeingFound) {
+  auto node = Make('a');
+  std::set<NodeId> members = {Id('a'), Id('b'), Id('c')};
+  int ms = 0;
+  char next = 'd';
+  const auto stands = [&] { return !Pick<SendLeaseRequest>(node->OnTick(At(ms))).empty(); };
+  for (; ms <= 2000; ms += 10) {
+    if (ms % 200 == 0) {
+      members.insert(Id(next++));
+      node->OnMembershipChanged(members, members, At(ms));
+    }
+    ASSERT_FALSE(stands()) << ms;
+  }
+  for (; ms < 2300; ms += 10) ASSERT_FALSE(stands()) << ms;
+  EXPECT_TRUE(stands());
+}
+
 TEST(Election, SurvivorOfTwoGoesOnAlone) {
   auto node = Make('b', GrantRecord{{Term(1), Id('a')}, milliseconds(2000)});
   const std::set<NodeId> both = {Id('a'), Id('b')};
