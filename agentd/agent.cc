@@ -2,9 +2,13 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "agentd/agent_impl.h"
 #include "agentd/cores/member_list.h"
+#include "agentd/cores/node_news.h"
 #include "agentd/log_text.h"
 #include "agentd/lost_nodes.h"
 #include "agentd/rpc_methods.h"
@@ -16,8 +20,16 @@
 namespace macrame::agentd {
 namespace {
 
-// Every wake-up of an idle agent costs; no limit of the protocol is finer than this.
+// Every wake-up of an idle agent costs; no limit of the protocol is finer than kTick. While nothing
+// happens kQuietTick is enough: what falls due between two of these has its own time
+// (LeaseClient::NextDue).
 constexpr Duration kTick = std::chrono::milliseconds(100);
+constexpr Duration kQuietTick = std::chrono::milliseconds(250);
+// Nothing happens when nothing did for so long.
+constexpr Duration kBusyFor = std::chrono::seconds(3);
+constexpr Duration kBusyAtStart = std::chrono::seconds(5);
+// Beacons that are due so soon go with this tick.
+constexpr Duration kBeaconSlack = std::chrono::milliseconds(40);
 constexpr Duration kSecretPoll = std::chrono::seconds(1);
 constexpr Duration kModelScanInterval = std::chrono::seconds(30);
 constexpr char kInsecureName[] = "insecure-dev";
@@ -49,6 +61,9 @@ AgentEvents Agent::Impl::MakeEvents() {
     if (parts_.election.Leading(dispatcher_.Now()) != fence) return;
     parts_.conductor.BeginLeading(fence);
     parts_.member_writer.BeginLeading();
+    // What others reported before does not count under this lead.
+    parts_.heartbeats.SendNews();
+    Hurry();
     parts_.cluster_service.NoteChange();
   };
   events.on_lost_coordination = [this] {
@@ -64,6 +79,7 @@ AgentEvents Agent::Impl::MakeEvents() {
       parts_.conductor.ForgetKept();
       parts_.member_writer.ForgetAlone();
     }
+    Hurry();
     parts_.cluster_service.NoteChange();
   };
   events.on_state_changed = [this] {
@@ -71,9 +87,13 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.revocations.TakeState();
     parts_.router.Refresh();
     parts_.conductor.Wake();
+    Hurry();
     parts_.cluster_service.NoteChange();
   };
-  events.on_deployment_changed = [this] { parts_.cluster_service.NoteChange(); };
+  events.on_deployment_changed = [this] {
+    Hurry();
+    parts_.cluster_service.NoteChange();
+  };
   events.on_links_changed = [this] {
     parts_.conductor.Wake();
     parts_.cluster_service.NoteChange();
@@ -86,6 +106,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     OnAnswer(from, std::move(answer));
   };
   events.make_heartbeat = [this] { return MakeHeartbeat(); };
+  events.is_urgent = [this](const NodeId& node) { return IsUrgent(node); };
   events.problems = [this] { return Problems(); };
   return events;
 }
@@ -102,6 +123,7 @@ absl::Status Agent::Impl::Start() {
   StartGateway();
   parts_.member_writer.Take();
   MembersChanged();
+  busy_until_ = dispatcher_.Now() + kBusyAtStart;
   dispatcher_.Post([this] { Tick(); });
   return absl::OkStatus();
 }
@@ -112,7 +134,9 @@ void Agent::Impl::StartOwnParts() {
     parts_.links.NoteRanks(parts_.own.ranks());
     parts_.conductor.Wake();
     parts_.cluster_service.NoteChange();
-    if (!stopping_ && parts_.guard.is_sure()) parts_.heartbeats.SendToAll();
+    if (stopping_ || !parts_.guard.is_sure()) return;
+    parts_.heartbeats.SendNews();
+    Hurry();
   });
   const absl::Status engine = parts_.supervisor.Start();
   parts_.prober.Start([this](const v1::Inventory&) {
@@ -275,6 +299,8 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
   options.use_loopback = config_.discovery_loopback;
   options.interfaces = BeaconInterfaces();
   options.seeds = config_.discovery_seeds;
+  options.intervals.sign_of_life = std::chrono::milliseconds(config_.heartbeat_interval_ms);
+  options.intervals.slack = kBeaconSlack;
   discovery::BeaconServiceCallbacks callbacks;
   callbacks.on_peer_clock = [this](const NodeId& node, uint64_t sent_unix_ms) {
     NotePeerClock(node, sent_unix_ms);
@@ -287,6 +313,8 @@ void Agent::Impl::StartBeacons(std::optional<discovery::BeaconTrust> trust) {
     parts_.heartbeats.Wake();
     if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.Tick();
   };
+  callbacks.on_beacon = [this](const discovery::HeardBeacon& beacon) { OnBeacon(beacon); };
+  callbacks.news = [this] { return NewsOf(MakeNews()); };
   callbacks.on_unknown_node = [this](const v1::UnknownNode& unknown_node) {
     parts_.members.HeardUnknownNode(unknown_node);
   };
@@ -383,14 +411,20 @@ void Agent::Impl::Tick() {
     secret_polled_ = now;
     PollSecret();
   }
+  // What came in counts before anybody is judged.
+  parts_.beacons->Turn();
   WatchIdentity();
   WatchDials();
   if (parts_.guard.is_sure()) {
     parts_.leases.Tick();
     parts_.member_writer.Tick();
   }
+  TellOfDisk();
   // Somebody who has lost the node itself from sight must not take a copy of it for the node.
-  if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.Tick();
+  if (parts_.guard.standing() != Standing::kRefused) {
+    if (NeedsFreshReports()) parts_.heartbeats.KeepFresh();
+    parts_.heartbeats.Tick();
+  }
   parts_.replicator.Tick();
   parts_.members.Tick();
   parts_.trust.Tick();
@@ -400,9 +434,66 @@ void Agent::Impl::Tick() {
   parts_.conductor.Tick();
   parts_.cluster_service.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
-  parts_.beacons->SetAllPeersConnected(!table.Members().empty() && table.AllMembersAlive());
+  const bool has_members = !table.Members().empty();
+  parts_.beacons->SetAllPeersConnected(has_members && table.AllMembersAlive());
+  // A copy says nothing in the name of the node that it was copied from.
+  parts_.beacons->SetSignsOfLife(has_members && parts_.guard.standing() != Standing::kRefused);
+  parts_.beacons->SetTakesTurns(IsQuiet());
   if (departure_.has_value()) StepDeparture();
-  dispatcher_.PostAfter(kTick, [this] { Tick(); });
+  ArmTick();
+}
+
+void Agent::Impl::ArmTick() {
+  const MonotonicTime now = dispatcher_.Now();
+  const bool may_rest = IsQuiet() && parts_.conductor.IsIdle() && parts_.cluster_service.IsIdle() &&
+                        parts_.replicator.IsIdle();
+  Duration wait = kTick;
+  if (may_rest) {
+    wait = std::min<Duration>(kQuietTick,
+                              std::chrono::milliseconds(config_.heartbeat_interval_ms) / 2);
+    const MonotonicTime due = parts_.leases.NextDue();
+    if (due > now) wait = std::min(wait, due - now);
+  }
+  tick_at_ = now + wait;
+  tick_timer_ = dispatcher_.PostAfter(wait, [this] {
+    tick_timer_ = 0;
+    Tick();
+  });
+}
+
+void Agent::Impl::Hurry() {
+  const MonotonicTime now = dispatcher_.Now();
+  busy_until_ = std::max(busy_until_, now + kBusyFor);
+  if (tick_timer_ == 0 || tick_at_ <= now + kTick) return;
+  dispatcher_.Cancel(tick_timer_);
+  ArmTick();
+}
+
+bool Agent::Impl::IsQuiet() const {
+  return dispatcher_.Now() >= busy_until_ && !parts_.heartbeats.IsSearching() &&
+         !parts_.views.AnyDraining();
+}
+
+// Who can't write grants nothing: everybody counts on it no more, or again, at once.
+void Agent::Impl::TellOfDisk() {
+  const bool fails = parts_.store->failure().has_value();
+  if (fails) Hurry();
+  if (std::exchange(told_failing_, fails) == fails || !parts_.guard.is_sure()) return;
+  parts_.heartbeats.SendToAll();
+}
+
+// A machine that may be a copy finds out by who refuses it.
+bool Agent::Impl::NeedsFreshReports() const {
+  return !parts_.guard.is_sure() || parts_.views.AnyDraining() ||
+         parts_.cluster_service.IsWatched();
+}
+
+void Agent::Impl::OnBeacon(const discovery::HeardBeacon& beacon) {
+  using Worth = MemberMonitor::BeaconWorth;
+  const Worth worth = parts_.members.HeardBeacon(beacon);
+  parts_.heartbeats.NoteBeacon(beacon, worth);
+  const bool may_call = parts_.guard.standing() != Standing::kRefused;
+  if (worth == Worth::kWantsHeartbeat && may_call) parts_.heartbeats.Tick();
 }
 
 void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
@@ -412,6 +503,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       parts_.reports.Forget(event.node);
       parts_.links.Forget(event.node);
       parts_.channels.Forget(event.node);
+      parts_.heartbeats.Forget(event.node);
       break;
     case MembershipChange::kRestarted:
       parts_.reports.Forget(event.node);
@@ -425,7 +517,8 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       break;
   }
   parts_.links.NoteMembers();
-  parts_.heartbeats.Wake();
+  parts_.heartbeats.TakeAddresses();
+  Hurry();
   MembersChanged();
   parts_.conductor.Wake();
   parts_.cluster_service.NoteChange();
@@ -466,17 +559,22 @@ void Agent::Impl::OnAnswer(const NodeId& from, v1::HeartbeatResponse answer) {
   OnHeartbeat(from, changed);
 }
 
-v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
+// One of the two is coordinator, or nobody is.
+bool Agent::Impl::IsUrgent(const NodeId& node) const {
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(dispatcher_.Now());
+  return !coordinator.has_value() || coordinator->coordinator == parts_.self ||
+         coordinator->coordinator == node;
+}
+
+v1::HeartbeatRequest Agent::Impl::MakeNews() {
   const MonotonicTime now = dispatcher_.Now();
   v1::HeartbeatRequest request;
   *request.mutable_identity() = parts_.own.identity();
-  *request.mutable_load() = parts_.own.load();
+  request.set_inventory_revision(parts_.own.inventory().revision());
+  request.set_links_revision(parts_.links.own().revision());
   for (const v1::RankStatus& rank : parts_.own.ranks()) *request.add_ranks() = rank;
   const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
   if (coordinator.has_value()) *request.mutable_coordinator() = ToProto(*coordinator);
-  request.set_state_digest(parts_.replicator.table().Digest());
-  request.set_sent_unix_ms(dispatcher_.UnixMs());
-  request.set_sequence(++heartbeat_sequence_);
   request.set_draining(parts_.own.draining());
   for (const NodeId& node : parts_.members.Undialled()) {
     request.add_undialled_node_ids(node.value());
@@ -488,6 +586,15 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
     // It grants and keeps nothing yet, so nobody is to count on it.
     *request.mutable_state_failure() = *parts_.guard.Problem();
   }
+  return request;
+}
+
+v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
+  v1::HeartbeatRequest request = MakeNews();
+  *request.mutable_load() = parts_.own.load();
+  request.set_state_digest(parts_.replicator.table().Digest());
+  request.set_sent_unix_ms(dispatcher_.UnixMs());
+  request.set_sequence(++heartbeat_sequence_);
   return request;
 }
 

@@ -63,6 +63,8 @@ void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other) {
     return;
   }
   own_id_asked_ = now;
+  // Whoever takes this node for the copy says so in an answer.
+  parts_.heartbeats.KeepFresh();
   if (!parts_.channels.SetAddresses(parts_.self,
                                     {other.addresses().begin(), other.addresses().end()},
                                     other.control_port())) {

@@ -52,6 +52,16 @@ class Agent::Impl {
   void WatchDials();
   void AddOneWay(std::vector<v1::Reason>& problems) const;
   void Tick();
+  void ArmTick();
+  // Something happened: ticks are frequent for a while.
+  void Hurry();
+  bool IsQuiet() const;
+  bool NeedsFreshReports() const;
+  void TellOfDisk();
+  void OnBeacon(const discovery::HeardBeacon& beacon);
+  bool IsUrgent(const NodeId& node) const;
+  // What a beacon's digest is of: everything that others act on.
+  v1::HeartbeatRequest MakeNews();
   void OnMember(const discovery::MembershipEvent& event);
   void OnRenewed(const transport::NodeCredentials& credentials);
   void OnRevoked(const std::set<NodeId>& nodes);
@@ -80,6 +90,10 @@ class Agent::Impl {
   std::set<NodeId> able_;               // as the election knows it
   std::optional<Departure> departure_;  // told to stop
   bool stopping_ = false;
+  bool told_failing_ = false;  // the others know that the disk can't be written
+  MonotonicTime busy_until_;
+  MonotonicTime tick_at_;
+  transport::Dispatcher::TimerId tick_timer_ = 0;
   std::optional<MonotonicTime> leaderless_since_;
   MonotonicTime own_id_asked_;  // whoever sends beacons under this node's id
   std::string secret_trouble_;  // the last that was logged

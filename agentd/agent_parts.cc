@@ -66,7 +66,8 @@ Consistency ConsistencyOf(const Config& config) {
 ElectionOptions ElectionOptionsOf(const Config& config) {
   ElectionOptions options;
   options.lease = Ms(config.lease_ms);
-  options.renew_interval = Ms(config.lease_ms) / 4;
+  options.renew_interval = Ms(config.lease_ms) / 8;
+  options.fresh_for = Ms(config.lease_ms) / 2;
   options.consistency = ConsistencyOf(config);
   options.minority_wait = std::chrono::seconds(config.minority_wait_s);
   options.first_members = static_cast<size_t>(config.quorum_first_members);
@@ -89,6 +90,7 @@ std::function<uint64_t()> SystemRandom() {
 HeartbeatOptions HeartbeatOptionsOf(const Config& config) {
   HeartbeatOptions options;
   options.interval = Ms(config.heartbeat_interval_ms);
+  options.beacon_silence = std::min(options.interval * 7 / 4, Ms(config.suspect_after_ms) * 2 / 3);
   options.timeout = Ms(config.suspect_after_ms);
   return options;
 }
@@ -176,7 +178,11 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                   [this](const v1::GangRecord& record) { conductor.NoteApart(record); }}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed,
-              [this](const NodeId& node, bool reached) { members.NoteCall(node, reached); }}),
+              [this](const NodeId& node, bool reached) { members.NoteCall(node, reached); },
+              [this](const NodeId& node, const v1::LeaseRequest& request,
+                     LeaseClient::LeaseDone done) {
+                heartbeats.SendLease(node, request, std::move(done));
+              }}),
       member_writer({dispatcher, election, leases, replicator, members, self},
                     ConsistencyOf(config)),
       trust(dispatcher, self, config.cluster_secret_file, channels, members, events.on_renewed),
@@ -201,11 +207,12 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       reporter({dispatcher, election, members, member_writer, views, conductor, own, links,
                 events.problems}),
       heartbeats(
-          dispatcher, channels, members, HeartbeatOptionsOf(config),
+          dispatcher, channels, members, self, HeartbeatOptionsOf(config),
           {events.make_heartbeat, [this]() -> const v1::Inventory& { return own.inventory(); },
            [this](const NodeId& node) { return reports.KnownRevision(node); },
            [this]() -> const v1::NodeLinks& { return links.own(); },
-           [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer}),
+           [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer,
+           [this](const NodeId& node) { return reports.NewsHeard(node); }, events.is_urgent}),
       link_service({dispatcher, links, views, election, replicator, members, channels, conductor,
                     supervisor, self}),
       trace_service({members, channels, replicator, supervisor, self}),

@@ -62,6 +62,7 @@ struct AgentEvents {
   std::function<void()> on_links_changed;
   std::function<void(const NodeId&, bool)> on_heartbeat;
   std::function<void(const NodeId&, v1::HeartbeatResponse)> on_answer;
+  std::function<bool(const NodeId&)> is_urgent;
   std::function<v1::HeartbeatRequest()> make_heartbeat;
   std::function<std::vector<v1::Reason>()> problems;
 };

@@ -1,5 +1,7 @@
 #include "agentd/agent_service.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
@@ -109,10 +111,20 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::OnHeartbeat(const Caller& ca
   const uint64_t claimed_links = request.links_revision();
   const uint64_t known_links = request.known_links_revision();
   bool changed = false;
+  std::optional<v1::LeaseRequest> lease;
   // A refused member (too many, or a clashing id) is not listened to.
   if (parts_.members.IsMember(caller.node_id)) {
+    if (request.has_lease() && parts_.guard.is_sure()) lease = std::move(*request.mutable_lease());
     if (request.has_links()) parts_.links.Take(caller.node_id, request.links());
     changed = parts_.reports.Take(caller.node_id, std::move(request), parts_.dispatcher.Now());
+  }
+  // First of all: what this node says of itself then names the coordinator that it has now.
+  if (lease.has_value()) {
+    v1::LeaseResponse& answer = *response.mutable_lease();  // not granted, if nothing else is said
+    parts_.leases.OnLeaseRequest(caller.node_id, *lease,
+                                 [&answer](absl::StatusOr<v1::LeaseResponse> decided) {
+                                   if (decided.ok()) answer = *std::move(decided);
+                                 });
   }
   response.set_known_inventory_revision(parts_.reports.KnownRevision(caller.node_id));
   response.set_wants_inventory(response.known_inventory_revision() != claimed);

@@ -39,6 +39,7 @@ void Agent::Impl::Shutdown(std::function<void()> done) {
   parts_.own.SetDraining();
   parts_.leases.Resign();
   parts_.heartbeats.SendToAll();
+  Hurry();
   parts_.cluster_service.NoteChange();
   StepDeparture();
   if (stopping_) return;

@@ -179,7 +179,13 @@ void ClusterService::RefreshFromCoordinator(std::function<void()> done) {
       });
 }
 
+bool ClusterService::IsWatched() const {
+  return !watches_.empty() ||
+         (asked_at_.has_value() && parts_.dispatcher.Now() - *asked_at_ < kLooksOnFor);
+}
+
 void ClusterService::OnGetStatus(const Caller& caller, Reply<v1::ClusterStatus> reply) {
+  asked_at_ = parts_.dispatcher.Now();
   if (!caller.local) return reply(parts_.reporter.Status());
   RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Status()); });
 }

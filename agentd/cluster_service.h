@@ -27,6 +27,8 @@ inline constexpr size_t kStatusWatchesMax = 32;
 inline constexpr uint32_t kStatusIntervalMinMs = 100;
 inline constexpr uint32_t kStatusIntervalDefaultMs = 1000;
 inline constexpr size_t kDeploymentNameBytesMax = 200;
+// Who asked for the status once is likely to ask again within so long.
+inline constexpr Duration kLooksOnFor = std::chrono::seconds(3);
 // A call that needs a coordinator waits so long for one to be agreed on.
 inline constexpr Duration kCoordinatorWait = std::chrono::seconds(5);
 
@@ -53,6 +55,10 @@ class ClusterService {
   void NoteChange() { changed_ = true; }
   // Each 100 ms or so.
   void Tick();
+  // Nobody waits to be told of anything.
+  bool IsIdle() const { return watches_.empty() && loads_.IsEmpty() && logs_.IsEmpty(); }
+  // Somebody looks at the status, or did a moment ago.
+  bool IsWatched() const;
   void StopLeading();
 
  private:
@@ -104,6 +110,7 @@ class ClusterService {
   std::list<StatusWatch> watches_;
   bool changed_ = false;
   bool refreshing_ = false;
+  std::optional<MonotonicTime> asked_at_;
   MonotonicTime refreshed_at_;
 };
 

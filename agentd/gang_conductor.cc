@@ -67,7 +67,6 @@ void GangConductor::Tick() {
   if (!IsIdle()) Pass();
 }
 
-// Nothing is wanted and nothing runs: what could change that wakes the conductor.
 bool GangConductor::IsIdle() const {
   for (const auto& [key, entry] : parts_.replicator.table().entries()) {
     const bool is_ours =

@@ -51,6 +51,8 @@ class GangConductor {
   void Wake();
   // Each 100 ms or so. Costs next to nothing while nothing is deployed.
   void Tick();
+  // Nothing is wanted and nothing runs: what could change that wakes the conductor.
+  bool IsIdle() const;
 
   // A member is dead: should it hold a rank, its machine may have crashed.
   void NoteDead(const NodeId& node);
@@ -69,7 +71,6 @@ class GangConductor {
  private:
   void Pass();
   void LearnSpeeds(const ClusterView& view, MonotonicTime now);
-  bool IsIdle() const;
   ClusterView MakeView();
   std::optional<v1::Reason> WhyBroken(const v1::Plan& plan);
   void Carry(const PlanDeployment& effect);

@@ -120,19 +120,31 @@ void LeaseClient::Answer(const AnswerLease& effect, const LeaseReply& reply) {
 }
 
 void LeaseClient::Send(const SendLeaseRequest& effect) {
+  if (effect.request.pre_vote() || effect.request.lease_ms() == 0) return SendApart(effect);
+  callbacks_.send_lease(effect.to, effect.request,
+                        [this, effect](absl::StatusOr<v1::LeaseResponse> response) {
+                          if (absl::IsUnimplemented(response.status())) return SendApart(effect);
+                          Take(effect, response);
+                        });
+}
+
+void LeaseClient::SendApart(const SendLeaseRequest& effect) {
   transport::PeerChannel* channel = channels_.For(effect.to);
   if (channel == nullptr) return;
   channel->Call<v1::LeaseResponse>(
       kRequestLease, effect.request, timeout_,
       [this, effect](absl::StatusOr<v1::LeaseResponse> response) {
         callbacks_.on_call(effect.to, response.ok() || !IsUnreached(response.status()));
-        if (!response.ok()) return;
-        // What this elector holds is merged before its lease counts.
-        if (response->entries_size() > 0 && !replicator_.TakeEntries(response->entries()).ok()) {
-          return;
-        }
-        Carry(election_.OnLeaseResponse(effect, *response, dispatcher_.Now()));
+        Take(effect, response);
       });
+}
+
+void LeaseClient::Take(const SendLeaseRequest& effect,
+                       const absl::StatusOr<v1::LeaseResponse>& response) {
+  if (!response.ok()) return;
+  // What this elector holds is merged before its lease counts.
+  if (response->entries_size() > 0 && !replicator_.TakeEntries(response->entries()).ok()) return;
+  Carry(election_.OnLeaseResponse(effect, *response, dispatcher_.Now()));
 }
 
 }  // namespace macrame::agentd

@@ -32,6 +32,7 @@ class LoadWatches {
            uint64_t after_epoch, uint32_t timeout_ms);
   // Tells of changes. Each 100 ms or so, and when something changed.
   void Tick();
+  bool IsEmpty() const { return watches_.empty(); }
   // This node leads no more.
   void EndAll(const absl::Status& status);
 

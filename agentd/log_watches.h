@@ -23,6 +23,7 @@ class LogWatches {
   void Add(const v1::LogsRequest& request, transport::ServerStream stream);
   // Hands on what is new. Each 100 ms or so; reads nothing while nobody follows.
   void Tick();
+  bool IsEmpty() const { return watches_.empty(); }
 
  private:
   struct Watch {

@@ -34,6 +34,18 @@ void LogEvent(const discovery::MembershipTable& table, const discovery::Membersh
   }
 }
 
+// A copy of the member's disk signs beacons with its id, too, on another machine or at another
+// port.
+bool IsOfMember(const discovery::HeardBeacon& beacon, const discovery::Member& member) {
+  const std::string& machine = member.identity.machine();
+  if (!machine.empty() && !beacon.machine.empty()) {
+    if (beacon.machine != machine) return false;
+  }
+  // A later run may have another port.
+  return beacon.incarnation > member.identity.incarnation() ||
+         beacon.control_port == member.identity.control_port();
+}
+
 }  // namespace
 
 MemberMonitor::MemberMonitor(transport::Dispatcher& dispatcher, const v1::NodeIdentity& self,
@@ -72,6 +84,23 @@ discovery::Admission MemberMonitor::HeardMember(const v1::NodeIdentity& identity
     callbacks_.on_probe(node);  // whoever has the place, at its own address
   }
   return admission;
+}
+
+MemberMonitor::BeaconWorth MemberMonitor::HeardBeacon(const discovery::HeardBeacon& beacon) {
+  const discovery::Member* member = table_.Find(beacon.node);
+  if (member == nullptr || member->state == v1::NODE_STATE_LEFT ||
+      beacon.incarnation < member->identity.incarnation() || !IsOfMember(beacon, *member)) {
+    return BeaconWorth::kNothing;
+  }
+  LastBeacon& last = beacons_[beacon.node];
+  const bool is_later =
+      std::pair(beacon.incarnation, beacon.sequence) > std::pair(last.incarnation, last.sequence);
+  if (beacon.machine == last.machine && !is_later) return BeaconWorth::kNothing;
+  last = {beacon.machine, beacon.incarnation, beacon.sequence};
+  const bool is_later_run = beacon.incarnation > member->identity.incarnation();
+  if (is_later_run || member->state == v1::NODE_STATE_DEAD) return BeaconWorth::kWantsHeartbeat;
+  Carry(failures_.BeaconReceived(beacon.node, dispatcher_.Now()));
+  return BeaconWorth::kHeard;
 }
 
 void MemberMonitor::HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure) {
@@ -143,6 +172,7 @@ void MemberMonitor::Tell(const discovery::MembershipEvents& events) {
         event.change == MembershipChange::kJoined || event.change == MembershipChange::kRestarted ||
         event.change == MembershipChange::kDead || event.change == MembershipChange::kAlive;
     if (comes_or_goes) dials_.Forget(event.node);
+    if (event.change == MembershipChange::kForgotten) beacons_.erase(event.node);
     LogEvent(table_, event);
     callbacks_.on_event(event);
   }

@@ -4,12 +4,14 @@
 // and heartbeats, and the log lines that come of it. Owner thread.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "agentd/cores/dial_table.h"
 #include "discovery/failure_monitor.h"
+#include "discovery/heard_beacon.h"
 #include "discovery/membership_table.h"
 #include "macrame/v1/node.pb.h"
 #include "proto/ids.h"
@@ -38,6 +40,14 @@ class MemberMonitor {
   discovery::Admission HeardMember(const v1::NodeIdentity& identity, const std::string& observed_ip,
                                    bool answered,
                                    std::optional<MonotonicTime> asked_at = std::nullopt);
+  enum class BeaconWorth {
+    kNothing,         // no member's, another machine's, or one that was overtaken by a later one
+    kHeard,           // counts as heard
+    kWantsHeartbeat,  // of a later run, or of a member that is dead: only a heartbeat says more
+  };
+  // A signed beacon: of that member, machine, control port and run alone. Its number must rise:
+  // what is played again is nothing.
+  BeaconWorth HeardBeacon(const discovery::HeardBeacon& beacon);
   void HeartbeatFailed(const NodeId& node, discovery::HeartbeatFailure failure);
   // Another call than a heartbeat was answered, or could not reach the node.
   void NoteCall(const NodeId& node, bool reached);
@@ -68,6 +78,12 @@ class MemberMonitor {
   discovery::FailureMonitor failures_;
   DialTable dials_;
   std::set<NodeId> revoked_;
+  struct LastBeacon {
+    std::string machine;
+    uint64_t incarnation = 0;
+    uint64_t sequence = 0;
+  };
+  std::map<NodeId, LastBeacon> beacons_;  // of members
   Callbacks callbacks_;
 };
 

@@ -95,6 +95,14 @@ bool NodeViews::HasOther() const {
   });
 }
 
+bool NodeViews::AnyDraining() const {
+  if (own_.draining()) return true;
+  const auto& reports = reports_.reports();
+  return std::any_of(reports.begin(), reports.end(), [this](const auto& entry) {
+    return entry.second.draining && members_.IsAlive(entry.first);
+  });
+}
+
 std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
   const MonotonicTime now = dispatcher_.Now();
   std::vector<v1::PlannerNode> nodes;

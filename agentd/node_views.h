@@ -47,6 +47,9 @@ class NodeViews {
   bool AnyRanks() const;
   // Whether a live node is there, besides this one, that is not about to stop.
   bool HasOther() const;
+  // A live node is about to stop, this one or another: who waits for its answers to end goes by
+  // counters of ranks.
+  bool AnyDraining() const;
   // As the planner wants them. `has_files`: nodes that have the model's very files.
   std::vector<v1::PlannerNode> ForPlanner(const std::set<NodeId>& has_files) const;
   std::string DisplayName(const NodeId& node) const;

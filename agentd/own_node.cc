@@ -31,7 +31,8 @@ const std::vector<v1::RankStatus>& OwnNode::ranks() {
 
 const v1::NodeLoad& OwnNode::load() {
   const MonotonicTime now = dispatcher_.Now();
-  if (load_at_ != MonotonicTime() && now - load_at_ < kLoadSampleInterval) return load_;
+  const Duration interval = ranks().empty() ? kIdleLoadSampleInterval : kLoadSampleInterval;
+  if (load_at_ != MonotonicTime() && now - load_at_ < interval) return load_;
   load_ = prober_.SampleLoad();
   load_at_ = now;
   double tokens_per_second = 0;

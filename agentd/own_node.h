@@ -14,8 +14,9 @@
 
 namespace macrame::agentd {
 
-// Load is not sampled more often.
+// Load is not sampled more often, on a node with ranks and without.
 inline constexpr Duration kLoadSampleInterval = std::chrono::milliseconds(400);
+inline constexpr Duration kIdleLoadSampleInterval = std::chrono::milliseconds(1900);
 
 class OwnNode {
  public:
@@ -32,7 +33,10 @@ class OwnNode {
   const v1::NodeLoad& load();
   const std::vector<v1::RankStatus>& ranks();
   // The supervisor's ranks changed.
-  void ForgetRanks() { ranks_known_ = false; }
+  void ForgetRanks() {
+    ranks_known_ = false;
+    load_at_ = MonotonicTime();
+  }
   runtime::NodeMemory memory();
   // It is about to stop: it takes no ranks from here on.
   void SetDraining() { draining_ = true; }

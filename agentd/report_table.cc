@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "agentd/cores/node_news.h"
+
 namespace macrame::agentd {
 namespace {
 
@@ -28,6 +30,7 @@ bool ReportTable::Take(const NodeId& from, v1::HeartbeatRequest request, Monoton
   }
   report.incarnation = incarnation;
   report.sequence = request.sequence();
+  report.news = NewsOf(request);
   std::vector<v1::RankStatus> ranks;
   for (v1::RankStatus& rank : *request.mutable_ranks()) {
     if (ranks.size() == kRanksPerReportMax) break;
@@ -69,6 +72,11 @@ std::set<NodeId> ReportTable::Failing() const {
     if (!report.state_failure.code().empty()) failing.insert(node);
   }
   return failing;
+}
+
+uint64_t ReportTable::NewsHeard(const NodeId& node) const {
+  const NodeReport* report = Find(node);
+  return report == nullptr ? 0 : report->news;
 }
 
 uint64_t ReportTable::KnownRevision(const NodeId& node) const {

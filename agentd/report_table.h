@@ -27,6 +27,7 @@ struct NodeReport {
   bool draining = false;       // it is about to stop
   uint64_t incarnation = 0;
   uint64_t sequence = 0;
+  uint64_t news = 0;  // NewsOf it, as a beacon would say it
   MonotonicTime at;
 };
 
@@ -38,6 +39,8 @@ class ReportTable {
   // Null when nothing was heard.
   const NodeReport* Find(const NodeId& node) const;
   uint64_t KnownRevision(const NodeId& node) const;
+  // 0: nothing was heard.
+  uint64_t NewsHeard(const NodeId& node) const;
   // Who said that it can't write its desired state.
   std::set<NodeId> Failing() const;
   void Forget(const NodeId& node) { reports_.erase(node); }

@@ -68,6 +68,8 @@ class StateReplicator {
   void Tick();
   // It was started again, perhaps with another disk.
   void NoteRestarted(const NodeId& node) { table_.ForgetProgress(node); }
+  // Nothing waits to be acknowledged or written.
+  bool IsIdle() const { return waiting_.empty() && unsaved_.empty(); }
   // From a member's heartbeat.
   void NoteDigest(const NodeId& node, const std::string& digest);
 

@@ -31,6 +31,10 @@ class MemberMonitorTest : public ::testing::Test {
       monitor_.Tick();
     }
   }
+  MemberMonitor::BeaconWorth HearBeacon(uint64_t incarnation, uint64_t sequence,
+                                        const std::string& machine = "", uint32_t port = 4000) {
+    return monitor_.HeardBeacon({peer_, machine, port, incarnation, sequence, 0});
+  }
   int Count(MembershipChange change) const {
     int count = 0;
     for (const auto& event : events_) count += event.change == change;
@@ -104,6 +108,51 @@ TEST_F(MemberMonitorTest, WhoLeftComesBackOnlyWithALaterRun) {
   EXPECT_TRUE(monitor_.IsAlive(peer_));
   Pass(milliseconds(1000));
   EXPECT_TRUE(monitor_.IsAlive(peer_));
+}
+
+TEST_F(MemberMonitorTest, BeaconsOfItsRunKeepAMemberAlive) {
+  using Worth = MemberMonitor::BeaconWorth;
+  EXPECT_EQ(HearBeacon(1, 1), Worth::kNothing) << "no member yet";
+  monitor_.HeardMember(Identity('a', 2), "", true);
+  EXPECT_EQ(HearBeacon(1, 9), Worth::kNothing) << "an earlier run";
+  for (uint64_t number = 1; number <= 20; ++number) {
+    EXPECT_EQ(HearBeacon(2, number), Worth::kHeard);
+    Pass(milliseconds(500));
+  }
+  EXPECT_TRUE(monitor_.IsAlive(peer_));
+  EXPECT_EQ(Count(MembershipChange::kSuspect), 0);
+  EXPECT_EQ(HearBeacon(3, 1), Worth::kWantsHeartbeat) << "a later run";
+}
+
+TEST_F(MemberMonitorTest, ABeaconThatIsPlayedAgainIsNoSignOfLife) {
+  using Worth = MemberMonitor::BeaconWorth;
+  monitor_.HeardMember(Identity('a'), "", true);
+  EXPECT_EQ(HearBeacon(1, 7), Worth::kHeard);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(HearBeacon(1, 7), Worth::kNothing);
+    EXPECT_EQ(HearBeacon(1, 6), Worth::kNothing);
+    Pass(milliseconds(500));
+  }
+  EXPECT_EQ(Count(MembershipChange::kDead), 1);
+  EXPECT_EQ(HearBeacon(1, 8), Worth::kWantsHeartbeat);
+  EXPECT_FALSE(monitor_.IsAlive(peer_)) << "the dead are raised by a heartbeat alone";
+  monitor_.Leave(peer_);
+  EXPECT_EQ(HearBeacon(1, 9), Worth::kNothing);
+}
+
+TEST_F(MemberMonitorTest, ABeaconOfACopyOfItsDiskIsNoSignOfLife) {
+  using Worth = MemberMonitor::BeaconWorth;
+  v1::NodeIdentity identity = Identity('a');
+  identity.set_machine("machine1");
+  monitor_.HeardMember(identity, "", true);
+  EXPECT_EQ(HearBeacon(1, 3, "machine1"), Worth::kHeard);
+  for (uint64_t number = 1; number <= 10; ++number) {
+    EXPECT_EQ(HearBeacon(9, number, "machine2"), Worth::kNothing) << "another machine";
+    EXPECT_EQ(HearBeacon(1, 50 + number, "", 4001), Worth::kNothing) << "another port";
+    Pass(milliseconds(500));
+  }
+  EXPECT_EQ(Count(MembershipChange::kDead), 1);
+  EXPECT_EQ(HearBeacon(1, 4, "machine1"), Worth::kWantsHeartbeat) << "the copy's numbers count not";
 }
 
 TEST(HostPortTest, AddressesOfBothFamilies) {
