@@ -102,6 +102,9 @@ void ClusterSim::Start(int index) {
   ++node.run;
   ElectionOptions options;
   options.consistency = options_.consistency;
+  options.lease = std::chrono::milliseconds(1500);  // as agents have it (agentd/agent_parts.cc)
+  options.renew_interval = options.lease / 8;
+  options.fresh_for = options.lease / 2;
   options.first_members = std::min<size_t>(3, nodes_.size());
   node.election = std::make_unique<Election>(
       node.id, options, node.disk_grant, [this] { return random_(); }, Local(node));
@@ -132,6 +135,9 @@ void ClusterSim::Start(int index) {
   if (node.disk_machine.empty()) node.disk_machine = node.machine;
   node.places = std::make_unique<discovery::MembershipTable>(IdentityOf(node));
   node.heard.clear();
+  node.called_local.clear();
+  node.heartbeats = node.beacons = node.news_told = 0;
+  node.fresh_until = 0;
   node.live.clear();
   node.known = {node.id};
   node.ranks.clear();
@@ -141,7 +147,7 @@ void ClusterSim::Start(int index) {
   node.inbox.clear();
   node.view_revision = ~uint64_t{0};
   node.last_tick = LocalUs(node);
-  node.heartbeat_at = 0;
+  node.beacon_at = 0;
   TakeMemberList(node);
   Trace(node, "starts");
   ScheduleTick(index, node.run);

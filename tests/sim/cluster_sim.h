@@ -76,13 +76,30 @@ inline constexpr Us kCopiesApart = 3'000'000;
 // How often somebody looks after nodes that a copy kept out.
 inline constexpr Us kByHandPause = 2'000'000;
 
-struct SimHeard {
-  int at = 0;  // the process that has the node's place here
-  Us at_local = 0;
+// What a heartbeat says.
+struct SimHeartbeat {
+  v1::NodeIdentity identity;  // its incarnation is the run
+  uint64_t number = 0;        // rises within a run
   std::vector<v1::RankStatus> ranks;
   std::string digest;
   bool failing = false;  // it can't write to its disk
   bool draining = false;
+  uint64_t news = 0;  // NewsOf it
+};
+
+struct SimBeacon {
+  v1::NodeIdentity identity;
+  uint64_t number = 0;
+  uint64_t news = 0;
+};
+
+struct SimHeard {
+  int at = 0;              // the process that has the node's place here
+  Us at_local = 0;         // a heartbeat, or a beacon that counts as one
+  Us exchanged_local = 0;  // a heartbeat
+  Us beacon_local = 0;
+  SimHeartbeat said;  // the latest one
+  SimBeacon beacon;   // the latest one of the same run
 };
 
 struct SimWaiting {
@@ -118,7 +135,12 @@ struct SimNode {
   StateChange unsaved;  // what a full disk refused
   Us failing_since = 0;
   bool unable = false;
-  std::map<int, SimHeard> heard;  // by the node that it is of
+  std::map<int, SimHeard> heard;   // by the node that it is of
+  std::map<int, Us> called_local;  // when each process was last sent a heartbeat
+  uint64_t heartbeats = 0;
+  uint64_t beacons = 0;
+  uint64_t news_told = 0;
+  Us fresh_until = 0;  // heartbeats are exchanged at every interval
   std::set<NodeId> live;
   std::set<NodeId> known;
   std::vector<SimRank> ranks;
@@ -129,7 +151,7 @@ struct SimNode {
   uint64_t view_revision = ~uint64_t{0};
   ClusterView view;
   Us last_tick = 0;
-  Us heartbeat_at = 0;
+  Us beacon_at = 0;
   FencePair obeyed;  // the highest fence whose order was carried out (checker; survives restarts)
 };
 
@@ -210,8 +232,16 @@ class ClusterSim {
   void Tick(SimNode& node);
   void ScheduleTick(int index, uint64_t run);
   void UpdateMembership(SimNode& node);
+  SimHeartbeat MakeHeartbeat(SimNode& node);
+  void TakeHeartbeat(SimNode& node, int from, const SimHeartbeat& said);
+  void SendBeacons(SimNode& node);
+  void OnBeacon(SimNode& node, int from, const SimBeacon& beacon);
+  // One call serves both ways.
+  void Exchange(SimNode& node, int other);
   void SendHeartbeats(SimNode& node);
-  void OnHeartbeat(SimNode& node, int from, const v1::NodeIdentity& identity, SimHeard heard);
+  // False: another machine has the sender's place.
+  bool Admit(SimNode& node, int from, const SimHeartbeat& said);
+  void OnAnswer(SimNode& node, int from, const SimHeartbeat& said, MonotonicTime asked_at);
   void OnOwnId(SimNode& node, int from, const v1::NodeIdentity& identity);
   void AskHolder(SimNode& node, int holder);
   void Refuse(SimNode& node, int whom, const v1::NodeIdentity& holder);
@@ -220,6 +250,8 @@ class ClusterSim {
   bool IsSure(const SimNode& node) const;
   // The process that `node` takes for the node of this id.
   int AddressOf(const SimNode& node, const NodeId& id) const;
+  bool IsUrgent(const SimNode& node, int other) const;
+  Us HeartbeatDue(const SimNode& node, int other, const SimHeard& heard) const;
   void Carry(SimNode& node, const ElectionEffects& effects, const SendLeaseRequest* answered,
              int asker);
   void OnLeaseRequest(SimNode& node, int from, const SendLeaseRequest& asked);

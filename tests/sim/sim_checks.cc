@@ -108,7 +108,7 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
     // It gave way for the sake of a node that is about to stop.
     const bool leaves = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
       const auto heard = leader.heard.find(peer);
-      return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.draining);
+      return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.said.draining);
     });
     if (leaves) continue;
     bool wanted = false, other = false;

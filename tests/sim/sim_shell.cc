@@ -4,17 +4,30 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/cores/node_news.h"
 #include "tests/sim/cluster_sim.h"
 
 namespace macrame::agentd::sim {
 namespace {
 
 constexpr Us kTick = 50'000;
-constexpr Us kHeartbeat = 500'000;
+constexpr Us kHeartbeat = 500'000;  // and beacons
+constexpr Us kBeaconSilence = 875'000;
+constexpr Us kBeaconsRead = 250'000;  // a quiet agent reads them so often
+constexpr Us kBeaconsTrusted = 20'000'000;
+constexpr Us kFullInterval = 5'000'000;
+constexpr Us kNewsInterval = 2'000'000;
+constexpr Us kSlowInterval = 2'000'000;
 constexpr Us kSuspectAfter = 1'500'000;
 constexpr Us kDeadAfter = 3'000'000;
 constexpr Us kResendAfter = 300'000;
+constexpr Us kKeptFresh = 2'000'000;
 constexpr Us kCallLimit = 2'000'000;
+
+// A lease is asked for in a heartbeat; what changes nothing or gives one back goes by itself.
+bool IsInHeartbeat(const SendLeaseRequest& asked) {
+  return !asked.request.pre_vote() && asked.request.lease_ms() != 0;
+}
 
 bool IsOver(const SimRank& rank) { return rank.status.phase() > v1::RANK_PHASE_READY; }
 
@@ -36,7 +49,10 @@ void ClusterSim::Tick(SimNode& node) {
   const Us gap = local - std::exchange(node.last_tick, local);
   // A pause of one's own is not held against the others.
   if (gap > 4 * kTick) {
-    for (auto& [index, heard] : node.heard) heard.at_local += gap;
+    for (auto& [index, heard] : node.heard) {
+      heard.at_local += gap;
+      heard.exchanged_local += gap;
+    }
   }
   AdvanceRanks(node);
   TickIdentity(node);
@@ -44,10 +60,11 @@ void ClusterSim::Tick(SimNode& node) {
   WatchDisk(node);
   if (IsSure(node)) Carry(node, node.election->OnTick(Local(node)), nullptr, -1);
   if (!node.up) return;
-  if (local >= node.heartbeat_at) {
-    node.heartbeat_at = local + kHeartbeat;
-    SendHeartbeats(node);
+  if (local >= node.beacon_at) {
+    node.beacon_at = local + kHeartbeat;
+    SendBeacons(node);
   }
+  SendHeartbeats(node);
   Lead(node);
 }
 
@@ -60,7 +77,7 @@ void ClusterSim::UpdateMembership(SimNode& node) {
       continue;
     }
     beside.insert(nodes_[index]->id);
-    if (!heard.failing) live.insert(nodes_[index]->id);
+    if (!heard.said.failing) live.insert(nodes_[index]->id);
   }
   node.election->SetBeside(beside);
   if (live == node.live || !IsSure(node)) return;
@@ -68,34 +85,152 @@ void ClusterSim::UpdateMembership(SimNode& node) {
   Carry(node, node.election->OnMembershipChanged(live, node.known, Local(node)), nullptr, -1);
 }
 
-void ClusterSim::SendHeartbeats(SimNode& node) {
+// --- beacons and heartbeats ----------------------------------------------------------------------
+
+SimHeartbeat ClusterSim::MakeHeartbeat(SimNode& node) {
+  SimHeartbeat heartbeat;
+  heartbeat.identity = IdentityOf(node);
+  heartbeat.number = ++node.heartbeats;
+  heartbeat.digest = node.table->Digest();
+  heartbeat.failing = node.failing_since != 0 || !IsSure(node);
+  heartbeat.draining = node.draining;
+  v1::HeartbeatRequest said;
+  for (const SimRank& rank : node.ranks) {
+    heartbeat.ranks.push_back(rank.status);
+    *said.add_ranks() = rank.status;
+  }
+  const auto coordinator = node.election->Coordinator(Local(node));
+  if (coordinator.has_value()) *said.mutable_coordinator() = ToProto(*coordinator);
+  if (heartbeat.failing) said.mutable_state_failure()->set_code("STATE_DISK_FULL");
+  said.set_draining(node.draining);
+  heartbeat.news = NewsOf(said);
+  return heartbeat;
+}
+
+void ClusterSim::TakeHeartbeat(SimNode& node, int from, const SimHeartbeat& said) {
+  const NodeId id(said.identity.node_id());
+  const auto [place, is_new] = node.heard.try_emplace(IndexOf(id));
+  SimHeard& heard = place->second;
+  if (!is_new && heard.at != from) node.table->ForgetProgress(id);
+  const bool is_same = !is_new && heard.at == from;
+  const uint64_t run = said.identity.incarnation();
+  const uint64_t known_run = is_same ? heard.said.identity.incarnation() : 0;
+  if (is_same && run < known_run) return;
+  if (!is_same || run > known_run) heard = SimHeard();
+  heard.at = from;
+  heard.at_local = heard.exchanged_local = LocalUs(node);
+  if (said.number > heard.said.number) heard.said = said;
+  UpdateMembership(node);
+}
+
+void ClusterSim::SendBeacons(SimNode& node) {
+  if (node.guard->standing() == Standing::kRefused) return;
+  const SimHeartbeat said = MakeHeartbeat(node);
+  const SimBeacon beacon{said.identity, ++node.beacons, said.news};
+  for (const auto& other : nodes_) {
+    if (other->index == node.index || other->id.value().empty() || !other->up) continue;
+    Send(node.index, other->index, [this, from = node.index, beacon](SimNode& to) {
+      After(Between(0, kBeaconsRead), [this, index = to.index, run = to.run, from, beacon] {
+        SimNode& reader = *nodes_[index];
+        if (reader.up && !reader.paused && reader.run == run) OnBeacon(reader, from, beacon);
+      });
+    });
+  }
+}
+
+// As MemberMonitor::HeardBeacon and FailureMonitor::BeaconReceived have it: it counts for a member
+// that is not dead, on the machine and in the run that a heartbeat told of lately.
+void ClusterSim::OnBeacon(SimNode& node, int from, const SimBeacon& beacon) {
+  if (node.guard->standing() == Standing::kRefused) return;
+  const NodeId id(beacon.identity.node_id());
+  if (nodes_[from]->id != id) return;  // the copy is one of another node by now
+  if (id == node.id) return OnOwnId(node, from, beacon.identity);
+  const Us local = LocalUs(node);
+  const uint64_t run = beacon.identity.incarnation();
+  const auto found = node.heard.find(IndexOf(id));
+  const bool is_live = found != node.heard.end() && local - found->second.at_local < kDeadAfter;
+  if (is_live && found->second.at != from) return;
+  const uint64_t known_run = is_live ? found->second.said.identity.incarnation() : 0;
+  if (!is_live || run > known_run) {
+    if (local - node.called_local[from] >= kHeartbeat) Exchange(node, from);
+    return;
+  }
+  SimHeard& heard = found->second;
+  if (run < known_run || beacon.number <= heard.beacon.number) return;
+  heard.beacon = beacon;
+  heard.beacon_local = local;
+  if (local - heard.exchanged_local > kBeaconsTrusted) return;
+  heard.at_local = local;
+  UpdateMembership(node);
+}
+
+void ClusterSim::Exchange(SimNode& node, int other) {
   // Somebody who has lost the node itself from sight must not take its copy for it.
   if (node.guard->standing() == Standing::kRefused) return;
-  std::vector<v1::RankStatus> ranks;
-  for (const SimRank& rank : node.ranks) ranks.push_back(rank.status);
-  const SimHeard said{
-      node.index,   0, ranks, node.table->Digest(), node.failing_since != 0 || !IsSure(node),
-      node.draining};
-  for (const auto& other : nodes_) {
-    if (other->id.value().empty() || other->id == node.id) continue;
-    // Whoever sends beacons is called while the node is not there where it was.
-    const auto heard = node.heard.find(IndexOf(other->id));
-    const bool is_there =
-        heard != node.heard.end() && LocalUs(node) - heard->second.at_local < kDeadAfter;
-    if (is_there && heard->second.at != other->index) continue;
-    Send(node.index, other->index,
-         [this, from = node.index, identity = IdentityOf(node), said](SimNode& to) {
-           OnHeartbeat(to, from, identity, said);
-         });
+  node.called_local[other] = LocalUs(node);
+  Send(node.index, other,
+       [this, from = node.index, run = node.run, asked_at = Local(node),
+        said = MakeHeartbeat(node)](SimNode& to) {
+         if (!Admit(to, from, said)) return;
+         Send(to.index, from,
+              [this, by = to.index, run, asked_at, answer = MakeHeartbeat(to)](SimNode& asker) {
+                if (asker.run == run) OnAnswer(asker, by, answer, asked_at);
+              });
+       });
+}
+
+void ClusterSim::OnAnswer(SimNode& node, int from, const SimHeartbeat& said,
+                          MonotonicTime asked_at) {
+  if (said.identity.node_id() == node.id.value()) return;
+  node.guard->OnTaken(NodeId(said.identity.node_id()));
+  node.places->HearMember(said.identity, nullptr, Local(node), asked_at);
+  const bool is_taken = options_.plant == Plant::kTrustCopies ||
+                        node.places->AdmissionOf(said.identity) == discovery::Admission::kTaken;
+  if (is_taken) TakeHeartbeat(node, from, said);
+}
+
+bool ClusterSim::IsUrgent(const SimNode& node, int other) const {
+  const auto coordinator = node.election->Coordinator(Local(node));
+  return !coordinator.has_value() || coordinator->coordinator == node.id ||
+         coordinator->coordinator == nodes_[other]->id;
+}
+
+// As HeartbeatSender::DueAt has it.
+Us ClusterSim::HeartbeatDue(const SimNode& node, int other, const SimHeard& heard) const {
+  const auto called = node.called_local.find(other);
+  const Us last_sent = called == node.called_local.end() ? 0 : called->second;
+  const Us local = LocalUs(node);
+  if (local - heard.at_local >= kDeadAfter) return last_sent + kSlowInterval;
+  const bool is_our_turn = ((node.index ^ other) & 1) == (node.index < other ? 0 : 1);
+  const auto after = [&](Us wait) { return is_our_turn ? wait : wait + wait / 4; };
+  const bool is_fresh = !IsSure(node) || local < node.fresh_until;
+  Us due = heard.exchanged_local + after(is_fresh ? kHeartbeat : kFullInterval);
+  due = std::min(due, std::max(heard.beacon_local + kBeaconSilence,
+                               heard.exchanged_local + after(kHeartbeat)));
+  const bool has_news = heard.beacon.number != 0 && heard.beacon.news != heard.said.news;
+  const bool is_urgent = has_news && IsUrgent(node, other);
+  if (has_news) {
+    due = std::min(due, heard.exchanged_local + after(is_urgent ? kHeartbeat / 2 : kNewsInterval));
   }
-  // Its beacons say whom else to ask: another process with the same id.
-  for (const auto& other : nodes_) {
-    if (other->index == node.index || other->id != node.id || !other->up) continue;
-    Send(node.index, other->index,
-         [this, from = node.index, identity = IdentityOf(node)](SimNode& to) {
-           OnOwnId(to, from, identity);
-         });
+  return std::max(due, last_sent + (is_urgent ? kHeartbeat / 2 : kHeartbeat));
+}
+
+void ClusterSim::SendHeartbeats(SimNode& node) {
+  const Us local = LocalUs(node);
+  // News of its own go at once to whoever acts on them.
+  const uint64_t news = MakeHeartbeat(node).news;
+  const bool has_news = std::exchange(node.news_told, news) != news;
+  std::set<int> due;
+  for (const auto& [index, heard] : node.heard) {
+    // A copy may have become one of another node.
+    const int other = IndexOf(nodes_[heard.at]->id) == index ? heard.at : index;
+    const bool is_live = local - heard.at_local < kDeadAfter;
+    if ((has_news && is_live && IsUrgent(node, other)) ||
+        HeartbeatDue(node, other, heard) <= local) {
+      due.insert(other);
+    }
   }
+  for (const int other : due) Exchange(node, other);
 }
 
 // --- identity ------------------------------------------------------------------------------------
@@ -117,26 +252,22 @@ int ClusterSim::AddressOf(const SimNode& node, const NodeId& id) const {
   return heard == node.heard.end() ? IndexOf(id) : heard->second.at;
 }
 
-void ClusterSim::OnHeartbeat(SimNode& node, int from, const v1::NodeIdentity& identity,
-                             SimHeard heard) {
-  if (node.guard->standing() == Standing::kRefused) return;
-  const NodeId id(identity.node_id());
-  node.places->HearMember(identity, nullptr, Local(node));
-  const auto admission = options_.plant == Plant::kTrustCopies ? discovery::Admission::kTaken
-                                                               : node.places->AdmissionOf(identity);
-  if (admission == discovery::Admission::kAsked) return AskHolder(node, AddressOf(node, id));
-  if (admission == discovery::Admission::kRefused) {
-    return Refuse(node, from, node.places->Find(id)->identity);
+bool ClusterSim::Admit(SimNode& node, int from, const SimHeartbeat& said) {
+  if (node.guard->standing() == Standing::kRefused) return false;
+  const NodeId id(said.identity.node_id());
+  if (id == node.id) return false;
+  node.places->HearMember(said.identity, nullptr, Local(node));
+  const auto admission = options_.plant == Plant::kTrustCopies
+                             ? discovery::Admission::kTaken
+                             : node.places->AdmissionOf(said.identity);
+  if (admission == discovery::Admission::kAsked) {
+    AskHolder(node, AddressOf(node, id));
+  } else if (admission == discovery::Admission::kRefused) {
+    Refuse(node, from, node.places->Find(id)->identity);
+  } else {
+    TakeHeartbeat(node, from, said);
   }
-  heard.at_local = LocalUs(node);
-  const auto before = node.heard.find(IndexOf(id));
-  const bool is_other = before != node.heard.end() && before->second.at != from;
-  if (is_other) node.table->ForgetProgress(id);
-  node.heard[IndexOf(id)] = std::move(heard);
-  Send(node.index, from, [by = node.id, run = nodes_[from]->run](SimNode& to) {
-    if (to.run == run) to.guard->OnTaken(by);
-  });
-  UpdateMembership(node);
+  return admission == discovery::Admission::kTaken;
 }
 
 // A heartbeat to whoever has the place, and its answer.
@@ -173,6 +304,8 @@ void ClusterSim::Refuse(SimNode& node, int whom, const v1::NodeIdentity& holder)
 
 void ClusterSim::OnOwnId(SimNode& node, int from, const v1::NodeIdentity& identity) {
   if (identity.node_id() != node.id.value()) return;  // the copy is one of another node by now
+  // Who takes this node for the copy says so at once.
+  node.fresh_until = LocalUs(node) + kKeptFresh;
   if (node.guard->KeepsPlace()) Refuse(node, from, IdentityOf(node));
 }
 
@@ -203,14 +336,20 @@ void ClusterSim::Carry(SimNode& node, const ElectionEffects& effects,
         for (const auto& [key, entry] : node.table->entries()) *response.add_entries() = entry;
       }
       Send(node.index, asker,
-           [this, asked = *answered, response, run = nodes_[asker]->run](SimNode& to) {
-             if (to.run == run) OnLeaseResponse(to, asked, response);
+           [this, asked = *answered, response, by = node.index, said = MakeHeartbeat(node),
+            run = nodes_[asker]->run](SimNode& to) {
+             if (to.run != run) return;
+             if (IsInHeartbeat(asked)) OnAnswer(to, by, said, asked.sent_at);
+             OnLeaseResponse(to, asked, response);
            });
     } else if (const auto* ask = std::get_if<SendLeaseRequest>(&effect)) {
       const int to_index = AddressOf(node, ask->to);
-      Send(node.index, to_index, [this, from = node.index, asked = *ask](SimNode& to) {
-        OnLeaseRequest(to, from, asked);
-      });
+      if (IsInHeartbeat(*ask)) node.called_local[to_index] = LocalUs(node);
+      Send(node.index, to_index,
+           [this, from = node.index, asked = *ask, said = MakeHeartbeat(node)](SimNode& to) {
+             if (IsInHeartbeat(asked) && !Admit(to, from, said)) return;
+             OnLeaseRequest(to, from, asked);
+           });
     } else if (const auto* won = std::get_if<BecameCoordinator>(&effect)) {
       ++elections_;
       Trace(node, absl::StrCat("leads in term ", won->fence.term.value()));
@@ -378,7 +517,7 @@ void ClusterSim::Replicate(SimNode& node) {
     const bool waits = sent != node.replicated_at.end() && now_ - sent->second < kResendAfter;
     if (waits) continue;
     if (!node.table->PendingFor(id).has_value() && heard != node.heard.end() &&
-        heard->second.digest != node.table->Digest() &&
+        heard->second.said.digest != node.table->Digest() &&
         (sent == node.replicated_at.end() || now_ - sent->second > 2 * kHeartbeat)) {
       node.table->OnDigestDiffers(id);
     }
@@ -476,8 +615,8 @@ void ClusterSim::Reconcile(SimNode& node) {
       const Us age = LocalUs(node) - node.heard.at(index).at_local;
       if (age > kSuspectAfter) one.state = v1::NODE_STATE_SUSPECT;
       if (age > kDeadAfter) one.state = v1::NODE_STATE_DEAD;
-      one.draining = node.heard.at(index).draining;
-      const auto& ranks = node.heard.at(index).ranks;
+      one.draining = node.heard.at(index).said.draining;
+      const auto& ranks = node.heard.at(index).said.ranks;
       view.ranks.insert(view.ranks.end(), ranks.begin(), ranks.end());
     }
     view.nodes.push_back(std::move(one));
