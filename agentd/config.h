@@ -52,7 +52,7 @@ struct Config {
   int64_t heartbeat_interval_ms = 500;
   int64_t suspect_after_ms = 1500;
   int64_t dead_after_ms = 3000;
-  int64_t lease_ms = 1500;
+  int64_t lease_ms = 2000;
   std::string consistency = "available";
   int64_t minority_wait_s = 30;
   int64_t quorum_first_members = 3;

@@ -102,8 +102,8 @@ MonotonicTime HeartbeatSender::CandidateDueAt(const discovery::HeartbeatTarget& 
 MonotonicTime HeartbeatSender::MemberDueAt(const NodeId& node, const Link& link) const {
   const bool is_our_turn = CallsFirst(self_, node);
   const auto after = [&](Duration wait) { return is_our_turn ? wait : wait + wait / 4; };
-  const bool is_fresh = dispatcher_.Now() < fresh_until_;
-  MonotonicTime due = link.last_exchange + after(is_fresh ? options_.interval : FullInterval());
+  MonotonicTime due = link.last_exchange + after(FullInterval());
+  if (dispatcher_.Now() < fresh_until_) due = std::min(due, link.last_sent + options_.interval);
   const MonotonicTime silent = std::max(link.last_beacon + options_.beacon_silence,
                                         link.last_exchange + after(options_.interval));
   due = std::min(due, silent);
@@ -390,7 +390,8 @@ void HeartbeatSender::OnAnswer(const NodeId& node, MonotonicTime asked_at,
   }
   link.connected = true;
   link.called_for = false;
-  // Without a word of its own it does not take this node for who it is, yet: it is asked again soon.
+  // Without a word of its own it does not take this node for who it is, yet: it is asked again
+  // soon.
   if (response->has_own()) link.last_exchange = dispatcher_.Now();
   link.wants_inventory = response->wants_inventory();
   link.wants_links = response->wants_links();

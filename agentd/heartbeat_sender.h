@@ -111,8 +111,8 @@ class HeartbeatSender {
   // A heartbeat with a lease request in it; `done` once. UNIMPLEMENTED from an agent that does not
   // look for one there, UNAVAILABLE where too many calls wait already.
   void SendLease(const NodeId& node, const v1::LeaseRequest& lease, LeaseDone done);
-  // For kKeptFresh from now on, members get one each `interval`: somebody here goes by counters
-  // that are no news.
+  // For kKeptFresh from now on, members get one each `interval`, whoever's turn it is: somebody
+  // here goes by counters that are no news, or by who takes this node for who it says.
   void KeepFresh();
   // A heartbeat of that node came in and was answered: it knows what ours would say.
   void NoteReceived(const NodeId& node);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agentd/heartbeat_sender.h"
 #include "agentd/knowledge_file.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
@@ -170,11 +171,11 @@ void LinkTable::Forget(const NodeId& node) {
   RefreshPairs();
 }
 
-// Of each two nodes the lower one measures.
+// Of each two nodes one measures; so each has about half of its peers to measure, one by one.
 void LinkTable::RefreshPairs() {
   std::vector<LinkPair> pairs;
   for (const auto& [id, links] : others_) {
-    if (!(parts_.own.id() < id) || !parts_.members.IsAlive(id)) continue;
+    if (!CallsFirst(parts_.own.id(), id) || !parts_.members.IsAlive(id)) continue;
     for (LinkPair& pair : PairsBetween(own_links_.facts(), links.facts(), options_.allow_vpn)) {
       pairs.push_back(std::move(pair));
     }

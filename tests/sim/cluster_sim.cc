@@ -102,9 +102,8 @@ void ClusterSim::Start(int index) {
   ++node.run;
   ElectionOptions options;
   options.consistency = options_.consistency;
-  options.lease = std::chrono::milliseconds(1500);  // as agents have it (agentd/agent_parts.cc)
-  options.renew_interval = options.lease / 8;
-  options.fresh_for = options.lease / 2;
+  options.renew_interval = options.lease / 8;  // as agents have it (agentd/agent_parts.cc)
+  options.fresh_for = options.lease * 7 / 20;
   options.first_members = std::min<size_t>(3, nodes_.size());
   node.election = std::make_unique<Election>(
       node.id, options, node.disk_grant, [this] { return random_(); }, Local(node));

@@ -204,7 +204,8 @@ Us ClusterSim::HeartbeatDue(const SimNode& node, int other, const SimHeard& hear
   const bool is_our_turn = ((node.index ^ other) & 1) == (node.index < other ? 0 : 1);
   const auto after = [&](Us wait) { return is_our_turn ? wait : wait + wait / 4; };
   const bool is_fresh = !IsSure(node) || local < node.fresh_until;
-  Us due = heard.exchanged_local + after(is_fresh ? kHeartbeat : kFullInterval);
+  Us due = heard.exchanged_local + after(kFullInterval);
+  if (is_fresh) due = std::min(due, last_sent + kHeartbeat);
   due = std::min(due, std::max(heard.beacon_local + kBeaconSilence,
                                heard.exchanged_local + after(kHeartbeat)));
   const bool has_news = heard.beacon.number != 0 && heard.beacon.news != heard.said.news;

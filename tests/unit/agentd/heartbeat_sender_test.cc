@@ -188,7 +188,7 @@ TEST_F(HeartbeatSenderTest, WhoGoesByCountersHasThemAtEachInterval) {
   sender_.KeepFresh();
   Pass(milliseconds(100), {ours_, theirs_});
   EXPECT_EQ(sent_[ours_], 1);
-  EXPECT_EQ(sent_[theirs_], 1) << "the last exchange is too long ago whoever's turn it is";
+  EXPECT_EQ(sent_[theirs_], 1) << "whoever's turn it is";
   sent_.clear();
   for (int i = 0; i < 10; ++i) {
     sender_.NoteReceived(ours_);
@@ -197,7 +197,7 @@ TEST_F(HeartbeatSenderTest, WhoGoesByCountersHasThemAtEachInterval) {
     Pass(milliseconds(550), {ours_, theirs_});
   }
   EXPECT_GE(sent_[ours_], 2) << "three unanswered ones at most";
-  EXPECT_EQ(sent_[theirs_], 0);
+  EXPECT_GE(sent_[theirs_], 2);
 }
 
 TEST_F(HeartbeatSenderTest, AnAgentThatTellsNoNewsIsCalledAsIfItWereNotHeard) {

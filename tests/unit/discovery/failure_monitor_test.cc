@@ -312,6 +312,7 @@ int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, Duration span, 
   FailureMonitor monitor;
   std::vector<MonotonicTime> heard(static_cast<size_t>(peers), kStart);
   std::vector<MonotonicTime> called(static_cast<size_t>(peers), kStart);
+  std::vector<MonotonicTime> exchanged(static_cast<size_t>(peers), kStart);
   std::vector<int64_t> read(static_cast<size_t>(peers), 0);  // by tick
   int deaths = 0;
   MonotonicTime now = kStart;
@@ -337,10 +338,15 @@ int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, Duration span, 
         last_heard = now;
       }
       const bool is_silent = now - last_heard >= milliseconds(875);
-      if (now - last_called < (is_silent ? milliseconds(500) : milliseconds(10'000))) continue;
+      MonotonicTime& last_exchange = exchanged[static_cast<size_t>(i)];
+      const bool is_due = is_silent || now - last_exchange >= milliseconds(10'000);
+      if (!is_due || now - last_called < milliseconds(500)) continue;
       last_called = now;
-      if (arrives() && arrives()) note(monitor.HeartbeatAnswered(Node(i), now));
-      if (is_silent && arrives()) note(monitor.HeartbeatReceived(Node(i), now));
+      const bool is_answered = arrives() && arrives();
+      const bool is_called = is_silent && arrives();
+      if (is_answered) note(monitor.HeartbeatAnswered(Node(i), now));
+      if (is_called) note(monitor.HeartbeatReceived(Node(i), now));
+      if (is_answered || is_called) last_exchange = now;
     }
     for (const NodeId& node : note(monitor.Tick(now))) {
       if (arrives() && arrives()) note(monitor.HeartbeatAnswered(node, now));
