@@ -12,7 +12,8 @@
 //   - with each lease that its coordinator asks it for (SendLease), in the same call;
 //   - each full_interval, which proves that its port still answers.
 // One whose beacons stay away for beacon_silence, and everybody where no beacon gets through, gets
-// one each `interval`: so the loss of beacons alone makes nobody suspect.
+// one each `interval`, and each half of it while none is answered: so the loss of beacons alone
+// makes nobody suspect.
 //
 // What is not connected yet is dialled a few at a time: handshakes cost cores, and many agents that
 // start at once on few of these would keep each other from ever finishing one.
