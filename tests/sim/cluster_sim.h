@@ -71,6 +71,8 @@ struct SimRank {
   Us peers_lost_at = 0;    // 0: all reachable
 };
 
+inline constexpr Us kHeartbeat = 500'000;  // and beacons
+inline constexpr Us kDeadAfter = 3'000'000;
 // One copy ends so long before the next starts: longer than a lease.
 inline constexpr Us kCopiesApart = 3'000'000;
 // How often somebody looks after nodes that a copy kept out.
@@ -228,7 +230,7 @@ class ClusterSim {
   int RandomNode();
   bool HasCopy() const { return options_.copies && nodes_.back()->up; }
 
-  // sim_shell.cc: what an agent's shell does with the cores.
+  // sim_shell.cc and sim_hearing.cc: what an agent's shell does with the cores.
   void Tick(SimNode& node);
   void ScheduleTick(int index, uint64_t run);
   void UpdateMembership(SimNode& node);
