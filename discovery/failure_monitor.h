@@ -12,10 +12,10 @@
 // not.
 //
 // What loss does, where each datagram is lost with 30 %: a false death needs six beacons in a row
-// (0.3^6 = 7e-4), the seven heartbeats of each side that follow a silence of 875 ms (0.51^7 × 0.3^7 =
-// 2e-6) and the five probes of a suspect (0.51^5 = 0.035) to be lost: 5e-11 for each beacon, once in
-// 300 years for each pair. With dead_after at 2 s it would be four beacons, four heartbeats of each
-// side and three probes: 6e-7, once in ten days for each pair.
+// (0.3^6 = 7e-4), the seven heartbeats of each side that follow a silence of 875 ms (0.51^7 x 0.3^7
+// = 2e-6) and the five probes of a suspect (0.51^5 = 0.035) to be lost: 5e-11 for each beacon, once
+// in 300 years for each pair. With dead_after at 2 s it would be four beacons, four heartbeats of
+// each side and three probes: 6e-7, once in ten days for each pair.
 //
 // Slow is not dead, least of all when the slow one is we. A Tick that comes more than late_tick
 // after its time means that this process was paused: nobody's silence in that time counts, and the
