@@ -228,6 +228,9 @@ void ClusterSim::StartCopy(int of) {
   // What the one before has promised is forgotten with it, so that has to have run out.
   if (copy_stopped_at_ != 0 && now_ - copy_stopped_at_ < kCopiesApart) return;
   Trace(from, "is copied; the copy starts");
+  // The machine of the copy before is gone, with what only its disk had.
+  std::erase_if(
+      acked_, [&](const AckedWrite& acked) { return acked.on_disk == std::set<int>{copy.index}; });
   copy.id = from.id;
   copy.run = std::max(copy.run, from.run);
   copy.disk = from.disk;
