@@ -24,8 +24,8 @@
 
 #include "discovery/beacon_codec.h"
 #include "discovery/beacon_schedule.h"
-#include "discovery/hearing_table.h"
 #include "discovery/heard_beacon.h"
+#include "discovery/hearing_table.h"
 #include "discovery/interfaces.h"
 #include "macrame/v1/node.pb.h"
 

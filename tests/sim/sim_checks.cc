@@ -102,8 +102,9 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
   for (const SimRank& rank : nodes_[holder]->ranks) {
     const v1::RankStatus& status = rank.status;
     if (status.deployment() != end.deployment || status.epoch() < end.from_epoch ||
-        status.epoch() > end.up_to_epoch)
+        status.epoch() > end.up_to_epoch) {
       continue;
+    }
     if (!WholeSince(end.deployment, status.epoch(), rank.started_by).has_value()) continue;
     // It gave way for the sake of a node that is about to stop.
     const bool leaves = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
@@ -111,6 +112,18 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
       return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.said.draining);
     });
     if (leaves) continue;
+    // A copy of one of its holders answered for it: what that holder runs was not reported.
+    const bool is_hidden = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
+      const NodeId& id = nodes_[peer]->id;
+      return copy().up && copy().id == id && peer != copy().index &&
+             std::none_of(leader.view.ranks.begin(), leader.view.ranks.end(),
+                          [&](const v1::RankStatus& known) {
+                            return known.node_id() == id.value() &&
+                                   known.deployment() == end.deployment &&
+                                   known.epoch() == status.epoch();
+                          });
+    });
+    if (is_hidden) continue;
     bool wanted = false, other = false;
     ClusterView present;
     FillFromState(leader.table->entries(), present);
