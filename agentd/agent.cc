@@ -16,6 +16,7 @@
 #include "proto/reasons.h"
 #include "runtime/second_engine/worker_process.h"
 #include "transport/tls_credentials.h"
+#include "transport/unix_socket.h"
 
 namespace macrame::agentd {
 namespace {
@@ -117,6 +118,9 @@ absl::Status Agent::Impl::Start() {
   StartIdentity();
   StartOwnParts();
   absl::Status status = parts_.local_server.StartUnix(config_.socket_path);
+  if (status.ok() && !config_.socket_group.empty()) {
+    status = transport::ShareSocket(config_.socket_path, config_.socket_group);
+  }
   if (!status.ok()) return status;
   status = StartTrust();
   if (!status.ok()) return status;

@@ -32,6 +32,7 @@ struct Config {
   std::string state_folder;
   std::string machine_id_file;
   std::string socket_path;
+  std::string socket_group;
   std::vector<std::string> model_folders;
 
   int64_t discovery_port = 8888;
@@ -75,6 +76,7 @@ struct Config {
 
   std::string log_level = "info";
   std::string log_file;
+  bool log_to_stderr = true;
   bool insecure_dev = false;
   bool core_dumps = false;
 };

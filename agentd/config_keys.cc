@@ -47,6 +47,9 @@ Keys NodeKeys() {
            "a file whose content tells this machine from others, which a copied disk must not "
            "have; empty: what the machine says of itself"),
       Text("socket_path", &Config::socket_path, "unix socket for clusterctl, at most 103 bytes"),
+      Text("socket_group", &Config::socket_group,
+           "whose members may use the socket too, and so do with the cluster what this agent's "
+           "user may; empty: nobody's"),
       List("model_folders", &Config::model_folders, "where models are looked for, first one wins"),
   };
 }
@@ -144,6 +147,9 @@ Keys ProcessKeys() {
              {"trace", "debug", "info", "warning", "error"}),
       Text("log_file", &Config::log_file,
            "log lines go here besides standard error; empty: agentd.log in the state folder"),
+      Truth("log_to_stderr", &Config::log_to_stderr,
+            "log lines go to standard error too, which nobody rotates; what comes before the log "
+            "is open always does"),
       Truth("insecure_dev", &Config::insecure_dev,
             "no TLS and no secret, loopback only: for development"),
       Truth("core_dumps", &Config::core_dumps,

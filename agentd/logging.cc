@@ -46,9 +46,8 @@ class GuardedSink : public spdlog::sinks::base_sink<std::mutex> {
 
 }  // namespace
 
-absl::Status StartLogging(const std::string& level, const std::string& file) {
+absl::Status StartLogging(const std::string& level, const std::string& file, bool to_stderr) {
   std::vector<spdlog::sink_ptr> sinks;
-  sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_mt>());
   absl::Status status = absl::OkStatus();
   try {
     const std::filesystem::path folder = std::filesystem::path(file).parent_path();
@@ -58,6 +57,9 @@ absl::Status StartLogging(const std::string& level, const std::string& file) {
   } catch (const std::exception& error) {
     status = absl::PermissionDeniedError(
         absl::StrCat("log_file: ", file, " can't be written: ", error.what()));
+  }
+  if (to_stderr || !status.ok()) {
+    sinks.push_back(std::make_shared<spdlog::sinks::stderr_sink_mt>());
   }
   auto logger =
       std::make_shared<spdlog::logger>("agentd", std::make_shared<GuardedSink>(std::move(sinks)));

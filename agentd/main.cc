@@ -37,6 +37,7 @@ struct Arguments {
   std::string config_file;
   bool print_config = false;
   bool new_identity = false;
+  bool launchd = false;
   std::map<std::string, std::string> flags;  // by key
 };
 
@@ -56,6 +57,9 @@ void DeclareFlags(CLI::App& app, Arguments& arguments) {
       "--new-identity", arguments.new_identity,
       "for a machine whose disk was copied: give its state folder a node id of its own, and "
       "stop; models, settings and what the cluster serves stay");
+  app.add_flag("--launchd", arguments.launchd,
+               "end with 0, not 2, where starting again would be no use: launchd tells no other "
+               "codes apart");
   app.set_version_flag("--version", std::string("agentd ") + kAgentVersion);
   for (const ConfigKey& key : ConfigKeys()) {
     const std::string name(key.name);
@@ -130,7 +134,7 @@ int MakeNewIdentity(const Config& config) {
 
 int Serve(const Config& config) {
   if (!config.core_dumps) transport::TurnOffCoreDumps();
-  absl::Status logging = StartLogging(config.log_level, config.log_file);
+  absl::Status logging = StartLogging(config.log_level, config.log_file, config.log_to_stderr);
   if (!logging.ok()) return Misconfigured(logging);
   transport::RouteGrpcLogs();
   absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(config);
@@ -166,10 +170,7 @@ int Serve(const Config& config) {
   return kExitOk;
 }
 
-int Main(int argc, char** argv) {
-  Arguments arguments;
-  CLI::App app("The daemon of one node of a Macrame cluster.", "agentd");
-  DeclareFlags(app, arguments);
+int Run(CLI::App& app, const Arguments& arguments, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -183,6 +184,14 @@ int Main(int argc, char** argv) {
     return kExitOk;
   }
   return arguments.new_identity ? MakeNewIdentity(config->values) : Serve(config->values);
+}
+
+int Main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("The daemon of one node of a Macrame cluster.", "agentd");
+  DeclareFlags(app, arguments);
+  const int code = Run(app, arguments, argc, argv);
+  return arguments.launchd && code == kExitMisconfigured ? kExitOk : code;
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ absl::StatusOr<GlobalOptions> Check(const RawOptions& raw, const Environment& en
   GlobalOptions options;
   options.quiet = raw.quiet;
   options.socket_path =
-      Resolve(raw.socket, environment.variable("MACRAME_SOCKET"), transport::DefaultSocketPath());
+      Resolve(raw.socket, environment.variable("MACRAME_SOCKET"), transport::SocketToAsk());
   const std::string format =
       raw.json ? "json" : Resolve(raw.output, environment.variable("MACRAME_OUTPUT"), "table");
   const auto found = Formats().find(format);
@@ -100,6 +100,7 @@ void AddCommands(CommandTree& tree) {
   AddVerify(tree);
   AddRdma(tree);
   AddNet(tree);
+  AddService(tree);
   AddVersion(tree);
 }
 

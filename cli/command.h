@@ -128,6 +128,7 @@ void AddValidate(CommandTree& tree);
 void AddVerify(CommandTree& tree);
 void AddRdma(CommandTree& tree);
 void AddNet(CommandTree& tree);
+void AddService(CommandTree& tree);
 
 // The version that this binary was built as.
 std::string ClientVersion();

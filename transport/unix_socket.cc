@@ -1,5 +1,6 @@
 #include "transport/unix_socket.h"
 
+#include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -28,6 +29,32 @@ absl::Status MakeFolder(const std::filesystem::path& folder) {
   }
   std::filesystem::permissions(folder, std::filesystem::perms::owner_all, error);
   return absl::OkStatus();
+}
+
+// The owner of the service's folder, when `path` is the service's socket and nobody but root can
+// have made that folder.
+std::optional<uid_t> ServiceUser(const std::string& path) {
+  if (path != ServiceSocketPath()) return std::nullopt;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  struct stat info {
+  }, above{};
+  if (::lstat(folder.c_str(), &info) != 0 || ::lstat(folder.parent_path().c_str(), &above) != 0) {
+    return std::nullopt;
+  }
+  const bool made_by_root = above.st_uid == 0 && (above.st_mode & S_IWOTH) == 0;
+  const bool closed = S_ISDIR(info.st_mode) && (info.st_mode & S_IWOTH) == 0;
+  if (!made_by_root || !closed) return std::nullopt;
+  return info.st_uid;
+}
+
+// Why nobody but a group gets in.
+absl::Status NotOfTheGroup(const std::string& path, gid_t id) {
+  const ::group* found = ::getgrgid(id);
+  const std::string name = found == nullptr ? absl::StrCat(id) : found->gr_name;
+  return absl::PermissionDeniedError(
+      absl::StrCat("the socket ", path, " is open to its own user and to the group ", name,
+                   ". Become a member (on Linux: sudo usermod -a -G ", name,
+                   " $USER) and log in again, or use sudo"));
 }
 
 bool IsOurs(uid_t user) { return user == ::geteuid() || user == 0; }
@@ -98,6 +125,24 @@ std::string DefaultSocketPath() {
   return absl::StrCat("/tmp/macrame-", ::getuid(), "/agentd.sock");
 }
 
+std::string ServiceSocketPath() {
+#ifdef __APPLE__
+  return kServiceSocketOfMacs;
+#else
+  return kServiceSocketOfLinux;
+#endif
+}
+
+std::string SocketToAsk() {
+  std::error_code error;
+  const std::string own = DefaultSocketPath();
+  const std::string service = ServiceSocketPath();
+  if (!std::filesystem::exists(own, error) && std::filesystem::exists(service, error)) {
+    return service;
+  }
+  return own;
+}
+
 absl::Status PrepareSocketPath(const std::string& path) {
   if (path.size() >= kSocketPathBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("the socket path ", path, " has ", path.size(),
@@ -132,18 +177,23 @@ absl::Status PrepareSocketPath(const std::string& path) {
 
 absl::Status CheckSocketOwner(const std::string& path) {
   if (::geteuid() == 0 || path.size() >= kSocketPathBytesMax) return absl::OkStatus();
-  absl::Status folder = CheckFolder(std::filesystem::path(path).parent_path().string());
-  if (!folder.ok()) return folder;
+  const std::optional<uid_t> service = ServiceUser(path);
+  const auto is_trusted = [&](uid_t user) { return IsOurs(user) || service == user; };
+  if (!service.has_value()) {
+    absl::Status folder = CheckFolder(std::filesystem::path(path).parent_path().string());
+    if (!folder.ok()) return folder;
+  }
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return absl::OkStatus();
   uid_t user = info.st_uid;
-  if (IsOurs(user)) {
+  if (is_trusted(user)) {
     const int fd = ConnectTo(path);
+    if (fd < 0 && errno == EACCES) return NotOfTheGroup(path, info.st_gid);
     if (fd < 0) return absl::OkStatus();
     user = UserBehind(fd).value_or(user);
     ::close(fd);
   }
-  if (IsOurs(user)) return absl::OkStatus();
+  if (is_trusted(user)) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat("the socket ", path, " is another user's (", user,
                    "): nothing was sent to it. Name your agent's with --socket"));
@@ -153,6 +203,21 @@ absl::Status RestrictSocket(const std::string& path) {
   if (::chmod(path.c_str(), 0600) == 0) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the mode of ", path, " can't be set to 0600: ", std::strerror(errno)));
+}
+
+absl::Status ShareSocket(const std::string& path, const std::string& group) {
+  const ::group* found = ::getgrnam(group.c_str());
+  if (found == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("socket_group: this machine has no group ", group));
+  }
+  if (::chown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) != 0 ||
+      ::chmod(path.c_str(), 0660) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("socket_group: ", path,
+                                                   " can't be given to the group ", group, ": ",
+                                                   std::strerror(errno)));
+  }
+  return absl::OkStatus();
 }
 
 std::string SocketTarget(const std::string& path) { return absl::StrCat("unix:", path); }

@@ -2,7 +2,7 @@
 
 import re
 
-PROGRAMS = ("clusterctl", "agentd", "deploy/")
+PROGRAMS = ("clusterctl", "agentd", "deploy/", "sudo clusterctl")
 
 
 class Readme:

@@ -1,0 +1,428 @@
+#include <grp.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/service/service_plan.h"
+#include "cli/service/service_state.h"
+#include "cli/service_runner.h"
+#include "proto/reasons.h"
+#include "transport/program_path.h"
+
+namespace macrame::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::seconds kAnswerLimit{30};
+constexpr std::chrono::milliseconds kAskInterval{200};
+constexpr uint32_t kLinesMax = 10000;
+
+struct ServiceOptions {
+  std::string manager;
+  ServiceSettings settings;
+  bool dry_run = false;
+  uint32_t lines = 100;
+  bool follow = false;
+};
+
+absl::Status Trouble(absl::StatusCode status, const char* code, const std::string& message,
+                     const std::string& remedy) {
+  v1::Reason reason = MakeReason(code, message);
+  reason.set_remedy(remedy);
+  return ReasonStatus(status, reason);
+}
+
+ServiceManager ManagerOf(const ServiceOptions& options) {
+#ifdef __APPLE__
+  const bool launchd = options.manager != "systemd";
+#else
+  const bool launchd = options.manager == "launchd";
+#endif
+  return launchd ? ServiceManager::kLaunchd : ServiceManager::kSystemd;
+}
+
+absl::Status CheckRoot(const std::string& what) {
+  if (geteuid() == 0) return absl::OkStatus();
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, "NOT_ROOT",
+                      absl::StrCat("the service is ", what, " as root only"));
+}
+
+bool IsThere(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+std::string OwnerOf(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return "";
+  const passwd* user = ::getpwuid(info.st_uid);
+  return user == nullptr ? "" : user->pw_name;
+}
+
+std::string GroupOf(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return "";
+  const group* found = ::getgrgid(info.st_gid);
+  return found == nullptr ? "" : found->gr_name;
+}
+
+// An earlier install's user and group stay, since the state belongs to them. Else on Linux a user
+// of the service's own; on a Mac, where that takes more than a command, whoever typed sudo.
+absl::Status ChooseUser(const Invocation& run, ServiceSettings* settings) {
+  const bool launchd = settings->manager == ServiceManager::kLaunchd;
+  const ServicePlaces places = PlacesOf(settings->manager);
+  const std::string typed = run.environment.variable("SUDO_USER");
+  const std::string owner = OwnerOf(places.state);
+  if (!owner.empty() && !settings->user.empty() && owner != settings->user) {
+    return Trouble(absl::StatusCode::kFailedPrecondition, "BAD_REQUEST",
+                   absl::StrCat("the state in ", places.state, " belongs to the user ", owner,
+                                ", and --user names ", settings->user),
+                   absl::StrCat("leave --user out, or give the folders to that user first"));
+  }
+  if (!owner.empty()) settings->user = owner;
+  if (settings->group.empty()) settings->group = GroupOf(places.models);
+  if (settings->user.empty()) settings->user = launchd ? typed : "macrame";
+  if (settings->group.empty()) settings->group = launchd ? "admin" : "macrame";
+  if (settings->user.empty() || settings->user == "root") {
+    return Trouble(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+                   "the agent doesn't run as root, and nobody else is named",
+                   "name the user whose models it serves with --user");
+  }
+  if (launchd && ::getpwnam(settings->user.c_str()) == nullptr &&
+      run.environment.variable("MACRAME_COMMANDS_FOLDER").empty()) {
+    return Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+                   absl::StrCat("this Mac has no user ", settings->user),
+                   "name one that it has with --user");
+  }
+  if (!launchd && typed != "root" && typed != settings->user) settings->member = typed;
+  return absl::OkStatus();
+}
+
+bool IsMember(const std::string& user, const std::string& group_name) {
+  const group* found = ::getgrnam(group_name.c_str());
+  for (char** name = found == nullptr ? nullptr : found->gr_mem;
+       name != nullptr && *name != nullptr; ++name) {
+    if (user == *name) return true;
+  }
+  return false;
+}
+
+ServiceFound WhatIsThere(const ServiceSettings& settings, const ServiceRunner& runner) {
+  const ServicePlaces places = PlacesOf(settings.manager);
+  ServiceFound found;
+  found.user = ::getpwnam(settings.user.c_str()) != nullptr;
+  found.group = ::getgrnam(settings.group.c_str()) != nullptr;
+  found.member = IsMember(settings.member, settings.group);
+  found.settings = IsThere(places.settings);
+  found.programs = IsThere(places.programs);
+  found.unit = IsThere(places.unit);
+  found.mlx = IsThere(settings.built + "/mlx/lib");
+  found.mlx_libs = IsThere(settings.built + "/mlx_cpu.libs");
+  if (settings.manager == ServiceManager::kLaunchd) {
+    found.loaded = runner.Run(StateCommand(settings.manager)).code == 0;
+  }
+  return found;
+}
+
+// What can't be done is found out before anything is.
+absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& found) {
+  const ServiceSettings& settings = options.settings;
+  const ServicePlaces places = PlacesOf(settings.manager);
+  for (const char* program : {"agentd", "rankd", "planner", "clusterctl"}) {
+    const std::string path = absl::StrCat(settings.built, "/bin/", program);
+    if (access(path.c_str(), X_OK) == 0) continue;
+    return Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+                   absl::StrCat("there is no program ", path, " to install"),
+                   "build it: ninja -C build/release programs");
+  }
+  if (found.settings && !settings.model_folders.empty()) {
+    return Trouble(absl::StatusCode::kFailedPrecondition, "BAD_REQUEST",
+                   absl::StrCat("settings are there already, and --models would change them"),
+                   absl::StrCat("write the folder into model_folders in ", places.settings));
+  }
+  if (!settings.secret_file.empty() && !IsThere(settings.secret_file)) {
+    return Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+                   absl::StrCat("there is no secret file ", settings.secret_file),
+                   "'clusterctl cluster init --out FILE' makes one");
+  }
+  if (!settings.secret_file.empty() && IsThere(places.state + "/cluster.secret")) {
+    return Trouble(
+        absl::StatusCode::kAlreadyExists, "BAD_REQUEST",
+        absl::StrCat("the service has a secret already: ", places.state, "/cluster.secret"),
+        "leave --secret out, or remove that file first");
+  }
+  return absl::OkStatus();
+}
+
+// Each step is said before it is taken; of a failure, how all before it is taken back.
+int CarryOut(const Invocation& run, const ServiceRunner& runner,
+             const std::vector<ServiceStep>& steps) {
+  std::vector<ServiceStep> done;
+  for (const ServiceStep& step : steps) {
+    if (!run.options.quiet) *run.environment.err << step.what << "\n" << std::flush;
+    const absl::Status status = runner.Carry(step);
+    if (!status.ok()) {
+      *run.environment.err << "error: can't " << step.what << ": "
+                           << Printable(std::string(status.message())) << "\n"
+                           << UndoText(done);
+      return kExitFailure;
+    }
+    done.push_back(step);
+  }
+  return kExitOk;
+}
+
+// It ended, and is not started again: a wrong setting, as a rule.
+bool GaveUp(ServiceManager manager, const ServiceRunner& runner) {
+  const ServiceState state = ReadState(manager, runner.Run(StateCommand(manager)).output);
+  const int64_t last = manager == ServiceManager::kLaunchd ? 0 : 2;
+  return state.known && !state.running && state.exit_code == last;
+}
+
+bool Answers(ServiceManager manager, const ServiceRunner& runner) {
+  const auto deadline = std::chrono::steady_clock::now() + kAnswerLimit;
+  while (std::chrono::steady_clock::now() < deadline) {
+    AgentClient client(PlacesOf(manager).socket);
+    if (client.GetStatus().ok()) return true;
+    if (GaveUp(manager, runner)) return false;
+    std::this_thread::sleep_for(kAskInterval);
+  }
+  return false;
+}
+
+int ReportStart(const Invocation& run, ServiceManager manager, const ServiceRunner& runner) {
+  const std::string socket = PlacesOf(manager).socket;
+  if (!Answers(manager, runner)) {
+    *run.environment.err << "error: the service is there, and its agent does not answer at "
+                         << socket
+                         << "\n  next:   'sudo clusterctl service logs' says why; once that is "
+                            "set right, 'sudo clusterctl service restart'\n";
+    return kExitUnreachable;
+  }
+  *run.environment.out << "The agent runs and answers at " << socket << "\n";
+  return kExitOk;
+}
+
+int RunInstall(const Invocation& run, const ServiceOptions& given) {
+  ServiceOptions options = given;
+  ServiceSettings& settings = options.settings;
+  settings.manager = ManagerOf(options);
+  if (settings.built.empty()) {
+    settings.built =
+        fs::path(transport::ProgramBesideThis("agentd")).parent_path().parent_path().string();
+  }
+  for (std::string& folder : settings.model_folders) folder = fs::absolute(folder).string();
+  const absl::Status user = ChooseUser(run, &settings);
+  if (!user.ok()) return run.Fail(user);
+  const ServiceRunner runner(run.environment);
+  const ServiceFound found = WhatIsThere(settings, runner);
+  const absl::Status possible = CheckInstall(options, found);
+  if (!possible.ok()) return run.Fail(possible);
+  const std::vector<ServiceStep> steps = InstallSteps(settings, found);
+  if (options.dry_run) {
+    *run.environment.out << StepsText(steps);
+    return kExitOk;
+  }
+  const absl::Status root = CheckRoot("installed");
+  if (!root.ok()) return run.Fail(root);
+  const int code = CarryOut(run, runner, steps);
+  if (code != kExitOk) return code;
+  const ServicePlaces places = PlacesOf(settings.manager);
+  *run.environment.out << (found.programs ? "Upgraded" : "Installed") << ": " << places.label
+                       << ", as the user " << settings.user << "\n  settings  " << places.settings
+                       << "\n  models    " << places.models << "\n  programs  " << places.programs
+                       << "/bin\n";
+  if (!settings.member.empty()) {
+    *run.environment.out << settings.member << " may open its socket, from the next login on\n";
+  }
+  return ReportStart(run, settings.manager, runner);
+}
+
+int RunUninstall(const Invocation& run, const ServiceOptions& options) {
+  const ServiceManager manager = ManagerOf(options);
+  const ServicePlaces places = PlacesOf(manager);
+  const ServiceRunner runner(run.environment);
+  ServiceSettings settings;
+  settings.manager = manager;
+  const ServiceFound found = WhatIsThere(settings, runner);
+  const std::vector<ServiceStep> steps = UninstallSteps(manager, found);
+  if (options.dry_run) {
+    *run.environment.out << StepsText(steps);
+    return kExitOk;
+  }
+  const absl::Status root = CheckRoot("removed");
+  if (!root.ok()) return run.Fail(root);
+  if (!found.unit && !found.programs) {
+    return run.Fail(Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST", "no service is installed",
+                            "'sudo clusterctl service install' installs it"));
+  }
+  const std::string owner = OwnerOf(places.state);
+  const int code = CarryOut(run, runner, steps);
+  if (code != kExitOk) return code;
+  *run.environment.out << "The service is removed. Left: the data in " << places.data
+                       << " (node id, secret or membership, models), the settings "
+                       << places.settings << " and the logs in " << places.logs
+                       << ", which another install goes on with.\nTo remove them too, as root:\n  "
+                       << ShellLine({"rm", "-r", places.data, places.settings, places.logs})
+                       << "\n";
+  if (manager == ServiceManager::kSystemd && owner == "macrame") {
+    *run.environment.out << "  userdel macrame\n";
+  }
+  return kExitOk;
+}
+
+int RunRestart(const Invocation& run, const ServiceOptions& options) {
+  const ServiceManager manager = ManagerOf(options);
+  const ServiceRunner runner(run.environment);
+  ServiceSettings settings;
+  settings.manager = manager;
+  const std::vector<ServiceStep> steps = RestartSteps(manager, WhatIsThere(settings, runner));
+  if (options.dry_run) {
+    *run.environment.out << StepsText(steps);
+    return kExitOk;
+  }
+  const absl::Status root = CheckRoot("restarted");
+  if (!root.ok()) return run.Fail(root);
+  const int code = CarryOut(run, runner, steps);
+  return code == kExitOk ? ReportStart(run, manager, runner) : code;
+}
+
+std::string StateLine(const ServiceState& state) {
+  std::string line = state.state;
+  if (state.pid > 0) absl::StrAppend(&line, ", pid ", state.pid);
+  if (!state.since.empty()) absl::StrAppend(&line, ", since ", state.since);
+  if (state.starts > 1) absl::StrAppend(&line, ", started ", state.starts, " times");
+  if (!state.running && state.exit_code >= 0) {
+    absl::StrAppend(&line, ", ended with ", state.exit_code);
+  }
+  return line;
+}
+
+void PrintService(const Invocation& run, const ServicePlaces& places, const ServiceState& state,
+                  const absl::StatusOr<v1::ClusterStatus>& agent) {
+  std::ostream& out = *run.environment.out;
+  out << "Service    " << places.label << ": " << Printable(StateLine(state)) << "\n"
+      << "At boot    " << (state.at_boot ? "started" : "not started") << "\n";
+  if (agent.ok()) {
+    size_t alive = 0;
+    for (const v1::NodeStatus& node : agent->nodes()) {
+      alive += node.state() == v1::NODE_STATE_ALIVE ? 1 : 0;
+    }
+    out << "Agent      answers at " << places.socket << "; " << alive << " of "
+        << agent->nodes_size() << " nodes alive\n";
+  } else {
+    out << "Agent      " << Printable(std::string(agent.status().message())) << "\n";
+  }
+  out << "Settings   " << places.settings << "\nData       " << places.data << "\nPrograms   "
+      << places.programs << "\nLog        " << places.log << "\n";
+}
+
+int RunStatus(const Invocation& run, const ServiceOptions& options) {
+  const ServiceManager manager = ManagerOf(options);
+  const ServicePlaces places = PlacesOf(manager);
+  const ServiceRunner runner(run.environment);
+  const ServiceState state = ReadState(manager, runner.Run(StateCommand(manager)).output);
+  if (!state.known && !IsThere(places.unit)) {
+    return run.Fail(Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+                            "no service is installed on this machine",
+                            "'sudo clusterctl service install' installs it"));
+  }
+  AgentClient client(places.socket);
+  const auto agent = client.GetStatus();
+  if (run.wants_table()) {
+    PrintService(run, places, state, agent);
+  } else {
+    Json document = Document("ServiceStatus");
+    document["label"] = places.label;
+    document["state"] = state.state;
+    document["running"] = state.running;
+    document["at_boot"] = state.at_boot;
+    document["pid"] = state.pid;
+    document["exit_code"] = state.exit_code;
+    document["answers"] = agent.ok();
+    document["socket"] = places.socket;
+    document["settings"] = places.settings;
+    document["data"] = places.data;
+    document["log"] = places.log;
+    run.PrintDocument(document);
+  }
+  if (!state.running) return kExitConflict;
+  return agent.ok() ? kExitOk : ExitCodeOf(agent.status());
+}
+
+// All that was said: systemd's journal has it, on a Mac what comes before the agent's own log has a
+// file of its own.
+int RunServiceLogs(const Invocation& run, const ServiceOptions& options) {
+  const ServiceManager manager = ManagerOf(options);
+  const ServicePlaces places = PlacesOf(manager);
+  const ServiceRunner runner(run.environment);
+  const std::string lines = absl::StrCat(options.lines);
+  std::vector<std::string> command = {"journalctl", "--no-pager", "-u", places.label, "-n", lines};
+  if (manager == ServiceManager::kLaunchd) command = {"tail", "-n", lines};
+  if (options.follow) command.push_back(manager == ServiceManager::kLaunchd ? "-F" : "-f");
+  if (manager == ServiceManager::kLaunchd) {
+    for (const std::string& file : {places.errors, places.log}) {
+      if (access(file.c_str(), R_OK) == 0) command.push_back(file);
+    }
+    if (command.back() != places.errors && command.back() != places.log) {
+      return run.Fail(
+          Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+                  absl::StrCat("there is no log in ", places.logs, " that this user may read"),
+                  "run it with sudo; 'clusterctl logs' asks the agent"));
+    }
+  }
+  const int code = runner.RunInFront(command);
+  if (code >= 0) return code;
+  return run.Fail(Trouble(absl::StatusCode::kInternal, "INTERNAL",
+                          absl::StrCat("the command ", command[0], " can't be run here"),
+                          absl::StrCat("read ", places.log, ", as root")));
+}
+
+}  // namespace
+
+void AddService(CommandTree& tree) {
+  CLI::App* group =
+      tree.Add(tree.root, "service", "The agent as a service of this machine, started at boot");
+  group->require_subcommand(1);
+  auto options = std::make_shared<ServiceOptions>();
+  group->add_option("--manager", options->manager, "systemd or launchd; by default this machine's")
+      ->check(CLI::IsMember({"systemd", "launchd"}));
+  CLI::App* install =
+      tree.Add(group, "install", "Install it, or upgrade it to these programs, as root");
+  install->add_option("--models", options->settings.model_folders,
+                      "A folder of models besides the service's own; may be repeated");
+  install->add_option("--secret", options->settings.secret_file,
+                      "The cluster's secret file, of which it gets a copy (without: cluster join)");
+  install->add_option("--user", options->settings.user,
+                      "Whom it runs as (Linux: macrame, which is made; macOS: who typed sudo)");
+  install->add_option("--group", options->settings.group,
+                      "Who may use it without sudo (Linux: macrame; macOS: admin)");
+  install->add_option("--from", options->settings.built,
+                      "The folder of bin/ with the programs (by default that of this clusterctl)");
+  tree.OnChosen(install, [options](const Invocation& run) { return RunInstall(run, *options); });
+  CLI::App* uninstall = tree.Add(group, "uninstall", "Remove it, but for its data, as root");
+  tree.OnChosen(uninstall,
+                [options](const Invocation& run) { return RunUninstall(run, *options); });
+  CLI::App* status = tree.Add(group, "status", "Does it run, does its agent answer, what is where");
+  tree.OnChosen(status, [options](const Invocation& run) { return RunStatus(run, *options); });
+  CLI::App* restart = tree.Add(group, "restart", "Restart it, as root");
+  tree.OnChosen(restart, [options](const Invocation& run) { return RunRestart(run, *options); });
+  for (CLI::App* command : {install, uninstall, restart}) {
+    command->add_flag("--dry-run", options->dry_run, "Print the commands and files; do nothing");
+  }
+  CLI::App* logs = tree.Add(group, "logs", "What it said, also while it could not start");
+  logs->add_option("-n,--lines", options->lines, "Lines to begin with (default 100)")
+      ->check(CLI::Range(1u, kLinesMax));
+  logs->add_flag("-f,--follow", options->follow, "Go on with new lines until Ctrl-C");
+  tree.OnChosen(logs, [options](const Invocation& run) { return RunServiceLogs(run, *options); });
+}
+
+}  // namespace macrame::cli
