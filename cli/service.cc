@@ -33,11 +33,8 @@ struct ServiceOptions {
   bool follow = false;
 };
 
-absl::Status Trouble(absl::StatusCode status, const char* code, const std::string& message,
-                     const std::string& remedy) {
-  v1::Reason reason = MakeReason(code, message);
-  reason.set_remedy(remedy);
-  return ReasonStatus(status, reason);
+absl::Status Trouble(absl::StatusCode status, const std::string& message, const std::string& next) {
+  return absl::Status(status, absl::StrCat(message, ": ", next));
 }
 
 ServiceManager ManagerOf(const ServiceOptions& options) {
@@ -82,7 +79,7 @@ absl::Status ChooseUser(const Invocation& run, ServiceSettings* settings) {
   const std::string typed = run.environment.variable("SUDO_USER");
   const std::string owner = OwnerOf(places.state);
   if (!owner.empty() && !settings->user.empty() && owner != settings->user) {
-    return Trouble(absl::StatusCode::kFailedPrecondition, "BAD_REQUEST",
+    return Trouble(absl::StatusCode::kFailedPrecondition,
                    absl::StrCat("the state in ", places.state, " belongs to the user ", owner,
                                 ", and --user names ", settings->user),
                    absl::StrCat("leave --user out, or give the folders to that user first"));
@@ -92,13 +89,13 @@ absl::Status ChooseUser(const Invocation& run, ServiceSettings* settings) {
   if (settings->user.empty()) settings->user = launchd ? typed : "macrame";
   if (settings->group.empty()) settings->group = launchd ? "admin" : "macrame";
   if (settings->user.empty() || settings->user == "root") {
-    return Trouble(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return Trouble(absl::StatusCode::kInvalidArgument,
                    "the agent doesn't run as root, and nobody else is named",
                    "name the user whose models it serves with --user");
   }
   if (launchd && ::getpwnam(settings->user.c_str()) == nullptr &&
       run.environment.variable("MACRAME_COMMANDS_FOLDER").empty()) {
-    return Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+    return Trouble(absl::StatusCode::kNotFound,
                    absl::StrCat("this Mac has no user ", settings->user),
                    "name one that it has with --user");
   }
@@ -139,23 +136,23 @@ absl::Status CheckInstall(const ServiceOptions& options, const ServiceFound& fou
   for (const char* program : {"agentd", "rankd", "planner", "clusterctl"}) {
     const std::string path = absl::StrCat(settings.built, "/bin/", program);
     if (access(path.c_str(), X_OK) == 0) continue;
-    return Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+    return Trouble(absl::StatusCode::kNotFound,
                    absl::StrCat("there is no program ", path, " to install"),
                    "build it: ninja -C build/release programs");
   }
   if (found.settings && !settings.model_folders.empty()) {
-    return Trouble(absl::StatusCode::kFailedPrecondition, "BAD_REQUEST",
+    return Trouble(absl::StatusCode::kFailedPrecondition,
                    absl::StrCat("settings are there already, and --models would change them"),
                    absl::StrCat("write the folder into model_folders in ", places.settings));
   }
   if (!settings.secret_file.empty() && !IsThere(settings.secret_file)) {
-    return Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+    return Trouble(absl::StatusCode::kNotFound,
                    absl::StrCat("there is no secret file ", settings.secret_file),
                    "'clusterctl cluster init --out FILE' makes one");
   }
   if (!settings.secret_file.empty() && IsThere(places.state + "/cluster.secret")) {
     return Trouble(
-        absl::StatusCode::kAlreadyExists, "BAD_REQUEST",
+        absl::StatusCode::kAlreadyExists,
         absl::StrCat("the service has a secret already: ", places.state, "/cluster.secret"),
         "leave --secret out, or remove that file first");
   }
@@ -261,7 +258,7 @@ int RunUninstall(const Invocation& run, const ServiceOptions& options) {
   const absl::Status root = CheckRoot("removed");
   if (!root.ok()) return run.Fail(root);
   if (!found.unit && !found.programs) {
-    return run.Fail(Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST", "no service is installed",
+    return run.Fail(Trouble(absl::StatusCode::kNotFound, "no service is installed",
                             "'sudo clusterctl service install' installs it"));
   }
   const std::string owner = OwnerOf(places.state);
@@ -331,8 +328,7 @@ int RunStatus(const Invocation& run, const ServiceOptions& options) {
   const ServiceRunner runner(run.environment);
   const ServiceState state = ReadState(manager, runner.Run(StateCommand(manager)).output);
   if (!state.known && !IsThere(places.unit)) {
-    return run.Fail(Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
-                            "no service is installed on this machine",
+    return run.Fail(Trouble(absl::StatusCode::kNotFound, "no service is installed on this machine",
                             "'sudo clusterctl service install' installs it"));
   }
   AgentClient client(places.socket);
@@ -374,14 +370,14 @@ int RunServiceLogs(const Invocation& run, const ServiceOptions& options) {
     }
     if (command.back() != places.errors && command.back() != places.log) {
       return run.Fail(
-          Trouble(absl::StatusCode::kNotFound, "BAD_REQUEST",
+          Trouble(absl::StatusCode::kNotFound,
                   absl::StrCat("there is no log in ", places.logs, " that this user may read"),
                   "run it with sudo; 'clusterctl logs' asks the agent"));
     }
   }
   const int code = runner.RunInFront(command);
   if (code >= 0) return code;
-  return run.Fail(Trouble(absl::StatusCode::kInternal, "INTERNAL",
+  return run.Fail(Trouble(absl::StatusCode::kInternal,
                           absl::StrCat("the command ", command[0], " can't be run here"),
                           absl::StrCat("read ", places.log, ", as root")));
 }

@@ -55,9 +55,11 @@ void AddUser(const ServiceSettings& settings, const ServiceFound& found, Steps* 
   const ServicePlaces places = PlacesOf(settings.manager);
   if (!IsSystemd(settings)) return;  // a Mac's user and group are there
   if (!found.group) {
+    // userdel removes the group of the user's own name too.
+    const bool own = !found.user && settings.user == settings.group;
     steps->push_back(Do("make the group " + settings.group,
                         {"groupadd", "--system", settings.group},
-                        ShellLine({"groupdel", settings.group})));
+                        own ? "" : ShellLine({"groupdel", settings.group})));
   }
   if (!found.user) {
     steps->push_back(Do("make the user " + settings.user,
