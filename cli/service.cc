@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kAnswerLimit{30};
+// Longer than the old agent may take to end under launchd (ExitTimeOut).
+constexpr std::chrono::seconds kStartLimit{60};
 constexpr std::chrono::milliseconds kAskInterval{200};
 constexpr uint32_t kLinesMax = 10000;
 
@@ -177,27 +178,32 @@ int CarryOut(const Invocation& run, const ServiceRunner& runner,
   return kExitOk;
 }
 
-// It ended, and is not started again: a wrong setting, as a rule.
-bool GaveUp(ServiceManager manager, const ServiceRunner& runner) {
-  const ServiceState state = ReadState(manager, runner.Run(StateCommand(manager)).output);
-  const int64_t last = manager == ServiceManager::kLaunchd ? 0 : 2;
-  return state.known && !state.running && state.exit_code == last;
+// It ended since `before`, and is not started again: a wrong setting, as a rule.
+bool GaveUp(ServiceManager manager, const ServiceState& before, const ServiceState& now) {
+  if (!now.known || now.running) return false;
+  if (manager == ServiceManager::kSystemd) return now.exit_code == 2;
+  return now.exit_code == 0 && now.starts > before.starts;
 }
 
-bool Answers(ServiceManager manager, const ServiceRunner& runner) {
-  const auto deadline = std::chrono::steady_clock::now() + kAnswerLimit;
+// Another process than `before`, since launchd lets the old one end in its own time.
+bool Answers(ServiceManager manager, const ServiceRunner& runner, const ServiceState& before) {
+  const auto deadline = std::chrono::steady_clock::now() + kStartLimit;
   while (std::chrono::steady_clock::now() < deadline) {
-    AgentClient client(PlacesOf(manager).socket);
-    if (client.GetStatus().ok()) return true;
-    if (GaveUp(manager, runner)) return false;
+    const ServiceState now = ReadState(manager, runner.Run(StateCommand(manager)).output);
+    if (GaveUp(manager, before, now)) return false;
+    if (now.running && now.pid != 0 && now.pid != before.pid) {
+      AgentClient client(PlacesOf(manager).socket);
+      if (client.GetStatus().ok()) return true;
+    }
     std::this_thread::sleep_for(kAskInterval);
   }
   return false;
 }
 
-int ReportStart(const Invocation& run, ServiceManager manager, const ServiceRunner& runner) {
+int ReportStart(const Invocation& run, ServiceManager manager, const ServiceRunner& runner,
+                const ServiceState& before) {
   const std::string socket = PlacesOf(manager).socket;
-  if (!Answers(manager, runner)) {
+  if (!Answers(manager, runner, before)) {
     *run.environment.err << "error: the service is there, and its agent does not answer at "
                          << socket
                          << "\n  next:   'sudo clusterctl service logs' says why; once that is "
@@ -240,7 +246,7 @@ int RunInstall(const Invocation& run, const ServiceOptions& given) {
   if (!settings.member.empty()) {
     *run.environment.out << settings.member << " may open its socket, from the next login on\n";
   }
-  return ReportStart(run, settings.manager, runner);
+  return ReportStart(run, settings.manager, runner, ServiceState());
 }
 
 int RunUninstall(const Invocation& run, const ServiceOptions& options) {
@@ -288,8 +294,9 @@ int RunRestart(const Invocation& run, const ServiceOptions& options) {
   }
   const absl::Status root = CheckRoot("restarted");
   if (!root.ok()) return run.Fail(root);
+  const ServiceState before = ReadState(manager, runner.Run(StateCommand(manager)).output);
   const int code = CarryOut(run, runner, steps);
-  return code == kExitOk ? ReportStart(run, manager, runner) : code;
+  return code == kExitOk ? ReportStart(run, manager, runner, before) : code;
 }
 
 std::string StateLine(const ServiceState& state) {
