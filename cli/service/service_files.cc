@@ -51,12 +51,48 @@ std::string Limit(std::string_view name) {
                       kDescriptors, "</integer>\n\t</dict>\n");
 }
 
+// What the agent may not do, beyond what any program may not.
+std::string Confinement(const ServiceSettings& settings) {
+  const ServicePlaces places = PlacesOf(settings.manager);
+  bool homes = false;
+  for (const std::string& folder : settings.model_folders) homes = homes || IsInHome(folder);
+  return absl::StrCat(R"(NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+ReadWritePaths=)",
+                      places.data, " ", places.logs, R"(
+ProtectHome=)",
+                      homes ? "read-only" : "yes", R"(
+PrivateTmp=yes
+# GPUs and RDMA adapters, and no other devices.
+DevicePolicy=closed
+DeviceAllow=char-infiniband_verbs rw
+DeviceAllow=char-nvidia rw
+DeviceAllow=char-nvidia-frontend rw
+DeviceAllow=char-nvidia-uvm rw
+DeviceAllow=char-drm rw
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=invisible
+LockPersonality=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallErrorNumber=EPERM
+SystemCallFilter=@system-service
+)");
+}
+
 }  // namespace
 
 std::string SystemdUnit(const ServiceSettings& settings) {
   const ServicePlaces places = PlacesOf(settings.manager);
-  bool homes = false;
-  for (const std::string& folder : settings.model_folders) homes = homes || IsInHome(folder);
   return absl::StrCat(
       R"(# Written by 'clusterctl service install', which writes it anew with every upgrade.
 # Changes of your own belong into a drop-in: systemctl edit )",
@@ -95,37 +131,8 @@ UMask=0077
 RuntimeDirectory=macrame
 RuntimeDirectoryMode=0755
 
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-ProtectSystem=strict
-ReadWritePaths=)",
-      places.data, " ", places.logs, R"(
-ProtectHome=)",
-      homes ? "read-only" : "yes", R"(
-PrivateTmp=yes
-# GPUs and RDMA adapters, and no other devices.
-DevicePolicy=closed
-DeviceAllow=char-infiniband_verbs rw
-DeviceAllow=char-nvidia rw
-DeviceAllow=char-nvidia-frontend rw
-DeviceAllow=char-nvidia-uvm rw
-DeviceAllow=char-drm rw
-ProtectClock=yes
-ProtectControlGroups=yes
-ProtectHostname=yes
-ProtectKernelLogs=yes
-ProtectKernelModules=yes
-ProtectKernelTunables=yes
-ProtectProc=invisible
-LockPersonality=yes
-RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallErrorNumber=EPERM
-SystemCallFilter=@system-service
-
+)",
+      Confinement(settings), R"(
 [Install]
 WantedBy=multi-user.target
 )");
