@@ -1,5 +1,6 @@
 #include "transport/unix_socket.h"
 
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -53,6 +54,25 @@ TEST_F(UnixSocketTest, AStaleSocketIsRemovedAndALiveOneKept) {
   ::close(fd);
   EXPECT_TRUE(PrepareSocketPath(path).ok());
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST_F(UnixSocketTest, AGroupIsLetIn) {
+  const std::string path = folder_ + "/a.sock";
+  ASSERT_TRUE(PrepareSocketPath(path).ok());
+  const int fd = BindAt(path);
+  ASSERT_TRUE(RestrictSocket(path).ok());
+  const absl::Status unknown = ShareSocket(path, "no-such-group-here");
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u) << "refused, and open to others";
+  const ::group* own = ::getgrgid(::getegid());
+  ASSERT_NE(own, nullptr);
+  ASSERT_TRUE(ShareSocket(path, own->gr_name).ok());
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0660u);
+  EXPECT_EQ(info.st_gid, ::getegid());
+  ::close(fd);
 }
 
 TEST_F(UnixSocketTest, AFolderThatOthersMayWriteIsRefused) {
