@@ -54,3 +54,28 @@ class Readme:
     def add(self, command):
         if command not in self.commands:
             self.commands.append(command)
+
+
+def folder_commands(text):
+    """Command lines of a folder's README: in prose, and in fenced blocks where a line begins with a program."""
+    found, fenced = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif fenced:
+            command = line.partition("  #")[0].strip().removeprefix("$ ")
+            if command.startswith(PROGRAMS):
+                found.append(command)
+        else:
+            found += [code for code in re.findall(r"`([^`]+)`", line) if code.startswith(PROGRAMS) and " " in code]
+    return found
+
+
+def subcommand_and_flags(command):
+    """(["clusterctl", "model", "load"], ["--draft-model"]) of "clusterctl model load NAME --draft-model SMALL"."""
+    words, flags = [], re.findall(r"(?<!\S)--[a-z][a-z-]*", command)
+    for word in command.removeprefix("sudo ").split():
+        if not re.fullmatch(r"[a-z][a-z/-]*", word):
+            break
+        words.append(word)
+    return words, flags
