@@ -95,8 +95,8 @@ v1::Reason NoSuchNode(const std::string& wanted, const v1::PlanRequest& request)
     hostnames.push_back(node.hostname());
   }
   v1::Reason reason =
-      MakeReason("BAD_REQUEST", absl::StrCat("there is no node '", wanted, "'; known are ",
-                                             NameList(known), DidYouMean(wanted, hostnames)));
+      MakeReason("NODE_NOT_FOUND", absl::StrCat("there is no node '", wanted, "'; known are ",
+                                                NameList(known), DidYouMean(wanted, hostnames)));
   reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
   return reason;
 }

@@ -13,6 +13,7 @@
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "planner/served_by.h"
+#include "proto/model_aliases.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 
@@ -49,17 +50,22 @@ absl::StatusOr<Described> ModelOf(const Question& question) {
   if (asked == 1 || asked > 32) {
     return absl::InvalidArgumentError("bits of a weight are between 2 and 32");
   }
-  const auto named = BitsInName(question.model());
+  // An alias is the copy that it is on a live cluster; bits that are asked for, and cards of the
+  // question's own, go before it.
+  const std::string_view hub_id =
+      question.cards_yaml().empty() ? HubIdOfAlias(question.model()) : std::string_view();
+  const std::string meant = hub_id.empty() ? question.model() : std::string(hub_id);
+  const auto named = BitsInName(asked == 0 ? meant : question.model());
   if (asked > 0 && named.has_value() && *named != asked) {
     return absl::InvalidArgumentError(absl::StrCat("'", question.model(), "' says ", *named,
                                                    " bits, and ", asked, " are asked for"));
   }
   const auto cards = CatalogueWith(question.cards_yaml());
   if (!cards.ok()) return cards.status();
-  const auto card = FindModelCard(*cards, question.model());
+  const auto card = FindModelCard(*cards, meant);
   if (!card.ok()) return card.status();
   Described described;
-  described.bits = BitsOf(**card, question.model(), asked);
+  described.bits = BitsOf(**card, meant, asked);
   described.model = DescribeForPlan(**card, described.bits);
   if (asked == 0 && !named.has_value()) {
     constexpr uint32_t kFp8Bits = 8;
@@ -67,6 +73,9 @@ absl::StatusOr<Described> ModelOf(const Question& question) {
                            ? "as MLX stores it (the makers' own FP8 files take 16)"
                        : (*card)->bits > 0 ? "as its makers publish it"
                                            : "for its name says no other number";
+  }
+  if (asked == 0 && !hub_id.empty() && named.has_value()) {
+    described.origin = absl::StrCat("for '", question.model(), "' means ", std::string(hub_id));
   }
   return described;
 }

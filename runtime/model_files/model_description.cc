@@ -123,6 +123,20 @@ FolderContents LookInto(const std::string& folder) {
   return contents;
 }
 
+// Whether rank 0 could read it at all; what it says is rank 0's to judge.
+absl::Status CheckTokenizer(const std::string& folder, const FolderContents& contents) {
+  if (!contents.tokenizer) return TokenizerMissing(folder, contents.tiktoken);
+  const std::string path = absl::StrCat(folder, "/tokenizer.json");
+  std::ifstream file(path, std::ios::binary);
+  if (file && nlohmann::json::accept(file)) return absl::OkStatus();
+  v1::Reason reason =
+      MakeReason("TOKENIZER_INVALID",
+                 absl::StrCat(path, file.is_open() ? " is not JSON: it is broken or incomplete"
+                                                   : " can't be read"));
+  reason.set_remedy("get the file anew from where the model came from");
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
+}
+
 absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
   std::error_code error;
@@ -497,7 +511,12 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   auto config = engine::ParseModelConfig(*text, folder);
   absl::Status own = config.status();
   if (own.ok()) own = engine::CheckDevice(*config, folder, on_gpu);
-  if (!own.ok()) return DescribeForSecond(folder, *text, own, second);
+  if (!own.ok()) {
+    auto described = DescribeForSecond(folder, *text, own, second);
+    if (!described.ok()) return described;
+    if (auto status = CheckTokenizer(folder, contents); !status.ok()) return status;
+    return described;
+  }
   const auto files = engine::WeightFiles::Open(folder);
   if (!files.ok()) return files.status();
   if (auto status = CheckStorage(**files); !status.ok()) return status;
@@ -505,7 +524,7 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
   engine::ShardPlace whole;
   whole.layer_end = config->layer_count;
   if (auto status = engine::CheckWeights(*config, whole, **files); !status.ok()) return status;
-  if (!contents.tokenizer) return TokenizerMissing(folder, contents.tiktoken);
+  if (auto status = CheckTokenizer(folder, contents); !status.ok()) return status;
 
   v1::ModelDescription description;
   AddConfig(*config, &description);

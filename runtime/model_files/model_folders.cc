@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "proto/model_aliases.h"
 #include "proto/reasons.h"
-#include "runtime/model_files/model_aliases.h"
 #include "runtime/model_files/name_match.h"
 
 namespace macrame::runtime {
@@ -102,13 +102,27 @@ fs::path ChosenSnapshot(const fs::path& hub_folder) {
 }
 
 absl::Status NotFound(const std::string& wanted, const std::string& alias,
-                      const std::vector<std::string>& near) {
+                      const std::vector<std::string>& near,
+                      const std::vector<std::string>& searched) {
   std::string message = absl::StrCat("no model '", wanted, "' on this node");
   if (!alias.empty()) {
     message = absl::StrCat("'", wanted, "' resolved to ", alias, ", which is not on this node");
   }
   if (!near.empty()) absl::StrAppend(&message, "; did you mean ", absl::StrJoin(near, ", "), "?");
+  absl::StrAppend(
+      &message, near.empty() ? "; it looks in " : " It looks in ",
+      searched.empty() ? "no folders: model_folders is empty" : absl::StrJoin(searched, ", "));
   return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND", message);
+}
+
+int64_t ChangedAt(const std::string& folder) {
+  struct stat info {};
+  if (stat(folder.c_str(), &info) != 0) return -1;
+#ifdef __APPLE__
+  return int64_t{info.st_mtimespec.tv_sec} * 1'000'000'000 + info.st_mtimespec.tv_nsec;
+#else
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+#endif
 }
 
 }  // namespace
@@ -127,8 +141,22 @@ void ModelFolders::SetSecondEngine(SecondEngine second) {
 std::vector<v1::LocalModel> ModelFolders::Scan() {
   std::map<std::string, Entry> found;
   scan_ends_ = now_() + kScanLimit;
+  watched_.clear();
   for (const std::string& folder : folders_) ScanFolder(folder, &found);
   entries_ = std::move(found);
+  return Models();
+}
+
+bool ModelFolders::LooksChanged() const {
+  return std::any_of(watched_.begin(), watched_.end(),
+                     [](const auto& one) { return ChangedAt(one.first) != one.second; });
+}
+
+void ModelFolders::Watch(const std::string& folder) {
+  if (watched_.size() < kFoldersWatchedMax) watched_.emplace_back(folder, ChangedAt(folder));
+}
+
+std::vector<v1::LocalModel> ModelFolders::Models() const {
   std::vector<v1::LocalModel> models;
   for (const auto& [name, entry] : entries_) {
     if (!entry.description.ok()) continue;
@@ -164,6 +192,7 @@ void ModelFolders::ScanFolder(const std::string& folder, std::map<std::string, E
     const Level level = queue.front();
     queue.pop_front();
     std::error_code error;
+    Watch(level.path.string());
     const std::string real = fs::canonical(level.path, error).string();
     if (error || !seen.insert(real).second) continue;
     const std::string own = level.path.lexically_normal().filename().string();
@@ -268,12 +297,10 @@ absl::StatusOr<ResolvedModel> ModelFolders::Resolve(const std::string& name_or_p
                      (absl::EqualsIgnoreCase(match.fits[0], name_or_path) ||
                       absl::EndsWithIgnoreCase(match.fits[0], absl::StrCat("/", name_or_path)));
   if (!whole) {
-    for (const ModelAlias& known : ModelAliases()) {
-      if (absl::AsciiStrToLower(name_or_path) != known.name) continue;
-      alias = std::string(known.hub_id);
-      match = MatchName(alias, names);
-      if (match.fits.empty()) match = MatchName(alias.substr(alias.find('/') + 1), names);
-      break;
+    alias = std::string(HubIdOfAlias(name_or_path));
+    if (!alias.empty()) match = MatchName(alias, names);
+    if (!alias.empty() && match.fits.empty()) {
+      match = MatchName(alias.substr(alias.find('/') + 1), names);
     }
   }
   if (match.fits.size() == 1) {
@@ -289,7 +316,7 @@ absl::StatusOr<ResolvedModel> ModelFolders::Resolve(const std::string& name_or_p
         absl::StatusCode::kFailedPrecondition, "MODEL_AMBIGUOUS",
         absl::StrCat("'", name_or_path, "' may be any of ", absl::StrJoin(match.fits, ", ")));
   }
-  return NotFound(name_or_path, alias, NearMisses(name_or_path, names));
+  return NotFound(name_or_path, alias, NearMisses(name_or_path, names), folders_);
 }
 
 absl::StatusOr<ResolvedModel> ModelFolders::Find(std::string_view name,

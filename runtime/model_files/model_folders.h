@@ -33,6 +33,7 @@ namespace macrame::runtime {
 inline constexpr int kModelFolderDepthMax = 4;       // below a model folder
 inline constexpr int kModelFolderEntriesMax = 4096;  // looked at in one scan of one folder
 inline constexpr int kModelsMax = 256;               // kept in all
+inline constexpr size_t kFoldersWatchedMax = 256;    // between scans
 // A scan begins to describe no further model after this long; the next one goes on from there. What
 // people name is looked up between scans.
 inline constexpr Duration kScanLimit = std::chrono::seconds(60);
@@ -74,6 +75,13 @@ class ModelFolders {
   // listed by Broken().
   std::vector<v1::LocalModel> Scan();
 
+  // What the last scan found.
+  std::vector<v1::LocalModel> Models() const;
+
+  // Something was added to or taken from the folders that the last scan looked into. One stat a
+  // folder, of the first kFoldersWatchedMax.
+  bool LooksChanged() const;
+
   // Models that the last scan found and could not describe: the reason, with the path in its
   // message.
   std::vector<v1::Reason> Broken() const;
@@ -81,8 +89,8 @@ class ModelFolders {
   // `name_or_path`: a path when it begins with "/", "./", "../" or "~/"; else a name, looked up
   // among the models of a fresh scan and never joined to a path: exact, then without regard to
   // case, the part after "ORG/", a known alias, a unique beginning or end. MODEL_NOT_FOUND names
-  // near misses and what an alias was resolved to; MODEL_AMBIGUOUS lists the candidates. A model
-  // that is there but can't be described gives its own error.
+  // the folders that were searched, near misses and what an alias was resolved to; MODEL_AMBIGUOUS
+  // lists the candidates. A model that is there but can't be described gives its own error.
   absl::StatusOr<ResolvedModel> Resolve(const std::string& name_or_path);
 
   // The same model as another node has it: by name and fingerprint. MODEL_NOT_ON_NODE when this
@@ -98,6 +106,7 @@ class ModelFolders {
     uint64_t size_bytes = 0;
   };
 
+  void Watch(const std::string& folder);
   void ScanFolder(const std::string& folder, std::map<std::string, Entry>* found);
   void Take(const std::string& name, const std::string& path, std::map<std::string, Entry>* found);
   absl::StatusOr<ResolvedModel> Resolved(const Entry& entry, std::string note) const;
@@ -110,7 +119,8 @@ class ModelFolders {
   const std::function<MonotonicTime()> now_;
   MonotonicTime scan_ends_;
   SecondEngine second_;
-  std::map<std::string, Entry> entries_;  // by name
+  std::map<std::string, Entry> entries_;                  // by name
+  std::vector<std::pair<std::string, int64_t>> watched_;  // folder, when it changed last
 };
 
 }  // namespace macrame::runtime

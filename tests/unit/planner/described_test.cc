@@ -186,6 +186,12 @@ TEST(DescribedPlan, AModelIsPlannedAsItsMakersPublishIt) {
   const v1::PlannerAnswer named = AskPlan(studio, "mlx-community/gpt-oss-120b-8bit");
   EXPECT_EQ(named.plan().plan().model_name(), "gpt-oss-120b-8bit") << "what is said wins";
   EXPECT_EQ(ReasonsOf(named).find("bits a weight"), std::string::npos);
+  const v1::PlannerAnswer alias = AskPlan(studio, "mistral-7b");
+  EXPECT_EQ(alias.plan().plan().model_name(), "Mistral-7B-Instruct-v0.3-4bit")
+      << "as the alias means on a live cluster";
+  EXPECT_NE(ReasonsOf(alias).find("means mlx-community/Mistral-7B-Instruct-v0.3-4bit"),
+            std::string::npos)
+      << ReasonsOf(alias);
   const v1::PlannerAnswer whole = AskPlan(studio, "Llama-3.3-70B-Instruct");
   EXPECT_NE(ReasonsOf(whole).find("planned with 16 bits a weight"), std::string::npos);
   v1::PlannerQuestion both;

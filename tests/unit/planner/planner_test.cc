@@ -181,7 +181,7 @@ TEST(Planner, NamedNodesAreTheOnlyOnesAndAWayToDivideUsesThemAll) {
 
   request.mutable_placement()->add_node_ids("dddd");
   result = PlanModel(request);
-  EXPECT_EQ(result.failure().code(), "BAD_REQUEST");
+  EXPECT_EQ(result.failure().code(), "NODE_NOT_FOUND");
   EXPECT_NE(result.failure().message().find("dddd"), std::string::npos);
 }
 
@@ -245,7 +245,7 @@ TEST(Planner, ARecoveringDeploymentForgetsNamedNodesThatAreGone) {
   request.mutable_placement()->add_node_ids("aaaa");
   request.mutable_placement()->add_node_ids("gone");
   request.mutable_placement()->set_parallelism(v1::PARALLELISM_PIPELINE);
-  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+  EXPECT_EQ(PlanModel(request).failure().code(), "NODE_NOT_FOUND");
   request.set_recovering(true);
   EXPECT_TRUE(PlanModel(request).has_plan());
 }
@@ -402,7 +402,7 @@ TEST(Planner, AWholeNameMeansThatNodeAlone) {
   request.mutable_placement()->add_excluded_node_ids("node-1");
   EXPECT_EQ(PlanModel(request).plan().assignments(0).node_id(), "node-10");
   request.mutable_placement()->add_excluded_node_ids("nobody");
-  EXPECT_EQ(PlanModel(request).failure().code(), "BAD_REQUEST");
+  EXPECT_EQ(PlanModel(request).failure().code(), "NODE_NOT_FOUND");
 }
 
 TEST(Planner, APlanInForceThatMakesNoSenseIsNotBelieved) {

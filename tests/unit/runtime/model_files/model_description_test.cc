@@ -383,6 +383,16 @@ TEST(ModelDescription, AFolderWithoutTokenizerJsonIsRefusedWithWhatToDo) {
   EXPECT_THAT(MessageOf(folder), HasSubstr("only tiktoken's table"));
 }
 
+TEST(ModelDescription, ATokenizerThatIsNoJsonIsRefusedBeforeAnythingIsLaunched) {
+  const std::string folder = MakeFolder("cut");
+  WriteModel(folder, SmallConfig(), SmallTensors());
+  for (const char* broken : {"", "{\"model\": {\"vocab\": {\"a\"", "version https://git-lfs"}) {
+    WriteFile(folder + "/tokenizer.json", broken);
+    EXPECT_EQ(CodeOf(folder), "TOKENIZER_INVALID") << broken;
+    EXPECT_THAT(MessageOf(folder), HasSubstr(folder + "/tokenizer.json is not JSON"));
+  }
+}
+
 TEST(ModelDescription, MissingAndBrokenFiles) {
   EXPECT_EQ(CodeOf("/nonexistent"), "MODEL_NOT_FOUND");
   const std::string folder = MakeFolder("m");

@@ -45,6 +45,34 @@ TEST(ModelFolders, UnderstandsThreeLayouts) {
   EXPECT_TRUE(none.Scan().empty());
 }
 
+TEST(ModelFolders, AModelThatIsNotThereIsToldWithTheFoldersThatWereSearched) {
+  const std::string own = MakeFolder("models"), hub = MakeFolder("hub");
+  Add(own + "/knot-5m");
+  ModelFolders folders({own, hub});
+  const auto absent = folders.Resolve("zebra");
+  EXPECT_EQ(CodeOf(absent), "MODEL_NOT_FOUND");
+  EXPECT_THAT(ReasonOf(absent.status()).message(), HasSubstr("it looks in " + own + ", " + hub));
+  EXPECT_THAT(ReasonOf(folders.Resolve("knot-5n").status()).message(),
+              HasSubstr("did you mean knot-5m? It looks in " + own));
+}
+
+TEST(ModelFolders, LooksChangedWhenAModelComesOrGoes) {
+  const std::string root = MakeFolder("models");
+  Add(root + "/a");
+  ModelFolders folders({root});
+  EXPECT_THAT(Names(folders), ElementsAre("a"));
+  EXPECT_FALSE(folders.LooksChanged());
+  Add(root + "/b");
+  EXPECT_TRUE(folders.LooksChanged());
+  EXPECT_THAT(Names(folders), ElementsAre("a", "b"));
+  EXPECT_EQ(folders.Models().size(), 2u);
+  EXPECT_FALSE(folders.LooksChanged());
+  fs::remove(root + "/b/tokenizer.json");
+  EXPECT_TRUE(folders.LooksChanged()) << "in a model's own folder";
+  fs::remove_all(root);
+  EXPECT_TRUE(folders.LooksChanged());
+}
+
 // Folders that take as long as one may, one after the other: who asks by name waits for one scan.
 TEST(ModelFolders, OneScanTakesNoLongerThanItsLimitAndTheNextGoesOn) {
   const std::string root = MakeFolder("models");

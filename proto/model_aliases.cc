@@ -1,8 +1,10 @@
-#include "runtime/model_files/model_aliases.h"
+#include "proto/model_aliases.h"
 
 #include <array>
 
-namespace macrame::runtime {
+#include "absl/strings/match.h"
+
+namespace macrame {
 namespace {
 
 constexpr std::array kAliases = {
@@ -29,4 +31,14 @@ constexpr std::array kAliases = {
 
 std::span<const ModelAlias> ModelAliases() { return kAliases; }
 
-}  // namespace macrame::runtime
+std::string_view HubIdOfAlias(std::string_view name) {
+  for (const ModelAlias& known : kAliases) {
+    if (absl::EqualsIgnoreCase(absl::string_view(name.data(), name.size()),
+                               absl::string_view(known.name.data(), known.name.size()))) {
+      return known.hub_id;
+    }
+  }
+  return {};
+}
+
+}  // namespace macrame
