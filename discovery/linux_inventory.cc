@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "discovery/linux_files.h"
 #include "discovery/linux_probe.h"
+#include "discovery/machine_id.h"
 #include "discovery/plain_text.h"
 #include "discovery/text_scan.h"
 #include "discovery/unknown_facts.h"
@@ -193,6 +194,7 @@ v1::Inventory CollectLinuxInventory(const std::string& root, const InventoryInpu
   ReadGpu(root, inventory);
   ReadMemory(root, inventory, unknown);
   ReadBootTime(root, inventory, unknown);
+  inventory.set_boot_digest(BootDigest(ReadLine(root + "/proc/sys/kernel/random/boot_id")));
   ReadDisks(root, inputs, inventory, unknown);
   if (inputs.mlx_working_set_bytes.value_or(0) > 0) {  // a GPU with memory of its own
     inventory.set_memory_gpu_usable_bytes(*inputs.mlx_working_set_bytes);

@@ -6,6 +6,7 @@
 #include "discovery/gpu_budget.h"
 #include "discovery/mac_parsers.h"
 #include "discovery/mac_probe.h"
+#include "discovery/machine_id.h"
 #include "discovery/plain_text.h"
 #include "discovery/unknown_facts.h"
 
@@ -127,6 +128,7 @@ class MacCollection {
     const auto boot = ParseBootTime(Sysctl("kern.boottime"));
     inventory_.set_boot_time_unix_seconds(boot.value_or(0));
     if (!boot) UnknownFromSysctl("boot_time_unix_seconds");
+    inventory_.set_boot_digest(BootDigest(Sysctl("kern.bootsessionuuid")));
   }
 
   void ReadDisks() {

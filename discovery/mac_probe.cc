@@ -11,7 +11,7 @@ namespace macrame::discovery {
 Command SysctlInventoryCommand() {
   return {.argv = {"sysctl", "hw.model", "hw.memsize", "hw.physicalcpu",
                    "hw.perflevel0.physicalcpu", "machdep.cpu.brand_string", "kern.boottime",
-                   "vm.swapusage", "iogpu.wired_limit_mb"}};
+                   "kern.bootsessionuuid", "vm.swapusage", "iogpu.wired_limit_mb"}};
 }
 
 Command SysctlLoadCommand() {

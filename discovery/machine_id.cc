@@ -70,6 +70,12 @@ std::vector<std::string> PermanentAddresses(const std::string& root) {
   return addresses;
 }
 
+std::string DigestOf(const std::string& salted) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), digest.data());
+  return std::string(reinterpret_cast<const char*>(digest.data()), kMachineMarkBytes);
+}
+
 }  // namespace
 
 std::string LinuxMachineId(const std::string& root) {
@@ -86,10 +92,11 @@ std::string LinuxMachineId(const std::string& root) {
 
 std::string MachineMark(const std::string& machine_id, const NodeId& node) {
   if (machine_id.empty()) return "";
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  const std::string salted = absl::StrCat("macrame machine ", node.value(), " ", machine_id);
-  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), digest.data());
-  return std::string(reinterpret_cast<const char*>(digest.data()), kMachineMarkBytes);
+  return DigestOf(absl::StrCat("macrame machine ", node.value(), " ", machine_id));
+}
+
+std::string BootDigest(const std::string& boot_id) {
+  return boot_id.empty() ? "" : DigestOf(absl::StrCat("macrame boot ", boot_id));
 }
 
 std::string ThisMachineMark(const std::string& id_file, const NodeId& node) {

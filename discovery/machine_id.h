@@ -30,6 +30,11 @@ std::string LinuxMachineId(const std::string& root);
 // reads the machine's id from it. Empty for an empty id.
 std::string MachineMark(const std::string& machine_id, const NodeId& node);
 
+// Inventory.boot_digest: of the id that a system gives each of its boots (Linux's
+// random/boot_id, macOS's kern.bootsessionuuid). Equal on two nodes that run on one machine, in
+// containers too. Empty for an empty id.
+std::string BootDigest(const std::string& boot_id);
+
 // Of this machine. `id_file`: its content stands for the machine's own id; empty: none. May run one
 // command and wait kCommandLimit for it: before an owner thread begins its work.
 std::string ThisMachineMark(const std::string& id_file, const NodeId& node);

@@ -39,7 +39,8 @@ DEFAULTS = {"os": ["26.4.1", "25E253"], "rdma": "enabled", "kexts": True, "sleep
             "bridge": [], "sharing": None, "protection_domains": 0, "booted": 1795000000}
 RDMA_PROTOCOL = 64087
 SYSCTL_INVENTORY = ("hw.model hw.memsize hw.physicalcpu hw.perflevel0.physicalcpu "
-                    "machdep.cpu.brand_string kern.boottime vm.swapusage iogpu.wired_limit_mb")
+                    "machdep.cpu.brand_string kern.boottime kern.bootsessionuuid vm.swapusage "
+                    "iogpu.wired_limit_mb")
 SYSCTL_LOAD = ("hw.memsize hw.physicalcpu kern.memorystatus_vm_pressure_level vm.swapusage "
                "vm.loadavg")
 SYSCTL_LINKS = ("hw.model hw.optional.arm64 machdep.cpu.brand_string kern.hv_vmm_present "
@@ -187,7 +188,8 @@ class Mac:
             "vm.swapusage": "total = 0.00M  used = 0.00M  free = 0.00M  (encrypted)",
             "vm.loadavg": "{ 1.20 1.31 1.44 }",
         }
-        return "".join(f"{name}: {values[name]}\n" for name in names.split())
+        # Agents of one fake cluster are machines of their own: none tells of its boot.
+        return "".join(f"{name}: {values[name]}\n" for name in names.split() if name in values)
 
     def vm_stat(self):
         pages = (self.model["gib"] << 30) // 16384

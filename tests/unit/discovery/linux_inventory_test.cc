@@ -6,6 +6,7 @@
 
 #include "discovery/inventory.h"
 #include "discovery/linux_probe.h"
+#include "discovery/machine_id.h"
 #include "tests/unit/discovery/captured.h"
 #include "tests/unit/discovery/mutation.h"
 
@@ -35,6 +36,7 @@ TEST(LinuxInventory, AWorkstation) {
   EXPECT_EQ(got.memory_gpu_usable_bytes(), got.memory_total_bytes());
   EXPECT_EQ(got.swap_total_bytes(), 8388608 * kKiB);
   EXPECT_EQ(got.boot_time_unix_seconds(), 1794001234u);
+  EXPECT_EQ(got.boot_digest(), BootDigest("6c0fb6f1-4e0c-4b0e-9d2f-0a1b2c3d4e5f"));
   EXPECT_EQ(got.disks_size(), 1);
   EXPECT_EQ(got.unknown_size(), 0);
 }

@@ -81,6 +81,14 @@ TEST_F(MachineIdTest, AMarkHidesTheIdAndIsOfOneNode) {
   EXPECT_EQ(MachineMark("", kA), "");
 }
 
+TEST(BootDigest, IsOneForAllAgentsOfABootAndOtherForOthers) {
+  const std::string digest = BootDigest("6c0fb6f1-4e0c-4b0e-9d2f-0a1b2c3d4e5f");
+  EXPECT_EQ(digest.size(), 8u);
+  EXPECT_EQ(digest, BootDigest("6c0fb6f1-4e0c-4b0e-9d2f-0a1b2c3d4e5f"));
+  EXPECT_NE(digest, BootDigest("6c0fb6f1-4e0c-4b0e-9d2f-0a1b2c3d4e60"));
+  EXPECT_EQ(BootDigest(""), "");
+}
+
 TEST_F(MachineIdTest, AFileStandsForTheMachine) {
   Put("/id", "one");
   const std::string one = ThisMachineMark(root_ + "/id", kA);
