@@ -47,6 +47,11 @@ SamplingTraits ReadSampling(const v1::Sampling& asked, SamplingTraits defaults, 
   if (asked.has_top_k()) traits.top_k = asked.top_k();
   if (asked.has_min_p()) traits.min_p = asked.min_p();
   if (asked.has_typical_p()) traits.typical_p = asked.typical_p();
+  // The smallest set of tokens there is: the likeliest one.
+  if (asked.has_top_p() && asked.top_p() == 0) {
+    traits.temperature = 0;
+    traits.top_p = 1;
+  }
   traits.seed = asked.has_seed() ? asked.seed() : seed;
   return traits;
 }
@@ -275,7 +280,9 @@ absl::StatusOr<std::shared_ptr<const ModelText>> LoadModelText(const std::string
   } else {
     // Such a model still completes plain prompts; a chat is refused with this.
     loaded->no_template = BadRequest(
-        absl::StrCat("the model has no usable chat template: ", chat_template.status().message()));
+        absl::StrCat("the model has no usable chat template: ", chat_template.status().message(),
+                     ". It goes on with a plain prompt: 'clusterctl model infer NAME --raw', or ",
+                     "/v1/completions"));
   }
   const std::string defaults = ReadWhole(absl::StrCat(folder, "/generation_config.json"));
   loaded->sampling_defaults = ParseSamplingDefaults(defaults);

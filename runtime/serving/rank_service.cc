@@ -176,6 +176,11 @@ void RankService::SetPhase(v1::RankPhase phase) {
   if (phase != v1::RANK_PHASE_CONNECTING && phase != v1::RANK_PHASE_FAILED) {
     status_.clear_phase_detail();
   }
+  const bool lacks_template =
+      text_ != nullptr && !text_->no_template.ok() && text_->embedding.has_head;
+  if (phase == v1::RANK_PHASE_READY && lacks_template) {
+    status_.set_phase_detail(std::string(kNoChatTemplate));
+  }
   if (phase >= v1::RANK_PHASE_WARMING_UP) status_.set_progress(1.0);
   Publish();
 }

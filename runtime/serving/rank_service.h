@@ -52,6 +52,9 @@ struct PendingRequest {
 // Requests that may wait at this rank's model.
 uint32_t QueuedRequestsMax(const v1::LaunchSpec& spec);
 
+// RankStatus.phase_detail of a ready entry rank that can't take chats.
+inline constexpr std::string_view kNoChatTemplate = "no_chat_template";
+
 class RankService {
  public:
   // `submit` hands a request to the engine; `stop` begins an orderly end.

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/ids.h"
 #include "proto/reasons.h"
+#include "runtime/process/exit_codes.h"
 #include "runtime/supervisor/launch_environment.h"
 #include "runtime/supervisor/process_identity.h"
 #include "transport/gang/secret_bytes.h"
@@ -65,6 +68,27 @@ std::string SignalName(int signal) {
 }
 
 std::string LastLine(const std::string& text) { return text.substr(text.rfind('\n') + 1); }
+
+// What a rank that found its model's files at fault wrote last: "rankd: rank 0 of model m: CODE:
+// what. Remedy". It ends before it is heard over its socket.
+std::optional<v1::Reason> FaultOfModel(const ProcessExit& exit, const std::string& node_id) {
+  if (exit.code != engine::kExitModelInvalid) return std::nullopt;
+  const std::string line = LastLine(exit.last_words);
+  for (size_t at = line.find(": "); at != std::string::npos; at = line.find(": ", at + 2)) {
+    const size_t begin = at + 2;
+    const size_t end = line.find(": ", begin);
+    if (end == std::string::npos) break;
+    const ReasonCode* known = FindReasonCode(line.substr(begin, end - begin));
+    if (known == nullptr) continue;
+    std::string what = line.substr(end + 2);
+    const std::string remedy = absl::StrCat(". ", std::string(known->remedy));
+    if (!known->remedy.empty() && absl::EndsWith(what, remedy)) {
+      what.resize(what.size() - remedy.size());
+    }
+    return MakeReason(known->code, std::move(what), node_id);
+  }
+  return std::nullopt;
+}
 
 // Begins with a whole character: a message's string must be UTF-8.
 std::string Tail(const std::string& text) {
@@ -277,6 +301,7 @@ void SupervisedRank::ScheduleSignal(Duration delay, int signal) {
 }
 
 v1::Reason SupervisedRank::WhyEnded(const ProcessExit& exit) const {
+  if (auto fault = FaultOfModel(exit, options_.node_id)) return *std::move(fault);
   std::string words = LastLine(exit.last_words);
   if (!words.empty()) words = absl::StrCat("; its last lines: ", words);
   if (exit.signal == 0) {
@@ -303,7 +328,11 @@ void SupervisedRank::Exited(const ProcessExit& exit) {
     *status_.mutable_failure() = WhyEnded(exit);
   }
   if (status_.has_failure()) {
-    status_.mutable_failure()->set_evidence(Tail(exit.last_words));
+    // What is said already is not said again as what the process wrote.
+    const std::string last = LastLine(exit.last_words);
+    const bool is_said = last.size() == exit.last_words.size() &&
+                         absl::StrContains(last, status_.failure().message());
+    status_.mutable_failure()->set_evidence(is_said ? "" : Tail(exit.last_words));
     if (status_.failure().node_id().empty()) {
       status_.mutable_failure()->set_node_id(options_.node_id);
     }

@@ -82,6 +82,15 @@ TEST_F(GenerationJobTest, FieldsReachTheJob) {
   EXPECT_THAT(Prepare()->limits.end_tokens, ElementsAre(11));
 }
 
+TEST_F(GenerationJobTest, ATopPOfZeroIsGreedy) {
+  request_.mutable_sampling()->set_temperature(0.8);
+  request_.mutable_sampling()->set_top_p(0);
+  const auto job = Prepare();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->sampling.temperature, 0);
+  EXPECT_EQ(job->sampling.top_p, 1);
+}
+
 TEST_F(GenerationJobTest, WhatCannotBeIsRefusedByName) {
   const v1::GenerateRequest good = request_;
   request_.mutable_sampling()->set_repetition_penalty(0);

@@ -152,6 +152,13 @@ int Main(int argc, char** argv) {
     std::fputs("first line\nrankd: the ceiling fell down\n", stderr);
     return 7;
   }
+  if (script == "model") {
+    std::fputs(
+        "rankd: rank 0 of model m: TOKENIZER_INVALID: /m/tokenizer.json: no such type. "
+        "fetch tokenizer.json and tokenizer_config.json again\n",
+        stderr);
+    return 65;
+  }
   if (script == "bytes") {
     for (int line = 0; line < 16; ++line) {
       std::string letters = "\xff";

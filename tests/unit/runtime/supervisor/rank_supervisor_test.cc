@@ -252,6 +252,18 @@ TEST_F(RankSupervisorTest, LastWordsOfACrashAreKept) {
   EXPECT_TRUE(Statuses().empty()) << "but the failure is forgotten";
 }
 
+TEST_F(RankSupervisorTest, AFaultOfTheModelsFilesKeepsItsOwnCodeAndIsSaidOnce) {
+  ASSERT_TRUE(Start().ok());
+  ReserveAndLaunch("model");
+  v1::Reason failure;
+  ASSERT_TRUE(WaitForFailure(&failure));
+  EXPECT_EQ(failure.code(), "TOKENIZER_INVALID");
+  EXPECT_EQ(failure.message(), "/m/tokenizer.json: no such type");
+  EXPECT_EQ(failure.remedy(), "fetch tokenizer.json and tokenizer_config.json again");
+  EXPECT_EQ(failure.evidence(), "");
+  EXPECT_EQ(failure.node_id(), options_.node_id);
+}
+
 TEST_F(RankSupervisorTest, LastWordsThatAreNoTextDoNotSpoilTheMessage) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("bytes");
