@@ -1,6 +1,7 @@
 #include "transport/unix_socket.h"
 
 #include <grp.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -114,6 +115,27 @@ std::optional<uid_t> UserBehind(int fd) {
 #endif
 }
 
+std::string UserName(uid_t user) {
+  const passwd* entry = ::getpwuid(user);
+  return entry == nullptr || entry->pw_name == nullptr ? absl::StrCat("user ", user)
+                                                       : absl::StrCat(entry->pw_name);
+}
+
+// The system does not let this user at the socket: it is `owner`'s, or what is known of the nearest
+// folder above that can be looked at.
+absl::Status NotPermitted(const std::string& path, std::optional<uid_t> owner) {
+  std::filesystem::path above = path;
+  while (!owner.has_value() && above.has_relative_path()) {
+    above = above.parent_path();
+    struct stat info {};
+    if (::stat(above.c_str(), &info) == 0) owner = info.st_uid;
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("this user may not use the socket ", path, ": it is ",
+                   owner.has_value() ? UserName(*owner) : std::string("another user"),
+                   "'s. Run this as that user, or name your own agent's socket with --socket"));
+}
+
 }  // namespace
 
 std::string DefaultSocketPath() {
@@ -184,11 +206,16 @@ absl::Status CheckSocketOwner(const std::string& path) {
     if (!folder.ok()) return folder;
   }
   struct stat info {};
-  if (::lstat(path.c_str(), &info) != 0) return absl::OkStatus();
+  if (::lstat(path.c_str(), &info) != 0) {
+    return errno == EACCES ? NotPermitted(path, std::nullopt) : absl::OkStatus();
+  }
   uid_t user = info.st_uid;
   if (is_trusted(user)) {
     const int fd = ConnectTo(path);
-    if (fd < 0 && errno == EACCES) return NotOfTheGroup(path, info.st_gid);
+    if (fd < 0 && errno == EACCES) {
+      const bool is_shared = (info.st_mode & S_IWGRP) != 0;
+      return is_shared ? NotOfTheGroup(path, info.st_gid) : NotPermitted(path, user);
+    }
     if (fd < 0) return absl::OkStatus();
     user = UserBehind(fd).value_or(user);
     ::close(fd);
