@@ -214,7 +214,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer,
            [this](const NodeId& node) { return reports.NewsHeard(node); }, events.is_urgent}),
       link_service({dispatcher, links, views, election, replicator, members, channels, conductor,
-                    supervisor, self}),
+                    supervisor, self, [this] { return reporter.Problems(); }}),
       trace_service({members, channels, replicator, supervisor, self}),
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),

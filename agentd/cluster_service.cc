@@ -93,8 +93,7 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
       [this](const Caller& caller, v1::PlanModelRequest request, Reply<v1::PlanResult> reply) {
         Unary<v1::PlanResult>(
             kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
-              PlanOrder order;
-              order.name_or_path = request.name_or_path();
+              PlanOrder order = OrderFor(request.name_or_path());
               order.placement = request.placement();
               order.in_force = parts_.conductor.InForce();
               parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
@@ -268,8 +267,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
   }
-  PlanOrder order;
-  order.name_or_path = request.name_or_path();
+  PlanOrder order = OrderFor(request.name_or_path());
   order.placement = request.placement();
   order.priority = request.priority();
   order.may_evict = request.may_evict();
@@ -279,6 +277,25 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
     if (!outcome.ok()) return stream.Finish(outcome.status());
     LoadPlanned(request, *outcome, stream);
   });
+}
+
+// What is served under this name may lie outside of all model folders: loaded by its path.
+PlanOrder ClusterService::OrderFor(const std::string& name) const {
+  PlanOrder order;
+  order.name_or_path = name;
+  const v1::StateEntry* present = parts_.replicator.table().Find(DeploymentKey(name));
+  v1::Deployment deployment;
+  if (present == nullptr || !deployment.ParseFromString(present->value())) return order;
+  if (!deployment.model_path().empty()) order.name_or_path = deployment.model_path();
+  order.fingerprint = deployment.model_fingerprint();
+  return order;
+}
+
+// Its model's own fault ended its launches, and it is not launched again by itself.
+bool ClusterService::HasGivenUp(const std::string& name) const {
+  const std::optional<v1::DeploymentStatus> status = parts_.conductor.Status(name);
+  return status.has_value() && status->state() == v1::DEPLOYMENT_STATE_PENDING &&
+         IsFaultOfModel(status->failure().code());
 }
 
 void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
@@ -299,7 +316,8 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
       (request.replicas() == 0 || request.replicas() == std::max(1u, deployment.replicas())) &&
       (!request.has_priority() || request.priority() == deployment.priority()) &&
       (!request.has_may_evict() || request.may_evict() == deployment.may_evict());
-  if (is_served && asks_for_nothing_else) {
+  const bool begins_anew = is_served && HasGivenUp(name);
+  if (is_served && asks_for_nothing_else && !begins_anew) {
     return loads_.Add(stream, name, outcome.model.name(), 0, request.timeout_ms());
   }
   if (!is_served && !outcome.result.has_plan()) {
@@ -315,12 +333,15 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   if (!copies.ok()) return stream.Finish(copies);
   uint64_t epoch = 0;
   if (!is_served) {
+    const std::string path = OrderFor(request.name_or_path()).name_or_path;
     deployment.Clear();
     deployment.set_name(name);
     deployment.set_model_name(outcome.model.name());
     deployment.set_model_fingerprint(outcome.model.fingerprint());
-    deployment.set_model_path(request.name_or_path());
+    deployment.set_model_path(path);
     *deployment.mutable_placement() = request.placement();
+  }
+  if (!is_served || begins_anew) {
     deployment.set_created_unix_ms(parts_.dispatcher.UnixMs());
     v1::GangRecord record;
     const v1::StateEntry* gang = table.Find(GangKey(name));

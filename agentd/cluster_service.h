@@ -90,6 +90,8 @@ class ClusterService {
   void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
                    transport::ServerStream stream);
   void LoadHere(const v1::LoadModelRequest& request, transport::ServerStream stream);
+  PlanOrder OrderFor(const std::string& name) const;
+  bool HasGivenUp(const std::string& name) const;
   void LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
                    transport::ServerStream stream);
   // What speaks against the number of copies, before anything is changed. `goes_on`: the deployment

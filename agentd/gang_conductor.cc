@@ -202,7 +202,7 @@ void GangConductor::Carry(const PlanDeployment& effect) {
       deployment.model_path().empty() ? deployment.model_name() : deployment.model_path();
   order.fingerprint = deployment.model_fingerprint();
   order.placement = deployment.placement();
-  order.recovering = gang != nullptr;
+  order.recovering = gang != nullptr && !effect.restores;
   order.deployment = deployment.name();
   order.priority = deployment.priority();
   order.may_evict = effect.may_evict;
@@ -210,7 +210,7 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.in_force = effect.in_force;
   order.refuses_uneven_slices = effect.refuses_uneven_slices;
   v1::GangRecord record;
-  if (gang != nullptr && record.ParseFromString(gang->value())) order.current = record.plan();
+  if (order.recovering && record.ParseFromString(gang->value())) order.current = record.plan();
   for (const NodeId& node : effect.left_out) {
     order.placement.add_excluded_node_ids(node.value());
   }

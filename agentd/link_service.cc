@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/health.h"
 #include "agentd/lost_nodes.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
@@ -170,15 +171,20 @@ void LinkService::Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnos
     for (auto it = status.fallbacks().rbegin(); it != status.fallbacks().rend(); ++it) {
       failures.push_back(*it);
     }
-    if (status.state() != v1::DEPLOYMENT_STATE_READY && status.has_failure()) {
+    if (status.state() != v1::DEPLOYMENT_STATE_READY && !status.failure().code().empty()) {
       failures.push_back(status.failure());
     }
   }
   for (v1::Reason& crash : parts_.links.CrashReasons()) failures.push_back(std::move(crash));
   v1::Diagnosis diagnosis =
       transport::Diagnose(parts_.links.Snapshot(), parts_.links.links(), *ids, failures);
-  AddLostNodes(parts_.views.All(), {request.node_ids().begin(), request.node_ids().end()},
-               &diagnosis);
+  const std::set<std::string> asked(request.node_ids().begin(), request.node_ids().end());
+  std::vector<v1::Reason> problems = parts_.problems();
+  std::erase_if(problems, [](const v1::Reason& problem) {  // AddLostNodes has more to say of them
+    return problem.code() == "NODE_DEAD" || problem.code() == "NODE_SUSPECT";
+  });
+  AddProblems(problems, asked, &diagnosis);
+  AddLostNodes(parts_.views.All(), asked, &diagnosis);
   reply(std::move(diagnosis));
 }
 

@@ -35,6 +35,8 @@ class LinkService {
     GangConductor& conductor;
     runtime::RankSupervisor& supervisor;
     NodeId self;
+    // The cluster's, as `status` lists them.
+    std::function<std::vector<v1::Reason>()> problems;
   };
 
   explicit LinkService(Parts parts) : parts_(std::move(parts)) {}

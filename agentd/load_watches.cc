@@ -68,6 +68,13 @@ bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& 
   }
   const bool failed_often = is_current && status->state() == v1::DEPLOYMENT_STATE_BACKING_OFF &&
                             status->attempts() >= kAttemptsUntilTold;
+  // Nothing is tried any more: there is nothing to wait for.
+  const bool is_over = is_current && status->state() == v1::DEPLOYMENT_STATE_PENDING &&
+                       IsFaultOfModel(status->failure().code());
+  if (is_over) {
+    watch.stream.Finish(ReasonStatus(absl::StatusCode::kDataLoss, status->failure()));
+    return true;
+  }
   const MonotonicTime now = dispatcher_.Now();
   if (status->state() != v1::DEPLOYMENT_STATE_PENDING) {
     watch.pending_since.reset();

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+
 #include "agentd/model_describer.h"
 #include "discovery/command_runner.h"
 #include "runtime/model_files/model_folders.h"
@@ -9,6 +11,9 @@
 
 namespace macrame::agentd {
 namespace {
+
+// So long a model that was put into a folder may be unknown.
+constexpr Duration kGlanceInterval = std::chrono::seconds(3);
 
 DescribedModel Take(runtime::ResolvedModel resolved) {
   DescribedModel taken{std::move(resolved.description), std::move(resolved.note)};
@@ -67,6 +72,26 @@ void ModelLibrary::Scan() {
   });
 }
 
+// Only the folders' own times: a full look is for what changed, and for each `interval_`.
+void ModelLibrary::Glance() {
+  worker_->Add([this, folders = folders_, weak = std::weak_ptr<bool>(alive_)] {
+    const bool changed = folders->LooksChanged();
+    dispatcher_.Post([this, weak, changed] {
+      if (weak.expired()) return;
+      if (changed || dispatcher_.Now() - scanned_at_ >= interval_) return Scan();
+      ScheduleGlance();
+    });
+  });
+}
+
+void ModelLibrary::ScheduleGlance() {
+  if (timer_ != 0) dispatcher_.Cancel(timer_);
+  timer_ = dispatcher_.PostAfter(std::min(kGlanceInterval, interval_),
+                                 [this, weak = std::weak_ptr<bool>(alive_)] {
+                                   if (!weak.expired()) Glance();
+                                 });
+}
+
 void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken) {
   if (awaits_second_engine_) {
     std::erase_if(broken, [](const v1::Reason& reason) {
@@ -86,21 +111,23 @@ void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reas
     spdlog::info("{} models on this node", models.size());
     on_models_(std::move(models));
   }
-  if (timer_ != 0) dispatcher_.Cancel(timer_);
-  timer_ = dispatcher_.PostAfter(interval_, [this, weak = std::weak_ptr<bool>(alive_)] {
-    if (!weak.expired()) Scan();
-  });
+  scanned_at_ = dispatcher_.Now();
+  ScheduleGlance();
 }
 
 void ModelLibrary::Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done) {
   if (worker_ == nullptr) return done(absl::UnavailableError("this agent is stopping"));
   // The callback is kept on this side: what it holds belongs to the owner thread.
   auto kept = std::make_shared<Described>(std::move(done));
-  const bool added =
-      worker_->Add([this, weak = std::weak_ptr<bool>(alive_), work = std::move(work), kept] {
+  const bool added = worker_->Add(
+      [this, weak = std::weak_ptr<bool>(alive_), folders = folders_, work = std::move(work), kept] {
         auto result = std::make_shared<absl::StatusOr<DescribedModel>>(work());
-        dispatcher_.Post([weak, kept, result] {
-          if (!weak.expired()) (*kept)(std::move(*result));
+        // It looked at all folders on the way.
+        dispatcher_.Post([this, weak, kept, result, models = folders->Models(),
+                          broken = folders->Broken()]() mutable {
+          if (weak.expired()) return;
+          if (on_models_) Took(std::move(models), std::move(broken));
+          (*kept)(std::move(*result));
         });
       });
   if (!added) (*kept)(absl::ResourceExhaustedError("too many models are being looked at"));

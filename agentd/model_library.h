@@ -40,7 +40,8 @@ class ModelLibrary {
   // Ends the look that is under way.
   ~ModelLibrary();
 
-  // `on_models` after each scan that found something else than the last one. Scans each `interval`.
+  // `on_models` after each scan that found something else than the last one. Scans each `interval`,
+  // and within seconds of a change of the folders.
   void Start(Duration interval, std::function<void(std::vector<v1::LocalModel>)> on_models);
   void Stop();
 
@@ -58,8 +59,9 @@ class ModelLibrary {
   const std::vector<v1::Reason>& broken() const { return broken_; }
 
  private:
-  void ScanLater(Duration delay);
   void Scan();
+  void Glance();
+  void ScheduleGlance();
   void Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken);
   void Run(std::function<absl::StatusOr<DescribedModel>()> work, Described done);
 
@@ -70,6 +72,7 @@ class ModelLibrary {
   std::shared_ptr<runtime::ModelFolders> folders_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   Duration interval_{};
+  MonotonicTime scanned_at_;
   transport::Dispatcher::TimerId timer_ = 0;
   std::function<void(std::vector<v1::LocalModel>)> on_models_;
   std::string last_models_;

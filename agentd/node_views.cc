@@ -1,6 +1,9 @@
 #include "agentd/node_views.h"
 
 #include <algorithm>
+#include <map>
+
+#include "agentd/cores/machine_share.h"
 
 namespace macrame::agentd {
 
@@ -106,6 +109,7 @@ bool NodeViews::AnyDraining() const {
 std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
   const MonotonicTime now = dispatcher_.Now();
   std::vector<v1::PlannerNode> nodes;
+  std::map<std::string, std::string> machines;
   for (const NodeFacts& facts : All()) {
     if (facts.state == v1::NODE_STATE_LEFT) continue;
     v1::PlannerNode node;
@@ -153,13 +157,15 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.set_memory_pressure(facts.load->memory_pressure());
     }
     node.set_has_model_files(has_files.contains(facts.id));
+    if (facts.inventory != nullptr) machines[facts.id.value()] = facts.inventory->boot_digest();
     nodes.push_back(std::move(node));
   }
+  ShareMachines(machines, &nodes);
   return nodes;
 }
 
 std::string NodeViews::DisplayName(const NodeId& node) const {
-  return node == own_.id() ? own_.identity().hostname() : members_.table().DisplayName(node);
+  return members_.table().DisplayName(node);
 }
 
 }  // namespace macrame::agentd

@@ -1,9 +1,13 @@
 #include "agentd/status_reporter.h"
 
 #include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/degradation.h"
+#include "agentd/cores/health.h"
+#include "agentd/cores/machine_share.h"
+#include "agentd/cores/node_transport.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -43,52 +47,15 @@ void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
     node.set_is_self(facts.is_self);
     node.set_last_heartbeat_age_ms(facts.age_ms);
     node.set_draining(facts.draining && facts.state == v1::NODE_STATE_ALIVE);
-    node.set_transport_verdict(parts_.links.links().group().verdict());
   }
-}
-
-void StatusReporter::AddDraining(v1::ClusterStatus& status) {
+  std::set<std::string> live;
   for (const v1::NodeStatus& node : status.nodes()) {
-    if (!node.draining()) continue;
-    *status.add_problems() =
-        MakeReason("NODE_LEFT",
-                   absl::StrCat(node.identity().hostname(), " is about to stop: it takes nothing ",
-                                "new and waits for the answers under way"),
-                   node.identity().node_id());
+    if (node.state() == v1::NODE_STATE_ALIVE) live.insert(node.identity().node_id());
   }
-}
-
-void StatusReporter::AddLoad(v1::ClusterStatus& status) const {
-  v1::AggregateLoad& sum = *status.mutable_aggregate_load();
-  double busy_cores = 0;
-  uint32_t cores = 0;
-  for (const v1::NodeStatus& node : status.nodes()) {
-    if (node.state() == v1::NODE_STATE_LEFT) continue;
-    sum.set_nodes_total(sum.nodes_total() + 1);
-    if (node.state() != v1::NODE_STATE_ALIVE) continue;
-    sum.set_nodes_alive(sum.nodes_alive() + 1);
-    const v1::Inventory& inventory = node.inventory();
-    const v1::NodeLoad& load = node.load();
-    sum.set_memory_total_bytes(sum.memory_total_bytes() + inventory.memory_total_bytes());
-    sum.set_memory_available_bytes(sum.memory_available_bytes() + load.memory_available_bytes());
-    sum.set_gpu_cores(sum.gpu_cores() + inventory.gpu_cores());
-    sum.set_tokens_per_second(sum.tokens_per_second() + load.tokens_per_second());
-    sum.set_requests_running(sum.requests_running() + load.requests_running());
-    sum.set_requests_queued(sum.requests_queued() + load.requests_queued());
-    busy_cores += load.cpu_busy_ratio() * inventory.cpu_cores();
-    cores += inventory.cpu_cores();
+  for (v1::NodeStatus& node : *status.mutable_nodes()) {
+    node.set_transport_verdict(
+        NodeTransport(parts_.links.links(), node.identity().node_id(), live));
   }
-  if (cores > 0) sum.set_cpu_busy_ratio(busy_cores / cores);
-}
-
-bool StatusReporter::IsHealthy(const v1::ClusterStatus& status) const {
-  for (const v1::NodeStatus& node : status.nodes()) {
-    if (node.state() != v1::NODE_STATE_ALIVE && node.state() != v1::NODE_STATE_LEFT) return false;
-  }
-  for (const v1::DeploymentStatus& deployment : status.deployments()) {
-    if (deployment.state() != v1::DEPLOYMENT_STATE_READY) return false;
-  }
-  return status.coordinator().term() > 0;
 }
 
 v1::Reason StatusReporter::NoCoordinator(MonotonicTime now) const {
@@ -119,6 +86,31 @@ v1::Reason StatusReporter::NoCoordinator(MonotonicTime now) const {
       parts_.own.id().value());
 }
 
+// What neither nodes nor deployments show.
+std::vector<v1::Reason> StatusReporter::Found(const v1::ClusterStatus& status) const {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  std::vector<v1::Reason> found;
+  if (status.coordinator().term() == 0) found.push_back(NoCoordinator(now));
+  for (v1::Reason& reason : FindDegradation(status)) found.push_back(std::move(reason));
+  for (v1::Reason& reason : parts_.members.table().Problems(now)) {
+    found.push_back(std::move(reason));
+  }
+  for (v1::Reason& reason : parts_.problems()) found.push_back(std::move(reason));
+  for (const NodeFacts& facts : parts_.views.All()) {
+    if (facts.state_failure == nullptr) continue;
+    v1::Reason failure = *facts.state_failure;
+    failure.set_message(absl::StrCat(facts.display_name, ": ", failure.message()));
+    failure.set_node_id(facts.id.value());
+    found.push_back(std::move(failure));
+  }
+  return found;
+}
+
+std::vector<v1::Reason> StatusReporter::Problems() const {
+  const v1::ClusterStatus status = Status();
+  return {status.problems().begin(), status.problems().end()};
+}
+
 v1::ClusterStatus StatusReporter::Status() const {
   const MonotonicTime now = parts_.dispatcher.Now();
   v1::ClusterStatus status;
@@ -127,7 +119,7 @@ v1::ClusterStatus StatusReporter::Status() const {
   const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
   if (coordinator.has_value()) *status.mutable_coordinator() = ToProto(*coordinator);
   AddNodes(status);
-  AddLoad(status);
+  *status.mutable_aggregate_load() = SumLoad(status);
   for (v1::DeploymentStatus& deployment : Deployments()) {
     *status.add_deployments() = std::move(deployment);
   }
@@ -136,35 +128,7 @@ v1::ClusterStatus StatusReporter::Status() const {
   }
   *status.mutable_links() = parts_.links.links();
   *status.mutable_speeds() = parts_.conductor.Speeds();
-  status.set_healthy(IsHealthy(status));
-  if (!coordinator.has_value()) {
-    *status.add_problems() = NoCoordinator(now);
-  }
-  for (const v1::NodeStatus& node : status.nodes()) {
-    if (!node.state_reason().code().empty() && node.state() != v1::NODE_STATE_ALIVE &&
-        node.state() != v1::NODE_STATE_LEFT) {
-      *status.add_problems() = node.state_reason();
-    }
-  }
-  AddDraining(status);
-  for (v1::Reason& reason : FindDegradation(status)) *status.add_problems() = std::move(reason);
-  for (v1::Reason& reason : parts_.members.table().Problems(now)) {
-    *status.add_problems() = std::move(reason);
-  }
-  for (v1::Reason& reason : parts_.problems()) *status.add_problems() = std::move(reason);
-  for (const NodeFacts& facts : parts_.views.All()) {
-    if (facts.state_failure == nullptr) continue;
-    v1::Reason& failure = *status.add_problems() = *facts.state_failure;
-    failure.set_message(absl::StrCat(facts.display_name, ": ", failure.message()));
-    failure.set_node_id(facts.id.value());
-  }
-  // Nodes that can't meet are no healthy cluster, however each of them is by itself.
-  for (const v1::Reason& reason : status.problems()) {
-    if (reason.code() == "PEER_REFUSED" || reason.code() == "CLOCK_WRONG" ||
-        reason.code() == "CERT_EXPIRED" || reason.code() == "NODE_REVOKED") {
-      status.set_healthy(false);
-    }
-  }
+  JudgeHealth(Found(status), &status);
   for (const NodeId& node : parts_.member_writer.listed()) status.add_member_ids(node.value());
   status.set_answered_by(parts_.own.id().value());
   status.set_insecure(insecure_);

@@ -38,16 +38,16 @@ class StatusReporter {
   void TakeDeployments(const v1::ClusterStatus& coordinators);
 
   v1::ClusterStatus Status() const;
+  // As Status() lists them.
+  std::vector<v1::Reason> Problems() const;
   v1::ListModelsResponse Models() const;
   std::vector<v1::DeploymentStatus> Deployments() const;
 
  private:
   void AddNodes(v1::ClusterStatus& status) const;
-  void AddLoad(v1::ClusterStatus& status) const;
-  static void AddDraining(v1::ClusterStatus& status);
   // Why nothing is agreed on, in the words that fit.
   v1::Reason NoCoordinator(MonotonicTime now) const;
-  bool IsHealthy(const v1::ClusterStatus& status) const;
+  std::vector<v1::Reason> Found(const v1::ClusterStatus& status) const;
 
   Parts parts_;
   std::string cluster_id_;

@@ -38,6 +38,35 @@ bool IsOfTransport(std::string_view code) {
 
 }  // namespace
 
+bool IsFaultOfModel(std::string_view code) {
+  static constexpr std::string_view kCodes[] = {
+      "TOKENIZER_INVALID",        "MODEL_CONFIG_INVALID",     "MODEL_ARCHITECTURE_UNKNOWN",
+      "MODEL_FORMAT_UNSUPPORTED", "DRAFT_VOCABULARY_DIFFERS", "DRAFT_MODEL_UNUSABLE",
+      "KV_BITS_UNSUPPORTED"};
+  return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
+}
+
+// What served once may have files that are good elsewhere: it is brought back wherever that works.
+bool GangReconciler::GivesUp(const Gang& gang) const {
+  return !gang.has_served && !gang.removing && IsFaultOfModel(gang.failure.code());
+}
+
+// Said in the record too, so that the next coordinator does not begin anew.
+void GangReconciler::GiveUp(Round& round, const std::string& name, Gang& gang) {
+  gang.has_given_up = true;
+  gang.refused = gang.failure;
+  gang.refused.set_remedy(absl::StrCat(
+      gang.failure.remedy(), gang.failure.remedy().empty() ? "" : "; then ",
+      "'clusterctl model load ", name, "' launches it again, until then it is not tried"));
+  gang.failure = gang.refused;
+  gang.record.clear_plan();
+  gang.record.clear_entry_node_id();
+  gang.record.set_attempts(0);
+  *gang.record.mutable_last_failure() = gang.failure;
+  Enter(gang, Stage::kPending, round.now);
+  round.effects.emplace_back(WriteGang{gang.record});
+}
+
 void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
   // What served and then lost one node after another did not fail for one reason many times.
   if (gang.stage == Stage::kStarting) NoteOwnFailure(why, round.now);
@@ -167,6 +196,7 @@ void GangReconciler::BeginEnding(Round& round, const std::string& name, Gang& ga
   gang.planned.reset();
   gang.launch_due = false;
   gang.is_moving = false;
+  gang.restoring = {};
   std::erase_if(endings_, [&](const auto& item) { return item.first.second == name; });
   EndEverywhere(round, name, gang);
 }

@@ -201,6 +201,9 @@ void GangReconciler::Adopt(const Round& round, const std::string& name, Gang& ga
   gang.failures = std::max(gang.failures, gang.record.attempts());
   gang.failure = gang.record.last_failure();
   gang.stage = gang.record.plan().assignments().empty() ? Stage::kPending : Stage::kStarting;
+  gang.has_served |= gang.record.ready_unix_ms() != 0;
+  gang.has_given_up = gang.stage == Stage::kPending && GivesUp(gang);
+  if (gang.has_given_up) gang.refused = gang.failure;
   if (gang.record.has_unreachable()) NoteRival(gang, gang.record.unreachable());
 }
 
@@ -209,6 +212,8 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.wanted = std::move(wanted);
   gang.refused.Clear();
   gang.planned_on.clear();
+  gang.has_served = gang.has_given_up = false;
+  gang.restoring = {};
   if (!IsEvicting(name, gang, round.now)) gang.evicted_at.reset();
   const bool ran =
       gang.is_moving || (gang.stage != Stage::kPending && gang.stage != Stage::kPlanning);
@@ -268,6 +273,7 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
       return StepEnding(round, name, gang);
     case Stage::kBackingOff:
       if (round.now < gang.retry_at) return;
+      if (GivesUp(gang)) return GiveUp(round, name, gang);
       Enter(gang, Stage::kPending, round.now);
       gang.refused.Clear();
       gang.planned_on.clear();
@@ -276,7 +282,7 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
 }
 
 void GangReconciler::StepPending(Round& round, const std::string& name, Gang& gang) {
-  if (IsGivingWay(round, name, gang)) return;
+  if (gang.has_given_up || IsGivingWay(round, name, gang)) return;
   // Those that it preempts end first, and nobody who matters less takes their memory meanwhile.
   round.busy = round.busy || AwaitsVictim(name);
   if (round.busy || InGrace(round.now) || !HasYielded(round, gang)) return;
@@ -298,7 +304,8 @@ void GangReconciler::AskForPlan(Round& round, const std::string& name, Gang& gan
   Enter(gang, Stage::kPlanning, round.now);
   round.busy = true;
   round.effects.emplace_back(PlanDeployment{*round.deployments.at(name), may_evict, InForce(),
-                                            RefusesUnevenSlices(gang.record), LeftOut(round.now)});
+                                            RefusesUnevenSlices(gang.record), LeftOut(round.now),
+                                            gang.restoring.is_asked});
 }
 
 bool GangReconciler::AwaitsVictim(const std::string& name) const {
@@ -376,13 +383,17 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
 
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
 void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  if (gang.restoring.is_asked) return StayShort(round, name, gang, std::move(why));
   if (gang.is_moving) return StayOrGiveWay(round, name, gang, std::move(why));
   // Right after an eviction free memory is not seen everywhere yet: still under way.
   const bool awaits = IsEvicting(name, gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
                       why.code() == "MEMORY_SHORT";
+  const bool is_known =
+      gang.refused.code() == why.code() && gang.refused.message() == why.message();
   if (!awaits) gang.refused = std::move(why);
   gang.planned.reset();
   Enter(gang, Stage::kPending, round.now);
+  if (is_known) return;  // planned again, to the same end: that is said once
   round.effects.emplace_back(
       Notify{name, v1::DEPLOYMENT_STATE_PENDING, gang.record.epoch(), gang.refused});
 }
@@ -411,7 +422,11 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
                                           "' was planned"),
                              assignment.node_id()));
   }
+  if (gang.restoring.is_asked && !IsWorthIt(round, name, gang, result)) {
+    return StayShort(round, name, gang, {});
+  }
   if (gang.is_moving) GiveWay(round, name, gang);
+  gang.restoring = {};
   v1::GangRecord record;
   record.set_deployment(name);
   gang.epoch_seen = std::max(gang.epoch_seen, term_.value() * kEpochsPerTerm) + 1;
@@ -471,6 +486,7 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
   if (leaving != nullptr && LeaveDrainingNode(round, name, gang, *leaving)) return;
   if (gang.stage == Stage::kReady) {
     if (round.now - gang.since >= options_.stable_after) gang.failures = 0;
+    Restore(round, name, gang);
   } else if (gang.lowest_phase == v1::RANK_PHASE_READY) {
     BecomeReady(round, name, gang);
   }
@@ -478,6 +494,7 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
 
 void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& gang) {
   Enter(gang, Stage::kReady, round.now);
+  gang.has_served = true;
   gang.evicted_at.reset();
   if (gang.record.attempts() != 0 || gang.record.ready_unix_ms() == 0) {
     gang.record.set_attempts(0);

@@ -73,6 +73,12 @@ struct GangReconcilerOptions {
   uint32_t own_failures_max = 2;
   Duration left_out_window = std::chrono::minutes(5);
   Duration left_out_for = std::chrono::minutes(2);
+  // A gang of fewer ranks than were asked for goes back to those when the nodes that can be used
+  // stayed the same for so long and it had no request for so long; in vain, it tries again after
+  // restore_retry, or when other nodes can be used.
+  Duration restore_after = std::chrono::seconds(30);
+  Duration restore_quiet = std::chrono::seconds(10);
+  Duration restore_retry = std::chrono::minutes(5);
 };
 
 // One member as the coordinator sees it.
@@ -111,6 +117,10 @@ std::string GangKey(const std::string& name);        // "gang/NAME"
 inline constexpr char kUnevenRefused[] = "UNEVEN_REFUSED";
 bool RefusesUnevenSlices(const v1::GangRecord& gang);
 
+// A fault of the model's own files or of what was asked for: every further launch would end with it
+// too. A deployment that never was ready is not launched again after one, until it is loaded again.
+bool IsFaultOfModel(std::string_view code);
+
 // Ask the planner with the nodes that are alive and orderable → OnPlanned.
 struct PlanDeployment {
   v1::Deployment deployment;
@@ -118,6 +128,7 @@ struct PlanDeployment {
   std::set<std::string> in_force;      // gangs that hold memory, this one's other replicas too
   bool refuses_uneven_slices = false;  // an earlier gang found that they are not the model
   std::set<NodeId> left_out;           // launches failed there: without them, if that can be had
+  bool restores = false;               // as it was asked for or not at all; what runs may go
 };
 // Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
 struct WriteGang {
@@ -265,6 +276,19 @@ class GangReconciler {
     MonotonicTime lowest_phase_since;
     std::map<uint32_t, RankProgress> progress;  // by rank, of this epoch
     bool removing = false;
+    bool has_served = false;    // some gang of it was ready
+    bool has_given_up = false;  // IsFaultOfModel: nothing is launched any more
+    // On the way from fewer ranks to those that were asked for.
+    struct Restoring {
+      bool is_asked = false;  // a plan, of all ranks
+      std::string nodes;      // that a plan could use
+      MonotonicTime nodes_since;
+      std::optional<MonotonicTime> idle_since;
+      std::optional<MonotonicTime> tried_at;
+      v1::Reason refused;  // why it stays as it is; of the last try
+    };
+    Restoring restoring;
+    std::string ended_for_room;  // the nodes for which it ended to come back with all ranks
     // Gangs of the same deployment that other coordinators launched, or that could not be reached:
     // since when all of their nodes are within reach.
     std::map<GangId, Rival> rivals;
@@ -303,6 +327,16 @@ class GangReconciler {
   // Whether the ranks of the epoch that gave way are still to be left alone.
   bool IsGivingWay(const Round& round, const std::string& name, Gang& gang) const;
   void StepEnding(Round& round, const std::string& name, Gang& gang);
+  bool GivesUp(const Gang& gang) const;
+  void GiveUp(Round& round, const std::string& name, Gang& gang);
+  // gang_restore.cc
+  void Restore(Round& round, const std::string& name, Gang& gang);
+  bool IsWorthIt(const Round& round, const std::string& name, const Gang& gang,
+                 const v1::PlanResult& result) const;
+  void StayShort(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  bool IsBusy(const Round& round, const std::string& name, const Gang& gang) const;
+  v1::Reason DegradedOf(const v1::Deployment& wanted, const Gang& gang,
+                        const ClusterView& view) const;
   std::vector<std::string> InOrder(const Round& round) const;
   // Something is preempted by it.
   bool AwaitsVictim(const std::string& name) const;
@@ -362,6 +396,9 @@ class GangReconciler {
   std::map<NodeId, OwnFailures> own_failures_;
   std::set<std::string> kept_;  // ready when this node stopped leading
 };
+
+// What a deployment is served by, where that is less than was asked for; code empty: by all of it.
+v1::Reason DegradedBy(const v1::Deployment& wanted, const v1::Plan& plan);
 
 // What any node can say of a deployment from the replicated state and the ranks that it hears of.
 v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::GangRecord* record,

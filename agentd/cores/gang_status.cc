@@ -54,7 +54,9 @@ v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::Ga
   if (record == nullptr) return status;
   status.set_epoch(record->epoch());
   *status.mutable_plan() = record->plan();
-  *status.mutable_failure() = record->last_failure();
+  if (record->has_last_failure() && !record->last_failure().code().empty()) {
+    *status.mutable_failure() = record->last_failure();
+  }
   *status.mutable_fallbacks() = record->fallbacks();
   status.set_attempts(record->attempts());
   status.set_entry_node_id(record->entry_node_id());
@@ -70,6 +72,8 @@ v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::Ga
     status.set_tokens_per_second(status.tokens_per_second() + rank->tokens_per_second());
   }
   status.set_state(ready ? v1::DEPLOYMENT_STATE_READY : v1::DEPLOYMENT_STATE_LAUNCHING);
+  const v1::Reason degraded = DegradedBy(deployment, record->plan());
+  if (ready && !degraded.code().empty()) *status.mutable_degraded() = degraded;
   return status;
 }
 
@@ -124,11 +128,17 @@ std::optional<v1::DeploymentStatus> GangReconciler::Status(const std::string& de
   const Gang& gang = known->second;
   status.set_state(StateOf(gang));
   status.set_attempts(gang.failures);
-  *status.mutable_failure() = gang.failure;
+  status.clear_failure();
+  if (!gang.failure.code().empty()) *status.mutable_failure() = gang.failure;
+  status.clear_degraded();
+  if (wanted != view.deployments.end() && IsServing(gang)) {
+    v1::Reason degraded = DegradedOf(*wanted, gang, view);
+    if (!degraded.code().empty()) *status.mutable_degraded() = std::move(degraded);
+  }
   const bool pending = StateOf(gang) == v1::DEPLOYMENT_STATE_PENDING;
   if (pending && !gang.refused.code().empty()) *status.mutable_failure() = gang.refused;
   const bool waits = gang.stage == Stage::kEnding || gang.stage == Stage::kBackingOff;
-  if (waits && !gang.removing && gang.retry_at > now) {
+  if (waits && !gang.removing && !GivesUp(gang) && gang.retry_at > now) {
     status.set_retry_in_ms(static_cast<uint32_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(gang.retry_at - now).count()));
   }

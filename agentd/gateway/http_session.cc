@@ -209,7 +209,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   const std::string path = Path();
   const Route* route = FindRoute(path);
   if (route == nullptr) {
-    co_return co_await SendError(HttpError(404, "There is nothing at this path.", "unknown_path"));
+    co_return co_await SendError(HttpError(404, UnknownPathText(), "unknown_path"));
   }
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route));

@@ -68,6 +68,15 @@ const Route* FindRoute(absl::string_view path) {
   return nullptr;
 }
 
+std::string UnknownPathText() {
+  std::string paths;
+  for (const Route& route : kRoutes) {
+    absl::StrAppend(&paths, paths.empty() ? "" : ", ", route.methods, " ", route.path,
+                    route.kind == RouteKind::kModel ? "NAME" : "");
+  }
+  return absl::StrCat("There is nothing at this path. There are: ", paths, ".");
+}
+
 bool HasBody(const Route& route) {
   return route.kind == RouteKind::kChat || route.kind == RouteKind::kText ||
          route.kind == RouteKind::kEmbeddings;

@@ -29,6 +29,9 @@ bool MethodFits(const Route& route, absl::string_view method);
 HttpReply MethodNotAllowed(const Route& route);
 
 // Whether its requests have a body.
+// What an unknown path is answered: all paths that there are, with their methods.
+std::string UnknownPathText();
+
 bool HasBody(const Route& route);
 
 // The answer of a route without one.

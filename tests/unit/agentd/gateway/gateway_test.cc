@@ -248,6 +248,10 @@ TEST_F(GatewayTest, ServesModelsHealthAndVersion) {
   EXPECT_EQ(list["data"][2]["id"], "tiny");
   EXPECT_EQ(list["data"][2]["context_length"], 4096);
   EXPECT_EQ(Ask(Get("/v1/models/nope")).status, 404);
+  const auto unknown = Ask(Get("/v1/chat"));
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_NE(unknown.body.find("POST /v1/chat/completions"), std::string::npos) << unknown.body;
+  EXPECT_NE(unknown.body.find("GET, HEAD /v1/models/NAME"), std::string::npos) << unknown.body;
   EXPECT_EQ(Ask(Get("/health?x=1")).status, 200);
   RawHttpClient client(gateway_->port());
   client.Send("HEAD /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + Get("/health"));

@@ -1,0 +1,140 @@
+// How a gang that came back with fewer ranks than were asked for, because nodes were away, goes
+// back to what was asked for: launched beside itself, or, where there is no room for both, after it
+// ended. Only a gang without requests does; one that serves is never ended for this.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/gang_round.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+uint32_t RanksOfPlan(const v1::Plan& plan) {
+  return static_cast<uint32_t>(plan.assignments_size());
+}
+
+bool IsShort(const v1::Deployment& wanted, const v1::Plan& plan) {
+  return RanksOfPlan(plan) > 0 && RanksOfPlan(plan) < wanted.placement().world_size();
+}
+
+std::string Ranks(uint32_t count) { return absl::StrCat(count, count == 1 ? " rank" : " ranks"); }
+
+}  // namespace
+
+v1::Reason DegradedBy(const v1::Deployment& wanted, const v1::Plan& plan) {
+  if (!IsShort(wanted, plan)) return {};
+  const uint32_t asked = wanted.placement().world_size();
+  v1::Reason reason = MakeReason(
+      "TOO_FEW_NODES", absl::StrCat("'", wanted.name(), "' is served by ", Ranks(RanksOfPlan(plan)),
+                                    ", ", asked, asked == 1 ? " was" : " were", " asked for"));
+  reason.clear_remedy();
+  return reason;
+}
+
+v1::Reason GangReconciler::DegradedOf(const v1::Deployment& wanted, const Gang& gang,
+                                      const ClusterView& view) const {
+  v1::Reason reason = DegradedBy(wanted, gang.record.plan());
+  if (reason.code().empty()) return reason;
+  const auto usable =
+      static_cast<uint32_t>(std::count_if(view.nodes.begin(), view.nodes.end(), &TakesRanks));
+  const uint32_t asked = wanted.placement().world_size();
+  const auto say = [&](const std::string& more) {
+    reason.set_message(absl::StrCat(reason.message(), more));
+  };
+  if (usable < asked) {
+    say(absl::StrCat(": ", usable, usable == 1 ? " node" : " nodes",
+                     " can be used. It goes back to ", asked, " when more are there"));
+    reason.set_remedy(
+        absl::StrCat("start agentd on the nodes that are away, or load it again with "
+                     "'--ranks ",
+                     usable, "'"));
+  } else if (!gang.restoring.refused.code().empty()) {
+    say(absl::StrCat(" and can't be had now: ", gang.restoring.refused.message()));
+    reason.set_remedy(gang.restoring.refused.remedy());
+  } else {
+    say(absl::StrCat(". It goes back to ", asked, " when the nodes stayed for ",
+                     Seconds(options_.restore_after), " s and it had no request for ",
+                     Seconds(options_.restore_quiet), " s"));
+  }
+  return reason;
+}
+
+bool GangReconciler::IsBusy(const Round& round, const std::string& name, const Gang& gang) const {
+  const auto& ranks = round.RanksOf(name);
+  return std::any_of(ranks.begin(), ranks.end(), [&](const v1::RankStatus* rank) {
+    return rank->epoch() == gang.record.epoch() &&
+           rank->requests_running() + rank->requests_queued() > 0;
+  });
+}
+
+void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) {
+  const v1::Deployment& wanted = *round.deployments.at(name);
+  Gang::Restoring& restoring = gang.restoring;
+  if (!IsShort(wanted, gang.record.plan())) {
+    restoring = {};
+    return;
+  }
+  std::string nodes;
+  uint32_t usable = 0;
+  for (const auto& [id, node] : round.nodes) {
+    if (!TakesRanks(*node)) continue;
+    ++usable;
+    absl::StrAppend(&nodes, id.value(), " ");
+  }
+  if (restoring.nodes != nodes) {
+    restoring = {};
+    restoring.nodes = std::move(nodes);
+    restoring.nodes_since = round.now;
+  }
+  if (IsBusy(round, name, gang)) {
+    restoring.idle_since.reset();
+  } else if (!restoring.idle_since.has_value()) {
+    restoring.idle_since = round.now;
+  }
+  const bool is_idle = restoring.idle_since.has_value() &&
+                       round.now - *restoring.idle_since >= options_.restore_quiet;
+  const bool is_stable = round.now - restoring.nodes_since >= options_.restore_after &&
+                         round.now - gang.since >= options_.restore_quiet;
+  const bool waits =
+      restoring.tried_at.has_value() && round.now - *restoring.tried_at < options_.restore_retry;
+  if (usable < wanted.placement().world_size() || !is_idle || !is_stable || waits) return;
+  if (round.busy || InGrace(round.now)) return;
+  restoring.tried_at = round.now;
+  restoring.is_asked = true;
+  gang.is_moving = true;  // it serves on while it is planned
+  AskForPlan(round, name, gang, /*may_evict=*/false);
+}
+
+// Requests may have come while it was planned.
+bool GangReconciler::IsWorthIt(const Round& round, const std::string& name, const Gang& gang,
+                               const v1::PlanResult& result) const {
+  return !IsBusy(round, name, gang) && RanksOfPlan(result.plan()) > RanksOfPlan(gang.record.plan());
+}
+
+// There is no plan beside the gang that serves. Where it is its own memory that lacks, it ends, as
+// nobody asks it anything, and is planned when that is free.
+void GangReconciler::StayShort(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
+  gang.restoring.is_asked = false;
+  gang.is_moving = false;
+  gang.planned.reset();
+  // Once for each set of nodes: if it then has to come back with fewer ranks, it stays so.
+  const bool was_ended = gang.ended_for_room == gang.restoring.nodes;
+  if (why.code() == "MEMORY_SHORT" && !was_ended && !IsBusy(round, name, gang)) {
+    gang.ended_for_room = gang.restoring.nodes;
+    gang.failure =
+        MakeReason("SNAPSHOT_STALE",
+                   absl::StrCat("'", name,
+                                "' had no requests and ended to come back with all ranks that were "
+                                "asked for: there was no room beside it"));
+    gang.retry_at = round.now;
+    return BeginEnding(round, name, gang);
+  }
+  gang.restoring.refused = std::move(why);
+  Enter(gang, Stage::kReady, round.now);
+}
+
+}  // namespace macrame::agentd
