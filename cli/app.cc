@@ -1,12 +1,18 @@
 #include "cli/app.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
+#include "cli/help_text.h"
 #include "proto/near_miss.h"
+#include "proto/reasons.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::cli {
@@ -104,11 +110,7 @@ void AddCommands(CommandTree& tree) {
   AddVersion(tree);
 }
 
-std::string Footer() {
-  return absl::StrCat(ExitCodesText(),
-                      "\nVariables: MACRAME_SOCKET, MACRAME_OUTPUT, NO_COLOR, CLICOLOR_FORCE.\n"
-                      "Start with: clusterctl devices list\n");
-}
+std::string Footer() { return absl::StrCat(HelpFooter("clusterctl"), "\n", ExitCodesText()); }
 
 // The deepest subcommand that the words name, and the first word that names none.
 struct Unknown {
@@ -141,28 +143,61 @@ Unknown FindUnknownWord(CLI::App& root, const std::vector<std::string>& argument
   return result;
 }
 
+// The command line could not be read, so its wish is looked for by hand.
+bool WantsDocuments(const std::vector<std::string>& arguments, const Environment& environment) {
+  std::string format = environment.variable("MACRAME_OUTPUT");
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    const bool takes_next = word == "-o" || word == "--output";
+    if (takes_next && i + 1 < arguments.size()) format = arguments[i + 1];
+    if (absl::StartsWith(word, "--output=")) format = word.substr(9);
+    if (absl::StartsWith(word, "-o") && word.size() > 2) format = word.substr(2);
+    if (word == "--json") format = "json";
+  }
+  return format == "json" || format == "yaml";
+}
+
+int FailUsage(const std::vector<std::string>& arguments, const Environment& environment,
+              const std::string& what, const std::string& next) {
+  if (WantsDocuments(arguments, environment)) {
+    v1::Reason reason = MakeReason("BAD_REQUEST", what);
+    reason.set_remedy(next);
+    *environment.err << ToJsonText(
+        ErrorDocument(ReasonStatus(absl::StatusCode::kInvalidArgument, reason)));
+    return kExitUsage;
+  }
+  *environment.err << "error: " << Printable(what) << "\n";
+  if (!next.empty()) *environment.err << "  next:   " << Printable(next) << "\n";
+  return kExitUsage;
+}
+
 int PrintUsageError(CLI::App& app, const std::vector<std::string>& arguments,
                     const CLI::ParseError& error, const Environment& environment) {
   const Unknown unknown = FindUnknownWord(app, arguments);
-  std::ostream& err = *environment.err;
   std::vector<std::string> names;
   for (const CLI::App* sub : unknown.parent->get_subcommands([](CLI::App*) { return true; })) {
     names.push_back(sub->get_name());
   }
+  std::string what = error.what();
+  std::string next = absl::StrCat(unknown.path, " --help");
   if (!unknown.word.empty()) {
-    err << "error: '" << Printable(unknown.path) << "' has no subcommand '"
-        << Printable(unknown.word) << "'\n";
+    what = absl::StrCat("'", unknown.path, "' has no subcommand '", unknown.word, "'");
     const std::string near = NearMiss(unknown.word, names);
-    if (!near.empty()) err << "  did you mean: " << unknown.path << " " << near << "\n";
+    const std::string other =
+        unknown.parent == &app ? WordOfOtherTools(unknown.word) : std::string();
+    if (!other.empty()) {
+      next = other;
+    } else if (!near.empty()) {
+      absl::StrAppend(&what, "; did you mean: ", unknown.path, " ", near);
+    }
   } else if (!names.empty()) {
-    err << "error: '" << unknown.path << "' needs a subcommand: ";
-    for (size_t i = 0; i < names.size(); ++i) err << (i > 0 ? ", " : "") << names[i];
-    err << "\n";
-  } else {
-    err << "error: " << Printable(error.what()) << "\n";
+    what = absl::StrCat("'", unknown.path, "' needs a subcommand: ", absl::StrJoin(names, ", "));
+    const std::string& last = unknown.parent->get_name();
+    const std::string other =
+        unknown.parent->get_parent() == &app ? WordOfOtherTools(last) : std::string();
+    if (!other.empty()) absl::StrAppend(&what, ". For an overview: ", other);
   }
-  err << "  next:   " << unknown.path << " --help\n";
-  return kExitUsage;
+  return FailUsage(arguments, environment, what, next);
 }
 
 }  // namespace
@@ -173,7 +208,13 @@ CLI::App* CommandTree::Add(CLI::App* parent, const std::string& name,
                            const std::string& description) {
   CLI::App* command = parent->add_subcommand(name, description);
   command->fallthrough();
-  command->footer([] { return ExitCodesText(); });
+  std::string path = name;
+  for (const CLI::App* above = parent; above != nullptr; above = above->get_parent()) {
+    path = absl::StrCat(above->get_name(), " ", path);
+  }
+  command->footer([path] {
+    return absl::StrCat(HelpFooter(path), "\nExit codes: 'clusterctl --help' lists them.\n");
+  });
   return command;
 }
 
@@ -199,7 +240,9 @@ int Invocation::Fail(const absl::Status& status) const {
   return ExitCodeOf(status);
 }
 
-int RunClusterctl(const std::vector<std::string>& arguments, const Environment& environment) {
+namespace {
+
+int Run(const std::vector<std::string>& arguments, const Environment& environment) {
   CLI::App app("Macrame's tool: the machines of a cluster and the models that they serve.",
                "clusterctl");
   RawOptions raw;
@@ -211,8 +254,8 @@ int RunClusterctl(const std::vector<std::string>& arguments, const Environment& 
   AddCommands(tree);
   for (const std::string& argument : arguments) {
     if (FirstNonUtf8(argument) == argument.size()) continue;
-    *environment.err << "error: '" << Printable(argument) << "' is not text in UTF-8\n";
-    return kExitUsage;
+    return FailUsage(arguments, environment,
+                     absl::StrCat("'", Printable(argument), "' is not text in UTF-8"), "");
   }
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
@@ -226,14 +269,30 @@ int RunClusterctl(const std::vector<std::string>& arguments, const Environment& 
   }
   const auto options = Check(raw, environment);
   if (!options.ok()) {
-    *environment.err << "error: " << Printable(std::string(options.status().message())) << "\n";
-    return kExitUsage;
+    return FailUsage(arguments, environment, std::string(options.status().message()), "");
   }
   Environment err_side = environment;
   err_side.out_is_terminal = environment.err_is_terminal;
   const Invocation invocation{environment, *options, Style(UseColor(options->color, environment)),
                               Style(UseColor(options->color, err_side))};
   return tree.chosen(invocation);
+}
+
+}  // namespace
+
+// What was to be told and could not be written was not done, whatever else was.
+int RunClusterctl(const std::vector<std::string>& arguments, const Environment& environment) {
+  const int code = Run(arguments, environment);
+  const bool was_written = environment.out->good();
+  errno = 0;
+  environment.out->flush();
+  if (was_written && environment.out->good()) return code;
+  // Who reads no further (a pipe into head) has what they wanted.
+  if (errno == EPIPE || code != kExitOk) return code;
+  *environment.err << "error: the output can't be written"
+                   << (errno == 0 ? "" : absl::StrCat(": ", std::strerror(errno)))
+                   << "\n  next:   see whether the disk that it goes to is full\n";
+  return kExitFailure;
 }
 
 }  // namespace macrame::cli

@@ -7,6 +7,7 @@ namespace macrame::cli {
 ExitCode ExitCodeOf(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
   if (code == "NOT_READY") return kExitConflict;
+  if (code == "NODE_NOT_FOUND" || code == "NODE_AMBIGUOUS") return kExitNotFound;
   if (code == "BAD_REQUEST") return kExitUsage;
   if (code == "AGENT_UNREACHABLE" || code == "NO_COORDINATOR") return kExitUnreachable;
   switch (status.code()) {

@@ -22,7 +22,7 @@ struct InferOptions {
   std::string model, prompt, system, tools_file, schema_file;
   std::vector<std::string> stop;
   uint32_t max_tokens = 0, top_k = 0, thinking_tokens = 0;
-  bool no_thinking = false;
+  bool no_thinking = false, raw = false;
   double temperature = 0, top_p = 0, min_p = 0;
   int64_t seed = 0;
 };
@@ -38,14 +38,18 @@ v1::GenerateRequest MakeRequest(const InferOptions& options, const CLI::App& com
   v1::GenerateRequest request;
   request.set_deployment(options.model);
   request.set_max_tokens(options.max_tokens);
-  if (!options.system.empty()) {
+  const auto say = [&](const std::string& role, const std::string& content) {
     v1::ChatMessage* message = request.add_messages();
-    message->set_role("system");
-    message->set_content(options.system);
+    message->set_role(role);
+    message->set_content(content);
+  };
+  if (options.raw) {
+    request.set_prompt(prompt);
+    request.set_plain_text(true);
+  } else {
+    if (!options.system.empty()) say("system", options.system);
+    say("user", prompt);
   }
-  v1::ChatMessage* message = request.add_messages();
-  message->set_role("user");
-  message->set_content(prompt);
   v1::Sampling& sampling = *request.mutable_sampling();
   const auto given = [&](const char* flag) { return command.get_option(flag)->count() > 0; };
   if (given("--temperature")) sampling.set_temperature(options.temperature);
@@ -74,6 +78,13 @@ absl::StatusOr<std::string> ReadPrompt(std::istream& in) {
       return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
                           "the prompt on stdin has more than 4 MiB");
     }
+  }
+  if (const size_t at = FirstNonUtf8(text); at < text.size()) {
+    v1::Reason reason =
+        MakeReason("BAD_REQUEST", absl::StrCat("the prompt on stdin is not text in UTF-8: byte ",
+                                               at + 1, " of it begins no ", "character"));
+    reason.set_remedy("convert it first, for example with 'iconv -f latin1 -t utf-8'");
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
   }
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
@@ -320,6 +331,8 @@ void AddModelInfer(CommandTree& tree, CLI::App* model) {
   command->add_option("model", options->model, "The name it is served under")->required();
   command->add_option("-p,--prompt", options->prompt, "The question; '-' or nothing reads stdin");
   command->add_option("--system", options->system, "Instructions ahead of the question");
+  command->add_flag("--raw", options->raw,
+                    "Go on with the prompt as it is, without the model's chat template");
   command->add_option("--max-tokens", options->max_tokens, "At most this many tokens of answer")
       ->check(CLI::Range(1u, kMaxTokensMax));
   command->add_option("--temperature", options->temperature, "0 always takes the likeliest token")

@@ -64,6 +64,9 @@ int RunPlan(const Invocation& run, const PlanOptions& options) {
       options.cluster_path.empty() ? PlanLive(run, options) : PlanDescribed(run, options);
   if (!result.ok()) return run.Fail(result.status());
   // An option that makes no sense is no answer about the model.
+  if (result->failure().code() == "NODE_NOT_FOUND") {
+    return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, result->failure()));
+  }
   if (result->failure().code() == "BAD_REQUEST") {
     return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, result->failure()));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cli/format/model_view.h"
 #include "cli/format/reason_text.h"
@@ -126,7 +127,12 @@ std::string Heading(const v1::ClusterStatus& status, const Style& style) {
 }
 
 std::string HealthText(const v1::ClusterStatus& status, const Style& style) {
-  if (status.healthy()) return style.Good(kAllHealthyLine) + "\n";
+  const int listed = status.problems_size();
+  if (status.healthy()) {
+    const std::string notes =
+        listed == 0 ? "" : absl::StrCat("; ", Plural(listed, "note"), " below");
+    return style.Good(kAllHealthyLine) + notes + "\n";
+  }
   const auto alive = std::count_if(
       status.nodes().begin(), status.nodes().end(),
       [](const v1::NodeStatus& node) { return node.state() == v1::NODE_STATE_ALIVE; });
@@ -140,16 +146,31 @@ std::string HealthText(const v1::ClusterStatus& status, const Style& style) {
     absl::StrAppend(&out, ", ", ready, " of ", Plural(status.deployments_size(), "model"),
                     " ready");
   }
+  if (listed > 0) absl::StrAppend(&out, "; ", Plural(listed, "problem"), " below");
   return style.Bad(out) + "\n";
 }
 
+// What stands above already, beside the model, with when it is tried again.
+bool IsFailureOfModel(const v1::ClusterStatus& status, const v1::Reason& problem) {
+  return std::any_of(status.deployments().begin(), status.deployments().end(),
+                     [&](const v1::DeploymentStatus& deployment) {
+                       return deployment.state() != v1::DEPLOYMENT_STATE_READY &&
+                              deployment.failure().code() == problem.code() &&
+                              absl::EndsWith(problem.message(), deployment.failure().message());
+                     });
+}
+
 std::string ProblemsText(const v1::ClusterStatus& status, const Style& style) {
-  if (status.problems().empty()) return "";
-  std::string out = absl::StrCat("\n", style.Bold("Problems"), "\n");
+  std::string out;
   for (const v1::Reason& problem : status.problems()) {
+    if (IsFailureOfModel(status, problem)) continue;
+    if (out.empty()) {
+      out = absl::StrCat("\n", style.Bold(status.healthy() ? "Notes" : "Problems"), "\n");
+    }
     const std::string where =
         problem.node_id().empty() ? "" : absl::StrCat(" on ", NodeName(status, problem.node_id()));
-    absl::StrAppend(&out, "  ", style.Bad(Printable(problem.code())), where, ": ",
+    const std::string code = Printable(problem.code());
+    absl::StrAppend(&out, "  ", status.healthy() ? style.Warn(code) : style.Bad(code), where, ": ",
                     ReasonSentence(problem), "\n");
   }
   return out;

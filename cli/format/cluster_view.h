@@ -15,7 +15,7 @@ inline constexpr char kAllHealthyLine[] = "All nodes healthy";
 std::string DevicesView(const v1::ClusterStatus& status, int width, const Style& style);
 
 // Cluster, health, nodes, models with their ranks, problems with what to do about them.
-// Holds the line kAllHealthyLine exactly when status.healthy().
+// A line begins with kAllHealthyLine exactly when status.healthy(); what is listed then are notes.
 std::string StatusView(const v1::ClusterStatus& status, int width, const Style& style);
 
 // The hostname of a node, or the start of its id when it has none.

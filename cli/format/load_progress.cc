@@ -48,12 +48,13 @@ std::string LoadedBytes(const v1::RankStatus& rank) {
   return absl::StrCat("  ", GiB(rank.bytes_loaded()), " of ", GiB(rank.bytes_total()));
 }
 
-std::string StateLine(const v1::DeploymentStatus& status) {
+std::string StateLine(const v1::DeploymentStatus& status, bool with_failure = true) {
   std::string out =
       absl::StrCat(Printable(status.deployment().name()), ": ", DeploymentWord(status.state()));
   if (status.plan().world_size() > 0) absl::StrAppend(&out, ", ", ShapeText(status.plan()));
   if (status.epoch() > 0) absl::StrAppend(&out, ", epoch ", status.epoch());
-  if (status.state() != v1::DEPLOYMENT_STATE_READY && !status.failure().code().empty()) {
+  const bool failed = status.state() != v1::DEPLOYMENT_STATE_READY;
+  if (with_failure && failed && !status.failure().code().empty()) {
     absl::StrAppend(&out, " (", ReasonSentence(status.failure()), ")");
   }
   return out;
@@ -82,9 +83,12 @@ std::string ProgressBars(const v1::LoadModelProgress& progress, int width, const
 std::string ProgressLines::Update(const v1::LoadModelProgress& progress) {
   const v1::DeploymentStatus& status = progress.status();
   std::string out;
+  // Of launches that fail alike the reason is said once.
+  const std::string& failure = status.failure().message();
   if (const std::string line = StateLine(status); line != said_of_all_) {
     said_of_all_ = line;
-    absl::StrAppend(&out, line, "\n");
+    absl::StrAppend(&out, StateLine(status, failure != said_failure_), "\n");
+    if (!status.failure().code().empty()) said_failure_ = failure;
   }
   for (const v1::RankStatus& rank : status.ranks()) {
     std::string line = PhaseWord(rank.phase());
@@ -92,7 +96,9 @@ std::string ProgressLines::Update(const v1::LoadModelProgress& progress) {
       absl::StrAppend(&line, " ", static_cast<int>(rank.progress() * 4) * 25, "%");
     }
     if (rank.phase() == v1::RANK_PHASE_FAILED) {
-      absl::StrAppend(&line, ": ", ReasonSentence(rank.failure()));
+      const v1::Reason& why = rank.failure();
+      absl::StrAppend(&line, ": ",
+                      why.message() == said_failure_ ? Printable(why.code()) : ReasonSentence(why));
     }
     const std::string key = absl::StrCat(rank.epoch(), " ", line);
     if (said_[rank.rank()] == key) continue;

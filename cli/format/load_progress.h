@@ -22,6 +22,7 @@ class ProgressLines {
  private:
   std::map<uint32_t, std::string> said_;  // by rank
   std::string said_of_all_;
+  std::string said_failure_;
 };
 
 }  // namespace macrame::cli

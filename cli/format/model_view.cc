@@ -1,5 +1,8 @@
 #include "cli/format/model_view.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/format/cluster_view.h"
@@ -56,6 +59,11 @@ int ReadyRanks(const v1::DeploymentStatus& deployment) {
   return ready;
 }
 
+// Those of the plan, or as many as were asked for where it has fewer.
+uint32_t AskedRanks(const v1::DeploymentStatus& deployment) {
+  return std::max(deployment.plan().world_size(), deployment.deployment().placement().world_size());
+}
+
 std::string ProgressText(const v1::RankStatus* rank) {
   if (rank == nullptr) return "-";
   if (rank->phase() == v1::RANK_PHASE_LOADING) return Percent(rank->progress());
@@ -85,7 +93,7 @@ void AppendDeployment(const v1::DeploymentStatus& deployment,
   const int world = static_cast<int>(deployment.plan().world_size());
   rows->push_back({deployment.deployment().name(),
                    {DeploymentWord(deployment.state()), ToneOf(deployment.state())},
-                   absl::StrCat(ReadyRanks(deployment), "/", world),
+                   absl::StrCat(ReadyRanks(deployment), "/", AskedRanks(deployment)),
                    world == 0 ? "-" : ShapeText(deployment.plan()),
                    world == 0 ? "-" : ContextCell(deployment.plan()),
                    Rate(deployment.tokens_per_second()),
@@ -287,13 +295,38 @@ std::string ShapeText(const v1::Plan& plan) {
                       plan.tp() > 1 ? plan.tp() : plan.pp(), via, drafts);
 }
 
+namespace {
+
+// runtime/serving/rank_service.h
+constexpr std::string_view kNoChatTemplate = "no_chat_template";
+
+bool LacksChatTemplate(const v1::DeploymentStatus& status) {
+  return std::any_of(status.ranks().begin(), status.ranks().end(), [](const v1::RankStatus& rank) {
+    return rank.phase() == v1::RANK_PHASE_READY && rank.phase_detail() == kNoChatTemplate;
+  });
+}
+
+std::string TemplateLine(const v1::DeploymentStatus& status, const Style& style) {
+  if (!LacksChatTemplate(status)) return "";
+  return absl::StrCat(style.Warn("no chat template: "), Printable(status.deployment().name()),
+                      " takes plain prompts only ('model infer --raw', /v1/completions)\n");
+}
+
+std::string DegradedLine(const v1::DeploymentStatus& status) {
+  if (status.degraded().code().empty()) return "";
+  return absl::StrCat("Less than asked for: ", ReasonSentence(status.degraded()), "\n");
+}
+
+}  // namespace
+
 std::string DeploymentsView(const v1::ClusterStatus& status, int width, const Style& style) {
   std::vector<std::vector<Cell>> rows;
   std::string ranks, failures;
   for (const v1::DeploymentStatus& deployment : status.deployments()) {
     AppendDeployment(deployment, &rows);
     ranks += RankLines(deployment, width, style);
-    failures += FailureLine(deployment, style) + FallbackLines(deployment, style);
+    failures += TemplateLine(deployment, style) + FailureLine(deployment, style) +
+                FallbackLines(deployment, style);
   }
   std::string out = RenderTable({{"MODEL", false, 8, 10},
                                  {"STATE"},
@@ -390,8 +423,9 @@ std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
   const std::string copies = replicas > 1 ? absl::StrCat(replicas, " replicas, the last one ") : "";
   return absl::StrCat(name, " is ready: ", copies, ShapeText(plan), " (", nodes, "), ",
                       ContextText(plan), ", ", GiB(bytes), " planned, ",
-                      absl::StrFormat("%.1f s", seconds), "\nAsk it:  clusterctl model infer ",
-                      name, " --prompt \"...\"\n");
+                      absl::StrFormat("%.1f s", seconds), "\n", DegradedLine(status),
+                      TemplateLine(status, Style()), "Ask it:  clusterctl model infer ", name,
+                      LacksChatTemplate(status) ? " --raw" : "", " --prompt \"...\"\n");
 }
 
 }  // namespace macrame::cli

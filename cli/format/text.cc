@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "cli/format/character_widths.h"
 #include "proto/bytes.h"
 
 namespace macrame::cli {
@@ -38,15 +39,6 @@ CodePoint Decode(std::string_view text) {
 bool IsControl(char32_t c) {
   return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x202A && c <= 0x202E) ||
          (c >= 0x2066 && c <= 0x2069);
-}
-
-int WidthOf(char32_t c) {
-  if ((c >= 0x300 && c < 0x370) || c == 0x200D || (c >= 0xFE00 && c < 0xFE10)) return 0;
-  const bool wide = (c >= 0x1100 && c < 0x1160) || (c >= 0x2E80 && c < 0xA4D0) ||
-                    (c >= 0xAC00 && c < 0xD7A4) || (c >= 0xF900 && c < 0xFB00) ||
-                    (c >= 0xFE30 && c < 0xFE70) || (c >= 0xFF00 && c < 0xFF61) ||
-                    (c >= 0x1F300 && c < 0x1FAFF) || (c >= 0x20000 && c < 0x3FFFE);
-  return wide ? 2 : 1;
 }
 
 }  // namespace
@@ -86,7 +78,7 @@ int DisplayWidth(std::string_view text) {
   int width = 0;
   while (!text.empty()) {
     const CodePoint point = Decode(text);
-    width += point.size == 0 ? 1 : WidthOf(point.value);
+    width += point.size == 0 ? 1 : CharacterWidth(point.value);
     text.remove_prefix(std::max<size_t>(point.size, 1));
   }
   return width;
@@ -98,7 +90,7 @@ std::string CutToWidth(std::string_view text, int width) {
   int used = 0;
   while (!text.empty() && width > 0) {
     const CodePoint point = Decode(text);
-    const int more = point.size == 0 ? 1 : WidthOf(point.value);
+    const int more = point.size == 0 ? 1 : CharacterWidth(point.value);
     if (used + more > width - 1) break;
     used += more;
     const size_t size = std::max<size_t>(point.size, 1);

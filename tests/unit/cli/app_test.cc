@@ -344,6 +344,80 @@ TEST_F(AppTest, WrongCommandLinesAreUsageErrorsWithANearMiss) {
             std::string::npos);
 }
 
+TEST_F(AppTest, UsageErrorsAreDocumentsWhereDocumentsAreAskedFor) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"stauts", "-o", "json"},
+                                                {"--json", "model", "lod"},
+                                                {"model", "load", "--output=json"},
+                                                {"-oyaml", "status", "--no-such-flag"}}) {
+    const CliRun run = Run(words);
+    EXPECT_EQ(run.exit_code, kExitUsage);
+    const json error = json::parse(run.err)["error"];
+    EXPECT_EQ(error["code"], "BAD_REQUEST");
+    EXPECT_NE(error["message"], "");
+  }
+  CliWorld world;
+  world.variables["MACRAME_OUTPUT"] = "json";
+  EXPECT_TRUE(json::accept(Run({"stauts"}, world).err));
+}
+
+TEST_F(AppTest, WordsOfOtherToolsLeadToWhatDoesThatHere) {
+  const std::pair<const char*, const char*> words[] = {
+      {"run", "model infer"},   {"ps", "clusterctl status"},
+      {"ls", "model list"},     {"pull", "model import"},
+      {"rm", "model unload"},   {"top", "status --watch"},
+      {"chat", "model infer"},  {"serve", "model load"},
+      {"join", "cluster join"}, {"nodes", "clusterctl devices list"}};
+  for (const auto& [word, command] : words) {
+    const CliRun run = Run({word});
+    EXPECT_EQ(run.exit_code, kExitUsage);
+    EXPECT_NE(run.err.find(command), std::string::npos) << word << ": " << run.err;
+  }
+}
+
+TEST_F(AppTest, HelpHasExamplesDefaultsAndTheGlobalFlags) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--help"}, {"model", "load", "--help"}, {"doctor", "--help"}}) {
+    const std::string out = Run(words).out;
+    EXPECT_NE(out.find("Examples:\n  clusterctl "), std::string::npos) << out;
+    EXPECT_NE(out.find("--socket PATH"), std::string::npos) << out;
+    EXPECT_NE(out.find("table, json or yaml (MACRAME_OUTPUT, else table)"), std::string::npos);
+  }
+  EXPECT_EQ(Run({"model", "load", "--help"}).out.find("  130 "), std::string::npos);
+}
+
+TEST_F(AppTest, WhatCanNotBeWrittenIsAFailure) {
+  std::ofstream full("/dev/full");
+  if (!full) GTEST_SKIP() << "no /dev/full here";
+  std::ostringstream err;
+  Environment environment;
+  std::istringstream in;
+  environment.in = &in;
+  environment.out = &full;
+  environment.err = &err;
+  environment.terminal_size = [] { return TerminalSize(); };
+  environment.variable = [&](const char* name) {
+    return std::string(name) == "MACRAME_SOCKET" ? agent_.socket_path() : std::string();
+  };
+  EXPECT_EQ(RunClusterctl({"status"}, environment), kExitFailure);
+  EXPECT_NE(err.str().find("can't be written"), std::string::npos) << err.str();
+  EXPECT_NE(err.str().find("No space left"), std::string::npos) << err.str();
+}
+
+TEST_F(AppTest, APromptThatIsNoTextIsRefusedHere) {
+  CliWorld world;
+  world.stdin_text = "caf\xe9";
+  const CliRun run = Run({"model", "infer", "tiny"}, world);
+  EXPECT_EQ(run.exit_code, kExitUsage);
+  EXPECT_NE(run.err.find("not text in UTF-8: byte 4"), std::string::npos) << run.err;
+}
+
+TEST_F(AppTest, RawGoesOnWithThePromptAsItIs) {
+  Run({"model", "infer", "tiny", "--raw", "--prompt", "Once"});
+  EXPECT_EQ(agent_.service.last_infer.prompt(), "Once");
+  EXPECT_EQ(agent_.service.last_infer.messages_size(), 0);
+  EXPECT_TRUE(agent_.service.last_infer.plain_text());
+}
+
 TEST_F(AppTest, HelpListsTheExitCodes) {
   const CliRun run = Run({"--help"});
   EXPECT_EQ(run.exit_code, kExitOk);

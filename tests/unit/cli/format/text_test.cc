@@ -25,6 +25,13 @@ TEST(Text, WidthsCountColumns) {
   EXPECT_EQ(DisplayWidth("abc"), 3);
   EXPECT_EQ(DisplayWidth("\xE4\xB8\xAD\xE6\x96\x87"), 4);
   EXPECT_EQ(DisplayWidth("e\xCC\x81"), 1);
+  EXPECT_EQ(DisplayWidth("ที่นี่"), 2) << "Thai vowels and tones stand above";
+  EXPECT_EQ(DisplayWidth("हिन्दी"), 5) << "the joiner takes no column, the vowels do";
+  EXPECT_EQ(DisplayWidth("مُحَمَّد"), 4) << "Arabic vowel signs";
+  EXPECT_EQ(DisplayWidth("한글"), 4);
+  EXPECT_EQ(DisplayWidth("\u1112\u1161\u11ab"), 2) << "a syllable in three parts";
+  EXPECT_EQ(DisplayWidth("\u200b\u2060"), 0);
+  EXPECT_EQ(DisplayWidth("🚀"), 2);
   EXPECT_EQ(CutToWidth("abcdef", 4), "abc~");
   EXPECT_EQ(CutToWidth("abcd", 4), "abcd");
   EXPECT_EQ(CutToWidth("\xE4\xB8\xAD\xE6\x96\x87", 3), "\xE4\xB8\xAD~");

@@ -1,0 +1,117 @@
+#include "cli/help_text.h"
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "transport/unix_socket.h"
+
+namespace macrame::cli {
+namespace {
+
+struct Examples {
+  std::string_view path;
+  std::string_view lines;
+};
+
+constexpr std::array kExamples = {
+    Examples{"clusterctl",
+             "  clusterctl devices list                       the machines\n"
+             "  clusterctl model list                         the models on their disks\n"
+             "  clusterctl model load NAME                    serve one, split where it has to be\n"
+             "  clusterctl model infer NAME --prompt \"...\"    ask it\n"
+             "  clusterctl status                             nodes, models, problems\n"
+             "  clusterctl doctor                             what is wrong, and what to do\n"},
+    Examples{"clusterctl devices list",
+             "  clusterctl devices list\n"
+             "  clusterctl devices list -o json\n"},
+    Examples{"clusterctl status",
+             "  clusterctl status\n"
+             "  clusterctl status --watch\n"},
+    Examples{"clusterctl cluster init", "  clusterctl cluster init --name lab\n"},
+    Examples{"clusterctl cluster join", "  clusterctl cluster join TOKEN\n"},
+    Examples{"clusterctl cluster token", "  clusterctl cluster token\n"},
+    Examples{"clusterctl model load",
+             "  clusterctl model load qwen3-4b\n"
+             "  clusterctl model load ./my-model --name chat --context 8192\n"
+             "  clusterctl model load qwen3-4b --ranks 2 --nodes mini-1,mini-2\n"},
+    Examples{"clusterctl model unload", "  clusterctl model unload chat\n"},
+    Examples{"clusterctl model list", "  clusterctl model list\n"},
+    Examples{"clusterctl model import", "  clusterctl model import model-Q4_K_M.gguf\n"},
+    Examples{"clusterctl model infer",
+             "  clusterctl model infer chat --prompt \"Why is the sky blue?\"\n"
+             "  git diff | clusterctl model infer chat --system \"Review this.\"\n"
+             "  clusterctl model infer base --raw --prompt \"Once upon a time\"\n"},
+    Examples{"clusterctl plan",
+             "  clusterctl plan qwen3-4b --ranks 2\n"
+             "  clusterctl plan kimi-k2 --cluster cluster.yaml\n"},
+    Examples{"clusterctl doctor",
+             "  clusterctl doctor\n"
+             "  clusterctl doctor --explain PORT_DOWN\n"
+             "  clusterctl doctor --report report.md\n"},
+    Examples{"clusterctl logs",
+             "  clusterctl logs -f\n"
+             "  clusterctl logs mini-2 -n 500\n"},
+    Examples{"clusterctl nodes forget", "  clusterctl nodes forget mini-2\n"},
+};
+
+struct OtherWord {
+  std::string_view word;
+  std::string_view command;
+};
+
+constexpr std::array kOtherWords = {
+    OtherWord{"run", "clusterctl model load NAME, then clusterctl model infer NAME"},
+    OtherWord{"chat", "clusterctl model infer NAME --prompt \"...\""},
+    OtherWord{"ask", "clusterctl model infer NAME --prompt \"...\""},
+    OtherWord{"infer", "clusterctl model infer NAME --prompt \"...\""},
+    OtherWord{"generate", "clusterctl model infer NAME --prompt \"...\""},
+    OtherWord{"serve", "clusterctl model load NAME; agentd serves it over HTTP at /v1"},
+    OtherWord{"load", "clusterctl model load NAME"},
+    OtherWord{"pull",
+              "clusterctl model list; models are folders in the model folders, and "
+              "clusterctl model import FILE takes a GGUF file"},
+    OtherWord{"download", "clusterctl model list; models are folders in the model folders"},
+    OtherWord{"import", "clusterctl model import FILE"},
+    OtherWord{"rm", "clusterctl model unload NAME"},
+    OtherWord{"unload", "clusterctl model unload NAME"},
+    OtherWord{"stop", "clusterctl model unload NAME"},
+    OtherWord{"ls", "clusterctl model list"},
+    OtherWord{"list", "clusterctl model list, or clusterctl devices list"},
+    OtherWord{"models", "clusterctl model list"},
+    OtherWord{"ps", "clusterctl status"},
+    OtherWord{"top", "clusterctl status --watch"},
+    OtherWord{"nodes", "clusterctl devices list"},
+    OtherWord{"join", "clusterctl cluster join TOKEN"},
+    OtherWord{"init", "clusterctl cluster init"},
+    OtherWord{"token", "clusterctl cluster token"},
+    OtherWord{"health", "clusterctl doctor"},
+    OtherWord{"check", "clusterctl doctor, or clusterctl model check NAME"},
+};
+
+}  // namespace
+
+std::string HelpFooter(std::string_view path) {
+  std::string out;
+  for (const Examples& one : kExamples) {
+    if (one.path == path) out = absl::StrCat("Examples:\n", std::string(one.lines), "\n");
+  }
+  return absl::StrCat(
+      out,
+      "Flags of every subcommand (default):\n"
+      "  --socket PATH              the agent's socket (MACRAME_SOCKET, else ",
+      transport::DefaultSocketPath(),
+      ")\n"
+      "  -o, --output FORMAT        table, json or yaml (MACRAME_OUTPUT, else table)\n"
+      "  --json                     the same as -o json\n"
+      "  --color WHEN               auto, always or never (auto; NO_COLOR, CLICOLOR_FORCE)\n"
+      "  -q, --quiet                no progress and no statistics\n");
+}
+
+std::string WordOfOtherTools(std::string_view word) {
+  for (const OtherWord& known : kOtherWords) {
+    if (known.word == word) return std::string(known.command);
+  }
+  return "";
+}
+
+}  // namespace macrame::cli
