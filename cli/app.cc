@@ -143,7 +143,7 @@ Unknown FindUnknownWord(CLI::App& root, const std::vector<std::string>& argument
   return result;
 }
 
-// The command line could not be read, so its wish is looked for by hand.
+// The command line could not be read, so what it asked for is looked for by hand.
 bool WantsDocuments(const std::vector<std::string>& arguments, const Environment& environment) {
   std::string format = environment.variable("MACRAME_OUTPUT");
   for (size_t i = 0; i < arguments.size(); ++i) {

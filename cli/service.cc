@@ -204,10 +204,10 @@ int ReportStart(const Invocation& run, ServiceManager manager, const ServiceRunn
                 const ServiceState& before) {
   const std::string socket = PlacesOf(manager).socket;
   if (!Answers(manager, runner, before)) {
-    *run.environment.err << "error: the service is there, and its agent does not answer at "
-                         << socket
-                         << "\n  next:   'sudo clusterctl service logs' says why; once that is "
-                            "set right, 'sudo clusterctl service restart'\n";
+    *run.environment.err
+        << "error: the service is there, and its agent does not answer at " << socket
+        << "\n  next:   'sudo /opt/macrame/bin/clusterctl service logs' says why; once that is "
+           "set right, 'sudo /opt/macrame/bin/clusterctl service restart'\n";
     return kExitUnreachable;
   }
   *run.environment.out << "The agent runs and answers at " << socket << "\n";
@@ -215,6 +215,8 @@ int ReportStart(const Invocation& run, ServiceManager manager, const ServiceRunn
 }
 
 int RunInstall(const Invocation& run, const ServiceOptions& given) {
+  // What is copied can be read by the service's user, whatever this shell keeps from others.
+  ::umask(022);
   ServiceOptions options = given;
   ServiceSettings& settings = options.settings;
   settings.manager = ManagerOf(options);

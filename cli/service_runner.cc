@@ -104,7 +104,12 @@ CommandResult ServiceRunner::Run(const std::vector<std::string>& words) const {
   }
   int status = 0;
   const auto deadline = std::chrono::steady_clock::now() + kCommandLimit;
-  while (waitpid(pid, &status, WNOHANG) == 0) {
+  pid_t ended = 0;
+  while ((ended = waitpid(pid, &status, WNOHANG)) != pid) {
+    if (ended < 0 && errno != EINTR) {
+      result.errors = absl::StrCat("how it ended is not known: ", std::strerror(errno));
+      return result;
+    }
     if (std::chrono::steady_clock::now() > deadline) {
       kill(pid, SIGKILL);
       waitpid(pid, &status, 0);

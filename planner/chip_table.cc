@@ -195,6 +195,12 @@ const Gpu* FindGpu(std::string_view text) {
       if (is_longer && NamesAt(text, at, gpu.name)) best = &gpu;
     }
   }
+  // A laptop's GPU has the name of a card with up to twice its bandwidth.
+  for (const std::string_view mark : {"Laptop", "Max-Q"}) {
+    const bool is_other = best != nullptr && text.find(mark) != std::string_view::npos &&
+                          best->name.find(mark) == std::string_view::npos;
+    if (is_other) return nullptr;
+  }
   return best;
 }
 

@@ -75,6 +75,7 @@ GangSearch::GangSearch(GangJudge& judge, GangGoal wanted)
   const size_t count = judge_.candidates().size();
   if (count <= kExactNodesMax) {
     SearchAll(AllNodes(count));
+    if (options_.empty() && is_coarse_) SearchLongPipelines();
   } else {
     // Coarser where nothing is exact; finer again when that leaves nothing that fits.
     const uint32_t coarse = (judge_.model().layer_count() + kCoarseCuts - 1) / kCoarseCuts;
@@ -371,6 +372,7 @@ std::vector<std::shared_ptr<const StageTable>> GangSearch::TablesOf(const Staged
     return hops * cuts * cuts / 2 > kChainStepsMax || stages * cuts > kStagesJudgedMax;
   };
   while (stages_max > 1 && is_too_much()) ++step;
+  is_coarse_ = is_coarse_ || step > step_;
   std::map<Nodes, std::shared_ptr<const StageTable>> of_alike;
   std::vector<std::shared_ptr<const StageTable>> tables;
   for (const StageGroup& group : staged.groups) {

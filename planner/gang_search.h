@@ -26,7 +26,8 @@
 
 namespace macrame::planner {
 
-// Up to so many candidates, no set, order, range or division of nodes is left out.
+// Up to so many candidates, no set or order of nodes is left out, and no range of layers that the
+// budgets below allow.
 inline constexpr size_t kExactNodesMax = 6;
 // Of one search for chains: 3 ms. A pipeline over six nodes of which no two are alike, and 61
 // layers, takes 0.9 million.
@@ -140,7 +141,8 @@ class GangSearch {
   std::set<std::tuple<Backend, bool, std::vector<size_t>>> searched_;
   // Of rings through the same nodes: what an empty message costs, and a large one.
   std::map<std::pair<Backend, std::vector<size_t>>, std::vector<std::pair<double, double>>> rings_;
-  uint32_t step_ = 1;  // layers between the places where stages may begin
+  bool is_coarse_ = false;  // a budget left places out where stages may begin
+  uint32_t step_ = 1;       // layers between the places where stages may begin
   std::vector<GangOption> options_;
 };
 

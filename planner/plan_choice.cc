@@ -187,7 +187,7 @@ std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
   double fastest = 0;
   for (const auto& [nodes, speed] : best) {
     std::string part = absl::StrCat(nodes, nodes == 1 ? " node: " : " nodes: ");
-    // Above six nodes not finding one is no proof.
+    // Where the search leaves ranges out (gang_search.h) not finding one is no proof.
     if (speed == 0 && candidates > kExactNodesMax) continue;
     if (speed == 0) {
       const v1::Reason why = WhyNotShape(judge, {1, nodes}, request.placement().transport());

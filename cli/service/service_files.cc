@@ -17,10 +17,6 @@ constexpr int kStopLimitS = 45;
 // As transport/descriptor_limit.h asks for.
 constexpr int kDescriptors = 16384;
 
-bool IsInHome(const std::string& folder) {
-  return absl::StartsWith(folder, "/home/") || absl::StartsWith(folder, "/root/");
-}
-
 // "a" as YAML's double-quoted strings, which JSON's are too.
 std::string Quoted(const std::string& text) {
   return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
@@ -54,15 +50,13 @@ std::string Limit(std::string_view name) {
 // What the agent may not do, beyond what any program may not.
 std::string Confinement(const ServiceSettings& settings) {
   const ServicePlaces places = PlacesOf(settings.manager);
-  bool homes = false;
-  for (const std::string& folder : settings.model_folders) homes = homes || IsInHome(folder);
   return absl::StrCat(R"(NoNewPrivileges=yes
 CapabilityBoundingSet=
 ProtectSystem=strict
 ReadWritePaths=)",
                       places.data, " ", places.logs, R"(
-ProtectHome=)",
-                      homes ? "read-only" : "yes", R"(
+# Models may lie in homes: see model_folders.
+ProtectHome=read-only
 PrivateTmp=yes
 # GPUs and RDMA adapters, and no other devices.
 DevicePolicy=closed
@@ -175,7 +169,7 @@ std::string AgentSettings(const ServiceSettings& settings) {
   return absl::StrCat(
       "# Settings of the agent that runs as a service. 'clusterctl service install' wrote them\n"
       "# once; from now on they are yours. 'agentd --print-config' prints all that there are;\n"
-      "# 'sudo clusterctl service restart' puts a change in force.\n"
+      "# 'sudo /opt/macrame/bin/clusterctl service restart' puts a change in force.\n"
       "state_folder: ",
       Quoted(places.state), "\n", "cluster_secret_file: ", Quoted(places.state + "/cluster.secret"),
       "\n", "socket_path: ", Quoted(places.socket), "\n", "socket_group: ", Quoted(settings.group),

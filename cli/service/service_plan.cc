@@ -79,10 +79,9 @@ void AddFolders(const ServiceSettings& settings, Steps* steps) {
   const std::string root_group = IsSystemd(settings) ? "root" : "wheel";
   const std::string etc = places.settings.substr(0, places.settings.rfind('/'));
   steps->push_back(Folder(etc, "root", root_group, "0755"));
-  if (IsSystemd(settings)) {
-    steps->push_back(Folder(places.data, settings.user, settings.group, "0755"));
-  } else {
-    steps->push_back(Folder(places.data, "root", root_group, "0755"));
+  // Nobody but root may put a link in the place of a folder that root gives away below.
+  steps->push_back(Folder(places.data, "root", root_group, "0755"));
+  if (!IsSystemd(settings)) {
     // Nobody but root may put another folder in the place of the socket's.
     const std::string run = places.socket.substr(0, places.socket.rfind('/'));
     steps->push_back(Folder(run, settings.user, settings.group, "0755"));
