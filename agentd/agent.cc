@@ -215,6 +215,7 @@ absl::Status Agent::Impl::Join(const ClusterTrust& trust) {
 }
 
 void Agent::Impl::OnRenewed(const transport::NodeCredentials& credentials) {
+  const uint64_t renewal = ++renewal_;
   if (parts_.peer_server == nullptr) return;
   const absl::Status used =
       parts_.peer_server->UseCredentials(transport::TlsServerCredentials(credentials));
@@ -222,7 +223,9 @@ void Agent::Impl::OnRenewed(const transport::NodeCredentials& credentials) {
     spdlog::error("the new certificate is not shown to callers, tried again in {} s: {}",
                   std::chrono::duration_cast<std::chrono::seconds>(kCredentialsRetry).count(),
                   LogText(used));
-    dispatcher_.PostAfter(kCredentialsRetry, [this, credentials] { OnRenewed(credentials); });
+    dispatcher_.PostAfter(kCredentialsRetry, [this, credentials, renewal] {
+      if (renewal == renewal_) OnRenewed(credentials);
+    });
   }
   parts_.channels.UseTls(credentials);
   parts_.heartbeats.Wake();

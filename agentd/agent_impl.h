@@ -86,6 +86,7 @@ class Agent::Impl {
   const Config config_;
   AgentParts parts_;
   bool joined_ = false;
+  uint64_t renewal_ = 0;  // counts OnRenewed
   uint64_t heartbeat_sequence_ = 0;
   std::set<NodeId> able_;               // as the election knows it
   std::optional<Departure> departure_;  // told to stop

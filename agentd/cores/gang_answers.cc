@@ -41,6 +41,7 @@ void GangReconciler::OnLaunched(const std::string& deployment, uint64_t epoch,
   }
   gang.failure = ReasonOf(status);
   NoteOwnFailure(gang.failure, now);
+  LeaveOutRestored(gang, now);
   ++gang.failures;
   gang.retry_at = now + Backoff(gang.failures);
   std::erase_if(endings_, [&](const auto& item) { return item.first.second == deployment; });

@@ -70,6 +70,7 @@ void GangReconciler::GiveUp(Round& round, const std::string& name, Gang& gang) {
 void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
   // What served and then lost one node after another did not fail for one reason many times.
   if (gang.stage == Stage::kStarting) NoteOwnFailure(why, round.now);
+  LeaveOutRestored(gang, round.now);
   const bool is_new = gang.stage == Stage::kReady && (why.code() != gang.failure.code() ||
                                                       why.node_id() != gang.failure.node_id());
   gang.failure = std::move(why);

@@ -214,6 +214,9 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.planned_on.clear();
   gang.has_served = gang.has_given_up = false;
   gang.restoring = {};
+  gang.restored_with.clear();
+  gang.restore_pause = {};
+  gang.restore_not_before = {};
   if (!IsEvicting(name, gang, round.now)) gang.evicted_at.reset();
   const bool ran =
       gang.is_moving || (gang.stage != Stage::kPending && gang.stage != Stage::kPlanning);
@@ -425,6 +428,13 @@ void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& g
   if (gang.restoring.is_asked && !IsWorthIt(round, name, gang, result)) {
     return StayShort(round, name, gang, {});
   }
+  if (gang.restoring.is_asked) {
+    std::set<NodeId> nodes;
+    for (const v1::Assignment& assignment : result.plan().assignments()) {
+      nodes.insert(NodeId(assignment.node_id()));
+    }
+    NoteRestore(nodes, gang, round.now);
+  }
   if (gang.is_moving) GiveWay(round, name, gang);
   gang.restoring = {};
   v1::GangRecord record;
@@ -495,6 +505,11 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
 void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& gang) {
   Enter(gang, Stage::kReady, round.now);
   gang.has_served = true;
+  if (!gang.restored_with.empty()) {
+    gang.restored_with.clear();
+    gang.restore_pause = {};
+    gang.restore_not_before = {};
+  }
   gang.evicted_at.reset();
   if (gang.record.attempts() != 0 || gang.record.ready_unix_ms() == 0) {
     gang.record.set_attempts(0);

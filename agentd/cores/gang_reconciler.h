@@ -79,6 +79,7 @@ struct GangReconcilerOptions {
   Duration restore_after = std::chrono::seconds(30);
   Duration restore_quiet = std::chrono::seconds(10);
   Duration restore_retry = std::chrono::minutes(5);
+  Duration restore_pause_max = std::chrono::hours(1);  // after tries that failed at launch
 };
 
 // One member as the coordinator sees it.
@@ -288,6 +289,11 @@ class GangReconciler {
       v1::Reason refused;  // why it stays as it is; of the last try
     };
     Restoring restoring;
+    // The nodes that it is coming back with on the way to all ranks, until it is ready: should it
+    // fail, it comes back without them. The next try is after a pause that doubles.
+    std::set<NodeId> restored_with;
+    MonotonicTime restore_not_before;
+    Duration restore_pause{};
     std::string ended_for_room;  // the nodes for which it ended to come back with all ranks
     // Gangs of the same deployment that other coordinators launched, or that could not be reached:
     // since when all of their nodes are within reach.
@@ -334,6 +340,10 @@ class GangReconciler {
   bool IsWorthIt(const Round& round, const std::string& name, const Gang& gang,
                  const v1::PlanResult& result) const;
   void StayShort(Round& round, const std::string& name, Gang& gang, v1::Reason why);
+  // It is launched with more ranks than it has.
+  void NoteRestore(const std::set<NodeId>& with, Gang& gang, MonotonicTime now) const;
+  // A launch failed: the nodes that it was restored with are left out of the next.
+  void LeaveOutRestored(Gang& gang, MonotonicTime now);
   bool IsBusy(const Round& round, const std::string& name, const Gang& gang) const;
   v1::Reason DegradedOf(const v1::Deployment& wanted, const Gang& gang,
                         const ClusterView& view) const;

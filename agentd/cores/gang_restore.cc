@@ -102,6 +102,7 @@ void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) 
   const bool waits =
       restoring.tried_at.has_value() && round.now - *restoring.tried_at < options_.restore_retry;
   if (usable < wanted.placement().world_size() || !is_idle || !is_stable || waits) return;
+  if (round.now < gang.restore_not_before) return;
   if (round.busy || InGrace(round.now)) return;
   restoring.tried_at = round.now;
   restoring.is_asked = true;
@@ -115,6 +116,24 @@ bool GangReconciler::IsWorthIt(const Round& round, const std::string& name, cons
   return !IsBusy(round, name, gang) && RanksOfPlan(result.plan()) > RanksOfPlan(gang.record.plan());
 }
 
+void GangReconciler::NoteRestore(const std::set<NodeId>& with, Gang& gang,
+                                 MonotonicTime now) const {
+  gang.restored_with = with;
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    gang.restored_with.erase(NodeId(assignment.node_id()));
+  }
+  gang.restore_pause = std::clamp<Duration>(gang.restore_pause * 2, options_.restore_retry,
+                                            options_.restore_pause_max);
+  gang.restore_not_before = now + gang.restore_pause;
+}
+
+void GangReconciler::LeaveOutRestored(Gang& gang, MonotonicTime now) {
+  for (const NodeId& node : gang.restored_with) {
+    own_failures_[node].left_out_until = now + options_.left_out_for;
+  }
+  gang.restored_with.clear();
+}
+
 // There is no plan beside the gang that serves. Where it is its own memory that lacks, it ends, as
 // nobody asks it anything, and is planned when that is free.
 void GangReconciler::StayShort(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
@@ -125,6 +144,11 @@ void GangReconciler::StayShort(Round& round, const std::string& name, Gang& gang
   const bool was_ended = gang.ended_for_room == gang.restoring.nodes;
   if (why.code() == "MEMORY_SHORT" && !was_ended && !IsBusy(round, name, gang)) {
     gang.ended_for_room = gang.restoring.nodes;
+    std::set<NodeId> usable;
+    for (const auto& [id, node] : round.nodes) {
+      if (TakesRanks(*node)) usable.insert(id);
+    }
+    NoteRestore(usable, gang, round.now);
     gang.failure =
         MakeReason("SNAPSHOT_STALE",
                    absl::StrCat("'", name,

@@ -18,7 +18,7 @@ constexpr std::string_view kNotices[] = {
     "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "MODEL_FILE_MISSING",
     "MODEL_FILE_BROKEN", "MODEL_CONFIG_INVALID", "TOKENIZER_INVALID", "NOT_READY",
     // Nodes are looked for in vain; those that were found are nodes.
-    "HEARD_NOBODY", "UNHEARD", "NOT_ANSWERED", "NO_INTERFACE", "SEND_REFUSED", "PORT_TAKEN",
+    "HEARD_NOBODY", "UNHEARD", "NOT_ANSWERED", "NO_INTERFACE", "SEND_REFUSED",
     // It serves, and may not go on to do so as well.
     "SLOWER_THAN_PREDICTED", "THERMAL", "CERT_EXPIRING", "WRITE_LOST", "JOIN_LIMITED"};
 

@@ -93,6 +93,7 @@ class Harness {
     v1::PlanResult result;
     for (const NodeView& node : view.nodes) {
       if (node.state != v1::NODE_STATE_ALIVE || node.draining) continue;
+      if (plan.left_out.contains(node.id)) continue;
       v1::Assignment* assignment = result.mutable_plan()->add_assignments();
       assignment->set_rank(result.plan().assignments_size() - 1);
       assignment->set_node_id(node.id.value());

@@ -74,6 +74,33 @@ TEST_F(GangRestore, AnIdleGangGoesBackOnceTheNodesStayed) {
   EXPECT_EQ(h_.Status("m").epoch(), restored) << "once";
 }
 
+// c is alive, but no rank there comes up.
+TEST_F(GangRestore, WhatFailsWithTheNodeComesBackWithoutIt) {
+  BringBack();
+  h_.first_phase = v1::RANK_PHASE_CONNECTING;
+  size_t launches = 0;
+  seconds down{};
+  for (int second = 0; second < 600; ++second) {
+    h_.Run(seconds(1));
+    const bool has_c = Ranks() == 3;
+    for (v1::RankStatus& rank : h_.view.ranks) {
+      if (rank.phase() != v1::RANK_PHASE_CONNECTING) continue;
+      if (!has_c) rank.set_phase(v1::RANK_PHASE_READY);
+      if (!has_c || rank.node_id() != Id('c').value()) continue;
+      rank.set_phase(v1::RANK_PHASE_FAILED);
+      *rank.mutable_failure() =
+          MakeReason("CONNECT_FAILED", "its data port is filtered", rank.node_id());
+    }
+    down += seconds(h_.Status("m").state() != v1::DEPLOYMENT_STATE_READY);
+    launches += h_.Take<ReserveAndLaunch>().size();
+  }
+  EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(Ranks(), 2);
+  EXPECT_GE(launches, 2u) << "it was tried";
+  EXPECT_LE(launches, 6u);
+  EXPECT_LT(down, seconds(40));
+}
+
 TEST_F(GangRestore, AGangThatServesIsNeverEndedForIt) {
   SetRunning(1);
   BringBack();
