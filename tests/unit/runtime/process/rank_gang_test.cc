@@ -316,7 +316,7 @@ TEST(RankGangTest, BadRequestsAreRefusedAndTheRankGoesOn) {
   EXPECT_THAT(too_long.status.error_message(), HasSubstr("context of 64"));
 
   v1::GenerateRequest request = Question(kQuestion, 4);
-  request.mutable_sampling()->set_top_p(0.0);
+  request.mutable_sampling()->set_top_p(1.5);
   EXPECT_THAT(Ask(gang.stub(), request).status.error_message(), HasSubstr("top_p"));
   request = Question(kQuestion, 4);
   request.set_deployment("another");
