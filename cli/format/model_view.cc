@@ -197,7 +197,8 @@ std::string EvidenceLines(const v1::Prediction& prediction) {
 std::string FirstTokenText(const v1::Prediction& prediction) {
   const auto seconds = [](double ms) {
     const double s = ms / 1000;
-    return s >= 10 ? absl::StrFormat("%.0f", s) : absl::StrFormat(s >= 1 ? "%.1f" : "%.2f", s);
+    if (s >= 10) return absl::StrFormat("%.0f", s);
+    return s >= 1 ? absl::StrFormat("%.1f", s) : absl::StrFormat("%.2f", s);
   };
   std::string text = absl::StrCat("about ", seconds(prediction.first_token_ms()), " s");
   if (prediction.first_token_ms_high() > 0) {

@@ -557,7 +557,7 @@ void ClusterSim::OrderEnd(SimNode& node, const FencePair& fence, const StopRanks
              rank.status.epoch() <= end.up_to_epoch;
     });
     Send(target.index, from,
-         [=, this](SimNode& leader) { leader.reconciler->OnEnded(end, absl::OkStatus()); });
+         [end](SimNode& leader) { leader.reconciler->OnEnded(end, absl::OkStatus()); });
   });
 }
 
