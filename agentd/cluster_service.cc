@@ -306,7 +306,7 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
   const StateTable& table = parts_.replicator.table();
   v1::Deployment deployment;
   const v1::StateEntry* present = table.Find(DeploymentKey(name));
-  // Who options nothing in particular is content with how it is served already.
+  // Who asks for nothing in particular is content with how it is served already.
   const std::string placement = request.placement().SerializeAsString();
   const bool is_served =
       present != nullptr && deployment.ParseFromString(present->value()) &&

@@ -214,9 +214,7 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.planned_on.clear();
   gang.has_served = gang.has_given_up = false;
   gang.restoring = {};
-  gang.restored_with.clear();
-  gang.restore_pause = {};
-  gang.restore_not_before = {};
+  gang.restore_try = {};
   if (!IsEvicting(name, gang, round.now)) gang.evicted_at.reset();
   const bool ran =
       gang.is_moving || (gang.stage != Stage::kPending && gang.stage != Stage::kPlanning);
@@ -505,11 +503,7 @@ void GangReconciler::StepRunning(Round& round, const std::string& name, Gang& ga
 void GangReconciler::BecomeReady(Round& round, const std::string& name, Gang& gang) {
   Enter(gang, Stage::kReady, round.now);
   gang.has_served = true;
-  if (!gang.restored_with.empty()) {
-    gang.restored_with.clear();
-    gang.restore_pause = {};
-    gang.restore_not_before = {};
-  }
+  if (!gang.restore_try.added.empty()) gang.restore_try = {};
   gang.evicted_at.reset();
   if (gang.record.attempts() != 0 || gang.record.ready_unix_ms() == 0) {
     gang.record.set_attempts(0);

@@ -289,11 +289,14 @@ class GangReconciler {
       v1::Reason refused;  // why it stays as it is; of the last try
     };
     Restoring restoring;
-    // The nodes that it is coming back with on the way to all ranks, until it is ready: should it
-    // fail, it comes back without them. The next try is after a pause that doubles.
-    std::set<NodeId> restored_with;
-    MonotonicTime restore_not_before;
-    Duration restore_pause{};
+    // The last way to all ranks. Should it fail, the gang comes back without the nodes that it
+    // added; the next try is after a pause that doubles.
+    struct RestoreTry {
+      std::set<NodeId> added;  // until the gang is ready
+      MonotonicTime next_not_before;
+      Duration pause{};
+    };
+    RestoreTry restore_try;
     std::string ended_for_room;  // the nodes for which it ended to come back with all ranks
     // Gangs of the same deployment that other coordinators launched, or that could not be reached:
     // since when all of their nodes are within reach.

@@ -102,7 +102,7 @@ void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) 
   const bool waits =
       restoring.tried_at.has_value() && round.now - *restoring.tried_at < options_.restore_retry;
   if (usable < wanted.placement().world_size() || !is_idle || !is_stable || waits) return;
-  if (round.now < gang.restore_not_before) return;
+  if (round.now < gang.restore_try.next_not_before) return;
   if (round.busy || InGrace(round.now)) return;
   restoring.tried_at = round.now;
   restoring.is_asked = true;
@@ -118,20 +118,20 @@ bool GangReconciler::IsWorthIt(const Round& round, const std::string& name, cons
 
 void GangReconciler::NoteRestore(const std::set<NodeId>& with, Gang& gang,
                                  MonotonicTime now) const {
-  gang.restored_with = with;
+  gang.restore_try.added = with;
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
-    gang.restored_with.erase(NodeId(assignment.node_id()));
+    gang.restore_try.added.erase(NodeId(assignment.node_id()));
   }
-  gang.restore_pause = std::clamp<Duration>(gang.restore_pause * 2, options_.restore_retry,
-                                            options_.restore_pause_max);
-  gang.restore_not_before = now + gang.restore_pause;
+  gang.restore_try.pause = std::clamp<Duration>(gang.restore_try.pause * 2, options_.restore_retry,
+                                                options_.restore_pause_max);
+  gang.restore_try.next_not_before = now + gang.restore_try.pause;
 }
 
 void GangReconciler::LeaveOutRestored(Gang& gang, MonotonicTime now) {
-  for (const NodeId& node : gang.restored_with) {
+  for (const NodeId& node : gang.restore_try.added) {
     own_failures_[node].left_out_until = now + options_.left_out_for;
   }
-  gang.restored_with.clear();
+  gang.restore_try.added.clear();
 }
 
 // There is no plan beside the gang that serves. Where it is its own memory that lacks, it ends, as
