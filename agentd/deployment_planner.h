@@ -49,7 +49,7 @@ class DeploymentPlanner {
  public:
   using Done = std::function<void(absl::StatusOr<PlanOutcome>)>;
 
-  // `transport`: the configured one ("auto", "jaccl", …), for requests that option none.
+  // `transport`: the configured one ("auto", "jaccl", …), for requests that name none.
   DeploymentPlanner(transport::Dispatcher& dispatcher, NodeCalls& calls, const NodeViews& views,
                     LinkTable& links, const StateReplicator& replicator, std::string transport)
       : dispatcher_(dispatcher),

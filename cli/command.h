@@ -79,8 +79,8 @@ void AddPlacementFlags(CLI::App* command, PlacementFlags* options);
 v1::PlacementOptions PlacementWithoutNodes(const PlacementFlags& options);
 // "a,b" and "c" are a, b and c.
 std::vector<std::string> NamesIn(const std::vector<std::string>& lists);
-// A check for flags that are lists or names: an empty one, as of a script's unset variable, is no
-// option and would be ignored. What is wrong, or "".
+// A check for flags that are lists or names: an empty one, as of a script's unset variable, says
+// nothing and would be ignored. What is wrong, or "".
 std::string NamesSomething(const std::string& list);
 // Names of nodes become their ids, which takes a question to the agent when there are any.
 absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& options,

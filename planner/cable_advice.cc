@@ -23,7 +23,7 @@ constexpr uint32_t kThunderboltWithRdma = 5;
 constexpr size_t kNodesMax = 6;
 
 struct Worth {
-  double speed = 0;  // tokens a second, of one user or of all, as the options look for
+  double speed = 0;  // tokens a second, of one user or of all, as the goal says
   Gang gang;
   size_t a = 0, b = 0;
 };

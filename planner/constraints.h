@@ -78,7 +78,7 @@ std::span<const ShapeConstraint> ShapeConstraints();
 inline constexpr char kDefaultKvRemedy[] =
     "load it with --kv-bits 16 (the default), or name nodes without a GPU (--nodes)";
 
-// Does `option` (of PlacementOptions.node_ids) mean this node? Its id, its host name, or the first
+// Does `wanted` (of PlacementOptions.node_ids) mean this node? Its id, its host name, or the first
 // 4 or more digits of its id.
 bool Names(std::string_view wanted, const v1::PlannerNode& node);
 

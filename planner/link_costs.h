@@ -40,8 +40,8 @@ std::string FabricName(const Fabric& fabric);
 // ring of cables joins neighbours only.
 bool AllowsStagesOfGroups(const Fabric& fabric);
 
-// Does an option for a transport mean this fabric? "rdma" is either of its backends; a word that is
-// no backend's is left to who chooses transports.
+// Is this fabric of the transport that was asked for? "rdma" is either of its backends; a word that
+// is no backend's is left to who chooses transports.
 bool TransportAllows(const std::string& wanted, const Fabric& fabric);
 
 // JACCL's mesh has at most so many ranks, because a Mac has so many ports.

@@ -11,10 +11,10 @@
 // by gang.h's cost and memory models; plan_choice.h says which shape is taken:
 //
 // the best by the goal (latency, throughput, memory), but not more ranks than fewer would do within
-// kWorthwhileGain. Named options go first: `world_size` is met exactly, `node_ids` are the only
-// nodes used, a parallelism that is not AUTO is spread over at least two nodes where there are two
-// (over all of `node_ids` when they are named). A plan in force stays unless another is worth the
-// move.
+// kWorthwhileGain. What was asked for goes first: `world_size` is met exactly, `node_ids` are the
+// only nodes used, a parallelism that is not AUTO is spread over at least two nodes where there are
+// two (over all of `node_ids` when they are named). A plan in force stays unless another is worth
+// the move.
 //
 // `recovering` softens options whose nodes are gone: first fewer ranks than `world_size`, in the
 // end the other way to divide; which is said in the reasons.

@@ -12,7 +12,7 @@
 
 namespace macrame::planner {
 
-// Does an option for a transport name RDMA, or one of its backends?
+// Does the transport that was asked for name RDMA, or one of its backends?
 bool NamesRdma(const std::string& transport);
 
 // Of these nodes, what keeps each two from RDMA: "mini-1: ..." once for a node that has none at

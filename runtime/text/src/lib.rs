@@ -1,6 +1,6 @@
 //! The text side of Macrame: tokenizers, chat templates, grammars and safetensors headers.
 //!
-//! Everything in here judges files and texts that unknown nodes wrote. So each size is checked before
+//! Everything in here judges files and texts that somebody else wrote. So each size is checked before
 //! memory is taken for it, each template runs under bounds (see `bounded`), and no panic leaves
 //! through the C ABI (see `abi`). C++ reaches this crate only through `macrame_text.h`.
 

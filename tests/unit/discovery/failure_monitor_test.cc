@@ -255,6 +255,17 @@ TEST(FailureMonitor, UnknownAndRemovedNodesAreIgnored) {
   EXPECT_EQ(harness.Story(), "");
 }
 
+// Counts what loss looked like; whom the monitor wants to be asked.
+std::vector<NodeId> Count(const FailureEffects& effects, int& deaths, int& suspicions) {
+  std::vector<NodeId> probes;
+  for (const FailureEffect& effect : effects) {
+    if (effect.kind == Kind::kBecameDead) ++deaths;
+    if (effect.kind == Kind::kBecameSuspect) ++suspicions;
+    if (effect.kind == Kind::kProbe) probes.push_back(effect.node);
+  }
+  return probes;
+}
+
 // One node's monitor among peers that are all alive, with every datagram lost independently.
 // Returns false deaths; `suspicions` counts how often loss looked like trouble.
 int SimulateLoss(uint64_t seed, int peers, double loss, Duration span, int& suspicions) {
@@ -265,13 +276,7 @@ int SimulateLoss(uint64_t seed, int peers, double loss, Duration span, int& susp
   for (int i = 0; i < peers; ++i) monitor.Add(Node(i), now);
   int deaths = 0;
   const auto note = [&](const FailureEffects& effects) {
-    std::vector<NodeId> probes;
-    for (const FailureEffect& effect : effects) {
-      if (effect.kind == Kind::kBecameDead) ++deaths;
-      if (effect.kind == Kind::kBecameSuspect) ++suspicions;
-      if (effect.kind == Kind::kProbe) probes.push_back(effect.node);
-    }
-    return probes;
+    return Count(effects, deaths, suspicions);
   };
   const auto round_trip = [&](const NodeId& node) {
     if (arrives() && arrives()) note(monitor.HeartbeatAnswered(node, now));
@@ -318,13 +323,7 @@ int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, Duration span, 
   MonotonicTime now = kStart;
   for (int i = 0; i < peers; ++i) monitor.Add(Node(i), now);
   const auto note = [&](const FailureEffects& effects) {
-    std::vector<NodeId> probes;
-    for (const FailureEffect& effect : effects) {
-      if (effect.kind == Kind::kBecameDead) ++deaths;
-      if (effect.kind == Kind::kBecameSuspect) ++suspicions;
-      if (effect.kind == Kind::kProbe) probes.push_back(effect.node);
-    }
-    return probes;
+    return Count(effects, deaths, suspicions);
   };
   for (int64_t tick = 1; now < kStart + span; ++tick) {
     now = kStart + milliseconds(100) * tick + milliseconds(random() % 40);

@@ -138,6 +138,7 @@ TEST(Prediction, GpusAreFoundByWhatTheirDriversCallThem) {
   };
   EXPECT_EQ(bandwidth("NVIDIA GeForce RTX 4090"), 1008);
   EXPECT_EQ(bandwidth("NVIDIA GeForce RTX 4090 Laptop GPU"), 576);
+  EXPECT_EQ(bandwidth("NVIDIA GeForce RTX 5090 Laptop GPU"), 0) << "it is not the card";
   EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-40GB"), 1555);
   EXPECT_EQ(bandwidth("NVIDIA A100-SXM4-80GB"), 2039);
   EXPECT_EQ(bandwidth("Tesla V100-SXM2-32GB"), 900);

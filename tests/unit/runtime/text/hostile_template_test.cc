@@ -1,4 +1,4 @@
-// Templates that an unknown node wrote to take a process down. Each gets an error within its
+// Templates that somebody else wrote to take a process down. Each gets an error within its
 // bounds, and the process goes on.
 
 #include <gmock/gmock.h>
