@@ -4,12 +4,11 @@
 // debugging and for the conformance tests.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "macrame/v1/rank.pb.h"
-#include "runtime/kernels/kv_view.h"
+#include "runtime/process/number_types.h"
 
 namespace macrame::runtime::engine {
 
@@ -20,9 +19,9 @@ struct GenerateOptions {
   std::string logits_file;             // float32 rows of vocab_size, one for each position
   // Instead of an answer: float32 numbers of the prompt's embedding.
   std::string embedding_file{};
-  bool json = false;                         // one JSON object instead of the text
-  int prefill_chunk_tokens = 0;              // 0: the engine's own
-  std::optional<kernels::KvType> kv_type{};  // unset: the engine's own
+  bool json = false;             // one JSON object instead of the text
+  int prefill_chunk_tokens = 0;  // 0: the engine's own
+  NumberTypes types{};
 };
 
 // Returns the process's exit code.

@@ -129,7 +129,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
   limits.blocks_total = BlocksFor(limits.context_length) *
                         static_cast<int>(std::max<uint32_t>(spec.concurrent_sequences(), 1));
   limits.state_snapshots = static_cast<int>(spec.state_snapshots());
-  limits.kv_type = options.kv_type;
+  limits.kv_type = options.types.kv;
   if (!limits.kv_type.has_value() && spec.kv_bits() == kKvBitsNarrow) {
     limits.kv_type = kernels::KvType::kInt8;
   }
@@ -267,7 +267,7 @@ absl::StatusOr<std::unique_ptr<BootedRank>> BootRank(v1::LaunchSpec spec, Watchd
     const auto guard = watchdog.Watch("connecting to the gang",
                                       milliseconds(spec.connect_timeout_ms()) + kGroupGrace);
     auto link = GangLink::Form(
-        spec, WireTypeFor(rank->config, *place, *files),
+        spec, options.types.wire.value_or(WireTypeFor(rank->config, *place, *files)),
         [&](const std::string& detail) {
           if (options.on_connecting) options.on_connecting(detail);
         },

@@ -15,6 +15,7 @@
 #include "runtime/gang/gang_link.h"
 #include "runtime/gang/watchdog.h"
 #include "runtime/process/exit_codes.h"
+#include "runtime/process/number_types.h"
 #include "runtime/serving/batch_scheduler.h"
 #include "runtime/serving/forward_engine.h"
 #include "runtime/serving/generation_job.h"
@@ -49,7 +50,7 @@ struct BootOptions {
   bool needs_text = true;
   bool loads_draft_model = false;  // that the spec names, on rank 0
   int prefill_chunk_tokens = kPrefillChunkTokens;
-  std::optional<kernels::KvType> kv_type{};  // see LayerStackOptions
+  NumberTypes types{};
   int threads = 0;  // of CPU kernels; 0: the processors, shared among the ranks of this machine
   BoundSockets bound{};  // taken over
   std::function<void(v1::RankPhase)> on_phase;

@@ -25,9 +25,10 @@ struct RankProcess::Parts {
   char discarded[64];
 };
 
-RankProcess::RankProcess(v1::LaunchSpec spec, const BoundSockets& bound)
+RankProcess::RankProcess(v1::LaunchSpec spec, const BoundSockets& bound, const NumberTypes& types)
     : gang_secret_(std::exchange(*spec.mutable_gang_secret(), "")),
       bound_(bound),
+      types_(types),
       spec_(std::move(spec)),
       termination_message_(spec_),
       watchdog_([this](const std::string& what, std::chrono::milliseconds limit) {
@@ -118,6 +119,7 @@ void RankProcess::RunEngine() {
   options.on_connecting = [this](const std::string& detail) {
     dispatcher_.Post([this, detail] { service_.SetConnecting(detail); });
   };
+  options.types = types_;
   options.loads_draft_model = true;
   options.step_observer = &recorder_;
   options.wire_observer = &recorder_;

@@ -44,6 +44,7 @@ struct Options {
   uint32_t context = 0;
   GenerateOptions command;
   std::string kv_type;
+  bool wire_float32 = false;
   std::string python;
   BoundSockets bound;
   bool core_dumps = false;
@@ -131,16 +132,26 @@ void AddFlags(CLI::App& app, Options& options) {
   app.add_option("--prefill-chunk", options.command.prefill_chunk_tokens,
                  "with --generate: tokens of the prompt in one step");
   app.add_option("--kv-type", options.kv_type,
-                 "with --generate on a CPU: keep keys and values in float32, float16 or int8")
+                 "debugging, on a CPU: keep keys and values in float32, float16 or int8")
       ->check(CLI::IsMember({"float32", "float16", "int8"}));
+  app.add_flag("--wire-float32", options.wire_float32,
+               "debugging: rank 0 has all ranks hand each other float32, whatever type the model "
+               "has");
   app.add_flag("--json", options.command.json, "with --generate: print one JSON object");
+}
+
+NumberTypes TypesOf(const Options& options) {
+  NumberTypes types;
+  if (options.kv_type == "float32") types.kv = kernels::KvType::kFloat32;
+  if (options.kv_type == "float16") types.kv = kernels::KvType::kFloat16;
+  if (options.kv_type == "int8") types.kv = kernels::KvType::kInt8;
+  if (options.wire_float32) types.wire = WireType::kFloat32;
+  return types;
 }
 
 int Generate(Options& options) {
   GenerateOptions& command = options.command;
-  if (options.kv_type == "float32") command.kv_type = kernels::KvType::kFloat32;
-  if (options.kv_type == "float16") command.kv_type = kernels::KvType::kFloat16;
-  if (options.kv_type == "int8") command.kv_type = kernels::KvType::kInt8;
+  command.types = TypesOf(options);
   if (!options.launch_spec.empty()) {
     if (!ReadSpec(options.launch_spec, command.spec)) {
       return Usage(options.launch_spec + " holds no launch spec");
@@ -200,7 +211,7 @@ int Main(int argc, char** argv) {
     return Usage(options.launch_spec + " holds no launch spec");
   }
   if (spec.socket_path().empty()) return Usage("the launch spec names no socket");
-  RankProcess process(std::move(spec), options.bound);
+  RankProcess process(std::move(spec), options.bound, TypesOf(options));
   return process.Run();
 }
 

@@ -228,9 +228,14 @@ std::string TemplateArgumentsJson(const v1::GenerateRequest& request) {
   if (!request.reasoning().has_enabled()) return given;
   json arguments = given.empty() ? json::object() : json::parse(given, nullptr, false);
   if (!arguments.is_object()) return given;  // the template library says what is wrong
-  // Families call the switch by either name; what the caller set itself stays.
+  // Families call the switch by different names; what the caller set itself stays.
+  const bool enabled = request.reasoning().enabled();
   for (const char* name : {"enable_thinking", "thinking"}) {
-    if (!arguments.contains(name)) arguments[name] = request.reasoning().enabled();
+    if (!arguments.contains(name)) arguments[name] = enabled;
+  }
+  // MiniMax M3's; what it is without: the model decides.
+  if (!arguments.contains("thinking_mode")) {
+    arguments["thinking_mode"] = enabled ? "enabled" : "disabled";
   }
   return arguments.dump(-1, ' ', false, json::error_handler_t::replace);
 }

@@ -110,8 +110,11 @@ Reading<bool> ReadOpening(Transcript& t) {
   if (!opens) {
     t.source.Mark();
     co_await t.source.SkipSpace();
+    // MiniMax M3 closes, at times, reasoning that it never began.
+    const bool closes = !t.dialect.mark.empty() && co_await t.source.Accept(t.dialect.think_close);
+    if (closes) co_await t.source.SkipSpace();
     opens = co_await t.source.Accept(t.dialect.think_open);
-    if (opens) {
+    if (opens || closes) {
       t.source.Forget();
     } else {
       t.source.Rewind();

@@ -142,6 +142,10 @@ Reading<bool> ReadFunction(Transcript& t) {
   in.Skip(1);
   t.sink.BeginCall(name);
   in.Forget();
+  if (!t.dialect.mark.empty()) {
+    const bool read = co_await ReadElements(t, name);
+    co_return read;
+  }
   ArgumentsWriter arguments(t);
   for (;;) {
     co_await in.SkipSpace();

@@ -71,6 +71,20 @@ Dialect Invoke(std::string name, const std::string& opener, std::string closer,
   return dialect;
 }
 
+// Tags count behind a mark alone, which is a token of its own.
+Dialect MiniMaxM3(std::string mark) {
+  Dialect dialect = Invoke("minimax_m3", absl::StrCat(mark, "<tool_call>"),
+                           absl::StrCat(mark, "</tool_call>"), "");
+  dialect.function = {absl::StrCat(mark, "<invoke "), absl::StrCat(mark, "</invoke>"),
+                      absl::StrCat(mark, "<"), "", false};
+  dialect.forced_any =
+      absl::StrCat(dialect.openers[0], "\n", dialect.function.function_open, "name=\"");
+  dialect.forced_named = absl::StrCat(dialect.forced_any, "$NAME\">");
+  dialect.control = {mark};
+  dialect.mark = std::move(mark);
+  return dialect;
+}
+
 Dialect Kimi() {
   Dialect dialect;
   dialect.name = "kimi_k2";
@@ -167,6 +181,7 @@ Dialect ByTemplate(std::string_view text) {
     return text.find(part) != std::string_view::npos;
   };
   if (has("<|channel|>") && has("<|message|>")) return Harmony();
+  if (has("]<]minimax[>[")) return MiniMaxM3("]<]minimax[>[");
   if (has("<minimax:tool_call>")) {
     return Invoke("minimax_m2", "<minimax:tool_call>", "</minimax:tool_call>", "");
   }
@@ -217,11 +232,9 @@ struct ThinkTags {
   bool anywhere;
 };
 constexpr ThinkTags kThinkTags[] = {
-    {"<|channel>thought", "<channel|>", true},
-    {"[THINK]", "[/THINK]", true},
-    {"<seed:think>", "</seed:think>", false},
-    {"<longcat_think>", "</longcat_think>", false},
-    {"<think>", "</think>", false},
+    {"<|channel>thought", "<channel|>", true}, {"[THINK]", "[/THINK]", true},
+    {"<seed:think>", "</seed:think>", false},  {"<longcat_think>", "</longcat_think>", false},
+    {"<mm:think>", "</mm:think>", false},      {"<think>", "</think>", false},
 };
 
 void AddReasoning(std::string_view text, const HasToken& has_token, Dialect& dialect) {

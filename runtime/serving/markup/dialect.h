@@ -51,6 +51,8 @@ struct Dialect {
   PairTags pair;
   SectionTokens section;
   std::string quote;  // of kGemma's strings
+  // Of kInvoke, where it stands before each tag: parameters are elements named after them.
+  std::string mark;
 
   std::string think_open, think_close;  // empty: no reasoning is told apart
   bool thinks_anywhere = false;         // reasoning may begin behind content, too

@@ -1,6 +1,7 @@
 #include "runtime/serving/markup/tool_set.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "runtime/serving/markup/json_text.h"
 #include "runtime/serving/markup/python_text.h"
@@ -36,6 +37,20 @@ void AddKindOfValue(const json& value, ValueKinds& kinds) {
   if (value.is_array()) AddKind("array", kinds);
 }
 
+// What a schema's "$ref" points at within `root`; null for none.
+const json* Referred(const json& schema, const json& root) {
+  const auto reference = schema.find("$ref");
+  if (reference == schema.end() || !reference->is_string()) return nullptr;
+  const std::string& path = reference->get_ref<const std::string&>();
+  if (path.empty() || path[0] != '#') return nullptr;
+  try {
+    const json::json_pointer pointer(path.substr(1));
+    return root.contains(pointer) ? &root[pointer] : nullptr;
+  } catch (const json::exception&) {
+    return nullptr;  // it points nowhere
+  }
+}
+
 // `root`: where references point into.
 void CollectKinds(const json& schema, const json& root, int depth, int& visits_left,
                   ValueKinds& kinds) {
@@ -59,16 +74,31 @@ void CollectKinds(const json& schema, const json& root, int depth, int& visits_l
     for (const json& value : *values) AddKindOfValue(value, kinds);
   }
   if (!has_type && schema.contains("const")) AddKindOfValue(schema["const"], kinds);
-  const auto reference = schema.find("$ref");
-  if (reference == schema.end() || !reference->is_string()) return;
-  const std::string& path = reference->get_ref<const std::string&>();
-  if (path.empty() || path[0] != '#') return;
-  try {
-    const json::json_pointer pointer(path.substr(1));
-    if (root.contains(pointer)) CollectKinds(root[pointer], root, depth + 1, visits_left, kinds);
-  } catch (const json::exception&) {
-    return;  // it points nowhere
+  const json* referred = Referred(schema, root);
+  if (referred != nullptr) CollectKinds(*referred, root, depth + 1, visits_left, kinds);
+}
+
+// The schemas of a member, or of a list's items, of what `schema` describes.
+void CollectSteps(const json& schema, const json& root, const std::string& step, int depth,
+                  int& visits_left, std::vector<const json*>& found) {
+  if (!schema.is_object() || depth > kSchemaDepthMax || visits_left <= 0) return;
+  --visits_left;
+  if (step == ToolSet::kItems) {
+    const auto items = schema.find("items");
+    if (items != schema.end()) found.push_back(&*items);
+  } else {
+    const auto properties = schema.find("properties");
+    if (properties != schema.end() && properties->is_object() && properties->contains(step)) {
+      found.push_back(&(*properties)[step]);
+    }
   }
+  for (const char* key : {"anyOf", "oneOf", "allOf"}) {
+    const auto list = schema.find(key);
+    if (list == schema.end() || !list->is_array()) continue;
+    for (const json& one : *list) CollectSteps(one, root, step, depth + 1, visits_left, found);
+  }
+  const json* referred = Referred(schema, root);
+  if (referred != nullptr) CollectSteps(*referred, root, step, depth + 1, visits_left, found);
 }
 
 const json& FunctionOf(const json& tool) {
@@ -95,7 +125,9 @@ std::string_view Stripped(std::string_view text) {
 }  // namespace
 
 ToolSet::ToolSet(std::string_view tools_json) {
-  const json tools = json::parse(tools_json, nullptr, /*allow_exceptions=*/false);
+  json_ =
+      std::make_shared<const json>(json::parse(tools_json, nullptr, /*allow_exceptions=*/false));
+  const json& tools = *json_;
   if (!tools.is_array()) return;
   for (const json& tool : tools) {
     if (!tool.is_object()) continue;
@@ -119,6 +151,27 @@ ValueKinds ToolSet::KindsOf(std::string_view tool, std::string_view parameter) c
   if (found == tools_.end()) return {};
   const auto kinds = found->second.find(parameter);
   return kinds == found->second.end() ? ValueKinds() : kinds->second;
+}
+
+ValueKinds ToolSet::KindsAt(std::string_view tool, std::span<const std::string> path) const {
+  ValueKinds kinds;
+  if (json_ == nullptr || !json_->is_array()) return kinds;
+  int visits_left = kSchemaVisitsMax;
+  for (const json& one : *json_) {
+    if (!one.is_object()) continue;
+    const json& function = FunctionOf(one);
+    const auto name = function.find("name");
+    const auto schema = function.find("parameters");
+    if (name == function.end() || *name != tool || schema == function.end()) continue;
+    std::vector<const json*> at = {&*schema};
+    for (const std::string& step : path) {
+      std::vector<const json*> next;
+      for (const json* from : at) CollectSteps(*from, *schema, step, 0, visits_left, next);
+      at = std::move(next);
+    }
+    for (const json* from : at) CollectKinds(*from, *schema, 0, visits_left, kinds);
+  }
+  return kinds;
 }
 
 std::string ValueAsJson(std::string_view raw, const ValueKinds& kinds) {

@@ -5,6 +5,9 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -33,10 +36,15 @@ class ToolSet {
   bool Has(std::string_view name) const { return tools_.find(name) != tools_.end(); }
   // Not known for tools and parameters that it has not.
   ValueKinds KindsOf(std::string_view tool, std::string_view parameter) const;
+  // Of a value within a parameter: the parameter's name, then names of members, or kItems for what
+  // a list holds.
+  static constexpr std::string_view kItems = "[]";
+  ValueKinds KindsAt(std::string_view tool, std::span<const std::string> path) const;
 
  private:
   using Parameters = std::map<std::string, ValueKinds, std::less<>>;
   std::map<std::string, Parameters, std::less<>> tools_;
+  std::shared_ptr<const nlohmann::json> json_;  // as it was given
 };
 
 // What a model wrote as a parameter's value, as JSON: the JSON that it is, or Python's writing of

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "runtime/serving/markup/dialect.h"
@@ -63,6 +64,9 @@ Reading<bool> EndBroken(Transcript& t, std::string_view closer);
 
 // The text of a function's tags behind `function_open`.
 Reading<bool> ReadFunction(Transcript& t);
+// The parameters of a call, each an element with the dialect's mark before its tags, behind the
+// tag that names it.
+Reading<bool> ReadElements(Transcript& t, std::string name);
 // A call whose name and pairs stand between tags.
 Reading<bool> ReadPairs(Transcript& t);
 

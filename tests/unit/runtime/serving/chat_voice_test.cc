@@ -84,6 +84,7 @@ TEST(ChatVoice, TheSwitchOfReasoningGoesToTheTemplate) {
   EXPECT_EQ(arguments["enable_thinking"], false);
   EXPECT_EQ(arguments["thinking"], true);  // the caller's own word
   EXPECT_EQ(arguments["x"], 1);
+  EXPECT_EQ(arguments["thinking_mode"], "disabled");
 }
 
 TEST(ChatVoice, ATemplateWithoutToolsRefusesThem) {

@@ -124,6 +124,7 @@ TEST(MarkupTest, ForcedOpeningsBeginCalls) {
       {"qwen3_coder", "</function>\n</tool_call>"},
       {"glm", "</tool_call>"},
       {"minimax", "</invoke>\n</minimax:tool_call>"},
+      {"minimax_m3", "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>"},
       {"dsml", "</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
       {"kimi", "{}<|tool_call_end|><|tool_calls_section_end|>"},
       {"deepseek_v3", "{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},

@@ -87,6 +87,70 @@ const std::vector<TranscriptCase>& TagTranscripts() {
        "ai\n<think>\n"},
       {"minimax", "a block that holds none", "<minimax:tool_call>\nnothing\n</minimax:tool_call>",
        "say: <minimax:tool_call>\\nnothing\\n</minimax:tool_call>\n"},
+      {"minimax_m3", "reasoning, text and a number",
+       "<mm:think>Hm.</mm:think>I look.\n]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
+       "name=\"get_weather\">\n]<]minimax[>[<city>New "
+       "York]<]minimax[>[</city>\n]<]minimax[>[<days>2]<]minimax[>[</days>\n]<]minimax[>[</"
+       "invoke>\n]<]minimax[>[</tool_call>",
+       "think: Hm.\nsay: I look.\ncall 0 get_weather: {\"city\": \"New York\", \"days\": 2}\n"},
+      {"minimax_m3", "two in one block, the prompt begins the reasoning",
+       "Hm.</mm:think>]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
+       "name=\"get_time\">]<]minimax[>[</invoke>\n]<]minimax[>[<invoke "
+       "name=\"get_weather\">]<]minimax[>[<city>Rome]<]minimax[>[</city>]<]minimax[>[</"
+       "invoke>]<]minimax[>[</tool_call>",
+       "think: Hm.\ncall 0 get_time: {}\ncall 1 get_weather: {\"city\": \"Rome\"}\n",
+       "ai\n<mm:think>"},
+      {"minimax_m3", "reasoning closed that was not begun", "</mm:think>Yes.", "say: Yes.\n"},
+      {"minimax_m3", "a call that ends the reasoning",
+       "<mm:think>Look. ]<]minimax[>[<tool_call>]<]minimax[>[<invoke "
+       "name=\"get_time\">]<]minimax[>[</invoke>]<]minimax[>[</tool_call>",
+       "think: Look.\ncall 0 get_time: {}\n"},
+      {"minimax_m3", "tags without the mark are text",
+       "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke "
+       "name=\"write_file\">]<]minimax[>[<content><p>a &lt; "
+       "b</p>\n</content>]<]minimax[>[<b>x]<]minimax[>[</content>]<]minimax[>[</"
+       "invoke>\n]<]minimax[>[</tool_call>",
+       "call 0 write_file: {\"content\": \"<p>a &lt; b</p>\\n</content><b>x\"}\n"},
+      {"minimax_m3", "objects in lists in objects, by the schema",
+       "]<]minimax[>[<tool_call>]<]minimax[>[<invoke "
+       "name=\"search\">]<]minimax[>[<filters>]<]minimax[>[<year>2]<]minimax[>[</"
+       "year>]<]minimax[>[<code>7]<]minimax[>[</"
+       "code>]<]minimax[>[<places>]<]minimax[>[<item>]<]minimax[>[<zip>01]<]minimax[>[</"
+       "zip>]<]minimax[>[<near>]<]minimax[>[<year>3]<]minimax[>[</year>]<]minimax[>[</"
+       "near>]<]minimax[>[</item>]<]minimax[>[<item>]<]minimax[>[<zip>02]<]minimax[>[</"
+       "zip>]<]minimax[>[</item>]<]minimax[>[</places>]<]minimax[>[</"
+       "filters>]<]minimax[>[<note>null]<]minimax[>[</note>]<]minimax[>[</invoke>]<]minimax[>[</"
+       "tool_call>",
+       "call 0 search: {\"filters\": {\"year\": 2, \"code\": \"7\", \"places\": [{\"zip\": \"01\", "
+       "\"near\": {\"year\": 3}}, {\"zip\": \"02\"}]}, \"note\": null}\n"},
+      {"minimax_m3", "one element for each item, nothing in a list, and JSON after all",
+       "]<]minimax[>[<tool_call>]<]minimax[>[<invoke "
+       "name=\"search\">]<]minimax[>[<tags>a]<]minimax[>[</"
+       "tags>\n]<]minimax[>[<tags>b]<]minimax[>[</tags>]<]minimax[>[<filters>{\"year\": "
+       "1}]<]minimax[>[</filters>]<]minimax[>[</invoke>]<]minimax[>[<invoke "
+       "name=\"search\">]<]minimax[>[<tags>]<]minimax[>[</"
+       "tags>]<]minimax[>[<filters>]<]minimax[>[</filters>]<]minimax[>[</invoke>]<]minimax[>[</"
+       "tool_call>",
+       "call 0 search: {\"tags\": [\"a\", \"b\"], \"filters\": {\"year\": 1}}\ncall 1 search: "
+       "{\"tags\": [], \"filters\": {}}\n"},
+      {"minimax_m3", "a tool that nobody described",
+       "]<]minimax[>[<tool_call>]<]minimax[>[<invoke "
+       "name=\"move\">]<]minimax[>[<to>]<]minimax[>[<x>1]<]minimax[>[</"
+       "x>]<]minimax[>[<x>2]<]minimax[>[</x>]<]minimax[>[</"
+       "to>]<]minimax[>[<by>]<]minimax[>[<item>true]<]minimax[>[</item>]<]minimax[>[</"
+       "by>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>",
+       "call 0 move: {\"to\": {\"x\": [1, 2]}, \"by\": [true]}\n"},
+      {"minimax_m3", "a parameter that is not closed",
+       "]<]minimax[>[<tool_call>]<]minimax[>[<invoke "
+       "name=\"get_weather\">]<]minimax[>[<city>Rome]<]minimax[>[</invoke>]<]minimax[>[</"
+       "tool_call>ok",
+       "call 0 get_weather: {\"city\": \"Rome\"}\nsay: ok\n"},
+      {"minimax_m3", "a block that holds none",
+       "]<]minimax[>[<tool_call>\nnothing]<]minimax[>[</tool_call>",
+       "say: ]<]minimax[>[<tool_call>\\nnothing]<]minimax[>[</tool_call>\n"},
+      {"minimax_m3", "cut off within a text",
+       "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"get_weather\">]<]minimax[>[<city>Ro",
+       "call 0 get_weather: {\"city\": \"Ro\n", "", true},
       {"dsml", "types said",
        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter "
        "name=\"city\" string=\"true\">12</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "

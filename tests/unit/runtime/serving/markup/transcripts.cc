@@ -33,6 +33,7 @@ std::string TemplateOf(const std::string& family) {
       {"qwen3_coder", "<tool_call>\n<function=example>\n<parameter=a> </function> <think>"},
       {"glm", "<tool_call>{name}<arg_key>{k}</arg_key><arg_value> <think></think>"},
       {"minimax", "<minimax:tool_call><invoke name=> <think>"},
+      {"minimax_m3", "{% set ns = ']<]minimax[>[' %} <tool_call> <mm:think>"},
       {"dsml", "<｜DSML｜function_calls> <｜DSML｜invoke name=> <think> </think>"},
       {"kimi", "<|tool_calls_section_begin|><|tool_call_begin|> <think>"},
       {"deepseek_v3", "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>\n```json\n </think>"},
@@ -62,7 +63,10 @@ const char* TranscriptTools() {
     {"type": "function", "function": {"name": "search", "parameters": {"type": "object",
       "properties": {"filters": {"$ref": "#/$defs/Filters"}, "tags": {"type": "array"},
                      "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
-      "$defs": {"Filters": {"type": "object"}}}}},
+      "$defs": {"Filters": {"type": "object", "properties": {
+        "year": {"type": "integer"}, "code": {"type": "string"},
+        "places": {"type": "array", "items": {"type": "object", "properties": {
+          "zip": {"type": "string"}, "near": {"$ref": "#/$defs/Filters"}}}}}}}}}},
     {"type": "function", "function": {"name": "get_time"}}])";
 }
 
