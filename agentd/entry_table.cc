@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_keys.h"
 #include "macrame/v1/agent.pb.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -15,7 +16,6 @@
 namespace macrame::agentd {
 namespace {
 
-constexpr absl::string_view kDeploymentPrefix = "deployment/";
 // Counts of more replicas than this are forgotten when they are 0.
 constexpr size_t kReplicasCountedMax = 1024;
 constexpr size_t kNamesShownMax = 8;

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/member_list.h"
+#include "agentd/cores/state_keys.h"
 #include "agentd/log_text.h"
 #include "proto/reasons.h"
 #include "runtime/diagnosis/rank_messages.h"
@@ -17,7 +18,6 @@ namespace macrame::agentd {
 namespace {
 
 constexpr size_t kModelsRememberedMax = 64;
-constexpr absl::string_view kDeploymentPrefix = "deployment/", kGangPrefix = "gang/";
 
 v1::PlanResult Refusal(const absl::Status& status) {
   v1::PlanResult result;

@@ -3,13 +3,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_keys.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
 namespace {
-
-constexpr absl::string_view kDeploymentPrefix = "deployment/";
 
 // A failure of the way there, not of the model.
 absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {

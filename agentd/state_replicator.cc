@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/member_list.h"
+#include "agentd/cores/state_keys.h"
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"
@@ -31,8 +32,6 @@ StateChange LastOfEachKey(StateChange change) {
   last.dropped = std::move(change.dropped);
   return last;
 }
-
-constexpr absl::string_view kGangPrefix = "gang/", kDeploymentPrefix = "deployment/";
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include "cli/help_text.h"
 #include "proto/near_miss.h"
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 #include "transport/unix_socket.h"
 
 namespace macrame::cli {

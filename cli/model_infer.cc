@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 
 namespace macrame::cli {
 namespace {

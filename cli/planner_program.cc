@@ -11,6 +11,7 @@
 #include "cli/format/text.h"
 #include "cli/sibling_program.h"
 #include "proto/reasons.h"
+#include "proto/utf8.h"
 #include "transport/program_path.h"
 
 namespace macrame::cli {

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 // Longer than the old agent may take to end under launchd (ExitTimeOut).
 constexpr std::chrono::seconds kStartLimit{60};
 constexpr std::chrono::milliseconds kAskInterval{200};
-constexpr uint32_t kLinesMax = 10000;
+constexpr uint32_t kJournalLinesMax = 10000;
 
 struct ServiceOptions {
   std::string manager;
@@ -425,7 +425,7 @@ void AddService(CommandTree& tree) {
   }
   CLI::App* logs = tree.Add(group, "logs", "What it said, also while it could not start");
   logs->add_option("-n,--lines", options->lines, "Lines to begin with (default 100)")
-      ->check(CLI::Range(1u, kLinesMax));
+      ->check(CLI::Range(1u, kJournalLinesMax));
   logs->add_flag("-f,--follow", options->follow, "Go on with new lines until Ctrl-C");
   tree.OnChosen(logs, [options](const Invocation& run) { return RunServiceLogs(run, *options); });
 }

@@ -26,8 +26,8 @@ namespace {
 
 // `systemctl restart` waits for the agent's end (TimeoutStopSec) and its start.
 constexpr std::chrono::seconds kCommandLimit{120};
-constexpr std::chrono::milliseconds kLookInterval{5};
-constexpr const char* kFolders[] = {"/usr/bin", "/bin", "/usr/sbin", "/sbin"};
+constexpr std::chrono::milliseconds kRunnerLookInterval{5};
+constexpr const char* kRunnerFolders[] = {"/usr/bin", "/bin", "/usr/sbin", "/sbin"};
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -78,7 +78,7 @@ ServiceRunner::ServiceRunner(const Environment& environment)
     : commands_folder_(environment.variable("MACRAME_COMMANDS_FOLDER")) {}
 
 std::string ServiceRunner::Find(const std::string& program) const {
-  std::vector<std::string> folders(std::begin(kFolders), std::end(kFolders));
+  std::vector<std::string> folders(std::begin(kRunnerFolders), std::end(kRunnerFolders));
   if (!commands_folder_.empty()) folders.insert(folders.begin(), commands_folder_);
   for (const std::string& folder : folders) {
     std::string path = absl::StrCat(folder, "/", program);
@@ -116,7 +116,7 @@ CommandResult ServiceRunner::Run(const std::vector<std::string>& words) const {
       result.errors = absl::StrCat("it took longer than ", kCommandLimit.count(), " s");
       return result;
     }
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kRunnerLookInterval);
   }
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   result.output = Content(out.get());

@@ -25,7 +25,7 @@ namespace macrame::cli {
 namespace {
 
 constexpr std::chrono::seconds kOutputMax{60};
-constexpr std::chrono::milliseconds kLookInterval{2};
+constexpr std::chrono::milliseconds kSiblingLookInterval{2};
 constexpr int kStreamPauseMs = 100;
 
 struct CloseFile {
@@ -42,7 +42,7 @@ bool WaitFor(pid_t pid, std::chrono::seconds limit, int* status) {
       waitpid(pid, status, 0);
       return false;
     }
-    std::this_thread::sleep_for(kLookInterval);
+    std::this_thread::sleep_for(kSiblingLookInterval);
   }
   return true;
 }

@@ -17,6 +17,7 @@ if(NOT Protobuf_FOUND)
   find_package(Protobuf REQUIRED)
 endif()
 find_package(gRPC CONFIG REQUIRED)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 find_program(MACRAME_PROTOC protoc REQUIRED)
 find_program(MACRAME_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 

@@ -1,23 +1,14 @@
 #include "discovery/plain_text.h"
 
-#include <cstdint>
+#include "proto/utf8.h"
 
 namespace macrame::discovery {
 
 size_t PlainCharacter(std::string_view text) {
-  const auto at = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t lead = at(0);
-  if (lead < 0x80) return lead >= 0x20 && lead != 0x7F ? 1 : 0;
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  uint32_t code = lead & (0x7F >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((at(i) & 0xC0) != 0x80) return 0;
-    code = (code << 6) | (at(i) & 0x3F);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0xA0, 0x800, 0x10000};  // below 0xA0: C1 controls
-  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return code >= kLeast[length] && code <= 0x10FFFF && !is_surrogate ? length : 0;
+  const Utf8Character character = FirstCharacter(text);
+  const char32_t c = character.value;
+  const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
+  return is_control ? 0 : character.size;
 }
 
 bool IsPlainText(std::string_view text) {

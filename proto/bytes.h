@@ -11,6 +11,8 @@
 
 namespace macrame {
 
+inline constexpr uint64_t kBytesPerGiB = uint64_t{1} << 30;
+
 class Bytes {
  public:
   constexpr Bytes() = default;

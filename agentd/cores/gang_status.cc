@@ -5,15 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_keys.h"
 #include "proto/replicas.h"
 
 namespace macrame::agentd {
-namespace {
-
-constexpr char kDeploymentPrefix[] = "deployment/";
-constexpr char kGangPrefix[] = "gang/";
-
-}  // namespace
+namespace {}  // namespace
 
 std::string DeploymentKey(const std::string& name) { return absl::StrCat(kDeploymentPrefix, name); }
 std::string GangKey(const std::string& name) { return absl::StrCat(kGangPrefix, name); }

@@ -3,13 +3,11 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <future>
 #include <random>
 #include <thread>
@@ -17,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/connection_room.h"
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/http_reply.h"
@@ -26,11 +25,9 @@
 namespace macrame::agentd {
 namespace {
 
-namespace net = boost::asio;
 using tcp = net::ip::tcp;
 using boost::system::error_code;
 
-constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 // The pause after a failed accept (too many open files, say).
 constexpr std::chrono::milliseconds kAcceptPauseMs{100};
 constexpr std::chrono::milliseconds kStopMs{1000};

@@ -1,15 +1,13 @@
 #include "agentd/gateway/http_session.h"
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/http/error.hpp>
 #include <boost/beast/http/read.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/host_policy.h"
 #include "agentd/gateway/routes.h"
 #include "agentd/gateway/sampling_fields.h"
@@ -18,12 +16,6 @@
 namespace macrame::agentd {
 namespace {
 
-namespace net = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using Clock = std::chrono::steady_clock;
-
-constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 // Requests that a client may send ahead while an answer is on its way.
 constexpr size_t kSentAheadBytesMax = 64 * 1024;
 constexpr int kStoppingRetrySeconds = 5;

@@ -3,28 +3,22 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/http_session.h"
 #include "agentd/gateway/routes.h"
 
 namespace macrame::agentd {
 namespace {
 
-namespace net = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
-using Clock = std::chrono::steady_clock;
 using EventKind = GenerationFeed::EventKind;
 
-constexpr auto kAwait = net::as_tuple(net::use_awaitable);
 // Events that have gathered go out in one write of about this size.
 constexpr size_t kWriteBytesAim = 16 * 1024;
 // Of numbers; more go out as they become text, which takes three times as much.

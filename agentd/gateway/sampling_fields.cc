@@ -16,22 +16,22 @@ using nlohmann::json;
 
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
-constexpr std::array<absl::string_view, 16> kNames = {"temperature",
-                                                      "top_p",
-                                                      "top_k",
-                                                      "min_p",
-                                                      "typical_p",
-                                                      "seed",
-                                                      "logit_bias",
-                                                      "min_tokens",
-                                                      "stop_token_ids",
-                                                      "ignore_eos",
-                                                      "presence_penalty",
-                                                      "frequency_penalty",
-                                                      "repetition_penalty",
-                                                      "logprobs",
-                                                      "top_logprobs",
-                                                      "n"};
+constexpr std::array<absl::string_view, 16> kSamplingNames = {"temperature",
+                                                              "top_p",
+                                                              "top_k",
+                                                              "min_p",
+                                                              "typical_p",
+                                                              "seed",
+                                                              "logit_bias",
+                                                              "min_tokens",
+                                                              "stop_token_ids",
+                                                              "ignore_eos",
+                                                              "presence_penalty",
+                                                              "frequency_penalty",
+                                                              "repetition_penalty",
+                                                              "logprobs",
+                                                              "top_logprobs",
+                                                              "n"};
 
 void ReadSeed(RequestFields& fields, v1::Sampling& sampling) {
   const json* seed = fields.Find("seed");
@@ -174,7 +174,7 @@ uint32_t ReadChoices(RequestFields& fields) {
 }
 
 bool IsSamplingField(absl::string_view name) {
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return std::find(kSamplingNames.begin(), kSamplingNames.end(), name) != kSamplingNames.end();
 }
 
 std::vector<v1::GenerateRequest> RequestsOfChoices(const v1::GenerateRequest& request,

@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kFormatNameBytesMax = 64;
 
-constexpr std::array<absl::string_view, 9> kNames = {
+constexpr std::array<absl::string_view, 9> kStructureNames = {
     "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice",
     "guided_grammar",  "json_schema",        "regex",       "ebnf"};
 
@@ -219,7 +219,7 @@ void CheckBeside(RequestFields& fields, absl::string_view name, v1::GenerateRequ
 
 void ReadStructure(RequestFields& fields, absl::string_view text, v1::GenerateRequest& request) {
   absl::string_view first;
-  for (const absl::string_view name : kNames) {
+  for (const absl::string_view name : kStructureNames) {
     if (fields.Find(name) == nullptr) continue;
     StructureReader(fields, request).Read(name, ordered_json::parse(text)[std::string(name)]);
     if (!request.has_structure()) continue;
@@ -233,7 +233,7 @@ void ReadStructure(RequestFields& fields, absl::string_view text, v1::GenerateRe
 }
 
 bool IsStructureField(absl::string_view name) {
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return std::find(kStructureNames.begin(), kStructureNames.end(), name) != kStructureNames.end();
 }
 
 }  // namespace macrame::agentd

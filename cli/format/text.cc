@@ -4,36 +4,11 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "cli/format/character_widths.h"
 #include "proto/bytes.h"
+#include "proto/utf8.h"
 
 namespace macrame::cli {
 namespace {
-
-// One code point of UTF-8; `size` 0 when the bytes are malformed.
-struct CodePoint {
-  char32_t value = 0;
-  size_t size = 0;
-};
-
-CodePoint Decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {lead, 1};
-  const size_t size = lead >= 0xF0 && lead <= 0xF4  ? 4
-                      : lead >= 0xE0 && lead < 0xF0 ? 3
-                      : lead >= 0xC2 && lead < 0xE0 ? 2
-                                                    : 0;
-  if (size == 0 || text.size() < size) return {};
-  char32_t value = lead & (0x7F >> size);
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {};
-    value = (value << 6) | (byte(i) & 0x3F);
-  }
-  const bool overlong = (size == 3 && value < 0x800) || (size == 4 && value < 0x10000);
-  if (overlong || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) return {};
-  return {value, size};
-}
 
 // Also those that turn the direction of writing: a name must not rearrange its line.
 bool IsControl(char32_t c) {
@@ -43,21 +18,11 @@ bool IsControl(char32_t c) {
 
 }  // namespace
 
-size_t FirstNonUtf8(std::string_view text) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t size = Decode(text.substr(at)).size;
-    if (size == 0) break;
-    at += size;
-  }
-  return at;
-}
-
 std::string Printable(std::string_view text, bool keep_lines) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const CodePoint point = Decode(text);
+    const Utf8Character point = FirstCharacter(text);
     if (point.size == 0) {
       out += "\xEF\xBF\xBD";
       text.remove_prefix(1);
@@ -77,8 +42,8 @@ std::string Printable(std::string_view text, bool keep_lines) {
 int DisplayWidth(std::string_view text) {
   int width = 0;
   while (!text.empty()) {
-    const CodePoint point = Decode(text);
-    width += point.size == 0 ? 1 : CharacterWidth(point.value);
+    const Utf8Character point = FirstCharacter(text);
+    width += point.size == 0 ? 1 : ColumnsOf(point.value);
     text.remove_prefix(std::max<size_t>(point.size, 1));
   }
   return width;
@@ -89,8 +54,8 @@ std::string CutToWidth(std::string_view text, int width) {
   std::string out;
   int used = 0;
   while (!text.empty() && width > 0) {
-    const CodePoint point = Decode(text);
-    const int more = point.size == 0 ? 1 : CharacterWidth(point.value);
+    const Utf8Character point = FirstCharacter(text);
+    const int more = point.size == 0 ? 1 : ColumnsOf(point.value);
     if (used + more > width - 1) break;
     used += more;
     const size_t size = std::max<size_t>(point.size, 1);

@@ -13,9 +13,6 @@ namespace macrame::cli {
 // are not UTF-8 U+FFFD.
 std::string Printable(std::string_view text, bool keep_lines = false);
 
-// Where the first byte stands that is not UTF-8; text.size() when all are.
-size_t FirstNonUtf8(std::string_view text);
-
 // Columns on a terminal: wide characters take two, combining marks none.
 int DisplayWidth(std::string_view text);
 // At most `width` columns, the cut marked with "~".

@@ -32,7 +32,6 @@ constexpr double kDutyDefault = 0.20;
 constexpr uint32_t kContextDefault = 4096;
 constexpr double kTokensPerMillion = 1e6;
 constexpr double kJoulesPerKilowattHour = 3.6e6;
-constexpr double kGiB = 1ULL << 30;
 
 // Some of each size that people ask about.
 constexpr std::array<std::string_view, 7> kUsualModels = {
@@ -443,8 +442,8 @@ void Describe(const Inputs& inputs, v1::CapacityReport* report) {
   if (inputs.price > 0) {
     AddLine("price of a gigabyte",
             absl::StrCat(RoundMoney(inputs, inputs.price), " / ",
-                         Plain(static_cast<double>(memory) / kGiB), " GB"),
-            Money(inputs, inputs.price / (static_cast<double>(memory) / kGiB)), report);
+                         Plain(static_cast<double>(memory) / kBytesPerGiB), " GB"),
+            Money(inputs, inputs.price / (static_cast<double>(memory) / kBytesPerGiB)), report);
   }
   if (!inputs.desks.nodes().empty()) {
     report->add_warnings(

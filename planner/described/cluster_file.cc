@@ -14,13 +14,13 @@
 #include "planner/link_costs.h"
 #include "planner/saturating.h"
 #include "planner/served_by.h"
+#include "proto/bytes.h"
 #include "proto/near_miss.h"
 #include "proto/reasons.h"
 
 namespace macrame::planner {
 namespace {
 
-constexpr double kGiB = 1ULL << 30;
 constexpr double kGiga = 1e9;
 constexpr double kBitsPerByte = 8;
 constexpr double kMemoryGibMax = 1 << 20;
@@ -43,7 +43,7 @@ double Number(const YAML::Node& node, const char* key, double otherwise, double 
 
 uint64_t Memory(const YAML::Node& node, const char* key, uint64_t otherwise) {
   if (!node[key]) return otherwise;
-  return static_cast<uint64_t>(Number(node, key, 0, kMemoryGibMax) * kGiB);
+  return static_cast<uint64_t>(Number(node, key, 0, kMemoryGibMax) * kBytesPerGiB);
 }
 
 // What stands under `key`; nothing does: an empty list.

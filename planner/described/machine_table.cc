@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "planner/chip_table.h"
+#include "proto/bytes.h"
 #include "proto/near_miss.h"
 
 namespace macrame::planner {
@@ -58,8 +59,6 @@ const std::vector<Machine>& Table() {
   };
   return machines;
 }
-
-constexpr uint64_t kGiB = 1ULL << 30;
 
 }  // namespace
 
@@ -157,7 +156,7 @@ v1::PlannerNode DescribeMachine(const MachineConfiguration& configuration,
   node.set_chip(std::string(configuration.machine->chip));
   node.set_gpu_cores(
       GpuCoresWith(*FindChip(configuration.machine->chip), configuration.memory_gib));
-  node.set_memory_total_bytes(configuration.memory_gib * kGiB);
+  node.set_memory_total_bytes(configuration.memory_gib * kBytesPerGiB);
   node.set_memory_usable_bytes(GpuUsableBytes(node.memory_total_bytes()));
   node.set_memory_available_bytes(node.memory_usable_bytes());
   node.set_schedulable(true);

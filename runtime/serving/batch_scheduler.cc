@@ -16,8 +16,6 @@ namespace macrame::runtime::engine {
 namespace {
 
 // Of the step budget: what is planned for, since measured steps scatter.
-constexpr double kPlannedShare = 0.9;
-constexpr double kLongerMax = 2.0;  // a step with drafts, where one is long anyway
 // Where a step has time for one smallest chunk only, each n-th is for the prompt that came first.
 constexpr uint64_t kFirstComeTurn = 4;
 constexpr uint32_t kFirstChunks = 2;  // smallest chunks, before any step was measured

@@ -20,9 +20,7 @@ BlockTokens ContentAt(std::span<const int32_t> tokens, uint32_t block) {
 }  // namespace
 
 BlockPool::BlockPool(uint32_t blocks_total, BlockPoolTraits traits)
-    : traits_(traits),
-      blocks_(blocks_total),
-      index_(kEvictedRememberedPerBlock * blocks_total) {
+    : traits_(traits), blocks_(blocks_total), index_(kEvictedRememberedPerBlock * blocks_total) {
   MACRAME_CHECK(blocks_total > 0) << "a KV cache without blocks";
   free_.reserve(blocks_total);
   for (uint32_t i = blocks_total; i > 0; --i) free_.push_back(static_cast<BlockId>(i - 1));

@@ -8,8 +8,6 @@
 namespace macrame::runtime::engine {
 namespace {
 
-constexpr double kPlannedShare = 0.9;  // of the step budget, since measured steps scatter
-constexpr double kLongerMax = 2.0;     // a step with drafts, where one is long anyway
 // One step of so many goes without: else what a step costs would be mixed up with what rows cost.
 // In a pipeline as many in a row as are in flight, so that no pass falls into the first of them.
 constexpr uint64_t kPlainTurn = 6;

@@ -35,6 +35,10 @@ inline constexpr uint32_t kDraftChunkTokens = 128;
 inline constexpr uint32_t kDraftLagMax = 8;
 // Of an answer that may go on for longer, what is reckoned with when its prompt is to be computed.
 inline constexpr uint32_t kDraftOutlookTokens = 256;
+// Of the step budget, since measured steps scatter.
+inline constexpr double kPlannedShare = 0.9;
+// How many times as long as without drafts a step may be that is beyond the budget anyway.
+inline constexpr double kLongerMax = 2.0;
 
 struct DraftModelTraits {
   uint32_t blocks_total = 0;   // of the draft model's KV cache; 0: there is no draft model

@@ -5,7 +5,7 @@
 namespace macrame::runtime::engine {
 namespace {
 
-constexpr double kRateGain = 1.0 / 12.0;  // of the newest draft
+constexpr double kLookupRateGain = 1.0 / 12.0;  // of the newest draft
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void PromptLookup::Follow(std::span<const int32_t> tokens, uint32_t prompt_token
       // What a prompt repeats of itself says little of what the model will.
       if (followed_ >= prompt_tokens) {
         double& rate = rates_[RunOf(run_)];
-        rate += kRateGain * ((is_right ? 1.0 : 0.0) - rate);
+        rate += kLookupRateGain * ((is_right ? 1.0 : 0.0) - rate);
       }
       source_ = is_right ? source_ + 1 : 0;
       run_ = is_right ? run_ + 1 : 0;

@@ -56,7 +56,7 @@ std::vector<bool> ReadLayers(const json& config, const char* key, int layers) {
   return marked;
 }
 
-void ReadRopes(const json& config, ModelConfig& out) {
+void ReadDeepSeekV41Ropes(const json& config, ModelConfig& out) {
   out.local_rope = out.rope;  // of layers that look at the window alone: no scaling
   RopeTraits& rope = out.rope;
   rope.theta = ReadNumber(config, "compress_rope_theta", std::nullopt);
@@ -234,7 +234,7 @@ void ReadDeepseekV41(const json& given, ModelConfig& out) {
   if (out.activation != Activation::kSilu) Unsupported("deepseek_v41 with another gate than silu");
   out.tied_embeddings = false;
   out.attention_sinks = true;
-  ReadRopes(config, out);
+  ReadDeepSeekV41Ropes(config, out);
   ReadCompression(config, out);
   // What a tensor split cuts: a group of heads has an output map of its own.
   out.kv_heads = out.compress.groups;

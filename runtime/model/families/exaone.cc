@@ -11,7 +11,7 @@ namespace {
 using nlohmann::json;
 
 // As "layer_types" says, or by "LLLG": three local layers, a global one, over and over.
-void ReadWindows(const json& config, ModelConfig& out) {
+void ReadExaoneWindows(const json& config, ModelConfig& out) {
   if (ReadInt(config, "sliding_window", 0, 0) == 0) return;  // all see everything, and turn
   if (FindField(config, "layer_types") != nullptr) {
     ReadSlidingWindows(config, out.layer_count, out);
@@ -39,7 +39,7 @@ void ReadExaone4(const json& config, ModelConfig& out) {
   ReadFrame(config, out);
   out.qk_norm = true;
   out.norms = {"", "post_attention_layernorm", "", "post_feedforward_layernorm"};
-  ReadWindows(config, out);
+  ReadExaoneWindows(config, out);
 }
 
 }  // namespace macrame::runtime::engine

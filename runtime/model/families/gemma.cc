@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 // Since transformers 5 "rope_parameters" names the two forms by what layers see.
-void ReadRopes(const json& config, ModelConfig& out) {
+void ReadGemma3Ropes(const json& config, ModelConfig& out) {
   json local = json::object(), global = config;
   local["rope_theta"] = ReadNumber(config, "rope_local_base_freq", 10000.0);
   const json* both = FindField(config, "rope_parameters");
@@ -29,7 +29,7 @@ void ReadRopes(const json& config, ModelConfig& out) {
   out.local_rope = ReadRope(local, out.head_dim, out.context_length_max);
 }
 
-void ReadWindows(const json& config, ModelConfig& out) {
+void ReadGemma3Windows(const json& config, ModelConfig& out) {
   if (FindField(config, "layer_types") != nullptr) {
     ReadSlidingWindows(config, 0, out);
   } else {
@@ -58,8 +58,8 @@ void ReadGemma3Text(const json& given, ModelConfig& out) {
   frame.erase("rope_scaling");
   out.tied_embeddings = true;
   ReadFrame(frame, out);
-  ReadRopes(config, out);
-  ReadWindows(config, out);
+  ReadGemma3Ropes(config, out);
+  ReadGemma3Windows(config, out);
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (FindField(config, key) != nullptr) Unsupported(absl::StrCat("'", key, "'"));
   }

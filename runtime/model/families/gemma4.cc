@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 // The two forms by what layers see; one that is said for both is read as such.
-void ReadRopes(const json& config, ModelConfig& out) {
+void ReadGemma4Ropes(const json& config, ModelConfig& out) {
   const json plain = {{"rope_type", "default"}, {"rope_theta", 10000.0}};
   const json proportional = {
       {"rope_type", "proportional"}, {"rope_theta", 1e6}, {"partial_rotary_factor", 0.25}};
@@ -143,7 +143,7 @@ void ReadGemma4Text(const json& given, ModelConfig& out) {
   out.tied_embeddings = true;
   ReadFrame(frame, out);
   ReadHeads(config, out);
-  ReadRopes(config, out);
+  ReadGemma4Ropes(config, out);
   ReadKinds(config, out);
   ReadSharedKv(config, out);
   ReadExperts(config, out);
@@ -151,10 +151,10 @@ void ReadGemma4Text(const json& given, ModelConfig& out) {
   if (ReadBool(config, "attention_bias", false)) Unsupported("'attention_bias'");
   out.layer_scalars = true;
   // Where it is not said, there is one; null says that there is none.
-  const json& cap = config.emplace("final_logit_softcapping", 30.0).first.value();
+  const bool is_uncapped = config.emplace("final_logit_softcapping", 30.0).first->is_null();
   out.logit_cap =
-      cap.is_null() ? 0.0F
-                    : static_cast<float>(ReadNumberFromZero(config, "final_logit_softcapping", 0));
+      is_uncapped ? 0.0F
+                  : static_cast<float>(ReadNumberFromZero(config, "final_logit_softcapping", 0));
   out.norms = {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                "post_feedforward_layernorm"};
   out.embedding_scale = RoundedToBfloat16(std::sqrt(static_cast<double>(out.hidden_size)));

@@ -14,8 +14,8 @@ anyway): "wide", where the bound of floats is compare.py's. Models of 16 bits al
 what ranks hand each other is rounded to 16 bits: "served". There each token that was chosen has to
 be mlx-lm's likeliest, or as likely within WIRE_BOUND. In mixtures such a rounding chooses other
 experts here and there, for good: there SERVED_SHARE of the tokens have to be (of what a wrong split
-chooses one in thirty is). Of quantised mixtures whose ties MIXTURES_DRAWN models hid from
-compare.is_torn one has to agree in all its logits.
+chooses one in thirty is). In a quantised model integer products move what a small norm divides by,
+or experts that are nearly tied: of QUANTIZED_DRAWN models one has to agree in all its logits.
 """
 
 import os
@@ -36,7 +36,7 @@ STEPS = 64
 CONTEXT = 128
 WIRE_BOUND = 3e-2  # of the largest logit
 SERVED_SHARE = 0.5
-MIXTURES_DRAWN = 3
+QUANTIZED_DRAWN = 3
 # Each rank's slice of a row has an integer scale of its own, and there are ten times the rows of
 # compare.py (seen: up to 5.5e-4).
 QUANTIZED_BOUND = 1e-3
@@ -173,8 +173,7 @@ def check(rankd, architecture, storage, shape, wire):
         off = np.sort(theirs.max(axis=1) - chosen) / np.abs(theirs).max()
         share = SERVED_SHARE if has_experts(config) else 1.0
         return float(off[int(share * len(off)) - 1])
-    drawn = 1 if not has_experts(config) or compare.is_exact(storage) else MIXTURES_DRAWN
-    for attempt in range(drawn):
+    for attempt in range(1 if compare.is_exact(storage) else QUANTIZED_DRAWN):
         again = f" {attempt}" if attempt else ""
         model, ours, tokens = compare.draw_whole(
             architecture, storage, case + again, run, compare.greedy_tokens
