@@ -155,7 +155,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       own(dispatcher, FirstIdentity(config, *store, machine), prober, supervisor),
       guard(store->last_machine(), GuardOptionsOf(config), dispatcher.Now()),
       members(dispatcher, own.identity(), FailureLimitsOf(config),
-              {events.on_member, events.on_probe}),
+              {events.on_member, events.on_probe, events.on_gone}),
       election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
                dispatcher.Now()),
       channels(dispatcher, self),

@@ -68,6 +68,8 @@ void LeaseClient::OnMembersChanged(const std::set<NodeId>& live, const std::set<
   Carry(election_.OnMembershipChanged(live, all, dispatcher_.Now()));
 }
 
+void LeaseClient::OnGone(const NodeId& node) { Carry(election_.OnGone(node, dispatcher_.Now())); }
+
 void LeaseClient::OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request,
                                  LeaseReply reply) {
   Carry(election_.OnLeaseRequest(from, request, dispatcher_.Now()), reply);

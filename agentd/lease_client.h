@@ -47,6 +47,8 @@ class LeaseClient {
   MonotonicTime NextDue() const { return election_.NextDue(); }
   void OnMembersChanged(const std::set<NodeId>& live, const std::set<NodeId>& all);
   void OnMemberList(const std::set<NodeId>& listed);
+  // As Election has it.
+  void OnGone(const NodeId& node);
   void OnLeaseRequest(const NodeId& from, const v1::LeaseRequest& request, LeaseReply reply);
   void Resign();
 

@@ -191,6 +191,7 @@ void MemberMonitor::Carry(const discovery::FailureEffects& effects) {
         break;
       case Kind::kBecameDead:
         Tell(table_.SetState(effect.node, v1::NODE_STATE_DEAD, effect.reason, now));
+        if (effect.is_refused) callbacks_.on_gone(effect.node);
         break;
       case Kind::kBecameAlive:
         Tell(table_.SetState(effect.node, v1::NODE_STATE_ALIVE, effect.reason, now));

@@ -25,6 +25,8 @@ class MemberMonitor {
     std::function<void(const discovery::MembershipEvent&)> on_event;
     // A silent member: send it a heartbeat besides the regular ones.
     std::function<void(const NodeId&)> on_probe;
+    // A member's process runs no more: its machine refuses connections, and it is not heard.
+    std::function<void(const NodeId&)> on_gone;
   };
 
   MemberMonitor(transport::Dispatcher& dispatcher, const v1::NodeIdentity& self,

@@ -369,6 +369,11 @@ int RunServiceLogs(const Invocation& run, const ServiceOptions& options) {
   const ServiceManager manager = ManagerOf(options);
   const ServicePlaces places = PlacesOf(manager);
   const ServiceRunner runner(run.environment);
+  const ServiceState state = ReadState(manager, runner.Run(StateCommand(manager)).output);
+  if (!state.known && !IsThere(places.unit)) {
+    return run.Fail(Trouble(absl::StatusCode::kNotFound, "no service is installed on this machine",
+                            "'clusterctl logs' asks an agent that runs otherwise"));
+  }
   const std::string lines = absl::StrCat(options.lines);
   std::vector<std::string> command = {"journalctl", "--no-pager", "-u", places.label, "-n", lines};
   if (manager == ServiceManager::kLaunchd) command = {"tail", "-n", lines};

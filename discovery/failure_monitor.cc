@@ -121,6 +121,7 @@ void FailureMonitor::Judge(const NodeId& node, Peer& peer, MonotonicTime now,
         Die(node, peer,
             absl::StrCat("refused ", peer.refusals, " connections in a row and was not heard for ",
                          Seconds(silence), ": the machine is there, but no agent runs on it")));
+    effects.back().is_refused = true;
     return;
   }
   if (silence < limits_.suspect_after * widening_) return;

@@ -61,6 +61,8 @@ struct FailureEffect {
   Kind kind;
   NodeId node;
   v1::Reason reason;  // NODE_SUSPECT or NODE_DEAD with the figures
+  // Of kBecameDead: its machine refused connections, so no process of it runs.
+  bool is_refused = false;
 };
 using FailureEffects = std::vector<FailureEffect>;
 

@@ -474,6 +474,14 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
   return effects;
 }
 
+ElectionEffects Election::OnGone(const NodeId& node, MonotonicTime now) {
+  ElectionEffects effects;
+  if (node == self_ || granted_.coordinator != node || now >= granted_until_) return effects;
+  granted_until_ = now;
+  if (!broken_) NoteObeyed(now, effects);
+  return effects;
+}
+
 ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
   ElectionEffects effects;
   if (role_ == Role::kCoordinator) {

@@ -156,6 +156,10 @@ class Election {
   // leads with is the sum of what its electors hold.
   ElectionEffects OnLeaseResponse(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
                                   MonotonicTime now);
+  // No process of this node runs any more: its machine refuses connections, and nothing was heard
+  // of it for longer than it lets pass between two renewals. The lease that it has of this node is
+  // free. (README.md, "Election", 10.)
+  ElectionEffects OnGone(const NodeId& node, MonotonicTime now);
   ElectionEffects OnPersistFailed(MonotonicTime now);
   // What OnPersistFailed was about; to be written again from time to time, and OnPersisted called
   // when it is on disk.

@@ -165,27 +165,31 @@ class LiveCluster:
             run(["ip", "-n", switch, "link", "add", bridge, "type", "bridge"])
             run(["ip", "-n", switch, "link", "set", bridge, "up"])
         for node in self.nodes:
-            self.add_namespace(node.namespace)
-            port = f"p{node.index}"
-            run(["ip", "-n", switch, "link", "add", port, "type", "veth",
-                 "peer", "name", "eth0", "netns", node.namespace])
-            run(["ip", "-n", switch, "link", "set", port, "master", "br0", "up"])
-            run(["ip", "-n", node.namespace, "addr", "add", f"{node.address}/24",
-                 "broadcast", "+", "dev", "eth0"])
-            run(["ip", "-n", node.namespace, "link", "set", "eth0", "up"])
-            run(["ip", "-n", node.namespace, "link", "set", "lo", "up"])
+            self.plug_in(node.namespace, f"p{node.index}", node.address)
+
+    def plug_in(self, namespace, port, address):
+        """Makes a namespace with this address behind a port of the switch."""
+        switch = f"{self.prefix}switch"
+        self.add_namespace(namespace)
+        run(["ip", "-n", switch, "link", "add", port, "type", "veth",
+             "peer", "name", "eth0", "netns", namespace])
+        run(["ip", "-n", switch, "link", "set", port, "master", "br0", "up"])
+        run(["ip", "-n", namespace, "addr", "add", f"{address}/24", "broadcast", "+", "dev", "eth0"])
+        run(["ip", "-n", namespace, "link", "set", "eth0", "up"])
+        run(["ip", "-n", namespace, "link", "set", "lo", "up"])
 
     def add_host(self, name, number):
         """One more machine on the switch, without an agent: (its address, what runs a command there)."""
         namespace, address = f"{self.prefix}{name}", f"{SUBNET}.{number}"
-        self.add_namespace(namespace)
-        run(["ip", "-n", f"{self.prefix}switch", "link", "add", f"h{number}", "type", "veth",
-             "peer", "name", "eth0", "netns", namespace])
-        run(["ip", "-n", f"{self.prefix}switch", "link", "set", f"h{number}", "master", "br0", "up"])
-        run(["ip", "-n", namespace, "addr", "add", f"{address}/24", "broadcast", "+", "dev", "eth0"])
-        run(["ip", "-n", namespace, "link", "set", "eth0", "up"])
-        run(["ip", "-n", namespace, "link", "set", "lo", "up"])
+        self.plug_in(namespace, f"h{number}", address)
         return address, lambda args: ["ip", "netns", "exec", namespace] + args
+
+    def add_spare(self, name, index, extra):
+        """A node on the switch that is not of the cluster's list: the caller starts and stops it."""
+        node = Node(self, index, name)
+        self.plug_in(node.namespace, f"p{index}", node.address)
+        node.write_config(extra=extra)
+        return node
 
     def split(self, apart):
         """Puts these nodes on a switch of their own, and all others on theirs; [] heals. Links stay up."""

@@ -100,6 +100,7 @@ struct SimHeard {
   Us at_local = 0;         // a heartbeat, or a beacon that counts as one
   Us exchanged_local = 0;  // a heartbeat
   Us beacon_local = 0;
+  int refusals = 0;   // of connections, since it was heard
   SimHeartbeat said;  // the latest one
   SimBeacon beacon;   // the latest one of the same run
 };
@@ -116,6 +117,7 @@ struct SimNode {
   NodeId id;
   bool up = false;
   bool paused = false;
+  bool is_off = false;    // the machine, and not the process alone: it refuses no connections
   bool draining = false;  // told to stop
   uint64_t run = 0;       // incarnation
   std::string machine;
@@ -239,6 +241,7 @@ class ClusterSim {
   void SendBeacons(SimNode& node);
   void OnBeacon(SimNode& node, int from, const SimBeacon& beacon);
   // One call serves both ways.
+  void OnConnectionRefused(SimNode& node, int other);
   void Exchange(SimNode& node, int other);
   void SendHeartbeats(SimNode& node);
   // False: another machine has the sender's place.

@@ -10,6 +10,8 @@ namespace macrame::agentd::sim {
 namespace {
 
 constexpr Us kBeaconSilence = 875'000;
+constexpr int kRefusalsUntilDead = 2;
+constexpr Us kRefusedAfter = 750'000;
 constexpr Us kBeaconsRead = 250'000;  // a quiet agent reads them so often
 constexpr Us kBeaconsTrusted = 20'000'000;
 constexpr Us kFullInterval = 5'000'000;
@@ -53,6 +55,7 @@ void ClusterSim::TakeHeartbeat(SimNode& node, int from, const SimHeartbeat& said
   if (!is_same || run > known_run) heard = SimHeard();
   heard.at = from;
   heard.at_local = heard.exchanged_local = LocalUs(node);
+  heard.refusals = 0;
   if (said.number > heard.said.number) heard.said = said;
   UpdateMembership(node);
 }
@@ -95,13 +98,38 @@ void ClusterSim::OnBeacon(SimNode& node, int from, const SimBeacon& beacon) {
   heard.beacon_local = local;
   if (local - heard.exchanged_local > kBeaconsTrusted) return;
   heard.at_local = local;
+  heard.refusals = 0;
   UpdateMembership(node);
+}
+
+// As FailureMonitor has it: the machine is there, and no process of it runs.
+void ClusterSim::OnConnectionRefused(SimNode& node, int other) {
+  const NodeId id = nodes_[other]->id;
+  const auto found = node.heard.find(IndexOf(id));
+  if (found == node.heard.end() || found->second.at != other) return;
+  SimHeard& heard = found->second;
+  const Us local = LocalUs(node);
+  if (local - heard.at_local >= kDeadAfter) return;
+  if (++heard.refusals < kRefusalsUntilDead) return Exchange(node, other);
+  if (local - heard.at_local < kRefusedAfter) return;
+  Trace(node, absl::StrCat("finds that no process of ", Letter(id), " runs"));
+  heard.at_local = local - kDeadAfter;
+  UpdateMembership(node);
+  if (IsSure(node)) Carry(node, node.election->OnGone(id, Local(node)), nullptr, -1);
 }
 
 void ClusterSim::Exchange(SimNode& node, int other) {
   // Somebody who has lost the node itself from sight must not take its copy for it.
   if (node.guard->standing() == Standing::kRefused) return;
   node.called_local[other] = LocalUs(node);
+  const SimNode& called = *nodes_[other];
+  if (!called.up && !called.is_off && !cut_[node.index][other] && !cut_[other][node.index]) {
+    After(Between(100, delay_max_), [this, from = node.index, run = node.run, other] {
+      SimNode& asker = *nodes_[from];
+      if (asker.up && !asker.paused && asker.run == run) OnConnectionRefused(asker, other);
+    });
+    return;
+  }
   Send(node.index, other,
        [this, from = node.index, run = node.run, asked_at = Local(node),
         said = MakeHeartbeat(node)](SimNode& to) {

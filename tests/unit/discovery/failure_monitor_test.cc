@@ -98,6 +98,7 @@ TEST(FailureMonitor, TheOnlyPeerDiesInTime) {
   harness.RunFor(milliseconds(500));
   harness.RunFor(milliseconds(4000), {0});
   EXPECT_EQ(harness.Story(), "2000 suspect 1; 3500 dead 1; ");
+  EXPECT_FALSE(harness.seen[1].is_refused) << "silence alone says nothing of its process";
 }
 
 TEST(FailureMonitor, OneOfTwoPeersDiesInTime) {
@@ -116,6 +117,7 @@ TEST(FailureMonitor, RefusedTwiceIsDeadSooner) {
   harness.RunFor(milliseconds(200), {0});
   harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
   EXPECT_EQ(harness.Story(), "1300 dead 1; ");
+  EXPECT_TRUE(harness.seen[0].is_refused);
   EXPECT_NE(harness.seen[0].reason.message().find("refused 2 connections"), std::string::npos);
 }
 

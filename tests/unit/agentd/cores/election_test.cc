@@ -143,6 +143,22 @@ TEST(Election, ALeaseGivenBackIsFreeAtOnce) {
   EXPECT_TRUE(Ask(*node, 'c', Request(2, 'c'), 101).granted());
 }
 
+TEST(Election, TheLeaseOfACoordinatorThatIsGoneIsFree) {
+  auto node = Make('c');
+  node->OnMembershipChanged({Id('a'), Id('b')}, {Id('a'), Id('b')}, At(0));
+  Ask(*node, 'a', Request(3, 'a'), 0);
+  EXPECT_TRUE(node->OnGone(Id('b'), At(400)).empty()) << "another node's end frees nothing";
+  EXPECT_FALSE(Ask(*node, 'b', Request(4, 'b'), 400).granted());
+  const auto effects = node->OnGone(Id('a'), At(800));
+  ASSERT_EQ(Pick<ObeysChanged>(effects).size(), 1u);
+  EXPECT_FALSE(Pick<ObeysChanged>(effects)[0].coordinator.has_value());
+  EXPECT_TRUE(Ask(*node, 'b', Request(4, 'b'), 801).granted());
+  // What of the old one was still on its way is refused, and its orders too.
+  EXPECT_FALSE(Ask(*node, 'a', Request(3, 'a'), 802).granted());
+  EXPECT_FALSE(node->CheckFence({Term(3), Id('a')}).ok());
+  EXPECT_TRUE(node->OnGone(Id('a'), At(803)).empty());
+}
+
 TEST(Election, RestartedGranterLetsTheWholeLeaseRun) {
   auto node = Make('b', GrantRecord{{Term(4), Id('a')}, milliseconds(2000)});
   EXPECT_FALSE(Ask(*node, 'c', Request(5, 'c'), 1999).granted());
