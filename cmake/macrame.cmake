@@ -1,7 +1,8 @@
 # The few shapes that the targets of this tree have.
 #
-#   macrame_library(NAME SRCS a.cc … DEPS lib … [PCH header …])
-#       a static library; NAME is folder_with_underscores, e.g. discovery_inventory.
+#   macrame_library(NAME SRCS a.cc … DEPS lib … [PCH header …] [TOGETHER n])
+#       a static library; NAME is folder_with_underscores, e.g. discovery_inventory. TOGETHER: n sources
+#       are compiled as one where MACRAME_COMPILE_TOGETHER is set.
 #   macrame_binary(NAME SRCS a.cc … DEPS lib …)
 #       an executable in build/<preset>/bin; those of the product's folders are what the target
 #       `programs` builds.

@@ -4,7 +4,8 @@
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
 
-#include "absl/strings/escaping.h"
+#include <boost/algorithm/hex.hpp>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -56,8 +57,8 @@ absl::StatusOr<JoinToken> ParseJoinToken(std::string_view text) {
   if (!fits) return Malformed();
   JoinToken token;
   token.id = parts[1];
-  token.secret = absl::HexStringToBytes(parts[2]);
-  token.authority_digest = absl::HexStringToBytes(parts[3]);
+  token.secret = boost::algorithm::unhex(parts[2]);
+  token.authority_digest = boost::algorithm::unhex(parts[3]);
   if (!absl::SimpleAtoi(places[0], &token.port) || token.port < 1 || token.port > 65'535) {
     return Malformed();
   }

@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <boost/algorithm/hex.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "transport/trust.h"
 
@@ -219,7 +219,7 @@ absl::StatusOr<ClusterSecret> ReadClusterSecret(const std::string& path) {
     return Malformed(path, "its cluster_name is malformed");
   }
   if (!IsBeaconKeyHex(beacon_key_hex)) return Malformed(path, "its beacon_key is malformed");
-  secret.beacon_key = absl::HexStringToBytes(beacon_key_hex);
+  secret.beacon_key = boost::algorithm::unhex(beacon_key_hex);
   Wipe(beacon_key_hex);
   // Signing once shows that certificate and key are whole and belong together.
   absl::Status usable =
@@ -282,7 +282,7 @@ absl::StatusOr<NodeMembership> ReadNodeMembership(const std::string& path) {
   if (!IsBeaconKeyHex(beacon_key_hex)) {
     return MalformedMembership(path, "its beacon_key is malformed");
   }
-  membership.beacon_key = absl::HexStringToBytes(beacon_key_hex);
+  membership.beacon_key = boost::algorithm::unhex(beacon_key_hex);
   Wipe(beacon_key_hex);
   const absl::Status whole = CheckNodeCredentials(membership.node);
   if (!whole.ok()) return MalformedMembership(path, std::string(whole.message()));

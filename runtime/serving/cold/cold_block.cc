@@ -1,6 +1,7 @@
 #include "runtime/serving/cold/cold_block.h"
 
 #include <algorithm>
+#include <boost/algorithm/hex.hpp>
 #include <cstring>
 
 #include "absl/strings/escaping.h"
@@ -88,7 +89,7 @@ std::optional<BlockName> ParseColdFileName(std::string_view name) {
       !IsHex(name.substr(0, 2 * kNameBytes))) {
     return std::nullopt;
   }
-  const std::string bytes = absl::HexStringToBytes(absl::string_view(name.data(), 2 * kNameBytes));
+  const std::string bytes = boost::algorithm::unhex(std::string(name.substr(0, 2 * kNameBytes)));
   BlockName parsed;
   std::memcpy(parsed.data(), bytes.data(), parsed.size());
   return parsed;

@@ -3,6 +3,7 @@
 // JSON as models write it: read while it comes, repaired where a model forgets to escape a line's
 // end.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

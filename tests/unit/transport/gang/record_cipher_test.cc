@@ -2,15 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <boost/algorithm/hex.hpp>
 #include <string>
 #include <vector>
-
-#include "absl/strings/escaping.h"
 
 namespace macrame::transport {
 namespace {
 
-std::string FromHex(const char* hex) { return absl::HexStringToBytes(hex); }
+std::string FromHex(const char* hex) { return boost::algorithm::unhex(std::string(hex)); }
 
 SecretBytes Secret(char fill = 'k') { return SecretBytes(std::string(kTrafficSecretBytes, fill)); }
 
