@@ -44,13 +44,30 @@ class MemberMonitorTest : public ::testing::Test {
   transport::FakeDispatcher dispatcher_;
   std::vector<discovery::MembershipEvent> events_;
   int probes_ = 0;
+  std::vector<NodeId> gone_;
   MemberMonitor monitor_{dispatcher_,
                          Identity('0'),
                          discovery::FailureLimits(),
                          {[this](const auto& event) { events_.push_back(event); },
-                          [this](const NodeId&) { ++probes_; }}};
+                          [this](const NodeId&) { ++probes_; },
+                          [this](const NodeId& node) { gone_.push_back(node); }}};
   const NodeId peer_{std::string(32, 'a')};
 };
+
+TEST_F(MemberMonitorTest, AMemberThatRefusesAndIsSilentIsGoneAndASilentOneIsNot) {
+  monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
+  monitor_.HeardMember(Identity('b'), "10.0.0.3", false);
+  for (int tenths = 0; tenths < 40; ++tenths) {
+    dispatcher_.AdvanceBy(milliseconds(100));
+    if (tenths == 6 || tenths == 9) {
+      monitor_.HeartbeatFailed(peer_, discovery::HeartbeatFailure::kRefused);
+    }
+    monitor_.Tick();
+  }
+  EXPECT_FALSE(monitor_.IsAlive(peer_));
+  EXPECT_FALSE(monitor_.IsAlive(NodeId(std::string(32, 'b')))) << "dead by its silence";
+  EXPECT_EQ(gone_, std::vector<NodeId>{peer_});
+}
 
 TEST_F(MemberMonitorTest, ARevokedMemberIsForgottenAndNotListenedToAgain) {
   monitor_.HeardMember(Identity('a'), "10.0.0.2", false);
