@@ -158,7 +158,7 @@ void ClusterSim::Crash(int index) {
   Trace(node, "crashes");
   node.up = false;
   node.paused = false;
-  node.is_off = (options_.seed + node.run) % 2 == 0;
+  node.is_off = Chance(0.5);
   ++node.run;
   node.ranks.clear();
   node.inbox.clear();

@@ -299,6 +299,7 @@ class ClusterSim {
   std::optional<Us> WholeSince(const std::string& deployment, uint64_t epoch,
                                const FencePair& started_by) const;
   void CheckReady(const SimNode& node, const Notify& notify);
+  bool IsOnLostDisks(const AckedWrite& acked) const;
   void CheckConverged();
   void CheckRanksConverged(const SimNode& leader);
   void Violate(const std::string& what);
