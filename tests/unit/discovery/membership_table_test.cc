@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 namespace macrame::discovery {
 namespace {
 
@@ -48,6 +51,20 @@ std::vector<std::string> Names(const MembershipEvents& events) {
   return names;
 }
 
+// What everybody is called by a node that met the others in this order.
+std::map<std::string, std::string> CalledBy(const v1::NodeIdentity& self,
+                                            const std::vector<v1::NodeIdentity>& met) {
+  MembershipTable table(self);
+  for (const v1::NodeIdentity& other : met) {
+    if (other.node_id() != self.node_id()) table.HearMember(other, nullptr, kStart);
+  }
+  std::map<std::string, std::string> names;
+  for (const v1::NodeIdentity& one : met) {
+    names[one.node_id()] = table.DisplayName(NodeId(one.node_id()));
+  }
+  return names;
+}
+
 std::vector<std::string> Ips(const std::vector<v1::NodeAddress>& addresses) {
   std::vector<std::string> ips;
   for (const auto& address : addresses) ips.push_back(address.ip());
@@ -58,6 +75,19 @@ v1::Reason Dead() {
   v1::Reason reason;
   reason.set_code("NODE_DEAD");
   return reason;
+}
+
+TEST(MembershipTable, NodesOfOneHostnameAreCalledTheSameByEverybody) {
+  const std::vector<v1::NodeIdentity> nodes = {Identity(kSelf, 1, "studio", {Address("10.0.0.1")}),
+                                               Identity(kB, 1, "studio", {Address("10.0.0.2")}),
+                                               Identity(kC, 1, "mini", {Address("10.0.0.3")})};
+  const std::map<std::string, std::string> names = {
+      {kSelf, "studio-0000"}, {kB, "studio-b0bb"}, {kC, "mini"}};
+  std::vector<size_t> order = {0, 1, 2};
+  do {
+    const std::vector<v1::NodeIdentity> met = {nodes[order[0]], nodes[order[1]], nodes[order[2]]};
+    for (const v1::NodeIdentity& self : nodes) EXPECT_EQ(CalledBy(self, met), names);
+  } while (std::next_permutation(order.begin(), order.end()));
 }
 
 TEST(MembershipTable, CandidateBecomesMember) {
