@@ -98,6 +98,7 @@ MemberMonitor::BeaconWorth MemberMonitor::HeardBeacon(const discovery::HeardBeac
   if (beacon.machine == last.machine && !is_later) return BeaconWorth::kNothing;
   last = {beacon.machine, beacon.incarnation, beacon.sequence};
   const bool is_later_run = beacon.incarnation > member->identity.incarnation();
+  if (!is_later_run) failures_.BeaconOfDeadReceived(beacon.node);
   if (is_later_run || member->state == v1::NODE_STATE_DEAD) return BeaconWorth::kWantsHeartbeat;
   Carry(failures_.BeaconReceived(beacon.node, dispatcher_.Now()));
   return BeaconWorth::kHeard;
@@ -191,7 +192,9 @@ void MemberMonitor::Carry(const discovery::FailureEffects& effects) {
         break;
       case Kind::kBecameDead:
         Tell(table_.SetState(effect.node, v1::NODE_STATE_DEAD, effect.reason, now));
-        if (effect.is_refused) callbacks_.on_gone(effect.node);
+        break;
+      case Kind::kGone:
+        callbacks_.on_gone(effect.node);
         break;
       case Kind::kBecameAlive:
         Tell(table_.SetState(effect.node, v1::NODE_STATE_ALIVE, effect.reason, now));

@@ -25,7 +25,8 @@ class MemberMonitor {
     std::function<void(const discovery::MembershipEvent&)> on_event;
     // A silent member: send it a heartbeat besides the regular ones.
     std::function<void(const NodeId&)> on_probe;
-    // A member's process runs no more: its machine refuses connections, and it is not heard.
+    // A member's process runs no more: its machine refuses connections, and nothing is heard of it
+    // (FailureEffect::kGone).
     std::function<void(const NodeId&)> on_gone;
   };
 

@@ -40,11 +40,16 @@ FailureEffects FailureMonitor::BeaconReceived(const NodeId& node, MonotonicTime 
   return Revive(node, peer, now);
 }
 
+void FailureMonitor::BeaconOfDeadReceived(const NodeId& node) {
+  if (const auto found = peers_.find(node); found != peers_.end()) found->second.is_refused = false;
+}
+
 FailureEffects FailureMonitor::Revive(const NodeId& node, Peer& peer, MonotonicTime now) {
   const bool was_alive = peer.state == v1::NODE_STATE_ALIVE;
   peer.state = v1::NODE_STATE_ALIVE;
   peer.last_heard = std::max(peer.last_heard, now);
   peer.refusals = 0;
+  peer.is_refused = false;
   peer.grace = Duration(0);
   if (was_alive) return {};
   return {FailureEffect{FailureEffect::Kind::kBecameAlive, node, {}}};
@@ -70,7 +75,13 @@ FailureEffects FailureMonitor::Tick(MonotonicTime now) {
   NoteOwnPause(now);
   BlameSelfFirst(now);
   FailureEffects effects;
-  for (auto& [node, peer] : peers_) Judge(node, peer, now, effects);
+  for (auto& [node, peer] : peers_) {
+    Judge(node, peer, now, effects);
+    // Here alone, where a pause of this process has been taken out.
+    if (!peer.is_refused || now - peer.last_heard < limits_.gone_after * widening_) continue;
+    peer.is_refused = false;
+    effects.push_back({FailureEffect::Kind::kGone, node, {}});
+  }
   return effects;
 }
 
@@ -121,7 +132,7 @@ void FailureMonitor::Judge(const NodeId& node, Peer& peer, MonotonicTime now,
         Die(node, peer,
             absl::StrCat("refused ", peer.refusals, " connections in a row and was not heard for ",
                          Seconds(silence), ": the machine is there, but no agent runs on it")));
-    effects.back().is_refused = true;
+    peer.is_refused = true;
     return;
   }
   if (silence < limits_.suspect_after * widening_) return;

@@ -9,7 +9,7 @@
 // makes it suspect, and from then on the monitor asks for extra probes (twice as often), so that
 // plain loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so
 // do two refused connections in a row after refused_after, as the machine is there and the agent is
-// not.
+// not. Who stays silent until gone_after then is gone.
 //
 // What loss does, where each datagram is lost with 30 %: a false death needs six beacons in a row
 // (0.3^6 = 7e-4), the seven heartbeats of each side that follow a silence of 875 ms (0.51^7 x 0.3^7
@@ -45,6 +45,9 @@ struct FailureLimits {
   int refusals_until_dead = 2;
   // A node whose own heartbeats still come in is alive, whatever its port says.
   Duration refused_after = std::chrono::milliseconds(750);
+  // Two beacons and the time until they are read: of a process that lives behind a firewall that
+  // refuses, one comes in before.
+  Duration gone_after = std::chrono::milliseconds(1000);
   // Twice the longest time between two heartbeats of a pair that hears each other's beacons.
   Duration beacons_trusted_for = std::chrono::seconds(20);
 };
@@ -57,12 +60,11 @@ struct FailureEffect {
     kBecameDead,
     kBecameAlive,
     kProbe,  // send it a heartbeat now, besides the regular ones
+    kGone,   // dead by refusals, and no process of it runs: not a sign of life for gone_after
   };
   Kind kind;
   NodeId node;
   v1::Reason reason;  // NODE_SUSPECT or NODE_DEAD with the figures
-  // Of kBecameDead: its machine refused connections, so no process of it runs.
-  bool is_refused = false;
 };
 using FailureEffects = std::vector<FailureEffect>;
 
@@ -83,6 +85,9 @@ class FailureMonitor {
   }
   // Signed, of the member's present run, and newer than any before it.
   FailureEffects BeaconReceived(const NodeId& node, MonotonicTime now);
+  // Signed, of the dead member's present run: it stays dead until a heartbeat says more, and its
+  // process is not gone.
+  void BeaconOfDeadReceived(const NodeId& node);
   // All addresses of the member were tried. Unknown nodes are ignored everywhere.
   FailureEffects HeartbeatFailed(const NodeId& node, HeartbeatFailure failure, MonotonicTime now);
   // Each tick_interval.
@@ -101,7 +106,8 @@ class FailureMonitor {
     MonotonicTime last_exchange;  // a heartbeat, either way
     MonotonicTime last_probe;
     int refusals = 0;
-    Duration grace{0};  // given once for each silence, when we blamed ourselves
+    bool is_refused = false;  // dead by refusals, and not heard since
+    Duration grace{0};        // given once for each silence, when we blamed ourselves
   };
 
   FailureEffects Hear(const NodeId& node, MonotonicTime now);

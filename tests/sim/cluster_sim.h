@@ -100,9 +100,11 @@ struct SimHeard {
   Us at_local = 0;         // a heartbeat, or a beacon that counts as one
   Us exchanged_local = 0;  // a heartbeat
   Us beacon_local = 0;
-  int refusals = 0;   // of connections, since it was heard
-  SimHeartbeat said;  // the latest one
-  SimBeacon beacon;   // the latest one of the same run
+  int refusals = 0;         // of connections, since it was heard
+  bool is_refused = false;  // dead by refusals, and not a sign of life since
+  Us silent_since = 0;      // of one that is
+  SimHeartbeat said;        // the latest one
+  SimBeacon beacon;         // the latest one of the same run
 };
 
 struct SimWaiting {
@@ -118,6 +120,7 @@ struct SimNode {
   bool up = false;
   bool paused = false;
   bool is_off = false;    // the machine, and not the process alone: it refuses no connections
+  bool refuses = false;   // a firewall: nobody can call it; what it sends gets out
   bool draining = false;  // told to stop
   uint64_t run = 0;       // incarnation
   std::string machine;
@@ -188,6 +191,8 @@ class ClusterSim {
   void Pause(int node);
   void Resume(int node);
   void Isolate(int node, bool cut);
+  // Connections to it are refused; what it sends gets out.
+  void SetRefuses(int index, bool refuses) { nodes_[index]->refuses = refuses; }
   void FillDisk(int node, bool full);
   void KillRank(int node);
   // Starts a copy of this node's disk on a machine of its own; it may be up or down. There is one
@@ -242,6 +247,7 @@ class ClusterSim {
   void OnBeacon(SimNode& node, int from, const SimBeacon& beacon);
   // One call serves both ways.
   void OnConnectionRefused(SimNode& node, int other);
+  void TickRefused(SimNode& node);
   void Exchange(SimNode& node, int other);
   void SendHeartbeats(SimNode& node);
   // False: another machine has the sender's place.

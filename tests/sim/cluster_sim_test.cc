@@ -93,6 +93,19 @@ TEST_P(SingleFailure, TheCoordinatorIsKilledAndComesBackAtOnce) {
   ExpectReadyWithin(9000);
 }
 
+// It lives and speaks, and nobody can call it.
+TEST_P(SingleFailure, AFirewallOfTheCoordinatorRefusesCalls) {
+  const uint64_t epoch = sim_->EpochOf("m0"), elections = sim_->elections();
+  ASSERT_NE(epoch, 0u);
+  sim_->SetRefuses(leader_, true);
+  sim_->RunFor(20'000);
+  EXPECT_EQ(sim_->elections(), elections);
+  sim_->SetRefuses(leader_, false);
+  sim_->RunFor(5000);
+  EXPECT_EQ(sim_->elections(), elections);
+  EXPECT_EQ(sim_->EpochOf("m0"), epoch);
+}
+
 TEST_P(SingleFailure, CopiesOfEachDiskStartAndEnd) {
   const uint64_t epoch = sim_->EpochOf("m0"), elections = sim_->elections();
   ASSERT_NE(epoch, 0u);

@@ -12,6 +12,7 @@ namespace {
 constexpr Us kBeaconSilence = 875'000;
 constexpr int kRefusalsUntilDead = 2;
 constexpr Us kRefusedAfter = 750'000;
+constexpr Us kGoneAfter = 1'000'000;
 constexpr Us kBeaconsRead = 250'000;  // a quiet agent reads them so often
 constexpr Us kBeaconsTrusted = 20'000'000;
 constexpr Us kFullInterval = 5'000'000;
@@ -87,6 +88,10 @@ void ClusterSim::OnBeacon(SimNode& node, int from, const SimBeacon& beacon) {
   const auto found = node.heard.find(IndexOf(id));
   const bool is_live = found != node.heard.end() && local - found->second.at_local < kDeadAfter;
   if (is_live && found->second.at != from) return;
+  if (found != node.heard.end() && found->second.at == from &&
+      run == found->second.said.identity.incarnation()) {
+    found->second.is_refused = false;
+  }
   const uint64_t known_run = is_live ? found->second.said.identity.incarnation() : 0;
   if (!is_live || run > known_run) {
     if (local - node.called_local[from] >= kHeartbeat) Exchange(node, from);
@@ -112,10 +117,20 @@ void ClusterSim::OnConnectionRefused(SimNode& node, int other) {
   if (local - heard.at_local >= kDeadAfter) return;
   if (++heard.refusals < kRefusalsUntilDead) return Exchange(node, other);
   if (local - heard.at_local < kRefusedAfter) return;
-  Trace(node, absl::StrCat("finds that no process of ", Letter(id), " runs"));
+  heard.is_refused = true;
+  heard.silent_since = heard.at_local;
   heard.at_local = local - kDeadAfter;
   UpdateMembership(node);
-  if (IsSure(node)) Carry(node, node.election->OnGone(id, Local(node)), nullptr, -1);
+}
+
+void ClusterSim::TickRefused(SimNode& node) {
+  for (auto& [index, heard] : node.heard) {
+    if (!heard.is_refused || LocalUs(node) - heard.silent_since < kGoneAfter) continue;
+    heard.is_refused = false;
+    const NodeId id = nodes_[index]->id;
+    Trace(node, absl::StrCat("finds that no process of ", Letter(id), " runs"));
+    if (IsSure(node)) Carry(node, node.election->OnGone(id, Local(node)), nullptr, -1);
+  }
 }
 
 void ClusterSim::Exchange(SimNode& node, int other) {
@@ -123,7 +138,8 @@ void ClusterSim::Exchange(SimNode& node, int other) {
   if (node.guard->standing() == Standing::kRefused) return;
   node.called_local[other] = LocalUs(node);
   const SimNode& called = *nodes_[other];
-  if (!called.up && !called.is_off && !cut_[node.index][other] && !cut_[other][node.index]) {
+  const bool refuses = called.up ? called.refuses : !called.is_off;
+  if (refuses && !cut_[node.index][other] && !cut_[other][node.index]) {
     After(Between(100, delay_max_), [this, from = node.index, run = node.run, other] {
       SimNode& asker = *nodes_[from];
       if (asker.up && !asker.paused && asker.run == run) OnConnectionRefused(asker, other);

@@ -42,8 +42,10 @@ void ClusterSim::Tick(SimNode& node) {
     for (auto& [index, heard] : node.heard) {
       heard.at_local += gap;
       heard.exchanged_local += gap;
+      heard.silent_since += gap;
     }
   }
+  TickRefused(node);
   AdvanceRanks(node);
   TickIdentity(node);
   UpdateMembership(node);

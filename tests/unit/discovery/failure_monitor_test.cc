@@ -58,6 +58,7 @@ class Harness {
     std::string story;
     for (size_t i = 0; i < seen.size(); ++i) {
       const char* word = seen[i].kind == Kind::kBecameDead      ? "dead"
+                         : seen[i].kind == Kind::kGone          ? "gone"
                          : seen[i].kind == Kind::kBecameSuspect ? "suspect"
                                                                 : "alive";
       story += std::to_string(std::chrono::duration_cast<milliseconds>(at[i] - kStart).count()) +
@@ -98,7 +99,6 @@ TEST(FailureMonitor, TheOnlyPeerDiesInTime) {
   harness.RunFor(milliseconds(500));
   harness.RunFor(milliseconds(4000), {0});
   EXPECT_EQ(harness.Story(), "2000 suspect 1; 3500 dead 1; ");
-  EXPECT_FALSE(harness.seen[1].is_refused) << "silence alone says nothing of its process";
 }
 
 TEST(FailureMonitor, OneOfTwoPeersDiesInTime) {
@@ -117,8 +117,34 @@ TEST(FailureMonitor, RefusedTwiceIsDeadSooner) {
   harness.RunFor(milliseconds(200), {0});
   harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
   EXPECT_EQ(harness.Story(), "1300 dead 1; ");
-  EXPECT_TRUE(harness.seen[0].is_refused);
   EXPECT_NE(harness.seen[0].reason.message().find("refused 2 connections"), std::string::npos);
+}
+
+TEST(FailureMonitor, WhoRefusesAndStaysSilentIsGone) {
+  for (const bool is_heard : {false, true}) {
+    Harness harness(2);
+    harness.RunFor(milliseconds(500));
+    harness.RunFor(milliseconds(800), {0});
+    for (int i = 0; i < 2; ++i) {
+      harness.Note(
+          harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
+    }
+    // Of a process behind a firewall a beacon comes in all the same, read a quarter late.
+    if (is_heard) harness.monitor.BeaconOfDeadReceived(Node(0));
+    harness.RunFor(milliseconds(3000), {0});
+    EXPECT_EQ(harness.Story(), is_heard ? "1300 dead 1; " : "1300 dead 1; 1500 gone 1; ");
+  }
+}
+
+TEST(FailureMonitor, APauseOfOnesOwnIsNoSilenceOfWhoRefuses) {
+  Harness harness(2);
+  harness.RunFor(milliseconds(500));
+  harness.now += milliseconds(900);  // without a tick
+  for (int i = 0; i < 2; ++i) {
+    harness.Note(harness.monitor.HeartbeatFailed(Node(0), HeartbeatFailure::kRefused, harness.now));
+  }
+  harness.RunFor(milliseconds(700), {0});
+  EXPECT_EQ(harness.Story().find("gone"), std::string::npos) << harness.Story();
 }
 
 TEST(FailureMonitor, RefusalsOfANodeThatStillSpeaksMeanNothing) {
