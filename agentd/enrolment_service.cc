@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "agentd/log_text.h"
 #include "agentd/rpc_methods.h"
 #include "proto/reasons.h"

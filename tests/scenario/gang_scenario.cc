@@ -1,5 +1,6 @@
 #include <sstream>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
 #include "proto/reasons.h"
 #include "tests/scenario/scenario.h"

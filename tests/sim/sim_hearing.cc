@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/cores/node_news.h"
 #include "tests/sim/cluster_sim.h"
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace macrame::transport {

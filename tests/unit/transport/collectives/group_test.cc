@@ -1,4 +1,5 @@
 #include "transport/collectives/group.h"
+#include "absl/strings/str_cat.h"
 
 #include <gtest/gtest.h>
 

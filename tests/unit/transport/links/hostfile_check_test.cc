@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/transport/links/link_facts_for_tests.h"
 #include "transport/links/judge.h"
 #include "transport/links/mlx_settings.h"

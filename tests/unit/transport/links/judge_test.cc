@@ -1,4 +1,5 @@
 #include "transport/links/judge.h"
+#include "absl/strings/str_cat.h"
 
 #include <gtest/gtest.h>
 

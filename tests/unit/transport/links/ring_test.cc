@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/transport/links/link_facts_for_tests.h"
 #include "tests/unit/transport/links/mlx_rules_for_tests.h"
 #include "transport/links/diagnosis.h"
