@@ -54,6 +54,9 @@ AgentEvents Agent::Impl::MakeEvents() {
   events.on_probe = [this](const NodeId& node) {
     if (parts_.guard.standing() != Standing::kRefused) parts_.heartbeats.SendTo(node);
   };
+  events.on_ask = [this](const NodeId& node) {
+    return parts_.guard.standing() == Standing::kRefused ? 0 : parts_.beacons->Ask(node);
+  };
   events.on_gone = [this](const NodeId& node) { parts_.leases.OnGone(node); };
   events.on_renewed = [this](const auto& credentials) { OnRenewed(credentials); };
   events.on_revoked = [this](const auto& nodes) { OnRevoked(nodes); };

@@ -56,6 +56,8 @@ discovery::FailureLimits FailureLimitsOf(const Config& config) {
   limits.heartbeat_interval = Ms(config.heartbeat_interval_ms);
   limits.suspect_after = Ms(config.suspect_after_ms);
   limits.dead_after = Ms(config.dead_after_ms);
+  limits.unanswered_after = limits.dead_after * 5 / 8;
+  limits.ask_after = std::min(limits.ask_after, limits.suspect_after * 2 / 3);
   return limits;
 }
 
@@ -155,7 +157,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       own(dispatcher, FirstIdentity(config, *store, machine), prober, supervisor),
       guard(store->last_machine(), GuardOptionsOf(config), dispatcher.Now()),
       members(dispatcher, own.identity(), FailureLimitsOf(config),
-              {events.on_member, events.on_probe, events.on_gone}),
+              {events.on_member, events.on_probe, events.on_ask, events.on_gone}),
       election(self, ElectionOptionsOf(config), store->loaded_grant(), SystemRandom(),
                dispatcher.Now()),
       channels(dispatcher, self),

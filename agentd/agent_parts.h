@@ -52,6 +52,7 @@ namespace macrame::agentd {
 struct AgentEvents {
   std::function<void(const discovery::MembershipEvent&)> on_member;
   std::function<void(const NodeId&)> on_probe;
+  std::function<int(const NodeId&)> on_ask;
   std::function<void(const NodeId&)> on_gone;
   std::function<void(const transport::NodeCredentials&)> on_renewed;
   std::function<void(const std::set<NodeId>&)> on_revoked;

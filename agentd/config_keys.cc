@@ -90,7 +90,7 @@ Keys ClusterKeys() {
       Number("suspect_after_ms", &Config::suspect_after_ms, "ms", 100, 60'000,
              "silence that makes a member suspect"),
       Number("dead_after_ms", &Config::dead_after_ms, "ms", 200, 300'000,
-             "silence that makes a member dead"),
+             "silence that makes a member dead; 5/8 of it where no beacon is answered"),
       Number("lease_ms", &Config::lease_ms, "ms", 400, 60'000, "length of the coordinator's lease"),
       Choice("consistency", &Config::consistency,
              "majority of the live members, or (quorum) of all listed ones",

@@ -187,6 +187,9 @@ void MemberMonitor::Carry(const discovery::FailureEffects& effects) {
       case Kind::kProbe:
         callbacks_.on_probe(effect.node);
         break;
+      case Kind::kAsk:
+        failures_.NoteAsked(effect.node, callbacks_.on_ask(effect.node));
+        break;
       case Kind::kBecameSuspect:
         Tell(table_.SetState(effect.node, v1::NODE_STATE_SUSPECT, effect.reason, now));
         break;

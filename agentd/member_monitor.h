@@ -25,6 +25,8 @@ class MemberMonitor {
     std::function<void(const discovery::MembershipEvent&)> on_event;
     // A silent member: send it a heartbeat besides the regular ones.
     std::function<void(const NodeId&)> on_probe;
+    // The same by beacons that ask for an answer: how many go, 0 where none of its beacons came in.
+    std::function<int(const NodeId&)> on_ask;
     // A member's process runs no more: its machine refuses connections, and nothing is heard of it
     // (FailureEffect::kGone).
     std::function<void(const NodeId&)> on_gone;

@@ -118,6 +118,7 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
     }
   }
 
+  int Ask(const NodeId& member);
   void NotePeerConnected(const NodeId& peer);
   std::vector<v1::Reason> Problems() const;
 
@@ -133,6 +134,13 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   struct Connected {
     MonotonicTime since;
     MonotonicTime last;
+  };
+  // Where a member's beacons come from: its own socket, which no other process shares.
+  struct Way {
+    std::string ip;
+    uint16_t port = 0;
+    uint32_t interface_index = 0;
+    MonotonicTime heard_at;
   };
   struct ResolvedSeed {
     SeedAddress seed;
@@ -157,6 +165,8 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   void SendRound(Kind kind);
   void SendOn(const Interface& interface, Kind kind);
   void SendToSeeds(Kind kind);
+  void SendAsks(const NodeId& member);
+  void NoteWay(const NodeId& member, const Datagram& datagram);
   std::string MakeBeacon(Kind kind, const std::string& first_heard);
   int Send(bool is_v6, const std::string& bytes, const std::string& ip, uint16_t port,
            uint32_t interface_index);
@@ -196,6 +206,7 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   std::set<uint32_t> joined_;
   std::vector<ResolvedSeed> seeds_;
   std::map<NodeId, Connected> connected_;
+  std::map<NodeId, std::vector<Way>> ways_;
   std::map<std::pair<std::string, uint16_t>, MonotonicTime> answered_;
   size_t heard_rotation_ = 0;
   uint64_t beacons_sent_ = 0;
@@ -518,6 +529,53 @@ void BeaconService::Impl::SendToSeeds(Kind kind) {
   }
 }
 
+void BeaconService::Impl::NoteWay(const NodeId& member, const Datagram& datagram) {
+  const MonotonicTime now = dispatcher_.Now();
+  const bool is_v6 = datagram.source_ip.find(':') != std::string::npos;
+  const bool is_link_local = is_v6 && absl::StartsWith(datagram.source_ip, "fe80:");
+  const Way way{datagram.source_ip, datagram.source_port,
+                is_link_local ? datagram.interface_index : 0, now};
+  if (ways_.size() >= kReplayNodesMax) {
+    std::erase_if(ways_, [now](const auto& entry) {
+      return now - entry.second.front().heard_at > kAskedWhereHeardFor;
+    });
+  }
+  std::vector<Way>& ways = ways_[member];
+  std::erase_if(ways, [&](const Way& known) {
+    return (known.ip == way.ip && known.interface_index == way.interface_index) ||
+           now - known.heard_at > kAskedWhereHeardFor;
+  });
+  if (ways.size() >= kAskedWaysMax) ways.pop_back();
+  ways.insert(ways.begin(), way);
+}
+
+int BeaconService::Impl::Ask(const NodeId& member) {
+  const auto found = ways_.find(member);
+  if (!running_ || found == ways_.end()) return 0;
+  std::erase_if(found->second, [now = dispatcher_.Now()](const Way& way) {
+    return now - way.heard_at > kAskedWhereHeardFor;
+  });
+  if (found->second.empty()) {
+    ways_.erase(found);
+    return 0;
+  }
+  SendAsks(member);
+  dispatcher_.PostAfter(kAskAgain, [weak = weak_from_this(), member] {
+    const auto self = weak.lock();
+    if (self && self->running_) self->SendAsks(member);
+  });
+  return 2;
+}
+
+void BeaconService::Impl::SendAsks(const NodeId& member) {
+  const auto found = ways_.find(member);
+  if (found == ways_.end()) return;
+  for (const Way& way : found->second) {
+    const bool is_v6 = way.ip.find(':') != std::string::npos;
+    Send(is_v6, MakeBeacon(Kind::kReplyWanted, ""), way.ip, way.port, way.interface_index);
+  }
+}
+
 // ---- Hearing
 
 bool BeaconService::Impl::IsOwnAddress(const std::string& ip) const {
@@ -625,6 +683,7 @@ void BeaconService::Impl::OnMemberBeacon(const v1::Beacon& beacon, const Datagra
   const bool lists_us = std::find(heard.begin(), heard.end(), self_.node_id()) != heard.end();
   hearing_.Heard(interface.name, NodeId(beacon.node_id()), lists_us, dispatcher_.Now());
   const v1::NodeIdentity identity = IdentityOf(beacon, datagram, interface);
+  NoteWay(NodeId(beacon.node_id()), datagram);
   if (beacon.reply_wanted()) Answer(datagram, beacon.node_id());
   if (callbacks_.on_peer_clock) {
     callbacks_.on_peer_clock(NodeId(beacon.node_id()), beacon.sent_unix_ms());
@@ -718,6 +777,7 @@ void BeaconService::SetAllPeersConnected(bool connected) { impl_->SetAllPeersCon
 void BeaconService::SetSignsOfLife(bool wanted) { impl_->SetSignsOfLife(wanted); }
 void BeaconService::SetTakesTurns(bool takes_turns) { impl_->SetTakesTurns(takes_turns); }
 void BeaconService::Turn() { impl_->Turn(); }
+int BeaconService::Ask(const NodeId& member) { return impl_->Ask(member); }
 void BeaconService::NotePeerConnected(const NodeId& peer) { impl_->NotePeerConnected(peer); }
 const std::vector<Interface>& BeaconService::interfaces() const { return impl_->interfaces(); }
 std::vector<v1::Reason> BeaconService::Problems() const { return impl_->Problems(); }

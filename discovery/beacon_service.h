@@ -41,6 +41,11 @@ inline constexpr size_t kSeedsMax = 64;
 inline constexpr size_t kDatagramsPerTurnMax = 64;
 // The same address is answered at most so often.
 inline constexpr Duration kAnswerInterval = std::chrono::milliseconds(40);
+// A little more, so that both are answered.
+inline constexpr Duration kAskAgain = std::chrono::milliseconds(50);
+// A member is asked where it was heard so lately, by so many ways.
+inline constexpr Duration kAskedWhereHeardFor = std::chrono::seconds(30);
+inline constexpr size_t kAskedWaysMax = 4;
 
 struct BeaconServiceOptions {
   uint16_t port = kBeaconPort;
@@ -98,6 +103,9 @@ class BeaconService {
   // beacons; what has come in by then is heard in one go. A burst keeps its own times.
   void SetTakesTurns(bool takes_turns);
   void Turn();
+  // Asks a member for a beacon at the addresses that its last ones came from, twice, kAskAgain
+  // apart. How often it is asked that way; 0: none came in lately.
+  int Ask(const NodeId& member);
   // A member's heartbeat came in over gRPC from a node whose beacons were never heard: UNHEARD.
   void NotePeerConnected(const NodeId& peer);
 

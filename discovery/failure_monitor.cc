@@ -49,6 +49,7 @@ FailureEffects FailureMonitor::Revive(const NodeId& node, Peer& peer, MonotonicT
   peer.state = v1::NODE_STATE_ALIVE;
   peer.last_heard = std::max(peer.last_heard, now);
   peer.refusals = 0;
+  peer.asks = 0;
   peer.is_refused = false;
   peer.grace = Duration(0);
   if (was_alive) return {};
@@ -71,12 +72,19 @@ FailureEffects FailureMonitor::HeartbeatFailed(const NodeId& node, HeartbeatFail
   return effects;
 }
 
+void FailureMonitor::NoteAsked(const NodeId& node, int asks) {
+  if (const auto found = peers_.find(node); found != peers_.end()) found->second.asks += asks;
+}
+
 FailureEffects FailureMonitor::Tick(MonotonicTime now) {
   NoteOwnPause(now);
   BlameSelfFirst(now);
   FailureEffects effects;
   for (auto& [node, peer] : peers_) {
     Judge(node, peer, now, effects);
+    if (peer.state != v1::NODE_STATE_DEAD && now - peer.last_heard >= limits_.ask_after) {
+      effects.push_back({FailureEffect::Kind::kAsk, node, {}});
+    }
     // Here alone, where a pause of this process has been taken out.
     if (!peer.is_refused || now - peer.last_heard < limits_.gone_after * widening_) continue;
     peer.is_refused = false;
@@ -123,8 +131,12 @@ void FailureMonitor::Judge(const NodeId& node, Peer& peer, MonotonicTime now,
                            FailureEffects& effects) {
   if (peer.state == v1::NODE_STATE_DEAD) return;
   const Duration silence = now - peer.last_heard;
-  if (silence >= limits_.dead_after * widening_ + peer.grace) {
-    effects.push_back(Die(node, peer, absl::StrCat("not heard for ", Seconds(silence))));
+  const bool is_unanswered = peer.asks >= limits_.asks_until_dead;
+  const Duration limit = is_unanswered ? limits_.unanswered_after : limits_.dead_after;
+  if (silence >= limit * widening_ + peer.grace) {
+    std::string message = absl::StrCat("not heard for ", Seconds(silence));
+    if (is_unanswered) absl::StrAppend(&message, ", and ", peer.asks, " beacons not answered");
+    effects.push_back(Die(node, peer, std::move(message)));
     return;
   }
   if (peer.refusals >= limits_.refusals_until_dead && silence >= limits_.refused_after) {

@@ -7,23 +7,27 @@
 // nobody kept the beacon back. So beacons count for beacons_trusted_for after the last heartbeat
 // that was exchanged, and never raise the dead. Silence of suspect_after
 // makes it suspect, and from then on the monitor asks for extra probes (twice as often), so that
-// plain loss of packets seldom goes on to look like death; silence of dead_after makes it dead; so
-// do two refused connections in a row after refused_after, as the machine is there and the agent is
-// not. Who stays silent until gone_after then is gone.
+// plain loss of packets seldom goes on to look like death; silence of dead_after makes it dead. So
+// does silence of unanswered_after, where the member's beacons used to come in and it left
+// asks_until_dead beacons that asked for an answer without one (kAsk: from ask_after on, some each
+// tick). So do two refused connections in a row after refused_after, as the machine is there and
+// the agent is not. Who stays silent until gone_after then is gone.
 //
-// What loss does, where each datagram is lost with 30 %: a false death needs six beacons in a row
-// (0.3^6 = 7e-4), the seven heartbeats of each side that follow a silence of 875 ms (0.51^7 x 0.3^7
-// = 2e-6) and the five probes of a suspect (0.51^5 = 0.035) to be lost: 5e-11 for each beacon, once
-// in 300 years for each pair. With dead_after at 2 s it would be four beacons, four heartbeats of
-// each side and three probes: 6e-7, once in ten days for each pair.
+// What loss does, where each datagram is lost with 30 %: death after unanswered_after needs three
+// beacons in a row to be lost (0.3^3 = 0.027), the four heartbeats of each side that follow a
+// silence of 875 ms (0.51^4 x 0.3^4 = 5e-4), and of 20 asked beacons each one or its answer
+// (0.51^20 = 1.4e-6): 2e-11 for each beacon, once in 800 years for each pair; by the datagrams
+// alone, as if TCP carried nothing, once in five months. Who is not heard by beacons is asked by
+// heartbeats alone and has dead_after: six beacons, seven heartbeats of each side and the five
+// probes of a suspect, 5e-11 or once in 300 years.
 //
 // Slow is not dead, least of all when the slow one is we. A Tick that comes more than late_tick
 // after its time means that this process was paused: nobody's silence in that time counts, and the
 // limits are doubled (up to widen_max) until ten seconds pass without another. When two or more
 // members, and at least half of them, fall silent at once, this node's own network is the likelier
 // culprit: those that would die get one further dead_after first. So a member that is gone is dead
-// after dead_after at the soonest and 2 × dead_after at the latest, unless this node was itself
-// paused.
+// after unanswered_after at the soonest and 2 × dead_after at the latest, unless this node was
+// itself paused.
 
 #include <map>
 #include <vector>
@@ -38,6 +42,11 @@ struct FailureLimits {
   Duration heartbeat_interval = std::chrono::milliseconds(500);
   Duration suspect_after = std::chrono::milliseconds(1500);
   Duration dead_after = std::chrono::milliseconds(3000);
+  Duration unanswered_after = std::chrono::milliseconds(1875);
+  // One beacon, and the time until it is read, is missing.
+  Duration ask_after = std::chrono::milliseconds(875);
+  // Of the 20 and more that are sent in time: a pause of the sender is no silence of the other.
+  int asks_until_dead = 14;
   Duration tick_interval = std::chrono::milliseconds(100);
   Duration late_tick = std::chrono::milliseconds(500);
   int widen_max = 8;
@@ -60,6 +69,7 @@ struct FailureEffect {
     kBecameDead,
     kBecameAlive,
     kProbe,  // send it a heartbeat now, besides the regular ones
+    kAsk,    // ask it for a beacon; NoteAsked
     kGone,   // dead by refusals, and no process of it runs: not a sign of life for gone_after
   };
   Kind kind;
@@ -90,6 +100,8 @@ class FailureMonitor {
   void BeaconOfDeadReceived(const NodeId& node);
   // All addresses of the member were tried. Unknown nodes are ignored everywhere.
   FailureEffects HeartbeatFailed(const NodeId& node, HeartbeatFailure failure, MonotonicTime now);
+  // So many beacons that ask for an answer were sent to it.
+  void NoteAsked(const NodeId& node, int asks);
   // Each tick_interval.
   FailureEffects Tick(MonotonicTime now);
 
@@ -106,6 +118,7 @@ class FailureMonitor {
     MonotonicTime last_exchange;  // a heartbeat, either way
     MonotonicTime last_probe;
     int refusals = 0;
+    int asks = 0;             // since it was heard last
     bool is_refused = false;  // dead by refusals, and not heard since
     Duration grace{0};        // given once for each silence, when we blamed ourselves
   };

@@ -95,7 +95,8 @@ class HeartbeatSenderTest : public ::testing::Test {
   MemberMonitor members_{dispatcher_,
                          IdentityAt(self_, 1),
                          discovery::FailureLimits(),
-                         {[](const auto&) {}, [](const NodeId&) {}, [](const NodeId&) {}}};
+                         {[](const auto&) {}, [](const NodeId&) {}, [](const NodeId&) { return 0; },
+                          [](const NodeId&) {}}};
   std::map<NodeId, int> sent_;
   bool urgent_ = false;
   uint64_t sequence_ = 0;

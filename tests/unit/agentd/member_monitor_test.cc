@@ -44,15 +44,32 @@ class MemberMonitorTest : public ::testing::Test {
   transport::FakeDispatcher dispatcher_;
   std::vector<discovery::MembershipEvent> events_;
   int probes_ = 0;
+  int asks_sent_ = 0;  // each time the monitor wants it
   std::vector<NodeId> gone_;
-  MemberMonitor monitor_{dispatcher_,
-                         Identity('0'),
-                         discovery::FailureLimits(),
-                         {[this](const auto& event) { events_.push_back(event); },
-                          [this](const NodeId&) { ++probes_; },
-                          [this](const NodeId& node) { gone_.push_back(node); }}};
+  MemberMonitor monitor_{
+      dispatcher_,
+      Identity('0'),
+      discovery::FailureLimits(),
+      {[this](const auto& event) { events_.push_back(event); },
+       [this](const NodeId&) { ++probes_; }, [this](const NodeId&) { return asks_sent_; },
+       [this](const NodeId& node) { gone_.push_back(node); }}};
   const NodeId peer_{std::string(32, 'a')};
 };
+
+TEST_F(MemberMonitorTest, AMemberThatAnswersNoBeaconIsDeadSooner) {
+  for (const int asks : {0, 2}) {
+    monitor_.HeardMember(Identity('a', static_cast<uint64_t>(2 + asks)), "10.0.0.2", false);
+    asks_sent_ = asks;
+    const MonotonicTime start = dispatcher_.Now();
+    while (monitor_.IsAlive(peer_) || monitor_.Live().contains(peer_)) {
+      dispatcher_.AdvanceBy(std::chrono::milliseconds(100));
+      monitor_.Tick();
+      ASSERT_LT(dispatcher_.Now() - start, std::chrono::seconds(4));
+    }
+    const auto took = dispatcher_.Now() - start;
+    EXPECT_EQ(took, std::chrono::milliseconds(asks == 0 ? 3000 : 1900));
+  }
+}
 
 TEST_F(MemberMonitorTest, AMemberThatRefusesAndIsSilentIsGoneAndASilentOneIsNot) {
   monitor_.HeardMember(Identity('a'), "10.0.0.2", false);

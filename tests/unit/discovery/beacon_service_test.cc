@@ -126,6 +126,24 @@ TEST_F(BeaconServiceTest, ThreeOnOneMachineFindEachOther) {
   EXPECT_TRUE(a.service->Problems().empty());
 }
 
+TEST_F(BeaconServiceTest, AMemberThatIsAskedAnswersTwiceAlsoBetweenItsTurns) {
+  BeaconServiceOptions options = Options();
+  options.intervals.searching = options.intervals.settled = seconds(60);
+  Peer a(dispatcher_, 'a', options, Trust());
+  Peer b(dispatcher_, 'b', options, Trust());
+  EXPECT_EQ(a.service->Ask(NodeId(IdOf('b'))), 0) << "it was never heard";
+  size_t before = 0;
+  dispatcher_.PostAfter(milliseconds(1200), [&] {  // the burst is over
+    ASSERT_TRUE(a.peers.contains(IdOf('b')));
+    b.service->SetTakesTurns(true);
+    before = a.beacons.size();
+    EXPECT_EQ(a.service->Ask(NodeId(IdOf('b'))), 2);
+  });
+  ASSERT_TRUE(RunUntil([&] { return before != 0 && a.beacons.size() >= before + 2; }, seconds(5)));
+  EXPECT_EQ(a.beacons.back().node.value(), IdOf('b'));
+  EXPECT_GT(a.beacons.back().sequence, a.beacons[before - 1].sequence);
+}
+
 TEST_F(BeaconServiceTest, OthersAreSeenAndNamedButNoPeers) {
   Peer member(dispatcher_, 'a', Options(), Trust());
   Peer other(dispatcher_, 'b', Options(), Trust('o'));

@@ -47,6 +47,8 @@ class Harness {
     for (const FailureEffect& effect : effects) {
       if (effect.kind == Kind::kProbe) {
         ++probes;
+      } else if (effect.kind == Kind::kAsk) {
+        monitor.NoteAsked(effect.node, asks_sent);
       } else {
         seen.push_back(effect);
         at.push_back(now);
@@ -72,6 +74,7 @@ class Harness {
   std::vector<FailureEffect> seen;
   std::vector<MonotonicTime> at;
   int probes = 0;
+  int asks_sent = 0;  // each time the monitor wants it
 
  private:
   int peers_;
@@ -92,6 +95,32 @@ TEST(FailureMonitor, SilenceMakesSuspectThenDead) {
   harness.RunFor(milliseconds(1000));
   EXPECT_EQ(harness.monitor.StateOf(Node(1)), v1::NODE_STATE_ALIVE);
   EXPECT_EQ(harness.seen.back().kind, Kind::kBecameAlive);
+}
+
+TEST(FailureMonitor, WhoLeavesBeaconsUnansweredIsDeadSooner) {
+  Harness harness(4);
+  harness.asks_sent = 2;
+  harness.RunFor(milliseconds(2000));
+  harness.RunFor(milliseconds(3000), {1});
+  EXPECT_EQ(harness.Story(), "3500 suspect 2; 3900 dead 2; ");
+  EXPECT_EQ(harness.seen[1].reason.message(), "not heard for 1.9 s, and 20 beacons not answered");
+  // One that came late ends it, and the next silence is counted anew.
+  harness.RunFor(milliseconds(1000));
+  EXPECT_EQ(harness.monitor.StateOf(Node(1)), v1::NODE_STATE_ALIVE);
+  harness.RunFor(milliseconds(1800), {1});
+  harness.Note(harness.monitor.BeaconReceived(Node(1), harness.now));
+  harness.RunFor(milliseconds(1800), {1});
+  EXPECT_EQ(harness.monitor.StateOf(Node(1)), v1::NODE_STATE_SUSPECT);
+}
+
+TEST(FailureMonitor, APauseOfOnesOwnIsNoUnansweredBeacon) {
+  Harness harness(4);
+  harness.asks_sent = 2;
+  harness.RunFor(milliseconds(2000));
+  harness.RunFor(milliseconds(1100), {1});
+  harness.now += milliseconds(1000);  // without a tick, and without an ask
+  harness.RunFor(milliseconds(300), {1});
+  EXPECT_NE(harness.monitor.StateOf(Node(1)), v1::NODE_STATE_DEAD) << harness.Story();
 }
 
 TEST(FailureMonitor, TheOnlyPeerDiesInTime) {
@@ -227,7 +256,9 @@ FailureEffects BeaconsFor(FailureMonitor& monitor, const NodeId& node, Monotonic
     now += std::chrono::milliseconds(100);
     effects = monitor.Tick(now);
     for (const FailureEffect& effect : effects) {
-      if (effect.kind != FailureEffect::Kind::kProbe) all.push_back(effect);
+      const bool is_question =
+          effect.kind == FailureEffect::Kind::kProbe || effect.kind == FailureEffect::Kind::kAsk;
+      if (!is_question) all.push_back(effect);
     }
   }
   return all;
@@ -256,7 +287,8 @@ TEST(FailureMonitor, ABeaconEndsSuspicionAndRefusalsButRaisesNoDead) {
   MonotonicTime now(std::chrono::hours(1));
   monitor.Add(node, now);
   now += std::chrono::milliseconds(1600);
-  ASSERT_EQ(monitor.Tick(now).front().kind, FailureEffect::Kind::kBecameSuspect);
+  const FailureEffects effects = monitor.Tick(now);
+  ASSERT_EQ(effects.front().kind, FailureEffect::Kind::kBecameSuspect);
   ASSERT_EQ(monitor.BeaconReceived(node, now).front().kind, FailureEffect::Kind::kBecameAlive);
   monitor.HeartbeatFailed(node, HeartbeatFailure::kRefused, now);
   now += std::chrono::milliseconds(800);
@@ -337,9 +369,11 @@ TEST(FailureMonitorProperty, LossKillsNobody) {
 }
 
 // The same where members hear each other's beacons: each 500 ms, read up to 250 ms later. Who hears
-// none for 875 ms exchanges heartbeats each 250 ms, and so does the other side; each direction of
-// these is lost as a datagram is, though TCP sends what was lost anew.
-int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, Duration span, int& suspicions) {
+// none for 875 ms asks for some, twice each tick. If `has_heartbeats` it exchanges heartbeats each
+// 250 ms besides, and so does the other side; each direction of these is lost as a datagram is,
+// though TCP sends what was lost anew. Without, they get through only each 10 s.
+int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, bool has_heartbeats, Duration span,
+                          int& suspicions) {
   std::mt19937_64 random(seed);
   const auto arrives = [&] { return std::generate_canonical<double, 53>(random) >= loss; };
   FailureMonitor monitor;
@@ -353,6 +387,10 @@ int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, Duration span, 
   const auto note = [&](const FailureEffects& effects) {
     return Count(effects, deaths, suspicions);
   };
+  const auto hear_beacon = [&](int i) {
+    note(monitor.BeaconReceived(Node(i), now));
+    heard[static_cast<size_t>(i)] = now;
+  };
   for (int64_t tick = 1; now < kStart + span; ++tick) {
     now = kStart + milliseconds(100) * tick + milliseconds(random() % 40);
     for (int i = 0; i < peers; ++i) {
@@ -360,38 +398,48 @@ int SimulateLossOfBeacons(uint64_t seed, int peers, double loss, Duration span, 
       MonotonicTime& last_called = called[static_cast<size_t>(i)];
       int64_t& read_at = read[static_cast<size_t>(i)];
       if ((tick + i) % 5 == 0 && arrives()) read_at = tick + static_cast<int64_t>(random() % 3);
-      if (tick == read_at) {
-        note(monitor.BeaconReceived(Node(i), now));
-        last_heard = now;
-      }
-      const bool is_silent = now - last_heard >= milliseconds(875);
+      if (tick == read_at) hear_beacon(i);
+      const bool is_silent = has_heartbeats && now - last_heard >= milliseconds(875);
       MonotonicTime& last_exchange = exchanged[static_cast<size_t>(i)];
       const bool is_due = is_silent || now - last_exchange >= milliseconds(10'000);
       if (!is_due || now - last_called < milliseconds(is_silent ? 250 : 500)) continue;
       last_called = now;
-      const bool is_answered = arrives() && arrives();
+      const bool is_answered = !has_heartbeats || (arrives() && arrives());
       const bool is_called = is_silent && arrives();
       if (is_answered) note(monitor.HeartbeatAnswered(Node(i), now));
       if (is_called) note(monitor.HeartbeatReceived(Node(i), now));
       if (is_answered || is_called) last_exchange = now;
     }
-    for (const NodeId& node : note(monitor.Tick(now))) {
-      if (arrives() && arrives()) note(monitor.HeartbeatAnswered(node, now));
+    const FailureEffects effects = monitor.Tick(now);
+    for (const NodeId& node : note(effects)) {
+      if (has_heartbeats && arrives() && arrives()) note(monitor.HeartbeatAnswered(node, now));
+    }
+    for (const FailureEffect& effect : effects) {
+      if (effect.kind != Kind::kAsk) continue;
+      monitor.NoteAsked(effect.node, 2);
+      const bool is_answered = (arrives() && arrives()) || (arrives() && arrives());
+      for (int i = 0; i < peers; ++i) {
+        if (is_answered && Node(i) == effect.node) hear_beacon(i);
+      }
     }
   }
   return deaths;
 }
 
 TEST(FailureMonitorProperty, LossOfBeaconsKillsNobody) {
-  for (const double loss : {0.05, 0.20, 0.30}) {
-    int suspicions = 0;
-    int deaths = 0;
-    for (uint64_t seed = 1; seed <= 4; ++seed) {
-      deaths += SimulateLossOfBeacons(seed, 7, loss, std::chrono::hours(3), suspicions);
+  for (const bool has_heartbeats : {true, false}) {
+    for (const double loss : {0.05, 0.20, 0.30}) {
+      int suspicions = 0;
+      int deaths = 0;
+      for (uint64_t seed = 1; seed <= 4; ++seed) {
+        deaths +=
+            SimulateLossOfBeacons(seed, 7, loss, has_heartbeats, std::chrono::hours(3), suspicions);
+      }
+      std::cout << "84 peer-hours of beacons at " << loss * 100 << " % loss"
+                << (has_heartbeats ? ": " : ", hardly a heartbeat: ") << suspicions
+                << " suspicions, " << deaths << " false deaths\n";
+      EXPECT_EQ(deaths, 0) << loss;
     }
-    std::cout << "84 peer-hours of beacons at " << loss * 100 << " % loss: " << suspicions
-              << " suspicions, " << deaths << " false deaths\n";
-    EXPECT_EQ(deaths, 0) << loss;
   }
 }
 
