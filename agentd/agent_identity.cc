@@ -41,10 +41,10 @@ void Agent::Impl::WatchIdentity() {
     parts_.guard.SetListed(ListedMembers(parts_.replicator.table()));
   }
   if (!parts_.guard.OnTick(dispatcher_.Now())) return;
-  spdlog::warn(
-      "no agent on another machine answers as node {}: its disk was moved to {}, where the "
-      "node goes on",
-      ShortId(parts_.self), parts_.own.identity().hostname());
+  const bool is_moved = parts_.store->last_machine() != parts_.own.identity().machine();
+  spdlog::warn("no agent on another machine answers as node {}: {} {}, where the node goes on",
+               ShortId(parts_.self), is_moved ? "its disk was moved to" : "it is",
+               parts_.own.identity().hostname());
   const absl::Status saved = parts_.store->SaveMachine(parts_.own.identity().machine());
   if (!saved.ok()) spdlog::error("the machine of this node is not written: {}", LogText(saved));
   parts_.election.SkipTerms();
@@ -57,6 +57,7 @@ void Agent::Impl::WatchIdentity() {
 void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other) {
   const std::string ip = other.addresses().empty() ? "" : other.addresses(0).ip();
   if (parts_.guard.is_sure()) parts_.members.HeardOwnIdElsewhere(other.hostname(), ip);
+  parts_.guard.OnOtherHeard(other);
   const MonotonicTime now = dispatcher_.Now();
   if (parts_.guard.standing() == Standing::kRefused || now - own_id_asked_ < kOwnIdTimeout ||
       !discovery::AreTwoMachines(other, parts_.own.identity())) {

@@ -23,15 +23,18 @@ absl::Status CheckMachine(const v1::NodeIdentity& member, const v1::Fence& fence
 
 IdentityGuard::IdentityGuard(std::string last_machine, IdentityGuardOptions options,
                              MonotonicTime now)
-    : options_(options), last_machine_(std::move(last_machine)), started_(now) {}
+    : options_(options),
+      last_machine_(std::move(last_machine)),
+      started_(now),
+      look_again_(options.look_again) {}
 
 void IdentityGuard::SetSelf(const v1::NodeIdentity& self) {
   const bool is_first = self_.node_id().empty();
   self_ = self;
   if (!is_first) return;
-  const bool is_elsewhere =
+  is_elsewhere_ =
       !last_machine_.empty() && !self.machine().empty() && last_machine_ != self.machine();
-  if (is_elsewhere) standing_ = Standing::kLooking;
+  if (is_elsewhere_) standing_ = Standing::kLooking;
 }
 
 void IdentityGuard::SetListed(const std::set<NodeId>& listed) {
@@ -58,6 +61,10 @@ bool IdentityGuard::OnRefused(const v1::NodeIdentity& holder) {
   return !stays;
 }
 
+void IdentityGuard::OnOtherHeard(const v1::NodeIdentity& other) {
+  if (standing_ == Standing::kRefused && discovery::AreTwoMachines(other, self_)) holder_at_ = now_;
+}
+
 bool IdentityGuard::MayGoOn(MonotonicTime now) const {
   const Duration looked = now - started_;
   if (looked < options_.look) return false;
@@ -77,9 +84,17 @@ bool IdentityGuard::MayGoOn(MonotonicTime now) const {
 bool IdentityGuard::OnTick(MonotonicTime now) {
   now_ = now;
   if (standing_ == Standing::kSure && now - started_ >= options_.settle) is_settled_ = true;
+  if (standing_ == Standing::kRefused && !is_elsewhere_ && now - holder_at_ >= look_again_) {
+    standing_ = Standing::kLooking;
+    started_ = now;
+    taken_by_.clear();
+    look_again_ = std::min(look_again_ * 2, options_.look_again_max);
+  }
   if (standing_ != Standing::kLooking || !MayGoOn(now)) return false;
   standing_ = Standing::kSure;
   is_settled_ = true;
+  is_elsewhere_ = false;
+  look_again_ = options_.look_again;
   return true;
 }
 
@@ -90,9 +105,11 @@ std::optional<v1::Reason> IdentityGuard::Problem() const {
   const std::string here = discovery::NameAndAddress(self_);
   std::string message;
   if (standing_ == Standing::kLooking) {
-    message = absl::StrCat("the disk of ", here, " was last used as node ", id,
-                           " on another machine; until it is clear that nothing answers there, "
-                           "this node takes no part");
+    message = is_elsewhere_ ? absl::StrCat("the disk of ", here, " was last used as node ", id,
+                                           " on another machine")
+                            : absl::StrCat("another machine was node ", id, " before ", here);
+    absl::StrAppend(&message,
+                    "; until it is clear that nothing answers there, this node takes no part");
   } else if (standing_ == Standing::kRefused) {
     message =
         absl::StrCat("node id ", id, " is that of ", discovery::NameAndAddress(*holder_),

@@ -9,6 +9,10 @@
 // and stays out until a person makes it a node of its own; it does not wait for the other to go
 // away. When nothing answers the disk was moved, and the node goes on here.
 //
+// A refused node that last ran on this very machine looks again when nothing was heard of the other
+// for `look_again`, doubled with each refusal up to `look_again_max`: where a cable was cut, each
+// of two machines may have been refused for the other's sake, and none would be the node.
+//
 // A node that has just started is refused as easily, whatever its machine: whoever runs has the
 // place, also where a copy took it in good faith while the other was switched off. It is settled as
 // soon as a member takes it, or when nobody refused it for `settle`. Where two that are settled
@@ -41,13 +45,16 @@ struct IdentityGuardOptions {
   Duration look = std::chrono::milliseconds(3000);
   Duration alone = std::chrono::seconds(30);
   Duration settle = std::chrono::milliseconds(2000);
+  // Beacons of the other come in each 5 s at least.
+  Duration look_again = std::chrono::seconds(10);
+  Duration look_again_max = std::chrono::minutes(10);
   Consistency consistency = Consistency::kAvailable;
 };
 
 enum class Standing {
   kSure,     // it is the node
   kLooking,  // it takes no part yet
-  kRefused,  // it is a copy, until it is started again
+  kRefused,  // another machine has its place
 };
 
 // A node that is sure of itself tells of another machine with its id for so long after it was met.
@@ -75,7 +82,9 @@ class IdentityGuard {
   // `holder` has this node's id on another machine and its place: an agent that answered itself, or
   // as a member told that refused this node. True: this node is refused from now on.
   bool OnRefused(const v1::NodeIdentity& holder);
-  // Each 100 ms or so. True: the disk was moved, and this node is sure of itself from now on.
+  // A beacon with this node's id came from there.
+  void OnOtherHeard(const v1::NodeIdentity& other);
+  // Each 100 ms or so. True: nothing answers elsewhere, and this node is sure of itself.
   bool OnTick(MonotonicTime now);
 
   // Whether it refuses others that carry its id on another machine.
@@ -89,16 +98,18 @@ class IdentityGuard {
 
   const IdentityGuardOptions options_;
   const std::string last_machine_;
-  const MonotonicTime started_;
+  MonotonicTime started_;  // to look, as to be this node
   Standing standing_ = Standing::kSure;
   bool is_settled_ = false;
+  bool is_elsewhere_ = false;  // the disk was last used on another machine
+  Duration look_again_;
   v1::NodeIdentity self_;
   bool has_list_ = false;
   std::set<NodeId> others_;  // listed, without this node
   std::set<NodeId> taken_by_;
   std::optional<v1::NodeIdentity> holder_;
-  MonotonicTime now_;  // of the last tick
-  MonotonicTime holder_at_;
+  MonotonicTime now_;        // of the last tick
+  MonotonicTime holder_at_;  // when it was heard of last
 };
 
 }  // namespace macrame::agentd

@@ -128,6 +128,31 @@ TEST(IdentityGuard, ACopyIsRefusedForGoodAndSaysBothMachines) {
   EXPECT_NE(reason.remedy().find("on weaver-1"), std::string::npos) << reason.remedy();
 }
 
+// A cable was cut, and on each side one of two machines was refused for the other's sake.
+TEST(IdentityGuard, WhoRanHereLastLooksAgainWhenTheOtherIsNotHeard) {
+  IdentityGuard guard = Guard(kHere);
+  guard.SetListed({Id('a'), Id('b')});
+  guard.OnTick(kStart);
+  ASSERT_TRUE(guard.OnRefused(Self(kElsewhere, 9)));
+  guard.OnTick(kStart + seconds(9));
+  guard.OnOtherHeard(Self(kElsewhere, 9));
+  guard.OnTick(kStart + seconds(18));
+  EXPECT_EQ(guard.standing(), Standing::kRefused) << "it was heard 9 s ago";
+  EXPECT_FALSE(guard.OnTick(kStart + seconds(19)));
+  ASSERT_EQ(guard.standing(), Standing::kLooking);
+  EXPECT_EQ(guard.Problem()->message().find("disk of"), std::string::npos);
+  // Members still count the other as alive; the next time it waits twice as long.
+  ASSERT_TRUE(guard.OnRefused(Self(kElsewhere, 9)));
+  guard.OnTick(kStart + seconds(38));
+  EXPECT_EQ(guard.standing(), Standing::kRefused);
+  guard.OnTick(kStart + seconds(39));
+  ASSERT_EQ(guard.standing(), Standing::kLooking);
+  guard.OnTaken(Id('b'));
+  EXPECT_FALSE(guard.OnTick(kStart + seconds(41))) << "it looks for 3 s, as any other";
+  EXPECT_TRUE(guard.OnTick(kStart + seconds(42)));
+  EXPECT_TRUE(guard.KeepsPlace());
+}
+
 TEST(IdentityGuard, NewsOfItselfOrOfAnotherNodeRefusesNobody) {
   IdentityGuard guard = Guard(kElsewhere);
   EXPECT_FALSE(guard.OnRefused(Self(kHere)));
