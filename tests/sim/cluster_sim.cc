@@ -220,6 +220,7 @@ void ClusterSim::FillDisk(int index, bool full) {
   if (node.disk_full == full) return;
   Trace(node, full ? "has a full disk" : "has room on its disk");
   node.disk_full = full;
+  if (!full) node.room_since = now_;
 }
 
 void ClusterSim::StartCopy(int of) {

@@ -73,6 +73,8 @@ struct SimRank {
 
 inline constexpr Us kHeartbeat = 500'000;  // and beacons
 inline constexpr Us kDeadAfter = 3'000'000;
+inline constexpr Us kUnansweredAfter = 1'875'000;
+inline constexpr int kAsksUntilDead = 14;
 // One copy ends so long before the next starts: longer than a lease.
 inline constexpr Us kCopiesApart = 3'000'000;
 // How often somebody looks after nodes that a copy kept out.
@@ -101,6 +103,7 @@ struct SimHeard {
   Us exchanged_local = 0;  // a heartbeat
   Us beacon_local = 0;
   int refusals = 0;         // of connections, since it was heard
+  int asks = 0;             // beacons that asked for one, since it was heard
   bool is_refused = false;  // dead by refusals, and not a sign of life since
   Us silent_since = 0;      // of one that is
   SimHeartbeat said;        // the latest one
@@ -131,6 +134,7 @@ struct SimNode {
   std::map<std::string, v1::StateEntry> disk;
   std::string disk_machine;
   bool disk_full = false;
+  Us room_since = 0;  // on it, after it was full
   // The process.
   std::unique_ptr<Election> election;
   std::unique_ptr<StateTable> table;
@@ -248,6 +252,9 @@ class ClusterSim {
   // One call serves both ways.
   void OnConnectionRefused(SimNode& node, int other);
   void TickRefused(SimNode& node);
+  void AskSilent(SimNode& node);
+  bool IsLive(const SimNode& node, const SimHeard& heard) const;
+  bool IsUnheardOf(const SimNode& leader, const SimRank& rank, const std::string& name) const;
   void Exchange(SimNode& node, int other);
   void SendHeartbeats(SimNode& node);
   // False: another machine has the sender's place.
@@ -328,6 +335,7 @@ class ClusterSim {
   std::vector<AckedWrite> acked_;
   std::map<std::string, uint64_t> launched_by_;  // "deployment/epoch/fence" seen, for epoch reuse
   std::string violation_;
+  Us two_sure_at_ = 0;  // when the copy and what it was copied from both ran and were sure last
   Us copy_stopped_at_ = 0;
 };
 

@@ -16,8 +16,9 @@ void ClusterSim::Violate(const std::string& what) {
 
 void ClusterSim::Trace(const SimNode& node, const std::string& what) {
   if (!options_.trace) return;
-  std::fprintf(stderr, "%7.3f s  %s  %s\n", static_cast<double>(now_) / 1e6,
-               Letter(node.id).c_str(), what.c_str());
+  const bool is_copy = options_.copies && node.index == copy().index;
+  std::fprintf(stderr, "%7.3f s  %s%s  %s\n", static_cast<double>(now_) / 1e6,
+               Letter(node.id).c_str(), is_copy ? "'" : " ", what.c_str());
 }
 
 void ClusterSim::Check() {
@@ -45,6 +46,7 @@ void ClusterSim::CheckOneOfEach() {
     if (copy.election->Leading(Local(copy))) Violate("a copy that is not sure of itself leads");
     return;
   }
+  if (original.up && original.id == copy.id && original.guard->is_sure()) two_sure_at_ = now_;
   if (options_.calm && chaos_ && original.up) {
     Violate(absl::StrCat("node ", Letter(copy.id), " runs, and a copy of it took its place"));
   }
@@ -95,6 +97,33 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
   return !holders.empty() && holders.size() == wanted ? since : std::nullopt;
 }
 
+// Whether no coordinator could know that the gang of that rank is whole, since of one of its
+// holders
+//   - a copy answered for it, so that what it runs was not reported;
+//   - a copy took the place on another side of a cut cable: each side had a history of its own;
+//   - the disk is or was full, so that it could not lead its side of a cut cable, and nobody told
+//   of
+//     its gang when they met.
+bool ClusterSim::IsUnheardOf(const SimNode& leader, const SimRank& rank,
+                             const std::string& name) const {
+  constexpr Us kMerged = 5'000'000;  // sides that met have one history by then
+  return std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
+    const SimNode& holder = *nodes_[peer];
+    if (holder.disk_full || (holder.room_since != 0 && now_ - holder.room_since < kMerged)) {
+      return true;
+    }
+    if (!options_.copies || copy().id != holder.id) return false;
+    if (two_sure_at_ != 0 && now_ - two_sure_at_ < kMerged) return true;
+    const auto& reported = leader.view.ranks;
+    const bool is_reported =
+        std::any_of(reported.begin(), reported.end(), [&](const v1::RankStatus& known) {
+          return known.node_id() == holder.id.value() && known.deployment() == name &&
+                 known.epoch() == rank.status.epoch();
+        });
+    return copy().up && peer != copy().index && !is_reported;
+  });
+}
+
 // What belongs to no gang in force is ended; a whole gang only for another one that is whole too.
 void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
   if (end.why.code() != "STALE_TERM") return;
@@ -112,18 +141,7 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
       return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.said.draining);
     });
     if (leaves) continue;
-    // A copy of one of its holders answered for it: what that holder runs was not reported.
-    const bool is_hidden = std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
-      const NodeId& id = nodes_[peer]->id;
-      return copy().up && copy().id == id && peer != copy().index &&
-             std::none_of(leader.view.ranks.begin(), leader.view.ranks.end(),
-                          [&](const v1::RankStatus& known) {
-                            return known.node_id() == id.value() &&
-                                   known.deployment() == end.deployment &&
-                                   known.epoch() == status.epoch();
-                          });
-    });
-    if (is_hidden) continue;
+    if (IsUnheardOf(leader, rank, end.deployment)) continue;
     bool wanted = false, other = false;
     ClusterView present;
     FillFromState(leader.table->entries(), present);

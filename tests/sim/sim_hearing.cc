@@ -11,6 +11,7 @@ namespace macrame::agentd::sim {
 namespace {
 
 constexpr Us kBeaconSilence = 875'000;
+constexpr Us kAskAgain = 50'000;
 constexpr int kRefusalsUntilDead = 2;
 constexpr Us kRefusedAfter = 750'000;
 constexpr Us kGoneAfter = 1'000'000;
@@ -57,7 +58,7 @@ void ClusterSim::TakeHeartbeat(SimNode& node, int from, const SimHeartbeat& said
   if (!is_same || run > known_run) heard = SimHeard();
   heard.at = from;
   heard.at_local = heard.exchanged_local = LocalUs(node);
-  heard.refusals = 0;
+  heard.refusals = heard.asks = 0;
   if (said.number > heard.said.number) heard.said = said;
   UpdateMembership(node);
 }
@@ -80,14 +81,15 @@ void ClusterSim::SendBeacons(SimNode& node) {
 // As MemberMonitor::HeardBeacon and FailureMonitor::BeaconReceived have it: it counts for a member
 // that is not dead, on the machine and in the run that a heartbeat told of lately.
 void ClusterSim::OnBeacon(SimNode& node, int from, const SimBeacon& beacon) {
-  if (node.guard->standing() == Standing::kRefused) return;
   const NodeId id(beacon.identity.node_id());
   if (nodes_[from]->id != id) return;  // the copy is one of another node by now
+  if (id == node.id) node.guard->OnOtherHeard(beacon.identity);
+  if (node.guard->standing() == Standing::kRefused) return;
   if (id == node.id) return OnOwnId(node, from, beacon.identity);
   const Us local = LocalUs(node);
   const uint64_t run = beacon.identity.incarnation();
   const auto found = node.heard.find(IndexOf(id));
-  const bool is_live = found != node.heard.end() && local - found->second.at_local < kDeadAfter;
+  const bool is_live = found != node.heard.end() && IsLive(node, found->second);
   if (is_live && found->second.at != from) return;
   if (found != node.heard.end() && found->second.at == from &&
       run == found->second.said.identity.incarnation()) {
@@ -104,7 +106,7 @@ void ClusterSim::OnBeacon(SimNode& node, int from, const SimBeacon& beacon) {
   heard.beacon_local = local;
   if (local - heard.exchanged_local > kBeaconsTrusted) return;
   heard.at_local = local;
-  heard.refusals = 0;
+  heard.refusals = heard.asks = 0;
   UpdateMembership(node);
 }
 
@@ -115,13 +117,43 @@ void ClusterSim::OnConnectionRefused(SimNode& node, int other) {
   if (found == node.heard.end() || found->second.at != other) return;
   SimHeard& heard = found->second;
   const Us local = LocalUs(node);
-  if (local - heard.at_local >= kDeadAfter) return;
+  if (!IsLive(node, heard)) return;
   if (++heard.refusals < kRefusalsUntilDead) return Exchange(node, other);
   if (local - heard.at_local < kRefusedAfter) return;
   heard.is_refused = true;
   heard.silent_since = heard.at_local;
   heard.at_local = local - kDeadAfter;
   UpdateMembership(node);
+}
+
+bool ClusterSim::IsLive(const SimNode& node, const SimHeard& heard) const {
+  const Us silence = LocalUs(node) - heard.at_local;
+  return silence < (heard.asks >= kAsksUntilDead ? kUnansweredAfter : kDeadAfter);
+}
+
+// Where its beacons came in before.
+void ClusterSim::AskSilent(SimNode& node) {
+  if (node.guard->standing() == Standing::kRefused) return;
+  for (auto& [index, heard] : node.heard) {
+    const bool is_silent = LocalUs(node) - heard.at_local >= kBeaconSilence;
+    if (!is_silent || heard.beacon_local == 0 || !IsLive(node, heard)) continue;
+    for (const Us wait : {Us{0}, kAskAgain}) {
+      ++heard.asks;
+      After(wait, [this, from = node.index, run = node.run, at = heard.at] {
+        const SimNode& asker = *nodes_[from];
+        if (!asker.up || asker.paused || asker.run != run) return;
+        Send(from, at, [this, from](SimNode& asked) {
+          if (asked.guard->standing() == Standing::kRefused) return;
+          const SimHeartbeat said = MakeHeartbeat(asked);
+          Send(asked.index, from,
+               [this, by = asked.index,
+                beacon = SimBeacon{said.identity, ++asked.beacons, said.news}](SimNode& to) {
+                 OnBeacon(to, by, beacon);
+               });
+        });
+      });
+    }
+  }
 }
 
 void ClusterSim::TickRefused(SimNode& node) {
@@ -179,7 +211,7 @@ Us ClusterSim::HeartbeatDue(const SimNode& node, int other, const SimHeard& hear
   const auto called = node.called_local.find(other);
   const Us last_sent = called == node.called_local.end() ? 0 : called->second;
   const Us local = LocalUs(node);
-  if (local - heard.at_local >= kDeadAfter) return last_sent + kSlowInterval;
+  if (!IsLive(node, heard)) return last_sent + kSlowInterval;
   const bool is_our_turn = ((node.index ^ other) & 1) == (node.index < other ? 0 : 1);
   const auto after = [&](Us wait) { return is_our_turn ? wait : wait + wait / 4; };
   const bool is_fresh = !IsSure(node) || local < node.fresh_until;
@@ -206,8 +238,7 @@ void ClusterSim::SendHeartbeats(SimNode& node) {
   for (const auto& [index, heard] : node.heard) {
     // A copy may have become one of another node.
     const int other = IndexOf(nodes_[heard.at]->id) == index ? heard.at : index;
-    const bool is_live = local - heard.at_local < kDeadAfter;
-    if ((has_news && is_live && IsUrgent(node, other)) ||
+    if ((has_news && IsLive(node, heard) && IsUrgent(node, other)) ||
         HeartbeatDue(node, other, heard) <= local) {
       due.insert(other);
     }
@@ -294,7 +325,7 @@ void ClusterSim::OnOwnId(SimNode& node, int from, const v1::NodeIdentity& identi
 void ClusterSim::TickIdentity(SimNode& node) {
   node.guard->SetListed(ListedMembers(*node.table));
   if (!node.guard->OnTick(Local(node))) return;
-  Trace(node, "takes the place of the machine that its disk comes from");
+  Trace(node, "is sure again, or takes the place of the machine that its disk comes from");
   node.election->SkipTerms();
   node.disk_machine = node.machine;
 }

@@ -46,6 +46,7 @@ void ClusterSim::Tick(SimNode& node) {
     }
   }
   TickRefused(node);
+  AskSilent(node);
   AdvanceRanks(node);
   TickIdentity(node);
   UpdateMembership(node);
@@ -64,7 +65,7 @@ void ClusterSim::UpdateMembership(SimNode& node) {
   std::set<NodeId> live = {node.id}, beside;
   for (const auto& [index, heard] : node.heard) {
     node.known.insert(nodes_[index]->id);
-    if (LocalUs(node) - heard.at_local >= kDeadAfter) {
+    if (!IsLive(node, heard)) {
       node.places->SetState(nodes_[index]->id, v1::NODE_STATE_DEAD, {}, Local(node));
       continue;
     }
@@ -372,9 +373,10 @@ void ClusterSim::Reconcile(SimNode& node) {
                  node.election->HoldsLeaseOf(id, Local(node)),
                  true};
     if (id != node.id) {
-      const Us age = LocalUs(node) - node.heard.at(index).at_local;
+      const SimHeard& heard = node.heard.at(index);
+      const Us age = LocalUs(node) - heard.at_local;
       if (age > kSuspectAfter) one.state = v1::NODE_STATE_SUSPECT;
-      if (age > kDeadAfter) one.state = v1::NODE_STATE_DEAD;
+      if (!IsLive(node, heard)) one.state = v1::NODE_STATE_DEAD;
       one.draining = node.heard.at(index).said.draining;
       const auto& ranks = node.heard.at(index).said.ranks;
       view.ranks.insert(view.ranks.end(), ranks.begin(), ranks.end());
