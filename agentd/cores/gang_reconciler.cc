@@ -26,17 +26,13 @@ GangReconciler::GangReconciler(GangReconcilerOptions options) : options_(options
 
 void GangReconciler::BeginLeading(const FencePair& fence, MonotonicTime now) {
   StopLeading();
-  kept_.clear();
   leading_since_ = now;
   term_ = fence.term;
 }
 
 void GangReconciler::StopLeading() {
-  if (leading_since_.has_value()) {
-    kept_.clear();
-    for (const auto& [name, gang] : gangs_) {
-      if (IsServing(gang) && !gang.removing) kept_.insert(name);
-    }
+  for (const auto& [name, gang] : gangs_) {
+    if (IsServing(gang) && !gang.removing) kept_.insert(name);
   }
   leading_since_.reset();
   orphan_since_.clear();
@@ -73,6 +69,7 @@ GangEffects GangReconciler::Reconcile(const ClusterView& view, MonotonicTime now
   if (!leading_since_.has_value()) return {};
   Round round = MakeRound(view, now);
   TakeDeployments(round);
+  kept_.clear();  // from here on gangs_ says it
   TakeApart();
   for (const auto& [name, gang] : gangs_) {
     round.busy |=

@@ -407,7 +407,7 @@ class GangReconciler {
     MonotonicTime left_out_until;
   };
   std::map<NodeId, OwnFailures> own_failures_;
-  std::set<std::string> kept_;  // ready when this node stopped leading
+  std::set<std::string> kept_;  // ready when this node stopped leading; until the next Reconcile
 };
 
 // What a deployment is served by, where that is less than was asked for; code empty: by all of it.

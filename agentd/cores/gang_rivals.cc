@@ -20,7 +20,7 @@ constexpr size_t kOrphansMax = 256;
 }  // namespace
 
 bool GangReconciler::Keeps(const std::string& deployment) const {
-  if (!leading_since_.has_value()) return kept_.contains(deployment);
+  if (kept_.contains(deployment)) return true;
   const auto it = gangs_.find(deployment);
   return it != gangs_.end() && IsServing(it->second) && !it->second.removing;
 }

@@ -124,6 +124,11 @@ TEST(Kept, AReadyGangKeepsItsRecordAgainstAMergeAndWhileItsTermIsRaised) {
   EXPECT_TRUE(h.reconciler.Keeps("m"));
   h.reconciler.StopLeading();
   EXPECT_TRUE(h.reconciler.Keeps("m"));
+  // It leads again under the raised term, and has not looked at its gangs yet.
+  h.reconciler.BeginLeading({Term(7), Id('a')}, h.now);
+  EXPECT_TRUE(h.reconciler.Keeps("m"));
+  h.reconciler.StopLeading();
+  EXPECT_TRUE(h.reconciler.Keeps("m"));
   h.reconciler.ForgetKept();
   EXPECT_FALSE(h.reconciler.Keeps("m"));
 }
