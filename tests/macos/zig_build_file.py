@@ -61,12 +61,16 @@ class Includes:
 
 
 def definitions(build):
-    """By real path: the -D options of each source."""
+    """By real path: the -D options of each source, also of one that is compiled together with others."""
     found = {}
     with open(os.path.join(build, "compile_commands.json")) as file:
         for entry in json.load(file):
             path = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
-            found[path] = re.findall(r"(?<=\s)-D\S+", entry["command"])
+            options = re.findall(r"(?<=\s)-D\S+", entry["command"])
+            found[path] = options
+            if re.fullmatch(r"unity_\w+\.cxx", os.path.basename(path)):
+                with open(path) as together:
+                    found.update((os.path.realpath(source), options) for source in INCLUDE.findall(together.read()))
     return found
 
 
