@@ -22,10 +22,9 @@ namespace macrame::agentd {
 namespace {
 
 // Every wake-up of an idle agent costs; no limit of the protocol is finer than kTick. While nothing
-// happens kQuietTick is enough: what falls due between two of these has its own time
-// (LeaseClient::NextDue).
+// happens transport::kTimerGrid is enough: what falls due between two of its points has its own
+// time (LeaseClient::NextDue).
 constexpr Duration kTick = std::chrono::milliseconds(100);
-constexpr Duration kQuietTick = std::chrono::milliseconds(250);
 // Nothing happens when nothing did for so long.
 constexpr Duration kBusyFor = std::chrono::seconds(3);
 constexpr Duration kBusyAtStart = std::chrono::seconds(5);
@@ -458,15 +457,15 @@ void Agent::Impl::ArmTick() {
   const MonotonicTime now = dispatcher_.Now();
   const bool may_rest = IsQuiet() && parts_.conductor.IsIdle() && parts_.cluster_service.IsIdle() &&
                         parts_.replicator.IsIdle();
-  Duration wait = kTick;
+  tick_at_ = now + kTick;
   if (may_rest) {
-    wait = std::min<Duration>(kQuietTick,
-                              std::chrono::milliseconds(config_.heartbeat_interval_ms) / 2);
+    // Where long timers end too.
+    tick_at_ = std::min(dispatcher_.NextGridPoint(),
+                        now + std::chrono::milliseconds(config_.heartbeat_interval_ms) / 2);
     const MonotonicTime due = parts_.leases.NextDue();
-    if (due > now) wait = std::min(wait, due - now);
+    if (due > now) tick_at_ = std::min(tick_at_, due);
   }
-  tick_at_ = now + wait;
-  tick_timer_ = dispatcher_.PostAfter(wait, [this] {
+  tick_timer_ = dispatcher_.PostAt(tick_at_, [this] {
     tick_timer_ = 0;
     Tick();
   });

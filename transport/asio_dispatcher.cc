@@ -8,7 +8,6 @@
 #include "proto/check.h"
 
 namespace macrame::transport {
-
 MonotonicTime SystemClock::Now() const {
   return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
 }
@@ -47,10 +46,20 @@ MonotonicTime AsioDispatcher::Now() const { return clock_.Now(); }
 
 uint64_t AsioDispatcher::UnixMs() const { return clock_.UnixMs(); }
 
+MonotonicTime AsioDispatcher::GridPointAfter(MonotonicTime time) const {
+  return grid_begin_ + kTimerGrid * ((time - grid_begin_) / kTimerGrid + 1);
+}
+
 void AsioDispatcher::Post(Task task) { boost::asio::post(parts_->io, std::move(task)); }
 
 Dispatcher::TimerId AsioDispatcher::PostAfter(Duration delay, Task task) {
-  auto timer = std::make_unique<boost::asio::steady_timer>(parts_->io, delay);
+  // The clock's own time is up to a microsecond later than Now().
+  const MonotonicTime at = Now() + delay + std::chrono::microseconds(1);
+  return PostAt(delay >= kLongDelay ? GridPointAfter(at) : at, std::move(task));
+}
+
+Dispatcher::TimerId AsioDispatcher::PostAt(MonotonicTime at, Task task) {
+  auto timer = std::make_unique<boost::asio::steady_timer>(parts_->io, at);
   boost::asio::steady_timer* armed = timer.get();
   std::lock_guard<std::mutex> lock(parts_->mutex);
   const TimerId id = ++parts_->last_timer;

@@ -4,6 +4,10 @@
 //
 // The thread that calls Run() is the owner thread until Run() returns; before that it is the thread
 // that made the dispatcher. Sockets and timers that belong to the owner thread are made on io().
+//
+// Delays of kLongDelay and more end on a grid of kTimerGrid, so up to that much later: a process
+// that has little to do then wakes up once for several tasks. The grid of each dispatcher begins
+// when it is made, so that many on one machine don't wake at once.
 
 #include <atomic>
 #include <memory>
@@ -26,6 +30,9 @@ class SystemClock : public Clock {
   uint64_t UnixMs() const override;
 };
 
+inline constexpr Duration kLongDelay = std::chrono::seconds(1);
+inline constexpr Duration kTimerGrid = std::chrono::milliseconds(250);
+
 class AsioDispatcher : public Dispatcher {
  public:
   AsioDispatcher();
@@ -41,6 +48,11 @@ class AsioDispatcher : public Dispatcher {
   // Any thread, and from a signal handler's task. Tasks still queued do not run.
   void Stop();
 
+  // The next point of the grid; later than now, by kTimerGrid at most. Any thread.
+  MonotonicTime NextGridPoint() const { return GridPointAfter(Now()); }
+  // Runs `task` once on the owner thread at `at` or later, which is not moved onto the grid.
+  TimerId PostAt(MonotonicTime at, Task task);
+
   MonotonicTime Now() const override;
   uint64_t UnixMs() const override;
   void Post(Task task) override;
@@ -49,9 +61,12 @@ class AsioDispatcher : public Dispatcher {
   bool IsOwnerThread() const override;
 
  private:
+  MonotonicTime GridPointAfter(MonotonicTime time) const;
+
   struct Parts;  // keeps Boost's headers out of this one
   std::unique_ptr<Parts> parts_;
   SystemClock clock_;
+  const MonotonicTime grid_begin_ = clock_.Now();
   std::atomic<std::thread::id> owner_;
 };
 

@@ -41,6 +41,34 @@ TEST(AsioDispatcherTest, TimersFireNotBeforeTheirTime) {
   EXPECT_GE(after, milliseconds(20));
 }
 
+// Of two delays that end between the same two points of the grid; once in several tries, as
+// something else may run between the two calls.
+TEST(AsioDispatcherTest, LongTimersFireTogetherNotBeforeTheirTime) {
+  Duration between = milliseconds(1000);
+  for (int i = 0; i < 5 && between > milliseconds(50); ++i) {
+    AsioDispatcher dispatcher;
+    const MonotonicTime start = dispatcher.Now();
+    MonotonicTime first;
+    dispatcher.PostAfter(milliseconds(1010), [&] { first = dispatcher.Now(); });
+    dispatcher.PostAfter(milliseconds(1200), [&] {
+      between = dispatcher.Now() - first;
+      dispatcher.Stop();
+    });
+    dispatcher.Run();
+    EXPECT_GE(first - start, milliseconds(1010));
+    EXPECT_GE(first + between - start, milliseconds(1200));
+  }
+  EXPECT_LE(between, milliseconds(50));
+}
+
+TEST(AsioDispatcherTest, TheNextPointOfTheGridIsAhead) {
+  AsioDispatcher dispatcher;
+  const MonotonicTime before = dispatcher.Now();
+  const MonotonicTime point = dispatcher.NextGridPoint();
+  EXPECT_GT(point, before);
+  EXPECT_LE(point, dispatcher.Now() + kTimerGrid);
+}
+
 TEST(AsioDispatcherTest, ACancelledTimerDoesNotFireEvenWhenItIsDue) {
   AsioDispatcher dispatcher;
   bool fired = false;
