@@ -119,6 +119,18 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
     return true;
   }
 
+  // The one message of an answer and its OK, which leave together.
+  void Answer(const google::protobuf::MessageLite& message) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      MACRAME_CHECK(!writing_) << "an answer is one message";
+      if (ending_ || cancelled_) return;
+      ending_ = true;
+      queue_.push_back(ToByteBuffer(message));
+    }
+    StartWriteAndFinish(&queue_.front(), grpc::WriteOptions(), grpc::Status::OK);
+  }
+
   void End(const absl::Status& status) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -218,6 +230,10 @@ class ServerStream::Call {
 
 bool ServerStream::Write(const google::protobuf::MessageLite& message) const {
   return call_ != nullptr && call_->reactor().Write(message);
+}
+
+void ServerStream::Answer(const google::protobuf::MessageLite& message) const {
+  if (call_ != nullptr) call_->reactor().Answer(message);
 }
 
 void ServerStream::Finish(const absl::Status& status) const {

@@ -47,6 +47,8 @@ class ServerStream {
 
   // False when nobody reads any more: cancelled, finished, or too far behind.
   bool Write(const google::protobuf::MessageLite& message) const;
+  // Writes `message` and finishes with OK, in one packet. Not after Write.
+  void Answer(const google::protobuf::MessageLite& message) const;
   // The first one counts.
   void Finish(const absl::Status& status) const;
   // `on_cancel` runs once on the owner thread if the caller goes away (also when it has already).
@@ -78,8 +80,8 @@ class GrpcServer {
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
-            if (response.ok()) stream.Write(*response);
-            stream.Finish(response.status());
+            if (!response.ok()) return stream.Finish(response.status());
+            stream.Answer(*response);
           };
           handler(caller, std::move(*std::static_pointer_cast<Request>(message)), std::move(reply));
         });
