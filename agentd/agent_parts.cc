@@ -69,7 +69,7 @@ ElectionOptions ElectionOptionsOf(const Config& config) {
   ElectionOptions options;
   options.lease = Ms(config.lease_ms);
   options.renew_interval = Ms(config.lease_ms) / 8;
-  options.fresh_for = Ms(config.lease_ms) * 7 / 20;
+  options.fresh_for = Ms(config.lease_ms) * 9 / 20;
   options.consistency = ConsistencyOf(config);
   options.minority_wait = std::chrono::seconds(config.minority_wait_s);
   options.first_members = static_cast<size_t>(config.quorum_first_members);

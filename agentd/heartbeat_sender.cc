@@ -63,11 +63,6 @@ HeartbeatSender::HeartbeatSender(transport::Dispatcher& dispatcher, PeerChannels
 
 // --- what is due ---------------------------------------------------------------------------------
 
-Duration HeartbeatSender::FullInterval() const {
-  return std::clamp(options_.full_interval_per_member * static_cast<int64_t>(links_.size()),
-                    options_.full_interval, options_.full_interval_max);
-}
-
 Duration HeartbeatSender::TimeoutOf(const Link& link) const {
   const bool is_first = link.last_exchange == MonotonicTime() && link.failures < 3;
   return is_first ? options_.dial_timeout : options_.timeout;
@@ -102,7 +97,12 @@ MonotonicTime HeartbeatSender::CandidateDueAt(const discovery::HeartbeatTarget& 
 MonotonicTime HeartbeatSender::MemberDueAt(const NodeId& node, const Link& link) const {
   const bool is_our_turn = CallsFirst(self_, node);
   const auto after = [&](Duration wait) { return is_our_turn ? wait : wait + wait / 4; };
-  MonotonicTime due = link.last_exchange + after(FullInterval());
+  MonotonicTime due = link.last_exchange + after(options_.full_interval);
+  if (!is_our_turn) {
+    due = std::min(due, link.last_answer == MonotonicTime()
+                            ? link.known_since + options_.reverse_first
+                            : link.last_answer + options_.reverse_interval);
+  }
   if (dispatcher_.Now() < fresh_until_) due = std::min(due, link.last_sent + options_.interval);
   const MonotonicTime silent = std::max(link.last_beacon + options_.beacon_silence,
                                         link.last_exchange + after(options_.interval));
@@ -391,6 +391,7 @@ void HeartbeatSender::OnAnswer(const NodeId& node, MonotonicTime asked_at,
   }
   link.connected = true;
   link.called_for = false;
+  link.last_answer = dispatcher_.Now();
   // Without a word of its own it does not take this node for who it is, yet: it is asked again
   // soon.
   if (response->has_own()) link.last_exchange = dispatcher_.Now();

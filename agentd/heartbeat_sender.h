@@ -10,7 +10,8 @@
 // beacons are heard gets a heartbeat
 //   - as soon as its beacon shows that it has news (NewsOf), later where nobody acts on them;
 //   - with each lease that its coordinator asks it for (SendLease), in the same call;
-//   - each full_interval, which proves that its port still answers.
+//   - each full_interval, which proves that its port still answers; and each reverse_interval from
+//     the one of the pair that never has the turn: it can be called from there too.
 // One whose beacons stay away for beacon_silence, and everybody where no beacon gets through, gets
 // one each `interval`, and each half of it while none is answered: so the loss of beacons alone
 // makes nobody suspect.
@@ -54,11 +55,12 @@ struct HeartbeatOptions {
   // slow_interval_max.
   Duration slow_interval = std::chrono::milliseconds(2000);
   Duration slow_interval_max = std::chrono::milliseconds(4000);
-  // To members whose beacons are heard; with many of them up to full_interval_max, which must stay
-  // well below FailureLimits.beacons_trusted_for.
-  Duration full_interval = std::chrono::milliseconds(5000);
-  Duration full_interval_max = std::chrono::milliseconds(10000);
-  Duration full_interval_per_member = std::chrono::milliseconds(400);
+  // To members whose beacons are heard; well below FailureLimits.beacons_trusted_for.
+  Duration full_interval = std::chrono::milliseconds(10000);
+  // Of those that call here first: soon after they were found, then seldom, as each call opens a
+  // second connection of the pair for a minute.
+  Duration reverse_first = std::chrono::seconds(30);
+  Duration reverse_interval = std::chrono::minutes(10);
   // Of news that nobody here acts on.
   Duration news_interval = std::chrono::milliseconds(2000);
   // Members name each other so often, where something about them changed and where nothing did.
@@ -128,6 +130,7 @@ class HeartbeatSender {
     MonotonicTime known_since;
     MonotonicTime last_sent;
     MonotonicTime last_exchange;  // either way
+    MonotonicTime last_answer;    // of a call of ours
     MonotonicTime last_beacon;
     MonotonicTime gossip_looked_at;
     MonotonicTime gossip_told_at;
@@ -169,7 +172,6 @@ class HeartbeatSender {
   MonotonicTime DueAt(const discovery::HeartbeatTarget& target, const Link& link) const;
   MonotonicTime CandidateDueAt(const discovery::HeartbeatTarget& target, const Link& link) const;
   MonotonicTime MemberDueAt(const NodeId& node, const Link& link) const;
-  Duration FullInterval() const;
   Duration TimeoutOf(const Link& link) const;
 
   transport::Dispatcher& dispatcher_;

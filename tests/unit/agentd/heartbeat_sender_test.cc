@@ -134,12 +134,12 @@ TEST_F(HeartbeatSenderTest, OfTwoNodesOneCallsFirst) {
 TEST_F(HeartbeatSenderTest, WhoseBeaconsAreHeardIsCalledSeldom) {
   Join(ours_);
   Join(theirs_);
-  Pass(milliseconds(4950), {ours_, theirs_});
+  Pass(milliseconds(9950), {ours_, theirs_});
   EXPECT_EQ(Sent(), 0);
   Pass(milliseconds(250), {ours_, theirs_});
   EXPECT_EQ(sent_[ours_], 1);
   EXPECT_EQ(sent_[theirs_], 0) << "it is the other's turn";
-  Pass(milliseconds(1300), {ours_, theirs_});
+  Pass(milliseconds(2500), {ours_, theirs_});
   EXPECT_EQ(sent_[theirs_], 1) << "which is late";
 }
 
@@ -199,6 +199,21 @@ TEST_F(HeartbeatSenderTest, WhoGoesByCountersHasThemAtEachInterval) {
   }
   EXPECT_GE(sent_[ours_], 2) << "three unanswered ones at most";
   EXPECT_GE(sent_[theirs_], 2);
+}
+
+// Of a member that can be called one way only, both calls tell: by the other's alone it is healthy.
+TEST_F(HeartbeatSenderTest, WhoIsCalledFromIsCalledBackOnce) {
+  Join(theirs_);
+  const auto pass = [&](Duration duration) {
+    for (Duration passed{}; passed < duration; passed += milliseconds(500)) {
+      sender_.NoteReceived(theirs_);
+      Pass(milliseconds(500), {theirs_});
+    }
+  };
+  pass(seconds(29));
+  EXPECT_EQ(Sent(), 0);
+  pass(seconds(2));
+  EXPECT_GE(sent_[theirs_], 1);
 }
 
 TEST_F(HeartbeatSenderTest, AnAgentThatTellsNoNewsIsCalledAsIfItWereNotHeard) {
