@@ -139,12 +139,13 @@ void BeaconSocket::Close() {
 }
 
 void BeaconSocket::Wait() {
-  socket_.async_wait(udp::socket::wait_read,
-                     [self = shared_from_this()](const boost::system::error_code& failed) {
-                       if (failed || self->is_closed_ || self->kept_fd_ >= 0) return;
-                       self->ReceiveSome();
-                       if (!self->is_closed_ && self->kept_fd_ < 0) self->Wait();
-                     });
+  // One that was queued when the socket was taken away says nothing of the one that came back.
+  socket_.async_wait(udp::socket::wait_read, [self = shared_from_this(), wait = ++waits_](
+                                                 const boost::system::error_code& failed) {
+    if (failed || self->is_closed_ || self->kept_fd_ >= 0 || wait != self->waits_) return;
+    self->ReceiveSome();
+    if (!self->is_closed_ && self->kept_fd_ < 0 && wait == self->waits_) self->Wait();
+  });
 }
 
 // Bounded, so that a flood does not keep the owner thread from its other work.

@@ -51,6 +51,7 @@ class BeaconSocket : public std::enable_shared_from_this<BeaconSocket> {
 
   boost::asio::ip::udp::socket socket_;
   int kept_fd_ = -1;  // the descriptor, while Asio does not watch it
+  uint64_t waits_ = 0;
   bool is_v6_;
   bool is_closed_ = false;
   Receiver receiver_;
