@@ -211,8 +211,8 @@ void GangConductor::Carry(const PlanDeployment& effect) {
   order.refuses_uneven_slices = effect.refuses_uneven_slices;
   v1::GangRecord record;
   if (order.recovering && record.ParseFromString(gang->value())) order.current = record.plan();
-  for (const NodeId& node : effect.left_out) {
-    order.placement.add_excluded_node_ids(node.value());
+  for (const auto* nodes : {&effect.left_out, &effect.unusable}) {
+    for (const NodeId& node : *nodes) order.placement.add_excluded_node_ids(node.value());
   }
   PlanDeployment with_all = effect;
   with_all.left_out.clear();

@@ -46,9 +46,51 @@ bool IsFaultOfModel(std::string_view code) {
   return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
 }
 
+namespace {
+
+// Of files as they are on one node; the others of IsFaultOfModel are of the whole model.
+bool IsFaultOfFiles(std::string_view code) {
+  return code == "TOKENIZER_INVALID" || code == "MODEL_CONFIG_INVALID" ||
+         code == "MODEL_FORMAT_UNSUPPORTED";
+}
+
+}  // namespace
+
 // What served once may have files that are good elsewhere: it is brought back wherever that works.
 bool GangReconciler::GivesUp(const Gang& gang) const {
   return !gang.has_served && !gang.removing && IsFaultOfModel(gang.failure.code());
+}
+
+void GangReconciler::Accuse(const Round& round, const std::string& name, Gang& gang) {
+  if (gang.has_served || !IsFaultOfFiles(gang.failure.code())) return;
+  if (!gang.failure.node_id().empty()) {
+    gang.accused.emplace(NodeId(gang.failure.node_id()), gang.failure);
+  }
+  for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
+    const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
+    if (rank == nullptr || !IsFaultOfFiles(rank->failure().code())) continue;
+    gang.accused.emplace(NodeId(assignment.node_id()), rank->failure());
+  }
+}
+
+bool GangReconciler::TriesElsewhere(const Round& round, const std::string& name, Gang& gang) {
+  Accuse(round, name, gang);  // a launch that was refused is known by its failure alone
+  if (gang.accused.size() != 1 || gang.elsewhere_until.has_value()) return false;
+  const NodeId node = gang.accused.begin()->first;
+  const bool has_others =
+      std::any_of(round.view.nodes.begin(), round.view.nodes.end(),
+                  [&](const NodeView& other) { return other.id != node && TakesRanks(other); });
+  if (!has_others) return false;
+  gang.elsewhere_until = round.now + options_.elsewhere_limit;
+  const NodeView* view = round.Node(node);
+  gang.failure = MakeReason(
+      "NODE_FILES_UNUSABLE",
+      absl::StrCat("'", name, "' is planned without ", view == nullptr ? "a node" : view->hostname,
+                   ", whose files of it can't be used: ", gang.failure.code(), ": ",
+                   gang.failure.message()),
+      node.value());
+  KeepFallback(gang, gang.failure);
+  return true;
 }
 
 // Said in the record too, so that the next coordinator does not begin anew.
@@ -74,6 +116,7 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
   const bool is_new = gang.stage == Stage::kReady && (why.code() != gang.failure.code() ||
                                                       why.node_id() != gang.failure.node_id());
   gang.failure = std::move(why);
+  Accuse(round, name, gang);
   gang.failures = is_new ? 1 : gang.failures + 1;
   gang.retry_at = round.now + Backoff(gang.failures);
   if (!RefuseUnevenSlices(round, name, gang) && !SuspendFastSynch(round, name, gang)) {

@@ -210,6 +210,8 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
   gang.refused.Clear();
   gang.planned_on.clear();
   gang.has_served = gang.has_given_up = false;
+  gang.accused.clear();
+  gang.elsewhere_until.reset();
   gang.restoring = {};
   gang.restore_try = {};
   if (!IsEvicting(name, gang, round.now)) gang.evicted_at.reset();
@@ -271,7 +273,7 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
       return StepEnding(round, name, gang);
     case Stage::kBackingOff:
       if (round.now < gang.retry_at) return;
-      if (GivesUp(gang)) return GiveUp(round, name, gang);
+      if (GivesUp(gang) && !TriesElsewhere(round, name, gang)) return GiveUp(round, name, gang);
       Enter(gang, Stage::kPending, round.now);
       gang.refused.Clear();
       gang.planned_on.clear();
@@ -301,9 +303,11 @@ void GangReconciler::AskForPlan(Round& round, const std::string& name, Gang& gan
   gang.planned.reset();
   Enter(gang, Stage::kPlanning, round.now);
   round.busy = true;
+  std::set<NodeId> unusable;
+  for (const auto& [node, fault] : gang.accused) unusable.insert(node);
   round.effects.emplace_back(PlanDeployment{*round.deployments.at(name), may_evict, InForce(),
                                             RefusesUnevenSlices(gang.record), LeftOut(round.now),
-                                            gang.restoring.is_asked});
+                                            std::move(unusable), gang.restoring.is_asked});
 }
 
 bool GangReconciler::AwaitsVictim(const std::string& name) const {
@@ -383,6 +387,12 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
 void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
   if (gang.restoring.is_asked) return StayShort(round, name, gang, std::move(why));
   if (gang.is_moving) return StayOrGiveWay(round, name, gang, std::move(why));
+  const bool may_change = why.code() == "MEMORY_SHORT" || why.code() == "SNAPSHOT_STALE";
+  if (gang.elsewhere_until.has_value() && !gang.has_served &&
+      (!may_change || round.now >= *gang.elsewhere_until)) {
+    gang.failure = gang.accused.begin()->second;
+    return GiveUp(round, name, gang);
+  }
   // Right after an eviction free memory is not seen everywhere yet: still under way.
   const bool awaits = IsEvicting(name, gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
                       why.code() == "MEMORY_SHORT";

@@ -55,6 +55,9 @@ struct GangReconcilerOptions {
   Duration warming_up_limit = std::chrono::seconds(120);
   // What does not fit is planned again when nodes or inventories change, and after this long.
   Duration replan_interval = std::chrono::seconds(10);
+  // Without the node whose files are broken a plan has to be found in this time: the memory that a
+  // gang gave back shows a moment later.
+  Duration elsewhere_limit = std::chrono::seconds(8);
   // What was evicted waits until the one that preempted it is ready, but for one that is not on
   // its way no longer than this. That one is planned more often meanwhile: a node's free memory
   // shows a moment after a rank ended.
@@ -120,6 +123,8 @@ bool RefusesUnevenSlices(const v1::GangRecord& gang);
 
 // A fault of the model's own files or of what was asked for: every further launch would end with it
 // too. A deployment that never was ready is not launched again after one, until it is loaded again.
+// Files may be broken on one node alone: where others can take its place they are tried once, and
+// two nodes that say the same have said it of the model.
 bool IsFaultOfModel(std::string_view code);
 
 // Ask the planner with the nodes that are alive and orderable → OnPlanned.
@@ -129,6 +134,7 @@ struct PlanDeployment {
   std::set<std::string> in_force;      // gangs that hold memory, this one's other replicas too
   bool refuses_uneven_slices = false;  // an earlier gang found that they are not the model
   std::set<NodeId> left_out;           // launches failed there: without them, if that can be had
+  std::set<NodeId> unusable;           // their files of the model are broken: never with them
   bool restores = false;               // as it was asked for or not at all; what runs may go
 };
 // Propose the record, wait until it is committed → OnGangWritten. Nothing is launched before.
@@ -279,12 +285,16 @@ class GangReconciler {
     bool removing = false;
     bool has_served = false;    // some gang of it was ready
     bool has_given_up = false;  // IsFaultOfModel: nothing is launched any more
+    // Nodes that said it of their files, since the deployment was loaded.
+    std::map<NodeId, v1::Reason> accused;
+    std::optional<MonotonicTime> elsewhere_until;  // then a plan without them has to be there
     // On the way from fewer ranks to those that were asked for.
     struct Restoring {
       bool is_asked = false;  // a plan, of all ranks
       std::string nodes;      // that a plan could use
       MonotonicTime nodes_since;
       std::optional<MonotonicTime> idle_since;
+      uint64_t tokens_seen = 0;  // of all its answers, at the last look
       std::optional<MonotonicTime> tried_at;
       v1::Reason refused;  // why it stays as it is; of the last try
     };
@@ -337,6 +347,10 @@ class GangReconciler {
   bool IsGivingWay(const Round& round, const std::string& name, Gang& gang) const;
   void StepEnding(Round& round, const std::string& name, Gang& gang);
   bool GivesUp(const Gang& gang) const;
+  // Notes whose files are at fault, in the words of all ranks.
+  static void Accuse(const Round& round, const std::string& name, Gang& gang);
+  // True: it is launched without the one node whose files are at fault.
+  bool TriesElsewhere(const Round& round, const std::string& name, Gang& gang);
   void GiveUp(Round& round, const std::string& name, Gang& gang);
   // gang_restore.cc
   void Restore(Round& round, const std::string& name, Gang& gang);

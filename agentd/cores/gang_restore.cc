@@ -90,7 +90,13 @@ void GangReconciler::Restore(Round& round, const std::string& name, Gang& gang) 
     restoring.nodes = std::move(nodes);
     restoring.nodes_since = round.now;
   }
-  if (IsBusy(round, name, gang)) {
+  // Short answers come and go between two looks; their tokens stay counted.
+  uint64_t tokens = 0;
+  for (const v1::RankStatus* rank : round.RanksOf(name)) {
+    if (rank->epoch() == gang.record.epoch()) tokens += rank->tokens_generated_total();
+  }
+  const bool has_answered = std::exchange(restoring.tokens_seen, tokens) != tokens;
+  if (has_answered || IsBusy(round, name, gang)) {
     restoring.idle_since.reset();
   } else if (!restoring.idle_since.has_value()) {
     restoring.idle_since = round.now;

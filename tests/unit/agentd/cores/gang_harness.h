@@ -93,13 +93,17 @@ class Harness {
     v1::PlanResult result;
     for (const NodeView& node : view.nodes) {
       if (node.state != v1::NODE_STATE_ALIVE || node.draining) continue;
-      if (plan.left_out.contains(node.id)) continue;
+      if (plan.left_out.contains(node.id) || plan.unusable.contains(node.id)) continue;
       v1::Assignment* assignment = result.mutable_plan()->add_assignments();
       assignment->set_rank(result.plan().assignments_size() - 1);
       assignment->set_node_id(node.id.value());
       assignment->set_hostname(node.hostname);
     }
-    if (fits) {
+    if (result.plan().assignments().empty()) {
+      v1::PlanResult refused;
+      *refused.mutable_failure() = MakeReason("MODEL_NOT_ON_NODE", "no node has it");
+      reconciler.OnPlanned(plan.deployment.name(), refused, now);
+    } else if (fits) {
       result.mutable_plan()->set_backend(backend);
       reconciler.OnPlanned(plan.deployment.name(), result, now);
     } else {

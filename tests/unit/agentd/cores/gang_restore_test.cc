@@ -116,6 +116,19 @@ TEST_F(GangRestore, AGangThatServesIsNeverEndedForIt) {
   EXPECT_EQ(Ranks(), 3);
 }
 
+TEST_F(GangRestore, ShortAnswersThatNoLookSeesKeepIt) {
+  BringBack();
+  for (int i = 0; i < 20; ++i) {
+    h_.Run(seconds(9));
+    for (v1::RankStatus& rank : h_.view.ranks) {
+      if (rank.rank() == 0) rank.set_tokens_generated_total(rank.tokens_generated_total() + 1);
+    }
+  }
+  EXPECT_EQ(h_.Status("m").epoch(), short_);
+  h_.Run(seconds(13));
+  EXPECT_EQ(Ranks(), 3);
+}
+
 TEST_F(GangRestore, ARequestThatCameMeanwhileKeepsIt) {
   BringBack();
   h_.plans = false;
@@ -180,6 +193,65 @@ TEST(GangGivesUp, AFaultOfTheModelsFilesIsLaunchedOnceAndSaidUntilItIsLoadedAgai
   h.view.deployments[0].set_created_unix_ms(7);
   h.Run(seconds(5));
   EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+void FailFiles(Harness& h, char node) {
+  for (v1::RankStatus& rank : h.view.ranks) {
+    rank.set_phase(rank.node_id() == Id(node).value() ? v1::RANK_PHASE_FAILED
+                                                      : v1::RANK_PHASE_STOPPED);
+    if (rank.phase() != v1::RANK_PHASE_FAILED) continue;
+    *rank.mutable_failure() = MakeReason("TOKENIZER_INVALID", "no such pre-tokenizer");
+  }
+}
+
+TEST(GangGivesUp, FilesThatAreBrokenOnOneNodeAreTriedOnTheOthers) {
+  Harness h("abc");
+  h.first_phase = v1::RANK_PHASE_STAGING;
+  h.Deploy("m");
+  h.Run(seconds(3));
+  FailFiles(h, 'a');
+  h.first_phase = v1::RANK_PHASE_READY;
+  h.Run(seconds(5));
+  EXPECT_EQ(h.epochs.size(), 2u);
+  const v1::DeploymentStatus status = h.Status("m");
+  ASSERT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
+  for (const v1::Assignment& assignment : h.view.gangs[0].plan().assignments()) {
+    EXPECT_NE(assignment.node_id(), Id('a').value());
+  }
+  ASSERT_EQ(status.fallbacks_size(), 1);
+  EXPECT_EQ(status.fallbacks(0).code(), "NODE_FILES_UNUSABLE");
+  EXPECT_NE(status.fallbacks(0).message().find("mini-a"), std::string::npos);
+}
+
+TEST(GangGivesUp, TwoNodesWithTheSameFaultSayItOfTheModel) {
+  Harness h("abc");
+  h.first_phase = v1::RANK_PHASE_STAGING;
+  h.Deploy("m");
+  h.Run(seconds(3));
+  FailFiles(h, 'a');
+  h.Run(seconds(3));
+  ASSERT_EQ(h.epochs.size(), 2u);
+  FailFiles(h, 'b');
+  h.Run(minutes(15));
+  EXPECT_EQ(h.epochs.size(), 2u);
+  EXPECT_EQ(h.Status("m").failure().code(), "TOKENIZER_INVALID");
+  EXPECT_EQ(h.Status("m").state(), v1::DEPLOYMENT_STATE_PENDING);
+}
+
+TEST(GangGivesUp, WithNoOtherNodeThatHasTheFilesItIsTheModelsFault) {
+  Harness h("ab");
+  h.rooms["m"] = 'a';  // planned there or nowhere
+  h.first_phase = v1::RANK_PHASE_STAGING;
+  h.Deploy("m");
+  h.Run(seconds(3));
+  ASSERT_EQ(h.epochs.size(), 1u);
+  FailFiles(h, 'a');
+  h.rooms.clear();
+  h.fits = false;  // b never has the memory
+  h.Run(minutes(2));
+  EXPECT_EQ(h.epochs.size(), 1u);
+  EXPECT_EQ(h.Status("m").failure().code(), "TOKENIZER_INVALID");
+  EXPECT_NE(h.Status("m").failure().remedy().find("model load m"), std::string::npos);
 }
 
 TEST(GangGivesUp, WhatServedBeforeIsBroughtBackWhereverThatWorks) {
