@@ -33,9 +33,8 @@ void GangReconciler::TakeApart() {
   for (const v1::GangRecord& record : std::exchange(apart_, {})) {
     const auto it = gangs_.find(record.deployment());
     if (it == gangs_.end() || IdOf(it->second.record) == IdOf(record)) continue;
-    const uint64_t own = it->second.record.wanted_hash();
-    const bool same = record.wanted_hash() == own || own == 0 || record.wanted_hash() == 0;
-    if (same) NoteRival(it->second, record);
+    // Of what is wanted now, which the merge may have changed too: the gang here may be of before.
+    if (IsFor(record, it->second.wanted)) NoteRival(it->second, record);
   }
 }
 

@@ -84,6 +84,37 @@ TEST_F(Apart, OneThatWasLaunchedForAnotherModelStaysOut) {
   EXPECT_EQ(RanksOf(first_), 0u);
 }
 
+// The other half changed the deployment and launched it anew; here the gang of before serves.
+TEST(ApartAndChanged, TheGangOfWhatIsWantedNowIsInForce) {
+  const auto change = [](Harness& h) {
+    h.view.deployments.at(0).mutable_placement()->set_context_length(8192);
+  };
+  const auto cut_off = [](Harness& h, const std::string& letters) {
+    for (const char letter : letters) h.Node(letter).state = v1::NODE_STATE_DEAD;
+  };
+  Harness there("abcd"), here("abcd");
+  there.reconciler.BeginLeading({Term(3), Id('c')}, there.now);
+  for (Harness* half : {&there, &here}) {
+    cut_off(*half, half == &there ? "ab" : "cd");
+    half->Deploy("m");
+  }
+  change(there);
+  there.Run(seconds(5));
+  here.Run(seconds(5));
+  ASSERT_EQ(there.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  ASSERT_EQ(here.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  const size_t launches = here.epochs.size();
+
+  for (const char letter : {'c', 'd'}) here.Node(letter).state = v1::NODE_STATE_ALIVE;
+  for (const v1::RankStatus& rank : there.view.ranks) here.view.ranks.push_back(rank);
+  change(here);
+  here.reconciler.NoteApart(there.view.gangs.at(0));
+  here.Run(seconds(5));
+  EXPECT_EQ(here.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+  EXPECT_EQ(here.Status("m").epoch(), there.Status("m").epoch());
+  EXPECT_EQ(here.epochs.size(), launches) << "nothing is launched";
+}
+
 TEST_F(Apart, ANextCoordinatorKnowsOfItFromTheRecord) {
   h_.reconciler.BeginLeading({Term(2), Id('b')}, h_.now);
   h_.Run(seconds(3));
