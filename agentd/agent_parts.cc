@@ -69,7 +69,8 @@ ElectionOptions ElectionOptionsOf(const Config& config) {
   ElectionOptions options;
   options.lease = Ms(config.lease_ms);
   options.renew_interval = Ms(config.lease_ms) / 8;
-  options.fresh_for = Ms(config.lease_ms) * 9 / 20;
+  // So that a coordinator that was paused for half of its lease still has it.
+  options.fresh_for = Ms(config.lease_ms) * 21 / 50;
   options.consistency = ConsistencyOf(config);
   options.minority_wait = std::chrono::seconds(config.minority_wait_s);
   options.first_members = static_cast<size_t>(config.quorum_first_members);

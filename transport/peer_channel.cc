@@ -110,6 +110,8 @@ void PeerChannel::Parts::Connect() {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, kIdleConnectionMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
   arguments.SetServiceConfigJSON("{}");

@@ -31,6 +31,9 @@ namespace macrame::transport {
 inline constexpr int kReconnectBackoffInitialMs = 100;
 inline constexpr int kReconnectBackoffMaxMs = 1000;
 inline constexpr int kMessageBytesMax = 8 * 1024 * 1024;
+// What a stream may send ahead of its reader. It is fixed: to find one by itself gRPC sends pings
+// on each connection that is used at all, and these wake both ends of an idle cluster.
+inline constexpr int kStreamWindowBytes = 1024 * 1024;
 
 // A call under way. Cancel() ends it: `done` is still called once, with CANCELLED, unless the call
 // had ended already. Dropping the handle changes nothing. Any thread.

@@ -176,6 +176,15 @@ bool Election::IsFresh(const NodeId& node, MonotonicTime now) const {
   return lease != leases_.end() && now < lease->second - UsableLease() + options_.fresh_for;
 }
 
+MonotonicTime Election::FirstStale(MonotonicTime now) const {
+  MonotonicTime first = now + options_.fresh_for;
+  for (const auto& [node, until] : leases_) {
+    const bool is_asked = live_.contains(node) || beside_.contains(node);
+    if (is_asked) first = std::min(first, until - UsableLease() + options_.fresh_for);
+  }
+  return first;
+}
+
 Duration Election::RoundTimeout() const {
   const Duration grown = options_.round_timeout * (1 << std::clamp(lost_rounds_ - 1, 0, 4));
   return std::max(options_.round_timeout, std::min(grown, options_.round_timeout_max));
@@ -300,7 +309,10 @@ void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
   }
   if (now < renew_at_) return;
   renew_at_ = now + options_.renew_interval;
+  const size_t before = effects.size();
   AskAll(/*pre_vote=*/false, now, effects);
+  // All have answered: nobody is asked before the first lease is not fresh any more.
+  if (effects.size() == before) renew_at_ = std::max(renew_at_, FirstStale(now));
 }
 
 ElectionEffects Election::OnMembershipChanged(const std::set<NodeId>& live,

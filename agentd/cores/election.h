@@ -222,6 +222,8 @@ class Election {
   Duration UsableLease() const;
   MonotonicTime LeaseEnd(MonotonicTime sent_at) const;
   bool IsFresh(const NodeId& node, MonotonicTime now) const;
+  // When the first of all leases, which are fresh, is fresh no more.
+  MonotonicTime FirstStale(MonotonicTime now) const;
   // As it has grown with the rounds that were lost.
   Duration RoundTimeout() const;
   Duration Jitter() const;

@@ -103,7 +103,7 @@ void ClusterSim::Start(int index) {
   ElectionOptions options;
   options.consistency = options_.consistency;
   options.renew_interval = options.lease / 8;  // as agents have it (agentd/agent_parts.cc)
-  options.fresh_for = options.lease * 9 / 20;
+  options.fresh_for = options.lease * 21 / 50;
   options.first_members = std::min<size_t>(3, nodes_.size());
   node.election = std::make_unique<Election>(
       node.id, options, node.disk_grant, [this] { return random_(); }, Local(node));
