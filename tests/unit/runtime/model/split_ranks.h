@@ -165,8 +165,9 @@ void ExpectModelSplits(const Model& model, const std::vector<std::vector<int>>& 
   for (const float logit : whole) largest = std::max(largest, std::fabs(logit));
   ASSERT_GT(largest, 1.0F);
   // Sums of other orders differ in their last bits. Before a product with quantised weights a last
-  // bit can become one of the 16 that activations are rounded to.
-  const double bound = (model.config.quantization.bits == 0 ? 1e-5 : 1e-4) * largest;
+  // bit can become one of the 16 that activations are rounded to: by which kernels is a matter of
+  // the processor (seen: up to 1.03e-4 with AVX2, below 1e-4 with AVX-512).
+  const double bound = (model.config.quantization.bits == 0 ? 1e-5 : 2e-4) * largest;
   const auto expect = [&](const std::vector<int>& widths, bool whole_experts) {
     const std::vector<float> split = RunSplit<Stack>(model, widths, whole_experts);
     double difference = 0;
