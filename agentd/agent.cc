@@ -63,7 +63,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.replicator.BeginLeading(fence);
     // What was written may have taken long enough to lose the lead again.
     if (parts_.election.Leading(dispatcher_.Now()) != fence) return;
-    parts_.conductor.BeginLeading(fence);
+    parts_.gang_controller.BeginLeading(fence);
     parts_.member_writer.BeginLeading();
     // What others reported before does not count under this lead.
     parts_.heartbeats.SendNews();
@@ -71,7 +71,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.cluster_service.NoteChange();
   };
   events.on_lost_coordination = [this] {
-    parts_.conductor.StopLeading();
+    parts_.gang_controller.StopLeading();
     parts_.replicator.StopLeading();
     parts_.cluster_service.StopLeading();
     parts_.cluster_service.NoteChange();
@@ -80,7 +80,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     const auto coordinator = parts_.election.Coordinator(dispatcher_.Now());
     if (coordinator.has_value() && coordinator->coordinator != parts_.self) {
       parts_.replicator.ForgetKept();
-      parts_.conductor.ForgetKept();
+      parts_.gang_controller.ForgetKept();
       parts_.member_writer.ForgetAlone();
     }
     Hurry();
@@ -90,7 +90,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.member_writer.Take();
     parts_.revocations.TakeState();
     parts_.router.Refresh();
-    parts_.conductor.Wake();
+    parts_.gang_controller.Wake();
     Hurry();
     parts_.cluster_service.NoteChange();
   };
@@ -99,7 +99,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.cluster_service.NoteChange();
   };
   events.on_links_changed = [this] {
-    parts_.conductor.Wake();
+    parts_.gang_controller.Wake();
     parts_.cluster_service.NoteChange();
   };
   events.on_heartbeat = [this](const NodeId& from, bool changed) {
@@ -139,7 +139,7 @@ void Agent::Impl::StartOwnParts() {
   parts_.supervisor.OnChange([this] {
     parts_.own.ForgetRanks();
     parts_.links.NoteRanks(parts_.own.ranks());
-    parts_.conductor.Wake();
+    parts_.gang_controller.Wake();
     parts_.cluster_service.NoteChange();
     if (stopping_ || !parts_.guard.is_sure()) return;
     parts_.heartbeats.SendNews();
@@ -147,7 +147,7 @@ void Agent::Impl::StartOwnParts() {
   });
   const absl::Status engine = parts_.supervisor.Start();
   parts_.prober.Start([this](const v1::Inventory&) {
-    parts_.conductor.Wake();
+    parts_.gang_controller.Wake();
     parts_.cluster_service.NoteChange();
   });
   if (engine.ok()) {
@@ -163,7 +163,7 @@ void Agent::Impl::StartOwnParts() {
   } else {
     spdlog::warn("no ranks can be started on this node: {}", LogText(engine));
     engine_trouble_ =
-        MakeReason("ENGINE_MISSING", std::string(engine.message()), parts_.self.value());
+        MakeReason(reasons::kEngineMissing, std::string(engine.message()), parts_.self.value());
   }
   parts_.library.Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
     parts_.prober.SetModels(std::move(models));
@@ -238,13 +238,13 @@ void Agent::Impl::OnRevoked(const std::set<NodeId>& nodes) {
   if (parts_.peer_server != nullptr) parts_.peer_server->SetRevoked(nodes);
   for (const NodeId& node : nodes) {
     if (!revoked_.insert(node).second) continue;
-    parts_.conductor.NoteDead(node);
+    parts_.gang_controller.NoteDead(node);
     parts_.router.NoteDead(node);
     parts_.enrolment.NoteRevoked(node);
   }
   parts_.channels.SetRevoked(nodes);
   parts_.members.SetRevoked(nodes);
-  parts_.conductor.Wake();
+  parts_.gang_controller.Wake();
   parts_.cluster_service.NoteChange();
 }
 
@@ -267,8 +267,8 @@ bool Agent::Impl::HeardRevoked(const v1::NodeIdentity& identity) {
   unknown_node.set_hostname(identity.hostname());
   if (identity.addresses_size() > 0) unknown_node.set_address(identity.addresses(0).ip());
   *unknown_node.mutable_reason() = MakeReason(
-      "NODE_REVOKED", absl::StrCat(identity.hostname(), " was taken out of this cluster for good"),
-      node.value());
+      reasons::kNodeRevoked,
+      absl::StrCat(identity.hostname(), " was taken out of this cluster for good"), node.value());
   unknown_node.set_last_heard_unix_ms(dispatcher_.UnixMs());
   parts_.members.HeardUnknownNode(unknown_node);
   return true;
@@ -288,6 +288,7 @@ absl::Status Agent::Impl::JoinInsecure() {
 absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> credentials,
                                      bool plain) {
   auto server = std::make_unique<transport::GrpcServer>(dispatcher_);
+  server->SetMemberCheck([this](const NodeId& node) { return parts_.members.IsMember(node); });
   parts_.agent_service.Register(*server);
   parts_.cluster_service.Register(*server);
   parts_.link_service.RegisterAgent(*server);
@@ -441,7 +442,7 @@ void Agent::Impl::Tick() {
   parts_.revocations.Tick();
   parts_.enrolment.Tick();
   parts_.links.Tick();
-  parts_.conductor.Tick();
+  parts_.gang_controller.Tick();
   parts_.cluster_service.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
   const bool has_members = !table.Members().empty();
@@ -455,8 +456,8 @@ void Agent::Impl::Tick() {
 
 void Agent::Impl::ArmTick() {
   const MonotonicTime now = dispatcher_.Now();
-  const bool may_rest = IsQuiet() && parts_.conductor.IsIdle() && parts_.cluster_service.IsIdle() &&
-                        parts_.replicator.IsIdle();
+  const bool may_rest = IsQuiet() && parts_.gang_controller.IsIdle() &&
+                        parts_.cluster_service.IsIdle() && parts_.replicator.IsIdle();
   tick_at_ = now + kTick;
   if (may_rest) {
     // Where long timers end too.
@@ -520,7 +521,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       parts_.replicator.NoteRestarted(event.node);
       break;
     case MembershipChange::kDead:
-      parts_.conductor.NoteDead(event.node);
+      parts_.gang_controller.NoteDead(event.node);
       parts_.router.NoteDead(event.node);
       break;
     default:
@@ -530,7 +531,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
   parts_.heartbeats.TakeAddresses();
   Hurry();
   MembersChanged();
-  parts_.conductor.Wake();
+  parts_.gang_controller.Wake();
   parts_.cluster_service.NoteChange();
 }
 
@@ -555,7 +556,7 @@ void Agent::Impl::OnHeartbeat(const NodeId& from, bool changed) {
   }
   if (!changed) return;
   if (parts_.Able() != able_) MembersChanged();
-  parts_.conductor.Wake();
+  parts_.gang_controller.Wake();
   parts_.cluster_service.NoteChange();
 }
 
@@ -613,7 +614,7 @@ bool Agent::Impl::IsGatewayOpen() const {
 }
 
 v1::Reason Agent::Impl::GatewayOpenReason() const {
-  return MakeReason("GATEWAY_OPEN",
+  return MakeReason(reasons::kGatewayOpen,
                     absl::StrCat("the HTTP API of ", parts_.own.identity().hostname(), " at ",
                                  HostPort(config_.gateway_bind, parts_.gateway->port()),
                                  " serves whoever reaches it, without a key"),
@@ -624,7 +625,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   std::vector<v1::Reason> problems;
   if (!joined_) {
     problems.push_back(
-        MakeReason("NO_SECRET",
+        MakeReason(reasons::kNoSecret,
                    absl::StrCat("this node has no cluster secret and stands alone; it looks for ",
                                 config_.cluster_secret_file),
                    parts_.self.value()));
@@ -637,7 +638,7 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   }
   if (parts_.peer_server != nullptr && !parts_.peer_server->ListenerTrouble().empty()) {
     problems.push_back(MakeReason(
-        "LISTENER_FAILED",
+        reasons::kListenerFailed,
         absl::StrCat(
             "no agent can connect to this one at ",
             HostPort(config_.control_bind, static_cast<int>(parts_.own.identity().control_port())),
@@ -658,7 +659,7 @@ void Agent::Impl::AddTrustProblems(std::vector<v1::Reason>& problems) const {
   for (v1::Reason& reason : parts_.enrolment.Problems()) problems.push_back(std::move(reason));
   // The others say so, or their signed word has reached this node.
   if (!parts_.heartbeats.own_refusal().code().empty() || parts_.revocations.Has(parts_.self)) {
-    problems.push_back(MakeReason("NODE_REVOKED",
+    problems.push_back(MakeReason(reasons::kNodeRevoked,
                                   "this node was taken out of the cluster: the others refuse it",
                                   parts_.self.value()));
   }

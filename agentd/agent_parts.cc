@@ -178,7 +178,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                            !member_writer.listed().empty();
                   },
                   events.on_state_changed,
-                  [this](const v1::GangRecord& record) { conductor.NoteApart(record); }}),
+                  [this](const v1::GangRecord& record) { gang_controller.NoteApart(record); }}),
       leases(dispatcher, election, *store, replicator, channels, Ms(config.lease_ms) / 4,
              {events.on_became_coordinator, events.on_lost_coordination, events.on_obeys_changed,
               [this](const NodeId& node, bool reached) { members.NoteCall(node, reached); },
@@ -204,10 +204,10 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       views(dispatcher, own, members, reports, election, *store),
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
-      conductor({dispatcher, election, replicator, views, planner, launcher, calls, links},
-                ReconcilerOptionsOf(config), events.on_deployment_changed),
+      gang_controller({dispatcher, election, replicator, views, planner, launcher, calls, links},
+                      ReconcilerOptionsOf(config), events.on_deployment_changed),
       router(dispatcher, self, replicator, channels, supervisor, GiveWayLimit(config)),
-      reporter({dispatcher, election, members, member_writer, views, conductor, own, links,
+      reporter({dispatcher, election, members, member_writer, views, gang_controller, own, links,
                 events.problems}),
       heartbeats(
           dispatcher, channels, members, self, HeartbeatOptionsOf(config),
@@ -216,12 +216,12 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
            [this]() -> const v1::NodeLinks& { return links.own(); },
            [this](const NodeId& node) { return links.KnownRevision(node); }, events.on_answer,
            [this](const NodeId& node) { return reports.NewsHeard(node); }, events.is_urgent}),
-      link_service({dispatcher, links, views, election, replicator, members, channels, conductor,
-                    supervisor, self, [this] { return reporter.Problems(); }}),
-      trace_service({members, channels, replicator, supervisor, self}),
+      link_service({dispatcher, links, views, election, replicator, members, channels,
+                    gang_controller, supervisor, self, [this] { return reporter.Problems(); }}),
+      trace_service({channels, replicator, supervisor, self}),
       agent_service({dispatcher, own, guard, members, reports, leases, replicator, orders, library,
                      router, links, events.make_heartbeat, events.on_heartbeat}),
-      cluster_service({dispatcher, election, channels, own, replicator, conductor, planner,
+      cluster_service({dispatcher, election, channels, own, replicator, gang_controller, planner,
                        reporter, router, member_writer, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
                  static_cast<int>(config.join_port)}),
@@ -232,7 +232,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
     const discovery::Member* member = members.table().Find(node);
     return member != nullptr && member->state == v1::NODE_STATE_DEAD;
   });
-  replicator.SetKeeps([this](std::string_view key) { return conductor.Keeps(key); });
+  replicator.SetKeeps([this](std::string_view key) { return gang_controller.Keeps(key); });
   cluster_service.Register(local_server);
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);

@@ -16,7 +16,7 @@
 #include "agentd/cores/state_store.h"
 #include "agentd/deployment_planner.h"
 #include "agentd/enrolment_service.h"
-#include "agentd/gang_conductor.h"
+#include "agentd/gang_controller.h"
 #include "agentd/gang_launcher.h"
 #include "agentd/gateway/gateway.h"
 #include "agentd/generate_router.h"
@@ -107,7 +107,7 @@ struct AgentParts {
   NodeViews views;
   DeploymentPlanner planner;
   GangLauncher launcher;
-  GangConductor conductor;
+  GangController gang_controller;
   GenerateRouter router;
   StatusReporter reporter;
   HeartbeatSender heartbeats;

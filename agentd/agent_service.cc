@@ -28,12 +28,6 @@ void ServeGenerate(ServerStream stream, const StartGenerateCall& start) {
   stream.OnCancel([handle] { handle->Cancel(); });
 }
 
-absl::Status AgentService::CheckMember(const Caller& caller) const {
-  if (parts_.members.IsMember(caller.node_id)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
-}
-
 absl::Status AgentService::CheckMachine(const Caller& caller, const v1::Fence& fence) const {
   const discovery::Member* member = parts_.members.table().Find(caller.node_id);
   return member == nullptr ? absl::OkStatus() : agentd::CheckMachine(member->identity, fence);
@@ -56,7 +50,7 @@ v1::HeartbeatResponse AgentService::AnswerRival(const v1::NodeIdentity& caller) 
   const discovery::Member* holder = parts_.members.table().Find(NodeId(caller.node_id()));
   *response.mutable_own()->add_known() = holder->identity;
   *response.mutable_refused() =
-      MakeReason("NODE_ID_CLASH",
+      MakeReason(reasons::kNodeIdClash,
                  absl::StrCat("this id is that of ", discovery::NameAndAddress(holder->identity),
                               ", which answers"),
                  caller.node_id());
@@ -69,7 +63,7 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::AnswerOwnId(const Caller& ca
     parts_.members.HeardOwnIdElsewhere(identity.hostname(), caller.address);
   }
   if (!discovery::AreTwoMachines(identity, parts_.own.identity())) {
-    return ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_ID_CLASH",
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeIdClash,
                         "the caller carries the node id of the node that it calls");
   }
   v1::HeartbeatResponse response;
@@ -77,7 +71,7 @@ absl::StatusOr<v1::HeartbeatResponse> AgentService::AnswerOwnId(const Caller& ca
   if (parts_.guard.KeepsPlace()) {
     *response.mutable_own()->add_known() = parts_.own.identity();
     *response.mutable_refused() = MakeReason(
-        "NODE_ID_CLASH",
+        reasons::kNodeIdClash,
         absl::StrCat("this id is that of ", discovery::NameAndAddress(parts_.own.identity())),
         identity.node_id());
   }
@@ -147,10 +141,9 @@ void AgentService::Register(GrpcServer& server) {
   RegisterMembership(server);
   RegisterOrders(server);
   server.HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
-      kDescribeModel, [this](const Caller& caller, v1::DescribeModelRequest request,
-                             GrpcServer::Reply<v1::DescribeModelResponse> reply) {
-        absl::Status member = CheckMember(caller);
-        if (!member.ok()) return reply(member);
+      kDescribeModel, transport::Access::kMember,
+      [this](const Caller&, v1::DescribeModelRequest request,
+             GrpcServer::Reply<v1::DescribeModelResponse> reply) {
         parts_.library.Resolve(request.name_or_path(),
                                [reply](absl::StatusOr<DescribedModel> found) {
                                  if (!found.ok()) return reply(found.status());
@@ -160,9 +153,8 @@ void AgentService::Register(GrpcServer& server) {
                                });
       });
   server.HandleStream<v1::GenerateRequest>(
-      kGenerate, [this](const Caller& caller, v1::GenerateRequest request, ServerStream stream) {
-        absl::Status member = CheckMember(caller);
-        if (!member.ok()) return stream.Finish(member);
+      kGenerate, transport::Access::kMember,
+      [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
         ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
           return parts_.router.RouteLocal(request, std::move(on_chunk), std::move(on_done));
         });
@@ -171,21 +163,23 @@ void AgentService::Register(GrpcServer& server) {
 
 void AgentService::RegisterMembership(GrpcServer& server) {
   server.HandleUnary<v1::HeartbeatRequest, v1::HeartbeatResponse>(
-      kHeartbeat, [this](const Caller& caller, v1::HeartbeatRequest request,
-                         GrpcServer::Reply<v1::HeartbeatResponse> reply) {
+      kHeartbeat, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::HeartbeatRequest request,
+             GrpcServer::Reply<v1::HeartbeatResponse> reply) {
         reply(OnHeartbeat(caller, std::move(request)));
       });
   server.HandleUnary<v1::LeaseRequest, v1::LeaseResponse>(
-      kRequestLease, [this](const Caller& caller, v1::LeaseRequest request,
-                            GrpcServer::Reply<v1::LeaseResponse> reply) {
-        absl::Status member = CheckMember(caller);
-        if (member.ok()) member = CheckOrder(caller, request.fence());
-        if (!member.ok()) return reply(member);
+      kRequestLease, transport::Access::kMember,
+      [this](const Caller& caller, v1::LeaseRequest request,
+             GrpcServer::Reply<v1::LeaseResponse> reply) {
+        absl::Status taken = CheckOrder(caller, request.fence());
+        if (!taken.ok()) return reply(taken);
         parts_.leases.OnLeaseRequest(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::LeaveRequest, v1::LeaveResponse>(
-      kLeave, [this](const Caller& caller, v1::LeaveRequest request,
-                     GrpcServer::Reply<v1::LeaveResponse> reply) {
+      kLeave, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::LeaveRequest request,
+             GrpcServer::Reply<v1::LeaveResponse> reply) {
         if (request.node_id() != caller.node_id.value()) {
           return reply(absl::PermissionDeniedError("a node says goodbye for itself only"));
         }
@@ -196,29 +190,33 @@ void AgentService::RegisterMembership(GrpcServer& server) {
 
 void AgentService::RegisterOrders(GrpcServer& server) {
   server.HandleUnary<v1::ReplicateRequest, v1::ReplicateResponse>(
-      kReplicate, [this](const Caller& caller, v1::ReplicateRequest request,
-                         GrpcServer::Reply<v1::ReplicateResponse> reply) {
+      kReplicate, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::ReplicateRequest request,
+             GrpcServer::Reply<v1::ReplicateResponse> reply) {
         absl::Status taken = CheckOrder(caller, request.fence());
         if (!taken.ok()) return reply(taken);
         reply(parts_.replicator.OnReplicate(caller.node_id, request));
       });
   server.HandleUnary<v1::ReserveRequest, v1::ReserveResponse>(
-      kReserve, [this](const Caller& caller, v1::ReserveRequest request,
-                       GrpcServer::Reply<v1::ReserveResponse> reply) {
+      kReserve, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::ReserveRequest request,
+             GrpcServer::Reply<v1::ReserveResponse> reply) {
         absl::Status taken = CheckOrder(caller, request.fence());
         if (!taken.ok()) return reply(taken);
         parts_.orders.Reserve(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::LaunchRequest, v1::LaunchResponse>(
-      kLaunch, [this](const Caller& caller, v1::LaunchRequest request,
-                      GrpcServer::Reply<v1::LaunchResponse> reply) {
+      kLaunch, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::LaunchRequest request,
+             GrpcServer::Reply<v1::LaunchResponse> reply) {
         absl::Status taken = CheckOrder(caller, request.fence());
         if (!taken.ok()) return reply(taken);
         parts_.orders.Launch(caller.node_id, request, std::move(reply));
       });
   server.HandleUnary<v1::StopRanksRequest, v1::StopRanksResponse>(
-      kStopRanks, [this](const Caller& caller, v1::StopRanksRequest request,
-                         GrpcServer::Reply<v1::StopRanksResponse> reply) {
+      kStopRanks, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::StopRanksRequest request,
+             GrpcServer::Reply<v1::StopRanksResponse> reply) {
         absl::Status taken = CheckOrder(caller, request.fence());
         if (!taken.ok()) return reply(taken);
         parts_.orders.StopRanks(caller.node_id, request, std::move(reply));

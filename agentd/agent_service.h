@@ -50,7 +50,6 @@ class AgentService {
   v1::HeartbeatResponse AnswerRival(const v1::NodeIdentity& caller) const;
   absl::StatusOr<v1::HeartbeatResponse> AnswerOwnId(const transport::Caller& caller,
                                                     const v1::NodeIdentity& identity);
-  absl::Status CheckMember(const transport::Caller& caller) const;
   // Of an order or a request for a lease: the caller is the machine that has the member's place.
   absl::Status CheckMachine(const transport::Caller& caller, const v1::Fence& fence) const;
   absl::Status CheckOrder(const transport::Caller& caller, const v1::Fence& fence) const;

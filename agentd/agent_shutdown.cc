@@ -82,7 +82,7 @@ void Agent::Impl::Stop() {
   spdlog::info("stopping");
   stopping_ = true;
   if (parts_.gateway != nullptr) parts_.gateway->Drain(/*refuse=*/true);
-  parts_.router.EndAll(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT",
+  parts_.router.EndAll(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeLeft,
                                     "this node stops and could not wait for the answer",
                                     parts_.self.value()));
   StopWhenTold(dispatcher_.Now() + kEndedAnswersLimit);
@@ -96,7 +96,7 @@ void Agent::Impl::StopWhenTold(MonotonicTime latest) {
     return;
   }
   parts_.gateway.reset();
-  parts_.conductor.StopLeading();
+  parts_.gang_controller.StopLeading();
   // A copy says nothing in the name of the node that it was copied from.
   if (parts_.guard.is_sure()) {
     parts_.leases.Resign();

@@ -26,7 +26,7 @@ constexpr Duration kLogsLimit = std::chrono::hours(24);
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
 absl::Status NoCoordinator() {
-  return ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
                       "no coordinator is agreed on");
 }
 
@@ -34,7 +34,7 @@ absl::Status NoCoordinator() {
 
 ClusterService::ClusterService(Parts parts)
     : parts_(std::move(parts)),
-      loads_(parts_.dispatcher, parts_.conductor),
+      loads_(parts_.dispatcher, parts_.gang_controller),
       logs_(parts_.log_file) {}
 
 void ClusterService::Register(GrpcServer& server) {
@@ -44,12 +44,13 @@ void ClusterService::Register(GrpcServer& server) {
 
 void ClusterService::RegisterReading(GrpcServer& server) {
   server.HandleUnary<v1::GetStatusRequest, v1::ClusterStatus>(
-      kGetStatus,
+      kGetStatus, transport::Access::kCertificate,
       [this](const Caller& caller, v1::GetStatusRequest, Reply<v1::ClusterStatus> reply) {
         OnGetStatus(caller, std::move(reply));
       });
   server.HandleStream<v1::WatchStatusRequest>(
-      kWatchStatus, [this](const Caller&, v1::WatchStatusRequest request, ServerStream stream) {
+      kWatchStatus, transport::Access::kCertificate,
+      [this](const Caller&, v1::WatchStatusRequest request, ServerStream stream) {
         if (watches_.size() >= kStatusWatchesMax) {
           return stream.Finish(absl::ResourceExhaustedError("too many watch the status"));
         }
@@ -62,12 +63,13 @@ void ClusterService::RegisterReading(GrpcServer& server) {
         RefreshFromCoordinator([this] { Tick(); });
       });
   server.HandleUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
-      kListModels,
+      kListModels, transport::Access::kCertificate,
       [this](const Caller&, v1::ListModelsRequest, Reply<v1::ListModelsResponse> reply) {
         RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Models()); });
       });
   server.HandleUnary<v1::VersionRequest, v1::VersionResponse>(
-      kVersion, [this](const Caller&, v1::VersionRequest, Reply<v1::VersionResponse> reply) {
+      kVersion, transport::Access::kCertificate,
+      [this](const Caller&, v1::VersionRequest, Reply<v1::VersionResponse> reply) {
         v1::VersionResponse response;
         response.set_version(kAgentVersion);
         response.set_node_id(parts_.own.id().value());
@@ -76,11 +78,13 @@ void ClusterService::RegisterReading(GrpcServer& server) {
         reply(std::move(response));
       });
   server.HandleStream<v1::LogsRequest>(
-      kLogs, [this](const Caller& caller, v1::LogsRequest request, ServerStream stream) {
+      kLogs, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::LogsRequest request, ServerStream stream) {
         OnLogs(caller, request, std::move(stream));
       });
   server.HandleStream<v1::GenerateRequest>(
-      kInfer, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+      kInfer, transport::Access::kCertificate,
+      [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
         ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
           return parts_.router.Route(request, std::move(on_chunk), std::move(on_done));
         });
@@ -89,13 +93,13 @@ void ClusterService::RegisterReading(GrpcServer& server) {
 
 void ClusterService::RegisterChanging(GrpcServer& server) {
   server.HandleUnary<v1::PlanModelRequest, v1::PlanResult>(
-      kPlanModel,
+      kPlanModel, transport::Access::kCertificate,
       [this](const Caller& caller, v1::PlanModelRequest request, Reply<v1::PlanResult> reply) {
         Unary<v1::PlanResult>(
             kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
               PlanOrder order = OrderFor(request.name_or_path());
               order.placement = request.placement();
-              order.in_force = parts_.conductor.InForce();
+              order.in_force = parts_.gang_controller.InForce();
               parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
                 if (!outcome.ok()) return reply(outcome.status());
                 reply(std::move(outcome->result));
@@ -103,30 +107,34 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
             });
       });
   server.HandleStream<v1::LoadModelRequest>(
-      kLoadModel, [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
+      kLoadModel, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
         OnLoadModel(caller, request, std::move(stream));
       });
   server.HandleUnary<v1::ForgetSpeedsRequest, v1::ForgetSpeedsResponse>(
-      kForgetSpeeds, [this](const Caller& caller, v1::ForgetSpeedsRequest request,
-                            Reply<v1::ForgetSpeedsResponse> reply) {
+      kForgetSpeeds, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::ForgetSpeedsRequest request,
+             Reply<v1::ForgetSpeedsResponse> reply) {
         Unary<v1::ForgetSpeedsResponse>(
             kForgetSpeeds, caller, request, kUnloadTimeout, reply, [this, reply] {
               v1::ForgetSpeedsResponse response;
-              *response.mutable_forgotten() = parts_.conductor.Speeds();
-              parts_.conductor.ForgetSpeeds([response, reply](const absl::Status& status) {
+              *response.mutable_forgotten() = parts_.gang_controller.Speeds();
+              parts_.gang_controller.ForgetSpeeds([response, reply](const absl::Status& status) {
                 if (!status.ok()) return reply(status);
                 reply(response);
               });
             });
       });
   server.HandleUnary<v1::ForgetNodeRequest, v1::ForgetNodeResponse>(
-      kForgetNode, [this](const Caller& caller, v1::ForgetNodeRequest request,
-                          Reply<v1::ForgetNodeResponse> reply) {
+      kForgetNode, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::ForgetNodeRequest request,
+             Reply<v1::ForgetNodeResponse> reply) {
         ForgetNode(caller, request, std::move(reply));
       });
   server.HandleUnary<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-      kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
-                           Reply<v1::UnloadModelResponse> reply) {
+      kUnloadModel, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::UnloadModelRequest request,
+             Reply<v1::UnloadModelResponse> reply) {
         Unary<v1::UnloadModelResponse>(
             kUnloadModel, caller, request, kUnloadTimeout, reply,
             [this, request, reply] { UnloadHere(request.name(), reply); });
@@ -220,7 +228,7 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
   transport::PeerChannel* channel =
       caller.local ? parts_.channels.For(NodeId(request.node_id())) : nullptr;
   if (channel == nullptr) {
-    return stream.Finish(ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+    return stream.Finish(ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
                                       "that node can't be reached from this one",
                                       request.node_id().substr(0, 32)));
   }
@@ -228,7 +236,7 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
       kLogs, request, kLogsLimit, [stream](const v1::LogsChunk& chunk) { stream.Write(chunk); },
       [stream, node = request.node_id()](const absl::Status& status) {
         if (!absl::IsUnavailable(status)) return stream.Finish(status);
-        stream.Finish(ReasonStatus(absl::StatusCode::kUnavailable, "NODE_DEAD",
+        stream.Finish(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeDead,
                                    "that node's agent does not answer", node));
       });
   stream.OnCancel([handle] { handle.Cancel(); });
@@ -256,15 +264,15 @@ void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelReques
 
 void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream stream) {
   if (request.deployment_name().size() > kDeploymentNameBytesMax) {
-    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       "the deployment's name is too long"));
   }
   if (DeploymentOfReplica(request.deployment_name()) != request.deployment_name()) {
-    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       "a deployment's name has no '#': it numbers replicas"));
   }
   if (request.replicas() > kReplicasMax) {
-    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                                       absl::StrCat("at most ", kReplicasMax, " replicas")));
   }
   PlanOrder order = OrderFor(request.name_or_path());
@@ -272,7 +280,7 @@ void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream 
   order.priority = request.priority();
   order.may_evict = request.may_evict();
   order.replicas = request.replicas();
-  order.in_force = parts_.conductor.InForce();
+  order.in_force = parts_.gang_controller.InForce();
   parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
     if (!outcome.ok()) return stream.Finish(outcome.status());
     LoadPlanned(request, *outcome, stream);
@@ -293,7 +301,7 @@ PlanOrder ClusterService::OrderFor(const std::string& name) const {
 
 // Its model's own fault ended its launches, and it is not launched again by itself.
 bool ClusterService::HasGivenUp(const std::string& name) const {
-  const std::optional<v1::DeploymentStatus> status = parts_.conductor.Status(name);
+  const std::optional<v1::DeploymentStatus> status = parts_.gang_controller.Status(name);
   return status.has_value() && status->state() == v1::DEPLOYMENT_STATE_PENDING &&
          IsFaultOfModel(status->failure().code());
 }
@@ -355,7 +363,7 @@ void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const Plan
                           [this, name, epoch, stream, model = outcome.model.name(),
                            timeout_ms = request.timeout_ms()](const absl::Status& status) {
                             if (!status.ok()) return stream.Finish(status);
-                            parts_.conductor.Wake();
+                            parts_.gang_controller.Wake();
                             // Behind the pass that this woke, so that what is told first is not of
                             // the time before.
                             parts_.dispatcher.Post([this, name, epoch, stream, model, timeout_ms] {
@@ -380,7 +388,7 @@ absl::Status ClusterService::CheckCopies(const v1::LoadModelRequest& request,
   wanted.usable = outcome.usable;
   if (goes_on != nullptr) {
     wanted.ranks_before = std::max(1u, goes_on->placement().world_size());
-    wanted.in_force = parts_.conductor.InForce();
+    wanted.in_force = parts_.gang_controller.InForce();
   } else if (outcome.result.has_plan() && outcome.result.evicted().empty()) {
     // No narrower one was found that leaves nodes for the other copies.
     wanted.ranks = std::max(1u, outcome.result.plan().world_size());
@@ -396,7 +404,7 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
   const NodeId node(request.node_id());
   if (!IsValidNodeId(request.node_id())) {
     return reply(ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "NODE_NOT_FOUND",
+        absl::StatusCode::kInvalidArgument, reasons::kNodeNotFound,
         absl::StrCat("'", request.node_id().substr(0, 64), "' is no node id of 32 hex digits")));
   }
   const bool obeys = parts_.election.Coordinator(parts_.dispatcher.Now()).has_value();
@@ -409,13 +417,13 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
   if (parts_.replicator.table().Find(DeploymentKey(name)) == nullptr) {
-    return reply(ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+    return reply(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
                               absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));
   }
   parts_.replicator.Remove(DeploymentKey(name), "",
                            [this, name, reply](const absl::Status& status) {
                              if (!status.ok()) return reply(status);
-                             parts_.conductor.Wake();
+                             parts_.gang_controller.Wake();
                              AnswerWhenGone(name, parts_.dispatcher.Now(), reply);
                            });
 }

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "agentd/deployment_planner.h"
-#include "agentd/gang_conductor.h"
+#include "agentd/gang_controller.h"
 #include "agentd/generate_router.h"
 #include "agentd/load_watches.h"
 #include "agentd/log_watches.h"
@@ -40,7 +40,7 @@ class ClusterService {
     PeerChannels& channels;
     const OwnNode& own;
     StateReplicator& replicator;
-    GangConductor& conductor;
+    GangController& gang_controller;
     DeploymentPlanner& planner;
     StatusReporter& reporter;
     GenerateRouter& router;

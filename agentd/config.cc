@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "proto/near_miss.h"
+#include "proto/suggestions.h"
 #include "transport/log_tail.h"
 #include "transport/trust.h"
 #include "transport/unix_socket.h"
@@ -114,7 +114,7 @@ std::string FlagName(const ConfigKey& key) {
 std::string NearestConfigKey(std::string_view name) {
   std::vector<std::string> known;
   for (const ConfigKey& key : ConfigKeys()) known.emplace_back(key.name);
-  return NearMiss(absl::StrReplaceAll(View(name), {{"-", "_"}}), known);
+  return SuggestedName(absl::StrReplaceAll(View(name), {{"-", "_"}}), known);
 }
 
 std::string ExpandHome(const std::string& path) {

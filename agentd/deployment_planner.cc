@@ -67,7 +67,7 @@ absl::Status WorstRefusal(const Answers& answers, const NodeId& self) {
   }
   if (!telling.ok()) return telling;
   if (!own.ok()) return own;
-  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound,
                       "no live node has these very files any more");
 }
 
@@ -106,7 +106,7 @@ PreemptionInput RoomFor(const PlanOrder& order) {
 void DeploymentPlanner::Plan(PlanOrder order, Done done) {
   const uint32_t kv_bits = order.placement.kv_bits();
   if (kv_bits != 0 && kv_bits != kKvBitsNarrow && kv_bits != kKvBitsDefault) {
-    return done(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return done(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                              absl::StrCat("a KV cache of ", kv_bits, " bits was asked for; it is ",
                                           kKvBitsDefault, " (the default) or ", kKvBitsNarrow)));
   }
@@ -257,12 +257,12 @@ void DeploymentPlanner::Decide(const std::shared_ptr<Asking>& asking) {
   PlanOutcome outcome;
   outcome.model = *model;
   outcome.usable = UsableNodes(request);
-  outcome.result = LeaveRoom(request, RoomFor(asking->order), planner::PlanModel(request));
-  if (outcome.result.failure().code() == "MEMORY_SHORT") {
+  outcome.result = PlanForAllReplicas(request, RoomFor(asking->order), planner::PlanModel(request));
+  if (outcome.result.failure().code() == reasons::kMemoryShort) {
     outcome.result = Preempt(request, RoomFor(asking->order), state, std::move(outcome.result));
   }
   const std::string& failed = outcome.result.failure().code();
-  if (failed == "TRANSPORT_UNAVAILABLE" || failed == "RDMA_UNAVAILABLE") {
+  if (failed == reasons::kTransportUnavailable || failed == reasons::kRdmaUnavailable) {
     // What the links lack is said by their verdicts, root cause first.
     request.mutable_placement()->clear_transport();
     outcome.result = planner::PlanModel(request);

@@ -23,7 +23,7 @@ constexpr size_t kHostnameBytesMax = 255;
 constexpr size_t kNodeNameBytesMax = 255;
 
 absl::Status TokenRefused() {
-  return ReasonStatus(absl::StatusCode::kPermissionDenied, "TOKEN_REFUSED",
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kTokenRefused,
                       "the token is unknown here, or expired");
 }
 
@@ -47,16 +47,16 @@ void EnrolmentService::Stop() {
 
 void EnrolmentService::RegisterLocal(GrpcServer& server) {
   server.HandleUnary<v1::CreateJoinTokenRequest, v1::CreateJoinTokenResponse>(
-      kCreateJoinToken,
+      kCreateJoinToken, transport::Access::kLocal,
       [this](const Caller&, v1::CreateJoinTokenRequest request,
              Reply<v1::CreateJoinTokenResponse> reply) { reply(CreateToken(request)); });
   server.HandleUnary<v1::JoinClusterRequest, v1::JoinClusterResponse>(
-      kJoinCluster,
+      kJoinCluster, transport::Access::kLocal,
       [this](const Caller&, v1::JoinClusterRequest request, Reply<v1::JoinClusterResponse> reply) {
         Join(request, std::move(reply));
       });
   server.HandleUnary<v1::ApproveNodeRequest, v1::ApproveNodeResponse>(
-      kApproveNode,
+      kApproveNode, transport::Access::kLocal,
       [this](const Caller&, v1::ApproveNodeRequest request, Reply<v1::ApproveNodeResponse> reply) {
         const auto asker =
             tokens_.Approve(request.node().substr(0, kNodeNameBytesMax), parts_.dispatcher.Now());
@@ -68,18 +68,21 @@ void EnrolmentService::RegisterLocal(GrpcServer& server) {
         reply(std::move(response));
       });
   server.HandleUnary<v1::RevokeNodeRequest, v1::RevokeNodeResponse>(
-      kRevokeNode, [this](const Caller&, v1::RevokeNodeRequest request,
-                          Reply<v1::RevokeNodeResponse> reply) { reply(Revoke(request)); });
+      kRevokeNode, transport::Access::kLocal,
+      [this](const Caller&, v1::RevokeNodeRequest request, Reply<v1::RevokeNodeResponse> reply) {
+        reply(Revoke(request));
+      });
 }
 
 void EnrolmentService::RegisterAgent(GrpcServer& server) {
   server.HandleUnary<v1::RenewCertificateRequest, v1::RenewCertificateResponse>(
-      kRenewCertificate,
+      kRenewCertificate, transport::Access::kCertificate,
       [this](const Caller& caller, v1::RenewCertificateRequest request,
              Reply<v1::RenewCertificateResponse> reply) { reply(Renew(caller, request)); });
   server.HandleUnary<v1::TakeRevocationsRequest, v1::TakeRevocationsResponse>(
-      kTakeRevocations, [this](const Caller&, v1::TakeRevocationsRequest request,
-                               Reply<v1::TakeRevocationsResponse> reply) {
+      kTakeRevocations, transport::Access::kCertificate,
+      [this](const Caller&, v1::TakeRevocationsRequest request,
+             Reply<v1::TakeRevocationsResponse> reply) {
         parts_.revocations.Take(request.revoked());
         reply(v1::TakeRevocationsResponse());
       });
@@ -114,7 +117,7 @@ absl::StatusOr<v1::CreateJoinTokenResponse> EnrolmentService::CreateToken(
       request.valid_for_s() == 0 ? kJoinValidDefaultS : request.valid_for_s();
   if (std::chrono::seconds(valid_for_s) > kJoinValidMax || request.uses() > kJoinUsesMax) {
     return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+        absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
         absl::StrCat("a token is valid for 24 h and ", kJoinUsesMax, " nodes at the most"));
   }
   transport::JoinToken token;
@@ -124,7 +127,7 @@ absl::StatusOr<v1::CreateJoinTokenResponse> EnrolmentService::CreateToken(
     }
   }
   if (token.ips.empty()) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "NO_INTERFACE",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kNoInterface,
                         "this node has no address that another could join at",
                         parts_.own.id().value());
   }
@@ -183,12 +186,12 @@ absl::StatusOr<v1::EnrolResponse> EnrolmentService::Admit(
     return TokenRefused();
   }
   if (parts_.revocations.Has(node)) {
-    return ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_REVOKED",
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeRevoked,
                         "this node id was taken out of the cluster for good", node.value());
   }
   // A token is good for a new member, not for the name of one that is there.
   if (node == parts_.own.id() || parts_.members.Live().contains(node)) {
-    return ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_ID_CLASH",
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeIdClash,
                         "a node with the id of the one that asks is a member already, and alive",
                         node.value());
   }
@@ -228,14 +231,14 @@ void EnrolmentService::Join(const v1::JoinClusterRequest& request,
     const bool same = digest.ok() && *digest == token->authority_digest;
     if (parts_.trust.keeper() || !same) {
       return reply(
-          ReasonStatus(absl::StatusCode::kFailedPrecondition, "MEMBER_ALREADY",
+          ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kMemberAlready,
                        same ? "this node has the secret file of that cluster already"
                             : "this node is in another cluster than the one that the token is of",
                        parts_.own.id().value()));
     }
   }
   if (joining_) {
-    return reply(ReasonStatus(absl::StatusCode::kUnavailable, "JOIN_LIMITED",
+    return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kJoinLimited,
                               "this node is joining already"));
   }
   joining_ = true;
@@ -266,7 +269,7 @@ absl::StatusOr<v1::JoinClusterResponse> EnrolmentService::OnEnrolled(
   // Any member could have answered; only the authority that the token names is believed.
   const auto digest = transport::CertificateDigest(response->authority_certificate());
   if (!digest.ok() || *digest != authority_digest) {
-    return ReasonStatus(absl::StatusCode::kPermissionDenied, "WRONG_CLUSTER",
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kWrongCluster,
                         "who answered handed out a certificate authority that is not the token's");
   }
   transport::NodeMembership membership;
@@ -294,11 +297,11 @@ absl::StatusOr<v1::RevokeNodeResponse> EnrolmentService::Revoke(
   const NodeId node(request.node_id());
   if (!IsValidNodeId(request.node_id())) {
     return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "NODE_NOT_FOUND",
+        absl::StatusCode::kInvalidArgument, reasons::kNodeNotFound,
         absl::StrCat("'", request.node_id().substr(0, 64), "' is no node id of 32 hex digits"));
   }
   if (node == parts_.own.id()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         "a node can't revoke itself; run this on another one with the secret file");
   }
   v1::RevokeNodeResponse response;
@@ -309,7 +312,7 @@ absl::StatusOr<v1::RevokeNodeResponse> EnrolmentService::Revoke(
   const auto secret = parts_.trust.ReadSecret();
   if (!secret.ok()) return secret.status();
   if (parts_.revocations.full()) {
-    return ReasonStatus(absl::StatusCode::kResourceExhausted, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kBadRequest,
                         absl::StrCat("more than ", kRevokedMax,
                                      " nodes can't be revoked: make a new cluster secret"));
   }
@@ -349,7 +352,7 @@ std::vector<v1::Reason> EnrolmentService::Problems() const {
   std::vector<v1::Reason> problems;
   for (const JoinAsker& asker : tokens_.Waiting(parts_.dispatcher.Now())) {
     problems.push_back(
-        MakeReason("JOIN_PENDING",
+        MakeReason(reasons::kJoinPending,
                    absl::StrCat(asker.hostname, " (", ShortId(asker.node), ") at ", asker.address,
                                 " shows a token and waits to be approved"),
                    asker.node.value()));

@@ -28,7 +28,7 @@ absl::Status NotLoaded(const std::string& asked, const StateTable& table) {
     if (names.size() > kNamesShownMax) break;
   }
   return ReasonStatus(
-      absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+      absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
       absl::StrCat("no model '", asked.substr(0, 128), "' is loaded",
                    names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
 }
@@ -68,7 +68,7 @@ absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked) con
     best_rank = rank;
   }
   if (!best.has_value()) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                         absl::StrCat(asked, " is not placed on any node yet"));
   }
   return *std::move(best);
@@ -85,12 +85,12 @@ bool EntryTable::MovesInOrder(const Entry& entry) const {
   const v1::StateEntry* present = table_.Find(GangKey(entry.replica));
   v1::GangRecord record;
   return present != nullptr && record.ParseFromString(present->value()) &&
-         record.last_failure().code() == "NODE_LEFT";
+         record.last_failure().code() == reasons::kNodeLeft;
 }
 
 absl::Status EntryTable::Told(const std::string& asked, const absl::Status& status) const {
   if (!absl::IsNotFound(status) || !IsWanted(asked)) return status;
-  return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                       absl::StrCat("model ", asked.substr(0, 128),
                                    " is being brought up again: ", ReasonOf(status).message()));
 }

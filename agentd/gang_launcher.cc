@@ -83,7 +83,7 @@ absl::Status GangLauncher::CheckAddresses(const Launching& launching) const {
   for (int from = 0; from < plan.assignments_size(); ++from) {
     for (int to = 0; to < plan.assignments_size(); ++to) {
       if (!AddressFor(launching, from, to, launching.reserved[to].ring_address()).empty()) continue;
-      return ReasonStatus(absl::StatusCode::kUnavailable, "NO_RING",
+      return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoRing,
                           absl::StrCat("no way is known from ", plan.assignments(from).hostname(),
                                        " to ", plan.assignments(to).hostname()),
                           plan.assignments(from).node_id());

@@ -12,11 +12,11 @@ namespace {
 
 // A failure of the way there, not of the model.
 absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
-  const bool has_reason = ReasonOf(status).code() != "INTERNAL";
+  const bool has_reason = ReasonOf(status).code() != reasons::kInternal;
   if (has_reason || !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
     return status;
   }
-  return ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
                       absl::StrCat("node ", ShortId(entry), " does not answer: ", status.message()),
                       entry.value());
 }

@@ -359,7 +359,7 @@ void HeartbeatSender::OnFailure(const NodeId& node, Link& link, const absl::Stat
   } else {
     link.refusals = 0;
   }
-  if (const v1::Reason reason = ReasonOf(status); reason.code() == "NODE_REVOKED") {
+  if (const v1::Reason reason = ReasonOf(status); reason.code() == reasons::kNodeRevoked) {
     own_refusal_ = reason;
   }
   members_.HeartbeatFailed(node, transport::IsConnectionRefused(status)

@@ -15,7 +15,7 @@ namespace {
 // No answer of the node itself, which would say why.
 bool IsUnreached(const absl::Status& status) {
   return (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) &&
-         ReasonOf(status).code() == "INTERNAL";
+         ReasonOf(status).code() == reasons::kInternal;
 }
 
 }  // namespace

@@ -38,18 +38,10 @@ class Gathering {
 
 }  // namespace
 
-absl::Status LinkService::CheckMember(const Caller& caller) const {
-  if (caller.local || parts_.members.IsMember(caller.node_id)) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
-}
-
 void LinkService::RegisterAgent(GrpcServer& server) {
   server.HandleUnary<v1::OpenMeterRequest, v1::OpenMeterResponse>(
-      kOpenMeter, [this](const Caller& caller, v1::OpenMeterRequest request,
-                         Reply<v1::OpenMeterResponse> reply) {
-        const absl::Status member = CheckMember(caller);
-        if (!member.ok()) return reply(member);
+      kOpenMeter, transport::Access::kMember,
+      [this](const Caller&, v1::OpenMeterRequest request, Reply<v1::OpenMeterResponse> reply) {
         const auto offer = parts_.links.meter().Open(request.ip());
         if (!offer.ok()) return reply(offer.status());
         v1::OpenMeterResponse response;
@@ -59,10 +51,8 @@ void LinkService::RegisterAgent(GrpcServer& server) {
         reply(std::move(response));
       });
   server.HandleUnary<v1::ProbeLinksRequest, v1::ProbeLinksResponse>(
-      kProbeLinks,
-      [this](const Caller& caller, v1::ProbeLinksRequest, Reply<v1::ProbeLinksResponse> reply) {
-        const absl::Status member = CheckMember(caller);
-        if (!member.ok()) return reply(member);
+      kProbeLinks, transport::Access::kMember,
+      [this](const Caller&, v1::ProbeLinksRequest, Reply<v1::ProbeLinksResponse> reply) {
         parts_.links.ProbeNow([this, reply] {
           v1::ProbeLinksResponse response;
           *response.mutable_links() = parts_.links.own();
@@ -70,49 +60,49 @@ void LinkService::RegisterAgent(GrpcServer& server) {
         });
       });
   server.HandleUnary<v1::MeasureLinkRequest, v1::MeasureLinkResponse>(
-      kMeasureLink, [this](const Caller& caller, v1::MeasureLinkRequest request,
-                           Reply<v1::MeasureLinkResponse> reply) {
-        const absl::Status member = CheckMember(caller);
-        if (!member.ok()) return reply(member);
+      kMeasureLink, transport::Access::kMember,
+      [this](const Caller&, v1::MeasureLinkRequest request, Reply<v1::MeasureLinkResponse> reply) {
         Measure(request, std::move(reply));
       });
   server.HandleUnary<v1::VerifyTransportRequest, v1::VerifyTransportResponse>(
-      kVerifyGroup, [this](const Caller& caller, v1::VerifyTransportRequest request,
-                           Reply<v1::VerifyTransportResponse> reply) {
-        const absl::Status member = CheckMember(caller);
-        if (!member.ok()) return reply(member);
-        VerifyHere(request, std::move(reply));
-      });
+      kVerifyGroup, transport::Access::kMember,
+      [this](const Caller&, v1::VerifyTransportRequest request,
+             Reply<v1::VerifyTransportResponse> reply) { VerifyHere(request, std::move(reply)); });
 }
 
 void LinkService::RegisterCluster(GrpcServer& server) {
   server.HandleUnary<v1::GetLinksRequest, v1::LinksView>(
-      kGetLinks,
+      kGetLinks, transport::Access::kCertificate,
       [this](const Caller&, v1::GetLinksRequest, Reply<v1::LinksView> reply) { reply(View()); });
   server.HandleUnary<v1::DiagnoseRequest, v1::Diagnosis>(
-      kDiagnose, [this](const Caller&, v1::DiagnoseRequest request, Reply<v1::Diagnosis> reply) {
+      kDiagnose, transport::Access::kCertificate,
+      [this](const Caller&, v1::DiagnoseRequest request, Reply<v1::Diagnosis> reply) {
         Diagnose(request, std::move(reply));
       });
   server.HandleUnary<v1::RecheckLinksRequest, v1::RecheckLinksResponse>(
-      kRecheckLinks, [this](const Caller& caller, v1::RecheckLinksRequest request,
-                            Reply<v1::RecheckLinksResponse> reply) {
+      kRecheckLinks, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::RecheckLinksRequest request,
+             Reply<v1::RecheckLinksResponse> reply) {
         Recheck(caller, request, std::move(reply));
       });
   server.HandleStream<v1::BenchLinksRequest>(
-      kBenchLinks, [this](const Caller&, v1::BenchLinksRequest request, ServerStream stream) {
+      kBenchLinks, transport::Access::kCertificate,
+      [this](const Caller&, v1::BenchLinksRequest request, ServerStream stream) {
         Bench(request, std::move(stream));
       });
   server.HandleUnary<v1::ExportHostfileRequest, v1::ExportHostfileResponse>(
-      kExportHostfile,
+      kExportHostfile, transport::Access::kCertificate,
       [this](const Caller&, v1::ExportHostfileRequest request,
              Reply<v1::ExportHostfileResponse> reply) { Export(request, std::move(reply)); });
   server.HandleUnary<v1::VerifyTransportRequest, v1::VerifyTransportResponse>(
-      kVerifyTransport, [this](const Caller& caller, v1::VerifyTransportRequest request,
-                               Reply<v1::VerifyTransportResponse> reply) {
+      kVerifyTransport, transport::Access::kCertificate,
+      [this](const Caller& caller, v1::VerifyTransportRequest request,
+             Reply<v1::VerifyTransportResponse> reply) {
         Verify(caller, request, std::move(reply));
       });
   server.HandleUnary<v1::PlanNetRequest, v1::NetPlan>(
-      kPlanNet, [this](const Caller&, v1::PlanNetRequest request, Reply<v1::NetPlan> reply) {
+      kPlanNet, transport::Access::kCertificate,
+      [this](const Caller&, v1::PlanNetRequest request, Reply<v1::NetPlan> reply) {
         reply(transport::PlanAddresses(parts_.links.Snapshot(), parts_.links.links(),
                                        request.block()));
       });
@@ -139,7 +129,7 @@ absl::StatusOr<std::vector<std::string>> LinkService::NodesOf(
     const bool known = std::any_of(snapshot.nodes().begin(), snapshot.nodes().end(),
                                    [&](const v1::NodeLinks& node) { return node.node_id() == id; });
     if (!known) {
-      return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+      return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
                           absl::StrCat("no live node with id ", id.substr(0, 32)),
                           id.substr(0, 32));
     }
@@ -167,7 +157,7 @@ void LinkService::Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnos
   const auto ids = NodesOf(request.node_ids());
   if (!ids.ok()) return reply(ids.status());
   std::vector<v1::Reason> failures;
-  for (const v1::DeploymentStatus& status : parts_.conductor.Statuses()) {
+  for (const v1::DeploymentStatus& status : parts_.gang_controller.Statuses()) {
     for (auto it = status.fallbacks().rbegin(); it != status.fallbacks().rend(); ++it) {
       failures.push_back(*it);
     }
@@ -181,7 +171,7 @@ void LinkService::Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnos
   const std::set<std::string> asked(request.node_ids().begin(), request.node_ids().end());
   std::vector<v1::Reason> problems = parts_.problems();
   std::erase_if(problems, [](const v1::Reason& problem) {  // AddLostNodes has more to say of them
-    return problem.code() == "NODE_DEAD" || problem.code() == "NODE_SUSPECT";
+    return problem.code() == reasons::kNodeDead || problem.code() == reasons::kNodeSuspect;
   });
   AddProblems(problems, asked, &diagnosis);
   AddLostNodes(parts_.views.All(), asked, &diagnosis);
@@ -205,7 +195,7 @@ void LinkService::Recheck(const Caller& caller, const v1::RecheckLinksRequest& r
                                         ? parts_.channels.For(coordinator->coordinator)
                                         : nullptr;
   if (channel == nullptr) {
-    return reply(ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+    return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
                               "no coordinator is agreed on"));
   }
   channel->Call<v1::RecheckLinksResponse>(kRecheckLinks, request, kRecheckLimit + kProbeTimeout * 2,
@@ -330,7 +320,7 @@ void LinkService::Verify(const Caller& caller, const v1::VerifyTransportRequest&
                          Reply<v1::VerifyTransportResponse> reply) {
   v1::VerifyTransportRequest request = given;
   v1::DeploymentStatus found;
-  for (const v1::DeploymentStatus& status : parts_.conductor.Statuses()) {
+  for (const v1::DeploymentStatus& status : parts_.gang_controller.Statuses()) {
     const bool asked =
         request.deployment().empty() || status.deployment().name() == request.deployment();
     if (asked && found.deployment().name().empty()) found = status;
@@ -338,7 +328,7 @@ void LinkService::Verify(const Caller& caller, const v1::VerifyTransportRequest&
   const std::string& name = found.deployment().name();
   if (name.empty()) {
     return reply(ReasonStatus(
-        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
         request.deployment().empty()
             ? std::string("no model is loaded: there is no group to verify")
             : absl::StrCat("no model '", request.deployment().substr(0, 128), "' is loaded")));
@@ -346,7 +336,7 @@ void LinkService::Verify(const Caller& caller, const v1::VerifyTransportRequest&
   v1::GangRecord record;
   const v1::StateEntry* entry = parts_.replicator.table().Find(GangKey(name));
   if (entry == nullptr || !record.ParseFromString(entry->value())) {
-    return reply(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                               absl::StrCat(name, " is not placed on any node yet")));
   }
   request.set_deployment(name);
@@ -362,7 +352,7 @@ void LinkService::Verify(const Caller& caller, const v1::VerifyTransportRequest&
   transport::PeerChannel* channel =
       caller.local ? parts_.channels.For(NodeId(record.entry_node_id())) : nullptr;
   if (channel == nullptr) {
-    return reply(ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+    return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
                               "the node of the entry rank can't be reached",
                               record.entry_node_id()));
   }

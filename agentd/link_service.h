@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "agentd/gang_conductor.h"
+#include "agentd/gang_controller.h"
 #include "agentd/link_table.h"
 #include "agentd/node_views.h"
 #include "agentd/peer_channels.h"
@@ -32,7 +32,7 @@ class LinkService {
     const StateReplicator& replicator;
     const MemberMonitor& members;
     PeerChannels& channels;
-    GangConductor& conductor;
+    GangController& gang_controller;
     runtime::RankSupervisor& supervisor;
     NodeId self;
     // The cluster's, as `status` lists them.
@@ -50,7 +50,6 @@ class LinkService {
   template <typename Response>
   using Reply = transport::GrpcServer::Reply<Response>;
 
-  absl::Status CheckMember(const transport::Caller& caller) const;
   void Measure(const v1::MeasureLinkRequest& request, Reply<v1::MeasureLinkResponse> reply);
   void Diagnose(const v1::DiagnoseRequest& request, Reply<v1::Diagnosis> reply);
   void Recheck(const transport::Caller& caller, const v1::RecheckLinksRequest& request,

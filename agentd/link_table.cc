@@ -316,8 +316,9 @@ std::string LinkTable::HostnameOf(const NodeId& node) const {
 }
 
 void LinkTable::NoteRanks(const std::vector<v1::RankStatus>& ranks) {
-  static constexpr std::string_view kTroubles[] = {"CONNECT_FAILED", "PEER_LOST", "INIT_STALLED",
-                                                   "RENDEZVOUS_UNREACHABLE"};
+  static constexpr std::string_view kTroubles[] = {reasons::kConnectFailed, reasons::kPeerLost,
+                                                   reasons::kInitStalled,
+                                                   reasons::kRendezvousUnreachable};
   for (const v1::RankStatus& rank : ranks) {
     if (std::find(std::begin(kTroubles), std::end(kTroubles), rank.failure().code()) ==
         std::end(kTroubles)) {

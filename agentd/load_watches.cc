@@ -24,7 +24,7 @@ void LoadWatches::Add(transport::ServerStream stream, std::string deployment,
 
 void LoadWatches::Tick() {
   if (watches_.empty()) return;
-  const std::vector<v1::DeploymentStatus> statuses = conductor_.Statuses();
+  const std::vector<v1::DeploymentStatus> statuses = gang_controller_.Statuses();
   watches_.remove_if([&](Watch& watch) {
     // The replicas come one after the other: told is of the first that is not ready.
     std::optional<v1::DeploymentStatus> found;
@@ -83,7 +83,7 @@ bool LoadWatches::Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& 
   }
   const bool refused =
       watch.pending_since.has_value() && now - *watch.pending_since >= kPendingUntilTold &&
-      !status->failure().code().empty() && status->failure().code() != "AWAITS_ROOM";
+      !status->failure().code().empty() && status->failure().code() != reasons::kAwaitsRoom;
   if (failed_often || refused) {
     watch.stream.Finish(ReasonStatus(
         refused ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable,

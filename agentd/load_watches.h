@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "agentd/gang_conductor.h"
+#include "agentd/gang_controller.h"
 #include "macrame/v1/cluster.pb.h"
 #include "transport/dispatcher.h"
 #include "transport/grpc_server.h"
@@ -23,8 +23,8 @@ inline constexpr uint32_t kAttemptsUntilTold = 3;
 
 class LoadWatches {
  public:
-  LoadWatches(transport::Dispatcher& dispatcher, GangConductor& conductor)
-      : dispatcher_(dispatcher), conductor_(conductor) {}
+  LoadWatches(transport::Dispatcher& dispatcher, GangController& gang_controller)
+      : dispatcher_(dispatcher), gang_controller_(gang_controller) {}
 
   // All replicas are waited for, one after the other. `after_epoch`: of the first one, a gang of
   // this epoch or an older one is not what is waited for.
@@ -53,7 +53,7 @@ class LoadWatches {
   bool Tell(Watch& watch, const std::optional<v1::DeploymentStatus>& status);
 
   transport::Dispatcher& dispatcher_;
-  GangConductor& conductor_;
+  GangController& gang_controller_;
   std::list<Watch> watches_;
 };
 

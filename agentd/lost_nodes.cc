@@ -15,7 +15,7 @@ v1::Finding FindingOf(const NodeFacts& node) {
   v1::Finding finding;
   finding.set_severity(is_dead ? v1::SEVERITY_ERROR : v1::SEVERITY_WARNING);
   v1::Reason& reason = *finding.mutable_reason();
-  reason = MakeReason(is_dead ? "NODE_DEAD" : "NODE_SUSPECT",
+  reason = MakeReason(is_dead ? reasons::kNodeDead : reasons::kNodeSuspect,
                       absl::StrCat(node.display_name, is_dead ? " is dead" : " may be dead",
                                    told.empty() ? "" : ": ", told),
                       node.id.value());
@@ -35,7 +35,7 @@ v1::Reason OneWayReachable(const NodeFacts& from, const NodeFacts& to) {
   }
   if (!addresses.empty()) absl::StrAppend(&addresses, ")");
   v1::Reason reason = MakeReason(
-      "ONE_WAY_REACHABLE",
+      reasons::kOneWayReachable,
       absl::StrCat(from.display_name, " hears ", to.display_name, " but can't call it: ", port,
                    " of ", to.display_name, addresses, " does not answer ", from.display_name,
                    ", so it takes no orders from it and does not elect it"),

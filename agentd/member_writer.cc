@@ -97,7 +97,7 @@ void MemberWriter::Write(const v1::MemberList& list,
 
 void MemberWriter::Forget(const NodeId& node, Forgotten done) {
   if (writing_ || uncommitted_ || !list_.confirmed()) {
-    return done(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_ACKNOWLEDGED",
+    return done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotAcknowledged,
                              "another change to the list of members is on its way; try again"));
   }
   const bool known = parts_.members.IsMember(node);

@@ -15,21 +15,23 @@ using discovery::CommandOutcome;
 // UNAVAILABLE: asked again by the next scan; else it stays until the folder's files change.
 absl::Status Broken(const std::string& folder, const std::string& what,
                     absl::StatusCode code = absl::StatusCode::kDataLoss) {
-  v1::Reason reason = MakeReason(
-      "MODEL_FILE_BROKEN", absl::StrCat(folder, " can't be looked at: rankd --describe ", what));
+  v1::Reason reason =
+      MakeReason(reasons::kModelFileBroken,
+                 absl::StrCat(folder, " can't be looked at: rankd --describe ", what));
   reason.set_remedy("get the model anew from a source that you trust, or remove the folder");
   return ReasonStatus(code, reason);
 }
 
 absl::Status Missing(const std::string& rankd) {
-  v1::Reason reason =
-      MakeReason("ENGINE_MISSING", absl::StrCat("no model can be looked at without ", rankd));
+  v1::Reason reason = MakeReason(reasons::kEngineMissing,
+                                 absl::StrCat("no model can be looked at without ", rankd));
   reason.set_remedy("install rankd beside agentd, or set rankd_path");
   return ReasonStatus(absl::StatusCode::kUnavailable, reason);
 }
 
 absl::Status Failed(v1::Reason reason) {
-  const bool absent = reason.code() == "MODEL_NOT_FOUND" || reason.code() == "MODEL_FILE_MISSING";
+  const bool absent =
+      reason.code() == reasons::kModelNotFound || reason.code() == reasons::kModelFileMissing;
   return ReasonStatus(absent ? absl::StatusCode::kNotFound : absl::StatusCode::kInvalidArgument,
                       reason);
 }

@@ -6,6 +6,7 @@
 
 #include "agentd/model_describer.h"
 #include "discovery/command_runner.h"
+#include "proto/reason_codes.h"
 #include "runtime/model_files/model_folders.h"
 #include "runtime/supervisor/rank_supervisor.h"
 
@@ -95,7 +96,7 @@ void ModelLibrary::ScheduleGlance() {
 void ModelLibrary::Took(std::vector<v1::LocalModel> models, std::vector<v1::Reason> broken) {
   if (awaits_second_engine_) {
     std::erase_if(broken, [](const v1::Reason& reason) {
-      return reason.code() == "MODEL_ARCHITECTURE_UNKNOWN";
+      return reason.code() == reasons::kModelArchitectureUnknown;
     });
   }
   for (const v1::Reason& reason : broken) {

@@ -63,11 +63,11 @@ absl::StatusOr<ClusterTrust> NodeTrust::Load() {
 absl::StatusOr<transport::ClusterSecret> NodeTrust::ReadSecret() const {
   absl::StatusOr<transport::ClusterSecret> secret = transport::ReadClusterSecret(secret_path_);
   if (absl::IsNotFound(secret.status())) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "NOT_KEEPER",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kNotKeeper,
                         "this node does not have the cluster's secret file", self_.value());
   }
   if (secret.ok() && secret->cluster_id != cluster_id_) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "NOT_KEEPER",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kNotKeeper,
                         absl::StrCat(secret_path_,
                                      " is the secret of another cluster than the one "
                                      "that this node is in"),
@@ -136,7 +136,7 @@ void NodeTrust::AskNext() {
         [this, node](absl::StatusOr<v1::RenewCertificateResponse> response) {
           if (!request_.has_value()) return;
           if (response.ok()) return OnSigned(node, response->certificate());
-          if (ReasonOf(response.status()).code() != "NOT_KEEPER") {
+          if (ReasonOf(response.status()).code() != reasons::kNotKeeper) {
             renew_failure_ =
                 absl::StrCat("node ", ShortId(node), ": ", response.status().message());
           }

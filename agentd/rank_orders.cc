@@ -25,7 +25,7 @@ absl::Status RankOrders::CheckOrder(const NodeId& from, const v1::Fence& fence) 
 absl::Status RankOrders::CheckTaking(const NodeId& from, const v1::Fence& fence) const {
   absl::Status obeyed = CheckOrder(from, fence);
   if (!obeyed.ok() || !callbacks_.draining()) return obeyed;
-  return ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeLeft,
                       "this node is about to stop and takes no ranks");
 }
 

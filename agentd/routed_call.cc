@@ -9,13 +9,15 @@ namespace macrame::agentd {
 
 bool IsWorthAnotherTry(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
-  return code == "NOT_READY" || code == "ENTRY_UNREACHABLE" || code == "MODEL_NOT_LOADED";
+  return code == reasons::kNotReady || code == reasons::kEntryUnreachable ||
+         code == reasons::kModelNotLoaded;
 }
 
 bool IsLossOfGang(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
-  return code == "GANG_LOST_NODE" || code == "RANK_EXITED" || code == "RANK_KILLED" ||
-         code == "RANK_STALLED" || code == "ENGINE_FAILED";
+  return code == reasons::kGangLostNode || code == reasons::kRankExited ||
+         code == reasons::kRankKilled || code == reasons::kRankStalled ||
+         code == reasons::kEngineFailed;
 }
 
 RoutedCall::RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
@@ -48,7 +50,7 @@ void RoutedCall::Try() {
   }
   entry_ = *entry;
   if (entries_.IsDead(entry_.node)) {
-    return Over(ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+    return Over(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
                              absl::StrCat("node ", ShortId(entry_.node), ", which answers for ",
                                           entry_.replica, ", is dead"),
                              entry_.node.value()));
@@ -72,7 +74,7 @@ void RoutedCall::Try() {
 void RoutedCall::NoteDead(const NodeId& node) {
   if (!under_way_ || entry_.node != node) return;
   Lost(ReasonStatus(
-      absl::StatusCode::kUnavailable, "GANG_LOST_NODE",
+      absl::StatusCode::kUnavailable, reasons::kGangLostNode,
       absl::StrCat("node ", ShortId(node), ", which answered for ", entry_.replica, ", is dead"),
       node.value()));
 }
@@ -80,7 +82,7 @@ void RoutedCall::NoteDead(const NodeId& node) {
 void RoutedCall::NoteStateChanged() {
   if (!under_way_ || !entries_.HasMovedOn(entry_)) return;
   const auto cut = [this] {
-    Lost(ReasonStatus(absl::StatusCode::kUnavailable, "GANG_LOST_NODE",
+    Lost(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kGangLostNode,
                       absl::StrCat("epoch ", entry_.epoch, " of ", entry_.replica,
                                    ", which had this request, has ended")));
   };

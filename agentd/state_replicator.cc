@@ -65,14 +65,14 @@ void StateReplicator::StopLeading() {
   waiting.swap(waiting_);
   for (const Waiting& write : waiting) {
     write.done(
-        ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+        ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
                      "this node stopped being coordinator before the change was acknowledged"));
   }
 }
 
 void StateReplicator::Write(const std::string& key, std::string value, Done done) {
   if (key != kMembersKey && !callbacks_.open()) {
-    return done(ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+    return done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
                              "the first list of the cluster's members is not written yet"));
   }
   Finish(table_.Propose(key, std::move(value)), std::move(done));
@@ -147,7 +147,7 @@ void StateReplicator::Tick() {
   });
   for (const Waiting& write : late) {
     write.done(
-        ReasonStatus(absl::StatusCode::kUnavailable, "NOT_ACKNOWLEDGED",
+        ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotAcknowledged,
                      "the change is on this node's disk but not on a majority of the members'"));
   }
 }
@@ -278,10 +278,10 @@ void StateReplicator::NoteLost(const MergeResult& result) {
     note_apart(write.lost);
     // Which gang stays is told with the gang; of the list of members nobody wants to know.
     if (!absl::StartsWith(write.lost.key(), kDeploymentPrefix)) continue;
-    v1::Reason reason =
-        MakeReason("WRITE_LOST", absl::StrCat("a change to ", write.lost.key(),
-                                              " that was made apart (term ", write.lost.term(),
-                                              ") gave way to that of term ", write.won.term()));
+    v1::Reason reason = MakeReason(
+        reasons::kWriteLost,
+        absl::StrCat("a change to ", write.lost.key(), " that was made apart (term ",
+                     write.lost.term(), ") gave way to that of term ", write.won.term()));
     spdlog::warn("{}", reason.message());
     lost_writes_.push_back(std::move(reason));
   }

@@ -30,7 +30,7 @@ std::vector<v1::DeploymentStatus> StatusReporter::Deployments() const {
   const bool told = coordinator.has_value() && coordinator->coordinator.value() == told_by_ &&
                     now - told_at_ < kCoordinatorWordHolds;
   const bool leads = parts_.election.Leading(now).has_value();
-  return told && !leads ? told_ : parts_.conductor.Statuses();
+  return told && !leads ? told_ : parts_.gang_controller.Statuses();
 }
 
 void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
@@ -60,9 +60,10 @@ void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
 
 v1::Reason StatusReporter::NoCoordinator(MonotonicTime now) const {
   const std::optional<Election::Minority> minority = parts_.election.InMinority(now);
-  if (!minority.has_value()) return MakeReason("NO_COORDINATOR", "no coordinator is agreed on");
+  if (!minority.has_value())
+    return MakeReason(reasons::kNoCoordinator, "no coordinator is agreed on");
   if (parts_.member_writer.listed().empty()) {
-    return MakeReason("MINORITY",
+    return MakeReason(reasons::kMinority,
                       absl::StrCat("the first list of members is written by ", minority->listed,
                                    " nodes together (quorum_first_members); ", minority->live,
                                    minority->live == 1 ? " is here" : " are here"),
@@ -79,7 +80,7 @@ v1::Reason StatusReporter::NoCoordinator(MonotonicTime now) const {
     until = absl::StrCat("for ", left, " s more, or until others are in reach");
   }
   return MakeReason(
-      "MINORITY",
+      reasons::kMinority,
       absl::StrCat("this side has ", minority->live, " of the cluster's ", minority->listed,
                    " members: it serves what it runs and changes nothing ", until,
                    away.empty() ? "" : absl::StrCat(" (away: ", away, ")")),
@@ -127,7 +128,7 @@ v1::ClusterStatus StatusReporter::Status() const {
     *status.add_unknown_nodes() = unknown_node;
   }
   *status.mutable_links() = parts_.links.links();
-  *status.mutable_speeds() = parts_.conductor.Speeds();
+  *status.mutable_speeds() = parts_.gang_controller.Speeds();
   JudgeHealth(Found(status), &status);
   for (const NodeId& node : parts_.member_writer.listed()) status.add_member_ids(node.value());
   status.set_answered_by(parts_.own.id().value());

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agentd/gang_conductor.h"
+#include "agentd/gang_controller.h"
 #include "agentd/link_table.h"
 #include "agentd/member_monitor.h"
 #include "agentd/member_writer.h"
@@ -23,7 +23,7 @@ class StatusReporter {
     const MemberMonitor& members;
     const MemberWriter& member_writer;
     NodeViews& views;
-    GangConductor& conductor;
+    GangController& gang_controller;
     const OwnNode& own;
     LinkTable& links;
     // Troubles of this node's own: beacons, models, lost writes, ports.

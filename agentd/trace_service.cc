@@ -21,7 +21,7 @@ constexpr Duration kAnswerSlack = std::chrono::seconds(10);
 
 absl::Status CheckDuration(const v1::TraceRankRequest& request) {
   if (request.duration_ms() > 0 && request.duration_ms() <= kTraceMsMax) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                       absl::StrCat("a trace takes from 1 to ", kTraceMsMax, " ms"));
 }
 
@@ -50,12 +50,8 @@ struct Gathering {
 
 void TraceService::RegisterAgent(GrpcServer& server) {
   server.HandleUnary<v1::TraceRankRequest, v1::TraceRankResponse>(
-      kTraceRanks, [this](const Caller& caller, v1::TraceRankRequest request,
-                          Reply<v1::TraceRankResponse> reply) {
-        if (!caller.local && !parts_.members.IsMember(caller.node_id)) {
-          return reply(absl::FailedPreconditionError(
-              absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first")));
-        }
+      kTraceRanks, transport::Access::kMember,
+      [this](const Caller&, v1::TraceRankRequest request, Reply<v1::TraceRankResponse> reply) {
         const absl::Status good = CheckDuration(request);
         if (!good.ok()) return reply(good);
         parts_.supervisor.TraceRanks(request, std::move(reply));
@@ -64,7 +60,7 @@ void TraceService::RegisterAgent(GrpcServer& server) {
 
 void TraceService::RegisterCluster(GrpcServer& server) {
   server.HandleUnary<v1::TraceRankRequest, v1::TraceModelResponse>(
-      kTraceModel,
+      kTraceModel, transport::Access::kLocal,
       [this](const Caller& caller, v1::TraceRankRequest request,
              Reply<v1::TraceModelResponse> reply) { Trace(caller, request, std::move(reply)); });
 }
@@ -77,7 +73,7 @@ void TraceService::Trace(const Caller& caller, const v1::TraceRankRequest& reque
   const v1::StateEntry* entry = parts_.replicator.table().Find(GangKey(request.deployment()));
   if (entry == nullptr || !record.ParseFromString(entry->value())) {
     return reply(ReasonStatus(
-        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
         absl::StrCat("no model '", request.deployment().substr(0, 128), "' is loaded")));
   }
   std::set<NodeId> nodes;
@@ -86,7 +82,7 @@ void TraceService::Trace(const Caller& caller, const v1::TraceRankRequest& reque
   }
   if (nodes.empty()) {
     return reply(
-        ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+        ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                      absl::StrCat(request.deployment(), " is not placed on any node yet")));
   }
   auto gathering = std::make_shared<Gathering>();
@@ -104,7 +100,7 @@ void TraceService::Trace(const Caller& caller, const v1::TraceRankRequest& reque
     }
     transport::PeerChannel* channel = caller.local ? parts_.channels.For(node) : nullptr;
     if (channel == nullptr) {
-      done(ReasonStatus(absl::StatusCode::kUnavailable, "ENTRY_UNREACHABLE",
+      done(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
                         absl::StrCat("node ", ShortId(node), " can't be reached"), node.value()));
       continue;
     }

@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "agentd/member_monitor.h"
 #include "agentd/peer_channels.h"
 #include "agentd/state_replicator.h"
 #include "macrame/v1/cluster.pb.h"
@@ -20,7 +19,6 @@ inline constexpr uint32_t kTraceMsMax = 60'000;
 class TraceService {
  public:
   struct Parts {
-    const MemberMonitor& members;
     PeerChannels& channels;
     const StateReplicator& replicator;
     runtime::RankSupervisor& supervisor;

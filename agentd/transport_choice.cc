@@ -89,23 +89,24 @@ bool TakeOrder(const v1::GroupVerdict& group, const v1::BackendChoice& choice, v
 v1::Reason WhyNot(const v1::GroupVerdict& group, const v1::BackendChoice& choice, bool is_requested,
                   v1::Plan& plan) {
   if (!choice.usable()) {
-    return choice.reasons().empty() ? MakeReason("NOT_CHOSEN", "it does not work here")
+    return choice.reasons().empty() ? MakeReason(reasons::kNotChosen, "it does not work here")
                                     : choice.reasons(0);
   }
   // Those groups are rankd's own.
   if (choice.backend() == "verbs" && !plan.engine().empty()) {
-    return MakeReason("ENGINE_LIMIT",
+    return MakeReason(reasons::kEngineLimit,
                       absl::StrCat("groups of ", plan.engine(), " are MLX's: jaccl or the ring"));
   }
   // Stages of tensor groups need a group that can be divided (planner/link_costs.h).
   const bool is_mixed = plan.tp() > 1 && plan.pp() > 1;
   if (is_mixed && (choice.backend() == "jaccl" || choice.topology() == "ring") &&
       choice.backend() != "ring") {
-    return MakeReason("NOT_CHOSEN", "its group can't be divided into stages of tensor groups");
+    return MakeReason(reasons::kNotChosen,
+                      "its group can't be divided into stages of tensor groups");
   }
   if (is_mixed) return {};
   if (is_requested && !TakeOrder(group, choice, plan)) {
-    return MakeReason("NOT_CHOSEN",
+    return MakeReason(reasons::kNotChosen,
                       "in the order that the cables ask for, a node could not hold its part");
   }
   return {};
@@ -153,7 +154,7 @@ void ChooseTransport(const v1::GroupVerdict& group, const std::string& requested
     return;
   }
   const v1::Reason failure = MakeReason(
-      "TRANSPORT_UNAVAILABLE",
+      reasons::kTransportUnavailable,
       absl::StrCat(requested.empty() || requested == "auto" ? "no transport" : requested,
                    " can't be used between the planned nodes",
                    refused.empty() ? "" : absl::StrCat("; ", absl::StrJoin(refused, "; "))));

@@ -127,9 +127,9 @@ class AgentClient::Impl {
 
   absl::Status Describe(const grpc::Status& status) const {
     const absl::Status described = transport::FromGrpcStatus(status);
-    const bool from_agent = ReasonOf(described).code() != "INTERNAL";
+    const bool from_agent = ReasonOf(described).code() != reasons::kInternal;
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE || from_agent) return described;
-    return ReasonStatus(absl::StatusCode::kUnavailable, "AGENT_UNREACHABLE",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kAgentUnreachable,
                         absl::StrCat("agentd does not answer at ", socket_path_));
   }
 

@@ -11,8 +11,8 @@
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
 #include "cli/help_text.h"
-#include "proto/near_miss.h"
 #include "proto/reasons.h"
+#include "proto/suggestions.h"
 #include "proto/utf8.h"
 #include "transport/unix_socket.h"
 
@@ -161,7 +161,7 @@ bool WantsDocuments(const std::vector<std::string>& arguments, const Environment
 int FailUsage(const std::vector<std::string>& arguments, const Environment& environment,
               const std::string& what, const std::string& next) {
   if (WantsDocuments(arguments, environment)) {
-    v1::Reason reason = MakeReason("BAD_REQUEST", what);
+    v1::Reason reason = MakeReason(reasons::kBadRequest, what);
     reason.set_remedy(next);
     *environment.err << ToJsonText(
         ErrorDocument(ReasonStatus(absl::StatusCode::kInvalidArgument, reason)));
@@ -183,7 +183,7 @@ int PrintUsageError(CLI::App& app, const std::vector<std::string>& arguments,
   std::string next = absl::StrCat(unknown.path, " --help");
   if (!unknown.word.empty()) {
     what = absl::StrCat("'", unknown.path, "' has no subcommand '", unknown.word, "'");
-    const std::string near = NearMiss(unknown.word, names);
+    const std::string near = SuggestedName(unknown.word, names);
     const std::string other =
         unknown.parent == &app ? WordOfOtherTools(unknown.word) : std::string();
     if (!other.empty()) {

@@ -154,7 +154,7 @@ absl::StatusOr<BenchReport> ReportOn(const Invocation& run, const BenchOptions& 
     if (deployment.deployment().name() == options.model) report.deployment = deployment;
   }
   if (!report.deployment.has_deployment()) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
                         absl::StrCat("no model '", options.model.substr(0, 128), "' is loaded"));
   }
   report.agent = client.Version().value_or(v1::VersionResponse());

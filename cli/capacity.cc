@@ -61,7 +61,7 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options,
 }
 
 absl::Status Contradiction(const std::string& what, const std::string& remedy) {
-  v1::Reason reason = MakeReason("BAD_REQUEST", what);
+  v1::Reason reason = MakeReason(reasons::kBadRequest, what);
   reason.set_remedy(remedy);
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }

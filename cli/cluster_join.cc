@@ -35,7 +35,7 @@ int RunClusterJoin(const Invocation& run, const JoinOptions& options) {
   auto response = client.JoinCluster(request);
   while (response.ok() && response->waits_for_approval()) {
     if (std::chrono::steady_clock::now() >= until) {
-      return run.Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, "JOIN_PENDING",
+      return run.Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, reasons::kJoinPending,
                                    "nobody approved this node within " + options.wait));
     }
     if (!is_told && !run.options.quiet) {

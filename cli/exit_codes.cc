@@ -6,10 +6,11 @@ namespace macrame::cli {
 
 ExitCode ExitCodeOf(const absl::Status& status) {
   const std::string code = ReasonOf(status).code();
-  if (code == "NOT_READY") return kExitConflict;
-  if (code == "NODE_NOT_FOUND" || code == "NODE_AMBIGUOUS") return kExitNotFound;
-  if (code == "BAD_REQUEST") return kExitUsage;
-  if (code == "AGENT_UNREACHABLE" || code == "NO_COORDINATOR") return kExitUnreachable;
+  if (code == reasons::kNotReady) return kExitConflict;
+  if (code == reasons::kNodeNotFound || code == reasons::kNodeAmbiguous) return kExitNotFound;
+  if (code == reasons::kBadRequest) return kExitUsage;
+  if (code == reasons::kAgentUnreachable || code == reasons::kNoCoordinator)
+    return kExitUnreachable;
   switch (status.code()) {
     case absl::StatusCode::kOk:
       return kExitOk;

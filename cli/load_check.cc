@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/format/text.h"
+#include "proto/reason_codes.h"
 
 namespace macrame::cli {
 namespace {
@@ -27,7 +28,7 @@ LoadCheck CheckEngine(const v1::DeploymentStatus& deployment) {
   const v1::Plan& plan = deployment.plan();
   LoadCheck check{"engine", LoadVerdict::kUnknown, "-", EngineText(plan.engine())};
   for (const v1::Reason& reason : plan.reasons()) {
-    if (reason.code() == "ENGINE") check.expected = reason.message();
+    if (reason.code() == reasons::kEngine) check.expected = reason.message();
   }
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (rank.phase() != v1::RANK_PHASE_READY) continue;

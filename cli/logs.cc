@@ -93,7 +93,7 @@ int RunLogs(const Invocation& run, const LogsOptions& options) {
     }
     return kExitOk;
   }
-  const bool nobody = ReasonOf(done).code() == "AGENT_UNREACHABLE";
+  const bool nobody = ReasonOf(done).code() == reasons::kAgentUnreachable;
   if (nobody && options.node.empty()) return ReadDefaultLog(run, options, done, interrupt);
   return run.Fail(done);
 }

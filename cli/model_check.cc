@@ -74,7 +74,7 @@ absl::StatusOr<LoadTrial> TryIt(const std::string& socket_path, const v1::Deploy
   // Agents look at a GPU every few seconds: until one look fell into an answer.
   do {
     answered = ask();
-    if (ReasonOf(answered).code() != "MODEL_HAS_NO_TEXT") continue;
+    if (ReasonOf(answered).code() != reasons::kModelHasNoText) continue;
     request.clear_messages();
     request.set_prompt(kTrialPrompt);
     request.mutable_embedding();  // which it makes instead
@@ -152,7 +152,7 @@ CopyChecks Check(const std::string& socket_path, const v1::ClusterStatus& status
   CopyChecks copy;
   copy.name = model.deployment().name();
   if (model.state() != v1::DEPLOYMENT_STATE_READY) {
-    copy.not_tried = ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    copy.not_tried = ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                                   absl::StrCat(copy.name, " is not ready"));
     return copy;
   }
@@ -214,7 +214,8 @@ void PrintAsTable(const Invocation& run, const std::vector<CopyChecks>& copies, 
 // Of a model that is not loaded: whether it could be, and by which engine.
 absl::Status NotLoaded(AgentClient& client, const std::string& name) {
   if (name.empty()) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED", "no model is loaded");
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                        "no model is loaded");
   }
   v1::PlanModelRequest request;
   request.set_name_or_path(AbsoluteModelPath(name));
@@ -224,13 +225,13 @@ absl::Status NotLoaded(AgentClient& client, const std::string& name) {
     also = absl::StrCat("; its files are there, but ", ReasonSentence(result->failure()));
   } else if (result.ok()) {
     for (const v1::Reason& reason : result->plan().reasons()) {
-      if (reason.code() != "ENGINE") continue;
+      if (reason.code() != reasons::kEngine) continue;
       also = absl::StrCat("; its files are there, and it would be ", reason.message());
     }
-  } else if (ReasonOf(result.status()).code() != "MODEL_NOT_FOUND") {
+  } else if (ReasonOf(result.status()).code() != reasons::kModelNotFound) {
     also = absl::StrCat("; ", ReasonOf(result.status()).message());
   }
-  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
                       absl::StrCat("no model '", name, "' is loaded", also));
 }
 

@@ -144,9 +144,9 @@ int RunModelImport(const Invocation& run, const ImportOptions& options) {
   }
   if (last.has_failure()) {
     const std::string& code = last.failure().code();
-    return run.Fail(ReasonStatus(code == "MODEL_EXISTS"         ? absl::StatusCode::kAlreadyExists
-                                 : code == "MODEL_FILE_MISSING" ? absl::StatusCode::kNotFound
-                                                                : absl::StatusCode::kInternal,
+    return run.Fail(ReasonStatus(code == reasons::kModelExists ? absl::StatusCode::kAlreadyExists
+                                 : code == reasons::kModelFileMissing ? absl::StatusCode::kNotFound
+                                                                      : absl::StatusCode::kInternal,
                                  last.failure()));
   }
   if (!ended.ok() && !updates.broken()) return run.Fail(ended);

@@ -76,14 +76,14 @@ absl::StatusOr<std::string> ReadPrompt(std::istream& in) {
   while (in.read(block, sizeof block) || in.gcount() > 0) {
     text.append(block, static_cast<size_t>(in.gcount()));
     if (text.size() > kPromptBytesMax) {
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kPromptTooLong,
                           "the prompt on stdin has more than 4 MiB");
     }
   }
   if (const size_t at = FirstNonUtf8(text); at < text.size()) {
-    v1::Reason reason =
-        MakeReason("BAD_REQUEST", absl::StrCat("the prompt on stdin is not text in UTF-8: byte ",
-                                               at + 1, " of it begins no ", "character"));
+    v1::Reason reason = MakeReason(reasons::kBadRequest,
+                                   absl::StrCat("the prompt on stdin is not text in UTF-8: byte ",
+                                                at + 1, " of it begins no ", "character"));
     reason.set_remedy("convert it first, for example with 'iconv -f latin1 -t utf-8'");
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
   }
@@ -103,7 +103,7 @@ absl::StatusOr<std::string> ReadTools(const std::string& path) {
   };
   if (!file || !tools.is_array() || tools.empty() ||
       !std::all_of(tools.begin(), tools.end(), is_tool)) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat(path,
                                      " can't be read as a list of tools, as the API's field "
                                      "'tools' takes it: [{\"type\":\"function\",…}]"));
@@ -119,7 +119,7 @@ absl::StatusOr<std::string> ReadSchema(const std::string& path) {
   text << file.rdbuf();
   const auto schema = nlohmann::ordered_json::parse(text.str(), nullptr, false);
   if (!file || !schema.is_object()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat(path, " can't be read as a JSON schema: an object"));
   }
   return schema.dump();

@@ -34,7 +34,8 @@ struct LoadOptions {
 absl::Status NotReady(const v1::DeploymentStatus& status) {
   v1::Reason reason = status.failure();
   if (reason.code().empty()) {
-    reason = MakeReason("NOT_READY", "the agent stopped telling of the load before it was ready");
+    reason =
+        MakeReason(reasons::kNotReady, "the agent stopped telling of the load before it was ready");
   }
   return ReasonStatus(absl::StatusCode::kInternal, reason);
 }
@@ -77,7 +78,8 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
         std::min<std::chrono::milliseconds>(kCoordinatorLimit, *ParseDuration(options.timeout));
     while (true) {
       ended = client.LoadModel(request, show);
-      const bool may_come = ReasonOf(ended).code() == "NO_COORDINATOR" && !interrupt.interrupted();
+      const bool may_come =
+          ReasonOf(ended).code() == reasons::kNoCoordinator && !interrupt.interrupted();
       if (!may_come || std::chrono::steady_clock::now() - begin >= patience) break;
       std::this_thread::sleep_for(kCoordinatorPause);
     }

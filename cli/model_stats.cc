@@ -22,7 +22,7 @@ int RunModelStats(const Invocation& run, const std::string& name) {
     document["items"].push_back(TimingsJson(deployment));
   }
   if (text.empty() && !name.empty()) {
-    return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+    return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
                                  absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));
   }
   if (!run.wants_table()) {

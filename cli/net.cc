@@ -159,7 +159,7 @@ int RunNetPlan(const Invocation& run, const NetOptions& options) {
 
 absl::Status CheckRoot() {
   if (geteuid() == 0) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kPermissionDenied, "NOT_ROOT",
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNotRoot,
                       "network settings are changed as root only");
 }
 

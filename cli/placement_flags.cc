@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/command.h"
-#include "proto/near_miss.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
+#include "proto/suggestions.h"
 
 namespace macrame::cli {
 namespace {
@@ -32,11 +32,11 @@ absl::StatusOr<std::string> ResolveNode(const v1::ClusterStatus& status, const s
   }
   if (found.size() == 1) return found[0];
   if (found.empty()) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
                         absl::StrCat("no node is called '", name, "'; there are: ", NameList(known),
                                      DidYouMean(name, known)));
   }
-  return ReasonStatus(absl::StatusCode::kNotFound, "NODE_AMBIGUOUS",
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeAmbiguous,
                       absl::StrCat("'", name, "' fits ", found.size(), " nodes"));
 }
 
@@ -138,7 +138,7 @@ absl::StatusOr<v1::PlacementOptions> ResolvePlacement(const PlacementFlags& opti
                                                       AgentClient& client) {
   const uint32_t bits = options.kv_bits;
   if (bits != 0 && bits != kKvBitsNarrow && bits != kKvBitsDefault) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat("--kv-bits ", bits, ": rankd keeps a KV cache in ",
                                      kKvBitsDefault, " bits (the default) or in ", kKvBitsNarrow));
   }

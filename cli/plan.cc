@@ -64,10 +64,10 @@ int RunPlan(const Invocation& run, const PlanOptions& options) {
       options.cluster_path.empty() ? PlanLive(run, options) : PlanDescribed(run, options);
   if (!result.ok()) return run.Fail(result.status());
   // An option that makes no sense is no answer about the model.
-  if (result->failure().code() == "NODE_NOT_FOUND") {
+  if (result->failure().code() == reasons::kNodeNotFound) {
     return run.Fail(ReasonStatus(absl::StatusCode::kNotFound, result->failure()));
   }
-  if (result->failure().code() == "BAD_REQUEST") {
+  if (result->failure().code() == reasons::kBadRequest) {
     return run.Fail(ReasonStatus(absl::StatusCode::kInvalidArgument, result->failure()));
   }
   if (run.wants_table()) {

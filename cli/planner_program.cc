@@ -26,7 +26,7 @@ std::string ProgramOf(const Environment& environment, const char* variable, cons
 
 absl::Status Unreadable(const std::string& path, const std::string& what,
                         const std::string& remedy) {
-  v1::Reason reason = MakeReason("BAD_REQUEST", absl::StrCat(path, " ", what));
+  v1::Reason reason = MakeReason(reasons::kBadRequest, absl::StrCat(path, " ", what));
   reason.set_remedy(remedy);
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
@@ -48,9 +48,9 @@ absl::StatusOr<v1::PlannerAnswer> AskPlanner(const v1::PlannerQuestion& question
   }
   if (!answer.has_failure()) return answer;
   const std::string& code = answer.failure().code();
-  return ReasonStatus(code == "MODEL_NOT_FOUND" ? absl::StatusCode::kNotFound
-                      : code == "NO_OFFER"      ? absl::StatusCode::kResourceExhausted
-                                                : absl::StatusCode::kInvalidArgument,
+  return ReasonStatus(code == reasons::kModelNotFound ? absl::StatusCode::kNotFound
+                      : code == reasons::kNoOffer     ? absl::StatusCode::kResourceExhausted
+                                                      : absl::StatusCode::kInvalidArgument,
                       answer.failure());
 }
 
@@ -69,9 +69,9 @@ absl::StatusOr<v1::ModelDescription> DescribeModelFolder(const std::string& path
   }
   if (answer.has_model()) return std::move(*answer.mutable_model());
   v1::Reason reason = answer.failure();
-  const bool absent = reason.code() == "MODEL_NOT_FOUND";
+  const bool absent = reason.code() == reasons::kModelNotFound;
   if (absent) reason.set_remedy("name the folder that holds the model's config.json");
-  if (reason.code() == "MODEL_ARCHITECTURE_UNKNOWN") {
+  if (reason.code() == reasons::kModelArchitectureUnknown) {
     reason.set_remedy("a name of the catalogue, or a --card of your own, is planned without files");
   }
   return ReasonStatus(absent ? absl::StatusCode::kNotFound : absl::StatusCode::kFailedPrecondition,
@@ -80,7 +80,7 @@ absl::StatusOr<v1::ModelDescription> DescribeModelFolder(const std::string& path
 
 absl::Status BitsAreTheFiles(const std::string& path) {
   v1::Reason reason = MakeReason(
-      "BAD_REQUEST", absl::StrCat("the files of ", path, " say how many bits they have"));
+      reasons::kBadRequest, absl::StrCat("the files of ", path, " say how many bits they have"));
   reason.set_remedy("leave out --bits, or name a model of the catalogue");
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }

@@ -49,7 +49,7 @@ ServiceManager ManagerOf(const ServiceOptions& options) {
 
 absl::Status CheckRoot(const std::string& what) {
   if (geteuid() == 0) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kPermissionDenied, "NOT_ROOT",
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNotRoot,
                       absl::StrCat("the service is ", what, " as root only"));
 }
 

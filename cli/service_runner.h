@@ -28,7 +28,7 @@ class ServiceRunner {
   // With this process's own streams, for as long as it takes; its exit code, -1 as above.
   int RunInFront(const std::vector<std::string>& words) const;
 
-  // What went wrong in the system's own words; OK also after a failure that a step allows.
+  // What went wrong in the system's raw output; OK also after a failure that a step allows.
   absl::Status Carry(const ServiceStep& step) const;
 
  private:

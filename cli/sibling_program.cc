@@ -134,7 +134,7 @@ absl::Status StreamOutputOf(const std::string& program, const std::vector<std::s
 }
 
 absl::Status ProgramBroken(const std::string& program, const std::string& what) {
-  return ReasonStatus(absl::StatusCode::kInternal, "INTERNAL",
+  return ReasonStatus(absl::StatusCode::kInternal, reasons::kInternal,
                       absl::StrCat("the program ", program, " ", what));
 }
 

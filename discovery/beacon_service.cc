@@ -13,8 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "discovery/active_alarms.h"
 #include "discovery/beacon_socket.h"
-#include "discovery/problem_book.h"
 #include "discovery/seed_address.h"
 #include "discovery/unknown_node_reason.h"
 #include "proto/check.h"
@@ -193,7 +193,7 @@ class BeaconService::Impl : public std::enable_shared_from_this<BeaconService::I
   BeaconCodec codec_;
   BeaconSchedule schedule_;
   HearingTable hearing_;
-  ProblemBook problems_;
+  ActiveAlarms problems_;
   udp::resolver resolver_;
 
   bool running_ = false;
@@ -223,7 +223,7 @@ void BeaconService::Impl::OpenSenders() {
   if (send_v4_) {
     Receive(send_v4_);
   } else {
-    problems_.Raise("socket", MakeReason("SEND_REFUSED",
+    problems_.Raise("socket", MakeReason(reasons::kSendRefused,
                                          absl::StrCat("no UDP socket can be opened for beacons: ",
                                                       std::strerror(error)),
                                          self_.node_id()));
@@ -255,7 +255,7 @@ std::shared_ptr<BeaconSocket> BeaconService::Impl::OpenListener(bool is_v6) {
     Receive(socket);
     return socket;
   }
-  v1::Reason reason = MakeReason("PORT_TAKEN",
+  v1::Reason reason = MakeReason(reasons::kPortTaken,
                                  absl::StrCat("UDP port ", options_.port, is_v6 ? " (IPv6)" : "",
                                               " can't be listened on: ", std::strerror(error)),
                                  self_.node_id());
@@ -286,8 +286,9 @@ bool BeaconService::Impl::IsUsed(const Interface& interface) const {
 bool BeaconService::Impl::RefreshInterfaces() {
   auto listed = ListInterfaces(options_.kind_of);
   if (!listed.ok()) {
-    problems_.Raise("interfaces", MakeReason("NO_INTERFACE", std::string(listed.status().message()),
-                                             self_.node_id()));
+    problems_.Raise(
+        "interfaces",
+        MakeReason(reasons::kNoInterface, std::string(listed.status().message()), self_.node_id()));
     return false;
   }
   if (*listed == interfaces_) return false;
@@ -312,7 +313,7 @@ bool BeaconService::Impl::RefreshInterfaces() {
   if (used == 0) {
     problems_.Raise(
         "interfaces",
-        MakeReason("NO_INTERFACE", "no network interface is up that beacons may be sent on",
+        MakeReason(reasons::kNoInterface, "no network interface is up that beacons may be sent on",
                    self_.node_id()));
   } else {
     problems_.Clear("interfaces");
@@ -415,7 +416,7 @@ void BeaconService::Impl::SendOn(const Interface& interface, Kind kind) {
   if (sent) {
     problems_.Clear(key);
   } else {
-    problems_.Raise(key, MakeReason("SEND_REFUSED",
+    problems_.Raise(key, MakeReason(reasons::kSendRefused,
                                     absl::StrCat("beacons can't be sent on ", interface.name, ": ",
                                                  std::strerror(error)),
                                     self_.node_id()));
@@ -457,7 +458,7 @@ void BeaconService::Impl::ParseSeeds() {
     const auto seed = ParseSeed(text, options_.port);
     if (!seed.ok() || seeds_.size() >= kSeedsMax) {
       problems_.Raise("seed/" + text,
-                      MakeReason("SEED_UNRESOLVED",
+                      MakeReason(reasons::kSeedUnresolved,
                                  seed.ok() ? absl::StrCat("more than ", kSeedsMax, " seeds: '",
                                                           text, "' is left out")
                                            : std::string(seed.status().message()),
@@ -489,7 +490,7 @@ void BeaconService::Impl::ResolveSeed(size_t index) {
         const std::string key = "seed/" + resolved.seed.host;
         if (failed) {  // the addresses of before are kept
           self->problems_.Raise(
-              key, MakeReason("SEED_UNRESOLVED",
+              key, MakeReason(reasons::kSeedUnresolved,
                               absl::StrCat("seed '", resolved.seed.host, "': ", failed.message()),
                               self->self_.node_id()));
           return;
@@ -521,7 +522,7 @@ void BeaconService::Impl::SendToSeeds(Kind kind) {
     if (sent) {
       problems_.Clear(key);
     } else {
-      problems_.Raise(key, MakeReason("SEND_REFUSED",
+      problems_.Raise(key, MakeReason(reasons::kSendRefused,
                                       absl::StrCat("beacons can't be sent to seed '",
                                                    seed.seed.host, "': ", std::strerror(error)),
                                       self_.node_id()));
@@ -617,9 +618,10 @@ void BeaconService::Impl::OnDatagram(const Datagram& datagram) {
       OnOwnBeacon(decoded, datagram, *interface);
       return;
     case BeaconVerdict::kOtherVersion: {
-      v1::Reason reason = MakeReason(
-          "VERSION_SKEW", absl::StrCat("beacons of another version come from ", datagram.source_ip),
-          self_.node_id());
+      v1::Reason reason =
+          MakeReason(reasons::kVersionSkew,
+                     absl::StrCat("beacons of another version come from ", datagram.source_ip),
+                     self_.node_id());
       problems_.Raise("version", reason);
       return;
     }
@@ -730,7 +732,7 @@ std::vector<v1::Reason> BeaconService::Impl::Problems() const {
   const std::vector<NodeId> heard = hearing_.HeardLately(now);
   for (v1::Reason& reason : hearing_.Problems(now)) {
     // Nobody on one of several networks is how networks are.
-    if (reason.code() == "HEARD_NOBODY" && !heard.empty()) continue;
+    if (reason.code() == reasons::kHeardNobody && !heard.empty()) continue;
     problems.push_back(std::move(reason));
   }
   for (const auto& [peer, times] : connected_) {
@@ -739,7 +741,7 @@ std::vector<v1::Reason> BeaconService::Impl::Problems() const {
     }
     if (std::find(heard.begin(), heard.end(), peer) != heard.end()) continue;
     v1::Reason reason =
-        MakeReason("UNHEARD",
+        MakeReason(reasons::kBeaconsMissing,
                    absl::StrCat("node ", ShortId(peer),
                                 " is connected, but its beacons do not come in: it is "
                                 "on another subnet, or a firewall drops UDP ",

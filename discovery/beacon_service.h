@@ -106,7 +106,8 @@ class BeaconService {
   // Asks a member for a beacon at the addresses that its last ones came from, twice, kAskAgain
   // apart. How often it is asked that way; 0: none came in lately.
   int Ask(const NodeId& member);
-  // A member's heartbeat came in over gRPC from a node whose beacons were never heard: UNHEARD.
+  // A member's heartbeat came in over gRPC from a node whose beacons were never heard:
+  // BEACONS_MISSING.
   void NotePeerConnected(const NodeId& peer);
 
   const std::vector<Interface>& interfaces() const;

@@ -151,8 +151,8 @@ void FailureMonitor::Judge(const NodeId& node, Peer& peer, MonotonicTime now,
   if (peer.state == v1::NODE_STATE_ALIVE) {
     peer.state = v1::NODE_STATE_SUSPECT;
     effects.push_back({FailureEffect::Kind::kBecameSuspect, node,
-                       MakeReason("NODE_SUSPECT", absl::StrCat("not heard for ", Seconds(silence)),
-                                  node.value())});
+                       MakeReason(reasons::kNodeSuspect,
+                                  absl::StrCat("not heard for ", Seconds(silence)), node.value())});
   }
   if (now - peer.last_probe >= limits_.heartbeat_interval / 2) {
     peer.last_probe = now;
@@ -163,7 +163,7 @@ void FailureMonitor::Judge(const NodeId& node, Peer& peer, MonotonicTime now,
 FailureEffect FailureMonitor::Die(const NodeId& node, Peer& peer, std::string message) {
   peer.state = v1::NODE_STATE_DEAD;
   return {FailureEffect::Kind::kBecameDead, node,
-          MakeReason("NODE_DEAD", std::move(message), node.value())};
+          MakeReason(reasons::kNodeDead, std::move(message), node.value())};
 }
 
 v1::NodeState FailureMonitor::StateOf(const NodeId& node) const {

@@ -64,7 +64,7 @@ std::vector<v1::Reason> HearingTable::Problems(MonotonicTime now) const {
         break;
       case Hearing::kHeardNobody:
         problems.push_back(MakeReason(
-            "HEARD_NOBODY", absl::StrCat("no peer's beacon has come in by interface ", name),
+            reasons::kHeardNobody, absl::StrCat("no peer's beacon has come in by interface ", name),
             self_.value()));
         break;
       case Hearing::kHeardNotAnswered: {
@@ -75,7 +75,7 @@ std::vector<v1::Reason> HearingTable::Problems(MonotonicTime now) const {
           }
         }
         problems.push_back(
-            MakeReason("NOT_ANSWERED",
+            MakeReason(reasons::kNotAnswered,
                        absl::StrCat("by interface ", name, " this node hears ", who,
                                     ", but none of them says that it hears this node"),
                        self_.value()));

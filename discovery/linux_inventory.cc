@@ -15,6 +15,7 @@
 #include "discovery/plain_text.h"
 #include "discovery/text_scan.h"
 #include "discovery/unknown_facts.h"
+#include "proto/reason_codes.h"
 
 namespace macrame::discovery {
 namespace {
@@ -47,14 +48,14 @@ void ReadOs(const std::string& root, v1::Inventory& inventory, UnknownFacts& unk
     }
   }
   if (inventory.os_name().empty()) {
-    unknown.Add("FACT_UNKNOWN", "os_name", "/etc/os-release does not tell");
+    unknown.Add(reasons::kFactUnknown, "os_name", "/etc/os-release does not tell");
   }
   if (inventory.os_version().empty()) {
-    unknown.Add("FACT_UNKNOWN", "os_version", "/etc/os-release does not tell");
+    unknown.Add(reasons::kFactUnknown, "os_version", "/etc/os-release does not tell");
   }
   inventory.set_os_build(ReadLine(root + "/proc/sys/kernel/osrelease"));
   if (inventory.os_build().empty()) {
-    unknown.Add("FACT_UNKNOWN", "os_build", "/proc/sys/kernel/osrelease can't be read");
+    unknown.Add(reasons::kFactUnknown, "os_build", "/proc/sys/kernel/osrelease can't be read");
   }
 }
 
@@ -107,8 +108,9 @@ void ReadCpu(const std::string& root, v1::Inventory& inventory, UnknownFacts& un
   // Only hybrid chips have this list; on all others every core is one.
   const uint32_t fast = CountCpuList(ReadLine(root + "/sys/devices/cpu_core/cpus"));
   inventory.set_performance_cores(fast > 0 && fast <= cores ? fast : cores);
-  if (chip.empty()) unknown.Add("FACT_UNKNOWN", "chip", "/proc/cpuinfo names no model");
-  if (cores == 0) unknown.Add("FACT_UNKNOWN", "cpu_cores", "/proc/cpuinfo lists no processor");
+  if (chip.empty()) unknown.Add(reasons::kFactUnknown, "chip", "/proc/cpuinfo names no model");
+  if (cores == 0)
+    unknown.Add(reasons::kFactUnknown, "cpu_cores", "/proc/cpuinfo lists no processor");
 }
 
 void ReadGpu(const std::string& root, v1::Inventory& inventory) {
@@ -132,15 +134,16 @@ void ReadMemory(const std::string& root, v1::Inventory& inventory, UnknownFacts&
   const auto total = memory.find("MemTotal");
   const auto swap = memory.find("SwapTotal");
   if (total == memory.end()) {
-    unknown.Add("FACT_UNKNOWN", "memory_total_bytes", "/proc/meminfo does not tell MemTotal");
-    unknown.Add("FACT_UNKNOWN", "memory_gpu_usable_bytes", "the memory's size is not known");
+    unknown.Add(reasons::kFactUnknown, "memory_total_bytes",
+                "/proc/meminfo does not tell MemTotal");
+    unknown.Add(reasons::kFactUnknown, "memory_gpu_usable_bytes", "the memory's size is not known");
   } else {
     const uint64_t usable = CgroupMemory(root).Limit(total->second).value_or(total->second);
     inventory.set_memory_total_bytes(usable);
     inventory.set_memory_gpu_usable_bytes(usable);
   }
   if (swap == memory.end()) {
-    unknown.Add("FACT_UNKNOWN", "swap_total_bytes", "/proc/meminfo does not tell SwapTotal");
+    unknown.Add(reasons::kFactUnknown, "swap_total_bytes", "/proc/meminfo does not tell SwapTotal");
   } else {
     inventory.set_swap_total_bytes(swap->second);
   }
@@ -156,7 +159,7 @@ void ReadBootTime(const std::string& root, v1::Inventory& inventory, UnknownFact
       return;
     }
   }
-  unknown.Add("FACT_UNKNOWN", "boot_time_unix_seconds", "/proc/stat does not tell btime");
+  unknown.Add(reasons::kFactUnknown, "boot_time_unix_seconds", "/proc/stat does not tell btime");
 }
 
 void ReadDisks(const std::string& root, const InventoryInputs& inputs, v1::Inventory& inventory,
@@ -166,7 +169,7 @@ void ReadDisks(const std::string& root, const InventoryInputs& inputs, v1::Inven
     if (inventory.disks_size() >= static_cast<int>(kDisksMax)) break;
     struct statvfs info {};
     if (statvfs((root + path).c_str(), &info) != 0) {
-      unknown.Add("FACT_UNKNOWN", "disks", absl::StrCat(path, ": ", std::strerror(errno)));
+      unknown.Add(reasons::kFactUnknown, "disks", absl::StrCat(path, ": ", std::strerror(errno)));
       continue;
     }
     const uint64_t total = static_cast<uint64_t>(info.f_blocks) * info.f_frsize;
@@ -188,7 +191,7 @@ v1::Inventory CollectLinuxInventory(const std::string& root, const InventoryInpu
   ReadOs(root, inventory, unknown);
   inventory.set_machine_model(MachineModel(root));
   if (inventory.machine_model().empty()) {
-    unknown.Add("FACT_UNKNOWN", "machine_model", "neither DMI nor the device tree names it");
+    unknown.Add(reasons::kFactUnknown, "machine_model", "neither DMI nor the device tree names it");
   }
   ReadCpu(root, inventory, unknown);
   ReadGpu(root, inventory);

@@ -67,8 +67,8 @@ class LinuxLinks {
         ListInterfaces([this](const std::string& name) { return QuickKind(name); });
     if (!interfaces.ok()) {
       *facts_.add_unknown() =
-          MakeReason("FACT_UNKNOWN", absl::StrCat("interfaces: ", interfaces.status().message()),
-                     facts_.node_id());
+          MakeReason(reasons::kFactUnknown,
+                     absl::StrCat("interfaces: ", interfaces.status().message()), facts_.node_id());
       return;
     }
     for (const Interface& interface : *interfaces) AddInterface(interface);

@@ -9,6 +9,7 @@
 #include "discovery/machine_id.h"
 #include "discovery/plain_text.h"
 #include "discovery/unknown_facts.h"
+#include "proto/reason_codes.h"
 
 namespace macrame::discovery {
 namespace {
@@ -115,7 +116,7 @@ class MacCollection {
     if (budget.bytes == 0) {
       UnknownFromSysctl("memory_gpu_usable_bytes");
     } else if (budget.is_estimate) {
-      unknown_.Add("FACT_UNKNOWN", "memory_gpu_usable_bytes",
+      unknown_.Add(reasons::kFactUnknown, "memory_gpu_usable_bytes",
                    absl::StrCat("an estimate, ", budget.source,
                                 ": no limit is set and no engine has told its own"));
     }

@@ -81,12 +81,12 @@ class MacLinks {
   }
 
   void Unknown(const std::string& fact, const Command& command, const CommandResult& result) {
-    std::string_view code = "COMMAND_FAILED";
+    std::string_view code = reasons::kCommandFailed;
     std::string why = DescribeOutcome(command, result);
-    if (result.outcome == CommandOutcome::kNotFound) code = "COMMAND_MISSING";
-    if (result.outcome == CommandOutcome::kTimedOut) code = "COMMAND_TIMED_OUT";
+    if (result.outcome == CommandOutcome::kNotFound) code = reasons::kCommandMissing;
+    if (result.outcome == CommandOutcome::kTimedOut) code = reasons::kCommandTimedOut;
     if (result.Succeeded()) {
-      code = "OUTPUT_UNREADABLE";
+      code = reasons::kOutputUnreadable;
       why = "its output does not tell";
     }
     *facts_.add_unknown() = MakeReason(
@@ -305,7 +305,8 @@ class MacLinks {
     facts_.set_kernel_log_readable(log.read && shown.Succeeded() ? v1::FACT_YES : v1::FACT_UNKNOWN);
     facts_.set_kernel_refuses_rdma(log.refuses_rdma);
     for (v1::KernelLine& line : log.lines) {
-      if (line.code() == "LOCAL_NETWORK_PRIVACY") facts_.set_local_network_denied(v1::FACT_YES);
+      if (line.code() == reasons::kLocalNetworkPrivacy)
+        facts_.set_local_network_denied(v1::FACT_YES);
       *facts_.add_kernel_lines() = std::move(line);
     }
     facts_.set_protection_domains(-1);

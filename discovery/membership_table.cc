@@ -228,7 +228,7 @@ void MembershipTable::HearRival(Entry& entry, const v1::NodeIdentity& identity, 
   entry.rival_heard = now;
   if (!IsProven(entry)) return;
   v1::Reason reason = MakeReason(
-      "NODE_ID_CLASH",
+      reasons::kNodeIdClash,
       absl::StrCat("node id ", identity.node_id().substr(0, 8), " is that of ",
                    NameAndAddress(entry.member.identity), ", which answers; ",
                    NameAndAddress(identity),
@@ -257,7 +257,7 @@ MembershipEvents MembershipTable::AddMember(const v1::NodeIdentity& identity,
     if (!refused_at_ || now - *refused_at_ >= kClashWindow) {
       refused_at_ = now;
       events.push_back({MembershipChange::kRefused, node,
-                        MakeReason("MEMBERS_FULL",
+                        MakeReason(reasons::kMembersFull,
                                    absl::StrCat(Who(identity), " wants to join, but there are ",
                                                 members_.size(), " live members already"),
                                    node.value())});
@@ -308,7 +308,7 @@ bool MembershipTable::IsClash(Entry& entry, const v1::NodeIdentity& identity, Mo
   if (!is_clash) return false;
   entry.moved = now;
   v1::Reason reason = MakeReason(
-      "NODE_ID_CLASH",
+      reasons::kNodeIdClash,
       absl::StrCat("node id ", identity.node_id().substr(0, 8),
                    " is used by two machines at once: ", entry.member.identity.hostname(), " port ",
                    entry.member.identity.control_port(), " and ", identity.hostname(), " port ",
@@ -385,10 +385,10 @@ MembershipEvents MembershipTable::SetState(const NodeId& node, v1::NodeState sta
 
 MembershipEvents MembershipTable::Leave(const NodeId& node, MonotonicTime now) {
   candidates_.erase(node);
-  return SetState(
-      node, v1::NODE_STATE_LEFT,
-      MakeReason("NODE_LEFT", absl::StrCat(DisplayName(node), " left the cluster"), node.value()),
-      now);
+  return SetState(node, v1::NODE_STATE_LEFT,
+                  MakeReason(reasons::kNodeLeft,
+                             absl::StrCat(DisplayName(node), " left the cluster"), node.value()),
+                  now);
 }
 
 absl::StatusOr<MembershipEvents> MembershipTable::Forget(const NodeId& node) {
@@ -419,7 +419,7 @@ bool MembershipTable::Evict(MembershipEvents& events) {
     }
     if (oldest == members_.end()) continue;
     events.push_back({MembershipChange::kForgotten, oldest->first,
-                      MakeReason("MEMBERS_FULL",
+                      MakeReason(reasons::kMembersFull,
                                  absl::StrCat(Who(oldest->second.member.identity),
                                               " was forgotten for a new member: the list is full"),
                                  oldest->first.value())});
@@ -458,7 +458,7 @@ MembershipEvents MembershipTable::HearOwnIdElsewhere(const std::string& hostname
   const bool told = own_clash_at_.has_value() && now - *own_clash_at_ <= kClashWindow;
   own_clash_at_ = now;
   own_clash_ = MakeReason(
-      "NODE_ID_CLASH",
+      reasons::kNodeIdClash,
       absl::StrCat("this node's id ", self_.node_id().substr(0, 8), " is also used by ",
                    hostname.empty() ? "a host" : hostname, address.empty() ? "" : " at ", address),
       self_.node_id());
@@ -603,7 +603,7 @@ void MembershipTable::NoteHostnameClash(const v1::NodeIdentity& identity,
   if (identity.hostname().empty() || !SharesHostname(identity)) return;
   const NodeId node(identity.node_id());
   events.push_back({MembershipChange::kHostnameClash, node,
-                    MakeReason("HOSTNAME_CLASH",
+                    MakeReason(reasons::kHostnameClash,
                                absl::StrCat("more than one node is called ", identity.hostname(),
                                             "; this one is shown as ", DisplayName(node)),
                                node.value())});
@@ -614,7 +614,7 @@ void MembershipTable::NoteVersionSkew(const v1::NodeIdentity& identity,
   if (identity.agent_version() == self_.agent_version()) return;
   events.push_back(
       {MembershipChange::kVersionSkew, NodeId(identity.node_id()),
-       MakeReason("VERSION_SKEW",
+       MakeReason(reasons::kVersionSkew,
                   absl::StrCat(Who(identity), " runs agentd ", identity.agent_version(),
                                ", this node ", self_.agent_version()),
                   identity.node_id())});

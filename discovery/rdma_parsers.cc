@@ -7,6 +7,7 @@
 #include "discovery/link_parsers.h"
 #include "discovery/plain_text.h"
 #include "discovery/text_scan.h"
+#include "proto/reason_codes.h"
 
 namespace macrame::discovery {
 namespace {
@@ -49,7 +50,7 @@ std::string MappedIpv4(std::string_view gid) {
 
 v1::RdmaPortState StateOf(std::string_view text) {
   if (text.starts_with("PORT_ACTIVE")) return v1::RDMA_PORT_STATE_ACTIVE;
-  if (text.starts_with("PORT_DOWN")) return v1::RDMA_PORT_STATE_DOWN;
+  if (text.starts_with(reasons::kPortDown)) return v1::RDMA_PORT_STATE_DOWN;
   if (text.starts_with("PORT_INIT")) return v1::RDMA_PORT_STATE_INIT;
   if (text.starts_with("PORT_ARMED")) return v1::RDMA_PORT_STATE_ARMED;
   return v1::RDMA_PORT_STATE_UNKNOWN;
@@ -84,8 +85,8 @@ bool ReadGid(std::string_view content, v1::RdmaDevice& device) {
 
 std::string KernelCode(std::string_view line) {
   const auto has = [&](std::string_view words) { return line.find(words) != line.npos; };
-  if (has("does not support Thunderbolt 5")) return "TB4_CONTROLLER";
-  if (has("Local network prohibited")) return "LOCAL_NETWORK_PRIVACY";
+  if (has("does not support Thunderbolt 5")) return reasons::kTb4Controller;
+  if (has("Local network prohibited")) return reasons::kLocalNetworkPrivacy;
   if (has("RDMA enabled, starting")) return "RDMA_STARTING";
   // Other lines about RDMA are no failures, and lines about a DART may be of any other device.
   if (has("Failed INIT->RTR") || has("Failed RTR->RTS") || has("queue resource shortage") ||
@@ -184,7 +185,7 @@ KernelLog ParseKernelLog(std::string_view text) {
     }
     const std::string code = KernelCode(line);
     if (code.empty() || words.size() < 3) continue;
-    if (code == "TB4_CONTROLLER") log.refuses_rdma = v1::FACT_YES;
+    if (code == reasons::kTb4Controller) log.refuses_rdma = v1::FACT_YES;
     if (static_cast<int>(log.lines.size()) >= kKernelLinesMax) continue;
     v1::KernelLine& kept = log.lines.emplace_back();
     kept.set_code(code);

@@ -26,14 +26,14 @@ class UnknownFacts {
 
   // `what the command said` can't be used: picks the code that fits.
   void AddCommand(const std::string& fact, const Command& command, const CommandResult& result) {
-    std::string_view code = "COMMAND_FAILED";
+    std::string_view code = reasons::kCommandFailed;
     std::string why = DescribeOutcome(command, result);
     if (result.outcome == CommandOutcome::kNotFound) {
-      code = "COMMAND_MISSING";
+      code = reasons::kCommandMissing;
     } else if (result.outcome == CommandOutcome::kTimedOut) {
-      code = "COMMAND_TIMED_OUT";
+      code = reasons::kCommandTimedOut;
     } else if (result.Succeeded()) {
-      code = "OUTPUT_UNREADABLE";
+      code = reasons::kOutputUnreadable;
       why = "its output does not tell";
     }
     Add(code, fact, absl::StrCat(CommandLine(command), ": ", why),

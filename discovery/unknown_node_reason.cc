@@ -11,13 +11,14 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
   const v1::Beacon& beacon = decoded.beacon;
   const std::string& id = beacon.node_id();
   if (decoded.verdict == BeaconVerdict::kBadSignature) {
-    return MakeReason("BAD_SIGNATURE",
+    return MakeReason(reasons::kBadSignature,
                       absl::StrCat(who, " names cluster '", beacon.cluster_name(),
                                    "' but its beacons were not made with that cluster's secret"),
                       id);
   }
   if (decoded.verdict == BeaconVerdict::kNoSecret) {
-    v1::Reason reason = MakeReason("NO_SECRET", absl::StrCat(who, " has no cluster secret"), id);
+    v1::Reason reason =
+        MakeReason(reasons::kNoSecret, absl::StrCat(who, " has no cluster secret"), id);
     if (own_cluster.empty()) {
       reason.set_message(absl::StrCat(who, " has no cluster secret, and neither has this node"));
       reason.set_remedy(
@@ -26,8 +27,9 @@ v1::Reason ReasonFor(const DecodedBeacon& decoded, const std::string& who,
     }
     return reason;
   }
-  v1::Reason reason = MakeReason(
-      "OTHER_CLUSTER", absl::StrCat(who, " belongs to cluster '", beacon.cluster_name(), "'"), id);
+  v1::Reason reason =
+      MakeReason(reasons::kOtherCluster,
+                 absl::StrCat(who, " belongs to cluster '", beacon.cluster_name(), "'"), id);
   if (own_cluster.empty()) {
     reason.set_message(absl::StrCat(reason.message(), ", this node to none"));
     reason.set_remedy("to join it, copy that cluster's secret file to this machine (mode 0600)");

@@ -170,7 +170,7 @@ std::optional<v1::Reason> AdviseOnCables(const v1::PlanRequest& request, GangJud
   const bool is_there = judge.links().HasThunderbolt(best.a, best.b);
   const bool all_users = request.placement().optimize() == v1::OPTIMIZE_THROUGHPUT;
   v1::Reason reason = MakeReason(
-      "PREDICTED",
+      reasons::kPredicted,
       absl::StrCat("RDMA over ", is_there ? "the Thunderbolt cable" : "a Thunderbolt 5 cable",
                    " between ", NodeName(*judge.candidates()[best.a].node), " and ",
                    NodeName(*judge.candidates()[best.b].node), " would give ",
@@ -200,7 +200,7 @@ std::optional<v1::Reason> AdviseOnWireless(const v1::PlanRequest& request, GangJ
   GangJudge over_wires(judge.model(), judge.candidates(), wired, judge.serving(),
                        judge.parameters());
   return MakeReason(
-      "PREDICTED",
+      reasons::kPredicted,
       absl::StrCat(
           "it goes over ", way, " between ", pairs.front(),
           more > 0 ? absl::StrCat(", and ", more, more > 1 ? " more pairs" : " more pair") : "",

@@ -40,21 +40,21 @@ MaybeReason RefuseExcluded(const v1::PlannerNode& node, const v1::PlanRequest& r
                   [&](const std::string& wanted) { return Means(wanted, node, request); });
   for (const std::string& excluded : request.placement().excluded_node_ids()) {
     if (!Means(excluded, node, request)) continue;
-    return MakeReason("NODE_EXCLUDED",
+    return MakeReason(reasons::kNodeExcluded,
                       absl::StrCat(NodeName(node),
                                    named ? " was asked for and excluded as well, so it is left out"
                                          : " was excluded"),
                       node.node_id());
   }
   if (requested.empty() || named) return {};
-  return MakeReason("NODE_EXCLUDED",
+  return MakeReason(reasons::kNodeExcluded,
                     absl::StrCat(NodeName(node), " is not among the nodes asked for"),
                     node.node_id());
 }
 
 MaybeReason RefuseOtherTenants(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   if (node.tenant().empty() || node.tenant() == request.placement().tenant()) return {};
-  return MakeReason("NODE_DEDICATED",
+  return MakeReason(reasons::kNodeDedicated,
                     absl::StrCat(NodeName(node), " is dedicated to tenant ", node.tenant()),
                     node.node_id());
 }
@@ -63,14 +63,14 @@ MaybeReason RefuseUnschedulable(const v1::PlannerNode& node, const v1::PlanReque
   if (node.schedulable()) return {};
   const std::string why =
       node.unschedulable_reason().empty() ? "not alive" : node.unschedulable_reason();
-  return MakeReason("NODE_NOT_ALIVE", absl::StrCat(NodeName(node), " takes no ranks: ", why),
+  return MakeReason(reasons::kNodeNotAlive, absl::StrCat(NodeName(node), " takes no ranks: ", why),
                     node.node_id());
 }
 
 MaybeReason RefuseWithoutFiles(const v1::PlannerNode& node, const v1::PlanRequest& request) {
   if (node.has_model_files() || request.files_may_be_fetched()) return {};
   return MakeReason(
-      "MODEL_NOT_ON_NODE",
+      reasons::kModelNotOnNode,
       absl::StrCat(NodeName(node), " does not have the files of ", request.model().name()),
       node.node_id());
 }
@@ -82,7 +82,7 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
   if (!engine.empty()) {
     if (std::find(names.begin(), names.end(), engine) != names.end()) return {};
     v1::Reason reason =
-        MakeReason("ENGINE_MISSING",
+        MakeReason(reasons::kEngineMissing,
                    absl::StrCat(NodeName(node), " has no ", engine, ", which serves ",
                                 request.model().architecture(), " models"),
                    node.node_id());
@@ -95,7 +95,7 @@ MaybeReason RefuseWithoutEngine(const v1::PlannerNode& node, const v1::PlanReque
                   [](const std::string& name) { return name == "mlx"; })) {
     return {};
   }
-  return MakeReason("ENGINE_MISSING", absl::StrCat(NodeName(node), " has no MLX engine"),
+  return MakeReason(reasons::kEngineMissing, absl::StrCat(NodeName(node), " has no MLX engine"),
                     node.node_id());
 }
 
@@ -104,15 +104,16 @@ MaybeReason RefuseNarrowKv(const v1::PlannerNode& node, const v1::PlanRequest& r
   if (bits == 0 || bits == kKvBitsDefault) return {};
   if (request.model().engine().empty() && node.traits().narrow_kv()) return {};
   if (!request.model().engine().empty()) {
-    v1::Reason reason = MakeReason(
-        "KV_BITS_UNSUPPORTED", absl::StrCat("a KV cache of ", bits, " bits was asked for; ",
-                                            request.model().engine(), " keeps the default only"));
+    v1::Reason reason =
+        MakeReason(reasons::kKvBitsUnsupported,
+                   absl::StrCat("a KV cache of ", bits, " bits was asked for; ",
+                                request.model().engine(), " keeps the default only"));
     reason.set_remedy(kDefaultKvRemedy);
     return reason;
   }
   const bool gpu = ComputeKindOf(node) == ComputeKind::kGpu;
   v1::Reason reason = MakeReason(
-      "KV_BITS_UNSUPPORTED",
+      reasons::kKvBitsUnsupported,
       absl::StrCat("a KV cache of ", bits, " bits was asked for; ", NodeName(node),
                    gpu ? " computes on its GPU, where the engine keeps the default only"
                        : " runs another version of the agent, which may not keep so few"),
@@ -128,7 +129,7 @@ MaybeReason RefuseDraft(const v1::PlannerNode& node, const v1::PlanRequest& requ
   for (const v1::ModelDescription* model : {&request.model(), &request.draft_model()}) {
     if (model->engine().empty() && model->fixed_state_bytes() == 0) continue;
     return MakeReason(
-        "DRAFT_MODEL_UNUSABLE",
+        reasons::kDraftModelUnusable,
         absl::StrCat("no drafts of ", request.draft_model().name(), ": ", model->name(),
                      model->engine().empty()
                          ? " has layers with a state, which can't be taken back"
@@ -136,7 +137,7 @@ MaybeReason RefuseDraft(const v1::PlannerNode& node, const v1::PlanRequest& requ
   }
   if (ComputeKindOf(node) != ComputeKind::kGpu) return {};
   return MakeReason(
-      "DRAFT_MODEL_UNUSABLE",
+      reasons::kDraftModelUnusable,
       absl::StrCat(NodeName(node), " computes on a GPU, where the bits of a token depend on what ",
                    "else a step runs: drafts of ", request.draft_model().name(),
                    " could change the text"),
@@ -146,7 +147,7 @@ MaybeReason RefuseDraft(const v1::PlannerNode& node, const v1::PlanRequest& requ
 MaybeReason RefuseUnderPressure(const v1::PlannerNode& node, const v1::PlanRequest&) {
   if (node.memory_pressure() != v1::MEMORY_PRESSURE_CRITICAL) return {};
   v1::Reason reason = MakeReason(
-      "MEMORY_SHORT", absl::StrCat("memory pressure on ", NodeName(node), " is critical"),
+      reasons::kMemoryShort, absl::StrCat("memory pressure on ", NodeName(node), " is critical"),
       node.node_id());
   reason.set_remedy("close programs on that node until its memory pressure falls");
   return reason;
@@ -155,15 +156,17 @@ MaybeReason RefuseUnderPressure(const v1::PlannerNode& node, const v1::PlanReque
 MaybeReason RefuseTooManyRanks(const Shape& shape, const v1::ModelDescription&,
                                const std::vector<Candidate>& candidates) {
   if (shape.ranks() <= candidates.size()) return {};
-  return MakeReason("TOO_FEW_NODES", absl::StrCat(ShapeName(shape), " needs ", shape.ranks(),
-                                                  " nodes, ", candidates.size(), " can be used"));
+  return MakeReason(reasons::kTooFewNodes,
+                    absl::StrCat(ShapeName(shape), " needs ", shape.ranks(), " nodes, ",
+                                 candidates.size(), " can be used"));
 }
 
 MaybeReason RefuseTooManyStages(const Shape& shape, const v1::ModelDescription& model,
                                 const std::vector<Candidate>&) {
   if (shape.pp <= model.layer_count()) return {};
-  return MakeReason("TOO_FEW_LAYERS", absl::StrCat(model.layer_count(), " layers can't be laid on ",
-                                                   shape.pp, " stages"));
+  return MakeReason(
+      reasons::kTooFewLayers,
+      absl::StrCat(model.layer_count(), " layers can't be laid on ", shape.pp, " stages"));
 }
 
 bool AllMay(const std::vector<Candidate>& candidates, bool (v1::EngineTraits::*trait)() const) {
@@ -184,7 +187,7 @@ MaybeReason RefuseCutHeads(const Shape& shape, const v1::ModelDescription& model
   const std::string counts = absl::StrCat(model.attention_heads(), " attention heads and ",
                                           model.kv_heads(), " key-value heads");
   return MakeReason(
-      "HEADS_INDIVISIBLE",
+      reasons::kHeadsIndivisible,
       absl::StrCat(counts, " can't be divided by ", shape.tp,
                    uneven ? "" : ", and the engine cuts layers into equal slices only"));
 }
@@ -201,13 +204,13 @@ MaybeReason RefuseCutGroups(const Shape& shape, const v1::ModelDescription& mode
   const uint64_t attention = uint64_t{model.attention_heads()} * model.head_dim();
   for (const uint64_t width : {attention, uint64_t{model.intermediate_size()}}) {
     if (width % (group * shape.tp) == 0) continue;
-    return MakeReason("GROUPS_INDIVISIBLE",
+    return MakeReason(reasons::kGroupsIndivisible,
                       group == 1
                           ? absl::StrCat("a width of ", width, " can't be divided by ", shape.tp)
                           : absl::StrCat("a width of ", width, " cut ", shape.tp,
                                          " ways is not whole groups of ", group));
   }
-  return MakeReason("GROUPS_INDIVISIBLE",
+  return MakeReason(reasons::kGroupsIndivisible,
                     absl::StrCat("heads and groups can be cut into ", slices,
                                  " equal slices together, not by ", shape.tp));
 }
@@ -216,9 +219,10 @@ MaybeReason RefuseUnserved(const Shape& shape, const v1::ModelDescription& model
                            const std::vector<Candidate>&) {
   if (ServesShape(model, shape)) return {};
   const std::string engine = model.engine().empty() ? "the engine" : model.engine();
-  v1::Reason reason = MakeReason(
-      "ENGINE_LIMIT", absl::StrCat(engine, " serves ", model.architecture(), " models without ",
-                                   shape.pp > 1 ? "pipelines" : "tensor splits"));
+  v1::Reason reason =
+      MakeReason(reasons::kEngineLimit,
+                 absl::StrCat(engine, " serves ", model.architecture(), " models without ",
+                              shape.pp > 1 ? "pipelines" : "tensor splits"));
   reason.set_remedy(model.splits().tensor()
                         ? "leave out --parallelism, or ask for --parallelism tensor"
                         : "leave out --ranks and --parallelism: one node serves it alone");
@@ -239,7 +243,7 @@ MaybeReason RefuseUnableEngines(const Shape& shape, const v1::ModelDescription&,
         able(tensor ? &v1::EngineTraits::no_tensor : &v1::EngineTraits::no_pipeline);
     if (count >= shape.ranks()) continue;
     return MakeReason(
-        "ENGINE_LIMIT",
+        reasons::kEngineLimit,
         absl::StrCat("the engines of ", count, " of ", candidates.size(), " nodes can ",
                      tensor ? "share a layer between ranks" : "be stages of a pipeline", ", and ",
                      shape.ranks(), " are needed"));
@@ -251,7 +255,7 @@ MaybeReason RefuseMixing(const Shape& shape, const v1::ModelDescription&,
                          const std::vector<Candidate>& candidates) {
   if (shape.tp == 1 || shape.pp == 1) return {};
   if (AllMay(candidates, &v1::EngineTraits::tensor_in_pipeline)) return {};
-  return MakeReason("ENGINE_LIMIT", "the engine can't make a pipeline of tensor groups");
+  return MakeReason(reasons::kEngineLimit, "the engine can't make a pipeline of tensor groups");
 }
 
 constexpr std::array kNodeConstraints = {
@@ -373,7 +377,7 @@ std::optional<v1::Reason> ValidateModel(const v1::ModelDescription& model) {
   }
   if (bytes > kModelBytesMax) what = "more weights than any disk holds";
   if (what.empty()) return {};
-  return MakeReason("MODEL_CONFIG_INVALID",
+  return MakeReason(reasons::kModelConfigInvalid,
                     absl::StrCat("the description of ", model.name(), " has ", what));
 }
 

@@ -115,7 +115,8 @@ class Placer {
     if (result.has_plan()) Promise(result.plan(), true);
     placed_[copy].moved = placed_[copy].moved || (was_evicted && result.has_plan());
     if (!result.has_plan() && was_evicted) return;  // for whom it went says more
-    if (!result.has_plan() && result.failure().code() == "MEMORY_SHORT") NameTheHolders(&result);
+    if (!result.has_plan() && result.failure().code() == reasons::kMemoryShort)
+      NameTheHolders(&result);
     placed_[copy].plan = std::move(result);
   }
 
@@ -170,8 +171,8 @@ class Placer {
       placed_[copy].evicted.push_back(placed_[victim].name);
       placed_[victim].plan.Clear();
       *placed_[victim].plan.mutable_failure() =
-          MakeReason("EVICTED", absl::StrCat("it is preempted by ", WantedOf(copy).name,
-                                             ", which has a higher priority"));
+          MakeReason(reasons::kEvicted, absl::StrCat("it is preempted by ", WantedOf(copy).name,
+                                                     ", which has a higher priority"));
     }
     return result;
   }

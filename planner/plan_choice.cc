@@ -191,7 +191,7 @@ std::string SpeedsByNodes(const v1::PlanRequest& request, GangJudge& judge,
     if (speed == 0 && candidates > kExactNodesMax) continue;
     if (speed == 0) {
       const v1::Reason why = WhyNotShape(judge, {1, nodes}, request.placement().transport());
-      part += why.code() == "MEMORY_SHORT" ? "does not fit" : "not possible";
+      part += why.code() == reasons::kMemoryShort ? "does not fit" : "not possible";
     } else if (fastest == 0) {
       part += SpeedText(speed);
     } else if (speed < fastest * (1 + kNoFaster)) {
@@ -214,7 +214,7 @@ std::optional<v1::Reason> SpeedAtFullContext(const v1::PlanRequest& request, Gan
   ServingLoad full = judge.serving();
   full.predicted_positions = context;
   GangJudge later(judge.model(), judge.candidates(), judge.links(), full, judge.parameters());
-  return MakeReason("PREDICTED",
+  return MakeReason(reasons::kPredicted,
                     absl::StrCat("with its context of ", context, " full, one user would get ",
                                  SpeedText(TokensPerSecondOfOne(later, request, gang))));
 }
@@ -359,18 +359,19 @@ std::optional<v1::Reason> WhyThisCut(const v1::PlanRequest& request, GangJudge& 
   const std::string merit = Merit(request, judge, gang);
   if (!chosen.otherwise.has_value()) {
     if (!gang.whole_experts()) return {};  // the other way is unknown to the engines, or too large
-    return MakeReason("CHOSEN", "ranks hold whole experts: cut by width, the parts would not fit");
+    return MakeReason(reasons::kChosen,
+                      "ranks hold whole experts: cut by width, the parts would not fit");
   }
   const std::string other = Merit(request, judge, *chosen.otherwise);
   if (gang.whole_experts()) {
     return MakeReason(
-        "CHOSEN",
+        reasons::kChosen,
         absl::StrCat("ranks hold whole experts, which gives ", merit, "; each expert cut by width ",
                      other, ", since ranks get ", WidestPart(judge.model(), *chosen.otherwise)));
   }
-  return MakeReason(
-      "CHOSEN", absl::StrCat("each expert is cut by width, which gives ", merit, "; whole ones ",
-                             other, ", ", WhyWholeWaits(judge, *chosen.otherwise)));
+  return MakeReason(reasons::kChosen, absl::StrCat("each expert is cut by width, which gives ",
+                                                   merit, "; whole ones ", other, ", ",
+                                                   WhyWholeWaits(judge, *chosen.otherwise)));
 }
 
 // Is it, by the goal, so much better than what is in force that moving is worth it?
@@ -386,14 +387,15 @@ v1::Reason OthersWait(uint32_t users, uint32_t at_once) {
   std::string text = absl::StrCat("of ", users, " users ", at_once, at_once == 1 ? " is" : " are",
                                   " answered at once, the others wait: ");
   if (at_once == kAnsweredAtOnceMax) {
-    v1::Reason most = MakeReason(
-        "PREDICTED", absl::StrCat(text, "one copy of a model answers no more at the same time"));
+    v1::Reason most =
+        MakeReason(reasons::kPredicted,
+                   absl::StrCat(text, "one copy of a model answers no more at the same time"));
     most.set_remedy("load it with more --replicas where there are nodes for them");
     return most;
   }
   v1::Reason few =
-      MakeReason("PREDICTED", absl::StrCat(text, "there is memory planned for ", at_once,
-                                           at_once == 1 ? " sequence" : " sequences"));
+      MakeReason(reasons::kPredicted, absl::StrCat(text, "there is memory planned for ", at_once,
+                                                   at_once == 1 ? " sequence" : " sequences"));
   few.set_remedy(
       absl::StrCat("ask for ", std::min(users, kAnsweredAtOnceMax), " sequences at once"));
   return few;
@@ -414,29 +416,33 @@ PlanChoice ChoosePlan(const v1::PlanRequest& request, GangJudge& judge, GangSear
   if (in_force.has_value() && placement.Allows(ShapeOf(*in_force), 0) &&
       !IsWorthMoving(request, judge, search, *best, *in_force)) {
     choice.gang = in_force;
-    choice.reasons.push_back(MakeReason(
-        "CHOSEN", absl::StrFormat("it is where it runs now; the best other plan would be %s "
-                                  "instead of %s, not worth loading it again",
-                                  SpeedText(TokensPerSecondOfOne(judge, request, best->gang)),
-                                  SpeedText(TokensPerSecondOfOne(judge, request, *in_force)))));
+    choice.reasons.push_back(
+        MakeReason(reasons::kChosen,
+                   absl::StrFormat("it is where it runs now; the best other plan would be %s "
+                                   "instead of %s, not worth loading it again",
+                                   SpeedText(TokensPerSecondOfOne(judge, request, best->gang)),
+                                   SpeedText(TokensPerSecondOfOne(judge, request, *in_force)))));
   } else {
     choice.option = best;
     choice.gang = best->gang;
-    choice.reasons.push_back(MakeReason(
-        "CHOSEN", WhyThisSize(request, options, placement, *best, judge.candidates().size())));
+    choice.reasons.push_back(
+        MakeReason(reasons::kChosen,
+                   WhyThisSize(request, options, placement, *best, judge.candidates().size())));
     if (best->gang.ranks() > 1) {
-      choice.reasons.push_back(MakeReason("CHOSEN", WhyThisWay(request, options, *best, judge)));
+      choice.reasons.push_back(
+          MakeReason(reasons::kChosen, WhyThisWay(request, options, *best, judge)));
     }
     if (auto cut = WhyThisCut(request, judge, *best); cut.has_value()) {
       choice.reasons.push_back(*std::move(cut));
     }
   }
-  choice.reasons.push_back(
-      MakeReason("CHOSEN", absl::StrFormat("the fullest node uses %.0f %% of what it can give",
-                                           100 * judge.WorstFill(*choice.gang))));
+  choice.reasons.push_back(MakeReason(
+      reasons::kChosen, absl::StrFormat("the fullest node uses %.0f %% of what it can give",
+                                        100 * judge.WorstFill(*choice.gang))));
   if (judge.candidates().size() > 1 && !request.brief()) {
-    choice.reasons.push_back(MakeReason(
-        "PREDICTED", absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
+    choice.reasons.push_back(
+        MakeReason(reasons::kPredicted,
+                   absl::StrCat("one user would get: ", SpeedsByNodes(request, judge, options))));
   }
   if (auto full = SpeedAtFullContext(request, judge, *choice.gang); full.has_value()) {
     choice.reasons.push_back(*std::move(full));
@@ -458,7 +464,7 @@ v1::Reason WhyNotChosen(GangJudge& judge, const GangOption& option, const GangOp
   } else if (chosen != nullptr) {
     absl::StrAppend(&text, "; ", ShapeName(ShapeOf(chosen->gang)), " was preferred");
   }
-  return MakeReason("NOT_CHOSEN", text);
+  return MakeReason(reasons::kNotChosen, text);
 }
 
 }  // namespace macrame::planner

@@ -23,8 +23,8 @@
 #include "planner/rdma_advice.h"
 #include "planner/shape_refusal.h"
 #include "proto/bytes.h"
-#include "proto/near_miss.h"
 #include "proto/reasons.h"
+#include "proto/suggestions.h"
 
 namespace macrame::planner {
 namespace {
@@ -61,29 +61,31 @@ MaybeReason CheckOptions(const v1::PlanRequest& request) {
   const v1::PlacementOptions& placement = request.placement();
   const uint32_t own = request.model().context_length_max();
   if (own > 0 && placement.context_length() > own) {
-    v1::Reason reason = MakeReason(
-        "BAD_REQUEST", absl::StrCat("a context of ", placement.context_length(), " was asked for; ",
-                                    request.model().name(), " was made for at most ", own));
+    v1::Reason reason =
+        MakeReason(reasons::kBadRequest,
+                   absl::StrCat("a context of ", placement.context_length(), " was asked for; ",
+                                request.model().name(), " was made for at most ", own));
     reason.set_remedy(absl::StrCat("ask for a context of ", own, " or less"));
     return reason;
   }
   if (placement.context_length() == 1) {
-    return MakeReason("BAD_REQUEST",
+    return MakeReason(reasons::kBadRequest,
                       "a context of 1 was asked for; a prompt and an answer need at least 2");
   }
   if (SequencesOf(placement) > kSequencesMax) {
-    return MakeReason("BAD_REQUEST", absl::StrCat(SequencesOf(placement),
-                                                  " sequences at once were asked for; at most ",
-                                                  kSequencesMax, " can be"));
+    return MakeReason(
+        reasons::kBadRequest,
+        absl::StrCat(SequencesOf(placement), " sequences at once were asked for; at most ",
+                     kSequencesMax, " can be"));
   }
   if (placement.parallelism() != v1::PARALLELISM_AUTO &&
       placement.parallelism() != v1::PARALLELISM_TENSOR &&
       placement.parallelism() != v1::PARALLELISM_PIPELINE) {
-    return MakeReason("BAD_REQUEST", "the parallelism asked for is not known");
+    return MakeReason(reasons::kBadRequest, "the parallelism asked for is not known");
   }
   if (request.nodes_size() > kNodesMax) {
-    return MakeReason("BAD_REQUEST", absl::StrCat("a plan over ", request.nodes_size(),
-                                                  " nodes; at most ", kNodesMax, " can be"));
+    return MakeReason(reasons::kBadRequest, absl::StrCat("a plan over ", request.nodes_size(),
+                                                         " nodes; at most ", kNodesMax, " can be"));
   }
   return {};
 }
@@ -94,9 +96,9 @@ v1::Reason NoSuchNode(const std::string& wanted, const v1::PlanRequest& request)
     known.push_back(NodeName(node));
     hostnames.push_back(node.hostname());
   }
-  v1::Reason reason =
-      MakeReason("NODE_NOT_FOUND", absl::StrCat("there is no node '", wanted, "'; known are ",
-                                                NameList(known), DidYouMean(wanted, hostnames)));
+  v1::Reason reason = MakeReason(reasons::kNodeNotFound,
+                                 absl::StrCat("there is no node '", wanted, "'; known are ",
+                                              NameList(known), DidYouMean(wanted, hostnames)));
   reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
   return reason;
 }
@@ -106,14 +108,15 @@ v1::Reason NoSuchNode(const std::string& wanted, const v1::PlanRequest& request)
 MaybeReason CheckOptionsAgree(const v1::PlacementOptions& placement, uint32_t named) {
   if (placement.node_ids().empty()) return {};
   if (named == 0) {
-    v1::Reason reason = MakeReason("BAD_REQUEST", "the nodes asked for are all excluded");
+    v1::Reason reason = MakeReason(reasons::kBadRequest, "the nodes asked for are all excluded");
     reason.set_remedy("exclude fewer nodes, or ask for others");
     return reason;
   }
   if (placement.world_size() <= named) return {};
-  v1::Reason reason = MakeReason(
-      "BAD_REQUEST", absl::StrCat(placement.world_size(), " ranks were asked for on ", named,
-                                  named == 1 ? " node" : " nodes", "; each needs one of its own"));
+  v1::Reason reason =
+      MakeReason(reasons::kBadRequest,
+                 absl::StrCat(placement.world_size(), " ranks were asked for on ", named,
+                              named == 1 ? " node" : " nodes", "; each needs one of its own"));
   reason.set_remedy("name as many nodes as ranks, or ask for fewer ranks");
   return reason;
 }
@@ -137,8 +140,9 @@ MaybeReason CheckNamedNodes(const v1::PlanRequest& request, uint32_t* named) {
     if (meant.size() == 1 && !left_out) ids.insert(id);
     if (meant.size() == 1 || (meant.empty() && request.recovering())) continue;
     if (meant.empty()) return NoSuchNode(wanted, request);
-    v1::Reason reason = MakeReason(
-        "BAD_REQUEST", absl::StrCat("'", wanted, "' means several nodes: ", NameList(meant)));
+    v1::Reason reason =
+        MakeReason(reasons::kBadRequest,
+                   absl::StrCat("'", wanted, "' means several nodes: ", NameList(meant)));
     reason.set_remedy("name nodes by their id; 'clusterctl devices list' shows them");
     return reason;
   }
@@ -174,23 +178,23 @@ std::vector<Candidate> FindCandidates(const v1::PlanRequest& request,
 
 // No node can take a rank: the one reason that all have, or how they differ.
 v1::Reason NoCandidates(const std::vector<v1::Rejection>& rejections) {
-  if (rejections.empty()) return MakeReason("TOO_FEW_NODES", "the cluster has no nodes");
+  if (rejections.empty()) return MakeReason(reasons::kTooFewNodes, "the cluster has no nodes");
   std::vector<std::string> causes;
   std::set<std::string> codes;
   for (const v1::Rejection& rejection : rejections) {
-    if (rejection.reason().code() == "NODE_EXCLUDED") continue;
+    if (rejection.reason().code() == reasons::kNodeExcluded) continue;
     causes.push_back(rejection.reason().message());
     codes.insert(rejection.reason().code());
   }
   if (causes.empty()) {
-    v1::Reason reason = MakeReason("TOO_FEW_NODES", "all nodes are excluded");
+    v1::Reason reason = MakeReason(reasons::kTooFewNodes, "all nodes are excluded");
     reason.set_remedy("exclude fewer nodes");
     return reason;
   }
   v1::Reason reason =
-      MakeReason(codes.size() == 1 ? *codes.begin() : "TOO_FEW_NODES",
+      MakeReason(codes.size() == 1 ? *codes.begin() : reasons::kTooFewNodes,
                  absl::StrCat("no node can take a rank: ", absl::StrJoin(causes, "; ")));
-  if (reason.code() == "KV_BITS_UNSUPPORTED") reason.set_remedy(kDefaultKvRemedy);
+  if (reason.code() == reasons::kKvBitsUnsupported) reason.set_remedy(kDefaultKvRemedy);
   return reason;
 }
 
@@ -273,7 +277,7 @@ MaybeReason WhatIsAssumed(const GangJudge& judge, const Gang& gang) {
   }
   if (names.empty()) return {};
   v1::Reason reason =
-      MakeReason("PREDICTED",
+      MakeReason(reasons::kPredicted,
                  absl::StrCat("the speed is a guess: memory bandwidth and arithmetic are assumed, ",
                               "for no table has them, on ", NameList(names)));
   reason.set_remedy(
@@ -341,20 +345,20 @@ v1::Reason WhyNothingFits(const v1::PlanRequest& request, GangJudge& judge,
     v1::Reason reason = WhyNotShape(judge, shape, request.placement().transport());
     // The last: over the most nodes. How much is short in all says more than one slice does.
     const bool says_more = shape.tp == 1 || !memory.has_value();
-    if (reason.code() == "MEMORY_SHORT" && says_more) memory = reason;
+    if (reason.code() == reasons::kMemoryShort && says_more) memory = reason;
     if (!first.has_value()) first = std::move(reason);
   }
-  if (!first.has_value()) return MakeReason("TOO_FEW_NODES", "no node can take a rank");
+  if (!first.has_value()) return MakeReason(reasons::kTooFewNodes, "no node can take a rank");
   const std::string& transport = request.placement().transport();
   if (!memory.has_value()) {
     const std::string path = AdviseOnPaths(judge, placement, transport);
-    if (first->code() == "TRANSPORT_UNAVAILABLE" && !path.empty()) {
+    if (first->code() == reasons::kTransportUnavailable && !path.empty()) {
       first->set_remedy(absl::StrCat(path, " would make it fit"));
     }
     return *first;
   }
   v1::Reason failure =
-      MakeReason("MEMORY_SHORT",
+      MakeReason(reasons::kMemoryShort,
                  absl::StrCat(request.model().name(), " does not fit with a context of ",
                               judge.serving().context_tokens, ": ", memory->message(),
                               ". Nodes can give: ", BudgetList(judge.candidates())),
@@ -461,7 +465,7 @@ v1::PlanResult PlanWithoutProcessors(const v1::PlanRequest& request,
     }
     rejections.push_back(
         Reject(absl::StrCat("node ", NodeName(*candidate.node)),
-               MakeReason("NOT_CHOSEN",
+               MakeReason(reasons::kNotChosen,
                           absl::StrCat(NodeName(*candidate.node),
                                        " computes on its processors; the GPUs of the others hold "
                                        "the model without it"),
@@ -521,7 +525,7 @@ v1::PlanResult PlanSparingLaptops(const v1::PlanRequest& request,
   const double loss = 1 - MeritOf(request, sparing) / MeritOf(request, full);
   if (loss > kSparedLoss) return full;
   *sparing.mutable_plan()->add_reasons() = MakeReason(
-      "CHOSEN",
+      reasons::kChosen,
       absl::StrCat("some memory stays for the user of ", NameList({filled.begin(), filled.end()}),
                    loss > 0 ? absl::StrFormat(", which costs %.0f %% of the speed", 100 * loss)
                             : std::string()));
@@ -571,8 +575,9 @@ std::string PathForRdma(const v1::PlanRequest& request) {
 v1::PlanResult PlanWithRemedies(const v1::PlanRequest& request) {
   v1::PlanResult result = PlanAsAsked(request);
   const std::string code = result.failure().code();
-  if (result.has_plan() || code == "BAD_REQUEST" || code == "MODEL_CONFIG_INVALID") return result;
-  if (NamesRdma(request.placement().transport()) && code != "ENGINE_LIMIT") {
+  if (result.has_plan() || code == reasons::kBadRequest || code == reasons::kModelConfigInvalid)
+    return result;
+  if (NamesRdma(request.placement().transport()) && code != reasons::kEngineLimit) {
     v1::PlanRequest without = request;
     without.set_brief(true);
     without.mutable_placement()->clear_transport();
@@ -603,7 +608,7 @@ v1::Reason WhyNoDraft(const v1::PlanRequest& request, const v1::Plan& without, v
     const bool computes_on_cpu = ComputeKindOf(node) == ComputeKind::kCpu;
     if (node.has_draft_files() || !computes_on_cpu) continue;
     v1::Reason reason = MakeReason(
-        "MODEL_NOT_ON_NODE",
+        reasons::kModelNotOnNode,
         absl::StrCat(NodeName(node), ", where the requests of ", request.model().name(),
                      " come in (rank 0), does not have the files of its draft model ", draft),
         node.node_id());

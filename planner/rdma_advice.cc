@@ -103,7 +103,7 @@ std::optional<v1::Reason> WhyNoRdma(const v1::PlanRequest& request, const GangJu
   const Lacks lacks = LacksOf(request, judge, nodes, /*only_known=*/true);
   if (lacks.empty()) return {};
   v1::Reason reason = MakeReason(
-      "RDMA_UNAVAILABLE",
+      reasons::kRdmaUnavailable,
       absl::StrCat("it goes over TCP, for RDMA is not to be had: ", absl::StrJoin(lacks, "; ")));
   reason.clear_remedy();  // nothing has failed
   return reason;
@@ -129,7 +129,7 @@ v1::Reason RdmaRefusal(const v1::PlanRequest& request, const v1::Plan& without,
                                  request.placement().transport(), " links"));
   }
   v1::Reason reason = MakeReason(
-      "RDMA_UNAVAILABLE",
+      reasons::kRdmaUnavailable,
       absl::StrCat(request.placement().transport(), " was asked for, and the nodes that hold ",
                    request.model().name(), " lack it: ", absl::StrJoin(lacks, "; ")));
   const uint32_t ranks = without.world_size();

@@ -33,8 +33,8 @@ v1::Reason ServedBy(const v1::ModelDescription& model) {
   const std::string architecture =
       model.architecture().empty() ? "" : absl::StrCat(" (", model.architecture(), ")");
   const std::string engine = model.engine().empty() ? "Macrame's own engine" : model.engine();
-  return MakeReason("ENGINE", absl::StrCat("served by ", engine, architecture, ": ",
-                                           SplitsText(SplitsOf(model))));
+  return MakeReason(reasons::kEngine, absl::StrCat("served by ", engine, architecture, ": ",
+                                                   SplitsText(SplitsOf(model))));
 }
 
 }  // namespace macrame::planner

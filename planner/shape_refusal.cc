@@ -17,7 +17,7 @@ v1::Reason OneRankShort(GangJudge& judge) {
   const Candidate& largest = judge.candidates().front();
   const uint64_t need = judge.NeedBytes(0, {}, 0, judge.model().layer_count(), true);
   return MakeReason(
-      "MEMORY_SHORT",
+      reasons::kMemoryShort,
       absl::StrCat("one rank needs ", FormatBytes(Bytes(need)),
                    "; the most that a node can give is ", FormatBytes(Bytes(largest.budget_bytes)),
                    " on ", NodeName(*largest.node)),
@@ -61,7 +61,7 @@ v1::Reason NotTogether(const GangJudge& judge, uint32_t count) {
         NodeName(*candidates[0].node), " and ", NodeName(*candidates[other].node));
     break;
   }
-  v1::Reason reason = MakeReason("TRANSPORT_UNAVAILABLE", text);
+  v1::Reason reason = MakeReason(reasons::kTransportUnavailable, text);
   reason.set_remedy(IsDescribed(*candidates[0].node)
                         ? "join them in the description: by 'links', or all by 'lan'"
                         : "'clusterctl doctor' says why nodes don't reach each other");
@@ -76,12 +76,13 @@ v1::Reason StagesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
   const std::string can_give = absl::StrCat("the ", LargestName(nodes), " can give ",
                                             FormatBytes(Bytes(given)), " together, ");
   if (needed > given) {
-    return MakeReason("MEMORY_SHORT",
+    return MakeReason(reasons::kMemoryShort,
                       absl::StrCat("about ", FormatBytes(Bytes(needed)), " are needed; ", can_give,
                                    FormatBytes(Bytes(needed - given)), " too little"));
   }
-  return MakeReason("MEMORY_SHORT", absl::StrCat(can_give, "but no division into whole ",
-                                                 "layers keeps each of them within its own"));
+  return MakeReason(reasons::kMemoryShort,
+                    absl::StrCat(can_give, "but no division into whole ",
+                                 "layers keeps each of them within its own"));
 }
 
 // The smallest part that the smallest of the nodes could be given.
@@ -107,10 +108,11 @@ v1::Reason SlicesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
     } else if (!uneven) {
       absl::StrAppend(&text, ", and the engine cuts layers into equal slices only");
     }
-    return MakeReason("MEMORY_SHORT", text, candidate.node->node_id());
+    return MakeReason(reasons::kMemoryShort, text, candidate.node->node_id());
   }
-  return MakeReason("MEMORY_SHORT", absl::StrCat("no ", tp, " nodes that reach each other can ",
-                                                 "each hold their slice of every layer"));
+  return MakeReason(reasons::kMemoryShort,
+                    absl::StrCat("no ", tp, " nodes that reach each other can ",
+                                 "each hold their slice of every layer"));
 }
 
 }  // namespace
@@ -120,7 +122,7 @@ v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& 
   const std::string& engine = judge.model().engine();
   if (transport == "verbs" && !engine.empty() && shape.ranks() > 1) {
     v1::Reason reason =
-        MakeReason("ENGINE_LIMIT",
+        MakeReason(reasons::kEngineLimit,
                    absl::StrCat("ranks of ", engine, " have no verbs between them: its groups ",
                                 "are MLX's, over jaccl or the ring"));
     reason.set_remedy("leave out --transport, or ask for --transport ring");
@@ -132,7 +134,7 @@ v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& 
   }
   if (shape.ranks() == 1) return OneRankShort(judge);
   if (transport == "jaccl" || transport == "verbs" || transport == "rdma") {
-    v1::Reason reason = MakeReason("TRANSPORT_UNAVAILABLE",
+    v1::Reason reason = MakeReason(reasons::kTransportUnavailable,
                                    absl::StrCat("no ", shape.ranks(), " nodes with cables ", "for ",
                                                 transport, " between them hold it"));
     if (IsDescribed(*judge.candidates().front().node)) {

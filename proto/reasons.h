@@ -2,9 +2,8 @@
 
 // Reasons: why something is not so, with a stable code, and how they travel inside an absl::Status.
 //
-// A code is listed once, in reasons.cc, with the remedy that people are given when the place that
-// raises it knows no better one. Codes are part of the product's interface: they are added, never
-// renamed.
+// A code is written out once, in reason_codes.h, and listed in reasons.cc with the remedy that
+// people are given when the place that raises it knows no better one.
 
 #include <span>
 #include <string>
@@ -12,11 +11,12 @@
 
 #include "absl/status/status.h"
 #include "macrame/v1/common.pb.h"
+#include "proto/reason_codes.h"
 
 namespace macrame {
 
 struct ReasonCode {
-  std::string_view code;     // "STALE_TERM"
+  std::string_view code;     // as in reason_codes.h
   std::string_view meaning;  // one line, for docs and --explain
   std::string_view remedy;   // the default remedy; empty when there is none
   // Who can carry the remedy out: "root", "admin" (an administrator of that machine), "hands" (who

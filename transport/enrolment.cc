@@ -198,7 +198,7 @@ int ConnectTo(const std::string& ip, int port, MonotonicTime until,
 }
 
 absl::Status WrongCluster(const std::string& where) {
-  return ReasonStatus(absl::StatusCode::kPermissionDenied, "WRONG_CLUSTER",
+  return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kWrongCluster,
                       absl::StrCat("who answers at ", where,
                                    " does not have the certificate that the token names"));
 }
@@ -234,7 +234,7 @@ absl::Status CheckServer(const TlsStream& stream, const JoinToken& token, const 
   const int why = X509_STORE_CTX_get_error(check.get());
   if (why == X509_V_ERR_CERT_NOT_YET_VALID || why == X509_V_ERR_CERT_HAS_EXPIRED) {
     return ReasonStatus(
-        absl::StatusCode::kFailedPrecondition, "CLOCK_WRONG",
+        absl::StatusCode::kFailedPrecondition, reasons::kClockWrong,
         absl::StrCat("the certificate of ", where, " is ",
                      why == X509_V_ERR_CERT_HAS_EXPIRED ? "expired" : "not valid yet",
                      " by this machine's clock: one of the two clocks is wrong"));
@@ -286,13 +286,13 @@ absl::StatusOr<v1::EnrolResponse> Enrol(const JoinToken& token, const NodeId& no
       return ReasonStatus(absl::StatusCode::kPermissionDenied, response->refusal());
     }
     // Somebody else's machine may have one of the addresses here: the next is tried all the same.
-    if (ReasonOf(response.status()).code() == "CLOCK_WRONG") return response.status();
+    if (ReasonOf(response.status()).code() == reasons::kClockWrong) return response.status();
     tried.push_back(absl::StrCat(ip, ": ", response.status().message()));
-    if (ReasonOf(response.status()).code() == "WRONG_CLUSTER" && ip == token.ips.back()) {
+    if (ReasonOf(response.status()).code() == reasons::kWrongCluster && ip == token.ips.back()) {
       return response.status();
     }
   }
-  return ReasonStatus(absl::StatusCode::kUnavailable, "JOIN_UNREACHABLE",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kJoinUnreachable,
                       absl::StrCat("nobody lets this node in at port ", token.port, " (",
                                    absl::StrJoin(tried, "; "), ")"));
 }

@@ -248,6 +248,7 @@ struct GrpcServer::Parts {
   explicit Parts(Dispatcher& dispatcher_in) : dispatcher(dispatcher_in) {}
 
   struct Method {
+    Access access;
     std::function<MessagePtr()> make;
     AnyHandler handler;
   };
@@ -285,9 +286,12 @@ struct GrpcServer::Parts {
                                  std::shared_ptr<grpc::ServerCredentials> credentials);
   // False, and the call is not counted, when the caller is revoked.
   bool NoteCall(const NodeId& caller, const std::shared_ptr<CallReactor>& call);
+  // Owner thread.
+  absl::Status CheckMember(const Method& method, const Caller& caller) const;
 
   Dispatcher& dispatcher;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
+  std::function<bool(const NodeId&)> is_member;        // likewise
   Edge edge = Edge::kLocal;
   std::atomic<int> open_calls{0};
   // Gone with the server, so that a call still queued on the owner thread does nothing.
@@ -312,6 +316,13 @@ bool GrpcServer::Parts::NoteCall(const NodeId& caller, const std::shared_ptr<Cal
   return true;
 }
 
+absl::Status GrpcServer::Parts::CheckMember(const Method& method, const Caller& caller) const {
+  if (method.access != Access::kMember || caller.local) return absl::OkStatus();
+  if (is_member && is_member(caller.node_id)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("node ", ShortId(caller.node_id), " must send a heartbeat first"));
+}
+
 grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     grpc::GenericCallbackServerContext* context) {
   const int open = ++open_calls;
@@ -332,8 +343,13 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
     reactor->Refuse(absl::UnauthenticatedError("the caller shows no node id"));
     return raw;
   }
+  if (!caller.local && found->second.access == Access::kLocal) {
+    reactor->Refuse(absl::PermissionDeniedError(
+        absl::StrCat(context->method(), " is answered on the agent's own machine alone")));
+    return raw;
+  }
   if (!caller.local && !NoteCall(caller.node_id, reactor)) {
-    reactor->Refuse(ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_REVOKED",
+    reactor->Refuse(ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeRevoked,
                                  "the caller was taken out of this cluster",
                                  caller.node_id.value()));
     return raw;
@@ -346,8 +362,11 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
           return call->End(absl::InvalidArgumentError("the request can't be parsed"));
         }
         ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
-        dispatcher.Post([weak = std::weak_ptr<bool>(alive), method, caller, message, stream] {
-          if (!weak.expired()) method->handler(caller, message, stream);
+        dispatcher.Post([this, weak = std::weak_ptr<bool>(alive), method, caller, message, stream] {
+          if (weak.expired()) return;
+          const absl::Status allowed = CheckMember(*method, caller);
+          if (!allowed.ok()) return stream.Finish(allowed);
+          method->handler(caller, message, stream);
         });
       });
   return raw;
@@ -386,10 +405,15 @@ GrpcServer::GrpcServer(Dispatcher& dispatcher) : parts_(std::make_unique<Parts>(
 
 GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
 
-void GrpcServer::HandleAny(std::string_view method, std::function<MessagePtr()> make,
+void GrpcServer::HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
                            AnyHandler handler) {
   MACRAME_CHECK(parts_->present == nullptr) << "methods are registered before the start";
-  parts_->methods[std::string(method)] = {std::move(make), std::move(handler)};
+  parts_->methods[std::string(method)] = {access, std::move(make), std::move(handler)};
+}
+
+void GrpcServer::SetMemberCheck(std::function<bool(const NodeId&)> is_member) {
+  MACRAME_CHECK(parts_->present == nullptr) << "who is a member is told before the start";
+  parts_->is_member = std::move(is_member);
 }
 
 absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,
@@ -441,7 +465,7 @@ void GrpcServer::SetRevoked(std::set<NodeId> nodes) {
     }
   }
   for (const auto& call : ended) {
-    call->End(ReasonStatus(absl::StatusCode::kPermissionDenied, "NODE_REVOKED",
+    call->End(ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kNodeRevoked,
                            "the caller was taken out of this cluster", call->caller().value()));
   }
 }
@@ -461,7 +485,7 @@ absl::Status GrpcServer::StartUnix(const std::string& path) {
   if (!prepared.ok()) return prepared;
   parts_->present = parts_->Start(SocketTarget(path), PlainServerCredentials());
   if (parts_->present == nullptr) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kPortTaken,
                         absl::StrCat("nothing can be served at ", path));
   }
   return RestrictSocket(path);

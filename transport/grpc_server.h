@@ -37,6 +37,14 @@ struct Caller {
   std::string address;  // the ip that it came from; empty for a local one
 };
 
+// Who may call a method. Each one says it: what nobody thought of does not compile.
+enum class Access {
+  kLocal,        // who may open the unix socket, alone
+  kMember,       // also nodes that this one knows as members (SetMemberCheck)
+  kCertificate,  // also every node with a certificate of this cluster; an order's fence is checked
+                 // by its handler
+};
+
 // The answering side of a server stream. Any thread. When the last copy goes without Finish, the
 // stream ends with INTERNAL.
 class ServerStream {
@@ -73,10 +81,10 @@ class GrpcServer {
 
   // Before Start. `handler` runs on the owner thread.
   template <typename Request, typename Response>
-  void HandleUnary(std::string_view method,
+  void HandleUnary(std::string_view method, Access access,
                    std::function<void(const Caller&, Request, Reply<Response>)> handler) {
     HandleAny(
-        method, [] { return std::make_shared<Request>(); },
+        method, access, [] { return std::make_shared<Request>(); },
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
@@ -88,10 +96,10 @@ class GrpcServer {
   }
 
   template <typename Request>
-  void HandleStream(std::string_view method,
+  void HandleStream(std::string_view method, Access access,
                     std::function<void(const Caller&, Request, ServerStream)> handler) {
     HandleAny(
-        method, [] { return std::make_shared<Request>(); },
+        method, access, [] { return std::make_shared<Request>(); },
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           handler(caller, std::move(*std::static_pointer_cast<Request>(message)),
@@ -99,6 +107,9 @@ class GrpcServer {
         });
   }
 
+  // Who is a member; asked on the owner thread for each call of an Access::kMember method. Without
+  // it nobody is: FAILED_PRECONDITION, "must send a heartbeat first".
+  void SetMemberCheck(std::function<bool(const NodeId&)> is_member);
   // Serves TCP at `ip` (port 0: any free one) and returns the port. Who does not finish the
   // handshake in kHandshakeLimit is closed; how many may be at it is bounded (connection_gate.h).
   // UNAVAILABLE with PORT_TAKEN when another program has it. `plain`: the credentials are
@@ -128,7 +139,8 @@ class GrpcServer {
  private:
   using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
   using AnyHandler = std::function<void(const Caller&, MessagePtr, ServerStream)>;
-  void HandleAny(std::string_view method, std::function<MessagePtr()> make, AnyHandler handler);
+  void HandleAny(std::string_view method, Access access, std::function<MessagePtr()> make,
+                 AnyHandler handler);
 
   struct Parts;
   std::unique_ptr<Parts> parts_;

@@ -31,7 +31,7 @@ bool IsIp(const std::string& text) {
 }
 
 absl::Status Malformed() {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "TOKEN_MALFORMED",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kTokenMalformed,
                       "that is not a whole join token");
 }
 

@@ -213,9 +213,9 @@ v1::LinkMeasurement MeasureLink(const MeterTarget& target) {
   out.set_from_ip(target.from_ip);
   out.set_to_ip(target.to_ip);
   const auto failed = [&](const absl::Status& why) {
-    *out.mutable_failure() =
-        MakeReason("LINK_UNREACHABLE", absl::StrCat("nothing passes from ", target.from_ip, " to ",
-                                                    target.to_ip, ": ", why.message()));
+    *out.mutable_failure() = MakeReason(reasons::kLinkUnreachable,
+                                        absl::StrCat("nothing passes from ", target.from_ip, " to ",
+                                                     target.to_ip, ": ", why.message()));
     return out;
   };
   auto socket = StreamSocket::Connect(absl::StrCat(target.to_ip, ":", target.port),

@@ -126,7 +126,7 @@ absl::StatusOr<StreamSocket> StreamSocket::Listen(const std::string& address) {
       listen(listener.fd_, kListenBacklog) != 0) {
     const int error = errno;
     return ReasonStatus(absl::StatusCode::kUnavailable,
-                        error == EADDRINUSE ? "PORT_TAKEN" : "CONNECT_FAILED",
+                        error == EADDRINUSE ? reasons::kPortTaken : reasons::kConnectFailed,
                         absl::StrCat("listening at ", address, ": ", std::strerror(error)));
   }
   return listener;

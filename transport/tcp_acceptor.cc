@@ -40,7 +40,7 @@ int OpenSpare() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 absl::Status Taken(const std::string& ip, int port) {
   return ReasonStatus(
-      absl::StatusCode::kUnavailable, "PORT_TAKEN",
+      absl::StatusCode::kUnavailable, reasons::kPortTaken,
       absl::StrCat("nothing can be served at ", ip, " port ", port, ": ", std::strerror(errno)));
 }
 

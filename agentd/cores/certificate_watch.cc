@@ -43,31 +43,31 @@ std::vector<v1::Reason> DateProblems(const TrustDates& dates, int64_t now_s, con
   const std::string failure =
       renew_failure.empty() ? "" : absl::StrCat("; no new one came: ", renew_failure);
   if (now_s < dates.authority.not_before_s) {
-    return {MakeReason("CLOCK_WRONG",
+    return {MakeReason(reasons::kClockWrong,
                        absl::StrCat(clock, ", before the cluster was made (",
                                     DateText(dates.authority.not_before_s), ")"),
                        self.value())};
   }
   if (now_s > dates.authority.not_after_s) {
     return {MakeReason(
-        "CERT_EXPIRED",
+        reasons::kCertExpired,
         absl::StrCat("the cluster's own certificate is ", Span(dates.authority), "; ", clock),
         self.value())};
   }
   if (now_s < dates.own.not_before_s) {
-    return {MakeReason("CLOCK_WRONG",
+    return {MakeReason(reasons::kClockWrong,
                        absl::StrCat("this node's certificate is ", Span(dates.own), "; ", clock),
                        self.value())};
   }
   if (now_s > dates.own.not_after_s) {
     return {MakeReason(
-        "CERT_EXPIRED",
+        reasons::kCertExpired,
         absl::StrCat("this node's certificate is ", Span(dates.own), "; ", clock, failure),
         self.value())};
   }
   if (dates.own.not_after_s - now_s < kExpiringBeforeS) {
     return {MakeReason(
-        "CERT_EXPIRING",
+        reasons::kCertExpiring,
         absl::StrCat("this node's certificate ends at ", DateText(dates.own.not_after_s), failure),
         self.value())};
   }
@@ -80,10 +80,10 @@ v1::Reason ReasonOfRefusedPeer(const RefusedPeer& peer, int64_t now_s) {
   const bool apart = std::llabs(peer.peer_unix_s - now_s) > kClocksApartS;
   v1::Reason reason =
       apart ? MakeReason(
-                  "CLOCK_WRONG",
+                  reasons::kClockWrong,
                   absl::StrCat(peer.name, " is heard, but no connection comes about: ", clocks),
                   peer.node.value())
-            : MakeReason("PEER_REFUSED",
+            : MakeReason(reasons::kPeerRefused,
                          absl::StrCat(peer.name,
                                       " is heard, but its certificate or this node's is "
                                       "refused (",

@@ -45,7 +45,7 @@ std::vector<v1::Reason> DateProblems(const TrustDates& dates, int64_t now_s, con
 struct RefusedPeer {
   NodeId node;
   std::string name;
-  std::string why;  // the connection's own words
+  std::string why;  // the connection's own message
   int64_t peer_unix_s = 0;
 };
 v1::Reason ReasonOfRefusedPeer(const RefusedPeer& peer, int64_t now_s);

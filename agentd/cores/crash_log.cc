@@ -52,7 +52,7 @@ bool IsQuarantined(const v1::NodeCrashes& crashes) {
 v1::Reason CrashReason(const v1::NodeCrashes& crashes, const std::string& hostname) {
   const int count = crashes.crashes_size();
   const std::string& backend = crashes.crashes(count - 1).backend();
-  return MakeReason("NODE_CRASHED",
+  return MakeReason(reasons::kNodeCrashed,
                     absl::StrCat(hostname, " restarted ",
                                  count == 1 ? std::string("once") : absl::StrCat(count, " times"),
                                  " while it held a rank",

@@ -36,7 +36,7 @@ std::vector<v1::Reason> FindDegradation(const v1::ClusterStatus& status) {
     for (const v1::Assignment& part : deployment.plan().assignments()) {
       const v1::NodeStatus* node = FindNode(status, part.node_id());
       if (node == nullptr || node->load().thermal_state() != v1::THERMAL_STATE_THROTTLED) continue;
-      found.push_back(MakeReason("THERMAL",
+      found.push_back(MakeReason(reasons::kThermal,
                                  absl::StrCat(part.hostname(), ", which runs rank ", part.rank(),
                                               " of '", name, "', is throttled by heat"),
                                  part.node_id()));
@@ -45,7 +45,7 @@ std::vector<v1::Reason> FindDegradation(const v1::ClusterStatus& status) {
     const double predicted = deployment.plan().prediction().tokens_per_second();
     if (measured <= 0 || measured >= kSlowShareOfPredicted * predicted) continue;
     found.push_back(MakeReason(
-        "SLOWER_THAN_PREDICTED",
+        reasons::kSlowerThanPredicted,
         absl::StrFormat("'%s' gave %.1f tokens/s in its last answer; %.1f were predicted", name,
                         measured, predicted)));
     found.back().set_remedy(absl::StrCat("'clusterctl model check ", name,

@@ -78,19 +78,19 @@ std::optional<FencePair> Election::Coordinator(MonotonicTime now) const {
 
 absl::Status Election::CheckFence(const FencePair& fence) const {
   if (broken_) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "STATE_UNREADABLE",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kStateUnreadable,
                         "this node could not write its grant to disk and takes no orders",
                         self_.value());
   }
   if (fence == granted_ && !fence.coordinator.value().empty()) return absl::OkStatus();
   if (fence < granted_) {
     return ReasonStatus(
-        absl::StatusCode::kFailedPrecondition, "STALE_TERM",
+        absl::StatusCode::kFailedPrecondition, reasons::kStaleTerm,
         absl::StrCat("an order of ", Describe(fence),
                      " was refused: this node has granted its lease to ", Describe(granted_)),
         self_.value());
   }
-  return ReasonStatus(absl::StatusCode::kUnavailable, "NO_COORDINATOR",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
                       absl::StrCat("an order of ", Describe(fence),
                                    " was refused: this node has not granted it its lease yet"),
                       self_.value());
@@ -300,7 +300,7 @@ void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
   // What ran out stays lost, even if the majority is smaller by now.
   if (now < leads_until_) RecomputeLeadsUntil(now);
   if (now >= leads_until_) {
-    StepDown(MakeReason("NO_COORDINATOR",
+    StepDown(MakeReason(reasons::kNoCoordinator,
                         absl::StrCat("the leases of a majority of ", Electorate().size(),
                                      " members could not be renewed in time"),
                         self_.value()),
@@ -393,8 +393,8 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     Answer(false, false, now, effects);
   } else {
     if (role_ == Role::kCoordinator) {
-      StepDown(MakeReason("STALE_TERM", absl::StrCat("met ", Describe(fence), ", a higher pair"),
-                          from.value()),
+      StepDown(MakeReason(reasons::kStaleTerm,
+                          absl::StrCat("met ", Describe(fence), ", a higher pair"), from.value()),
                now, effects);
     } else if (role_ != Role::kFollower) {
       GiveUpRound(now, effects);
@@ -497,9 +497,9 @@ ElectionEffects Election::OnGone(const NodeId& node, MonotonicTime now) {
 ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
   ElectionEffects effects;
   if (role_ == Role::kCoordinator) {
-    StepDown(
-        MakeReason("STATE_UNREADABLE", "the grant could not be written to disk", self_.value()),
-        now, effects);
+    StepDown(MakeReason(reasons::kStateUnreadable, "the grant could not be written to disk",
+                        self_.value()),
+             now, effects);
   }
   broken_ = true;
   role_ = Role::kFollower;
@@ -544,7 +544,7 @@ void Election::SkipTerms() {
 ElectionEffects Election::Resign(MonotonicTime now) {
   ElectionEffects effects;
   if (role_ == Role::kCoordinator) {
-    StepDown(MakeReason("NODE_LEFT", "the coordinator is shutting down", self_.value()), now,
+    StepDown(MakeReason(reasons::kNodeLeft, "the coordinator is shutting down", self_.value()), now,
              effects);
   } else if (role_ != Role::kFollower) {
     GiveUpRound(now, effects);
@@ -672,7 +672,7 @@ void Election::Meet(const NodeId& teller, const FencePair& other, uint32_t elect
   if (smaller && other > mine_) {
     RaiseTerm(other, now, effects);
   } else if (!smaller && (other > mine_ || teller == other.coordinator)) {
-    StepDown(MakeReason("STALE_TERM",
+    StepDown(MakeReason(reasons::kStaleTerm,
                         absl::StrCat("met ", Describe(other), ", whom ", electors,
                                      " nodes obey; this one holds ", LeasesHeld(now), " leases"),
                         other.coordinator.value()),
@@ -687,7 +687,7 @@ void Election::RaiseTerm(const FencePair& above, MonotonicTime now, ElectionEffe
   if (highest_term_.value() >= kTermMax) return;
   effects.emplace_back(LostCoordination{
       mine_,
-      MakeReason("STALE_TERM",
+      MakeReason(reasons::kStaleTerm,
                  absl::StrCat("met ", Describe(above), " of a smaller half; the term is raised"),
                  above.coordinator.value())});
   raised_with_ = LeasesHeld(now);

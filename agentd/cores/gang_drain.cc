@@ -29,7 +29,7 @@ bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Ga
   if (gang.stage == Stage::kStarting) {
     const bool has_served = gang.record.ready_unix_ms() != 0;
     if (has_served || gang.lowest_phase == v1::RANK_PHASE_READY) return false;
-    gang.failure = MakeReason("NODE_LEFT",
+    gang.failure = MakeReason(reasons::kNodeLeft,
                               absl::StrCat("'", name, "' was being brought up with a rank on ",
                                            leaving.hostname, ", which is about to stop"),
                               leaving.id.value());
@@ -53,7 +53,7 @@ void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& 
   const NodeView* leaving = DrainingNode(round, gang);
   if (leaving == nullptr) return;
   gang.failure = MakeReason(
-      "NODE_LEFT",
+      reasons::kNodeLeft,
       absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which was about to stop"),
       leaving->id.value());
 }
@@ -64,7 +64,7 @@ void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& 
   const NodeView* leaving = DrainingNode(round, gang);
   // Only room is made by giving way. Other causes pass (the nodes changed while it was planned), or
   // stay whatever this gang does: then it serves until the node stops.
-  if (leaving == nullptr || why.code() != "MEMORY_SHORT") {
+  if (leaving == nullptr || why.code() != reasons::kMemoryShort) {
     gang.is_moving = false;
     gang.planned.reset();
     return Enter(gang, Stage::kReady, round.now);

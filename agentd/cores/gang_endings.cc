@@ -18,21 +18,21 @@ constexpr int kFallbacksKept = 8;
 
 // Failures before the group is there that another backend may not have.
 bool IsOfTransport(std::string_view code) {
-  static constexpr std::string_view kCodes[] = {"CONNECT_FAILED",
-                                                "INIT_STALLED",
-                                                "PHASE_DEADLINE",
-                                                "GROUP_MISMATCH",
-                                                "PORT_DOWN",
-                                                "NO_VERBS_DEVICE",
-                                                "NO_IPV4_GID",
-                                                "NO_PROTECTION_DOMAIN",
-                                                "PEER_LOST",
-                                                "VERBS_LIBRARY_MISSING",
-                                                "TRANSPORT_UNAVAILABLE",
-                                                "RENDEZVOUS_UNREACHABLE",
-                                                "COLLECTIVE_FAILED",
-                                                "RING_NON_NEIGHBOUR",
-                                                "RANK_EXITED"};
+  static constexpr std::string_view kCodes[] = {reasons::kConnectFailed,
+                                                reasons::kInitStalled,
+                                                reasons::kPhaseDeadline,
+                                                reasons::kGroupMismatch,
+                                                reasons::kPortDown,
+                                                reasons::kNoVerbsDevice,
+                                                reasons::kNoIpv4Gid,
+                                                reasons::kNoProtectionDomain,
+                                                reasons::kPeerLost,
+                                                reasons::kVerbsLibraryMissing,
+                                                reasons::kTransportUnavailable,
+                                                reasons::kRendezvousUnreachable,
+                                                reasons::kCollectiveFailed,
+                                                reasons::kRingNonNeighbour,
+                                                reasons::kRankExited};
   return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
 }
 
@@ -40,9 +40,10 @@ bool IsOfTransport(std::string_view code) {
 
 bool IsFaultOfModel(std::string_view code) {
   static constexpr std::string_view kCodes[] = {
-      "TOKENIZER_INVALID",        "MODEL_CONFIG_INVALID",     "MODEL_ARCHITECTURE_UNKNOWN",
-      "MODEL_FORMAT_UNSUPPORTED", "DRAFT_VOCABULARY_DIFFERS", "DRAFT_MODEL_UNUSABLE",
-      "KV_BITS_UNSUPPORTED"};
+      reasons::kTokenizerInvalid,         reasons::kModelConfigInvalid,
+      reasons::kModelArchitectureUnknown, reasons::kModelFormatUnsupported,
+      reasons::kDraftVocabularyDiffers,   reasons::kDraftModelUnusable,
+      reasons::kKvBitsUnsupported};
   return std::find(std::begin(kCodes), std::end(kCodes), code) != std::end(kCodes);
 }
 
@@ -50,8 +51,8 @@ namespace {
 
 // Of files as they are on one node; the others of IsFaultOfModel are of the whole model.
 bool IsFaultOfFiles(std::string_view code) {
-  return code == "TOKENIZER_INVALID" || code == "MODEL_CONFIG_INVALID" ||
-         code == "MODEL_FORMAT_UNSUPPORTED";
+  return code == reasons::kTokenizerInvalid || code == reasons::kModelConfigInvalid ||
+         code == reasons::kModelFormatUnsupported;
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ bool GangReconciler::TriesElsewhere(const Round& round, const std::string& name,
   gang.elsewhere_until = round.now + options_.elsewhere_limit;
   const NodeView* view = round.Node(node);
   gang.failure = MakeReason(
-      "NODE_FILES_UNUSABLE",
+      reasons::kNodeFilesUnusable,
       absl::StrCat("'", name, "' is planned without ", view == nullptr ? "a node" : view->hostname,
                    ", whose files of it can't be used: ", gang.failure.code(), ": ",
                    gang.failure.message()),
@@ -130,7 +131,7 @@ void GangReconciler::Fail(Round& round, const std::string& name, Gang& gang, v1:
 void GangReconciler::NoteOwnFailure(const v1::Reason& why, MonotonicTime now) {
   const NodeId node(why.node_id());
   // Of a lost node the membership knows more, and transports have their own remedies.
-  const bool is_gone = why.code() == "GANG_LOST_NODE" || why.code() == "NODE_LEFT";
+  const bool is_gone = why.code() == reasons::kGangLostNode || why.code() == reasons::kNodeLeft;
   if (node.value().empty() || is_gone || IsOfTransport(why.code())) return;
   OwnFailures& failures = own_failures_[node];
   std::erase_if(failures.at, [&](MonotonicTime at) { return now - at > options_.left_out_window; });
@@ -150,15 +151,15 @@ std::set<NodeId> GangReconciler::LeftOut(MonotonicTime now) const {
 
 bool RefusesUnevenSlices(const v1::GangRecord& gang) {
   return std::any_of(gang.fallbacks().begin(), gang.fallbacks().end(),
-                     [](const v1::Reason& one) { return one.code() == kUnevenRefused; });
+                     [](const v1::Reason& one) { return one.code() == reasons::kUnevenRefused; });
 }
 
 // Slices of unequal width that don't make up the model: the next plan has equal ones, or no tensor
 // split at all. True: that is what comes
 // next.
 bool GangReconciler::RefuseUnevenSlices(const Round& round, const std::string& name, Gang& gang) {
-  if (gang.failure.code() != "SPLIT_DIFFERS") return false;
-  KeepFallback(gang, MakeReason(kUnevenRefused,
+  if (gang.failure.code() != reasons::kSplitDiffers) return false;
+  KeepFallback(gang, MakeReason(reasons::kUnevenRefused,
                                 absl::StrCat("'", name, "' is planned without slices of unequal ",
                                              "width: ", gang.failure.message()),
                                 gang.failure.node_id()));
@@ -172,9 +173,9 @@ bool GangReconciler::RefuseUnevenSlices(const Round& round, const std::string& n
 bool GangReconciler::SuspendFastSynch(const Round& round, const std::string& name, Gang& gang) {
   const v1::Plan& plan = gang.record.plan();
   if (plan.backend() != "jaccl" || gang.record.fast_synch_suspended()) return false;
-  const bool is_stall = gang.failure.code() == "RANK_STALLED";
-  const bool stood_still =
-      gang.failure.code() == "INIT_STALLED" || gang.failure.code() == "PHASE_DEADLINE";
+  const bool is_stall = gang.failure.code() == reasons::kRankStalled;
+  const bool stood_still = gang.failure.code() == reasons::kInitStalled ||
+                           gang.failure.code() == reasons::kPhaseDeadline;
   bool used_fast = false, computed = false;
   for (const v1::Assignment& assignment : plan.assignments()) {
     const v1::RankStatus* rank = round.RankOf(name, gang.record.epoch(), assignment);
@@ -187,7 +188,7 @@ bool GangReconciler::SuspendFastSynch(const Round& round, const std::string& nam
   if (!used_fast || !(is_stall || (stood_still && computed))) return false;
   gang.record.set_fast_synch_suspended(true);
   v1::Reason suspended = MakeReason(
-      "FAST_SYNCH_SUSPENDED",
+      reasons::kFastSynchSuspended,
       absl::StrCat("'", name, "' stalled over jaccl with MLX_METAL_FAST_SYNCH=1 and is launched ",
                    "without it: ", gang.failure.code(), ": ", gang.failure.message()),
       gang.failure.node_id());
@@ -218,7 +219,7 @@ void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang)
 void GangReconciler::NoteFallback(const std::string& name, Gang& gang, const v1::Reason& why,
                                   std::string_view how) {
   v1::Reason fallback =
-      MakeReason("TRANSPORT_FALLBACK",
+      MakeReason(reasons::kTransportFallback,
                  absl::StrCat("'", name, "' ", absl::string_view(how.data(), how.size()), " ",
                               gang.record.plan().backend(), ": ", why.code(), ": ", why.message()),
                  why.node_id());
@@ -230,7 +231,7 @@ void GangReconciler::KeepFallback(Gang& gang, v1::Reason fallback) {
   auto& kept = *gang.record.mutable_fallbacks();
   if (kept.size() >= kFallbacksKept) {
     // Plans go by this one; the oldest of the others is only told.
-    kept.DeleteSubrange(kept[0].code() == kUnevenRefused ? 1 : 0, 1);
+    kept.DeleteSubrange(kept[0].code() == reasons::kUnevenRefused ? 1 : 0, 1);
   }
   *gang.record.add_fallbacks() = std::move(fallback);
 }
@@ -334,7 +335,7 @@ void GangReconciler::EndOrphans(Round& round) {
         if (is_below) from = std::max(from, kept->epoch() + 1);
       }
       EndOn(round, {NodeId(rank->node_id()), name, rank->epoch(),
-                    MakeReason("STALE_TERM",
+                    MakeReason(reasons::kStaleTerm,
                                absl::StrCat("rank ", rank->rank(), " of '", name, "', epoch ",
                                             rank->epoch(), ", belongs to no gang in force"),
                                rank->node_id()),

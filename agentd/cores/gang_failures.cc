@@ -15,7 +15,8 @@ namespace {
 
 // What a rank says when it was another that failed.
 bool IsSymptom(std::string_view code) {
-  return code == "PEER_LOST" || code == "CONNECT_FAILED" || code == "RANK_EXITED";
+  return code == reasons::kPeerLost || code == reasons::kConnectFailed ||
+         code == reasons::kRankExited;
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
   for (const v1::Assignment& assignment : gang.record.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
     if (node == nullptr ? InGrace(round.now) : IsReachable(*node)) continue;
-    return MakeReason("GANG_LOST_NODE",
+    return MakeReason(reasons::kGangLostNode,
                       absl::StrCat("'", name, "' lost the node of ", Place(assignment)),
                       assignment.node_id());
   }
@@ -66,8 +67,8 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
     if (rank == nullptr || rank->phase() < v1::RANK_PHASE_STOPPING) continue;
     v1::Reason why = rank->failure();
     if (why.code().empty()) {
-      why = MakeReason("RANK_EXITED", absl::StrCat(Place(assignment), " of '", name, "' is ",
-                                                   PhaseWord(rank->phase())));
+      why = MakeReason(reasons::kRankExited, absl::StrCat(Place(assignment), " of '", name, "' is ",
+                                                          PhaseWord(rank->phase())));
     }
     why.set_node_id(assignment.node_id());
     for (const v1::Assignment& other : gang.record.plan().assignments()) {
@@ -76,7 +77,7 @@ std::optional<v1::Reason> GangReconciler::FindLoss(const Round& round, const std
         why.set_node_id(other.node_id());
       }
     }
-    if (why.code() == "RANK_KILLED") return why;
+    if (why.code() == reasons::kRankKilled) return why;
     if (!found.has_value() || (IsSymptom(found->code()) && !IsSymptom(why.code()))) {
       found = std::move(why);
     }
@@ -94,7 +95,7 @@ std::optional<v1::Reason> GangReconciler::FindMissing(const Round& round, const 
     const bool was_there = gang.progress.contains(assignment.rank());
     if (!was_there && round.now - gang.since < options_.report_grace) continue;
     return MakeReason(
-        "RANK_EXITED",
+        reasons::kRankExited,
         absl::StrCat(Place(assignment), " of '", name, "' (epoch ", gang.record.epoch(),
                      was_there ? ") is gone" : ") was never reported"),
         assignment.node_id());
@@ -115,7 +116,7 @@ std::optional<v1::Reason> GangReconciler::FindMismatch(const Round& round, const
       continue;
     }
     return MakeReason(
-        "GROUP_MISMATCH",
+        reasons::kGroupMismatch,
         absl::StrCat(Place(assignment), " of '", name, "' is in a ", rank->backend(), " group of ",
                      rank->group_size(), "; planned were ", world, " ranks over ", plan.backend()),
         assignment.node_id());
@@ -156,7 +157,7 @@ std::optional<v1::Reason> GangReconciler::FindOverdue(const Round& round, const 
                        std::all_of(gang.progress.begin(), gang.progress.end(), [](const auto& one) {
                          return !one.second.detail.empty() && one.second.detail != "rendezvous";
                        });
-  return MakeReason(all_met ? "INIT_STALLED" : "PHASE_DEADLINE",
+  return MakeReason(all_met ? reasons::kInitStalled : reasons::kPhaseDeadline,
                     absl::StrCat("'", name, "' stood still ", PhaseWord(phase), " for ",
                                  Seconds(limit), " s: ", late),
                     node.value());

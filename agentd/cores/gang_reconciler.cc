@@ -144,7 +144,7 @@ void GangReconciler::TakeDeployments(Round& round) {
     if (gang.removing || round.deployments.contains(name)) continue;
     gang.removing = true;
     gang.failure =
-        MakeReason("MODEL_NOT_LOADED", absl::StrCat("deployment '", name, "' was removed"));
+        MakeReason(reasons::kModelNotLoaded, absl::StrCat("deployment '", name, "' was removed"));
     gang.gave_way.reset();
     BeginEnding(round, name, gang);
   }
@@ -219,8 +219,9 @@ void GangReconciler::TakeChange(Round& round, const std::string& name, Gang& gan
       gang.is_moving || (gang.stage != Stage::kPending && gang.stage != Stage::kPlanning);
   if (gang.removing || ran) {
     gang.gave_way.reset();
-    gang.failure = MakeReason(
-        "SNAPSHOT_STALE", absl::StrCat("deployment '", name, "' was changed and is launched anew"));
+    gang.failure =
+        MakeReason(reasons::kSnapshotStale,
+                   absl::StrCat("deployment '", name, "' was changed and is launched anew"));
     gang.failures = 0;
     if (!gang.removing) BeginEnding(round, name, gang);
     gang.removing = false;
@@ -261,7 +262,7 @@ void GangReconciler::Step(Round& round, const std::string& name, Gang& gang) {
     case Stage::kWriting:
       if (round.now - gang.since < options_.write_limit) return;
       return Fail(round, name, gang,
-                  MakeReason("NOT_ACKNOWLEDGED",
+                  MakeReason(reasons::kNotAcknowledged,
                              absl::StrCat("the record of epoch ", gang.record.epoch(), " of '",
                                           name, "' was not on disk on a majority in time")));
     case Stage::kLaunching:
@@ -338,10 +339,11 @@ bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
   const auto found = gangs_.find(gang.yields_to);
   bool waits = false;
   if (found != gangs_.end() && !found->second.removing && found->second.evicted_at.has_value()) {
-    const Gang& heir = found->second;
-    const bool on_its_way = heir.stage == Stage::kPlanning || heir.stage == Stage::kWriting ||
-                            heir.stage == Stage::kLaunching || heir.stage == Stage::kStarting;
-    waits = on_its_way || IsEvicting(gang.yields_to, heir, round.now);
+    const Gang& preemptor = found->second;
+    const bool on_its_way =
+        preemptor.stage == Stage::kPlanning || preemptor.stage == Stage::kWriting ||
+        preemptor.stage == Stage::kLaunching || preemptor.stage == Stage::kStarting;
+    waits = on_its_way || IsEvicting(gang.yields_to, preemptor, round.now);
   }
   if (waits) gang.refused = gang.failure;
   if (!waits) gang.yields_to.clear();
@@ -351,18 +353,18 @@ bool GangReconciler::HasYielded(const Round& round, Gang& gang) const {
 // Ends those that have to go; the plan is made again when they are gone.
 void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
                            const v1::PlanResult& result) {
-  const v1::Deployment& heir = *round.deployments.at(name);
-  const int32_t priority = heir.priority();
+  const v1::Deployment& preemptor = *round.deployments.at(name);
+  const int32_t priority = preemptor.priority();
   std::vector<std::string> gone;
   for (const std::string& other : result.evicted()) {
     const auto victim = gangs_.find(other);
     const auto wanted = round.deployments.find(other);
-    if (!heir.may_evict() || victim == gangs_.end() || wanted == round.deployments.end() ||
+    if (!preemptor.may_evict() || victim == gangs_.end() || wanted == round.deployments.end() ||
         victim->second.removing || wanted->second->priority() >= priority) {
       continue;
     }
     victim->second.failure = MakeReason(
-        "EVICTED",
+        reasons::kEvicted,
         absl::StrCat("'", other, "' is preempted by '", name, "', which has priority ", priority));
     victim->second.retry_at = round.now;
     victim->second.yields_to = name;
@@ -372,30 +374,34 @@ void GangReconciler::Evict(Round& round, const std::string& name, Gang& gang,
     gone.push_back(other);
   }
   if (gone.empty()) {
-    return Refuse(round, name, gang,
-                  MakeReason("MEMORY_SHORT", absl::StrCat("'", name, "' fits only without ",
-                                                          absl::StrJoin(result.evicted(), ", "),
-                                                          ", which can't go for it")));
+    return Refuse(
+        round, name, gang,
+        MakeReason(reasons::kMemoryShort,
+                   absl::StrCat("'", name, "' fits only without ",
+                                absl::StrJoin(result.evicted(), ", "), ", which can't go for it")));
   }
   gang.evicted_at = round.now;
   Refuse(round, name, gang,
-         MakeReason("AWAITS_ROOM", absl::StrCat("'", name, "' waits until ",
-                                                absl::StrJoin(gone, ", "), " freed its memory")));
+         MakeReason(reasons::kAwaitsRoom,
+                    absl::StrCat("'", name, "' waits until ", absl::StrJoin(gone, ", "),
+                                 " freed its memory")));
 }
 
 // Back to pending: it does not fit now. Not a failure of the gang, so no back-off.
 void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v1::Reason why) {
   if (gang.restoring.is_asked) return StayShort(round, name, gang, std::move(why));
   if (gang.is_moving) return StayOrGiveWay(round, name, gang, std::move(why));
-  const bool may_change = why.code() == "MEMORY_SHORT" || why.code() == "SNAPSHOT_STALE";
+  const bool may_change =
+      why.code() == reasons::kMemoryShort || why.code() == reasons::kSnapshotStale;
   if (gang.elsewhere_until.has_value() && !gang.has_served &&
       (!may_change || round.now >= *gang.elsewhere_until)) {
     gang.failure = gang.accused.begin()->second;
     return GiveUp(round, name, gang);
   }
   // Right after an eviction free memory is not seen everywhere yet: still under way.
-  const bool awaits = IsEvicting(name, gang, round.now) && gang.refused.code() == "AWAITS_ROOM" &&
-                      why.code() == "MEMORY_SHORT";
+  const bool awaits = IsEvicting(name, gang, round.now) &&
+                      gang.refused.code() == reasons::kAwaitsRoom &&
+                      why.code() == reasons::kMemoryShort;
   const bool is_known =
       gang.refused.code() == why.code() && gang.refused.message() == why.message();
   if (!awaits) gang.refused = std::move(why);
@@ -409,23 +415,24 @@ void GangReconciler::Refuse(Round& round, const std::string& name, Gang& gang, v
 void GangReconciler::StepPlanning(Round& round, const std::string& name, Gang& gang) {
   if (!gang.planned.has_value()) {
     if (round.now - gang.since < options_.plan_limit) return;
-    return Refuse(round, name, gang,
-                  MakeReason("INTERNAL", absl::StrCat("planning '", name, "' gave no answer in ",
-                                                      Seconds(options_.plan_limit), " s")));
+    return Refuse(
+        round, name, gang,
+        MakeReason(reasons::kInternal, absl::StrCat("planning '", name, "' gave no answer in ",
+                                                    Seconds(options_.plan_limit), " s")));
   }
   const v1::PlanResult result = *std::exchange(gang.planned, std::nullopt);
   if (result.evicted_size() > 0) return Evict(round, name, gang, result);
   if (!result.has_plan() || result.plan().assignments().empty()) {
     v1::Reason why = result.failure();
     if (why.code().empty())
-      why = MakeReason("INTERNAL", "the planner gave neither plan nor reason");
+      why = MakeReason(reasons::kInternal, "the planner gave neither plan nor reason");
     return Refuse(round, name, gang, std::move(why));
   }
   for (const v1::Assignment& assignment : result.plan().assignments()) {
     const NodeView* node = round.Node(NodeId(assignment.node_id()));
     if (node != nullptr && TakesRanks(*node)) continue;
     return Refuse(round, name, gang,
-                  MakeReason("SNAPSHOT_STALE",
+                  MakeReason(reasons::kSnapshotStale,
                              absl::StrCat("the node of ", Place(assignment), " went while '", name,
                                           "' was planned"),
                              assignment.node_id()));
@@ -479,7 +486,7 @@ void GangReconciler::StepLaunching(Round& round, const std::string& name, Gang& 
                                                 gang.record.fast_synch_suspended()});
   } else if (round.now - gang.since >= options_.launch_limit) {
     Fail(round, name, gang,
-         MakeReason("RANK_STALLED",
+         MakeReason(reasons::kRankStalled,
                     absl::StrCat("launching the ranks of '", name, "' took more than ",
                                  Seconds(options_.launch_limit), " s")));
   }

@@ -117,8 +117,6 @@ void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& ent
 std::string DeploymentKey(const std::string& name);  // "deployment/NAME"
 std::string GangKey(const std::string& name);        // "gang/NAME"
 
-// Code of a gang record's fallback: its plans have no slices of unequal width any more.
-inline constexpr char kUnevenRefused[] = "UNEVEN_REFUSED";
 bool RefusesUnevenSlices(const v1::GangRecord& gang);
 
 // A fault of the model's own files or of what was asked for: every further launch would end with it

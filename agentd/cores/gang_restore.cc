@@ -28,9 +28,10 @@ std::string Ranks(uint32_t count) { return absl::StrCat(count, count == 1 ? " ra
 v1::Reason DegradedBy(const v1::Deployment& wanted, const v1::Plan& plan) {
   if (!IsShort(wanted, plan)) return {};
   const uint32_t asked = wanted.placement().world_size();
-  v1::Reason reason = MakeReason(
-      "TOO_FEW_NODES", absl::StrCat("'", wanted.name(), "' is served by ", Ranks(RanksOfPlan(plan)),
-                                    ", ", asked, asked == 1 ? " was" : " were", " asked for"));
+  v1::Reason reason =
+      MakeReason(reasons::kTooFewNodes,
+                 absl::StrCat("'", wanted.name(), "' is served by ", Ranks(RanksOfPlan(plan)), ", ",
+                              asked, asked == 1 ? " was" : " were", " asked for"));
   reason.clear_remedy();
   return reason;
 }
@@ -148,7 +149,7 @@ void GangReconciler::StayShort(Round& round, const std::string& name, Gang& gang
   gang.planned.reset();
   // Once for each set of nodes: if it then has to come back with fewer ranks, it stays so.
   const bool was_ended = gang.ended_for_room == gang.restoring.nodes;
-  if (why.code() == "MEMORY_SHORT" && !was_ended && !IsBusy(round, name, gang)) {
+  if (why.code() == reasons::kMemoryShort && !was_ended && !IsBusy(round, name, gang)) {
     gang.ended_for_room = gang.restoring.nodes;
     std::set<NodeId> usable;
     for (const auto& [id, node] : round.nodes) {
@@ -156,7 +157,7 @@ void GangReconciler::StayShort(Round& round, const std::string& name, Gang& gang
     }
     NoteRestore(usable, gang, round.now);
     gang.failure =
-        MakeReason("SNAPSHOT_STALE",
+        MakeReason(reasons::kSnapshotStale,
                    absl::StrCat("'", name,
                                 "' had no requests and ended to come back with all ranks that were "
                                 "asked for: there was no room beside it"));

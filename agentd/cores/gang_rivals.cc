@@ -111,7 +111,7 @@ void GangReconciler::TakeRival(Round& round, const std::string& name, Gang& gang
                                v1::GangRecord record) {
   gang.gone.erase(IdOf(record));
   gang.failure = MakeReason(
-      "GANG_REUNITED",
+      reasons::kGangReunited,
       absl::StrCat("'", name, "', epoch ", record.epoch(), ", is within reach again and was ready ",
                    "before epoch ", gang.record.epoch(), ", which ends"));
   *record.mutable_last_failure() = gang.failure;

@@ -13,14 +13,18 @@ namespace {
 
 constexpr std::string_view kNotices[] = {
     // How it is configured.
-    "GATEWAY_OPEN", "NO_SECRET", "HOSTNAME_CLASH", "VERSION_SKEW", "SEED_UNRESOLVED",
+    reasons::kGatewayOpen, reasons::kNoSecret, reasons::kHostnameClash, reasons::kVersionSkew,
+    reasons::kSeedUnresolved,
     // Folders that hold no model that can be served; those that are wanted are deployments.
-    "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "MODEL_FILE_MISSING",
-    "MODEL_FILE_BROKEN", "MODEL_CONFIG_INVALID", "TOKENIZER_INVALID", "NOT_READY",
+    reasons::kModelArchitectureUnknown, reasons::kModelFormatUnsupported,
+    reasons::kModelFileMissing, reasons::kModelFileBroken, reasons::kModelConfigInvalid,
+    reasons::kTokenizerInvalid, reasons::kNotReady,
     // Nodes are looked for in vain; those that were found are nodes.
-    "HEARD_NOBODY", "UNHEARD", "NOT_ANSWERED", "NO_INTERFACE", "SEND_REFUSED",
+    reasons::kHeardNobody, reasons::kBeaconsMissing, reasons::kNotAnswered, reasons::kNoInterface,
+    reasons::kSendRefused,
     // It serves, and may not go on to do so as well.
-    "SLOWER_THAN_PREDICTED", "THERMAL", "CERT_EXPIRING", "WRITE_LOST", "JOIN_LIMITED"};
+    reasons::kSlowerThanPredicted, reasons::kThermal, reasons::kCertExpiring, reasons::kWriteLost,
+    reasons::kJoinLimited};
 
 bool SaysTheSame(const v1::Reason& a, const v1::Reason& b) {
   return a.code() == b.code() && a.node_id() == b.node_id() && a.message() == b.message();
@@ -39,20 +43,21 @@ v1::Reason OfNode(const v1::NodeStatus& node) {
   const std::string name =
       node.identity().hostname().empty() ? id.substr(0, 8) : node.identity().hostname();
   if (node.state() == v1::NODE_STATE_LEFT) {
-    v1::Reason reason = MakeReason("NODE_LEFT", absl::StrCat(name, " was stopped in order"), id);
+    v1::Reason reason =
+        MakeReason(reasons::kNodeLeft, absl::StrCat(name, " was stopped in order"), id);
     reason.set_remedy(absl::StrCat("start agentd on it again, or 'clusterctl nodes forget ", name,
                                    "' when it is not to come back"));
     return reason;
   }
   if (node.state() == v1::NODE_STATE_ALIVE) {
-    return MakeReason("NODE_LEFT",
+    return MakeReason(reasons::kNodeLeft,
                       absl::StrCat(name, " is about to stop: it takes nothing new and waits for ",
                                    "the answers under way"),
                       id);
   }
   if (!node.state_reason().code().empty()) return node.state_reason();
   const bool is_dead = node.state() == v1::NODE_STATE_DEAD;
-  return MakeReason(is_dead ? "NODE_DEAD" : "NODE_SUSPECT",
+  return MakeReason(is_dead ? reasons::kNodeDead : reasons::kNodeSuspect,
                     absl::StrCat(name, is_dead ? " is dead" : " may be dead"), id);
 }
 

@@ -15,7 +15,7 @@ absl::Status CheckMachine(const v1::NodeIdentity& member, const v1::Fence& fence
   }
   return ReasonStatus(
       absl::StatusCode::kFailedPrecondition,
-      MakeReason("NODE_ID_CLASH",
+      MakeReason(reasons::kNodeIdClash,
                  absl::StrCat("the id of the caller is that of ", discovery::NameAndAddress(member),
                               ", another machine"),
                  member.node_id()));
@@ -121,7 +121,7 @@ std::optional<v1::Reason> IdentityGuard::Problem() const {
                            discovery::NameAndAddress(*holder_),
                            ", a copy of its disk, which members have taken for it");
   }
-  v1::Reason reason = MakeReason("NODE_ID_CLASH", std::move(message), self_.node_id());
+  v1::Reason reason = MakeReason(reasons::kNodeIdClash, std::move(message), self_.node_id());
   reason.set_remedy(discovery::NewIdentityRemedy(
       standing_ == Standing::kSure ? discovery::NameAndAddress(*holder_) : here));
   if (standing_ == Standing::kLooking) {

@@ -38,7 +38,7 @@ void JoinTokenTable::Expire(MonotonicTime now) {
 absl::Status JoinTokenTable::Add(JoinPass pass, MonotonicTime now) {
   Expire(now);
   if (entries_.size() >= kJoinTokensMax) {
-    return ReasonStatus(absl::StatusCode::kResourceExhausted, "JOIN_LIMITED",
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kJoinLimited,
                         absl::StrCat(kJoinTokensMax, " join tokens are valid already"));
   }
   const std::string id = pass.id;
@@ -59,7 +59,7 @@ absl::Status JoinTokenTable::MayTry(const std::string& address, MonotonicTime no
                         failures_in_all_ >= kFailuresMax ||
                         (!is_known && failures_.size() >= kAttemptAddressesMax);
   if (!too_many) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kResourceExhausted, "JOIN_LIMITED",
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kJoinLimited,
                       "too many attempts to join failed within a minute");
 }
 
@@ -81,13 +81,13 @@ absl::StatusOr<JoinVerdict> JoinTokenTable::Take(const std::string& id, const Jo
   const std::string key = KeyOf(asker);
   if (found != entries_.end() && found->second.issued.contains(key)) return JoinVerdict::kIssue;
   if (found == entries_.end() || found->second.pass.uses_left == 0) {
-    return ReasonStatus(absl::StatusCode::kPermissionDenied, "TOKEN_USED",
+    return ReasonStatus(absl::StatusCode::kPermissionDenied, reasons::kTokenUsed,
                         "this token has been used as often as it may");
   }
   Entry& entry = found->second;
   if (entry.pass.approve && !entry.approved.contains(key)) {
     if (!waiting_.contains(key) && waiting_.size() >= kJoinWaitingMax) {
-      return ReasonStatus(absl::StatusCode::kResourceExhausted, "JOIN_LIMITED",
+      return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kJoinLimited,
                           "too many nodes wait to be approved");
     }
     waiting_[key] = {asker, id, now};
@@ -129,13 +129,13 @@ absl::StatusOr<JoinAsker> JoinTokenTable::Approve(const std::string& name, Monot
         name.size() >= kIdDigitsMin && absl::StartsWith(wait.asker.node.value(), name);
     if (!by_id && !absl::EqualsIgnoreCase(wait.asker.hostname, name)) continue;
     if (found != nullptr) {
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, "NODE_AMBIGUOUS",
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kNodeAmbiguous,
                           "several nodes of that name wait to be approved");
     }
     found = &key;
   }
   if (found == nullptr) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
                         "no node of that name waits here to be approved");
   }
   const Wait& wait = waiting_.at(*found);

@@ -117,19 +117,19 @@ absl::StatusOr<v1::MemberList> WithoutMember(const StateTable& table, const std:
   const v1::MemberList present = ReadList(table);
   std::set<NodeId> left = ValidIds(present.node_ids());
   if (!left.contains(node) && !known) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "NODE_NOT_FOUND",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
                         absl::StrCat("no member of this cluster has the id ", node.value()),
                         node.value());
   }
   if (live.contains(node)) {
     return ReasonStatus(
-        absl::StatusCode::kFailedPrecondition, "NODE_ALIVE",
+        absl::StatusCode::kFailedPrecondition, reasons::kNodeAlive,
         absl::StrCat("node ", ShortId(node), " is there and would be listed again at once"),
         node.value());
   }
   left.erase(node);
   if (left.empty()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         "the last member can't be forgotten", node.value());
   }
   v1::MemberList list = MakeList(left, present.forgotten_ids());

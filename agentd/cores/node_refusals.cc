@@ -1,20 +1,21 @@
 #include "agentd/cores/node_refusals.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/reason_codes.h"
 
 namespace macrame::agentd {
 namespace {
 
 // These say no more than the plan does.
 bool IsAbsence(const v1::Reason& reason) {
-  return reason.code().empty() || reason.code() == "MODEL_NOT_FOUND" ||
-         reason.code() == "MODEL_NOT_ON_NODE";
+  return reason.code().empty() || reason.code() == reasons::kModelNotFound ||
+         reason.code() == reasons::kModelNotOnNode;
 }
 
 void TellMore(const std::map<std::string, v1::Reason>& refusals, const std::string& subject,
               v1::Reason* reason) {
   const auto found = refusals.find(reason->node_id());
-  if (reason->code() != "MODEL_NOT_ON_NODE" || found == refusals.end()) return;
+  if (reason->code() != reasons::kModelNotOnNode || found == refusals.end()) return;
   if (IsAbsence(found->second)) return;
   const std::string node = reason->node_id();
   *reason = found->second;

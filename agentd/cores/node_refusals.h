@@ -12,7 +12,7 @@ namespace macrame::agentd {
 
 // Plans know only that a node has no files that it could use. Where it said more when it was asked
 // for the model (`refusals`, by node), such as that its mlx-lm is too old for the architecture,
-// its own words take that place.
+// its own message takes that place.
 void NameNodeRefusals(const std::map<std::string, v1::Reason>& refusals, v1::PlanResult* result);
 
 }  // namespace macrame::agentd

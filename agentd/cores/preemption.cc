@@ -122,8 +122,8 @@ std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const Cluster
     const std::string ranks =
         wanted.ranks > 1 ? absl::StrCat(" over ", wanted.ranks, " ranks") : std::string();
     v1::Reason reason =
-        MakeReason("TOO_FEW_NODES", absl::StrCat(wanted.replicas, " copies", ranks, " need ",
-                                                 needed, " nodes, ", usable, " can be used"));
+        MakeReason(reasons::kTooFewNodes, absl::StrCat(wanted.replicas, " copies", ranks, " need ",
+                                                       needed, " nodes, ", usable, " can be used"));
     reason.set_remedy(wanted.ranks > 1 ? "ask for fewer copies or ranks, or add nodes"
                                        : "ask for fewer copies, or add nodes");
     return reason;
@@ -147,9 +147,10 @@ std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const Cluster
       ranks > 1 && !left.empty() ? absl::StrCat(" of ", ranks, " ranks") : std::string();
   const std::string more = absl::StrCat(
       to_come == 1 ? std::string("another copy") : absl::StrCat(to_come, " more copies"), width);
-  v1::Reason reason = MakeReason(
-      "TOO_FEW_NODES", absl::StrCat("'", wanted.deployment, "' serves from ", held, " nodes, so ",
-                                    rest, left.size() > 1 ? " are" : " is", " left for ", more));
+  v1::Reason reason =
+      MakeReason(reasons::kTooFewNodes,
+                 absl::StrCat("'", wanted.deployment, "' serves from ", held, " nodes, so ", rest,
+                              left.size() > 1 ? " are" : " is", " left for ", more));
   reason.set_remedy(absl::StrCat("load it again with '--ranks ", usable / wanted.replicas,
                                  " --replicas ", wanted.replicas, "'"));
   return reason;
@@ -161,23 +162,24 @@ void NameHolders(const std::string& deployment, const std::set<std::string>& hol
   for (v1::Rejection& rejection : *result->mutable_rejections()) {
     v1::Reason& reason = *rejection.mutable_reason();
     if (holders.contains(reason.node_id())) {
-      reason.set_code("NODE_EXCLUDED");
-    } else if (reason.code() != "NODE_EXCLUDED" && !reason.node_id().empty()) {
+      reason.set_code(reasons::kNodeExcluded);
+    } else if (reason.code() != reasons::kNodeExcluded && !reason.node_id().empty()) {
       ++others;
     }
   }
-  if (result->failure().code() != "NODE_NOT_ALIVE" || holders.empty()) return;
+  if (result->failure().code() != reasons::kNodeNotAlive || holders.empty()) return;
   const std::string name = DeploymentOfReplica(deployment);
-  *result->mutable_failure() = MakeReason(
-      "TOO_FEW_NODES", others == 0 ? absl::StrCat("every node that can be used serves '", name,
-                                                  "' already, and a copy needs nodes of its own")
-                                   : result->failure().message());
+  *result->mutable_failure() =
+      MakeReason(reasons::kTooFewNodes,
+                 others == 0 ? absl::StrCat("every node that can be used serves '", name,
+                                            "' already, and a copy needs nodes of its own")
+                             : result->failure().message());
   result->mutable_failure()->set_remedy(
       absl::StrCat("add nodes, or load '", name, "' with fewer ranks or copies"));
 }
 
-v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const PreemptionInput& wanted,
-                         v1::PlanResult result) {
+v1::PlanResult PlanForAllReplicas(const v1::PlanRequest& request, const PreemptionInput& wanted,
+                                  v1::PlanResult result) {
   uint32_t to_come = std::max(1u, wanted.replicas);
   for (const std::string& name : wanted.in_force) {
     const bool is_other = !wanted.deployment.empty() && name != wanted.deployment &&

@@ -64,7 +64,7 @@ void NameHolders(const std::string& deployment, const std::set<std::string>& hol
 // Instead of `result`, the planner's for `request`, a plan that leaves nodes for the replicas that
 // are still to come, where one is to be had: with as many ranks as are each one's share of the
 // nodes, or fewer. A number of ranks that was asked for stays.
-v1::PlanResult LeaveRoom(const v1::PlanRequest& request, const PreemptionInput& wanted,
-                         v1::PlanResult result);
+v1::PlanResult PlanForAllReplicas(const v1::PlanRequest& request, const PreemptionInput& wanted,
+                                  v1::PlanResult result);
 
 }  // namespace macrame::agentd

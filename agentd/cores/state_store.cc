@@ -38,7 +38,7 @@ std::string SumOf(const std::string& key, const std::string& value) {
 
 absl::Status FolderError(const std::string& what, const std::string& remedy,
                          absl::StatusCode code = absl::StatusCode::kUnavailable) {
-  v1::Reason reason = MakeReason("STATE_UNREADABLE", what);
+  v1::Reason reason = MakeReason(reasons::kStateUnreadable, what);
   reason.set_remedy(remedy);
   return ReasonStatus(code, reason);
 }
@@ -404,9 +404,10 @@ absl::Status StateStore::DiskError(const std::string& doing) const {
   const std::string what = database_ == nullptr ? "no memory" : sqlite3_errmsg(database_);
   if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB) return Unreadable(what);
   if (code == SQLITE_FULL) {
-    v1::Reason reason = MakeReason(
-        "STATE_DISK_FULL", absl::StrCat("the disk of ", DatabasePath(), " is full: ", doing,
-                                        " failed; this node leads nothing and takes no ranks"));
+    v1::Reason reason =
+        MakeReason(reasons::kStateDiskFull,
+                   absl::StrCat("the disk of ", DatabasePath(), " is full: ", doing,
+                                " failed; this node leads nothing and takes no ranks"));
     return ReasonStatus(absl::StatusCode::kResourceExhausted, reason);
   }
   return FolderError(absl::StrCat(DatabasePath(), ": ", doing, " failed: ", what),

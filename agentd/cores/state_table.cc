@@ -266,12 +266,12 @@ absl::StatusOr<StateTable::Proposal> StateTable::Write(std::string_view key, std
                                                        bool removed) {
   if (!fence_.has_value()) {
     return ReasonStatus(
-        absl::StatusCode::kFailedPrecondition, "NO_COORDINATOR",
+        absl::StatusCode::kFailedPrecondition, reasons::kNoCoordinator,
         absl::StrCat("'", std::string(key), "' can't be changed here: this node does not lead"),
         self_.value());
   }
   if (key.empty() || key.size() > kKeyBytesMax || value.size() > options_.value_bytes_max) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat("a key of ", key.size(), " bytes with a value of ",
                                      value.size(), " bytes is not taken (at most ", kKeyBytesMax,
                                      " and ", options_.value_bytes_max, ")"));
@@ -279,7 +279,7 @@ absl::StatusOr<StateTable::Proposal> StateTable::Write(std::string_view key, std
   const auto present = entries_.find(key);
   if (present == entries_.end() && entries_.size() >= options_.entries_max) {
     return ReasonStatus(
-        absl::StatusCode::kResourceExhausted, "BAD_REQUEST",
+        absl::StatusCode::kResourceExhausted, reasons::kBadRequest,
         absl::StrCat(
             "the desired state holds ", entries_.size(),
             " entries, removed ones included, as many as it may; removed ones go when every "

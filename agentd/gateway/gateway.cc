@@ -111,12 +111,13 @@ net::awaitable<void> AcceptConnections(std::shared_ptr<GatewayState> state,
 absl::Status DescribeBindFailure(const GatewayOptions& options, const error_code& error) {
   const std::string place = absl::StrCat(options.bind_address, ":", options.port);
   if (error == net::error::address_in_use) {
-    v1::Reason reason = MakeReason("PORT_TAKEN", absl::StrCat("the gateway can't listen on ", place,
-                                                              ": another program uses that port"));
+    v1::Reason reason = MakeReason(
+        reasons::kPortTaken,
+        absl::StrCat("the gateway can't listen on ", place, ": another program uses that port"));
     reason.set_remedy("set gateway_port to a free port, or stop the other program");
     return ReasonStatus(absl::StatusCode::kAlreadyExists, reason);
   }
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kConfigInvalid,
                       absl::StrCat("the gateway can't listen on ", place, ": ", error.message()));
 }
 

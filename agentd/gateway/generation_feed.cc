@@ -129,7 +129,7 @@ void GenerationFeed::OnDone(uint32_t choice, absl::Status status) {
 
 bool GenerationFeed::Waits(uint32_t choice, const absl::Status& status) const {
   if (gone_ || over_ || choices_[choice].begun) return false;
-  if (status.ok() || ReasonOf(status).code() != "QUEUE_FULL") return false;
+  if (status.ok() || ReasonOf(status).code() != reasons::kQueueFull) return false;
   if (bounds_.queue_patience.count() == 0) return false;
   // The first ones of a request that find none tell its client.
   const bool none_had_a_place = under_way_ == 0 && choices_left_ == choices_.size();

@@ -131,7 +131,7 @@ ApiError DescribeFailure(const absl::Status& status, const std::string& model,
   for (const ServedModel& served : backend.ListModels()) {
     if (served.id == deployment) {
       return ApiErrorFromStatus(ReasonStatus(
-          absl::StatusCode::kUnavailable, "NOT_READY",
+          absl::StatusCode::kUnavailable, reasons::kNotReady,
           absl::StrCat("The model '", model, "' is being brought up; try again in a moment")));
     }
   }

@@ -15,15 +15,15 @@ namespace {
 
 // Words that people meet elsewhere, and the code that they stand for.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kOtherWords = {{
-    {"controller unable to pair", "TB4_CONTROLLER"},
-    {"rdma not supported", "TB4_CONTROLLER"},
-    {"couldn't allocate protection domain", "PORT_DOWN"},
-    {"errno 22", "NO_IPV4_GID"},
-    {"errno 96", "GID_INDEX_SHIFTED"},
-    {"error: 60", "COORDINATOR"},
-    {"error 60", "COORDINATOR"},
-    {"bridge100", "INTERNET_SHARING"},
-    {"mdma", "TRANSPORT_FALLBACK"},
+    {"controller unable to pair", reasons::kTb4Controller},
+    {"rdma not supported", reasons::kTb4Controller},
+    {"couldn't allocate protection domain", reasons::kPortDown},
+    {"errno 22", reasons::kNoIpv4Gid},
+    {"errno 96", reasons::kGidIndexShifted},
+    {"error: 60", reasons::kCoordinator},
+    {"error 60", reasons::kCoordinator},
+    {"bridge100", reasons::kInternetSharing},
+    {"mdma", reasons::kTransportFallback},
 }};
 
 std::string SeverityText(v1::Severity severity, const Style& style) {

@@ -9,6 +9,7 @@
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
 #include "proto/phase_words.h"
+#include "proto/reason_codes.h"
 #include "proto/replicas.h"
 
 namespace macrame::cli {
@@ -125,7 +126,7 @@ std::string FailureLine(const v1::DeploymentStatus& deployment, const Style& sty
   if (!deployment.has_failure() || deployment.failure().code().empty()) return "";
   const bool over = deployment.state() == v1::DEPLOYMENT_STATE_READY;
   // Launched anew because its options changed: nothing failed.
-  if (over && deployment.failure().code() == "SNAPSHOT_STALE") return "";
+  if (over && deployment.failure().code() == reasons::kSnapshotStale) return "";
   std::string out = absl::StrCat(over ? style.Dim("last failure of ") : style.Bad("failure of "),
                                  Printable(deployment.deployment().name()), ": ",
                                  ReasonSentence(deployment.failure()));
@@ -373,7 +374,7 @@ std::string PlanView(const v1::PlanResult& result, int width, const Style& style
                     "\n\n");
   }
   if (!result.has_plan()) {
-    const bool misfit = result.failure().code() == "MEMORY_SHORT";
+    const bool misfit = result.failure().code() == reasons::kMemoryShort;
     absl::StrAppend(&out, style.Bad(misfit ? "Does not fit: " : "No plan: "),
                     ReasonSentence(result.failure()), "\n");
     AppendRejections(result.rejections(), &out);

@@ -23,7 +23,7 @@ std::string ErrorBlock(const absl::Status& status, const Style& style) {
   const auto line = [&](const char* title, const std::string& text) {
     if (!text.empty()) absl::StrAppend(&out, "  ", title, Printable(text), "\n");
   };
-  if (reason.code() != "INTERNAL") line("reason: ", reason.code());
+  if (reason.code() != reasons::kInternal) line("reason: ", reason.code());
   line("node:   ", reason.node_id());
   // What a machine printed may be lines; they stay lines.
   if (!reason.evidence().empty()) {

@@ -15,7 +15,7 @@ struct ServiceState {
   bool running = false;
   bool at_boot = false;
   int64_t pid = 0;         // 0: none
-  std::string state;       // in the manager's own words: "active (running)", "not running"
+  std::string state;       // as the manager says it: "active (running)", "not running"
   std::string since;       // "" where it does not say
   int64_t starts = -1;     // -1: it does not say
   int64_t exit_code = -1;  // of the run before this one, or of the last; -1: none ended

@@ -17,7 +17,8 @@
 #include "planner/link_costs.h"
 #include "planner/planner.h"
 #include "proto/bytes.h"
-#include "proto/near_miss.h"
+#include "proto/reason_codes.h"
+#include "proto/suggestions.h"
 
 namespace macrame::planner {
 namespace {
@@ -352,7 +353,7 @@ absl::StatusOr<v1::CapacityModel> TryModel(const Inputs& inputs, const AskedMode
   const v1::PlanResult result = PlanOn(inputs, request);
   row.set_fits(result.has_plan());
   if (!result.has_plan()) {
-    if (result.failure().code() == "MODEL_CONFIG_INVALID") {
+    if (result.failure().code() == reasons::kModelConfigInvalid) {
       return absl::InvalidArgumentError(result.failure().message());
     }
     row.set_why_not(result.failure().message());

@@ -15,8 +15,8 @@
 #include "planner/saturating.h"
 #include "planner/served_by.h"
 #include "proto/bytes.h"
-#include "proto/near_miss.h"
 #include "proto/reasons.h"
+#include "proto/suggestions.h"
 
 namespace macrame::planner {
 namespace {
@@ -140,11 +140,11 @@ void SayWhyNoRdma(const YAML::Node& node, v1::PlannerNode* made) {
   constexpr uint32_t kThunderboltWithRdma = 5;
   const Chip* chip = FindChip(made->chip());
   if (!Flag(node, "rdma", true)) {
-    *made->mutable_rdma_unavailable() =
-        MakeReason("RDMA_DISABLED_LOCAL", "the description says that RDMA is off", made->node_id());
+    *made->mutable_rdma_unavailable() = MakeReason(
+        reasons::kRdmaDisabledLocal, "the description says that RDMA is off", made->node_id());
   } else if (chip != nullptr && chip->thunderbolt < kThunderboltWithRdma) {
     *made->mutable_rdma_unavailable() = MakeReason(
-        "TB4_CONTROLLER",
+        reasons::kTb4Controller,
         absl::StrCat("its chip, ", absl::string_view(chip->name.data(), chip->name.size()),
                      ", has Thunderbolt ", chip->thunderbolt, ", and RDMA takes Thunderbolt 5"),
         made->node_id());
@@ -300,7 +300,7 @@ void ReadLinks(const YAML::Node& links, v1::PlanRequest* request) {
       link.add_backends(cable ? "jaccl" : "verbs");
     } else if (node["rdma"]) {
       *link.mutable_rdma_unavailable() =
-          MakeReason("RDMA_UNAVAILABLE", "the description says that this link has no RDMA");
+          MakeReason(reasons::kRdmaUnavailable, "the description says that this link has no RDMA");
     }
     if (Flag(node, "one_way", false)) {
       link.set_one_way(true);

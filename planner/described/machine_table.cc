@@ -11,7 +11,7 @@
 #include "absl/strings/strip.h"
 #include "planner/chip_table.h"
 #include "proto/bytes.h"
-#include "proto/near_miss.h"
+#include "proto/suggestions.h"
 
 namespace macrame::planner {
 namespace {

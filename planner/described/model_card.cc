@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "planner/cost_model.h"
 #include "planner/served_by.h"
-#include "proto/near_miss.h"
+#include "proto/suggestions.h"
 
 namespace macrame::planner {
 namespace {
@@ -189,7 +189,7 @@ std::string WhatWasMeant(const std::vector<ModelCard>& cards,
       }
     }
   }
-  const std::string near = begun.empty() ? NearMiss(wanted, plain) : begun;
+  const std::string near = begun.empty() ? SuggestedName(wanted, plain) : begun;
   return near.empty() ? "" : absl::StrCat("; did you mean '", called[near], "'?");
 }
 

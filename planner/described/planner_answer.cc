@@ -25,13 +25,13 @@ v1::PlannerAnswer Failure(const absl::Status& status) {
   v1::Reason& reason = *answer.mutable_failure();
   const std::string message(status.message());
   if (absl::IsNotFound(status)) {  // in the catalogue, not in the cluster
-    reason = MakeReason("MODEL_NOT_FOUND", message);
+    reason = MakeReason(reasons::kModelNotFound, message);
     reason.set_remedy(
         "deploy/catalogue/models.yaml lists the catalogue; --card takes a card of your own");
   } else if (absl::IsResourceExhausted(status)) {
-    reason = MakeReason("NO_OFFER", message);
+    reason = MakeReason(reasons::kNoOffer, message);
   } else {
-    reason = MakeReason("BAD_REQUEST", message);
+    reason = MakeReason(reasons::kBadRequest, message);
   }
   return answer;
 }
@@ -89,14 +89,15 @@ void NameTheBits(Described* described) {
 void AddOriginOfBits(const Described& described, v1::PlanResult* result) {
   if (described.origin.empty() || !result->has_plan()) return;
   v1::Reason& reason = *result->mutable_plan()->add_reasons();
-  reason = MakeReason("CHOSEN", absl::StrCat("planned with ", described.bits, " bits a weight, ",
-                                             described.origin, "; --bits plans another copy"));
+  reason =
+      MakeReason(reasons::kChosen, absl::StrCat("planned with ", described.bits, " bits a weight, ",
+                                                described.origin, "; --bits plans another copy"));
 }
 
 // Which engine serves it, or that none does.
 void AddEngine(const v1::ModelDescription& model, v1::PlanResult* result) {
   if (const std::string why = WhyNotServed(model); !why.empty()) {
-    *result->mutable_not_served() = MakeReason("MODEL_ARCHITECTURE_UNKNOWN", why);
+    *result->mutable_not_served() = MakeReason(reasons::kModelArchitectureUnknown, why);
     result->mutable_not_served()->set_remedy(
         "README.md lists the models that are served; mlx-lm, where a node has it, serves its own");
   } else if (result->has_plan()) {
@@ -144,7 +145,7 @@ v1::PlannerAnswer AnswerPlan(const v1::DescribedPlanQuestion& question) {
   *answer.mutable_plan() = PlanModel(request);
   AddOriginOfBits(*described, answer.mutable_plan());
   AddEngine(request.model(), answer.mutable_plan());
-  if (answer.plan().failure().code() == "MEMORY_SHORT") {
+  if (answer.plan().failure().code() == reasons::kMemoryShort) {
     const std::vector<std::string> in_the_way = WhatStandsInTheWay(*cluster);
     if (!in_the_way.empty()) {
       AddUnloadRemedy(in_the_way, answer.mutable_plan()->mutable_failure());

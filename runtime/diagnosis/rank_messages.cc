@@ -33,162 +33,194 @@ struct Known {
 // More telling parts first: the first that is found counts.
 constexpr std::array kKnown = {
     // A protection domain, queue or region: what a device gives only so many of.
-    Known{"Couldn't allocate protection domain", "PORT_DOWN",
+    Known{"Couldn't allocate protection domain", reasons::kPortDown,
           "the RDMA device gave no protection domain: its port is down, it is another cable's, or "
           "its few are leaked",
           "queue_pair", true},
-    Known{"Couldn't create completion queue", "RESOURCE_EXHAUSTED",
+    Known{"Couldn't create completion queue", reasons::kResourceExhausted,
           "the RDMA device has no completion queue left", "queue_pair"},
-    Known{"Creating the queue pair failed", "RESOURCE_EXHAUSTED",
+    Known{"Creating the queue pair failed", reasons::kResourceExhausted,
           "the RDMA device has no queue pair left", "queue_pair"},
-    Known{"Couldn't create queue pair", "RESOURCE_EXHAUSTED",
+    Known{"Couldn't create queue pair", reasons::kResourceExhausted,
           "the RDMA device has no queue pair left", "queue_pair"},
-    Known{"Register memory region failed", "RESOURCE_EXHAUSTED",
+    Known{"Register memory region failed", reasons::kResourceExhausted,
           "the RDMA device registers no more memory", "queue_pair"},
-    Known{"can be registered once per protection domain", "MLX_INTERNAL",
+    Known{"can be registered once per protection domain", reasons::kMlxInternal,
           "a buffer was registered twice", "queue_pair"},
-    Known{"No IPv4-mapped GID", "NO_IPV4_GID", "the RDMA device has no IPv4-mapped GID",
+    Known{"No IPv4-mapped GID", reasons::kNoIpv4Gid, "the RDMA device has no IPv4-mapped GID",
           "queue_pair"},
-    Known{"queue pair to INIT failed", "PORT_DOWN", "the queue pair can't be initialised",
+    Known{"queue pair to INIT failed", reasons::kPortDown, "the queue pair can't be initialised",
           "queue_pair", true},
-    Known{"queue pair to RTR failed", "NO_IPV4_GID",
+    Known{"queue pair to RTR failed", reasons::kNoIpv4Gid,
           "the queue pair can't be connected to the peer's", "queue_pair", true},
-    Known{"queue pair to RTS failed", "RESOURCE_EXHAUSTED", "the queue pair can't begin to send",
+    Known{"queue pair to RTS failed", reasons::kResourceExhausted,
+          "the queue pair can't begin to send", "queue_pair", true},
+    Known{"Could not open device", reasons::kPortDown, "the RDMA device can't be opened",
           "queue_pair", true},
-    Known{"Could not open device", "PORT_DOWN", "the RDMA device can't be opened", "queue_pair",
-          true},
-    Known{"Could not find device", "NO_RDMA_DEVICE",
+    Known{"Could not find device", reasons::kNoRdmaDevice,
           "the device matrix names a device that this machine does not have", "queue_pair"},
-    Known{"ibv_reg_mr_iova2", "NO_RDMA_DEVICE",
+    Known{"ibv_reg_mr_iova2", reasons::kNoRdmaDevice,
           "MLX crashed on a device that is not there (before 0.32.1)", "queue_pair"},
-    Known{"tbt_post_recv", "PEER_LOST", "MLX crashed after a peer was lost", "run", true},
-    Known{"KERN_INVALID_ADDRESS at 0x0000000000000000", "NO_RDMA_DEVICE",
+    Known{"tbt_post_recv", reasons::kPeerLost, "MLX crashed after a peer was lost", "run", true},
+    Known{"KERN_INVALID_ADDRESS at 0x0000000000000000", reasons::kNoRdmaDevice,
           "MLX crashed on a device that is not there (before 0.32.1)", "queue_pair"},
     // Meeting at rank 0.
-    Known{"[jaccl] Couldn't connect", "COORDINATOR", "rank 0's rendezvous address can't be reached",
-          "rendezvous", true},
-    Known{"[jaccl] Connection attempt", "COORDINATOR", "rank 0's rendezvous does not answer yet",
-          "rendezvous", true},
-    Known{"[jaccl] Couldn't bind socket", "COORDINATOR",
+    Known{"[jaccl] Couldn't connect", reasons::kCoordinator,
+          "rank 0's rendezvous address can't be reached", "rendezvous", true},
+    Known{"[jaccl] Connection attempt", reasons::kCoordinator,
+          "rank 0's rendezvous does not answer yet", "rendezvous", true},
+    Known{"[jaccl] Couldn't bind socket", reasons::kCoordinator,
           "rank 0 can't listen at the rendezvous address", "rendezvous"},
-    Known{"[jaccl] Couldn't listen", "COORDINATOR", "rank 0 can't listen", "rendezvous"},
-    Known{"[jaccl] Accept failed", "COORDINATOR", "rank 0 can't take a connection", "rendezvous"},
-    Known{"[jaccl] Couldn't create socket", "COORDINATOR", "no socket could be made", "rendezvous"},
-    Known{"[jaccl] Couldn't enable reuse", "COORDINATOR", "a socket can't be set up", "rendezvous"},
-    Known{"[jaccl] Send failed with err", "PEER_LOST", "sending to a peer failed", "run", true},
-    Known{"[jaccl] Recv failed with err", "PEER_LOST", "receiving from a peer failed", "run", true},
+    Known{"[jaccl] Couldn't listen", reasons::kCoordinator, "rank 0 can't listen", "rendezvous"},
+    Known{"[jaccl] Accept failed", reasons::kCoordinator, "rank 0 can't take a connection",
+          "rendezvous"},
+    Known{"[jaccl] Couldn't create socket", reasons::kCoordinator, "no socket could be made",
+          "rendezvous"},
+    Known{"[jaccl] Couldn't enable reuse", reasons::kCoordinator, "a socket can't be set up",
+          "rendezvous"},
+    Known{"[jaccl] Send failed with err", reasons::kPeerLost, "sending to a peer failed", "run",
+          true},
+    Known{"[jaccl] Recv failed with err", reasons::kPeerLost, "receiving from a peer failed", "run",
+          true},
     // What jaccl was given.
-    Known{"[jaccl] The device file should define a valid mesh or a valid ring", "MESH_INCOMPLETE",
-          "the device matrix is neither a mesh nor a ring", "rendezvous", true},
-    Known{"do not form a valid mesh", "MESH_INCOMPLETE", "the device matrix is no mesh",
+    Known{"[jaccl] The device file should define a valid mesh or a valid ring",
+          reasons::kMeshIncomplete, "the device matrix is neither a mesh nor a ring", "rendezvous",
+          true},
+    Known{"do not form a valid mesh", reasons::kMeshIncomplete, "the device matrix is no mesh",
           "rendezvous", true},
-    Known{"do not form a valid ring", "NO_RING", "the device matrix is no ring", "rendezvous",
-          true},
-    Known{"should define a valid mesh or a valid ring", "MESH_INCOMPLETE",
+    Known{"do not form a valid ring", reasons::kNoRing, "the device matrix is no ring",
+          "rendezvous", true},
+    Known{"should define a valid mesh or a valid ring", reasons::kMeshIncomplete,
           "the device matrix is neither a mesh nor a ring", "rendezvous", true},
-    Known{"[jaccl] The device file should", "MATRIX_WRONG", "the device matrix can't be read",
-          "rendezvous"},
-    Known{"[jaccl] Device names should be", "MATRIX_WRONG", "the device matrix can't be read",
-          "rendezvous"},
-    Known{"connectivity matrix should be provided", "MATRIX_WRONG",
+    Known{"[jaccl] The device file should", reasons::kMatrixWrong,
+          "the device matrix can't be read", "rendezvous"},
+    Known{"[jaccl] Device names should be", reasons::kMatrixWrong,
+          "the device matrix can't be read", "rendezvous"},
+    Known{"connectivity matrix should be provided", reasons::kMatrixWrong,
           "the device matrix is not square", "rendezvous"},
-    Known{"Malformed device file", "MATRIX_WRONG", "the device matrix can't be read", "rendezvous"},
-    Known{"[json.exception", "MATRIX_WRONG", "the device matrix is not JSON", "rendezvous"},
-    Known{"[jaccl] Invalid rank", "MATRIX_WRONG", "the rank is not in the device matrix",
+    Known{"Malformed device file", reasons::kMatrixWrong, "the device matrix can't be read",
           "rendezvous"},
-    Known{"per direction supported but", "MATRIX_WRONG", "too many cables between two ranks",
+    Known{"[json.exception", reasons::kMatrixWrong, "the device matrix is not JSON", "rendezvous"},
+    Known{"[jaccl] Invalid rank", reasons::kMatrixWrong, "the rank is not in the device matrix",
           "rendezvous"},
-    Known{"mesh supports up to", "TOO_MANY_PEERS", "more ranks than the mesh takes", "rendezvous"},
-    Known{"[jaccl] In ring mode", "RING_NON_NEIGHBOUR", "a message to a rank that is no neighbour",
-          "run"},
-    Known{"[jaccl] You need to provide via environment variables", "LAUNCH_ENV",
+    Known{"per direction supported but", reasons::kMatrixWrong, "too many cables between two ranks",
+          "rendezvous"},
+    Known{"mesh supports up to", reasons::kTooManyPeers, "more ranks than the mesh takes",
+          "rendezvous"},
+    Known{"[jaccl] In ring mode", reasons::kRingNonNeighbour,
+          "a message to a rank that is no neighbour", "run"},
+    Known{"[jaccl] You need to provide via environment variables", reasons::kLaunchEnv,
           "jaccl lacks its settings, or the matrix is neither a mesh nor a ring", "spawn"},
-    Known{"Unsupported dtype for JACCL", "MLX_USE", "jaccl does not know this type", "run"},
-    Known{"[jaccl] Group split not supported", "MLX_USE", "jaccl groups can't be split", "run"},
-    Known{"[jaccl] sum_scatter not supported", "MATRIX_WRONG", "an old jaccl", "run"},
-    Known{"Cannot initialize jaccl", "MLX_BUILD", "this MLX was built without jaccl", "spawn"},
+    Known{"Unsupported dtype for JACCL", reasons::kMlxUse, "jaccl does not know this type", "run"},
+    Known{"[jaccl] Group split not supported", reasons::kMlxUse, "jaccl groups can't be split",
+          "run"},
+    Known{"[jaccl] sum_scatter not supported", reasons::kMatrixWrong, "an old jaccl", "run"},
+    Known{"Cannot initialize jaccl", reasons::kMlxBuild, "this MLX was built without jaccl",
+          "spawn"},
     // The ring.
-    Known{"[ring] You need to provide via environment variables", "LAUNCH_ENV",
+    Known{"[ring] You need to provide via environment variables", reasons::kLaunchEnv,
           "the ring lacks its settings", "spawn"},
-    Known{"[ring] Rank cannot be larger", "LAUNCH_ENV", "the rank is not in the host file",
+    Known{"[ring] Rank cannot be larger", reasons::kLaunchEnv, "the rank is not in the host file",
           "spawn"},
-    Known{"has no sockets to the", "HOSTFILE_WRONG", "a rank of the host file has no address",
-          "rendezvous"},
-    Known{"as many connections to the left as to the right", "HOSTFILE_WRONG",
+    Known{"has no sockets to the", reasons::kHostfileWrong,
+          "a rank of the host file has no address", "rendezvous"},
+    Known{"as many connections to the left as to the right", reasons::kHostfileWrong,
           "ranks of the host file have different numbers of addresses", "rendezvous"},
-    Known{"[ring] Attempt", "PEER_LOST", "the next rank does not answer yet", "rendezvous", true},
-    Known{"[ring] Couldn't", "PEER_LOST", "the next rank can't be reached", "rendezvous", true},
-    Known{"[ring] Accept failed", "PEER_LOST", "the previous rank did not come", "rendezvous",
+    Known{"[ring] Attempt", reasons::kPeerLost, "the next rank does not answer yet", "rendezvous",
           true},
-    Known{"[ring] Group split not supported", "MLX_USE", "ring groups can't be split", "run"},
-    Known{"only supported to direct neighbors", "MLX_USE", "a message to no neighbour", "run"},
-    Known{"only supported from direct neighbors", "MLX_USE", "a message from no neighbour", "run"},
-    Known{"[ring] sum_scatter not supported", "MLX_USE", "the ring has no such operation", "run"},
-    Known{"Can't perform the ring all reduce", "MLX_USE", "too few elements for the ring", "run"},
-    Known{"Cannot initialize ring", "MLX_BUILD", "this MLX was built without the ring", "spawn"},
-    Known{"[ring] connection to a peer was lost", "PEER_LOST", "a peer is gone", "run", true},
-    Known{"was closed by the peer", "PEER_LOST", "a peer is gone", "run", true},
-    Known{"[ring] Receiving from socket", "PEER_LOST", "a peer is gone", "run", true},
-    Known{"[ring] Sending to socket", "PEER_LOST", "a peer is gone", "run", true},
-    Known{"Too many send/recv errors", "PEER_LOST", "a peer is gone", "run", true},
-    Known{"[ring] Send failed with errno", "PEER_LOST", "a peer is gone", "run", true},
-    Known{"[ring] Recv failed with errno", "PEER_LOST", "a peer is gone", "run", true},
+    Known{"[ring] Couldn't", reasons::kPeerLost, "the next rank can't be reached", "rendezvous",
+          true},
+    Known{"[ring] Accept failed", reasons::kPeerLost, "the previous rank did not come",
+          "rendezvous", true},
+    Known{"[ring] Group split not supported", reasons::kMlxUse, "ring groups can't be split",
+          "run"},
+    Known{"only supported to direct neighbors", reasons::kMlxUse, "a message to no neighbour",
+          "run"},
+    Known{"only supported from direct neighbors", reasons::kMlxUse, "a message from no neighbour",
+          "run"},
+    Known{"[ring] sum_scatter not supported", reasons::kMlxUse, "the ring has no such operation",
+          "run"},
+    Known{"Can't perform the ring all reduce", reasons::kMlxUse, "too few elements for the ring",
+          "run"},
+    Known{"Cannot initialize ring", reasons::kMlxBuild, "this MLX was built without the ring",
+          "spawn"},
+    Known{"[ring] connection to a peer was lost", reasons::kPeerLost, "a peer is gone", "run",
+          true},
+    Known{"was closed by the peer", reasons::kPeerLost, "a peer is gone", "run", true},
+    Known{"[ring] Receiving from socket", reasons::kPeerLost, "a peer is gone", "run", true},
+    Known{"[ring] Sending to socket", reasons::kPeerLost, "a peer is gone", "run", true},
+    Known{"Too many send/recv errors", reasons::kPeerLost, "a peer is gone", "run", true},
+    Known{"[ring] Send failed with errno", reasons::kPeerLost, "a peer is gone", "run", true},
+    Known{"[ring] Recv failed with errno", reasons::kPeerLost, "a peer is gone", "run", true},
     // MLX's own front.
-    Known{"Couldn't initialize any backend", "LAUNCH_ENV", "no backend could be started", "spawn"},
-    Known{"The only valid values for backend", "LAUNCH_ENV", "there is no such backend", "spawn"},
-    Known{"all gather factory is only supported", "MLX_USE", "another backend was meant", "spawn"},
-    Known{"empty distributed group", "MLX_USE", "the group has one rank only", "run"},
-    Known{"Cannot split the distributed group", "MLX_USE", "the group can't be split", "run"},
-    Known{"singleton group", "MLX_USE", "the group has one rank only", "run"},
-    Known{"Invalid destination=", "MLX_USE", "there is no such rank", "run"},
-    Known{"Invalid source=", "MLX_USE", "there is no such rank", "run"},
-    Known{"[sum_scatter] Invalid shape", "MLX_USE", "the ranks do not divide the array", "run"},
-    Known{"Only all reduce sum, max and min", "MLX_USE", "there is no such reduction", "run"},
+    Known{"Couldn't initialize any backend", reasons::kLaunchEnv, "no backend could be started",
+          "spawn"},
+    Known{"The only valid values for backend", reasons::kLaunchEnv, "there is no such backend",
+          "spawn"},
+    Known{"all gather factory is only supported", reasons::kMlxUse, "another backend was meant",
+          "spawn"},
+    Known{"empty distributed group", reasons::kMlxUse, "the group has one rank only", "run"},
+    Known{"Cannot split the distributed group", reasons::kMlxUse, "the group can't be split",
+          "run"},
+    Known{"singleton group", reasons::kMlxUse, "the group has one rank only", "run"},
+    Known{"Invalid destination=", reasons::kMlxUse, "there is no such rank", "run"},
+    Known{"Invalid source=", reasons::kMlxUse, "there is no such rank", "run"},
+    Known{"[sum_scatter] Invalid shape", reasons::kMlxUse, "the ranks do not divide the array",
+          "run"},
+    Known{"Only all reduce sum, max and min", reasons::kMlxUse, "there is no such reduction",
+          "run"},
     // mlx.launch and mlx.distributed_config.
-    Known{"ring backend requires IPs", "HOSTFILE_WRONG", "the host file has names for addresses",
+    Known{"ring backend requires IPs", reasons::kHostfileWrong,
+          "the host file has names for addresses", "spawn"},
+    Known{"Rank 0 should have an IP", reasons::kHostfileWrong,
+          "rank 0 of the host file has no address", "spawn"},
+    Known{"Malformed hostfile", reasons::kHostfileWrong, "the host file is not one for jaccl",
           "spawn"},
-    Known{"Rank 0 should have an IP", "HOSTFILE_WRONG", "rank 0 of the host file has no address",
+    Known{"Failed to parse hostfile", reasons::kLaunchEnv, "the host file can't be read", "spawn"},
+    Known{"Hostfile ", reasons::kLaunchEnv, "there is no such host file", "spawn"},
+    Known{"No script is provided", reasons::kLaunchEnv, "mlx.launch was given no program", "spawn"},
+    Known{"The backend should be one of", reasons::kLaunchEnv, "there is no such backend", "spawn"},
+    Known{"Hostname cannot be empty", reasons::kLaunchEnv, "a host has no name", "spawn"},
+    Known{"Number should be positive", reasons::kLaunchEnv, "a number of ranks is not positive",
           "spawn"},
-    Known{"Malformed hostfile", "HOSTFILE_WRONG", "the host file is not one for jaccl", "spawn"},
-    Known{"Failed to parse hostfile", "LAUNCH_ENV", "the host file can't be read", "spawn"},
-    Known{"Hostfile ", "LAUNCH_ENV", "there is no such host file", "spawn"},
-    Known{"No script is provided", "LAUNCH_ENV", "mlx.launch was given no program", "spawn"},
-    Known{"The backend should be one of", "LAUNCH_ENV", "there is no such backend", "spawn"},
-    Known{"Hostname cannot be empty", "LAUNCH_ENV", "a host has no name", "spawn"},
-    Known{"Number should be positive", "LAUNCH_ENV", "a number of ranks is not positive", "spawn"},
-    Known{"[WARN] Node with rank", "PEER_LOST", "a rank ended, and the others were ended with it",
-          "run", true},
-    Known{"Failed to change directory", "LAUNCH_ENV", "the working folder is not there", "spawn"},
-    Known{"is an invalid environment variable", "LAUNCH_ENV", "a setting is not NAME=VALUE",
+    Known{"[WARN] Node with rank", reasons::kPeerLost,
+          "a rank ended, and the others were ended with it", "run", true},
+    Known{"Failed to change directory", reasons::kLaunchEnv, "the working folder is not there",
           "spawn"},
-    Known{"Could not ssh to the following hosts", "SSH", "hosts can't be reached by ssh", "spawn"},
-    Known{"set-up for password-less ssh", "SSH", "hosts can't be reached by ssh", "spawn"},
-    Known{"do not have passwordless sudo", "PRIVILEGE", "root is not to be had on some hosts",
+    Known{"is an invalid environment variable", reasons::kLaunchEnv, "a setting is not NAME=VALUE",
           "spawn"},
-    Known{"does not seem to have RDMA enabled", "NO_RDMA_DEVICE", "a host lists no RDMA device",
-          "spawn", true},
-    Known{"don't have RDMA enabled", "NO_RDMA_DEVICE", "a host lists no RDMA device", "spawn",
+    Known{"Could not ssh to the following hosts", reasons::kSsh, "hosts can't be reached by ssh",
+          "spawn"},
+    Known{"set-up for password-less ssh", reasons::kSsh, "hosts can't be reached by ssh", "spawn"},
+    Known{"do not have passwordless sudo", reasons::kPrivilege,
+          "root is not to be had on some hosts", "spawn"},
+    Known{"does not seem to have RDMA enabled", reasons::kNoRdmaDevice,
+          "a host lists no RDMA device", "spawn", true},
+    Known{"don't have RDMA enabled", reasons::kNoRdmaDevice, "a host lists no RDMA device", "spawn",
           true},
-    Known{"for instructions on how to enable RDMA", "NO_RDMA_DEVICE", "a host lists no RDMA device",
-          "spawn", true},
-    Known{"usage/distributed.html", "NO_RDMA_DEVICE", "a host lists no RDMA device", "spawn", true},
-    Known{"Incomplete mesh", "MESH_INCOMPLETE", "two hosts have no cable", "spawn"},
-    Known{"Try passing --dot", "MESH_INCOMPLETE", "cables are missing", "spawn", true},
-    Known{"Could not find a full ring", "NO_RING", "the cables make no ring", "spawn"},
-    Known{"Rings found:", "NO_RING", "the cables make no ring", "spawn", true},
-    Known{"[ERROR]  - ", "NO_RING", "the cables make no ring", "spawn", true},
-    Known{"Neither thunderbolt mesh nor ring found", "NO_RING", "the cables make no ring", "spawn"},
-    Known{"RDMA is not available and ring is not found", "NO_RING", "the cables make no ring",
+    Known{"for instructions on how to enable RDMA", reasons::kNoRdmaDevice,
+          "a host lists no RDMA device", "spawn", true},
+    Known{"usage/distributed.html", reasons::kNoRdmaDevice, "a host lists no RDMA device", "spawn",
+          true},
+    Known{"Incomplete mesh", reasons::kMeshIncomplete, "two hosts have no cable", "spawn"},
+    Known{"Try passing --dot", reasons::kMeshIncomplete, "cables are missing", "spawn", true},
+    Known{"Could not find a full ring", reasons::kNoRing, "the cables make no ring", "spawn"},
+    Known{"Rings found:", reasons::kNoRing, "the cables make no ring", "spawn", true},
+    Known{"[ERROR]  - ", reasons::kNoRing, "the cables make no ring", "spawn", true},
+    Known{"Neither thunderbolt mesh nor ring found", reasons::kNoRing, "the cables make no ring",
           "spawn"},
-    Known{"Perhaps run with --dot", "NO_RING", "cables are missing", "spawn", true},
-    Known{"Could not extract ip for", "COORDINATOR", "a host has no address on its LAN", "spawn"},
-    Known{"Ran out of available local IPs", "COORDINATOR", "no address is left", "spawn"},
-    Known{"KeyError: 'Thunderbolt", "PORT_MAP", "a Thunderbolt socket has no network port",
+    Known{"RDMA is not available and ring is not found", reasons::kNoRing,
+          "the cables make no ring", "spawn"},
+    Known{"Perhaps run with --dot", reasons::kNoRing, "cables are missing", "spawn", true},
+    Known{"Could not extract ip for", reasons::kCoordinator, "a host has no address on its LAN",
           "spawn"},
-    Known{"KeyError: 'domain_uuid_key'", "MLX_OLD",
+    Known{"Ran out of available local IPs", reasons::kCoordinator, "no address is left", "spawn"},
+    Known{"KeyError: 'Thunderbolt", reasons::kPortMap, "a Thunderbolt socket has no network port",
+          "spawn"},
+    Known{"KeyError: 'domain_uuid_key'", reasons::kMlxOld,
           "an old mlx.distributed_config met a dock or hub", "spawn"},
     // Alone without noticing.
-    Known{"rank 0 of 1", "GROUP_MISMATCH",
+    Known{"rank 0 of 1", reasons::kGroupMismatch,
           "the group came up with one rank: every rank computes alone", "first_collective"},
 };
 
@@ -210,19 +242,19 @@ absl::string_view CodeByErrno(const Known& known, absl::string_view line) {
   const int number = ErrnoOf(line);
   const bool connects = absl::StrContains(line, "Couldn't connect");
   if (connects && (number == kErrnoNoRouteToHost || number == kErrnoHostDown)) {
-    return "LOCAL_NETWORK_PRIVACY";
+    return reasons::kLocalNetworkPrivacy;
   }
   if (absl::StrContains(line, "[ring] Couldn't")) {
-    if (number == kErrnoNoAddress) return "NO_IPV4";
-    if (number == kErrnoNetUnreachable || number == kErrnoNetDown) return "ROUTE_WRONG_IF";
+    if (number == kErrnoNoAddress) return reasons::kNoIpv4;
+    if (number == kErrnoNetUnreachable || number == kErrnoNetDown) return reasons::kRouteWrongIf;
   }
   if (absl::StrContains(known.part, "to RTR failed")) {
-    if (number == kErrnoBusy) return "RESOURCE_EXHAUSTED";
-    if (number == kErrnoNoData) return "GID_INDEX_SHIFTED";
+    if (number == kErrnoBusy) return reasons::kResourceExhausted;
+    if (number == kErrnoNoData) return reasons::kGidIndexShifted;
   }
   if (absl::StrContains(known.part, "Could not find device") &&
       !absl::StrContains(line, "(0 available)")) {
-    return "MATRIX_WRONG";
+    return reasons::kMatrixWrong;
   }
   return known.code;
 }
@@ -285,10 +317,10 @@ std::optional<RecognisedMessage> RecogniseOther(const std::string& line) {
       (absl::StrContains(line, "dlsym") || absl::StrContains(line, "dlopen") ||
        absl::StrContains(line, "symbol not found") || absl::StrContains(line, "librdma"));
   if (is_loader) {
-    return Make(Known{"", "OS_TOO_OLD", "this macOS lacks the RDMA library", "spawn"}, line);
+    return Make(Known{"", reasons::kOsTooOld, "this macOS lacks the RDMA library", "spawn"}, line);
   }
   if (absl::StrContains(line, "Can't parse address")) {
-    return Make(Known{"", "COORDINATOR", "an address can't be read", "rendezvous"}, line);
+    return Make(Known{"", reasons::kCoordinator, "an address can't be read", "rendezvous"}, line);
   }
   return std::nullopt;
 }
@@ -310,10 +342,10 @@ std::optional<RecognisedMessage> RecogniseMessage(std::string_view text) {
   return std::nullopt;
 }
 
-std::optional<RecognisedMessage> RecogniseLastWords(std::string_view last_words) {
+std::optional<RecognisedMessage> RecogniseLastLines(std::string_view last_lines) {
   std::optional<RecognisedMessage> best;
   for (const absl::string_view line :
-       absl::StrSplit(absl::string_view(last_words.data(), last_words.size()), '\n')) {
+       absl::StrSplit(absl::string_view(last_lines.data(), last_lines.size()), '\n')) {
     std::optional<RecognisedMessage> found =
         RecogniseMessage(std::string_view(line.data(), line.size()));
     if (!found.has_value()) continue;
@@ -323,7 +355,7 @@ std::optional<RecognisedMessage> RecogniseLastWords(std::string_view last_words)
       const bool waits = absl::StrContains(evidence, "Connection attempt") ||
                          absl::StrContains(evidence, "[ring] Attempt");
       if (waits) return 0;
-      if (message.reason.code() == "PEER_LOST") return 1;
+      if (message.reason.code() == reasons::kPeerLost) return 1;
       return message.is_symptom ? 2 : 3;
     };
     if (!best.has_value() || weight(*found) > weight(*best)) best = std::move(found);
@@ -335,10 +367,10 @@ std::optional<std::pair<int, RecognisedMessage>> RecogniseGang(
     const std::vector<RankWords>& ranks) {
   std::optional<std::pair<int, RecognisedMessage>> best;
   const auto weight = [](const RecognisedMessage& message) {
-    return message.reason.code() == "PEER_LOST" ? 0 : message.is_symptom ? 1 : 2;
+    return message.reason.code() == reasons::kPeerLost ? 0 : message.is_symptom ? 1 : 2;
   };
   for (const RankWords& rank : ranks) {
-    std::optional<RecognisedMessage> found = RecogniseLastWords(rank.text);
+    std::optional<RecognisedMessage> found = RecogniseLastLines(rank.text);
     if (!found.has_value()) continue;
     if (!best.has_value() || weight(*found) > weight(best->second)) {
       best.emplace(rank.rank, *std::move(found));

@@ -23,7 +23,7 @@ struct RecognisedMessage {
 std::optional<RecognisedMessage> RecogniseMessage(std::string_view text);
 
 // Of all that one rank said last: causes before symptoms, the first before the later.
-std::optional<RecognisedMessage> RecogniseLastWords(std::string_view last_words);
+std::optional<RecognisedMessage> RecogniseLastLines(std::string_view last_lines);
 
 // Of the termination messages of several ranks: the one that failed first at the root.
 struct RankWords {

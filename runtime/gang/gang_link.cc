@@ -27,7 +27,7 @@ using transport::StreamSocket;
 using transport::SystemRandomBytes;
 
 absl::Status BadSpec(std::string message) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kConfigInvalid,
                       absl::StrCat("launch spec: ", message));
 }
 
@@ -346,7 +346,7 @@ absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
     group_ = mx::distributed::init(/*strict=*/true, "jaccl");
   } catch (const std::exception& error) {
     return ReasonStatus(
-        absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+        absl::StatusCode::kUnavailable, reasons::kConnectFailed,
         absl::StrCat("rank ", spec.rank(), " could not form the jaccl group: ", error.what()));
   }
   backend_ = "jaccl";
@@ -373,7 +373,7 @@ bool MakeWholes(const std::vector<SliceRange>& slices, size_t tp) {
 absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) {
   const int world = static_cast<int>(spec.world_size());
   const auto wrong = [&](std::string what) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "GROUP_MISMATCH",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kGroupMismatch,
                         absl::StrCat("rank ", spec.rank(), ": ", what));
   };
   group_size_ = static_cast<uint32_t>(group_->size());
@@ -394,7 +394,7 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
     all.eval();
     std::copy_n(all.data<float>(), sum.size(), sum.begin());
   } catch (const std::exception& error) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kConnectFailed,
                         absl::StrCat("rank ", spec.rank(), ", first collective: ", error.what()));
   }
   slices_.clear();
@@ -431,7 +431,7 @@ absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRe
   response.set_backend(backend_);
   response.set_group_size(group_size_);
   if (single() && group_size_ > 1) {
-    return ReasonStatus(absl::StatusCode::kUnimplemented, "ENGINE_LIMIT",
+    return ReasonStatus(absl::StatusCode::kUnimplemented, reasons::kEngineLimit,
                         "the second engine's ranks sum by themselves: rankd can't time that");
   }
   response.set_sum_correct(true);
@@ -457,7 +457,7 @@ absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRe
       AddTiming(size, std::move(times), response);
     }
   } catch (const std::exception& error) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                         absl::StrCat("a collective failed: ", error.what()));
   }
   return response;

@@ -24,7 +24,8 @@ constexpr milliseconds kGoLimit{5000};  // from the last arrival to everybody's 
 constexpr std::string_view kGo = "go";
 
 absl::Status Unreachable(std::string message) {
-  return ReasonStatus(absl::StatusCode::kUnavailable, "RENDEZVOUS_UNREACHABLE", std::move(message));
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRendezvousUnreachable,
+                      std::move(message));
 }
 
 transport::GangMember MemberOf(const RendezvousPlace& place) {

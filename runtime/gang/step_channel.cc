@@ -16,11 +16,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 absl::Status ConnectFailed(std::string message) {
-  return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED", std::move(message));
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kConnectFailed, std::move(message));
 }
 
 absl::Status RankGone(uint32_t rank, const std::string& why) {
-  return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                       absl::StrCat("rank ", rank, " is gone: ", why));
 }
 

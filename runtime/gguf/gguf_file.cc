@@ -45,7 +45,7 @@ enum Kind : uint32_t {
 // Thrown inside this file only; ParseGguf turns it into a status.
 struct Fault {
   std::string message;
-  const char* code = "MODEL_FILE_BROKEN";
+  const char* code = reasons::kModelFileBroken;
 };
 
 class Reader {
@@ -178,14 +178,14 @@ MetadataValue TakeValue(Reader& reader) {
 
 void CheckBegin(Reader& reader) {
   if (reader.Take<uint32_t>() != kMagic) {
-    throw Fault{"it does not begin as a GGUF file does", "MODEL_FORMAT_UNSUPPORTED"};
+    throw Fault{"it does not begin as a GGUF file does", reasons::kModelFormatUnsupported};
   }
   const auto version = reader.Take<uint32_t>();
   if (version == 2 || version == 3) return;
   const bool other_end = (version & 0xFFFFU) == 0 && version != 0;
   throw Fault{other_end ? std::string("it is stored big-endian")
                         : absl::StrCat("it is of version ", version, "; 2 and 3 are known"),
-              "MODEL_FORMAT_UNSUPPORTED"};
+              reasons::kModelFormatUnsupported};
 }
 
 TensorPlace TakeTensor(Reader& reader) {
@@ -258,7 +258,7 @@ GgufHeader Parse(std::span<const std::byte> file) {
 }
 
 absl::Status Broken(const std::string& path, const std::string& what) {
-  return ReasonStatus(absl::StatusCode::kDataLoss, "MODEL_FILE_BROKEN",
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
                       absl::StrCat(path, ": ", what));
 }
 
@@ -295,7 +295,7 @@ absl::StatusOr<GgufHeader> GgufModel::Map(const std::string& path) {
     const int error = errno;
     if (fd >= 0) close(fd);
     v1::Reason reason =
-        MakeReason("MODEL_FILE_MISSING", absl::StrCat(path, ": ", std::strerror(error)));
+        MakeReason(reasons::kModelFileMissing, absl::StrCat(path, ": ", std::strerror(error)));
     reason.set_remedy("check the file's name and who may read it");
     return ReasonStatus(absl::StatusCode::kNotFound, reason);
   }
@@ -330,7 +330,7 @@ absl::Status GgufModel::MapOtherParts(const std::string& path) {
   if (count > int64_t{kPartsMax}) return Broken(path, absl::StrCat("it has ", count, " parts"));
   const std::string ending = absl::StrFormat("-00001-of-%05d.gguf", count);
   if (!absl::EndsWith(path, ending)) {
-    v1::Reason reason = MakeReason("MODEL_FILE_MISSING",
+    v1::Reason reason = MakeReason(reasons::kModelFileMissing,
                                    absl::StrCat(path, " is one of ", count, " parts of a model"));
     reason.set_remedy(
         absl::StrCat("name the first part, which ends in ", ending, ", with the others beside it"));

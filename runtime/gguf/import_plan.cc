@@ -32,10 +32,10 @@ struct Fault {
 };
 
 [[noreturn]] void Unsupported(std::string message) {
-  throw Fault{"MODEL_FORMAT_UNSUPPORTED", std::move(message)};
+  throw Fault{reasons::kModelFormatUnsupported, std::move(message)};
 }
 [[noreturn]] void Broken(std::string message) {
-  throw Fault{"MODEL_FILE_BROKEN", std::move(message)};
+  throw Fault{reasons::kModelFileBroken, std::move(message)};
 }
 
 // An architecture as GGUF names it.
@@ -138,10 +138,10 @@ class Planner {
     const auto value = model_.Integer(Key(key));
     if (!value.has_value() && fallback.has_value()) return *fallback;
     if (!value.has_value()) {
-      throw Fault{"MODEL_CONFIG_INVALID", absl::StrCat("the metadata has no ", Key(key))};
+      throw Fault{reasons::kModelConfigInvalid, absl::StrCat("the metadata has no ", Key(key))};
     }
     if (*value < 1 || *value > (1 << 24)) {
-      throw Fault{"MODEL_CONFIG_INVALID", absl::StrCat(Key(key), " is ", *value)};
+      throw Fault{reasons::kModelConfigInvalid, absl::StrCat(Key(key), " is ", *value)};
     }
     return static_cast<uint64_t>(*value);
   }
@@ -150,7 +150,7 @@ class Planner {
     const auto value = model_.Number(Key(key));
     if (!value.has_value() && fallback.has_value()) return *fallback;
     if (!value.has_value() || !(*value > 0)) {
-      throw Fault{"MODEL_CONFIG_INVALID", absl::StrCat("the metadata has no ", Key(key))};
+      throw Fault{reasons::kModelConfigInvalid, absl::StrCat("the metadata has no ", Key(key))};
     }
     return *value;
   }
@@ -166,7 +166,7 @@ class Planner {
     }
     if (architecture_ == nullptr) {
       throw Fault{
-          "MODEL_ARCHITECTURE_UNKNOWN",
+          reasons::kModelArchitectureUnknown,
           absl::StrCat("architecture '", absl::CHexEscape(name),
                        has_experts ? "' with experts" : "'", " is not known; known are ", known)};
     }
@@ -409,7 +409,7 @@ absl::StatusOr<ImportPlan> PlanImport(const GgufModel& model) {
     message = absl::StrCat(model.path(), ": ", fault.message);
   }
   v1::Reason reason = MakeReason(code, std::move(message));
-  if (code == "MODEL_FORMAT_UNSUPPORTED") {
+  if (code == reasons::kModelFormatUnsupported) {
     reason.set_remedy(
         "fetch the model in MLX's format, or as a GGUF in Q4_0 to Q8_0, K-quants, F16 "
         "or BF16");

@@ -39,7 +39,7 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",          "tokenizer_co
                                         "chat_template.jinja",     "chat_template.json"};
 
 absl::Status WriteFailed(const std::string& path, const std::string& why) {
-  return ReasonStatus(absl::StatusCode::kInternal, "DISK_WRITE_FAILED",
+  return ReasonStatus(absl::StatusCode::kInternal, reasons::kDiskWriteFailed,
                       absl::StrCat(path, " can't be written: ", why));
 }
 
@@ -186,7 +186,7 @@ class Conversion {
                    error);
       }
       if (error.infinite) {
-        return ReasonStatus(absl::StatusCode::kDataLoss, "MODEL_FILE_BROKEN",
+        return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
                             absl::StrCat("tensor '", tensor.source->name,
                                          "' has a scale that is no finite float16"));
       }
@@ -240,7 +240,7 @@ absl::Status CheckDiskSpace(const std::string& folder, uint64_t bytes) {
   if (statvfs(folder.c_str(), &disk) != 0) return absl::OkStatus();  // writing will say so
   const uint64_t free = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
   if (free >= bytes) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kResourceExhausted, "DISK_SHORT",
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kDiskShort,
                       absl::StrCat(folder, " has ", FormatBytes(Bytes(free)),
                                    " free, the model takes ", FormatBytes(Bytes(bytes))));
 }
@@ -264,7 +264,7 @@ class NewFolder {
   absl::Status Make() const {
     std::error_code error;
     if (fs::exists(final_, error)) {
-      return ReasonStatus(absl::StatusCode::kAlreadyExists, "MODEL_EXISTS",
+      return ReasonStatus(absl::StatusCode::kAlreadyExists, reasons::kModelExists,
                           absl::StrCat(final_, " is there already"));
     }
     fs::remove_all(path_, error);
@@ -309,7 +309,8 @@ absl::StatusOr<std::string> NameOf(const ImportOptions& options) {
       name.find('\0') == std::string::npos && name.size() <= 200) {
     return name;
   }
-  v1::Reason reason = MakeReason("BAD_REQUEST", absl::StrCat("'", name, "' can't name a model"));
+  v1::Reason reason =
+      MakeReason(reasons::kBadRequest, absl::StrCat("'", name, "' can't name a model"));
   reason.set_remedy("give --name a name without '/' that does not begin with '.'");
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kHeaderAlignment = 8;
 
 absl::Status Failed(const std::string& path, int error) {
-  return ReasonStatus(absl::StatusCode::kInternal, "DISK_WRITE_FAILED",
+  return ReasonStatus(absl::StatusCode::kInternal, reasons::kDiskWriteFailed,
                       absl::StrCat(path, " can't be written: ", std::strerror(error)));
 }
 

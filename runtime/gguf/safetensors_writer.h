@@ -1,7 +1,7 @@
 #pragma once
 
 // Writes one safetensors file whose tensors' names and sizes are known beforehand; their bytes may
-// come in any order. One thread. Errors: DISK_WRITE_FAILED, with the system's own words.
+// come in any order. One thread. Errors: DISK_WRITE_FAILED, with the system's message.
 
 #include <cstdint>
 #include <map>

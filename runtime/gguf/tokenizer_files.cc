@@ -359,7 +359,8 @@ class Builder {
 };
 
 absl::Status Invalid(const GgufModel& model, const std::string& message) {
-  v1::Reason reason = MakeReason("TOKENIZER_INVALID", absl::StrCat(model.path(), ": ", message));
+  v1::Reason reason =
+      MakeReason(reasons::kTokenizerInvalid, absl::StrCat(model.path(), ": ", message));
   reason.set_remedy("give --tokenizer the folder of the original model's tokenizer.json");
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }

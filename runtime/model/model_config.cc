@@ -151,7 +151,7 @@ const Family& FamilyOf(const json& config) {
   const auto name = type->get<std::string>();
   const Family* family = FindFamily(name);
   if (family != nullptr) return *family;
-  throw ConfigError{"MODEL_ARCHITECTURE_UNKNOWN", absl::StrCat("architecture '", name, "'")};
+  throw ConfigError{reasons::kModelArchitectureUnknown, absl::StrCat("architecture '", name, "'")};
 }
 
 // What a family left at its default, and that sizes fit each other.
@@ -253,7 +253,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
   const json config =
       json::parse(WithoutInfinities(config_json), nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                         absl::StrCat(folder, "/config.json is not a JSON object"));
   }
   try {
@@ -262,7 +262,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
     return ReasonStatus(absl::StatusCode::kInvalidArgument, error.code,
                         absl::StrCat(folder, "/config.json: ", error.message));
   } catch (const json::exception& error) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                         absl::StrCat(folder, "/config.json: ", error.what()));
   }
 }
@@ -270,7 +270,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view config_json,
 absl::Status CheckDevice(const ModelConfig& config, const std::string& folder, bool on_gpu) {
   if (!on_gpu || !config.has_streams()) return absl::OkStatus();
   v1::Reason reason = MakeReason(
-      "MODEL_ARCHITECTURE_UNKNOWN",
+      reasons::kModelArchitectureUnknown,
       absl::StrCat(folder, ": architecture '", config.architecture,
                    "' is computed by rankd on CPUs alone, and this machine computes on its GPU"));
   reason.set_remedy(
@@ -283,14 +283,14 @@ absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/config.json");
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelConfigInvalid,
                         absl::StrCat(path, " can't be read"));
   }
   std::string text(kConfigBytesMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kConfigBytesMax) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                         absl::StrCat(path, " is larger than ", kConfigBytesMax, " bytes"));
   }
   return ParseModelConfig(text, folder);

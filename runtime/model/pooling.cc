@@ -19,7 +19,7 @@ using nlohmann::json;
 constexpr size_t kReadBytesMax = size_t{1} << 20;
 
 absl::Status Unsupported(const std::string& folder, const std::string& what) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_FORMAT_UNSUPPORTED",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelFormatUnsupported,
                       absl::StrCat(folder, ": ", what));
 }
 

@@ -153,7 +153,7 @@ absl::Status Judge(const SplitProof& proof, int layer, const std::vector<double>
   }
   if (agree >= kSplitProofRowsMin) return absl::OkStatus();
   return ReasonStatus(
-      absl::StatusCode::kFailedPrecondition, "SPLIT_DIFFERS",
+      absl::StatusCode::kFailedPrecondition, reasons::kSplitDiffers,
       absl::StrFormat("the %d slices of layer %d of %s are not the layer that they were cut from: "
                       "of %d rows %d agree, the others differ by up to %.0f %%",
                       proof.place.tp, layer, proof.config.architecture, kSplitProofRows, agree,

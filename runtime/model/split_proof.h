@@ -3,7 +3,7 @@
 // Proof, before a gang serves, that the slices of a tensor split are the layers that they were cut
 // from.
 //
-// The ranks of a stage run the same made-up hidden states through one layer of each kind that the
+// The ranks of a stage run the same synthetic hidden states through one layer of each kind that the
 // stage has (by mixer, feed-forward, experts and window): each its slices, added up as in any step;
 // and the stage's first rank, alone, the whole layer as the files have it. Where a layer is
 // computed from a copy of it whatever the device (of 8-bit floats, OpenAI's blocks and experts that

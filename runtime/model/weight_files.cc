@@ -27,11 +27,11 @@ namespace fs = std::filesystem;
 constexpr size_t kIndexBytesMax = size_t{64} << 20;
 
 absl::Status Broken(std::string message) {
-  return ReasonStatus(absl::StatusCode::kDataLoss, "MODEL_FILE_BROKEN", std::move(message));
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken, std::move(message));
 }
 
 absl::Status Missing(std::string message) {
-  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_FILE_MISSING", std::move(message));
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelFileMissing, std::move(message));
 }
 
 // The shards that the index names. A name is a file of the same folder, nothing else.

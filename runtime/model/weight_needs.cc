@@ -46,7 +46,7 @@ class Checker {
   int faults_ = 0;
   std::vector<std::string> texts_;
   std::set<std::pair<std::string, int>> stacks_;  // that were met: tensor and turn
-  std::string code_ = "MODEL_CONFIG_INVALID";
+  std::string code_ = reasons::kModelConfigInvalid;
 };
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
@@ -72,7 +72,7 @@ const StoredTensor* Checker::Expect(const std::string& name, std::vector<int64_t
                         : form == Form::kPacked ? tensor->dtype == "I32"
                                                 : tensor->dtype == "U8";
   if (!is_right) {
-    code_ = "MODEL_FORMAT_UNSUPPORTED";
+    code_ = reasons::kModelFormatUnsupported;
     Fault(absl::StrCat("tensor '", name, "' is stored as ", tensor->dtype));
     return nullptr;
   }
@@ -168,7 +168,7 @@ void Checker::Fused(const MatrixNeed& need, const StoredNames& names) {
 
 void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
   if ((need.heads > 0 && !need.may_be_flat) || weight.shape.size() != 2) {
-    code_ = "MODEL_FORMAT_UNSUPPORTED";
+    code_ = reasons::kModelFormatUnsupported;
     return Fault(absl::StrCat("tensor '", weight.name, "' holds ",
                               need.heads > 0 ? need.heads : need.experts,
                               " maps in 8-bit floats; those that stand by themselves are read"));
@@ -187,7 +187,7 @@ void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
                               config_.fp8_block_rows, " x ", config_.fp8_block_columns));
   }
   if (scale->dtype != "F32" && scale->dtype != "BF16" && !IsPowerScale(*scale)) {
-    code_ = "MODEL_FORMAT_UNSUPPORTED";
+    code_ = reasons::kModelFormatUnsupported;
     Fault(absl::StrCat("tensor '", scale->name, "' is stored as ", scale->dtype));
   }
 }
@@ -765,7 +765,7 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
                           const WeightFiles& files) {
   if (place.layer_begin < 0 || place.layer_begin >= place.layer_end ||
       place.layer_end > config.layer_count) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                         absl::StrCat("layers [", place.layer_begin, ", ", place.layer_end,
                                      ") of a model that has ", config.layer_count));
   }

@@ -58,7 +58,7 @@ absl::StatusOr<std::string> ReadAt(const std::string& path, uint64_t begin, size
     close(fd);
   }
   if (got == static_cast<ssize_t>(count)) return bytes;
-  return ReasonStatus(absl::StatusCode::kDataLoss, "MODEL_FILE_BROKEN",
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kModelFileBroken,
                       absl::StrCat(path, " can't be read at byte ", begin));
 }
 
@@ -69,7 +69,7 @@ absl::StatusOr<std::string> FingerprintOf(const std::string& config_json,
   nlohmann::json config = nlohmann::json::parse(engine::WithoutInfinities(config_json), nullptr,
                                                 /*allow_exceptions=*/false);
   if (!config.is_object()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                         absl::StrCat(files.folder(), "/config.json is not a JSON object"));
   }
   for (const char* stamp : {"_name_or_path", "transformers_version"}) config.erase(stamp);

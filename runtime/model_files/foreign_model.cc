@@ -53,7 +53,7 @@ bool IsTrue(const json& config, const char* name) {
 }
 
 absl::Status Lacking(const std::string& folder, std::string_view what) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                       absl::StrCat(folder, "/config.json: it names no ", std::string(what)));
 }
 

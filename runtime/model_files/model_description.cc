@@ -38,13 +38,13 @@ constexpr int kConfigDepthMax = 32;
 constexpr int kFolderEntriesMax = 4096;
 
 absl::Status Unsupported(std::string message) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_FORMAT_UNSUPPORTED",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelFormatUnsupported,
                       std::move(message));
 }
 
 // GGUF is not served as it is, but there is a way.
 absl::Status AskForImport(std::string message, const std::string& file) {
-  v1::Reason reason = MakeReason("MODEL_FORMAT_UNSUPPORTED", std::move(message));
+  v1::Reason reason = MakeReason(reasons::kModelFormatUnsupported, std::move(message));
   reason.set_remedy(absl::StrCat("run 'clusterctl model import ", file, "' first"));
   return ReasonStatus(absl::StatusCode::kInvalidArgument, reason);
 }
@@ -52,7 +52,7 @@ absl::Status AskForImport(std::string message, const std::string& file) {
 // Rank 0 would refuse the folder once everything is launched.
 absl::Status TokenizerMissing(const std::string& folder, bool has_tiktoken) {
   v1::Reason reason =
-      MakeReason("MODEL_FILE_MISSING",
+      MakeReason(reasons::kModelFileMissing,
                  absl::StrCat(folder, " has no tokenizer.json",
                               has_tiktoken ? ", only tiktoken's table, which is not read" : ""));
   reason.set_remedy(
@@ -62,7 +62,7 @@ absl::Status TokenizerMissing(const std::string& folder, bool has_tiktoken) {
 }
 
 absl::Status InvalidConfig(std::string message) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "MODEL_CONFIG_INVALID",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kModelConfigInvalid,
                       std::move(message));
 }
 
@@ -130,7 +130,7 @@ absl::Status CheckTokenizer(const std::string& folder, const FolderContents& con
   std::ifstream file(path, std::ios::binary);
   if (file && nlohmann::json::accept(file)) return absl::OkStatus();
   v1::Reason reason =
-      MakeReason("TOKENIZER_INVALID",
+      MakeReason(reasons::kTokenizerInvalid,
                  absl::StrCat(path, file.is_open() ? " is not JSON: it is broken or incomplete"
                                                    : " can't be read"));
   reason.set_remedy("get the file anew from where the model came from");
@@ -420,7 +420,7 @@ std::string Architectures() {
 absl::Status ServedByNone(const absl::Status& own, const std::string& type,
                           const SecondEngine& second) {
   v1::Reason reason = ReasonOf(own);
-  if (reason.code() != "MODEL_ARCHITECTURE_UNKNOWN") return own;
+  if (reason.code() != reasons::kModelArchitectureUnknown) return own;
   std::string message = reason.message();
   const auto known = engine::KnownFamilies();
   // Else it is one that rankd computes on CPUs alone.
@@ -467,7 +467,7 @@ absl::StatusOr<v1::ModelDescription> DescribeForSecond(const std::string& folder
                                                        const absl::Status& own,
                                                        const SecondEngine& second) {
   const std::string type = TypeOf(config);
-  if (ReasonOf(own).code() != "MODEL_ARCHITECTURE_UNKNOWN" || !second.mlx_lm.has_value() ||
+  if (ReasonOf(own).code() != reasons::kModelArchitectureUnknown || !second.mlx_lm.has_value() ||
       !second.mlx_lm->architectures.contains(type)) {
     return ServedByNone(own, type, second);
   }
@@ -495,7 +495,7 @@ absl::StatusOr<v1::ModelDescription> DescribeModel(const std::string& folder,
     return AskForImport(absl::StrCat(folder, " is a GGUF file, not a model's folder"), folder);
   }
   if (!fs::is_directory(folder, error)) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound,
                         absl::StrCat(folder, " is not a folder"));
   }
   const FolderContents contents = LookInto(folder);

@@ -112,7 +112,7 @@ absl::Status NotFound(const std::string& wanted, const std::string& alias,
   absl::StrAppend(
       &message, near.empty() ? "; it looks in " : " It looks in ",
       searched.empty() ? "no folders: model_folders is empty" : absl::StrJoin(searched, ", "));
-  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND", message);
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound, message);
 }
 
 int64_t ChangedAt(const std::string& folder) {
@@ -245,7 +245,7 @@ void ModelFolders::Take(const std::string& name, const std::string& path,
 absl::StatusOr<v1::ModelDescription> ModelFolders::DescribeInTime(const std::string& path) const {
   if (now_() < scan_ends_) return describe_(path, second_);
   v1::Reason reason =
-      MakeReason("NOT_READY",
+      MakeReason(reasons::kNotReady,
                  absl::StrCat(path, " was not looked at yet: other model folders took the ",
                               std::chrono::duration_cast<std::chrono::seconds>(kScanLimit).count(),
                               " s that one look at all of them may take"));
@@ -269,7 +269,7 @@ absl::StatusOr<ResolvedModel> ModelFolders::ResolvePath(const std::string& path)
   std::error_code error;
   const fs::path real = fs::canonical(Expand(path), error);
   if (error) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_FOUND",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotFound,
                         absl::StrCat("there is no folder ", path, " on this node"));
   }
   // The same folder under its known name, when a scan finds it.
@@ -313,10 +313,10 @@ absl::StatusOr<ResolvedModel> ModelFolders::Resolve(const std::string& name_or_p
   }
   if (match.fits.size() > 1) {
     return ReasonStatus(
-        absl::StatusCode::kFailedPrecondition, "MODEL_AMBIGUOUS",
+        absl::StatusCode::kFailedPrecondition, reasons::kModelAmbiguous,
         absl::StrCat("'", name_or_path, "' may be any of ", absl::StrJoin(match.fits, ", ")));
   }
-  return NotFound(name_or_path, alias, NearMisses(name_or_path, names), folders_);
+  return NotFound(name_or_path, alias, SuggestedNames(name_or_path, names), folders_);
 }
 
 absl::StatusOr<ResolvedModel> ModelFolders::Find(std::string_view name,
@@ -340,7 +340,7 @@ absl::StatusOr<ResolvedModel> ModelFolders::Find(std::string_view name,
                                  " has other files than the model that is asked for")
                   : std::string(found->second.description.status().message());
   }
-  return ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_ON_NODE", message);
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotOnNode, message);
 }
 
 }  // namespace macrame::runtime

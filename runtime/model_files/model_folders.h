@@ -89,7 +89,7 @@ class ModelFolders {
   // `name_or_path`: a path when it begins with "/", "./", "../" or "~/"; else a name, looked up
   // among the models of a fresh scan and never joined to a path: exact, then without regard to
   // case, the part after "ORG/", a known alias, a unique beginning or end. MODEL_NOT_FOUND names
-  // the folders that were searched, near misses and what an alias was resolved to; MODEL_AMBIGUOUS
+  // the folders that were searched, suggestions and what an alias was resolved to; MODEL_AMBIGUOUS
   // lists the candidates. A model that is there but can't be described gives its own error.
   absl::StatusOr<ResolvedModel> Resolve(const std::string& name_or_path);
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "proto/near_miss.h"
+#include "proto/suggestions.h"
 
 namespace macrame::runtime {
 namespace {
@@ -53,8 +53,8 @@ NameMatch MatchName(std::string_view wanted, const std::vector<std::string>& nam
   return match;
 }
 
-std::vector<std::string> NearMisses(std::string_view wanted,
-                                    const std::vector<std::string>& names) {
+std::vector<std::string> SuggestedNames(std::string_view wanted,
+                                        const std::vector<std::string>& names) {
   if (wanted.size() > kNameBytesMax) return {};
   const std::string lower = Lower(wanted);
   const size_t limit = std::max<size_t>(2, wanted.size() / 3);
@@ -68,7 +68,7 @@ std::vector<std::string> NearMisses(std::string_view wanted,
   }
   std::sort(near.begin(), near.end());
   std::vector<std::string> out;
-  for (size_t i = 0; i < near.size() && i < kNearMissesMax; ++i) out.push_back(near[i].second);
+  for (size_t i = 0; i < near.size() && i < kSuggestionsMax; ++i) out.push_back(near[i].second);
   return out;
 }
 

@@ -8,7 +8,7 @@
 
 namespace macrame::runtime {
 
-inline constexpr size_t kNearMissesMax = 5;
+inline constexpr size_t kSuggestionsMax = 5;
 
 struct NameMatch {
   // All names that fit at the first rule that any fits; one: it is meant. Rules, in order: equal;
@@ -19,8 +19,9 @@ struct NameMatch {
 };
 NameMatch MatchName(std::string_view wanted, const std::vector<std::string>& names);
 
-// Up to kNearMissesMax names that differ from `wanted` by a few letters, or contain it, nearest
+// Up to kSuggestionsMax names that differ from `wanted` by a few letters, or contain it, nearest
 // first.
-std::vector<std::string> NearMisses(std::string_view wanted, const std::vector<std::string>& names);
+std::vector<std::string> SuggestedNames(std::string_view wanted,
+                                        const std::vector<std::string>& names);
 
 }  // namespace macrame::runtime

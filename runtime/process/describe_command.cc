@@ -75,7 +75,8 @@ int RunDescribeCommand(const DescribeOptions& options) {
     }
   }
   auto model = DescribeModel(options.folder, second.value_or(SecondEngine{}));
-  if (!second.has_value() && ReasonOf(model.status()).code() == "MODEL_ARCHITECTURE_UNKNOWN") {
+  if (!second.has_value() &&
+      ReasonOf(model.status()).code() == reasons::kModelArchitectureUnknown) {
     model = DescribeModel(options.folder, AskForSecond(options.python));
   }
   if (model.ok()) {

@@ -59,7 +59,7 @@ absl::Status CompareVocabularies(const text::Tokenizer& model, const text::Token
   }
   if (differing == 0) return absl::OkStatus();
   return ReasonStatus(
-      absl::StatusCode::kInvalidArgument, "DRAFT_VOCABULARY_DIFFERS",
+      absl::StatusCode::kInvalidArgument, reasons::kDraftVocabularyDiffers,
       absl::StrCat("the draft model ", draft_name, " has another vocabulary than the model (",
                    model.VocabSize(), " tokens, the draft model ", draft.VocabSize(),
                    "): ", absl::StrJoin(named, ", "),
@@ -74,14 +74,14 @@ absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, int vocab_si
   draft.name = DraftName(spec);
   if (mlx::core::default_device() != mlx::core::Device::cpu) {
     return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "DRAFT_MODEL_UNUSABLE",
+        absl::StatusCode::kInvalidArgument, reasons::kDraftModelUnusable,
         absl::StrCat("no draft model ", draft.name,
                      " beside a model on a GPU: there the bits of a token depend on what else a "
                      "step runs, so drafts could change the text"));
   }
   if (spec.state_snapshots() > 0) {
     return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "DRAFT_MODEL_UNUSABLE",
+        absl::StatusCode::kInvalidArgument, reasons::kDraftModelUnusable,
         absl::StrCat("no draft model ", draft.name,
                      " beside a model with recurrent layers: their state can't be taken back where "
                      "a draft is rejected; load the model without --draft-model"));
@@ -91,7 +91,7 @@ absl::StatusOr<CheckedDraft> CheckDraft(const v1::LaunchSpec& spec, int vocab_si
   if (!config.ok()) return config.status();
   draft.config = *std::move(config);
   if (draft.config.has_state()) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "DRAFT_MODEL_UNUSABLE",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kDraftModelUnusable,
                         absl::StrCat(folder, ": ", draft.config.architecture,
                                      " has recurrent layers, whose state can't be taken back where "
                                      "a draft is rejected; draft with a model without"));
@@ -141,7 +141,7 @@ absl::StatusOr<std::unique_ptr<ModelDrafter>> LoadDraft(
     return std::make_unique<ModelDrafter>(draft.config, loader, watchdog, options);
   } catch (const std::bad_alloc&) {
     return ReasonStatus(
-        absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+        absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
         absl::StrCat("the system refused memory while loading the draft model ", draft.name));
   } catch (const std::exception& error) {
     return absl::InternalError(

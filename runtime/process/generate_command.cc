@@ -126,9 +126,9 @@ absl::Status AnswerAlone(const GenerateOptions& options, const GenerationJob& jo
 }  // namespace
 
 int RunGenerateCommand(const GenerateOptions& options) {
-  TerminationMessage last_words(options.spec);
+  TerminationMessage termination(options.spec);
   Watchdog watchdog([&](const std::string& what, std::chrono::milliseconds limit) {
-    last_words.Say(StalledStatus(what, limit));
+    termination.Say(StalledStatus(what, limit));
     _exit(kExitStalled);
   });
   BootOptions boot;
@@ -150,7 +150,7 @@ int RunGenerateCommand(const GenerateOptions& options) {
     if (status.ok()) (*rank)->engine->Announce(StepKind::kStop).IgnoreError();
   }
   if (status.ok()) return kExitOrderly;
-  last_words.Say(status);
+  termination.Say(status);
   return absl::IsInvalidArgument(status) && rank.ok() ? kExitUsage : ExitCodeOf(status);
 }
 

@@ -58,10 +58,10 @@ absl::Status Prove(const v1::LaunchSpec& spec, const ShardPlace& place,
   try {
     return ProveSplit({rank.config, place, files, rank.engine->limits().threads, spare}, sums);
   } catch (const std::bad_alloc&) {
-    return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
                         "the system refused memory for the proof of the split");
   } catch (const std::exception& error) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                         absl::StrCat("a rank was lost in the proof of the split: ", error.what()));
   }
 }
@@ -142,7 +142,7 @@ absl::Status LoadWeights(const v1::LaunchSpec& spec, const ShardPlace& place,
     rank.engine =
         std::make_unique<ForwardEngine>(rank.config, place, loader, *rank.link, watchdog, limits);
   } catch (const std::bad_alloc&) {
-    return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
                         absl::StrCat("the system refused memory while loading ", total, " bytes"));
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("loading weights: ", error.what()));
@@ -161,7 +161,7 @@ uint32_t ContextLengthOf(const v1::LaunchSpec& spec, const ModelConfig& config) 
 
 absl::Status CheckContext(uint32_t context) {
   if (context < kContextMin) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kConfigInvalid,
                         absl::StrCat("launch spec: a context of ", context,
                                      "; a prompt and an answer need ", kContextMin));
   }
@@ -172,7 +172,7 @@ absl::Status CheckContext(uint32_t context) {
 
 absl::Status CompleteSpec(v1::LaunchSpec& spec) {
   const auto bad = [](std::string message) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kConfigInvalid,
                         absl::StrCat("launch spec: ", message));
   };
   if (spec.model().path().empty()) return bad("it names no model folder");
@@ -188,14 +188,14 @@ absl::Status CompleteSpec(v1::LaunchSpec& spec) {
 absl::Status CheckKvBits(const v1::LaunchSpec& spec, bool on_gpu) {
   if (spec.kv_bits() == 0 || spec.kv_bits() == kKvBitsDefault) return absl::OkStatus();
   if (spec.kv_bits() != kKvBitsNarrow) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "CONFIG_INVALID",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kConfigInvalid,
                         absl::StrCat("launch spec: a KV cache of ", spec.kv_bits(), " bits; it is ",
                                      kKvBitsDefault, " or ", kKvBitsNarrow));
   }
   if (!on_gpu) return absl::OkStatus();
   const std::string& node = spec.assignment().hostname();
   v1::Reason reason =
-      MakeReason("KV_BITS_UNSUPPORTED",
+      MakeReason(reasons::kKvBitsUnsupported,
                  absl::StrCat("a KV cache of ", spec.kv_bits(), " bits was asked for; ",
                               node.empty() ? "this machine" : node,
                               " computes on its GPU, where rankd keeps the default only"),
@@ -300,21 +300,22 @@ BatchTraits TraitsOf(const ForwardLimits& limits) {
 
 ExitCode ExitCodeOf(const absl::Status& status) {
   static const std::set<std::string> model_faults = {
-      "MODEL_FILE_MISSING",         "MODEL_FILE_BROKEN",        "MODEL_CONFIG_INVALID",
-      "MODEL_ARCHITECTURE_UNKNOWN", "MODEL_FORMAT_UNSUPPORTED", "TOKENIZER_INVALID",
-      "DRAFT_VOCABULARY_DIFFERS",   "DRAFT_MODEL_UNUSABLE"};
+      reasons::kModelFileMissing,       reasons::kModelFileBroken,
+      reasons::kModelConfigInvalid,     reasons::kModelArchitectureUnknown,
+      reasons::kModelFormatUnsupported, reasons::kTokenizerInvalid,
+      reasons::kDraftVocabularyDiffers, reasons::kDraftModelUnusable};
   const std::string code = ReasonOf(status).code();
   if (model_faults.contains(code)) return kExitModelInvalid;
-  if (code == "CONFIG_INVALID" || code == "KV_BITS_UNSUPPORTED" || code == "ENGINE_MISSING" ||
-      code == "ENGINE_LIMIT") {
+  if (code == reasons::kConfigInvalid || code == reasons::kKvBitsUnsupported ||
+      code == reasons::kEngineMissing || code == reasons::kEngineLimit) {
     return kExitUsage;
   }
-  if (code == "CONNECT_FAILED" || code == "PORT_TAKEN" || code == "GROUP_MISMATCH" ||
-      code == "TRANSPORT_UNAVAILABLE") {
+  if (code == reasons::kConnectFailed || code == reasons::kPortTaken ||
+      code == reasons::kGroupMismatch || code == reasons::kTransportUnavailable) {
     return kExitConnectFailed;
   }
-  if (code == "RANK_EXITED") return kExitPeerLost;
-  if (code == "RANK_STALLED") return kExitStalled;
+  if (code == reasons::kRankExited) return kExitPeerLost;
+  if (code == reasons::kRankStalled) return kExitStalled;
   return absl::IsResourceExhausted(status) ? kExitOutOfMemory : kExitInternal;
 }
 

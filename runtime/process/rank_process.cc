@@ -221,7 +221,8 @@ constexpr uint32_t kDraftTokensMax = 12;
 
 // A broken collective names no culprit; the step channel or the gang's watch will in a moment.
 void AwaitBlame(const absl::Status& failed) {
-  if (ReasonOf(failed).code() == "RANK_EXITED") absl::SleepFor(absl::FromChrono(kBlameLimit));
+  if (ReasonOf(failed).code() == reasons::kRankExited)
+    absl::SleepFor(absl::FromChrono(kBlameLimit));
 }
 
 BatchTraits ServingTraits(const v1::LaunchSpec& spec, const BootedRank& rank) {
@@ -404,7 +405,8 @@ void RankProcess::WatchGang(GangLink& link) {
   hooks.on_stall = [this](const Stall& stall) {
     // An end that was asked for stops everything in its own way.
     if (stopping_) return;
-    Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, "RANK_STALLED", stall.what), &stall);
+    Fail(ReasonStatus(absl::StatusCode::kDeadlineExceeded, reasons::kRankStalled, stall.what),
+         &stall);
   };
   hooks.on_progress = [this] { watchdog_.Touch(); };
   hooks.bytes_moved = [&link] { return link.bytes_moved(); };

@@ -19,8 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 
 absl::Status Limit(const v1::LaunchSpec& spec, std::string what, std::string remedy) {
-  v1::Reason reason = MakeReason(
-      "ENGINE_LIMIT", absl::StrCat(spec.model().architecture(), " is served by mlx-lm, ", what));
+  v1::Reason reason =
+      MakeReason(reasons::kEngineLimit,
+                 absl::StrCat(spec.model().architecture(), " is served by mlx-lm, ", what));
   reason.set_remedy(std::move(remedy));
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }

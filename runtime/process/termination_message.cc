@@ -26,7 +26,7 @@ bool TerminationMessage::Say(const absl::Status& why) {
 }
 
 absl::Status StalledStatus(const std::string& what, std::chrono::milliseconds limit) {
-  return ReasonStatus(absl::StatusCode::kDeadlineExceeded, "RANK_STALLED",
+  return ReasonStatus(absl::StatusCode::kDeadlineExceeded, reasons::kRankStalled,
                       absl::StrCat(what, " took longer than ", limit.count(), " ms"));
 }
 

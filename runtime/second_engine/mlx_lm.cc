@@ -30,7 +30,7 @@ constexpr char kSystemPython[] = "/usr/bin/python3";
 
 absl::Status Garbled(const std::string& python) {
   return ReasonStatus(
-      absl::StatusCode::kInternal, "ENGINE_FAILED",
+      absl::StatusCode::kInternal, reasons::kEngineFailed,
       absl::StrCat("the mlx-lm worker of ", python, " gave an answer that can't ", "be read"));
 }
 

@@ -104,8 +104,9 @@ int Spawn(const std::string& python, int socket, bool shows_errors, pid_t* pid) 
 }
 
 absl::Status Missing(const std::string& python, const std::string& why) {
-  v1::Reason reason = MakeReason(
-      "ENGINE_MISSING", absl::StrCat("the mlx-lm worker can't be started: ", python, ": ", why));
+  v1::Reason reason =
+      MakeReason(reasons::kEngineMissing,
+                 absl::StrCat("the mlx-lm worker can't be started: ", python, ": ", why));
   reason.set_remedy("set mlx_lm_python to a Python interpreter that has mlx-lm");
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
 }
@@ -135,7 +136,7 @@ absl::Status StatusOf(const std::string& payload, const std::string& name) {
   take("message", message);
   take("remedy", remedy);
   const bool is_known = FindReasonCode(code) != nullptr;
-  v1::Reason reason = MakeReason(is_known ? code : "ENGINE_FAILED",
+  v1::Reason reason = MakeReason(is_known ? code : reasons::kEngineFailed,
                                  is_known ? message : absl::StrCat(name, ": ", message));
   if (!remedy.empty()) reason.set_remedy(remedy);
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, reason);
@@ -178,7 +179,7 @@ absl::Status WorkerProcess::Gone() {
   }
   if (is_reaped_ && WIFSIGNALED(state)) how = absl::StrCat("was ended by signal ", WTERMSIG(state));
   if (is_reaped_ && WIFEXITED(state)) how = absl::StrCat("ended with code ", WEXITSTATUS(state));
-  return ReasonStatus(absl::StatusCode::kUnavailable, "ENGINE_FAILED",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEngineFailed,
                       absl::StrCat(Name(), " ", how));
 }
 
@@ -188,7 +189,7 @@ absl::Status WorkerProcess::AwaitEnd(pid_t pid) {
     if (errno != EINTR) return absl::OkStatus();
   }
   return ReasonStatus(
-      absl::StatusCode::kUnavailable, "ENGINE_FAILED",
+      absl::StatusCode::kUnavailable, reasons::kEngineFailed,
       absl::StrCat("the mlx-lm worker (process ", pid, ") ",
                    end.si_code == CLD_EXITED ? "ended with code " : "was ended by signal ",
                    end.si_status));
@@ -214,7 +215,7 @@ absl::Status WorkerProcess::AwaitBytes(milliseconds limit) const {
     }
     if (stop_ != nullptr && stop_->load()) return absl::CancelledError("nobody waits any more");
     if (limit.count() == 0 || std::chrono::steady_clock::now() - begun < limit) continue;
-    return ReasonStatus(absl::StatusCode::kDeadlineExceeded, "ENGINE_FAILED",
+    return ReasonStatus(absl::StatusCode::kDeadlineExceeded, reasons::kEngineFailed,
                         absl::StrCat(Name(), " said nothing for ", limit.count() / 1000, " s"));
   }
 }
@@ -241,7 +242,7 @@ absl::StatusOr<WorkerFrame> WorkerProcess::Receive(milliseconds limit) {
     size |= uint64_t{static_cast<unsigned char>(head[1 + i])} << (8 * i);
   }
   if (size > kWorkerFrameBytesMax) {
-    return ReasonStatus(absl::StatusCode::kInternal, "ENGINE_FAILED",
+    return ReasonStatus(absl::StatusCode::kInternal, reasons::kEngineFailed,
                         absl::StrCat(Name(), " announces ", size, " bytes"));
   }
   WorkerFrame frame{head[0], std::string(size, '\0')};

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<WorkerStack>> WorkerStack::Start(const std::strin
 }
 
 absl::Status WorkerStack::Garbled() const {
-  return ReasonStatus(absl::StatusCode::kInternal, "ENGINE_FAILED",
+  return ReasonStatus(absl::StatusCode::kInternal, reasons::kEngineFailed,
                       absl::StrCat(Name(), " gave an answer that can't be read"));
 }
 
@@ -110,7 +110,7 @@ absl::Status WorkerStack::InStep(absl::Status failed) const {
                        text.find("[ring]") != text.npos || text.find("[jaccl]") != text.npos ||
                        text.find("istributed") != text.npos;
   if (place_.world_size == 1 || !is_link) return failed;
-  return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                       absl::StrCat("the link to a neighbouring rank failed: ", reason.message()));
 }
 
@@ -156,7 +156,7 @@ absl::Status WorkerStack::Begin(const ForwardStep& step) {
   if (width != static_cast<uint64_t>(loaded_.vocab_size) ||
       rows_.size() != kRowsHead + rows * width * sizeof(float)) {
     return ReasonStatus(
-        absl::StatusCode::kInternal, "ENGINE_FAILED",
+        absl::StatusCode::kInternal, reasons::kEngineFailed,
         absl::StrCat(Name(), " gives ", width, " logits of a vocabulary of ", loaded_.vocab_size));
   }
   return absl::OkStatus();

@@ -60,16 +60,16 @@ absl::Status BatchScheduler::CheckRequest(const RequestSpec& spec) const {
   const auto bad = [](std::string_view code, std::string message) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, code, std::move(message));
   };
-  if (spec.prompt.empty()) return bad("BAD_REQUEST", "the prompt has no tokens");
+  if (spec.prompt.empty()) return bad(reasons::kBadRequest, "the prompt has no tokens");
   if (spec.context_length > traits_.context_length) {
-    return bad("BAD_REQUEST",
+    return bad(reasons::kBadRequest,
                absl::StrCat("a context of ", spec.context_length,
                             " tokens; this model is served with ", traits_.context_length));
   }
   const uint32_t context = spec.context_length == 0 ? traits_.context_length : spec.context_length;
   if (spec.prompt.size() + (spec.rows == LogitRows::kLast ? 1 : 0) > context) {
-    return bad("PROMPT_TOO_LONG", absl::StrCat("the prompt has ", spec.prompt.size(),
-                                               " tokens, the context ", context));
+    return bad(reasons::kPromptTooLong, absl::StrCat("the prompt has ", spec.prompt.size(),
+                                                     " tokens, the context ", context));
   }
   return absl::OkStatus();
 }
@@ -82,7 +82,7 @@ absl::StatusOr<Effects> BatchScheduler::Add(RequestSpec spec, MonotonicTime now)
   if (taken >= traits_.sequences_max + size_t{traits_.queued_requests_max}) {
     const std::optional<RequestId> displaced = queue_.Displaced(spec.key, spec.priority);
     if (!displaced.has_value()) {
-      return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+      return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull,
                           absl::StrCat(queue_.size(), " requests wait"));
     }
     End(*Find(*displaced), EndReason::kDisplaced, now, effects);

@@ -209,7 +209,7 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
 
 absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voice) {
   if (!WantsCalls(request) || voice.takes_tools) return absl::OkStatus();
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                       "this model's chat template takes no tools, so the model would never see "
                       "them; leave 'tools' out or load a model that was trained with tools");
 }

@@ -196,7 +196,7 @@ absl::Status ForwardEngine::Guarded(const std::function<absl::Status()>& work) {
     return absl::ResourceExhaustedError("the system refused memory for a forward step");
   } catch (const std::exception& error) {
     if (link_.single()) return absl::InternalError(error.what());
-    return ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                         absl::StrCat("the link to a neighbouring rank failed: ", error.what()));
   }
 }

@@ -13,7 +13,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 absl::Status BadRequest(std::string message) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", std::move(message));
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest, std::move(message));
 }
 
 absl::Status CheckKeys(const v1::GenerateRequest& request) {
@@ -162,13 +162,13 @@ absl::StatusOr<GenerationJob> PrepareEmbedding(const v1::GenerateRequest& reques
                                                GenerationJob job) {
   const EmbeddingTraits& traits = text.embedding;
   if (traits.pooling == Pooling::kNone) {
-    return Refuse("MODEL_HAS_NO_EMBEDDINGS",
+    return Refuse(reasons::kModelHasNoEmbeddings,
                   "this model makes text and no embeddings: its folder says nothing of how its "
                   "positions would become one");
   }
   job.embedding = EmbeddingPlan{traits.pooling, request.embedding().dimensions()};
   if (job.embedding->dimensions > traits.width) {
-    return Refuse("DIMENSIONS_TOO_MANY",
+    return Refuse(reasons::kDimensionsTooMany,
                   absl::StrCat("'dimensions' is ", job.embedding->dimensions,
                                "; this model's embeddings have ", traits.width, " numbers"));
   }
@@ -318,7 +318,7 @@ absl::Status CheckPrompt(const std::vector<int32_t>& prompt, int vocab_size,
   }
   if (prompt.size() + behind > context_length) {
     return ReasonStatus(
-        absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+        absl::StatusCode::kInvalidArgument, reasons::kPromptTooLong,
         absl::StrCat("the prompt has ", prompt.size(),
                      " tokens, the model was loaded with a context of ", context_length));
   }
@@ -338,7 +338,7 @@ absl::StatusOr<GenerationJob> PrepareJob(const v1::GenerateRequest& request, con
   if (!status.ok()) return status;
   if (request.has_embedding()) return PrepareEmbedding(request, text, vocab_size, std::move(job));
   if (!text.embedding.has_head) {
-    return Refuse("MODEL_HAS_NO_TEXT", "this model makes embeddings and no text");
+    return Refuse(reasons::kModelHasNoText, "this model makes embeddings and no text");
   }
   job.sampling = ReadSampling(request.sampling(), text.sampling_defaults, seed);
   job.rules = ReadRules(request.sampling(), text.repetition_penalty);

@@ -29,7 +29,7 @@ uint64_t RandomSeed() {
 }
 
 absl::Status QueueFull(std::string why) {
-  return ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL", std::move(why));
+  return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull, std::move(why));
 }
 
 // On a lane's thread.
@@ -84,28 +84,29 @@ RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec
 
 absl::Status RankService::Start() {
   server_.HandleStream<v1::WatchRequest>(
-      "/macrame.v1.RankService/Watch",
+      "/macrame.v1.RankService/Watch", transport::Access::kLocal,
       [this](const transport::Caller&, v1::WatchRequest, transport::ServerStream stream) {
         Watch(std::move(stream));
       });
   server_.HandleStream<v1::GenerateRequest>(
-      "/macrame.v1.RankService/Generate",
+      "/macrame.v1.RankService/Generate", transport::Access::kLocal,
       [this](const transport::Caller&, v1::GenerateRequest request,
              transport::ServerStream stream) { Generate(std::move(request), std::move(stream)); });
   server_.HandleUnary<v1::StopRequest, v1::StopResponse>(
-      "/macrame.v1.RankService/Stop", [this](const transport::Caller&, v1::StopRequest,
-                                             transport::GrpcServer::Reply<v1::StopResponse> reply) {
+      "/macrame.v1.RankService/Stop", transport::Access::kLocal,
+      [this](const transport::Caller&, v1::StopRequest,
+             transport::GrpcServer::Reply<v1::StopResponse> reply) {
         reply(v1::StopResponse());
         stop_();
       });
   server_.HandleUnary<v1::VerifyGroupRequest, v1::VerifyGroupResponse>(
-      "/macrame.v1.RankService/VerifyGroup",
+      "/macrame.v1.RankService/VerifyGroup", transport::Access::kLocal,
       [this](const transport::Caller&, v1::VerifyGroupRequest request,
              transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
         VerifyGroup(std::move(request), std::move(reply));
       });
   server_.HandleUnary<v1::TraceRankRequest, v1::TraceRankResponse>(
-      "/macrame.v1.RankService/Trace",
+      "/macrame.v1.RankService/Trace", transport::Access::kLocal,
       [this](const transport::Caller&, v1::TraceRankRequest request,
              transport::GrpcServer::Reply<v1::TraceRankResponse> reply) {
         Trace(request, std::move(reply));
@@ -120,10 +121,10 @@ void RankService::Stop(Duration grace) {
   // not to be handed from gang to gang.
   const bool has_failed = status_.phase() == v1::RANK_PHASE_FAILED;
   const absl::Status why =
-      has_failed ? ReasonStatus(absl::StatusCode::kUnavailable, "RANK_EXITED",
+      has_failed ? ReasonStatus(absl::StatusCode::kUnavailable, reasons::kRankExited,
                                 absl::StrCat("model ", spec_.deployment(),
                                              " failed: ", status_.failure().message()))
-                 : ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+                 : ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                                 absl::StrCat("model ", spec_.deployment(), " is stopping"));
   for (const auto& request : requests_) {
     request->cancelled = true;
@@ -248,20 +249,20 @@ void RankService::SetCounts(uint32_t running, uint32_t waiting) {
 
 absl::Status RankService::CheckServing(const v1::GenerateRequest& request) const {
   if (spec_.rank() != 0) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kBadRequest,
                         absl::StrCat("rank ", spec_.rank(), " takes no requests; rank 0 does"));
   }
   if (!request.deployment().empty() && request.deployment() != spec_.deployment()) {
     return ReasonStatus(
-        absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+        absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
         absl::StrCat("this rank serves ", spec_.deployment(), ", not ", request.deployment()));
   }
   if (status_.phase() != v1::RANK_PHASE_READY || text_ == nullptr) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                         absl::StrCat("model ", spec_.deployment(), " is not ready"));
   }
   if (request.epoch() != 0 && request.epoch() != spec_.epoch()) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                         absl::StrCat("this is epoch ", spec_.epoch(), " of ", spec_.deployment(),
                                      ", not ", request.epoch()));
   }
@@ -331,7 +332,7 @@ void RankService::VerifyGroup(v1::VerifyGroupRequest request,
   if (request.sizes_bytes_size() > kVerifySizesMax || request.rounds() > kVerifyRoundsMax ||
       std::any_of(request.sizes_bytes().begin(), request.sizes_bytes().end(), too_large)) {
     return reply(
-        ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+        ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                      absl::StrCat("at most ", kVerifySizesMax, " sizes of ", kVerifyBytesMax,
                                   " bytes and ", kVerifyRoundsMax, " rounds")));
   }
@@ -373,11 +374,11 @@ void RankService::Trace(const v1::TraceRankRequest& request,
                         transport::GrpcServer::Reply<v1::TraceRankResponse> reply) {
   const Duration duration = std::chrono::milliseconds(request.duration_ms());
   if (duration <= Duration(0) || duration > kTraceMax) {
-    return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                               "a trace takes from 1 ms to 60 s"));
   }
   if (!begin_trace_()) {
-    return reply(ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    return reply(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                               "a trace of this rank is being taken already"));
   }
   dispatcher_.PostAfter(duration, [this, reply] {

@@ -102,7 +102,7 @@ void ServingLoop::Take(const Effects& effects) {
     const auto found = requests_.find(ended.id);
     if (found == requests_.end()) continue;
     if (ended.reason == EndReason::kDisplaced) {
-      End(ended.id, ReasonStatus(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+      End(ended.id, ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kQueueFull,
                                  "other clients' requests wait for this model too"));
       continue;
     }

@@ -16,14 +16,14 @@ absl::Status AdmitMemory(Bytes need, const std::vector<AdmittedRank>& admitted,
   const Bytes left = memory.usable - promised;
   if (need > left) {
     return ReasonStatus(
-        absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+        absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
         absl::StrCat("the rank needs ", FormatBytes(need), "; of ", FormatBytes(memory.usable),
                      " that models may take, ", FormatBytes(promised), " are promised"),
         node_id);
   }
   const Bytes free = memory.available - still_to_come;
   if (memory.available > Bytes(0) && need > free) {
-    return ReasonStatus(absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
                         absl::StrCat("the rank needs ", FormatBytes(need), "; ",
                                      FormatBytes(memory.available), " are free, of which ",
                                      FormatBytes(still_to_come), " go to ranks that are loading"),

@@ -17,7 +17,7 @@ namespace macrame::runtime {
 namespace {
 
 absl::Status CannotBind(const std::string& ip, const std::string& why) {
-  return ReasonStatus(absl::StatusCode::kUnavailable, "PORT_TAKEN",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kPortTaken,
                       absl::StrCat("no port can be had on ", ip, ": ", why));
 }
 

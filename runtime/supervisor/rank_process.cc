@@ -161,7 +161,7 @@ class OutputReader {
     Close(std::exchange(fds_[2], -1));
   }
 
-  std::string LastWords() const {
+  std::string LastLinesOfOutput() const {
     const std::string errors = lines_[1].Text();
     return errors.empty() ? lines_[0].Text() : errors;
   }
@@ -230,17 +230,17 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Start(
     const Ending ending = WaitForEnd(pid);
     Close(pipes.wake.write);
     reader.join();
-    dispatcher->Post([self, ending, words = output.LastWords()] {
+    dispatcher->Post([self, ending, words = output.LastLinesOfOutput()] {
       if (*self != nullptr) (*self)->Exited(ending.code, ending.signal, words);
     });
   });
   return process;
 }
 
-void RankProcess::Exited(int code, int signal, const std::string& last_words) {
+void RankProcess::Exited(int code, int signal, const std::string& last_lines) {
   Reap();
   const auto on_exit = std::move(on_exit_);
-  on_exit({code, signal, last_words});  // may destroy this
+  on_exit({code, signal, last_lines});  // may destroy this
 }
 
 void RankProcess::Signal(int signal) {

@@ -36,7 +36,7 @@ struct ProcessCommand {
 struct ProcessExit {
   int code = 0;            // when it ended by itself
   int signal = 0;          // when a signal ended it
-  std::string last_words;  // the last lines of stderr; of stdout when stderr was silent
+  std::string last_lines;  // the last lines of stderr; of stdout when stderr was silent
 };
 
 class RankProcess {
@@ -57,7 +57,7 @@ class RankProcess {
 
  private:
   RankProcess() = default;
-  void Exited(int code, int signal, const std::string& last_words);
+  void Exited(int code, int signal, const std::string& last_lines);
   void Reap();
 
   pid_t pid_ = -1;

@@ -113,7 +113,7 @@ absl::Status RankSupervisor::Impl::Start() {
   const std::string path =
       options_.rankd_path.empty() ? RankdBesideThisProgram() : options_.rankd_path;
   if (access(path.c_str(), X_OK) != 0) {
-    return ReasonStatus(absl::StatusCode::kNotFound, "ENGINE_MISSING",
+    return ReasonStatus(absl::StatusCode::kNotFound, reasons::kEngineMissing,
                         absl::StrCat("there is no rankd at ", path), options_.node_id);
   }
   rankd_path_ = path;
@@ -138,11 +138,11 @@ void RankSupervisor::Impl::EndLeftovers() {
 absl::Status RankSupervisor::Impl::CheckRoom(const v1::ReserveRequest& request, const RankKey& key,
                                              const NodeMemory& memory) const {
   if (shutting_down_) {
-    return ReasonStatus(absl::StatusCode::kUnavailable, "NODE_LEFT", "this agent is shutting down",
-                        options_.node_id);
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeLeft,
+                        "this agent is shutting down", options_.node_id);
   }
   if (rankd_path_.empty()) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "ENGINE_MISSING",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kEngineMissing,
                         "this node has no rankd", options_.node_id);
   }
   std::vector<AdmittedRank> admitted;
@@ -151,7 +151,7 @@ absl::Status RankSupervisor::Impl::CheckRoom(const v1::ReserveRequest& request, 
   }
   if (admitted.size() >= options_.ranks_max) {
     return ReasonStatus(
-        absl::StatusCode::kResourceExhausted, "MEMORY_SHORT",
+        absl::StatusCode::kResourceExhausted, reasons::kMemoryShort,
         absl::StrCat("this node has ", admitted.size(), " ranks, as many as may be"),
         options_.node_id);
   }
@@ -165,7 +165,7 @@ absl::StatusOr<v1::ReserveResponse> RankSupervisor::Impl::Reserve(const v1::Rese
   const RankKey key{request.deployment(), request.epoch(), request.assignment().rank()};
   const auto known = ranks_.find(key);
   if (known != ranks_.end() && known->second->running()) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "SNAPSHOT_STALE",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kSnapshotStale,
                         "this rank runs already", options_.node_id);
   }
   if (auto room = CheckRoom(request, key, memory); !room.ok()) return room;
@@ -202,7 +202,7 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::Launch
   const RankKey key{spec.deployment(), spec.epoch(), spec.rank()};
   const auto found = ranks_.find(key);
   if (found == ranks_.end()) {
-    return ReasonStatus(absl::StatusCode::kFailedPrecondition, "RESERVATION_LAPSED",
+    return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kReservationLapsed,
                         absl::StrCat("nothing is reserved for rank ", key.rank, " of ",
                                      key.deployment, " (epoch ", key.epoch, ")"),
                         options_.node_id);
@@ -211,7 +211,7 @@ absl::StatusOr<v1::LaunchResponse> RankSupervisor::Impl::Launch(const v1::Launch
     const absl::Status launched = found->second->Launch(spec, rankd_path_, ++last_serial_);
     if (!launched.ok()) {
       ranks_.erase(found);
-      return ReasonStatus(launched.code(), "RANK_EXITED", std::string(launched.message()),
+      return ReasonStatus(launched.code(), reasons::kRankExited, std::string(launched.message()),
                           options_.node_id);
     }
     dispatcher_->Post([this, alive = alive_] {
@@ -266,7 +266,7 @@ void RankSupervisor::Impl::Gone(const RankKey& key) {
     if (generation.rank == key) cut_off.push_back(id);
   }
   v1::Reason reason = status.failure();
-  if (reason.code().empty()) reason = MakeReason("NOT_READY", "the rank was stopped");
+  if (reason.code().empty()) reason = MakeReason(reasons::kNotReady, "the rank was stopped");
   for (GenerateId id : cut_off) {
     FinishGeneration(id, ReasonStatus(absl::StatusCode::kUnavailable, reason));
   }
@@ -315,9 +315,9 @@ SupervisedRank* RankSupervisor::Impl::EntryRank(const v1::GenerateRequest& reque
     }
   }
   if (best == nullptr) {
-    *why_not = known ? ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+    *why_not = known ? ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                                     absl::StrCat(request.deployment(), " is not ready yet"))
-                     : ReasonStatus(absl::StatusCode::kNotFound, "MODEL_NOT_LOADED",
+                     : ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
                                     absl::StrCat("no entry rank of ", request.deployment(),
                                                  " is on this node"),
                                     options_.node_id);
@@ -396,7 +396,7 @@ void RankSupervisor::Impl::TraceRanks(
     });
   }
   gathering->Add(
-      ReasonStatus(absl::StatusCode::kUnavailable, "NOT_READY",
+      ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                    absl::StrCat("no rank of ", request.deployment(), " on this node is ready"),
                    options_.node_id));
 }

@@ -45,8 +45,8 @@ struct SupervisorOptions {
   uint32_t ranks_max = 16;                                 // reserved, running and ending together
   uint32_t ended_statuses_max = 64;  // FAILED and STOPPED ones kept for the coordinator to see
   Duration stopped_status_kept = std::chrono::seconds(10);
-  uint64_t log_bytes_max = 4 << 20;    // a rank's log file; one older one is kept beside it
-  uint32_t last_words_lines_max = 20;  // of stderr, in the Reason's evidence
+  uint64_t log_bytes_max = 4 << 20;  // a rank's log file; one older one is kept beside it
+  uint32_t last_lines_max = 20;      // of stderr, in the Reason's evidence
   FastSynch metal_fast_synch = FastSynch::kAuto;
   std::string python;                // that has mlx_lm; empty: none is known
   bool core_dumps = false;           // of ranks that crash

@@ -40,7 +40,7 @@ constexpr Duration kSilenceCheckInterval = std::chrono::seconds(1);
 // A check that comes later than this was held up with everything else of this process: the rank may
 // have reported, and nobody was there to hear it.
 constexpr Duration kLatenessTolerated = std::chrono::milliseconds(500);
-constexpr size_t kLastWordsBytesMax = 4096;
+constexpr size_t kLastLinesBytesMax = 4096;
 
 std::string SignalName(int signal) {
   switch (signal) {
@@ -73,7 +73,7 @@ std::string LastLine(const std::string& text) { return text.substr(text.rfind('\
 // what. Remedy". It ends before it is heard over its socket.
 std::optional<v1::Reason> FaultOfModel(const ProcessExit& exit, const std::string& node_id) {
   if (exit.code != engine::kExitModelInvalid) return std::nullopt;
-  const std::string line = LastLine(exit.last_words);
+  const std::string line = LastLine(exit.last_lines);
   for (size_t at = line.find(": "); at != std::string::npos; at = line.find(": ", at + 2)) {
     const size_t begin = at + 2;
     const size_t end = line.find(": ", begin);
@@ -92,8 +92,8 @@ std::optional<v1::Reason> FaultOfModel(const ProcessExit& exit, const std::strin
 
 // Begins with a whole character: a message's string must be UTF-8.
 std::string Tail(const std::string& text) {
-  if (text.size() <= kLastWordsBytesMax) return text;
-  size_t begin = text.size() - kLastWordsBytesMax;
+  if (text.size() <= kLastLinesBytesMax) return text;
+  size_t begin = text.size() - kLastLinesBytesMax;
   while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) ++begin;
   return text.substr(begin);
 }
@@ -177,7 +177,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
       LaunchEnvironment(environ, fast_synch_by_default_ || synch == FastSynch::kOn);
   command.log_path = paths_.log;
   command.log_bytes_max = options_.log_bytes_max;
-  command.last_lines_max = options_.last_words_lines_max;
+  command.last_lines_max = options_.last_lines_max;
   auto process =
       RankProcess::Start(command, dispatcher_, [this](const ProcessExit& exit) { Exited(exit); });
   ring_.Release();
@@ -261,7 +261,7 @@ void SupervisedRank::CheckSilence(MonotonicTime due) {
   }
   status_.set_phase(v1::RANK_PHASE_FAILED);
   *status_.mutable_failure() =
-      MakeReason("RANK_STALLED",
+      MakeReason(reasons::kRankStalled,
                  absl::StrCat(Name(), reported_ ? " said nothing for " : " did not report within ",
                               Seconds(limit), " s and was killed"),
                  options_.node_id);
@@ -302,15 +302,16 @@ void SupervisedRank::ScheduleSignal(Duration delay, int signal) {
 
 v1::Reason SupervisedRank::WhyEnded(const ProcessExit& exit) const {
   if (auto fault = FaultOfModel(exit, options_.node_id)) return *std::move(fault);
-  std::string words = LastLine(exit.last_words);
+  std::string words = LastLine(exit.last_lines);
   if (!words.empty()) words = absl::StrCat("; its last lines: ", words);
   if (exit.signal == 0) {
-    return MakeReason("RANK_EXITED", absl::StrCat(Name(), " exited with code ", exit.code, words),
+    return MakeReason(reasons::kRankExited,
+                      absl::StrCat(Name(), " exited with code ", exit.code, words),
                       options_.node_id);
   }
   std::string guess;
   if (exit.signal == SIGKILL) guess = ", perhaps by the system because memory ran out";
-  return MakeReason("RANK_KILLED",
+  return MakeReason(reasons::kRankKilled,
                     absl::StrCat(Name(), " was ended by ", SignalName(exit.signal), guess, words),
                     options_.node_id);
 }
@@ -329,10 +330,10 @@ void SupervisedRank::Exited(const ProcessExit& exit) {
   }
   if (status_.has_failure()) {
     // What is said already is not said again as what the process wrote.
-    const std::string last = LastLine(exit.last_words);
-    const bool is_said = last.size() == exit.last_words.size() &&
+    const std::string last = LastLine(exit.last_lines);
+    const bool is_said = last.size() == exit.last_lines.size() &&
                          absl::StrContains(last, status_.failure().message());
-    status_.mutable_failure()->set_evidence(is_said ? "" : Tail(exit.last_words));
+    status_.mutable_failure()->set_evidence(is_said ? "" : Tail(exit.last_lines));
     if (status_.failure().node_id().empty()) {
       status_.mutable_failure()->set_node_id(options_.node_id);
     }

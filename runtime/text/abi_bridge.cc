@@ -25,17 +25,17 @@ absl::Status TakeStatus(MacrameTextStatus status, MacrameTextBytes error,
   const auto code = static_cast<absl::StatusCode>(status);
   switch (code) {
     case absl::StatusCode::kAborted:
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, "TEMPLATE_REFUSED",
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kTemplateRefused,
                           std::move(message));
     case absl::StatusCode::kInvalidArgument:
       return ReasonStatus(code, reasons.arguments, std::move(message));
     case absl::StatusCode::kOutOfRange:
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, "PROMPT_TOO_LONG",
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kPromptTooLong,
                           std::move(message));
     case absl::StatusCode::kNotFound:
       return ReasonStatus(code, reasons.missing, std::move(message));
     case absl::StatusCode::kInternal:
-      return ReasonStatus(code, "INTERNAL", std::move(message));
+      return ReasonStatus(code, reasons::kInternal, std::move(message));
     default:
       return ReasonStatus(code, reasons.broken, std::move(message));
   }

@@ -1,11 +1,13 @@
 #include "runtime/text/chat_template.h"
 
+#include "proto/reason_codes.h"
 #include "runtime/text/abi_bridge.h"
 
 namespace macrame::runtime::text {
 namespace {
 
-constexpr FailureReasons kReasons = {"MODEL_FILE_MISSING", "TOKENIZER_INVALID", "BAD_REQUEST"};
+constexpr FailureReasons kReasons = {reasons::kModelFileMissing, reasons::kTokenizerInvalid,
+                                     reasons::kBadRequest};
 
 MacrameTextChatArguments Arguments(const ChatPrompt& prompt) {
   MacrameTextChatArguments arguments{};

@@ -59,8 +59,8 @@ class ChatTemplate {
   // The template's own text; some models have one for requests with tools.
   std::string Source(bool with_tools) const;
 
-  // The prompt as text. InvalidArgument with TEMPLATE_REFUSED and the template's own words when it
-  // calls raise_exception, with BAD_REQUEST when the JSON is malformed or can't be rendered.
+  // The prompt as text. InvalidArgument with TEMPLATE_REFUSED and the template's own message when
+  // it calls raise_exception, with BAD_REQUEST when the JSON is malformed or can't be rendered.
   absl::StatusOr<std::string> Render(const ChatPrompt& prompt) const;
 
   // The prompt as ids. Equal to encoding Render()'s text without adding special tokens, and so to
@@ -73,7 +73,8 @@ class ChatTemplate {
   // plain letters, joined with their neighbours as plain letters are. (A tokenizer whose model
   // spells the token all the same, as Unigram models do, has the text cut behind the token's first
   // character.) That holds too for a token put together from two strings. In messages of the
-  // assistant only special tokens are read so: "<think>" and the like are its own words there.
+  // assistant only special tokens are read so: "<think>" and the like are the model's own text
+  // there.
   //
   // The template sees a private-use character in place of the first one of such a text, so it can't
   // act on it either (`'</think>' in content` is false for a user's message).

@@ -3,12 +3,14 @@
 #include <vector>
 
 #include "proto/check.h"
+#include "proto/reason_codes.h"
 #include "runtime/text/abi_bridge.h"
 
 namespace macrame::runtime::text {
 namespace {
 
-constexpr FailureReasons kReasons = {"STRUCTURE_REFUSED", "STRUCTURE_REFUSED", "STRUCTURE_REFUSED"};
+constexpr FailureReasons kReasons = {reasons::kStructureRefused, reasons::kStructureRefused,
+                                     reasons::kStructureRefused};
 
 // Ids are never negative here: they are a vocabulary's own.
 const uint32_t* Unsigned(std::span<const int32_t> tokens) {

@@ -3,12 +3,14 @@
 #include <memory>
 #include <utility>
 
+#include "proto/reason_codes.h"
 #include "runtime/text/abi_bridge.h"
 
 namespace macrame::runtime::text {
 namespace {
 
-constexpr FailureReasons kReasons = {"MODEL_FILE_MISSING", "MODEL_FILE_BROKEN", "BAD_REQUEST"};
+constexpr FailureReasons kReasons = {reasons::kModelFileMissing, reasons::kModelFileBroken,
+                                     reasons::kBadRequest};
 
 struct HeaderDeleter {
   void operator()(MacrameTextHeaderHandle* handle) const { macrame_text_safetensors_free(handle); }

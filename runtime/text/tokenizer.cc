@@ -10,7 +10,8 @@
 namespace macrame::runtime::text {
 namespace {
 
-constexpr FailureReasons kReasons = {"MODEL_FILE_MISSING", "TOKENIZER_INVALID", "BAD_REQUEST"};
+constexpr FailureReasons kReasons = {reasons::kModelFileMissing, reasons::kTokenizerInvalid,
+                                     reasons::kBadRequest};
 constexpr char kReplacement[] = "\xEF\xBF\xBD";
 
 }  // namespace
@@ -59,7 +60,7 @@ absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
   unsigned_ids.reserve(ids.size());
   for (const int32_t id : ids) {
     if (id < 0) {
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                           "token ids are not negative, but one is " + std::to_string(id));
     }
     unsigned_ids.push_back(static_cast<uint32_t>(id));

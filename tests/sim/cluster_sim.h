@@ -254,7 +254,7 @@ class ClusterSim {
   void TickRefused(SimNode& node);
   void AskSilent(SimNode& node);
   bool IsLive(const SimNode& node, const SimHeard& heard) const;
-  bool IsUnheardOf(const SimNode& leader, const SimRank& rank, const std::string& name) const;
+  bool IsNotKnownWhole(const SimNode& leader, const SimRank& rank, const std::string& name) const;
   void Exchange(SimNode& node, int other);
   void SendHeartbeats(SimNode& node);
   // False: another machine has the sender's place.

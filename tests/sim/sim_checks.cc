@@ -102,10 +102,9 @@ std::optional<Us> ClusterSim::WholeSince(const std::string& deployment, uint64_t
 //   - a copy answered for it, so that what it runs was not reported;
 //   - a copy took the place on another side of a cut cable: each side had a history of its own;
 //   - the disk is or was full, so that it could not lead its side of a cut cable, and nobody told
-//   of
-//     its gang when they met.
-bool ClusterSim::IsUnheardOf(const SimNode& leader, const SimRank& rank,
-                             const std::string& name) const {
+//     of its gang when they met.
+bool ClusterSim::IsNotKnownWhole(const SimNode& leader, const SimRank& rank,
+                                 const std::string& name) const {
   constexpr Us kMerged = 5'000'000;  // sides that met have one history by then
   return std::any_of(rank.peers.begin(), rank.peers.end(), [&](int peer) {
     const SimNode& holder = *nodes_[peer];
@@ -141,7 +140,7 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
       return nodes_[peer]->draining || (heard != leader.heard.end() && heard->second.said.draining);
     });
     if (leaves) continue;
-    if (IsUnheardOf(leader, rank, end.deployment)) continue;
+    if (IsNotKnownWhole(leader, rank, end.deployment)) continue;
     bool wanted = false, other = false;
     ClusterView present;
     FillFromState(leader.table->entries(), present);

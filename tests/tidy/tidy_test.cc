@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -74,21 +75,123 @@ TEST(Tidy, TestsAndDeployAreIncludedByNobody) {
   }
 }
 
-// MakeReason ends the process over a code that is not listed.
-TEST(Tidy, ReasonCodesAreListed) {
-  static const std::regex code(R"re((MakeReason|ReasonStatus)\([^";}]*"([A-Z][A-Z_]{2,})")re");
-  size_t seen = 0;
-  for (const SourceFile& file : Tree()) {
-    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
-    std::string text;
-    for (const std::string& line : file.lines) text += line + "\n";
-    for (std::sregex_iterator at(text.begin(), text.end(), code), end; at != end; ++at) {
-      ++seen;
-      EXPECT_NE(FindReasonCode((*at)[2].str()), nullptr)
-          << file.path << ": " << (*at)[2] << " is not listed in proto/reasons.cc";
+// What `pattern` has in its first parentheses, wherever it is found.
+std::vector<std::string> Matches(const SourceFile& file, const std::regex& pattern) {
+  std::vector<std::string> found;
+  for (const std::string& line : file.lines) {
+    for (std::sregex_iterator at(line.begin(), line.end(), pattern), end; at != end; ++at) {
+      found.push_back((*at)[1].str());
     }
   }
-  EXPECT_GT(seen, 100u);
+  return found;
+}
+
+// A code that is mistyped does not compile, since code names it by its constant.
+TEST(Tidy, ReasonCodesAreWrittenOnce) {
+  static const std::regex quoted(R"re("([A-Z][A-Z0-9_]{2,})")re");
+  static const std::regex raised(
+      R"re((?:MakeReason|ReasonStatus)\([^";}]*"([A-Z][A-Z0-9_]{2,})")re");
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || IsUnder(file, "tests") || file.path == "proto/reason_codes.h") continue;
+    for (const std::string& word : Matches(file, quoted)) {
+      EXPECT_EQ(FindReasonCode(word), nullptr)
+          << file.path << ": \"" << word << "\" has a constant in proto/reason_codes.h";
+    }
+    std::string text;
+    for (const std::string& line : file.lines) text += line + "\n";
+    for (const std::string& code : Matches({file.path, {text}}, raised)) {
+      ADD_FAILURE() << file.path << ": " << code << " needs a constant in proto/reason_codes.h";
+    }
+  }
+}
+
+TEST(Tidy, ReasonCodesAreListedAndRaised) {
+  static const std::regex named(R"re(\breasons::(k\w+))re");
+  std::map<std::string, std::string> codes;  // by constant
+  std::set<std::string> raised;
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
+    if (file.path == "proto/reason_codes.h") {
+      for (const std::string& line : file.lines) {
+        const size_t begin = line.find(" k"), end = line.find("[] = \"");
+        if (end == std::string::npos) continue;
+        codes[line.substr(begin + 1, end - begin - 1)] =
+            line.substr(end + 6, line.rfind('"') - end - 6);
+      }
+    } else if (file.path != "proto/reasons.cc") {
+      for (const std::string& constant : Matches(file, named)) raised.insert(constant);
+    }
+  }
+  EXPECT_EQ(codes.size(), AllReasonCodes().size());
+  EXPECT_GT(codes.size(), 100u);
+  for (const auto& [constant, code] : codes) {
+    EXPECT_NE(FindReasonCode(code), nullptr) << code << " is not listed in proto/reasons.cc";
+    EXPECT_TRUE(raised.contains(constant)) << code << " is a reason that nothing raises";
+  }
+}
+
+struct RetiredWord {
+  std::string word;  // in small letters
+  std::string instead;
+  bool whole = false;  // letters beside it make another word of it
+};
+
+const std::vector<RetiredWord>& RetiredWords() {
+  static const std::vector<RetiredWord> words = {
+      {"foretold", "predicted or estimated"},
+      {"foretell", "predict or estimate"},
+      {"wish", "option or constraint", true},
+      {"wishes", "options or constraints", true},
+      {"making room", "preemption"},
+      {"leave room", "preemption"},
+      {"leaveroom", "preemption"},
+      {"heir", "what preempts", true},
+      {"stranger", "unknown peer, or unknown node"},
+      {"unheard", "unreachable, or beacons that are missing"},
+      {"near miss", "suggestions"},
+      {"near_miss", "suggestions"},
+      {"nearmiss", "suggestions"},
+      {"last words", "termination message, or last lines"},
+      {"last_words", "termination message, or last lines"},
+      {"lastwords", "termination message, or last lines"},
+      {"problem_book", "active alarms"},
+      {"problembook", "active alarms"},
+      {"conductor", "gang controller"},
+      {"made-up", "simulated or synthetic"},
+      {"'s own words", "raw output, or message"},
+      {"its own words", "raw output, or message"},
+      {"mended", "fixed", true},
+  };
+  return words;
+}
+
+bool HasWord(const std::string& line, const RetiredWord& retired) {
+  const auto is_letter = [&](size_t at) {
+    return at < line.size() && std::isalpha(static_cast<unsigned char>(line[at])) != 0;
+  };
+  for (size_t at = line.find(retired.word); at != std::string::npos;
+       at = line.find(retired.word, at + 1)) {
+    const bool inside = (at > 0 && is_letter(at - 1)) || is_letter(at + retired.word.size());
+    if (!retired.whole || !inside) return true;
+  }
+  return false;
+}
+
+// One word has one meaning, and it is the field's. What the bundled model was trained on stays as
+// it was.
+TEST(Tidy, RetiredWordsStayRetired) {
+  for (const SourceFile& file : Tree()) {
+    if (IsUnder(file, "deploy/models") || file.path == "tests/tidy/tidy_test.cc") continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      std::string line = file.lines[i];
+      std::transform(line.begin(), line.end(), line.begin(),
+                     [](unsigned char c) { return std::tolower(c); });
+      for (const RetiredWord& retired : RetiredWords()) {
+        EXPECT_FALSE(HasWord(line, retired))
+            << Where(file, i) << ": say " << retired.instead << ", not '" << retired.word << "'";
+      }
+    }
+  }
 }
 
 TEST(Tidy, LinesAndFilesAreShortEnough) {

@@ -30,7 +30,7 @@ using std::chrono::steady_clock;
 // Spinning pays while an answer of another core is on its way; a switch to another process and back
 // costs about this much.
 constexpr microseconds kSpinWithCores{60};
-// A blocked wait looks up this often for a peer that died unheard or a call to stop.
+// A blocked wait looks up this often for a peer that died without a word or a call to stop.
 constexpr milliseconds kBlockSlice{100};
 constexpr int kSocketBufferBytes = 4 << 20;
 #ifdef TCP_USER_TIMEOUT
@@ -106,7 +106,7 @@ class TcpWire : public Wire {
 absl::Status TcpWire::Lost(int rank, const std::string& why) const {
   if (stopping_.load()) return absl::CancelledError("the group was shut down");
   return ReasonStatus(
-      absl::StatusCode::kUnavailable, "PEER_LOST",
+      absl::StatusCode::kUnavailable, reasons::kPeerLost,
       absl::StrCat("rank ", rank, " (", options_.addresses[rank], ") is gone: ", why));
 }
 
@@ -117,7 +117,7 @@ absl::Status TcpWire::Missing(const std::string& refused) const {
       missing.push_back(absl::StrCat(rank, " (", options_.addresses[rank], ")"));
     }
   }
-  return ReasonStatus(absl::StatusCode::kUnavailable, "CONNECT_FAILED",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kConnectFailed,
                       absl::StrCat("rank ", options_.rank, " is not connected to rank ",
                                    absl::StrJoin(missing, ", "), " after ",
                                    options_.connect_timeout.count(), " ms", refused));
@@ -229,7 +229,7 @@ absl::Status TcpWire::Queue(std::span<const Send> sends, std::span<const Receive
 
 absl::Status TcpWire::Failed(int rank, const absl::Status& why) const {
   if (!absl::IsDataLoss(why) || stopping_.load()) return Lost(rank, std::string(why.message()));
-  return ReasonStatus(absl::StatusCode::kDataLoss, "COLLECTIVE_FAILED",
+  return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kCollectiveFailed,
                       absl::StrCat("rank ", options_.rank, " can't go on with rank ", rank, " (",
                                    options_.addresses[rank], "): ", why.message()));
 }
@@ -334,7 +334,7 @@ absl::Status TcpWire::Exchange(std::span<const Send> sends, std::span<const Rece
     if (now - last_move < spin_) continue;
     if (now - last_move >= options_.collective_timeout) {
       broken_ = ReasonStatus(
-          absl::StatusCode::kDeadlineExceeded, "PEER_LOST",
+          absl::StatusCode::kDeadlineExceeded, reasons::kPeerLost,
           absl::StrCat("rank ", options_.rank, " waited ", options_.collective_timeout.count(),
                        " ms for rank ", Waiting()));
       return broken_;

@@ -22,10 +22,12 @@ namespace {
 // Failures that something lower down may explain.
 bool IsDownstream(const std::string& code) {
   static const std::set<std::string> codes = {
-      "PORT_DOWN",      "COORDINATOR",    "CONNECT_FAILED",         "PEER_LOST",
-      "RANK_EXITED",    "RANK_KILLED",    "PHASE_DEADLINE",         "INIT_STALLED",
-      "RANK_STALLED",   "NO_IPV4_GID",    "RESOURCE_EXHAUSTED",     "MATRIX_WRONG",
-      "GROUP_MISMATCH", "NO_RDMA_DEVICE", "RENDEZVOUS_UNREACHABLE", "COLLECTIVE_FAILED"};
+      reasons::kPortDown,        reasons::kCoordinator,       reasons::kConnectFailed,
+      reasons::kPeerLost,        reasons::kRankExited,        reasons::kRankKilled,
+      reasons::kPhaseDeadline,   reasons::kInitStalled,       reasons::kRankStalled,
+      reasons::kNoIpv4Gid,       reasons::kResourceExhausted, reasons::kMatrixWrong,
+      reasons::kGroupMismatch,   reasons::kNoRdmaDevice,      reasons::kRendezvousUnreachable,
+      reasons::kCollectiveFailed};
   return codes.contains(code);
 }
 
@@ -130,7 +132,7 @@ class Doctor {
           finding.add_evidence());
     }
     if (facts == nullptr) return;
-    if (reason.code() == "TB4_CONTROLLER" || reason.code() == "NO_RDMA_DEVICE") {
+    if (reason.code() == reasons::kTb4Controller || reason.code() == reasons::kNoRdmaDevice) {
       for (const v1::KernelLine& line : facts->kernel_lines()) {
         if (line.code() == "QUEUE_PAIR_FAILED" || line.text() == reason.evidence()) continue;
         Add(reason.node_id(), host, "kernel log", line.text(), finding.add_evidence());
@@ -164,14 +166,15 @@ class Doctor {
       if (link.rdma_usable() == v1::FACT_YES) continue;
       const bool reached = link.b().node_id().empty() ||
                            PathBetween(links_, link.a().node_id(), link.b().node_id()) != nullptr;
-      const bool is_old =
-          std::any_of(link.reasons().begin(), link.reasons().end(),
-                      [](const v1::Reason& reason) { return reason.code() == "TB4_CONTROLLER"; });
+      const bool is_old = std::any_of(
+          link.reasons().begin(), link.reasons().end(),
+          [](const v1::Reason& reason) { return reason.code() == reasons::kTb4Controller; });
       for (const v1::Reason& reason : link.reasons()) {
         // The old controller is what slows the link: another cable changes nothing.
-        if (is_old && reason.code() == "LINK_40G") continue;
+        if (is_old && reason.code() == reasons::kLink40g) continue;
         const v1::Severity severity =
-            reason.code() == "FACT_UNKNOWN" || reason.code() == "PEER_UNKNOWN" ? v1::SEVERITY_INFO
+            reason.code() == reasons::kFactUnknown || reason.code() == reasons::kPeerUnknown
+                ? v1::SEVERITY_INFO
             : reached ? v1::SEVERITY_DEGRADED
                       : v1::SEVERITY_ERROR;
         FindingOf(reason, severity).add_subjects(LinkText(link));
@@ -197,13 +200,13 @@ class Doctor {
 
   void FindWarnings() {
     for (const v1::Reason& warning : out_.group().warnings()) {
-      if (warning.code() == "COORDINATOR" && out_.group().verdict() != "none") continue;
+      if (warning.code() == reasons::kCoordinator && out_.group().verdict() != "none") continue;
       FindingOf(warning, v1::SEVERITY_WARNING);
     }
     for (const v1::NodePath& path : links_.paths()) {
       if (!Holds(path.from_node_id()) || !Holds(path.to_node_id())) continue;
       for (const v1::Reason& rejected : path.rejected()) {
-        if (rejected.code() == "LINK_UNREACHABLE") FindingOf(rejected, v1::SEVERITY_WARNING);
+        if (rejected.code() == reasons::kLinkUnreachable) FindingOf(rejected, v1::SEVERITY_WARNING);
       }
       if (path.kind() == v1::INTERFACE_KIND_WIFI) FindCableBeside(path);
     }
@@ -217,7 +220,7 @@ class Doctor {
           (link.b().node_id() == path.from_node_id() && link.a().node_id() == path.to_node_id());
       if (!same || link.kind() != v1::LINK_KIND_THUNDERBOLT) continue;
       v1::Reason reason = MakeReason(
-          "WRONG_PATH",
+          reasons::kWrongPath,
           absl::StrCat(LinkText(link), " is cabled, yet traffic between the two goes over Wi-Fi"),
           path.from_node_id());
       reason.set_remedy("'clusterctl net plan' gives the cable addresses");

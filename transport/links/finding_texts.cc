@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "proto/reason_codes.h"
+
 namespace macrame::transport {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr std::array<std::string_view, 6> kTriggers = {
 }  // namespace
 
 FindingText TextOf(std::string_view code) {
-  if (code == "TB4_CONTROLLER") {
+  if (code == reasons::kTb4Controller) {
     return {
         "RDMA does not come up on this Mac, though it may be enabled and its kernel extensions "
         "loaded; jaccl fails at its first steps or stalls",
@@ -24,14 +26,14 @@ FindingText TextOf(std::string_view code) {
         "the blocker is below any orchestrator",
         {"nothing to do: the ring serves instead; going to Recovery again changes nothing"}};
   }
-  if (code == "RDMA_DISABLED_LOCAL") {
+  if (code == reasons::kRdmaDisabledLocal) {
     return {"no RDMA device is listed",
             "RDMA is off, which is how macOS ships",
             {"shut the Mac down fully",
              "hold its power button until 'Options' shows; Options, Continue",
              "menu Utilities, Terminal: rdma_ctl enable", "restart; rdma_ctl status says enabled"}};
   }
-  if (code == "OS_FRAME_MISMATCH") {
+  if (code == reasons::kOsFrameMismatch) {
     return {
         "jaccl may start and pass small messages, and then stall or fail at the first one of "
         "8 KiB or more",
@@ -41,7 +43,7 @@ FindingText TextOf(std::string_view code) {
          "these Macs",
          "sw_vers on each of them says the same ProductVersion"}};
   }
-  if (code == "INTERNET_SHARING") {
+  if (code == reasons::kInternetSharing) {
     return {"bridge100 is there, and comes back when it is removed",
             "Internet Sharing is on and makes the bridge anew; its addresses are never used for "
             "ranks",
@@ -49,26 +51,26 @@ FindingText TextOf(std::string_view code) {
              "then see that bridge100 is gone: ifconfig bridge100",
              "look again after 60 seconds and after a restart"}};
   }
-  if (code == "LINK_40G") {
+  if (code == reasons::kLink40g) {
     return {"the link is up and RDMA is not",
             "it runs at 40 Gb/s: a Thunderbolt 4 cable, a dock or a badly seated plug",
             {"a Thunderbolt 5 cable, straight from Mac to Mac",
              "system_profiler SPThunderboltDataType: the speed must be 80 Gb/s"}};
   }
-  if (code == "NO_IPV4_GID" || code == "NO_IPV4") {
+  if (code == reasons::kNoIpv4Gid || code == reasons::kNoIpv4) {
     return {"queue pairs fail with errno 22 or 96", "", {}};
   }
   return {};
 }
 
 std::string SourceOf(std::string_view code) {
-  if (code == "TB4_CONTROLLER") return "ioreg or kernel log";
-  if (code == "RDMA_DISABLED_LOCAL") return "rdma_ctl status";
-  if (code == "OS_FRAME_MISMATCH") return "sw_vers";
-  if (code == "LINK_40G" || code == "ASYMMETRIC_LINK") return "system_profiler";
-  if (code == "INTERNET_SHARING") return "ifconfig";
-  if (code == "ROUTE_WRONG_IF" || code == "FABRIC_NOT_SEPARATE") return "netstat -rn";
-  if (code == "CONFLICTING_FACTS") return "kernel log";
+  if (code == reasons::kTb4Controller) return "ioreg or kernel log";
+  if (code == reasons::kRdmaDisabledLocal) return "rdma_ctl status";
+  if (code == reasons::kOsFrameMismatch) return "sw_vers";
+  if (code == reasons::kLink40g || code == reasons::kAsymmetricLink) return "system_profiler";
+  if (code == reasons::kInternetSharing) return "ifconfig";
+  if (code == reasons::kRouteWrongIf || code == reasons::kFabricNotSeparate) return "netstat -rn";
+  if (code == reasons::kConflictingFacts) return "kernel log";
   return "as printed";
 }
 

@@ -75,7 +75,7 @@ class GroupJudge {
     }
     if (link.measurement().has_failure()) return false;
     return std::none_of(link.reasons().begin(), link.reasons().end(), [](const v1::Reason& reason) {
-      return reason.code() == "SUBNET_MISMATCH" || reason.code() == "ROUTE_WRONG_IF";
+      return reason.code() == reasons::kSubnetMismatch || reason.code() == reasons::kRouteWrongIf;
     });
   }
 
@@ -118,7 +118,7 @@ class GroupJudge {
       for (const v1::Reason& warning : link.warnings()) add(warning);
     }
     if (builds.size() > 1) {
-      add(MakeReason("OS_MISMATCH",
+      add(MakeReason(reasons::kOsMismatch,
                      absl::StrCat("builds of macOS differ: ", absl::StrJoin(builds, ", "))));
     }
   }
@@ -153,8 +153,8 @@ class GroupJudge {
 
   v1::Reason MeshIncomplete(const Adjacency& graph) const {
     const std::string missing = MissingPairs(graph);
-    v1::Reason reason =
-        MakeReason("MESH_INCOMPLETE", absl::StrCat("no link of their own between: ", missing));
+    v1::Reason reason = MakeReason(reasons::kMeshIncomplete,
+                                   absl::StrCat("no link of their own between: ", missing));
     reason.set_remedy(absl::StrCat("a cable for each of: ", missing));
     return reason;
   }
@@ -184,7 +184,7 @@ class GroupJudge {
     const v1::TransportRefusal* refusal = RefusalOf(choice->backend());
     if (refusal == nullptr) return;
     Deny(choice, refusal->reason());
-    Deny(choice, MakeReason("REFUSAL_REMEMBERED",
+    Deny(choice, MakeReason(reasons::kRefusalRemembered,
                             absl::StrCat(choice->backend(), " was refused before (",
                                          refusal->reason().code(), ") and nothing changed since")));
   }
@@ -219,18 +219,18 @@ class GroupJudge {
         snapshot_.mesh_nodes_max() == 0 ? kMeshNodesMax : snapshot_.mesh_nodes_max();
     if (!CoveredBy(kind, /*ring_only=*/false)) DenyMesh(mesh);
     if (mesh->usable() && ids_.size() > mesh_max) {
-      Deny(mesh, MakeReason("TOO_MANY_PEERS",
+      Deny(mesh, MakeReason(reasons::kTooManyPeers,
                             absl::StrCat(ids_.size(), " nodes; the mesh takes ", mesh_max)));
     }
     v1::BackendChoice* ring = Offer(backend, "ring");
     mesh = verdict_.mutable_choices(verdict_.choices_size() - 2);  // the list may have moved
     if (ids_.size() < 3) {
-      Deny(ring, MakeReason("NOT_CHOSEN", "two nodes need no ring"));
+      Deny(ring, MakeReason(reasons::kNotChosen, "two nodes need no ring"));
     } else if (!CoveredBy(kind, /*ring_only=*/true)) {
       const std::vector<v1::Reason> why = LinkReasons();
       for (const v1::Reason& reason : why) Deny(ring, reason);
       if (why.empty()) {
-        Deny(ring, MakeReason("NO_RING", "the RDMA links make no ring through all nodes"));
+        Deny(ring, MakeReason(reasons::kNoRing, "the RDMA links make no ring through all nodes"));
       }
     }
     for (v1::BackendChoice* choice : {mesh, ring}) {
@@ -247,7 +247,7 @@ class GroupJudge {
     for (const v1::Reason& reason : why) Deny(mesh, reason);
     if (!IsComplete(cables_)) Deny(mesh, MeshIncomplete(cables_));
     if (mesh->usable()) {
-      Deny(mesh, MakeReason("MESH_INCOMPLETE", "not every pair of nodes has an RDMA link"));
+      Deny(mesh, MakeReason(reasons::kMeshIncomplete, "not every pair of nodes has an RDMA link"));
     }
   }
 
@@ -257,7 +257,7 @@ class GroupJudge {
       if (node == nodes_.end()) continue;
       const std::string& version = node->second->facts().mlx_version();
       if (version.empty() || CompareVersions(version, kJacclMlxVersionMin) >= 0) continue;
-      Deny(choice, MakeReason("MLX_OLD",
+      Deny(choice, MakeReason(reasons::kMlxOld,
                               absl::StrCat("MLX ", version, " on ", HostOf(id), "; jaccl needs ",
                                            kJacclMlxVersionMin),
                               id));
@@ -282,7 +282,7 @@ class GroupJudge {
     }
     if (small.empty() || large.empty()) return std::nullopt;
     v1::Reason reason =
-        MakeReason("OS_FRAME_MISMATCH",
+        MakeReason(reasons::kOsFrameMismatch,
                    absl::StrCat("macOS before ", kLargeFramesOsVersionMin, " on ",
                                 absl::StrJoin(small, ", "), ", and ", kLargeFramesOsVersionMin,
                                 " or later on ", absl::StrJoin(large, ", "),
@@ -314,7 +314,7 @@ class GroupJudge {
     ip_everywhere_ = unreached.empty();
     thunderbolt_ring_ = FindRing(thunderbolt_ip_);
     if (!ip_everywhere_ && !thunderbolt_ring_.has_value()) {
-      Deny(ring, MakeReason("NO_RING",
+      Deny(ring, MakeReason(reasons::kNoRing,
                             absl::StrCat("nothing leads from: ", absl::StrJoin(unreached, ", "))));
       return;
     }
@@ -345,7 +345,7 @@ class GroupJudge {
       verdict_.set_verdict(ring->backend() == "jaccl" ? "jaccl-ring" : "verbs");
       order = *FindRing(rdma_);
       for (const v1::Reason& reason : verdict_.choices(0).reasons()) {
-        if (reason.code() == "MESH_INCOMPLETE" || reason.code() == "TOO_MANY_PEERS") {
+        if (reason.code() == reasons::kMeshIncomplete || reason.code() == reasons::kTooManyPeers) {
           *verdict_.add_reasons() = reason;
         }
       }
@@ -380,14 +380,14 @@ class GroupJudge {
       }
     }
     if (!thunderbolt_ring_.has_value() && (!has_ring || has_cables)) {
-      add(MakeReason("NO_RING", "the Thunderbolt links make no ring through all nodes"));
+      add(MakeReason(reasons::kNoRing, "the Thunderbolt links make no ring through all nodes"));
     }
     if (!IsComplete(cables_) && (!has_ring || has_cables)) add(MeshIncomplete(cables_));
     if (!has_cables) ExplainNoCables(add);
     // Nothing is wrong with a link, and yet they do not serve all together: say what a choice says.
     for (const v1::BackendChoice& choice : verdict_.choices()) {
       for (const v1::Reason& reason : choice.reasons()) {
-        if (verdict_.reasons().empty() && reason.code() != "NOT_CHOSEN") add(reason);
+        if (verdict_.reasons().empty() && reason.code() != reasons::kNotChosen) add(reason);
       }
     }
   }
@@ -400,21 +400,23 @@ class GroupJudge {
       const v1::LinkFacts& facts = node->second->facts();
       if (facts.is_mac() == v1::FACT_YES) {
         if (facts.has_thunderbolt() == v1::FACT_NO) {
-          add(MakeReason("NO_THUNDERBOLT", absl::StrCat(HostOf(id), " shows no Thunderbolt"), id));
+          add(MakeReason(reasons::kNoThunderbolt, absl::StrCat(HostOf(id), " shows no Thunderbolt"),
+                         id));
         } else if (HasRdmaHardware(facts) == v1::FACT_NO && !facts.ports().empty()) {
-          add(MakeReason("TB4_CONTROLLER",
+          add(MakeReason(reasons::kTb4Controller,
                          absl::StrCat("no Thunderbolt controller of ", HostOf(id),
                                       " is Thunderbolt 5; macOS refuses RDMA on them"),
                          id));
         } else if (facts.has_thunderbolt() == v1::FACT_YES) {
-          add(MakeReason("NO_PEER",
+          add(MakeReason(reasons::kNoPeer,
                          absl::StrCat("no cable of ", HostOf(id), " leads to another node"), id));
         }
       } else if (facts.verbs_library_missing()) {
-        add(MakeReason("VERBS_LIBRARY_MISSING", absl::StrCat(HostOf(id), " has no libibverbs"),
-                       id));
+        add(MakeReason(reasons::kVerbsLibraryMissing,
+                       absl::StrCat(HostOf(id), " has no libibverbs"), id));
       } else if (facts.rdma_devices_listed() == v1::FACT_YES && facts.rdma_devices().empty()) {
-        add(MakeReason("NO_VERBS_DEVICE", absl::StrCat(HostOf(id), " has no verbs device"), id));
+        add(MakeReason(reasons::kNoVerbsDevice, absl::StrCat(HostOf(id), " has no verbs device"),
+                       id));
       }
     }
   }
@@ -444,7 +446,7 @@ class GroupJudge {
           !ring ? std::string("the mesh uses one")
                 : absl::StrCat("the ring uses ", taken.size(), " between each two neighbours");
       *verdict_.add_warnings() =
-          MakeReason("SECOND_CABLE_UNUSED",
+          MakeReason(reasons::kSecondCableUnused,
                      absl::StrCat("a further cable between ", link.a().hostname(), " (",
                                   link.a().interface_name(), ") and ", link.b().hostname(), " (",
                                   link.b().interface_name(), ") is not used: ", uses),
@@ -470,8 +472,8 @@ class GroupJudge {
   }
 
   void NoRendezvous() {
-    const v1::Reason why =
-        MakeReason("COORDINATOR", "no node has an address that all others are known to reach");
+    const v1::Reason why = MakeReason(reasons::kCoordinator,
+                                      "no node has an address that all others are known to reach");
     *verdict_.add_warnings() = why;
     for (v1::BackendChoice& choice : *verdict_.mutable_choices()) {
       if (choice.backend() != "ring" && choice.usable()) Deny(&choice, why);

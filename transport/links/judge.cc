@@ -42,12 +42,13 @@ bool BridgesLoop(const v1::ClusterLinks& links, const NodesById& nodes) {
 void WarnOfLoops(v1::ClusterLinks& links, const NodesById& nodes) {
   if (!BridgesLoop(links, nodes)) return;
   for (v1::LinkVerdict& link : *links.mutable_links()) {
-    const bool in_bridge =
-        std::any_of(link.warnings().begin(), link.warnings().end(),
-                    [](const v1::Reason& warning) { return warning.code() == "BRIDGE_MEMBER"; });
+    const bool in_bridge = std::any_of(
+        link.warnings().begin(), link.warnings().end(),
+        [](const v1::Reason& warning) { return warning.code() == reasons::kBridgeMember; });
     if (!in_bridge) continue;
-    *link.add_warnings() = MakeReason(
-        "BRIDGE_LOOP_RISK", "bridges and cables of these Macs close a loop", link.a().node_id());
+    *link.add_warnings() =
+        MakeReason(reasons::kBridgeLoopRisk, "bridges and cables of these Macs close a loop",
+                   link.a().node_id());
   }
 }
 

@@ -28,7 +28,7 @@ v1::Reason At(const EndInput& in, std::string_view code, std::string message,
 }
 
 v1::Reason Unknown(const EndInput& in, std::string what) {
-  return At(in, "FACT_UNKNOWN", absl::StrCat(PortText(in.facts, in.port), ": ", what));
+  return At(in, reasons::kFactUnknown, absl::StrCat(PortText(in.facts, in.port), ": ", what));
 }
 
 bool HasRdmaDevice(const v1::LinkFacts& facts) {
@@ -41,12 +41,12 @@ void JudgeOs(const EndInput& in, EndVerdict& out) {
   const v1::LinkFacts& facts = in.facts;
   if (facts.is_virtual_machine() == v1::FACT_YES) {
     out.reasons.push_back(
-        At(in, "VIRTUAL", absl::StrCat(facts.hostname(), " is a virtual machine")));
+        At(in, reasons::kVirtual, absl::StrCat(facts.hostname(), " is a virtual machine")));
   }
   if (facts.os_version().empty()) {
     out.unknown.push_back(Unknown(in, "the version of macOS is not known"));
   } else if (CompareVersions(facts.os_version(), kRdmaOsVersionMin) < 0) {
-    out.reasons.push_back(At(in, "OS_TOO_OLD",
+    out.reasons.push_back(At(in, reasons::kOsTooOld,
                              absl::StrCat(facts.hostname(), " runs macOS ", facts.os_version(),
                                           "; RDMA needs ", kRdmaOsVersionMin, " or later")));
   }
@@ -54,7 +54,7 @@ void JudgeOs(const EndInput& in, EndVerdict& out) {
 
 std::string RefusalLine(const v1::LinkFacts& facts) {
   for (const v1::KernelLine& line : facts.kernel_lines()) {
-    if (line.code() == "TB4_CONTROLLER") return line.text();
+    if (line.code() == reasons::kTb4Controller) return line.text();
   }
   return "";
 }
@@ -64,7 +64,7 @@ void JudgeController(const EndInput& in, EndVerdict& out) {
   const bool listed = !in.port.rdma_device().empty();
   const auto older = [&](std::string evidence) {
     out.reasons.push_back(
-        At(in, "TB4_CONTROLLER",
+        At(in, reasons::kTb4Controller,
            absl::StrCat("the Thunderbolt controller of ", PortText(in.facts, in.port),
                         " is not Thunderbolt 5; macOS refuses RDMA on it"),
            std::move(evidence)));
@@ -79,7 +79,7 @@ void JudgeController(const EndInput& in, EndVerdict& out) {
   }
   if (refused && listed) {
     out.warnings.push_back(
-        At(in, "CONFLICTING_FACTS",
+        At(in, reasons::kConflictingFacts,
            absl::StrCat("the kernel's log refuses RDMA, yet ", in.port.rdma_device(), " is listed"),
            RefusalLine(in.facts)));
   }
@@ -89,9 +89,9 @@ void JudgeEnablement(const EndInput& in, EndVerdict& out) {
   const v1::LinkFacts& facts = in.facts;
   if (facts.rdma_ctl_missing()) {
     out.reasons.push_back(
-        At(in, "RDMA_CTL_MISSING", absl::StrCat(facts.hostname(), " has no rdma_ctl")));
+        At(in, reasons::kRdmaCtlMissing, absl::StrCat(facts.hostname(), " has no rdma_ctl")));
   } else if (facts.rdma_enabled() == v1::FACT_NO) {
-    out.reasons.push_back(At(in, "RDMA_DISABLED_LOCAL",
+    out.reasons.push_back(At(in, reasons::kRdmaDisabledLocal,
                              absl::StrCat("RDMA is off on ", facts.hostname()),
                              facts.rdma_ctl_text()));
   } else if (facts.rdma_enabled() == v1::FACT_UNKNOWN && !HasRdmaDevice(facts)) {
@@ -103,11 +103,11 @@ void JudgeEnablement(const EndInput& in, EndVerdict& out) {
 void JudgePeer(const EndInput& in, EndVerdict& out) {
   const std::string where = PortText(in.facts, in.port);
   if (in.peer == nullptr) {
-    out.reasons.push_back(At(in, "NO_PEER", absl::StrCat("no computer at ", where)));
+    out.reasons.push_back(At(in, reasons::kNoPeer, absl::StrCat("no computer at ", where)));
     return;
   }
   if (in.peer->devices_between() > 0) {
-    out.reasons.push_back(At(in, "PEER_BEHIND_DOCK",
+    out.reasons.push_back(At(in, reasons::kPeerBehindDock,
                              absl::StrCat(in.peer->devices_between(), " device",
                                           in.peer->devices_between() == 1 ? "" : "s", " between ",
                                           where, " and ", in.peer->device_name())));
@@ -116,7 +116,7 @@ void JudgePeer(const EndInput& in, EndVerdict& out) {
     const std::string peer = in.peer->domain_uuid().empty()
                                  ? std::string("its domain UUID is not known")
                                  : absl::StrCat("domain ", in.peer->domain_uuid());
-    out.unknown.push_back(At(in, "PEER_UNKNOWN",
+    out.unknown.push_back(At(in, reasons::kPeerUnknown,
                              absl::StrCat(in.peer->device_name(), " at ", where,
                                           " is no member of this cluster (", peer, ")")));
   }
@@ -128,7 +128,7 @@ void JudgePeerEnablement(const EndInput& in, EndVerdict& out) {
   const bool says_on = in.peer_facts != nullptr && in.peer_facts->rdma_enabled() == v1::FACT_YES;
   if (says_off || (in.peer->advertises_rdma() == v1::FACT_NO && !says_on)) {
     v1::Reason reason =
-        At(in, "RDMA_DISABLED_PEER",
+        At(in, reasons::kRdmaDisabledPeer,
            absl::StrCat("the Mac at the other end of ", PortText(in.facts, in.port),
                         " has RDMA off: it does not offer the service (protocol 64087)"));
     if (in.peer_facts != nullptr) reason.set_node_id(in.peer_facts->node_id());
@@ -142,14 +142,14 @@ void JudgeSpeed(const EndInput& in, EndVerdict& out) {
   if (in.peer == nullptr) return;
   const std::string where = PortText(in.facts, in.port);
   if (in.port.is_asymmetric()) {
-    out.reasons.push_back(At(in, "ASYMMETRIC_LINK",
+    out.reasons.push_back(At(in, reasons::kAsymmetricLink,
                              absl::StrCat("the link at ", where, " runs at 120 Gb/s one way only"),
                              in.port.speed_text()));
   } else if (in.port.speed_gbps() == 0) {
     out.unknown.push_back(Unknown(in, "the speed of its link is not known"));
   } else if (in.port.speed_gbps() < kThunderbolt5Gbps) {
     out.reasons.push_back(
-        At(in, "LINK_40G",
+        At(in, reasons::kLink40g,
            absl::StrCat("the link at ", where, " runs at ", in.port.speed_gbps(), " Gb/s"),
            in.port.speed_text()));
   }
@@ -159,19 +159,19 @@ void JudgePort(const EndInput& in, EndVerdict& out) {
   const std::string where = PortText(in.facts, in.port);
   if (in.port.interface_name().empty()) {
     out.unknown.push_back(
-        At(in, "PORT_MAP", absl::StrCat("no network interface is known for ", where)));
+        At(in, reasons::kPortMap, absl::StrCat("no network interface is known for ", where)));
     return;
   }
   if (in.port.rdma_device().empty()) {
     if (in.facts.rdma_devices_listed() != v1::FACT_YES) {
       out.unknown.push_back(Unknown(in, "the list of RDMA devices could not be read"));
     } else if (HasRdmaDevice(in.facts)) {
-      out.reasons.push_back(At(in, "NO_RDMA_DEVICE",
+      out.reasons.push_back(At(in, reasons::kNoRdmaDevice,
                                absl::StrCat("RDMA devices are listed on ", in.facts.hostname(),
                                             ", but none for ", where)));
     } else {
       out.reasons.push_back(
-          At(in, "NO_RDMA_DEVICE",
+          At(in, reasons::kNoRdmaDevice,
              absl::StrCat("RDMA is on and no device is listed on ", in.facts.hostname())));
     }
     return;
@@ -182,7 +182,7 @@ void JudgePort(const EndInput& in, EndVerdict& out) {
         Unknown(in, absl::StrCat("the state of ", in.port.rdma_device(), " is not known")));
   } else if (device->port_state() != v1::RDMA_PORT_STATE_ACTIVE) {
     out.reasons.push_back(
-        At(in, "PORT_DOWN",
+        At(in, reasons::kPortDown,
            absl::StrCat("the port of ", device->name(), " at ", where, " is not active")));
   }
 }
@@ -235,13 +235,13 @@ void JudgeGid(const EndInput& in, const Held& held, EndVerdict& out) {
     if (gid.ipv4() != ip) continue;
     out.end.set_gid_index(gid.index());
     if (gid.index() == kJacclGidIndex) return;
-    out.reasons.push_back(At(in, "GID_INDEX_SHIFTED",
+    out.reasons.push_back(At(in, reasons::kGidIndexShifted,
                              absl::StrCat(ip, " is GID ", gid.index(), " of ", device->name(),
                                           "; JACCL takes index ", kJacclGidIndex)));
     return;
   }
   out.reasons.push_back(
-      At(in, "NO_IPV4_GID", absl::StrCat(device->name(), " has no GID for ", ip)));
+      At(in, reasons::kNoIpv4Gid, absl::StrCat(device->name(), " has no GID for ", ip)));
 }
 
 void JudgeSubnet(const EndInput& in, const Held& held, bool matches, EndVerdict& out) {
@@ -249,7 +249,7 @@ void JudgeSubnet(const EndInput& in, const Held& held, bool matches, EndVerdict&
     const v1::LinkInterface* other = FindInterface(*in.peer_facts, in.peer_port->interface_name());
     if (other != nullptr && !Ipv4Of(*other).empty()) {
       out.reasons.push_back(
-          At(in, "SUBNET_MISMATCH",
+          At(in, reasons::kSubnetMismatch,
              absl::StrCat(Ipv4Text(held.address), " of ", PortText(in.facts, in.port),
                           " and the other end's address are in two subnets")));
       return;
@@ -259,7 +259,7 @@ void JudgeSubnet(const EndInput& in, const Held& held, bool matches, EndVerdict&
     if (other.name() == in.port.interface_name()) continue;
     for (const Held& theirs : Ipv4Of(other)) {
       if (!theirs.subnet.Overlaps(held.subnet)) continue;
-      out.reasons.push_back(At(in, "SUBNET_MISMATCH",
+      out.reasons.push_back(At(in, reasons::kSubnetMismatch,
                                absl::StrCat("the subnet of ", PortText(in.facts, in.port),
                                             " is on ", other.name(), " too")));
       return;
@@ -294,7 +294,7 @@ void JudgeRoute(const EndInput& in, uint32_t peer_address, EndVerdict& out) {
   const std::string by = route == nullptr
                              ? std::string("no route")
                              : absl::StrCat(route->interface_name(), " ", route->gateway());
-  out.reasons.push_back(At(in, "ROUTE_WRONG_IF",
+  out.reasons.push_back(At(in, reasons::kRouteWrongIf,
                            absl::StrCat(Ipv4Text(peer_address), " is reached by ", by,
                                         " instead of ", in.port.interface_name()),
                            route == nullptr
@@ -313,8 +313,8 @@ void JudgeAddress(const EndInput& in, EndVerdict& out) {
   std::optional<Held> peer_address;
   const std::optional<Held> held = AddressTowards(in, &peer_address);
   if (!held) {
-    out.reasons.push_back(
-        At(in, "NO_IPV4", absl::StrCat(PortText(in.facts, in.port), " has no IPv4 address")));
+    out.reasons.push_back(At(in, reasons::kNoIpv4,
+                             absl::StrCat(PortText(in.facts, in.port), " has no IPv4 address")));
     return;
   }
   out.end.set_ip(Ipv4Text(held->address));
@@ -327,12 +327,12 @@ void WarnOfPort(const EndInput& in, EndVerdict& out) {
   const v1::LinkInterface* own = FindInterface(in.facts, in.port.interface_name());
   if (own != nullptr && !own->bridge().empty()) {
     out.warnings.push_back(
-        At(in, "BRIDGE_MEMBER",
+        At(in, reasons::kBridgeMember,
            absl::StrCat(PortText(in.facts, in.port), " is a member of ", own->bridge())));
   }
   if (in.port.is_next_to_ethernet() && in.peer != nullptr) {
     out.warnings.push_back(
-        At(in, "PORT_NEXT_TO_ETHERNET",
+        At(in, reasons::kPortNextToEthernet,
            absl::StrCat(PortText(in.facts, in.port), " lies beside the Ethernet port")));
   }
 }
@@ -352,19 +352,20 @@ void DropConsequences(EndVerdict& verdict) {
     verdict.reasons.erase(std::remove_if(verdict.reasons.begin(), verdict.reasons.end(), is_one),
                           verdict.reasons.end());
   };
-  if (Has(verdict, "TB4_CONTROLLER")) {
-    drop({"RDMA_DISABLED_LOCAL", "RDMA_DISABLED_PEER", "NO_RDMA_DEVICE", "LINK_40G", "PORT_DOWN",
-          "NO_IPV4_GID", "GID_INDEX_SHIFTED"});
+  if (Has(verdict, reasons::kTb4Controller)) {
+    drop({reasons::kRdmaDisabledLocal, reasons::kRdmaDisabledPeer, reasons::kNoRdmaDevice,
+          reasons::kLink40g, reasons::kPortDown, reasons::kNoIpv4Gid, reasons::kGidIndexShifted});
   }
-  if (Has(verdict, "OS_TOO_OLD") || Has(verdict, "VIRTUAL")) {
-    drop({"RDMA_CTL_MISSING", "RDMA_DISABLED_LOCAL", "NO_RDMA_DEVICE"});
+  if (Has(verdict, reasons::kOsTooOld) || Has(verdict, reasons::kVirtual)) {
+    drop({reasons::kRdmaCtlMissing, reasons::kRdmaDisabledLocal, reasons::kNoRdmaDevice});
   }
-  if (Has(verdict, "RDMA_CTL_MISSING") || Has(verdict, "RDMA_DISABLED_LOCAL")) {
-    drop({"NO_RDMA_DEVICE", "PORT_DOWN"});
+  if (Has(verdict, reasons::kRdmaCtlMissing) || Has(verdict, reasons::kRdmaDisabledLocal)) {
+    drop({reasons::kNoRdmaDevice, reasons::kPortDown});
   }
-  if (Has(verdict, "NO_PEER") || Has(verdict, "RDMA_DISABLED_PEER") || Has(verdict, "LINK_40G")) {
-    drop({"PORT_DOWN", "NO_IPV4", "NO_IPV4_GID", "GID_INDEX_SHIFTED", "ROUTE_WRONG_IF",
-          "SUBNET_MISMATCH"});
+  if (Has(verdict, reasons::kNoPeer) || Has(verdict, reasons::kRdmaDisabledPeer) ||
+      Has(verdict, reasons::kLink40g)) {
+    drop({reasons::kPortDown, reasons::kNoIpv4, reasons::kNoIpv4Gid, reasons::kGidIndexShifted,
+          reasons::kRouteWrongIf, reasons::kSubnetMismatch});
   }
 }
 

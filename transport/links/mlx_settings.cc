@@ -37,7 +37,7 @@ const v1::BackendChoice* ChoiceFor(const v1::GroupVerdict& group, const std::str
 // What the group lacks for this backend; OK when it can be used.
 absl::Status CheckBackend(const v1::GroupVerdict& group, const std::string& backend) {
   if (backend != "ring" && !IsJaccl(backend)) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat("no backend '", backend.substr(0, 32),
                                      "'; there are: ring, jaccl, jaccl-ring"));
   }
@@ -51,7 +51,7 @@ absl::Status CheckBackend(const v1::GroupVerdict& group, const std::string& back
     }
   }
   if (why.empty()) why.push_back("these nodes do not have it");
-  return ReasonStatus(absl::StatusCode::kFailedPrecondition, "TRANSPORT_UNAVAILABLE",
+  return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kTransportUnavailable,
                       absl::StrCat(backend, " can't be used: ", absl::StrJoin(why, "; ")));
 }
 
@@ -92,7 +92,7 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
   for (int rank = 0; rank < count; ++rank) {
     const std::vector<std::string> ips = AddressesOf(group, backend, rank);
     if (ips.empty() && (backend == "ring" || rank == 0) && count > 1) {
-      return ReasonStatus(absl::StatusCode::kFailedPrecondition, "COORDINATOR",
+      return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kCoordinator,
                           absl::StrCat("no address of ", ssh_names[static_cast<size_t>(rank)],
                                        " is known that the others reach"),
                           group.node_ids(rank));
@@ -110,11 +110,10 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
     hosts.push_back(std::move(host));
   }
   // A host a line, so that a fault can be pointed at.
-  std::string text = absl::StrCat("{\n  \"backend\": \"", backend, "\",\n  \"envs\": [",
-                                  IsJaccl(backend) && fast_synch
-                                      ? absl::StrCat("\"", kFastSynch, "=1\"")
-                                      : "",
-                                  "],\n  \"hosts\": [");
+  std::string text =
+      absl::StrCat("{\n  \"backend\": \"", backend, "\",\n  \"envs\": [",
+                   IsJaccl(backend) && fast_synch ? absl::StrCat("\"", kFastSynch, "=1\"") : "",
+                   "],\n  \"hosts\": [");
   for (int rank = 0; rank < count; ++rank) {
     absl::StrAppend(&text, rank == 0 ? "\n    " : ",\n    ",
                     hosts[static_cast<size_t>(rank)].dump());

@@ -80,17 +80,17 @@ class AddressPlan {
       const auto block = ParseDestination(requested);
       if (!block || requested.find('/') == std::string::npos ||
           block->prefix_length > kLinkPrefix || block->prefix_length < 8) {
-        return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+        return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                             absl::StrCat("'", requested.substr(0, 64),
                                          "' is no block of addresses like 10.77.0.0/20"));
       }
       if (!IsFree(*block, used_)) {
-        return ReasonStatus(absl::StatusCode::kFailedPrecondition, "ADDRESS_COLLISION",
+        return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kAddressCollision,
                             absl::StrCat(requested, " is in use: ", UserOf(*block)));
       }
       if (uint64_t{1} << (32 - block->prefix_length) < needed) {
         return ReasonStatus(
-            absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+            absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
             absl::StrCat(requested, " is too small for ", cables_.size(), " links"));
       }
       block_ = *block;
@@ -102,7 +102,7 @@ class AddressPlan {
         break;
       }
       if (block_.prefix_length == 0) {
-        return ReasonStatus(absl::StatusCode::kFailedPrecondition, "ADDRESS_COLLISION",
+        return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kAddressCollision,
                             absl::StrCat("each of ", absl::StrJoin(kBlocks, ", "),
                                          " is in use in part; name a block with --block"));
       }
@@ -139,14 +139,14 @@ class AddressPlan {
     std::set<std::string> seen;
     for (const v1::LinkVerdict& link : links_.links()) {
       for (const v1::Reason& warning : link.warnings()) {
-        if (warning.code() == "BRIDGE_LOOP_RISK" && seen.insert(warning.code()).second) {
+        if (warning.code() == reasons::kBridgeLoopRisk && seen.insert(warning.code()).second) {
           *plan_.add_warnings() = warning;
         }
       }
     }
     for (const auto& [id, node] : nodes_) {
       for (const v1::Reason& warning : NodeWarnings(node->facts())) {
-        if (warning.code() == "INTERNET_SHARING") *plan_.add_warnings() = warning;
+        if (warning.code() == reasons::kInternetSharing) *plan_.add_warnings() = warning;
       }
     }
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "macrame/v1/link.pb.h"
+#include "proto/reason_codes.h"
 
 namespace macrame::transport {
 
@@ -18,7 +19,7 @@ NodesById NodesOf(const v1::LinkSnapshot& snapshot);
 
 // Reasons that keep a whole set of nodes off RDMA although its links are good.
 inline bool IsGroupVeto(std::string_view code) {
-  return code == "MLX_OLD" || code == "OS_FRAME_MISMATCH";
+  return code == reasons::kMlxOld || code == reasons::kOsFrameMismatch;
 }
 
 // Cables between Macs and what each can do, and one-ended ones whose peer is no member.

@@ -53,7 +53,7 @@ void WarnOfSharing(const v1::LinkFacts& facts, Warnings& out) {
       facts.internet_sharing_interfaces_size() == 0
           ? ""
           : absl::StrCat(" over ", absl::StrJoin(facts.internet_sharing_interfaces(), ", "));
-  out.Add("INTERNET_SHARING",
+  out.Add(reasons::kInternetSharing,
           bridge == nullptr ? absl::StrCat("Internet Sharing is on", over)
                             : absl::StrCat("Internet Sharing", over, " made ", bridge->name(),
                                            " of ", absl::StrJoin(bridge->members(), ", ")),
@@ -66,7 +66,7 @@ void WarnOfFabric(const v1::LinkFacts& facts, Warnings& out) {
   for (const v1::NetworkRoute& route : facts.routes()) {
     if (route.destination() != "default") continue;
     if (!IsThunderboltInterface(facts, route.interface_name())) continue;
-    out.Add("FABRIC_NOT_SEPARATE",
+    out.Add(reasons::kFabricNotSeparate,
             absl::StrCat("the default route leaves by ", route.interface_name(),
                          ", which is a Thunderbolt interface"),
             absl::StrCat("default ", route.gateway(), " ", route.interface_name()));
@@ -75,13 +75,16 @@ void WarnOfFabric(const v1::LinkFacts& facts, Warnings& out) {
 
 void WarnOfPower(const v1::LinkFacts& facts, Warnings& out) {
   if (facts.is_mac() == v1::FACT_YES && facts.sleep_minutes() > 0) {
-    out.Add("MAY_SLEEP", absl::StrCat("goes to sleep after ", facts.sleep_minutes(), " min"));
+    out.Add(reasons::kMaySleep,
+            absl::StrCat("goes to sleep after ", facts.sleep_minutes(), " min"));
   }
-  if (facts.low_power_mode() == v1::FACT_YES) out.Add("LOW_POWER_MODE", "Low Power Mode is on");
-  if (facts.thermal_state() == v1::THERMAL_STATE_THROTTLED) out.Add("THERMAL", "throttled by heat");
+  if (facts.low_power_mode() == v1::FACT_YES)
+    out.Add(reasons::kLowPowerMode, "Low Power Mode is on");
+  if (facts.thermal_state() == v1::THERMAL_STATE_THROTTLED)
+    out.Add(reasons::kThermal, "throttled by heat");
   if (facts.memory_pressure() == v1::MEMORY_PRESSURE_CRITICAL ||
       facts.memory_pressure() == v1::MEMORY_PRESSURE_WARNING) {
-    out.Add("MEMORY_PRESSURE", "the system reports memory pressure");
+    out.Add(reasons::kMemoryPressure, "the system reports memory pressure");
   }
 }
 
@@ -93,13 +96,13 @@ std::vector<v1::Reason> NodeWarnings(const v1::LinkFacts& facts) {
   WarnOfFabric(facts, out);
   WarnOfPower(facts, out);
   if (facts.protection_domains() >= kProtectionDomainsSuspect) {
-    out.Add("RESOURCE_EXHAUSTED",
+    out.Add(reasons::kResourceExhausted,
             absl::StrCat("the kernel holds ", facts.protection_domains(),
                          " RDMA protection domains of 11; when no RDMA job runs, killed ones "
                          "leaked them"));
   }
   if (facts.local_network_denied() == v1::FACT_YES) {
-    out.Add("LOCAL_NETWORK_PRIVACY", "macOS refused this program the local network");
+    out.Add(reasons::kLocalNetworkPrivacy, "macOS refused this program the local network");
   }
   return out.Take();
 }

@@ -209,9 +209,9 @@ class PathChooser {
       way.refused = way.measured->failure();
     }
     if (way.kind == v1::INTERFACE_KIND_BRIDGE) {
-      way.refused = Refuse(way, "BRIDGE_ADDRESS", "lies on a bridge");
+      way.refused = Refuse(way, reasons::kBridgeAddress, "lies on a bridge");
     } else if (way.kind == v1::INTERFACE_KIND_VPN && !snapshot_.allow_vpn()) {
-      way.refused = Refuse(way, "VPN_NOT_USED", "lies on a VPN");
+      way.refused = Refuse(way, reasons::kVpnNotUsed, "lies on a VPN");
     }
     ways_.push_back(std::move(way));
   }
@@ -244,7 +244,7 @@ class PathChooser {
       return absl::StrFormat("%s, %.0f MB/s%s", KindText(one.kind), one.bandwidth() / 1e6,
                              one.measured == nullptr ? " expected" : "");
     };
-    return MakeReason("PATH_NOT_CHOSEN",
+    return MakeReason(reasons::kPathNotChosen,
                       absl::StrCat(WayText(way), ": ", figure(way), "; taken: ", figure(best)),
                       path_.from_node_id());
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/reason_codes.h"
 #include "transport/links/link_ends.h"
 
 namespace macrame::transport {
@@ -15,7 +16,7 @@ namespace {
 constexpr uint64_t kVerbsRefusalMs = 10 * 60 * 1000;
 
 // Causes that nothing but one of the triggers can change.
-constexpr std::string_view kFinalCodes[] = {"TB4_CONTROLLER"};
+constexpr std::string_view kFinalCodes[] = {reasons::kTb4Controller};
 
 const v1::LinkFacts* FactsOf(const v1::LinkSnapshot& snapshot, const std::string& node_id) {
   for (const v1::NodeLinks& node : snapshot.nodes()) {
@@ -80,7 +81,7 @@ std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFac
     return absl::StrCat(host, " went from MLX ", then.mlx_version(), " to ", now.mlx_version());
   }
   // A machine that crashed has all its devices when it comes back: they prove nothing.
-  if (refusal.reason().code() == "NODE_CRASHED") return std::nullopt;
+  if (refusal.reason().code() == reasons::kNodeCrashed) return std::nullopt;
   if (then.kernel_refuses_rdma() == v1::FACT_YES && now.kernel_refuses_rdma() == v1::FACT_NO) {
     return absl::StrCat("the kernel of ", host, " refuses RDMA no more");
   }
@@ -178,7 +179,8 @@ std::vector<v1::TransportRefusal> NewRefusals(const v1::LinkSnapshot& snapshot) 
 std::optional<std::string> TriggerToRetry(const v1::TransportRefusal& refusal,
                                           const v1::LinkSnapshot& snapshot) {
   // Cables between Linux machines heal without a trace; what crashed a machine does not.
-  const bool passes = refusal.backend() == "verbs" && refusal.reason().code() != "NODE_CRASHED";
+  const bool passes =
+      refusal.backend() == "verbs" && refusal.reason().code() != reasons::kNodeCrashed;
   if (passes && snapshot.now_unix_ms() > refusal.decided_unix_ms() + kVerbsRefusalMs) {
     return "it was some time ago";
   }

@@ -48,17 +48,17 @@ void MergeReasons(const EndVerdict& a, const EndVerdict& b, v1::LinkVerdict& lin
   });
   const auto off_here = [&](const std::string& node_id) {
     return std::any_of(all.begin(), all.end(), [&](const v1::Reason& reason) {
-      return reason.code() == "RDMA_DISABLED_LOCAL" && reason.node_id() == node_id;
+      return reason.code() == reasons::kRdmaDisabledLocal && reason.node_id() == node_id;
     });
   };
   std::set<std::pair<std::string, std::string>> seen;
   std::set<std::string> of_the_link;
   for (const v1::Reason& reason : all) {
-    if (reason.code() == "RDMA_DISABLED_PEER" && off_here(reason.node_id())) continue;
+    if (reason.code() == reasons::kRdmaDisabledPeer && off_here(reason.node_id())) continue;
     // Speed and what stands in between are the cable's, seen from both ends.
     const bool is_the_links = LayerOf(reason.code()) == Layer::kSpeed ||
-                              reason.code() == "PEER_BEHIND_DOCK" ||
-                              reason.code() == "SUBNET_MISMATCH";
+                              reason.code() == reasons::kPeerBehindDock ||
+                              reason.code() == reasons::kSubnetMismatch;
     if (is_the_links && !of_the_link.insert(reason.code()).second) continue;
     if (!seen.emplace(reason.code(), reason.node_id()).second) continue;
     *link.add_reasons() = reason;
@@ -94,7 +94,7 @@ void AddMeasurement(const NodesById& nodes, v1::LinkVerdict& link) {
     *link.add_warnings() = measured->failure();
   } else if (measured->round_trip_us_p50() > kThunderboltRoundTripHighUs) {
     *link.add_warnings() =
-        MakeReason("LATENCY_HIGH",
+        MakeReason(reasons::kLatencyHigh,
                    absl::StrCat("a TCP round trip over ", link.a().interface_name(), " of ",
                                 link.a().hostname(), " takes ",
                                 static_cast<int>(measured->round_trip_us_p50()), " us; up to ",
@@ -122,7 +122,7 @@ v1::LinkVerdict JudgeJoined(const NodesById& nodes, const PortAt& a, const PortA
 void MarkOneSided(v1::LinkVerdict& link) {
   link.set_rdma_usable(v1::FACT_UNKNOWN);
   *link.add_reasons() =
-      MakeReason("CONFLICTING_FACTS",
+      MakeReason(reasons::kConflictingFacts,
                  absl::StrCat(link.a().hostname(), " and ", link.b().hostname(),
                               " do not both see this cable; their probes are of different times"),
                  link.a().node_id());

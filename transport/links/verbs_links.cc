@@ -50,11 +50,12 @@ void Fault(v1::LinkEnd& end, std::string_view code, std::string message) {
 void ExplainMissing(const Candidate& one, v1::LinkEnd& end) {
   const std::string& host = one.facts->hostname();
   if (one.facts->verbs_library_missing()) {
-    Fault(end, "VERBS_LIBRARY_MISSING", absl::StrCat(host, " has no libibverbs"));
+    Fault(end, reasons::kVerbsLibraryMissing, absl::StrCat(host, " has no libibverbs"));
   } else if (one.facts->rdma_devices_listed() == v1::FACT_UNKNOWN) {
-    Fault(end, "FACT_UNKNOWN", absl::StrCat(host, ": its verbs devices could not be listed"));
+    Fault(end, reasons::kFactUnknown,
+          absl::StrCat(host, ": its verbs devices could not be listed"));
   } else {
-    Fault(end, "NO_VERBS_DEVICE",
+    Fault(end, reasons::kNoVerbsDevice,
           absl::StrCat(host, " has no verbs device on ", one.interface->name()));
   }
 }
@@ -76,12 +77,14 @@ v1::LinkEnd JudgeVerbsEnd(const Candidate& one) {
     return end;
   }
   if (device.port_state() == v1::RDMA_PORT_STATE_UNKNOWN) {
-    Fault(end, "FACT_UNKNOWN", absl::StrCat("the state of ", device.name(), " is not known"));
+    Fault(end, reasons::kFactUnknown,
+          absl::StrCat("the state of ", device.name(), " is not known"));
   } else if (device.port_state() != v1::RDMA_PORT_STATE_ACTIVE) {
-    Fault(end, "PORT_DOWN", absl::StrCat("the port of ", device.name(), " is not active"));
+    Fault(end, reasons::kPortDown, absl::StrCat("the port of ", device.name(), " is not active"));
   }
   if (!device.gids_known()) {
-    Fault(end, "FACT_UNKNOWN", absl::StrCat("the GIDs of ", device.name(), " are not known"));
+    Fault(end, reasons::kFactUnknown,
+          absl::StrCat("the GIDs of ", device.name(), " are not known"));
     return end;
   }
   for (const v1::RdmaGid& gid : device.gids()) {
@@ -89,7 +92,7 @@ v1::LinkEnd JudgeVerbsEnd(const Candidate& one) {
     end.set_gid_index(gid.index());
     return end;
   }
-  Fault(end, "NO_IPV4_GID", absl::StrCat(device.name(), " has no GID for ", end.ip()));
+  Fault(end, reasons::kNoIpv4Gid, absl::StrCat(device.name(), " has no GID for ", end.ip()));
   return end;
 }
 
@@ -105,12 +108,12 @@ v1::LinkVerdict JudgePair(const NodesById& nodes, const Candidate& a, const Cand
   });
   bool fails = false;
   for (const v1::Reason& reason : all) {
-    fails = fails || reason.code() != "FACT_UNKNOWN";
+    fails = fails || reason.code() != reasons::kFactUnknown;
     *link.add_reasons() = reason;
   }
   link.set_rdma_usable(fails ? v1::FACT_NO : all.empty() ? v1::FACT_YES : v1::FACT_UNKNOWN);
   for (const v1::Reason& reason : all) {
-    if (reason.code() == "FACT_UNKNOWN") continue;
+    if (reason.code() == reasons::kFactUnknown) continue;
     link.set_lowest_failing_layer(std::string(LayerName(LayerOf(reason.code()))));
     break;
   }
@@ -138,9 +141,9 @@ void AddUnaddressed(const v1::LinkFacts& facts, const std::vector<Candidate>& ca
     end.set_interface_name(device.interface_name());
     end.set_rdma_device(device.name());
     if (device.port_state() == v1::RDMA_PORT_STATE_DOWN) {
-      Fault(end, "PORT_DOWN", absl::StrCat("the port of ", device.name(), " is not active"));
+      Fault(end, reasons::kPortDown, absl::StrCat("the port of ", device.name(), " is not active"));
     }
-    Fault(end, "NO_IPV4_GID",
+    Fault(end, reasons::kNoIpv4Gid,
           absl::StrCat(device.name(), " has no IPv4-mapped GID: ", device.interface_name(), " of ",
                        facts.hostname(), " has no IPv4 address"));
     *link.mutable_reasons() = end.reasons();

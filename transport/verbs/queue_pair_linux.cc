@@ -65,29 +65,31 @@ absl::Status QueuePair::OpenDevice() {
   if (found != nullptr) context_ = library_.open_device(found);
   const int error = errno;
   if (listed != nullptr) library_.free_device_list(listed);
-  if (found == nullptr) return Trouble("NO_VERBS_DEVICE", absl::StrCat(device_, " is not listed"));
+  if (found == nullptr)
+    return Trouble(reasons::kNoVerbsDevice, absl::StrCat(device_, " is not listed"));
   if (context_ == nullptr) {
-    return Trouble("NO_VERBS_DEVICE", absl::StrCat(device_, " can't be opened: ", Errno(error)));
+    return Trouble(reasons::kNoVerbsDevice,
+                   absl::StrCat(device_, " can't be opened: ", Errno(error)));
   }
   SetNonBlocking(context_->async_fd);
   if (library_.query_port(context_, kDevicePort,
                           reinterpret_cast<_compat_ibv_port_attr*>(&port_)) != 0) {
-    return Trouble("PORT_DOWN", absl::StrCat("the port of ", device_, " can't be asked"));
+    return Trouble(reasons::kPortDown, absl::StrCat("the port of ", device_, " can't be asked"));
   }
   if (port_.state != IBV_PORT_ACTIVE) {
-    return Trouble("PORT_DOWN", absl::StrCat("the port of ", device_, " is not active"));
+    return Trouble(reasons::kPortDown, absl::StrCat("the port of ", device_, " is not active"));
   }
   gids_ = DeviceGids(library_, context_, device_, kSysInfiniband);
   if (gids_.size() > kCardGidsMax) gids_.resize(kCardGidsMax);
   if (std::none_of(gids_.begin(), gids_.end(), [](const Gid& gid) { return Ipv4Of(gid); })) {
-    return Trouble("NO_IPV4_GID", absl::StrCat(device_, " has no IPv4-mapped GID"));
+    return Trouble(reasons::kNoIpv4Gid, absl::StrCat(device_, " has no IPv4-mapped GID"));
   }
   return absl::OkStatus();
 }
 
 absl::Status QueuePair::OpenQueues() {
   const auto refuse = [&](std::string_view what) {
-    return Trouble("NO_PROTECTION_DOMAIN",
+    return Trouble(reasons::kNoProtectionDomain,
                    absl::StrCat(device_, " gives no ", absl::string_view(what.data(), what.size()),
                                 ": ", Errno(errno)));
   };
@@ -117,7 +119,8 @@ absl::Status QueuePair::OpenQueues() {
   const int error = library_.modify_qp(
       pair_, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   if (error != 0) {
-    return Trouble("CONNECT_FAILED", absl::StrCat(device_, ", queue pair to INIT: ", Errno(error)));
+    return Trouble(reasons::kConnectFailed,
+                   absl::StrCat(device_, ", queue pair to INIT: ", Errno(error)));
   }
   RAND_bytes(reinterpret_cast<unsigned char*>(&first_packet_), sizeof(first_packet_));
   first_packet_ &= kPacketNumberMask;
@@ -144,11 +147,12 @@ QueuePairCard QueuePair::Card() const {
 absl::Status QueuePair::Connect(const QueuePairCard& peer) {
   if (peer.mark != kCardMark || peer.gid_count > kCardGidsMax ||
       peer.connection != static_cast<uint8_t>(connection_)) {
-    return Trouble("CONNECT_FAILED", "the peer's queue pair is of another kind or release");
+    return Trouble(reasons::kConnectFailed, "the peer's queue pair is of another kind or release");
   }
   const auto met = ChooseGids(gids_, std::span(peer.gids).first(peer.gid_count));
   if (!met) {
-    return Trouble("NO_IPV4_GID", absl::StrCat("the peer of ", device_, " has no IPv4-mapped GID"));
+    return Trouble(reasons::kNoIpv4Gid,
+                   absl::StrCat("the peer of ", device_, " has no IPv4-mapped GID"));
   }
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
@@ -170,8 +174,9 @@ absl::Status QueuePair::Connect(const QueuePairCard& peer) {
   }
   const int error = library_.modify_qp(pair_, &attributes, mask);
   if (error == 0) return absl::OkStatus();
-  return Trouble("CONNECT_FAILED", absl::StrCat(device_, ", queue pair to RTR towards ",
-                                                GidText(met->second.bytes), ": ", Errno(error)));
+  return Trouble(reasons::kConnectFailed,
+                 absl::StrCat(device_, ", queue pair to RTR towards ", GidText(met->second.bytes),
+                              ": ", Errno(error)));
 }
 
 absl::Status QueuePair::BecomeReady() {
@@ -188,7 +193,8 @@ absl::Status QueuePair::BecomeReady() {
   }
   const int error = library_.modify_qp(pair_, &attributes, mask);
   if (error == 0) return absl::OkStatus();
-  return Trouble("CONNECT_FAILED", absl::StrCat(device_, ", queue pair to RTS: ", Errno(error)));
+  return Trouble(reasons::kConnectFailed,
+                 absl::StrCat(device_, ", queue pair to RTS: ", Errno(error)));
 }
 
 absl::Status QueuePair::PostSend(int slot, size_t bytes) {
@@ -261,12 +267,12 @@ absl::Status QueuePair::TakeDeviceEvents() {
     const int port = is_port ? event.element.port_num : 0;
     library_.ack_async_event(&event);
     if (type == IBV_EVENT_DEVICE_FATAL) {
-      status = Trouble("NO_VERBS_DEVICE", absl::StrCat(device_, " is gone"));
+      status = Trouble(reasons::kNoVerbsDevice, absl::StrCat(device_, " is gone"));
     } else if (is_port && port == kDevicePort) {
-      status = Trouble("PORT_DOWN", absl::StrCat("the port of ", device_, " went down"));
+      status = Trouble(reasons::kPortDown, absl::StrCat("the port of ", device_, " went down"));
     } else if (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_CQ_ERR) {
-      status =
-          Trouble("COLLECTIVE_FAILED", absl::StrCat(device_, ": ", library_.event_type_str(type)));
+      status = Trouble(reasons::kCollectiveFailed,
+                       absl::StrCat(device_, ": ", library_.event_type_str(type)));
     }
   }
   return status;

@@ -44,7 +44,7 @@ class DeviceReader {
     ibv_context* context = library_.open_device(listed);
     if (context == nullptr) {
       *device.mutable_fault() =
-          MakeReason("NO_VERBS_DEVICE",
+          MakeReason(reasons::kNoVerbsDevice,
                      absl::StrCat(device.name(), " can't be opened: ", std::strerror(errno)));
       return device;
     }
@@ -52,7 +52,7 @@ class DeviceReader {
     ibv_pd* domain = library_.alloc_pd(context);
     if (domain == nullptr) {
       *device.mutable_fault() = MakeReason(
-          "NO_PROTECTION_DOMAIN",
+          reasons::kNoProtectionDomain,
           absl::StrCat(device.name(), " gives no protection domain: ", std::strerror(errno)));
     } else {
       library_.dealloc_pd(domain);

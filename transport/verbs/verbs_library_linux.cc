@@ -60,7 +60,8 @@ Loaded Load() {
 absl::StatusOr<const VerbsLibrary*> FindVerbsLibrary() {
   static const Loaded loaded = Load();
   if (loaded.missing.empty()) return &loaded.library;
-  return ReasonStatus(absl::StatusCode::kUnavailable, "VERBS_LIBRARY_MISSING", loaded.missing);
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kVerbsLibraryMissing,
+                      loaded.missing);
 }
 
 }  // namespace macrame::transport

@@ -5,7 +5,7 @@ namespace macrame::transport {
 
 absl::StatusOr<std::unique_ptr<Wire>> ConnectVerbsWire(const VerbsWireOptions&,
                                                        std::unique_ptr<Wire>) {
-  return ReasonStatus(absl::StatusCode::kUnavailable, "TRANSPORT_UNAVAILABLE",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kTransportUnavailable,
                       "a Mac's RDMA devices are driven by jaccl, not by verbs of ours");
 }
 

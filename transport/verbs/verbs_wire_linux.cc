@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr microseconds kSpinWithCores{60};
-// A blocked wait looks up this often for a peer that died unheard or a call to stop.
+// A blocked wait looks up this often for a peer that died without a word or a call to stop.
 constexpr milliseconds kBlockSlice{100};
 // On leaving, for what was sent to arrive.
 constexpr milliseconds kFlushLimit{1000};
@@ -148,7 +148,7 @@ absl::Status VerbsWire::Lost(int rank, const absl::Status& why) const {
   if (stopping_.load()) return absl::CancelledError("the group was shut down");
   const absl::Status device = peers_[rank].pair->TakeDeviceEvents();
   if (!device.ok()) return AtRank(rank, device);
-  return ReasonStatus(absl::StatusCode::kUnavailable, "PEER_LOST",
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kPeerLost,
                       absl::StrCat("rank ", rank, " is gone: ", why.message()));
 }
 
@@ -183,7 +183,7 @@ absl::Status VerbsWire::OpenPairs(std::vector<QueuePairCard>& cards) {
           (rank + 1) % size() == this->rank() || (this->rank() + 1) % size() == rank;
       if (options_.neighbours_only && !is_next) continue;
       return ReasonStatus(
-          absl::StatusCode::kUnavailable, "NO_VERBS_DEVICE",
+          absl::StatusCode::kUnavailable, reasons::kNoVerbsDevice,
           absl::StrCat("no device of rank ", this->rank(), " leads to rank ", rank));
     }
     auto pair = QueuePair::Open(**library, options_.devices[rank], options_.connection);
@@ -222,7 +222,7 @@ absl::Status VerbsWire::Agree(const absl::Status& own) {
     const std::string code = Read(theirs[rank].code);
     if (rank == this->rank() || code.empty()) continue;
     const bool is_known = FindReasonCode(code) != nullptr;
-    return ReasonStatus(absl::StatusCode::kUnavailable, is_known ? code : "CONNECT_FAILED",
+    return ReasonStatus(absl::StatusCode::kUnavailable, is_known ? code : reasons::kConnectFailed,
                         Read(theirs[rank].message));
   }
   return absl::OkStatus();
@@ -242,7 +242,7 @@ absl::Status VerbsWire::ExchangeCards(std::vector<Card>& own, std::vector<Card>&
 
 absl::Status VerbsWire::Queue(std::span<const Send> sends, std::span<const Receive> receives) {
   const auto unreached = [&](int peer) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "RING_NON_NEIGHBOUR",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kRingNonNeighbour,
                         absl::StrCat("rank ", rank(), " has no device towards rank ", peer));
   };
   for (const Send& send : sends) {
@@ -291,7 +291,7 @@ absl::Status VerbsWire::TakePieces(int rank, Peer& peer, bool* moved) {
     if (header.message != peer.messages_received || header.bytes != message.bytes ||
         bytes != std::min(kPieceBytes, message.bytes - message.done)) {
       return ReasonStatus(
-          absl::StatusCode::kDataLoss, "COLLECTIVE_FAILED",
+          absl::StatusCode::kDataLoss, reasons::kCollectiveFailed,
           absl::StrCat("rank ", rank, " and rank ", this->rank(), " are out of step: message ",
                        header.message, " of ", header.bytes, " bytes came, ",
                        peer.messages_received, " of ", message.bytes, " was expected"));
@@ -423,7 +423,7 @@ absl::Status VerbsWire::Exchange(std::span<const Send> sends, std::span<const Re
     if (now - last_move < spin_) continue;
     if (now - last_move >= options_.collective_timeout) {
       broken_ = ReasonStatus(
-          absl::StatusCode::kDeadlineExceeded, "PEER_LOST",
+          absl::StatusCode::kDeadlineExceeded, reasons::kPeerLost,
           absl::StrCat("rank ", rank(), " waited ", options_.collective_timeout.count(),
                        " ms for rank ", Waiting()));
       return broken_;

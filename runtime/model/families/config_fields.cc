@@ -4,16 +4,19 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "proto/reason_codes.h"
 #include "runtime/model/families/rope_fields.h"
 
 namespace macrame::runtime::engine {
 
 using nlohmann::json;
 
-void Invalid(std::string message) { throw ConfigError{"MODEL_CONFIG_INVALID", std::move(message)}; }
+void Invalid(std::string message) {
+  throw ConfigError{reasons::kModelConfigInvalid, std::move(message)};
+}
 
 void Unsupported(std::string message) {
-  throw ConfigError{"MODEL_FORMAT_UNSUPPORTED", std::move(message)};
+  throw ConfigError{reasons::kModelFormatUnsupported, std::move(message)};
 }
 
 const json* FindField(const json& config, const char* key) {

@@ -1,6 +1,7 @@
 // Ministral 3, and Mistral 3, whose checkpoints hold a vision tower beside a text model (Devstral).
 
 #include "absl/strings/str_cat.h"
+#include "proto/reason_codes.h"
 #include "runtime/model/families/config_fields.h"
 #include "runtime/model/families/family.h"
 
@@ -25,7 +26,7 @@ void ReadMistral3(const json& config, ModelConfig& out) {
   const std::string inner = ReadText(text, "model_type", "mistral");
   if (inner == "ministral3") return ReadMinistral3(text, out);
   if (inner == "mistral") return ReadMistral(text, out);
-  throw ConfigError{"MODEL_ARCHITECTURE_UNKNOWN",
+  throw ConfigError{reasons::kModelArchitectureUnknown,
                     absl::StrCat("architecture 'mistral3' around text of '", inner, "'")};
 }
 

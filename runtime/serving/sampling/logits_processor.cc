@@ -11,7 +11,7 @@ namespace macrame::runtime::engine {
 namespace {
 
 absl::Status Bad(std::string message) {
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST", std::move(message));
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest, std::move(message));
 }
 
 absl::Status CheckRange(const char* name, double value, double least, double most) {

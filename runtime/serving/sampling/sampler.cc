@@ -418,7 +418,7 @@ std::optional<int32_t> DrawOfTopP(const Row& row, const SamplingTraits& traits, 
 
 absl::Status CheckSampling(const SamplingTraits& traits) {
   const auto bad = [](const char* name, double value, const char* range) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat(name, " is ", value, ", not in ", range));
   };
   if (!(traits.temperature >= 0.0 && traits.temperature <= 100.0)) {

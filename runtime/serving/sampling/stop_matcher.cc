@@ -9,12 +9,12 @@ namespace macrame::runtime::engine {
 
 absl::Status CheckStopStrings(const std::vector<std::string>& stops) {
   if (stops.size() > kStopStringsMax) {
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                         absl::StrCat(stops.size(), " stop strings, above ", kStopStringsMax));
   }
   for (const std::string& stop : stops) {
     if (stop.empty() || stop.size() > kStopStringBytesMax) {
-      return ReasonStatus(absl::StatusCode::kInvalidArgument, "BAD_REQUEST",
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
                           absl::StrCat("a stop string of ", stop.size(), " bytes, not in [1, ",
                                        kStopStringBytesMax, "]"));
     }

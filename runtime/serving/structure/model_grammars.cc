@@ -29,7 +29,7 @@ absl::StatusOr<Grammar> GrammarOf(const v1::Structure& structure) {
     case v1::Structure::FORM_NOT_SET:
       break;
   }
-  return ReasonStatus(absl::StatusCode::kInvalidArgument, "STRUCTURE_REFUSED",
+  return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kStructureRefused,
                       "the answer's structure names neither a schema nor a grammar");
 }
 

@@ -26,7 +26,7 @@ pub fn render_chat(template: &ChatTemplate, request: ChatRequest) -> Result<Stri
 ///
 /// `OutOfRange` for a prompt that is longer than `limit`; `prompt_limit` says what else bounds it.
 /// In the assistant's messages only special tokens are hidden: other added tokens that a template
-/// writes, such as `<think>`, are the model's own words there.
+/// writes, such as `<think>`, are the model's own text there.
 pub fn encode_chat(
     tokenizer: &Arc<Tokenizer>,
     template: &ChatTemplate,

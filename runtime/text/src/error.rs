@@ -14,7 +14,7 @@ pub enum Code {
     ResourceExhausted = 8,
     /// Right request, wrong moment or wrong model for it.
     FailedPrecondition = 9,
-    /// The model's template said no (`raise_exception`); the message is its own words.
+    /// The model's template said no (`raise_exception`); the message is the template's.
     Aborted = 10,
     /// A prompt that is longer than the model's context.
     OutOfRange = 11,

@@ -314,7 +314,7 @@ impl Tokenizer {
         self.bos_id
     }
 
-    /// Breaks special tokens only: for the assistant's own words.
+    /// Breaks special tokens only: for the assistant's own text.
     pub fn special_breaker(&self) -> Arc<Breaker> {
         self.special_breaker.clone()
     }

@@ -11,7 +11,7 @@ IMPORT_MAX_S = 300
 
 
 def import_gguf(build, file, into, name):
-    """The model's folder; rankd's own words when there is none."""
+    """The model's folder; rankd's message when there is none."""
     done = subprocess.run([f"{build}/bin/rankd", "--import", file, "--into", into, "--name", name],
                           capture_output=True, timeout=IMPORT_MAX_S)
     folder = os.path.join(into, name)

@@ -1,4 +1,4 @@
-"""What the commands of one made-up Mac print, from a description of it and of its cables.
+"""What the commands of one simulated Mac print, from a description of it and of its cables.
 
 Formats are those of the tools; every name, number and address is derived from the names in the
 description, so that the same description always prints the same. Standard library only.

@@ -319,7 +319,7 @@ TEST_F(AppTest, LogsOfThisAndOfAnotherNode) {
   EXPECT_EQ(lines[1], "followed");
 }
 
-TEST_F(AppTest, WrongCommandLinesAreUsageErrorsWithANearMiss) {
+TEST_F(AppTest, WrongCommandLinesAreUsageErrorsWithASuggestion) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{},
                                                 {"model"},
                                                 {"devices"},

@@ -1,4 +1,4 @@
-// From the outputs of whole made-up clusters to what the judge makes of them: the parsers, the
+// From the outputs of whole simulated clusters to what the judge makes of them: the parsers, the
 // joining of one machine's facts and the judging of all, in one.
 
 #include <gmock/gmock.h>

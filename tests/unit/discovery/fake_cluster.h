@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole clusters of made-up Macs, written by tests/macos/fake/make_cluster from its descriptions
+// Whole clusters of simulated Macs, written by tests/macos/fake/make_cluster from its descriptions
 // and read as the agents there would; and folders of further captures. Tests run in the
 // repository's root.
 

@@ -1,4 +1,4 @@
-// Every parser of link facts on whole captures: of the made-up clusters, and of further folders
+// Every parser of link facts on whole captures: of the simulated clusters, and of further folders
 // (MACRAME_EXTRA_CAPTURES), where a file's name begins with what printed it. Then the same files
 // cut at every byte and damaged: nothing may crash, and a cut may never turn a "yes" into a "no".
 

@@ -35,6 +35,8 @@ using std::chrono::seconds;
 const NodeId kServerId("00000000000000000000000000000001");
 const NodeId kClientId("00000000000000000000000000000002");
 constexpr char kUnary[] = "/macrame.v1.AgentService/DescribeModel";
+constexpr char kForMembers[] = "/macrame.v1.AgentService/ForMembers";
+constexpr char kForThisMachine[] = "/macrame.v1.AgentService/ForThisMachine";
 constexpr char kStream[] = "/macrame.v1.AgentService/Generate";
 
 using UnaryReply = GrpcServer::Reply<v1::DescribeModelResponse>;
@@ -46,14 +48,21 @@ class GrpcServerTest : public ::testing::Test {
     server_credentials_ = *MakeNodeCredentials(secret_, kServerId);
     client_credentials_ = *MakeNodeCredentials(secret_, kClientId);
     server_.emplace(dispatcher_);
-    server_->HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
-        kUnary, [this](const Caller& caller, v1::DescribeModelRequest request, UnaryReply reply) {
-          EXPECT_TRUE(dispatcher_.IsOwnerThread());
-          callers_.push_back(caller);
-          on_unary_(request, std::move(reply));
-        });
+    for (const auto& [method, access] :
+         {std::pair<const char*, Access>{kUnary, Access::kCertificate},
+          std::pair<const char*, Access>{kForMembers, Access::kMember},
+          std::pair<const char*, Access>{kForThisMachine, Access::kLocal}}) {
+      server_->HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
+          method, access,
+          [this](const Caller& caller, v1::DescribeModelRequest request, UnaryReply reply) {
+            EXPECT_TRUE(dispatcher_.IsOwnerThread());
+            callers_.push_back(caller);
+            on_unary_(request, std::move(reply));
+          });
+    }
     server_->HandleStream<v1::GenerateRequest>(
-        kStream, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+        kStream, Access::kCertificate,
+        [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
           on_stream_(request, std::move(stream));
         });
     // Nothing here may wait for ever.
@@ -78,12 +87,13 @@ class GrpcServerTest : public ::testing::Test {
 
   // Runs the dispatcher until the call has ended.
   absl::StatusOr<v1::DescribeModelResponse> CallUnary(PeerChannel& channel,
-                                                      Duration timeout = seconds(5)) {
+                                                      Duration timeout = seconds(5),
+                                                      std::string_view method = kUnary) {
     v1::DescribeModelRequest request;
     request.set_name_or_path("tiny");
     absl::StatusOr<v1::DescribeModelResponse> result;
     channel.Call<v1::DescribeModelResponse>(
-        kUnary, request, timeout, [&](absl::StatusOr<v1::DescribeModelResponse> response) {
+        method, request, timeout, [&](absl::StatusOr<v1::DescribeModelResponse> response) {
           EXPECT_TRUE(dispatcher_.IsOwnerThread());
           result = std::move(response);
           dispatcher_.Stop();
@@ -118,6 +128,33 @@ TEST_F(GrpcServerTest, AMemberIsAnsweredAndKnownByItsCertificate) {
   EXPECT_EQ(callers_[0].node_id, kClientId);
   EXPECT_EQ(callers_[0].address, "127.0.0.1");
   EXPECT_FALSE(callers_[0].local);
+}
+
+TEST_F(GrpcServerTest, EachMethodIsAnsweredToThoseWhoMayCallIt) {
+  bool is_known = false;
+  server_->SetMemberCheck([&](const NodeId& caller) {
+    EXPECT_TRUE(dispatcher_.IsOwnerThread());
+    EXPECT_EQ(caller, kClientId);
+    return is_known;
+  });
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  const absl::Status unknown = CallUnary(*channel, seconds(5), kForMembers).status();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kFailedPrecondition) << unknown;
+  EXPECT_TRUE(CallUnary(*channel).ok()) << "a certificate is enough there";
+  is_known = true;
+  EXPECT_TRUE(CallUnary(*channel, seconds(5), kForMembers).ok());
+  const absl::Status remote = CallUnary(*channel, seconds(5), kForThisMachine).status();
+  EXPECT_EQ(remote.code(), absl::StatusCode::kPermissionDenied) << remote;
+  EXPECT_EQ(callers_.size(), 2u) << "who may not call reaches no handler";
+}
+
+TEST_F(GrpcServerTest, WithoutAMemberCheckNobodyIsAMember) {
+  StartTls();
+  auto channel = Connect(client_credentials_, kServerId);
+  EXPECT_EQ(CallUnary(*channel, seconds(5), kForMembers).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(callers_.empty());
 }
 
 TEST_F(GrpcServerTest, ACallerOfAnotherClusterDoesNotGetIn) {
@@ -278,7 +315,7 @@ TEST_F(GrpcServerTest, AChannelFindsItsPeerAgainAfterARestart) {
   EXPECT_FALSE(CallUnary(*channel).ok());
   GrpcServer again(dispatcher_);
   again.HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
-      kUnary, [](const Caller&, v1::DescribeModelRequest, UnaryReply reply) {
+      kUnary, Access::kCertificate, [](const Caller&, v1::DescribeModelRequest, UnaryReply reply) {
         reply(v1::DescribeModelResponse());
       });
   ASSERT_TRUE(again.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_)).ok());

@@ -22,7 +22,7 @@ TEST(GangEviction, ALowerPriorityMakesRoomAndComesBackWhenThereIsRoomAgain) {
   h.Run(seconds(3));
   EXPECT_EQ(h.Status("high").state(), v1::DEPLOYMENT_STATE_READY) << "leave is taken at once";
   EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_PENDING);
-  EXPECT_EQ(h.Status("high").attempts(), 0u) << "making room is no failure";
+  EXPECT_EQ(h.Status("high").attempts(), 0u) << "preemption is no failure";
   h.view.deployments.pop_back();
   h.Run(seconds(12));
   EXPECT_EQ(h.Status("low").state(), v1::DEPLOYMENT_STATE_READY);

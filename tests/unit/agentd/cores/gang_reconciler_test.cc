@@ -466,7 +466,7 @@ TEST(GangReconciler, SlicesThatAreNotTheModelAreRefusedOnceAndThatIsKept) {
   const v1::DeploymentStatus status = harness.Status("m");
   EXPECT_EQ(status.state(), v1::DEPLOYMENT_STATE_READY);
   ASSERT_EQ(status.fallbacks_size(), 1);
-  EXPECT_EQ(status.fallbacks(0).code(), kUnevenRefused) << "plans from now on go by it";
+  EXPECT_EQ(status.fallbacks(0).code(), reasons::kUnevenRefused) << "plans from now on go by it";
   EXPECT_NE(status.fallbacks(0).message().find("the 2 slices of layer 0 differ"),
             std::string::npos);
 }

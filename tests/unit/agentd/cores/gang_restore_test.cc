@@ -150,7 +150,7 @@ TEST_F(GangRestore, WithoutRoomBesideItselfItEndsOnceAndThenSaysWhyItStays) {
   BringBack();
   h_.fits = false;
   h_.Run(seconds(32));
-  EXPECT_NE(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY) << "ended to make room";
+  EXPECT_NE(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY) << "stopped by preemption";
   h_.Node('c').state = v1::NODE_STATE_DEAD;  // and it comes back with two all the same
   h_.fits = true;
   h_.Run(seconds(12));

@@ -241,9 +241,9 @@ TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
   v1::PlanRequest request = FourStudios();
   const v1::PlanResult alone = planner::PlanModel(request);
   ASSERT_EQ(alone.plan().world_size(), 4u);
-  EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 1}, alone).plan().world_size(), 4u);
+  EXPECT_EQ(PlanForAllReplicas(request, {"m", 0, false, {}, 1}, alone).plan().world_size(), 4u);
   PreemptionInput wanted{"m", 0, false, {}, 2};
-  const v1::PlanResult first = LeaveRoom(request, wanted, alone);
+  const v1::PlanResult first = PlanForAllReplicas(request, wanted, alone);
   EXPECT_EQ(first.plan().world_size(), 2u);
   // The second has what the first left.
   for (const v1::Assignment& part : first.plan().assignments()) {
@@ -252,7 +252,8 @@ TEST(LeavingRoom, EachReplicaTakesItsShareOfTheNodes) {
     }
   }
   wanted = {"m#2", 0, false, {"m"}, 2};
-  EXPECT_EQ(LeaveRoom(request, wanted, planner::PlanModel(request)).plan().world_size(), 2u);
+  EXPECT_EQ(PlanForAllReplicas(request, wanted, planner::PlanModel(request)).plan().world_size(),
+            2u);
 }
 
 TEST(LeavingRoom, OnlyNodesThatCanBeUsedAreShared) {
@@ -261,7 +262,7 @@ TEST(LeavingRoom, OnlyNodesThatCanBeUsedAreShared) {
   EXPECT_EQ(UsableNodes(request), (std::set<std::string>{"aaaa", "bbbb", "cccc"}));
   const v1::PlanResult alone = planner::PlanModel(request);
   ASSERT_GE(alone.plan().world_size(), 2u);
-  EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 2}, alone).plan().world_size(), 1u);
+  EXPECT_EQ(PlanForAllReplicas(request, {"m", 0, false, {}, 2}, alone).plan().world_size(), 1u);
 }
 
 TEST(LeavingRoom, AModelThatNeedsMoreThanItsShareGetsIt) {
@@ -270,7 +271,7 @@ TEST(LeavingRoom, AModelThatNeedsMoreThanItsShareGetsIt) {
                        {planner::Node("aaaa", 96 * kGiB), planner::Node("bbbb", 96 * kGiB)});
   const v1::PlanResult alone = planner::PlanModel(request);
   ASSERT_EQ(alone.plan().world_size(), 2u);
-  EXPECT_EQ(LeaveRoom(request, {"m", 0, false, {}, 2}, alone).plan().world_size(), 2u)
+  EXPECT_EQ(PlanForAllReplicas(request, {"m", 0, false, {}, 2}, alone).plan().world_size(), 2u)
       << "one replica is better than none; the other is refused with its reason";
 }
 

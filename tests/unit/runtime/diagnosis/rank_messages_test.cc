@@ -47,7 +47,7 @@ TEST(RankMessages, SomethingElseIsNotRecognised) {
 }
 
 TEST(RankMessages, ACauseOutweighsWhatFollowedFromIt) {
-  const auto words = RecogniseLastWords(
+  const auto words = RecogniseLastLines(
       "[jaccl] Connection attempt 0 waiting 1000 ms\n"
       "[jaccl] Recv failed with errno=2\n"
       "[jaccl] No IPv4-mapped GID for this device. Thunderbolt\n"

@@ -1,4 +1,4 @@
-// Which rank is blamed, and which is not: a gang of made-up ranks that beat ten times a second.
+// Which rank is blamed, and which is not: a gang of synthetic ranks that beat ten times a second.
 
 #include "runtime/gang/stall_monitor.h"
 

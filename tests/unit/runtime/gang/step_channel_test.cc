@@ -139,7 +139,7 @@ TEST(StepChannelTest, AGapInTheNumbersIsAnError) {
   EXPECT_FALSE(channel.followers[1]->Receive().ok());
 }
 
-TEST(StepChannelTest, WaitsUntilAllHaveLoadedAndHearsLastWords) {
+TEST(StepChannelTest, WaitsUntilAllHaveLoadedAndHearsTerminationMessages) {
   Channel channel;
   ASSERT_TRUE(channel.followers[1]->Tell({ReportKind::kLoaded, ""}).ok());
   ASSERT_TRUE(channel.followers[2]->Tell({ReportKind::kLoaded, ""}).ok());

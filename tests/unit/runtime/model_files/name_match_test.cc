@@ -22,11 +22,11 @@ TEST(NameMatch, TheFirstRuleThatFitsDecides) {
   EXPECT_THAT(MatchName(std::string(10'000, 'a'), names).fits, IsEmpty());
 }
 
-TEST(NameMatch, NearMissesComeNearestFirst) {
-  EXPECT_THAT(NearMisses("qwen3-8", {"qwen3-4b", "llama", "qwen3-8b", "org/qwen3-9b"}),
+TEST(NameMatch, SuggestionsComeNearestFirst) {
+  EXPECT_THAT(SuggestedNames("qwen3-8", {"qwen3-4b", "llama", "qwen3-8b", "org/qwen3-9b"}),
               ElementsAre("qwen3-8b", "org/qwen3-9b", "qwen3-4b"));
-  EXPECT_THAT(NearMisses("QWEN3-8B-4bti", {"qwen3-8b-4bit"}), ElementsAre("qwen3-8b-4bit"));
-  EXPECT_THAT(NearMisses("zzz", {"llama"}), IsEmpty());
+  EXPECT_THAT(SuggestedNames("QWEN3-8B-4bti", {"qwen3-8b-4bit"}), ElementsAre("qwen3-8b-4bit"));
+  EXPECT_THAT(SuggestedNames("zzz", {"llama"}), IsEmpty());
 }
 
 }  // namespace

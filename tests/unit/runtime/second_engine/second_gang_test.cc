@@ -1,4 +1,4 @@
-// Real rankd processes whose layers are a worker of the second engine: a made-up one, which knows
+// Real rankd processes whose layers are a worker of the second engine: a synthetic one, which knows
 // from its numbers when sequences are mixed up.
 
 #include <fcntl.h>

@@ -44,17 +44,17 @@ class FakeRank {
 
   void Serve() {
     server_.HandleStream<v1::WatchRequest>(
-        "/macrame.v1.RankService/Watch",
+        "/macrame.v1.RankService/Watch", transport::Access::kLocal,
         [this](const transport::Caller&, const v1::WatchRequest&, transport::ServerStream stream) {
           watchers_.push_back(stream);
           Report();
         });
     server_.HandleStream<v1::GenerateRequest>(
-        "/macrame.v1.RankService/Generate",
+        "/macrame.v1.RankService/Generate", transport::Access::kLocal,
         [this](const transport::Caller&, const v1::GenerateRequest& request,
                transport::ServerStream stream) { Answer(request, stream); });
     server_.HandleUnary<v1::StopRequest, v1::StopResponse>(
-        "/macrame.v1.RankService/Stop",
+        "/macrame.v1.RankService/Stop", transport::Access::kLocal,
         [this](const transport::Caller&, const v1::StopRequest&, auto reply) {
           reply(v1::StopResponse());
           if (script_ != "stubborn") {

@@ -238,7 +238,7 @@ TEST_F(RankSupervisorTest, FastSynchronisationIsForJacclUnlessTheNodeOrAStallSay
   }
 }
 
-TEST_F(RankSupervisorTest, LastWordsOfACrashAreKept) {
+TEST_F(RankSupervisorTest, LastLinesOfACrashAreKept) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("crash");
   v1::Reason failure;
@@ -264,7 +264,7 @@ TEST_F(RankSupervisorTest, AFaultOfTheModelsFilesKeepsItsOwnCodeAndIsSaidOnce) {
   EXPECT_EQ(failure.node_id(), options_.node_id);
 }
 
-TEST_F(RankSupervisorTest, LastWordsThatAreNoTextDoNotSpoilTheMessage) {
+TEST_F(RankSupervisorTest, LastLinesThatAreNoTextDoNotSpoilTheMessage) {
   ASSERT_TRUE(Start().ok());
   ReserveAndLaunch("bytes");
   v1::Reason failure;

@@ -146,7 +146,7 @@ TEST(TraceRing, IsBoundedAndSaysWhatItDropped) {
   const v1::RankTrace trace = ring.Stop();
   EXPECT_EQ(trace.spans_size(), static_cast<int>(kTraceSpansMax));
   EXPECT_EQ(trace.dropped(), 5u);
-  EXPECT_EQ(trace.spans(0).number(), 5u) << "the earliest make room";
+  EXPECT_EQ(trace.spans(0).number(), 5u) << "the earliest are dropped";
   EXPECT_EQ(trace.spans(0).begin_ns(), 5000u);
 }
 

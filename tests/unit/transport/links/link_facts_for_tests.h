@@ -1,6 +1,6 @@
 #pragma once
 
-// Facts of made-up Macs: everything right, so that each test breaks one thing.
+// Facts of simulated Macs: everything right, so that each test breaks one thing.
 
 #include <string>
 

@@ -23,7 +23,7 @@
 
 namespace macrame::agentd {
 
-class GangConductor {
+class GangController {
  public:
   struct Parts {
     transport::Dispatcher& dispatcher;
@@ -37,7 +37,7 @@ class GangConductor {
   };
 
   // `on_changed`: a deployment's state changed.
-  GangConductor(Parts parts, GangReconcilerOptions options, std::function<void()> on_changed);
+  GangController(Parts parts, GangReconcilerOptions options, std::function<void()> on_changed);
 
   void BeginLeading(const FencePair& fence);
   void StopLeading();
@@ -51,7 +51,7 @@ class GangConductor {
   void Wake();
   // Each 100 ms or so. Costs next to nothing while nothing is deployed.
   void Tick();
-  // Nothing is wanted and nothing runs: what could change that wakes the conductor.
+  // Nothing is wanted and nothing runs: what could change that wakes it.
   bool IsIdle() const;
 
   // A member is dead: should it hold a rank, its machine may have crashed.

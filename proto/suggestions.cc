@@ -1,4 +1,4 @@
-#include "proto/near_miss.h"
+#include "proto/suggestions.h"
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ int EditDistance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-std::string NearMiss(std::string_view word, const std::vector<std::string>& names) {
+std::string SuggestedName(std::string_view word, const std::vector<std::string>& names) {
   if (word.empty() || word.size() > kWordMax) return "";
   const std::string wanted = absl::AsciiStrToLower(std::string(word));
   int best = std::max<int>(1, static_cast<int>(word.size()) / 3) + 1;
@@ -46,7 +46,7 @@ std::string NearMiss(std::string_view word, const std::vector<std::string>& name
 }
 
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& names) {
-  const std::string near = NearMiss(word, names);
+  const std::string near = SuggestedName(word, names);
   return near.empty() ? "" : absl::StrCat("; did you mean '", near, "'?");
 }
 

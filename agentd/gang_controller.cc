@@ -1,4 +1,4 @@
-#include "agentd/gang_conductor.h"
+#include "agentd/gang_controller.h"
 
 #include <spdlog/spdlog.h>
 
@@ -27,11 +27,11 @@ v1::PlanResult Refusal(const absl::Status& status) {
 
 }  // namespace
 
-GangConductor::GangConductor(Parts parts, GangReconcilerOptions options,
-                             std::function<void()> on_changed)
+GangController::GangController(Parts parts, GangReconcilerOptions options,
+                               std::function<void()> on_changed)
     : parts_(parts), reconciler_(options), on_changed_(std::move(on_changed)) {}
 
-void GangConductor::BeginLeading(const FencePair& fence) {
+void GangController::BeginLeading(const FencePair& fence) {
   ++leadership_;
   leading_since_ = parts_.dispatcher.Now();
   reconciler_.BeginLeading(fence, *leading_since_);
@@ -39,13 +39,13 @@ void GangConductor::BeginLeading(const FencePair& fence) {
   Wake();
 }
 
-void GangConductor::StopLeading() {
+void GangController::StopLeading() {
   ++leadership_;
   leading_since_.reset();
   reconciler_.StopLeading();
 }
 
-bool GangConductor::Keeps(std::string_view key) const {
+bool GangController::Keeps(std::string_view key) const {
   const absl::string_view name(key.data(), key.size());
   if (name == absl::string_view(kMembersKey.data(), kMembersKey.size())) {
     return leading_since_.has_value();
@@ -54,7 +54,7 @@ bool GangConductor::Keeps(std::string_view key) const {
          reconciler_.Keeps(std::string(name.substr(kGangPrefix.size())));
 }
 
-void GangConductor::Wake() {
+void GangController::Wake() {
   if (awake_ || !leading_since_.has_value()) return;
   awake_ = true;
   parts_.dispatcher.Post([this] {
@@ -63,11 +63,11 @@ void GangConductor::Wake() {
   });
 }
 
-void GangConductor::Tick() {
+void GangController::Tick() {
   if (!IsIdle()) Pass();
 }
 
-bool GangConductor::IsIdle() const {
+bool GangController::IsIdle() const {
   for (const auto& [key, entry] : parts_.replicator.table().entries()) {
     const bool is_ours =
         absl::StartsWith(key, kDeploymentPrefix) || absl::StartsWith(key, kGangPrefix);
@@ -76,7 +76,7 @@ bool GangConductor::IsIdle() const {
   return !parts_.views.AnyRanks();
 }
 
-ClusterView GangConductor::MakeView() {
+ClusterView GangController::MakeView() {
   ClusterView view;
   FillFromState(parts_.replicator.table().entries(), view);
   view.unix_ms = parts_.dispatcher.UnixMs();
@@ -97,7 +97,8 @@ namespace {
 // without an address has nobody at its other end: it counts when nothing else is between the two.
 std::optional<v1::Reason> WhyApart(const v1::ClusterLinks& links, const std::string& a,
                                    const std::string& b) {
-  static constexpr std::string_view kCertain[] = {"NO_VERBS_DEVICE", "PORT_DOWN", "NO_IPV4_GID"};
+  static constexpr std::string_view kCertain[] = {reasons::kNoVerbsDevice, reasons::kPortDown,
+                                                  reasons::kNoIpv4Gid};
   std::optional<v1::Reason> between, alone;
   bool has_link = false;
   for (const v1::LinkVerdict& link : links.links()) {
@@ -123,7 +124,7 @@ std::optional<v1::Reason> WhyApart(const v1::ClusterLinks& links, const std::str
 // Only what a probe saw for certain, of the pairs that the gang uses, counts: a gang that works is
 // not ended on a guess. On Macs it is not ended at all while it works: what their commands say of a
 // port in use is not proven.
-std::optional<v1::Reason> GangConductor::WhyBroken(const v1::Plan& plan) {
+std::optional<v1::Reason> GangController::WhyBroken(const v1::Plan& plan) {
   const uint64_t judgement = parts_.links.judgement();
   const std::string key = plan.SerializeAsString();
   if (judged_ != judgement) broken_.clear();
@@ -144,7 +145,7 @@ std::optional<v1::Reason> GangConductor::WhyBroken(const v1::Plan& plan) {
 }
 
 // A machine that dies under a gang often shows first in what the other ranks say.
-void GangConductor::NoteDead(const NodeId& node) {
+void GangController::NoteDead(const NodeId& node) {
   if (!leading_since_.has_value()) return;
   for (const auto& [key, entry] : parts_.replicator.table().entries()) {
     v1::GangRecord record;
@@ -159,7 +160,7 @@ void GangConductor::NoteDead(const NodeId& node) {
   }
 }
 
-void GangConductor::Pass() {
+void GangController::Pass() {
   if (!leading_since_.has_value()) return;
   const MonotonicTime now = parts_.dispatcher.Now();
   if (!parts_.election.Leading(now).has_value()) return;
@@ -173,7 +174,7 @@ void GangConductor::Pass() {
   }
 }
 
-void GangConductor::LearnSpeeds(const ClusterView& view, MonotonicTime now) {
+void GangController::LearnSpeeds(const ClusterView& view, MonotonicTime now) {
   speeds_.Observe(view.gangs, view.ranks);
   v1::SpeedCorrections due;
   if (!speeds_.TakeDue(now, &due)) return;
@@ -182,19 +183,19 @@ void GangConductor::LearnSpeeds(const ClusterView& view, MonotonicTime now) {
   });
 }
 
-v1::SpeedCorrections GangConductor::Speeds() const {
+v1::SpeedCorrections GangController::Speeds() const {
   v1::SpeedCorrections speeds;
   const v1::StateEntry* entry = parts_.replicator.table().Find(kSpeedsKey);
   if (entry != nullptr) speeds.ParseFromString(entry->value());
   return speeds;
 }
 
-void GangConductor::ForgetSpeeds(std::function<void(const absl::Status&)> done) {
+void GangController::ForgetSpeeds(std::function<void(const absl::Status&)> done) {
   speeds_.Begin({});
   parts_.replicator.Remove(kSpeedsKey, "", std::move(done));
 }
 
-void GangConductor::Carry(const PlanDeployment& effect) {
+void GangController::Carry(const PlanDeployment& effect) {
   const v1::Deployment& deployment = effect.deployment;
   const v1::StateEntry* gang = parts_.replicator.table().Find(GangKey(deployment.name()));
   PlanOrder order;
@@ -232,7 +233,7 @@ void GangConductor::Carry(const PlanDeployment& effect) {
       });
 }
 
-void GangConductor::Carry(const WriteGang& effect) {
+void GangController::Carry(const WriteGang& effect) {
   const std::string& name = effect.record.deployment();
   parts_.replicator.Write(GangKey(name), effect.record.SerializeAsString(),
                           [this, name, epoch = effect.record.epoch(),
@@ -243,7 +244,7 @@ void GangConductor::Carry(const WriteGang& effect) {
                           });
 }
 
-void GangConductor::Carry(const ReserveAndLaunch& effect) {
+void GangController::Carry(const ReserveAndLaunch& effect) {
   spdlog::info("launching {} (epoch {}) over {} ranks", effect.deployment.name(), effect.epoch,
                effect.plan.world_size());
   const auto known = models_.find(effect.deployment.model_fingerprint());
@@ -266,7 +267,7 @@ void GangConductor::Carry(const ReserveAndLaunch& effect) {
       });
 }
 
-void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescription& model) {
+void GangController::Launch(const ReserveAndLaunch& effect, const v1::ModelDescription& model) {
   const std::string& name = effect.deployment.name();
   const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
   if (!fence.has_value()) return;
@@ -286,7 +287,7 @@ void GangConductor::Launch(const ReserveAndLaunch& effect, const v1::ModelDescri
   });
 }
 
-void GangConductor::Carry(const StopRanks& effect) {
+void GangController::Carry(const StopRanks& effect) {
   const std::optional<FencePair> fence = parts_.election.Leading(parts_.dispatcher.Now());
   if (!fence.has_value()) return;
   v1::StopRanksRequest request;
@@ -296,7 +297,7 @@ void GangConductor::Carry(const StopRanks& effect) {
   request.set_from_epoch(effect.from_epoch);
   request.set_why(effect.why.message());
   // Who stalled does not hear a request to stop.
-  request.set_at_once(effect.why.code() == "RANK_STALLED" &&
+  request.set_at_once(effect.why.code() == reasons::kRankStalled &&
                       effect.why.node_id() == effect.node.value());
   parts_.calls.StopRanks(
       effect.node, request,
@@ -307,7 +308,7 @@ void GangConductor::Carry(const StopRanks& effect) {
       });
 }
 
-void GangConductor::Carry(const RemoveGang& effect) {
+void GangController::Carry(const RemoveGang& effect) {
   v1::GangRecord residue;
   residue.set_deployment(effect.deployment);
   residue.set_epoch(effect.last_epoch);
@@ -315,9 +316,9 @@ void GangConductor::Carry(const RemoveGang& effect) {
                            [this](const absl::Status&) { Wake(); });
 }
 
-void GangConductor::Carry(const Notify& effect) {
+void GangController::Carry(const Notify& effect) {
   const std::string& state = v1::DeploymentState_Name(effect.state);
-  if (effect.reason.code() == "GANG_LOST_NODE") {
+  if (effect.reason.code() == reasons::kGangLostNode) {
     const v1::StateEntry* gang = parts_.replicator.table().Find(GangKey(effect.deployment));
     v1::GangRecord record;
     if (gang != nullptr) record.ParseFromString(gang->value());
@@ -333,7 +334,7 @@ void GangConductor::Carry(const Notify& effect) {
 }
 
 // The root of it where the probes know one; else what the ranks' last lines say first.
-void GangConductor::Carry(const RefuseTransport& effect) {
+void GangController::Carry(const RefuseTransport& effect) {
   std::vector<std::string> nodes;
   for (const v1::Assignment& assignment : effect.plan.assignments()) {
     nodes.push_back(assignment.node_id());
@@ -355,7 +356,7 @@ void GangConductor::Carry(const RefuseTransport& effect) {
       transport::MakeRefusal(snapshot, nodes, effect.plan.backend(), cause, symptom));
 }
 
-std::vector<v1::DeploymentStatus> GangConductor::Statuses() {
+std::vector<v1::DeploymentStatus> GangController::Statuses() {
   const ClusterView view = MakeView();
   const MonotonicTime now = parts_.dispatcher.Now();
   if (leading_since_.has_value()) return reconciler_.Statuses(view, now);
@@ -370,7 +371,7 @@ std::vector<v1::DeploymentStatus> GangConductor::Statuses() {
   return statuses;
 }
 
-std::optional<v1::DeploymentStatus> GangConductor::Status(const std::string& deployment) {
+std::optional<v1::DeploymentStatus> GangController::Status(const std::string& deployment) {
   for (v1::DeploymentStatus& status : Statuses()) {
     if (status.deployment().name() == deployment) return std::move(status);
   }

@@ -12,7 +12,7 @@ namespace macrame {
 int EditDistance(std::string_view a, std::string_view b);
 // The nearest name, whatever the case, within a third of the word's length (at least 1); empty when
 // there is none.
-std::string NearMiss(std::string_view word, const std::vector<std::string>& names);
+std::string SuggestedName(std::string_view word, const std::vector<std::string>& names);
 // "; did you mean 'load'?", to be put behind the error that names the word; empty when nothing is
 // near.
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& names);

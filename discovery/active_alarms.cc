@@ -1,4 +1,4 @@
-#include "discovery/problem_book.h"
+#include "discovery/active_alarms.h"
 
 #include <spdlog/spdlog.h>
 
@@ -6,7 +6,7 @@
 
 namespace macrame::discovery {
 
-void ProblemBook::Raise(const std::string& key, const v1::Reason& reason) {
+void ActiveAlarms::Raise(const std::string& key, const v1::Reason& reason) {
   const auto found = problems_.find(key);
   if (found != problems_.end()) {
     found->second = reason;
@@ -18,14 +18,14 @@ void ProblemBook::Raise(const std::string& key, const v1::Reason& reason) {
                reason.remedy().empty() ? "" : ". ", reason.remedy());
 }
 
-void ProblemBook::Clear(const std::string& key) {
+void ActiveAlarms::Clear(const std::string& key) {
   const auto found = problems_.find(key);
   if (found == problems_.end()) return;
   spdlog::info("discovery: over: {} ({})", found->second.message(), found->second.code());
   problems_.erase(found);
 }
 
-void ProblemBook::ClearOthers(const std::string& prefix, const std::vector<std::string>& still) {
+void ActiveAlarms::ClearOthers(const std::string& prefix, const std::vector<std::string>& still) {
   std::vector<std::string> over;
   for (const auto& [key, reason] : problems_) {
     if (key.starts_with(prefix) && std::find(still.begin(), still.end(), key) == still.end()) {
@@ -35,7 +35,7 @@ void ProblemBook::ClearOthers(const std::string& prefix, const std::vector<std::
   for (const std::string& key : over) Clear(key);
 }
 
-std::vector<v1::Reason> ProblemBook::Problems() const {
+std::vector<v1::Reason> ActiveAlarms::Problems() const {
   std::vector<v1::Reason> problems;
   for (const auto& [key, reason] : problems_) problems.push_back(reason);
   return problems;

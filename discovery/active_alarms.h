@@ -13,7 +13,7 @@ namespace macrame::discovery {
 
 inline constexpr size_t kProblemsMax = 64;
 
-class ProblemBook {
+class ActiveAlarms {
  public:
   // `key` names the trouble ("send/en0"); raising it again changes nothing but its text.
   void Raise(const std::string& key, const v1::Reason& reason);
