@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "agentd/config.h"
+#include "agentd/config/config.h"
 #include "agentd/cores/state_store.h"
 #include "transport/asio_dispatcher.h"
 

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/agent_impl.h"
+#include "agentd/base/log_text.h"
+#include "agentd/base/rpc_methods.h"
 #include "agentd/cores/member_list.h"
-#include "agentd/log_text.h"
-#include "agentd/lost_nodes.h"
-#include "agentd/rpc_methods.h"
+#include "agentd/node/lost_nodes.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -72,10 +72,10 @@ void Agent::Impl::OnOwnIdBeacon(const v1::NodeIdentity& other) {
     return;
   }
   parts_.channels.For(parts_.self)
-      ->Call<v1::HeartbeatResponse>(kHeartbeat, MakeHeartbeat(), kOwnIdTimeout,
-                                    [this](absl::StatusOr<v1::HeartbeatResponse> answer) {
-                                      if (answer.ok() && answer->has_refused()) OnRefused(*answer);
-                                    });
+      ->Call(kHeartbeat, MakeHeartbeat(), kOwnIdTimeout,
+             [this](absl::StatusOr<v1::HeartbeatResponse> answer) {
+               if (answer.ok() && answer->has_refused()) OnRefused(*answer);
+             });
 }
 
 void Agent::Impl::OnRefused(const v1::HeartbeatResponse& answer) {

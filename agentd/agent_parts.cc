@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "agentd/version.h"
+#include "agentd/base/version.h"
 
 namespace macrame::agentd {
 namespace {
@@ -125,8 +125,8 @@ LinkTable::Options LinkOptionsOf(const Config& config, const transport::Clock& c
   options.allow_vpn = config.allow_vpn;
   options.rdma_nodes_max = static_cast<uint32_t>(config.rdma_nodes_max);
   options.probe_interval = std::chrono::seconds(config.link_probe_interval_s);
-  options.knowledge_files = {config.knowledge_file.empty() ? config.state_folder + "/knowledge.yaml"
-                                                           : ExpandHome(config.knowledge_file)};
+  options.support_lists = {config.support_list.empty() ? config.state_folder + "/support.yaml"
+                                                       : ExpandHome(config.support_list)};
   options.first_revision = clock.UnixMs();
   options.mlx_version = kMlxVersion;
   return options;

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/agent_impl.h"
-#include "agentd/log_text.h"
-#include "agentd/rpc_methods.h"
+#include "agentd/base/log_text.h"
+#include "agentd/base/rpc_methods.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -24,8 +24,7 @@ void Agent::Impl::SendGoodbyes() {
   for (const NodeId& node : parts_.members.Live()) {
     transport::PeerChannel* channel = parts_.channels.For(node);
     if (channel == nullptr) continue;
-    channel->Call<v1::LeaveResponse>(kLeave, request, kLeaveTimeout,
-                                     [](absl::StatusOr<v1::LeaveResponse>) {});
+    channel->Call(kLeave, request, kLeaveTimeout, [](absl::StatusOr<v1::LeaveResponse>) {});
   }
 }
 

@@ -11,7 +11,7 @@ namespace macrame::cli {
 namespace {
 
 struct CapacityOptions {
-  std::string buy, tier, cluster_path, card_path, currency, for_model;
+  std::string buy, tier, cluster_path, catalogue_path, currency, for_model;
   std::vector<std::string> models;
   uint32_t users = 0, months = 0, context = 0;
   std::optional<double> tariff, duty;
@@ -29,10 +29,10 @@ absl::StatusOr<v1::PlannerQuestion> QuestionOf(const CapacityOptions& options,
     if (!cluster.ok()) return cluster.status();
     capacity.set_cluster_yaml(*cluster);
   }
-  if (!options.card_path.empty()) {
-    const auto card = ReadDescription(options.card_path);
-    if (!card.ok()) return card.status();
-    capacity.set_cards_yaml(*card);
+  if (!options.catalogue_path.empty()) {
+    const auto entry = ReadDescription(options.catalogue_path);
+    if (!entry.ok()) return entry.status();
+    capacity.set_catalogue_yaml(*entry);
   }
   std::vector<std::string> models = NamesIn(options.models);
   if (!options.for_model.empty()) models = {options.for_model};
@@ -133,7 +133,8 @@ void AddCapacity(CommandTree& tree) {
                    "Of the catalogue, or folders of models: a,b-4bit,./c")
       ->check(NamesSomething)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's");
+  command->add_option("--catalogue", options->catalogue_path,
+                      "YAML entries of models beside the catalogue's");
   command->add_option("--users", options->users, "Default 50")->check(CLI::Range(1u, 100000u));
   command->add_option("--speed", options->speed, "With --for: tokens/s that each user at work gets")
       ->check(CLI::Range(0.0, 1e6));

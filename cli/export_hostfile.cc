@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/format/reason_text.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "transport/links/mlx_settings.h"
 
@@ -137,7 +138,7 @@ void AddExport(CommandTree& tree) {
   auto options = std::make_shared<ExportOptions>();
   command
       ->add_option("--backend", options->backend, "ring, jaccl or jaccl-ring (default: the best)")
-      ->check(CLI::IsMember({"ring", "jaccl", "jaccl-ring"}));
+      ->check(CLI::IsMember(MlxBackendNames()));
   command->add_option("--nodes", options->nodes, "Only these nodes, in this order");
   command->add_flag("--env", options->environment, "Instead the MLX_* settings of each rank");
   tree.OnChosen(command, [options](const Invocation& run) { return RunExport(run, *options); });

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/format/text.h"
+#include "proto/backends.h"
 #include "proto/reason_codes.h"
 
 namespace macrame::cli {
@@ -103,7 +104,7 @@ LoadCheck CheckLinks(const v1::Plan& plan, const LoadTrial& trial) {
   if (group.timings_size() > 0) {
     const double us = group.timings(0).us_p50();
     absl::StrAppend(&check.measured, absl::StrFormat(", %.0f us an all-reduce", us));
-    if (plan.backend() != "ring") {
+    if (IsRdma(BackendNamed(plan.backend()))) {
       absl::StrAppend(&check.expected, absl::StrFormat(", under %.0f us", kRdmaCollectiveUsMax));
       quick = us < kRdmaCollectiveUsMax;
     }

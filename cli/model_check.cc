@@ -122,8 +122,8 @@ std::string PaintedVerdict(LoadVerdict verdict, const Style& style) {
   return verdict == LoadVerdict::kFailed ? style.Bad(word) : style.Dim(word);
 }
 
-// One copy's checks; `not_tried`: none could be made.
-struct CopyChecks {
+// One replica's checks; `not_tried`: none could be made.
+struct ReplicaChecks {
   std::string name;
   std::vector<LoadCheck> checks;
   absl::Status not_tried;
@@ -135,71 +135,72 @@ struct CopyChecks {
   }
 };
 
-// The copies that `name` means: one by its number, else all of the deployment; empty: of the first.
-std::vector<const v1::DeploymentStatus*> CopiesOf(const v1::ClusterStatus& status,
-                                                  std::string name) {
-  std::vector<const v1::DeploymentStatus*> copies;
+// The replicas that `name` means: one by its number, else all of the deployment; empty: of the
+// first.
+std::vector<const v1::DeploymentStatus*> ReplicasOf(const v1::ClusterStatus& status,
+                                                    std::string name) {
+  std::vector<const v1::DeploymentStatus*> replicas;
   for (const v1::DeploymentStatus& deployment : status.deployments()) {
     const std::string& own = deployment.deployment().name();
     if (name.empty()) name = DeploymentOfReplica(own);
-    if (own == name || DeploymentOfReplica(own) == name) copies.push_back(&deployment);
+    if (own == name || DeploymentOfReplica(own) == name) replicas.push_back(&deployment);
   }
-  return copies;
+  return replicas;
 }
 
-CopyChecks Check(const std::string& socket_path, const v1::ClusterStatus& status,
-                 const v1::DeploymentStatus& model) {
-  CopyChecks copy;
-  copy.name = model.deployment().name();
+ReplicaChecks Check(const std::string& socket_path, const v1::ClusterStatus& status,
+                    const v1::DeploymentStatus& model) {
+  ReplicaChecks replica;
+  replica.name = model.deployment().name();
   if (model.state() != v1::DEPLOYMENT_STATE_READY) {
-    copy.not_tried = ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
-                                  absl::StrCat(copy.name, " is not ready"));
-    return copy;
+    replica.not_tried = ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
+                                     absl::StrCat(replica.name, " is not ready"));
+    return replica;
   }
   const auto trial = TryIt(socket_path, model, HasGpus(status, model));
-  copy.not_tried = trial.status();
-  if (trial.ok()) copy.checks = CheckLoad(model, status, *trial);
-  return copy;
+  replica.not_tried = trial.status();
+  if (trial.ok()) replica.checks = CheckLoad(model, status, *trial);
+  return replica;
 }
 
-void PrintAsDocument(const Invocation& run, const std::vector<CopyChecks>& copies, bool good) {
+void PrintAsDocument(const Invocation& run, const std::vector<ReplicaChecks>& replicas, bool good) {
   Json document = Document("ModelCheck");
-  document["model"] = copies.front().name;
+  document["model"] = replicas.front().name;
   document["passed"] = good;
   document["checks"] = Json::array();
-  for (const CopyChecks& copy : copies) {
-    for (const LoadCheck& check : copy.checks) {
-      document["checks"].push_back({{"copy", copy.name},
+  for (const ReplicaChecks& replica : replicas) {
+    for (const LoadCheck& check : replica.checks) {
+      document["checks"].push_back({{"replica", replica.name},
                                     {"what", check.what},
                                     {"verdict", VerdictWord(check.verdict)},
                                     {"measured", check.measured},
                                     {"expected", check.expected}});
     }
-    if (copy.not_tried.ok()) continue;
-    document["checks"].push_back({{"copy", copy.name},
+    if (replica.not_tried.ok()) continue;
+    document["checks"].push_back({{"replica", replica.name},
                                   {"what", "an answer"},
                                   {"verdict", VerdictWord(LoadVerdict::kFailed)},
-                                  {"measured", std::string(copy.not_tried.message())},
+                                  {"measured", std::string(replica.not_tried.message())},
                                   {"expected", ""}});
   }
   run.PrintDocument(document);
 }
 
-void PrintAsTable(const Invocation& run, const std::vector<CopyChecks>& copies, bool good) {
+void PrintAsTable(const Invocation& run, const std::vector<ReplicaChecks>& replicas, bool good) {
   std::ostream& out = *run.environment.out;
   int width = 0;
-  for (const CopyChecks& copy : copies) {
-    for (const LoadCheck& check : copy.checks) {
+  for (const ReplicaChecks& replica : replicas) {
+    for (const LoadCheck& check : replica.checks) {
       width = std::max(width, DisplayWidth(Printable(check.what)));
     }
   }
-  for (const CopyChecks& copy : copies) {
-    if (copies.size() > 1) out << run.style.Bold(Printable(copy.name)) << "\n";
-    if (!copy.not_tried.ok()) {
+  for (const ReplicaChecks& replica : replicas) {
+    if (replicas.size() > 1) out << run.style.Bold(Printable(replica.name)) << "\n";
+    if (!replica.not_tried.ok()) {
       out << PaintedVerdict(LoadVerdict::kFailed, run.style) << "  "
-          << Printable(std::string(copy.not_tried.message())) << "\n";
+          << Printable(std::string(replica.not_tried.message())) << "\n";
     }
-    for (const LoadCheck& check : copy.checks) {
+    for (const LoadCheck& check : replica.checks) {
       const int pad = width - DisplayWidth(Printable(check.what)) + 2;
       out << PaintedVerdict(check.verdict, run.style) << "  " << Printable(check.what)
           << std::string(pad, ' ') << Printable(check.measured) << " (" << Printable(check.expected)
@@ -239,21 +240,21 @@ int RunModelCheck(const Invocation& run, const std::string& name) {
   AgentClient client(run.options.socket_path);
   const auto status = client.GetStatus();
   if (!status.ok()) return run.Fail(status.status());
-  const auto models = CopiesOf(*status, name);
+  const auto models = ReplicasOf(*status, name);
   if (models.empty()) return run.Fail(NotLoaded(client, name));
-  std::vector<CopyChecks> copies;
+  std::vector<ReplicaChecks> replicas;
   for (const v1::DeploymentStatus* model : models) {
-    copies.push_back(Check(run.options.socket_path, *status, *model));
+    replicas.push_back(Check(run.options.socket_path, *status, *model));
   }
-  if (copies.size() == 1 && !copies.front().not_tried.ok()) {
-    return run.Fail(copies.front().not_tried);
+  if (replicas.size() == 1 && !replicas.front().not_tried.ok()) {
+    return run.Fail(replicas.front().not_tried);
   }
-  const bool good = std::all_of(copies.begin(), copies.end(),
-                                [](const CopyChecks& copy) { return copy.passed(); });
+  const bool good = std::all_of(replicas.begin(), replicas.end(),
+                                [](const ReplicaChecks& replica) { return replica.passed(); });
   if (run.wants_table()) {
-    PrintAsTable(run, copies, good);
+    PrintAsTable(run, replicas, good);
   } else {
-    PrintAsDocument(run, copies, good);
+    PrintAsDocument(run, replicas, good);
   }
   return good ? kExitOk : kExitFailure;
 }
@@ -266,7 +267,8 @@ void AddModelCheck(CommandTree& tree, CLI::App* model) {
                "Whether a loaded model is as planned: engine, memory, GPUs, speed, links, "
                "first text; exit code 1: not");
   auto name = std::make_shared<std::string>();
-  command->add_option("model", *name, "The loaded model, with all its copies (default: the first)");
+  command->add_option("model", *name,
+                      "The loaded model, with all its replicas (default: the first)");
   tree.OnChosen(command, [name](const Invocation& run) { return RunModelCheck(run, *name); });
 }
 

@@ -114,7 +114,7 @@ void AddModelLoad(CommandTree& tree, CLI::App* model) {
                       "node; the text stays the same (CPU only)");
   command
       ->add_option("--replicas", options->replicas,
-                   "Whole copies, on nodes of their own; requests go to the one with the fewest")
+                   "Gangs of it, each on nodes of its own; requests go to the one with the fewest")
       ->check(CLI::Range(1u, kReplicasMax));
   command
       ->add_option("--priority", options->priority,

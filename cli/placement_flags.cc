@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "cli/command.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "proto/suggestions.h"
@@ -52,8 +53,7 @@ void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
   command
       ->add_option("--transport", options->transport,
                    "Between ranks (default: the best that works)")
-      ->check(CLI::IsMember(
-          {"auto", "jaccl", "verbs", "ring", "rdma", "mlx-rdma", "mlx-ring", "mdma"}));
+      ->check(CLI::IsMember(TransportNames()));
   command->add_option("--ranks", options->ranks, "Exactly this many ranks")
       ->check(CLI::Range(1u, kRanksMax));
   command

@@ -12,7 +12,7 @@ struct PlanOptions {
   std::string name_or_path;
   PlacementFlags placement;
   std::string cluster_path;
-  std::string card_path;
+  std::string catalogue_path;
   uint32_t bits = 0;
 };
 
@@ -23,10 +23,10 @@ absl::StatusOr<v1::PlanResult> PlanDescribed(const Invocation& run, const PlanOp
   const auto cluster = ReadDescription(options.cluster_path);
   if (!cluster.ok()) return cluster.status();
   plan.set_cluster_yaml(*cluster);
-  if (!options.card_path.empty()) {
-    const auto card = ReadDescription(options.card_path);
-    if (!card.ok()) return card.status();
-    plan.set_cards_yaml(*card);
+  if (!options.catalogue_path.empty()) {
+    const auto entry = ReadDescription(options.catalogue_path);
+    if (!entry.ok()) return entry.status();
+    plan.set_catalogue_yaml(*entry);
   }
   if (NamesModelFolder(options.name_or_path)) {
     if (options.bits > 0) return BitsAreTheFiles(options.name_or_path);
@@ -92,7 +92,9 @@ void AddPlan(CommandTree& tree) {
   AddPlacementFlags(command, &options->placement);
   CLI::Option* cluster = command->add_option("--cluster", options->cluster_path,
                                              "Plan on the cluster that this YAML file describes");
-  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")
+  command
+      ->add_option("--catalogue", options->catalogue_path,
+                   "YAML entries of models beside the catalogue's")
       ->needs(cluster);
   command
       ->add_option(

@@ -72,7 +72,9 @@ absl::StatusOr<v1::ModelDescription> DescribeModelFolder(const std::string& path
   const bool absent = reason.code() == reasons::kModelNotFound;
   if (absent) reason.set_remedy("name the folder that holds the model's config.json");
   if (reason.code() == reasons::kModelArchitectureUnknown) {
-    reason.set_remedy("a name of the catalogue, or a --card of your own, is planned without files");
+    reason.set_remedy(
+        "a name of the catalogue, or an entry of a --catalogue of your own, is planned without "
+        "files");
   }
   return ReasonStatus(absent ? absl::StatusCode::kNotFound : absl::StatusCode::kFailedPrecondition,
                       reason);
@@ -105,7 +107,7 @@ absl::StatusOr<std::string> ReadDescription(const std::string& path) {
   }
   if (absl::StripAsciiWhitespace(text).empty()) {
     return Unreadable(path, "is empty",
-                      "deploy/catalogue has examples of clusters and of models' cards");
+                      "deploy/catalogue has examples of clusters and of models' entries");
   }
   if (const size_t wrong = FirstNonUtf8(text); wrong < text.size()) {
     return Unreadable(path, absl::StrCat("is not text in UTF-8, at byte ", wrong),

@@ -9,7 +9,7 @@ namespace macrame::cli {
 namespace {
 
 struct TopologyOptions {
-  std::string buy, model, card_path;
+  std::string buy, model, catalogue_path;
   uint32_t bits = 0;
 };
 
@@ -34,10 +34,10 @@ int RunAdvise(const Invocation& run, const TopologyOptions& options) {
     topology.set_model(options.model);
     topology.set_bits(options.bits);
   }
-  if (!options.card_path.empty()) {
-    const auto card = ReadDescription(options.card_path);
-    if (!card.ok()) return run.Fail(card.status());
-    topology.set_cards_yaml(*card);
+  if (!options.catalogue_path.empty()) {
+    const auto entry = ReadDescription(options.catalogue_path);
+    if (!entry.ok()) return run.Fail(entry.status());
+    topology.set_catalogue_yaml(*entry);
   }
   const auto answer = AskPlanner(question, run.environment);
   if (!answer.ok()) return run.Fail(answer.status());
@@ -72,7 +72,9 @@ void AddTopology(CommandTree& tree) {
           "Of a weight (default: as the name says, else as its makers publish it, else 16)")
       ->check(CLI::Range(2u, 32u))
       ->needs(model);
-  command->add_option("--card", options->card_path, "YAML cards of models beside the catalogue's")
+  command
+      ->add_option("--catalogue", options->catalogue_path,
+                   "YAML entries of models beside the catalogue's")
       ->needs(model);
   tree.OnChosen(command, [options](const Invocation& run) { return RunAdvise(run, *options); });
 }

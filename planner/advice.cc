@@ -13,6 +13,7 @@
 #include "planner/chip_table.h"
 #include "planner/layer_balance.h"
 #include "planner/saturating.h"
+#include "proto/backends.h"
 #include "proto/bytes.h"
 #include "proto/serving_limits.h"
 
@@ -42,7 +43,8 @@ struct Trial {
 // What joins nodes: TCP, unless the options say RDMA.
 Fabric FabricOf(const Trial& trial) {
   if (TransportAllows(trial.transport, {})) return {};
-  return {trial.transport == "verbs" ? Fabric::Backend::kVerbs : Fabric::Backend::kJaccl, false};
+  const bool is_verbs = BackendNamed(trial.transport) == Backend::kVerbs;
+  return {is_verbs ? Backend::kVerbs : Backend::kJaccl, Topology::kMesh};
 }
 
 bool Joined(const LinkCosts& links, const Fabric& fabric, size_t a, size_t b) {
@@ -226,7 +228,7 @@ std::optional<std::pair<size_t, size_t>> MissingPath(const Trial& trial) {
   const Fabric fabric = FabricOf(trial);
   const size_t count = std::min(trial.candidates->size(), kJoinedNodesMax);
   const auto can = [&](size_t node) {
-    return !fabric.is_rdma() || (fabric.backend == Fabric::Backend::kJaccl &&
+    return !fabric.is_rdma() || (fabric.backend == Backend::kJaccl &&
                                  CouldTakeCable((*trial.candidates)[node], node, *trial.links));
   };
   for (size_t a = 0; a < count; ++a) {

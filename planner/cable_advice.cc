@@ -16,8 +16,8 @@ namespace {
 
 using Nodes = std::vector<size_t>;
 
-constexpr Fabric kMesh{Fabric::Backend::kJaccl, false};
-constexpr Fabric kRing{Fabric::Backend::kJaccl, true};
+constexpr Fabric kMesh{Backend::kJaccl, Topology::kMesh};
+constexpr Fabric kRing{Backend::kJaccl, Topology::kRing};
 constexpr uint32_t kThunderboltWithRdma = 5;
 // Each pair of so many nodes is tried: those of the plan first, then the largest.
 constexpr size_t kNodesMax = 6;

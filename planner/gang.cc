@@ -19,8 +19,8 @@ bool SameSpeed(const Candidate& a, const Candidate& b) {
   return a.kind == b.kind && a.speed == b.speed;
 }
 
-std::string BackendOf(const Gang& gang) {
-  return gang.ranks() == 1 ? "single" : BackendName(gang.fabric);
+Backend BackendOf(const Gang& gang) {
+  return gang.ranks() == 1 ? Backend::kSingle : gang.fabric.backend;
 }
 
 GangJudge::GangJudge(const v1::ModelDescription& model, const std::vector<Candidate>& candidates,

@@ -40,7 +40,7 @@ struct Gang {
 
 // What a gang's way to divide the model, and its backend, are called.
 inline Shape ShapeOf(const Gang& gang) { return {gang.tp(), gang.pp()}; }
-std::string BackendOf(const Gang& gang);  // "single" for one rank
+Backend BackendOf(const Gang& gang);  // kSingle for one rank
 
 // Do two nodes take equally long for the same work?
 bool SameSpeed(const Candidate& a, const Candidate& b);

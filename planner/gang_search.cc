@@ -15,7 +15,6 @@ namespace macrame::planner {
 namespace {
 
 using Nodes = std::vector<size_t>;
-using Backend = Fabric::Backend;
 
 constexpr size_t kRingNodesMin = 3;    // of two, a mesh is the same and simpler
 constexpr double kLargeMessage = 1e9;  // bytes: one that bandwidth alone decides
@@ -154,7 +153,7 @@ void GangSearch::SearchAll(const Nodes& nodes) {
   const LinkCosts& links = judge_.links();
   FindAlike(nodes);
   for (const Backend backend : {Backend::kJaccl, Backend::kVerbs}) {
-    const Fabric mesh{backend, false};
+    const Fabric mesh{backend, Topology::kMesh};
     if (!TransportAllows(goal_.transport, mesh)) continue;
     const auto cabled = [&](size_t a, size_t b) {
       return links.HasRdma(a, b, backend) && links.Reaches(a, b);
@@ -162,7 +161,7 @@ void GangSearch::SearchAll(const Nodes& nodes) {
     for (const Nodes& set : LargestSets(nodes, links.mesh_ranks_max(), cabled)) {
       if (set.size() > 1 && TakesFirst(set)) SearchFabric(set, mesh);
     }
-    SearchRings(nodes, {backend, true});
+    SearchRings(nodes, {backend, Topology::kRing});
   }
   const bool tcp = TransportAllows(goal_.transport, {});
   const auto reaches = [&](size_t a, size_t b) { return links.HasTcp(a, b); };
@@ -205,7 +204,7 @@ void GangSearch::SearchDegree(const Nodes& nodes, const Fabric& fabric, uint32_t
       return;
     }
     const bool is_new =
-        group.after == 0 && searched_.insert({fabric.backend, fabric.ring, subset}).second;
+        group.after == 0 && searched_.insert({fabric.backend, fabric.is_ring(), subset}).second;
     if (is_new) SearchBothCuts({{std::move(group)}, staged.way, tp, 1});
   });
   if (staged.stages_max > 1) SearchBothCuts(std::move(staged));
@@ -241,7 +240,7 @@ void GangSearch::SearchRings(const Nodes& nodes, const Fabric& fabric) {
   for (const Nodes& set : LargestSets(nodes, nodes.size(), reaches)) {
     if (set.size() < kRingNodesMin || !TakesFirst(set)) continue;
     // A mesh of the same nodes has all orders that the ring has.
-    if (links.Allows({fabric.backend, false}, set)) continue;
+    if (links.Allows({fabric.backend, Topology::kMesh}, set)) continue;
     const uint32_t most = std::min(static_cast<uint32_t>(set.size()), judge_.model().layer_count());
     if (most < kRingNodesMin) continue;
     Staged chain{{}, {fabric}, 1, most, true};
@@ -339,7 +338,7 @@ std::optional<GangStage> GangSearch::BestStage(const Nodes& nodes, const StageWa
   const bool enters = begin == 0 && judge_.serving().draft_bytes > 0;
   for (size_t head = 0; head < (last || enters ? nodes.size() : 1); ++head) {
     stage.nodes = nodes;
-    if (way.fabric.ring) {
+    if (way.fabric.is_ring()) {
       std::rotate(stage.nodes.begin(), stage.nodes.begin() + static_cast<ptrdiff_t>(head),
                   stage.nodes.end());
     } else {

@@ -47,14 +47,12 @@ struct GangOption {
 struct GangGoal {
   v1::Optimize optimize = v1::OPTIMIZE_LATENCY;
   uint32_t users = 1;
-  // Only these, unless empty: "jaccl", "verbs", "ring".
+  // Only what it allows (TransportAllows); empty: any.
   std::string transport;
   uint32_t exact_ranks = 0;  // so many are looked for however many there are; 0: any number
 };
 
 class GangSearch {
-  using Backend = Fabric::Backend;
-
  public:
   // `judge` must outlive this.
   GangSearch(GangJudge& judge, GangGoal wanted);
@@ -86,7 +84,7 @@ class GangSearch {
   uint64_t LeastNeedBytes(const std::vector<size_t>& nodes);
   std::vector<std::vector<size_t>> Parts(bool by_memory) const;
   std::vector<std::vector<size_t>> ShortLists() const;
-  std::vector<std::vector<size_t>> Cliques(Fabric::Backend backend) const;
+  std::vector<std::vector<size_t>> Cliques(Backend backend) const;
 
   // How the ranks of a stage share it.
   struct StageWay {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/backends.h"
+
 namespace macrame::planner {
 namespace {
 
@@ -40,7 +42,7 @@ bool TakeBetter(const PathCost& path, std::optional<PathCost>* best) {
 }
 
 // An engine that names none has all.
-bool HasBackend(const v1::EngineTraits& traits, const std::string& backend) {
+bool HasBackend(const v1::EngineTraits& traits, std::string_view backend) {
   const auto& names = traits.backends();
   return names.empty() || std::find(names.begin(), names.end(), backend) != names.end();
 }
@@ -52,30 +54,21 @@ PathCost Measured(double round_trip_us, double bandwidth, const PathCost& typica
 
 }  // namespace
 
-std::string BackendName(const Fabric& fabric) {
-  switch (fabric.backend) {
-    case Fabric::Backend::kJaccl:
-      return "jaccl";
-    case Fabric::Backend::kVerbs:
-      return "verbs";
-    default:
-      return "ring";
-  }
-}
-
 std::string FabricName(const Fabric& fabric) {
   if (!fabric.is_rdma()) return "TCP";
-  return std::string(fabric.ring ? "an RDMA ring (" : "an RDMA mesh (") + BackendName(fabric) + ")";
+  return std::string(fabric.is_ring() ? "an RDMA ring (" : "an RDMA mesh (") +
+         NameOf(fabric.backend) + ")";
 }
 
 bool AllowsStagesOfGroups(const Fabric& fabric) {
-  return fabric.backend != Fabric::Backend::kJaccl && !fabric.ring;
+  return fabric.backend != Backend::kJaccl && !fabric.is_ring();
 }
 
 bool TransportAllows(const std::string& wanted, const Fabric& fabric) {
-  if (wanted == "rdma") return fabric.is_rdma();
-  if (wanted != "jaccl" && wanted != "verbs" && wanted != "ring") return true;
-  return wanted == BackendName(fabric);
+  if (wanted == kRdmaTransport) return fabric.is_rdma();
+  const Backend backend = BackendNamed(wanted);
+  if (backend == Backend::kNone || backend == Backend::kSingle) return true;
+  return backend == fabric.backend;
 }
 
 LinkCosts::LinkCosts(const v1::PlanRequest& request, const std::vector<Candidate>& candidates)
@@ -112,8 +105,8 @@ void LinkCosts::FindNeighbours(Tables* tables) const {
   tables->verbs_neighbours.resize(count_);
   for (const auto& [key, link] : tables->links) {
     const size_t from = key / count_, to = key % count_;
-    if (HasRdma(from, to, Fabric::Backend::kJaccl)) tables->jaccl_neighbours[from].push_back(to);
-    if (HasRdma(from, to, Fabric::Backend::kVerbs)) tables->verbs_neighbours[from].push_back(to);
+    if (HasRdma(from, to, Backend::kJaccl)) tables->jaccl_neighbours[from].push_back(to);
+    if (HasRdma(from, to, Backend::kVerbs)) tables->verbs_neighbours[from].push_back(to);
   }
   for (Lists* lists : {&tables->jaccl_neighbours, &tables->verbs_neighbours}) {
     for (std::vector<size_t>& list : *lists) std::sort(list.begin(), list.end());
@@ -160,7 +153,7 @@ void LinkCosts::KeepApartWithoutTcp(const std::vector<Candidate>& candidates,
                                     Tables* tables) const {
   if (!tables->unlisted.tcp.has_value()) return;
   for (size_t node = 0; node < count_; ++node) {
-    if (HasBackend(candidates[node].traits, "ring")) continue;
+    if (HasBackend(candidates[node].traits, NameOf(Backend::kRing))) continue;
     for (size_t other = 0; other < count_; ++other) {
       if (other == node) continue;
       for (const uint64_t key : {KeyOf(node, other), KeyOf(other, node)}) {
@@ -175,13 +168,14 @@ void LinkCosts::AddPaths(const v1::PlannerLink& listed, const v1::EngineTraits& 
                          const v1::EngineTraits& to, Link* link) {
   const PathCost rdma =
       Measured(listed.rdma_round_trip_us(), listed.rdma_bandwidth_bytes_per_second(), kTypicalRdma);
-  for (const std::string& backend : listed.backends()) {
+  for (const std::string& name : listed.backends()) {
+    const Backend backend = BackendNamed(name);
     link->reaches = true;
     link->thunderbolt = link->thunderbolt || listed.medium() == v1::LINK_MEDIUM_THUNDERBOLT;
-    if (!HasBackend(from, backend) || !HasBackend(to, backend)) continue;
-    if (backend == "jaccl") TakeBetter(rdma, &link->jaccl);
-    if (backend == "verbs") TakeBetter(rdma, &link->verbs);
-    if (backend != "ring") continue;
+    if (!HasBackend(from, name) || !HasBackend(to, name)) continue;
+    if (backend == Backend::kJaccl) TakeBetter(rdma, &link->jaccl);
+    if (backend == Backend::kVerbs) TakeBetter(rdma, &link->verbs);
+    if (backend != Backend::kRing) continue;
     const PathCost path = Measured(listed.round_trip_us(), listed.bandwidth_bytes_per_second(),
                                    TypicalOf(listed.medium()));
     if (TakeBetter(path, &link->tcp)) {
@@ -206,11 +200,11 @@ LinkCosts LinkCosts::Joined(const Fabric& fabric, size_t a, size_t b) const {
   for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
     Link link = Between(from, to);
     link.reaches = true;
-    if (fabric.backend == Fabric::Backend::kRing && TakeBetter(kTypicalEthernet, &link.tcp)) {
+    if (fabric.backend == Backend::kRing && TakeBetter(kTypicalEthernet, &link.tcp)) {
       link.wireless = link.vpn = false;
     }
-    if (fabric.backend == Fabric::Backend::kJaccl) TakeBetter(kTypicalRdma, &link.jaccl);
-    if (fabric.backend == Fabric::Backend::kVerbs) TakeBetter(kTypicalRdma, &link.verbs);
+    if (fabric.backend == Backend::kJaccl) TakeBetter(kTypicalRdma, &link.jaccl);
+    if (fabric.backend == Backend::kVerbs) TakeBetter(kTypicalRdma, &link.verbs);
     with.joined_[KeyOf(from, to)] = link;
   }
   return with;
@@ -241,11 +235,11 @@ bool LinkCosts::HasThunderbolt(size_t from, size_t to) const {
 }
 
 // A cable that only one end can use is none.
-bool LinkCosts::HasRdma(size_t from, size_t to, Fabric::Backend backend) const {
+bool LinkCosts::HasRdma(size_t from, size_t to, Backend backend) const {
   const Link& there = Between(from, to);
   const Link& back = Between(to, from);
-  return backend == Fabric::Backend::kJaccl ? there.jaccl.has_value() && back.jaccl.has_value()
-                                            : there.verbs.has_value() && back.verbs.has_value();
+  return backend == Backend::kJaccl ? there.jaccl.has_value() && back.jaccl.has_value()
+                                    : there.verbs.has_value() && back.verbs.has_value();
 }
 
 bool LinkCosts::AreAlike(size_t a, size_t b, std::span<const size_t> among) const {
@@ -256,21 +250,21 @@ bool LinkCosts::AreAlike(size_t a, size_t b, std::span<const size_t> among) cons
   });
 }
 
-const std::vector<size_t>& LinkCosts::RdmaNeighbours(size_t node, Fabric::Backend backend) const {
-  return backend == Fabric::Backend::kJaccl ? tables_->jaccl_neighbours[node]
-                                            : tables_->verbs_neighbours[node];
+const std::vector<size_t>& LinkCosts::RdmaNeighbours(size_t node, Backend backend) const {
+  return backend == Backend::kJaccl ? tables_->jaccl_neighbours[node]
+                                    : tables_->verbs_neighbours[node];
 }
 
 bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) const {
   const size_t count = nodes.size();
-  if (fabric.is_rdma() && !fabric.ring && count > mesh_ranks_max_) return false;
-  if (fabric.ring && count < 3) return false;  // of two, a mesh is the same and simpler
+  if (fabric.is_rdma() && !fabric.is_ring() && count > mesh_ranks_max_) return false;
+  if (fabric.is_ring() && count < 3) return false;  // of two, a mesh is the same and simpler
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = i + 1; j < count; ++j) {
       if (!Reaches(nodes[i], nodes[j])) return false;
       if (!fabric.is_rdma() && !HasTcp(nodes[i], nodes[j])) return false;
       const bool neighbours = j == i + 1 || (i == 0 && j + 1 == count);
-      if (!fabric.is_rdma() || (fabric.ring && !neighbours)) continue;
+      if (!fabric.is_rdma() || (fabric.is_ring() && !neighbours)) continue;
       if (!HasRdma(nodes[i], nodes[j], fabric.backend)) return false;
     }
   }
@@ -281,9 +275,9 @@ bool LinkCosts::Allows(const Fabric& fabric, std::span<const size_t> nodes) cons
 PathCost LinkCosts::CostOf(const Fabric& fabric, size_t from, size_t to) const {
   const Link& link = Between(from, to);
   switch (fabric.backend) {
-    case Fabric::Backend::kJaccl:
+    case Backend::kJaccl:
       return link.jaccl.value_or(kTypicalRdma);
-    case Fabric::Backend::kVerbs:
+    case Backend::kVerbs:
       return link.verbs.value_or(kTypicalRdma);
     default:
       return link.tcp.value_or(kTypicalEthernet);
@@ -300,7 +294,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
   for (size_t i = 0; i < count; ++i) {
     for (size_t j = 0; j < count; ++j) {
       const bool neighbours = j == (i + 1) % count || i == (j + 1) % count;
-      if (i == j || (fabric.ring && !neighbours)) continue;
+      if (i == j || (fabric.is_ring() && !neighbours)) continue;
       const PathCost link = CostOf(fabric, nodes[i], nodes[j]);
       one_way = std::max(one_way, link.one_way_us);
       bandwidth = std::min(bandwidth, link.bandwidth);
@@ -309,7 +303,7 @@ double LinkCosts::CollectiveUs(const Fabric& fabric, std::span<const size_t> nod
   }
   const double others = static_cast<double>(count - 1);
   const double parts = 2 * others / static_cast<double>(count) * bytes;  // reduced, then gathered
-  if (fabric.ring) {
+  if (fabric.is_ring()) {
     return 2 * others * one_way + TransferUs(parts, bandwidth) + parameters.collective_wait_us;
   }
   // Over RDMA each pair has a cable of its own; over TCP one interface sends to all in turn.

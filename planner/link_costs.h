@@ -18,21 +18,20 @@
 #include "macrame/v1/plan.pb.h"
 #include "planner/constraints.h"
 #include "planner/cost_model.h"
+#include "proto/backends.h"
 
 namespace macrame::planner {
 
 // How the ranks of one gang reach each other. A mesh has a link of its own for each pair; a ring
 // has one to the next and one to the previous rank.
 struct Fabric {
-  enum class Backend { kRing, kJaccl, kVerbs };  // kRing: TCP, whatever carries it
   Backend backend = Backend::kRing;
-  bool ring = false;
-  bool is_rdma() const { return backend != Backend::kRing; }
+  Topology topology = Topology::kMesh;
+  bool is_rdma() const { return IsRdma(backend); }
+  bool is_ring() const { return topology == Topology::kRing; }
   bool operator==(const Fabric&) const = default;
 };
 
-// "jaccl", "verbs", "ring": as in plans and verdicts.
-std::string BackendName(const Fabric& fabric);
 // "RDMA mesh (jaccl)", "TCP".
 std::string FabricName(const Fabric& fabric);
 
@@ -82,10 +81,10 @@ class LinkCosts {
   bool Reaches(size_t from, size_t to) const;
   // Can ranks on the two exchange tensors over TCP?
   bool HasTcp(size_t from, size_t to) const;
-  bool HasRdma(size_t from, size_t to, Fabric::Backend backend) const;
+  bool HasRdma(size_t from, size_t to, Backend backend) const;
   uint32_t mesh_ranks_max() const { return mesh_ranks_max_; }
   // Nodes with a cable of this backend to `node`, ascending.
-  const std::vector<size_t>& RdmaNeighbours(size_t node, Fabric::Backend backend) const;
+  const std::vector<size_t>& RdmaNeighbours(size_t node, Backend backend) const;
 
   // Does TCP between the two go over Wi-Fi one way or the other?
   bool IsWireless(size_t from, size_t to) const;

@@ -17,8 +17,8 @@ namespace {
 // So many of the smallest are tried alone before several go together.
 constexpr size_t kAloneTriedMax = 64;
 
-// One copy of one deployment.
-struct Copy {
+// One replica of one deployment.
+struct Replica {
   size_t deployment = 0;
   uint32_t replica = 0;
 };
@@ -29,23 +29,23 @@ class Placer {
     for (int i = 0; i < cluster_.nodes_size(); ++i) index_[cluster_.nodes(i).node_id()] = i;
     for (size_t i = 0; i < request.deployments.size(); ++i) {
       for (uint32_t r = 0; r < std::max(1u, request.deployments[i].replicas); ++r) {
-        copies_.push_back({i, r});
+        replicas_.push_back({i, r});
       }
     }
-    placed_.resize(copies_.size());
+    placed_.resize(replicas_.size());
   }
 
   PlacementResult Place() {
     KeepWhatRuns();
-    std::vector<size_t> order(copies_.size());
+    std::vector<size_t> order(replicas_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       const WantedDeployment &one = WantedOf(a), &other = WantedOf(b);
       return std::pair(one.priority, ModelBytes(one.model)) >
              std::pair(other.priority, ModelBytes(other.model));
     });
-    for (const size_t copy : order) {
-      if (!placed_[copy].plan.has_plan()) PlaceOne(copy);
+    for (const size_t replica : order) {
+      if (!placed_[replica].plan.has_plan()) PlaceOne(replica);
     }
     PlacementResult result;
     result.deployments = std::move(placed_);
@@ -53,8 +53,8 @@ class Placer {
   }
 
  private:
-  const WantedDeployment& WantedOf(size_t copy) const {
-    return request_.deployments[copies_[copy].deployment];
+  const WantedDeployment& WantedOf(size_t replica) const {
+    return request_.deployments[replicas_[replica].deployment];
   }
 
   // What is promised is neither unpromised nor free any more.
@@ -74,14 +74,14 @@ class Placer {
     }
   }
 
-  // The first copy of what runs stays where it is, as far as its nodes are still there.
+  // The first replica of what runs stays where it is, as far as its nodes are still there.
   void KeepWhatRuns() {
-    for (size_t copy = 0; copy < copies_.size(); ++copy) {
-      const v1::Plan& plan = WantedOf(copy).in_force;
-      PlacedDeployment& placed = placed_[copy];
-      placed.name = WantedOf(copy).name;
-      placed.replica = copies_[copy].replica;
-      if (copies_[copy].replica != 0 || plan.assignments().empty()) continue;
+    for (size_t replica = 0; replica < replicas_.size(); ++replica) {
+      const v1::Plan& plan = WantedOf(replica).in_force;
+      PlacedDeployment& placed = placed_[replica];
+      placed.name = WantedOf(replica).name;
+      placed.replica = replicas_[replica].replica;
+      if (replicas_[replica].replica != 0 || plan.assignments().empty()) continue;
       const bool there = std::all_of(
           plan.assignments().begin(), plan.assignments().end(), [&](const v1::Assignment& part) {
             const auto found = index_.find(part.node_id());
@@ -94,13 +94,14 @@ class Placer {
     }
   }
 
-  v1::PlanResult PlanNow(size_t copy) {
-    *cluster_.mutable_model() = WantedOf(copy).model;
-    *cluster_.mutable_placement() = WantedOf(copy).placement;
+  v1::PlanResult PlanNow(size_t replica) {
+    *cluster_.mutable_model() = WantedOf(replica).model;
+    *cluster_.mutable_placement() = WantedOf(replica).placement;
     cluster_.set_brief(true);
-    // Copies of one model share no node: one that dies takes one copy with it.
-    for (size_t other = 0; other < copies_.size(); ++other) {
-      if (other == copy || copies_[other].deployment != copies_[copy].deployment) continue;
+    // Replicas of one model share no node: one that dies takes one replica with it.
+    for (size_t other = 0; other < replicas_.size(); ++other) {
+      if (other == replica || replicas_[other].deployment != replicas_[replica].deployment)
+        continue;
       for (const auto& [node_id, bytes] : BytesByNode(placed_[other].plan.plan())) {
         cluster_.mutable_placement()->add_excluded_node_ids(node_id);
       }
@@ -108,16 +109,16 @@ class Placer {
     return PlanModel(cluster_);
   }
 
-  void PlaceOne(size_t copy) {
-    v1::PlanResult result = PlanNow(copy);
-    if (!result.has_plan() && request_.may_evict) result = PlanWithEvictions(copy, result);
-    const bool was_evicted = placed_[copy].plan.has_failure();
+  void PlaceOne(size_t replica) {
+    v1::PlanResult result = PlanNow(replica);
+    if (!result.has_plan() && request_.may_evict) result = PlanWithEvictions(replica, result);
+    const bool was_evicted = placed_[replica].plan.has_failure();
     if (result.has_plan()) Promise(result.plan(), true);
-    placed_[copy].moved = placed_[copy].moved || (was_evicted && result.has_plan());
+    placed_[replica].moved = placed_[replica].moved || (was_evicted && result.has_plan());
     if (!result.has_plan() && was_evicted) return;  // for whom it went says more
     if (!result.has_plan() && result.failure().code() == reasons::kMemoryShort)
       NameTheHolders(&result);
-    placed_[copy].plan = std::move(result);
+    placed_[replica].plan = std::move(result);
   }
 
   // Says who holds the memory, so that a person can decide what to unload.
@@ -137,10 +138,10 @@ class Placer {
 
   // Lowest priority first, smallest first: until it fits; then those that were not needed after all
   // are put back, largest first.
-  v1::PlanResult PlanWithEvictions(size_t copy, const v1::PlanResult& refused) {
+  v1::PlanResult PlanWithEvictions(size_t replica, const v1::PlanResult& refused) {
     std::vector<size_t> victims;
-    for (size_t other = 0; other < copies_.size(); ++other) {
-      const bool lower = WantedOf(other).priority < WantedOf(copy).priority;
+    for (size_t other = 0; other < replicas_.size(); ++other) {
+      const bool lower = WantedOf(other).priority < WantedOf(replica).priority;
       if (lower && placed_[other].plan.has_plan()) victims.push_back(other);
     }
     const auto held = [&](size_t other) {
@@ -158,7 +159,7 @@ class Placer {
     // One that goes alone is better than several.
     for (size_t i = 0; i < std::min(victims.size(), kAloneTriedMax) && gone.empty(); ++i) {
       Promise(placed_[victims[i]].plan.plan(), false);
-      v1::PlanResult alone = PlanNow(copy);
+      v1::PlanResult alone = PlanNow(replica);
       if (alone.has_plan()) {
         result = std::move(alone);
         gone.push_back(victims[i]);
@@ -166,31 +167,31 @@ class Placer {
         Promise(placed_[victims[i]].plan.plan(), true);
       }
     }
-    if (gone.empty()) result = EvictUntilItFits(copy, victims, refused, &gone);
+    if (gone.empty()) result = EvictUntilItFits(replica, victims, refused, &gone);
     for (const size_t victim : gone) {
-      placed_[copy].evicted.push_back(placed_[victim].name);
+      placed_[replica].evicted.push_back(placed_[victim].name);
       placed_[victim].plan.Clear();
       *placed_[victim].plan.mutable_failure() =
-          MakeReason(reasons::kEvicted, absl::StrCat("it is preempted by ", WantedOf(copy).name,
+          MakeReason(reasons::kEvicted, absl::StrCat("it is preempted by ", WantedOf(replica).name,
                                                      ", which has a higher priority"));
     }
     return result;
   }
 
-  v1::PlanResult EvictUntilItFits(size_t copy, const std::vector<size_t>& victims,
+  v1::PlanResult EvictUntilItFits(size_t replica, const std::vector<size_t>& victims,
                                   const v1::PlanResult& refused, std::vector<size_t>* all_gone) {
     std::vector<size_t>& gone = *all_gone;
     v1::PlanResult result = refused;
     for (const size_t victim : victims) {
       Promise(placed_[victim].plan.plan(), false);
       gone.push_back(victim);
-      result = PlanNow(copy);
+      result = PlanNow(replica);
       if (result.has_plan()) break;
     }
     for (auto it = gone.rbegin(); it != gone.rend();) {
       const size_t victim = *it;
       Promise(placed_[victim].plan.plan(), true);
-      v1::PlanResult without = PlanNow(copy);
+      v1::PlanResult without = PlanNow(replica);
       if (!result.has_plan() || without.has_plan()) {
         if (without.has_plan()) result = std::move(without);
         it = std::make_reverse_iterator(gone.erase(std::next(it).base()));
@@ -206,7 +207,7 @@ class Placer {
   v1::PlanRequest cluster_;
   std::map<std::string, int> index_;
   std::map<int, uint64_t> taken_;  // promised here, by node
-  std::vector<Copy> copies_;
+  std::vector<Replica> replicas_;
   std::vector<PlacedDeployment> placed_;
 };
 

@@ -21,7 +21,7 @@ struct WantedDeployment {
   std::string name;
   v1::ModelDescription model;
   v1::PlacementOptions placement;
-  uint32_t replicas = 1;  // whole copies, on nodes of their own (anti-affinity)
+  uint32_t replicas = 1;  // gangs of it, each on nodes of its own (anti-affinity)
   int priority = 0;       // higher first
   // Of one that runs. The nodes' memory_reserved_bytes and memory_available_bytes are given as if
   // it did not.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "planner/prediction.h"
 #include "planner/shape_refusal.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 
@@ -34,7 +35,7 @@ std::string RanksWere(uint32_t ranks) {
 // Lower is better; what this cluster measured of the backend counts.
 double Value(const v1::PlanRequest& request, const GangOption& option) {
   if (request.placement().optimize() == v1::OPTIMIZE_MEMORY) return option.value;
-  return option.value * CorrectionOf(request.corrections(), BackendOf(option.gang));
+  return option.value * CorrectionOf(request.corrections(), NameOf(BackendOf(option.gang)));
 }
 
 // Of two that leave the fullest node as empty as each other, the faster one.
@@ -57,7 +58,7 @@ bool DoesAsWell(const v1::PlanRequest& request, GangJudge& judge, const GangOpti
   if (users == 1 || request.placement().optimize() != v1::OPTIMIZE_LATENCY) return true;
   const auto all_users = [&](const GangOption& one) {
     return judge.TokensPerSecond(one.gang, users) /
-           CorrectionOf(request.corrections(), BackendOf(one.gang));
+           CorrectionOf(request.corrections(), NameOf(BackendOf(one.gang)));
   };
   return all_users(best) <= all_users(option) * (1 + kWorthwhileGain);
 }
@@ -135,9 +136,12 @@ std::optional<Gang> GangInForce(const v1::PlanRequest& request, GangJudge& judge
     index[judge.candidates()[i].node->node_id()] = i;
   }
   Gang gang;
-  if (plan.backend() == "jaccl") gang.fabric.backend = Fabric::Backend::kJaccl;
-  if (plan.backend() == "verbs") gang.fabric.backend = Fabric::Backend::kVerbs;
-  gang.fabric.ring = gang.fabric.is_rdma() && plan.backend_topology() == "ring";
+  if (const Backend backend = BackendNamed(plan.backend()); IsRdma(backend)) {
+    gang.fabric.backend = backend;
+    if (TopologyNamed(plan.backend_topology()) == Topology::kRing) {
+      gang.fabric.topology = Topology::kRing;
+    }
+  }
   std::vector<size_t> nodes;
   for (const v1::Assignment& part : plan.assignments()) {
     const auto found = index.find(part.node_id());
@@ -389,7 +393,7 @@ v1::Reason OthersWait(uint32_t users, uint32_t at_once) {
   if (at_once == kAnsweredAtOnceMax) {
     v1::Reason most =
         MakeReason(reasons::kPredicted,
-                   absl::StrCat(text, "one copy of a model answers no more at the same time"));
+                   absl::StrCat(text, "one replica of a model answers no more at the same time"));
     most.set_remedy("load it with more --replicas where there are nodes for them");
     return most;
   }

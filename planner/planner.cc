@@ -22,6 +22,7 @@
 #include "planner/prediction.h"
 #include "planner/rdma_advice.h"
 #include "planner/shape_refusal.h"
+#include "proto/backends.h"
 #include "proto/bytes.h"
 #include "proto/reasons.h"
 #include "proto/suggestions.h"
@@ -234,8 +235,8 @@ v1::Plan MakePlan(const v1::PlanRequest& request, GangJudge& judge, const Gang& 
   plan.set_tp(gang.tp());
   plan.set_pp(gang.pp());
   plan.set_world_size(gang.ranks());
-  plan.set_backend(BackendOf(gang));
-  if (gang.fabric.is_rdma()) plan.set_backend_topology(gang.fabric.ring ? "ring" : "mesh");
+  plan.set_backend(NameOf(BackendOf(gang)));
+  if (gang.fabric.is_rdma()) plan.set_backend_topology(NameOf(gang.fabric.topology));
   plan.set_context_length(judge.serving().context_tokens);
   plan.set_concurrent_sequences(judge.serving().sequences);
   plan.set_kv_bits(judge.serving().kv_bits);
@@ -577,7 +578,7 @@ v1::PlanResult PlanWithRemedies(const v1::PlanRequest& request) {
   const std::string code = result.failure().code();
   if (result.has_plan() || code == reasons::kBadRequest || code == reasons::kModelConfigInvalid)
     return result;
-  if (NamesRdma(request.placement().transport()) && code != reasons::kEngineLimit) {
+  if (AsksForRdma(request.placement().transport()) && code != reasons::kEngineLimit) {
     v1::PlanRequest without = request;
     without.set_brief(true);
     without.mutable_placement()->clear_transport();

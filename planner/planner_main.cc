@@ -4,7 +4,7 @@
 
 #include <iostream>
 
-#include "planner/described/planner_answer.h"
+#include "planner/offline/planner_answer.h"
 
 int main() {
   macrame::v1::PlannerQuestion question;

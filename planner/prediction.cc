@@ -58,7 +58,7 @@ void SetRanges(const GangJudge& judge, const Gang& gang, v1::Prediction* predict
 
 v1::Prediction Predict(GangJudge& judge, const Gang& gang, const v1::PlanRequest& request) {
   const v1::PlacementOptions& placement = request.placement();
-  const double correction = CorrectionOf(request.corrections(), BackendOf(gang));
+  const double correction = CorrectionOf(request.corrections(), NameOf(BackendOf(gang)));
   const StepTime step = judge.Step(gang, judge.DecodeOf(1));
   v1::Prediction prediction;
   prediction.set_correction(correction);
@@ -136,7 +136,8 @@ PublishedSpread FirstTokenSpread() { return {27, 0.59, 1.55}; }
 
 double TokensPerSecondOfOne(GangJudge& judge, const v1::PlanRequest& request, const Gang& gang) {
   const double step_us = judge.Step(gang, judge.DecodeOf(1)).total_us();
-  return kMicrosecondsPerSecond / (step_us * CorrectionOf(request.corrections(), BackendOf(gang)));
+  return kMicrosecondsPerSecond /
+         (step_us * CorrectionOf(request.corrections(), NameOf(BackendOf(gang))));
 }
 
 double LoadSeconds(GangJudge& judge, const Gang& gang, double disk_rate) {

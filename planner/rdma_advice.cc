@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 
 namespace macrame::planner {
@@ -29,8 +30,7 @@ std::map<Pair, const v1::Reason*> LinkReasons(const v1::PlanRequest& request) {
 
 bool HasRdma(const GangJudge& judge, size_t a, size_t b) {
   const LinkCosts& links = judge.links();
-  return links.HasRdma(a, b, Fabric::Backend::kJaccl) ||
-         links.HasRdma(a, b, Fabric::Backend::kVerbs);
+  return links.HasRdma(a, b, Backend::kJaccl) || links.HasRdma(a, b, Backend::kVerbs);
 }
 
 // `only_known`: without the links of which nobody said why.
@@ -82,10 +82,6 @@ Lacks LacksOf(const v1::PlanRequest& request, const GangJudge& judge,
 
 }  // namespace
 
-bool NamesRdma(const std::string& transport) {
-  return transport == "rdma" || transport == "jaccl" || transport == "verbs";
-}
-
 std::vector<std::string> RdmaLacks(const v1::PlanRequest& request, const GangJudge& judge,
                                    const std::vector<size_t>& nodes) {
   return LacksOf(request, judge, nodes, /*only_known=*/false);
@@ -93,7 +89,8 @@ std::vector<std::string> RdmaLacks(const v1::PlanRequest& request, const GangJud
 
 std::optional<v1::Reason> WhyNoRdma(const v1::PlanRequest& request, const GangJudge& judge,
                                     const Gang& taken) {
-  if (taken.ranks() == 1 || taken.fabric.is_rdma() || request.placement().transport() == "ring") {
+  if (taken.ranks() == 1 || taken.fabric.is_rdma() ||
+      BackendNamed(request.placement().transport()) == Backend::kRing) {
     return {};
   }
   std::vector<size_t> nodes;

@@ -12,9 +12,6 @@
 
 namespace macrame::planner {
 
-// Does the transport that was asked for name RDMA, or one of its backends?
-bool NamesRdma(const std::string& transport);
-
 // Of these nodes, what keeps each two from RDMA: "mini-1: ..." once for a node that has none at
 // all, then the links. Empty: there is RDMA between each two.
 std::vector<std::string> RdmaLacks(const v1::PlanRequest& request, const GangJudge& judge,

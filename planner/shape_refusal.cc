@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "planner/saturating.h"
+#include "proto/backends.h"
 #include "proto/bytes.h"
 #include "proto/reasons.h"
 
@@ -120,7 +121,7 @@ v1::Reason SlicesShort(GangJudge& judge, const std::vector<size_t>& nodes) {
 v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& transport) {
   // Whatever the shape, and whatever the cables.
   const std::string& engine = judge.model().engine();
-  if (transport == "verbs" && !engine.empty() && shape.ranks() > 1) {
+  if (BackendNamed(transport) == Backend::kVerbs && !engine.empty() && shape.ranks() > 1) {
     v1::Reason reason =
         MakeReason(reasons::kEngineLimit,
                    absl::StrCat("ranks of ", engine, " have no verbs between them: its groups ",
@@ -133,7 +134,7 @@ v1::Reason WhyNotShape(GangJudge& judge, const Shape& shape, const std::string& 
     if (refusal.has_value()) return *std::move(refusal);
   }
   if (shape.ranks() == 1) return OneRankShort(judge);
-  if (transport == "jaccl" || transport == "verbs" || transport == "rdma") {
+  if (AsksForRdma(transport)) {
     v1::Reason reason = MakeReason(reasons::kTransportUnavailable,
                                    absl::StrCat("no ", shape.ranks(), " nodes with cables ", "for ",
                                                 transport, " between them hold it"));

@@ -44,8 +44,8 @@ Cut CutOf(const v1::ModelDescription& model, Slice slice);
 // feed-forward's. 0 to 1.
 double AttentionPart(const v1::ModelDescription& model, uint32_t layer);
 
-// What a cut has of the feed-forward's width, or of the experts; the slice's part where a card does
-// not know that.
+// What a cut has of the feed-forward's width, or of the experts; the slice's part where an entry
+// does not know that.
 double InnerPart(const v1::ModelDescription& model, const Cut& cut, Slice slice);
 // Of the bytes of a layer that a tensor split divides, the share of a rank with this slice.
 double ShareOf(const v1::ModelDescription& model, uint32_t layer, Slice slice);

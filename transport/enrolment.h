@@ -3,10 +3,10 @@
 // The join port: where a machine without a certificate shows a token and gets one. TLS 1.3, the
 // server's certificate only; one question, one answer, then the connection is closed.
 //
-// The listener is open only while a token is valid (agentd/enrolment_service). Before a question is
-// read, a caller has used up its place at the ConnectionGate and one of kEnrolmentsMax connections,
-// each with kEnrolmentLimit in all. Nothing secret is said before the owner has found the proof
-// good.
+// The listener is open only while a token is valid (agentd/services/enrolment_service). Before a
+// question is read, a caller has used up its place at the ConnectionGate and one of kEnrolmentsMax
+// connections, each with kEnrolmentLimit in all. Nothing secret is said before the owner has found
+// the proof good.
 
 #include <atomic>
 #include <functional>

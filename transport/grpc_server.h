@@ -12,10 +12,12 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/ids.h"
+#include "proto/rpc_method.h"
 #include "transport/dispatcher.h"
 
 namespace google::protobuf {
@@ -35,14 +37,6 @@ struct Caller {
   NodeId node_id;       // empty for a local one
   bool local = false;   // came over the unix socket
   std::string address;  // the ip that it came from; empty for a local one
-};
-
-// Who may call a method. Each one says it: what nobody thought of does not compile.
-enum class Access {
-  kLocal,        // who may open the unix socket, alone
-  kMember,       // also nodes that this one knows as members (SetMemberCheck)
-  kCertificate,  // also every node with a certificate of this cluster; an order's fence is checked
-                 // by its handler
 };
 
 // The answering side of a server stream. Any thread. When the last copy goes without Finish, the
@@ -81,10 +75,11 @@ class GrpcServer {
 
   // Before Start. `handler` runs on the owner thread.
   template <typename Request, typename Response>
-  void HandleUnary(std::string_view method, Access access,
-                   std::function<void(const Caller&, Request, Reply<Response>)> handler) {
+  void HandleUnary(
+      const Method<Request, Response>& method,
+      std::type_identity_t<std::function<void(const Caller&, Request, Reply<Response>)>> handler) {
     HandleAny(
-        method, access, [] { return std::make_shared<Request>(); },
+        method.path, method.access, [] { return std::make_shared<Request>(); },
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           Reply<Response> reply = [stream](absl::StatusOr<Response> response) {
@@ -95,11 +90,12 @@ class GrpcServer {
         });
   }
 
-  template <typename Request>
-  void HandleStream(std::string_view method, Access access,
-                    std::function<void(const Caller&, Request, ServerStream)> handler) {
+  template <typename Request, typename Message>
+  void HandleStream(
+      const StreamMethod<Request, Message>& method,
+      std::type_identity_t<std::function<void(const Caller&, Request, ServerStream)>> handler) {
     HandleAny(
-        method, access, [] { return std::make_shared<Request>(); },
+        method.path, method.access, [] { return std::make_shared<Request>(); },
         [handler = std::move(handler)](const Caller& caller, MessagePtr message,
                                        ServerStream stream) {
           handler(caller, std::move(*std::static_pointer_cast<Request>(message)),

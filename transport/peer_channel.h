@@ -4,19 +4,21 @@
 // the owner thread. No gRPC header is needed to use it: methods are named by their path, messages
 // are the generated ones.
 //
-//   channel.Call<v1::HeartbeatResponse>(kHeartbeatMethod, request, std::chrono::seconds(1),
+//   channel.Call(kHeartbeat, request, std::chrono::seconds(1),
 //       [this](absl::StatusOr<v1::HeartbeatResponse> response) { … });
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/ids.h"
+#include "proto/rpc_method.h"
 #include "transport/dispatcher.h"
 
 namespace google::protobuf {
@@ -71,11 +73,12 @@ class PeerChannel {
   const std::vector<std::string>& addresses() const;
 
   // `done` runs once, on the owner thread. Fails at once with UNAVAILABLE without an address.
-  template <typename Response>
-  CallHandle Call(std::string_view method, const google::protobuf::MessageLite& request,
-                  Duration timeout, std::function<void(absl::StatusOr<Response>)> done) {
+  template <typename Request, typename Response>
+  CallHandle Call(const Method<Request, Response>& method,
+                  const std::type_identity_t<Request>& request, Duration timeout,
+                  std::type_identity_t<std::function<void(absl::StatusOr<Response>)>> done) {
     auto response = std::make_shared<Response>();
-    return CallUnary(method, request, response, timeout,
+    return CallUnary(method.path, request, response, timeout,
                      [response, done = std::move(done)](absl::Status status) {
                        if (status.ok()) {
                          done(std::move(*response));
@@ -86,9 +89,10 @@ class PeerChannel {
   }
 
   // A server stream: `on_message` for each message, then `done` once; all on the owner thread.
-  template <typename Message>
-  CallHandle Stream(std::string_view method, const google::protobuf::MessageLite& request,
-                    Duration timeout, std::function<void(Message)> on_message,
+  template <typename Request, typename Message>
+  CallHandle Stream(const StreamMethod<Request, Message>& method,
+                    const std::type_identity_t<Request>& request, Duration timeout,
+                    std::type_identity_t<std::function<void(Message)>> on_message,
                     std::function<void(absl::Status)> done) {
     auto make = [on_message = std::move(on_message)]() {
       auto message = std::make_shared<Message>();
@@ -96,7 +100,7 @@ class PeerChannel {
           std::static_pointer_cast<google::protobuf::MessageLite>(message),
           std::function<void()>([message, on_message] { on_message(std::move(*message)); }));
     };
-    return CallStream(method, request, std::move(make), timeout, std::move(done));
+    return CallStream(method.path, request, std::move(make), timeout, std::move(done));
   }
 
  private:

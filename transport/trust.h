@@ -81,7 +81,7 @@ absl::StatusOr<ClusterSecret> CreateClusterSecret(const std::string& cluster_nam
 absl::Status WriteClusterSecret(const ClusterSecret& secret, const std::string& path);
 
 // NOT_FOUND when there is no file; PERMISSION_DENIED when others may read it (the message names the
-// command that mends it); INVALID_ARGUMENT when it is malformed, cut short, or its parts disagree.
+// command that fixes it); INVALID_ARGUMENT when it is malformed, cut short, or its parts disagree.
 absl::StatusOr<ClusterSecret> ReadClusterSecret(const std::string& path);
 
 // First kClusterFingerprintBytes of SHA-256 over the authority's certificate (DER), raw bytes: what

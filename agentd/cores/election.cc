@@ -257,7 +257,7 @@ ElectionEffects Election::OnTick(MonotonicTime now) {
     case Role::kFollower:
       TickFollower(now, effects);
       break;
-    case Role::kAsking:
+    case Role::kPreCandidate:
     case Role::kCandidate:
       if (now >= round_ends_) GiveUpRound(now, effects);
       break;
@@ -274,7 +274,7 @@ MonotonicTime Election::NextDue() const {
     case Role::kFollower:
       // Its coordinator's lease runs out, or it stands.
       return stand_at_.has_value() ? std::max(*stand_at_, settled_at_) : granted_until_;
-    case Role::kAsking:
+    case Role::kPreCandidate:
     case Role::kCandidate:
       return round_ends_;
     case Role::kCoordinator:
@@ -293,7 +293,7 @@ void Election::TickFollower(MonotonicTime now, ElectionEffects& effects) {
         std::max(now, started_ + options_.discovery_grace) + RandomPartOf(options_.election_jitter);
   }
   if (unable_ || resigned_ || now < settled_at_) return;
-  if (now >= *stand_at_ && MayElect(live_, now)) BeginAsking(now, effects);
+  if (now >= *stand_at_ && MayElect(live_, now)) BecomePreCandidate(now, effects);
 }
 
 void Election::TickCoordinator(MonotonicTime now, ElectionEffects& effects) {
@@ -376,7 +376,7 @@ ElectionEffects Election::OnLeaseRequest(const NodeId& from, const v1::LeaseRequ
     AnswerRelease(fence, now, effects);
   } else if (fence == granted_) {
     // It renews in time after all: no more asking to be elected in its place.
-    role_ = Role::kFollower;
+    BecomeFollower();
     lost_rounds_ = 0;
     granted_until_ = now + std::chrono::milliseconds(request.lease_ms());
     granted_electors_ = request.electors();
@@ -439,7 +439,7 @@ void Election::Grant(const FencePair& fence, Duration lease, MonotonicTime now,
   granted_ = fence;
   granted_until_ = now + lease;
   highest_term_ = std::max(highest_term_, fence.term);
-  role_ = Role::kFollower;
+  BecomeFollower();
   lost_rounds_ = 0;
   stand_at_.reset();
 }
@@ -448,34 +448,19 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
                                           const v1::LeaseResponse& response, MonotonicTime now) {
   ElectionEffects effects;
   const FencePair fence = FromProto(asked.request.fence());
-  const FencePair highest = FromProto(response.highest());
-  if (broken_ || highest.term.value() > kTermMax) return effects;
-  highest_term_ = std::max(highest_term_, highest.term);
+  const Term highest = FromProto(response.highest()).term;
+  if (broken_ || highest.value() > kTermMax) return effects;
+  highest_term_ = std::max(highest_term_, highest);
+  const bool is_ours = fence == mine_;
   if (asked.request.pre_vote()) {
-    if (role_ != Role::kAsking || fence != mine_ || !response.granted()) return effects;
-    would_grant_.insert(asked.to);
-    const std::set<NodeId> electorate = Electorate();
-    const auto votes = std::count_if(would_grant_.begin(), would_grant_.end(),
-                                     [&](const NodeId& node) { return electorate.contains(node); });
-    if (static_cast<size_t>(votes) >= VotesNeeded() && MayElect(would_grant_, now)) {
-      BeginCandidacy(now, effects);
-    }
+    if (role_ != Role::kPreCandidate || !is_ours) return effects;
+    OnPreVote(asked.to, response.granted(), now, effects);
   } else if (asked.request.lease_ms() == 0) {
     return effects;
-  } else if ((role_ == Role::kCandidate || role_ == Role::kCoordinator) && fence == mine_) {
-    if (role_ == Role::kCoordinator)
-      TickCoordinator(now, effects);  // it may have run out meanwhile
-    if (role_ != Role::kFollower && response.granted()) {
-      if (asked.request.wants_entries()) entries_from_.insert(asked.to);
-      MonotonicTime& lease = leases_[asked.to];
-      lease = std::max(lease, LeaseEnd(asked.sent_at));
-      if (role_ == Role::kCoordinator && now < lease) sitting_.insert(asked.to);
-      role_ == Role::kCandidate ? WinIfMajority(now, effects) : RecomputeLeadsUntil(now);
-    } else if (role_ == Role::kCoordinator) {
-      Meet(asked.to, highest, response.electors(), now, effects);
-    } else if (role_ == Role::kCandidate && highest > mine_) {
-      GiveUpRound(now, effects);
-    }
+  } else if (role_ == Role::kCandidate && is_ours) {
+    OnAnswerToCandidate(asked, response, now, effects);
+  } else if (role_ == Role::kCoordinator && is_ours) {
+    OnAnswerToCoordinator(asked, response, now, effects);
   } else if (response.granted()) {
     // A lease that came too late to be used: others need not wait for it to run out.
     v1::LeaseRequest release;
@@ -484,6 +469,48 @@ ElectionEffects Election::OnLeaseResponse(const SendLeaseRequest& asked,
   }
   NoteObeyed(now, effects);
   return effects;
+}
+
+void Election::OnPreVote(const NodeId& from, bool granted, MonotonicTime now,
+                         ElectionEffects& effects) {
+  if (!granted) return;
+  pre_votes_.insert(from);
+  const std::set<NodeId> electorate = Electorate();
+  const auto votes = std::count_if(pre_votes_.begin(), pre_votes_.end(),
+                                   [&](const NodeId& node) { return electorate.contains(node); });
+  if (static_cast<size_t>(votes) >= VotesNeeded() && MayElect(pre_votes_, now)) {
+    BecomeCandidate(now, effects);
+  }
+}
+
+void Election::TakeLease(const SendLeaseRequest& asked) {
+  if (asked.request.wants_entries()) entries_from_.insert(asked.to);
+  MonotonicTime& lease = leases_[asked.to];
+  lease = std::max(lease, LeaseEnd(asked.sent_at));
+}
+
+void Election::OnAnswerToCandidate(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
+                                   MonotonicTime now, ElectionEffects& effects) {
+  if (response.granted()) {
+    TakeLease(asked);
+    WinIfMajority(now, effects);
+  } else if (FromProto(response.highest()) > mine_) {
+    GiveUpRound(now, effects);
+  }
+}
+
+void Election::OnAnswerToCoordinator(const SendLeaseRequest& asked,
+                                     const v1::LeaseResponse& response, MonotonicTime now,
+                                     ElectionEffects& effects) {
+  TickCoordinator(now, effects);  // it may have run out meanwhile
+  if (role_ != Role::kCoordinator) return;
+  if (response.granted()) {
+    TakeLease(asked);
+    if (now < leases_[asked.to]) sitting_.insert(asked.to);
+    RecomputeLeadsUntil(now);
+  } else {
+    Meet(asked.to, FromProto(response.highest()), response.electors(), now, effects);
+  }
 }
 
 ElectionEffects Election::OnGone(const NodeId& node, MonotonicTime now) {
@@ -502,7 +529,7 @@ ElectionEffects Election::OnPersistFailed(MonotonicTime now) {
              now, effects);
   }
   broken_ = true;
-  role_ = Role::kFollower;
+  BecomeFollower();
   NoteObeyed(now, effects);
   return effects;
 }
@@ -583,21 +610,27 @@ void Election::AskAll(bool pre_vote, MonotonicTime now, ElectionEffects& effects
   }
 }
 
+void Election::BecomeFollower() { role_ = Role::kFollower; }
+
 // A pre-vote: it changes nothing anywhere, so a node that is half cut off disturbs no-one.
-void Election::BeginAsking(MonotonicTime now, ElectionEffects& effects) {
-  role_ = Role::kAsking;
+void Election::BecomePreCandidate(MonotonicTime now, ElectionEffects& effects) {
+  MACRAME_CHECK(role_ == Role::kFollower);
+  role_ = Role::kPreCandidate;
   mine_ = {Term(std::max(highest_term_, granted_.term).value() + 1), self_};
-  would_grant_ = {self_};
+  pre_votes_ = {self_};
   round_ends_ = now + RoundTimeout();
   stand_at_.reset();
   if (VotesNeeded() <= 1) {
-    BeginCandidacy(now, effects);
+    BecomeCandidate(now, effects);
   } else {
     AskAll(/*pre_vote=*/true, now, effects);
   }
 }
 
-void Election::BeginCandidacy(MonotonicTime now, ElectionEffects& effects) {
+// With enough pre-votes; or as a coordinator that raises its term.
+void Election::BecomeCandidate(MonotonicTime now, ElectionEffects& effects) {
+  MACRAME_CHECK(role_ == Role::kPreCandidate || role_ == Role::kCoordinator);
+  MACRAME_CHECK(mine_.coordinator == self_);
   role_ = Role::kCandidate;
   round_ends_ = now + RoundTimeout();
   leases_.clear();
@@ -615,7 +648,11 @@ void Election::WinIfMajority(MonotonicTime now, ElectionEffects& effects) {
   for (const auto& [node, until] : leases_) {
     if (now < until) voters.insert(node);
   }
-  if (VotesHeld(now) < VotesNeeded() || !MayElect(voters, now)) return;
+  if (VotesHeld(now) >= VotesNeeded() && MayElect(voters, now)) BecomeCoordinator(now, effects);
+}
+
+void Election::BecomeCoordinator(MonotonicTime now, ElectionEffects& effects) {
+  MACRAME_CHECK(role_ == Role::kCandidate);
   role_ = Role::kCoordinator;
   lost_rounds_ = 0;
   sitting_ = Electorate();
@@ -634,7 +671,7 @@ void Election::GiveBackLeases(MonotonicTime now, ElectionEffects& effects) {
 }
 
 void Election::GiveUpRound(MonotonicTime now, ElectionEffects& effects) {
-  role_ = Role::kFollower;
+  BecomeFollower();
   raised_until_ = now;
   GiveBackLeases(now, effects);
   ++lost_rounds_;
@@ -642,7 +679,7 @@ void Election::GiveUpRound(MonotonicTime now, ElectionEffects& effects) {
 }
 
 void Election::StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects) {
-  role_ = Role::kFollower;
+  BecomeFollower();
   raised_until_ = now;
   effects.emplace_back(LostCoordination{mine_, std::move(why)});
   GiveBackLeases(now, effects);
@@ -693,7 +730,20 @@ void Election::RaiseTerm(const FencePair& above, MonotonicTime now, ElectionEffe
   raised_with_ = LeasesHeld(now);
   raised_until_ = now + options_.lease;
   mine_ = {Term(highest_term_.value() + 1), self_};
-  BeginCandidacy(now, effects);
+  BecomeCandidate(now, effects);
+}
+
+void Election::CheckInvariants() const {
+  MACRAME_CHECK(granted_.term <= highest_term_);
+  MACRAME_CHECK(!leases_.contains(self_));
+  if (role_ == Role::kFollower) return;
+  MACRAME_CHECK(!broken_) << "who can't write its grants stands for nothing";
+  MACRAME_CHECK(mine_.coordinator == self_);
+  if (role_ == Role::kPreCandidate) {
+    MACRAME_CHECK(granted_ < mine_) << "a pre-vote is for a term that nobody has";
+  } else {
+    MACRAME_CHECK(granted_ == mine_) << "who asks for leases has granted itself its own";
+  }
 }
 
 void Election::NoteObeyed(MonotonicTime now, ElectionEffects& effects) {

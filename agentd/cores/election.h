@@ -204,8 +204,15 @@ class Election {
   // with NO_COORDINATOR; the sender tries again after its next renewal.
   absl::Status CheckFence(const FencePair& fence) const;
 
+  // Ends the process when its state is one that no sequence of calls may lead to. For simulations,
+  // after every step.
+  void CheckInvariants() const;
+
  private:
-  enum class Role { kFollower, kAsking, kCandidate, kCoordinator };
+  // A follower becomes a pre-candidate, with enough pre-votes a candidate, with enough leases the
+  // coordinator; which may raise its term, and is a candidate until it has its leases again. Each
+  // becomes a follower when it loses.
+  enum class Role { kFollower, kPreCandidate, kCandidate, kCoordinator };
 
   bool LeasedToOther(const NodeId& asker, MonotonicTime now) const;
   size_t MajorityOf(size_t count) const { return count / 2 + 1; }
@@ -236,8 +243,16 @@ class Election {
            ElectionEffects& effects);
   void AskAll(bool pre_vote, MonotonicTime now, ElectionEffects& effects);
   void GiveBackLeases(MonotonicTime now, ElectionEffects& effects);
-  void BeginAsking(MonotonicTime now, ElectionEffects& effects);
-  void BeginCandidacy(MonotonicTime now, ElectionEffects& effects);
+  void BecomePreCandidate(MonotonicTime now, ElectionEffects& effects);
+  void BecomeCandidate(MonotonicTime now, ElectionEffects& effects);
+  void BecomeCoordinator(MonotonicTime now, ElectionEffects& effects);
+  void BecomeFollower();
+  void OnPreVote(const NodeId& from, bool granted, MonotonicTime now, ElectionEffects& effects);
+  void OnAnswerToCandidate(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
+                           MonotonicTime now, ElectionEffects& effects);
+  void OnAnswerToCoordinator(const SendLeaseRequest& asked, const v1::LeaseResponse& response,
+                             MonotonicTime now, ElectionEffects& effects);
+  void TakeLease(const SendLeaseRequest& asked);
   void WinIfMajority(MonotonicTime now, ElectionEffects& effects);
   void GiveUpRound(MonotonicTime now, ElectionEffects& effects);
   void StepDown(v1::Reason why, MonotonicTime now, ElectionEffects& effects);
@@ -265,8 +280,8 @@ class Election {
   MonotonicTime granted_until_;    // of a grant to another, by this node's clock
   uint32_t granted_electors_ = 0;  // what that coordinator last said that it holds
   Term highest_term_;
-  FencePair mine_;                          // while asking, candidate or coordinator
-  std::set<NodeId> would_grant_;            // while asking
+  FencePair mine_;                          // unless follower
+  std::set<NodeId> pre_votes_;              // while pre-candidate
   std::map<NodeId, MonotonicTime> leases_;  // while candidate or coordinator: held until
   // What this coordinator held when it raised its term, for as long as those leases may run.
   uint32_t raised_with_ = 0;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/gang_round.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -172,7 +173,8 @@ bool GangReconciler::RefuseUnevenSlices(const Round& round, const std::string& n
 // same backend. True: that is what comes next.
 bool GangReconciler::SuspendFastSynch(const Round& round, const std::string& name, Gang& gang) {
   const v1::Plan& plan = gang.record.plan();
-  if (plan.backend() != "jaccl" || gang.record.fast_synch_suspended()) return false;
+  if (BackendNamed(plan.backend()) != Backend::kJaccl || gang.record.fast_synch_suspended())
+    return false;
   const bool is_stall = gang.failure.code() == reasons::kRankStalled;
   const bool stood_still = gang.failure.code() == reasons::kInitStalled ||
                            gang.failure.code() == reasons::kPhaseDeadline;
@@ -203,7 +205,7 @@ void GangReconciler::FallBack(Round& round, const std::string& name, Gang& gang)
   const v1::Plan& plan = gang.record.plan();
   const bool forming =
       gang.stage == Stage::kStarting && gang.lowest_phase <= v1::RANK_PHASE_CONNECTING;
-  const bool has_lesser = plan.backend() == "jaccl" || plan.backend() == "verbs";
+  const bool has_lesser = IsRdma(BackendNamed(plan.backend()));
   // One that was ready once (attempts 0) and was adopted from an earlier coordinator looks alike.
   const bool was_ready = gang.record.attempts() == 0;
   // An adopted gang of which no rank was ever seen did not fail at forming a group.

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agentd/cores/desired_state.h"
 #include "macrame/v1/agent.pb.h"
 #include "macrame/v1/cluster.pb.h"
 #include "proto/ids.h"
@@ -112,8 +113,7 @@ struct ClusterView {
 
 // Fills deployments, gangs and removed_epochs from the entries of a StateTable, each replica as a
 // deployment of its own. What does not parse is left out.
-void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
-                   ClusterView& view);
+void FillFromState(const DesiredState& state, ClusterView& view);
 std::string DeploymentKey(const std::string& name);  // "deployment/NAME"
 std::string GangKey(const std::string& name);        // "gang/NAME"
 

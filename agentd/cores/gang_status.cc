@@ -2,44 +2,29 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/state_keys.h"
 #include "proto/replicas.h"
 
 namespace macrame::agentd {
-namespace {}  // namespace
-
 std::string DeploymentKey(const std::string& name) { return absl::StrCat(kDeploymentPrefix, name); }
 std::string GangKey(const std::string& name) { return absl::StrCat(kGangPrefix, name); }
 
-void FillFromState(const std::map<std::string, v1::StateEntry, std::less<>>& entries,
-                   ClusterView& view) {
+void FillFromState(const DesiredState& state, ClusterView& view) {
   view.deployments.clear();
   view.gangs.clear();
   view.removed_epochs.clear();
-  for (const auto& [key, entry] : entries) {
-    if (absl::StartsWith(key, kDeploymentPrefix)) {
-      v1::Deployment deployment;
-      if (entry.removed() || !deployment.ParseFromString(entry.value())) continue;
-      if (key != DeploymentKey(deployment.name())) continue;
-      const std::string name = deployment.name();
-      const uint32_t replicas = std::clamp(deployment.replicas(), 1u, kReplicasMax);
-      for (uint32_t index = 0; index < replicas; ++index) {
-        deployment.set_name(ReplicaName(name, index));
-        view.deployments.push_back(deployment);
-      }
-    } else if (absl::StartsWith(key, kGangPrefix)) {
-      v1::GangRecord record;
-      if (!record.ParseFromString(entry.value()) || key != GangKey(record.deployment())) continue;
-      if (entry.removed()) {
-        view.removed_epochs[record.deployment()] = record.epoch();
-      } else {
-        view.gangs.push_back(std::move(record));
-      }
+  for (const auto& [name, wanted] : state.deployments()) {
+    v1::Deployment deployment = wanted;
+    const uint32_t replicas = std::clamp(deployment.replicas(), 1u, kReplicasMax);
+    for (uint32_t index = 0; index < replicas; ++index) {
+      deployment.set_name(ReplicaName(name, index));
+      view.deployments.push_back(deployment);
     }
   }
+  for (const auto& [replica, record] : state.gangs()) view.gangs.push_back(record);
+  for (const auto& [replica, epoch] : state.removed_epochs()) view.removed_epochs[replica] = epoch;
 }
 
 v1::DeploymentStatus DeriveStatus(const v1::Deployment& deployment, const v1::GangRecord* record,

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "discovery/membership_table.h"
+#include "discovery/membership/membership_table.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {

@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "discovery/plain_text.h"
+#include "discovery/base/plain_text.h"
 
 namespace macrame::agentd {
 namespace {

@@ -1,6 +1,7 @@
 #include "agentd/cores/node_transport.h"
 
 #include "absl/strings/str_cat.h"
+#include "proto/backends.h"
 
 namespace macrame::agentd {
 
@@ -25,8 +26,8 @@ std::string NodeTransport(const v1::ClusterLinks& links, const std::string& node
   const size_t others = live.size() - 1;
   const bool is_jaccl = jaccl.size() >= verbs.size();
   const size_t count = is_jaccl ? jaccl.size() : verbs.size();
-  if (count == 0) return reached.empty() ? "none" : "ring";
-  const std::string name = is_jaccl ? "jaccl" : "verbs";
+  if (count == 0) return reached.empty() ? "none" : NameOf(Backend::kRing);
+  const std::string name = NameOf(is_jaccl ? Backend::kJaccl : Backend::kVerbs);
   return count == others ? name : absl::StrCat(name, " ", count, "/", others);
 }
 

@@ -114,18 +114,18 @@ std::set<std::string> UsableNodes(const v1::PlanRequest& request) {
   return usable;
 }
 
-std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const ClusterView& state) {
+std::optional<v1::Reason> RefuseReplicas(const ReplicasWanted& wanted, const ClusterView& state) {
   const size_t usable = wanted.usable.size();
   const uint64_t needed = uint64_t{wanted.replicas} * wanted.ranks;
   if (wanted.replicas <= 1) return std::nullopt;
   if (needed > usable) {
     const std::string ranks =
         wanted.ranks > 1 ? absl::StrCat(" over ", wanted.ranks, " ranks") : std::string();
-    v1::Reason reason =
-        MakeReason(reasons::kTooFewNodes, absl::StrCat(wanted.replicas, " copies", ranks, " need ",
-                                                       needed, " nodes, ", usable, " can be used"));
-    reason.set_remedy(wanted.ranks > 1 ? "ask for fewer copies or ranks, or add nodes"
-                                       : "ask for fewer copies, or add nodes");
+    v1::Reason reason = MakeReason(
+        reasons::kTooFewNodes, absl::StrCat(wanted.replicas, " replicas", ranks, " need ", needed,
+                                            " nodes, ", usable, " can be used"));
+    reason.set_remedy(wanted.ranks > 1 ? "ask for fewer replicas or ranks, or add nodes"
+                                       : "ask for fewer replicas, or add nodes");
     return reason;
   }
   uint32_t to_come = wanted.replicas;
@@ -146,7 +146,8 @@ std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const Cluster
   const std::string width =
       ranks > 1 && !left.empty() ? absl::StrCat(" of ", ranks, " ranks") : std::string();
   const std::string more = absl::StrCat(
-      to_come == 1 ? std::string("another copy") : absl::StrCat(to_come, " more copies"), width);
+      to_come == 1 ? std::string("another replica") : absl::StrCat(to_come, " more replicas"),
+      width);
   v1::Reason reason =
       MakeReason(reasons::kTooFewNodes,
                  absl::StrCat("'", wanted.deployment, "' serves from ", held, " nodes, so ", rest,
@@ -172,10 +173,10 @@ void NameHolders(const std::string& deployment, const std::set<std::string>& hol
   *result->mutable_failure() =
       MakeReason(reasons::kTooFewNodes,
                  others == 0 ? absl::StrCat("every node that can be used serves '", name,
-                                            "' already, and a copy needs nodes of its own")
+                                            "' already, and a replica needs nodes of its own")
                              : result->failure().message());
   result->mutable_failure()->set_remedy(
-      absl::StrCat("add nodes, or load '", name, "' with fewer ranks or copies"));
+      absl::StrCat("add nodes, or load '", name, "' with fewer ranks or replicas"));
 }
 
 v1::PlanResult PlanForAllReplicas(const v1::PlanRequest& request, const PreemptionInput& wanted,

@@ -19,7 +19,7 @@ struct PreemptionInput {
   int32_t priority = 0;
   bool may_evict = false;
   std::set<std::string> in_force;  // gangs that hold memory (GangReconciler::InForce)
-  uint32_t replicas = 1;           // whole copies of it in all
+  uint32_t replicas = 1;           // of it in all
 };
 
 // Takes from the nodes of `request` what the gangs in force hold there by their records and the
@@ -43,21 +43,21 @@ std::set<std::string> NodesOfOtherReplicas(const ClusterView& state, const Preem
 // Ids of the nodes that no rule for nodes keeps from taking a rank.
 std::set<std::string> UsableNodes(const v1::PlanRequest& request);
 
-// Whole copies that are asked for of one deployment.
-struct CopiesWanted {
+// Replicas that are asked for of one deployment.
+struct ReplicasWanted {
   std::string deployment;
   uint32_t replicas = 1;
   uint32_t ranks = 1;              // of each, as asked for now
   uint32_t ranks_before = 1;       // of each, as the deployment that goes on was asked for
-  std::set<std::string> usable;    // nodes that can take a rank when no copy is in the way
+  std::set<std::string> usable;    // nodes that can take a rank when no replica is in the way
   std::set<std::string> in_force;  // gangs that go on, of all deployments
 };
 
 // Why they can't all be served, to be told before anything is ended for them; nullopt: they can, as
 // far as nodes can be counted.
-std::optional<v1::Reason> RefuseCopies(const CopiesWanted& wanted, const ClusterView& state);
+std::optional<v1::Reason> RefuseReplicas(const ReplicasWanted& wanted, const ClusterView& state);
 
-// Says of the nodes in `holders` what keeps them: another copy, not that they are not alive.
+// Says of the nodes in `holders` what keeps them: another replica, not that they are not alive.
 void NameHolders(const std::string& deployment, const std::set<std::string>& holders,
                  v1::PlanResult* result);
 

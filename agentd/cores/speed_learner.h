@@ -17,10 +17,8 @@
 
 namespace macrame::agentd {
 
-// Where the corrections stand in the replicated state.
-inline constexpr char kSpeedsKey[] = "speeds";
-// They are written when one of them is new or moved by so much since the last write, and not more
-// often than this: each write goes to every node's disk.
+// Corrections are written when one of them is new or moved by so much since the last write, and not
+// more often than this: each write goes to every node's disk.
 inline constexpr double kSpeedsWorthWriting = 0.02;
 inline constexpr Duration kSpeedsWriteInterval = std::chrono::seconds(10);
 

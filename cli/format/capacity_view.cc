@@ -93,7 +93,7 @@ std::string OptionsText(const v1::TopologyAdvice& advice, int width, const Style
     } else if (!advice.model().empty()) {
       absl::StrAppend(&out, Printable(advice.model()), " does not fit; ");
     }
-    if (option.copies() > 1) absl::StrAppend(&out, option.copies(), " copies side by side; ");
+    if (option.replicas() > 1) absl::StrAppend(&out, option.replicas(), " replicas side by side; ");
     absl::StrAppend(&out, Printable(option.suits()), "\n");
   }
   if (!advice.model().empty()) return out;

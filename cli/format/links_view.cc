@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
+#include "proto/backends.h"
 
 namespace macrame::cli {
 namespace {
@@ -122,7 +123,7 @@ std::string ReasonsText(const v1::LinksView& view, const std::string& node_id, c
 std::string GroupText(const v1::LinksView& view, const Style& style) {
   const v1::GroupVerdict& group = view.links().group();
   std::string text = absl::StrCat("\nAll live nodes together: ", style.Bold(group.verdict()));
-  if (!group.ring_over().empty() && group.verdict() == "ring-only") {
+  if (!group.ring_over().empty() && VerdictNamed(group.verdict()) == Verdict::kRingOnly) {
     absl::StrAppend(&text, " over ", group.ring_over());
   }
   absl::StrAppend(&text, "\n");

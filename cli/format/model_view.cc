@@ -422,8 +422,9 @@ std::string LoadedSummary(const v1::DeploymentStatus& status, double seconds) {
   // The last replica's status, when there are several; it is asked for by the name of all.
   const std::string name = Printable(DeploymentOfReplica(status.deployment().name()));
   const uint32_t replicas = status.deployment().replicas();
-  const std::string copies = replicas > 1 ? absl::StrCat(replicas, " replicas, the last one ") : "";
-  return absl::StrCat(name, " is ready: ", copies, ShapeText(plan), " (", nodes, "), ",
+  const std::string of_several =
+      replicas > 1 ? absl::StrCat(replicas, " replicas, the last one ") : "";
+  return absl::StrCat(name, " is ready: ", of_several, ShapeText(plan), " (", nodes, "), ",
                       ContextText(plan), ", ", GiB(bytes), " planned, ",
                       absl::StrFormat("%.1f s", seconds), "\n", DegradedLine(status),
                       TemplateLine(status, Style()), "Ask it:  clusterctl model infer ", name,

@@ -125,6 +125,10 @@ mx::Dtype DtypeOf(WireType type) {
 
 constexpr uint32_t kSlicesMax = 65536;
 
+bool IsRing(const v1::LaunchSpec& spec) {
+  return TopologyNamed(spec.backend_topology()) == Topology::kRing;
+}
+
 absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
   const v1::Assignment& part = spec.assignment();
   const uint32_t world = spec.world_size();
@@ -133,8 +137,9 @@ absl::StatusOr<ShardPlace> PlaceOf(const v1::LaunchSpec& spec) {
     return BadSpec(absl::StrCat("rank ", spec.rank(), " of ", world, " with tp ", spec.tp(),
                                 " and pp ", spec.pp()));
   }
+  const Backend backend = BackendNamed(spec.backend());
   const bool indivisible =
-      spec.backend() == "jaccl" || (spec.backend() == "verbs" && spec.backend_topology() == "ring");
+      backend == Backend::kJaccl || (backend == Backend::kVerbs && IsRing(spec));
   if (spec.tp() > 1 && spec.pp() > 1 && indivisible) {
     return BadSpec(absl::StrCat("stages of tensor groups need a group that can be divided; a ",
                                 spec.backend(), " ", spec.backend_topology(), " can't"));
@@ -235,7 +240,7 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::Form(const v1::LaunchSpec& s
 }
 
 absl::StatusOr<std::unique_ptr<GangLink>> GangLink::FormSteps(const v1::LaunchSpec& spec,
-                                                              std::string backend,
+                                                              Backend backend,
                                                               const PhaseCallback& on_phase,
                                                               const BoundSockets& bound) {
   std::unique_ptr<GangLink> link(new GangLink);
@@ -245,7 +250,7 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::FormSteps(const v1::LaunchSp
     return link;
   }
   link->rank_ = spec.rank();
-  link->backend_ = std::move(backend);
+  link->backend_ = backend;
   link->group_size_ = spec.world_size();
   on_phase("rendezvous");
   const GangPlace place = GangPlaceOf(spec);
@@ -256,8 +261,9 @@ absl::StatusOr<std::unique_ptr<GangLink>> GangLink::FormSteps(const v1::LaunchSp
 }
 
 absl::Status GangLink::FormGroup(const v1::LaunchSpec& spec, const PhaseCallback& on_phase) {
-  if (spec.backend() == "jaccl") return FormJaccl(spec);
-  return spec.backend() == "verbs" ? FormVerbs(spec, on_phase) : FormTcp(spec);
+  const Backend backend = BackendNamed(spec.backend());
+  if (backend == Backend::kJaccl) return FormJaccl(spec);
+  return backend == Backend::kVerbs ? FormVerbs(spec, on_phase) : FormTcp(spec);
 }
 
 absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::LaunchSpec& spec) {
@@ -275,7 +281,7 @@ absl::StatusOr<std::unique_ptr<transport::Wire>> GangLink::ConnectTcp(const v1::
 }
 
 void GangLink::Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
-                     transport::Topology topology) {
+                     Topology topology) {
   if (observer_ != nullptr) wire = transport::MakeObservedWire(std::move(wire), observer_);
   if (spec.tp() > 1 && spec.pp() > 1) {
     const std::shared_ptr<transport::Wire> shared = std::move(wire);
@@ -285,16 +291,16 @@ void GangLink::Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire
         transport::MakeGroup(transport::MakePartWire(shared, first, tp), topology));
     wire = transport::MakePartWire(shared, 0, shared->size());
   }
-  neighbours_only_ = topology == transport::Topology::kRing && wire->size() > 2;
+  neighbours_only_ = topology == Topology::kRing && wire->size() > 2;
   own_group_.emplace(transport::MakeGroup(std::move(wire), topology));
   group_ = own_group_->handle();
-  backend_ = std::string(own_group_->group().backend());
+  backend_ = own_group_->group().backend();
 }
 
 absl::Status GangLink::FormTcp(const v1::LaunchSpec& spec) {
   auto wire = ConnectTcp(spec);
   if (!wire.ok()) return wire.status();
-  Adopt(spec, *std::move(wire), transport::Topology::kMesh);
+  Adopt(spec, *std::move(wire), Topology::kMesh);
   return absl::OkStatus();
 }
 
@@ -311,13 +317,11 @@ absl::Status GangLink::FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback
   for (const v1::DeviceCell& cell : spec.device_matrix(rank).cells()) {
     options.devices.push_back(cell.devices().empty() ? "" : cell.devices(0));
   }
-  options.neighbours_only = spec.backend_topology() == "ring";
+  options.neighbours_only = IsRing(spec);
   options.collective_timeout = CollectiveTimeout(spec);
   auto wire = transport::ConnectVerbsWire(options, *std::move(side));
   if (!wire.ok()) return wire.status();
-  Adopt(
-      spec, *std::move(wire),
-      spec.backend_topology() == "ring" ? transport::Topology::kRing : transport::Topology::kMesh);
+  Adopt(spec, *std::move(wire), IsRing(spec) ? Topology::kRing : Topology::kMesh);
   return absl::OkStatus();
 }
 
@@ -341,15 +345,15 @@ absl::Status GangLink::FormJaccl(const v1::LaunchSpec& spec) {
   setenv("MLX_RANK", std::to_string(spec.rank()).c_str(), 1);
   setenv("MLX_IBV_DEVICES", matrix.path().c_str(), 1);
   setenv("MLX_JACCL_COORDINATOR", spec.rendezvous_address().c_str(), 1);
-  if (spec.backend_topology() == "ring") setenv("MLX_JACCL_RING", "1", 1);
+  if (IsRing(spec)) setenv("MLX_JACCL_RING", "1", 1);
   try {
-    group_ = mx::distributed::init(/*strict=*/true, "jaccl");
+    group_ = mx::distributed::init(/*strict=*/true, NameOf(Backend::kJaccl));
   } catch (const std::exception& error) {
     return ReasonStatus(
         absl::StatusCode::kUnavailable, reasons::kConnectFailed,
         absl::StrCat("rank ", spec.rank(), " could not form the jaccl group: ", error.what()));
   }
-  backend_ = "jaccl";
+  backend_ = Backend::kJaccl;
   return absl::OkStatus();
 }
 
@@ -378,8 +382,8 @@ absl::Status GangLink::Prove(const v1::LaunchSpec& spec, const SliceRange& own) 
   };
   group_size_ = static_cast<uint32_t>(group_->size());
   if (group_->size() != world || group_->rank() != static_cast<int>(spec.rank())) {
-    return wrong(absl::StrCat("the ", backend_, " group came up as rank ", group_->rank(), " of ",
-                              group_->size(), " instead of ", spec.rank(), " of ", world));
+    return wrong(absl::StrCat("the ", NameOf(backend_), " group came up as rank ", group_->rank(),
+                              " of ", group_->size(), " instead of ", spec.rank(), " of ", world));
   }
   constexpr size_t kWidth = 4;  // of a rank's share
   std::vector<float> sum(static_cast<size_t>(world) * kWidth, 0);
@@ -428,7 +432,7 @@ transport::CollectiveTimes GangLink::times() const {
 
 absl::StatusOr<v1::VerifyGroupResponse> GangLink::Verify(const v1::VerifyGroupRequest& request) {
   v1::VerifyGroupResponse response;
-  response.set_backend(backend_);
+  response.set_backend(NameOf(backend_));
   response.set_group_size(group_size_);
   if (single() && group_size_ > 1) {
     return ReasonStatus(absl::StatusCode::kUnimplemented, reasons::kEngineLimit,

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "macrame/v1/rank.pb.h"
 #include "mlx/mlx.h"
+#include "proto/backends.h"
 #include "runtime/gang/step_channel.h"
 #include "runtime/model/weight_needs.h"
 #include "transport/collectives/observed_wire.h"
@@ -56,7 +57,7 @@ class GangLink {
   // The same without a group: the step channel alone, for an engine that sees to its own over
   // `backend`, which is told of as the gang's. The ring's address is the engine's to bind.
   static absl::StatusOr<std::unique_ptr<GangLink>> FormSteps(const v1::LaunchSpec& spec,
-                                                             std::string backend,
+                                                             Backend backend,
                                                              const PhaseCallback& on_phase,
                                                              const BoundSockets& bound = {});
 
@@ -92,7 +93,7 @@ class GangLink {
   bool tells_observer() const { return own_group_.has_value(); }
 
   // What the group says of itself. Any thread.
-  const std::string& backend() const { return backend_; }
+  Backend backend() const { return backend_; }
   uint32_t group_size() const { return group_size_; }
   uint64_t bytes_sent() const;
   uint64_t bytes_moved() const;  // sent and received
@@ -113,8 +114,7 @@ class GangLink {
   absl::Status MeetRanks(const v1::LaunchSpec& spec, const GangPlace& place, WireType wire_type);
   absl::StatusOr<std::unique_ptr<transport::Wire>> ConnectTcp(const v1::LaunchSpec& spec);
   absl::Status FormTcp(const v1::LaunchSpec& spec);
-  void Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire,
-             transport::Topology topology);
+  void Adopt(const v1::LaunchSpec& spec, std::unique_ptr<transport::Wire> wire, Topology topology);
   absl::Status FormVerbs(const v1::LaunchSpec& spec, const PhaseCallback& on_phase);
   absl::Status FormJaccl(const v1::LaunchSpec& spec);
   absl::Status Prove(const v1::LaunchSpec& spec, const SliceRange& own);
@@ -131,7 +131,7 @@ class GangLink {
   std::vector<SliceRange> slices_{SliceRange()};
   uint32_t rank_ = 0;
   bool neighbours_only_ = false;
-  std::string backend_ = "single";
+  Backend backend_ = Backend::kSingle;
   uint32_t group_size_ = 1;
 };
 

@@ -50,8 +50,8 @@ CpuBlockAttention::CpuBlockAttention(const ModelConfig& config, const ShardPlace
       index_heads_(
           static_cast<size_t>(IndexHeadsOf(config, KvHeadsOf(config, place.slices())).size())),
       norm_eps_(config.rms_norm_eps),
-      query_(loader.LoadMatrix(needs.query)),
-      key_(loader.LoadMatrix(needs.key)),
+      query_(loader.LoadLinear(needs.query)),
+      key_(loader.LoadLinear(needs.key)),
       query_norm_(LoadNorm(loader, needs.query_norm)),
       key_norm_(LoadNorm(loader, needs.key_norm)) {
   const Range own = KvHeadsOf(config, place.slices());

@@ -25,18 +25,18 @@ std::vector<float> Numbers(WeightLoader& loader, const VectorNeed& need) {
   return {plain.data<float>(), plain.data<float>() + plain.size()};
 }
 
-std::optional<CpuLinear> LoadIfNeeded(WeightLoader& loader, const MatrixNeed& need) {
+std::optional<CpuLinear> LoadIfNeeded(WeightLoader& loader, const LinearNeed& need) {
   if (need.module.empty()) return std::nullopt;
-  return CpuLinear(loader.LoadMatrix(need));
+  return CpuLinear(loader.LoadLinear(need));
 }
 
 // The output maps of single groups: views of the one that holds them all.
-std::vector<CpuLinear> LoadGroups(WeightLoader& loader, const MatrixNeed& need, size_t groups) {
-  const auto all = std::make_shared<Matrix>(loader.LoadMatrix(need));
+std::vector<CpuLinear> LoadGroups(WeightLoader& loader, const LinearNeed& need, size_t groups) {
+  const auto all = std::make_shared<Linear>(loader.LoadLinear(need));
   std::vector<CpuLinear> maps;
   const size_t rows = groups == 0 ? 0 : all->view().rows / groups;
   for (size_t group = 0; group < groups; ++group) {
-    maps.emplace_back(Matrix(RowsOf(all->view(), group * rows, rows), all, std::nullopt));
+    maps.emplace_back(Linear(RowsOf(all->view(), group * rows, rows), all, std::nullopt));
   }
   return maps;
 }
@@ -150,9 +150,9 @@ CpuCompressedAttention::CpuCompressedAttention(const ModelConfig& config, const 
       groups_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
       heads_(groups_ * static_cast<size_t>(config.attention_heads / traits_.groups)),
       norm_eps_(config.rms_norm_eps),
-      q_a_(loader.LoadMatrix(needs.q_a)),
-      q_b_(loader.LoadMatrix(needs.q_b)),
-      kv_(loader.LoadMatrix(needs.kv)),
+      q_a_(loader.LoadLinear(needs.q_a)),
+      q_b_(loader.LoadLinear(needs.q_b)),
+      kv_(loader.LoadLinear(needs.kv)),
       q_a_norm_(Numbers(loader, needs.q_a_norm)),
       kv_norm_(Numbers(loader, needs.kv_norm)) {
   entry_ = LoadIfNeeded(loader, needs.entry);

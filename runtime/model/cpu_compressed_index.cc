@@ -66,8 +66,8 @@ CpuCompressedIndex::CpuCompressedIndex(const ModelConfig& config, int layer,
       top_(static_cast<size_t>(traits_.index_top)),
       makes_candidates_(layer == traits_.candidate_layer),
       takes_candidates_(traits_.candidate_layer >= 0 && layer > traits_.candidate_layer),
-      query_(loader.LoadMatrix(needs.index_q)),
-      weights_(loader.LoadMatrix(needs.index_weights)) {}
+      query_(loader.LoadLinear(needs.index_q)),
+      weights_(loader.LoadLinear(needs.index_weights)) {}
 
 void CpuCompressedIndex::MakeQueries(const float* x, const float* latent, size_t rows,
                                      const kernels::Rotation& rotation, CpuProducts& products,

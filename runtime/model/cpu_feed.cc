@@ -18,16 +18,16 @@ std::vector<CpuFeed> LoadExperts(const LayerNeeds& layer, const ModelConfig& con
   std::vector<CpuLinear> gates, ups;
   for (const FeedNeeds& expert : needs) {
     if (!config.gated_feeds || together) break;
-    gates.emplace_back(loader.LoadMatrix(expert.gate));
+    gates.emplace_back(loader.LoadLinear(expert.gate));
   }
   for (const FeedNeeds& expert : needs) {
-    if (together) gates.emplace_back(loader.LoadMatrix(expert.gate));
-    ups.emplace_back(loader.LoadMatrix(expert.up));
+    if (together) gates.emplace_back(loader.LoadLinear(expert.gate));
+    ups.emplace_back(loader.LoadLinear(expert.up));
   }
   std::vector<CpuFeed> experts;
   for (size_t i = 0; i < needs.size(); ++i) {
     experts.emplace_back(config.gated_feeds ? std::optional(std::move(gates[i])) : std::nullopt,
-                         std::move(ups[i]), CpuLinear(loader.LoadMatrix(needs[i].down)), config);
+                         std::move(ups[i]), CpuLinear(loader.LoadLinear(needs[i].down)), config);
   }
   return experts;
 }
@@ -53,9 +53,9 @@ void Limit(float limit, size_t size, float* gate, float* up) {
 CpuFeed::CpuFeed(const FeedNeeds& needs, const ModelConfig& config, WeightLoader& loader,
                  float gate_limit)
     : gate_(needs.gate.module.empty() ? std::nullopt
-                                      : std::optional<CpuLinear>(loader.LoadMatrix(needs.gate))),
-      up_(loader.LoadMatrix(needs.up)),
-      down_(loader.LoadMatrix(needs.down)),
+                                      : std::optional<CpuLinear>(loader.LoadLinear(needs.gate))),
+      up_(loader.LoadLinear(needs.up)),
+      down_(loader.LoadLinear(needs.down)),
       activation_(config.activation),
       swiglu_limit_(config.clamped_feeds ? config.experts.swiglu_limit : 0.0F),
       swiglu_alpha_(config.experts.swiglu_alpha),
@@ -107,7 +107,7 @@ void CpuFeed::Apply(const float* x, size_t count, FeedWork& work, float* out) co
 
 CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, WeightLoader& loader)
     : traits_(config.experts),
-      router_(loader.LoadMatrix(*needs.router)),
+      router_(loader.LoadLinear(*needs.router)),
       score_bias_(LoadNumbers(needs.score_bias, loader)),
       first_expert_(needs.first_expert),
       experts_(LoadExperts(needs, config, loader)) {
@@ -115,7 +115,7 @@ CpuExperts::CpuExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
   if (!needs.shared.has_value()) return;
   shared_.emplace(*needs.shared, config, loader, traits_.gate_limit);
   if (!needs.shared_router.has_value()) return;
-  shared_router_.emplace(loader.LoadMatrix(*needs.shared_router));
+  shared_router_.emplace(loader.LoadLinear(*needs.shared_router));
 }
 
 void CpuExperts::ApplyShared(const float* x, size_t count, FeedWork& work, float* out) const {

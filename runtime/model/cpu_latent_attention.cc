@@ -78,10 +78,10 @@ CpuLatentAttention::CpuLatentAttention(const ModelConfig& config, const ShardPla
                                        const LatentNeeds& needs, WeightLoader& loader)
     : traits_(config.latent),
       heads_(static_cast<size_t>(KvHeadsOf(config, place.slices()).size())),
-      q_a_(needs.q_a.has_value() ? std::optional<CpuLinear>(loader.LoadMatrix(*needs.q_a))
+      q_a_(needs.q_a.has_value() ? std::optional<CpuLinear>(loader.LoadLinear(*needs.q_a))
                                  : std::nullopt),
-      q_b_(loader.LoadMatrix(needs.q_b)),
-      kv_a_(loader.LoadMatrix(needs.kv_a)) {
+      q_b_(loader.LoadLinear(needs.q_b)),
+      kv_a_(loader.LoadLinear(needs.kv_a)) {
   if (loader.IsStoredByHead(needs)) {
     LoadMaps(needs, loader);
   } else {
@@ -93,8 +93,8 @@ CpuLatentAttention::CpuLatentAttention(const ModelConfig& config, const ShardPla
 }
 
 void CpuLatentAttention::LoadMaps(const LatentNeeds& needs, WeightLoader& loader) {
-  loaded_.push_back(loader.LoadMatrix(needs.embed_q));
-  loaded_.push_back(loader.LoadMatrix(needs.unembed_out));
+  loaded_.push_back(loader.LoadLinear(needs.embed_q));
+  loaded_.push_back(loader.LoadLinear(needs.unembed_out));
   const auto rank = static_cast<size_t>(traits_.kv_rank),
              value = static_cast<size_t>(traits_.value);
   for (size_t head = 0; head < heads_; ++head) {
@@ -104,7 +104,7 @@ void CpuLatentAttention::LoadMaps(const LatentNeeds& needs, WeightLoader& loader
 }
 
 void CpuLatentAttention::LoadTurned(const LatentNeeds& needs, WeightLoader& loader) {
-  loaded_.push_back(loader.LoadMatrix(needs.kv_b));
+  loaded_.push_back(loader.LoadLinear(needs.kv_b));
   const kernels::MatrixView whole = loaded_[0].view();
   const auto rank = static_cast<size_t>(traits_.kv_rank),
              value = static_cast<size_t>(traits_.value);

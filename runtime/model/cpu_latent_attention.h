@@ -99,7 +99,7 @@ class CpuLatentAttention {
   std::optional<CpuSparseIndex> index_;
   std::optional<Floats> q_a_norm_;
   Floats kv_a_norm_;
-  std::vector<Matrix> loaded_;           // keep the memory of views
+  std::vector<Linear> loaded_;           // keep the memory of views
   std::unique_ptr<std::byte[]> turned_;  // all embed_q, when the files hold them the other way
   std::vector<HeadMaps> maps_;
 };

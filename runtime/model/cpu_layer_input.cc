@@ -25,8 +25,8 @@ CpuLayerInputs::CpuLayerInputs(const InputNeeds& needs, const ModelConfig& confi
     : scale_(std::sqrt(static_cast<float>(config.layer_input_width))),
       projection_scale_(1.0F / std::sqrt(static_cast<float>(config.hidden_size))),
       epsilon_(config.rms_norm_eps),
-      table_(loader.LoadMatrix(needs.embedding)),
-      projection_(loader.LoadMatrix(needs.projection)),
+      table_(loader.LoadLinear(needs.embedding)),
+      projection_(loader.LoadLinear(needs.projection)),
       norm_(LoadNorm(needs.norm, loader)) {}
 
 void CpuLayerInputs::Make(std::span<const int32_t> ids, const float* hidden, const Range& own,
@@ -61,8 +61,8 @@ void CpuLayerInputs::Make(std::span<const int32_t> ids, const float* hidden, con
 CpuLayerInput::CpuLayerInput(const LayerInputNeeds& needs, const ModelConfig& config,
                              WeightLoader& loader)
     : epsilon_(config.rms_norm_eps),
-      gate_(loader.LoadMatrix(needs.gate)),
-      projection_(loader.LoadMatrix(needs.projection)),
+      gate_(loader.LoadLinear(needs.gate)),
+      projection_(loader.LoadLinear(needs.projection)),
       norm_(LoadNorm(needs.norm, loader)) {}
 
 void CpuLayerInput::Apply(const float* hidden, size_t count, const StridedRows<const float>& inputs,

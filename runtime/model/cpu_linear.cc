@@ -25,7 +25,7 @@ float* FloatBuffer::Reserve(size_t count) {
   return data_;
 }
 
-CpuLinear::CpuLinear(Matrix matrix) : matrix_(std::move(matrix)) {
+CpuLinear::CpuLinear(Linear matrix) : matrix_(std::move(matrix)) {
   MACRAME_CHECK(matrix_.view().weights != nullptr) << "weights that no CPU kernel can read";
   if (!matrix_.bias().has_value()) return;
   bias_ = mx::contiguous(mx::astype(*matrix_.bias(), mx::float32));

@@ -10,7 +10,7 @@
 #include "runtime/kernels/activations.h"
 #include "runtime/kernels/matmul.h"
 #include "runtime/kernels/thread_pool.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 
 namespace macrame::runtime::engine {
 
@@ -35,7 +35,7 @@ class FloatBuffer {
 class CpuLinear {
  public:
   // The matrix must have been loaded for kernels.
-  explicit CpuLinear(Matrix matrix);
+  explicit CpuLinear(Linear matrix);
 
   size_t rows() const { return matrix_.view().rows; }
   size_t columns() const { return matrix_.view().columns; }
@@ -43,7 +43,7 @@ class CpuLinear {
   const float* bias() const { return bias_.has_value() ? bias_->data<float>() : nullptr; }
 
  private:
-  Matrix matrix_;  // keeps the memory of the view
+  Linear matrix_;  // keeps the memory of the view
   std::optional<mlx::core::array> bias_;
 };
 

@@ -157,7 +157,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
     ropes_.emplace_back(*config.local_rope, options.context_length);
   }
   if (place.embeds) {
-    embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
+    embedding_.emplace(loader.LoadLinear(EmbeddingNeed(config, place)));
     if (const auto needs = InputNeedsOf(config, place)) inputs_.emplace(*needs, config, loader);
   }
   for (const CarriedRow::Kv& kv : out_.kv) {
@@ -176,7 +176,7 @@ CpuModel::CpuModel(const ModelConfig& config, const ShardPlace& place, WeightLoa
     mixed_width_ = std::max(mixed_width_, heads.kv * static_cast<size_t>(columns));
   }
   if (place.has_head) final_norm_ = LoadNorm(loader, FinalNormNeed(config));
-  if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
+  if (LoadsHead(config, place)) head_.emplace(loader.LoadLinear(HeadNeed(config, place)));
 }
 
 std::string CpuModel::kv_layout() const {
@@ -223,9 +223,9 @@ std::optional<CpuModel::Beside> CpuModel::LoadBeside(const LayerNeeds& needs,
 
 CpuModel::Layer CpuModel::LoadLayer(int layer, WeightLoader& loader) const {
   const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
-  const auto load = [&](const MatrixNeed& need) -> std::optional<CpuLinear> {
+  const auto load = [&](const LinearNeed& need) -> std::optional<CpuLinear> {
     if (need.module.empty()) return std::nullopt;
-    return CpuLinear(loader.LoadMatrix(need));
+    return CpuLinear(loader.LoadLinear(need));
   };
   const auto load_latent = [&]() -> std::optional<CpuLatentAttention> {
     if (!needs.latent.has_value()) return std::nullopt;

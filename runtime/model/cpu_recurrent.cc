@@ -79,7 +79,7 @@ CpuRecurrent::CpuRecurrent(const ModelConfig& config, const ShardPlace& place,
       traits_(config.recurrent),
       layer_(layer),
       norm_eps_(config.rms_norm_eps) {
-  for (const MatrixNeed& need : needs.in) maps_.emplace_back(loader.LoadMatrix(need));
+  for (const LinearNeed& need : needs.in) maps_.emplace_back(loader.LoadLinear(need));
   pieces_ = PiecesOf(ProjectedOrder(config, cut_), maps_);
   const std::vector<float> stored = Numbers(loader, needs.taps);  // [channels of all][taps]
   const std::vector<int> channels = ChannelsOf(config, cut_);

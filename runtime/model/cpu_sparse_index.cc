@@ -47,9 +47,9 @@ void LayerNorm(float* x, const std::vector<float>& weight, const std::vector<flo
 CpuSparseIndex::CpuSparseIndex(const ModelConfig& config, const IndexNeeds& needs,
                                WeightLoader& loader)
     : traits_(config.index),
-      wq_b_(loader.LoadMatrix(needs.wq_b)),
-      wk_(loader.LoadMatrix(needs.wk)),
-      weights_(loader.LoadMatrix(needs.weights)),
+      wq_b_(loader.LoadLinear(needs.wq_b)),
+      wk_(loader.LoadLinear(needs.wk)),
+      weights_(loader.LoadLinear(needs.weights)),
       key_norm_(LoadFloats(loader, needs.key_norm)),
       key_norm_bias_(LoadFloats(loader, needs.key_norm_bias)) {}
 

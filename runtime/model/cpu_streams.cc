@@ -34,7 +34,7 @@ void WeighedSum(const float* vectors, const float* weights, size_t count, size_t
 }  // namespace
 
 CpuStreamMix::CpuStreamMix(const StreamNeeds& needs, WeightLoader& loader)
-    : map_(loader.LoadMatrix(needs.map)),
+    : map_(loader.LoadLinear(needs.map)),
       base_(Numbers(loader, needs.base)),
       scale_(Numbers(loader, needs.scale)) {}
 

@@ -68,7 +68,7 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
               ? std::optional(MakeRope(*config.local_rope, config.head_dim, options.context_length))
               : std::nullopt) {
   if (place.embeds) {
-    embedding_.emplace(loader.LoadMatrix(EmbeddingNeed(config, place)));
+    embedding_.emplace(loader.LoadLinear(EmbeddingNeed(config, place)));
     if (const auto needs = InputNeedsOf(config, place)) inputs_.emplace(*needs, config, loader);
   }
   layers_.reserve(place.layer_end - place.layer_begin);
@@ -76,7 +76,7 @@ Decoder::Decoder(const ModelConfig& config, const ShardPlace& place, WeightLoade
     layers_.push_back(LoadLayer(layer, loader));
   }
   if (place.has_head) final_norm_ = loader.LoadVector(FinalNormNeed(config));
-  if (LoadsHead(config, place)) head_.emplace(loader.LoadMatrix(HeadNeed(config, place)));
+  if (LoadsHead(config, place)) head_.emplace(loader.LoadLinear(HeadNeed(config, place)));
 }
 
 int Decoder::KvIndexOf(int layer) const {
@@ -102,17 +102,17 @@ Decoder::Layer Decoder::LoadLayer(int layer, WeightLoader& loader) const {
   const ModelConfig& config = config_;
   const ShardPlace& place = place_;
   const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-  const auto load = [&](const MatrixNeed& need) -> std::optional<Matrix> {
+  const auto load = [&](const LinearNeed& need) -> std::optional<Linear> {
     if (need.module.empty()) return std::nullopt;
-    return loader.LoadMatrix(need);
+    return loader.LoadLinear(need);
   };
   const auto load_feed = [&]() -> std::optional<std::variant<Dense, MlxExperts>> {
     if (!needs.feed.has_value()) {
       if (!needs.router.has_value()) return std::nullopt;
       return MlxExperts(needs, config, loader);
     }
-    return Dense{load(needs.feed->gate), loader.LoadMatrix(needs.feed->up),
-                 loader.LoadMatrix(needs.feed->down), config.activation,
+    return Dense{load(needs.feed->gate), loader.LoadLinear(needs.feed->up),
+                 loader.LoadLinear(needs.feed->down), config.activation,
                  config.clamped_feeds ? &config.experts : nullptr};
   };
   const auto load_latent = [&]() -> std::optional<MlxLatentAttention> {
@@ -177,7 +177,7 @@ absl::Status Decoder::Begin(const ForwardStep& step) {
   return good;
 }
 
-mx::array Decoder::Lookup(const Matrix& table, int columns, std::span<const int32_t> ids) {
+mx::array Decoder::Lookup(const Linear& table, int columns, std::span<const int32_t> ids) {
   if (place_.tp == 1) return mx::squeeze(table.Rows(ids, activation_type_), 0);
   const Range own = VocabularyOf(config_, place_.slices());
   const int count = static_cast<int>(ids.size());
@@ -533,7 +533,7 @@ mx::array Decoder::Hidden(const mx::array& hidden, std::span<const int32_t> rows
 
 mx::array Decoder::Logits(const mx::array& hidden, std::span<const int32_t> rows) {
   MACRAME_CHECK(config_.has_head) << "the model has no head";
-  const Matrix& head = head_.has_value() ? *head_ : *embedding_;
+  const Linear& head = head_.has_value() ? *head_ : *embedding_;
   const mx::array logits = mx::astype(head.Apply(NormRows(hidden, rows)), mx::float32);
   const mx::array scaled =
       config_.logit_scale == 1.0F ? logits : mx::multiply(logits, mx::array(config_.logit_scale));

@@ -15,7 +15,7 @@
 #include "mlx/mlx.h"
 #include "runtime/model/carried.h"
 #include "runtime/model/layer_stack.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/mlx_block_index.h"
 #include "runtime/model/mlx_experts.h"
 #include "runtime/model/mlx_kv_blocks.h"
@@ -57,8 +57,8 @@ class Decoder : public LayerStack {
  private:
   bool has_blocks() const { return !kv_layers_.empty(); }
   struct Dense {
-    std::optional<Matrix> gate;
-    Matrix up, down;
+    std::optional<Linear> gate;
+    Linear up, down;
     Activation activation;
     const ExpertTraits* clamped;  // null: it is not
     mlx::core::array Apply(const mlx::core::array& x) const {
@@ -74,11 +74,11 @@ class Decoder : public LayerStack {
   struct Layer {
     // Unset where there is a latent cache or a state; k and v too where the layer attends to
     // another one's, v where keys are values.
-    std::optional<Matrix> q, k, v;
+    std::optional<Linear> q, k, v;
     std::optional<MlxLatentAttention> latent;
     std::optional<MlxRecurrent> recurrent;
     std::optional<MlxBlockIndex> block_index;  // beside q, k and v
-    std::optional<Matrix> o;                   // unset: the layer has no first half
+    std::optional<Linear> o;                   // unset: the layer has no first half
     std::optional<std::variant<Dense, MlxExperts>> feed;
     std::optional<Beside> beside;
     std::optional<MlxLayerInput> input;
@@ -101,7 +101,7 @@ class Decoder : public LayerStack {
   // A layer's place in blocks_.
   int KvIndexOf(int layer) const;
   // These rows of a table [vocabulary, columns], of all ranks.
-  mlx::core::array Lookup(const Matrix& table, int columns, std::span<const int32_t> ids);
+  mlx::core::array Lookup(const Linear& table, int columns, std::span<const int32_t> ids);
   // What came from the stage before, and what goes to the next.
   void TakeCarried(const mlx::core::array& given, const ForwardStep& step);
   mlx::core::array HandOn(const mlx::core::array& given, const mlx::core::array& hidden) const;
@@ -167,9 +167,9 @@ class Decoder : public LayerStack {
   const std::vector<int> kv_layers_;  // whose keys and values are in blocks_, in their order
   MlxKvBlocks blocks_;
   const std::string rope_layout_;
-  std::optional<Matrix> embedding_;
+  std::optional<Linear> embedding_;
   std::optional<MlxLayerInputs> inputs_;  // what makes layers' inputs, on the first stage
-  std::optional<Matrix> head_;            // unset when the embedding is it
+  std::optional<Linear> head_;            // unset when the embedding is it
   std::vector<Layer> layers_;
   std::optional<mlx::core::array> final_norm_;
   const Rope rope_;

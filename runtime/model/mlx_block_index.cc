@@ -34,8 +34,8 @@ MlxBlockIndex::MlxBlockIndex(const ModelConfig& config, const ShardPlace& place,
       first_kv_(KvHeadsOf(config, place.slices()).begin),
       each_(config.kv_heads / config.block_index.heads),
       norm_eps_(config.rms_norm_eps),
-      query_(loader.LoadMatrix(needs.query)),
-      key_(loader.LoadMatrix(needs.key)),
+      query_(loader.LoadLinear(needs.query)),
+      key_(loader.LoadLinear(needs.key)),
       query_norm_(*loader.LoadVector(needs.query_norm)),
       key_norm_(*loader.LoadVector(needs.key_norm)) {}
 
@@ -48,7 +48,7 @@ MlxBlockIndex::Rows MlxBlockIndex::Rows::Part(int begin, int end) const {
 
 MlxBlockIndex::Rows MlxBlockIndex::Project(const mx::array& x) const {
   const int rows = x.shape(0), dim = traits_.dim;
-  const auto normed = [&](const Matrix& map, int heads, const mx::array& norm) {
+  const auto normed = [&](const Linear& map, int heads, const mx::array& norm) {
     const mx::array by_head = mx::reshape(map.Apply(x), {1, rows, heads, dim});
     return mx::transpose(mx::fast::rms_norm(by_head, norm, norm_eps_), {0, 2, 1, 3});
   };

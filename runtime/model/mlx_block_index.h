@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "mlx/mlx.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -42,7 +42,7 @@ class MlxBlockIndex {
   const int first_kv_;  // this rank's first key-value head
   const int each_;      // key-value heads that one of the indexer's serves
   const float norm_eps_;
-  Matrix query_, key_;
+  Linear query_, key_;
   mlx::core::array query_norm_, key_norm_;
 };
 

@@ -15,9 +15,9 @@ mx::array SquaredRelu(const mx::array& x) {
   return mx::square(mx::maximum(x, mx::array(0.0F, x.dtype())));
 }
 
-std::optional<Matrix> LoadGate(const FeedNeeds& needs, WeightLoader& loader) {
+std::optional<Linear> LoadGate(const FeedNeeds& needs, WeightLoader& loader) {
   if (needs.gate.module.empty()) return std::nullopt;
-  return loader.LoadMatrix(needs.gate);
+  return loader.LoadLinear(needs.gate);
 }
 
 // Those of all groups but the best become zero.
@@ -42,15 +42,15 @@ mx::array ClampedSwiglu(const mx::array& gate, const mx::array& up, const Expert
                       mx::add(u, number(1.0F)));
 }
 
-std::vector<const MatrixNeed*> All(const std::vector<FeedNeeds>& experts,
-                                   MatrixNeed FeedNeeds::*map) {
-  std::vector<const MatrixNeed*> needs;
+std::vector<const LinearNeed*> All(const std::vector<FeedNeeds>& experts,
+                                   LinearNeed FeedNeeds::*map) {
+  std::vector<const LinearNeed*> needs;
   for (const FeedNeeds& expert : experts) needs.push_back(&(expert.*map));
   return needs;
 }
 
 // x [rows, 1 or active, 1, columns of the map] -> [rows, active, 1, rows of the map].
-mx::array Gathered(const StackedMatrix& map, const mx::array& x, const mx::array& experts) {
+mx::array Gathered(const StackedLinear& map, const mx::array& x, const mx::array& experts) {
   const mx::array product =
       x.shape(-1) == 0
           ? mx::zeros({experts.shape(0), experts.shape(1), 1, map.weight.shape(1)}, x.dtype())
@@ -76,7 +76,7 @@ mx::array MlxGated(Activation activation, const mx::array& gate, const mx::array
   return mx::multiply(mx::multiply(gate, mx::sigmoid(inside)), up);
 }
 
-mx::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
+mx::array MlxFeed(const std::optional<Linear>& gate, const Linear& up, const Linear& down,
                   Activation activation, const ExpertTraits* clamped, const mx::array& x) {
   if (up.rows() == 0) return down.Apply(mx::zeros({x.shape(0), 0}, x.dtype()));
   if (!gate.has_value()) return down.Apply(SquaredRelu(up.Apply(x)));
@@ -90,7 +90,7 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
     : traits_(config.experts),
       activation_(config.activation),
       clamped_shared_(config.clamped_feeds),
-      router_(loader.LoadMatrix(*needs.router)),
+      router_(loader.LoadLinear(*needs.router)),
       score_bias_(loader.LoadVector(needs.score_bias)),
       first_expert_(needs.first_expert) {
   if (!needs.experts.empty()) {
@@ -100,10 +100,10 @@ MlxExperts::MlxExperts(const LayerNeeds& needs, const ModelConfig& config, Weigh
   }
   if (needs.beside.has_value()) expert_scales_ = loader.LoadVector(needs.beside->expert_scales);
   if (!needs.shared.has_value()) return;
-  shared_.emplace(Shared{LoadGate(*needs.shared, loader), loader.LoadMatrix(needs.shared->up),
-                         loader.LoadMatrix(needs.shared->down), std::nullopt});
+  shared_.emplace(Shared{LoadGate(*needs.shared, loader), loader.LoadLinear(needs.shared->up),
+                         loader.LoadLinear(needs.shared->down), std::nullopt});
   if (needs.shared_router.has_value()) {
-    shared_->router.emplace(loader.LoadMatrix(*needs.shared_router));
+    shared_->router.emplace(loader.LoadLinear(*needs.shared_router));
   }
 }
 

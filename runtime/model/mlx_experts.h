@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "mlx/mlx.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -24,7 +24,7 @@ mlx::core::array MlxGated(Activation activation, const mlx::core::array& gate,
 
 // down(activation(gate(x)) * up(x)) of one feed-forward, or without a gate, or clamped and joined
 // as `clamped` says of experts unless it is null; zeros where this rank has no part of it.
-mlx::core::array MlxFeed(const std::optional<Matrix>& gate, const Matrix& up, const Matrix& down,
+mlx::core::array MlxFeed(const std::optional<Linear>& gate, const Linear& up, const Linear& down,
                          Activation activation, const ExpertTraits* clamped,
                          const mlx::core::array& x);
 
@@ -40,9 +40,9 @@ class MlxExperts {
 
  private:
   struct Shared {
-    std::optional<Matrix> gate;
-    Matrix up, down;
-    std::optional<Matrix> router;
+    std::optional<Linear> gate;
+    Linear up, down;
+    std::optional<Linear> router;
   };
   struct Choice {
     mlx::core::array experts, weights;  // [rows, active]
@@ -61,12 +61,12 @@ class MlxExperts {
   ExpertTraits traits_;
   Activation activation_;
   const bool clamped_shared_;
-  Matrix router_;
+  Linear router_;
   std::optional<mlx::core::array> score_bias_;
   std::optional<mlx::core::array> expert_scales_;  // of each one's weight
   int first_expert_;                               // of this rank's
   // [experts, rows, columns]; up and down unset on a rank without experts.
-  std::optional<StackedMatrix> gate_, up_, down_;
+  std::optional<StackedLinear> gate_, up_, down_;
   std::optional<Shared> shared_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 namespace mx = mlx::core;
 
 // x [1, heads, count, columns] -> [1, heads, count, rows], each head by its own map.
-mx::array ByHead(const StackedMatrix& maps, const mx::array& x) {
+mx::array ByHead(const StackedLinear& maps, const mx::array& x) {
   const mx::array each = mx::squeeze(x, 0);
   const mx::array out =
       maps.scales.has_value()
@@ -37,13 +37,13 @@ mx::array Causal(int begin, int count) {
 }
 
 struct Maps {
-  StackedMatrix embed_q, unembed_out;
+  StackedLinear embed_q, unembed_out;
 };
 
 Maps LoadMaps(const LatentTraits& traits, int heads, const LatentNeeds& needs,
               WeightLoader& loader) {
   if (loader.IsStoredByHead(needs)) {
-    StackedMatrix embed_q = loader.LoadHeads(needs.embed_q);
+    StackedLinear embed_q = loader.LoadHeads(needs.embed_q);
     return {std::move(embed_q), loader.LoadHeads(needs.unembed_out)};
   }
   const mx::array both = loader.LoadHeadsFrom(needs.kv_b, heads).weight;
@@ -64,9 +64,9 @@ MlxSparseIndex::MlxSparseIndex(const IndexTraits& traits, int rope, const IndexN
                                WeightLoader& loader)
     : traits_(traits),
       rope_(rope),
-      wq_b_(loader.LoadMatrix(needs.wq_b)),
-      wk_(loader.LoadMatrix(needs.wk)),
-      weights_(loader.LoadMatrix(needs.weights)),
+      wq_b_(loader.LoadLinear(needs.wq_b)),
+      wk_(loader.LoadLinear(needs.wk)),
+      weights_(loader.LoadLinear(needs.weights)),
       key_norm_(*loader.LoadVector(needs.key_norm)),
       key_norm_bias_(*loader.LoadVector(needs.key_norm_bias)) {}
 
@@ -117,10 +117,10 @@ MlxLatentAttention::MlxLatentAttention(const ModelConfig& config, const ShardPla
     : traits_(config.latent),
       interleaved_(config.rope.interleaved),
       heads_(KvHeadsOf(config, place.slices()).size()),
-      q_a_(needs.q_a.has_value() ? std::optional<Matrix>(loader.LoadMatrix(*needs.q_a))
+      q_a_(needs.q_a.has_value() ? std::optional<Linear>(loader.LoadLinear(*needs.q_a))
                                  : std::nullopt),
-      q_b_(loader.LoadMatrix(needs.q_b)),
-      kv_a_(loader.LoadMatrix(needs.kv_a)),
+      q_b_(loader.LoadLinear(needs.q_b)),
+      kv_a_(loader.LoadLinear(needs.kv_a)),
       embed_q_{mx::array(0.0F), std::nullopt, std::nullopt},
       unembed_out_{mx::array(0.0F), std::nullopt, std::nullopt},
       kv_a_norm_(mx::array(0.0F)) {

@@ -8,7 +8,7 @@
 
 #include "mlx/mlx.h"
 #include "runtime/model/forward_step.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -50,7 +50,7 @@ class MlxSparseIndex {
 
   const IndexTraits traits_;
   const int rope_;
-  Matrix wq_b_, wk_, weights_;
+  Linear wq_b_, wk_, weights_;
   mlx::core::array key_norm_, key_norm_bias_;
 };
 
@@ -76,10 +76,10 @@ class MlxLatentAttention {
   const LatentTraits traits_;
   const bool interleaved_;  // of the rotary form
   const int heads_;
-  std::optional<Matrix> q_a_;
-  Matrix q_b_, kv_a_;
+  std::optional<Linear> q_a_;
+  Linear q_b_, kv_a_;
   std::optional<MlxSparseIndex> index_;
-  StackedMatrix embed_q_, unembed_out_;  // [heads, rows of one, columns]
+  StackedLinear embed_q_, unembed_out_;  // [heads, rows of one, columns]
   std::optional<mlx::core::array> q_a_norm_;
   mlx::core::array kv_a_norm_;
 };

@@ -12,8 +12,8 @@ MlxLayerInputs::MlxLayerInputs(const InputNeeds& needs, const ModelConfig& confi
                                WeightLoader& loader)
     : width_(config.layer_input_width),
       epsilon_(config.rms_norm_eps),
-      table_(loader.LoadMatrix(needs.embedding)),
-      projection_(loader.LoadMatrix(needs.projection)),
+      table_(loader.LoadLinear(needs.embedding)),
+      projection_(loader.LoadLinear(needs.projection)),
       norm_(*loader.LoadVector(needs.norm)) {}
 
 mx::array MlxLayerInputs::Make(const mx::array& looked_up, const mx::array& hidden) const {
@@ -30,8 +30,8 @@ mx::array MlxLayerInputs::Make(const mx::array& looked_up, const mx::array& hidd
 MlxLayerInput::MlxLayerInput(const LayerInputNeeds& needs, const ModelConfig& config,
                              WeightLoader& loader)
     : epsilon_(config.rms_norm_eps),
-      gate_(loader.LoadMatrix(needs.gate)),
-      projection_(loader.LoadMatrix(needs.projection)),
+      gate_(loader.LoadLinear(needs.gate)),
+      projection_(loader.LoadLinear(needs.projection)),
       norm_(*loader.LoadVector(needs.norm)) {}
 
 mx::array MlxLayerInput::Apply(const mx::array& hidden, const mx::array& input) const {

@@ -4,7 +4,7 @@
 // cpu_layer_input.h has for a CPU.
 
 #include "mlx/mlx.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_loader.h"
 #include "runtime/model/weight_needs.h"
@@ -16,14 +16,14 @@ class MlxLayerInputs {
   MlxLayerInputs(const InputNeeds& needs, const ModelConfig& config, WeightLoader& loader);
 
   // This rank's rows of the table.
-  const Matrix& table() const { return table_; }
+  const Linear& table() const { return table_; }
   // [rows, all layers' inputs] of the tokens' rows of the table and their embeddings.
   mlx::core::array Make(const mlx::core::array& looked_up, const mlx::core::array& hidden) const;
 
  private:
   int width_;
   float epsilon_;
-  Matrix table_, projection_;
+  Linear table_, projection_;
   mlx::core::array norm_;
 };
 
@@ -36,7 +36,7 @@ class MlxLayerInput {
 
  private:
   float epsilon_;
-  Matrix gate_, projection_;
+  Linear gate_, projection_;
   mlx::core::array norm_;
 };
 

@@ -44,7 +44,7 @@ MlxRecurrent::MlxRecurrent(const ModelConfig& config, const ShardPlace& place,
       rates_(mx::array(0.0F)),
       step_bias_(mx::array(0.0F)),
       norm_(mx::array(0.0F)) {
-  for (const MatrixNeed& need : needs.in) maps_.push_back(loader.LoadMatrix(need));
+  for (const LinearNeed& need : needs.in) maps_.push_back(loader.LoadLinear(need));
   const bool is_delta = traits_.rule == RecurrenceRule::kGatedDelta;
   if (traits_.by_key_head || !is_delta) order_ = IndexOf(ProjectedOrder(config, cut_));
   taps_ = TapsOf(*loader.LoadVector(needs.taps), config, cut_);
@@ -145,7 +145,7 @@ mx::array MlxRecurrent::NormedOut(const mx::array& given, const mx::array& z) co
 mx::array MlxRecurrent::Apply(const mx::array& x, const ForwardStep& step,
                               std::span<MlxState* const> states) const {
   std::vector<mx::array> given;
-  for (const Matrix& map : maps_) given.push_back(map.Apply(x));
+  for (const Linear& map : maps_) given.push_back(map.Apply(x));
   mx::array all = mx::astype(mx::concatenate(given, 1), mx::float32);
   if (order_.has_value()) all = mx::take(all, *order_, 1);
   const Gates gates = GatesOf(all);

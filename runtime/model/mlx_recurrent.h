@@ -13,7 +13,7 @@
 
 #include "mlx/mlx.h"
 #include "runtime/model/forward_step.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/recurrent_cut.h"
 #include "runtime/model/slot_states.h"
@@ -52,7 +52,7 @@ class MlxRecurrent {
   const RecurrentCut cut_;
   const RecurrentTraits traits_;
   const float norm_eps_;
-  std::vector<Matrix> maps_;
+  std::vector<Linear> maps_;
   std::optional<mlx::core::array> order_;  // of the maps' results; unset: as they are
   mlx::core::array taps_;                  // [taps, channels]
   std::optional<mlx::core::array> taps_bias_, skip_;

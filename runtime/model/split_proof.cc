@@ -112,7 +112,7 @@ std::vector<double> Differences(const std::vector<float>& split, const std::vect
 // gang may have a GPU, and another none.
 bool IsTurnedOver(const SplitProof& proof, const ShardPlace& place) {
   const LayerNeeds needs = NeedsOfLayer(proof.config, place, place.layer_begin);
-  for (const MatrixNeed* need : MatricesOf(needs, *proof.files)) {
+  for (const LinearNeed* need : LinearsOf(needs, *proof.files)) {
     const StoredNames names = StoredNamesOf(*need, *proof.files);
     const StoredTensor* weight = proof.files->Find(names.weight);
     if (names.turned || names.blocks || (weight != nullptr && IsFp8(*weight))) return true;

@@ -48,14 +48,14 @@ void Multiply(const std::byte* from, size_t count, float by, std::byte* out) {
 }
 
 // By expert, each one's gate and what goes up follow each other.
-std::vector<const MatrixNeed*> InOrder(std::vector<const MatrixNeed*> maps, bool by_expert) {
+std::vector<const LinearNeed*> InOrder(std::vector<const LinearNeed*> maps, bool by_expert) {
   if (!by_expert) return maps;
-  const auto is_first = [](const MatrixNeed* map) {
+  const auto is_first = [](const LinearNeed* map) {
     return map->experts > 0 && map->split == Split::kRows;
   };
   const auto begin = std::find_if(maps.begin(), maps.end(), is_first);
   std::stable_sort(begin, std::find_if_not(begin, maps.end(), is_first),
-                   [](const MatrixNeed* a, const MatrixNeed* b) { return a->expert < b->expert; });
+                   [](const LinearNeed* a, const LinearNeed* b) { return a->expert < b->expert; });
   return maps;
 }
 
@@ -85,7 +85,7 @@ WeightLoader::StoredPart WeightLoader::WholeOf(const StoredTensor& tensor) {
 }
 
 WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
-                                              const MatrixNeed& need) const {
+                                              const LinearNeed& need) const {
   const StoredNames names = StoredNamesOf(need, *files_);
   // A bias has nothing to turn over.
   if (names.turned && tensor.name == names.weight) return TurnedPartOf(tensor, need, names);
@@ -116,7 +116,7 @@ WeightLoader::StoredPart WeightLoader::PartOf(const StoredTensor& tensor,
 
 // The map's columns are the stored rows.
 WeightLoader::StoredPart WeightLoader::TurnedPartOf(const StoredTensor& tensor,
-                                                    const MatrixNeed& need,
+                                                    const LinearNeed& need,
                                                     const StoredNames& names) {
   const auto columns = static_cast<size_t>(need.columns);
   StoredPart part;
@@ -205,15 +205,15 @@ bool WeightLoader::LoadsByExpert(const LayerNeeds& needs) const {
 }
 
 std::optional<WeightLoader::StoredPart> WeightLoader::BiasPartOf(const StoredTensor& tensor,
-                                                                 const MatrixNeed& need) const {
+                                                                 const LinearNeed& need) const {
   // What a column split yields is summed over the ranks: one of them adds the bias.
   if (need.split == Split::kColumns && place_.tp_rank != 0) return std::nullopt;
-  MatrixNeed whole = need;
+  LinearNeed whole = need;
   if (need.split == Split::kColumns) whole.split = Split::kNone;
   return PartOf(tensor, whole);
 }
 
-std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
+std::optional<mx::array> WeightLoader::LoadBias(const LinearNeed& need) {
   if (!need.bias) return std::nullopt;
   const StoredTensor& stored = *files_->Find(StoredNamesOf(need, *files_).bias);
   const auto place = BiasPartOf(stored, need);
@@ -224,7 +224,7 @@ std::optional<mx::array> WeightLoader::LoadBias(const MatrixNeed& need) {
   return mx::astype(TakeCopy(part, {size}, type), activation_type_);
 }
 
-Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
+Linear WeightLoader::LoadForKernels(const LinearNeed& need) {
   struct Owners {
     Part weight, scales, biases;
   };
@@ -255,7 +255,7 @@ Matrix WeightLoader::LoadForKernels(const MatrixNeed& need) {
       view.biases = owners->biases.data;
     }
   }
-  return Matrix(view, owners, LoadBias(need));
+  return Linear(view, owners, LoadBias(need));
 }
 
 mx::array WeightLoader::BiasesOf(const mx::array& scales, int bits) {
@@ -264,7 +264,7 @@ mx::array WeightLoader::BiasesOf(const mx::array& scales, int bits) {
                       mx::array(PackedBias(bits), activation_type_));
 }
 
-Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
+Linear WeightLoader::LoadForMlx(const LinearNeed& need) {
   const StoredNames names = StoredNamesOf(need, *files_);
   const auto take = [&](const std::string& name) {
     const StoredTensor& stored = *files_->Find(name);
@@ -275,25 +275,25 @@ Matrix WeightLoader::LoadForMlx(const MatrixNeed& need) {
     return TakeCopy(part, {rows, columns}, TypeOf(stored));
   };
   if (files_->Find(names.scales) == nullptr) {
-    return Matrix(mx::astype(take(names.weight), activation_type_), std::nullopt, std::nullopt, {},
+    return Linear(mx::astype(take(names.weight), activation_type_), std::nullopt, std::nullopt, {},
                   LoadBias(need));
   }
   const QuantizationTraits traits = config_.QuantizationOf(names.module);
   if (traits.mode == QuantizationMode::kMxfp4) {
-    return Matrix(take(names.weight), take(names.scales), std::nullopt, traits, LoadBias(need));
+    return Linear(take(names.weight), take(names.scales), std::nullopt, traits, LoadBias(need));
   }
   mx::array weight = take(names.weight);
   const mx::array scales = take(names.scales);
-  return Matrix(std::move(weight), mx::astype(scales, activation_type_),
+  return Linear(std::move(weight), mx::astype(scales, activation_type_),
                 names.packed ? BiasesOf(scales, traits.bits)
                              : mx::astype(take(names.biases), activation_type_),
                 traits, LoadBias(need));
 }
 
 // All parts copied into one array, so that no more than one copy of them is ever there.
-mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs,
+mx::array WeightLoader::TakeStack(const std::vector<const LinearNeed*>& needs,
                                   std::string StoredNames::*name) {
-  const auto stored_of = [&](const MatrixNeed& need) -> const StoredTensor& {
+  const auto stored_of = [&](const LinearNeed& need) -> const StoredTensor& {
     return *files_->Find(StoredNamesOf(need, *files_).*name);
   };
   const StoredTensor& first = stored_of(*needs[0]);
@@ -305,7 +305,7 @@ mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs,
   mx::array out(mx::allocator::malloc(bytes * needs.size()),
                 {static_cast<int>(needs.size()), rows, columns}, type);
   std::byte* to = out.data<std::byte>();
-  for (const MatrixNeed* need : needs) {
+  for (const LinearNeed* need : needs) {
     const StoredTensor& stored = stored_of(*need);
     const Part part = TakePart(stored, PartOf(stored, *need));
     MACRAME_CHECK(part.bytes == bytes) << stored.name;
@@ -316,9 +316,9 @@ mx::array WeightLoader::TakeStack(const std::vector<const MatrixNeed*>& needs,
   return out;
 }
 
-std::optional<mx::array> WeightLoader::TakeBiases(const std::vector<const MatrixNeed*>& needs) {
+std::optional<mx::array> WeightLoader::TakeBiases(const std::vector<const LinearNeed*>& needs) {
   std::vector<mx::array> biases;
-  for (const MatrixNeed* need : needs) {
+  for (const LinearNeed* need : needs) {
     const auto bias = LoadBias(*need);
     if (!bias.has_value()) return std::nullopt;
     biases.push_back(*bias);
@@ -326,7 +326,7 @@ std::optional<mx::array> WeightLoader::TakeBiases(const std::vector<const Matrix
   return mx::stack(biases);
 }
 
-StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& needs) {
+StackedLinear WeightLoader::LoadStacked(const std::vector<const LinearNeed*>& needs) {
   const StoredNames names = StoredNamesOf(*needs[0], *files_);
   mx::array weight = TakeStack(needs, &StoredNames::weight);
   if (files_->Find(names.scales) == nullptr) {
@@ -345,7 +345,7 @@ StackedMatrix WeightLoader::LoadStacked(const std::vector<const MatrixNeed*>& ne
           TakeBiases(needs)};
 }
 
-StackedMatrix WeightLoader::LoadHeads(const MatrixNeed& need) {
+StackedLinear WeightLoader::LoadHeads(const LinearNeed& need) {
   const QuantizationTraits traits = config_.QuantizationOf(need.module);
   const int rows = need.rows / need.heads;
   const auto take = [&](const char* suffix) {
@@ -366,8 +366,8 @@ StackedMatrix WeightLoader::LoadHeads(const MatrixNeed& need) {
           mx::astype(take(".biases"), activation_type_), traits, std::nullopt};
 }
 
-StackedMatrix WeightLoader::LoadHeadsFrom(const MatrixNeed& need, int heads) {
-  const Matrix whole = LoadForMlx(need);
+StackedLinear WeightLoader::LoadHeadsFrom(const LinearNeed& need, int heads) {
+  const Linear whole = LoadForMlx(need);
   const int rows = need.part_rows() / std::max(1, heads);
   const mx::array floats = mx::astype(whole.Floats(), activation_type_);
   return {mx::reshape(floats, {heads, rows, need.columns}),
@@ -377,7 +377,7 @@ StackedMatrix WeightLoader::LoadHeadsFrom(const MatrixNeed& need, int heads) {
           std::nullopt};
 }
 
-Matrix WeightLoader::LoadMatrix(const MatrixNeed& need) {
+Linear WeightLoader::LoadLinear(const LinearNeed& need) {
   return mx::default_device() == mx::Device::cpu ? LoadForKernels(need) : LoadForMlx(need);
 }
 
@@ -399,7 +399,7 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
     const StoredTensor* stored = need.name.empty() ? nullptr : files_->Find(need.name);
     if (stored != nullptr) visit(*stored, WholeOf(*stored));
   };
-  const auto see_matrix = [&](const MatrixNeed& need) {
+  const auto see_matrix = [&](const LinearNeed& need) {
     const StoredNames names = StoredNamesOf(need, *files_);
     for (const std::string& name : {names.weight, names.scales, names.biases}) {
       const StoredTensor* stored = files_->Find(name);
@@ -427,7 +427,7 @@ void WeightLoader::ForEachTensor(const Visit& visit) const {
   }
   for (int layer = place_.layer_begin; layer < place_.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config_, place_, layer);
-    for (const MatrixNeed* need : InOrder(MatricesOf(needs, *files_), LoadsByExpert(needs))) {
+    for (const LinearNeed* need : InOrder(LinearsOf(needs, *files_), LoadsByExpert(needs))) {
       see_matrix(*need);
     }
     for (const VectorNeed* need : VectorsOf(needs)) see_vector(*need);

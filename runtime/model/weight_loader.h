@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mlx/mlx.h"
-#include "runtime/model/matrix.h"
+#include "runtime/model/linear.h"
 #include "runtime/model/model_config.h"
 #include "runtime/model/weight_files.h"
 #include "runtime/model/weight_needs.h"
@@ -21,7 +21,7 @@ namespace macrame::runtime::engine {
 
 // The same map of each expert of a layer as MLX arrays [experts, rows, columns]. `scales` and
 // `biases` unset for floats; no `biases` with MXFP4.
-struct StackedMatrix {
+struct StackedLinear {
   mlx::core::array weight;
   std::optional<mlx::core::array> scales;
   std::optional<mlx::core::array> biases;
@@ -35,13 +35,13 @@ class WeightLoader {
   WeightLoader(std::shared_ptr<const WeightFiles> files, const ModelConfig& config,
                const ShardPlace& place, std::function<void(uint64_t)> on_progress);
 
-  Matrix LoadMatrix(const MatrixNeed& need);
+  Linear LoadLinear(const LinearNeed& need);
   // This rank's parts of all experts' maps of one kind, one after the other: for MLX.
-  StackedMatrix LoadStacked(const std::vector<const MatrixNeed*>& needs);
+  StackedLinear LoadStacked(const std::vector<const LinearNeed*>& needs);
   // Of a map that is stored by head, this rank's heads: [heads, rows of one, columns], for MLX.
-  StackedMatrix LoadHeads(const MatrixNeed& need);
+  StackedLinear LoadHeads(const LinearNeed& need);
   // This rank's rows of a map that is not, as `heads` parts, in floats.
-  StackedMatrix LoadHeadsFrom(const MatrixNeed& need, int heads);
+  StackedLinear LoadHeadsFrom(const LinearNeed& need, int heads);
   // Whether a layer's experts are to be loaded with gate and up of each together: on a CPU, where
   // they are in one tensor.
   bool LoadsByExpert(const LayerNeeds& needs) const;
@@ -55,7 +55,7 @@ class WeightLoader {
   mlx::core::Dtype activation_type() const { return activation_type_; }
   mlx::core::Dtype model_type() const { return model_type_; }
 
-  // What LoadMatrix and LoadVector will hold when everything that `place` needs is loaded.
+  // What LoadLinear and LoadVector will hold when everything that `place` needs is loaded.
   uint64_t BytesNeeded() const;
 
  private:
@@ -79,11 +79,11 @@ class WeightLoader {
   };
   using Visit = std::function<void(const StoredTensor&, const StoredPart&)>;
   static StoredPart WholeOf(const StoredTensor& tensor);
-  StoredPart PartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
-  static StoredPart TurnedPartOf(const StoredTensor& tensor, const MatrixNeed& need,
+  StoredPart PartOf(const StoredTensor& tensor, const LinearNeed& need) const;
+  static StoredPart TurnedPartOf(const StoredTensor& tensor, const LinearNeed& need,
                                  const StoredNames& names);
   // Unset: this rank adds none.
-  std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const MatrixNeed& need) const;
+  std::optional<StoredPart> BiasPartOf(const StoredTensor& tensor, const LinearNeed& need) const;
   static StoredBytes SourceOf(const StoredTensor& tensor, const StoredPart& part);
   // What a rank holds of it: 8-bit floats are widened.
   static size_t HeldBytes(const StoredTensor& tensor, const StoredPart& part);
@@ -91,14 +91,14 @@ class WeightLoader {
   // Of a packed map, from its scales.
   Part BiasesFrom(const Part& scales, const StoredTensor& tensor, int bits);
   Part WidenPart(const StoredTensor& tensor, const StoredPart& part, StoredBytes source);
-  std::optional<mlx::core::array> LoadBias(const MatrixNeed& need);
+  std::optional<mlx::core::array> LoadBias(const LinearNeed& need);
   // The same for MLX, of the activation type; `scales` as they are stored.
   mlx::core::array BiasesOf(const mlx::core::array& scales, int bits);
-  Matrix LoadForKernels(const MatrixNeed& need);
-  Matrix LoadForMlx(const MatrixNeed& need);
-  mlx::core::array TakeStack(const std::vector<const MatrixNeed*>& needs,
+  Linear LoadForKernels(const LinearNeed& need);
+  Linear LoadForMlx(const LinearNeed& need);
+  mlx::core::array TakeStack(const std::vector<const LinearNeed*>& needs,
                              std::string StoredNames::*name);
-  std::optional<mlx::core::array> TakeBiases(const std::vector<const MatrixNeed*>& needs);
+  std::optional<mlx::core::array> TakeBiases(const std::vector<const LinearNeed*>& needs);
   mlx::core::array TakeCopy(const Part& part, mlx::core::Shape shape, mlx::core::Dtype type) const;
   void ForEachTensor(const Visit& visit) const;
   std::vector<StoredBytes> OrderOfReading() const;

@@ -23,7 +23,7 @@ class Checker {
  public:
   Checker(const ModelConfig& config, const WeightFiles& files) : config_(config), files_(files) {}
 
-  void Matrix(const MatrixNeed& need);
+  void Linear(const LinearNeed& need);
   void Vector(const VectorNeed& need);
   void LeftOverLayers();
   absl::Status Result() const;
@@ -35,11 +35,11 @@ class Checker {
   enum class Form { kFloats, kFp8, kWords, kPacked, kBytes };
   const StoredTensor* Expect(const std::string& name, std::vector<int64_t> shape,
                              Form form = Form::kFloats);
-  void Quantised(const MatrixNeed& need, const StoredNames& names);
-  void Blocks(const MatrixNeed& need, const StoredNames& names);
-  void Fused(const MatrixNeed& need, const StoredNames& names);
-  void Fp8(const MatrixNeed& need, const StoredTensor& weight);
-  std::vector<int64_t> ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) const;
+  void Quantised(const LinearNeed& need, const StoredNames& names);
+  void Blocks(const LinearNeed& need, const StoredNames& names);
+  void Fused(const LinearNeed& need, const StoredNames& names);
+  void Fp8(const LinearNeed& need, const StoredTensor& weight);
+  std::vector<int64_t> ShapeOf(const LinearNeed& need, bool stacked, int64_t columns) const;
 
   const ModelConfig& config_;
   const WeightFiles& files_;
@@ -92,7 +92,7 @@ void Checker::Vector(const VectorNeed& need) {
   Expect(need.name, is_published ? published : std::vector<int64_t>{channels, need.taps, 1});
 }
 
-std::vector<int64_t> Checker::ShapeOf(const MatrixNeed& need, bool stacked, int64_t columns) const {
+std::vector<int64_t> Checker::ShapeOf(const LinearNeed& need, bool stacked, int64_t columns) const {
   if (stacked) return {need.experts, need.rows, columns};
   const StoredTensor* weight = files_.Find(absl::StrCat(need.module, ".weight"));
   const bool is_flat = need.may_be_flat && weight != nullptr && weight->shape.size() == 2;
@@ -100,7 +100,7 @@ std::vector<int64_t> Checker::ShapeOf(const MatrixNeed& need, bool stacked, int6
   return {need.all_stored_rows(), columns};
 }
 
-void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
+void Checker::Quantised(const LinearNeed& need, const StoredNames& names) {
   const std::string& module = names.module;
   const QuantizationTraits traits = config_.QuantizationOf(module);
   if (traits.bits == 0) {
@@ -138,7 +138,7 @@ void Checker::Quantised(const MatrixNeed& need, const StoredNames& names) {
 }
 
 // What both of a pair share is checked with the first.
-void Checker::Blocks(const MatrixNeed& need, const StoredNames& names) {
+void Checker::Blocks(const LinearNeed& need, const StoredNames& names) {
   if (need.turn > 0) return;
   if (config_.QuantizationOf(names.module).mode != QuantizationMode::kMxfp4) {
     Fault(absl::StrCat("tensor '", names.weight, "' is MXFP4, config.json says otherwise"));
@@ -156,7 +156,7 @@ void Checker::Blocks(const MatrixNeed& need, const StoredNames& names) {
 }
 
 // Gate and up share a tensor too.
-void Checker::Fused(const MatrixNeed& need, const StoredNames& names) {
+void Checker::Fused(const LinearNeed& need, const StoredNames& names) {
   if (need.fused_row > 0 || need.turn > 0) return;
   const StoredTensor& weight = *files_.Find(names.weight);
   if (IsFp8(weight)) return Fp8(need, weight);
@@ -166,7 +166,7 @@ void Checker::Fused(const MatrixNeed& need, const StoredNames& names) {
   if (need.bias) Expect(names.bias, {need.experts, need.fused_rows});
 }
 
-void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
+void Checker::Fp8(const LinearNeed& need, const StoredTensor& weight) {
   if ((need.heads > 0 && !need.may_be_flat) || weight.shape.size() != 2) {
     code_ = reasons::kModelFormatUnsupported;
     return Fault(absl::StrCat("tensor '", weight.name, "' holds ",
@@ -192,7 +192,7 @@ void Checker::Fp8(const MatrixNeed& need, const StoredTensor& weight) {
   }
 }
 
-void Checker::Matrix(const MatrixNeed& need) {
+void Checker::Linear(const LinearNeed& need) {
   const StoredNames names = StoredNamesOf(need, files_);
   // Checked with the first of those that share it.
   if (names.stacked && !stacks_.emplace(names.weight, names.turn).second) return;
@@ -245,7 +245,7 @@ absl::Status Checker::Result() const {
 
 namespace {
 
-StoredNames FusedNamesOf(const MatrixNeed& need, const StoredTensor& tensor) {
+StoredNames FusedNamesOf(const LinearNeed& need, const StoredTensor& tensor) {
   StoredNames names;
   names.module = need.module;
   names.weight = need.fused;
@@ -262,7 +262,7 @@ StoredNames FusedNamesOf(const MatrixNeed& need, const StoredTensor& tensor) {
 
 }  // namespace
 
-StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files) {
+StoredNames StoredNamesOf(const LinearNeed& need, const WeightFiles& files) {
   StoredNames names;
   names.stacked = need.experts > 0 && files.Find(absl::StrCat(need.module, ".weight")) != nullptr;
   if (!names.stacked && !need.blocks.empty() &&
@@ -313,12 +313,12 @@ bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files) {
   return files.Find(StoredNamesOf(needs.kv_b, files).weight) == nullptr;
 }
 
-std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files) {
-  return MatricesOf(needs, needs.latent.has_value() && IsStoredByHead(*needs.latent, files));
+std::vector<const LinearNeed*> LinearsOf(const LayerNeeds& needs, const WeightFiles& files) {
+  return LinearsOf(needs, needs.latent.has_value() && IsStoredByHead(*needs.latent, files));
 }
 
-std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_head) {
-  std::vector<const MatrixNeed*> all;
+std::vector<const LinearNeed*> LinearsOf(const LayerNeeds& needs, bool is_by_head) {
+  std::vector<const LinearNeed*> all;
   if (needs.latent.has_value()) {
     const LatentNeeds& latent = *needs.latent;
     if (latent.q_a.has_value()) all.push_back(&*latent.q_a);
@@ -333,15 +333,15 @@ std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_he
     }
   } else if (needs.compressed.has_value()) {
     const CompressedNeeds& own = *needs.compressed;
-    for (const MatrixNeed* map :
+    for (const LinearNeed* map :
          {&own.q_a, &own.q_b, &own.kv, &own.entry, &own.entry_gate, &own.index_key, &own.index_q,
           &own.index_weights, &own.group_out}) {
       if (!map->module.empty()) all.push_back(map);
     }
   } else if (needs.recurrent.has_value()) {
-    for (const MatrixNeed& map : needs.recurrent->in) all.push_back(&map);
+    for (const LinearNeed& map : needs.recurrent->in) all.push_back(&map);
   } else if (!needs.q.module.empty()) {
-    for (const MatrixNeed* map : {&needs.q, &needs.k, &needs.v}) {
+    for (const LinearNeed* map : {&needs.q, &needs.k, &needs.v}) {
       if (!map->module.empty()) all.push_back(map);
     }
   }
@@ -408,14 +408,14 @@ std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs) {
 namespace {
 
 // Maps that are stored one below the other in one tensor: q, k and v, or gate and up.
-void Fuse(const std::string& module, std::initializer_list<MatrixNeed*> maps) {
+void Fuse(const std::string& module, std::initializer_list<LinearNeed*> maps) {
   int rows = 0;
-  for (MatrixNeed* map : maps) {
+  for (LinearNeed* map : maps) {
     map->module = module;
     map->first_row = rows;
     rows += map->rows;
   }
-  for (MatrixNeed* map : maps) map->stored_rows = rows;
+  for (LinearNeed* map : maps) map->stored_rows = rows;
 }
 
 // A feed-forward of `width`, of which this rank has `part`.
@@ -424,14 +424,14 @@ FeedNeeds FeedOf(const ModelConfig& config, const std::string& prefix, int width
   const int hidden = config.hidden_size;
   const auto map = [&](const char* name, Split split) {
     const bool by_rows = split == Split::kRows;
-    return MatrixNeed{absl::StrCat(prefix, name),
+    return LinearNeed{absl::StrCat(prefix, name),
                       by_rows ? width : hidden,
                       by_rows ? hidden : width,
                       split,
                       part,
                       bias};
   };
-  return {config.gated_feeds ? map("gate_proj", Split::kRows) : MatrixNeed(),
+  return {config.gated_feeds ? map("gate_proj", Split::kRows) : LinearNeed(),
           map("up_proj", Split::kRows), map("down_proj", Split::kColumns)};
 }
 
@@ -441,7 +441,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
       absl::StrCat("model.layers.", layer, ".", traits.module, traits.module.empty() ? "" : ".");
   const int hidden = config.hidden_size;
   const int stored = std::max(config.experts_stored, traits.count);
-  needs.router = MatrixNeed{absl::StrCat(prefix, traits.router_name), stored, hidden};
+  needs.router = LinearNeed{absl::StrCat(prefix, traits.router_name), stored, hidden};
   needs.router->bias = traits.router_bias;
   if (!traits.score_bias.empty()) {
     needs.score_bias = {absl::StrCat(prefix, traits.score_bias), stored};
@@ -471,7 +471,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
     if (!traits.stored_as_blocks) stacked.up.fused_row = traits.width;  // else they take turns
     stacked.down.fused = absl::StrCat(fused, "down_proj");
     stacked.down.fused_rows = hidden;
-    for (MatrixNeed* need : {&stacked.gate, &stacked.up, &stacked.down}) {
+    for (LinearNeed* need : {&stacked.gate, &stacked.up, &stacked.down}) {
       need->fused_turned = traits.fused_turned;
     }
   }
@@ -497,7 +497,7 @@ void AddExperts(const ModelConfig& config, const ShardPlace& place, int layer, L
   needs.shared = FeedOf(config, absl::StrCat(shared, "."), traits.shared_width,
                         SharedInnerOf(config, layer, place.slices()), /*bias=*/false);
   if (traits.shared_gate)
-    needs.shared_router = MatrixNeed{absl::StrCat(shared, "_gate"), 1, hidden};
+    needs.shared_router = LinearNeed{absl::StrCat(shared, "_gate"), 1, hidden};
 }
 
 VectorNeed NormOf(const ModelConfig& config, const std::string& name, int size) {
@@ -530,8 +530,8 @@ void AddExtras(const ModelConfig& config, int layer, const std::string& prefix, 
   }
   if (width == 0) return;
   needs.input =
-      LayerInputNeeds{MatrixNeed{absl::StrCat(prefix, "per_layer_input_gate"), width, hidden},
-                      MatrixNeed{absl::StrCat(prefix, "per_layer_projection"), hidden, width},
+      LayerInputNeeds{LinearNeed{absl::StrCat(prefix, "per_layer_input_gate"), width, hidden},
+                      LinearNeed{absl::StrCat(prefix, "per_layer_projection"), hidden, width},
                       norm("post_per_layer_input_norm")};
 }
 
@@ -569,7 +569,7 @@ void AddHeads(const ModelConfig& config, int layer, const Range& kv_heads,
   const int query_width = config.attention_heads / heads.kv_heads * heads.dim;
   // Of the kv heads, and of the query heads that share them.
   const auto rows = [&](const char* name, int width) {
-    MatrixNeed need{absl::StrCat(prefix, name), heads.kv_heads * width, config.hidden_size};
+    LinearNeed need{absl::StrCat(prefix, name), heads.kv_heads * width, config.hidden_size};
     need.split = Split::kRows;
     need.part = Times(kv_heads, width);
     need.bias = config.qkv_bias;
@@ -590,7 +590,7 @@ void AddRecurrent(const ModelConfig& config, const Range& own, const std::string
   const int group = traits.group(), values = group * traits.value_dim;  // of a key head
   const std::string module = absl::StrCat(prefix, traits.module, ".");
   const auto by_head = [&](const char* name, int rows) {
-    return MatrixNeed{absl::StrCat(module, name), traits.key_heads * rows, config.hidden_size,
+    return LinearNeed{absl::StrCat(module, name), traits.key_heads * rows, config.hidden_size,
                       Split::kRows, Times(own, rows)};
   };
   RecurrentNeeds layer;
@@ -599,7 +599,7 @@ void AddRecurrent(const ModelConfig& config, const Range& own, const std::string
                 by_head("", traits.key_dim), by_head("", group)};
     Fuse(absl::StrCat(module, "in_proj"),
          {&layer.in[0], &layer.in[1], &layer.in[2], &layer.in[3], &layer.in[4]});
-    for (MatrixNeed& map : layer.in) map.bias = traits.projection_bias;
+    for (LinearNeed& map : layer.in) map.bias = traits.projection_bias;
   } else if (traits.by_key_head) {
     layer.in = {by_head("in_proj_qkvz", 2 * traits.key_dim + 2 * values),
                 by_head("in_proj_ba", 2 * group)};
@@ -625,7 +625,7 @@ void AddRecurrent(const ModelConfig& config, const Range& own, const std::string
     layer.skip = vector("D", traits.value_heads);
     layer.norm.size = traits.key_heads * values;
   }
-  needs.o = MatrixNeed{absl::StrCat(module, "out_proj"),
+  needs.o = LinearNeed{absl::StrCat(module, "out_proj"),
                        config.hidden_size,
                        traits.key_heads * values,
                        Split::kColumns,
@@ -639,12 +639,12 @@ void AddLatent(const ModelConfig& config, const Range& own, const std::string& p
   const LatentTraits& traits = config.latent;
   const int heads = config.attention_heads, hidden = config.hidden_size;
   const auto whole = [&](const char* name, int rows) {
-    MatrixNeed need{absl::StrCat(prefix, name), rows, hidden};
+    LinearNeed need{absl::StrCat(prefix, name), rows, hidden};
     need.bias = config.qkv_bias;
     return need;
   };
   const auto by_head = [&](const char* name, int rows, int columns) {
-    return MatrixNeed{absl::StrCat(prefix, name), heads * rows, columns, Split::kRows,
+    return LinearNeed{absl::StrCat(prefix, name), heads * rows, columns, Split::kRows,
                       Times(own, rows)};
   };
   LatentNeeds latent;
@@ -691,7 +691,7 @@ void AddAttention(const ModelConfig& config, int layer, const Range& kv_heads,
   }
   const HeadTraits heads = config.HeadsOf(layer);
   const int width = config.OutputColumns(heads);
-  needs.o = MatrixNeed{absl::StrCat(attention, config.output_name()),
+  needs.o = LinearNeed{absl::StrCat(attention, config.output_name()),
                        config.hidden_size,
                        heads.kv_heads * width,
                        Split::kColumns,
@@ -742,13 +742,13 @@ std::optional<InputNeeds> InputNeedsOf(const ModelConfig& config, const ShardPla
       NormOf(config, "model.per_layer_projection_norm.weight", config.layer_input_width)};
 }
 
-MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place) {
+LinearNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place) {
   return {"model.embed_tokens", config.vocab_size, config.hidden_size, Split::kRows,
           VocabularyOf(config, place.slices())};
 }
 
-MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place) {
-  MatrixNeed need = EmbeddingNeed(config, place);
+LinearNeed HeadNeed(const ModelConfig& config, const ShardPlace& place) {
+  LinearNeed need = EmbeddingNeed(config, place);
   if (!config.tied_embeddings) need.module = "lm_head";
   return need;
 }
@@ -771,20 +771,20 @@ absl::Status CheckWeights(const ModelConfig& config, const ShardPlace& place,
   }
   Checker check(config, files);
   if (place.embeds) {
-    check.Matrix(EmbeddingNeed(config, place));
+    check.Linear(EmbeddingNeed(config, place));
     if (const auto inputs = InputNeedsOf(config, place); inputs.has_value()) {
-      check.Matrix(inputs->embedding);
-      check.Matrix(inputs->projection);
+      check.Linear(inputs->embedding);
+      check.Linear(inputs->projection);
       check.Vector(inputs->norm);
     }
   }
   for (int layer = place.layer_begin; layer < place.layer_end; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config, place, layer);
-    for (const MatrixNeed* need : MatricesOf(needs, files)) check.Matrix(*need);
+    for (const LinearNeed* need : LinearsOf(needs, files)) check.Linear(*need);
     for (const VectorNeed* need : VectorsOf(needs)) check.Vector(*need);
   }
   if (place.has_head) check.Vector(FinalNormNeed(config));
-  if (LoadsHead(config, place)) check.Matrix(HeadNeed(config, place));
+  if (LoadsHead(config, place)) check.Linear(HeadNeed(config, place));
   check.LeftOverLayers();
   return check.Result();
 }

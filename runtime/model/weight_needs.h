@@ -28,7 +28,7 @@ enum class Split { kNone, kRows, kColumns };
 // An expert's is stored by itself, or in one tensor with those of all experts of its layer: then
 // `module` names that one, of [experts, rows, columns], or `blocks` does. StoredNamesOf says which
 // it is.
-struct MatrixNeed {
+struct LinearNeed {
   std::string module;  // "model.layers.0.self_attn.q_proj"
   int rows = 0;
   int columns = 0;
@@ -80,23 +80,23 @@ struct VectorNeed {
 // A feed-forward: down(gated(gate(x), up(x))); without a gate, whose module is empty then,
 // down(activation(up(x))).
 struct FeedNeeds {
-  MatrixNeed gate, up, down;
+  LinearNeed gate, up, down;
 };
 
 // Of the indexer that chooses positions; whole on each rank.
 struct IndexNeeds {
-  MatrixNeed wq_b, wk, weights;
+  LinearNeed wq_b, wk, weights;
   VectorNeed key_norm, key_norm_bias;
 };
 
 // Of multi-head latent attention. What has heads is split by them; the rest is whole on each rank.
 struct LatentNeeds {
-  std::optional<MatrixNeed> q_a;  // unset: q_b is q_proj
-  MatrixNeed q_b, kv_a;
+  std::optional<LinearNeed> q_a;  // unset: q_b is q_proj
+  LinearNeed q_b, kv_a;
   // By head, [rows of the latent vector, nope] and [value, latent]. Models as they were published,
   // and older copies of them, have both in kv_b: by head the nope rows of the first, turned over,
   // then those of the second.
-  MatrixNeed embed_q, unembed_out, kv_b;
+  LinearNeed embed_q, unembed_out, kv_b;
   VectorNeed q_a_norm, kv_a_norm;
   std::optional<IndexNeeds> index;
 };
@@ -104,7 +104,7 @@ struct LatentNeeds {
 // Of a layer with a state: what has heads is split by key heads (recurrent_cut.h).
 struct RecurrentNeeds {
   // q, k, v, z, b, a; or, by key head, qkvz and ba. Of a state space: z, v, k, q, steps.
-  std::vector<MatrixNeed> in;
+  std::vector<LinearNeed> in;
   // All channels and value heads of the model, of which a rank picks its own.
   VectorNeed taps, taps_bias, decay, step_bias;
   VectorNeed skip;  // of a state space: how much of a value each head gives as it is
@@ -121,48 +121,48 @@ struct BesideNeeds {
 
 // Of a layer that takes an input of its own (ModelConfig::layer_input_width); whole on each rank.
 struct LayerInputNeeds {
-  MatrixNeed gate, projection;
+  LinearNeed gate, projection;
   VectorNeed norm;
 };
 
 // Of what makes all layers' inputs, one layer's behind the other's, before the first of them.
 struct InputNeeds {
-  MatrixNeed embedding;   // by token, its rows cut as those of the model's embedding
-  MatrixNeed projection;  // of the model's embedding; whole on each rank
+  LinearNeed embedding;   // by token, its rows cut as those of the model's embedding
+  LinearNeed projection;  // of the model's embedding; whole on each rank
   VectorNeed norm;        // of each layer's part of that
 };
 
 // Of DeepSeek-V4.1's attention. Queries and the groups' output maps are split by groups of heads;
 // the rest is whole on each rank.
 struct CompressedNeeds {
-  MatrixNeed q_a, q_b, kv, group_out;
+  LinearNeed q_a, q_b, kv, group_out;
   VectorNeed q_a_norm, kv_norm;
   // Of a layer that makes entries; no modules else. The gate only where more than one position
   // makes an entry.
-  MatrixNeed entry, entry_gate, index_key;
+  LinearNeed entry, entry_gate, index_key;
   VectorNeed entry_norm, index_key_norm;
   // Of a layer that chooses.
-  MatrixNeed index_q, index_weights;
+  LinearNeed index_q, index_weights;
 };
 
 // Of the indexer by which key-value heads choose blocks of positions. Its queries are split by the
 // heads that they serve; keys are whole on each rank.
 struct BlockIndexNeeds {
-  MatrixNeed query, key;
+  LinearNeed query, key;
   VectorNeed query_norm, key_norm;
 };
 
 // What half a layer makes of the residual streams: whole on each rank.
 struct StreamNeeds {
-  MatrixNeed map;  // [mixes, streams * hidden]
+  LinearNeed map;  // [mixes, streams * hidden]
   VectorNeed base, scale;
 };
 
 struct LayerNeeds {
   // No modules unless the layer attends, with keys and values by head; k and v have none where it
   // attends to another layer's, v where keys are values.
-  MatrixNeed q, k, v;
-  MatrixNeed o;  // of what the layer's first half gives; no module where it has none
+  LinearNeed q, k, v;
+  LinearNeed o;  // of what the layer's first half gives; no module where it has none
   std::optional<LatentNeeds> latent;
   std::optional<RecurrentNeeds> recurrent;
   std::optional<CompressedNeeds> compressed;
@@ -175,12 +175,12 @@ struct LayerNeeds {
   VectorNeed q_norm, k_norm;
   VectorNeed sinks;  // of this rank's heads
   // In a layer of experts.
-  std::optional<MatrixNeed> router;  // whole on each rank: [experts, hidden]
+  std::optional<LinearNeed> router;  // whole on each rank: [experts, hidden]
   VectorNeed score_bias;
   std::vector<FeedNeeds> experts;  // those that this rank has a part of, from first_expert on
   int first_expert = 0;
   std::optional<FeedNeeds> shared;
-  std::optional<MatrixNeed> shared_router;  // whole on each rank: [1, hidden]; unset: no gate
+  std::optional<LinearNeed> shared_router;  // whole on each rank: [1, hidden]; unset: no gate
   std::optional<BesideNeeds> beside;        // where there is `feed` too
   std::optional<LayerInputNeeds> input;
   VectorNeed scalar;  // of what the layer gives
@@ -203,9 +203,9 @@ struct ShardPlace {
 
 // All of a layer's. The gates of all experts are followed by what goes up of all, as stacked files
 // have them.
-std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, const WeightFiles& files);
+std::vector<const LinearNeed*> LinearsOf(const LayerNeeds& needs, const WeightFiles& files);
 // The same without files: `is_by_head` where latent attention has a map for each head.
-std::vector<const MatrixNeed*> MatricesOf(const LayerNeeds& needs, bool is_by_head);
+std::vector<const LinearNeed*> LinearsOf(const LayerNeeds& needs, bool is_by_head);
 std::vector<const VectorNeed*> VectorsOf(const LayerNeeds& needs);
 
 // The tensors that hold a need: of an expert the stacked ones where they are there, else OpenAI's
@@ -221,7 +221,7 @@ struct StoredNames {
   bool turned = false;  // of each expert, rows and columns have changed places
   bool packed = false;  // `biases` is empty: they follow from the scales
 };
-StoredNames StoredNamesOf(const MatrixNeed& need, const WeightFiles& files);
+StoredNames StoredNamesOf(const LinearNeed& need, const WeightFiles& files);
 
 // Whether a vector is stored as its difference from one.
 bool IsStoredAsDifference(const VectorNeed& need, const WeightFiles& files);
@@ -233,11 +233,11 @@ bool AreExpertsFused(const LayerNeeds& needs, const WeightFiles& files);
 bool IsStoredByHead(const LatentNeeds& needs, const WeightFiles& files);
 
 LayerNeeds NeedsOfLayer(const ModelConfig& config, const ShardPlace& place, int layer);
-MatrixNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);
+LinearNeed EmbeddingNeed(const ModelConfig& config, const ShardPlace& place);
 // Unset where layers take no input of their own.
 std::optional<InputNeeds> InputNeedsOf(const ModelConfig& config, const ShardPlace& place);
 // The embedding table when it is tied.
-MatrixNeed HeadNeed(const ModelConfig& config, const ShardPlace& place);
+LinearNeed HeadNeed(const ModelConfig& config, const ShardPlace& place);
 VectorNeed FinalNormNeed(const ModelConfig& config);
 // Whether this rank loads a head of its own: the embedding that it has may be it.
 bool LoadsHead(const ModelConfig& config, const ShardPlace& place);

@@ -217,7 +217,7 @@ LayerTensors TensorsOf(const engine::ModelConfig& config, const engine::WeightFi
                        int layer) {
   const engine::LayerNeeds needs = engine::NeedsOfLayer(config, engine::ShardPlace(), layer);
   LayerTensors tensors;
-  for (const engine::MatrixNeed* need : engine::MatricesOf(needs, files)) {
+  for (const engine::LinearNeed* need : engine::LinearsOf(needs, files)) {
     if (need->split == engine::Split::kNone) continue;
     const engine::StoredNames names = engine::StoredNamesOf(*need, files);
     for (const std::string& part : {names.weight, names.scales, names.biases}) {

@@ -61,7 +61,7 @@ absl::StatusOr<ColdLayout> ColdLayoutOf(const v1::LaunchSpec& spec, const Booted
                   mlx::core::version(), "\n");
   const v1::Assignment& part = spec.assignment();
   absl::StrAppend(&text, "rank ", spec.rank(), " of ", spec.world_size(), ", tp ", spec.tp(),
-                  ", pp ", spec.pp(), ", over ", rank.link->backend(), "\n");
+                  ", pp ", spec.pp(), ", over ", NameOf(rank.link->backend()), "\n");
   absl::StrAppend(&text, "layers ", part.layer_begin(), " to ", part.layer_end(), ", slices ",
                   part.slice_begin(), " to ", part.slice_end(), " of ", part.slice_count(),
                   part.whole_experts() ? ", whole experts\n" : "\n");

@@ -97,7 +97,7 @@ void RankProcess::BeginStop(Duration limit) {
 namespace {
 
 void FillGroup(const GangLink& link, v1::RankStatus& status) {
-  status.set_backend(link.backend());
+  status.set_backend(NameOf(link.backend()));
   status.set_group_size(link.group_size());
   status.set_collective_bytes(link.bytes_sent());
   const transport::CollectiveTimes times = link.times();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/model/slot_tables.h"
@@ -63,9 +64,9 @@ absl::StatusOr<v1::ModelDescription> ConfigOf(const std::string& folder) {
 }
 
 // Verbs groups are ours alone: what would go over them goes over the same cables' addresses.
-std::string BackendOf(const v1::LaunchSpec& spec) {
-  if (spec.world_size() == 1) return "single";
-  return spec.backend() == "jaccl" ? "jaccl" : "ring";
+Backend BackendOf(const v1::LaunchSpec& spec) {
+  if (spec.world_size() == 1) return Backend::kSingle;
+  return BackendNamed(spec.backend()) == Backend::kJaccl ? Backend::kJaccl : Backend::kRing;
 }
 
 WorkerPlace WorkerPlaceOf(const v1::LaunchSpec& spec) {
@@ -95,7 +96,7 @@ absl::Status Connect(const v1::LaunchSpec& spec, WorkerStack& stack, Watchdog& w
   auto link = GangLink::FormSteps(spec, BackendOf(spec), phase, options.bound);
   if (!link.ok()) return link.status();
   rank.link = *std::move(link);
-  if (BackendOf(spec) == "jaccl") {
+  if (BackendOf(spec) == Backend::kJaccl) {
     const absl::Status met = rank.link->MeetForLibrary(spec);
     if (!met.ok()) return met;
   }

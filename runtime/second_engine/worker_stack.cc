@@ -67,10 +67,10 @@ absl::Status WorkerStack::Connect(const WorkerPlace& place) {
                 {"world", place.world_size},
                 {"tp", place.tp},
                 {"pp", place.pp},
-                {"backend", place.backend},
+                {"backend", NameOf(place.backend)},
                 {"positions", place.positions},
                 {"addresses", place.addresses}};
-  if (place.backend == "jaccl") {
+  if (place.backend == Backend::kJaccl) {
     order["devices"] = json::parse(place.devices, nullptr, false);
     order["rendezvous"] = place.rendezvous;
     order["topology"] = place.topology;

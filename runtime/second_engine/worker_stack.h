@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/backends.h"
 #include "runtime/model/layer_stack.h"
 #include "runtime/second_engine/worker_process.h"
 
@@ -28,11 +29,11 @@ struct WorkerPlace {
   uint32_t tp = 1;
   uint32_t pp = 1;
   uint64_t positions = 0;              // that all sequences may have together, kept ones too
-  std::string backend;                 // "ring" or "jaccl"; anything when alone
+  Backend backend = Backend::kSingle;  // kRing or kJaccl, when not alone
   std::vector<std::string> addresses;  // ring: where each rank listens, as this one reaches it
   std::string devices;                 // jaccl: the matrix as JSON
   std::string rendezvous;              // jaccl
-  std::string topology;                // jaccl: "mesh" or "ring"
+  std::string topology;                // jaccl: the name of its Topology
 };
 
 struct LoadedWorker {

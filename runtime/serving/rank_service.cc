@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "proto/rank_methods.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
@@ -83,34 +84,28 @@ RankService::RankService(transport::Dispatcher& dispatcher, const v1::LaunchSpec
 }
 
 absl::Status RankService::Start() {
-  server_.HandleStream<v1::WatchRequest>(
-      "/macrame.v1.RankService/Watch", transport::Access::kLocal,
-      [this](const transport::Caller&, v1::WatchRequest, transport::ServerStream stream) {
-        Watch(std::move(stream));
-      });
-  server_.HandleStream<v1::GenerateRequest>(
-      "/macrame.v1.RankService/Generate", transport::Access::kLocal,
-      [this](const transport::Caller&, v1::GenerateRequest request,
-             transport::ServerStream stream) { Generate(std::move(request), std::move(stream)); });
-  server_.HandleUnary<v1::StopRequest, v1::StopResponse>(
-      "/macrame.v1.RankService/Stop", transport::Access::kLocal,
-      [this](const transport::Caller&, v1::StopRequest,
-             transport::GrpcServer::Reply<v1::StopResponse> reply) {
-        reply(v1::StopResponse());
-        stop_();
-      });
-  server_.HandleUnary<v1::VerifyGroupRequest, v1::VerifyGroupResponse>(
-      "/macrame.v1.RankService/VerifyGroup", transport::Access::kLocal,
-      [this](const transport::Caller&, v1::VerifyGroupRequest request,
-             transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
-        VerifyGroup(std::move(request), std::move(reply));
-      });
-  server_.HandleUnary<v1::TraceRankRequest, v1::TraceRankResponse>(
-      "/macrame.v1.RankService/Trace", transport::Access::kLocal,
-      [this](const transport::Caller&, v1::TraceRankRequest request,
-             transport::GrpcServer::Reply<v1::TraceRankResponse> reply) {
-        Trace(request, std::move(reply));
-      });
+  server_.HandleStream(kRankWatch,
+                       [this](const transport::Caller&, v1::WatchRequest,
+                              transport::ServerStream stream) { Watch(std::move(stream)); });
+  server_.HandleStream(kRankGenerate, [this](const transport::Caller&, v1::GenerateRequest request,
+                                             transport::ServerStream stream) {
+    Generate(std::move(request), std::move(stream));
+  });
+  server_.HandleUnary(kRankStop, [this](const transport::Caller&, v1::StopRequest,
+                                        transport::GrpcServer::Reply<v1::StopResponse> reply) {
+    reply(v1::StopResponse());
+    stop_();
+  });
+  server_.HandleUnary(kRankVerifyGroup,
+                      [this](const transport::Caller&, v1::VerifyGroupRequest request,
+                             transport::GrpcServer::Reply<v1::VerifyGroupResponse> reply) {
+                        VerifyGroup(std::move(request), std::move(reply));
+                      });
+  server_.HandleUnary(kRankTrace,
+                      [this](const transport::Caller&, v1::TraceRankRequest request,
+                             transport::GrpcServer::Reply<v1::TraceRankResponse> reply) {
+                        Trace(request, std::move(reply));
+                      });
   const absl::Status status = server_.StartUnix(spec_.socket_path());
   if (status.ok()) dispatcher_.PostAfter(kStatusInterval, [this] { Tick(); });
   return status;

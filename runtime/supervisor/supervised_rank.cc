@@ -12,7 +12,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/backends.h"
 #include "proto/ids.h"
+#include "proto/rank_methods.h"
 #include "proto/reasons.h"
 #include "runtime/process/exit_codes.h"
 #include "runtime/supervisor/launch_environment.h"
@@ -26,12 +28,7 @@ extern char** environ;
 namespace macrame::runtime {
 namespace {
 
-constexpr const char* kWatchMethod = "/macrame.v1.RankService/Watch";
-constexpr const char* kStopMethod = "/macrame.v1.RankService/Stop";
-constexpr const char* kGenerateMethod = "/macrame.v1.RankService/Generate";
-constexpr Duration kWatchLimit = std::chrono::hours(24);  // then watched anew
-constexpr const char* kVerifyGroupMethod = "/macrame.v1.RankService/VerifyGroup";
-constexpr const char* kTraceMethod = "/macrame.v1.RankService/Trace";
+constexpr Duration kWatchLimit = std::chrono::hours(24);   // then watched anew
 constexpr Duration kTraceSlack = std::chrono::seconds(5);  // beyond the trace's own duration
 constexpr Duration kVerifyGroupLimit = std::chrono::seconds(70);
 constexpr Duration kGenerateLimit = std::chrono::hours(2);  // of one answer
@@ -171,15 +168,16 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   HandOn("--step-socket", step_, command);
   if (options_.core_dumps) command.arguments.push_back("--core-dumps");
   const FastSynch synch = options_.metal_fast_synch;
-  fast_synch_by_default_ =
-      synch == FastSynch::kAuto && spec.backend() == "jaccl" && !spec.fast_synch_suspended();
+  fast_synch_by_default_ = synch == FastSynch::kAuto &&
+                           BackendNamed(spec.backend()) == Backend::kJaccl &&
+                           !spec.fast_synch_suspended();
   command.environment =
       LaunchEnvironment(environ, fast_synch_by_default_ || synch == FastSynch::kOn);
   command.log_path = paths_.log;
   command.log_bytes_max = options_.log_bytes_max;
   command.last_lines_max = options_.last_lines_max;
   auto process =
-      RankProcess::Start(command, dispatcher_, [this](const ProcessExit& exit) { Exited(exit); });
+      ChildProcess::Start(command, dispatcher_, [this](const ProcessExit& exit) { Exited(exit); });
   ring_.Release();
   step_.Release();
   if (!process.ok()) {
@@ -214,8 +212,8 @@ void SupervisedRank::Watch() {
     After(kWatchRetry, [this] { Watch(); });
     return;
   }
-  channel_->Stream<v1::RankStatus>(
-      kWatchMethod, v1::WatchRequest(), kWatchLimit,
+  channel_->Stream(
+      kRankWatch, v1::WatchRequest(), kWatchLimit,
       [this](const v1::RankStatus& report) { Reported(report); },
       [this](const absl::Status&) { After(kWatchRetry, [this] { Watch(); }); });
 }
@@ -284,11 +282,11 @@ void SupervisedRank::End(const std::string& why, bool at_once) {
   v1::StopRequest request;
   request.set_grace_ms(static_cast<uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(options_.stop_grace).count()));
-  channel_->Call<v1::StopResponse>(kStopMethod, request, options_.stop_grace,
-                                   [this](const absl::StatusOr<v1::StopResponse>& response) {
-                                     // Nobody serves (yet): no use in waiting.
-                                     if (!response.ok() && running()) process_->Signal(SIGTERM);
-                                   });
+  channel_->Call(kRankStop, request, options_.stop_grace,
+                 [this](const absl::StatusOr<v1::StopResponse>& response) {
+                   // Nobody serves (yet): no use in waiting.
+                   if (!response.ok() && running()) process_->Signal(SIGTERM);
+                 });
   ScheduleSignal(options_.stop_grace, SIGTERM);
   ScheduleSignal(options_.stop_grace + options_.term_grace, SIGKILL);
   events_.changed();
@@ -349,22 +347,20 @@ void SupervisedRank::Exited(const ProcessExit& exit) {
 void SupervisedRank::VerifyGroup(
     const v1::VerifyGroupRequest& request,
     std::function<void(absl::StatusOr<v1::VerifyGroupResponse>)> done) {
-  channel_->Call<v1::VerifyGroupResponse>(kVerifyGroupMethod, request, kVerifyGroupLimit,
-                                          std::move(done));
+  channel_->Call(kRankVerifyGroup, request, kVerifyGroupLimit, std::move(done));
 }
 
 void SupervisedRank::Trace(const v1::TraceRankRequest& request,
                            std::function<void(absl::StatusOr<v1::TraceRankResponse>)> done) {
-  channel_->Call<v1::TraceRankResponse>(
-      kTraceMethod, request, std::chrono::milliseconds(request.duration_ms()) + kTraceSlack,
-      std::move(done));
+  channel_->Call(kRankTrace, request,
+                 std::chrono::milliseconds(request.duration_ms()) + kTraceSlack, std::move(done));
 }
 
 transport::CallHandle SupervisedRank::Generate(const v1::GenerateRequest& request,
                                                std::function<void(v1::GenerateChunk)> on_chunk,
                                                std::function<void(absl::Status)> done) {
-  return channel_->Stream<v1::GenerateChunk>(kGenerateMethod, request, kGenerateLimit,
-                                             std::move(on_chunk), std::move(done));
+  return channel_->Stream(kRankGenerate, request, kGenerateLimit, std::move(on_chunk),
+                          std::move(done));
 }
 
 }  // namespace macrame::runtime

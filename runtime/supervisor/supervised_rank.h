@@ -14,9 +14,9 @@
 #include "macrame/v1/rank.pb.h"
 #include "proto/bytes.h"
 #include "proto/monotonic_time.h"
+#include "runtime/supervisor/child_process.h"
 #include "runtime/supervisor/memory_admission.h"
 #include "runtime/supervisor/port_reservation.h"
-#include "runtime/supervisor/rank_process.h"
 #include "runtime/supervisor/rank_supervisor.h"
 #include "runtime/supervisor/run_files.h"
 #include "transport/dispatcher.h"
@@ -89,7 +89,7 @@ class SupervisedRank {
   PortReservation step_;
   RunFiles files_;
   RunPaths paths_;
-  std::unique_ptr<RankProcess> process_;
+  std::unique_ptr<ChildProcess> process_;
   std::unique_ptr<transport::PeerChannel> channel_;
   bool fast_synch_by_default_ = false;  // started with MLX_METAL_FAST_SYNCH=1 by "auto"
   v1::RankStatus status_;

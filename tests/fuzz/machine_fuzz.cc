@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "discovery/mac_parsers.h"
+#include "discovery/parsers/mac_parsers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace macrame;

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "discovery/interfaces.h"
-#include "discovery/link_parsers.h"
+#include "discovery/base/interfaces.h"
+#include "discovery/parsers/link_parsers.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace macrame::discovery;

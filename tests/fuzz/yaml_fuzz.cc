@@ -1,13 +1,13 @@
-// What people and others write in YAML: an agent's configuration, cards of models, a described
+// What people and others write in YAML: an agent's configuration, entries of models, a described
 // cluster. Each is taken or refused in a sentence.
 
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
-#include "agentd/config.h"
-#include "planner/described/cluster_file.h"
-#include "planner/described/model_card.h"
+#include "agentd/config/config.h"
+#include "planner/offline/catalogue_entry.h"
+#include "planner/offline/cluster_file.h"
 
 namespace {
 
@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::Status applied = macrame::agentd::ApplyYaml(text, "agent.yaml", &config);
   Check(applied);
   if (applied.ok()) Check(macrame::agentd::CheckConfig(config.values));
-  Check(macrame::planner::ReadModelCards(text).status());
+  Check(macrame::planner::ReadCatalogue(text).status());
   Check(macrame::planner::ReadClusterFile(text).status());
   return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "cli/format/capacity_view.h"
 #include "cli/format/model_view.h"
-#include "planner/described/planner_answer.h"
+#include "planner/offline/planner_answer.h"
 #include "tests/golden/golden_files.h"
 
 namespace macrame::cli {

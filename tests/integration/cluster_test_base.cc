@@ -117,8 +117,7 @@ transport::PeerChannel& ClusterTest::ChannelTo(AgentProcess& agent) {
 }
 
 absl::StatusOr<v1::ClusterStatus> ClusterTest::Status(AgentProcess& agent) {
-  return Call<v1::ClusterStatus>(agent, "GetStatus", v1::GetStatusRequest(),
-                                 std::chrono::seconds(3));
+  return Call(agent, agentd::kGetStatus, v1::GetStatusRequest(), std::chrono::seconds(3));
 }
 
 double ClusterTest::WaitFor(const std::string& what, std::vector<AgentProcess*> agents,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "agentd/base/rpc_methods.h"
 #include "macrame/v1/cluster.pb.h"
 #include "proto/ids.h"
 #include "tests/integration/agent_process.h"
@@ -45,27 +46,25 @@ class ClusterTest : public ::testing::Test {
   AgentProcess& Coordinator();
 
   // Unary and streaming calls over an agent's unix socket, waiting for the end.
-  template <typename Response>
-  absl::StatusOr<Response> Call(AgentProcess& agent, const std::string& method,
-                                const google::protobuf::MessageLite& request,
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(AgentProcess& agent, const Method<Request, Response>& method,
+                                const std::type_identity_t<Request>& request,
                                 Duration timeout = std::chrono::seconds(10)) {
     absl::StatusOr<Response> result;
-    ChannelTo(agent).Call<Response>("/macrame.v1.ClusterService/" + method, request, timeout,
-                                    [&](absl::StatusOr<Response> response) {
-                                      result = std::move(response);
-                                      dispatcher_.Stop();
-                                    });
+    ChannelTo(agent).Call(method, request, timeout, [&](absl::StatusOr<Response> response) {
+      result = std::move(response);
+      dispatcher_.Stop();
+    });
     dispatcher_.Run();
     return result;
   }
-  template <typename Message>
-  absl::Status Stream(AgentProcess& agent, const std::string& method,
-                      const google::protobuf::MessageLite& request, Duration timeout,
+  template <typename Request, typename Message>
+  absl::Status Stream(AgentProcess& agent, const StreamMethod<Request, Message>& method,
+                      const std::type_identity_t<Request>& request, Duration timeout,
                       std::vector<Message>* messages) {
     absl::Status result;
-    ChannelTo(agent).Stream<Message>(
-        "/macrame.v1.ClusterService/" + method, request, timeout,
-        [&](Message message) { messages->push_back(std::move(message)); },
+    ChannelTo(agent).Stream(
+        method, request, timeout, [&](Message message) { messages->push_back(std::move(message)); },
         [&](absl::Status status) {
           result = std::move(status);
           dispatcher_.Stop();

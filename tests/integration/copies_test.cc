@@ -56,7 +56,7 @@ class CopiesTest : public ClusterTest {
     request.set_timeout_ms(90'000);
     std::vector<v1::LoadModelProgress> progress;
     const absl::Status loaded =
-        Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(100), &progress);
+        Stream(*agents_[0], agentd::kLoadModel, request, std::chrono::seconds(100), &progress);
     ASSERT_TRUE(loaded.ok()) << loaded;
   }
 
@@ -77,7 +77,7 @@ class CopiesTest : public ClusterTest {
       request.set_max_tokens(200);
       std::vector<v1::GenerateChunk> chunks;
       const absl::Status ended =
-          Stream(through, "Infer", request, std::chrono::seconds(60), &chunks);
+          Stream(through, agentd::kInfer, request, std::chrono::seconds(60), &chunks);
       ASSERT_TRUE(ended.ok()) << ended << " after " << answers << " answers";
       ++answers;
     }

@@ -69,14 +69,13 @@ class GangsTest : public ClusterTest {
 
   absl::Status Load(AgentProcess& through, const v1::LoadModelRequest& request,
                     std::vector<v1::LoadModelProgress>* progress) {
-    return Stream(through, "LoadModel", request, std::chrono::seconds(100), progress);
+    return Stream(through, agentd::kLoadModel, request, std::chrono::seconds(100), progress);
   }
 
   absl::Status Unload(AgentProcess& through, const std::string& name) {
     v1::UnloadModelRequest unload;
     unload.set_name(name);
-    return Call<v1::UnloadModelResponse>(through, "UnloadModel", unload, std::chrono::seconds(30))
-        .status();
+    return Call(through, agentd::kUnloadModel, unload, std::chrono::seconds(30)).status();
   }
 
   void Load(AgentProcess& through, uint32_t ranks) {
@@ -97,7 +96,8 @@ class GangsTest : public ClusterTest {
     request.set_max_tokens(24);
     request.mutable_sampling()->set_temperature(0);
     std::vector<v1::GenerateChunk> chunks;
-    const absl::Status ended = Stream(through, "Infer", request, std::chrono::seconds(60), &chunks);
+    const absl::Status ended =
+        Stream(through, agentd::kInfer, request, std::chrono::seconds(60), &chunks);
     EXPECT_TRUE(ended.ok()) << ended;
     std::string text;
     for (const v1::GenerateChunk& chunk : chunks) text += chunk.text();
@@ -163,7 +163,7 @@ TEST_F(GangsTest, AStoppedRankIsNamedKilledAndReplaced) {
   request.set_max_tokens(8);
   std::vector<v1::GenerateChunk> chunks;
   // It fails, or goes on with the next epoch when nothing had come of it yet.
-  Stream(*agents_[0], "Infer", request, std::chrono::seconds(60), &chunks).IgnoreError();
+  Stream(*agents_[0], agentd::kInfer, request, std::chrono::seconds(60), &chunks).IgnoreError();
   // A stopped process can't end by itself: its agent must have killed it. A zombie is reaped.
   const auto elapsed = [&] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
@@ -300,7 +300,7 @@ TEST_F(GangsTest, ReplicasServeFromNodesOfTheirOwnAndOneIsEnough) {
 }
 
 // What can't be is refused before anything that runs is touched.
-TEST_F(GangsTest, MoreCopiesThanThereIsRoomForAreRefusedAndNothingChanges) {
+TEST_F(GangsTest, MoreReplicasThanThereIsRoomForAreRefusedAndNothingChanges) {
   StartThree();
   Load(*agents_[0], 3);
   const uint64_t epoch = Epoch();
@@ -312,11 +312,11 @@ TEST_F(GangsTest, MoreCopiesThanThereIsRoomForAreRefusedAndNothingChanges) {
   const v1::Reason none_left = ReasonOf(Load(*agents_[1], request, &progress));
   EXPECT_EQ(none_left.code(), "TOO_FEW_NODES");
   EXPECT_EQ(none_left.message(),
-            "'knot-5m-4bit' serves from all 3 nodes, so none is left for another copy");
+            "'knot-5m-4bit' serves from all 3 nodes, so none is left for another replica");
   EXPECT_EQ(none_left.remedy(), "load it again with '--ranks 1 --replicas 2'");
   request.set_replicas(4);
   EXPECT_EQ(ReasonOf(Load(*agents_[1], request, &progress)).message(),
-            "4 copies need 4 nodes, 3 can be used");
+            "4 replicas need 4 nodes, 3 can be used");
   const auto status = Status(Coordinator());
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->deployments_size(), 1);
@@ -330,7 +330,7 @@ TEST_F(GangsTest, MoreCopiesThanThereIsRoomForAreRefusedAndNothingChanges) {
   EXPECT_EQ(Status(Coordinator())->deployments_size(), 2);
   request.mutable_placement()->set_world_size(3);
   EXPECT_EQ(ReasonOf(Load(*agents_[1], request, &progress)).message(),
-            "2 copies over 3 ranks need 6 nodes, 3 can be used");
+            "2 replicas over 3 ranks need 6 nodes, 3 can be used");
   EXPECT_EQ(Status(Coordinator())->deployments_size(), 2);
 }
 
@@ -346,7 +346,7 @@ TEST_F(GangsTest, ANodeThatJustDiedDidNotAnswerAndIsNotSaidToLackTheFiles) {
   dying->Kill(SIGKILL);
   v1::PlanModelRequest request;
   request.set_name_or_path(kModel);
-  const auto result = Call<v1::PlanResult>(asked, "PlanModel", request);
+  const auto result = Call(asked, agentd::kPlanModel, request);
   ASSERT_TRUE(result.ok()) << result.status();
   bool told = false;
   for (const v1::Rejection& rejection : result->rejections()) {
@@ -359,7 +359,7 @@ TEST_F(GangsTest, ANodeThatJustDiedDidNotAnswerAndIsNotSaidToLackTheFiles) {
   WaitFor("known to be dead", Running(), 20, [&](const v1::ClusterStatus& status) {
     return StateOf(status, id) == v1::NODE_STATE_DEAD;
   });
-  const auto diagnosis = Call<v1::Diagnosis>(asked, "Diagnose", v1::DiagnoseRequest());
+  const auto diagnosis = Call(asked, agentd::kDiagnose, v1::DiagnoseRequest());
   ASSERT_TRUE(diagnosis.ok()) << diagnosis.status();
   ASSERT_GT(diagnosis->findings_size(), 0);
   EXPECT_EQ(diagnosis->findings(0).reason().code(), "NODE_DEAD");
@@ -375,8 +375,7 @@ TEST_F(GangsTest, AnswersTeachTheClusterItsSpeedAndItCanForget) {
     return status.speeds().corrections_size() == 1 &&
            status.speeds().corrections(0).backend() == "ring";
   });
-  const auto forgotten =
-      Call<v1::ForgetSpeedsResponse>(*agents_[1], "ForgetSpeeds", v1::ForgetSpeedsRequest());
+  const auto forgotten = Call(*agents_[1], agentd::kForgetSpeeds, v1::ForgetSpeedsRequest());
   ASSERT_TRUE(forgotten.ok()) << forgotten.status();
   EXPECT_EQ(forgotten->forgotten().corrections_size(), 1);
   WaitFor("forgotten", Running(), 10,
@@ -481,13 +480,13 @@ TEST_F(GangsTest, AModelThatIsNotThereIsRefusedAtOnce) {
   request.set_name_or_path("no-such-model");
   std::vector<v1::LoadModelProgress> progress;
   const absl::Status refused =
-      Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(20), &progress);
+      Stream(*agents_[0], agentd::kLoadModel, request, std::chrono::seconds(20), &progress);
   EXPECT_EQ(refused.code(), absl::StatusCode::kNotFound) << refused;
   EXPECT_TRUE(progress.empty());
   request.set_name_or_path(kModel);
   request.mutable_placement()->set_world_size(7);
   const absl::Status too_many =
-      Stream(*agents_[0], "LoadModel", request, std::chrono::seconds(20), &progress);
+      Stream(*agents_[0], agentd::kLoadModel, request, std::chrono::seconds(20), &progress);
   EXPECT_EQ(too_many.code(), absl::StatusCode::kFailedPrecondition) << too_many;
 }
 

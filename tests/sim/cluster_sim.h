@@ -23,7 +23,7 @@
 #include "agentd/cores/identity_guard.h"
 #include "agentd/cores/member_list.h"
 #include "agentd/cores/state_table.h"
-#include "discovery/membership_table.h"
+#include "discovery/membership/membership_table.h"
 
 namespace macrame::agentd::sim {
 

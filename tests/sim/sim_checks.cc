@@ -22,6 +22,9 @@ void ClusterSim::Trace(const SimNode& node, const std::string& what) {
 }
 
 void ClusterSim::Check() {
+  for (const auto& node : nodes_) {
+    if (node->up) node->election->CheckInvariants();
+  }
   CheckLeases();
   CheckOneLeaderInQuorum();
   if (options_.copies) CheckOneOfEach();
@@ -143,7 +146,7 @@ void ClusterSim::CheckEnding(const SimNode& leader, const StopRanks& end) {
     if (IsNotKnownWhole(leader, rank, end.deployment)) continue;
     bool wanted = false, other = false;
     ClusterView present;
-    FillFromState(leader.table->entries(), present);
+    FillFromState(DesiredState(*leader.table), present);
     for (const v1::Deployment& one : present.deployments) {
       wanted |= one.name() == end.deployment && one.created_unix_ms() == rank.wanted_at;
     }

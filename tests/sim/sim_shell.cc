@@ -358,7 +358,7 @@ void ClusterSim::Reconcile(SimNode& node) {
   const FencePair fence = *node.election->Leading(Local(node));
   ClusterView& view = node.view;
   if (node.view_revision != node.table->revision()) {
-    FillFromState(node.table->entries(), view);
+    FillFromState(DesiredState(*node.table), view);
     node.view_revision = node.table->revision();
   }
   view.nodes.clear();

@@ -19,7 +19,7 @@ std::vector<SourceFile> ReadSourceTree();
 
 bool IsCpp(const SourceFile& file);
 bool IsUnder(const SourceFile& file, const std::string& folder);
-// The first folder of the path: "discovery" for "discovery/beacon_codec.h".
+// The first folder of the path: "discovery" for "discovery/beacons/beacon_codec.h".
 std::string TopFolder(const std::string& path);
 
 }  // namespace macrame::tests

@@ -31,6 +31,17 @@ std::string Where(const SourceFile& file, size_t index) {
   return file.path + ":" + std::to_string(index + 1);
 }
 
+// What `pattern` has in its first parentheses, wherever it is found.
+std::vector<std::string> Matches(const SourceFile& file, const std::regex& pattern) {
+  std::vector<std::string> found;
+  for (const std::string& line : file.lines) {
+    for (std::sregex_iterator at(line.begin(), line.end(), pattern), end; at != end; ++at) {
+      found.push_back((*at)[1].str());
+    }
+  }
+  return found;
+}
+
 // Which folders a folder may include from; its own is always allowed.
 const std::map<std::string, std::set<std::string>>& AllowedArrows() {
   static const std::map<std::string, std::set<std::string>> arrows = {
@@ -65,6 +76,81 @@ TEST(Tidy, IncludesFollowTheFolderArrows) {
   EXPECT_GT(seen, 50u);
 }
 
+// Of a folder that is divided in rooms, which of its rooms a room may include from; "" are the
+// files beside the rooms.
+struct Rooms {
+  std::string folder;
+  std::map<std::string, std::set<std::string>> arrows;
+};
+
+const std::vector<Rooms>& AllRooms() {
+  static const std::set<std::string> all = {"base",  "config", "cores", "gateway", "node",
+                                            "state", "links",  "gangs", "services"};
+  static const std::vector<Rooms> rooms = {
+      {"agentd",
+       {{"", all},
+        {"services", {"base", "cores", "gateway", "node", "state", "links", "gangs"}},
+        {"gangs", {"base", "cores", "node", "state", "links"}},
+        {"links", {"base", "cores", "node", "state"}},
+        {"state", {"base", "cores", "node"}},
+        {"node", {"base", "cores"}},
+        {"gateway", {}},
+        {"config", {}},
+        {"cores", {}},
+        {"base", {}}}},
+      {"discovery",
+       {{"beacons", {"base"}},
+        {"membership", {"base"}},
+        {"parsers", {"base"}},
+        {"probe", {"base", "parsers"}},
+        {"base", {}}}},
+  };
+  return rooms;
+}
+
+// "node" of "agentd/node/own_node.h".
+std::string RoomOf(const std::string& path) {
+  const size_t begin = path.find('/') + 1, end = path.find('/', begin);
+  return end == std::string::npos ? "" : path.substr(begin, end - begin);
+}
+
+TEST(Tidy, IncludesFollowTheRoomArrows) {
+  static const std::regex include(R"(^\s*#\s*include\s+"([^"]+)\")");
+  for (const Rooms& rooms : AllRooms()) {
+    size_t seen = 0;
+    for (const SourceFile& file : Tree()) {
+      if (!IsCpp(file) || TopFolder(file.path) != rooms.folder) continue;
+      const std::string room = RoomOf(file.path);
+      const auto allowed = rooms.arrows.find(room);
+      ASSERT_NE(allowed, rooms.arrows.end()) << file.path << " is in a room without arrows";
+      for (const std::string& target : Matches(file, include)) {
+        if (TopFolder(target) != rooms.folder) continue;
+        ++seen;
+        EXPECT_TRUE(RoomOf(target) == room || allowed->second.contains(RoomOf(target)))
+            << file.path << ": " << rooms.folder << "/" << room << " may not include " << target;
+      }
+    }
+    EXPECT_GT(seen, 20u) << rooms.folder;
+  }
+}
+
+TEST(Tidy, TheMapNamesEachRoom) {
+  std::set<std::string> rooms, named;
+  for (const SourceFile& file : Tree()) {
+    if (IsCpp(file) && AllowedArrows().contains(TopFolder(file.path))) {
+      rooms.insert(file.path.substr(0, file.path.rfind('/')));
+    }
+    if (file.path != "ARCHITECTURE.md") continue;
+    for (std::string& room : Matches(file, std::regex(R"re(^\| `([a-z_0-9/]+)` \|)re"))) {
+      named.insert(std::move(room));
+    }
+  }
+  ASSERT_GT(rooms.size(), 30u);
+  for (const std::string& room : rooms) {
+    EXPECT_TRUE(named.contains(room)) << room << " has no line in ARCHITECTURE.md's map";
+  }
+}
+
 TEST(Tidy, TestsAndDeployAreIncludedByNobody) {
   for (const SourceFile& file : Tree()) {
     if (!IsCpp(file) || IsUnder(file, "tests")) continue;
@@ -73,17 +159,6 @@ TEST(Tidy, TestsAndDeployAreIncludedByNobody) {
       EXPECT_EQ(file.lines[i].find("#include \"tests/"), std::string::npos) << Where(file, i);
     }
   }
-}
-
-// What `pattern` has in its first parentheses, wherever it is found.
-std::vector<std::string> Matches(const SourceFile& file, const std::regex& pattern) {
-  std::vector<std::string> found;
-  for (const std::string& line : file.lines) {
-    for (std::sregex_iterator at(line.begin(), line.end(), pattern), end; at != end; ++at) {
-      found.push_back((*at)[1].str());
-    }
-  }
-  return found;
 }
 
 // A code that is mistyped does not compile, since code names it by its constant.
@@ -130,6 +205,27 @@ TEST(Tidy, ReasonCodesAreListedAndRaised) {
   }
 }
 
+// A backend that is mistyped does not compile, since code names it by its type.
+TEST(Tidy, BackendsAndTopologiesAreWrittenOnce) {
+  static const std::regex quoted(R"re("([a-z-]+)")re");
+  const std::set<std::string> names = {"ring",      "verbs",      "jaccl",
+                                       "mesh",      "jaccl-ring", "jaccl-mesh",
+                                       "ring-only", "mlx-ring",   "mlx-rdma"};
+  size_t seen = 0;
+  for (const SourceFile& file : Tree()) {
+    if (!IsCpp(file) || IsUnder(file, "tests")) continue;
+    std::vector<std::string> code;
+    for (const std::string& line : file.lines) code.push_back(line.substr(0, line.find("//")));
+    for (const std::string& word : Matches({file.path, code}, quoted)) {
+      if (!names.contains(word)) continue;
+      ++seen;
+      EXPECT_EQ(file.path, "proto/backends.cc")
+          << "\"" << word << "\" has a type in proto/backends.h";
+    }
+  }
+  EXPECT_GE(seen, names.size());
+}
+
 struct RetiredWord {
   std::string word;  // in small letters
   std::string instead;
@@ -161,6 +257,12 @@ const std::vector<RetiredWord>& RetiredWords() {
       {"'s own words", "raw output, or message"},
       {"its own words", "raw output, or message"},
       {"mended", "fixed", true},
+      {"mends", "fixes", true},
+      {"knowledge file", "support list"},
+      {"knowledge_file", "support_list"},
+      {"modelcard", "catalogue entry"},
+      {"model_card", "catalogue entry"},
+      {"would_grant", "pre-votes"},
   };
   return words;
 }
@@ -217,7 +319,7 @@ TEST(Tidy, FunctionsFitOnAScreen) {
                                 R"(^  [A-Za-z_].*\)( const| override| final| noexcept)* \{$)");
   static const std::regex not_function(
       R"(^\s*((namespace|class|struct|enum|union|extern|if|for|while|switch|else|do)\b|)"
-      R"((constexpr|const|static|inline) .*= ?\{$))");
+      R"((constexpr|const|static|inline) .*= ?\{$|inline constexpr \w*Method<))");
   for (const SourceFile& file : Tree()) {
     if (!IsCpp(file) || IsUnder(file, "tests")) continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
@@ -266,7 +368,10 @@ const std::vector<Ban>& Bans() {
       {R"(\busing namespace std\b)", "name what you use", {}, {}},
       {R"(\b(std::)?(sprintf|strcpy|strcat|gets)\()", "absl::StrFormat or std::string", {}, {}},
       {R"(\bassert\()", "MACRAME_CHECK, which is on in release builds too", {}, {}},
-      {R"(\bsystem\(|\bpopen\()", "discovery/command_runner.h: no shell, a time limit", {}, {}},
+      {R"(\bsystem\(|\bpopen\()",
+       "discovery/probe/command_runner.h: no shell, a time limit",
+       {},
+       {}},
       {R"(TODO|FIXME|XXX)", "do it, or write an issue", {}, {}},
   };
   return bans;

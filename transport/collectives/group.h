@@ -11,6 +11,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "proto/backends.h"
 #include "transport/collectives/wire.h"
 
 namespace macrame::transport {
@@ -35,14 +36,12 @@ size_t SizeOf(Element element);
 
 enum class Reduction { kSum, kMax, kMin };
 
-enum class Topology { kMesh, kRing };
-
 class Group {
  public:
   virtual ~Group() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;
+  virtual Backend backend() const = 0;
   // Whether AllReduce adds each element in rank order, however many there are.
   virtual bool sums_in_rank_order() const = 0;
 

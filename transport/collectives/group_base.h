@@ -17,7 +17,7 @@ class GroupBase : public Group {
 
   int rank() const override { return wire_->rank(); }
   int size() const override { return wire_->size(); }
-  std::string_view backend() const override { return wire_->backend(); }
+  Backend backend() const override { return wire_->backend(); }
   absl::Status SendTo(std::span<const std::byte> bytes, int peer) override;
   absl::Status ReceiveFrom(std::span<std::byte> bytes, int peer) override;
   absl::Status SendAndReceive(std::span<const std::byte> out, int to, std::span<std::byte> in,

@@ -12,7 +12,7 @@ class ObservedWire : public Wire {
 
   int rank() const override { return wire_->rank(); }
   int size() const override { return wire_->size(); }
-  std::string_view backend() const override { return wire_->backend(); }
+  Backend backend() const override { return wire_->backend(); }
   bool Reaches(int peer) const override { return wire_->Reaches(peer); }
   absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override {
     observer_->BeginExchange();

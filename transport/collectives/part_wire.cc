@@ -19,7 +19,7 @@ class PartWire : public Wire {
 
   int rank() const override { return whole_->rank() - first_; }
   int size() const override { return size_; }
-  std::string_view backend() const override { return whole_->backend(); }
+  Backend backend() const override { return whole_->backend(); }
   bool Reaches(int peer) const override { return whole_->Reaches(first_ + peer); }
 
   absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override {

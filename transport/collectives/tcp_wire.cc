@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
 #include "transport/collectives/peer_link.h"
+#include "transport/collectives/pumped_wire.h"
 #include "transport/gang/gang_connection.h"
 #include "transport/gang/gang_listener.h"
 #include "transport/stream_socket.h"
@@ -30,8 +31,6 @@ using std::chrono::steady_clock;
 // Spinning pays while an answer of another core is on its way; a switch to another process and back
 // costs about this much.
 constexpr microseconds kSpinWithCores{60};
-// A blocked wait looks up this often for a peer that died without a word or a call to stop.
-constexpr milliseconds kBlockSlice{100};
 constexpr int kSocketBufferBytes = 4 << 20;
 #ifdef TCP_USER_TIMEOUT
 // Data that stays unacknowledged for so long means that the peer's machine is gone.
@@ -55,24 +54,22 @@ microseconds SpinFor(const TcpWireOptions& options) {
   return here <= cores ? kSpinWithCores : microseconds(0);
 }
 
-class TcpWire : public Wire {
+class TcpWire : public PumpedWire {
  public:
   explicit TcpWire(const TcpWireOptions& options)
-      : options_(options), spin_(SpinFor(options)), peers_(options.size) {}
+      : PumpedWire(SpinFor(options), options.collective_timeout),
+        options_(options),
+        peers_(options.size) {}
 
   absl::Status Connect();
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
-  std::string_view backend() const override { return "ring"; }
+  Backend backend() const override { return Backend::kRing; }
   bool Reaches(int peer) const override { return peer != options_.rank; }
-  absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   absl::Status CheckPeer(int peer) override;
-  WireStats stats() const override {
-    return {bytes_sent_.load(), bytes_received_.load(), exchanges_.load()};
-  }
   void ShutDown() override {
-    stopping_.store(true);
+    NoteStopping();
     for (const PeerLink& peer : peers_) peer.socket().ShutDown();
   }
 
@@ -86,25 +83,20 @@ class TcpWire : public Wire {
                     std::string& refused);
   void Adopt(GangConnection connection);
 
-  absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives);
-  // Moves what can be moved without waiting; sets `moved`.
-  absl::Status Pump(bool* moved);
+  absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives) override;
+  absl::Status Pump(bool* moved) override;
   absl::Status Failed(int rank, const absl::Status& why) const;
-  bool AllDone() const;
-  absl::Status Block(milliseconds limit);
+  bool AllDone() const override;
+  absl::Status Block() override;
   absl::Status Lost(int rank, const std::string& why) const;
-  std::string Waiting() const;
+  std::string Waiting() const override;
 
   TcpWireOptions options_;
-  const microseconds spin_;
   std::vector<PeerLink> peers_;
-  absl::Status broken_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> bytes_sent_{0}, bytes_received_{0}, exchanges_{0};
 };
 
 absl::Status TcpWire::Lost(int rank, const std::string& why) const {
-  if (stopping_.load()) return absl::CancelledError("the group was shut down");
+  if (stopping()) return Stopped();
   return ReasonStatus(
       absl::StatusCode::kUnavailable, reasons::kPeerLost,
       absl::StrCat("rank ", rank, " (", options_.addresses[rank], ") is gone: ", why));
@@ -228,7 +220,7 @@ absl::Status TcpWire::Queue(std::span<const Send> sends, std::span<const Receive
 }
 
 absl::Status TcpWire::Failed(int rank, const absl::Status& why) const {
-  if (!absl::IsDataLoss(why) || stopping_.load()) return Lost(rank, std::string(why.message()));
+  if (!absl::IsDataLoss(why) || stopping()) return Lost(rank, std::string(why.message()));
   return ReasonStatus(absl::StatusCode::kDataLoss, reasons::kCollectiveFailed,
                       absl::StrCat("rank ", options_.rank, " can't go on with rank ", rank, " (",
                                    options_.addresses[rank], "): ", why.message()));
@@ -259,9 +251,8 @@ bool TcpWire::AllDone() const {
   });
 }
 
-// Until something can be moved, at most `limit`. A peer that this exchange is through with may
-// leave.
-absl::Status TcpWire::Block(milliseconds limit) {
+// A peer that this exchange is through with may leave.
+absl::Status TcpWire::Block() {
   std::vector<pollfd> waits;
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); ++rank) {
@@ -276,7 +267,7 @@ absl::Status TcpWire::Block(milliseconds limit) {
     waits.push_back({peer.socket().fd(), events, 0});
     ranks.push_back(rank);
   }
-  const int ready = poll(waits.data(), waits.size(), static_cast<int>(limit.count()));
+  const int ready = poll(waits.data(), waits.size(), static_cast<int>(kBlockSlice.count()));
   if (ready <= 0) return absl::OkStatus();
   for (size_t i = 0; i < waits.size(); ++i) {
     // What it sent before it went is read first; the end shows itself after.
@@ -311,37 +302,6 @@ std::string TcpWire::Waiting() const {
     ranks.push_back(absl::StrCat(rank, " (", options_.addresses[rank], ")"));
   }
   return absl::StrJoin(ranks, ", ");
-}
-
-absl::Status TcpWire::Exchange(std::span<const Send> sends, std::span<const Receive> receives) {
-  if (!broken_.ok()) return broken_;
-  broken_ = Queue(sends, receives);
-  if (!broken_.ok()) return broken_;
-  exchanges_.fetch_add(1, std::memory_order_relaxed);
-  auto last_move = steady_clock::now();
-  while (true) {
-    bool moved = false;
-    broken_ = stopping_.load(std::memory_order_relaxed)
-                  ? absl::CancelledError("the group was shut down")
-                  : Pump(&moved);
-    if (!broken_.ok()) return broken_;
-    if (AllDone()) return absl::OkStatus();
-    const auto now = steady_clock::now();
-    if (moved) {
-      last_move = now;
-      continue;
-    }
-    if (now - last_move < spin_) continue;
-    if (now - last_move >= options_.collective_timeout) {
-      broken_ = ReasonStatus(
-          absl::StatusCode::kDeadlineExceeded, reasons::kPeerLost,
-          absl::StrCat("rank ", options_.rank, " waited ", options_.collective_timeout.count(),
-                       " ms for rank ", Waiting()));
-      return broken_;
-    }
-    broken_ = Block(kBlockSlice);
-    if (!broken_.ok()) return broken_;
-  }
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "proto/backends.h"
 
 namespace macrame::transport {
 
@@ -38,7 +39,7 @@ class Wire {
   virtual ~Wire() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  // "ring" (TCP) or "verbs"
+  virtual Backend backend() const = 0;
   // Whether this rank has a way of its own to `peer`. A mesh has all; a ring both neighbours.
   virtual bool Reaches(int peer) const = 0;
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/backends.h"
 #include "transport/links/link_ends.h"
 #include "transport/links/rdma_hardware.h"
 
@@ -191,17 +192,17 @@ std::string RingOnlyText(const v1::GroupVerdict& group, std::span<const v1::Link
 std::string ConclusionOf(const v1::GroupVerdict& group, const v1::Reason* cause,
                          std::span<const v1::LinkFacts* const> nodes,
                          const v1::ClusterLinks& links) {
-  const std::string& verdict = group.verdict();
+  const Verdict verdict = VerdictNamed(group.verdict());
   if (nodes.size() == 1) return "One node: there are no links to judge.";
   const std::string why =
       cause == nullptr ? ""
                        : absl::StrCat(" The cause: ", cause->code(), ", ", cause->message(), ".");
-  if (verdict == "jaccl-mesh") return "Every pair of nodes has a link that RDMA works on.";
-  if (verdict == "jaccl-ring") {
+  if (verdict == Verdict::kJacclMesh) return "Every pair of nodes has a link that RDMA works on.";
+  if (verdict == Verdict::kJacclRing) {
     return "RDMA works round a ring of these nodes, not between all of them.";
   }
-  if (verdict == "verbs") return "RDMA works between these nodes through verbs.";
-  if (verdict != "ring-only") return absl::StrCat("These nodes can't serve together.", why);
+  if (verdict == Verdict::kVerbs) return "RDMA works between these nodes through verbs.";
+  if (verdict != Verdict::kRingOnly) return absl::StrCat("These nodes can't serve together.", why);
   if (cause == nullptr) return RingOnlyText(group, nodes, links);
   return absl::StrCat("These nodes serve together over ", RingText(group.ring_over()),
                       ", not over RDMA.", why);

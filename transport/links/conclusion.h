@@ -12,7 +12,7 @@ namespace macrame::transport {
 
 // One or two sentences. `cause`, when not null, is why RDMA is not there. Without one it is said
 // what the nodes lack: hardware, when every one of them is known to have none; else cables, what
-// goes with them, or knowledge. `nodes`: the facts of the set, by node id.
+// goes with them, or the support list. `nodes`: the facts of the set, by node id.
 std::string ConclusionOf(const v1::GroupVerdict& group, const v1::Reason* cause,
                          std::span<const v1::LinkFacts* const> nodes,
                          const v1::ClusterLinks& links);

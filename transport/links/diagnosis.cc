@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "transport/links/conclusion.h"
 #include "transport/links/finding_texts.h"
@@ -180,7 +181,7 @@ class Doctor {
         FindingOf(reason, severity).add_subjects(LinkText(link));
       }
     }
-    const bool is_none = out_.group().verdict() == "none";
+    const bool is_none = VerdictNamed(out_.group().verdict()) == Verdict::kNone;
     for (const v1::Reason& reason : out_.group().reasons()) {
       if (!is_none && !IsGroupVeto(reason.code())) continue;
       FindingOf(reason, is_none ? v1::SEVERITY_ERROR : v1::SEVERITY_DEGRADED);
@@ -200,7 +201,8 @@ class Doctor {
 
   void FindWarnings() {
     for (const v1::Reason& warning : out_.group().warnings()) {
-      if (warning.code() == reasons::kCoordinator && out_.group().verdict() != "none") continue;
+      const bool serves = VerdictNamed(out_.group().verdict()) != Verdict::kNone;
+      if (warning.code() == reasons::kCoordinator && serves) continue;
       FindingOf(warning, v1::SEVERITY_WARNING);
     }
     for (const v1::NodePath& path : links_.paths()) {
@@ -331,14 +333,14 @@ class Doctor {
     std::vector<const v1::LinkFacts*> facts;
     for (const std::string& id : ids_) facts.push_back(FactsOf(id));
     const v1::Reason* cause = LowestCause();
-    const std::string& verdict = out_.group().verdict();
     // Good links, and a backend that is not tried again on them.
     if (cause == nullptr && !group_.refusals().empty()) cause = &group_.refusals(0).reason();
     if (cause != nullptr) {
       out_.set_lowest_failing_layer(std::string(LayerName(LayerOf(cause->code()))));
     }
     out_.set_conclusion(ConclusionOf(out_.group(), cause, facts, links_));
-    if (verdict != "ring-only" || cause == nullptr) return;
+    const Verdict verdict = VerdictNamed(out_.group().verdict());
+    if (verdict != Verdict::kRingOnly || cause == nullptr) return;
     for (const std::string_view trigger : RetryTriggers()) {
       out_.add_retry_triggers(std::string(trigger));
     }

@@ -12,7 +12,7 @@ constexpr std::array<std::string_view, 6> kTriggers = {
     "an RDMA device (rdma_en...) appears where there was none",
     "the kernel's refusal is gone from the log after a restart",
     "a machine is replaced by another, or MLX by another version",
-    "a newer knowledge file says that this machine's controller is supported",
+    "a newer support list says that this machine's controller is supported",
     "somebody says 'clusterctl links recheck'"};
 
 }  // namespace

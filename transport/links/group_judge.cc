@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "transport/links/ipv4.h"
 #include "transport/links/judge.h"
@@ -38,7 +39,7 @@ class GroupJudge {
     cables_ = Graph([](const v1::LinkVerdict& link) { return link.kind() != v1::LINK_KIND_IP; });
     thunderbolt_ip_ = Graph([](const v1::LinkVerdict& link) { return CarriesIp(link); });
     all_mac_ = All([](const v1::LinkFacts& facts) { return facts.is_mac() == v1::FACT_YES; });
-    verdict_.set_graph(GraphClass(cables_));
+    verdict_.set_graph(NameOf(GraphOf(cables_)));
     Warn();
     if (ids_.size() <= 1) return Single();
     FindRefusals();
@@ -91,7 +92,7 @@ class GroupJudge {
   }
 
   v1::GroupVerdict Single() {
-    verdict_.set_verdict("single");
+    verdict_.set_verdict(NameOf(Verdict::kSingle));
     for (const std::string& id : ids_) verdict_.add_node_ids(id);
     return std::move(verdict_);
   }
@@ -167,10 +168,10 @@ class GroupJudge {
     return ring_only ? FindRing(graph).has_value() : IsComplete(graph);
   }
 
-  v1::BackendChoice* Offer(const std::string& backend, const std::string& topology) {
+  v1::BackendChoice* Offer(Backend backend, Topology topology) {
     v1::BackendChoice* choice = verdict_.add_choices();
-    choice->set_backend(backend);
-    choice->set_topology(topology);
+    choice->set_backend(NameOf(backend));
+    choice->set_topology(NameOf(topology));
     choice->set_usable(true);
     return choice;
   }
@@ -212,9 +213,9 @@ class GroupJudge {
   }
 
   void OfferRdma() {
-    const std::string backend = all_mac_ ? "jaccl" : "verbs";
+    const Backend backend = all_mac_ ? Backend::kJaccl : Backend::kVerbs;
     const v1::LinkKind kind = all_mac_ ? v1::LINK_KIND_THUNDERBOLT : v1::LINK_KIND_VERBS;
-    v1::BackendChoice* mesh = Offer(backend, "mesh");
+    v1::BackendChoice* mesh = Offer(backend, Topology::kMesh);
     const uint32_t mesh_max =
         snapshot_.mesh_nodes_max() == 0 ? kMeshNodesMax : snapshot_.mesh_nodes_max();
     if (!CoveredBy(kind, /*ring_only=*/false)) DenyMesh(mesh);
@@ -222,7 +223,7 @@ class GroupJudge {
       Deny(mesh, MakeReason(reasons::kTooManyPeers,
                             absl::StrCat(ids_.size(), " nodes; the mesh takes ", mesh_max)));
     }
-    v1::BackendChoice* ring = Offer(backend, "ring");
+    v1::BackendChoice* ring = Offer(backend, Topology::kRing);
     mesh = verdict_.mutable_choices(verdict_.choices_size() - 2);  // the list may have moved
     if (ids_.size() < 3) {
       Deny(ring, MakeReason(reasons::kNotChosen, "two nodes need no ring"));
@@ -294,7 +295,7 @@ class GroupJudge {
 
   // A ring over IP needs only that each rank reaches each other by some address.
   void OfferRing() {
-    v1::BackendChoice* ring = Offer("ring", "mesh");
+    v1::BackendChoice* ring = Offer(Backend::kRing, Topology::kMesh);
     v1::InterfaceKind worst = v1::INTERFACE_KIND_THUNDERBOLT;
     std::vector<std::string> unreached;
     for (const std::string& a : ids_) {
@@ -318,31 +319,32 @@ class GroupJudge {
                             absl::StrCat("nothing leads from: ", absl::StrJoin(unreached, ", "))));
       return;
     }
-    ring->set_topology(ip_everywhere_ ? "mesh" : "ring");
+    ring->set_topology(NameOf(ip_everywhere_ ? Topology::kMesh : Topology::kRing));
     const bool over_thunderbolt = thunderbolt_ring_.has_value();
     verdict_.set_ring_over(over_thunderbolt                   ? "thunderbolt"
                            : worst == v1::INTERFACE_KIND_WIFI ? "wifi"
                                                               : "ethernet");
   }
 
-  const v1::BackendChoice* ChoiceOf(const std::string& topology) const {
+  // Over RDMA, if it can be used.
+  const v1::BackendChoice* RdmaChoice(Topology topology) const {
     for (const v1::BackendChoice& choice : verdict_.choices()) {
-      if (choice.backend() != "ring" && choice.topology() == topology && choice.usable()) {
-        return &choice;
-      }
+      const bool is_this =
+          IsRdma(BackendNamed(choice.backend())) && TopologyNamed(choice.topology()) == topology;
+      if (is_this && choice.usable()) return &choice;
     }
     return nullptr;
   }
 
   void Settle() {
-    const v1::BackendChoice* mesh = ChoiceOf("mesh");
-    const v1::BackendChoice* ring = ChoiceOf("ring");
+    const v1::BackendChoice* mesh = RdmaChoice(Topology::kMesh);
+    const v1::BackendChoice* ring = RdmaChoice(Topology::kRing);
     std::vector<int> order(ids_.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
     if (mesh != nullptr) {
-      verdict_.set_verdict(mesh->backend() == "jaccl" ? "jaccl-mesh" : "verbs");
+      verdict_.set_verdict(NameOf(all_mac_ ? Verdict::kJacclMesh : Verdict::kVerbs));
     } else if (ring != nullptr) {
-      verdict_.set_verdict(ring->backend() == "jaccl" ? "jaccl-ring" : "verbs");
+      verdict_.set_verdict(NameOf(all_mac_ ? Verdict::kJacclRing : Verdict::kVerbs));
       order = *FindRing(rdma_);
       for (const v1::Reason& reason : verdict_.choices(0).reasons()) {
         if (reason.code() == reasons::kMeshIncomplete || reason.code() == reasons::kTooManyPeers) {
@@ -360,7 +362,7 @@ class GroupJudge {
 
   void SettleRingOnly(std::vector<int>* order) {
     const bool has_ring = verdict_.choices(verdict_.choices_size() - 1).usable();
-    verdict_.set_verdict(has_ring ? "ring-only" : "none");
+    verdict_.set_verdict(NameOf(has_ring ? Verdict::kRingOnly : Verdict::kNone));
     if (thunderbolt_ring_.has_value()) *order = *thunderbolt_ring_;
     std::set<std::string> seen;
     const auto add = [&](const v1::Reason& reason) {
@@ -476,7 +478,7 @@ class GroupJudge {
                                       "no node has an address that all others are known to reach");
     *verdict_.add_warnings() = why;
     for (v1::BackendChoice& choice : *verdict_.mutable_choices()) {
-      if (choice.backend() != "ring" && choice.usable()) Deny(&choice, why);
+      if (IsRdma(BackendNamed(choice.backend())) && choice.usable()) Deny(&choice, why);
     }
   }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "proto/backends.h"
 #include "transport/links/ipv4.h"
 #include "transport/links/judge.h"
 #include "transport/links/link_ends.h"
@@ -107,8 +108,9 @@ class Checker {
     for (size_t i = 0; i < hosts_.size(); ++i) CheckHost(i);
     CheckBackend();
     if (IsForJaccl()) {
-      if (backend_ == "jaccl") CheckMeshSize();
-      if (backend_ == "jaccl-ring" || (backend_.empty() && !missing_pairs_.empty())) CheckRing();
+      if (backend_ == MlxBackend::kJaccl) CheckMeshSize();
+      const bool may_be_ring = !backend_.has_value() && !missing_pairs_.empty();
+      if (backend_ == MlxBackend::kJacclRing || may_be_ring) CheckRing();
       CheckSystems();
     }
     return std::move(faults_);
@@ -148,14 +150,12 @@ class Checker {
   }
 
   void CheckTop() {
-    static const std::set<std::string> backends = {"",     "ring",  "mpi",
-                                                   "nccl", "jaccl", "jaccl-ring"};
     const auto backend = document_.find("backend");
     if (backend != document_.end()) {
-      if (!backend->is_string() || !backends.contains(backend->get<std::string>())) {
+      const std::string name = backend->is_string() ? backend->get<std::string>() : "?";
+      backend_ = MlxBackendNamed(name);
+      if (!backend_.has_value() && !name.empty()) {
         Fault(TopLine("backend"), "\"backend\" must be ring, jaccl, jaccl-ring, mpi or nccl");
-      } else {
-        backend_ = backend->get<std::string>();
       }
     }
     const auto envs = document_.find("envs");
@@ -257,9 +257,7 @@ class Checker {
     if (here == 0) missing_pairs_.push_back(absl::StrCat(i, " - ", j));
   }
 
-  bool IsForJaccl() const {
-    return backend_ == "jaccl" || backend_ == "jaccl-ring" || (backend_.empty() && has_rows_);
-  }
+  bool IsForJaccl() const { return backend_.has_value() ? IsJaccl(*backend_) : has_rows_; }
 
   void CheckMeshSize() {
     if (hosts_.size() <= kMeshHostsMax) return;
@@ -387,8 +385,7 @@ class Checker {
   }
 
   void CheckBackend() {
-    const bool is_jaccl = backend_ == "jaccl" || backend_ == "jaccl-ring";
-    if (has_rows_ || is_jaccl) {
+    if (has_rows_ || (backend_.has_value() && IsJaccl(*backend_))) {
       for (const size_t i : without_row_) {
         Fault(lines_->LineOf(i, "rdma"), HostText(i, "has no \"rdma\" row"));
       }
@@ -397,12 +394,12 @@ class Checker {
               "host 0 has no address: rank 0 needs one that every other host reaches");
       }
     }
-    if (backend_ == "jaccl" && !missing_pairs_.empty()) {
+    if (backend_ == MlxBackend::kJaccl && !missing_pairs_.empty()) {
       Fault(lines_->LineOf(0, "rdma"),
             absl::StrCat("no device for hosts ", missing_pairs_[0],
                          ": \"jaccl\" needs a mesh; \"jaccl-ring\" does with neighbours"));
     }
-    if (backend_ != "ring" && (has_rows_ || !backend_.empty())) return;
+    if (backend_ != MlxBackend::kRing && (has_rows_ || backend_.has_value())) return;
     for (size_t i = 0; i < ip_counts_.size(); ++i) {
       if (ip_counts_[i] == 0) {
         Fault(lines_->LineOf(i, "ips"), HostText(i, "has no address, which the ring needs"));
@@ -418,7 +415,7 @@ class Checker {
   const std::span<const HostSystem> systems_;
   json document_, hosts_;
   std::optional<HostLines> lines_;
-  std::string backend_;
+  std::optional<MlxBackend> backend_;
   std::vector<size_t> ip_counts_, without_row_;
   std::vector<std::vector<size_t>> counts_;  // devices of each cell; an empty row: not readable
   std::vector<std::string> unchecked_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 
 namespace macrame::transport {
@@ -21,29 +22,29 @@ Json CellJson(const v1::DeviceCell& cell) {
   return std::vector<std::string>(cell.devices().begin(), cell.devices().end());
 }
 
-bool IsJaccl(const std::string& backend) { return backend == "jaccl" || backend == "jaccl-ring"; }
-
 // The verdict's own word for a backend of mlx.launch.
-const v1::BackendChoice* ChoiceFor(const v1::GroupVerdict& group, const std::string& backend) {
-  const std::string name = backend == "ring" ? "ring" : "jaccl";
-  const std::string topology = backend == "jaccl-ring" ? "ring" : "mesh";
+const v1::BackendChoice* ChoiceFor(const v1::GroupVerdict& group, MlxBackend backend) {
+  const Topology topology = backend == MlxBackend::kJacclRing ? Topology::kRing : Topology::kMesh;
   for (const v1::BackendChoice& choice : group.choices()) {
-    if (choice.backend() != name) continue;
-    if (name == "ring" || choice.topology() == topology) return &choice;
+    const Backend own = BackendNamed(choice.backend());
+    const bool is_jaccl = own == Backend::kJaccl && TopologyNamed(choice.topology()) == topology;
+    if (IsJaccl(backend) ? is_jaccl : own == Backend::kRing) return &choice;
   }
   return nullptr;
 }
 
-// What the group lacks for this backend; OK when it can be used.
-absl::Status CheckBackend(const v1::GroupVerdict& group, const std::string& backend) {
-  if (backend != "ring" && !IsJaccl(backend)) {
+// The backend of that name, when the group can use it.
+absl::StatusOr<MlxBackend> UsableBackend(const v1::GroupVerdict& group, const std::string& name) {
+  const std::vector<std::string> names = MlxBackendNames();
+  if (std::find(names.begin(), names.end(), name) == names.end()) {
     return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
-                        absl::StrCat("no backend '", backend.substr(0, 32),
-                                     "'; there are: ring, jaccl, jaccl-ring"));
+                        absl::StrCat("no backend '", name.substr(0, 32),
+                                     "'; there are: ", absl::StrJoin(names, ", ")));
   }
-  if (group.verdict() == "single") return absl::OkStatus();
+  const MlxBackend backend = *MlxBackendNamed(name);
+  if (VerdictNamed(group.verdict()) == Verdict::kSingle) return backend;
   const v1::BackendChoice* choice = ChoiceFor(group, backend);
-  if (choice != nullptr && choice->usable()) return absl::OkStatus();
+  if (choice != nullptr && choice->usable()) return backend;
   std::vector<std::string> why;
   if (choice != nullptr) {
     for (const v1::Reason& reason : choice->reasons()) {
@@ -52,12 +53,11 @@ absl::Status CheckBackend(const v1::GroupVerdict& group, const std::string& back
   }
   if (why.empty()) why.push_back("these nodes do not have it");
   return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kTransportUnavailable,
-                      absl::StrCat(backend, " can't be used: ", absl::StrJoin(why, "; ")));
+                      absl::StrCat(name, " can't be used: ", absl::StrJoin(why, "; ")));
 }
 
-std::vector<std::string> AddressesOf(const v1::GroupVerdict& group, const std::string& backend,
-                                     int rank) {
-  if (backend == "ring") {
+std::vector<std::string> AddressesOf(const v1::GroupVerdict& group, MlxBackend backend, int rank) {
+  if (backend == MlxBackend::kRing) {
     if (rank >= group.ring_addresses_size()) return {};
     const auto& ips = group.ring_addresses(rank).ips();
     return {ips.begin(), ips.end()};
@@ -78,11 +78,12 @@ std::string DeviceMatrixJson(const v1::GroupVerdict& group) {
   return matrix.dump();
 }
 
-absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,
+absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& name,
                                         const std::vector<std::string>& ssh_names,
                                         bool fast_synch) {
-  const absl::Status usable = CheckBackend(group, backend);
-  if (!usable.ok()) return usable;
+  const absl::StatusOr<MlxBackend> usable = UsableBackend(group, name);
+  if (!usable.ok()) return usable.status();
+  const MlxBackend backend = *usable;
   const int count = group.node_ids_size();
   if (static_cast<int>(ssh_names.size()) != count) {
     return absl::InvalidArgumentError(
@@ -91,7 +92,7 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
   Json hosts = Json::array();
   for (int rank = 0; rank < count; ++rank) {
     const std::vector<std::string> ips = AddressesOf(group, backend, rank);
-    if (ips.empty() && (backend == "ring" || rank == 0) && count > 1) {
+    if (ips.empty() && (backend == MlxBackend::kRing || rank == 0) && count > 1) {
       return ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kCoordinator,
                           absl::StrCat("no address of ", ssh_names[static_cast<size_t>(rank)],
                                        " is known that the others reach"),
@@ -111,7 +112,7 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
   }
   // A host a line, so that a fault can be pointed at.
   std::string text =
-      absl::StrCat("{\n  \"backend\": \"", backend, "\",\n  \"envs\": [",
+      absl::StrCat("{\n  \"backend\": \"", name, "\",\n  \"envs\": [",
                    IsJaccl(backend) && fast_synch ? absl::StrCat("\"", kFastSynch, "=1\"") : "",
                    "],\n  \"hosts\": [");
   for (int rank = 0; rank < count; ++rank) {
@@ -122,17 +123,18 @@ absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std
 }
 
 absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
-                                                const std::string& backend, int rank, int port,
+                                                const std::string& name, int rank, int port,
                                                 bool fast_synch) {
-  const absl::Status usable = CheckBackend(group, backend);
-  if (!usable.ok()) return usable;
+  const absl::StatusOr<MlxBackend> usable = UsableBackend(group, name);
+  if (!usable.ok()) return usable.status();
+  const MlxBackend backend = *usable;
   if (rank < 0 || rank >= group.node_ids_size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("no rank ", rank, " among ", group.node_ids_size()));
   }
   MlxEnvironment environment;
   environment.settings.emplace_back("MLX_RANK", std::to_string(rank));
-  if (backend == "ring") {
+  if (backend == MlxBackend::kRing) {
     Json hosts = Json::array();
     for (int i = 0; i < group.node_ids_size(); ++i) {
       Json addresses = Json::array();
@@ -148,7 +150,7 @@ absl::StatusOr<MlxEnvironment> MlxEnvironmentOf(const v1::GroupVerdict& group,
   environment.settings.emplace_back("MLX_JACCL_COORDINATOR",
                                     absl::StrCat(group.rendezvous_ip(), ":", port));
   if (fast_synch) environment.settings.emplace_back(kFastSynch, "1");
-  if (backend == "jaccl-ring") environment.settings.emplace_back("MLX_JACCL_RING", "1");
+  if (backend == MlxBackend::kJacclRing) environment.settings.emplace_back("MLX_JACCL_RING", "1");
   environment.files.emplace_back("MLX_IBV_DEVICES", DeviceMatrixJson(group));
   return environment;
 }

@@ -18,7 +18,7 @@ namespace macrame::transport {
 
 inline constexpr int kJacclPort = 32323;  // MLX's own default
 
-// "ring", "jaccl", "jaccl-ring". `ssh_names` by rank: what mlx.launch's ssh calls each node.
+// `backend`: one of MlxBackendNames. `ssh_names` by rank: what mlx.launch's ssh calls each node.
 // Refuses a backend that the verdict does not allow, with the verdict's reasons. `fast_synch`:
 // over jaccl, MLX_METAL_FAST_SYNCH=1 is among the settings (agentd's metal_fast_synch).
 absl::StatusOr<std::string> MlxHostfile(const v1::GroupVerdict& group, const std::string& backend,

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/backends.h"
 #include "proto/reason_codes.h"
 #include "transport/links/link_ends.h"
 
@@ -36,7 +37,7 @@ bool Matches(const List& list, const std::string& value) {
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-bool Supports(const v1::KnowledgeEntry& entry, const v1::LinkFacts& facts) {
+bool Supports(const v1::SupportEntry& entry, const v1::LinkFacts& facts) {
   if (entry.subject() != "rdma" || !entry.supported()) return false;
   if (!Matches(entry.machine_models(), facts.machine_model())) return false;
   if (!Matches(entry.chips(), facts.chip())) return false;
@@ -51,15 +52,13 @@ bool Supports(const v1::KnowledgeEntry& entry, const v1::LinkFacts& facts) {
 }
 
 // A newer file than the one that was known when it was decided.
-std::optional<std::string> KnowledgeTrigger(const v1::TransportRefusal& refusal,
-                                            const v1::LinkFacts& facts,
-                                            const v1::Knowledge& knowledge) {
-  if (knowledge.date() <= refusal.knowledge_date()) return std::nullopt;
-  for (const v1::KnowledgeEntry& entry : knowledge.entries()) {
+std::optional<std::string> SupportTrigger(const v1::TransportRefusal& refusal,
+                                          const v1::LinkFacts& facts, const v1::SupportList& list) {
+  if (list.date() <= refusal.support_list_date()) return std::nullopt;
+  for (const v1::SupportEntry& entry : list.entries()) {
     if (!Supports(entry, facts)) continue;
-    return absl::StrCat("what is known as of ", knowledge.date(), " says that ",
-                        facts.machine_model(), " is supported", entry.source().empty() ? "" : ": ",
-                        entry.source());
+    return absl::StrCat("what is known as of ", list.date(), " says that ", facts.machine_model(),
+                        " is supported", entry.source().empty() ? "" : ": ", entry.source());
   }
   return std::nullopt;
 }
@@ -91,7 +90,8 @@ std::optional<std::string> KeyTrigger(const v1::NodeKey& then, const v1::LinkFac
     if (!before.contains(name)) return absl::StrCat(name, " appeared on ", host);
   }
   // Ports and addresses of verbs devices come and go with cables; a refusal lasts no longer.
-  if (refusal.backend() != "verbs" || then.rdma_ports_size() == 0) return std::nullopt;
+  if (BackendNamed(refusal.backend()) != Backend::kVerbs || then.rdma_ports_size() == 0)
+    return std::nullopt;
   const std::set<std::string> ports = RdmaNames(then.rdma_ports());
   for (const std::string& port : now.rdma_ports()) {
     if (!ports.contains(port)) return absl::StrCat("on ", host, " it is now: ", port);
@@ -157,7 +157,7 @@ v1::TransportRefusal MakeRefusal(const v1::LinkSnapshot& snapshot,
   *refusal.mutable_reason() = cause;
   if (symptom.code() != cause.code()) *refusal.mutable_symptom() = symptom;
   refusal.set_decided_unix_ms(snapshot.now_unix_ms());
-  refusal.set_knowledge_date(snapshot.knowledge().date());
+  refusal.set_support_list_date(snapshot.support_list().date());
   return refusal;
 }
 
@@ -169,7 +169,8 @@ std::vector<v1::TransportRefusal> NewRefusals(const v1::LinkSnapshot& snapshot) 
     for (const std::string& id : {link.a().node_id(), link.b().node_id()}) {
       const std::optional<v1::Reason> reason = id.empty() ? std::nullopt : FinalReason(link, id);
       if (!reason.has_value() || !done.insert(id).second) continue;
-      v1::TransportRefusal refusal = MakeRefusal(snapshot, {id}, "jaccl", *reason, *reason);
+      v1::TransportRefusal refusal =
+          MakeRefusal(snapshot, {id}, NameOf(Backend::kJaccl), *reason, *reason);
       if (!IsHeld(snapshot, refusal)) found.push_back(std::move(refusal));
     }
   }
@@ -179,8 +180,8 @@ std::vector<v1::TransportRefusal> NewRefusals(const v1::LinkSnapshot& snapshot) 
 std::optional<std::string> TriggerToRetry(const v1::TransportRefusal& refusal,
                                           const v1::LinkSnapshot& snapshot) {
   // Cables between Linux machines heal without a trace; what crashed a machine does not.
-  const bool passes =
-      refusal.backend() == "verbs" && refusal.reason().code() != reasons::kNodeCrashed;
+  const bool passes = BackendNamed(refusal.backend()) == Backend::kVerbs &&
+                      refusal.reason().code() != reasons::kNodeCrashed;
   if (passes && snapshot.now_unix_ms() > refusal.decided_unix_ms() + kVerbsRefusalMs) {
     return "it was some time ago";
   }
@@ -188,7 +189,7 @@ std::optional<std::string> TriggerToRetry(const v1::TransportRefusal& refusal,
     const v1::LinkFacts* facts = FactsOf(snapshot, key.node_id());
     if (facts == nullptr) continue;
     std::optional<std::string> trigger = KeyTrigger(key, *facts, refusal);
-    if (!trigger.has_value()) trigger = KnowledgeTrigger(refusal, *facts, snapshot.knowledge());
+    if (!trigger.has_value()) trigger = SupportTrigger(refusal, *facts, snapshot.support_list());
     if (trigger.has_value()) return trigger;
   }
   return std::nullopt;

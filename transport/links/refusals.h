@@ -26,7 +26,7 @@ v1::TransportRefusal MakeRefusal(const v1::LinkSnapshot& snapshot,
 
 // Why a refusal is to be looked at again, in words for people: another OS build, an RDMA device
 // appeared, the kernel's refusal is gone, the machine was replaced, another MLX, or a newer
-// knowledge file that says the machine is supported. Unset: it still holds. A node that is not in
+// support list that says the machine is supported. Unset: it still holds. A node that is not in
 // the snapshot changes nothing; a fact that is unknown now neither.
 std::optional<std::string> TriggerToRetry(const v1::TransportRefusal& refusal,
                                           const v1::LinkSnapshot& snapshot);

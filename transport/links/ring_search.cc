@@ -81,12 +81,12 @@ bool IsComplete(const Adjacency& adjacent) {
   return true;
 }
 
-const char* GraphClass(const Adjacency& adjacent) {
+CableGraph GraphOf(const Adjacency& adjacent) {
   const size_t count = adjacent.size();
-  if (count <= 1) return "single";
-  if (!IsConnected(adjacent)) return "disconnected";
-  if (count == 2) return "pair";
-  if (IsComplete(adjacent)) return "mesh";
+  if (count <= 1) return CableGraph::kSingle;
+  if (!IsConnected(adjacent)) return CableGraph::kDisconnected;
+  if (count == 2) return CableGraph::kPair;
+  if (IsComplete(adjacent)) return CableGraph::kMesh;
   size_t ends = 0, through = 0, hubs = 0;
   for (size_t node = 0; node < count; ++node) {
     const size_t degree = Degree(adjacent, node);
@@ -94,10 +94,10 @@ const char* GraphClass(const Adjacency& adjacent) {
     through += degree == 2;
     hubs += degree == count - 1;
   }
-  if (through == count) return "ring";
-  if (ends == 2 && through == count - 2) return "chain";
-  if (hubs == 1 && ends == count - 1) return "star";
-  return "other";
+  if (through == count) return CableGraph::kRing;
+  if (ends == 2 && through == count - 2) return CableGraph::kChain;
+  if (hubs == 1 && ends == count - 1) return CableGraph::kStar;
+  return CableGraph::kOther;
 }
 
 }  // namespace macrame::transport

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "proto/backends.h"
+
 namespace macrame::transport {
 
 // adjacent[i][j]: nodes i and j are neighbours. Symmetric.
@@ -20,7 +22,7 @@ inline constexpr uint64_t kRingSearchStepsMax = 2'000'000;
 std::optional<std::vector<int>> FindRing(const Adjacency& adjacent);
 
 bool IsComplete(const Adjacency& adjacent);
-// "single", "pair", "mesh", "ring", "chain", "star", "disconnected", "other".
-const char* GraphClass(const Adjacency& adjacent);
+// How its cables join all nodes; of several, the first of mesh, ring, chain, star.
+CableGraph GraphOf(const Adjacency& adjacent);
 
 }  // namespace macrame::transport

@@ -2,7 +2,7 @@
 
 namespace macrame::transport {
 
-// A Mac's devices are asked for with ibv_devices (discovery/rdma_parsers.h).
+// A Mac's devices are asked for with ibv_devices (discovery/parsers/link_parsers.h).
 std::optional<std::vector<v1::RdmaDevice>> ListVerbsDevices(const std::string&,
                                                             bool* library_missing) {
   *library_missing = true;

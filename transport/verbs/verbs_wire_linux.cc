@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "proto/reasons.h"
+#include "transport/collectives/pumped_wire.h"
 #include "transport/verbs/queue_pair.h"
 #include "transport/verbs/verbs_wire.h"
 
@@ -21,8 +22,6 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr microseconds kSpinWithCores{60};
-// A blocked wait looks up this often for a peer that died without a word or a call to stop.
-constexpr milliseconds kBlockSlice{100};
 // On leaving, for what was sent to arrive.
 constexpr milliseconds kFlushLimit{1000};
 
@@ -79,30 +78,31 @@ struct Peer {
   uint32_t consumed = 0, told = 0;
 };
 
-class VerbsWire : public Wire {
+microseconds SpinFor(const VerbsWireOptions& options) {
+  if (options.spin.count() >= 0) return options.spin;
+  return std::thread::hardware_concurrency() > 1 ? kSpinWithCores : microseconds(0);
+}
+
+class VerbsWire : public PumpedWire {
  public:
   VerbsWire(const VerbsWireOptions& options, std::unique_ptr<Wire> side)
-      : options_(options), side_(std::move(side)), peers_(side_->size()) {
-    const bool has_cores = std::thread::hardware_concurrency() > 1;
-    spin_ = options.spin.count() >= 0 ? options.spin : has_cores ? kSpinWithCores : microseconds(0);
-  }
+      : PumpedWire(SpinFor(options), options.collective_timeout),
+        options_(options),
+        side_(std::move(side)),
+        peers_(side_->size()) {}
   ~VerbsWire() override { Flush(); }
 
   absl::Status Connect();
 
   int rank() const override { return side_->rank(); }
   int size() const override { return side_->size(); }
-  std::string_view backend() const override { return "verbs"; }
+  Backend backend() const override { return Backend::kVerbs; }
   bool Reaches(int peer) const override {
     return peer >= 0 && peer < size() && peers_[peer].pair != nullptr;
   }
-  absl::Status Exchange(std::span<const Send> sends, std::span<const Receive> receives) override;
   absl::Status CheckPeer(int peer) override { return side_->CheckPeer(peer); }
-  WireStats stats() const override {
-    return {bytes_sent_.load(), bytes_received_.load(), exchanges_.load()};
-  }
   void ShutDown() override {
-    stopping_.store(true);
+    NoteStopping();
     side_->ShutDown();
   }
 
@@ -112,28 +112,24 @@ class VerbsWire : public Wire {
   absl::Status OpenPairs(std::vector<QueuePairCard>& cards);
   absl::Status ConnectPairs(const std::vector<QueuePairCard>& cards);
   absl::Status Agree(const absl::Status& own);
-  absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives);
-  absl::Status Pump(bool* moved);
+  absl::Status Queue(std::span<const Send> sends, std::span<const Receive> receives) override;
+  absl::Status Pump(bool* moved) override;
   absl::Status TakeCompletions(int rank, Peer& peer, bool* moved);
   absl::Status TakePieces(int rank, Peer& peer, bool* moved);
   absl::Status SendPieces(int rank, Peer& peer, bool* moved);
   absl::Status PostPiece(int rank, Peer& peer, uint64_t message_bytes,
                          std::span<const std::byte> data);
-  bool AllDone() const;
-  absl::Status Block();
+  bool AllDone() const override;
+  absl::Status Block() override;
   void Flush();
   absl::Status AtRank(int rank, const absl::Status& status) const;
   absl::Status Lost(int rank, const absl::Status& why) const;
-  std::string Waiting() const;
+  std::string Waiting() const override;
 
   const VerbsWireOptions options_;
   const std::unique_ptr<Wire> side_;
-  microseconds spin_;
   std::vector<Peer> peers_;
   std::vector<QueuePair::Completion> ended_;
-  absl::Status broken_;
-  std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> bytes_sent_{0}, bytes_received_{0}, exchanges_{0};
 };
 
 absl::Status VerbsWire::AtRank(int rank, const absl::Status& status) const {
@@ -145,7 +141,7 @@ absl::Status VerbsWire::AtRank(int rank, const absl::Status& status) const {
 
 // What the device itself says explains a failed transfer better than the transfer does.
 absl::Status VerbsWire::Lost(int rank, const absl::Status& why) const {
-  if (stopping_.load()) return absl::CancelledError("the group was shut down");
+  if (stopping()) return Stopped();
   const absl::Status device = peers_[rank].pair->TakeDeviceEvents();
   if (!device.ok()) return AtRank(rank, device);
   return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kPeerLost,
@@ -370,7 +366,7 @@ std::string VerbsWire::Waiting() const {
   return absl::StrJoin(ranks, ", ");
 }
 
-// Until something ended on one of the devices, at most a slice.
+// Until something ended on one of the devices.
 absl::Status VerbsWire::Block() {
   std::vector<pollfd> waits;
   for (int rank = 0; rank < size(); ++rank) {
@@ -402,37 +398,6 @@ absl::Status VerbsWire::Block() {
   return absl::OkStatus();
 }
 
-absl::Status VerbsWire::Exchange(std::span<const Send> sends, std::span<const Receive> receives) {
-  if (!broken_.ok()) return broken_;
-  broken_ = Queue(sends, receives);
-  if (!broken_.ok()) return broken_;
-  exchanges_.fetch_add(1, std::memory_order_relaxed);
-  auto last_move = steady_clock::now();
-  while (true) {
-    bool moved = false;
-    broken_ = stopping_.load(std::memory_order_relaxed)
-                  ? absl::CancelledError("the group was shut down")
-                  : Pump(&moved);
-    if (!broken_.ok()) return broken_;
-    if (AllDone()) return absl::OkStatus();
-    const auto now = steady_clock::now();
-    if (moved) {
-      last_move = now;
-      continue;
-    }
-    if (now - last_move < spin_) continue;
-    if (now - last_move >= options_.collective_timeout) {
-      broken_ = ReasonStatus(
-          absl::StatusCode::kDeadlineExceeded, reasons::kPeerLost,
-          absl::StrCat("rank ", rank(), " waited ", options_.collective_timeout.count(),
-                       " ms for rank ", Waiting()));
-      return broken_;
-    }
-    broken_ = Block();
-    if (!broken_.ok()) return broken_;
-  }
-}
-
 // A queue pair that is destroyed forgets what it has not yet handed over.
 void VerbsWire::Flush() {
   const auto end = steady_clock::now() + kFlushLimit;
@@ -441,7 +406,7 @@ void VerbsWire::Flush() {
       return !peer.pair || peer.free_slots.size() == static_cast<size_t>(kAllSlots);
     });
   };
-  while (broken_.ok() && !stopping_.load() && !all_free() && steady_clock::now() < end) {
+  while (broken_.ok() && !stopping() && !all_free() && steady_clock::now() < end) {
     bool moved = false;
     for (int rank = 0; rank < size() && broken_.ok(); ++rank) {
       if (peers_[rank].pair) broken_ = TakeCompletions(rank, peers_[rank], &moved);

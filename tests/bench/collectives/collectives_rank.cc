@@ -69,7 +69,7 @@ std::shared_ptr<macrame::transport::Group> ConnectOurs(int rank,
                                                        const std::vector<std::string>& addresses,
                                                        bool is_private) {
   return macrame::transport::MakeGroup(ConnectTcp(rank, addresses, is_private),
-                                       macrame::transport::Topology::kMesh);
+                                       macrame::Topology::kMesh);
 }
 
 std::shared_ptr<macrame::transport::Group> ConnectVerbs(
@@ -82,7 +82,7 @@ std::shared_ptr<macrame::transport::Group> ConnectVerbs(
   options.connection = connection;
   auto wire = macrame::transport::ConnectVerbsWire(options, ConnectTcp(rank, addresses));
   if (!wire.ok()) Give(wire.status());
-  return macrame::transport::MakeGroup(*std::move(wire), macrame::transport::Topology::kMesh);
+  return macrame::transport::MakeGroup(*std::move(wire), macrame::Topology::kMesh);
 }
 
 AllReduce Direct(const std::shared_ptr<macrame::transport::Group>& group, size_t size_max) {

@@ -20,8 +20,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "planner/chip_table.h"
-#include "planner/described/model_card.h"
 #include "planner/gang.h"
+#include "planner/offline/catalogue_entry.h"
 #include "planner/prediction.h"
 
 namespace macrame::planner {
@@ -103,7 +103,7 @@ Gang GangOf(const Case& c) {
   const uint32_t nodes = c.figure.nodes;
   const uint32_t layers = c.request.model().layer_count();
   Gang gang;
-  if (IsRdma(c.figure)) gang.fabric.backend = Fabric::Backend::kJaccl;
+  if (IsRdma(c.figure)) gang.fabric.backend = Backend::kJaccl;
   if (IsPipeline(c.figure)) {
     uint32_t begin = 0;
     for (uint32_t i = 0; i < nodes; ++i) {
@@ -284,29 +284,31 @@ std::vector<Figure> ReadFigures(const std::string& path) {
   return figures;
 }
 
-// A model that no card tells of: the parameters that its name states ("34B", "30B-A3B") in as many
+// A model that no entry tells of: the parameters that its name states ("34B", "30B-A3B") in as many
 // layers as models of that size have. Its bytes decide nearly alone.
-std::optional<ModelCard> GuessedCard(const std::string& name) {
+std::optional<CatalogueEntry> GuessedEntry(const std::string& name) {
   static const std::regex all(R"((^|[-_ ])(\d+(\.\d+)?)[bB]($|[-_ ]))");
   static const std::regex active(R"([-_ ][aA](\d+(\.\d+)?)[bB])");
   std::smatch found;
   if (!std::regex_search(name, found, all)) return std::nullopt;
-  ModelCard card;
-  card.name = name;
-  card.parameters = card.active_parameters = std::stod(found[2]);
-  if (std::regex_search(name, found, active)) card.active_parameters = std::stod(found[1]);
+  CatalogueEntry entry;
+  entry.name = name;
+  entry.parameters = entry.active_parameters = std::stod(found[2]);
+  if (std::regex_search(name, found, active)) entry.active_parameters = std::stod(found[1]);
   constexpr std::array<std::pair<double, uint32_t>, 6> kTypicalLayers = {
       {{2, 24}, {10, 32}, {20, 40}, {40, 60}, {100, 80}, {1e9, 100}}};
-  const auto typical = std::find_if(kTypicalLayers.begin(), kTypicalLayers.end(),
-                                    [&](const auto& size) { return card.parameters < size.first; });
-  const bool mixture = card.active_parameters < card.parameters;
-  card.layers = mixture ? 48 : typical->second;
-  card.hidden = static_cast<uint32_t>(std::sqrt(card.active_parameters * 1e9 / 12 / card.layers));
-  card.kv_heads = 8;
-  card.head_dim = 128;
-  card.vocab = 128 * 1024;
-  card.context = 32768;
-  return card;
+  const auto typical =
+      std::find_if(kTypicalLayers.begin(), kTypicalLayers.end(),
+                   [&](const auto& size) { return entry.parameters < size.first; });
+  const bool mixture = entry.active_parameters < entry.parameters;
+  entry.layers = mixture ? 48 : typical->second;
+  entry.hidden =
+      static_cast<uint32_t>(std::sqrt(entry.active_parameters * 1e9 / 12 / entry.layers));
+  entry.kv_heads = 8;
+  entry.head_dim = 128;
+  entry.vocab = 128 * 1024;
+  entry.context = 32768;
+  return entry;
 }
 
 // "M4 Max 32-core GPU", "M4 Max 36GB": the smaller GPU. Of several numbers of cores the one that
@@ -325,9 +327,10 @@ uint32_t GpuCoresOf(const Chip& chip, const std::string& machine) {
   return GpuCoresWith(chip, std::regex_search(machine, found, memory) ? std::stoul(found[1]) : 0);
 }
 
-absl::StatusOr<Case> CaseOf(const Figure& figure, const std::vector<ModelCard>& cards) {
-  const auto known = FindModelCard(cards, figure.model);
-  const std::optional<ModelCard> guessed = known.ok() ? std::nullopt : GuessedCard(figure.model);
+absl::StatusOr<Case> CaseOf(const Figure& figure, const std::vector<CatalogueEntry>& entries) {
+  const auto known = FindEntry(entries, figure.model);
+  const std::optional<CatalogueEntry> guessed =
+      known.ok() ? std::nullopt : GuessedEntry(figure.model);
   if (!known.ok() && !guessed.has_value()) return known.status();
   if (figure.nodes == 0) return absl::InvalidArgumentError("no nodes");
   if (guessed.has_value()) {
@@ -339,9 +342,9 @@ absl::StatusOr<Case> CaseOf(const Figure& figure, const std::vector<ModelCard>& 
   Case c;
   c.figure = figure;
   c.context = figure.context > 0 ? figure.context : kPredictedPositions;
-  const ModelCard& card = guessed.has_value() ? *guessed : **known;
-  c.figure.bits = BitsOf(card, figure.model, figure.bits);
-  *c.request.mutable_model() = DescribeCard(card, c.figure.bits);
+  const CatalogueEntry& entry = guessed.has_value() ? *guessed : **known;
+  c.figure.bits = BitsOf(entry, figure.model, figure.bits);
+  *c.request.mutable_model() = DescribeEntry(entry, c.figure.bits);
   for (uint32_t i = 0; i < figure.nodes; ++i) {
     const std::string& machine = figure.machines[i % figure.machines.size()];
     const Chip* chip = FindChip(machine);
@@ -532,16 +535,16 @@ Errors PrintSpeeds(const std::vector<Case>& cases, const std::vector<Case>& fitt
 int Calibrate(const std::string& models_path, const std::vector<std::string>& tables) {
   std::stringstream models;
   models << std::ifstream(models_path).rdbuf();
-  const auto cards = ReadModelCards(models.str());
-  if (!cards.ok()) {
-    std::fprintf(stderr, "calibration: %s\n", std::string(cards.status().message()).c_str());
+  const auto entries = ReadCatalogue(models.str());
+  if (!entries.ok()) {
+    std::fprintf(stderr, "calibration: %s\n", std::string(entries.status().message()).c_str());
     return 2;
   }
   std::vector<Case> cases, fitted;
   bool left_out = false;
   for (const std::string& table : tables) {
     for (const Figure& figure : ReadFigures(table)) {
-      const absl::StatusOr<Case> c = CaseOf(figure, *cards);
+      const absl::StatusOr<Case> c = CaseOf(figure, *entries);
       if (!c.ok()) {
         std::printf("%s is left out: %s\n", figure.id.c_str(),
                     std::string(c.status().message()).c_str());

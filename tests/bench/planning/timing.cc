@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "planner/described/catalogue.h"
-#include "planner/described/cluster_file.h"
+#include "planner/offline/catalogue.h"
+#include "planner/offline/cluster_file.h"
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "tests/sim/planner_growth.h"
@@ -98,8 +98,8 @@ v1::PlanRequest FullMesh(size_t nodes, size_t kinds) {
     absl::StrAppend(&yaml, "- {name: n", i, ", machine: ", machines[i % kinds], "}\n");
   }
   v1::PlanRequest request = ReadClusterFile(yaml + "links: mesh\n")->request;
-  const auto cards = CatalogueWith("");
-  *request.mutable_model() = DescribeForPlan(**FindModelCard(*cards, "DeepSeek-V3.1"), 4);
+  const auto entries = CatalogueWith("");
+  *request.mutable_model() = DescribeForPlan(**FindEntry(*entries, "DeepSeek-V3.1"), 4);
   return request;
 }
 

@@ -19,9 +19,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "discovery/link_facts.h"
-#include "discovery/link_parsers.h"
-#include "discovery/mac_probe.h"
+#include "discovery/parsers/link_parsers.h"
+#include "discovery/probe/link_facts.h"
+#include "discovery/probe/mac_probe.h"
 #include "transport/links/judge.h"
 #include "transport/links/link_ends.h"
 

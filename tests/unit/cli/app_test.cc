@@ -260,7 +260,7 @@ TEST_F(AppTest, ModelListAndUnload) {
   EXPECT_EQ(agent_.service.last_unload, "tiny");
 }
 
-TEST_F(AppTest, ModelCheckTriesEachCopy) {
+TEST_F(AppTest, ModelCheckTriesEachReplica) {
   v1::ClusterStatus status = HealthyCluster();
   for (v1::NodeStatus& node : *status.mutable_nodes()) {
     node.mutable_inventory()->clear_gpu_cores();
@@ -273,9 +273,9 @@ TEST_F(AppTest, ModelCheckTriesEachCopy) {
   agent_.service.status = status;
   const json both = json::parse(Run({"model", "check", name, "--json"}).out);
   EXPECT_EQ(agent_.service.inferred, (std::set<std::string>{name, second}));
-  std::set<std::string> copies;
-  for (const json& check : both["checks"]) copies.insert(check["copy"]);
-  EXPECT_EQ(copies, (std::set<std::string>{name, second}));
+  std::set<std::string> replicas;
+  for (const json& check : both["checks"]) replicas.insert(check["replica"]);
+  EXPECT_EQ(replicas, (std::set<std::string>{name, second}));
 
   copy.set_state(v1::DEPLOYMENT_STATE_PENDING);
   agent_.service.status->mutable_deployments()->CopyFrom(status.deployments());

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/exit_codes.h"
-#include "planner/described/model_card.h"
+#include "planner/offline/catalogue_entry.h"
 #include "tests/unit/cli/cli_run.h"
 
 namespace macrame::cli {
@@ -59,13 +59,13 @@ TEST_F(PlannerCommandsTest, PlansOnADescribedClusterWithoutAnAgent) {
   EXPECT_NE(none.out.find("Does not fit"), std::string::npos) << none.out;
 }
 
-TEST_F(PlannerCommandsTest, ACardOfOnesOwnWinsOverTheCatalogue) {
-  const std::string card =
-      Write("card.yaml",
+TEST_F(PlannerCommandsTest, AnEntryOfOnesOwnWinsOverTheCatalogue) {
+  const std::string entry =
+      Write("entry.yaml",
             "models:\n- {name: Ours, layers: 40, hidden: 4096, heads: 32, kv_heads: 8, "
             "head_dim: 128, intermediate: 14336, vocab: 32000, context: 8192}\n");
-  const CliRun run = Run(
-      {"plan", "ours", "--bits", "4", "--cluster", Studios(), "--card", card, "--nodes", "two"});
+  const CliRun run = Run({"plan", "ours", "--bits", "4", "--cluster", Studios(), "--catalogue",
+                          entry, "--nodes", "two"});
   EXPECT_EQ(run.exit_code, kExitOk) << run.err;
   EXPECT_NE(run.out.find("Ours-4bit: one node"), std::string::npos) << run.out;
   EXPECT_NE(run.out.find("two"), std::string::npos);
@@ -93,7 +93,7 @@ TEST_F(PlannerCommandsTest, AModelsOwnFilesArePlannedWith) {
   ASSERT_EQ(run.exit_code, kExitOk) << run.err;
   const json plan = json::parse(run.out)["plan"];
   EXPECT_EQ(plan["model_name"], "knot-5m-4bit");
-  // The file's own size, which no card knows.
+  // The file's own size, which no entry knows.
   const auto weights = std::filesystem::file_size(MACRAME_BUNDLED_MODEL "/model.safetensors");
   uint64_t planned = 0;
   for (const json& rank : plan["assignments"]) {
@@ -207,9 +207,10 @@ TEST_F(PlannerCommandsTest, FilesThatAreNoDescriptionsSayWhatToDo) {
   const CliRun name = Run({"plan", "caf\xe9", "--cluster", Studios()});
   EXPECT_EQ(name.exit_code, kExitUsage);
   EXPECT_NE(name.err.find("not text in UTF-8"), std::string::npos) << name.err;
-  const CliRun card = Run({"capacity", "--tier", "starter", "--card", folder_ + "/word.yaml"});
-  EXPECT_EQ(card.exit_code, kExitUsage);
-  EXPECT_NE(card.err.find("'models:'"), std::string::npos) << card.err;
+  const CliRun entry =
+      Run({"capacity", "--tier", "starter", "--catalogue", folder_ + "/word.yaml"});
+  EXPECT_EQ(entry.exit_code, kExitUsage);
+  EXPECT_NE(entry.err.find("'models:'"), std::string::npos) << entry.err;
 }
 
 TEST_F(PlannerCommandsTest, CapacityAndTopologyInEachFormat) {

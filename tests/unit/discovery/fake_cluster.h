@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "discovery/link_facts.h"
+#include "discovery/probe/link_facts.h"
 
 namespace macrame::tests {
 

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "planner/described/cluster_file.h"
-#include "planner/described/model_card.h"
+#include "planner/offline/catalogue_entry.h"
+#include "planner/offline/cluster_file.h"
 #include "planner/planner.h"
 #include "tests/unit/planner/test_models.h"
 

@@ -11,7 +11,7 @@ namespace macrame::planner {
 namespace {
 
 constexpr Fabric kTcp;
-constexpr Fabric kMesh{Fabric::Backend::kJaccl, false};
+constexpr Fabric kMesh{Backend::kJaccl, Topology::kMesh};
 constexpr double kMessageBytes = 16384;
 
 // A path from one node to another and back.
@@ -112,9 +112,9 @@ TEST_F(LinkCostsTest, OfTwoPathsEachFabricTakesTheBetterInWhateverOrderTheyAreLi
     for (const size_t i : order) List("aaaa", "bbbb", paths[i]);
     EXPECT_DOUBLE_EQ(HopUs(kTcp, 0, 1), CarryUs(150, 3e9));
     EXPECT_DOUBLE_EQ(HopUs(kMesh, 0, 1), CarryUs(9, 4e9)) << "16 KiB: latency counts for more";
-    EXPECT_TRUE(Costs().HasRdma(0, 1, Fabric::Backend::kVerbs));
+    EXPECT_TRUE(Costs().HasRdma(0, 1, Backend::kVerbs));
     EXPECT_TRUE(Costs().Reaches(0, 1));
-    EXPECT_EQ(Costs().RdmaNeighbours(0, Fabric::Backend::kJaccl), std::vector<size_t>{1});
+    EXPECT_EQ(Costs().RdmaNeighbours(0, Backend::kJaccl), std::vector<size_t>{1});
   } while (std::next_permutation(order.begin(), order.end()));
 }
 

@@ -57,7 +57,7 @@ TEST(Placement, TheLargestIsPlacedFirstSoThatAllFit) {
   EXPECT_EQ(NodesOf(result.deployments[0]), std::set<std::string>{"node-1"});
 }
 
-TEST(Placement, CopiesOfOneModelShareNoNode) {
+TEST(Placement, ReplicasOfOneModelShareNoNode) {
   PlacementRequest request = On({48, 48, 48});
   request.deployments.push_back(Wanted("twice", 10 * kGB));
   request.deployments[0].replicas = 3;

@@ -34,10 +34,14 @@ using std::chrono::seconds;
 
 const NodeId kServerId("00000000000000000000000000000001");
 const NodeId kClientId("00000000000000000000000000000002");
-constexpr char kUnary[] = "/macrame.v1.AgentService/DescribeModel";
-constexpr char kForMembers[] = "/macrame.v1.AgentService/ForMembers";
-constexpr char kForThisMachine[] = "/macrame.v1.AgentService/ForThisMachine";
-constexpr char kStream[] = "/macrame.v1.AgentService/Generate";
+using UnaryMethod = Method<v1::DescribeModelRequest, v1::DescribeModelResponse>;
+constexpr UnaryMethod kUnary{"/macrame.v1.AgentService/DescribeModel", Access::kCertificate};
+constexpr UnaryMethod kForMembers{"/macrame.v1.AgentService/ForMembers", Access::kMember};
+constexpr UnaryMethod kForThisMachine{"/macrame.v1.AgentService/ForThisMachine", Access::kLocal};
+constexpr Method<v1::LeaveRequest, v1::LeaveResponse> kDance{"/macrame.v1.AgentService/Dance",
+                                                             Access::kCertificate};
+constexpr StreamMethod<v1::GenerateRequest, v1::GenerateChunk> kStream{
+    "/macrame.v1.AgentService/Generate", Access::kCertificate};
 
 using UnaryReply = GrpcServer::Reply<v1::DescribeModelResponse>;
 
@@ -48,23 +52,18 @@ class GrpcServerTest : public ::testing::Test {
     server_credentials_ = *MakeNodeCredentials(secret_, kServerId);
     client_credentials_ = *MakeNodeCredentials(secret_, kClientId);
     server_.emplace(dispatcher_);
-    for (const auto& [method, access] :
-         {std::pair<const char*, Access>{kUnary, Access::kCertificate},
-          std::pair<const char*, Access>{kForMembers, Access::kMember},
-          std::pair<const char*, Access>{kForThisMachine, Access::kLocal}}) {
-      server_->HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
-          method, access,
-          [this](const Caller& caller, v1::DescribeModelRequest request, UnaryReply reply) {
+    for (const UnaryMethod& method : {kUnary, kForMembers, kForThisMachine}) {
+      server_->HandleUnary(
+          method, [this](const Caller& caller, v1::DescribeModelRequest request, UnaryReply reply) {
             EXPECT_TRUE(dispatcher_.IsOwnerThread());
             callers_.push_back(caller);
             on_unary_(request, std::move(reply));
           });
     }
-    server_->HandleStream<v1::GenerateRequest>(
-        kStream, Access::kCertificate,
-        [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
-          on_stream_(request, std::move(stream));
-        });
+    server_->HandleStream(kStream,
+                          [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+                            on_stream_(request, std::move(stream));
+                          });
     // Nothing here may wait for ever.
     dispatcher_.PostAfter(seconds(20), [this] {
       ADD_FAILURE() << "the test took too long";
@@ -88,16 +87,15 @@ class GrpcServerTest : public ::testing::Test {
   // Runs the dispatcher until the call has ended.
   absl::StatusOr<v1::DescribeModelResponse> CallUnary(PeerChannel& channel,
                                                       Duration timeout = seconds(5),
-                                                      std::string_view method = kUnary) {
+                                                      const UnaryMethod& method = kUnary) {
     v1::DescribeModelRequest request;
     request.set_name_or_path("tiny");
     absl::StatusOr<v1::DescribeModelResponse> result;
-    channel.Call<v1::DescribeModelResponse>(
-        method, request, timeout, [&](absl::StatusOr<v1::DescribeModelResponse> response) {
-          EXPECT_TRUE(dispatcher_.IsOwnerThread());
-          result = std::move(response);
-          dispatcher_.Stop();
-        });
+    channel.Call(method, request, timeout, [&](absl::StatusOr<v1::DescribeModelResponse> response) {
+      EXPECT_TRUE(dispatcher_.IsOwnerThread());
+      result = std::move(response);
+      dispatcher_.Stop();
+    });
     dispatcher_.Run();
     return result;
   }
@@ -221,7 +219,7 @@ TEST_F(GrpcServerTest, NewCredentialsAreTakenWithoutEndingWhatRuns) {
   };
   absl::StatusOr<v1::DescribeModelResponse> slow = absl::UnknownError("not answered");
   v1::DescribeModelRequest request;
-  first->Call<v1::DescribeModelResponse>(kUnary, request, seconds(10), [&](auto response) {
+  first->Call(kUnary, request, seconds(10), [&](auto response) {
     slow = std::move(response);
     dispatcher_.Stop();
   });
@@ -314,20 +312,18 @@ TEST_F(GrpcServerTest, AChannelFindsItsPeerAgainAfterARestart) {
   server_->Stop(Duration::zero());
   EXPECT_FALSE(CallUnary(*channel).ok());
   GrpcServer again(dispatcher_);
-  again.HandleUnary<v1::DescribeModelRequest, v1::DescribeModelResponse>(
-      kUnary, Access::kCertificate, [](const Caller&, v1::DescribeModelRequest, UnaryReply reply) {
-        reply(v1::DescribeModelResponse());
-      });
+  again.HandleUnary(kUnary, [](const Caller&, v1::DescribeModelRequest, UnaryReply reply) {
+    reply(v1::DescribeModelResponse());
+  });
   ASSERT_TRUE(again.StartTcp("127.0.0.1", port, TlsServerCredentials(server_credentials_)).ok());
   int calls = 0;
   std::function<void()> call = [&] {
-    channel->Call<v1::DescribeModelResponse>(
-        kUnary, v1::DescribeModelRequest(), seconds(1),
-        [&](absl::StatusOr<v1::DescribeModelResponse> response) {
-          if (response.ok()) return dispatcher_.Stop();
-          ASSERT_LT(++calls, 100);
-          dispatcher_.PostAfter(milliseconds(50), call);
-        });
+    channel->Call(kUnary, v1::DescribeModelRequest(), seconds(1),
+                  [&](absl::StatusOr<v1::DescribeModelResponse> response) {
+                    if (response.ok()) return dispatcher_.Stop();
+                    ASSERT_LT(++calls, 100);
+                    dispatcher_.PostAfter(milliseconds(50), call);
+                  });
   };
   call();
   dispatcher_.Run();
@@ -337,11 +333,11 @@ TEST_F(GrpcServerTest, UnknownMethodsAndTakenPortsAreNamed) {
   StartTls();
   auto channel = Connect(client_credentials_, kServerId);
   absl::Status status;
-  channel->Call<v1::LeaveResponse>("/macrame.v1.AgentService/Dance", v1::LeaveRequest(), seconds(5),
-                                   [&](absl::StatusOr<v1::LeaveResponse> response) {
-                                     status = response.status();
-                                     dispatcher_.Stop();
-                                   });
+  channel->Call(kDance, v1::LeaveRequest(), seconds(5),
+                [&](absl::StatusOr<v1::LeaveResponse> response) {
+                  status = response.status();
+                  dispatcher_.Stop();
+                });
   dispatcher_.Run();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   GrpcServer second(dispatcher_);
@@ -492,7 +488,7 @@ TEST_F(GrpcServerTest, AStreamArrivesWholeAndInOrder) {
   request.set_prompt("p");
   uint32_t next = 0;
   absl::Status end = absl::UnknownError("not ended");
-  channel->Stream<v1::GenerateChunk>(
+  channel->Stream(
       kStream, request, seconds(10),
       [&](v1::GenerateChunk chunk) {
         EXPECT_EQ(chunk.completion_tokens(), next++);
@@ -523,7 +519,7 @@ TEST_F(GrpcServerTest, CancellingAStreamReachesTheHandler) {
   auto channel = Connect(client_credentials_, kServerId);
   absl::Status end;
   CallHandle handle;
-  handle = channel->Stream<v1::GenerateChunk>(
+  handle = channel->Stream(
       kStream, v1::GenerateRequest(), seconds(10), [&](v1::GenerateChunk) { handle.Cancel(); },
       [&](absl::Status status) {
         end = status;
@@ -555,7 +551,7 @@ TEST_F(GrpcServerTest, NothingOfACallStaysBehindIt) {
     stream.Finish(absl::OkStatus());
   };
   auto channel = Connect(client_credentials_, kServerId);
-  channel->Stream<v1::GenerateChunk>(
+  channel->Stream(
       kStream, v1::GenerateRequest(), seconds(10), [](v1::GenerateChunk) {}, [](absl::Status) {});
   dispatcher_.PostAfter(seconds(10), [this] { dispatcher_.Stop(); });
   dispatcher_.Run();
@@ -571,9 +567,8 @@ TEST_F(GrpcServerTest, AChannelMayGoWithCallsUnderWay) {
   };
   auto channel = Connect(client_credentials_, kServerId);
   bool called = false;
-  channel->Call<v1::DescribeModelResponse>(
-      kUnary, v1::DescribeModelRequest(), seconds(10),
-      [&](absl::StatusOr<v1::DescribeModelResponse>) { called = true; });
+  channel->Call(kUnary, v1::DescribeModelRequest(), seconds(10),
+                [&](absl::StatusOr<v1::DescribeModelResponse>) { called = true; });
   dispatcher_.Run();
   channel.reset();
   EXPECT_FALSE(called);

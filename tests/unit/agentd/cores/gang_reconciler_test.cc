@@ -367,10 +367,11 @@ TEST(GangReconciler, EachReplicaIsADeploymentOfItsOwn) {
   v1::Deployment deployment;
   deployment.set_name("m");
   deployment.set_replicas(3);
-  std::map<std::string, v1::StateEntry, std::less<>> entries;
-  entries[DeploymentKey("m")].set_value(deployment.SerializeAsString());
+  StateTable table(Id('a'));
+  table.BeginLeading({Term(1), Id('a')});
+  ASSERT_TRUE(table.Propose(DeploymentKey("m"), deployment.SerializeAsString()).ok());
   ClusterView view;
-  FillFromState(entries, view);
+  FillFromState(DesiredState(table), view);
   ASSERT_EQ(view.deployments.size(), 3u);
   EXPECT_EQ(view.deployments[0].name(), "m");
   EXPECT_EQ(view.deployments[2].name(), "m#3");
@@ -392,7 +393,7 @@ TEST(GangReconciler, StateIsReadFromTheTable) {
   ASSERT_TRUE(table.Propose(GangKey("gone"), record.SerializeAsString()).ok());
   ASSERT_TRUE(table.Remove(GangKey("gone"), record.SerializeAsString()).ok());
   ClusterView view;
-  FillFromState(table.entries(), view);
+  FillFromState(DesiredState(table), view);
   ASSERT_EQ(view.deployments.size(), 1u);
   EXPECT_TRUE(view.gangs.empty());
   EXPECT_EQ(view.removed_epochs.at("gone"), 5u);

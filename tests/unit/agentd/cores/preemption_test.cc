@@ -151,11 +151,11 @@ TEST_F(Preemption, NodesOfOtherReplicasAreTold) {
       << "a replica that does not run keeps nobody off its nodes";
 }
 
-class CountingCopies : public ::testing::Test {
+class CountingReplicas : public ::testing::Test {
  protected:
   // What is said of `wanted`; empty: nothing against it.
-  std::string Refusal(const CopiesWanted& wanted) const {
-    const auto refused = RefuseCopies(wanted, state);
+  std::string Refusal(const ReplicasWanted& wanted) const {
+    const auto refused = RefuseReplicas(wanted, state);
     if (!refused.has_value()) return "";
     EXPECT_EQ(refused->code(), "TOO_FEW_NODES");
     return refused->message() + "; " + refused->remedy();
@@ -171,20 +171,22 @@ class CountingCopies : public ::testing::Test {
   ClusterView state;
 };
 
-TEST_F(CountingCopies, MoreNodesThanThereAreCanNeverBe) {
+TEST_F(CountingReplicas, MoreNodesThanThereAreCanNeverBe) {
   EXPECT_EQ(Refusal({"knot", 4, 1, 1, three, {}}),
-            "4 copies need 4 nodes, 3 can be used; ask for fewer copies, or add nodes");
-  EXPECT_EQ(Refusal({"knot", 2, 3, 1, three, {}}),
-            "2 copies over 3 ranks need 6 nodes, 3 can be used; ask for fewer copies or ranks, or "
-            "add nodes");
+            "4 replicas need 4 nodes, 3 can be used; ask for fewer replicas, or add nodes");
+  EXPECT_EQ(
+      Refusal({"knot", 2, 3, 1, three, {}}),
+      "2 replicas over 3 ranks need 6 nodes, 3 can be used; ask for fewer replicas or ranks, or "
+      "add nodes");
   EXPECT_EQ(Refusal({"knot", 3, 1, 1, three, {}}), "");
 }
 
-TEST_F(CountingCopies, WhatGoesOnLeavesRoomOrNot) {
+TEST_F(CountingReplicas, WhatGoesOnLeavesRoomOrNot) {
   Serve("knot", {"ada", "bess", "cleo"});
-  EXPECT_EQ(Refusal({"knot", 2, 1, 1, three, {"knot"}}),
-            "'knot' serves from all 3 nodes, so none is left for another copy; load it again with "
-            "'--ranks 1 --replicas 2'");
+  EXPECT_EQ(
+      Refusal({"knot", 2, 1, 1, three, {"knot"}}),
+      "'knot' serves from all 3 nodes, so none is left for another replica; load it again with "
+      "'--ranks 1 --replicas 2'");
   EXPECT_EQ(Refusal({"knot", 2, 1, 3, three, {"knot"}}).substr(0, 36),
             "'knot' serves from all 3 nodes, so n")
       << "loaded with '--ranks 3'";
@@ -200,33 +202,34 @@ TEST_F(CountingCopies, WhatGoesOnLeavesRoomOrNot) {
   state.gangs.clear();
   Serve("knot", {"ada", "bess"});
   EXPECT_EQ(Refusal({"knot", 3, 1, 1, three, {"knot"}}),
-            "'knot' serves from 2 of 3 nodes, so 1 is left for 2 more copies; load it again with "
+            "'knot' serves from 2 of 3 nodes, so 1 is left for 2 more replicas; load it again with "
             "'--ranks 1 --replicas 3'");
 }
 
 // As the planner answers when no node is left.
-TEST(NamingHolders, ANodeWithAnotherCopyIsNotSaidToBeDead) {
+TEST(NamingHolders, ANodeWithAnotherReplicaIsNotSaidToBeDead) {
   v1::PlanRequest request =
       planner::Request(planner::LargeModel("knot", kGB, 8),
                        {planner::Node("aaaa", 48 * kGiB), planner::Node("bbbb", 48 * kGiB)});
   for (v1::PlannerNode& node : *request.mutable_nodes()) {
     node.set_schedulable(false);
-    node.set_unschedulable_reason("it holds another copy");
+    node.set_unschedulable_reason("it holds another replica");
   }
   v1::PlanResult result = planner::PlanModel(request);
   ASSERT_EQ(result.failure().code(), "NODE_NOT_ALIVE");
   v1::PlanResult one_is_dead = result;
   NameHolders("knot#2", {"aaaa", "bbbb"}, &result);
   EXPECT_EQ(result.failure().code(), "TOO_FEW_NODES");
-  EXPECT_EQ(result.failure().message(),
-            "every node that can be used serves 'knot' already, and a copy needs nodes of its own");
+  EXPECT_EQ(
+      result.failure().message(),
+      "every node that can be used serves 'knot' already, and a replica needs nodes of its own");
   EXPECT_NE(result.rejections(0).reason().code(), "NODE_NOT_ALIVE");
   NameHolders("knot#2", {"aaaa"}, &one_is_dead);
   EXPECT_EQ(one_is_dead.failure().code(), "TOO_FEW_NODES");
   EXPECT_EQ(one_is_dead.rejections(1).reason().code(), "NODE_NOT_ALIVE");
 }
 
-// With a cable between each two: one copy would be fastest over all of them.
+// With a cable between each two: one replica would be fastest over all of them.
 v1::PlanRequest FourStudios() {
   v1::PlanRequest request =
       planner::Request(planner::LargeModel("m", 60 * kGB, 40),

@@ -38,7 +38,7 @@ TEST_P(StepPipelineTest, LargeStepsAndResultsPassEachOther) {
   const int stages = GetParam();
   transport::LoopbackRanks ranks(stages);
   ranks.Run([&](int rank, std::unique_ptr<transport::Wire> wire) {
-    const auto group = transport::MakeGroup(std::move(wire), transport::Topology::kMesh);
+    const auto group = transport::MakeGroup(std::move(wire), Topology::kMesh);
     if (rank > 0) return Follow(*group);
     StepPipeline pipeline(*group, 1, stages - 1, stages);
     std::vector<float> hidden(kLargeFloats);

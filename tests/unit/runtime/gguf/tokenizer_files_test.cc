@@ -82,8 +82,7 @@ TEST(TokenizerFiles, ByteLevelEncodesAndComesBack) {
   ASSERT_TRUE(chat.ok()) << chat.status();
   text::ChatPrompt prompt;
   prompt.messages_json = R"([{"role": "user", "content": "hi"}])";
-  EXPECT_EQ(*chat->Render(prompt),
-            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(*chat->Render(prompt), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(TokenizerFiles, EachPreIsTaken) {

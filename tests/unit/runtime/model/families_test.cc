@@ -99,7 +99,7 @@ TEST_P(FamilyFolderTest, EveryMissingTensorIsNamed) {
   const LayerNeeds needs = NeedsOfLayer(config, ShardPlace(), config.layer_count - 1);
   std::vector<std::string> names;
   const bool fused = json::parse(files.at("config.json")).contains("test_experts");
-  for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true)) {
+  for (const LinearNeed* need : LinearsOf(needs, /*is_by_head=*/true)) {
     names.push_back(fused && need->experts > 0 ? need->fused : need->module + ".weight");
   }
   for (const VectorNeed* need : VectorsOf(needs)) {

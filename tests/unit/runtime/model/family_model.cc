@@ -143,7 +143,7 @@ class NeedsWriter {
     tensors_[need.name] = Floats(shape, around_zero ? 0.0F : 1.0F, need.taps > 0 ? 0.8F : 0.3F);
   }
 
-  void Matrix(const MatrixNeed& need) {
+  void Linear(const LinearNeed& need) {
     if (fp8_ && need.experts > 0) {  // each by itself, as they are published
       const float range = std::sqrt(3.0F / static_cast<float>(need.columns));
       return Fp8(need.own_module + ".weight", {need.rows, need.columns}, range);
@@ -320,17 +320,17 @@ namespace {
 NeedsWriter WriterOf(const ModelConfig& config, bool fp8) {
   NeedsWriter writer(config, fp8);
   const ShardPlace whole;
-  writer.Matrix(EmbeddingNeed(config, whole));
-  if (!config.tied_embeddings) writer.Matrix(HeadNeed(config, whole));
+  writer.Linear(EmbeddingNeed(config, whole));
+  if (!config.tied_embeddings) writer.Linear(HeadNeed(config, whole));
   writer.Vector(FinalNormNeed(config));
   if (const auto inputs = InputNeedsOf(config, whole)) {
-    writer.Matrix(inputs->embedding);
-    writer.Matrix(inputs->projection);
+    writer.Linear(inputs->embedding);
+    writer.Linear(inputs->projection);
     writer.Vector(inputs->norm);
   }
   for (int layer = 0; layer < config.layer_count; ++layer) {
     const LayerNeeds needs = NeedsOfLayer(config, whole, layer);
-    for (const MatrixNeed* need : MatricesOf(needs, /*is_by_head=*/true)) writer.Matrix(*need);
+    for (const LinearNeed* need : LinearsOf(needs, /*is_by_head=*/true)) writer.Linear(*need);
     for (const VectorNeed* need : VectorsOf(needs)) writer.Vector(*need);
   }
   return writer;

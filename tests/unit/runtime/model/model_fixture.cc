@@ -98,7 +98,7 @@ class ModelWriter {
     Enlarge(tensor, middle);
     tensors_[name] = std::move(tensor);
   }
-  void Matrix(const std::string& module, int rows, int columns, bool bias = false) {
+  void Linear(const std::string& module, int rows, int columns, bool bias = false) {
     if (bias) Vector(module + ".bias", rows, 0.0F);
     if (shape_.mxfp4 && module.find("experts.") != std::string::npos) {
       return Mxfp4(module, rows, columns);
@@ -111,9 +111,9 @@ class ModelWriter {
   // down(silu(gate(x)) * up(x)), with these names.
   void Feed(const std::string& prefix, int inner, bool biases,
             const std::array<const char*, 3>& names = {"gate_proj", "up_proj", "down_proj"}) {
-    Matrix(prefix + names[0], inner, shape_.hidden, biases);
-    Matrix(prefix + names[1], inner, shape_.hidden, biases);
-    Matrix(prefix + names[2], shape_.hidden, inner, biases);
+    Linear(prefix + names[0], inner, shape_.hidden, biases);
+    Linear(prefix + names[1], inner, shape_.hidden, biases);
+    Linear(prefix + names[2], shape_.hidden, inner, biases);
   }
   // Experts by themselves, and their bytes one after the other where they are stacked.
   void Experts(const std::string& prefix) {
@@ -121,7 +121,7 @@ class ModelWriter {
     const std::array<const char*, 3> own =
         mixtral ? std::array<const char*, 3>{"w1", "w3", "w2"}
                 : std::array<const char*, 3>{"gate_proj", "up_proj", "down_proj"};
-    Matrix(prefix + "gate", shape_.experts, shape_.hidden);
+    Linear(prefix + "gate", shape_.experts, shape_.hidden);
     if (shape_.latent > 0) {
       Vector(prefix + "gate.e_score_correction_bias", shape_.experts, 0.5F);
       Feed(prefix + "shared_experts.", shape_.inner, false);
@@ -131,7 +131,7 @@ class ModelWriter {
     }
     if (shape_.shared_inner > 0) {
       Feed(prefix + "shared_expert.", shape_.shared_inner, false);
-      Matrix(prefix + "shared_expert_gate", 1, shape_.hidden);
+      Linear(prefix + "shared_expert_gate", 1, shape_.hidden);
     }
     if (!shape_.stacked) return;
     const std::array<const char*, 3> together{"gate_proj", "up_proj", "down_proj"};
@@ -144,7 +144,7 @@ class ModelWriter {
   }
   // gpt-oss's: all together, with biases.
   void GptOssExperts(const std::string& prefix) {
-    Matrix(prefix + "router", shape_.experts, shape_.hidden, /*bias=*/true);
+    Linear(prefix + "router", shape_.experts, shape_.hidden, /*bias=*/true);
     for (int expert = 0; expert < shape_.experts; ++expert) {
       const std::string own = prefix + "experts." + std::to_string(expert) + ".";
       Feed(own, shape_.inner, /*biases=*/true);
@@ -165,23 +165,23 @@ class ModelWriter {
     const int heads = shape_.heads, width = shape_.nope + shape_.rope;
     const int from = shape_.query_latent > 0 ? shape_.query_latent : shape_.hidden;
     if (shape_.query_latent > 0) {
-      Matrix(prefix + "q_a_proj", shape_.query_latent, shape_.hidden, shape_.biases);
+      Linear(prefix + "q_a_proj", shape_.query_latent, shape_.hidden, shape_.biases);
       Vector(prefix + "q_a_layernorm.weight", shape_.query_latent, 1.0F);
     }
-    Matrix(prefix + (shape_.query_latent > 0 ? "q_b_proj" : "q_proj"), heads * width, from);
-    Matrix(prefix + "kv_a_proj_with_mqa", shape_.latent + shape_.rope, shape_.hidden,
+    Linear(prefix + (shape_.query_latent > 0 ? "q_b_proj" : "q_proj"), heads * width, from);
+    Linear(prefix + "kv_a_proj_with_mqa", shape_.latent + shape_.rope, shape_.hidden,
            shape_.biases);
     Vector(prefix + "kv_a_layernorm.weight", shape_.latent, 1.0F);
     if (shape_.index_top > 0) {
       const std::string indexer = prefix + "indexer.";
-      Matrix(indexer + "wq_b", shape_.index_heads * shape_.index_dim, from);
-      Matrix(indexer + "wk", shape_.index_dim, shape_.hidden);
-      Matrix(indexer + "weights_proj", shape_.index_heads, shape_.hidden);
+      Linear(indexer + "wq_b", shape_.index_heads * shape_.index_dim, from);
+      Linear(indexer + "wk", shape_.index_dim, shape_.hidden);
+      Linear(indexer + "weights_proj", shape_.index_heads, shape_.hidden);
       Vector(indexer + "k_norm.weight", shape_.index_dim, 1.0F);
       Vector(indexer + "k_norm.bias", shape_.index_dim, 0.0F);
     }
     if (!shape_.by_head) {
-      return Matrix(prefix + "kv_b_proj", heads * (shape_.nope + shape_.value), shape_.latent);
+      return Linear(prefix + "kv_b_proj", heads * (shape_.nope + shape_.value), shape_.latent);
     }
     ByHead(prefix + "embed_q", shape_.latent, shape_.nope);
     ByHead(prefix + "unembed_out", shape_.value, shape_.latent);
@@ -244,7 +244,7 @@ class ModelWriter {
     tensors_[module + ".scales"] = std::move(scales);
   }
   void ByHead(const std::string& module, int rows, int columns) {
-    Matrix(module, shape_.heads * rows, columns);
+    Linear(module, shape_.heads * rows, columns);
     for (const char* part : {".weight", ".scales", ".biases"}) {
       const auto found = tensors_.find(module + part);
       if (found == tensors_.end()) continue;
@@ -324,21 +324,21 @@ void AddLatentConfig(const ModelShape& shape, nlohmann::json& config) {
 std::map<std::string, std::string> RandomModel(const ModelShape& shape) {
   ModelWriter writer(shape);
   const int heads = shape.heads * shape.head_dim, kv = shape.kv_heads * shape.head_dim;
-  writer.Matrix("model.embed_tokens", shape.vocab, shape.hidden);
-  if (!shape.tied) writer.Matrix("lm_head", shape.vocab, shape.hidden);
+  writer.Linear("model.embed_tokens", shape.vocab, shape.hidden);
+  if (!shape.tied) writer.Linear("lm_head", shape.vocab, shape.hidden);
   writer.Vector("model.norm.weight", shape.hidden, 1.0F);
   for (int i = 0; i < shape.layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
     if (shape.latent > 0) {
       writer.Latent(layer + "self_attn.");
     } else {
-      writer.Matrix(layer + "self_attn.q_proj", heads, shape.hidden, shape.biases);
-      writer.Matrix(layer + "self_attn.k_proj", kv, shape.hidden, shape.biases);
+      writer.Linear(layer + "self_attn.q_proj", heads, shape.hidden, shape.biases);
+      writer.Linear(layer + "self_attn.k_proj", kv, shape.hidden, shape.biases);
       if (shape.key_bias != 0.0F) writer.RaiseKeys(layer + "self_attn.k_proj.bias");
-      writer.Matrix(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
+      writer.Linear(layer + "self_attn.v_proj", kv, shape.hidden, shape.biases);
     }
     const int mixed = shape.latent > 0 ? shape.heads * shape.value : heads;
-    writer.Matrix(layer + "self_attn.o_proj", shape.hidden, mixed, shape.biases);
+    writer.Linear(layer + "self_attn.o_proj", shape.hidden, mixed, shape.biases);
     const bool mixtral = shape.architecture == "mixtral";
     if (shape.architecture == "gpt_oss") {
       writer.Vector(layer + "self_attn.sinks", shape.heads, 1.0F);

@@ -19,15 +19,15 @@ class RandomWeights {
     const int64_t hidden = shape_.hidden;
     const int64_t queries = int64_t{shape_.heads} * shape_.head_dim;
     const int64_t keys = int64_t{shape_.kv_heads} * shape_.head_dim;
-    Matrix("model.embed_tokens", shape_.vocabulary, hidden);
-    if (!shape_.tied_embeddings) Matrix("lm_head", shape_.vocabulary, hidden);
+    Linear("model.embed_tokens", shape_.vocabulary, hidden);
+    if (!shape_.tied_embeddings) Linear("lm_head", shape_.vocabulary, hidden);
     Norm("model.norm", hidden);
     for (int layer = 0; layer < shape_.layers; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
-      Matrix(prefix + "self_attn.q_proj", queries, hidden);
-      Matrix(prefix + "self_attn.k_proj", keys, hidden);
-      Matrix(prefix + "self_attn.v_proj", keys, hidden);
-      Matrix(prefix + "self_attn.o_proj", hidden, queries);
+      Linear(prefix + "self_attn.q_proj", queries, hidden);
+      Linear(prefix + "self_attn.k_proj", keys, hidden);
+      Linear(prefix + "self_attn.v_proj", keys, hidden);
+      Linear(prefix + "self_attn.o_proj", hidden, queries);
       if (shape_.architecture == "gpt_oss") {
         GptOss(prefix, queries, keys);
       } else {
@@ -51,19 +51,19 @@ class RandomWeights {
  private:
   void Feeds(const std::string& prefix) {
     const int64_t hidden = shape_.hidden;
-    if (shape_.experts > 0) Matrix(prefix + "mlp.gate", shape_.experts, hidden);
+    if (shape_.experts > 0) Linear(prefix + "mlp.gate", shape_.experts, hidden);
     for (int i = 0; i < std::max(1, shape_.experts); ++i) {
       const std::string feed =
           prefix + (shape_.experts > 0 ? "mlp.experts." + std::to_string(i) + "." : "mlp.");
-      Matrix(feed + "gate_proj", shape_.intermediate, hidden);
-      Matrix(feed + "up_proj", shape_.intermediate, hidden);
-      Matrix(feed + "down_proj", hidden, shape_.intermediate);
+      Linear(feed + "gate_proj", shape_.intermediate, hidden);
+      Linear(feed + "up_proj", shape_.intermediate, hidden);
+      Linear(feed + "down_proj", hidden, shape_.intermediate);
     }
   }
   // What is gpt-oss's own: experts in one tensor, sinks, biases everywhere.
   void GptOss(const std::string& prefix, int64_t queries, int64_t keys) {
     const int64_t hidden = shape_.hidden, width = shape_.intermediate;
-    Matrix(prefix + "mlp.router", shape_.experts, hidden);
+    Linear(prefix + "mlp.router", shape_.experts, hidden);
     Stacked(prefix + "mlp.experts.gate_proj", width, hidden);
     Stacked(prefix + "mlp.experts.up_proj", width, hidden);
     Stacked(prefix + "mlp.experts.down_proj", hidden, width);
@@ -76,7 +76,7 @@ class RandomWeights {
   }
   // The same map of all experts, with biases.
   void Stacked(const std::string& name, int64_t rows, int64_t columns) {
-    Matrix(name, shape_.experts * rows, columns);
+    Linear(name, shape_.experts * rows, columns);
     for (const char* part : {".weight", ".scales", ".biases"}) {
       const auto found = tensors_.find(name + part);
       if (found == tensors_.end()) continue;
@@ -109,7 +109,7 @@ class RandomWeights {
   void Norm(const std::string& name, int64_t size) { Floats(name + ".weight", {size}, 1.0F, 0.5F); }
 
   // So that a product is about as large as what it is made from.
-  void Matrix(const std::string& name, int64_t rows, int64_t columns) {
+  void Linear(const std::string& name, int64_t rows, int64_t columns) {
     const float range = std::sqrt(3.0F / static_cast<float>(columns));
     if (shape_.bits == 0) return Floats(name + ".weight", {rows, columns}, 0.0F, range);
     FixtureTensor weights{"U32", {rows, columns * shape_.bits / 32}, ""};

@@ -5,8 +5,8 @@
 
 #include <numeric>
 
-#include "planner/described/catalogue.h"
 #include "planner/memory_model.h"
+#include "planner/offline/catalogue.h"
 #include "runtime/kernels/kv_view.h"
 #include "runtime/model/cpu_kv_blocks.h"
 #include "runtime/model_files/model_description.h"
@@ -43,11 +43,11 @@ TEST(KvBytes, ThePlanCountsWhatTheEngineKeepsOfASmallModel) {
 
 // MiniMax M3, of whose 60 layers 57 have an indexer, on one of four ranks: one key-value head.
 TEST(KvBytes, ThePlanCountsWhatTheEngineKeepsOfMiniMaxM3) {
-  const auto cards = planner::CatalogueWith("");
-  ASSERT_TRUE(cards.ok()) << cards.status();
-  const auto card = planner::FindModelCard(*cards, "MiniMax-M3");
-  ASSERT_TRUE(card.ok()) << card.status();
-  const v1::ModelDescription model = planner::DescribeForPlan(**card, 4);
+  const auto entries = planner::CatalogueWith("");
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  const auto entry = planner::FindEntry(*entries, "MiniMax-M3");
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  const v1::ModelDescription model = planner::DescribeForPlan(**entry, 4);
   std::vector<kernels::KvShape> shapes(60, {1, 128, kernels::KvType::kBfloat16});
   const kernels::KvShape index{1, 0, kernels::KvType::kBfloat16, 128, 128};
   shapes.insert(shapes.end(), 57, index);

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "macrame/v1/rank.pb.h"
+#include "proto/rank_methods.h"
 #include "proto/reasons.h"
 #include "transport/asio_dispatcher.h"
 #include "transport/grpc_server.h"
@@ -43,24 +44,21 @@ class FakeRank {
         server_(*dispatcher) {}
 
   void Serve() {
-    server_.HandleStream<v1::WatchRequest>(
-        "/macrame.v1.RankService/Watch", transport::Access::kLocal,
-        [this](const transport::Caller&, const v1::WatchRequest&, transport::ServerStream stream) {
-          watchers_.push_back(stream);
-          Report();
-        });
-    server_.HandleStream<v1::GenerateRequest>(
-        "/macrame.v1.RankService/Generate", transport::Access::kLocal,
-        [this](const transport::Caller&, const v1::GenerateRequest& request,
-               transport::ServerStream stream) { Answer(request, stream); });
-    server_.HandleUnary<v1::StopRequest, v1::StopResponse>(
-        "/macrame.v1.RankService/Stop", transport::Access::kLocal,
-        [this](const transport::Caller&, const v1::StopRequest&, auto reply) {
-          reply(v1::StopResponse());
-          if (script_ != "stubborn") {
-            dispatcher_->PostAfter(std::chrono::milliseconds(50), [] { _exit(0); });
-          }
-        });
+    server_.HandleStream(kRankWatch, [this](const transport::Caller&, const v1::WatchRequest&,
+                                            transport::ServerStream stream) {
+      watchers_.push_back(stream);
+      Report();
+    });
+    server_.HandleStream(kRankGenerate,
+                         [this](const transport::Caller&, const v1::GenerateRequest& request,
+                                transport::ServerStream stream) { Answer(request, stream); });
+    server_.HandleUnary(kRankStop,
+                        [this](const transport::Caller&, const v1::StopRequest&, auto reply) {
+                          reply(v1::StopResponse());
+                          if (script_ != "stubborn") {
+                            dispatcher_->PostAfter(std::chrono::milliseconds(50), [] { _exit(0); });
+                          }
+                        });
     if (!server_.StartUnix(spec_.socket_path()).ok()) _exit(66);
     Step();
   }

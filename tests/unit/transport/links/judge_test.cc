@@ -236,8 +236,8 @@ TEST(Refusals, AFinalVerdictIsRememberedUntilSomethingChanges) {
   EXPECT_TRUE(changed(
       [](auto& s) { s.mutable_nodes(0)->mutable_facts()->set_kernel_refuses_rdma(v1::FACT_NO); }));
   EXPECT_TRUE(changed([](auto& s) {
-    s.mutable_knowledge()->set_date("2027-01-01");
-    v1::KnowledgeEntry& entry = *s.mutable_knowledge()->add_entries();
+    s.mutable_support_list()->set_date("2027-01-01");
+    v1::SupportEntry& entry = *s.mutable_support_list()->add_entries();
     entry.set_subject("rdma");
     entry.set_supported(true);
   }));

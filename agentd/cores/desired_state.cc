@@ -1,0 +1,98 @@
+#include "agentd/cores/desired_state.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "agentd/cores/state_keys.h"
+
+namespace macrame::agentd {
+namespace {
+
+// The name behind the prefix; unset for other keys.
+std::optional<std::string> NameBehind(absl::string_view prefix, const std::string& key) {
+  absl::string_view name = key;
+  if (!absl::ConsumePrefix(&name, prefix)) return std::nullopt;
+  return std::string(name);
+}
+
+template <typename Message>
+void Put(const v1::StateEntry& entry, const std::string& name, std::map<std::string, Message>* to) {
+  Message message;
+  if (!entry.removed() && message.ParseFromString(entry.value())) {
+    (*to)[name] = std::move(message);
+  } else {
+    to->erase(name);
+  }
+}
+
+}  // namespace
+
+const DesiredState::Parsed& DesiredState::Fresh() const {
+  if (revision_ == table_.revision()) return parsed_;
+  revision_ = table_.revision();
+  for (auto known = versions_.begin(); known != versions_.end();) {
+    const bool is_there = table_.entries().contains(known->first);
+    if (!is_there) Drop(known->first);
+    known = is_there ? std::next(known) : versions_.erase(known);
+  }
+  for (const auto& [key, entry] : table_.entries()) {
+    const StateVersion version = VersionOf(entry);
+    const auto [known, is_new] = versions_.try_emplace(key, version);
+    if (!is_new && known->second == version) continue;
+    known->second = version;
+    Take(key, entry);
+  }
+  return parsed_;
+}
+
+void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) const {
+  if (const auto name = NameBehind(kDeploymentPrefix, key)) {
+    Put(entry, *name, &parsed_.deployments);
+    const auto found = parsed_.deployments.find(*name);
+    if (found != parsed_.deployments.end() && found->second.name() != *name) {
+      parsed_.deployments.erase(found);
+    }
+  } else if (const auto replica = NameBehind(kGangPrefix, key)) {
+    Drop(key);
+    v1::GangRecord record;
+    if (!record.ParseFromString(entry.value()) || record.deployment() != *replica) return;
+    if (entry.removed()) {
+      parsed_.removed_epochs[*replica] = record.epoch();
+    } else {
+      parsed_.gangs[*replica] = std::move(record);
+    }
+  } else if (const auto node = NameBehind(kCrashPrefix, key)) {
+    Put(entry, *node, &parsed_.crashes);
+  } else if (absl::StartsWith(key, kRefusalPrefix)) {
+    Put(entry, key, &parsed_.refusals);
+  } else if (key == kLinksKey) {
+    if (entry.removed() || !parsed_.links.ParseFromString(entry.value())) parsed_.links.Clear();
+  } else if (key == kSpeedsKey) {
+    if (entry.removed() || !parsed_.speeds.ParseFromString(entry.value())) parsed_.speeds.Clear();
+  }
+}
+
+void DesiredState::Drop(const std::string& key) const {
+  if (const auto name = NameBehind(kDeploymentPrefix, key)) parsed_.deployments.erase(*name);
+  if (const auto node = NameBehind(kCrashPrefix, key)) parsed_.crashes.erase(*node);
+  if (const auto replica = NameBehind(kGangPrefix, key)) {
+    parsed_.gangs.erase(*replica);
+    parsed_.removed_epochs.erase(*replica);
+  }
+  parsed_.refusals.erase(key);
+  if (key == kLinksKey) parsed_.links.Clear();
+  if (key == kSpeedsKey) parsed_.speeds.Clear();
+}
+
+const v1::Deployment* DesiredState::FindDeployment(const std::string& name) const {
+  const auto found = deployments().find(name);
+  return found == deployments().end() ? nullptr : &found->second;
+}
+
+const v1::GangRecord* DesiredState::FindGang(const std::string& replica) const {
+  const auto found = gangs().find(replica);
+  return found == gangs().end() ? nullptr : &found->second;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,171 @@
+#include "agentd/node/node_views.h"
+
+#include <algorithm>
+#include <map>
+
+#include "agentd/cores/machine_share.h"
+
+namespace macrame::agentd {
+
+NodeViews::NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
+                     const ReportTable& reports, const Election& election, const StateStore& store)
+    : dispatcher_(dispatcher),
+      own_(own),
+      members_(members),
+      reports_(reports),
+      election_(election),
+      store_(store) {}
+
+std::vector<NodeFacts> NodeViews::All() const {
+  const MonotonicTime now = dispatcher_.Now();
+  std::vector<NodeFacts> all;
+  NodeFacts self;
+  self.id = own_.id();
+  self.identity = own_.identity();
+  self.display_name = DisplayName(self.id);
+  self.state = v1::NODE_STATE_ALIVE;
+  self.is_self = true;
+  self.reported_at = now;
+  self.inventory = &own_.inventory();
+  self.load = &own_.load();
+  self.ranks = &own_.ranks();
+  self.draining = own_.draining();
+  if (store_.failure().has_value()) self.state_failure = &*store_.failure();
+  all.push_back(std::move(self));
+  for (const discovery::Member* member : members_.table().Members()) {
+    NodeFacts facts;
+    facts.id = NodeId(member->identity.node_id());
+    facts.identity = member->identity;
+    facts.display_name = DisplayName(facts.id);
+    facts.state = member->state;
+    facts.state_reason = member->state_reason;
+    const Duration silence = members_.failures().SilenceOf(facts.id, now);
+    facts.age_ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count();
+    if (const NodeReport* report = reports_.Find(facts.id)) {
+      facts.reported_at = report->at;
+      if (report->inventory.revision() > 0) facts.inventory = &report->inventory;
+      facts.load = &report->load;
+      facts.ranks = &report->ranks;
+      facts.draining = report->draining;
+      if (!report->state_failure.code().empty()) facts.state_failure = &report->state_failure;
+    }
+    all.push_back(std::move(facts));
+  }
+  std::sort(all.begin(), all.end(),
+            [](const NodeFacts& a, const NodeFacts& b) { return a.id < b.id; });
+  return all;
+}
+
+std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) const {
+  const MonotonicTime now = dispatcher_.Now();
+  std::vector<NodeView> views;
+  for (const NodeFacts& facts : All()) {
+    NodeView view;
+    view.id = facts.id;
+    view.hostname = facts.display_name;
+    view.state = facts.state;
+    view.inventory_revision = facts.inventory == nullptr ? 0 : facts.inventory->revision();
+    view.orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
+    view.heard = facts.is_self || facts.reported_at >= leading_since;
+    view.draining = facts.draining;
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
+std::vector<v1::RankStatus> NodeViews::AllRanks() const {
+  std::vector<v1::RankStatus> ranks;
+  for (const NodeFacts& facts : All()) {
+    if (facts.ranks != nullptr) ranks.insert(ranks.end(), facts.ranks->begin(), facts.ranks->end());
+  }
+  return ranks;
+}
+
+bool NodeViews::AnyRanks() const {
+  if (!own_.ranks().empty()) return true;
+  for (const auto& [node, report] : reports_.reports()) {
+    if (!report.ranks.empty()) return true;
+  }
+  return false;
+}
+
+bool NodeViews::HasOther() const {
+  const std::vector<NodeFacts> all = All();
+  return std::any_of(all.begin(), all.end(), [](const NodeFacts& facts) {
+    const bool is_live =
+        facts.state == v1::NODE_STATE_ALIVE || facts.state == v1::NODE_STATE_SUSPECT;
+    return !facts.is_self && is_live && !facts.draining;
+  });
+}
+
+bool NodeViews::AnyDraining() const {
+  if (own_.draining()) return true;
+  const auto& reports = reports_.reports();
+  return std::any_of(reports.begin(), reports.end(), [this](const auto& entry) {
+    return entry.second.draining && members_.IsAlive(entry.first);
+  });
+}
+
+std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
+  const MonotonicTime now = dispatcher_.Now();
+  std::vector<v1::PlannerNode> nodes;
+  std::map<std::string, std::string> machines;
+  for (const NodeFacts& facts : All()) {
+    if (facts.state == v1::NODE_STATE_LEFT) continue;
+    v1::PlannerNode node;
+    node.set_node_id(facts.id.value());
+    node.set_hostname(facts.display_name);
+    const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
+    node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
+                         facts.inventory != nullptr && facts.state_failure == nullptr &&
+                         !facts.draining);
+    if (facts.state != v1::NODE_STATE_ALIVE) {
+      node.set_unschedulable_reason(
+          facts.state_reason.message().empty() ? "it is not alive" : facts.state_reason.message());
+    } else if (facts.state_failure != nullptr) {
+      node.set_unschedulable_reason("it can't write to its disk");
+    } else if (facts.draining) {
+      node.set_unschedulable_reason("it is about to stop");
+    } else if (!node.schedulable()) {
+      node.set_unschedulable_reason("it has just joined and has not told what it has yet");
+    }
+    if (facts.inventory != nullptr) {
+      const v1::Inventory& inventory = *facts.inventory;
+      const discovery::ModelsMemory usable = discovery::ModelsMemoryOf(inventory);
+      node.set_memory_usable_bytes(usable.bytes);
+      node.set_memory_limit_is_configured(usable.is_configured);
+      node.set_memory_total_bytes(inventory.memory_total_bytes());
+      node.set_gpu_cores(inventory.gpu_cores());
+      node.set_cpu_cores(inventory.cpu_cores());
+      node.set_chip(inventory.chip());
+      for (const v1::Engine& engine : inventory.engines()) node.add_engine_names(engine.name());
+      // What rankd can; mlx_lm could neither. An older agent's rankd may cut in fewer places, and
+      // may not make stages of tensor groups.
+      const bool same = facts.identity.agent_version() == own_.identity().agent_version();
+      node.mutable_traits()->set_uneven_tensor(same);
+      node.mutable_traits()->set_tensor_in_pipeline(same);
+      node.mutable_traits()->set_whole_experts(same);
+      node.mutable_traits()->set_narrow_kv(same && inventory.gpu_cores() == 0);
+    }
+    if (facts.load != nullptr) {
+      // What ranks that are loading still take is free only to look at. 0 would mean not known.
+      const Bytes free =
+          Bytes(facts.load->memory_available_bytes()) - Bytes(facts.load->awaited_bytes());
+      const bool known = facts.load->memory_available_bytes() > 0;
+      node.set_memory_available_bytes(known ? std::max<uint64_t>(1, free.count()) : 0);
+      node.set_memory_reserved_bytes(facts.load->reserved_bytes());
+      node.set_memory_pressure(facts.load->memory_pressure());
+    }
+    node.set_has_model_files(has_files.contains(facts.id));
+    if (facts.inventory != nullptr) machines[facts.id.value()] = facts.inventory->boot_digest();
+    nodes.push_back(std::move(node));
+  }
+  ShareMachines(machines, &nodes);
+  return nodes;
+}
+
+std::string NodeViews::DisplayName(const NodeId& node) const {
+  return members_.table().DisplayName(node);
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,65 @@
+#include "agentd/node/peer_channels.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "transport/tls_credentials.h"
+
+namespace macrame::agentd {
+
+std::string HostPort(const std::string& ip, uint32_t port) {
+  return ip.find(':') == std::string::npos ? absl::StrCat(ip, ":", port)
+                                           : absl::StrCat("[", ip, "]:", port);
+}
+
+PeerChannels::PeerChannels(transport::Dispatcher& dispatcher, NodeId self)
+    : dispatcher_(dispatcher), self_(std::move(self)) {}
+
+void PeerChannels::UseTls(const transport::NodeCredentials& credentials) {
+  if (plain_) channels_.clear();
+  plain_ = false;
+  credentials_ = transport::TlsChannelCredentials(credentials);
+  for (auto& [node, channel] : channels_) channel->SetCredentials(credentials_);
+}
+
+void PeerChannels::UsePlain() {
+  channels_.clear();
+  plain_ = true;
+  credentials_ = transport::PlainChannelCredentials();
+}
+
+bool PeerChannels::SetAddresses(const NodeId& node, const std::vector<v1::NodeAddress>& addresses,
+                                uint32_t control_port) {
+  transport::PeerChannel* channel = For(node);
+  if (channel == nullptr || control_port == 0) return false;
+  std::vector<std::string> targets;
+  for (const v1::NodeAddress& address : addresses) {
+    if (targets.size() == kAddressesTriedMax) break;
+    // A link-local address says nothing without an interface of this machine.
+    if (absl::StartsWith(address.ip(), "fe80:")) continue;
+    targets.push_back(HostPort(address.ip(), control_port));
+  }
+  if (targets.empty()) return false;
+  channel->SetAddresses(std::move(targets));
+  return true;
+}
+
+transport::PeerChannel* PeerChannels::For(const NodeId& node) {
+  if (credentials_ == nullptr || revoked_.contains(node)) return nullptr;
+  std::unique_ptr<transport::PeerChannel>& channel = channels_[node];
+  if (channel == nullptr) {
+    channel = std::make_unique<transport::PeerChannel>(
+        dispatcher_, credentials_, plain_ ? "" : transport::NodeTlsName(node), self_);
+  }
+  return channel.get();
+}
+
+void PeerChannels::Forget(const NodeId& node) { channels_.erase(node); }
+
+void PeerChannels::SetRevoked(std::set<NodeId> nodes) {
+  revoked_ = std::move(nodes);
+  for (const NodeId& node : revoked_) channels_.erase(node);
+}
+
+void PeerChannels::Clear() { channels_.clear(); }
+
+}  // namespace macrame::agentd

@@ -1,0 +1,369 @@
+#include "agentd/services/cluster_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "agentd/base/rpc_methods.h"
+#include "agentd/base/version.h"
+#include "agentd/cores/load_decision.h"
+#include "agentd/services/agent_service.h"
+#include "proto/reasons.h"
+#include "proto/replicas.h"
+
+namespace macrame::agentd {
+namespace {
+
+using transport::Caller;
+using transport::GrpcServer;
+using transport::ServerStream;
+
+constexpr Duration kRefreshTimeout = std::chrono::milliseconds(800);
+constexpr Duration kRefreshInterval = std::chrono::milliseconds(500);
+constexpr Duration kPlanTimeout = std::chrono::seconds(20);
+constexpr Duration kUnloadTimeout = std::chrono::seconds(30);
+constexpr Duration kUnloadGoneLimit = std::chrono::seconds(20);
+// Who follows a log for longer starts again.
+constexpr Duration kLogsLimit = std::chrono::hours(24);
+constexpr Duration kPollInterval = std::chrono::milliseconds(100);
+
+absl::Status NoCoordinator() {
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
+                      "no coordinator is agreed on");
+}
+
+}  // namespace
+
+ClusterService::ClusterService(Parts parts)
+    : parts_(std::move(parts)),
+      loads_(parts_.dispatcher, parts_.gang_controller),
+      logs_(parts_.log_file) {}
+
+void ClusterService::Register(GrpcServer& server) {
+  RegisterReading(server);
+  RegisterChanging(server);
+}
+
+void ClusterService::RegisterReading(GrpcServer& server) {
+  server.HandleUnary(kGetStatus, [this](const Caller& caller, v1::GetStatusRequest,
+                                        Reply<v1::ClusterStatus> reply) {
+    OnGetStatus(caller, std::move(reply));
+  });
+  server.HandleStream(
+      kWatchStatus, [this](const Caller&, v1::WatchStatusRequest request, ServerStream stream) {
+        if (watches_.size() >= kStatusWatchesMax) {
+          return stream.Finish(absl::ResourceExhaustedError("too many watch the status"));
+        }
+        uint32_t interval = request.interval_ms_max();
+        if (interval == 0) interval = kStatusIntervalDefaultMs;
+        StatusWatch watch;
+        watch.stream = std::move(stream);
+        watch.interval = std::chrono::milliseconds(std::max(interval, kStatusIntervalMinMs));
+        watches_.push_back(std::move(watch));
+        RefreshFromCoordinator([this] { Tick(); });
+      });
+  server.HandleUnary(kListModels, [this](const Caller&, v1::ListModelsRequest,
+                                         Reply<v1::ListModelsResponse> reply) {
+    RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Models()); });
+  });
+  server.HandleUnary(kVersion,
+                     [this](const Caller&, v1::VersionRequest, Reply<v1::VersionResponse> reply) {
+                       v1::VersionResponse response;
+                       response.set_version(kAgentVersion);
+                       response.set_node_id(parts_.own.id().value());
+                       response.set_hostname(parts_.own.identity().hostname());
+                       response.set_mlx_version(kMlxVersion);
+                       reply(std::move(response));
+                     });
+  server.HandleStream(kLogs,
+                      [this](const Caller& caller, v1::LogsRequest request, ServerStream stream) {
+                        OnLogs(caller, request, std::move(stream));
+                      });
+  server.HandleStream(
+      kInfer, [this](const Caller&, v1::GenerateRequest request, ServerStream stream) {
+        ServeGenerate(stream, [&](auto on_chunk, auto on_done) {
+          return parts_.router.Route(request, std::move(on_chunk), std::move(on_done));
+        });
+      });
+}
+
+void ClusterService::RegisterChanging(GrpcServer& server) {
+  server.HandleUnary(kPlanModel, [this](const Caller& caller, v1::PlanModelRequest request,
+                                        Reply<v1::PlanResult> reply) {
+    Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
+      PlanOrder order = OrderFor(request.name_or_path());
+      order.placement = request.placement();
+      order.in_force = parts_.gang_controller.InForce();
+      parts_.planner.Plan(order, [reply](absl::StatusOr<PlanOutcome> outcome) {
+        if (!outcome.ok()) return reply(outcome.status());
+        reply(std::move(outcome->result));
+      });
+    });
+  });
+  server.HandleStream(
+      kLoadModel, [this](const Caller& caller, v1::LoadModelRequest request, ServerStream stream) {
+        OnLoadModel(caller, request, std::move(stream));
+      });
+  server.HandleUnary(kForgetSpeeds, [this](const Caller& caller, v1::ForgetSpeedsRequest request,
+                                           Reply<v1::ForgetSpeedsResponse> reply) {
+    Unary(kForgetSpeeds, caller, request, kUnloadTimeout, reply, [this, reply] {
+      v1::ForgetSpeedsResponse response;
+      *response.mutable_forgotten() = parts_.gang_controller.Speeds();
+      parts_.gang_controller.ForgetSpeeds([response, reply](const absl::Status& status) {
+        if (!status.ok()) return reply(status);
+        reply(response);
+      });
+    });
+  });
+  server.HandleUnary(kForgetNode, [this](const Caller& caller, v1::ForgetNodeRequest request,
+                                         Reply<v1::ForgetNodeResponse> reply) {
+    ForgetNode(caller, request, std::move(reply));
+  });
+  server.HandleUnary(kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
+                                          Reply<v1::UnloadModelResponse> reply) {
+    Unary(kUnloadModel, caller, request, kUnloadTimeout, reply,
+          [this, request, reply] { UnloadHere(request.name(), reply); });
+  });
+}
+
+void ClusterService::AtCoordinator(const Caller& caller, std::function<void()> here,
+                                   std::function<void(transport::PeerChannel&)> there,
+                                   std::function<void(const absl::Status&)> fail,
+                                   std::optional<MonotonicTime> since) {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (parts_.election.Leading(now).has_value()) return here();
+  if (!caller.local) return fail(NoCoordinator());
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  if (coordinator.has_value() && coordinator->coordinator != parts_.own.id()) {
+    transport::PeerChannel* channel = parts_.channels.For(coordinator->coordinator);
+    if (channel != nullptr) return there(*channel);
+  }
+  const MonotonicTime begun = since.value_or(now);
+  if (now - begun > kCoordinatorWait) return fail(NoCoordinator());
+  parts_.dispatcher.PostAfter(
+      kPollInterval,
+      [this, caller, here = std::move(here), there = std::move(there), fail = std::move(fail),
+       begun] { AtCoordinator(caller, here, there, fail, begun); });
+}
+
+template <typename Response, typename Request>
+void ClusterService::Unary(const Method<Request, Response>& method, const Caller& caller,
+                           const std::type_identity_t<Request>& request, Duration timeout,
+                           std::type_identity_t<Reply<Response>> reply,
+                           std::function<void()> here) {
+  AtCoordinator(
+      caller, std::move(here),
+      [method, request, timeout, reply](transport::PeerChannel& channel) {
+        channel.Call(method, request, timeout, reply);
+      },
+      [reply](const absl::Status& status) { reply(status); });
+}
+
+void ClusterService::RefreshFromCoordinator(std::function<void()> done) {
+  const MonotonicTime now = parts_.dispatcher.Now();
+  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
+  if (!coordinator.has_value() || coordinator->coordinator == parts_.own.id()) return done();
+  transport::PeerChannel* channel = parts_.channels.For(coordinator->coordinator);
+  if (channel == nullptr) return done();
+  channel->Call(kGetStatus, v1::GetStatusRequest(), kRefreshTimeout,
+                [this, done = std::move(done)](absl::StatusOr<v1::ClusterStatus> status) {
+                  if (status.ok()) parts_.reporter.TakeDeployments(*status);
+                  done();
+                });
+}
+
+bool ClusterService::IsWatched() const {
+  return !watches_.empty() ||
+         (asked_at_.has_value() && parts_.dispatcher.Now() - *asked_at_ < kLooksOnFor);
+}
+
+void ClusterService::OnGetStatus(const Caller& caller, Reply<v1::ClusterStatus> reply) {
+  asked_at_ = parts_.dispatcher.Now();
+  if (!caller.local) return reply(parts_.reporter.Status());
+  RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Status()); });
+}
+
+void ClusterService::Tick() {
+  loads_.Tick();
+  logs_.Tick();
+  if (watches_.empty()) {
+    changed_ = false;
+    return;
+  }
+  const MonotonicTime now = parts_.dispatcher.Now();
+  if (!refreshing_ && now - refreshed_at_ > kRefreshInterval) {
+    refreshing_ = true;
+    refreshed_at_ = now;
+    RefreshFromCoordinator([this] { refreshing_ = false; });
+  }
+  std::optional<v1::ClusterStatus> status;
+  watches_.remove_if([&](StatusWatch& watch) {
+    if (!changed_ && now - watch.last_sent < watch.interval) return false;
+    if (!status.has_value()) status = parts_.reporter.Status();
+    watch.last_sent = now;
+    return !watch.stream.Write(*status);
+  });
+  changed_ = false;
+}
+
+void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request,
+                            ServerStream stream) {
+  const bool own = request.node_id().empty() || request.node_id() == parts_.own.id().value();
+  if (own) return logs_.Add(request, std::move(stream));
+  // What came over the wire is not passed on again.
+  transport::PeerChannel* channel =
+      caller.local ? parts_.channels.For(NodeId(request.node_id())) : nullptr;
+  if (channel == nullptr) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kNotFound, reasons::kNodeNotFound,
+                                      "that node can't be reached from this one",
+                                      request.node_id().substr(0, 32)));
+  }
+  const transport::CallHandle handle = channel->Stream(
+      kLogs, request, kLogsLimit, [stream](const v1::LogsChunk& chunk) { stream.Write(chunk); },
+      [stream, node = request.node_id()](const absl::Status& status) {
+        if (!absl::IsUnavailable(status)) return stream.Finish(status);
+        stream.Finish(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeDead,
+                                   "that node's agent does not answer", node));
+      });
+  stream.OnCancel([handle] { handle.Cancel(); });
+}
+
+void ClusterService::StopLeading() { loads_.EndAll(NoCoordinator()); }
+
+void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelRequest& request,
+                                 ServerStream stream) {
+  const Duration timeout =
+      std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
+                                                          : request.timeout_ms()) +
+      std::chrono::seconds(30);
+  AtCoordinator(
+      caller, [this, request, stream] { LoadHere(request, stream); },
+      [request, stream, timeout](transport::PeerChannel& channel) {
+        const transport::CallHandle handle = channel.Stream(
+            kLoadModel, request, timeout,
+            [stream](const v1::LoadModelProgress& progress) { stream.Write(progress); },
+            [stream](const absl::Status& status) { stream.Finish(status); });
+        stream.OnCancel([handle] { handle.Cancel(); });
+      },
+      [stream](const absl::Status& status) { stream.Finish(status); });
+}
+
+void ClusterService::LoadHere(const v1::LoadModelRequest& request, ServerStream stream) {
+  if (request.deployment_name().size() > kDeploymentNameBytesMax) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                                      "the deployment's name is too long"));
+  }
+  if (DeploymentOfReplica(request.deployment_name()) != request.deployment_name()) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                                      "a deployment's name has no '#': it numbers replicas"));
+  }
+  if (request.replicas() > kReplicasMax) {
+    return stream.Finish(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                                      absl::StrCat("at most ", kReplicasMax, " replicas")));
+  }
+  PlanOrder order = OrderFor(request.name_or_path());
+  order.placement = request.placement();
+  order.priority = request.priority();
+  order.may_evict = request.may_evict();
+  order.replicas = request.replicas();
+  order.in_force = parts_.gang_controller.InForce();
+  parts_.planner.Plan(order, [this, request, stream](absl::StatusOr<PlanOutcome> outcome) {
+    if (!outcome.ok()) return stream.Finish(outcome.status());
+    LoadPlanned(request, *outcome, stream);
+  });
+}
+
+// What is served under this name may lie outside of all model folders: loaded by its path.
+PlanOrder ClusterService::OrderFor(const std::string& name) const {
+  PlanOrder order;
+  order.name_or_path = name;
+  const v1::Deployment* present = parts_.replicator.desired().FindDeployment(name);
+  if (present == nullptr) return order;
+  if (!present->model_path().empty()) order.name_or_path = present->model_path();
+  order.fingerprint = present->model_fingerprint();
+  return order;
+}
+
+// Its model's own fault ended its launches, and it is not launched again by itself.
+bool ClusterService::HasGivenUp(const std::string& name) const {
+  const std::optional<v1::DeploymentStatus> status = parts_.gang_controller.Status(name);
+  return status.has_value() && status->state() == v1::DEPLOYMENT_STATE_PENDING &&
+         IsFaultOfModel(status->failure().code());
+}
+
+void ClusterService::LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
+                                 ServerStream stream) {
+  const std::string name = DeploymentNameOf(request, outcome.model);
+  const DesiredState& desired = parts_.replicator.desired();
+  const PlannedLoad load{request,
+                         name,
+                         OrderFor(request.name_or_path()).name_or_path,
+                         outcome.model,
+                         outcome.result,
+                         outcome.usable,
+                         desired.FindDeployment(name),
+                         desired.FindGang(name),
+                         HasGivenUp(name),
+                         parts_.gang_controller.InForce(),
+                         parts_.dispatcher.UnixMs()};
+  ClusterView state;
+  FillFromState(desired, state);
+  const LoadDecision decision = DecideLoad(load, state);
+  if (!decision.refused.ok()) return stream.Finish(decision.refused);
+  const auto watch = [this, name, stream, epoch = decision.after_epoch,
+                      model = outcome.model.name(), timeout_ms = request.timeout_ms()] {
+    loads_.Add(stream, name, model, epoch, timeout_ms);
+  };
+  if (!decision.wanted.has_value()) return watch();
+  parts_.replicator.Write(DeploymentKey(name), decision.wanted->SerializeAsString(),
+                          [this, stream, watch](const absl::Status& status) {
+                            if (!status.ok()) return stream.Finish(status);
+                            parts_.gang_controller.Wake();
+                            // Behind the pass that this woke, so that what is told first is not of
+                            // the time before.
+                            parts_.dispatcher.Post(watch);
+                          });
+}
+
+void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeRequest& request,
+                                Reply<v1::ForgetNodeResponse> reply) {
+  const NodeId node(request.node_id());
+  if (!IsValidNodeId(request.node_id())) {
+    return reply(ReasonStatus(
+        absl::StatusCode::kInvalidArgument, reasons::kNodeNotFound,
+        absl::StrCat("'", request.node_id().substr(0, 64), "' is no node id of 32 hex digits")));
+  }
+  const bool obeys = parts_.election.Coordinator(parts_.dispatcher.Now()).has_value();
+  if (request.alone() && !obeys && caller.local) {
+    return reply(parts_.member_writer.ForgetAlone(node));
+  }
+  Unary(kForgetNode, caller, request, kUnloadTimeout, reply,
+        [this, node, reply] { parts_.member_writer.Forget(node, reply); });
+}
+
+void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {
+  if (parts_.replicator.table().Find(DeploymentKey(name)) == nullptr) {
+    return reply(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                              absl::StrCat("no model '", name.substr(0, 128), "' is loaded")));
+  }
+  parts_.replicator.Remove(DeploymentKey(name), "",
+                           [this, name, reply](const absl::Status& status) {
+                             if (!status.ok()) return reply(status);
+                             parts_.gang_controller.Wake();
+                             AnswerWhenGone(name, parts_.dispatcher.Now(), reply);
+                           });
+}
+
+void ClusterService::AnswerWhenGone(const std::string& name, MonotonicTime since,
+                                    Reply<v1::UnloadModelResponse> reply) {
+  bool gone = true;
+  for (uint32_t index = 0; index < kReplicasMax; ++index) {
+    const std::string key = GangKey(ReplicaName(name, index));
+    gone = gone && parts_.replicator.table().Find(key) == nullptr;
+  }
+  // The order is on disk; ranks that take longer to end are ended all the same.
+  if (gone || parts_.dispatcher.Now() - since > kUnloadGoneLimit) {
+    return reply(v1::UnloadModelResponse());
+  }
+  parts_.dispatcher.PostAfter(kPollInterval,
+                              [this, name, since, reply] { AnswerWhenGone(name, since, reply); });
+}
+
+}  // namespace macrame::agentd

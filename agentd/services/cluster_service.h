@@ -1,0 +1,116 @@
+#pragma once
+
+// ClusterService: what clusterctl asks, on the unix socket of any agent; and what an agent passes
+// on to the coordinator's, over mutual TLS. Owner thread.
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "agentd/gangs/deployment_planner.h"
+#include "agentd/gangs/gang_controller.h"
+#include "agentd/node/peer_channels.h"
+#include "agentd/services/generate_router.h"
+#include "agentd/services/load_watches.h"
+#include "agentd/services/log_watches.h"
+#include "agentd/services/status_reporter.h"
+#include "agentd/state/member_writer.h"
+#include "agentd/state/state_replicator.h"
+#include "macrame/v1/cluster.pb.h"
+#include "transport/dispatcher.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kStatusWatchesMax = 32;
+inline constexpr uint32_t kStatusIntervalMinMs = 100;
+inline constexpr uint32_t kStatusIntervalDefaultMs = 1000;
+inline constexpr size_t kDeploymentNameBytesMax = 200;
+// Who asked for the status once is likely to ask again within so long.
+inline constexpr Duration kLooksOnFor = std::chrono::seconds(3);
+// A call that needs a coordinator waits so long for one to be agreed on.
+inline constexpr Duration kCoordinatorWait = std::chrono::seconds(5);
+
+class ClusterService {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    const Election& election;
+    PeerChannels& channels;
+    const OwnNode& own;
+    StateReplicator& replicator;
+    GangController& gang_controller;
+    DeploymentPlanner& planner;
+    StatusReporter& reporter;
+    GenerateRouter& router;
+    MemberWriter& member_writer;
+    std::string log_file;
+  };
+
+  explicit ClusterService(Parts parts);
+  void Register(transport::GrpcServer& server);
+
+  // Something that status shows has changed.
+  void NoteChange() { changed_ = true; }
+  // Each 100 ms or so.
+  void Tick();
+  // Nobody waits to be told of anything.
+  bool IsIdle() const { return watches_.empty() && loads_.IsEmpty() && logs_.IsEmpty(); }
+  // Somebody looks at the status, or did a moment ago.
+  bool IsWatched() const;
+  void StopLeading();
+
+ private:
+  template <typename Response>
+  using Reply = transport::GrpcServer::Reply<Response>;
+  struct StatusWatch {
+    transport::ServerStream stream;
+    Duration interval{};
+    MonotonicTime last_sent;
+  };
+
+  void RegisterReading(transport::GrpcServer& server);
+  void RegisterChanging(transport::GrpcServer& server);
+
+  // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise
+  // (callers of this machine only: what came over the wire is not passed on again), `fail` when
+  // there is none.
+  void AtCoordinator(const transport::Caller& caller, std::function<void()> here,
+                     std::function<void(transport::PeerChannel&)> there,
+                     std::function<void(const absl::Status&)> fail,
+                     std::optional<MonotonicTime> since = std::nullopt);
+  template <typename Response, typename Request>
+  void Unary(const Method<Request, Response>& method, const transport::Caller& caller,
+             const std::type_identity_t<Request>& request, Duration timeout,
+             std::type_identity_t<Reply<Response>> reply, std::function<void()> here);
+
+  void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
+  void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,
+              transport::ServerStream stream);
+  void OnLoadModel(const transport::Caller& caller, const v1::LoadModelRequest& request,
+                   transport::ServerStream stream);
+  void LoadHere(const v1::LoadModelRequest& request, transport::ServerStream stream);
+  PlanOrder OrderFor(const std::string& name) const;
+  bool HasGivenUp(const std::string& name) const;
+  void LoadPlanned(const v1::LoadModelRequest& request, const PlanOutcome& outcome,
+                   transport::ServerStream stream);
+  void ForgetNode(const transport::Caller& caller, const v1::ForgetNodeRequest& request,
+                  Reply<v1::ForgetNodeResponse> reply);
+  void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
+  void AnswerWhenGone(const std::string& name, MonotonicTime since,
+                      Reply<v1::UnloadModelResponse> reply);
+  // Asks the coordinator for its word on deployments; `done` when it is there or won't come.
+  void RefreshFromCoordinator(std::function<void()> done);
+
+  Parts parts_;
+  LoadWatches loads_;
+  LogWatches logs_;
+  std::list<StatusWatch> watches_;
+  bool changed_ = false;
+  bool refreshing_ = false;
+  std::optional<MonotonicTime> asked_at_;
+  MonotonicTime refreshed_at_;
+};
+
+}  // namespace macrame::agentd

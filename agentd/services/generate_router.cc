@@ -1,0 +1,156 @@
+#include "agentd/services/generate_router.h"
+
+#include "absl/strings/str_cat.h"
+#include "agentd/base/rpc_methods.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_keys.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+namespace {
+
+// A failure of the way there, not of the model.
+absl::Status Unreachable(const absl::Status& status, const NodeId& entry) {
+  const bool has_reason = ReasonOf(status).code() != reasons::kInternal;
+  if (has_reason || !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+    return status;
+  }
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
+                      absl::StrCat("node ", ShortId(entry), " does not answer: ", status.message()),
+                      entry.value());
+}
+
+}  // namespace
+
+// A request of the gateway: started, cancelled and ended on the owner thread, whatever thread asks.
+class GenerateRouter::GatewayCall : public GenerateCall,
+                                    public std::enable_shared_from_this<GatewayCall> {
+ public:
+  explicit GatewayCall(transport::Dispatcher& dispatcher) : dispatcher_(dispatcher) {}
+
+  void Cancel() override {
+    dispatcher_.Post([self = shared_from_this()] {
+      self->cancelled_ = true;
+      self->handle_.Cancel();
+    });
+  }
+
+  // Owner thread from here on.
+  void Start(GenerateRouter* router, const v1::GenerateRequest& request, ChunkCallback on_chunk,
+             DoneCallback on_done) {
+    if (cancelled_) return on_done(absl::CancelledError("cancelled before it began"));
+    handle_ = router->Route(request, std::move(on_chunk), std::move(on_done));
+  }
+
+ private:
+  transport::Dispatcher& dispatcher_;
+  bool cancelled_ = false;
+  transport::CallHandle handle_;
+};
+
+GenerateRouter::GenerateRouter(transport::Dispatcher& dispatcher, NodeId self,
+                               const StateReplicator& replicator, PeerChannels& channels,
+                               runtime::RankSupervisor& supervisor, Duration moved_on_grace)
+    : dispatcher_(dispatcher),
+      self_(std::move(self)),
+      replicator_(replicator),
+      channels_(channels),
+      supervisor_(supervisor),
+      entries_(dispatcher, replicator.desired()),
+      moved_on_grace_(moved_on_grace) {}
+
+transport::CallHandle GenerateRouter::Route(const v1::GenerateRequest& request,
+                                            ChunkCallback on_chunk, DoneCallback on_done) {
+  if (!ended_.ok()) {
+    dispatcher_.Post([on_done = std::move(on_done), why = ended_] { on_done(why); });
+    return transport::CallHandle();
+  }
+  const uint64_t id = ++last_call_;
+  const auto send = [this](const NodeId& entry, const v1::GenerateRequest& sent,
+                           ChunkCallback chunk, RoutedCall::DoneCallback done) {
+    return RouteOnce(entry, sent, std::move(chunk), std::move(done));
+  };
+  auto call = std::make_shared<RoutedCall>(
+      dispatcher_, entries_, send, request, std::move(on_chunk),
+      [this, id, on_done = std::move(on_done)](const absl::Status& status) {
+        calls_.erase(id);
+        on_done(status);
+      },
+      moved_on_grace_);
+  calls_[id] = call;
+  dispatcher_.Post([call] { call->Try(); });
+  return transport::CallHandle([call] { call->Cancel(); });
+}
+
+transport::CallHandle GenerateRouter::RouteOnce(const NodeId& entry,
+                                                const v1::GenerateRequest& request,
+                                                ChunkCallback on_chunk, DoneCallback on_done) {
+  if (entry == self_) return RouteLocal(request, std::move(on_chunk), std::move(on_done));
+  return RouteRemote(entry, request, std::move(on_chunk), std::move(on_done));
+}
+
+transport::CallHandle GenerateRouter::RouteLocal(const v1::GenerateRequest& request,
+                                                 ChunkCallback on_chunk, DoneCallback on_done) {
+  const runtime::RankSupervisor::GenerateId id =
+      supervisor_.Generate(request, std::move(on_chunk), std::move(on_done));
+  return transport::CallHandle([this, id] { supervisor_.CancelGenerate(id); });
+}
+
+transport::CallHandle GenerateRouter::RouteRemote(const NodeId& entry,
+                                                  const v1::GenerateRequest& request,
+                                                  ChunkCallback on_chunk, DoneCallback on_done) {
+  transport::PeerChannel* channel = channels_.For(entry);
+  if (channel == nullptr) {
+    dispatcher_.Post([entry, on_done = std::move(on_done)] {
+      on_done(Unreachable(absl::UnavailableError("this node has left its cluster"), entry));
+    });
+    return transport::CallHandle();
+  }
+  return channel->Stream(
+      kGenerate, request, kGenerateLimit,
+      [on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) { on_chunk(chunk); },
+      [entry, on_done = std::move(on_done)](const absl::Status& status) {
+        on_done(Unreachable(status, entry));
+      });
+}
+
+void GenerateRouter::Refresh() {
+  std::vector<ServedModel> served;
+  for (const auto& [name, deployment] : replicator_.desired().deployments()) {
+    ServedModel model;
+    model.id = name;
+    model.created_unix_seconds = static_cast<int64_t>(deployment.created_unix_ms() / 1000);
+    const v1::GangRecord* gang = replicator_.desired().FindGang(name);
+    if (gang != nullptr) model.context_length = gang->plan().context_length();
+    served.push_back(std::move(model));
+  }
+  served_.Set(std::move(served));
+  // A call that ends here leaves the map.
+  const auto calls = calls_;
+  for (const auto& [id, call] : calls) call->NoteStateChanged();
+}
+
+void GenerateRouter::NoteDead(const NodeId& node) {
+  const auto calls = calls_;
+  for (const auto& [id, call] : calls) call->NoteDead(node);
+}
+
+void GenerateRouter::EndAll(const absl::Status& why) {
+  ended_ = why;
+  const auto calls = calls_;
+  for (const auto& [id, call] : calls) call->End(why);
+}
+
+std::shared_ptr<GenerateCall> GenerateRouter::StartGenerate(v1::GenerateRequest request,
+                                                            ChunkCallback on_chunk,
+                                                            DoneCallback on_done) {
+  auto call = std::make_shared<GatewayCall>(dispatcher_);
+  dispatcher_.Post(
+      [this, call, request = std::move(request), on_chunk = std::move(on_chunk),
+       on_done = std::move(on_done)] { call->Start(this, request, on_chunk, on_done); });
+  return call;
+}
+
+std::vector<ServedModel> GenerateRouter::ListModels() { return served_.Get(); }
+
+}  // namespace macrame::agentd

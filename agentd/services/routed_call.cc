@@ -1,0 +1,139 @@
+#include "agentd/services/routed_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/reasons.h"
+
+namespace macrame::agentd {
+
+bool IsWorthAnotherTry(const absl::Status& status) {
+  const std::string code = ReasonOf(status).code();
+  return code == reasons::kNotReady || code == reasons::kEntryUnreachable ||
+         code == reasons::kModelNotLoaded;
+}
+
+bool IsLossOfGang(const absl::Status& status) {
+  const std::string code = ReasonOf(status).code();
+  return code == reasons::kGangLostNode || code == reasons::kRankExited ||
+         code == reasons::kRankKilled || code == reasons::kRankStalled ||
+         code == reasons::kEngineFailed;
+}
+
+RoutedCall::RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
+                       v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done,
+                       Duration moved_on_grace)
+    : dispatcher_(dispatcher),
+      entries_(entries),
+      send_(std::move(send)),
+      request_(std::move(request)),
+      deployment_(request_.deployment()),
+      on_chunk_(std::move(on_chunk)),
+      on_done_(std::move(on_done)),
+      moved_on_grace_(moved_on_grace),
+      give_up_(dispatcher.Now() + kEntryWaitMax) {}
+
+void RoutedCall::Cancel() {
+  dispatcher_.Post([self = shared_from_this()] {
+    self->cancelled_ = true;
+    self->handle_.Cancel();
+  });
+}
+
+void RoutedCall::Try() {
+  if (finished_) return;
+  if (cancelled_) return Finish(absl::CancelledError("cancelled before it began"));
+  const absl::StatusOr<EntryTable::Entry> entry = entries_.Find(deployment_);
+  if (!entry.ok()) {
+    if (absl::IsNotFound(entry.status())) return Finish(entry.status());
+    return Over(entry.status());
+  }
+  entry_ = *entry;
+  if (entries_.IsDead(entry_.node)) {
+    return Over(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kEntryUnreachable,
+                             absl::StrCat("node ", ShortId(entry_.node), ", which answers for ",
+                                          entry_.replica, ", is dead"),
+                             entry_.node.value()));
+  }
+  request_.set_deployment(entry_.replica);
+  entries_.NoteSent(entry_.replica);
+  under_way_ = true;
+  const uint64_t attempt = ++attempt_;
+  handle_ = send_(
+      entry_.node, request_,
+      [self = shared_from_this(), attempt](const v1::GenerateChunk& chunk) {
+        if (self->attempt_ != attempt || !self->under_way_) return;
+        self->has_answered_ = true;
+        self->on_chunk_(chunk);
+      },
+      [self = shared_from_this(), attempt](const absl::Status& status) {
+        if (self->attempt_ == attempt && self->under_way_) self->Over(status);
+      });
+}
+
+void RoutedCall::NoteDead(const NodeId& node) {
+  if (!under_way_ || entry_.node != node) return;
+  Lost(ReasonStatus(
+      absl::StatusCode::kUnavailable, reasons::kGangLostNode,
+      absl::StrCat("node ", ShortId(node), ", which answered for ", entry_.replica, ", is dead"),
+      node.value()));
+}
+
+void RoutedCall::NoteStateChanged() {
+  if (!under_way_ || !entries_.HasMovedOn(entry_)) return;
+  const auto cut = [this] {
+    Lost(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kGangLostNode,
+                      absl::StrCat("epoch ", entry_.epoch, " of ", entry_.replica,
+                                   ", which had this request, has ended")));
+  };
+  const bool has_time = has_answered_ || entries_.MovesInOrder(entry_);
+  const Duration grace = has_time ? moved_on_grace_ : kMovedOnLook;
+  // A call that is over by then need not be kept for it.
+  dispatcher_.PostAfter(
+      grace, [weak = weak_from_this(), attempt = attempt_, cut, had_time = has_time] {
+        const std::shared_ptr<RoutedCall> self = weak.lock();
+        const bool is_same = self != nullptr && self->attempt_ == attempt && self->under_way_;
+        if (!is_same || !self->entries_.HasMovedOn(self->entry_)) return;
+        // Its answer began meanwhile: it has the time that answers have.
+        if (self->has_answered_ && !had_time) return self->NoteStateChanged();
+        cut();
+      });
+}
+
+void RoutedCall::End(const absl::Status& why) {
+  if (finished_) return;
+  if (std::exchange(under_way_, false)) entries_.NoteOver(entry_.replica, false);
+  const transport::CallHandle handle = std::exchange(handle_, transport::CallHandle());
+  Finish(why);
+  handle.Cancel();
+}
+
+void RoutedCall::Lost(const absl::Status& why) {
+  const transport::CallHandle handle = std::exchange(handle_, transport::CallHandle());
+  Over(why);
+  handle.Cancel();
+}
+
+void RoutedCall::Over(const absl::Status& status) {
+  const bool is_loss = !status.ok() && IsLossOfGang(status);
+  const bool had_no_answer = !status.ok() && (is_loss || IsWorthAnotherTry(status));
+  if (std::exchange(under_way_, false)) entries_.NoteOver(entry_.replica, had_no_answer);
+  if (is_loss) give_up_ = dispatcher_.Now() + kEntryWaitMax;
+  if (is_loss && ++gangs_lost_ >= kGangsLostMax) return Finish(status);
+  if (!had_no_answer || has_answered_ || cancelled_ || dispatcher_.Now() >= give_up_) {
+    return Finish(status);
+  }
+  const absl::StatusOr<EntryTable::Entry> other = entries_.Find(deployment_);
+  const bool at_once = other.ok() && !other->failed_lately;
+  dispatcher_.PostAfter(at_once ? Duration(0) : kEntryRetryPause,
+                        [self = shared_from_this()] { self->Try(); });
+}
+
+void RoutedCall::Finish(const absl::Status& status) {
+  if (std::exchange(finished_, true)) return;
+  on_done_(entries_.Told(deployment_, status));
+  on_done_ = nullptr;
+  on_chunk_ = nullptr;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,92 @@
+#pragma once
+
+// One request on its way to an entry rank: asks again, where the record then says, until a first
+// chunk came, the failure is of another kind or the wait is over. It ends when the node it was sent
+// to is dead or its gang was launched anew, whatever the connection says: a frozen machine keeps
+// its connections for long.
+//
+// Owner thread, but for Cancel.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agentd/state/entry_table.h"
+#include "macrame/v1/rank.pb.h"
+#include "transport/dispatcher.h"
+#include "transport/peer_channel.h"
+
+namespace macrame::agentd {
+
+// A request that has no answer yet waits this long for an entry rank that is being moved: a node
+// that was away knows only after a moment that the gang went elsewhere. Counted anew when the gang
+// that had it is lost.
+inline constexpr Duration kEntryWaitMax = std::chrono::seconds(8);
+inline constexpr Duration kEntryRetryPause = std::chrono::milliseconds(100);
+// Gangs that a request may lose and be sent again: one that ends gangs must not end them all.
+inline constexpr int kGangsLostMax = 2;
+// An answer under way may still come to its end when its gang was launched anew: as long as the
+// ranks of a gang that gave way have (GangReconcilerOptions::drain_limit), unless told. One without
+// an answer is asked again; a record that a merge changed for a moment is looked at once more
+// before.
+inline constexpr Duration kMovedOnGrace = std::chrono::seconds(20);
+inline constexpr Duration kMovedOnLook = std::chrono::milliseconds(200);
+
+// Whether the same request may find an entry rank a moment later: the failure is of the way there
+// (NOT_READY, ENTRY_UNREACHABLE) or of a record that is out of date (MODEL_NOT_LOADED, from a node
+// that was said to hold the entry rank). Pure.
+bool IsWorthAnotherTry(const absl::Status& status);
+// Whether the gang that had the request is gone (a rank's end, a lost node). Pure.
+bool IsLossOfGang(const absl::Status& status);
+
+class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
+ public:
+  using ChunkCallback = std::function<void(const v1::GenerateChunk&)>;
+  using DoneCallback = std::function<void(const absl::Status&)>;
+  // Sends a request to a node's entry rank; `on_done` once, never from within the call.
+  using Send = std::function<transport::CallHandle(const NodeId&, const v1::GenerateRequest&,
+                                                   ChunkCallback, DoneCallback)>;
+
+  RoutedCall(transport::Dispatcher& dispatcher, EntryTable& entries, Send send,
+             v1::GenerateRequest request, ChunkCallback on_chunk, DoneCallback on_done,
+             Duration moved_on_grace = kMovedOnGrace);
+
+  // Any thread.
+  void Cancel();
+  void Try();
+  // A member is dead: whatever it was sent has no answer.
+  void NoteDead(const NodeId& node);
+  // The desired state changed: the gang may have been launched anew.
+  void NoteStateChanged();
+  // It is over with this error, wherever it is.
+  void End(const absl::Status& why);
+
+ private:
+  // The present attempt is over, with its node's answer or without.
+  void Over(const absl::Status& status);
+  // It is over for the cause of its gang, which may never say so.
+  void Lost(const absl::Status& why);
+  void Finish(const absl::Status& status);
+
+  transport::Dispatcher& dispatcher_;
+  EntryTable& entries_;
+  const Send send_;
+  v1::GenerateRequest request_;
+  const std::string deployment_;
+  ChunkCallback on_chunk_;  // both are let go of at the end
+  DoneCallback on_done_;
+  const Duration moved_on_grace_;
+  MonotonicTime give_up_;
+  bool has_answered_ = false;
+  bool cancelled_ = false;
+  bool finished_ = false;
+  int gangs_lost_ = 0;
+  // Of the present attempt; answers of earlier ones don't count any more.
+  uint64_t attempt_ = 0;
+  bool under_way_ = false;
+  transport::CallHandle handle_;
+  EntryTable::Entry entry_;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,100 @@
+#include "agentd/state/entry_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "agentd/cores/gang_reconciler.h"
+#include "agentd/cores/state_keys.h"
+#include "macrame/v1/agent.pb.h"
+#include "proto/reasons.h"
+#include "proto/replicas.h"
+
+namespace macrame::agentd {
+namespace {
+
+// Counts of more replicas than this are forgotten when they are 0.
+constexpr size_t kReplicasCountedMax = 1024;
+constexpr size_t kNamesShownMax = 8;
+
+absl::Status NotLoaded(const std::string& asked, const DesiredState& desired) {
+  std::vector<std::string> names;
+  for (const auto& [name, deployment] : desired.deployments()) {
+    names.push_back(names.size() == kNamesShownMax ? "…" : name);
+    if (names.size() > kNamesShownMax) break;
+  }
+  return ReasonStatus(
+      absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+      absl::StrCat("no model '", asked.substr(0, 128), "' is loaded",
+                   names.empty() ? "" : absl::StrCat("; loaded: ", absl::StrJoin(names, ", "))));
+}
+
+}  // namespace
+
+bool EntryTable::IsWanted(const std::string& asked) const {
+  return desired_.FindDeployment(DeploymentOfReplica(asked)) != nullptr;
+}
+
+absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked) const {
+  const std::string deployment = DeploymentOfReplica(asked);
+  const v1::Deployment* wanted = desired_.FindDeployment(deployment);
+  if (wanted == nullptr) return NotLoaded(asked, desired_);
+  std::optional<Entry> best;
+  std::tuple<bool, uint32_t, uint64_t> best_rank;
+  for (uint32_t index = 0; index < std::clamp(wanted->replicas(), 1u, kReplicasMax); ++index) {
+    const std::string replica = ReplicaName(deployment, index);
+    if (asked != deployment && asked != replica) continue;
+    const v1::GangRecord* gang = desired_.FindGang(replica);
+    if (gang == nullptr || gang->entry_node_id().empty()) continue;
+    const auto sent = sent_.find(replica);
+    const Sent known = sent == sent_.end() ? Sent{} : sent->second;
+    const bool failed =
+        IsDead(NodeId(gang->entry_node_id())) ||
+        (known.failed_at.has_value() && clock_.Now() - *known.failed_at < kFailedReplicaPause);
+    const std::tuple rank(failed, known.under_way, known.last);
+    if (best.has_value() && rank >= best_rank) continue;
+    best = Entry{replica, NodeId(gang->entry_node_id()), gang->epoch(), failed};
+    best_rank = rank;
+  }
+  if (!best.has_value()) {
+    return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
+                        absl::StrCat(asked, " is not placed on any node yet"));
+  }
+  return *std::move(best);
+}
+
+bool EntryTable::HasMovedOn(const Entry& entry) const {
+  const v1::GangRecord* gang = desired_.FindGang(entry.replica);
+  return gang == nullptr || gang->epoch() > entry.epoch ||
+         gang->entry_node_id() != entry.node.value();
+}
+
+bool EntryTable::MovesInOrder(const Entry& entry) const {
+  const v1::GangRecord* gang = desired_.FindGang(entry.replica);
+  return gang != nullptr && gang->last_failure().code() == reasons::kNodeLeft;
+}
+
+absl::Status EntryTable::Told(const std::string& asked, const absl::Status& status) const {
+  if (!absl::IsNotFound(status) || !IsWanted(asked)) return status;
+  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
+                      absl::StrCat("model ", asked.substr(0, 128),
+                                   " is being brought up again: ", ReasonOf(status).message()));
+}
+
+void EntryTable::NoteSent(const std::string& replica) {
+  Sent& sent = sent_[replica];
+  ++sent.under_way;
+  sent.last = ++requests_sent_;
+}
+
+void EntryTable::NoteOver(const std::string& replica, bool failed) {
+  Sent& sent = sent_[replica];
+  --sent.under_way;
+  sent.failed_at.reset();
+  if (failed) sent.failed_at = clock_.Now();
+  if (sent.under_way == 0 && sent_.size() > kReplicasCountedMax) sent_.erase(replica);
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,95 @@
+#include "discovery/probe/mac_probe.h"
+
+#include <algorithm>
+
+#include "discovery/parsers/link_parsers.h"
+#include "discovery/parsers/mac_parsers.h"
+#include "discovery/probe/link_facts.h"
+
+namespace macrame::discovery {
+
+Command SysctlInventoryCommand() {
+  return {.argv = {"sysctl", "hw.model", "hw.memsize", "hw.physicalcpu",
+                   "hw.perflevel0.physicalcpu", "machdep.cpu.brand_string", "kern.boottime",
+                   "kern.bootsessionuuid", "vm.swapusage", "iogpu.wired_limit_mb"}};
+}
+
+Command SysctlLoadCommand() {
+  return {.argv = {"sysctl", "hw.memsize", "hw.physicalcpu", "kern.memorystatus_vm_pressure_level",
+                   "vm.swapusage", "vm.loadavg"}};
+}
+
+Command SwVersCommand() { return {.argv = {"sw_vers"}}; }
+Command VmStatCommand() { return {.argv = {"vm_stat"}}; }
+Command MemoryPressureCommand() { return {.argv = {"memory_pressure", "-Q"}}; }
+
+Command IoregGpuCommand() {
+  return {.argv = {"ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator"}};
+}
+
+Command PmsetThermCommand() { return {.argv = {"pmset", "-g", "therm"}}; }
+Command PmsetBattCommand() { return {.argv = {"pmset", "-g", "batt"}}; }
+
+Command HardwareOverviewCommand() {
+  return {.argv = {"system_profiler", "SPHardwareDataType", "-json"}, .limit = kSlowCommandLimit};
+}
+
+Command DisplaysCommand() {
+  return {.argv = {"system_profiler", "SPDisplaysDataType", "-json"}, .limit = kSlowCommandLimit};
+}
+
+Command HardwarePortsCommand() { return {.argv = {"networksetup", "-listallhardwareports"}}; }
+
+Command DfCommand(const std::vector<std::string>& paths) {
+  Command command{.argv = {"df", "-k", "-P"}};
+  command.argv.insert(command.argv.end(), paths.begin(), paths.end());
+  return command;
+}
+
+v1::Inventory MacProbe::CollectInventory(const InventoryInputs& inputs) {
+  return CollectMacInventory(runner_, inputs);
+}
+
+v1::NodeLoad MacProbe::CollectSlowLoad() {
+  v1::NodeLoad load;
+  load.set_power_watts(-1);
+  // sysctl fails as a whole when one name is unknown, yet prints the others.
+  const auto values = ParseSysctl(runner_.Run(SysctlLoadCommand()).out);
+  const auto value = [&values](const char* name) {
+    const auto found = values.find(name);
+    return found == values.end() ? std::string() : found->second;
+  };
+  load.set_memory_pressure(
+      PressureOfLevel(SysctlNumber(values, "kern.memorystatus_vm_pressure_level")));
+  if (const auto swap = ParseSwapUsage(value("vm.swapusage"))) {
+    load.set_swap_used_bytes(swap->used_bytes);
+  }
+  const auto cores = SysctlNumber(values, "hw.physicalcpu");
+  const auto waiting = ParseLoadAverage(value("vm.loadavg"));
+  if (cores.value_or(0) > 0 && waiting) {  // an estimate: runnable threads of the last minute
+    load.set_cpu_busy_ratio(std::min(1.0, *waiting / static_cast<double>(*cores)));
+  }
+  auto available =
+      AvailableBytes(ParseVmStat(runner_.Run(VmStatCommand()).out), load.memory_pressure());
+  const auto total = SysctlNumber(values, "hw.memsize");
+  if (!available && total && *total <= kMemoryBytesMax) {
+    const auto ratio = ParseMemoryFreeRatio(runner_.Run(MemoryPressureCommand()).out);
+    if (ratio) available = static_cast<uint64_t>(static_cast<double>(*total) * *ratio);
+  }
+  load.set_memory_available_bytes(available.value_or(0));
+  load.set_gpu_busy_ratio(
+      ParseIoregGpu(runner_.Run(IoregGpuCommand()).out).busy_ratio.value_or(-1));
+  load.set_thermal_state(ParsePmsetTherm(runner_.Run(PmsetThermCommand()).out));
+  load.set_on_battery(ParsePmsetOnBattery(runner_.Run(PmsetBattCommand()).out).value_or(false));
+  return load;
+}
+
+std::string MacProbe::CollectMachineId() {
+  return PlatformUuid(runner_.Run(PlatformUuidCommand()).out);
+}
+
+std::map<std::string, v1::InterfaceKind> MacProbe::CollectInterfaceKinds() {
+  return ParseHardwarePorts(runner_.Run(HardwarePortsCommand()).out);
+}
+
+}  // namespace macrame::discovery

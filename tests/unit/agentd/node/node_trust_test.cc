@@ -1,0 +1,147 @@
+#include "agentd/node/node_trust.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "proto/reasons.h"
+#include "transport/fake_dispatcher.h"
+
+namespace macrame::agentd {
+namespace {
+
+using transport::kSecondsPerDay;
+
+const NodeId kSelf("0123456789abcdef0123456789abcdef");
+constexpr int64_t kNow = 1'763'900'000;
+
+// The wall clock is set by the test.
+class SetClock : public transport::FakeDispatcher {
+ public:
+  uint64_t UnixMs() const override { return static_cast<uint64_t>(unix_s) * 1000; }
+  int64_t unix_s = kNow;
+};
+
+class NodeTrustTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = ::testing::TempDir() + "node_trust_test_" + std::to_string(::getpid());
+    std::filesystem::remove_all(folder_);
+    path_ = folder_ + "/cluster.secret";
+    secret_ = *transport::CreateClusterSecret("home", kNow - 30 * kSecondsPerDay);
+    trust_.emplace(clock_, kSelf, path_, channels_, members_,
+                   [this](const transport::NodeCredentials& node) {
+                     renewed_.push_back(*transport::DatesOf(node.certificate_pem));
+                   });
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  transport::NodeMembership Membership(int64_t signed_s) {
+    const transport::CertificateRequest request = transport::MakeCertificateRequest();
+    transport::NodeMembership membership;
+    membership.cluster_id = secret_.cluster_id;
+    membership.cluster_name = secret_.cluster_name;
+    membership.beacon_key = secret_.beacon_key;
+    membership.node.node_id = kSelf;
+    membership.node.key_pem = request.key_pem;
+    membership.node.certificate_pem =
+        *transport::SignCertificateRequest(secret_, kSelf, request.request_der, signed_s);
+    membership.node.authority_certificate_pem = secret_.authority_certificate_pem;
+    return membership;
+  }
+  std::string Problem() const {
+    const auto problems = trust_->Problems();
+    return problems.empty() ? "" : problems.front().code();
+  }
+  // A minute passes; the wall clock goes its own way.
+  void Look() {
+    clock_.AdvanceBy(kDatesLookedAt);
+    trust_->Tick();
+  }
+
+  std::string folder_, path_;
+  SetClock clock_;
+  PeerChannels channels_{clock_, kSelf};
+  MemberMonitor members_{clock_, v1::NodeIdentity(), discovery::FailureLimits(), {}};
+  transport::ClusterSecret secret_;
+  std::vector<transport::CertificateDates> renewed_;
+  std::optional<NodeTrust> trust_;
+};
+
+TEST_F(NodeTrustTest, AKeeperWhoseClockWasYearsOffHasAGoodCertificateOnceItIsRight) {
+  ASSERT_TRUE(transport::WriteClusterSecret(secret_, path_).ok());
+  for (const int64_t off : {800, -800}) {
+    renewed_.clear();
+    clock_.unix_s = kNow + off * kSecondsPerDay;
+    ASSERT_TRUE(trust_->Load().ok());
+    EXPECT_TRUE(trust_->keeper());
+    EXPECT_EQ(Problem(), off > 0 ? "" : "CLOCK_WRONG");  // before the cluster was made
+    Look();
+    EXPECT_TRUE(renewed_.empty());
+    clock_.unix_s = kNow;
+    EXPECT_EQ(Problem(), off > 0 ? "CLOCK_WRONG" : "CERT_EXPIRED");
+    clock_.AdvanceBy(kRenewPause);
+    Look();
+    ASSERT_EQ(renewed_.size(), 1u);
+    EXPECT_LT(renewed_[0].not_before_s, kNow);
+    EXPECT_EQ(renewed_[0].not_after_s, kNow + 7 * kSecondsPerDay);
+    EXPECT_EQ(Problem(), "");
+  }
+}
+
+TEST_F(NodeTrustTest, AKeeperMakesANewOneBeforeTheOldOneEnds) {
+  ASSERT_TRUE(transport::WriteClusterSecret(secret_, path_).ok());
+  ASSERT_TRUE(trust_->Load().ok());
+  clock_.unix_s = kNow + 4 * kSecondsPerDay - 1;
+  Look();
+  EXPECT_TRUE(renewed_.empty());
+  clock_.unix_s = kNow + 4 * kSecondsPerDay + 1;
+  Look();
+  EXPECT_EQ(renewed_.size(), 1u);
+  Look();
+  EXPECT_EQ(renewed_.size(), 1u);
+}
+
+TEST_F(NodeTrustTest, AMemberWithoutAKeeperIsToldBeforeAndAfterTheEnd) {
+  ASSERT_TRUE(
+      transport::WriteNodeMembership(Membership(kNow), transport::NodeMembershipPath(path_)).ok());
+  const auto loaded = trust_->Load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(trust_->keeper());
+  EXPECT_EQ(loaded->cluster_id, secret_.cluster_id);
+  EXPECT_EQ(ReasonOf(trust_->ReadSecret().status()).code(), "NOT_KEEPER");
+  clock_.unix_s = kNow + 5 * kSecondsPerDay + 60;
+  Look();
+  EXPECT_EQ(Problem(), "CERT_EXPIRING");
+  EXPECT_NE(trust_->Problems()[0].message().find("no member"), std::string::npos);
+  clock_.unix_s = kNow + 8 * kSecondsPerDay;
+  EXPECT_EQ(Problem(), "CERT_EXPIRED");
+  // Joined again: taken at once, and on disk.
+  const transport::NodeMembership fresh = Membership(clock_.unix_s);
+  ASSERT_TRUE(trust_->Take(fresh).ok());
+  EXPECT_EQ(renewed_.size(), 1u);
+  EXPECT_EQ(Problem(), "");
+  EXPECT_EQ(transport::ReadNodeMembership(transport::NodeMembershipPath(path_))->node.key_pem,
+            fresh.node.key_pem);
+}
+
+TEST_F(NodeTrustTest, AnotherNodesMembershipIsRefused) {
+  transport::NodeMembership other = Membership(kNow);
+  other.node.node_id = NodeId(std::string(32, 'b'));
+  const transport::CertificateRequest request = transport::MakeCertificateRequest();
+  other.node.key_pem = request.key_pem;
+  other.node.certificate_pem =
+      *transport::SignCertificateRequest(secret_, other.node.node_id, request.request_der, kNow);
+  ASSERT_TRUE(transport::WriteNodeMembership(other, transport::NodeMembershipPath(path_)).ok());
+  EXPECT_EQ(trust_->Load().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(NodeTrustTest, WithNeitherFileTheSecretIsWhatIsMissing) {
+  const absl::Status status = trust_->Load().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find(path_), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace macrame::agentd
