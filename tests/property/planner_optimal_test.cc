@@ -107,8 +107,8 @@ class Everything {
       : judge_(judge), search_(search), model_(request.model()) {
     gang_.stages.reserve(request.model().layer_count() +
                          1);  // stages are referred to while growing
-    for (const Fabric& fabric : {Fabric{}, Fabric{Fabric::Backend::kJaccl, false},
-                                 Fabric{Fabric::Backend::kJaccl, true}}) {
+    for (const Fabric& fabric : {Fabric{}, Fabric{Backend::kJaccl, Topology::kMesh},
+                                 Fabric{Backend::kJaccl, Topology::kRing}}) {
       gang_.fabric = fabric;
       const uint32_t nodes = static_cast<uint32_t>(judge_.candidates().size());
       for (uint32_t tp = 1; tp <= nodes; ++tp) {
@@ -154,7 +154,8 @@ class Everything {
     for (size_t node = 0; node < judge_.candidates().size(); ++node) {
       if (used_ >> node & 1) continue;
       // The order within a stage matters to rings and to where the head is.
-      const bool ordered = gang_.fabric.ring || stage.nodes.size() < 2 || node > stage.nodes.back();
+      const bool ordered =
+          gang_.fabric.is_ring() || stage.nodes.size() < 2 || node > stage.nodes.back();
       if (!ordered) continue;
       used_ |= 1u << node;
       stage.nodes.push_back(node);
@@ -187,7 +188,7 @@ class Everything {
     if (nodes.size() > 1 && !judge_.links().Allows(gang_.fabric, nodes)) return;
     if (judge_.WorstFill(gang_) > 1) return;
     // A ring of cables carries a pipeline or a tensor group, not a mixture.
-    if (gang_.fabric.ring && gang_.tp() > 1 && gang_.pp() > 1) return;
+    if (gang_.fabric.is_ring() && gang_.tp() > 1 && gang_.pp() > 1) return;
     ++tried;
     const double value = search_.ValueOf(gang_);
     const auto key = std::pair(gang_.tp(), gang_.pp());
