@@ -12,6 +12,7 @@
 #include "agentd/links/transport_choice.h"
 #include "planner/planner.h"
 #include "planner/served_by.h"
+#include "proto/backends.h"
 #include "proto/reasons.h"
 #include "proto/serving_limits.h"
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
+#include "agentd/cores/state_keys.h"
 #include "agentd/links/support_list.h"
 #include "agentd/node/heartbeat_sender.h"
 #include "proto/backends.h"
