@@ -134,8 +134,4 @@ Verdict VerdictNamed(std::string_view name) {
 
 const char* NameOf(CableGraph graph) { return NameIn<CableGraph>(kGraphs, graph); }
 
-std::optional<CableGraph> CableGraphNamed(std::string_view name) {
-  return NamedIn<CableGraph>(kGraphs, name);
-}
-
 }  // namespace macrame

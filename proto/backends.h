@@ -76,6 +76,5 @@ enum class CableGraph {
   kOther,
 };
 const char* NameOf(CableGraph graph);
-std::optional<CableGraph> CableGraphNamed(std::string_view name);
 
 }  // namespace macrame

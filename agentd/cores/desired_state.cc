@@ -19,11 +19,7 @@ std::optional<std::string> NameBehind(absl::string_view prefix, const std::strin
 template <typename Message>
 void Put(const v1::StateEntry& entry, const std::string& name, std::map<std::string, Message>* to) {
   Message message;
-  if (!entry.removed() && message.ParseFromString(entry.value())) {
-    (*to)[name] = std::move(message);
-  } else {
-    to->erase(name);
-  }
+  if (message.ParseFromString(entry.value())) (*to)[name] = std::move(message);
 }
 
 }  // namespace
@@ -47,14 +43,8 @@ const DesiredState::Parsed& DesiredState::Fresh() const {
 }
 
 void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) const {
-  if (const auto name = NameBehind(kDeploymentPrefix, key)) {
-    Put(entry, *name, &parsed_.deployments);
-    const auto found = parsed_.deployments.find(*name);
-    if (found != parsed_.deployments.end() && found->second.name() != *name) {
-      parsed_.deployments.erase(found);
-    }
-  } else if (const auto replica = NameBehind(kGangPrefix, key)) {
-    Drop(key);
+  Drop(key);
+  if (const auto replica = NameBehind(kGangPrefix, key)) {
     v1::GangRecord record;
     if (!record.ParseFromString(entry.value()) || record.deployment() != *replica) return;
     if (entry.removed()) {
@@ -62,14 +52,20 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     } else {
       parsed_.gangs[*replica] = std::move(record);
     }
+  } else if (entry.removed()) {
+    return;
+  } else if (const auto name = NameBehind(kDeploymentPrefix, key)) {
+    v1::Deployment wanted;
+    if (!wanted.ParseFromString(entry.value()) || wanted.name() != *name) return;
+    parsed_.deployments[*name] = std::move(wanted);
   } else if (const auto node = NameBehind(kCrashPrefix, key)) {
     Put(entry, *node, &parsed_.crashes);
   } else if (absl::StartsWith(key, kRefusalPrefix)) {
     Put(entry, key, &parsed_.refusals);
   } else if (key == kLinksKey) {
-    if (entry.removed() || !parsed_.links.ParseFromString(entry.value())) parsed_.links.Clear();
+    if (!parsed_.links.ParseFromString(entry.value())) parsed_.links.Clear();
   } else if (key == kSpeedsKey) {
-    if (entry.removed() || !parsed_.speeds.ParseFromString(entry.value())) parsed_.speeds.Clear();
+    if (!parsed_.speeds.ParseFromString(entry.value())) parsed_.speeds.Clear();
   }
 }
 

@@ -157,16 +157,25 @@ void AgentService::Register(GrpcServer& server) {
       });
 }
 
+// Nothing that carries a fence is obeyed before its sender and the fence are checked.
+template <typename Request, typename Response, typename Obey>
+void AgentService::HandleOrder(GrpcServer& server, const Method<Request, Response>& method,
+                               Obey obey) {
+  server.HandleUnary(method, [this, obey](const Caller& caller, const Request& request,
+                                          GrpcServer::Reply<Response> reply) {
+    const absl::Status taken = CheckOrder(caller, request.fence());
+    if (!taken.ok()) return reply(taken);
+    obey(caller.node_id, request, std::move(reply));
+  });
+}
+
 void AgentService::RegisterMembership(GrpcServer& server) {
   server.HandleUnary(kHeartbeat, [this](const Caller& caller, v1::HeartbeatRequest request,
                                         GrpcServer::Reply<v1::HeartbeatResponse> reply) {
     reply(OnHeartbeat(caller, std::move(request)));
   });
-  server.HandleUnary(kRequestLease, [this](const Caller& caller, v1::LeaseRequest request,
-                                           GrpcServer::Reply<v1::LeaseResponse> reply) {
-    absl::Status taken = CheckOrder(caller, request.fence());
-    if (!taken.ok()) return reply(taken);
-    parts_.leases.OnLeaseRequest(caller.node_id, request, std::move(reply));
+  HandleOrder(server, kRequestLease, [this](const NodeId& from, const auto& request, auto reply) {
+    parts_.leases.OnLeaseRequest(from, request, std::move(reply));
   });
   server.HandleUnary(kLeave, [this](const Caller& caller, v1::LeaveRequest request,
                                     GrpcServer::Reply<v1::LeaveResponse> reply) {
@@ -179,29 +188,17 @@ void AgentService::RegisterMembership(GrpcServer& server) {
 }
 
 void AgentService::RegisterOrders(GrpcServer& server) {
-  server.HandleUnary(kReplicate, [this](const Caller& caller, v1::ReplicateRequest request,
-                                        GrpcServer::Reply<v1::ReplicateResponse> reply) {
-    absl::Status taken = CheckOrder(caller, request.fence());
-    if (!taken.ok()) return reply(taken);
-    reply(parts_.replicator.OnReplicate(caller.node_id, request));
+  HandleOrder(server, kReplicate, [this](const NodeId& from, const auto& request, auto reply) {
+    reply(parts_.replicator.OnReplicate(from, request));
   });
-  server.HandleUnary(kReserve, [this](const Caller& caller, v1::ReserveRequest request,
-                                      GrpcServer::Reply<v1::ReserveResponse> reply) {
-    absl::Status taken = CheckOrder(caller, request.fence());
-    if (!taken.ok()) return reply(taken);
-    parts_.orders.Reserve(caller.node_id, request, std::move(reply));
+  HandleOrder(server, kReserve, [this](const NodeId& from, const auto& request, auto reply) {
+    parts_.orders.Reserve(from, request, std::move(reply));
   });
-  server.HandleUnary(kLaunch, [this](const Caller& caller, v1::LaunchRequest request,
-                                     GrpcServer::Reply<v1::LaunchResponse> reply) {
-    absl::Status taken = CheckOrder(caller, request.fence());
-    if (!taken.ok()) return reply(taken);
-    parts_.orders.Launch(caller.node_id, request, std::move(reply));
+  HandleOrder(server, kLaunch, [this](const NodeId& from, const auto& request, auto reply) {
+    parts_.orders.Launch(from, request, std::move(reply));
   });
-  server.HandleUnary(kStopRanks, [this](const Caller& caller, v1::StopRanksRequest request,
-                                        GrpcServer::Reply<v1::StopRanksResponse> reply) {
-    absl::Status taken = CheckOrder(caller, request.fence());
-    if (!taken.ok()) return reply(taken);
-    parts_.orders.StopRanks(caller.node_id, request, std::move(reply));
+  HandleOrder(server, kStopRanks, [this](const NodeId& from, const auto& request, auto reply) {
+    parts_.orders.StopRanks(from, request, std::move(reply));
   });
 }
 

@@ -14,6 +14,7 @@
 #include "agentd/services/generate_router.h"
 #include "agentd/state/lease_client.h"
 #include "agentd/state/state_replicator.h"
+#include "proto/rpc_method.h"
 #include "transport/grpc_server.h"
 
 namespace macrame::agentd {
@@ -44,6 +45,9 @@ class AgentService {
  private:
   void RegisterMembership(transport::GrpcServer& server);
   void RegisterOrders(transport::GrpcServer& server);
+  template <typename Request, typename Response, typename Obey>
+  void HandleOrder(transport::GrpcServer& server, const Method<Request, Response>& method,
+                   Obey obey);
   absl::StatusOr<v1::HeartbeatResponse> OnHeartbeat(const transport::Caller& caller,
                                                     v1::HeartbeatRequest request);
   // Of another machine that has the caller's place, or of one that carries this node's own id.

@@ -2,8 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
-#include "agentd/cores/gang_reconciler.h"
-#include "agentd/cores/state_keys.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
-#include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/health.h"
 #include "agentd/node/lost_nodes.h"
 #include "proto/backends.h"

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
-#include "agentd/cores/gang_reconciler.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {

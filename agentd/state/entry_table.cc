@@ -6,8 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agentd/cores/gang_reconciler.h"
-#include "agentd/cores/state_keys.h"
 #include "macrame/v1/agent.pb.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "transport/spawn_attributes.h"
 
 namespace macrame::discovery {
 namespace {
@@ -82,25 +83,11 @@ std::string FindProgram(const std::string& name, const std::vector<std::string>&
 int Spawn(const std::string& program, const Command& command, const std::string& path_folders,
           const Pipe& out, const Pipe& err, pid_t& pid) {
   posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, out.write.get(), 1);
   posix_spawn_file_actions_adddup2(&actions, err.write.get(), 2);
-  sigset_t none;
-  sigemptyset(&none);
-  sigset_t defaults;
-  sigemptyset(&defaults);
-  for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&defaults, number);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &defaults);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  int flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-#ifdef POSIX_SPAWN_CLOEXEC_DEFAULT
-  flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
-#endif
-  posix_spawnattr_setflags(&attributes, static_cast<short>(flags));
+  const transport::SpawnAttributes attributes(transport::SpawnAttributes::Group::kOwn);
 
   std::vector<char*> argv;
   for (const std::string& argument : command.argv)
@@ -114,8 +101,7 @@ int Spawn(const std::string& program, const Command& command, const std::string&
   envp.push_back(nullptr);
 
   const int error =
-      posix_spawn(&pid, program.c_str(), &actions, &attributes, argv.data(), envp.data());
-  posix_spawnattr_destroy(&attributes);
+      posix_spawn(&pid, program.c_str(), &actions, attributes.get(), argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&actions);
   return error;
 }

@@ -63,9 +63,7 @@ class InventoryProber::Impl : public std::enable_shared_from_this<InventoryProbe
       : dispatcher_(dispatcher),
         inputs_(std::move(inputs)),
         options_(std::move(options)),
-        own_runner_(CommandsFolder().empty() ? std::make_unique<ProcessCommandRunner>()
-                                             : std::make_unique<ProcessCommandRunner>(
-                                                   std::vector<std::string>{CommandsFolder()})),
+        own_runner_(MakeCommandRunner()),
         probe_(MakeNodeProbe(options_.root,
                              options_.runner != nullptr ? *options_.runner : *own_runner_)),
         kinds_(std::make_shared<Kinds>()) {

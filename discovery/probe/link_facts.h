@@ -62,5 +62,7 @@ std::string HardwareId(const std::string& serial);
 // for a Mac.
 std::string CommandsFolder();
 bool IsMacByCommands();
+// Runs the system's commands, or what stands for them.
+std::unique_ptr<ProcessCommandRunner> MakeCommandRunner();
 
 }  // namespace macrame::discovery

@@ -46,6 +46,12 @@ std::string CommandsFolder() {
   return folder == nullptr ? "" : folder;
 }
 
+std::unique_ptr<ProcessCommandRunner> MakeCommandRunner() {
+  const std::string folder = CommandsFolder();
+  if (folder.empty()) return std::make_unique<ProcessCommandRunner>();
+  return std::make_unique<ProcessCommandRunner>(std::vector<std::string>{folder});
+}
+
 bool IsMacByCommands() {
 #ifdef __APPLE__
   return true;
@@ -115,9 +121,7 @@ class LinkProber::Impl : public std::enable_shared_from_this<LinkProber::Impl> {
       : dispatcher_(dispatcher),
         inputs_(std::move(inputs)),
         options_(std::move(options)),
-        own_runner_(CommandsFolder().empty() ? std::make_unique<ProcessCommandRunner>()
-                                             : std::make_unique<ProcessCommandRunner>(
-                                                   std::vector<std::string>{CommandsFolder()})),
+        own_runner_(MakeCommandRunner()),
         runner_(options_.runner != nullptr ? *options_.runner : *own_runner_) {}
 
   void Start(std::function<void(const v1::LinkFacts&)> on_facts) {

@@ -103,10 +103,7 @@ std::string ThisMachineMark(const std::string& id_file, const NodeId& node) {
   if (!id_file.empty()) {
     return MachineMark(ReadFile(id_file).substr(0, kMachineIdFileBytesMax), node);
   }
-  const std::string folder = CommandsFolder();
-  std::unique_ptr<CommandRunner> runner =
-      folder.empty() ? std::make_unique<ProcessCommandRunner>()
-                     : std::make_unique<ProcessCommandRunner>(std::vector<std::string>{folder});
+  const std::unique_ptr<CommandRunner> runner = MakeCommandRunner();
   return MachineMark(MakeNodeProbe("", *runner)->CollectMachineId(), node);
 }
 

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/reasons.h"
+#include "transport/spawn_attributes.h"
 
 extern char** environ;
 
@@ -56,22 +57,8 @@ bool MakeSockets(int* ours, int* theirs) {
   return true;
 }
 
-// In this process's group, so that who ends the group ends it too.
 int Spawn(const std::string& python, int socket, bool shows_errors, pid_t* pid) {
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  short flags = POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
-#ifdef POSIX_SPAWN_CLOEXEC_DEFAULT
-  flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
-#endif
-  posix_spawnattr_setflags(&attributes, flags);
-  sigset_t signals;
-  sigfillset(&signals);
-  sigdelset(&signals, SIGKILL);
-  sigdelset(&signals, SIGSTOP);
-  posix_spawnattr_setsigdefault(&attributes, &signals);
-  sigemptyset(&signals);
-  posix_spawnattr_setsigmask(&attributes, &signals);
+  const transport::SpawnAttributes attributes(transport::SpawnAttributes::Group::kParents);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
@@ -97,9 +84,8 @@ int Spawn(const std::string& python, int socket, bool shows_errors, pid_t* pid) 
   std::string program = python, option = "-c", bootstrap = kBootstrap;
   char* arguments[] = {program.data(), option.data(), bootstrap.data(), nullptr};
   const int error =
-      posix_spawnp(pid, program.c_str(), &actions, &attributes, arguments, environment.data());
+      posix_spawnp(pid, program.c_str(), &actions, attributes.get(), arguments, environment.data());
   posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
   return error;
 }
 

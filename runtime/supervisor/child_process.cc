@@ -16,6 +16,7 @@
 #include "proto/check.h"
 #include "runtime/supervisor/last_lines.h"
 #include "runtime/supervisor/rank_log.h"
+#include "transport/spawn_attributes.h"
 
 namespace macrame::runtime {
 namespace {
@@ -92,21 +93,7 @@ class Copies {
 
 // Own group, default signals, nothing open but the three pipes and what is handed on.
 int Spawn(const ProcessCommand& command, const Pipes& pipes, pid_t* pid) {
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  short flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
-#ifdef POSIX_SPAWN_CLOEXEC_DEFAULT
-  flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
-#endif
-  posix_spawnattr_setflags(&attributes, flags);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  sigset_t signals;
-  sigfillset(&signals);
-  sigdelset(&signals, SIGKILL);
-  sigdelset(&signals, SIGSTOP);
-  posix_spawnattr_setsigdefault(&attributes, &signals);
-  sigemptyset(&signals);
-  posix_spawnattr_setsigmask(&attributes, &signals);
+  const transport::SpawnAttributes attributes(transport::SpawnAttributes::Group::kOwn);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipes.in.read, STDIN_FILENO);
@@ -120,10 +107,9 @@ int Spawn(const ProcessCommand& command, const Pipes& pipes, pid_t* pid) {
 #endif
   const auto arguments = Pointers(command.arguments);
   const auto environment = Pointers(command.environment);
-  const int error =
-      posix_spawn(pid, arguments[0], &actions, &attributes, arguments.data(), environment.data());
+  const int error = posix_spawn(pid, arguments[0], &actions, attributes.get(), arguments.data(),
+                                environment.data());
   posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
   return error;
 }
 

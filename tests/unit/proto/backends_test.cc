@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 namespace macrame {
 namespace {
 
@@ -17,9 +20,10 @@ TEST(Backends, EachNameIsReadAsItsType) {
                                 Verdict::kVerbs, Verdict::kJacclRing, Verdict::kJacclMesh}) {
     EXPECT_EQ(VerdictNamed(NameOf(verdict)), verdict);
   }
+  std::set<std::string> graphs;
   for (int i = 0; i <= static_cast<int>(CableGraph::kOther); ++i) {
-    const auto graph = static_cast<CableGraph>(i);
-    EXPECT_EQ(CableGraphNamed(NameOf(graph)), graph);
+    const std::string name = NameOf(static_cast<CableGraph>(i));
+    EXPECT_TRUE(graphs.insert(name).second) << "two graphs are called " << name;
   }
   for (const std::string& name : MlxBackendNames()) {
     ASSERT_TRUE(MlxBackendNamed(name).has_value()) << name;
@@ -33,7 +37,6 @@ TEST(Backends, ANameOfAnotherVersionIsNone) {
   EXPECT_EQ(TopologyNamed("torus"), Topology::kNone);
   EXPECT_EQ(VerdictNamed("teleport-mesh"), Verdict::kNone);
   EXPECT_FALSE(MlxBackendNamed("teleport").has_value());
-  EXPECT_FALSE(CableGraphNamed("torus").has_value());
 }
 
 TEST(Backends, TransportsHaveTheNamesThatPeopleCallThem) {
