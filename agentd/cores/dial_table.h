@@ -27,6 +27,8 @@ class DialTable {
   void NoteCall(const NodeId& node, bool reached, MonotonicTime now);
   // It came, went or was started anew: what failed before says nothing.
   void Forget(const NodeId& node) { failing_.erase(node); }
+  // No call failed lately: nobody is undialled.
+  bool IsClear() const { return failing_.empty(); }
   // Those of `heard` that can't be called.
   std::set<NodeId> Undialled(const std::set<NodeId>& heard, MonotonicTime now) const;
 

@@ -1,9 +1,5 @@
 #include "discovery/beacons/beacon_codec.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -20,30 +16,7 @@ namespace {
 constexpr std::string_view kMagic = "MCRM";
 constexpr uint8_t kVersion = 1;
 constexpr size_t kHeaderBytes = 8;
-constexpr size_t kTagBytes = 32;
-constexpr size_t kPayloadBytesMax = kBeaconBytesMax - kHeaderBytes - kTagBytes;
-
-std::string Tag(std::string_view key, std::string_view bytes) {
-  std::string tag(kTagBytes, '\0');
-  unsigned int length = 0;
-  const unsigned char* made =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-           reinterpret_cast<unsigned char*>(tag.data()), &length);
-  MACRAME_CHECK(made != nullptr && length == kTagBytes) << "HMAC-SHA-256";
-  return tag;
-}
-
-bool TagFits(std::string_view key, std::string_view bytes, std::string_view tag) {
-  const std::string expected = Tag(key, bytes);
-  return tag.size() == expected.size() &&
-         CRYPTO_memcmp(tag.data(), expected.data(), expected.size()) == 0;
-}
-
-const std::string& KeylessKey() {
-  static const std::string key(kBeaconKeyBytes, '\0');
-  return key;
-}
+constexpr size_t kPayloadBytesMax = kBeaconBytesMax - kHeaderBytes - kBeaconTagBytes;
 
 bool IsBytes(int field) {
   return field == v1::Beacon::kClusterFingerprintFieldNumber ||
@@ -142,6 +115,7 @@ BeaconCodec::BeaconCodec(Self self, std::optional<BeaconTrust> trust)
     : self_(std::move(self)), trust_(std::move(trust)) {
   const absl::Status status = CheckTrust(trust_);
   MACRAME_CHECK(status.ok()) << status.message();
+  if (trust_) signer_.emplace(trust_->key);
 }
 
 absl::Status BeaconCodec::SetTrust(std::optional<BeaconTrust> trust) {
@@ -150,6 +124,8 @@ absl::Status BeaconCodec::SetTrust(std::optional<BeaconTrust> trust) {
   // The windows hold what the old key vouched for.
   windows_.clear();
   trust_ = std::move(trust);
+  signer_.reset();
+  if (trust_) signer_.emplace(trust_->key);
   return absl::OkStatus();
 }
 
@@ -176,7 +152,7 @@ std::string BeaconCodec::Encode(v1::Beacon beacon) {
   frame.push_back(static_cast<char>(payload.size() >> 8));
   frame.push_back(static_cast<char>(payload.size() & 0xFF));
   frame += payload;
-  frame += Tag(trust_ ? trust_->key : KeylessKey(), frame);
+  frame += (trust_ ? *signer_ : keyless_).Tag(frame);
   return frame;
 }
 
@@ -197,7 +173,7 @@ DecodedBeacon BeaconCodec::Judge(std::string_view datagram) {
   const size_t payload_bytes = (static_cast<size_t>(static_cast<uint8_t>(datagram[6])) << 8) |
                                static_cast<uint8_t>(datagram[7]);
   if (datagram[5] != '\0' || datagram.size() > kBeaconBytesMax ||
-      datagram.size() != kHeaderBytes + payload_bytes + kTagBytes) {
+      datagram.size() != kHeaderBytes + payload_bytes + kBeaconTagBytes) {
     return decoded;
   }
   const std::string_view signed_part = datagram.substr(0, kHeaderBytes + payload_bytes);
@@ -210,12 +186,12 @@ DecodedBeacon BeaconCodec::Judge(std::string_view datagram) {
     return decoded;
   }
   if (beacon.cluster_name().empty()) {
-    if (!TagFits(KeylessKey(), signed_part, tag)) return decoded;  // damaged on the way
+    if (!keyless_.TagFits(signed_part, tag)) return decoded;  // damaged on the way
     const bool is_own = !trust_ && beacon.node_id() == self_.node_id.value();
     decoded.verdict = is_own ? BeaconVerdict::kOwn : BeaconVerdict::kNoSecret;
   } else if (!trust_ || beacon.cluster_fingerprint() != trust_->fingerprint) {
     decoded.verdict = BeaconVerdict::kOtherCluster;
-  } else if (!TagFits(trust_->key, signed_part, tag)) {
+  } else if (!signer_->TagFits(signed_part, tag)) {
     decoded.verdict = BeaconVerdict::kBadSignature;
   } else {
     decoded.verdict = JudgeSigned(beacon);

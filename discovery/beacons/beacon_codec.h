@@ -31,6 +31,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "discovery/beacons/beacon_signer.h"
 #include "macrame/v1/beacon.pb.h"
 #include "proto/ids.h"
 
@@ -117,6 +118,8 @@ class BeaconCodec {
 
   Self self_;
   std::optional<BeaconTrust> trust_;
+  std::optional<BeaconSigner> signer_;  // while there is trust
+  BeaconSigner keyless_{std::string(kBeaconKeyBytes, '\0')};
   uint64_t sequence_ = 0;
   uint64_t decoded_ = 0;
   size_t last_heard_count_ = 0;

@@ -128,7 +128,8 @@ void BeaconSocket::SetKept(bool kept) {
 
 void BeaconSocket::ReceiveKept() {
   // As much as the system keeps in its buffer.
-  for (int i = 0; i < 4 && kept_fd_ >= 0; ++i) ReceiveSome();
+  for (int i = 0; i < 4 && kept_fd_ >= 0 && ReceiveSome(); ++i) {
+  }
 }
 
 void BeaconSocket::Close() {
@@ -148,10 +149,13 @@ void BeaconSocket::Wait() {
   });
 }
 
-// Bounded, so that a flood does not keep the owner thread from its other work.
-void BeaconSocket::ReceiveSome() {
-  for (size_t i = 0; i < kDatagramsPerTurnMax && ReceiveOne(); ++i) {
+// Bounded, so that a flood does not keep the owner thread from its other work. Whether more may lie
+// there.
+bool BeaconSocket::ReceiveSome() {
+  for (size_t i = 0; i < kDatagramsPerTurnMax; ++i) {
+    if (!ReceiveOne()) return false;
   }
+  return true;
 }
 
 bool BeaconSocket::ReceiveOne() {

@@ -45,7 +45,7 @@ class BeaconSocket : public std::enable_shared_from_this<BeaconSocket> {
   BeaconSocket(boost::asio::io_context& io, bool is_v6) : socket_(io), is_v6_(is_v6) {}
   int Configure(uint16_t port);
   void Wait();
-  void ReceiveSome();
+  bool ReceiveSome();
   bool ReceiveOne();
   int fd() { return kept_fd_ >= 0 ? kept_fd_ : socket_.native_handle(); }
 
