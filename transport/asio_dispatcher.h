@@ -48,10 +48,10 @@ class AsioDispatcher : public Dispatcher {
   // Any thread, and from a signal handler's task. Tasks still queued do not run.
   void Stop();
 
-  // The next point of the grid; later than now, by kTimerGrid at most. Any thread.
-  MonotonicTime NextGridPoint() const { return GridPointAfter(Now()); }
-  // Runs `task` once on the owner thread at `at` or later, which is not moved onto the grid.
-  TimerId PostAt(MonotonicTime at, Task task);
+  // By kTimerGrid later than now at most.
+  MonotonicTime NextGridPoint() const override { return GridPointAfter(Now()); }
+  // `at` is not moved onto the grid.
+  TimerId PostAt(MonotonicTime at, Task task) override;
 
   MonotonicTime Now() const override;
   uint64_t UnixMs() const override;

@@ -30,6 +30,10 @@ class Dispatcher : public Clock {
   virtual void Post(Task task) = 0;
   // Runs `task` once on the owner thread, not before `delay` has passed. Any thread.
   virtual TimerId PostAfter(Duration delay, Task task) = 0;
+  // Runs `task` once on the owner thread at `at` or later. Any thread.
+  virtual TimerId PostAt(MonotonicTime at, Task task) = 0;
+  // Where long timers end together; later than now. Any thread.
+  virtual MonotonicTime NextGridPoint() const = 0;
   // From the owner thread only: after it the task does not run any more. Unknown ids are ignored.
   virtual void Cancel(TimerId id) = 0;
   virtual bool IsOwnerThread() const = 0;

@@ -31,6 +31,11 @@ class FakeDispatcher : public Dispatcher {
   uint64_t UnixMs() const override;
   void Post(Task task) override;
   TimerId PostAfter(Duration delay, Task task) override;
+  TimerId PostAt(MonotonicTime at, Task task) override {
+    return PostAfter(at - Now(), std::move(task));
+  }
+  // A millisecond from now.
+  MonotonicTime NextGridPoint() const override { return Now() + std::chrono::milliseconds(1); }
   void Cancel(TimerId id) override;
   bool IsOwnerThread() const override;
 

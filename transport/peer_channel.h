@@ -51,26 +51,21 @@ class CallHandle {
   std::function<void()> cancel_;
 };
 
-// Owner thread only. May be destroyed with calls under way: they are cancelled, and their callbacks
-// do not run any more.
+// What agents call each other through; GrpcChannel (grpc_channel.h) in real processes, a simulated
+// network's in tests. Owner thread only. May be destroyed with calls under way: they are cancelled,
+// and their callbacks do not run any more.
 class PeerChannel {
  public:
-  // `tls_name`: the name that the peer's certificate must carry; empty when `credentials` are
-  // plain. `self`: sent along so that, without TLS, the peer knows who calls; TLS peers ignore it.
-  PeerChannel(Dispatcher& dispatcher, std::shared_ptr<grpc::ChannelCredentials> credentials,
-              std::string tls_name, NodeId self);
-  ~PeerChannel();
-  PeerChannel(const PeerChannel&) = delete;
-  PeerChannel& operator=(const PeerChannel&) = delete;
+  virtual ~PeerChannel() = default;
 
   // The next connection is made with these, and it is made now; calls under way go on on the old
   // one.
-  void SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials);
+  virtual void SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials) = 0;
 
   // "ip:port", best first; all are tried. Or one "unix:/path". The same list again changes nothing;
   // a new one makes a new connection, calls under way on the old one go on.
-  void SetAddresses(std::vector<std::string> addresses);
-  const std::vector<std::string>& addresses() const;
+  virtual void SetAddresses(std::vector<std::string> addresses) = 0;
+  virtual const std::vector<std::string>& addresses() const = 0;
 
   // `done` runs once, on the owner thread. Fails at once with UNAVAILABLE without an address.
   template <typename Request, typename Response>
@@ -103,19 +98,19 @@ class PeerChannel {
     return CallStream(method.path, request, std::move(make), timeout, std::move(done));
   }
 
- private:
+ protected:
   using MessagePtr = std::shared_ptr<google::protobuf::MessageLite>;
   // A fresh message to parse into, and what hands it on.
   using MakeMessage = std::function<std::pair<MessagePtr, std::function<void()>>()>;
 
-  CallHandle CallUnary(std::string_view method, const google::protobuf::MessageLite& request,
-                       MessagePtr response, Duration timeout,
-                       std::function<void(absl::Status)> done);
-  CallHandle CallStream(std::string_view method, const google::protobuf::MessageLite& request,
-                        MakeMessage make, Duration timeout, std::function<void(absl::Status)> done);
-
-  struct Parts;
-  std::shared_ptr<Parts> parts_;
+  // `method`: its path. `response` is filled before `done` runs with OK. `done` once, never from
+  // within the call.
+  virtual CallHandle CallUnary(std::string_view method,
+                               const google::protobuf::MessageLite& request, MessagePtr response,
+                               Duration timeout, std::function<void(absl::Status)> done) = 0;
+  virtual CallHandle CallStream(std::string_view method,
+                                const google::protobuf::MessageLite& request, MakeMessage make,
+                                Duration timeout, std::function<void(absl::Status)> done) = 0;
 };
 
 }  // namespace macrame::transport

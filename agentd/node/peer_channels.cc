@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 
 namespace macrame::agentd {
@@ -11,8 +12,21 @@ std::string HostPort(const std::string& ip, uint32_t port) {
                                            : absl::StrCat("[", ip, "]:", port);
 }
 
-PeerChannels::PeerChannels(transport::Dispatcher& dispatcher, NodeId self)
-    : dispatcher_(dispatcher), self_(std::move(self)) {}
+namespace {
+
+PeerChannels::MakeChannel OverGrpc(transport::Dispatcher& dispatcher, NodeId self) {
+  return [&dispatcher, self = std::move(self)](
+             const NodeId&, std::shared_ptr<grpc::ChannelCredentials> credentials,
+             std::string tls_name) -> std::unique_ptr<transport::PeerChannel> {
+    return std::make_unique<transport::GrpcChannel>(dispatcher, std::move(credentials),
+                                                    std::move(tls_name), self);
+  };
+}
+
+}  // namespace
+
+PeerChannels::PeerChannels(transport::Dispatcher& dispatcher, NodeId self, MakeChannel make)
+    : make_(make ? std::move(make) : OverGrpc(dispatcher, std::move(self))) {}
 
 void PeerChannels::UseTls(const transport::NodeCredentials& credentials) {
   if (plain_) channels_.clear();
@@ -47,8 +61,7 @@ transport::PeerChannel* PeerChannels::For(const NodeId& node) {
   if (credentials_ == nullptr || revoked_.contains(node)) return nullptr;
   std::unique_ptr<transport::PeerChannel>& channel = channels_[node];
   if (channel == nullptr) {
-    channel = std::make_unique<transport::PeerChannel>(
-        dispatcher_, credentials_, plain_ ? "" : transport::NodeTlsName(node), self_);
+    channel = make_(node, credentials_, plain_ ? "" : transport::NodeTlsName(node));
   }
   return channel.get();
 }

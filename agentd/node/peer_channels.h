@@ -2,6 +2,7 @@
 
 // One channel for each other node, made when first asked for. Owner thread.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,7 +23,13 @@ inline constexpr size_t kAddressesTriedMax = 6;
 
 class PeerChannels {
  public:
-  PeerChannels(transport::Dispatcher& dispatcher, NodeId self);
+  // A channel to `node`; `tls_name` as GrpcChannel has it.
+  using MakeChannel = std::function<std::unique_ptr<transport::PeerChannel>(
+      const NodeId& node, std::shared_ptr<grpc::ChannelCredentials> credentials,
+      std::string tls_name)>;
+
+  // `make`: what channels are; empty: gRPC's.
+  PeerChannels(transport::Dispatcher& dispatcher, NodeId self, MakeChannel make = {});
 
   // From now on peers are called with mutual TLS, each held to the node id in its certificate. A
   // second time: with a new certificate; calls under way go on.
@@ -43,8 +50,7 @@ class PeerChannels {
   void Clear();
 
  private:
-  transport::Dispatcher& dispatcher_;
-  const NodeId self_;
+  const MakeChannel make_;
   bool plain_ = false;
   std::set<NodeId> revoked_;
   std::shared_ptr<grpc::ChannelCredentials> credentials_;

@@ -20,6 +20,7 @@
 #include "runtime/supervisor/launch_environment.h"
 #include "runtime/supervisor/process_identity.h"
 #include "transport/gang/secret_bytes.h"
+#include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 #include "transport/unix_socket.h"
 
@@ -196,7 +197,7 @@ absl::Status SupervisedRank::Launch(v1::LaunchSpec spec, const std::string& rank
   status_.set_phase(v1::RANK_PHASE_STAGING);
   status_.set_pid(static_cast<uint64_t>(pid));
   status_.set_fast_synch_by_default(fast_synch_by_default_);
-  channel_ = std::make_unique<transport::PeerChannel>(
+  channel_ = std::make_unique<transport::GrpcChannel>(
       *dispatcher_, transport::PlainChannelCredentials(), "", NodeId(options_.node_id));
   channel_->SetAddresses({transport::SocketTarget(paths_.socket)});
   last_report_ = dispatcher_->Now();

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/check.h"
+#include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 #include "transport/unix_socket.h"
 
@@ -110,7 +111,7 @@ void ClusterTest::StartThree() {
 }
 
 transport::PeerChannel& ClusterTest::ChannelTo(AgentProcess& agent) {
-  channel_ = std::make_unique<transport::PeerChannel>(
+  channel_ = std::make_unique<transport::GrpcChannel>(
       dispatcher_, transport::PlainChannelCredentials(), "", NodeId());
   channel_->SetAddresses({transport::SocketTarget(agent.socket_path())});
   return *channel_;

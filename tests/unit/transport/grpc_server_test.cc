@@ -20,6 +20,7 @@
 #include "proto/reasons.h"
 #include "tests/unit/transport/tls_caller.h"
 #include "transport/asio_dispatcher.h"
+#include "transport/grpc_channel.h"
 #include "transport/peer_channel.h"
 #include "transport/status_codec.h"
 #include "transport/tls_credentials.h"
@@ -78,7 +79,7 @@ class GrpcServerTest : public ::testing::Test {
   }
 
   std::unique_ptr<PeerChannel> Connect(const NodeCredentials& credentials, const NodeId& expected) {
-    auto channel = std::make_unique<PeerChannel>(dispatcher_, TlsChannelCredentials(credentials),
+    auto channel = std::make_unique<GrpcChannel>(dispatcher_, TlsChannelCredentials(credentials),
                                                  NodeTlsName(expected), credentials.node_id);
     channel->SetAddresses({address_});
     return channel;
@@ -261,7 +262,7 @@ TEST_F(GrpcServerTest, ARevokedNodeIsNotAnsweredAndItsCallsEnd) {
 
 TEST_F(GrpcServerTest, APlainCallerDoesNotGetIn) {
   StartTls();
-  PeerChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);
+  GrpcChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);
   channel.SetAddresses({address_});
   EXPECT_EQ(CallUnary(channel).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(callers_.empty());
@@ -579,7 +580,7 @@ TEST_F(GrpcServerTest, TheUnixSocketIsPrivateAndItsCallersLocal) {
   ASSERT_TRUE(server_->StartUnix(path).ok());
   const auto mode = std::filesystem::status(path).permissions();
   EXPECT_EQ(mode, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
-  PeerChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);
+  GrpcChannel channel(dispatcher_, PlainChannelCredentials(), "", kClientId);
   channel.SetAddresses({SocketTarget(path)});
   EXPECT_TRUE(CallUnary(channel).ok());
   ASSERT_EQ(callers_.size(), 1u);

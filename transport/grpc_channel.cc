@@ -1,4 +1,4 @@
-#include "transport/peer_channel.h"
+#include "transport/grpc_channel.h"
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
@@ -56,7 +56,7 @@ std::string TargetOf(const std::vector<std::string>& addresses) {
 
 }  // namespace
 
-struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
+struct GrpcChannel::Parts : std::enable_shared_from_this<GrpcChannel::Parts> {
   Parts(Dispatcher& dispatcher_in, std::shared_ptr<grpc::ChannelCredentials> credentials_in,
         std::string tls_name_in, NodeId self_in)
       : dispatcher(dispatcher_in),
@@ -90,7 +90,7 @@ struct PeerChannel::Parts : std::enable_shared_from_this<PeerChannel::Parts> {
   std::vector<std::shared_ptr<OpenCall>> ended;
 };
 
-void PeerChannel::Parts::Connect() {
+void GrpcChannel::Parts::Connect() {
   timeouts_in_a_row = 0;
   silent_since = dispatcher.Now();
   if (addresses.empty()) {
@@ -120,7 +120,7 @@ void PeerChannel::Parts::Connect() {
   channel = grpc::CreateCustomChannel(TargetOf(addresses), credentials, arguments);
 }
 
-std::shared_ptr<OpenCall> PeerChannel::Parts::Open(Duration timeout) {
+std::shared_ptr<OpenCall> GrpcChannel::Parts::Open(Duration timeout) {
   auto call = std::make_shared<OpenCall>();
   call->context.set_deadline(std::chrono::system_clock::now() + timeout);
   call->context.AddMetadata("macrame-node-id", self.value());
@@ -129,20 +129,20 @@ std::shared_ptr<OpenCall> PeerChannel::Parts::Open(Duration timeout) {
   return call;
 }
 
-void PeerChannel::Parts::Close(std::shared_ptr<OpenCall> call) {
+void GrpcChannel::Parts::Close(std::shared_ptr<OpenCall> call) {
   std::lock_guard<std::mutex> lock(mutex);
   open.erase(call.get());
   ended.push_back(std::move(call));
   if (open.empty()) all_closed.notify_all();
 }
 
-void PeerChannel::Parts::DropEnded() {
+void GrpcChannel::Parts::DropEnded() {
   std::vector<std::shared_ptr<OpenCall>> dropped;
   std::lock_guard<std::mutex> lock(mutex);
   dropped.swap(ended);
 }
 
-void PeerChannel::Parts::NoteResult(const absl::Status& status) {
+void GrpcChannel::Parts::NoteResult(const absl::Status& status) {
   if (!absl::IsDeadlineExceeded(status)) {
     timeouts_in_a_row = 0;
     silent_since = dispatcher.Now();
@@ -154,13 +154,13 @@ void PeerChannel::Parts::NoteResult(const absl::Status& status) {
   }
 }
 
-PeerChannel::PeerChannel(Dispatcher& dispatcher,
+GrpcChannel::GrpcChannel(Dispatcher& dispatcher,
                          std::shared_ptr<grpc::ChannelCredentials> credentials,
                          std::string tls_name, NodeId self)
     : parts_(std::make_shared<Parts>(dispatcher, std::move(credentials), std::move(tls_name),
                                      std::move(self))) {}
 
-PeerChannel::~PeerChannel() {
+GrpcChannel::~GrpcChannel() {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   parts_->alive = false;
   std::unique_lock<std::mutex> lock(parts_->mutex);
@@ -179,7 +179,7 @@ PeerChannel::~PeerChannel() {
   parts_->channel.reset();
 }
 
-void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
+void GrpcChannel::SetAddresses(std::vector<std::string> addresses) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   if (addresses == parts_->addresses) return;
   parts_->addresses = std::move(addresses);
@@ -187,15 +187,15 @@ void PeerChannel::SetAddresses(std::vector<std::string> addresses) {
   parts_->Connect();
 }
 
-void PeerChannel::SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials) {
+void GrpcChannel::SetCredentials(std::shared_ptr<grpc::ChannelCredentials> credentials) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
   parts_->credentials = std::move(credentials);
   parts_->Connect();
 }
 
-const std::vector<std::string>& PeerChannel::addresses() const { return parts_->addresses; }
+const std::vector<std::string>& GrpcChannel::addresses() const { return parts_->addresses; }
 
-CallHandle PeerChannel::CallUnary(std::string_view method,
+CallHandle GrpcChannel::CallUnary(std::string_view method,
                                   const google::protobuf::MessageLite& request, MessagePtr response,
                                   Duration timeout, std::function<void(absl::Status)> done) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
@@ -273,7 +273,7 @@ class StreamReader : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::Byte
 
 }  // namespace
 
-CallHandle PeerChannel::CallStream(std::string_view method,
+CallHandle GrpcChannel::CallStream(std::string_view method,
                                    const google::protobuf::MessageLite& request, MakeMessage make,
                                    Duration timeout, std::function<void(absl::Status)> done) {
   MACRAME_CHECK(parts_->dispatcher.IsOwnerThread());
