@@ -14,9 +14,9 @@ absl::StatusOr<v1::GenerateChunk> TellText(const v1::GenerateRequest& request,
                                  request.prompt_token_ids().end());
   for (const int32_t id : ids) {
     if (id >= 0 && id < vocab_size) continue;
-    return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
-                        absl::StrCat("'tokens' holds ", id, ", the model has tokens from 0 to ",
-                                     vocab_size - 1));
+    return ReasonStatus(
+        absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+        absl::StrCat("'tokens' holds ", id, ", the model has tokens from 0 to ", vocab_size - 1));
   }
   auto decoded = text.tokenizer.Decode(ids, /*skip_special_tokens=*/false);
   if (!decoded.ok()) return decoded.status();
