@@ -50,7 +50,7 @@ std::string EmbeddingListOpening(const AnswerHead& head) {
 }
 
 std::string EmbeddingItem(const AnswerHead& head, size_t index, const std::vector<float>& numbers) {
-  if (head.form != AnswerForm::kEmbedding) {
+  if (head.form == AnswerForm::kOllamaEmbed || head.form == AnswerForm::kOllamaEmbedding) {
     return absl::StrCat(index == 0 ? "" : ",", ListText(numbers));
   }
   return absl::StrCat(index == 0 ? "" : ",", "{\"object\":\"embedding\",\"index\":", index,

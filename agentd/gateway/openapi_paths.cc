@@ -70,7 +70,8 @@ const PathDescription* DescriptionOf(absl::string_view path) {
   return nullptr;
 }
 
-const char* const kSchemasJson = R"json({
+const char* const kSchemasJson = R"json(
+{
 "Object": {"type": "object"},
 "Bytes": {},
 "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",

@@ -91,7 +91,8 @@ def a_stop_sequence_is_named(client, ask):
 def system_and_sampling_reach_the_model(client):
     seen = mirror(client, system=[{"type": "text", "text": "Brief.",
                                    "cache_control": {"type": "ephemeral"}}],
-                  temperature=0.5, top_p=0.25, top_k=40, metadata={"user_id": "u"})
+                  metadata={"user_id": "u"},
+                  extra_body={"temperature": 0.5, "top_p": 0.25, "top_k": 40})
     assert [m["role"] for m in seen["messages"]] == ["system", "user"]
     assert seen["sampling"] == {"temperature": 0.5, "topP": 0.25, "topK": 40}
     assert seen["maxTokens"] == 1000 and seen["fairnessKey"]
@@ -145,7 +146,7 @@ def text_documents_and_failed_tools_are_text(client):
 
 @case(("busy", anthropic.RateLimitError, 429), ("loading", anthropic.InternalServerError, 503),
       ("broken", anthropic.InternalServerError, 500), ("narrow", anthropic.BadRequestError, 400),
-      ("unheard-of", anthropic.NotFoundError, 404))
+      ("unknown", anthropic.NotFoundError, 404))
 def failures(client, how):
     model, error, status = how
     for ask in (whole, streamed):

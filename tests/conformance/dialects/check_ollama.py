@@ -106,7 +106,7 @@ def generate_is_a_chat_or_raw(client):
 @case()
 def without_a_prompt_the_model_is_asked_for(client):
     assert client.generate(model="tiny").done_reason == "load"
-    expect(ollama.ResponseError, lambda: client.generate(model="unheard-of"), "unheard-of")
+    expect(ollama.ResponseError, lambda: client.generate(model="unknown"), "unknown")
     expect(ollama.ResponseError, lambda: client.generate(model="tiny", keep_alive=0), "unload")
 
 
@@ -131,7 +131,7 @@ def models(client):
     assert "completion" in shown.capabilities
 
 
-@case(("busy", 429), ("loading", 503), ("broken", 500), ("narrow", 400), ("unheard-of", 404))
+@case(("busy", 429), ("loading", 503), ("broken", 500), ("narrow", 400), ("unknown", 404))
 def failures(client, how):
     model, status = how
     for ask in (whole, streamed):

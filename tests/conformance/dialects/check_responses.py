@@ -178,7 +178,7 @@ def store_false_stores_nothing(client):
 
 @case(("busy", openai.RateLimitError, 429), ("loading", openai.InternalServerError, 503),
       ("broken", openai.InternalServerError, 500), ("narrow", openai.BadRequestError, 400),
-      ("unheard-of", openai.NotFoundError, 404))
+      ("unknown", openai.NotFoundError, 404))
 def failures(client, how):
     model, error, status = how
     for ask in (whole, streamed):

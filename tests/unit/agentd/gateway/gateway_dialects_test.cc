@@ -73,7 +73,7 @@ TEST_F(GatewayDialectsTest, FailuresHaveAnthropicsShapeAndTheirStatus) {
       {"loading", 503, "overloaded_error"},
       {"broken", 500, "api_error"},
       {"narrow", 400, "invalid_request_error"},
-      {"unheard-of", 404, "not_found_error"}};
+      {"unknown", 404, "not_found_error"}};
   for (const auto& [model, status, type] : kFailures) {
     for (const bool stream : {false, true}) {
       json body = Messages(model);
@@ -84,7 +84,7 @@ TEST_F(GatewayDialectsTest, FailuresHaveAnthropicsShapeAndTheirStatus) {
       EXPECT_EQ(error["type"], "error");
       EXPECT_EQ(error["error"]["type"], type) << model;
       EXPECT_EQ(error["request_id"], response.headers.at("request-id"));
-      if (status == 429 || status == 503) EXPECT_TRUE(response.headers.contains("retry-after"));
+      EXPECT_EQ(response.headers.contains("retry-after"), status == 429 || status == 503);
     }
   }
   const RawResponse wrong = Ask("GET", "/v1/messages", nullptr);
@@ -205,7 +205,7 @@ TEST_F(GatewayDialectsTest, OllamasPathsAndErrors) {
   EXPECT_NE(json::parse(pull.body)["error"].get<std::string>().find("clusterctl model load"),
             std::string::npos);
   for (const char* path : {"/api/chat", "/api/show", "/api/generate", "/api/nowhere"}) {
-    const RawResponse response = Ask("POST", path, {{"model", "unheard-of"}});
+    const RawResponse response = Ask("POST", path, {{"model", "unknown"}});
     EXPECT_EQ(response.status, 404) << path;
     EXPECT_TRUE(json::parse(response.body)["error"].is_string()) << path;
   }

@@ -102,11 +102,15 @@ TEST(MessagesAnswer, AStreamOpensAndClosesEachBlock) {
   v1::GenerateChunk first;
   first.set_reasoning("Hm.");
   first.set_prompt_tokens(11);
-  std::string all = stream.Open() + stream.Chunk(first, 0);
-  all += stream.Chunk(Text("I "), 0) + stream.Chunk(Text("look."), 0);
-  all += stream.Chunk(Call("c1", "get", "{\"a\":"), 0) + stream.Chunk(Call("", "", "1}"), 0);
+  std::string all = stream.Open();
+  all += stream.Chunk(first, 0);
+  all += stream.Chunk(Text("I "), 0);
+  all += stream.Chunk(Text("look."), 0);
+  all += stream.Chunk(Call("c1", "get", "{\"a\":"), 0);
+  all += stream.Chunk(Call("", "", "1}"), 0);
   all += stream.Chunk(Call("c2", "now", ""), 0);
-  all += stream.Chunk(Last(v1::FINISH_REASON_STOP), 0) + stream.End(absl::OkStatus(), 0);
+  all += stream.Chunk(Last(v1::FINISH_REASON_STOP), 0);
+  all += stream.End(absl::OkStatus(), 0);
   EXPECT_TRUE(stream.ended());
   const std::vector<json> events = Events(all);
   EXPECT_EQ(

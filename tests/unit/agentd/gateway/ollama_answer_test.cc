@@ -78,8 +78,11 @@ TEST(OllamaAnswer, AStreamEndsWithTheCounts) {
   OllamaStream stream(Head(AnswerForm::kOllamaText));
   v1::GenerateChunk chunk;
   chunk.set_text("Hello");
-  std::string all = stream.Open() + stream.Chunk(chunk, 0) + stream.KeepAlive();
-  all += stream.Chunk(Last(v1::FINISH_REASON_STOP), 0) + stream.End(absl::OkStatus(), 0);
+  std::string all = stream.Open();
+  all += stream.Chunk(chunk, 0);
+  all += stream.KeepAlive();
+  all += stream.Chunk(Last(v1::FINISH_REASON_STOP), 0);
+  all += stream.End(absl::OkStatus(), 0);
   const std::vector<json> lines = Lines(all);
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["response"], "Hello");

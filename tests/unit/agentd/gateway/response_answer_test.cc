@@ -134,7 +134,8 @@ TEST_F(ResponseAnswerTest, AStreamEndsWithWhatItTold) {
 
 TEST_F(ResponseAnswerTest, AFailureIsAResponseThatFailedAndIsNotKept) {
   ResponseStream stream(head_);
-  std::string all = stream.Open() + stream.Chunk(Text("I"), 0);
+  std::string all = stream.Open();
+  all += stream.Chunk(Text("I"), 0);
   all += stream.Fail(HttpError(504, "silent", "timed_out"));
   const json last = Events(all).back();
   EXPECT_EQ(last["type"], "response.failed");
