@@ -182,6 +182,14 @@ void ReadWhose(RequestFields& fields, AnswerRequest& request) {
   request.generate.set_cache_salt(DigestOf("salt", salt->get_ref<const std::string&>()));
 }
 
+std::string HeaderSafeName(absl::string_view name) {
+  std::string safe(name.substr(0, 64));
+  for (char& c : safe) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') c = '-';
+  }
+  return safe;
+}
+
 void ListIgnored(const RequestFields& fields, std::span<const RefusedField> refused,
                  bool (*is_known)(absl::string_view), AnswerRequest& request) {
   for (const auto& [name, value] : fields.body().items()) {
@@ -192,11 +200,7 @@ void ListIgnored(const RequestFields& fields, std::span<const RefusedField> refu
             std::end(kKnownFields)) {
       continue;
     }
-    std::string safe = name.substr(0, 64);
-    for (char& c : safe) {
-      if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.') c = '-';
-    }
-    request.ignored.push_back(std::move(safe));
+    request.ignored.push_back(HeaderSafeName(name));
   }
 }
 

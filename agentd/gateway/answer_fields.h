@@ -57,6 +57,8 @@ void ReadStop(RequestFields& fields, AnswerRequest& request);
 void ReadStream(RequestFields& fields, AnswerRequest& request);
 // user, safety_identifier, cache_salt.
 void ReadWhose(RequestFields& fields, AnswerRequest& request);
+// A field's name as a header may hold it.
+std::string HeaderSafeName(absl::string_view name);
 // Names what neither the functions above and ReadSamplingFields read, nor `refused` has, nor
 // `is_known` says to be known.
 void ListIgnored(const RequestFields& fields, std::span<const RefusedField> refused,

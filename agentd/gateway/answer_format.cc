@@ -76,6 +76,8 @@ void UpdateCounts(const v1::GenerateChunk& chunk, TokenCounts* counts) {
   counts->completion_tokens = std::max(counts->completion_tokens, chunk.completion_tokens());
   counts->cold_tokens = std::max(counts->cold_tokens, chunk.cold_tokens());
   counts->reasoning_tokens = std::max(counts->reasoning_tokens, chunk.reasoning_tokens());
+  counts->prefill_ms = std::max(counts->prefill_ms, chunk.prefill_ms());
+  counts->decode_ms = std::max(counts->decode_ms, chunk.decode_ms());
   if (chunk.has_prefix_miss()) counts->miss = chunk.prefix_miss();
 }
 
@@ -111,6 +113,17 @@ absl::string_view FinishReasonName(v1::FinishReason reason, bool has_calls) {
 std::string UsageEvent(const AnswerHead& head, const TokenCounts& counts) {
   const char* object = head.form == AnswerForm::kChat ? "chat.completion.chunk" : "text_completion";
   return absl::StrCat("data: ", BodyText(head, object, "", UsageText(counts)), "\n\n");
+}
+
+ApiError EndedByCluster() {
+  return ApiErrorFromStatus(absl::CancelledError("The answer was ended by the cluster"));
+}
+
+ordered_json ArgumentsObject(const std::string& arguments) {
+  if (arguments.empty()) return ordered_json::object();
+  ordered_json read = ordered_json::parse(arguments, nullptr, /*allow_exceptions=*/false);
+  if (read.is_object()) return read;
+  return {{"invalid_json", arguments}};
 }
 
 std::string ErrorEvent(const ApiError& error) {

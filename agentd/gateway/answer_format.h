@@ -4,6 +4,7 @@
 // the events that end a stream. Pure: ids and times are handed in.
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -18,7 +19,26 @@ enum class AnswerForm {
   kChat,  // chat.completion
   kText,  // text_completion
   kEmbedding,
+  kMessage,   // Anthropic's
+  kResponse,  // of /v1/responses
+  kOllamaChat,
+  kOllamaText,       // of /api/generate
+  kOllamaEmbed,      // a list of them
+  kOllamaEmbedding,  // the older form, one
+  kTokenCount,       // of /v1/messages/count_tokens
+  kTokens,           // of /tokenize
+  kTokenText,        // of /detokenize
 };
+constexpr bool IsEmbedding(AnswerForm form) {
+  return form == AnswerForm::kEmbedding || form == AnswerForm::kOllamaEmbed ||
+         form == AnswerForm::kOllamaEmbedding;
+}
+constexpr bool IsOfTokens(AnswerForm form) {
+  return form == AnswerForm::kTokenCount || form == AnswerForm::kTokens ||
+         form == AnswerForm::kTokenText;
+}
+
+struct ResponseTurn;
 
 // What all events of one answer have in common.
 struct AnswerHead {
@@ -32,8 +52,11 @@ struct AnswerHead {
   uint32_t choices_per_prompt = 1;
   std::vector<std::string> echoes{};  // of kText, by choice: what its text begins with; or none
   bool has_logprobs = false;
-  bool excludes_reasoning = false;  // it is counted, and not sent
-  bool as_base64 = false;           // of kEmbedding: how numbers are written
+  bool excludes_reasoning = false;           // it is counted, and not sent
+  bool as_base64 = false;                    // of kEmbedding: how numbers are written
+  std::string request_id{};                  // for errors that name it
+  uint32_t context_length = 0;               // of kTokens: the model's
+  std::shared_ptr<ResponseTurn> response{};  // of kResponse: response_answer.h
 };
 
 struct TokenCounts {
@@ -42,7 +65,9 @@ struct TokenCounts {
   uint32_t cached_tokens = 0;     // of the prompt's
   uint32_t cold_tokens = 0;       // of the cached ones, read from disk
   uint32_t reasoning_tokens = 0;  // of the completion's
-  v1::PrefixMiss miss{};          // why no more was cached; without a kind: nothing to say
+  double prefill_ms = 0;          // as the entry rank measured it
+  double decode_ms = 0;
+  v1::PrefixMiss miss{};  // why no more was cached; without a kind: nothing to say
 };
 
 // Takes over the counts that a chunk carries; they only grow.
@@ -62,6 +87,12 @@ std::string UsageEvent(const AnswerHead& head, const TokenCounts& counts);
 std::string ErrorEvent(const ApiError& error);
 inline constexpr absl::string_view kDoneEvent = "data: [DONE]\n\n";
 inline constexpr absl::string_view kKeepAliveComment = ": keep-alive\n\n";
+
+// An answer that was not let end.
+ApiError EndedByCluster();
+// A call's arguments as a client reads them where it wants an object; text that is none becomes
+// {"invalid_json": "…"}.
+nlohmann::ordered_json ArgumentsObject(const std::string& arguments);
 
 // JSON as text; bytes that are no UTF-8 are replaced.
 std::string Dump(const nlohmann::ordered_json& value);

@@ -48,7 +48,7 @@ std::string StreamComposer::End(const absl::Status& status, uint32_t choice) {
   if (!status.ok()) return Fail(ApiErrorFromStatus(status));
   const Progress& over = choices_.at(choice);
   if (over.finish == v1::FINISH_REASON_CANCELLED) {
-    return Fail(ApiErrorFromStatus(absl::CancelledError("The answer was ended by the cluster")));
+    return Fail(EndedByCluster());
   }
   const absl::string_view reason = FinishReasonName(over.finish, over.has_calls);
   std::string events = head_.form == AnswerForm::kChat

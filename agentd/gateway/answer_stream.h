@@ -1,7 +1,7 @@
 #pragma once
 
-// A stream of server-sent events as a whole, fed with what the backend tells, in the form that the
-// head says. Pure.
+// A stream of events as a whole, fed with what the backend tells: what all forms have in common,
+// and OpenAI's chats and text completions. Pure.
 //
 // Each answer opens, comes in pieces and finishes, mixed with the others; behind the last stand
 // usage (when asked for) and [DONE]. An error takes the place of what is still missing.
@@ -19,16 +19,29 @@
 namespace macrame::agentd {
 
 // Text may be empty when there is nothing to send.
-class StreamComposer {
+class AnswerStream {
+ public:
+  virtual ~AnswerStream() = default;
+  virtual std::string Open() = 0;
+  virtual std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice) = 0;
+  // After a choice's last chunk: its finish, after the last one's usage and end; or the error.
+  virtual std::string End(const absl::Status& status, uint32_t choice) = 0;
+  virtual std::string Fail(const ApiError& error) = 0;
+  // What tells the client during silence that the connection is alive.
+  virtual std::string KeepAlive() { return std::string(kKeepAliveComment); }
+  virtual absl::string_view content_type() const { return "text/event-stream; charset=utf-8"; }
+  // Nothing may follow.
+  virtual bool ended() const = 0;
+};
+
+class StreamComposer : public AnswerStream {
  public:
   explicit StreamComposer(AnswerHead head) : head_(std::move(head)), choices_(head_.choices) {}
-  std::string Open();
-  std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice = 0);
-  // After a choice's last chunk: its finish, after the last one's usage and end; or the error.
-  std::string End(const absl::Status& status, uint32_t choice = 0);
-  std::string Fail(const ApiError& error);
-  // Nothing may follow.
-  bool ended() const { return ended_; }
+  std::string Open() override;
+  std::string Chunk(const v1::GenerateChunk& chunk, uint32_t choice = 0) override;
+  std::string End(const absl::Status& status, uint32_t choice = 0) override;
+  std::string Fail(const ApiError& error) override;
+  bool ended() const override { return ended_; }
 
  private:
   struct Progress {

@@ -105,6 +105,7 @@ void CollectedAnswer::Add(const v1::GenerateChunk& chunk) {
   AppendLogprobs(chunk, &logprobs);
   UpdateCounts(chunk, &counts);
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
+  stop_string += chunk.stop_string();
 }
 
 size_t CollectedAnswer::bytes() const {

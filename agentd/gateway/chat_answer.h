@@ -27,6 +27,7 @@ struct CollectedAnswer {
   std::vector<Call> calls{};
   std::string logprobs;  // the entries of `logprobs.content` as JSON, with commas between
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+  std::string stop_string;  // the one that ended it
   TokenCounts counts;
 
   void Add(const v1::GenerateChunk& chunk);

@@ -41,13 +41,28 @@ void CollectedEmbedding::Add(const v1::GenerateChunk& chunk) {
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) finish = chunk.finish_reason();
 }
 
+std::string EmbeddingListOpening(const AnswerHead& head) {
+  if (head.form == AnswerForm::kOllamaEmbedding) return "{\"embedding\":";
+  if (head.form == AnswerForm::kOllamaEmbed) {
+    return absl::StrCat("{\"model\":", Dump(head.model), ",\"embeddings\":[");
+  }
+  return "{\"object\":\"list\",\"data\":[";
+}
+
 std::string EmbeddingItem(const AnswerHead& head, size_t index, const std::vector<float>& numbers) {
+  if (head.form == AnswerForm::kOllamaEmbed || head.form == AnswerForm::kOllamaEmbedding) {
+    return absl::StrCat(index == 0 ? "" : ",", ListText(numbers));
+  }
   return absl::StrCat(index == 0 ? "" : ",", "{\"object\":\"embedding\",\"index\":", index,
                       ",\"embedding\":", head.as_base64 ? Base64Text(numbers) : ListText(numbers),
                       "}");
 }
 
 std::string EmbeddingListEnding(const AnswerHead& head, uint64_t prompt_tokens) {
+  if (head.form == AnswerForm::kOllamaEmbedding) return "}";
+  if (head.form == AnswerForm::kOllamaEmbed) {
+    return absl::StrCat("],\"load_duration\":0,\"prompt_eval_count\":", prompt_tokens, "}");
+  }
   return absl::StrCat("],\"model\":", Dump(head.model),
                       ",\"usage\":{\"prompt_tokens\":", prompt_tokens,
                       ",\"total_tokens\":", prompt_tokens, "}}");
@@ -55,7 +70,7 @@ std::string EmbeddingListEnding(const AnswerHead& head, uint64_t prompt_tokens) 
 
 std::string EmbeddingListBody(const AnswerHead& head,
                               const std::vector<CollectedEmbedding>& embeddings) {
-  std::string body = kEmbeddingListOpening;
+  std::string body = EmbeddingListOpening(head);
   uint64_t tokens = 0;
   for (size_t i = 0; i < embeddings.size(); ++i) {
     body += EmbeddingItem(head, i, embeddings[i].numbers);

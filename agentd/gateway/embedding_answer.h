@@ -1,6 +1,6 @@
 #pragma once
 
-// Embeddings in OpenAI's format. Pure.
+// Embeddings in OpenAI's format, or Ollama's, by the head's form. Pure.
 
 #include <cstdint>
 #include <string>
@@ -28,7 +28,7 @@ std::string EmbeddingListBody(const AnswerHead& head,
                               const std::vector<CollectedEmbedding>& embeddings);
 
 // The same in pieces, each embedding by itself; what stands before the first and behind the last.
-inline constexpr const char* kEmbeddingListOpening = "{\"object\":\"list\",\"data\":[";
+std::string EmbeddingListOpening(const AnswerHead& head);
 std::string EmbeddingItem(const AnswerHead& head, size_t index, const std::vector<float>& numbers);
 std::string EmbeddingListEnding(const AnswerHead& head, uint64_t prompt_tokens);
 

@@ -12,6 +12,7 @@
 
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/response_store.h"
 
 namespace macrame::agentd {
 
@@ -25,6 +26,7 @@ struct GatewayState {
   bool stopping = false;
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun
+  ResponseStore responses{kStoredResponsesMax, kStoredResponsesBytesMax};
   // That are being read or answered.
   std::atomic<size_t> requests{0};
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "agentd/gateway/answer_writers.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/host_policy.h"
 #include "agentd/gateway/routes.h"
@@ -25,8 +26,6 @@ int64_t UnixSeconds() {
              std::chrono::system_clock::now().time_since_epoch())
       .count();
 }
-
-absl::string_view Plain(beast::string_view text) { return {text.data(), text.size()}; }
 
 std::string AddressOf(const net::ip::tcp::socket& socket) {
   beast::error_code gone;
@@ -74,6 +73,7 @@ net::awaitable<void> HttpSession::Run() {
     parser_->header_limit(static_cast<uint32_t>(state_->options.header_bytes_max));
     parser_->body_limit(state_->options.body_bytes_max);
     request_id_ = RandomId("req_");
+    dialect_ = Dialect::kOpenAi;
     ignored_.clear();
     by_model_.clear();
     started_ = Clock::now();
@@ -196,15 +196,16 @@ std::optional<ApiError> HttpSession::CheckContentType() const {
 
 net::awaitable<bool> HttpSession::ServeOne() {
   const auto& request = parser_->get();
+  const std::string path = Path();
+  dialect_ = DialectOfPath(path);
   if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
   keep_alive_ = request.keep_alive() && !state_->draining;
-  const std::string path = Path();
   const Route* route = FindRoute(path);
   if (route == nullptr) {
     co_return co_await SendError(HttpError(404, UnknownPathText(), "unknown_path"));
   }
   if (!MethodFits(*route, Plain(request.method_string()))) {
-    co_return co_await SendReply(MethodNotAllowed(*route));
+    co_return co_await SendReply(MethodNotAllowed(*route, dialect_, request_id_));
   }
   // Who asks after its health is to send others elsewhere while requests are still taken.
   const bool is_health = route->kind == RouteKind::kHealth;
@@ -220,7 +221,11 @@ net::awaitable<bool> HttpSession::ServeOne() {
     if (!complete) co_return false;
     if (route->kind == RouteKind::kChat) co_return co_await ServeChat();
     if (route->kind == RouteKind::kText) co_return co_await ServeText();
-    co_return co_await ServeEmbeddings();
+    if (route->kind == RouteKind::kEmbeddings) co_return co_await ServeEmbeddings();
+    co_return co_await ServeDialect(route->kind);
+  }
+  if (route->kind == RouteKind::kStoredResponse) {
+    co_return co_await ServeStoredResponse(PercentDecode(path.substr(route->path.size())));
   }
   auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
@@ -242,13 +247,7 @@ net::awaitable<bool> HttpSession::ReadBody() {
 
 net::awaitable<bool> HttpSession::ServeChat() {
   auto parsed = ParseChatRequest(parser_->get().body(), state_->options.json_depth_max);
-  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
-  ChatRequest& chat = std::get<ChatRequest>(parsed);
-  AnswerHead head = HeadOf(chat, "chatcmpl-");
-  head.choices = head.choices_per_prompt;
-  head.excludes_reasoning = chat.excludes_reasoning;
-  co_return co_await Answer(std::move(head), RequestsOfChoices(chat.generate, chat.choices),
-                            chat.stream);
+  co_return co_await ServeAs(std::move(parsed), AnswerForm::kChat, "chatcmpl-");
 }
 
 net::awaitable<bool> HttpSession::ServeText() {
@@ -267,13 +266,7 @@ net::awaitable<bool> HttpSession::ServeText() {
 
 net::awaitable<bool> HttpSession::ServeEmbeddings() {
   auto parsed = ParseEmbeddingRequest(parser_->get().body(), state_->options.json_depth_max);
-  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
-  EmbeddingRequest& request = std::get<EmbeddingRequest>(parsed);
-  AnswerHead head = HeadOf(request, "embd-");
-  head.form = AnswerForm::kEmbedding;
-  head.as_base64 = request.as_base64;
-  head.choices = static_cast<uint32_t>(request.inputs.size());
-  co_return co_await Answer(std::move(head), RequestsOfInputs(request), /*stream=*/false);
+  co_return co_await ServeInputs(std::move(parsed), AnswerForm::kEmbedding);
 }
 
 // Sets what of the request the connection knows, too.
@@ -286,6 +279,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
             &answer.generate);
   AnswerHead head;
   head.id = RandomId(id_prefix);
+  head.request_id = request_id_;
   head.created_unix_seconds = UnixSeconds();
   head.model = answer.generate.deployment();
   head.system_fingerprint = absl::StrCat("macrame-", state_->options.version);
@@ -300,7 +294,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   const GatewayOptions& options = state_->options;
   GenerationFeed::Bounds bounds;
   bounds.buffered_bytes = stream ? options.unsent_bytes_max : options.answer_bytes_max;
-  if (head.form == AnswerForm::kEmbedding) {
+  if (IsEmbedding(head.form)) {
     // Collecting them waits for no client: what is too much is said there.
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
@@ -310,12 +304,14 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   bool more = false;
   if (stream) {
     more = co_await StreamAnswer(std::move(head));
-  } else if (head.form == AnswerForm::kChat) {
-    more = co_await CollectAnswer<CollectedAnswer>(std::move(head), ChatCompletionBody);
-  } else if (head.form == AnswerForm::kEmbedding) {
+  } else if (IsEmbedding(head.form)) {
     more = co_await CollectAnswer<CollectedEmbedding>(std::move(head), EmbeddingListBody);
-  } else {
+  } else if (IsOfTokens(head.form)) {
+    more = co_await CollectAnswer<CollectedTokens>(std::move(head), TokensBody);
+  } else if (head.form == AnswerForm::kText) {
     more = co_await CollectAnswer<CollectedText>(std::move(head), TextCompletionBody);
+  } else {
+    more = co_await CollectAnswer<CollectedAnswer>(std::move(head), AnswerBody);
   }
   feed_->Close();
   feed_.reset();

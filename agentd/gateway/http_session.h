@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "agentd/gateway/answer_stream.h"
@@ -25,13 +26,16 @@
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/chat_request.h"
 #include "agentd/gateway/connection_room.h"
+#include "agentd/gateway/dialect.h"
 #include "agentd/gateway/embedding_answer.h"
 #include "agentd/gateway/embedding_request.h"
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/routes.h"
 #include "agentd/gateway/text_answer.h"
 #include "agentd/gateway/text_request.h"
+#include "agentd/gateway/token_answer.h"
 
 namespace macrame::agentd {
 
@@ -65,6 +69,19 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeChat();
   boost::asio::awaitable<bool> ServeText();
   boost::asio::awaitable<bool> ServeEmbeddings();
+  // What other APIs than OpenAI's chats, texts and embeddings are asked, by the route.
+  boost::asio::awaitable<bool> ServeDialect(RouteKind kind);
+  boost::asio::awaitable<bool> ServeAs(std::variant<ChatRequest, ApiError> parsed, AnswerForm form,
+                                       const char* id_prefix);
+  boost::asio::awaitable<bool> ServeInputs(std::variant<EmbeddingRequest, ApiError> parsed,
+                                           AnswerForm form);
+  boost::asio::awaitable<bool> ServeResponse();
+  // GET and DELETE of one that was kept.
+  boost::asio::awaitable<bool> ServeStoredResponse(std::string id);
+  boost::asio::awaitable<bool> ServeOllama(RouteKind kind);
+  boost::asio::awaitable<bool> ServeOllamaModel();
+  // Whose what is stored is; empty: of all who send no key.
+  std::string Tenant() const;
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -90,7 +107,7 @@ class HttpSession {
   boost::asio::awaitable<bool> WritePiece(std::string piece);
   boost::asio::awaitable<bool> EndStream();
   // Events up to the end, beginning with `event`; false when the client is gone.
-  boost::asio::awaitable<bool> PumpEvents(StreamComposer& composer, GenerationFeed::Event event);
+  boost::asio::awaitable<bool> PumpEvents(AnswerStream& composer, GenerationFeed::Event event);
   boost::asio::awaitable<bool> SendGenerationFailure(absl::Status status, std::string model);
   // Of one of several answers that go into one body.
   boost::asio::awaitable<bool> SendFailureOf(uint32_t choice, absl::Status status, AnswerHead head);
@@ -121,8 +138,9 @@ class HttpSession {
   std::string request_id_;
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
-  std::string ignored_;   // names of fields without effect, for a header
-  std::string by_model_;  // and of those that only some models follow
+  Dialect dialect_ = Dialect::kOpenAi;  // of the request's path: how errors look
+  std::string ignored_;                 // names of fields without effect, for a header
+  std::string by_model_;                // and of those that only some models follow
 };
 
 }  // namespace macrame::agentd

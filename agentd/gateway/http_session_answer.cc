@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/answer_writers.h"
 #include "agentd/gateway/asio_names.h"
+#include "agentd/gateway/dialect.h"
 #include "agentd/gateway/http_session.h"
 #include "agentd/gateway/routes.h"
 
@@ -26,6 +28,13 @@ constexpr size_t kWholeEmbeddingsBytesMax = 256 * 1024;
 // What is still read from a client that was refused, so that it gets to see the answer.
 constexpr size_t kLingerBytesMax = 16 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLingerMs{1000};
+
+ApiError RankTellsNoTokens() {
+  return HttpError(503,
+                   "The node that serves the model runs a version that tells no tokens: "
+                   "update it.",
+                   "model_tells_no_tokens");
+}
 
 int64_t ElapsedMs(Clock::time_point since) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
@@ -92,7 +101,7 @@ net::awaitable<bool> HttpSession::SendFailureOf(uint32_t choice, absl::Status st
                                                 AnswerHead head) {
   LogFailure(status);
   ApiError error = DescribeFailure(status, head.model, *state_->backend);
-  if (head.form == AnswerForm::kEmbedding) NameInput(head, choice, &error);
+  if (IsEmbedding(head.form)) NameInput(head, choice, &error);
   co_return co_await SendError(std::move(error));
 }
 
@@ -100,7 +109,7 @@ template <typename Collected>
 net::awaitable<bool> HttpSession::CollectAnswer(
     AnswerHead head, std::string (*body_of)(const AnswerHead&, const std::vector<Collected>&)) {
   std::vector<Collected> choices(head.choices);
-  const bool is_embedding = head.form == AnswerForm::kEmbedding;
+  const bool is_embedding = IsEmbedding(head.form);
   const size_t bytes_max =
       is_embedding ? state_->options.embeddings_bytes_max : state_->options.answer_bytes_max;
   size_t bytes = 0;
@@ -118,6 +127,9 @@ net::awaitable<bool> HttpSession::CollectAnswer(
         co_return co_await SendError(HttpError(
             503, "The node that serves the model runs a version without embeddings: update it.",
             "model_has_no_embeddings"));
+      }
+      if constexpr (std::is_same_v<Collected, CollectedTokens>) {
+        if (choice.is_answer) co_return co_await SendError(RankTellsNoTokens());
       }
       --left;
       continue;
@@ -159,7 +171,7 @@ net::awaitable<bool> HttpSession::SendEmbeddings(AnswerHead head,
                                                  std::vector<CollectedEmbedding> embeddings) {
   if (BodyIsUnread() || state_->stopping || state_->draining) keep_alive_ = false;
   bool alive = co_await WriteStreamHead("application/json");
-  std::string gathered = kEmbeddingListOpening;
+  std::string gathered = EmbeddingListOpening(head);
   uint64_t tokens = 0;
   for (size_t i = 0; alive && i < embeddings.size(); ++i) {
     gathered += EmbeddingItem(head, i, std::exchange(embeddings[i].numbers, {}));
@@ -181,6 +193,9 @@ template net::awaitable<bool> HttpSession::CollectAnswer(
 template net::awaitable<bool> HttpSession::CollectAnswer(
     AnswerHead head,
     std::string (*body_of)(const AnswerHead&, const std::vector<CollectedEmbedding>&));
+template net::awaitable<bool> HttpSession::CollectAnswer(
+    AnswerHead head,
+    std::string (*body_of)(const AnswerHead&, const std::vector<CollectedTokens>&));
 
 net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   // Errors that come before the first piece of text still get their own HTTP status.
@@ -190,11 +205,11 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   if (first.kind == EventKind::kDone && !first.status.ok()) {
     co_return co_await SendGenerationFailure(first.status, head.model);
   }
-  StreamComposer composer(std::move(head));
-  bool alive = co_await WriteStreamHead("text/event-stream; charset=utf-8");
-  std::string open = composer.Open();
+  const std::unique_ptr<AnswerStream> writer = StreamOf(std::move(head));
+  bool alive = co_await WriteStreamHead(std::string(writer->content_type()));
+  std::string open = writer->Open();
   if (alive && !open.empty()) alive = co_await WritePiece(std::move(open));
-  if (alive) alive = co_await PumpEvents(composer, std::move(first));
+  if (alive) alive = co_await PumpEvents(*writer, std::move(first));
   if (alive) alive = co_await EndStream();
   spdlog::debug("gateway: request {} {} after {} ms", request_id_,
                 alive ? "streamed" : "lost its client", ElapsedMs(started_));
@@ -206,8 +221,7 @@ net::awaitable<bool> HttpSession::StreamAnswer(AnswerHead head) {
   co_return alive&& keep_alive_;
 }
 
-net::awaitable<bool> HttpSession::PumpEvents(StreamComposer& composer,
-                                             GenerationFeed::Event event) {
+net::awaitable<bool> HttpSession::PumpEvents(AnswerStream& composer, GenerationFeed::Event event) {
   const auto patience = std::min(state_->options.keep_alive_ms, state_->options.silence_ms);
   Clock::time_point last_heard = started_;
   std::string gathered;
@@ -215,7 +229,7 @@ net::awaitable<bool> HttpSession::PumpEvents(StreamComposer& composer,
     if (event.kind == EventKind::kGone) co_return false;
     if (event.kind == EventKind::kSilence) {
       const bool patient = Clock::now() - last_heard < state_->options.silence_ms;
-      gathered += patient ? std::string(kKeepAliveComment)
+      gathered += patient ? composer.KeepAlive()
                           : composer.Fail(HttpError(504, "The model went silent.", "timed_out"));
     } else if (event.kind == EventKind::kChunk) {
       last_heard = Clock::now();
@@ -240,6 +254,7 @@ HeaderFields HttpSession::CommonHeaders() const {
   headers.emplace_back("server", absl::StrCat("macrame/", state_->options.version));
   headers.emplace_back("cache-control", "no-store");
   headers.emplace_back("openai-processing-ms", absl::StrCat(ElapsedMs(started_)));
+  if (dialect_ == Dialect::kAnthropic) headers.emplace_back("request-id", request_id_);
   if (!ignored_.empty()) headers.emplace_back("x-macrame-ignored-fields", ignored_);
   if (!by_model_.empty()) headers.emplace_back("x-macrame-model-dependent-fields", by_model_);
   return headers;
@@ -248,7 +263,7 @@ HeaderFields HttpSession::CommonHeaders() const {
 net::awaitable<bool> HttpSession::SendError(ApiError error) {
   HttpReply reply;
   reply.status = error.http_status;
-  reply.body = ErrorBody(error);
+  reply.body = DialectErrorBody(dialect_, error, request_id_);
   if (error.retry_after_seconds > 0) {
     reply.headers.emplace_back("retry-after", absl::StrCat(error.retry_after_seconds));
   }

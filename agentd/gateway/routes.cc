@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agentd/gateway/chat_answer.h"
+#include "agentd/gateway/ollama_answer.h"
+#include "agentd/gateway/openapi.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
 
@@ -25,7 +27,33 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
     Route{RouteKind::kHealth, "/health", "GET, HEAD"},
     Route{RouteKind::kVersion, "/version", "GET, HEAD"},
+    Route{RouteKind::kMessages, "/v1/messages", "POST"},
+    Route{RouteKind::kCountTokens, "/v1/messages/count_tokens", "POST"},
+    Route{RouteKind::kResponses, "/v1/responses", "POST"},
+    Route{RouteKind::kStoredResponse, "/v1/responses/", "GET, HEAD, DELETE"},
+    Route{RouteKind::kOllamaChat, "/api/chat", "POST"},
+    Route{RouteKind::kOllamaGenerate, "/api/generate", "POST"},
+    Route{RouteKind::kOllamaEmbed, "/api/embed", "POST"},
+    Route{RouteKind::kOllamaEmbeddings, "/api/embeddings", "POST"},
+    Route{RouteKind::kOllamaShow, "/api/show", "POST"},
+    Route{RouteKind::kOllamaTags, "/api/tags", "GET, HEAD"},
+    Route{RouteKind::kOllamaProcesses, "/api/ps", "GET, HEAD"},
+    Route{RouteKind::kOllamaVersion, "/api/version", "GET, HEAD"},
+    Route{RouteKind::kOllamaRefused, "/api/pull", "POST"},
+    Route{RouteKind::kOllamaRefused, "/api/push", "POST"},
+    Route{RouteKind::kOllamaRefused, "/api/create", "POST"},
+    Route{RouteKind::kOllamaRefused, "/api/copy", "POST"},
+    Route{RouteKind::kOllamaRefused, "/api/delete", "DELETE"},
+    Route{RouteKind::kOllamaRefused, "/api/blobs/", "POST, HEAD"},
+    Route{RouteKind::kTokenize, "/tokenize", "POST"},
+    Route{RouteKind::kDetokenize, "/detokenize", "POST"},
+    Route{RouteKind::kOpenApi, "/openapi.json", "GET, HEAD"},
+    Route{RouteKind::kRoot, "/", "HEAD"},
 };
+
+bool IsPrefix(const Route& route) { return route.path.size() > 1 && route.path.back() == '/'; }
+
+}  // namespace
 
 ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
   std::string loaded;
@@ -47,6 +75,8 @@ ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
   return error;
 }
 
+namespace {
+
 HttpReply JsonReply(std::string body) {
   HttpReply reply;
   reply.body = std::move(body);
@@ -55,9 +85,11 @@ HttpReply JsonReply(std::string body) {
 
 }  // namespace
 
+std::span<const Route> Routes() { return kRoutes; }
+
 const Route* FindRoute(absl::string_view path) {
   for (const Route& route : kRoutes) {
-    if (route.kind == RouteKind::kModel) {
+    if (IsPrefix(route)) {
       if (path.size() > route.path.size() && path.substr(0, route.path.size()) == route.path) {
         return &route;
       }
@@ -72,14 +104,28 @@ std::string UnknownPathText() {
   std::string paths;
   for (const Route& route : kRoutes) {
     absl::StrAppend(&paths, paths.empty() ? "" : ", ", route.methods, " ", route.path,
-                    route.kind == RouteKind::kModel ? "NAME" : "");
+                    IsPrefix(route) ? "NAME" : "");
   }
   return absl::StrCat("There is nothing at this path. There are: ", paths, ".");
 }
 
 bool HasBody(const Route& route) {
-  return route.kind == RouteKind::kChat || route.kind == RouteKind::kText ||
-         route.kind == RouteKind::kEmbeddings;
+  switch (route.kind) {
+    case RouteKind::kModelList:
+    case RouteKind::kModel:
+    case RouteKind::kHealth:
+    case RouteKind::kVersion:
+    case RouteKind::kStoredResponse:
+    case RouteKind::kOllamaTags:
+    case RouteKind::kOllamaProcesses:
+    case RouteKind::kOllamaVersion:
+    case RouteKind::kOllamaRefused:
+    case RouteKind::kOpenApi:
+    case RouteKind::kRoot:
+      return false;
+    default:
+      return true;
+  }
 }
 
 bool MethodFits(const Route& route, absl::string_view method) {
@@ -89,11 +135,13 @@ bool MethodFits(const Route& route, absl::string_view method) {
   return false;
 }
 
-HttpReply MethodNotAllowed(const Route& route) {
+HttpReply MethodNotAllowed(const Route& route, Dialect dialect, const std::string& request_id) {
   HttpReply reply;
   reply.status = 405;
-  reply.body = ErrorBody(
-      HttpError(405, absl::StrCat("This path takes ", route.methods, "."), "method_not_allowed"));
+  reply.body = DialectErrorBody(
+      dialect,
+      HttpError(405, absl::StrCat("This path takes ", route.methods, "."), "method_not_allowed"),
+      request_id);
   reply.headers.emplace_back("allow", std::string(route.methods));
   return reply;
 }
@@ -108,12 +156,26 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
       return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
     case RouteKind::kModelList:
       return JsonReply(ModelListBody(backend.ListModels()));
+    case RouteKind::kOllamaTags:
+      return JsonReply(OllamaTagsBody(backend.ListModels()));
+    case RouteKind::kOllamaProcesses:
+      return JsonReply(OllamaProcessesBody(backend.ListModels()));
+    case RouteKind::kOllamaVersion:
+      return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
+    case RouteKind::kOllamaRefused:
+      return HttpError(501,
+                       "Which models there are is not changed through this API. Whoever runs the "
+                       "cluster uses 'clusterctl model load NAME', 'clusterctl model unload NAME' "
+                       "and 'clusterctl model list'.",
+                       "not_served");
+    case RouteKind::kOpenApi:
+      return JsonReply(OpenApiText(options.version));
+    case RouteKind::kRoot:
+      return HttpReply{200, "text/plain; charset=utf-8", "", {}};
     case RouteKind::kModel:
       break;
-    case RouteKind::kChat:
-    case RouteKind::kText:
-    case RouteKind::kEmbeddings:
-      return HttpError(500, "This path needs a body.", "internal");
+    default:
+      return HttpError(500, "This path is served elsewhere.", "internal");
   }
   const std::string id = PercentDecode(path.substr(route.path.size()));
   for (const ServedModel& model : backend.ListModels()) {

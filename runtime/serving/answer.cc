@@ -37,6 +37,7 @@ void Answer::Finish(v1::FinishReason reason) {
   over_ = true;
   const auto now = steady_clock::now();
   chunk_.set_finish_reason(reason);
+  chunk_.set_stop_string(generation_.stop_string());
   chunk_.set_completion_tokens(generation_.completion_tokens());
   chunk_.set_reasoning_tokens(generation_.reasoning_tokens());
   chunk_.set_draft_tokens(drafts_.tokens);

@@ -13,6 +13,7 @@
 #include "proto/serving_limits.h"
 #include "runtime/gang/gang_link.h"
 #include "runtime/serving/prompt_parts.h"
+#include "runtime/serving/prompt_tokens.h"
 #include "runtime/text/cancellation.h"
 #include "runtime/watch/trace_ring.h"
 
@@ -38,6 +39,11 @@ absl::Status Prepare(PendingRequest& pending, const ModelText& text, int vocab_s
                      uint32_t context_length) {
   const text::CancelledBy caller(pending.cancelled);
   pending.local_unix_s = LocalUnixSeconds();
+  if (pending.request.has_tokenize()) {
+    auto told = TellTokens(pending.request, text, vocab_size, pending.local_unix_s);
+    if (told.ok()) pending.told = *std::move(told);
+    return told.status();
+  }
   auto job = PrepareJob(pending.request, text, vocab_size, context_length, RandomSeed(),
                         pending.local_unix_s);
   if (!job.ok()) return job.status();
@@ -311,11 +317,12 @@ void RankService::OnPrepared(const std::shared_ptr<PendingRequest>& request,
   if (found == requests_.end() || request->is_prepared) return;
   --preparing_;
   TellQueued();
-  if (status.ok()) {
+  if (status.ok() && !request->told.has_value()) {
     request->is_prepared = true;
     return submit_(request);
   }
   requests_.erase(found);
+  if (status.ok()) request->stream.Write(*request->told);
   request->stream.Finish(status);
 }
 

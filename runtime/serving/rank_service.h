@@ -41,6 +41,8 @@ struct PendingRequest {
   Lane lane = Lane::kShort;
   std::vector<int32_t> prompt;
   int64_t local_unix_s = 0;
+  // Set by the lane where no answer is wanted: all that is told, and the engine never sees it.
+  std::optional<v1::GenerateChunk> told;
   // From the lane to the engine thread, at most one.
   Mailbox<v1::PrefixMiss> explained;
   // Set instead of `job` and `stream`: a timed round of collectives. `on_verified` on the owner

@@ -95,6 +95,8 @@ class Generation {
   absl::StatusOr<Outcome> Next(std::span<const float> logits);
 
   uint32_t completion_tokens() const { return completion_tokens_; }
+  // The one that ended the answer; empty: none did.
+  const std::string& stop_string() const { return stops_.found(); }
   // Of all outcomes' text so far.
   uint64_t given_bytes() const { return given_bytes_; }
   uint32_t reasoning_tokens() const { return steering_.reasoning_tokens(); }

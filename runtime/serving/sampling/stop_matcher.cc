@@ -27,7 +27,13 @@ std::string StopMatcher::Push(std::string_view text) {
   held_.append(text);
   // The earliest stop string wins; at one place, any of them gives the same text.
   size_t earliest = std::string::npos;
-  for (const std::string& stop : stops_) earliest = std::min(earliest, held_.find(stop));
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    const bool is_longer = at == earliest && stop.size() > found_.size();
+    if (at == std::string::npos || (at >= earliest && !is_longer)) continue;
+    earliest = at;
+    found_ = stop;
+  }
   if (earliest != std::string::npos) {
     stopped_ = true;
     std::string out = held_.substr(0, earliest);

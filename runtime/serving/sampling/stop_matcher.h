@@ -27,10 +27,13 @@ class StopMatcher {
   // The text has ended: what was held back.
   std::string Finish();
   bool stopped() const { return stopped_; }
+  // Which one it was; where several stand at one place, the longest. Empty: none.
+  const std::string& found() const { return found_; }
 
  private:
   const std::vector<std::string> stops_;
   std::string held_;
+  std::string found_;
   bool stopped_ = false;
 };
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <google/protobuf/util/json_util.h>
+
 #include "proto/reasons.h"
 #include "tests/unit/agentd/gateway/scripted_model.h"
 
@@ -36,6 +38,51 @@ void AnswerAll(FakeCall& call) {
   for (size_t i = 0; i < count; ++i) call.Text(Words()[i]);
   call.Finish(cut ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_STOP, 11,
               static_cast<uint32_t>(count));
+  call.Done(absl::OkStatus());
+}
+
+void TellTokens(FakeCall& call) {
+  v1::GenerateChunk chunk;
+  chunk.set_finish_reason(v1::FINISH_REASON_STOP);
+  std::string text = call.request.prompt();
+  for (const v1::ChatMessage& message : call.request.messages()) text += message.content();
+  if (call.request.tokenize().detokenize()) {
+    for (const int32_t id : call.request.prompt_token_ids()) text.push_back(static_cast<char>(id));
+    chunk.set_text(text);
+  } else if (!call.request.tokenize().count_only()) {
+    for (const char byte : text) chunk.add_token_ids(static_cast<unsigned char>(byte));
+  }
+  chunk.set_prompt_tokens(static_cast<uint32_t>(text.size()));
+  call.Chunk(chunk);
+  call.Done(absl::OkStatus());
+}
+
+void Embed(FakeCall& call) {
+  v1::GenerateChunk chunk;
+  chunk.add_embedding(0.6F);
+  chunk.add_embedding(0.8F);
+  chunk.set_prompt_tokens(3);
+  chunk.set_finish_reason(v1::FINISH_REASON_STOP);
+  call.Chunk(chunk);
+  call.Done(absl::OkStatus());
+}
+
+void Mirror(FakeCall& call) {
+  std::string text;
+  const auto written = google::protobuf::util::MessageToJsonString(call.request, &text);
+  v1::GenerateChunk last;
+  for (const std::string& stop : call.request.stop()) {
+    const size_t at = text.find(stop);
+    if (at == std::string::npos) continue;
+    text.resize(at);
+    last.set_stop_string(stop);
+  }
+  call.Text(written.ok() ? text : "the request can't be written");
+  last.set_finish_reason(v1::FINISH_REASON_STOP);
+  last.set_prompt_tokens(11);
+  last.set_cached_tokens(4);
+  last.set_completion_tokens(5);
+  call.Chunk(last);
   call.Done(absl::OkStatus());
 }
 
@@ -117,7 +164,15 @@ std::shared_ptr<GenerateCall> FakeBackend::StartGenerate(v1::GenerateRequest req
     if (deployment == "threaded") threads_.emplace_back([call] { AnswerAll(*call); });
     changed_.notify_all();
   }
-  if (deployment == "tiny") {
+  const bool has_failure = deployment == "busy" || deployment == "loading" ||
+                           deployment == "broken" || deployment == "narrow" || deployment == "gone";
+  if (call->request.has_tokenize() && deployment != "manual" && !has_failure) {
+    TellTokens(*call);
+  } else if (deployment == "mirror") {
+    Mirror(*call);
+  } else if (deployment == "embedder") {
+    Embed(*call);
+  } else if (deployment == "tiny") {
     AnswerAll(*call);
   } else if (deployment.starts_with(kScript)) {
     for (const auto& chunk : ScriptedAnswer(deployment.substr(kScript.size()), call->request)) {

@@ -7,8 +7,11 @@
 //   "busy", "loading", "broken", "narrow"  fail with QUEUE_FULL, NOT_READY, an internal error with
 //   a
 //              path in it, PROMPT_TOO_LONG
+//   "mirror"   answers with the request that it got, as JSON; stop strings end it
+//   "embedder" gives each text the same direction
 //   "script-…" plays an agent's turns in the words of a family: scripted_model.h
 //   others     MODEL_NOT_LOADED
+// Who is asked for tokens tells that each byte of a prompt or message is one.
 
 #include <atomic>
 #include <chrono>

@@ -308,6 +308,15 @@ TEST(StopMatcherTest, TheEarliestStopWins) {
   StopMatcher stops({"world", "lo"});
   EXPECT_EQ(stops.Push("hello world"), "hel");
   EXPECT_TRUE(stops.stopped());
+  EXPECT_EQ(stops.found(), "lo");
+}
+
+TEST(StopMatcherTest, TellsTheLongestAtOnePlace) {
+  StopMatcher stops({"\n", "\n\nHuman:", "x"});
+  EXPECT_EQ(stops.Push("hello"), "hello");
+  EXPECT_EQ(stops.found(), "");
+  EXPECT_EQ(stops.Push("\n\nHuman: x"), "");
+  EXPECT_EQ(stops.found(), "\n\nHuman:");
 }
 
 TEST(StopMatcherTest, EveryCutGivesTheSameText) {

@@ -1,0 +1,207 @@
+// What HttpSession answers in other APIs' forms: each is read as a chat, and written by its writer.
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/asio_names.h"
+#include "agentd/gateway/bounded_json.h"
+#include "agentd/gateway/http_session.h"
+#include "agentd/gateway/messages_request.h"
+#include "agentd/gateway/ollama_answer.h"
+#include "agentd/gateway/ollama_request.h"
+#include "agentd/gateway/response_answer.h"
+#include "agentd/gateway/response_request.h"
+#include "agentd/gateway/routes.h"
+#include "agentd/gateway/sampling_fields.h"
+#include "agentd/gateway/tenant.h"
+#include "agentd/gateway/token_request.h"
+
+namespace macrame::agentd {
+namespace {
+
+const ServedModel* FindModel(const std::vector<ServedModel>& models, const std::string& id) {
+  for (const ServedModel& model : models) {
+    if (model.id == id) return &model;
+  }
+  return nullptr;
+}
+
+ApiError NotStored(const std::string& id) {
+  ApiError error = HttpError(
+      404,
+      absl::StrCat("No response '", id.substr(0, 128),
+                   "' is stored on this node. A node keeps the ", kStoredResponsesMax,
+                   " last used ones that it answered itself, up to ",
+                   kStoredResponsesBytesMax >> 20,
+                   " MiB and until it stops. Send the whole conversation as 'input' instead."),
+      "response_not_found");
+  error.param = "previous_response_id";
+  return error;
+}
+
+std::string DeletedBody(const std::string& id) {
+  return Dump({{"id", id}, {"object", "response"}, {"deleted", true}});
+}
+
+// The member "model" (or "name", as older clients say) of a body.
+std::variant<std::string, ApiError> ModelNamed(absl::string_view body, size_t json_depth_max) {
+  nlohmann::json read;
+  if (auto error = ParseBoundedJson(body, json_depth_max, &read)) return *std::move(error);
+  for (const char* name : {"model", "name"}) {
+    if (!read.is_object() || !read.contains(name) || !read[name].is_string()) continue;
+    return WithoutLatest(read[name].get<std::string>());
+  }
+  return BadRequest("'model' is missing.", "model", "missing_required_parameter");
+}
+
+}  // namespace
+
+net::awaitable<bool> HttpSession::ServeAs(std::variant<ChatRequest, ApiError> parsed,
+                                          AnswerForm form, const char* id_prefix) {
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  ChatRequest& chat = std::get<ChatRequest>(parsed);
+  AnswerHead head = HeadOf(chat, id_prefix);
+  head.form = form;
+  head.choices = head.choices_per_prompt;
+  head.excludes_reasoning = chat.excludes_reasoning;
+  if (form == AnswerForm::kTokens) {
+    const std::vector<ServedModel> models = state_->backend->ListModels();
+    const ServedModel* model = FindModel(models, head.model);
+    if (model != nullptr) head.context_length = model->context_length;
+  }
+  co_return co_await Answer(std::move(head), RequestsOfChoices(chat.generate, chat.choices),
+                            chat.stream);
+}
+
+net::awaitable<bool> HttpSession::ServeInputs(std::variant<EmbeddingRequest, ApiError> parsed,
+                                              AnswerForm form) {
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  EmbeddingRequest& request = std::get<EmbeddingRequest>(parsed);
+  AnswerHead head = HeadOf(request, "embd-");
+  head.form = form;
+  head.as_base64 = request.as_base64;
+  head.choices = static_cast<uint32_t>(request.inputs.size());
+  co_return co_await Answer(std::move(head), RequestsOfInputs(request), /*stream=*/false);
+}
+
+net::awaitable<bool> HttpSession::ServeDialect(RouteKind kind) {
+  const std::string& body = parser_->get().body();
+  const size_t depth = state_->options.json_depth_max;
+  if (kind == RouteKind::kMessages) {
+    auto parsed = ParseMessagesRequest(body, depth);
+    co_return co_await ServeAs(std::move(parsed), AnswerForm::kMessage, "msg_");
+  }
+  if (kind == RouteKind::kCountTokens) {
+    auto parsed = ParseCountTokensRequest(body, depth);
+    co_return co_await ServeAs(std::move(parsed), AnswerForm::kTokenCount, "tok_");
+  }
+  if (kind == RouteKind::kTokenize) {
+    auto parsed = ParseTokenizeRequest(body, depth);
+    co_return co_await ServeAs(std::move(parsed), AnswerForm::kTokens, "tok_");
+  }
+  if (kind == RouteKind::kDetokenize) {
+    auto parsed = ParseDetokenizeRequest(body, depth);
+    co_return co_await ServeAs(std::move(parsed), AnswerForm::kTokenText, "tok_");
+  }
+  if (kind == RouteKind::kResponses) co_return co_await ServeResponse();
+  co_return co_await ServeOllama(kind);
+}
+
+std::string HttpSession::Tenant() const {
+  const auto& request = parser_->get();
+  return DigestOf(
+      "key", ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])));
+}
+
+net::awaitable<bool> HttpSession::ServeResponse() {
+  const std::string& body = parser_->get().body();
+  const size_t depth = state_->options.json_depth_max;
+  const std::string tenant = Tenant();
+  const std::string previous = PreviousResponseOf(body, depth);
+  std::string before;
+  if (!previous.empty()) {
+    const ResponseStore::Turn* turn = state_->responses.Find(previous, tenant);
+    if (turn == nullptr) co_return co_await SendError(NotStored(previous));
+    before = turn->messages;
+  }
+  auto parsed = ParseResponseRequest(body, depth, before);
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  ResponseRequest& request = std::get<ResponseRequest>(parsed);
+  AnswerHead head = HeadOf(request.chat, "resp_");
+  head.form = AnswerForm::kResponse;
+  head.response = std::make_shared<ResponseTurn>();
+  head.response->echo = std::move(request.echo);
+  head.response->messages = std::move(request.messages);
+  if (request.is_kept) {
+    head.response->keep = [state = state_, tenant, id = head.id](std::string answered,
+                                                                 std::string messages) {
+      state->responses.Put(id, {tenant, std::move(answered), std::move(messages)});
+    };
+  }
+  co_return co_await Answer(std::move(head), RequestsOfChoices(request.chat.generate, 1),
+                            request.chat.stream);
+}
+
+net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
+  const std::string tenant = Tenant();
+  const auto& request = parser_->get();
+  HttpReply reply;
+  if (request.method() == http::verb::delete_) {
+    if (!state_->responses.Erase(id, tenant)) co_return co_await SendError(NotStored(id));
+    reply.body = DeletedBody(id);
+    co_return co_await SendReply(std::move(reply));
+  }
+  if (Plain(request.target()).find("stream=true") != absl::string_view::npos) {
+    co_return co_await SendError(
+        BadRequest("'stream' can't be honoured: what is stored is whole; leave it out.", "stream",
+                   "unsupported_parameter"));
+  }
+  const ResponseStore::Turn* turn = state_->responses.Find(id, tenant);
+  if (turn == nullptr) co_return co_await SendError(NotStored(id));
+  reply.body = turn->body;
+  co_return co_await SendReply(std::move(reply));
+}
+
+net::awaitable<bool> HttpSession::ServeOllama(RouteKind kind) {
+  const std::string& body = parser_->get().body();
+  const size_t depth = state_->options.json_depth_max;
+  if (kind == RouteKind::kOllamaShow) co_return co_await ServeOllamaModel();
+  if (kind == RouteKind::kOllamaEmbed || kind == RouteKind::kOllamaEmbeddings) {
+    const bool is_older = kind == RouteKind::kOllamaEmbeddings;
+    auto parsed = ParseOllamaEmbed(body, depth, is_older);
+    const AnswerForm form = is_older ? AnswerForm::kOllamaEmbedding : AnswerForm::kOllamaEmbed;
+    co_return co_await ServeInputs(std::move(parsed), form);
+  }
+  const bool is_chat = kind == RouteKind::kOllamaChat;
+  auto parsed = is_chat ? ParseOllamaChat(body, depth) : ParseOllamaGenerate(body, depth);
+  if (auto* error = std::get_if<ApiError>(&parsed)) co_return co_await SendError(std::move(*error));
+  OllamaRequest& request = std::get<OllamaRequest>(parsed);
+  const AnswerForm form = is_chat ? AnswerForm::kOllamaChat : AnswerForm::kOllamaText;
+  if (!request.is_load) {
+    std::variant<ChatRequest, ApiError> chat = std::move(request.chat);
+    co_return co_await ServeAs(std::move(chat), form, "ollama-");
+  }
+  AnswerHead head = HeadOf(request.chat, "ollama-");
+  head.form = form;
+  const std::vector<ServedModel> models = state_->backend->ListModels();
+  if (FindModel(models, head.model) == nullptr) {
+    co_return co_await SendError(UnknownModel(head.model, *state_->backend));
+  }
+  HttpReply reply;
+  reply.body = OllamaLoadBody(head);
+  co_return co_await SendReply(std::move(reply));
+}
+
+net::awaitable<bool> HttpSession::ServeOllamaModel() {
+  auto named = ModelNamed(parser_->get().body(), state_->options.json_depth_max);
+  if (auto* error = std::get_if<ApiError>(&named)) co_return co_await SendError(std::move(*error));
+  const std::string& id = std::get<std::string>(named);
+  const std::vector<ServedModel> models = state_->backend->ListModels();
+  const ServedModel* model = FindModel(models, id);
+  if (model == nullptr) co_return co_await SendError(UnknownModel(id, *state_->backend));
+  HttpReply reply;
+  reply.body = OllamaModelBody(*model);
+  co_return co_await SendReply(std::move(reply));
+}
+
+}  // namespace macrame::agentd

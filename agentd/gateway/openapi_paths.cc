@@ -1,0 +1,193 @@
+// What OpenAPI is told of each path, and the schemas of bodies: the fields that have to be there
+// and the commonest others; README.md has them all.
+
+#include <array>
+
+#include "agentd/gateway/openapi.h"
+
+namespace macrame::agentd {
+namespace {
+
+constexpr absl::string_view kEvents = "text/event-stream";
+constexpr absl::string_view kLines = "application/x-ndjson";
+
+constexpr std::array kPaths = {
+    PathDescription{"/v1/chat/completions", "", "OpenAI: an answer to a chat", "ChatRequest",
+                    "Completion", kEvents},
+    PathDescription{"/v1/completions", "", "OpenAI: text prompts continued", "TextRequest",
+                    "Completion", kEvents},
+    PathDescription{"/v1/embeddings", "", "OpenAI: embeddings of texts", "EmbeddingRequest", "List",
+                    ""},
+    PathDescription{"/v1/models", "", "OpenAI: the models that are loaded", "", "List", ""},
+    PathDescription{"/v1/models/", "model", "OpenAI: one model", "", "Model", ""},
+    PathDescription{"/health", "", "Whether the gateway runs", "", "Status", ""},
+    PathDescription{"/version", "", "The product's version", "", "Version", ""},
+    PathDescription{"/v1/messages", "", "Anthropic: an answer to messages", "MessagesRequest",
+                    "Message", kEvents},
+    PathDescription{"/v1/messages/count_tokens", "", "Anthropic: how many tokens messages have",
+                    "CountTokensRequest", "TokenCount", ""},
+    PathDescription{"/v1/responses", "", "OpenAI: an answer to items", "ResponseRequest",
+                    "Response", kEvents},
+    PathDescription{"/v1/responses/", "response_id", "OpenAI: a response that this node keeps", "",
+                    "StoredResponse", ""},
+    PathDescription{"/api/chat", "", "Ollama: an answer to a chat", "OllamaChatRequest",
+                    "OllamaAnswer", kLines},
+    PathDescription{"/api/generate", "", "Ollama: an answer to a prompt", "OllamaGenerateRequest",
+                    "OllamaAnswer", kLines},
+    PathDescription{"/api/embed", "", "Ollama: embeddings of texts", "OllamaEmbedRequest",
+                    "OllamaEmbeddings", ""},
+    PathDescription{"/api/embeddings", "", "Ollama: the embedding of one text",
+                    "OllamaEmbeddingRequest", "OllamaEmbedding", ""},
+    PathDescription{"/api/show", "", "Ollama: one model", "OllamaModelName", "OllamaModel", ""},
+    PathDescription{"/api/tags", "", "Ollama: the models that are loaded", "", "OllamaModels", ""},
+    PathDescription{"/api/ps", "", "Ollama: the models that are loaded", "", "OllamaModels", ""},
+    PathDescription{"/api/version", "", "The product's version", "", "Version", ""},
+    PathDescription{"/api/pull", "", "Not served: says what to do instead", "OllamaModelName", "",
+                    ""},
+    PathDescription{"/api/push", "", "Not served: says what to do instead", "OllamaModelName", "",
+                    ""},
+    PathDescription{"/api/create", "", "Not served: says what to do instead", "OllamaModelName", "",
+                    ""},
+    PathDescription{"/api/copy", "", "Not served: says what to do instead", "OllamaCopyRequest", "",
+                    ""},
+    PathDescription{"/api/delete", "", "Not served: says what to do instead", "OllamaModelName", "",
+                    ""},
+    PathDescription{"/api/blobs/", "digest", "Not served: says what to do instead", "Bytes", "",
+                    ""},
+    PathDescription{"/tokenize", "", "vLLM: a prompt's token ids", "TokenizeRequest", "Tokens", ""},
+    PathDescription{"/detokenize", "", "vLLM: the text of token ids", "DetokenizeRequest",
+                    "TokenText", ""},
+    PathDescription{"/openapi.json", "", "This description", "", "Object", ""},
+    PathDescription{"/", "", "Whether the gateway runs", "", "", ""},
+};
+
+}  // namespace
+
+const PathDescription* DescriptionOf(absl::string_view path) {
+  for (const PathDescription& about : kPaths) {
+    if (about.path == path) return &about;
+  }
+  return nullptr;
+}
+
+const char* const kSchemasJson = R"json(
+{
+"Object": {"type": "object"},
+"Bytes": {},
+"Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
+  "required": ["message", "type", "param", "code"], "properties": {"message": {"type": "string"},
+  "type": {"type": "string"}, "param": {"type": ["string", "null"]},
+  "code": {"type": ["string", "null"]}}}}},
+"AnthropicError": {"type": "object", "required": ["type", "error", "request_id"], "properties": {
+  "type": {"const": "error"}, "request_id": {"type": "string"}, "error": {"type": "object",
+  "required": ["type", "message"], "properties": {"type": {"type": "string"},
+  "message": {"type": "string"}}}}},
+"OllamaError": {"type": "object", "required": ["error"],
+  "properties": {"error": {"type": "string"}}},
+"Status": {"type": "object", "required": ["status"], "properties": {"status": {"const": "ok"}}},
+"Version": {"type": "object", "required": ["version"],
+  "properties": {"version": {"type": "string"}}},
+"List": {"type": "object", "required": ["object", "data"],
+  "properties": {"object": {"const": "list"},
+  "data": {"type": "array", "items": {"type": "object"}}}},
+"Model": {"type": "object", "required": ["id", "object"], "properties": {"id": {"type": "string"},
+  "object": {"const": "model"}, "created": {"type": "integer"},
+  "context_length": {"type": "integer"}}},
+"ChatRequest": {"type": "object", "required": ["model", "messages"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "messages": {"type": "array", "minItems": 1,
+  "items": {"$ref": "#/components/schemas/ChatMessage"}}, "stream": {"type": "boolean"},
+  "max_tokens": {"type": "integer", "minimum": 1}, "temperature": {"type": "number",
+  "minimum": 0, "maximum": 2},
+  "top_p": {"type": "number", "minimum": 0, "maximum": 1}, "tools": {"type": "array",
+  "items": {"type": "object"}}}},
+"ChatMessage": {"type": "object", "required": ["role"], "properties": {
+  "role": {"enum": ["system", "developer", "user", "assistant", "tool"]}, "content": {}}},
+"TextRequest": {"type": "object", "required": ["model", "prompt"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "prompt": {}, "stream": {"type": "boolean"},
+  "max_tokens": {"type": "integer", "minimum": 1}}},
+"Completion": {"type": "object", "required": ["id", "object", "choices", "usage"], "properties": {
+  "id": {"type": "string"}, "object": {"type": "string"}, "choices": {"type": "array"},
+  "usage": {"type": "object"}}},
+"EmbeddingRequest": {"type": "object", "required": ["model", "input"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "input": {},
+  "encoding_format": {"enum": ["float", "base64"]},
+  "dimensions": {"type": "integer", "minimum": 1}}},
+"MessagesRequest": {"type": "object", "required": ["model", "messages", "max_tokens"],
+  "properties": {
+  "model": {"type": "string", "minLength": 1}, "max_tokens": {"type": "integer", "minimum": 1},
+  "messages": {"type": "array", "minItems": 1,
+  "items": {"$ref": "#/components/schemas/MessageParam"}},
+  "system": {"type": ["string", "array"]}, "stream": {"type": "boolean"},
+  "tools": {"type": "array", "items": {"type": "object"}}, "tool_choice": {"type": "object"},
+  "stop_sequences": {"type": "array", "items": {"type": "string"}, "maxItems": 16},
+  "thinking": {"type": "object"}}},
+"CountTokensRequest": {"type": "object", "required": ["model", "messages"], "properties": {
+  "model": {"type": "string", "minLength": 1},
+  "messages": {"type": "array", "minItems": 1,
+  "items": {"$ref": "#/components/schemas/MessageParam"}}}},
+"MessageParam": {"type": "object", "required": ["role", "content"], "properties": {
+  "role": {"enum": ["user", "assistant"]}, "content": {"type": ["string", "array"]}}},
+"Message": {"type": "object", "required": ["id", "type", "role", "content", "stop_reason",
+  "usage"], "properties": {
+  "id": {"type": "string"}, "type": {"const": "message"}, "role": {"const": "assistant"},
+  "content": {"type": "array", "items": {"type": "object"}}, "stop_reason": {"type": ["string",
+  "null"]},
+  "usage": {"type": "object"}}},
+"TokenCount": {"type": "object", "required": ["input_tokens"],
+  "properties": {"input_tokens": {"type": "integer"}}},
+"ResponseRequest": {"type": "object", "required": ["model", "input"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "input": {"type": ["string", "array"]},
+  "instructions": {"type": ["string", "null"]}, "stream": {"type": "boolean"},
+  "store": {"type": "boolean"},
+  "previous_response_id": {"type": ["string", "null"]},
+  "max_output_tokens": {"type": "integer", "minimum": 1},
+  "tools": {"type": "array", "items": {"type": "object"}}}},
+"Response": {"type": "object", "required": ["id", "object", "status", "output"], "properties": {
+  "id": {"type": "string"}, "object": {"const": "response"}, "status": {"type": "string"},
+  "output": {"type": "array", "items": {"type": "object"}}}},
+"StoredResponse": {"type": "object", "required": ["id", "object"], "properties": {
+  "id": {"type": "string"}, "object": {"const": "response"}, "deleted": {"type": "boolean"}}},
+"OllamaChatRequest": {"type": "object", "required": ["model"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "messages": {"type": "array",
+  "items": {"type": "object"}},
+  "stream": {"type": "boolean"}, "options": {"type": "object"}, "format": {}, "think": {}}},
+"OllamaGenerateRequest": {"type": "object", "required": ["model"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "prompt": {"type": "string"},
+  "system": {"type": "string"},
+  "raw": {"type": "boolean"}, "stream": {"type": "boolean"}, "options": {"type": "object"},
+  "format": {}}},
+"OllamaAnswer": {"type": "object", "required": ["model", "created_at", "done"], "properties": {
+  "model": {"type": "string"}, "created_at": {"type": "string"}, "done": {"type": "boolean"}}},
+"OllamaEmbedRequest": {"type": "object", "required": ["model", "input"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "input": {}}},
+"OllamaEmbeddingRequest": {"type": "object", "required": ["model", "prompt"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "prompt": {"type": "string"}}},
+"OllamaEmbeddings": {"type": "object", "required": ["model", "embeddings"], "properties": {
+  "embeddings": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}}},
+"OllamaEmbedding": {"type": "object", "required": ["embedding"], "properties": {
+  "embedding": {"type": "array", "items": {"type": "number"}}}},
+"OllamaModelName": {"type": "object", "properties": {"model": {"type": "string"}}},
+"OllamaCopyRequest": {"type": "object", "properties": {"source": {"type": "string"},
+  "destination": {"type": "string"}}},
+"OllamaModels": {"type": "object", "required": ["models"], "properties": {
+  "models": {"type": "array", "items": {"type": "object", "required": ["name", "model"]}}}},
+"OllamaModel": {"type": "object", "required": ["details", "model_info", "capabilities"],
+  "properties": {
+  "capabilities": {"type": "array", "items": {"type": "string"}},
+  "model_info": {"type": "object"}}},
+"TokenizeRequest": {"type": "object", "required": ["model"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "prompt": {"type": "string"},
+  "messages": {"type": "array", "minItems": 1,
+  "items": {"$ref": "#/components/schemas/ChatMessage"}},
+  "add_special_tokens": {"type": "boolean"}, "add_generation_prompt": {"type": "boolean"}}},
+"Tokens": {"type": "object", "required": ["count", "max_model_len", "tokens"], "properties": {
+  "count": {"type": "integer"}, "max_model_len": {"type": "integer"},
+  "tokens": {"type": "array", "items": {"type": "integer"}}}},
+"DetokenizeRequest": {"type": "object", "required": ["model", "tokens"], "properties": {
+  "model": {"type": "string", "minLength": 1}, "tokens": {"type": "array",
+  "items": {"type": "integer"}}}},
+"TokenText": {"type": "object", "required": ["prompt"],
+  "properties": {"prompt": {"type": "string"}}}
+})json";
+
+}  // namespace macrame::agentd

@@ -1,0 +1,355 @@
+#include "agentd/gateway/response_request.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/bounded_json.h"
+#include "agentd/gateway/chat_translation.h"
+#include "agentd/gateway/sampling_fields.h"
+
+namespace macrame::agentd {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::array<absl::string_view, 32> kResponseFields = {"model",
+                                                               "input",
+                                                               "instructions",
+                                                               "tools",
+                                                               "tool_choice",
+                                                               "text",
+                                                               "reasoning",
+                                                               "max_output_tokens",
+                                                               "temperature",
+                                                               "top_p",
+                                                               "stream",
+                                                               "stream_options",
+                                                               "store",
+                                                               "metadata",
+                                                               "previous_response_id",
+                                                               "parallel_tool_calls",
+                                                               "user",
+                                                               "safety_identifier",
+                                                               "prompt_cache_key",
+                                                               "prompt_cache_retention",
+                                                               "service_tier",
+                                                               "truncation",
+                                                               "include",
+                                                               "background",
+                                                               "conversation",
+                                                               "prompt",
+                                                               "max_tool_calls",
+                                                               "top_logprobs",
+                                                               "client_metadata",
+                                                               "cache_salt",
+                                                               "stop",
+                                                               "chat_template_kwargs"};
+
+constexpr std::array<FieldName, 5> kResponseNames = {
+    FieldName{"'max_completion_tokens'", "'max_output_tokens'"},
+    FieldName{"max_completion_tokens", "max_output_tokens"},
+    FieldName{"response_format.json_schema", "text.format"},
+    FieldName{"response_format", "text.format"}, FieldName{".function.", "."}};
+
+class ResponseReader : public ChatTranslation {
+ public:
+  std::variant<ResponseRequest, ApiError> Read(absl::string_view body, size_t json_depth_max,
+                                               const std::string& before) {
+    ReadBody(body, json_depth_max);
+    if (!failed()) {
+      RefuseOthers();
+      CopyFields();
+      messages_ = before.empty() ? Json::array() : Json::parse(before);
+      ReadInput();
+      ReadTools();
+      ReadToolChoice();
+      ReadReasoning();
+      ReadFormat();
+      NoteOthers();
+      chat_["messages"] = Json::array();
+      if (Field("instructions") != nullptr) {
+        chat_["messages"].push_back(
+            {{"role", "system"}, {"content", Text(body_, "instructions", "")}});
+      }
+      for (const Json& message : messages_) chat_["messages"].push_back(message);
+    }
+    auto read = Finish(json_depth_max, kResponseNames);
+    if (auto* failure = std::get_if<ApiError>(&read)) return *failure;
+    ResponseRequest request;
+    request.chat = std::move(std::get<ChatRequest>(read));
+    request.messages = std::move(messages_);
+    request.is_kept = Field("store") == nullptr || *Field("store") != false;
+    request.echo = Echo();
+    return request;
+  }
+
+ private:
+  void RefuseOthers() {
+    const Json* background = Field("background");
+    if (background != nullptr && *background != false) {
+      Refuse("background", "an answer is made while its client waits; ask for a stream");
+    }
+    if (Field("conversation") != nullptr) {
+      Refuse("conversation", "use 'previous_response_id', or send the items as 'input'");
+    }
+    if (Field("prompt") != nullptr) Refuse("prompt", "no prompts are stored here; send 'input'");
+    if (Field("max_tool_calls") != nullptr) {
+      Refuse("max_tool_calls", "it counts tools of OpenAI's servers, of which there are none");
+    }
+    const Json* truncation = Field("truncation");
+    if (truncation != nullptr && *truncation != "disabled") {
+      Refuse("truncation", "prompts are never cut; only 'disabled' is possible");
+    }
+    const Json* logprobs = Field("top_logprobs");
+    if (logprobs != nullptr && *logprobs != 0) {
+      Refuse("top_logprobs", "log probabilities come with /v1/chat/completions");
+    }
+    for (const char* name : {"n", "logprobs"}) {
+      if (Field(name) != nullptr) Refuse(name, "it is a field of /v1/chat/completions");
+    }
+    const Json* store = Field("store");
+    if (store != nullptr && !store->is_boolean()) MustBe("store", "true or false");
+    const Json* include = Field("include");
+    if (include == nullptr) return;
+    for (const Json& what : *include) {
+      // Agents always ask for the first; reasoning comes in the clear, so there is nothing to add.
+      if (what != "reasoning.encrypted_content") {
+        Refuse("include", "only 'reasoning.encrypted_content' is taken, without effect");
+      }
+    }
+  }
+
+  void CopyFields() {
+    for (const char* name :
+         {"model", "temperature", "top_p", "stream", "user", "stop", "cache_salt",
+          "safety_identifier", "parallel_tool_calls", "chat_template_kwargs"}) {
+      Copy(name, name);
+    }
+    Copy("max_output_tokens", "max_completion_tokens");
+    for (const auto& [name, value] : body_.items()) {
+      if (IsSamplingField(name) && name != "top_logprobs" && !value.is_null()) chat_[name] = value;
+    }
+  }
+
+  void NoteOthers() {
+    for (const auto& [name, value] : body_.items()) {
+      const bool is_known =
+          std::find(kResponseFields.begin(), kResponseFields.end(), name) != kResponseFields.end();
+      if (!is_known && !IsSamplingField(name)) NoteIgnored(name);
+    }
+  }
+
+  Json& AddMessage(const std::string& role, std::string content) {
+    messages_.push_back({{"role", role}, {"content", std::move(content)}});
+    if (role == "assistant") TakeReasoning();
+    return messages_.back();
+  }
+
+  // Reasoning stands before what it led to.
+  void TakeReasoning() {
+    if (!reasoning_.empty()) messages_.back()["reasoning_content"] = std::exchange(reasoning_, "");
+    is_open_ = true;
+  }
+
+  void ReadInput() {
+    const Json* input = Field("input");
+    if (input == nullptr) {
+      return Fail("input", "'input' is missing.", "missing_required_parameter");
+    }
+    if (input->is_string()) {
+      AddMessage("user", input->get<std::string>());
+      return;
+    }
+    if (!input->is_array() || input->size() > kMessagesMax) {
+      return MustBe("input", absl::StrCat("text or a list of at most ", kMessagesMax, " items"));
+    }
+    for (size_t i = 0; i < input->size() && !failed(); ++i) {
+      ReadItem((*input)[i], absl::StrCat("input[", i, "]"));
+    }
+    if (!failed() && messages_.empty()) MustBe("input", "text or a list with a message");
+  }
+
+  void ReadItem(const Json& item, const std::string& param) {
+    if (!item.is_object()) return MustBe(param, "an object");
+    std::string type = Text(item, "type", param, false);
+    if (type.empty() && Find(item, "role") != nullptr) type = "message";
+    if (failed()) return;
+    if (type == "message") {
+      ReadMessage(item, param);
+    } else if (type == "function_call") {
+      ReadCall(item, param);
+    } else if (type == "function_call_output") {
+      is_open_ = false;
+      const Json* output = Find(item, "output");
+      std::string text = output == nullptr ? "" : ContentText(*output, param + ".output");
+      AddMessage("tool", std::move(text))["tool_call_id"] = Text(item, "call_id", param);
+    } else if (type == "reasoning") {
+      if (const Json* content = Find(item, "content")) {
+        reasoning_ += ContentText(*content, param + ".content");
+      }
+      is_open_ = false;
+    } else if (type == "item_reference") {
+      Refuse(param, "items are not stored one by one; send the item, or 'previous_response_id'");
+    } else {
+      Refuse(param, absl::StrCat("items of type '", type.substr(0, 64), "' are not supported"));
+    }
+  }
+
+  void ReadMessage(const Json& item, const std::string& param) {
+    const std::string role = Text(item, "role", param);
+    const Json* content = Find(item, "content");
+    if (!failed() && content == nullptr) {
+      Fail(param + ".content", absl::StrCat("'", param, ".content' is missing."),
+           "missing_required_parameter");
+    }
+    if (role != "user" && role != "assistant" && role != "system" && role != "developer") {
+      Fail(param + ".role",
+           absl::StrCat("'", param, ".role' must be user, assistant, system or developer."));
+    }
+    if (failed()) return;
+    is_open_ = false;
+    AddMessage(role, ContentText(*content, param + ".content"));
+  }
+
+  std::string ContentText(const Json& content, const std::string& param) {
+    if (content.is_string()) return content.get<std::string>();
+    if (!content.is_array()) {
+      MustBe(param, "text or a list of parts");
+      return "";
+    }
+    std::string text;
+    for (size_t i = 0; i < content.size() && !failed(); ++i) {
+      const std::string part = absl::StrCat(param, "[", i, "]");
+      const std::string type = Text(content[i], "type", part);
+      if (failed()) break;
+      if (type == "refusal") {
+        text += Text(content[i], "refusal", part);
+      } else if (type == "input_text" || type == "output_text" || type == "text" ||
+                 type == "reasoning_text") {
+        text += Text(content[i], "text", part);
+      } else {
+        Refuse(part, absl::StrCat("parts of type '", type.substr(0, 64),
+                                  "' are not supported, only text is"));
+      }
+    }
+    return text;
+  }
+
+  // Calls belong to the assistant's message before them, if nothing stands between.
+  void ReadCall(const Json& item, const std::string& param) {
+    const Json call = {
+        {"id", Text(item, "call_id", param)},
+        {"type", "function"},
+        {"function",
+         {{"name", Text(item, "name", param)}, {"arguments", Text(item, "arguments", param)}}}};
+    if (failed()) return;
+    if (!is_open_) AddMessage("assistant", "");
+    messages_.back()["tool_calls"].push_back(call);
+  }
+
+  void ReadTools() {
+    const Json* tools = Field("tools");
+    if (tools == nullptr || failed()) return;
+    if (!tools->is_array()) return MustBe("tools", "a list");
+    for (size_t i = 0; i < tools->size() && !failed(); ++i) {
+      const std::string param = absl::StrCat("tools[", i, "]");
+      const Json& tool = (*tools)[i];
+      if (!tool.is_object()) return MustBe(param, "an object");
+      const std::string type = Text(tool, "type", param);
+      if (!failed() && type != "function") {
+        Refuse(param + ".type",
+               absl::StrCat("tools of type '", type.substr(0, 64),
+                            "' are not served, only functions that the client runs"));
+      }
+      std::string name = Text(tool, "name", param);
+      AddTool(std::move(name), Find(tool, "description"), Find(tool, "parameters"),
+              Find(tool, "strict"));
+    }
+  }
+
+  // As a chat's, but that a named tool stands flat, which the chat's reader takes too.
+  void ReadToolChoice() {
+    const Json* choice = Field("tool_choice");
+    if (choice == nullptr) return;
+    const Json* type = Find(*choice, "type");
+    if (type != nullptr && *type != "function" && *type != "allowed_tools") {
+      return Refuse("tool_choice", "only functions can be chosen");
+    }
+    chat_["tool_choice"] = *choice;
+  }
+
+  void ReadReasoning() {
+    const Json* reasoning = Field("reasoning");
+    if (reasoning == nullptr) return;
+    if (!reasoning->is_object()) return MustBe("reasoning", "an object");
+    if (const Json* effort = Find(*reasoning, "effort")) chat_["reasoning_effort"] = *effort;
+    for (const char* name : {"summary", "generate_summary"}) {
+      // Reasoning comes whole, so none is summed up.
+      if (Find(*reasoning, name) != nullptr) NoteIgnored(absl::StrCat("reasoning.", name));
+    }
+  }
+
+  void ReadFormat() {
+    const Json* text = Field("text");
+    if (text == nullptr) return;
+    if (!text->is_object()) return MustBe("text", "an object");
+    if (Find(*text, "verbosity") != nullptr) NoteIgnored("text.verbosity");
+    const Json* format = Find(*text, "format");
+    if (format == nullptr) return;
+    const std::string type = Text(*format, "type", "text.format");
+    if (failed()) return;
+    chat_["response_format"]["type"] = type;
+    if (type != "json_schema") return;
+    Json named;
+    for (const char* name : {"name", "schema", "strict", "description"}) {
+      if (const Json* value = Find(*format, name)) named[name] = *value;
+    }
+    chat_["response_format"]["json_schema"] = std::move(named);
+  }
+
+  Json Echo() const {
+    Json echo;
+    const auto set = [&](const char* name, Json otherwise) {
+      const Json* value = Field(name);
+      echo[name] = value != nullptr ? *value : std::move(otherwise);
+    };
+    set("instructions", nullptr);
+    set("max_output_tokens", nullptr);
+    set("metadata", Json::object());
+    set("parallel_tool_calls", true);
+    set("previous_response_id", nullptr);
+    set("reasoning", {{"effort", nullptr}, {"summary", nullptr}});
+    set("store", true);
+    set("temperature", nullptr);
+    set("text", {{"format", {{"type", "text"}}}});
+    set("tool_choice", "auto");
+    set("tools", Json::array());
+    set("top_p", nullptr);
+    set("truncation", "disabled");
+    set("user", nullptr);
+    return echo;
+  }
+
+  Json messages_ = Json::array();
+  std::string reasoning_;  // for the next message of the assistant's
+  bool is_open_ = false;   // the last message is the assistant's and may take calls
+};
+
+}  // namespace
+
+std::string PreviousResponseOf(absl::string_view body, size_t json_depth_max) {
+  nlohmann::json read;
+  if (ParseBoundedJson(body, json_depth_max, &read) || !read.is_object()) return "";
+  const auto found = read.find("previous_response_id");
+  return found != read.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::variant<ResponseRequest, ApiError> ParseResponseRequest(absl::string_view body,
+                                                             size_t json_depth_max,
+                                                             const std::string& before) {
+  return ResponseReader().Read(body, json_depth_max, before);
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,35 @@
+#pragma once
+
+// The body of OpenAI's POST /v1/responses as a chat. Pure.
+//
+// `input` is text or items: messages, function_call, function_call_output and reasoning items
+// become a chat's messages, behind those of `previous_response_id` where that is named. Tools of
+// OpenAI's servers, images, files, `background` and `conversation` are refused by name.
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/api_error.h"
+#include "agentd/gateway/chat_request.h"
+
+namespace macrame::agentd {
+
+struct ResponseRequest {
+  ChatRequest chat;
+  nlohmann::ordered_json echo;      // what of the request an answer repeats
+  nlohmann::ordered_json messages;  // the chat without `instructions`, which don't stay
+  bool is_kept = true;              // `store`
+};
+
+// The id that the body names; empty: none. Malformed bodies name none, which their reader says.
+std::string PreviousResponseOf(absl::string_view body, size_t json_depth_max);
+
+// `before`: the chat up to and with the previous response, a JSON list; empty: none.
+std::variant<ResponseRequest, ApiError> ParseResponseRequest(absl::string_view body,
+                                                             size_t json_depth_max,
+                                                             const std::string& before);
+
+}  // namespace macrame::agentd

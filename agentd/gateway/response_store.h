@@ -1,0 +1,50 @@
+#pragma once
+
+// The answers of /v1/responses that clients may come back to, in this agent's memory: bounded by
+// number and bytes, the least recently used leaves first. Each is its tenant's alone. Pure; one
+// thread.
+
+#include <cstddef>
+#include <list>
+#include <string>
+#include <unordered_map>
+
+namespace macrame::agentd {
+
+inline constexpr size_t kStoredResponsesMax = 1024;
+inline constexpr size_t kStoredResponsesBytesMax = size_t{64} << 20;
+
+class ResponseStore {
+ public:
+  struct Turn {
+    std::string tenant;    // whose it is; others don't find it
+    std::string body;      // as it was answered
+    std::string messages;  // the chat up to and with this answer, a JSON list
+    size_t bytes() const { return tenant.size() + body.size() + messages.size(); }
+  };
+
+  ResponseStore(size_t turns_max, size_t bytes_max)
+      : turns_max_(turns_max), bytes_max_(bytes_max) {}
+  // One that is larger than all may be is not kept.
+  void Put(const std::string& id, Turn turn);
+  // Null when there is none of this id and tenant. Valid until the next call.
+  const Turn* Find(const std::string& id, const std::string& tenant);
+  bool Erase(const std::string& id, const std::string& tenant);
+  size_t turns() const { return turns_.size(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  struct Kept {
+    std::string id;
+    Turn turn;
+  };
+  void Drop(std::list<Kept>::iterator at);
+
+  const size_t turns_max_;
+  const size_t bytes_max_;
+  std::list<Kept> turns_;  // the most recently used first
+  std::unordered_map<std::string, std::list<Kept>::iterator> by_id_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace macrame::agentd

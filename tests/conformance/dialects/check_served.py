@@ -1,0 +1,69 @@
+"""Paths without a package of their own: tokens, the description, and what it promises."""
+
+import json
+import urllib.error
+import urllib.request
+
+from cases import base_url, case, run
+
+
+def ask(url, path, body=None, method=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"content-type": "application/json"},
+                                     method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as failure:
+        return failure.code, failure.read().decode()
+
+
+@case()
+def tokens_there_and_back(url):
+    status, told = ask(url, "/tokenize", {"model": "tiny", "prompt": "Hello"})
+    told = json.loads(told)
+    assert status == 200 and told["count"] == 5 and told["max_model_len"] == 4096
+    assert json.loads(ask(url, "/detokenize", {"model": "tiny", "tokens": told["tokens"]})[1]) == \
+        {"prompt": "Hello"}
+
+
+@case()
+def a_chat_has_tokens_too(url):
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hello"}]}
+    assert json.loads(ask(url, "/tokenize", body)[1])["count"] == 5
+
+
+def paths(url):
+    text = json.loads(ask(url, "/openapi.json")[1])
+    return [(method, path, operation) for path, methods in text["paths"].items()
+            for method, operation in methods.items()]
+
+
+@case()
+def nothing_described_is_an_unknown_path(url):
+    for method, path, _ in paths(url):
+        path = path.replace("{model}", "tiny").replace("{digest}", "sha256:0")
+        status, body = ask(url, path, {} if method == "post" else None, method.upper())
+        assert "nothing at this path" not in body, (method, path, body)
+        assert status != 405, (method, path)
+
+
+@case()
+def an_empty_body_is_an_error_in_the_described_shape(url):
+    for method, path, operation in paths(url):
+        if method != "post" or "200" not in operation["responses"]:
+            continue
+        status, body = ask(url, path, {})
+        assert status == 400, (path, status, body)
+        shape = json.dumps(operation["responses"]["default"]["content"])
+        error = json.loads(body)
+        if "AnthropicError" in shape:
+            assert error["type"] == "error" and error["error"]["type"], (path, body)
+        elif "OllamaError" in shape:
+            assert isinstance(error["error"], str), (path, body)
+        else:
+            assert error["error"]["message"], (path, body)
+
+
+if __name__ == "__main__":
+    run(base_url(), "served")

@@ -1,0 +1,61 @@
+#include "agentd/gateway/openapi.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
+#include "agentd/gateway/routes.h"
+
+namespace macrame::agentd {
+namespace {
+
+using nlohmann::json;
+
+TEST(OpenApi, DescribesEveryRouteAndMethodAndNoOther) {
+  const json text = json::parse(OpenApiText("1.2.3"));
+  EXPECT_EQ(text["openapi"], "3.1.0");
+  EXPECT_EQ(text["info"]["version"], "1.2.3");
+  std::set<std::string> served, described;
+  for (const Route& route : Routes()) {
+    const PathDescription* about = DescriptionOf(route.path);
+    ASSERT_NE(about, nullptr) << route.path;
+    std::string path(route.path);
+    if (!about->name.empty()) path += "{" + std::string(about->name) + "}";
+    EXPECT_EQ(!about->name.empty(), path.size() > 1 && route.path.back() == '/') << path;
+    for (const absl::string_view method : absl::StrSplit(route.methods, ", ")) {
+      served.insert(absl::AsciiStrToLower(method) + " " + path);
+    }
+  }
+  for (const auto& [path, methods] : text["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) described.insert(method + " " + path);
+  }
+  EXPECT_EQ(described, served);
+}
+
+// Every reference leads to a schema, and ids of operations are their own.
+void CollectRefs(const json& value, std::set<std::string>* refs) {
+  if (value.is_object() && value.contains("$ref")) refs->insert(value["$ref"].get<std::string>());
+  if (!value.is_structured()) return;
+  for (const json& member : value) CollectRefs(member, refs);
+}
+
+TEST(OpenApi, ReferencesAndIdsAreSound) {
+  const json text = json::parse(OpenApiText("1"));
+  std::set<std::string> refs, ids;
+  CollectRefs(text, &refs);
+  EXPECT_GT(refs.size(), 20u);
+  for (const std::string& ref : refs) {
+    EXPECT_TRUE(text.contains(json::json_pointer(ref.substr(1)))) << ref;
+  }
+  for (const auto& [path, methods] : text["paths"].items()) {
+    for (const auto& [method, operation] : methods.items()) {
+      EXPECT_TRUE(ids.insert(operation["operationId"]).second) << operation["operationId"];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace macrame::agentd

@@ -1,0 +1,47 @@
+#include "agentd/gateway/response_store.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::agentd {
+namespace {
+
+ResponseStore::Turn Turn(const std::string& tenant, size_t bytes) {
+  return {tenant, std::string(bytes - tenant.size(), 'b'), ""};
+}
+
+TEST(ResponseStore, TheLeastRecentlyUsedLeaves) {
+  ResponseStore store(2, 1000);
+  store.Put("a", Turn("t", 10));
+  store.Put("b", Turn("t", 10));
+  ASSERT_NE(store.Find("a", "t"), nullptr);
+  store.Put("c", Turn("t", 10));
+  EXPECT_EQ(store.Find("b", "t"), nullptr);
+  EXPECT_NE(store.Find("a", "t"), nullptr);
+  EXPECT_NE(store.Find("c", "t"), nullptr);
+  EXPECT_EQ(store.turns(), 2u);
+}
+
+TEST(ResponseStore, BytesAreBounded) {
+  ResponseStore store(100, 50);
+  for (const char* id : {"a", "b", "c"}) store.Put(id, Turn("t", 20));
+  EXPECT_EQ(store.turns(), 2u);
+  EXPECT_EQ(store.bytes(), 40u);
+  store.Put("large", Turn("t", 51));
+  EXPECT_EQ(store.Find("large", "t"), nullptr);
+  EXPECT_EQ(store.turns(), 2u);
+  store.Put("b", Turn("t", 5));
+  EXPECT_EQ(store.bytes(), 25u);
+}
+
+TEST(ResponseStore, OthersNeitherFindNorErase) {
+  ResponseStore store(2, 100);
+  store.Put("a", Turn("mine", 10));
+  EXPECT_EQ(store.Find("a", "yours"), nullptr);
+  EXPECT_FALSE(store.Erase("a", "yours"));
+  EXPECT_TRUE(store.Erase("a", "mine"));
+  EXPECT_FALSE(store.Erase("a", "mine"));
+  EXPECT_EQ(store.bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace macrame::agentd
