@@ -30,6 +30,7 @@
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/request_record.h"
 #include "agentd/gateway/text_answer.h"
 #include "agentd/gateway/text_request.h"
 
@@ -58,6 +59,7 @@ class HttpSession {
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   struct ClientWatch;
+  struct PendingPage;
 
   // These return whether the connection can take another request.
   boost::asio::awaitable<bool> ServeOne();
@@ -65,6 +67,7 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeChat();
   boost::asio::awaitable<bool> ServeText();
   boost::asio::awaitable<bool> ServeEmbeddings();
+  boost::asio::awaitable<bool> ServeMetrics();
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -108,6 +111,11 @@ class HttpSession {
   bool BodyIsUnread() const;
   HeaderFields CommonHeaders() const;
   void LogFailure(const absl::Status& status) const;
+  absl::string_view Origin() const;
+  // The client's own id, if it sent a proper one.
+  void TakeRequestId();
+  std::string IdForRank() const;
+  void EndRecord();
 
   std::shared_ptr<GatewayState> state_;
   const std::string address_;
@@ -118,7 +126,9 @@ class HttpSession {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::shared_ptr<GenerationFeed> feed_;  // the generation under way
-  std::string request_id_;
+  std::string request_id_;                // as the client is told
+  std::string own_id_;                    // made here; the same, unless the client has one
+  RequestRecord record_;
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
   std::string ignored_;   // names of fields without effect, for a header

@@ -25,6 +25,7 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
     Route{RouteKind::kHealth, "/health", "GET, HEAD"},
     Route{RouteKind::kVersion, "/version", "GET, HEAD"},
+    Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
 };
 
 ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
@@ -108,6 +109,8 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
       return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
     case RouteKind::kModelList:
       return JsonReply(ModelListBody(backend.ListModels()));
+    case RouteKind::kMetrics:
+      return HttpError(404, "This gateway counts nothing.", "no_metrics");
     case RouteKind::kModel:
       break;
     case RouteKind::kChat:

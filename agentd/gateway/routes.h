@@ -14,7 +14,7 @@
 
 namespace macrame::agentd {
 
-enum class RouteKind { kChat, kText, kEmbeddings, kModelList, kModel, kHealth, kVersion };
+enum class RouteKind { kChat, kText, kEmbeddings, kModelList, kModel, kHealth, kVersion, kMetrics };
 
 struct Route {
   RouteKind kind;
