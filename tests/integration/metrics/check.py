@@ -178,7 +178,8 @@ def check_serving(ada, bess):
     holders = [node for node in (ada, bess)
                if scrape(node).value("vllm:num_requests_running", **MODEL) is not None]
     expect(len(holders) == 1, "one agent tells of the entry rank")
-    expect(scrape(holders[0]).value("vllm:kv_cache_usage_perc", **MODEL) == 0, "nobody holds KV blocks now")
+    wait_for("nobody holds KV blocks any more",
+             lambda: scrape(holders[0]).value("vllm:kv_cache_usage_perc", **MODEL) == 0)
     status, _, _ = ask(ada, "POST", "/v1/chat/completions",
                        {"model": "nobody", "messages": [{"role": "user", "content": "hi"}]})
     expect(status == 404, "an unknown model is refused")
