@@ -78,6 +78,9 @@ AgentEvents Agent::Impl::MakeEvents() {
   };
   events.on_obeys_changed = [this] {
     const auto coordinator = parts_.election.Coordinator(dispatcher_.Now());
+    if (coordinator.has_value()) {
+      parts_.metrics_service.NoteCoordinator(coordinator->coordinator.value());
+    }
     if (coordinator.has_value() && coordinator->coordinator != parts_.self) {
       parts_.replicator.ForgetKept();
       parts_.gang_controller.ForgetKept();
@@ -90,6 +93,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.member_writer.Take();
     parts_.revocations.TakeState();
     parts_.router.Refresh();
+    parts_.metrics_service.NoteGangs(parts_.replicator.desired());
     parts_.gang_controller.Wake();
     Hurry();
     parts_.cluster_service.NoteChange();
@@ -391,7 +395,15 @@ void Agent::Impl::StartGateway() {
     options.allowed_hosts.push_back(absl::StrCat(hostname, ".local"));
   }
   options.version = kAgentVersion;
-  absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(options, &parts_.router);
+  options.cors_origins = config_.gateway_cors_origins;
+  options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {
+    parts_.metrics_service.Page(accept, std::move(reply));
+  };
+  options.on_request = [this](const RequestRecord& record) {
+    parts_.metrics_service.NoteRequest(record);
+  };
+  absl::StatusOr<std::unique_ptr<Gateway>> gateway =
+      Gateway::Start(options, &parts_.metrics_service.backend());
   if (!gateway.ok()) {
     spdlog::warn("no HTTP gateway on this node: {}", LogText(gateway.status()));
     gateway_trouble_ = ReasonOf(gateway.status());
@@ -444,6 +456,7 @@ void Agent::Impl::Tick() {
   parts_.links.Tick();
   parts_.gang_controller.Tick();
   parts_.cluster_service.Tick();
+  parts_.demand.Tick();
   const discovery::MembershipTable& table = parts_.members.table();
   const bool has_members = !table.Members().empty();
   parts_.beacons->SetAllPeersConnected(has_members && table.AllMembersAlive());
@@ -521,6 +534,7 @@ void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
       parts_.replicator.NoteRestarted(event.node);
       break;
     case MembershipChange::kDead:
+      parts_.metrics_service.NoteDead(event.node);
       parts_.gang_controller.NoteDead(event.node);
       parts_.router.NoteDead(event.node);
       break;

@@ -132,6 +132,11 @@ LinkTable::Options LinkOptionsOf(const Config& config, const transport::Clock& c
   return options;
 }
 
+ModelDemand::Options DemandOptionsOf(const Config& config) {
+  return {config.gateway_load_on_request, std::chrono::seconds(config.model_idle_unload_s),
+          config.socket_path};
+}
+
 bool IsServing(const std::vector<v1::RankStatus>& ranks) {
   return std::any_of(ranks.begin(), ranks.end(),
                      [](const v1::RankStatus& rank) { return rank.requests_running() > 0; });
@@ -225,6 +230,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                        reporter, router, member_writer, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
                  static_cast<int>(config.join_port)}),
+      demand({dispatcher, election, gang_controller, reporter, router}, DemandOptionsOf(config)),
+      metrics_service({dispatcher, reporter, cluster_service, heartbeats, own, demand,
+                       [this] { return gateway.get(); }, GatewayOptions().connections_max}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
@@ -237,6 +245,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);
   enrolment.RegisterLocal(local_server);
+  metrics_service.RegisterLocal(local_server);
 }
 
 }  // namespace macrame::agentd

@@ -33,6 +33,8 @@
 #include "agentd/services/enrolment_service.h"
 #include "agentd/services/generate_router.h"
 #include "agentd/services/link_service.h"
+#include "agentd/services/metrics_service.h"
+#include "agentd/services/model_demand.h"
 #include "agentd/services/status_reporter.h"
 #include "agentd/services/trace_service.h"
 #include "agentd/state/lease_client.h"
@@ -116,6 +118,8 @@ struct AgentParts {
   AgentService agent_service;
   ClusterService cluster_service;
   EnrolmentService enrolment;
+  ModelDemand demand;
+  MetricsService metrics_service;
   transport::GrpcServer local_server;
   std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;

@@ -81,9 +81,11 @@ void Agent::Impl::Stop() {
   spdlog::info("stopping");
   stopping_ = true;
   if (parts_.gateway != nullptr) parts_.gateway->Drain(/*refuse=*/true);
-  parts_.router.EndAll(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeLeft,
-                                    "this node stops and could not wait for the answer",
-                                    parts_.self.value()));
+  const absl::Status why =
+      ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNodeLeft,
+                   "this node stops and could not wait for the answer", parts_.self.value());
+  parts_.demand.EndAll(why);
+  parts_.router.EndAll(why);
   StopWhenTold(dispatcher_.Now() + kEndedAnswersLimit);
 }
 

@@ -247,6 +247,15 @@ absl::StatusOr<v1::ForgetNodeResponse> AgentClient::ForgetNode(
   return impl_->Ask(&Stub::ForgetNode, request, kAnswerLimit);
 }
 
+absl::StatusOr<std::string> AgentClient::GetMetrics(const std::string& format) {
+  v1::GetMetricsRequest request;
+  request.set_format(format);
+  absl::StatusOr<v1::GetMetricsResponse> response =
+      impl_->Ask(&Stub::GetMetrics, request, kAnswerLimit);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_text());
+}
+
 absl::StatusOr<v1::NetPlan> AgentClient::PlanNet(const v1::PlanNetRequest& request) {
   return impl_->Ask(&Stub::PlanNet, request, kAnswerLimit);
 }

@@ -56,6 +56,8 @@ class AgentClient {
   absl::StatusOr<v1::TraceModelResponse> TraceModel(const v1::TraceRankRequest& request);
   absl::StatusOr<v1::ForgetSpeedsResponse> ForgetSpeeds();
   absl::StatusOr<v1::ForgetNodeResponse> ForgetNode(const v1::ForgetNodeRequest& request);
+  // `format`: "prometheus", "openmetrics" or "json".
+  absl::StatusOr<std::string> GetMetrics(const std::string& format);
   absl::StatusOr<v1::NetPlan> PlanNet(const v1::PlanNetRequest& request);
   absl::StatusOr<v1::CreateJoinTokenResponse> CreateJoinToken(
       const v1::CreateJoinTokenRequest& request);

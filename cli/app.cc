@@ -101,6 +101,7 @@ void AddCommands(CommandTree& tree) {
   AddLinks(tree);
   AddDoctor(tree);
   AddStats(tree);
+  AddMetrics(tree);
   AddSpeeds(tree);
   AddExport(tree);
   AddValidate(tree);

@@ -118,6 +118,7 @@ void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
 void AddVersion(CommandTree& tree);
 void AddLinks(CommandTree& tree);
 void AddStats(CommandTree& tree);
+void AddMetrics(CommandTree& tree);
 void AddNodesForget(CommandTree& tree);
 void AddNodesApprove(CommandTree& tree);  // after `nodes forget`, which makes `nodes`
 void AddNodesRevoke(CommandTree& tree);

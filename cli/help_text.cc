@@ -51,6 +51,9 @@ constexpr std::array kExamples = {
     Examples{"clusterctl logs",
              "  clusterctl logs -f\n"
              "  clusterctl logs mini-2 -n 500\n"},
+    Examples{"clusterctl metrics",
+             "  clusterctl metrics\n"
+             "  clusterctl metrics --format json | jq '.metrics[].name'\n"},
     Examples{"clusterctl nodes forget", "  clusterctl nodes forget mini-2\n"},
 };
 

@@ -75,6 +75,8 @@ inline constexpr Method<v1::PlanNetRequest, v1::NetPlan> kPlanNet{
     "/macrame.v1.ClusterService/PlanNet", Access::kCertificate};
 inline constexpr Method<v1::ForgetNodeRequest, v1::ForgetNodeResponse> kForgetNode{
     "/macrame.v1.ClusterService/ForgetNode", Access::kCertificate};
+inline constexpr Method<v1::GetMetricsRequest, v1::GetMetricsResponse> kGetMetrics{
+    "/macrame.v1.ClusterService/GetMetrics", Access::kLocal};
 inline constexpr Method<v1::CreateJoinTokenRequest, v1::CreateJoinTokenResponse> kCreateJoinToken{
     "/macrame.v1.EnrolmentService/CreateJoinToken", Access::kLocal};
 inline constexpr Method<v1::JoinClusterRequest, v1::JoinClusterResponse> kJoinCluster{

@@ -27,6 +27,17 @@ absl::string_view View(std::string_view text) {
   return absl::string_view(text.data(), text.size());
 }
 
+// As browsers write them in the header Origin.
+bool IsWebOrigin(const std::string& text) {
+  if (text == "*") return true;
+  const size_t scheme = text.starts_with("https://") ? 8 : text.starts_with("http://") ? 7 : 0;
+  return scheme > 0 && text.size() > scheme &&
+         std::all_of(text.begin() + static_cast<std::ptrdiff_t>(scheme), text.end(), [](char c) {
+           return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                  std::string_view(".-_:[]").find(c) != std::string_view::npos;
+         });
+}
+
 absl::Status Wrong(const ConfigKey& key, const std::string& text, const std::string& wanted) {
   return absl::InvalidArgumentError(
       absl::StrCat(View(key.name), ": '", text.substr(0, 80), "' is not ", wanted));
@@ -194,6 +205,13 @@ absl::Status CheckConfig(const Config& config) {
                  " lets everybody who reaches this machine use its models, since the HTTP API has ",
                  "no keys yet; set gateway_bind to 127.0.0.1, or, if that is meant, ",
                  "gateway_open: true");
+  }
+  for (const std::string& origin : config.gateway_cors_origins) {
+    if (!IsWebOrigin(origin)) {
+      return wrong("gateway_cors_origins: '", origin,
+                   "' is no origin such as https://chat.example ",
+                   "or http://localhost:3000 (nothing behind the port), nor *");
+    }
   }
   if (config.control_bind.empty()) return wrong("control_bind must not be empty");
   if (config.state_folder.empty() || config.state_folder[0] != '/') {

@@ -48,6 +48,8 @@ struct Config {
   bool gateway_open = false;
   int64_t gateway_port = 8000;
   std::vector<std::string> gateway_hosts;
+  std::vector<std::string> gateway_cors_origins;
+  bool gateway_load_on_request = false;
   bool gateway_enabled = true;
 
   int64_t heartbeat_interval_ms = 500;
@@ -69,6 +71,7 @@ struct Config {
   int64_t rank_step_timeout_ms = 60'000;
   int64_t queued_requests_max = 64;
   int64_t models_memory_max_mib = 0;
+  int64_t model_idle_unload_s = 0;
   int64_t kv_cache_disk_mib = 2048;
   std::string metal_fast_synch = "auto";
   std::string rankd_path;

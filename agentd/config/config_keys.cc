@@ -81,6 +81,12 @@ Keys NetworkKeys() {
              "TCP port of the HTTP API; 0: any free one"),
       List("gateway_hosts", &Config::gateway_hosts,
            "further host names under which the HTTP API may be reached"),
+      List("gateway_cors_origins", &Config::gateway_cors_origins,
+           "origins (https://host:port) whose web pages may read the HTTP API's answers; * is "
+           "every page"),
+      Truth("gateway_load_on_request", &Config::gateway_load_on_request,
+            "a request for a model that is not loaded, and whose files a node has, loads it and "
+            "waits for it"),
   };
 }
 
@@ -132,6 +138,9 @@ Keys RankKeys() {
              "requests waiting at one model"),
       Number("models_memory_max_mib", &Config::models_memory_max_mib, "MiB", 0, 1 << 30,
              "most memory that models may take on this node; 0: as the machine allows"),
+      Number("model_idle_unload_s", &Config::model_idle_unload_s, "s", 0, 30 * 24 * 3600,
+             "while this node coordinates, models that nobody asks for in so long are unloaded; "
+             "0: never"),
       Number("kv_cache_disk_mib", &Config::kv_cache_disk_mib, "MiB", 0, 1 << 30,
              "conversations that models keep in state_folder/kv_cache across restarts; 0: none"),
       Choice("metal_fast_synch", &Config::metal_fast_synch,

@@ -136,6 +136,21 @@ absl::StatusOr<std::shared_ptr<tcp::acceptor>> Listen(net::io_context& io,
   return acceptor;
 }
 
+// "localhost" means ::1 to many clients, first or alone. Null: this machine has no such address, or
+// another program the port.
+std::shared_ptr<tcp::acceptor> ListenBeside(net::io_context& io, const tcp::acceptor& first) {
+  error_code error;
+  const tcp::endpoint local = first.local_endpoint(error);
+  if (error || local.address() != net::ip::address_v4::loopback()) return nullptr;
+  GatewayOptions beside;
+  beside.bind_address = "::1";
+  beside.port = local.port();
+  auto acceptor = Listen(io, beside);
+  if (acceptor.ok()) return *std::move(acceptor);
+  spdlog::debug("gateway: not on ::1: {}", std::string(acceptor.status().message()));
+  return nullptr;
+}
+
 }  // namespace
 
 std::string RandomId(const char* prefix) {
@@ -147,11 +162,13 @@ std::string RandomId(const char* prefix) {
 
 class Gateway::Impl {
  public:
-  Impl(std::shared_ptr<GatewayState> state, std::shared_ptr<tcp::acceptor> acceptor)
+  Impl(std::shared_ptr<GatewayState> state, std::vector<std::shared_ptr<tcp::acceptor>> acceptors)
       : state_(std::move(state)),
-        acceptor_(std::move(acceptor)),
-        port_(acceptor_->local_endpoint().port()) {
-    net::co_spawn(*state_->io, AcceptConnections(state_, acceptor_), net::detached);
+        acceptors_(std::move(acceptors)),
+        port_(acceptors_.front()->local_endpoint().port()) {
+    for (const auto& acceptor : acceptors_) {
+      net::co_spawn(*state_->io, AcceptConnections(state_, acceptor), net::detached);
+    }
     std::promise<void> ended;
     ended_ = ended.get_future();
     thread_ = std::thread([io = state_->io, ended = std::move(ended)]() mutable {
@@ -172,13 +189,14 @@ class Gateway::Impl {
   }
 
   size_t requests() const { return state_->requests; }
+  size_t connections() const { return state_->connections; }
 
   void Stop() {
     if (!thread_.joinable()) return;
-    net::post(*state_->io, [state = state_, acceptor = acceptor_] {
+    net::post(*state_->io, [state = state_, acceptors = acceptors_] {
       state->stopping = true;
       error_code ignored;
-      acceptor->close(ignored);
+      for (const auto& acceptor : acceptors) acceptor->close(ignored);
       for (HttpSession* session : state->sessions) session->Abort();
     });
     if (ended_.wait_for(kStopMs) != std::future_status::ready) state_->io->stop();
@@ -190,7 +208,7 @@ class Gateway::Impl {
 
  private:
   std::shared_ptr<GatewayState> state_;
-  std::shared_ptr<tcp::acceptor> acceptor_;
+  std::vector<std::shared_ptr<tcp::acceptor>> acceptors_;
   const uint16_t port_;
   std::future<void> ended_;
   std::thread thread_;
@@ -201,10 +219,15 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& op
   auto state = std::make_shared<GatewayState>();
   state->options = options;
   state->backend = backend;
+  state->cors = CorsPolicy(options.cors_origins);
   state->io = std::make_shared<net::io_context>(1);
   auto acceptor = Listen(*state->io, options);
   if (!acceptor.ok()) return acceptor.status();
-  auto impl = std::make_unique<Impl>(std::move(state), *std::move(acceptor));
+  std::vector<std::shared_ptr<tcp::acceptor>> acceptors = {*std::move(acceptor)};
+  if (auto other = ListenBeside(*state->io, *acceptors.front())) {
+    acceptors.push_back(std::move(other));
+  }
+  auto impl = std::make_unique<Impl>(std::move(state), std::move(acceptors));
   spdlog::info("gateway: listening on {}:{}", options.bind_address, impl->port());
   return std::unique_ptr<Gateway>(new Gateway(std::move(impl)));
 }
@@ -214,6 +237,7 @@ Gateway::~Gateway() = default;
 uint16_t Gateway::port() const { return impl_->port(); }
 void Gateway::Drain(bool refuse) { impl_->Drain(refuse); }
 size_t Gateway::requests() const { return impl_->requests(); }
+size_t Gateway::connections() const { return impl_->connections(); }
 void Gateway::Stop() { impl_->Stop(); }
 
 }  // namespace macrame::agentd

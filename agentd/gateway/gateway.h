@@ -28,13 +28,16 @@ class Gateway {
   Gateway(const Gateway&) = delete;
   Gateway& operator=(const Gateway&) = delete;
 
-  // The port that is listened on; what was chosen when the options said 0.
+  // The port that is listened on; what was chosen when the options said 0. Where it listens on
+  // 127.0.0.1 it listens on ::1 too, if the machine has that and the port is free there.
   uint16_t port() const;
   // The node is about to stop: connections end with the answer that they are at, and with `refuse`
   // further requests for text get a 503 with retry-after. Answers under way go on.
   void Drain(bool refuse);
   // Requests that are being read or answered. Any thread.
   size_t requests() const;
+  // Connections that are open. Any thread.
+  size_t connections() const;
   // Closes the port and all connections, cancels what they had asked for and ends the io thread.
   // Returns within a second. Answers that come later are dropped.
   void Stop();

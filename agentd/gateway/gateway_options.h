@@ -6,10 +6,18 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "agentd/gateway/request_record.h"
+
 namespace macrame::agentd {
+
+struct MetricsPage {
+  std::string content_type;
+  std::string body;
+};
 
 struct GatewayOptions {
   std::string bind_address = "127.0.0.1";  // an IP address of this machine
@@ -18,6 +26,13 @@ struct GatewayOptions {
   // own name resolve to this machine is kept out by this list.
   std::vector<std::string> allowed_hosts;
   std::string version;  // the product's, for /version and the server header
+  // Pages of these origins may read answers (cors_policy.h); none: no page of another origin.
+  std::vector<std::string> cors_origins;
+  // Called on the io thread with a request's header Accept; `reply` once, from any thread. Unset:
+  // there are no metrics.
+  std::function<void(const std::string& accept, std::function<void(MetricsPage)> reply)> metrics;
+  // Called on the io thread when an answer is over. May be unset.
+  std::function<void(const RequestRecord&)> on_request;
 
   size_t header_bytes_max = 16 * 1024;
   size_t body_bytes_max = 4 * 1024 * 1024;

@@ -1,6 +1,7 @@
 #pragma once
 
-// What the connections of one gateway share. Touched by the io thread only, but for `requests`.
+// What the connections of one gateway share. Touched by the io thread only, but for the atomic
+// ones.
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
@@ -10,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "agentd/gateway/cors_policy.h"
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
 #include "agentd/gateway/response_store.h"
@@ -29,6 +31,8 @@ struct GatewayState {
   ResponseStore responses{kStoredResponsesMax, kStoredResponsesBytesMax};
   // That are being read or answered.
   std::atomic<size_t> requests{0};
+  std::atomic<size_t> connections{0};
+  CorsPolicy cors;
 };
 
 // Counts a request for as long as it lives.

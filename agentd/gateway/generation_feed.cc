@@ -49,7 +49,10 @@ void GenerationFeed::StartNext() {
       once ? std::move(requests_[choice]) : requests_[choice],
       [feed = shared_from_this(), choice](const v1::GenerateChunk& chunk) {
         net::post(*feed->io_,
-                  [feed, choice, chunk]() mutable { feed->OnChunk(choice, std::move(chunk)); });
+                  [feed, choice, chunk, come = std::chrono::steady_clock::now()]() mutable {
+                    if (!feed->first_piece_at_) feed->first_piece_at_ = come;
+                    feed->OnChunk(choice, std::move(chunk));
+                  });
       },
       [feed = shared_from_this(), choice](absl::Status status) {
         net::post(*feed->io_,

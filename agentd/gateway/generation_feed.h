@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -64,6 +65,10 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   boost::asio::awaitable<Event> Next(std::chrono::milliseconds patience);
   // True when Next would not have to wait.
   bool HasMore() const { return gone_ || !events_.empty() || over_; }
+  // When the backend's first piece came; nullopt: none did yet.
+  std::optional<std::chrono::steady_clock::time_point> first_piece_at() const {
+    return first_piece_at_;
+  }
   // The client left: cancels the request and wakes Next.
   void ClientGone();
   // Nobody will call Next any more: cancels the request unless it has ended.
@@ -98,6 +103,7 @@ class GenerationFeed : public std::enable_shared_from_this<GenerationFeed> {
   std::chrono::steady_clock::time_point progress_at_;
   std::deque<Event> events_;
   size_t buffered_bytes_ = 0;
+  std::optional<std::chrono::steady_clock::time_point> first_piece_at_;
   absl::Status status_;
   bool over_ = false;  // no more events come
   bool gone_ = false;

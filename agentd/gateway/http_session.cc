@@ -46,9 +46,13 @@ HttpSession::HttpSession(std::shared_ptr<GatewayState> state, net::ip::tcp::sock
       stream_(std::move(socket)),
       buffer_(state_->options.header_bytes_max + kSentAheadBytesMax) {
   state_->sessions.insert(this);
+  ++state_->connections;
 }
 
-HttpSession::~HttpSession() { state_->sessions.erase(this); }
+HttpSession::~HttpSession() {
+  state_->sessions.erase(this);
+  --state_->connections;
+}
 
 void HttpSession::Leave() {
   has_left_ = true;
@@ -72,11 +76,13 @@ net::awaitable<void> HttpSession::Run() {
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(state_->options.header_bytes_max));
     parser_->body_limit(state_->options.body_bytes_max);
-    request_id_ = RandomId("req_");
     dialect_ = Dialect::kOpenAi;
+    request_id_ = own_id_ = RandomId("req_");
+    record_ = {};
+    record_.client_gone = true;  // until the last byte of its answer is written
     ignored_.clear();
     by_model_.clear();
-    started_ = Clock::now();
+    started_ = record_.begun = Clock::now();
     keep_alive_ = false;
     stream_.expires_after(state_->options.header_ms);
     auto [error, size] = co_await http::async_read_header(stream_, buffer_, *parser_, kAwait);
@@ -85,6 +91,7 @@ net::awaitable<void> HttpSession::Run() {
     } else {
       more = co_await ServeOne();
     }
+    EndRecord();
   }
   if (stream_.socket().is_open()) co_await LingerAndClose();
 }
@@ -136,6 +143,8 @@ std::string HttpSession::Path() const {
   }
   return std::string(target.substr(0, target.find('?')));
 }
+
+absl::string_view HttpSession::Origin() const { return Plain(parser_->get()[http::field::origin]); }
 
 std::string HttpSession::Authority() const {
   const absl::string_view target = Plain(parser_->get().target());
@@ -198,11 +207,18 @@ net::awaitable<bool> HttpSession::ServeOne() {
   const auto& request = parser_->get();
   const std::string path = Path();
   dialect_ = DialectOfPath(path);
+  TakeRequestId();
+  record_.method = MethodName(Plain(request.method_string()));
+  record_.route = "unknown";
   if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
   keep_alive_ = request.keep_alive() && !state_->draining;
   const Route* route = FindRoute(path);
   if (route == nullptr) {
     co_return co_await SendError(HttpError(404, UnknownPathText(), "unknown_path"));
+  }
+  record_.route = std::string(route->path);
+  if (request.method() == http::verb::options && state_->cors.Allows(Origin())) {
+    co_return co_await SendReply(state_->cors.Preflight(route->methods));
   }
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route, dialect_, request_id_));
@@ -227,6 +243,9 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (route->kind == RouteKind::kStoredResponse) {
     co_return co_await ServeStoredResponse(PercentDecode(path.substr(route->path.size())));
   }
+  if (route->kind == RouteKind::kMetrics && state_->options.metrics) {
+    co_return co_await ServeMetrics();
+  }
   auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
   co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
@@ -237,9 +256,14 @@ net::awaitable<bool> HttpSession::ReadBody() {
     const bool written = co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n");
     if (!written) co_return false;
   }
-  if (!BodyIsUnread()) co_return true;
-  stream_.expires_after(state_->options.body_ms);
-  auto [error, size] = co_await http::async_read(stream_, buffer_, *parser_, kAwait);
+  beast::error_code error;
+  if (BodyIsUnread()) {
+    stream_.expires_after(state_->options.body_ms);
+    auto [failure, size] = co_await http::async_read(stream_, buffer_, *parser_, kAwait);
+    error = failure;
+  }
+  record_.bytes_received = parser_->get().body().size();
+  record_.read = Clock::now();
   if (!error) co_return true;
   co_await RefuseUnreadable(error);
   co_return false;
@@ -273,7 +297,8 @@ net::awaitable<bool> HttpSession::ServeEmbeddings() {
 AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   by_model_ = absl::StrJoin(answer.by_model, ",");
-  answer.generate.set_request_id(request_id_);
+  answer.generate.set_request_id(IdForRank());
+  record_.model = answer.generate.deployment();
   const auto& request = parser_->get();
   SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
             &answer.generate);
@@ -299,6 +324,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
   is_waiting_ = false;
+  record_.handed_on = Clock::now();
   feed_ = GenerationFeed::Start(state_->io, *state_->backend, std::move(requests), bounds);
   auto watch = StartWatch();
   bool more = false;
@@ -313,6 +339,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   } else {
     more = co_await CollectAnswer<CollectedAnswer>(std::move(head), AnswerBody);
   }
+  if (stream) record_.first_piece = feed_->first_piece_at();
   feed_->Close();
   feed_.reset();
   co_await EndWatch(watch);

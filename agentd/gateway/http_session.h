@@ -33,6 +33,7 @@
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
 #include "agentd/gateway/routes.h"
+#include "agentd/gateway/request_record.h"
 #include "agentd/gateway/text_answer.h"
 #include "agentd/gateway/text_request.h"
 #include "agentd/gateway/token_answer.h"
@@ -62,6 +63,7 @@ class HttpSession {
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   struct ClientWatch;
+  struct PendingPage;
 
   // These return whether the connection can take another request.
   boost::asio::awaitable<bool> ServeOne();
@@ -82,6 +84,7 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeOllamaModel();
   // Whose what is stored is; empty: of all who send no key.
   std::string Tenant() const;
+  boost::asio::awaitable<bool> ServeMetrics();
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -125,6 +128,11 @@ class HttpSession {
   bool BodyIsUnread() const;
   HeaderFields CommonHeaders() const;
   void LogFailure(const absl::Status& status) const;
+  absl::string_view Origin() const;
+  // The client's own id, if it sent a proper one.
+  void TakeRequestId();
+  std::string IdForRank() const;
+  void EndRecord();
 
   std::shared_ptr<GatewayState> state_;
   const std::string address_;
@@ -135,7 +143,9 @@ class HttpSession {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::shared_ptr<GenerationFeed> feed_;  // the generation under way
-  std::string request_id_;
+  std::string request_id_;                // as the client is told
+  std::string own_id_;                    // made here; the same, unless the client has one
+  RequestRecord record_;
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
   Dialect dialect_ = Dialect::kOpenAi;  // of the request's path: how errors look

@@ -255,6 +255,7 @@ HeaderFields HttpSession::CommonHeaders() const {
   headers.emplace_back("cache-control", "no-store");
   headers.emplace_back("openai-processing-ms", absl::StrCat(ElapsedMs(started_)));
   if (dialect_ == Dialect::kAnthropic) headers.emplace_back("request-id", request_id_);
+  for (auto& field : state_->cors.Headers(Origin())) headers.push_back(std::move(field));
   if (!ignored_.empty()) headers.emplace_back("x-macrame-ignored-fields", ignored_);
   if (!by_model_.empty()) headers.emplace_back("x-macrame-model-dependent-fields", by_model_);
   return headers;
@@ -273,6 +274,7 @@ net::awaitable<bool> HttpSession::SendError(ApiError error) {
 net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   // A body that was not read stands where the next request should; the connection ends here.
   if (BodyIsUnread() || state_->stopping || state_->draining) keep_alive_ = false;
+  record_.status = reply.status;
   ReplyHead head;
   head.status = reply.status;
   head.content_type = reply.content_type;
@@ -286,10 +288,12 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   spdlog::debug("gateway: request {} answered {} after {} ms", request_id_, reply.status,
                 ElapsedMs(started_));
   const bool written = co_await WriteAll(std::move(bytes));
+  record_.client_gone = !written;
   co_return written&& keep_alive_;
 }
 
 net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type) {
+  record_.status = 200;
   ReplyHead head;
   head.content_type = std::move(content_type);
   const bool chunked = parser_->get().version() >= 11;
@@ -307,14 +311,19 @@ net::awaitable<bool> HttpSession::WritePiece(std::string piece) {
 }
 
 net::awaitable<bool> HttpSession::EndStream() {
-  if (parser_->get().version() < 11) co_return true;
-  co_return co_await WriteAll(std::string(kLastChunk));
+  bool written = true;
+  if (parser_->get().version() >= 11) written = co_await WriteAll(std::string(kLastChunk));
+  record_.client_gone = !written;
+  co_return written;
 }
 
 net::awaitable<bool> HttpSession::WriteAll(std::string bytes) {
   if (!stream_.socket().is_open()) co_return false;
   stream_.expires_after(state_->options.write_ms);
   auto [error, size] = co_await net::async_write(stream_, net::buffer(bytes), kAwait);
+  record_.bytes_sent += size;
+  // Not of a "100 Continue".
+  if (!error && record_.status != 0 && !record_.first_byte) record_.first_byte = Clock::now();
   co_return !error;
 }
 

@@ -49,6 +49,7 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kDetokenize, "/detokenize", "POST"},
     Route{RouteKind::kOpenApi, "/openapi.json", "GET, HEAD"},
     Route{RouteKind::kRoot, "/", "HEAD"},
+    Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
 };
 
 bool IsPrefix(const Route& route) { return route.path.size() > 1 && route.path.back() == '/'; }
@@ -172,6 +173,8 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
       return JsonReply(OpenApiText(options.version));
     case RouteKind::kRoot:
       return HttpReply{200, "text/plain; charset=utf-8", "", {}};
+    case RouteKind::kMetrics:
+      return HttpError(404, "This gateway counts nothing.", "no_metrics");
     case RouteKind::kModel:
       break;
     default:

@@ -41,6 +41,7 @@ enum class RouteKind {
   kDetokenize,
   kOpenApi,
   kRoot,
+  kMetrics,
 };
 
 struct Route {

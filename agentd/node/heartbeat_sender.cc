@@ -366,6 +366,11 @@ void HeartbeatSender::OnFailure(const NodeId& node, Link& link, const absl::Stat
                                      : discovery::HeartbeatFailure::kTimeout);
 }
 
+std::optional<Duration> HeartbeatSender::RoundTrip(const NodeId& node) const {
+  const auto link = links_.find(node);
+  return link == links_.end() ? std::nullopt : link->second.round_trip;
+}
+
 void HeartbeatSender::OnAnswer(const NodeId& node, MonotonicTime asked_at,
                                absl::StatusOr<v1::HeartbeatResponse> response,
                                const LeaseDone& lease_done) {
@@ -391,6 +396,7 @@ void HeartbeatSender::OnAnswer(const NodeId& node, MonotonicTime asked_at,
   link.connected = true;
   link.called_for = false;
   link.last_answer = dispatcher_.Now();
+  link.round_trip = link.last_answer - asked_at;
   // Without a word of its own it does not take this node for who it is, yet: it is asked again
   // soon.
   if (response->has_own()) link.last_exchange = dispatcher_.Now();

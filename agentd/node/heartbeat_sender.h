@@ -21,6 +21,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,9 @@ class HeartbeatSender {
   // A beacon of a member that is worth anything.
   void NoteBeacon(const discovery::HeardBeacon& beacon, MemberMonitor::BeaconWorth worth);
   void Forget(const NodeId& node) { links_.erase(node); }
+  // Of that node's last answer to a heartbeat of ours, its own time to answer included; nullopt:
+  // none came yet.
+  std::optional<Duration> RoundTrip(const NodeId& node) const;
   // Some are not heard as they should be, or not found yet.
   bool IsSearching() const { return is_searching_; }
 
@@ -131,6 +135,7 @@ class HeartbeatSender {
     MonotonicTime last_sent;
     MonotonicTime last_exchange;  // either way
     MonotonicTime last_answer;    // of a call of ours
+    std::optional<Duration> round_trip;
     MonotonicTime last_beacon;
     MonotonicTime gossip_looked_at;
     MonotonicTime gossip_told_at;

@@ -60,6 +60,8 @@ class ClusterService {
   // Somebody looks at the status, or did a moment ago.
   bool IsWatched() const;
   void StopLeading();
+  // Asks the coordinator for its word on deployments; `done` when it is there or won't come.
+  void RefreshFromCoordinator(std::function<void()> done);
 
  private:
   template <typename Response>
@@ -100,8 +102,6 @@ class ClusterService {
   void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
   void AnswerWhenGone(const std::string& name, MonotonicTime since,
                       Reply<v1::UnloadModelResponse> reply);
-  // Asks the coordinator for its word on deployments; `done` when it is there or won't come.
-  void RefreshFromCoordinator(std::function<void()> done);
 
   Parts parts_;
   LoadWatches loads_;

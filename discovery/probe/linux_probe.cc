@@ -17,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kPowerSuppliesMax = 16;
+constexpr int kThermalZonesMax = 64;
+constexpr uint64_t kThousandthsMax = 200'000;  // beyond it a sensor is broken
 // Shares of all memory below which a machine without pressure figures is called short.
 constexpr uint64_t kWarningPercent = 10;
 constexpr uint64_t kCriticalPercent = 3;
@@ -113,12 +115,29 @@ v1::ThermalState LinuxProbe::Thermal() {
   return *count > *before ? v1::THERMAL_STATE_THROTTLED : v1::THERMAL_STATE_NOMINAL;
 }
 
+std::optional<double> HottestCelsius(const std::string& root) {
+  std::optional<double> hottest;
+  for (int zone = 0; zone < kThermalZonesMax; ++zone) {
+    const std::string folder = absl::StrCat(root, "/sys/class/thermal/thermal_zone", zone);
+    const std::string type = ReadLine(folder + "/type");
+    if (type.empty()) break;
+    const auto thousandths = ReadNumber(folder + "/temp");
+    // Boards list what is no processor too: batteries, radios, a fixed figure of the firmware.
+    const bool is_processor = type.find("cpu") != type.npos || type.find("pkg") != type.npos ||
+                              type.find("soc") != type.npos;
+    if (!is_processor || !thousandths || *thousandths > kThousandthsMax) continue;
+    hottest = std::max(hottest.value_or(0), static_cast<double>(*thousandths) / 1000);
+  }
+  return hottest;
+}
+
 v1::NodeLoad LinuxProbe::CollectSlowLoad() {
   v1::NodeLoad load;
   load.set_power_watts(-1);
   const auto gpu = ReadNumber(root_ + "/sys/class/drm/card0/device/gpu_busy_percent");
   load.set_gpu_busy_ratio(gpu && *gpu <= 100 ? static_cast<double>(*gpu) / 100 : -1);
   load.set_thermal_state(Thermal());
+  if (const auto hottest = HottestCelsius(root_)) load.set_temperature_celsius(*hottest);
   load.set_on_battery(OnBattery(root_));
   return load;
 }

@@ -45,6 +45,8 @@ struct CpuTicks {
   uint64_t all = 0;
 };
 std::optional<CpuTicks> ParseCpuTicks(std::string_view text);
+// Of the processor's sensors below /sys/class/thermal; nullopt: it has none, or none can be read.
+std::optional<double> HottestCelsius(const std::string& root);
 
 class LinuxProbe : public NodeProbe {
  public:

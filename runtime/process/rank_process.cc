@@ -351,6 +351,7 @@ ServingLoop::Hooks RankProcess::HooksFor(const BootedRank& rank) {
   hooks.on_counts = [this](ServingCounts counts) {
     dispatcher_.Post([this, counts] {
       service_.SetPreempted(counts.preempted);
+      service_.SetKvCacheUsed(counts.kv_cache_used_percent / 100.0);
       service_.SetCounts(counts.running, counts.waiting);
     });
   };

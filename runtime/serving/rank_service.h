@@ -94,6 +94,7 @@ class RankService {
   void OnTokens(uint32_t count);
   // So far; watchers hear it with the next change.
   void SetPreempted(const PreemptionCounts& counts);
+  void SetKvCacheUsed(double ratio) { status_.set_kv_cache_used_ratio(ratio); }
   // How many requests are being answered, and how many wait.
   void SetCounts(uint32_t running, uint32_t waiting);
   // Tokens that a step had drafted, and those that were right.

@@ -20,6 +20,14 @@ Duration Elapsed(steady_clock::time_point since) {
   return std::chrono::duration_cast<Duration>(steady_clock::now() - since);
 }
 
+// What requests under way hold, rounded up: nothing is 0 alone. Blocks that are only kept for later
+// ones are free to them.
+uint32_t UsedPercent(const BlockPool& pool) {
+  const uint64_t total = pool.blocks_total();
+  return total == 0 ? 0
+                    : static_cast<uint32_t>(((total - pool.available()) * 100 + total - 1) / total);
+}
+
 }  // namespace
 
 ServingLoop::ServingLoop(ForwardEngine& engine, const BatchTraits& traits, Hooks hooks)
@@ -328,7 +336,8 @@ void ServingLoop::EndAll(const absl::Status& status) {
 
 void ServingLoop::TellCounts() {
   const ServingCounts counts{static_cast<uint32_t>(scheduler_.running()),
-                             static_cast<uint32_t>(scheduler_.waiting()), scheduler_.preempted()};
+                             static_cast<uint32_t>(scheduler_.waiting()), scheduler_.preempted(),
+                             UsedPercent(scheduler_.pool())};
   if (counts == told_) return;
   told_ = counts;
   if (hooks_.on_counts) hooks_.on_counts(counts);

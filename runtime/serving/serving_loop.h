@@ -40,6 +40,7 @@ struct ServingCounts {
   uint32_t running = 0;
   uint32_t waiting = 0;
   PreemptionCounts preempted{};
+  uint32_t kv_cache_used_percent = 0;  // of its blocks, held by requests that run
 
   bool operator==(const ServingCounts&) const = default;
 };

@@ -84,17 +84,18 @@ struct Rooms {
 };
 
 const std::vector<Rooms>& AllRooms() {
-  static const std::set<std::string> all = {"base",  "config", "cores", "gateway", "node",
-                                            "state", "links",  "gangs", "services"};
+  static const std::set<std::string> all = {"base",  "config", "cores", "gateway",  "node",
+                                            "state", "links",  "gangs", "services", "metrics"};
   static const std::vector<Rooms> rooms = {
       {"agentd",
        {{"", all},
-        {"services", {"base", "cores", "gateway", "node", "state", "links", "gangs"}},
+        {"services", {"base", "cores", "gateway", "node", "state", "links", "gangs", "metrics"}},
         {"gangs", {"base", "cores", "node", "state", "links"}},
         {"links", {"base", "cores", "node", "state"}},
         {"state", {"base", "cores", "node"}},
         {"node", {"base", "cores"}},
         {"gateway", {}},
+        {"metrics", {}},
         {"config", {}},
         {"cores", {}},
         {"base", {}}}},

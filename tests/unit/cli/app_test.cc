@@ -29,6 +29,18 @@ class AppTest : public ::testing::Test {
   FakeAgent agent_;
 };
 
+TEST_F(AppTest, MetricsAreToldInTheFormatThatIsAskedFor) {
+  EXPECT_EQ(Run({"metrics"}).out, "# prometheus\n");
+  EXPECT_EQ(Run({"metrics", "-o", "json"}).out, "# json\n");
+  EXPECT_EQ(Run({"metrics", "--format", "openmetrics"}).out, "# openmetrics\n");
+  const CliRun wrong = Run({"metrics", "--format", "xml"});
+  EXPECT_EQ(wrong.exit_code, kExitUsage);
+  EXPECT_NE(wrong.err.find("xml"), std::string::npos);
+  CliWorld alone;
+  alone.variables["MACRAME_SOCKET"] = "/nonexistent/a.sock";
+  EXPECT_NE(Clusterctl({"metrics"}, alone).exit_code, kExitOk);
+}
+
 TEST_F(AppTest, DevicesListAndStatusShowTheNodes) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"devices", "list"}, {"status"}, {"cluster", "status"}}) {

@@ -174,6 +174,13 @@ grpc::Status FakeClusterService::ExportHostfile(grpc::ServerContext*,
   return ToGrpcStatus(failure);
 }
 
+grpc::Status FakeClusterService::GetMetrics(grpc::ServerContext*,
+                                            const v1::GetMetricsRequest* request,
+                                            v1::GetMetricsResponse* response) {
+  response->set_text("# " + request->format() + "\n");
+  return ToGrpcStatus(failure);
+}
+
 grpc::Status FakeClusterService::PlanNet(grpc::ServerContext*, const v1::PlanNetRequest* request,
                                          v1::NetPlan* response) {
   last_plan_net = *request;

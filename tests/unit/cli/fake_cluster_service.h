@@ -52,6 +52,10 @@ class FakeClusterService final : public v1::ClusterService::Service {
   grpc::Status PlanNet(grpc::ServerContext*, const v1::PlanNetRequest* request,
                        v1::NetPlan* response) override;
 
+  // Names the format that was asked for.
+  grpc::Status GetMetrics(grpc::ServerContext*, const v1::GetMetricsRequest* request,
+                          v1::GetMetricsResponse* response) override;
+
   // The script; set before calls.
   absl::Status failure;  // of every call, unless OK
   bool troubled = false;

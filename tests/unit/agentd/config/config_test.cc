@@ -155,6 +155,16 @@ TEST(ConfigTest, SettingsThatContradictEachOtherAreRefused) {
               "");
   }
   EXPECT_EQ(check([](Config& c) { c.gateway_bind = "127.0.0.5"; }), "");
+  for (const char* origin :
+       {"*", "https://chat.example", "http://localhost:3000", "http://[::1]:3000"}) {
+    EXPECT_EQ(check([&](Config& c) { c.gateway_cors_origins = {origin}; }), "") << origin;
+  }
+  for (const char* origin : {"", "chat.example", "https://", "https://chat.example/",
+                             "ftp://chat.example", "https://a b", "https://a\r\nx: y"}) {
+    EXPECT_TRUE(
+        Holds(check([&](Config& c) { c.gateway_cors_origins = {origin}; }), "gateway_cors_origins"))
+        << origin;
+  }
   EXPECT_EQ(check([](Config& c) {
               c.insecure_dev = true;
               c.control_bind = "127.0.0.1";

@@ -90,6 +90,9 @@ TEST(LinuxLoad, MemoryCpuSwapAndBattery) {
   EXPECT_EQ(workstation.CollectSlowLoad().thermal_state(), v1::THERMAL_STATE_NOMINAL);
   EXPECT_LT(workstation.CollectSlowLoad().gpu_busy_ratio(), 0);
   EXPECT_FALSE(workstation.CollectSlowLoad().on_battery());
+  // The firmware's acpitz shows more, and is no processor.
+  EXPECT_DOUBLE_EQ(workstation.CollectSlowLoad().temperature_celsius(), 61.5);
+  EXPECT_FALSE(load.has_temperature_celsius());
 }
 
 TEST(LinuxLoad, CpuTicksAndPressure) {

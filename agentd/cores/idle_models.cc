@@ -1,0 +1,49 @@
+#include "agentd/cores/idle_models.h"
+
+#include <numeric>
+#include <utility>
+
+namespace macrame::agentd {
+namespace {
+
+struct Use {
+  bool now = false;
+  uint64_t begun = 0;
+};
+
+Use UseOf(const v1::DeploymentStatus& deployment) {
+  Use use;
+  use.now = deployment.state() != v1::DEPLOYMENT_STATE_READY;
+  for (const v1::RankStatus& rank : deployment.ranks()) {
+    if (rank.rank() != 0) continue;
+    use.now = use.now || rank.requests_running() > 0 || rank.requests_queued() > 0;
+    const auto& counts = rank.timings().queue_us().counts();
+    use.begun += rank.tokens_generated_total();
+    use.begun = std::accumulate(counts.begin(), counts.end(), use.begun);
+  }
+  return use;
+}
+
+}  // namespace
+
+std::vector<std::string> IdleModels::Look(const std::vector<v1::DeploymentStatus>& deployments,
+                                          MonotonicTime now) {
+  std::vector<std::string> idle;
+  std::map<std::string, Seen> seen;
+  for (const v1::DeploymentStatus& deployment : deployments) {
+    if (!is_on()) break;
+    const std::string& name = deployment.deployment().name();
+    const Use use = UseOf(deployment);
+    const auto before = seen_.find(name);
+    Seen& one = seen[name];
+    one = {use.begun, deployment.epoch(), now};
+    if (before == seen_.end() || use.now) continue;
+    if (before->second.begun != use.begun || before->second.epoch != one.epoch) continue;
+    one.used_at = before->second.used_at;
+    if (now - one.used_at >= limit_) idle.push_back(name);
+  }
+  seen_ = std::move(seen);
+  return idle;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,43 @@
+#pragma once
+
+// Which models nobody has asked for a while. Pure; the coordinator's.
+//
+// A model is in use while requests run or wait, and when its entry ranks have begun requests or
+// made tokens since the last look. One that is not ready is in use, too: somebody has just loaded
+// it, or it is being recovered.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "macrame/v1/cluster.pb.h"
+#include "proto/monotonic_time.h"
+
+namespace macrame::agentd {
+
+class IdleModels {
+ public:
+  // `limit` 0: none is ever idle.
+  explicit IdleModels(Duration limit) : limit_(limit) {}
+
+  // Names of deployments that were not used for `limit`, as far as looks since the last Forget
+  // tell. Each is named at every look until it is gone.
+  std::vector<std::string> Look(const std::vector<v1::DeploymentStatus>& deployments,
+                                MonotonicTime now);
+  // This node does not lead (any more): what it saw before says nothing of the time between.
+  void Forget() { seen_.clear(); }
+  bool is_on() const { return limit_ > Duration(0); }
+
+ private:
+  struct Seen {
+    uint64_t begun = 0;  // requests and tokens of all entry ranks together
+    uint64_t epoch = 0;
+    MonotonicTime used_at;
+  };
+
+  const Duration limit_;
+  std::map<std::string, Seen> seen_;
+};
+
+}  // namespace macrame::agentd

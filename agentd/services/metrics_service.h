@@ -1,0 +1,69 @@
+#pragma once
+
+// What this agent counts, and how it is told: /metrics of the gateway, `clusterctl metrics`. Owner
+// thread, but for backend(), NoteRequest and Page.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "agentd/cores/desired_state.h"
+#include "agentd/gateway/gateway.h"
+#include "agentd/metrics/exposition.h"
+#include "agentd/metrics/metric_registry.h"
+#include "agentd/metrics/status_metrics.h"
+#include "agentd/node/heartbeat_sender.h"
+#include "agentd/node/own_node.h"
+#include "agentd/services/cluster_service.h"
+#include "agentd/services/metered_backend.h"
+#include "agentd/services/status_reporter.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+class MetricsService {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    StatusReporter& reporter;
+    ClusterService& cluster_service;
+    const HeartbeatSender& heartbeats;
+    OwnNode& own;
+    InferenceBackend& router;
+    // Null while there is none.
+    std::function<const Gateway*()> gateway;
+    uint64_t connections_max = 0;
+  };
+
+  explicit MetricsService(Parts parts);
+
+  void RegisterLocal(transport::GrpcServer& server);
+
+  // What the gateway asks for text: the router, counted.
+  InferenceBackend& backend() { return backend_; }
+  // A request of the gateway is over.
+  void NoteRequest(const RequestRecord& record);
+  // For a scrape; `reply` once, on the owner thread.
+  void Page(const std::string& accept, std::function<void(MetricsPage)> reply);
+
+  // Whom this node obeys changed.
+  void NoteCoordinator(const std::string& node_id);
+  void NoteDead(const NodeId& node) { ++seen_.deaths[node.value()]; }
+  // The desired state changed.
+  void NoteGangs(const DesiredState& desired);
+
+ private:
+  std::string Text(MetricsFormat format);
+  void AddOwn(MetricSet& set) const;
+
+  Parts parts_;
+  const std::shared_ptr<MetricRegistry> registry_;
+  MeteredBackend backend_;
+  const double started_unix_seconds_;
+  std::string coordinator_;
+  SeenOfNodes seen_;
+  std::map<std::string, uint64_t> epochs_;  // of each gang, as last seen
+};
+
+}  // namespace macrame::agentd
