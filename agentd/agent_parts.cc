@@ -201,7 +201,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },
            [this] { return own.memory(); }, [this] { return own.draining(); }}),
       calls(self, channels, orders, library),
-      views(dispatcher, own, members, reports, election, *store),
+      views(dispatcher, own, members, reports, election, *store, replicator.desired()),
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       gang_controller({dispatcher, election, replicator, views, planner, launcher, calls, links},
@@ -225,6 +225,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                        reporter, router, member_writer, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
                  static_cast<int>(config.join_port)}),
+      event_service({dispatcher, election, channels, members, views, replicator, self}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
@@ -237,6 +238,8 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);
   enrolment.RegisterLocal(local_server);
+  event_service.Register(local_server);
+  gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
 }
 
 }  // namespace macrame::agentd
