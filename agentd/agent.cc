@@ -67,6 +67,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.member_writer.BeginLeading();
     // What others reported before does not count under this lead.
     parts_.heartbeats.SendNews();
+    parts_.event_service.NoteCoordinator();
     Hurry();
     parts_.cluster_service.NoteChange();
   };
@@ -86,12 +87,14 @@ AgentEvents Agent::Impl::MakeEvents() {
       parts_.gang_controller.ForgetKept();
       parts_.member_writer.ForgetAlone();
     }
+    parts_.event_service.NoteCoordinator();
     Hurry();
     parts_.cluster_service.NoteChange();
   };
   events.on_state_changed = [this] {
     parts_.member_writer.Take();
     parts_.revocations.TakeState();
+    parts_.event_service.NoteState();
     parts_.router.Refresh();
     parts_.metrics_service.NoteGangs(parts_.replicator.desired());
     parts_.gang_controller.Wake();
@@ -299,6 +302,7 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.link_service.RegisterCluster(*server);
   parts_.trace_service.RegisterAgent(*server);
   parts_.enrolment.RegisterAgent(*server);
+  parts_.event_service.Register(*server);
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
   if (!port.ok()) return port.status();
@@ -522,6 +526,7 @@ void Agent::Impl::OnBeacon(const discovery::HeardBeacon& beacon) {
 
 void Agent::Impl::OnMember(const discovery::MembershipEvent& event) {
   using discovery::MembershipChange;
+  parts_.event_service.NoteMember(event);
   switch (event.change) {
     case MembershipChange::kForgotten:
       parts_.reports.Forget(event.node);

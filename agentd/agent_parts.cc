@@ -206,7 +206,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
           {[this] { return config.ring_bind.empty() ? std::string("0.0.0.0") : config.ring_bind; },
            [this] { return own.memory(); }, [this] { return own.draining(); }}),
       calls(self, channels, orders, library),
-      views(dispatcher, own, members, reports, election, *store),
+      views(dispatcher, own, members, reports, election, *store, replicator.desired()),
       planner(dispatcher, calls, views, links, replicator, config.transport),
       launcher(calls, links, LaunchOptionsOf(config)),
       gang_controller({dispatcher, election, replicator, views, planner, launcher, calls, links},
@@ -233,6 +233,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       demand({dispatcher, election, gang_controller, reporter, router}, DemandOptionsOf(config)),
       metrics_service({dispatcher, reporter, cluster_service, heartbeats, own, demand,
                        [this] { return gateway.get(); }, GatewayOptions().connections_max}),
+      event_service({dispatcher, election, channels, members, views, replicator, self}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
@@ -246,6 +247,8 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   trace_service.RegisterCluster(local_server);
   enrolment.RegisterLocal(local_server);
   metrics_service.RegisterLocal(local_server);
+  event_service.Register(local_server);
+  gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
 }
 
 }  // namespace macrame::agentd

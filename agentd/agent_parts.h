@@ -31,6 +31,7 @@
 #include "agentd/services/agent_service.h"
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/enrolment_service.h"
+#include "agentd/services/event_service.h"
 #include "agentd/services/generate_router.h"
 #include "agentd/services/link_service.h"
 #include "agentd/services/metrics_service.h"
@@ -120,6 +121,7 @@ struct AgentParts {
   EnrolmentService enrolment;
   ModelDemand demand;
   MetricsService metrics_service;
+  EventService event_service;
   transport::GrpcServer local_server;
   std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "macrame/v1/cluster.grpc.pb.h"
 #include "macrame/v1/enrolment.grpc.pb.h"
+#include "macrame/v1/operation.grpc.pb.h"
 #include "proto/reasons.h"
 #include "transport/status_codec.h"
 #include "transport/unix_socket.h"
@@ -24,6 +25,7 @@ constexpr int kMessageBytesMax = 64 * 1024 * 1024;
 
 using Stub = v1::ClusterService::Stub;
 using EnrolmentStub = v1::EnrolmentService::Stub;
+using OperationStub = v1::OperationService::Stub;
 
 }  // namespace
 
@@ -38,6 +40,7 @@ class AgentClient::Impl {
                                                    grpc::InsecureChannelCredentials(), arguments);
     stub_ = v1::ClusterService::NewStub(channel);
     enrolment_stub_ = v1::EnrolmentService::NewStub(channel);
+    operation_stub_ = v1::OperationService::NewStub(channel);
   }
 
   template <typename Request, typename Response>
@@ -51,6 +54,12 @@ class AgentClient::Impl {
                                                                      const Request&, Response*),
                                const Request& request, std::chrono::seconds limit) {
     return AskOf(enrolment_stub_.get(), method, request, limit);
+  }
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(grpc::Status (OperationStub::*method)(grpc::ClientContext*,
+                                                                     const Request&, Response*),
+                               const Request& request, std::chrono::seconds limit) {
+    return AskOf(operation_stub_.get(), method, request, limit);
   }
 
   // `on_message` returns false to end the stream early.
@@ -137,6 +146,7 @@ class AgentClient::Impl {
   bool is_checked_ = false;
   std::unique_ptr<Stub> stub_;
   std::unique_ptr<EnrolmentStub> enrolment_stub_;
+  std::unique_ptr<OperationStub> operation_stub_;
   std::mutex mutex_;
   grpc::ClientContext* context_ = nullptr;  // guarded by mutex_
   bool cancelled_ = false;                  // guarded by mutex_
@@ -279,6 +289,15 @@ absl::StatusOr<v1::ApproveNodeResponse> AgentClient::ApproveNode(
 absl::StatusOr<v1::RevokeNodeResponse> AgentClient::RevokeNode(
     const v1::RevokeNodeRequest& request) {
   return impl_->Ask(&EnrolmentStub::RevokeNode, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::SetCordonResponse> AgentClient::SetCordon(const v1::SetCordonRequest& request) {
+  return impl_->Ask(&OperationStub::SetCordon, request, kWorkLimit);
+}
+
+absl::StatusOr<v1::ListEventsResponse> AgentClient::ListEvents(
+    const v1::ListEventsRequest& request) {
+  return impl_->Ask(&OperationStub::ListEvents, request, kAnswerLimit);
 }
 
 }  // namespace macrame::cli

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/enrolment.pb.h"
+#include "macrame/v1/operation.pb.h"
 
 namespace macrame::cli {
 
@@ -64,6 +65,8 @@ class AgentClient {
   absl::StatusOr<v1::JoinClusterResponse> JoinCluster(const v1::JoinClusterRequest& request);
   absl::StatusOr<v1::ApproveNodeResponse> ApproveNode(const v1::ApproveNodeRequest& request);
   absl::StatusOr<v1::RevokeNodeResponse> RevokeNode(const v1::RevokeNodeRequest& request);
+  absl::StatusOr<v1::SetCordonResponse> SetCordon(const v1::SetCordonRequest& request);
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
 
   // Ends the call under way and all later ones with CANCELLED.
   void Cancel();

@@ -72,11 +72,18 @@ absl::StatusOr<GlobalOptions> Check(const RawOptions& raw, const Environment& en
 }
 
 void AddCommands(CommandTree& tree) {
+  AddRun(tree);
+  AddChat(tree);
+  AddPs(tree);
+  AddLs(tree);
   AddDevicesList(tree);
+  AddNodes(tree);
   AddNodesForget(tree);
   AddNodesApprove(tree);
   AddNodesRevoke(tree);
+  AddCordon(tree);
   AddStatus(tree);
+  AddTop(tree);
   CLI::App* model = tree.Add(tree.root, "model", "Load, ask and unload models");
   model->require_subcommand(1);
   AddModelLoad(tree, model);
@@ -84,6 +91,7 @@ void AddCommands(CommandTree& tree) {
   AddModelImport(tree, model);
   AddModelInfer(tree, model);
   AddModelCheck(tree, model);
+  AddModelStatus(tree, model);
   AddModelStats(tree, model);
   AddModelUnload(tree, model);
   AddBench(tree);
@@ -92,12 +100,15 @@ void AddCommands(CommandTree& tree) {
   AddCapacity(tree);
   AddTopology(tree);
   AddLogs(tree);
+  AddEvents(tree);
+  AddDebug(tree);
   CLI::App* cluster = tree.Add(tree.root, "cluster", "Make a cluster; see how it is");
   cluster->require_subcommand(1);
   AddClusterInit(tree, cluster);
   AddClusterToken(tree, cluster);
   AddClusterJoin(tree, cluster);
   AddClusterStatus(tree, cluster);
+  AddClusterHealth(tree, cluster);
   AddLinks(tree);
   AddDoctor(tree);
   AddStats(tree);
@@ -109,6 +120,8 @@ void AddCommands(CommandTree& tree) {
   AddRdma(tree);
   AddNet(tree);
   AddService(tree);
+  AddCompletion(tree);
+  AddHelp(tree);
   AddVersion(tree);
 }
 
@@ -178,7 +191,7 @@ int PrintUsageError(CLI::App& app, const std::vector<std::string>& arguments,
   const Unknown unknown = FindUnknownWord(app, arguments);
   std::vector<std::string> names;
   for (const CLI::App* sub : unknown.parent->get_subcommands([](CLI::App*) { return true; })) {
-    names.push_back(sub->get_name());
+    if (!sub->get_group().empty()) names.push_back(sub->get_name());
   }
   std::string what = error.what();
   std::string next = absl::StrCat(unknown.path, " --help");

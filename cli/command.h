@@ -96,12 +96,24 @@ absl::StatusOr<std::vector<std::string>> ResolveNodes(AgentClient& client,
 // A model named by a path is named as the agent will find it, whatever its own working folder is.
 std::string AbsoluteModelPath(const std::string& name_or_path);
 
+void AddRun(CommandTree& tree);
+void AddChat(CommandTree& tree);
+void AddPs(CommandTree& tree);
+void AddLs(CommandTree& tree);
+void AddCordon(CommandTree& tree);  // `cordon`, `drain`, `uncordon`
+void AddEvents(CommandTree& tree);
+void AddDebug(CommandTree& tree);
+void AddHelp(CommandTree& tree);
+void AddTop(CommandTree& tree);
+void AddCompletion(CommandTree& tree);  // and the hidden `__complete`
 void AddDevicesList(CommandTree& tree);
+void AddNodes(CommandTree& tree);
 void AddStatus(CommandTree& tree);  // `status` and `cluster status`
 void AddModelLoad(CommandTree& tree, CLI::App* model);
 void AddModelImport(CommandTree& tree, CLI::App* model);
 void AddModelList(CommandTree& tree, CLI::App* model);
 void AddModelCheck(CommandTree& tree, CLI::App* model);
+void AddModelStatus(CommandTree& tree, CLI::App* model);
 void AddModelStats(CommandTree& tree, CLI::App* model);
 void AddModelUnload(CommandTree& tree, CLI::App* model);
 void AddModelInfer(CommandTree& tree, CLI::App* model);
@@ -115,12 +127,13 @@ void AddClusterInit(CommandTree& tree, CLI::App* cluster);
 void AddClusterToken(CommandTree& tree, CLI::App* cluster);
 void AddClusterJoin(CommandTree& tree, CLI::App* cluster);
 void AddClusterStatus(CommandTree& tree, CLI::App* cluster);
+void AddClusterHealth(CommandTree& tree, CLI::App* cluster);
 void AddVersion(CommandTree& tree);
 void AddLinks(CommandTree& tree);
 void AddStats(CommandTree& tree);
 void AddMetrics(CommandTree& tree);
-void AddNodesForget(CommandTree& tree);
-void AddNodesApprove(CommandTree& tree);  // after `nodes forget`, which makes `nodes`
+void AddNodesForget(CommandTree& tree);  // these after AddNodes
+void AddNodesApprove(CommandTree& tree);
 void AddNodesRevoke(CommandTree& tree);
 void AddSpeeds(CommandTree& tree);
 void AddDoctor(CommandTree& tree);

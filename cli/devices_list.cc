@@ -29,4 +29,10 @@ void AddDevicesList(CommandTree& tree) {
   tree.OnChosen(list, RunDevicesList);
 }
 
+void AddNodes(CommandTree& tree) {
+  CLI::App* nodes =
+      tree.Add(tree.root, "nodes", "Every node, as 'devices list'; who belongs to the cluster");
+  tree.OnChosen(nodes, RunDevicesList);
+}
+
 }  // namespace macrame::cli

@@ -15,8 +15,9 @@ struct Examples {
 
 constexpr std::array kExamples = {
     Examples{"clusterctl",
-             "  clusterctl devices list                       the machines\n"
-             "  clusterctl model list                         the models on their disks\n"
+             "  clusterctl nodes                              the machines\n"
+             "  clusterctl ls                                 the models on their disks\n"
+             "  clusterctl run NAME                           load one if need be, and talk to it\n"
              "  clusterctl model load NAME                    serve one, split where it has to be\n"
              "  clusterctl model infer NAME --prompt \"...\"    ask it\n"
              "  clusterctl status                             nodes, models, problems\n"
@@ -54,6 +55,42 @@ constexpr std::array kExamples = {
     Examples{"clusterctl metrics",
              "  clusterctl metrics\n"
              "  clusterctl metrics --format json | jq '.metrics[].name'\n"},
+    Examples{"clusterctl run",
+             "  clusterctl run qwen3-4b\n"
+             "  clusterctl run qwen3-4b \"Why is the sky blue?\"\n"
+             "  git diff | clusterctl run qwen3-4b --system \"Review this.\"\n"},
+    Examples{"clusterctl chat",
+             "  clusterctl chat\n"
+             "  clusterctl chat qwen3-4b --system \"Answer in one sentence.\"\n"
+             "  In the conversation: /help, /set temperature 0.5, /clear, /bye\n"},
+    Examples{"clusterctl ps", "  clusterctl ps\n"},
+    Examples{"clusterctl ls", "  clusterctl ls\n"},
+    Examples{"clusterctl nodes",
+             "  clusterctl nodes\n"
+             "  clusterctl nodes remove mini-2\n"},
+    Examples{"clusterctl cordon", "  clusterctl cordon mini-2\n"},
+    Examples{"clusterctl drain",
+             "  clusterctl drain mini-2\n"
+             "  clusterctl drain mini-2 --deadline 10m\n"},
+    Examples{"clusterctl uncordon", "  clusterctl uncordon mini-2\n"},
+    Examples{"clusterctl cluster health",
+             "  clusterctl cluster health\n"
+             "  clusterctl cluster health > /dev/null && echo fine\n"},
+    Examples{"clusterctl events",
+             "  clusterctl events --since 1h\n"
+             "  clusterctl events -f -o json\n"},
+    Examples{"clusterctl top", "  clusterctl top\n"},
+    Examples{"clusterctl completion",
+             "  source <(clusterctl completion bash)      in ~/.bashrc\n"
+             "  source <(clusterctl completion zsh)       in ~/.zshrc, after compinit\n"
+             "  clusterctl completion fish > ~/.config/fish/completions/clusterctl.fish\n"},
+    Examples{"clusterctl model status",
+             "  clusterctl model status\n"
+             "  clusterctl model status qwen3-4b --detail\n"},
+    Examples{"clusterctl debug bundle", "  clusterctl debug bundle --out bundle.tar.gz\n"},
+    Examples{"clusterctl help",
+             "  clusterctl help --man | man -l -\n"
+             "  clusterctl help --man > /usr/local/share/man/man1/clusterctl.1\n"},
     Examples{"clusterctl nodes forget", "  clusterctl nodes forget mini-2\n"},
 };
 
@@ -63,8 +100,6 @@ struct OtherWord {
 };
 
 constexpr std::array kOtherWords = {
-    OtherWord{"run", "clusterctl model load NAME, then clusterctl model infer NAME"},
-    OtherWord{"chat", "clusterctl model infer NAME --prompt \"...\""},
     OtherWord{"ask", "clusterctl model infer NAME --prompt \"...\""},
     OtherWord{"infer", "clusterctl model infer NAME --prompt \"...\""},
     OtherWord{"generate", "clusterctl model infer NAME --prompt \"...\""},
@@ -78,26 +113,28 @@ constexpr std::array kOtherWords = {
     OtherWord{"rm", "clusterctl model unload NAME"},
     OtherWord{"unload", "clusterctl model unload NAME"},
     OtherWord{"stop", "clusterctl model unload NAME"},
-    OtherWord{"ls", "clusterctl model list"},
     OtherWord{"list", "clusterctl model list, or clusterctl devices list"},
     OtherWord{"models", "clusterctl model list"},
-    OtherWord{"ps", "clusterctl status"},
-    OtherWord{"top", "clusterctl status --watch"},
-    OtherWord{"nodes", "clusterctl devices list"},
     OtherWord{"join", "clusterctl cluster join TOKEN"},
     OtherWord{"init", "clusterctl cluster init"},
     OtherWord{"token", "clusterctl cluster token"},
-    OtherWord{"health", "clusterctl doctor"},
+    OtherWord{"health", "clusterctl cluster health, or clusterctl doctor"},
+    OtherWord{"evict", "clusterctl drain NODE"},
     OtherWord{"check", "clusterctl doctor, or clusterctl model check NAME"},
 };
 
 }  // namespace
 
-std::string HelpFooter(std::string_view path) {
-  std::string out;
+std::string ExamplesOf(std::string_view path) {
   for (const Examples& one : kExamples) {
-    if (one.path == path) out = absl::StrCat("Examples:\n", std::string(one.lines), "\n");
+    if (one.path == path) return std::string(one.lines);
   }
+  return "";
+}
+
+std::string HelpFooter(std::string_view path) {
+  std::string out = ExamplesOf(path);
+  if (!out.empty()) out = absl::StrCat("Examples:\n", out, "\n");
   return absl::StrCat(
       out,
       "Flags of every subcommand (default):\n"

@@ -12,6 +12,9 @@ namespace macrame::cli {
 // their defaults.
 std::string HelpFooter(std::string_view path);
 
+// The examples alone, or "".
+std::string ExamplesOf(std::string_view path);
+
 // "clusterctl devices list" for "nodes": what does here what this word does elsewhere; empty: it is
 // not known.
 std::string WordOfOtherTools(std::string_view word);

@@ -25,4 +25,9 @@ void AddModelList(CommandTree& tree, CLI::App* model) {
   tree.OnChosen(command, RunModelList);
 }
 
+void AddLs(CommandTree& tree) {
+  CLI::App* command = tree.Add(tree.root, "ls", "Models on the nodes' disks, as 'model list'");
+  tree.OnChosen(command, RunModelList);
+}
+
 }  // namespace macrame::cli

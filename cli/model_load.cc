@@ -1,23 +1,16 @@
-#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "cli/command.h"
 #include "cli/duration.h"
-#include "cli/format/load_progress.h"
 #include "cli/format/model_view.h"
-#include "cli/interrupt.h"
-#include "cli/repaint.h"
-#include "proto/reasons.h"
+#include "cli/load_wait.h"
 #include "proto/replicas.h"
 
 namespace macrame::cli {
 namespace {
 
-constexpr std::chrono::seconds kCoordinatorLimit{10};
-constexpr std::chrono::milliseconds kCoordinatorPause{200};
 constexpr int32_t kPriorityMax = 1'000'000;
 
 struct LoadOptions {
@@ -31,17 +24,7 @@ struct LoadOptions {
   bool may_evict = false;
 };
 
-absl::Status NotReady(const v1::DeploymentStatus& status) {
-  v1::Reason reason = status.failure();
-  if (reason.code().empty()) {
-    reason =
-        MakeReason(reasons::kNotReady, "the agent stopped telling of the load before it was ready");
-  }
-  return ReasonStatus(absl::StatusCode::kInternal, reason);
-}
-
 int RunModelLoad(const Invocation& run, const LoadOptions& options) {
-  const Environment& environment = run.environment;
   AgentClient client(run.options.socket_path);
   const auto placement = ResolvePlacement(options.placement, client);
   if (!placement.ok()) return run.Fail(placement.status());
@@ -57,45 +40,14 @@ int RunModelLoad(const Invocation& run, const LoadOptions& options) {
   if (options.may_evict) request.set_may_evict(true);
   request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
 
-  v1::LoadModelProgress last;
   const auto begin = std::chrono::steady_clock::now();
-  absl::Status ended;
-  InterruptWatch interrupt([&] { client.Cancel(); });
-  {
-    Repainter bars(environment, true);
-    ProgressLines lines;
-    const auto show = [&](const v1::LoadModelProgress& progress) {
-      last = progress;
-      if (run.options.quiet) return;
-      if (environment.err_is_terminal) {
-        bars.Show(ProgressBars(progress, environment.terminal_size().columns, run.err_style));
-      } else {
-        *environment.err << lines.Update(progress) << std::flush;
-      }
-    };
-    // Agents that were just started agree on a coordinator within a second or two.
-    const auto patience =
-        std::min<std::chrono::milliseconds>(kCoordinatorLimit, *ParseDuration(options.timeout));
-    while (true) {
-      ended = client.LoadModel(request, show);
-      const bool may_come =
-          ReasonOf(ended).code() == reasons::kNoCoordinator && !interrupt.interrupted();
-      if (!may_come || std::chrono::steady_clock::now() - begin >= patience) break;
-      std::this_thread::sleep_for(kCoordinatorPause);
-    }
-  }
-  if (interrupt.interrupted()) {
-    *environment.err << "Not waiting any longer; the load goes on. 'clusterctl model unload "
-                     << Printable(last.status().deployment().name()) << "' ends it.\n";
-    return interrupt.exit_code();
-  }
-  if (!ended.ok()) return run.Fail(ended);
-  if (last.status().state() != v1::DEPLOYMENT_STATE_READY) return run.Fail(NotReady(last.status()));
+  v1::DeploymentStatus loaded;
+  if (const int code = LoadAndWait(run, client, request, &loaded); code != kExitOk) return code;
   if (run.wants_table()) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    *environment.out << LoadedSummary(last.status(), took.count());
+    *run.environment.out << LoadedSummary(loaded, took.count());
   } else {
-    run.PrintDocument(Document("DeploymentStatus", last.status()));
+    run.PrintDocument(Document("DeploymentStatus", loaded));
   }
   return kExitOk;
 }

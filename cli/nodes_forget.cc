@@ -48,18 +48,21 @@ int RunForget(const Invocation& run, const ForgetOptions& options) {
   return kExitOk;
 }
 
-}  // namespace
-
-void AddNodesForget(CommandTree& tree) {
-  CLI::App* nodes = tree.Add(tree.root, "nodes", "Who belongs to the cluster");
-  nodes->require_subcommand(1);
-  CLI::App* forget = tree.Add(nodes, "forget", "Take a machine that is gone for good off the list");
+void AddForget(CommandTree& tree, const char* word, const char* what) {
+  CLI::App* forget = tree.Add(tree.root->get_subcommand("nodes"), word, what);
   auto options = std::make_shared<ForgetOptions>();
   forget->add_option("node", options->node, "Hostname, or the first digits of its id")->required();
   forget->add_flag("--alone", options->alone,
                    "Also where this side has no majority: what the other side changes meanwhile "
                    "may be lost");
   tree.OnChosen(forget, [options](const Invocation& run) { return RunForget(run, *options); });
+}
+
+}  // namespace
+
+void AddNodesForget(CommandTree& tree) {
+  AddForget(tree, "forget", "Take a machine that is gone for good off the list");
+  AddForget(tree, "remove", "The same as 'forget'");
 }
 
 }  // namespace macrame::cli

@@ -1,11 +1,12 @@
 #pragma once
 
 // The methods that agents and clusterctl call (proto/macrame/v1/agent.proto, cluster.proto,
-// enrolment.proto).
+// enrolment.proto, operation.proto).
 
 #include "macrame/v1/agent.pb.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/enrolment.pb.h"
+#include "macrame/v1/operation.pb.h"
 #include "proto/rpc_method.h"
 
 namespace macrame::agentd {
@@ -91,5 +92,10 @@ inline constexpr Method<v1::TakeRevocationsRequest, v1::TakeRevocationsResponse>
     "/macrame.v1.EnrolmentService/TakeRevocations", Access::kCertificate};
 inline constexpr Method<v1::VersionRequest, v1::VersionResponse> kVersion{
     "/macrame.v1.ClusterService/Version", Access::kCertificate};
+
+inline constexpr Method<v1::SetCordonRequest, v1::SetCordonResponse> kSetCordon{
+    "/macrame.v1.OperationService/SetCordon", Access::kMember};
+inline constexpr Method<v1::ListEventsRequest, v1::ListEventsResponse> kListEvents{
+    "/macrame.v1.OperationService/ListEvents", Access::kMember};
 
 }  // namespace macrame::agentd

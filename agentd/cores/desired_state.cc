@@ -60,6 +60,8 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     parsed_.deployments[*name] = std::move(wanted);
   } else if (const auto node = NameBehind(kCrashPrefix, key)) {
     Put(entry, *node, &parsed_.crashes);
+  } else if (const auto cordoned = NameBehind(kCordonPrefix, key)) {
+    Put(entry, *cordoned, &parsed_.cordons);
   } else if (absl::StartsWith(key, kRefusalPrefix)) {
     Put(entry, key, &parsed_.refusals);
   } else if (key == kLinksKey) {
@@ -72,6 +74,7 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
 void DesiredState::Drop(const std::string& key) const {
   if (const auto name = NameBehind(kDeploymentPrefix, key)) parsed_.deployments.erase(*name);
   if (const auto node = NameBehind(kCrashPrefix, key)) parsed_.crashes.erase(*node);
+  if (const auto node = NameBehind(kCordonPrefix, key)) parsed_.cordons.erase(*node);
   if (const auto replica = NameBehind(kGangPrefix, key)) {
     parsed_.gangs.erase(*replica);
     parsed_.removed_epochs.erase(*replica);
@@ -79,6 +82,11 @@ void DesiredState::Drop(const std::string& key) const {
   parsed_.refusals.erase(key);
   if (key == kLinksKey) parsed_.links.Clear();
   if (key == kSpeedsKey) parsed_.speeds.Clear();
+}
+
+const v1::Cordon* DesiredState::FindCordon(const std::string& node_id) const {
+  const auto found = cordons().find(node_id);
+  return found == cordons().end() ? nullptr : &found->second;
 }
 
 const v1::Deployment* DesiredState::FindDeployment(const std::string& name) const {

@@ -25,6 +25,8 @@ class DesiredState {
   // `table` must outlive this.
   explicit DesiredState(const StateTable& table) : table_(table) {}
 
+  // Null: the node is not cordoned.
+  const v1::Cordon* FindCordon(const std::string& node_id) const;
   // Null when nobody wants it, or nothing serves it.
   const v1::Deployment* FindDeployment(const std::string& name) const;
   const v1::GangRecord* FindGang(const std::string& replica) const;
@@ -37,6 +39,8 @@ class DesiredState {
 
   // By node, of machines that restarted under a rank.
   const std::map<std::string, v1::NodeCrashes>& crashes() const { return Fresh().crashes; }
+  // By node, of those that take nothing new.
+  const std::map<std::string, v1::Cordon>& cordons() const { return Fresh().cordons; }
   // By key.
   const std::map<std::string, v1::TransportRefusal>& refusals() const { return Fresh().refusals; }
   // The coordinator's verdicts on links; without a revision before it wrote any.
@@ -50,6 +54,7 @@ class DesiredState {
     std::map<std::string, v1::GangRecord> gangs;
     std::map<std::string, uint64_t> removed_epochs;
     std::map<std::string, v1::NodeCrashes> crashes;
+    std::map<std::string, v1::Cordon> cordons;
     std::map<std::string, v1::TransportRefusal> refusals;
     v1::ClusterLinks links;
     v1::SpeedCorrections speeds;

@@ -1,7 +1,8 @@
-// How gangs leave a node that is about to stop. The next gang is launched beside the one that
-// serves where the other nodes have room for both: then nobody waits but for the new one to come
-// up. Where they have not, the gang takes no requests any more (its record has no entry node), ends
-// when it has answered those that it has, and is planned then. Either way it has drain_limit.
+// How gangs leave a node that is about to stop, or is drained. The next gang is launched beside the
+// one that serves where the other nodes have room for both: then nobody waits but for the new one
+// to come up. Where they have not, the gang takes no requests any more (its record has no entry
+// node), ends when it has answered those that it has, and is planned then. Either way it has
+// drain_limit, or as long as the order to drain says.
 
 #include <algorithm>
 #include <utility>
@@ -31,7 +32,7 @@ bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Ga
     if (has_served || gang.lowest_phase == v1::RANK_PHASE_READY) return false;
     gang.failure = MakeReason(reasons::kNodeLeft,
                               absl::StrCat("'", name, "' was being brought up with a rank on ",
-                                           leaving.hostname, ", which is about to stop"),
+                                           leaving.hostname, ", which ", LeavingWords(leaving)),
                               leaving.id.value());
     gang.retry_at = round.now;
     BeginEnding(round, name, gang);
@@ -49,13 +50,15 @@ bool GangReconciler::LeaveDrainingNode(Round& round, const std::string& name, Ga
 // The epoch in force is to finish its answers, and takes no further ones.
 void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& gang) const {
   gang.is_moving = false;
-  gang.gave_way = Gang::GaveWay{gang.record.epoch(), round.now, round.now};
+  gang.gave_way = Gang::GaveWay{gang.record.epoch(), round.now, round.now, options_.drain_limit};
   const NodeView* leaving = DrainingNode(round, gang);
   if (leaving == nullptr) return;
-  gang.failure = MakeReason(
-      reasons::kNodeLeft,
-      absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which was about to stop"),
-      leaving->id.value());
+  gang.gave_way->limit = leaving->answers_have.value_or(options_.drain_limit);
+  gang.failure =
+      MakeReason(reasons::kNodeLeft,
+                 absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which ",
+                              leaving->cordoned ? "was drained" : "was about to stop"),
+                 leaving->id.value());
 }
 
 // There is no plan beside the gang that serves.
@@ -73,8 +76,8 @@ void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& 
   // Gateways see by it that answers have time (entry_table.h).
   const v1::Reason moved = gang.failure;
   why.set_message(absl::StrCat("'", name, "' can't be launched beside itself without ",
-                               leaving->hostname, ", which is about to stop, and moves when its ",
-                               "answers are finished: ", why.message()));
+                               leaving->hostname, ", which ", LeavingWords(*leaving),
+                               ", and moves when its ", "answers are finished: ", why.message()));
   Refuse(round, name, gang, std::move(why));
   gang.record.clear_plan();
   gang.record.clear_entry_node_id();
@@ -88,7 +91,7 @@ void GangReconciler::StayOrGiveWay(Round& round, const std::string& name, Gang& 
 bool GangReconciler::IsGivingWay(const Round& round, const std::string& name, Gang& gang) const {
   if (!gang.gave_way.has_value()) return false;
   Gang::GaveWay& gave_way = *gang.gave_way;
-  if (round.now - gave_way.since >= options_.drain_limit) return false;
+  if (round.now - gave_way.since >= gave_way.limit) return false;
   bool runs = false, is_busy = false;
   for (const v1::RankStatus* rank : round.RanksOf(name)) {
     if (rank->epoch() != gave_way.epoch || IsOver(rank->phase())) continue;

@@ -290,7 +290,7 @@ void GangReconciler::StepPending(Round& round, const std::string& name, Gang& ga
   const bool evicting = IsEvicting(name, gang, round.now);
   // What it held itself before it gave way is seen to be free as late as what others held.
   const bool hurries = evicting || (gang.gave_way.has_value() &&
-                                    round.now - gang.gave_way->since < 2 * options_.drain_limit);
+                                    round.now - gang.gave_way->since < 2 * gang.gave_way->limit);
   const Duration pause = hurries ? options_.replan_after_eviction : options_.replan_interval;
   if (same && round.now - gang.since < pause) return;
   const bool may_again =

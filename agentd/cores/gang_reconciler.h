@@ -94,8 +94,12 @@ struct NodeView {
   uint64_t inventory_revision = 0;
   // It has granted this coordinator its lease (Election::HoldsLeaseOf), so it will take orders.
   bool orderable = false;
-  bool heard = false;     // a heartbeat has come since this node became coordinator
-  bool draining = false;  // it is about to stop: it takes no ranks, and gives away those it has
+  bool heard = false;  // a heartbeat has come since this node became coordinator
+  // It is about to stop, or drained: it takes no ranks, and gives away those it has.
+  bool draining = false;
+  bool cordoned = false;  // it takes no ranks; set also where it is drained by order
+  // Drained by order: answers of gangs that leave it have so long. Unset: drain_limit.
+  std::optional<Duration> answers_have;
 };
 
 // What Reconcile looks at. `ranks`: as last reported by each node; those of dead nodes may be left
@@ -275,6 +279,7 @@ class GangReconciler {
       uint64_t epoch = 0;
       MonotonicTime since;
       MonotonicTime busy_at;  // when it last had a request
+      Duration limit{};       // for its answers
     };
     std::optional<GaveWay> gave_way;
     v1::RankPhase lowest_phase = v1::RANK_PHASE_UNSPECIFIED;

@@ -20,7 +20,12 @@ inline bool IsReachable(const NodeView& node) {
 
 // A plan may use it.
 inline bool TakesRanks(const NodeView& node) {
-  return node.state == v1::NODE_STATE_ALIVE && node.orderable && !node.draining;
+  return node.state == v1::NODE_STATE_ALIVE && node.orderable && !node.draining && !node.cordoned;
+}
+
+// What a node that gives its ranks away does.
+inline const char* LeavingWords(const NodeView& node) {
+  return node.cordoned ? "is being drained" : "is about to stop";
 }
 
 inline bool IsOver(v1::RankPhase phase) {

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view kNotices[] = {
     // How it is configured.
-    reasons::kGatewayOpen, reasons::kNoSecret, reasons::kHostnameClash, reasons::kVersionSkew,
-    reasons::kSeedUnresolved,
+    reasons::kNodeCordoned, reasons::kGatewayOpen, reasons::kNoSecret, reasons::kHostnameClash,
+    reasons::kVersionSkew, reasons::kSeedUnresolved,
     // Folders that hold no model that can be served; those that are wanted are deployments.
     reasons::kModelArchitectureUnknown, reasons::kModelFormatUnsupported,
     reasons::kModelFileMissing, reasons::kModelFileBroken, reasons::kModelConfigInvalid,
@@ -61,6 +61,22 @@ v1::Reason OfNode(const v1::NodeStatus& node) {
                     absl::StrCat(name, is_dead ? " is dead" : " may be dead"), id);
 }
 
+v1::Reason OfCordon(const v1::NodeStatus& node) {
+  const std::string& id = node.identity().node_id();
+  const std::string name =
+      node.identity().hostname().empty() ? id.substr(0, 8) : node.identity().hostname();
+  std::string what = absl::StrCat(name, " is cordoned: nothing new is placed on it");
+  if (node.cordon().drain()) {
+    const uint32_t ranks = node.ranks_running();
+    what = ranks == 0 ? absl::StrCat(name, " is drained: it holds no ranks and takes none")
+                      : absl::StrCat(name, " is being drained: ", ranks,
+                                     ranks == 1 ? " rank" : " ranks", " still to leave it");
+  }
+  v1::Reason reason = MakeReason(reasons::kNodeCordoned, std::move(what), id);
+  reason.set_remedy(absl::StrCat("clusterctl uncordon ", name, " when it is to serve again"));
+  return reason;
+}
+
 // Why it is not served as it was asked for; code empty: nothing is said of it.
 v1::Reason OfDeployment(const v1::DeploymentStatus& deployment) {
   if (deployment.state() == v1::DEPLOYMENT_STATE_READY) return deployment.degraded();
@@ -94,6 +110,7 @@ void JudgeHealth(std::vector<v1::Reason> found, v1::ClusterStatus* status) {
   for (v1::Reason& reason : found) AddOnce(std::move(reason), status);
   for (const v1::NodeStatus& node : status->nodes()) {
     if (node.state() != v1::NODE_STATE_ALIVE || node.draining()) AddOnce(OfNode(node), status);
+    if (node.has_cordon()) AddOnce(OfCordon(node), status);
     healthy = healthy && node.state() == v1::NODE_STATE_ALIVE;
   }
   for (const v1::DeploymentStatus& deployment : status->deployments()) {

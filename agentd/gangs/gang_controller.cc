@@ -264,6 +264,7 @@ void GangController::Carry(const RemoveGang& effect) {
 
 void GangController::Carry(const Notify& effect) {
   const std::string& state = v1::DeploymentState_Name(effect.state);
+  if (on_news_) on_news_(effect);
   if (effect.reason.code() == reasons::kGangLostNode) {
     const v1::GangRecord* gang = parts_.replicator.desired().FindGang(effect.deployment);
     parts_.links.NoteLostNode(NodeId(effect.reason.node_id()),

@@ -49,6 +49,8 @@ class GangController {
   void ForgetKept() { reconciler_.ForgetKept(); }
   // Something happened that the reconciler should see soon: many calls make one pass.
   void Wake();
+  // Told of each deployment that changed its state, while this node leads.
+  void SetOnNews(std::function<void(const Notify&)> on_news) { on_news_ = std::move(on_news); }
   // Each 100 ms or so. Costs next to nothing while nothing is deployed.
   void Tick();
   // Nothing is wanted and nothing runs: what could change that wakes it.
@@ -86,6 +88,7 @@ class GangController {
   GangReconciler reconciler_;
   SpeedLearner speeds_;
   std::function<void()> on_changed_;
+  std::function<void(const Notify&)> on_news_;
   std::optional<MonotonicTime> leading_since_;
   uint64_t leadership_ = 0;  // answers to an earlier one's orders are dropped
   bool awake_ = false;

@@ -7,14 +7,23 @@
 
 namespace macrame::agentd {
 
+uint32_t RunningRanks(const std::vector<v1::RankStatus>& ranks) {
+  return static_cast<uint32_t>(
+      std::count_if(ranks.begin(), ranks.end(), [](const v1::RankStatus& rank) {
+        return rank.phase() != v1::RANK_PHASE_FAILED && rank.phase() != v1::RANK_PHASE_STOPPED;
+      }));
+}
+
 NodeViews::NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
-                     const ReportTable& reports, const Election& election, const StateStore& store)
+                     const ReportTable& reports, const Election& election, const StateStore& store,
+                     const DesiredState& desired)
     : dispatcher_(dispatcher),
       own_(own),
       members_(members),
       reports_(reports),
       election_(election),
-      store_(store) {}
+      store_(store),
+      desired_(desired) {}
 
 std::vector<NodeFacts> NodeViews::All() const {
   const MonotonicTime now = dispatcher_.Now();
@@ -51,6 +60,7 @@ std::vector<NodeFacts> NodeViews::All() const {
     }
     all.push_back(std::move(facts));
   }
+  for (NodeFacts& facts : all) facts.cordon = desired_.FindCordon(facts.id.value());
   std::sort(all.begin(), all.end(),
             [](const NodeFacts& a, const NodeFacts& b) { return a.id < b.id; });
   return all;
@@ -68,6 +78,11 @@ std::vector<NodeView> NodeViews::ForReconciler(MonotonicTime leading_since) cons
     view.orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
     view.heard = facts.is_self || facts.reported_at >= leading_since;
     view.draining = facts.draining;
+    view.cordoned = facts.cordon != nullptr;
+    if (facts.cordon != nullptr && facts.cordon->drain()) {
+      view.answers_have = std::chrono::milliseconds(facts.cordon->deadline_ms());
+      view.draining = true;
+    }
     views.push_back(std::move(view));
   }
   return views;
@@ -99,11 +114,19 @@ bool NodeViews::HasOther() const {
 }
 
 bool NodeViews::AnyDraining() const {
-  if (own_.draining()) return true;
+  if (own_.draining() || IsDrained(own_.id(), own_.ranks())) return true;
   const auto& reports = reports_.reports();
   return std::any_of(reports.begin(), reports.end(), [this](const auto& entry) {
-    return entry.second.draining && members_.IsAlive(entry.first);
+    const NodeReport& report = entry.second;
+    return (report.draining || IsDrained(entry.first, report.ranks)) &&
+           members_.IsAlive(entry.first);
   });
+}
+
+bool NodeViews::IsDrained(const NodeId& node, const std::vector<v1::RankStatus>& ranks) const {
+  if (ranks.empty()) return false;
+  const v1::Cordon* cordon = desired_.FindCordon(node.value());
+  return cordon != nullptr && cordon->drain() && RunningRanks(ranks) > 0;
 }
 
 std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_files) const {
@@ -118,7 +141,7 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
     const bool orderable = facts.is_self || election_.HoldsLeaseOf(facts.id, now);
     node.set_schedulable(facts.state == v1::NODE_STATE_ALIVE && orderable &&
                          facts.inventory != nullptr && facts.state_failure == nullptr &&
-                         !facts.draining);
+                         !facts.draining && facts.cordon == nullptr);
     if (facts.state != v1::NODE_STATE_ALIVE) {
       node.set_unschedulable_reason(
           facts.state_reason.message().empty() ? "it is not alive" : facts.state_reason.message());
@@ -126,6 +149,8 @@ std::vector<v1::PlannerNode> NodeViews::ForPlanner(const std::set<NodeId>& has_f
       node.set_unschedulable_reason("it can't write to its disk");
     } else if (facts.draining) {
       node.set_unschedulable_reason("it is about to stop");
+    } else if (facts.cordon != nullptr) {
+      node.set_unschedulable_reason("it is cordoned (clusterctl uncordon)");
     } else if (!node.schedulable()) {
       node.set_unschedulable_reason("it has just joined and has not told what it has yet");
     }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/cores/desired_state.h"
 #include "agentd/cores/election.h"
 #include "agentd/cores/gang_reconciler.h"
 #include "agentd/cores/state_store.h"
@@ -31,13 +32,18 @@ struct NodeFacts {
   const std::vector<v1::RankStatus>* ranks = nullptr;
   // Why it can't write its desired state to disk; null: it can.
   const v1::Reason* state_failure = nullptr;
-  bool draining = false;  // it is about to stop
+  bool draining = false;               // it is about to stop
+  const v1::Cordon* cordon = nullptr;  // null: it may take ranks
 };
+
+// Ranks that are not over.
+uint32_t RunningRanks(const std::vector<v1::RankStatus>& ranks);
 
 class NodeViews {
  public:
   NodeViews(transport::Dispatcher& dispatcher, OwnNode& own, const MemberMonitor& members,
-            const ReportTable& reports, const Election& election, const StateStore& store);
+            const ReportTable& reports, const Election& election, const StateStore& store,
+            const DesiredState& desired);
 
   // By node id. The pointers hold until the next heartbeat.
   std::vector<NodeFacts> All() const;
@@ -47,20 +53,23 @@ class NodeViews {
   bool AnyRanks() const;
   // Whether a live node is there, besides this one, that is not about to stop.
   bool HasOther() const;
-  // A live node is about to stop, this one or another: who waits for its answers to end goes by
-  // counters of ranks.
+  // A live node is about to stop, or has ranks that are drained, this one or another: who waits for
+  // its answers to end goes by counters of ranks.
   bool AnyDraining() const;
   // As the planner wants them. `has_files`: nodes that have the model's very files.
   std::vector<v1::PlannerNode> ForPlanner(const std::set<NodeId>& has_files) const;
   std::string DisplayName(const NodeId& node) const;
 
  private:
+  bool IsDrained(const NodeId& node, const std::vector<v1::RankStatus>& ranks) const;
+
   transport::Dispatcher& dispatcher_;
   OwnNode& own_;
   const MemberMonitor& members_;
   const ReportTable& reports_;
   const Election& election_;
   const StateStore& store_;
+  const DesiredState& desired_;
 };
 
 }  // namespace macrame::agentd

@@ -3,7 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/base/rpc_methods.h"
 #include "agentd/base/version.h"
+#include "agentd/cores/cordon.h"
 #include "agentd/cores/load_decision.h"
+#include "agentd/cores/state_keys.h"
 #include "agentd/services/agent_service.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -115,6 +117,11 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
   server.HandleUnary(kForgetNode, [this](const Caller& caller, v1::ForgetNodeRequest request,
                                          Reply<v1::ForgetNodeResponse> reply) {
     ForgetNode(caller, request, std::move(reply));
+  });
+  server.HandleUnary(kSetCordon, [this](const Caller& caller, v1::SetCordonRequest request,
+                                        Reply<v1::SetCordonResponse> reply) {
+    Unary(kSetCordon, caller, request, kUnloadTimeout, reply,
+          [this, request, reply] { SetCordonHere(request, reply); });
   });
   server.HandleUnary(kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
                                           Reply<v1::UnloadModelResponse> reply) {
@@ -336,6 +343,33 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
   }
   Unary(kForgetNode, caller, request, kUnloadTimeout, reply,
         [this, node, reply] { parts_.member_writer.Forget(node, reply); });
+}
+
+// What is so already is not written again: an order may be repeated.
+void ClusterService::SetCordonHere(const v1::SetCordonRequest& request,
+                                   Reply<v1::SetCordonResponse> reply) {
+  const v1::Cordon* present = parts_.replicator.desired().FindCordon(request.node_id());
+  if (present == nullptr && !parts_.reporter.Knows(NodeId(request.node_id()))) {
+    return reply(ReasonStatus(
+        absl::StatusCode::kNotFound, reasons::kNodeNotFound,
+        absl::StrCat("no node with the id '", request.node_id().substr(0, 64), "' is known")));
+  }
+  const std::optional<CordonChange> change =
+      DecideCordon(request, present, parts_.dispatcher.UnixMs());
+  if (!change.has_value()) {
+    return reply(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kBadRequest,
+                              "cordon, drain or uncordon: the request names none of them, or a "
+                              "deadline of more than a day"));
+  }
+  if (!change->response.changed()) return reply(change->response);
+  const auto done = [this, reply, response = change->response](const absl::Status& status) {
+    if (!status.ok()) return reply(status);
+    parts_.gang_controller.Wake();
+    reply(response);
+  };
+  const std::string key = absl::StrCat(kCordonPrefix, request.node_id());
+  if (change->value.empty()) return parts_.replicator.Remove(key, "", done);
+  parts_.replicator.Write(key, change->value, done);
 }
 
 void ClusterService::UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply) {

@@ -18,6 +18,7 @@
 #include "agentd/state/member_writer.h"
 #include "agentd/state/state_replicator.h"
 #include "macrame/v1/cluster.pb.h"
+#include "macrame/v1/operation.pb.h"
 #include "transport/dispatcher.h"
 #include "transport/grpc_server.h"
 
@@ -99,6 +100,7 @@ class ClusterService {
                    transport::ServerStream stream);
   void ForgetNode(const transport::Caller& caller, const v1::ForgetNodeRequest& request,
                   Reply<v1::ForgetNodeResponse> reply);
+  void SetCordonHere(const v1::SetCordonRequest& request, Reply<v1::SetCordonResponse> reply);
   void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
   void AnswerWhenGone(const std::string& name, MonotonicTime since,
                       Reply<v1::UnloadModelResponse> reply);

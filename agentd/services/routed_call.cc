@@ -87,7 +87,7 @@ void RoutedCall::NoteStateChanged() {
                                    ", which had this request, has ended")));
   };
   const bool has_time = has_answered_ || entries_.MovesInOrder(entry_);
-  const Duration grace = has_time ? moved_on_grace_ : kMovedOnLook;
+  const Duration grace = has_time ? std::max(moved_on_grace_, entries_.DrainTime()) : kMovedOnLook;
   // A call that is over by then need not be kept for it.
   dispatcher_.PostAfter(
       grace, [weak = weak_from_this(), attempt = attempt_, cut, had_time = has_time] {

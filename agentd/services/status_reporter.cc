@@ -46,6 +46,10 @@ void StatusReporter::AddNodes(v1::ClusterStatus& status) const {
                             status.coordinator().coordinator_id() == facts.id.value());
     node.set_is_self(facts.is_self);
     node.set_last_heartbeat_age_ms(facts.age_ms);
+    if (facts.cordon != nullptr) *node.mutable_cordon() = *facts.cordon;
+    if (facts.ranks != nullptr && facts.state == v1::NODE_STATE_ALIVE) {
+      node.set_ranks_running(RunningRanks(*facts.ranks));
+    }
     node.set_draining(facts.draining && facts.state == v1::NODE_STATE_ALIVE);
   }
   std::set<std::string> live;
@@ -110,6 +114,10 @@ std::vector<v1::Reason> StatusReporter::Found(const v1::ClusterStatus& status) c
 std::vector<v1::Reason> StatusReporter::Problems() const {
   const v1::ClusterStatus status = Status();
   return {status.problems().begin(), status.problems().end()};
+}
+
+bool StatusReporter::Knows(const NodeId& node) const {
+  return node == parts_.own.id() || parts_.members.table().Find(node) != nullptr;
 }
 
 v1::ClusterStatus StatusReporter::Status() const {

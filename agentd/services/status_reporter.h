@@ -41,6 +41,8 @@ class StatusReporter {
   // As Status() lists them.
   std::vector<v1::Reason> Problems() const;
   v1::ListModelsResponse Models() const;
+  // A member, this node among them, whatever its state.
+  bool Knows(const NodeId& node) const;
   std::vector<v1::DeploymentStatus> Deployments() const;
 
  private:

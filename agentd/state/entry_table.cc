@@ -74,6 +74,15 @@ bool EntryTable::MovesInOrder(const Entry& entry) const {
   return gang != nullptr && gang->last_failure().code() == reasons::kNodeLeft;
 }
 
+Duration EntryTable::DrainTime() const {
+  Duration longest = Duration::zero();
+  for (const auto& [node, cordon] : desired_.cordons()) {
+    if (!cordon.drain()) continue;
+    longest = std::max<Duration>(longest, std::chrono::milliseconds(cordon.deadline_ms()));
+  }
+  return longest;
+}
+
 absl::Status EntryTable::Told(const std::string& asked, const absl::Status& status) const {
   if (!absl::IsNotFound(status) || !IsWanted(asked)) return status;
   return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,

@@ -45,6 +45,8 @@ class EntryTable {
   bool HasMovedOn(const Entry& entry) const;
   // It did because one of its nodes is about to stop: it has time for what it was asked.
   bool MovesInOrder(const Entry& entry) const;
+  // How long answers have at the most that some order to drain names; zero: there is none.
+  Duration DrainTime() const;
   // What a client is told: of a wanted deployment never that there is none.
   absl::Status Told(const std::string& asked, const absl::Status& status) const;
 

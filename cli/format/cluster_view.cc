@@ -16,6 +16,10 @@ constexpr int kBarWidth = 12;
 
 Cell StateCell(const v1::NodeStatus& node) {
   if (node.draining() && node.state() == v1::NODE_STATE_ALIVE) return {"draining", Tone::kWarn};
+  if (node.has_cordon() && node.state() == v1::NODE_STATE_ALIVE) {
+    const bool is_moving = node.cordon().drain() && node.ranks_running() > 0;
+    return {is_moving ? "draining" : node.cordon().drain() ? "drained" : "cordoned", Tone::kWarn};
+  }
   switch (node.state()) {
     case v1::NODE_STATE_ALIVE:
       return {"alive", Tone::kGood};
@@ -235,6 +239,20 @@ std::string DevicesView(const v1::ClusterStatus& status, int width, const Style&
                     node.identity().node_id().substr(0, kShortId)});
   }
   return RenderTable(columns, rows, width, style) + UnknownNodesText(status);
+}
+
+std::string NodeStateWord(const v1::NodeStatus& node) { return StateCell(node).text; }
+
+std::string HealthLine(const v1::ClusterStatus& status, const Style& style) {
+  return HealthText(status, style);
+}
+
+std::string ProblemsView(const v1::ClusterStatus& status, const Style& style) {
+  return ProblemsText(status, style);
+}
+
+std::string HealthView(const v1::ClusterStatus& status, const Style& style) {
+  return HealthText(status, style) + ProblemsText(status, style);
 }
 
 std::string StatusView(const v1::ClusterStatus& status, int width, const Style& style) {

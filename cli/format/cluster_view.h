@@ -18,6 +18,15 @@ std::string DevicesView(const v1::ClusterStatus& status, int width, const Style&
 // A line begins with kAllHealthyLine exactly when status.healthy(); what is listed then are notes.
 std::string StatusView(const v1::ClusterStatus& status, int width, const Style& style);
 
+// "alive", "suspect", "dead", "left", "draining", "drained", "cordoned".
+std::string NodeStateWord(const v1::NodeStatus& node);
+// The line on health alone.
+std::string HealthLine(const v1::ClusterStatus& status, const Style& style);
+// Problems, or notes of a healthy cluster, with what to do; "" without any.
+std::string ProblemsView(const v1::ClusterStatus& status, const Style& style);
+// `cluster health`: the line on health and the list of problems or notes.
+std::string HealthView(const v1::ClusterStatus& status, const Style& style);
+
 // The hostname of a node, or the start of its id when it has none.
 std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id);
 

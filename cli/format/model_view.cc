@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/format/cluster_view.h"
 #include "cli/format/reason_text.h"
 #include "cli/format/table.h"
@@ -341,6 +342,79 @@ std::string DeploymentsView(const v1::ClusterStatus& status, int width, const St
   if (!ranks.empty()) absl::StrAppend(&out, "\n", ranks);
   if (!failures.empty()) absl::StrAppend(&out, "\n", failures);
   return out;
+}
+
+std::string BalanceView(const v1::DeploymentStatus& deployment, int width, const Style& style) {
+  const auto weights = [](const v1::Assignment& part) {
+    const v1::MemoryNeed& need = part.need();
+    return need.weights_bytes() + need.embedding_bytes() + need.head_bytes();
+  };
+  uint64_t all = 0;
+  for (const v1::Assignment& part : deployment.plan().assignments()) all += weights(part);
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::Assignment& part : deployment.plan().assignments()) {
+    const v1::RankStatus* rank = FindRank(deployment, part.rank());
+    const uint64_t measured = rank == nullptr ? 0 : rank->memory_bytes();
+    const double share =
+        all == 0 ? -1 : static_cast<double>(weights(part)) / static_cast<double>(all);
+    rows.push_back({absl::StrCat(part.rank()), part.hostname(), LayersText(part),
+                    HoldsText(part).empty() ? "-" : HoldsText(part), Percent(share),
+                    GiB(weights(part)),
+                    GiB(part.need().kv_cache_bytes() + part.need().state_bytes()),
+                    GiB(part.need().total_bytes()), measured == 0 ? "-" : GiB(measured),
+                    GiB(part.budget_bytes())});
+  }
+  if (rows.empty()) return "";
+  return RenderTable({{"RANK", true},
+                      {"NODE", false, 8, 10},
+                      {"LAYERS"},
+                      {"HOLDS", false, 0},
+                      {"SHARE", true, 6},
+                      {"WEIGHTS", true, 5},
+                      {"CACHE", true, 4},
+                      {"PLANNED", true},
+                      {"MEASURED", true},
+                      {"LIMIT", true, 0}},
+                     rows, width, style);
+}
+
+std::string LoadedView(const v1::ClusterStatus& status, int width, const Style& style) {
+  if (status.deployments().empty()) {
+    return "No model is loaded; 'clusterctl run NAME' loads one and talks to it.\n";
+  }
+  std::vector<std::vector<Cell>> rows;
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    uint64_t memory = 0;
+    uint32_t running = 0, queued = 0;
+    for (const v1::RankStatus& rank : deployment.ranks()) {
+      memory += rank.memory_bytes();
+      running += rank.requests_running();
+      queued += rank.requests_queued();
+    }
+    std::vector<std::string> nodes;
+    for (const v1::Assignment& part : deployment.plan().assignments()) {
+      const bool is_new = std::find(nodes.begin(), nodes.end(), part.hostname()) == nodes.end();
+      if (is_new) nodes.push_back(part.hostname());
+    }
+    const v1::Plan& plan = deployment.plan();
+    rows.push_back({deployment.deployment().name(),
+                    {DeploymentWord(deployment.state()), ToneOf(deployment.state())},
+                    nodes.empty() ? "-" : absl::StrJoin(nodes, ", "),
+                    memory == 0 ? "-" : GiB(memory),
+                    nodes.empty() ? "-" : ContextCell(plan),
+                    Rate(deployment.tokens_per_second()),
+                    absl::StrCat(running),
+                    absl::StrCat(queued)});
+  }
+  return RenderTable({{"MODEL", false, 8, 10},
+                      {"STATE"},
+                      {"NODES", false, 5, 8},
+                      {"MEMORY", true, 4},
+                      {"CONTEXT", true, 0},
+                      {"TOK/S", true},
+                      {"RUNNING", true},
+                      {"QUEUED", true, 0}},
+                     rows, width, style);
 }
 
 std::string ModelsView(const v1::ListModelsResponse& models, int width, const Style& style) {

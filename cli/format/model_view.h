@@ -16,6 +16,10 @@ std::string ShapeText(const v1::Plan& plan);
 
 // Every deployment with a line for each of its ranks.
 std::string DeploymentsView(const v1::ClusterStatus& status, int width, const Style& style);
+// `model status --detail`: what each rank holds by plan and by measure, and its share of all.
+std::string BalanceView(const v1::DeploymentStatus& deployment, int width, const Style& style);
+// `ps`: a line for each deployment: its nodes, memory, speed and requests.
+std::string LoadedView(const v1::ClusterStatus& status, int width, const Style& style);
 // `model list`: what is on disk and what is loaded.
 std::string ModelsView(const v1::ListModelsResponse& models, int width, const Style& style);
 // `plan`: the plan that would be carried out and why, or why there is none.

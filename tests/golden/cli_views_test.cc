@@ -6,6 +6,7 @@
 #include "cli/format/load_progress.h"
 #include "cli/format/message_json.h"
 #include "cli/format/model_view.h"
+#include "cli/format/top_view.h"
 #include "tests/golden/golden_files.h"
 #include "tests/unit/cli/sample_messages.h"
 
@@ -36,6 +37,17 @@ TEST(Golden, ModelsAndPlans) {
   ExpectGolden("models-80.txt", ModelsView(SampleModels(), 80, Style()));
   ExpectGolden("plan-fits-100.txt", PlanView(FittingPlan(), 100, Style()));
   ExpectGolden("plan-misfit-100.txt", PlanView(MisfitPlan(), 100, Style()));
+}
+
+TEST(Golden, WhatIsLoadedAndHealth) {
+  ExpectGolden("ps-80.txt", LoadedView(TroubledCluster(), 80, Style()));
+  ExpectWithin(80, LoadedView(TroubledCluster(), 80, Style()));
+  for (const int width : {80, 120}) {
+    const std::string top = TopView(TroubledCluster(), width, Style());
+    ExpectGolden("top-" + std::to_string(width) + ".txt", top);
+  }
+  ExpectGolden("health-troubled.txt", HealthView(TroubledCluster(), Style()));
+  EXPECT_EQ(HealthView(HealthyCluster(), Style()), "All nodes healthy\n");
 }
 
 TEST(Golden, Loading) {

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/check.h"
+#include "proto/reasons.h"
 #include "tests/unit/cli/sample_links.h"
 #include "tests/unit/cli/sample_messages.h"
 #include "transport/status_codec.h"
@@ -40,6 +41,7 @@ std::vector<v1::GenerateChunk> ThinkersAnswer() {
 
 grpc::Status FakeClusterService::GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                                            v1::ClusterStatus* response) {
+  const std::lock_guard lock(status_mutex_);
   *response = status.has_value() ? *status : troubled ? TroubledCluster() : HealthyCluster();
   return ToGrpcStatus(failure);
 }
@@ -96,6 +98,11 @@ grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
   last_infer = *request;
   inferred.insert(request->deployment());
   if (!failure.ok()) return ToGrpcStatus(failure);
+  if (infer_failures > 0 || request->messages_size() > messages_max) {
+    --infer_failures;
+    return ToGrpcStatus(ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kPromptTooLong,
+                                     "the prompt is longer than the context"));
+  }
   if (request->deployment() == "thinker") {
     for (const v1::GenerateChunk& piece : ThinkersAnswer()) writer->Write(piece);
     return grpc::Status::OK;
@@ -104,6 +111,7 @@ grpc::Status FakeClusterService::Infer(grpc::ServerContext* context,
   chunk.set_text("RDMA is");
   chunk.set_prompt_tokens(12);
   writer->Write(chunk);
+  ++inferring;
   if (request->deployment() == "slow") {
     while (!context->IsCancelled()) {
       writer->Write(chunk);
@@ -188,6 +196,29 @@ grpc::Status FakeClusterService::PlanNet(grpc::ServerContext*, const v1::PlanNet
   return ToGrpcStatus(failure);
 }
 
+grpc::Status FakeOperationService::SetCordon(grpc::ServerContext*,
+                                             const v1::SetCordonRequest* request,
+                                             v1::SetCordonResponse* response) {
+  last_cordon = *request;
+  response->set_changed(changes);
+  ++cordons;
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeOperationService::ListEvents(grpc::ServerContext*,
+                                              const v1::ListEventsRequest* request,
+                                              v1::ListEventsResponse* response) {
+  last_events = *request;
+  v1::Event& event = *response->add_events();
+  event.set_at_unix_ms(1'764'081'005'000);
+  event.set_kind("node");
+  event.set_subject("mini-2");
+  event.set_message("is dead");
+  event.mutable_reason()->set_code("NODE_DEAD");
+  event.mutable_reason()->set_message("no heartbeat for 3 s");
+  return grpc::Status::OK;
+}
+
 FakeAgent::FakeAgent() {
   static int count = 0;
   socket_path_ = ::testing::TempDir() + "cli-" + std::to_string(getpid()) + "-" +
@@ -196,6 +227,7 @@ FakeAgent::FakeAgent() {
   builder.AddListeningPort(transport::SocketTarget(socket_path_),
                            grpc::InsecureServerCredentials());
   builder.RegisterService(&service);
+  builder.RegisterService(&operations);
   server_ = builder.BuildAndStart();
   MACRAME_CHECK(server_ != nullptr) << "nothing can be served at " << socket_path_;
 }

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "macrame/v1/cluster.grpc.pb.h"
+#include "macrame/v1/operation.grpc.pb.h"
 
 namespace macrame::cli {
 
@@ -63,6 +64,13 @@ class FakeClusterService final : public v1::ClusterService::Service {
   std::optional<v1::ClusterStatus> status;  // instead of the samples
   std::optional<v1::LinksView> links;       // unset: SamplePair()
   int statuses_per_watch = 0;               // 0: until cancelled
+  int infer_failures = 0;                   // so many questions are refused: PROMPT_TOO_LONG
+  int messages_max = 1000;                  // conversations of more messages are refused likewise
+  // Also while calls are under way.
+  void SetStatus(const v1::ClusterStatus& next) {
+    const std::lock_guard lock(status_mutex_);
+    status = next;
+  }
   // What was asked last.
   v1::LoadModelRequest last_load;
   v1::PlanModelRequest last_plan;
@@ -76,6 +84,24 @@ class FakeClusterService final : public v1::ClusterService::Service {
   v1::PlanNetRequest last_plan_net;
   std::atomic<int> watches{0};
   std::atomic<bool> infer_was_cancelled{false};
+  std::atomic<int> inferring{0};  // answers that began
+
+ private:
+  std::mutex status_mutex_;
+};
+
+// Cordons are taken, and one event is told.
+class FakeOperationService final : public v1::OperationService::Service {
+ public:
+  grpc::Status SetCordon(grpc::ServerContext*, const v1::SetCordonRequest* request,
+                         v1::SetCordonResponse* response) override;
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
+                          v1::ListEventsResponse* response) override;
+
+  bool changes = true;
+  v1::SetCordonRequest last_cordon;
+  v1::ListEventsRequest last_events;
+  std::atomic<int> cordons{0};
 };
 
 // Serves at a path of its own in the test's temporary folder.
@@ -85,6 +111,7 @@ class FakeAgent {
   ~FakeAgent();
   const std::string& socket_path() const { return socket_path_; }
   FakeClusterService service;
+  FakeOperationService operations;
 
  private:
   std::string socket_path_;

@@ -53,6 +53,23 @@ TEST(Watch, RepaintsInPlaceAndShowsTheCursorAgain) {
   EXPECT_GT(Count(run.out, "F"), 1u);
 }
 
+TEST(Watch, TopTakesTheOtherScreenAndGivesItBack) {
+  FakeAgent agent;
+  CliWorld world;
+  world.out_is_terminal = true;
+  CliRun run;
+  {
+    CtrlC ctrl_c([&] { return agent.service.watches > 0; });
+    run = Clusterctl({"top", "--socket", agent.socket_path()}, world);
+  }
+  EXPECT_EQ(run.exit_code, kExitInterrupted);
+  EXPECT_EQ(run.out.find("\x1b[?1049h"), 0u);
+  EXPECT_EQ(run.out.substr(run.out.size() - 8), "\x1b[?1049l");
+  EXPECT_GT(Count(run.out, "q quits"), 0u);
+  EXPECT_EQ(Clusterctl({"top", "--socket", agent.socket_path()}).exit_code, kExitUsage)
+      << "no terminal";
+}
+
 TEST(Watch, SurvivesAnAgentThatEndsTheStream) {
   FakeAgent agent;
   agent.service.statuses_per_watch = 1;

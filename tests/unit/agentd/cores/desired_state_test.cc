@@ -46,6 +46,18 @@ TEST_F(DesiredStateTest, WhatIsWrittenIsFoundAtOnce) {
   EXPECT_EQ(desired_.FindDeployment("m")->replicas(), 3u);
 }
 
+TEST_F(DesiredStateTest, ACordonIsFoundUntilItIsLifted) {
+  EXPECT_EQ(desired_.FindCordon("n"), nullptr);
+  v1::Cordon cordon;
+  cordon.set_node_id("n");
+  cordon.set_drain(true);
+  Write(std::string(kCordonPrefix) + "n", cordon);
+  ASSERT_NE(desired_.FindCordon("n"), nullptr);
+  EXPECT_TRUE(desired_.FindCordon("n")->drain());
+  ASSERT_TRUE(table_.Remove(std::string(kCordonPrefix) + "n").ok());
+  EXPECT_EQ(desired_.FindCordon("n"), nullptr);
+}
+
 TEST_F(DesiredStateTest, WhatDidNotChangeStaysWhereItIs) {
   WriteDeployment("m", 2);
   const v1::Deployment* before = desired_.FindDeployment("m");

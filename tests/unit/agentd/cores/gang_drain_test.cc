@@ -164,6 +164,27 @@ TEST_F(GangDrain, ANodeThatIsAllThereIsKeepsItsGang) {
   EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
 }
 
+TEST_F(GangDrain, ADrainByOrderGivesAnswersTheTimeThatItNames) {
+  SetRunning(1);
+  h_.Node('c').cordoned = h_.Node('c').draining = true;
+  h_.Node('c').answers_have = seconds(4);
+  h_.Run(seconds(3));
+  EXPECT_EQ(RanksOf(first_), 3u);
+  EXPECT_NE(h_.Status("m").failure().message().find("was drained"), std::string::npos)
+      << h_.Status("m").failure().message();
+  h_.Run(seconds(5));
+  EXPECT_EQ(RanksOf(first_), 0u);
+  EXPECT_FALSE(IsOnC("m"));
+  EXPECT_EQ(h_.Status("m").state(), v1::DEPLOYMENT_STATE_READY);
+}
+
+TEST_F(GangDrain, WhatRunsOnACordonedNodeStaysThere) {
+  h_.Node('c').cordoned = true;
+  h_.Run(seconds(10));
+  EXPECT_EQ(h_.Status("m").epoch(), first_);
+  EXPECT_TRUE(IsOnC("m"));
+}
+
 TEST_F(GangDrain, RemovingItEndsEverythingAtOnce) {
   SetRunning(2);
   TellToStop();

@@ -69,6 +69,22 @@ TEST(Health, AModelThatIsNotServedSaysWhy) {
   EXPECT_EQ(status.problems(0).message(), "'m' is not served: no such pre-tokenizer");
 }
 
+TEST(Health, ACordonedNodeIsListedAndSpoilsNothing) {
+  v1::ClusterStatus status = Pair();
+  status.mutable_nodes(1)->mutable_cordon()->set_node_id(std::string(32, 'b'));
+  JudgeHealth({}, &status);
+  EXPECT_TRUE(status.healthy());
+  ASSERT_EQ(status.problems_size(), 1);
+  EXPECT_EQ(status.problems(0).code(), "NODE_CORDONED");
+  EXPECT_EQ(status.problems(0).message(), "bess is cordoned: nothing new is placed on it");
+  EXPECT_NE(status.problems(0).remedy().find("uncordon bess"), std::string::npos);
+  v1::ClusterStatus draining = Pair();
+  draining.mutable_nodes(1)->mutable_cordon()->set_drain(true);
+  draining.mutable_nodes(1)->set_ranks_running(2);
+  JudgeHealth({}, &draining);
+  EXPECT_EQ(draining.problems(0).message(), "bess is being drained: 2 ranks still to leave it");
+}
+
 TEST(Health, NoticesAreListedAndSpoilNothingOthersDo) {
   v1::ClusterStatus status = Pair();
   const v1::Reason open = MakeReason("GATEWAY_OPEN", "the HTTP API is open");

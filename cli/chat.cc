@@ -1,0 +1,277 @@
+// `run` and `chat`: one question, or a conversation, with a model that is loaded, or will be.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <istream>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "cli/answer.h"
+#include "cli/chat_session.h"
+#include "cli/command.h"
+#include "cli/duration.h"
+#include "cli/interrupt.h"
+#include "cli/load_wait.h"
+#include "proto/reasons.h"
+#include "proto/suggestions.h"
+
+namespace macrame::cli {
+namespace {
+
+struct ChatOptions {
+  std::string model, question;
+  std::string timeout = "10m";
+  ChatSettings settings;
+  bool no_thinking = false;
+};
+
+// The one deployment that `name` means among those that are served: by its own name, else by its
+// model's, else by a beginning or an end that no other has. Null: none, or several.
+const v1::DeploymentStatus* FindServed(const v1::ClusterStatus& status, const std::string& name) {
+  const auto only = [&](const auto& matches) {
+    const v1::DeploymentStatus* found = nullptr;
+    for (const v1::DeploymentStatus& deployment : status.deployments()) {
+      if (deployment.state() == v1::DEPLOYMENT_STATE_REMOVING) continue;
+      if (!matches(deployment.deployment())) continue;
+      if (found != nullptr) return static_cast<const v1::DeploymentStatus*>(nullptr);
+      found = &deployment;
+    }
+    return found;
+  };
+  const v1::DeploymentStatus* found =
+      only([&](const v1::Deployment& one) { return one.name() == name; });
+  if (found == nullptr) {
+    found = only([&](const v1::Deployment& one) {
+      return one.model_name() == name || (!one.model_path().empty() && one.model_path() == name);
+    });
+  }
+  if (found != nullptr || name.empty()) return found;
+  return only([&](const v1::Deployment& one) {
+    return absl::StartsWithIgnoreCase(one.name(), name) ||
+           absl::EndsWithIgnoreCase(one.name(), name);
+  });
+}
+
+std::vector<std::string> ServedNames(const v1::ClusterStatus& status) {
+  std::vector<std::string> names;
+  for (const v1::DeploymentStatus& deployment : status.deployments()) {
+    names.push_back(deployment.deployment().name());
+  }
+  return names;
+}
+
+absl::Status NotServed(const v1::ClusterStatus& status, const std::string& name) {
+  const std::vector<std::string> names = ServedNames(status);
+  v1::Reason reason;
+  if (names.empty()) {
+    reason = MakeReason(reasons::kModelNotLoaded, "no model is loaded");
+    reason.set_remedy(absl::StrCat("clusterctl run ", name.empty() ? "NAME" : name,
+                                   " loads one; clusterctl ls lists them"));
+  } else if (name.empty()) {
+    reason = MakeReason(reasons::kModelNotLoaded, "several models are loaded: which one?");
+    reason.set_remedy(absl::StrCat("clusterctl chat NAME, one of: ", NameList(names)));
+  } else {
+    reason = MakeReason(reasons::kModelNotLoaded,
+                        absl::StrCat("no model '", name, "' is loaded", DidYouMean(name, names)));
+    reason.set_remedy(
+        absl::StrCat("clusterctl run ", name, " loads it; loaded: ", NameList(names)));
+  }
+  return ReasonStatus(absl::StatusCode::kNotFound, reason);
+}
+
+// The name that is served, for `run` after it was loaded if it wasn't. Not OK: it was said why, and
+// `exit_code` is set.
+std::optional<std::string> ServedName(const Invocation& run, const ChatOptions& options,
+                                      bool may_load, int* exit_code) {
+  AgentClient client(run.options.socket_path);
+  const auto status = client.GetStatus();
+  if (!status.ok()) {
+    *exit_code = run.Fail(status.status());
+    return std::nullopt;
+  }
+  const std::string name = may_load ? AbsoluteModelPath(options.model) : options.model;
+  const v1::DeploymentStatus* served = options.model.empty() && status->deployments_size() == 1
+                                           ? &status->deployments(0)
+                                           : FindServed(*status, name);
+  if (served != nullptr && (served->state() == v1::DEPLOYMENT_STATE_READY || !may_load)) {
+    return served->deployment().name();
+  }
+  if (!may_load) {
+    *exit_code = run.Fail(NotServed(*status, options.model));
+    return std::nullopt;
+  }
+  v1::LoadModelRequest request;
+  // One that is on its way is waited for as it was asked for.
+  request.set_name_or_path(name);
+  if (served != nullptr) {
+    request.set_name_or_path(served->deployment().name());
+    request.set_deployment_name(served->deployment().name());
+    *request.mutable_placement() = served->deployment().placement();
+    request.set_replicas(served->deployment().replicas());
+  }
+  request.set_timeout_ms(static_cast<uint32_t>(ParseDuration(options.timeout)->count()));
+  v1::DeploymentStatus loaded;
+  *exit_code = LoadAndWait(run, client, request, &loaded);
+  if (*exit_code != kExitOk) return std::nullopt;
+  return loaded.deployment().name();
+}
+
+// A conversation at a terminal, or of lines that a test hands in.
+class ChatLoop {
+ public:
+  ChatLoop(const Invocation& run, std::string deployment, const ChatSettings& settings)
+      : run_(run), session_(std::move(deployment), settings) {}
+
+  int Run() {
+    *run_.environment.err << run_.err_style.Dim(
+        "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n");
+    while (const std::optional<std::string> text = ReadText()) {
+      if (text->empty()) continue;
+      if ((*text)[0] == '/') {
+        const ChatSession::Outcome outcome = session_.Command(*text);
+        *run_.environment.out << outcome.told << std::flush;
+        if (outcome.is_over) return kExitOk;
+      } else if (const int code = AskInTurn(*text); code != kExitOk) {
+        return code;
+      }
+    }
+    return kExitOk;
+  }
+
+ private:
+  // Nullopt at the end of the input.
+  std::optional<std::string> ReadText() {
+    ChatLines lines;
+    while (true) {
+      const char* prompt = lines.is_open() ? "... " : ">>> ";
+      *run_.environment.out << run_.style.Bold(prompt) << std::flush;
+      std::string line;
+      if (!ReadLine(&line)) {
+        *run_.environment.out << "\n" << std::flush;
+        return std::nullopt;
+      }
+      if (auto text = lines.Add(line)) return text;
+    }
+  }
+
+  // Ctrl-C at the prompt says how to leave; a second one does.
+  bool ReadLine(std::string* line) {
+    std::atomic<InterruptWatch*> watch{nullptr};
+    InterruptWatch interrupt([&] {
+      const InterruptWatch* own = watch.load();
+      if (own != nullptr && own->exit_code() == kExitTerminated) {
+        // Its handler is the system's again.
+        kill(getpid(), SIGTERM);
+      }
+      *run_.environment.err << "\n(Ctrl-D or /bye leaves; so does Ctrl-C once more)\n"
+                            << std::flush;
+    });
+    watch = &interrupt;
+    return static_cast<bool>(std::getline(*run_.environment.in, *line));
+  }
+
+  // What is wrong with one question ends no conversation.
+  int AskInTurn(const std::string& question) {
+    size_t forgotten = 0;
+    Asked asked = Converse(run_, session_.Request(question));
+    while (ReasonOf(asked.ended).code() == reasons::kPromptTooLong && session_.ForgetOldest()) {
+      ++forgotten;
+      asked = Converse(run_, session_.Request(question));
+    }
+    if (forgotten > 0) {
+      *run_.environment.err << run_.err_style.Dim(
+          absl::StrCat("the oldest ", Plural(forgotten, "question"),
+                       " were forgotten: the conversation no longer fits the context\n"));
+    }
+    session_.NoteAnswer(question, asked.answer.text);
+    if (asked.interrupted == kExitTerminated) return kExitTerminated;
+    if (asked.interrupted != 0) {
+      *run_.environment.err << run_.err_style.Dim("(stopped)\n") << std::flush;
+      return kExitOk;
+    }
+    if (!asked.ended.ok()) {
+      const int code = run_.Fail(asked.ended);
+      return code == kExitUnreachable ? code : kExitOk;
+    }
+    if (!run_.options.quiet) {
+      *run_.environment.err << run_.err_style.Dim(AnswerStatistics(asked.answer)) << std::flush;
+    }
+    return kExitOk;
+  }
+
+  const Invocation& run_;
+  ChatSession session_;
+};
+
+int RunChat(const Invocation& run, ChatOptions options, bool may_load) {
+  const Environment& environment = run.environment;
+  if (options.no_thinking) options.settings.thinking = false;
+  const bool is_piped = options.question.empty() && !environment.in_is_terminal;
+  if (is_piped) {
+    auto read = ReadQuestion(*environment.in);
+    if (!read.ok()) return run.Fail(read.status());
+    options.question = *std::move(read);
+  }
+  if (is_piped && options.question.empty()) {
+    *environment.err << "error: no question\n  next:   give one as an argument, or pipe it in\n";
+    return kExitUsage;
+  }
+  if (options.question.empty() && !run.wants_table()) {
+    *environment.err << "error: a conversation has no documents\n  next:   give a question, or "
+                        "leave -o out\n";
+    return kExitUsage;
+  }
+  int code = kExitOk;
+  const std::optional<std::string> name = ServedName(run, options, may_load, &code);
+  if (!name.has_value()) return code;
+  if (options.question.empty()) return ChatLoop(run, *name, options.settings).Run();
+  return AskOnce(run, ChatSession(*name, options.settings).Request(options.question));
+}
+
+void AddChatFlags(CLI::App* command, ChatOptions* options) {
+  command->add_option("--system", options->settings.system, "Instructions ahead of everything");
+  command
+      ->add_option("--temperature", options->settings.temperature,
+                   "0 always takes the likeliest token (default: as the model says)")
+      ->check(CLI::Range(0.0, 2.0));
+  command
+      ->add_option("--max-tokens", options->settings.max_tokens,
+                   "At most this many tokens of an answer (default: until the context is full)")
+      ->check(CLI::Range(1u, 1'000'000'000u));
+  command->add_flag("--no-thinking", options->no_thinking, "Answer without reasoning first");
+}
+
+}  // namespace
+
+void AddRun(CommandTree& tree) {
+  CLI::App* command = tree.Add(tree.root, "run",
+                               "Load a model if need be, then ask it, or talk to it at a terminal");
+  auto options = std::make_shared<ChatOptions>();
+  command->add_option("model", options->model, "A model's name, or the path of its folder")
+      ->required();
+  command->add_option("question", options->question,
+                      "One question; without it a conversation, or what is piped in");
+  AddChatFlags(command, options.get());
+  command
+      ->add_option("--timeout", options->timeout,
+                   "How long to wait for the load: 90s, 10m (the default), 1h")
+      ->check(IsDuration());
+  tree.OnChosen(command, [options](const Invocation& run) { return RunChat(run, *options, true); });
+}
+
+void AddChat(CommandTree& tree) {
+  CLI::App* command = tree.Add(tree.root, "chat", "Talk to a loaded model");
+  auto options = std::make_shared<ChatOptions>();
+  command->add_option("model", options->model,
+                      "The name it is served under (default: the one that is loaded)");
+  AddChatFlags(command, options.get());
+  tree.OnChosen(command,
+                [options](const Invocation& run) { return RunChat(run, *options, false); });
+}
+
+}  // namespace macrame::cli

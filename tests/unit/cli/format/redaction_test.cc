@@ -1,0 +1,35 @@
+#include "cli/format/redaction.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::cli {
+namespace {
+
+TEST(Redaction, SecretsGoAndTheRestStays) {
+  EXPECT_EQ(Redacted("api_key: abcdefgh1234\nport: 8000\n"), "api_key: [redacted]\nport: 8000\n");
+  EXPECT_EQ(Redacted("{\"password\": \"correct horse\", \"a\": 1}"),
+            "{\"password\": \"correct horse\", \"a\": 1}")
+      << "words of a sentence are no secret";
+  EXPECT_EQ(Redacted("{\"secret\": \"0123456789abcdef\", \"a\": 1}"),
+            "{\"secret\": \"[redacted]\", \"a\": 1}");
+  EXPECT_EQ(Redacted("Authorization: Bearer sk-0123456789abcdef"),
+            "Authorization: Bearer [redacted]");
+  EXPECT_EQ(Redacted("joined with macrame1.abcdefgh12345678 at once"),
+            "joined with [redacted] at once");
+}
+
+TEST(Redaction, PathsSwitchesAndCountsAreNoSecrets) {
+  for (const char* line :
+       {"cluster_secret_file: \"/root/.macrame/cluster.secret\"", "prompt_tokens: 12",
+        "completion_tokens_total=123456", "secret: no", "\"node_id\": \"0123456789abcdef0123\""}) {
+    EXPECT_EQ(Redacted(line), line);
+  }
+}
+
+TEST(Redaction, BlocksOfKeysAndCertificatesGoAsAWhole) {
+  EXPECT_EQ(Redacted("a\n-----BEGIN PRIVATE KEY-----\nMIGH\n-----END PRIVATE KEY-----\nb"),
+            "a\n[redacted]\nb");
+}
+
+}  // namespace
+}  // namespace macrame::cli
