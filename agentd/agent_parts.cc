@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/base/version.h"
 
 namespace macrame::agentd {
@@ -137,6 +138,15 @@ bool IsServing(const std::vector<v1::RankStatus>& ranks) {
                      [](const v1::RankStatus& rank) { return rank.requests_running() > 0; });
 }
 
+AuditEntry AuditOf(const RefusedRequest& refused) {
+  AuditEntry entry;
+  entry.who = refused.key_id.empty() ? "nobody" : absl::StrCat("key ", refused.key_id);
+  entry.what = absl::StrCat(refused.method, " ", refused.path);
+  entry.from = refused.address;
+  entry.outcome = absl::StrCat(refused.status, " ", refused.code);
+  return entry;
+}
+
 }  // namespace
 
 std::set<NodeId> AgentParts::Able() const {
@@ -225,6 +235,11 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
                        reporter, router, member_writer, config.log_file}),
       enrolment({dispatcher, own, trust, revocations, members, config.control_bind,
                  static_cast<int>(config.join_port)}),
+      audit(dispatcher, config.state_folder),
+      access(std::make_shared<GatewayAccess>([this](const RefusedRequest& refused) {
+        dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
+      })),
+      access_service({{dispatcher, election, channels, own}, replicator, audit}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
@@ -237,6 +252,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   link_service.RegisterCluster(local_server);
   trace_service.RegisterCluster(local_server);
   enrolment.RegisterLocal(local_server);
+  access_service.RegisterCluster(local_server);
+  access_service.RegisterLocal(local_server);
+  local_server.SetObserver(AuditObserver(audit));
 }
 
 }  // namespace macrame::agentd

@@ -28,6 +28,7 @@
 #include "agentd/node/rank_orders.h"
 #include "agentd/node/report_table.h"
 #include "agentd/node/second_engine_probe.h"
+#include "agentd/services/access_service.h"
 #include "agentd/services/agent_service.h"
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/enrolment_service.h"
@@ -35,6 +36,7 @@
 #include "agentd/services/link_service.h"
 #include "agentd/services/status_reporter.h"
 #include "agentd/services/trace_service.h"
+#include "agentd/state/audit_log.h"
 #include "agentd/state/lease_client.h"
 #include "agentd/state/member_writer.h"
 #include "agentd/state/revocations.h"
@@ -116,6 +118,9 @@ struct AgentParts {
   AgentService agent_service;
   ClusterService cluster_service;
   EnrolmentService enrolment;
+  AuditLog audit;
+  std::shared_ptr<GatewayAccess> access;  // the gateway has it too
+  AccessService access_service;
   transport::GrpcServer local_server;
   std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;

@@ -108,6 +108,8 @@ void AddCommands(CommandTree& tree) {
   AddRdma(tree);
   AddNet(tree);
   AddService(tree);
+  AddKey(tree);
+  AddAudit(tree);
   AddVersion(tree);
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "agentd/cores/state_table.h"
+#include "macrame/v1/access.pb.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/link.pb.h"
 #include "macrame/v1/plan.pb.h"
@@ -37,6 +38,8 @@ class DesiredState {
 
   // By node, of machines that restarted under a rank.
   const std::map<std::string, v1::NodeCrashes>& crashes() const { return Fresh().crashes; }
+  // Of the HTTP API, by id; ended ones too.
+  const std::map<std::string, v1::ApiKey>& api_keys() const { return Fresh().api_keys; }
   // By key.
   const std::map<std::string, v1::TransportRefusal>& refusals() const { return Fresh().refusals; }
   // The coordinator's verdicts on links; without a revision before it wrote any.
@@ -50,6 +53,7 @@ class DesiredState {
     std::map<std::string, v1::GangRecord> gangs;
     std::map<std::string, uint64_t> removed_epochs;
     std::map<std::string, v1::NodeCrashes> crashes;
+    std::map<std::string, v1::ApiKey> api_keys;
     std::map<std::string, v1::TransportRefusal> refusals;
     v1::ClusterLinks links;
     v1::SpeedCorrections speeds;

@@ -17,7 +17,9 @@ struct GatewayOptions {
   // Names under which clients may reach it besides localhost and addresses. A web page that has its
   // own name resolve to this machine is kept out by this list.
   std::vector<std::string> allowed_hosts;
-  std::string version;  // the product's, for /version and the server header
+  bool keys_required = false;  // ask for keys before there are any
+  bool open = false;           // serve other machines without a key while there are none
+  std::string version;         // the product's, for /version and the server header
 
   size_t header_bytes_max = 16 * 1024;
   size_t body_bytes_max = 4 * 1024 * 1024;

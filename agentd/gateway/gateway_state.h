@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
 
@@ -20,6 +21,7 @@ class HttpSession;
 struct GatewayState {
   GatewayOptions options;
   InferenceBackend* backend = nullptr;
+  std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
   std::set<HttpSession*> sessions;
   bool stopping = false;

@@ -76,6 +76,9 @@ net::awaitable<void> HttpSession::Run() {
     request_id_ = RandomId("req_");
     ignored_.clear();
     by_model_.clear();
+    access_headers_.clear();
+    limited_.reset();
+    own_backend_.reset();
     started_ = Clock::now();
     keep_alive_ = false;
     stream_.expires_after(state_->options.header_ms);
@@ -85,6 +88,7 @@ net::awaitable<void> HttpSession::Run() {
     } else {
       more = co_await ServeOne();
     }
+    limited_.reset();
   }
   if (stream_.socket().is_open()) co_await LingerAndClose();
 }
@@ -199,6 +203,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
   keep_alive_ = request.keep_alive() && !state_->draining;
   const std::string path = Path();
+  if (auto refusal = CheckAccess(path)) co_return co_await SendError(*std::move(refusal));
   const Route* route = FindRoute(path);
   if (route == nullptr) {
     co_return co_await SendError(HttpError(404, UnknownPathText(), "unknown_path"));
@@ -215,6 +220,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
     co_return co_await SendError(std::move(error));
   }
   if (HasBody(*route)) {
+    if (auto fault = CheckLimits()) co_return co_await SendError(*std::move(fault));
     if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
     const bool complete = co_await ReadBody();
     if (!complete) co_return false;
@@ -222,7 +228,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
     if (route->kind == RouteKind::kText) co_return co_await ServeText();
     co_return co_await ServeEmbeddings();
   }
-  auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
+  auto reply = AnswerSimpleRoute(*route, path, state_->options, Backend());
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
   co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
 }
@@ -282,8 +288,13 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(request_id_);
   const auto& request = parser_->get();
-  SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
-            &answer.generate);
+  const Principal& principal = own_backend_->principal();
+  if (!principal.key_id.empty()) {
+    SetTenantOfKey(principal.tenant, principal.key_id, &answer.generate);
+  } else {
+    SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
+              &answer.generate);
+  }
   AnswerHead head;
   head.id = RandomId(id_prefix);
   head.created_unix_seconds = UnixSeconds();
@@ -297,6 +308,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
 
 net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                          bool stream) {
+  if (auto fault = CheckModelAccess(head.model)) co_return co_await SendError(*std::move(fault));
   const GatewayOptions& options = state_->options;
   GenerationFeed::Bounds bounds;
   bounds.buffered_bytes = stream ? options.unsent_bytes_max : options.answer_bytes_max;
@@ -305,7 +317,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
   is_waiting_ = false;
-  feed_ = GenerationFeed::Start(state_->io, *state_->backend, std::move(requests), bounds);
+  feed_ = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);
   auto watch = StartWatch();
   bool more = false;
   if (stream) {
