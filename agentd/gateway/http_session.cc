@@ -115,6 +115,10 @@ net::awaitable<bool> HttpSession::RefuseUnreadable(beast::error_code error) {
                   "head_too_large"));
   }
   if (error == http::error::body_limit) {
+    // Announced in the head, so it comes before anybody asked for a key.
+    if (!own_backend_.has_value()) {
+      if (auto refusal = CheckAccess(Path())) co_return co_await SendError(*std::move(refusal));
+    }
     co_return co_await SendError(HttpError(
         413, absl::StrCat("The body is larger than ", state_->options.body_bytes_max, " bytes."),
         "body_too_large"));
