@@ -97,6 +97,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.event_service.NoteState();
     parts_.router.Refresh();
     parts_.metrics_service.NoteGangs(parts_.replicator.desired());
+    parts_.access->SetKeys(parts_.replicator.desired().api_keys());
     parts_.gang_controller.Wake();
     Hurry();
     parts_.cluster_service.NoteChange();
@@ -176,6 +177,7 @@ void Agent::Impl::StartOwnParts() {
     parts_.prober.SetModels(std::move(models));
   });
   parts_.router.Refresh();
+  parts_.access->SetKeys(parts_.replicator.desired().api_keys());
   parts_.links.Start();
 }
 
@@ -303,6 +305,8 @@ absl::Status Agent::Impl::ServePeers(std::shared_ptr<grpc::ServerCredentials> cr
   parts_.trace_service.RegisterAgent(*server);
   parts_.enrolment.RegisterAgent(*server);
   parts_.event_service.Register(*server);
+  parts_.access_service.RegisterCluster(*server);
+  server->SetObserver(AuditObserver(parts_.audit));
   absl::StatusOr<int> port = server->StartTcp(
       config_.control_bind, static_cast<int>(config_.control_port), std::move(credentials), plain);
   if (!port.ok()) return port.status();
@@ -392,7 +396,9 @@ void Agent::Impl::StartGateway() {
   options.bind_address = config_.gateway_bind;
   options.port = static_cast<uint16_t>(config_.gateway_port);
   options.allowed_hosts = config_.gateway_hosts;
-  if (IsGatewayOpen()) {
+  options.keys_required = config_.gateway_keys == "required";
+  options.open = config_.gateway_open;
+  if (!IsLoopbackAddress(config_.gateway_bind)) {
     // Its own names can't be another site's.
     const std::string& hostname = parts_.own.identity().hostname();
     options.allowed_hosts.push_back(hostname);
@@ -407,7 +413,7 @@ void Agent::Impl::StartGateway() {
     parts_.metrics_service.NoteRequest(record);
   };
   absl::StatusOr<std::unique_ptr<Gateway>> gateway =
-      Gateway::Start(options, &parts_.metrics_service.backend());
+      Gateway::Start(options, &parts_.metrics_service.backend(), parts_.access);
   if (!gateway.ok()) {
     spdlog::warn("no HTTP gateway on this node: {}", LogText(gateway.status()));
     gateway_trouble_ = ReasonOf(gateway.status());
@@ -418,7 +424,7 @@ void Agent::Impl::StartGateway() {
   parts_.own.SetGatewayPort(parts_.gateway->port());
   TellSelf();
   spdlog::info("HTTP gateway at http://{}", HostPort(config_.gateway_bind, parts_.gateway->port()));
-  if (IsGatewayOpen()) spdlog::warn("{}", GatewayOpenReason().message());
+  if (const auto keys = KeysReason()) spdlog::warn("{}", keys->message());
 }
 
 void Agent::Impl::PollSecret() {
@@ -628,15 +634,24 @@ v1::HeartbeatRequest Agent::Impl::MakeHeartbeat() {
   return request;
 }
 
-bool Agent::Impl::IsGatewayOpen() const {
-  return config_.gateway_enabled && !IsLoopbackAddress(config_.gateway_bind);
-}
-
-v1::Reason Agent::Impl::GatewayOpenReason() const {
+// What is to be said of keys, while there are none.
+std::optional<v1::Reason> Agent::Impl::KeysReason() const {
+  if (parts_.gateway == nullptr || !parts_.access->keys()->empty()) return std::nullopt;
+  const std::string place =
+      absl::StrCat("the HTTP API of ", parts_.own.identity().hostname(), " at ",
+                   HostPort(config_.gateway_bind, parts_.gateway->port()));
+  const bool is_local = IsLoopbackAddress(config_.gateway_bind);
+  if (config_.gateway_keys == "required" || (!is_local && !config_.gateway_open)) {
+    return MakeReason(
+        reasons::kGatewayWithoutKeys,
+        absl::StrCat(place, " refuses ",
+                     config_.gateway_keys == "required" ? "everybody" : "other machines",
+                     ": there is no key yet"),
+        parts_.self.value());
+  }
+  if (is_local) return std::nullopt;
   return MakeReason(reasons::kGatewayOpen,
-                    absl::StrCat("the HTTP API of ", parts_.own.identity().hostname(), " at ",
-                                 HostPort(config_.gateway_bind, parts_.gateway->port()),
-                                 " serves whoever reaches it, without a key"),
+                    absl::StrCat(place, " serves whoever reaches it, without a key"),
                     parts_.self.value());
 }
 
@@ -666,7 +681,13 @@ std::vector<v1::Reason> Agent::Impl::Problems() const {
   }
   AddOneWay(problems);
   if (const auto clash = parts_.guard.Problem(); clash.has_value()) problems.push_back(*clash);
-  if (parts_.gateway != nullptr && IsGatewayOpen()) problems.push_back(GatewayOpenReason());
+  if (const auto keys = KeysReason()) problems.push_back(*keys);
+  if (!parts_.audit.trouble().empty()) {
+    problems.push_back(MakeReason(
+        reasons::kAuditUnwritable,
+        absl::StrCat("the audit log of this node can't be written: ", parts_.audit.trouble()),
+        parts_.self.value()));
+  }
   for (const v1::Reason& reason : parts_.library.broken()) problems.push_back(reason);
   for (const v1::Reason& reason : parts_.replicator.lost_writes()) problems.push_back(reason);
   AddTrustProblems(problems);

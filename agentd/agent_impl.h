@@ -71,8 +71,7 @@ class Agent::Impl {
   void OnAnswer(const NodeId& from, v1::HeartbeatResponse answer);
   void MembersChanged();
   v1::HeartbeatRequest MakeHeartbeat();
-  bool IsGatewayOpen() const;
-  v1::Reason GatewayOpenReason() const;
+  std::optional<v1::Reason> KeysReason() const;
   std::vector<v1::Reason> Problems() const;
   void AddTrustProblems(std::vector<v1::Reason>& problems) const;
   void SendGoodbyes();

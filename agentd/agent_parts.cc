@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "agentd/base/version.h"
 
 namespace macrame::agentd {
@@ -142,6 +143,15 @@ bool IsServing(const std::vector<v1::RankStatus>& ranks) {
                      [](const v1::RankStatus& rank) { return rank.requests_running() > 0; });
 }
 
+AuditEntry AuditOf(const RefusedRequest& refused) {
+  AuditEntry entry;
+  entry.who = refused.key_id.empty() ? "nobody" : absl::StrCat("key ", refused.key_id);
+  entry.what = absl::StrCat(refused.method, " ", refused.path);
+  entry.from = refused.address;
+  entry.outcome = absl::StrCat(refused.status, " ", refused.code);
+  return entry;
+}
+
 }  // namespace
 
 std::set<NodeId> AgentParts::Able() const {
@@ -234,6 +244,11 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       metrics_service({dispatcher, reporter, cluster_service, heartbeats, own, demand,
                        [this] { return gateway.get(); }, GatewayOptions().connections_max}),
       event_service({dispatcher, election, channels, members, views, replicator, self}),
+      audit(dispatcher, config.state_folder),
+      access(std::make_shared<GatewayAccess>([this](const RefusedRequest& refused) {
+        dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
+      })),
+      access_service({{dispatcher, election, channels, own}, replicator, audit}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);
@@ -249,6 +264,9 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
   metrics_service.RegisterLocal(local_server);
   event_service.Register(local_server);
   gang_controller.SetOnNews([this](const Notify& news) { event_service.NoteDeployment(news); });
+  access_service.RegisterCluster(local_server);
+  access_service.RegisterLocal(local_server);
+  local_server.SetObserver(AuditObserver(audit));
 }
 
 }  // namespace macrame::agentd

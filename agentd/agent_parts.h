@@ -28,6 +28,7 @@
 #include "agentd/node/rank_orders.h"
 #include "agentd/node/report_table.h"
 #include "agentd/node/second_engine_probe.h"
+#include "agentd/services/access_service.h"
 #include "agentd/services/agent_service.h"
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/enrolment_service.h"
@@ -38,6 +39,7 @@
 #include "agentd/services/model_demand.h"
 #include "agentd/services/status_reporter.h"
 #include "agentd/services/trace_service.h"
+#include "agentd/state/audit_log.h"
 #include "agentd/state/lease_client.h"
 #include "agentd/state/member_writer.h"
 #include "agentd/state/revocations.h"
@@ -122,6 +124,9 @@ struct AgentParts {
   ModelDemand demand;
   MetricsService metrics_service;
   EventService event_service;
+  AuditLog audit;
+  std::shared_ptr<GatewayAccess> access;  // the gateway has it too
+  AccessService access_service;
   transport::GrpcServer local_server;
   std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "macrame/v1/access.grpc.pb.h"
 #include "macrame/v1/cluster.grpc.pb.h"
 #include "macrame/v1/enrolment.grpc.pb.h"
 #include "macrame/v1/operation.grpc.pb.h"
@@ -26,6 +27,7 @@ constexpr int kMessageBytesMax = 64 * 1024 * 1024;
 using Stub = v1::ClusterService::Stub;
 using EnrolmentStub = v1::EnrolmentService::Stub;
 using OperationStub = v1::OperationService::Stub;
+using AccessStub = v1::AccessService::Stub;
 
 }  // namespace
 
@@ -41,6 +43,7 @@ class AgentClient::Impl {
     stub_ = v1::ClusterService::NewStub(channel);
     enrolment_stub_ = v1::EnrolmentService::NewStub(channel);
     operation_stub_ = v1::OperationService::NewStub(channel);
+    access_stub_ = v1::AccessService::NewStub(channel);
   }
 
   template <typename Request, typename Response>
@@ -60,6 +63,13 @@ class AgentClient::Impl {
                                                                      const Request&, Response*),
                                const Request& request, std::chrono::seconds limit) {
     return AskOf(operation_stub_.get(), method, request, limit);
+  }
+
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(grpc::Status (AccessStub::*method)(grpc::ClientContext*,
+                                                                  const Request&, Response*),
+                               const Request& request, std::chrono::seconds limit) {
+    return AskOf(access_stub_.get(), method, request, limit);
   }
 
   // `on_message` returns false to end the stream early.
@@ -147,6 +157,7 @@ class AgentClient::Impl {
   std::unique_ptr<Stub> stub_;
   std::unique_ptr<EnrolmentStub> enrolment_stub_;
   std::unique_ptr<OperationStub> operation_stub_;
+  std::unique_ptr<AccessStub> access_stub_;
   std::mutex mutex_;
   grpc::ClientContext* context_ = nullptr;  // guarded by mutex_
   bool cancelled_ = false;                  // guarded by mutex_
@@ -298,6 +309,30 @@ absl::StatusOr<v1::SetCordonResponse> AgentClient::SetCordon(const v1::SetCordon
 absl::StatusOr<v1::ListEventsResponse> AgentClient::ListEvents(
     const v1::ListEventsRequest& request) {
   return impl_->Ask(&OperationStub::ListEvents, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::CreateKeyResponse> AgentClient::CreateKey(const v1::CreateKeyRequest& request) {
+  return impl_->Ask(&AccessStub::CreateKey, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::ListKeysResponse> AgentClient::ListKeys() {
+  return impl_->Ask(&AccessStub::ListKeys, v1::ListKeysRequest(), kAnswerLimit);
+}
+
+absl::StatusOr<v1::RevokeKeyResponse> AgentClient::RevokeKey(const v1::RevokeKeyRequest& request) {
+  return impl_->Ask(&AccessStub::RevokeKey, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::RotateKeyResponse> AgentClient::RotateKey(const v1::RotateKeyRequest& request) {
+  return impl_->Ask(&AccessStub::RotateKey, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::ReadAuditResponse> AgentClient::ReadAudit(const v1::ReadAuditRequest& request) {
+  return impl_->Ask(&AccessStub::ReadAudit, request, kAnswerLimit);
+}
+
+absl::StatusOr<v1::VerifyAuditResponse> AgentClient::VerifyAudit() {
+  return impl_->Ask(&AccessStub::VerifyAudit, v1::VerifyAuditRequest(), kAnswerLimit);
 }
 
 }  // namespace macrame::cli

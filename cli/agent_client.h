@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "macrame/v1/access.pb.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/enrolment.pb.h"
 #include "macrame/v1/operation.pb.h"
@@ -67,6 +68,13 @@ class AgentClient {
   absl::StatusOr<v1::RevokeNodeResponse> RevokeNode(const v1::RevokeNodeRequest& request);
   absl::StatusOr<v1::SetCordonResponse> SetCordon(const v1::SetCordonRequest& request);
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
+
+  absl::StatusOr<v1::CreateKeyResponse> CreateKey(const v1::CreateKeyRequest& request);
+  absl::StatusOr<v1::ListKeysResponse> ListKeys();
+  absl::StatusOr<v1::RevokeKeyResponse> RevokeKey(const v1::RevokeKeyRequest& request);
+  absl::StatusOr<v1::RotateKeyResponse> RotateKey(const v1::RotateKeyRequest& request);
+  absl::StatusOr<v1::ReadAuditResponse> ReadAudit(const v1::ReadAuditRequest& request);
+  absl::StatusOr<v1::VerifyAuditResponse> VerifyAudit();
 
   // Ends the call under way and all later ones with CANCELLED.
   void Cancel();

@@ -122,6 +122,8 @@ void AddCommands(CommandTree& tree) {
   AddService(tree);
   AddCompletion(tree);
   AddHelp(tree);
+  AddKey(tree);
+  AddAudit(tree);
   AddVersion(tree);
 }
 

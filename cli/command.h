@@ -143,6 +143,8 @@ void AddVerify(CommandTree& tree);
 void AddRdma(CommandTree& tree);
 void AddNet(CommandTree& tree);
 void AddService(CommandTree& tree);
+void AddKey(CommandTree& tree);
+void AddAudit(CommandTree& tree);
 
 // The version that this binary was built as.
 std::string ClientVersion();

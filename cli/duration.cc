@@ -4,7 +4,8 @@
 
 namespace macrame::cli {
 
-std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) {
+std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text,
+                                                       std::chrono::hours longest) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string unit = text.substr(digits);
   int64_t count = 0;
@@ -13,8 +14,9 @@ std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text) 
                          : unit.empty() || unit == "s" ? 1000
                          : unit == "m"                 ? 60'000
                          : unit == "h"                 ? 3'600'000
+                         : unit == "d"                 ? 86'400'000
                                                        : 0;
-  const int64_t most = std::chrono::milliseconds(kDurationMax).count();
+  const int64_t most = std::chrono::milliseconds(longest).count();
   if (factor == 0 || count <= 0 || count > most / factor) return std::nullopt;
   return std::chrono::milliseconds(count * factor);
 }
@@ -25,6 +27,16 @@ CLI::Validator IsDuration() {
         return ParseDuration(text).has_value()
                    ? std::string()
                    : "'" + text + "' is no length of time up to 24h; write 90s, 10m or 1h";
+      },
+      "TIME");
+}
+
+CLI::Validator IsLongDuration() {
+  return CLI::Validator(
+      [](std::string& text) {
+        return ParseDuration(text, kLongDurationMax).has_value()
+                   ? std::string()
+                   : "'" + text + "' is no length of time up to ten years; write 12h or 30d";
       },
       "TIME");
 }

@@ -11,10 +11,14 @@ namespace macrame::cli {
 
 inline constexpr std::chrono::hours kDurationMax{24};
 
-// "90", "90s", "1500ms", "10m", "1h"; nothing for other texts, zero, and more than kDurationMax.
-std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text);
+// "90", "90s", "1500ms", "10m", "1h", "1d"; nothing for other texts, zero, and more than `most`.
+std::optional<std::chrono::milliseconds> ParseDuration(const std::string& text,
+                                                       std::chrono::hours most = kDurationMax);
 
 // The check for an option that holds one.
 CLI::Validator IsDuration();
+// Likewise, for days and years.
+inline constexpr std::chrono::hours kLongDurationMax{24 * 3660};
+CLI::Validator IsLongDuration();
 
 }  // namespace macrame::cli

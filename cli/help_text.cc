@@ -91,6 +91,15 @@ constexpr std::array kExamples = {
     Examples{"clusterctl help",
              "  clusterctl help --man | man -l -\n"
              "  clusterctl help --man > /usr/local/share/man/man1/clusterctl.1\n"},
+    Examples{"clusterctl key create",
+             "  clusterctl key create --name laptop\n"
+             "  clusterctl key create --name app --limit 60 --model qwen3-4b --expires 30d\n"},
+    Examples{"clusterctl key list", "  clusterctl key list\n"},
+    Examples{"clusterctl key revoke", "  clusterctl key revoke laptop\n"},
+    Examples{"clusterctl key rotate", "  clusterctl key rotate 0a1b2c3d4e5f\n"},
+    Examples{"clusterctl audit show", "  clusterctl audit show --since 1d\n"},
+    Examples{"clusterctl audit verify", "  clusterctl audit verify\n"},
+    Examples{"clusterctl audit export", "  clusterctl audit export > audit.jsonl\n"},
     Examples{"clusterctl nodes forget", "  clusterctl nodes forget mini-2\n"},
 };
 

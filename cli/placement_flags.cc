@@ -89,7 +89,8 @@ void AddPlacementFlags(CLI::App* command, PlacementFlags* options) {
           "which holds nearly twice the context or sequences, on nodes without a GPU. With "
           "--cluster also others, for engines that keep as many")
       ->check(CLI::Range(2u, 32u));
-  command->add_option("--tenant", options->tenant, "Use the nodes dedicated to this tenant too");
+  command->add_option("--tenant", options->tenant,
+                      "For this tenant: a model is served to its keys alone");
 }
 
 std::string AbsoluteModelPath(const std::string& name_or_path) {

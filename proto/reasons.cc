@@ -212,7 +212,16 @@ constexpr std::array kReasonCodes = {
                "try again"},
     ReasonCode{reasons::kGatewayOpen,
                "a node's HTTP API is open to whoever reaches it, without a key",
-               "set gateway_bind to 127.0.0.1, or keep others away with a firewall"},
+               "make a key with 'clusterctl key create', after which one is asked for; or set "
+               "gateway_bind to 127.0.0.1"},
+    ReasonCode{reasons::kGatewayWithoutKeys,
+               "a node's HTTP API asks for keys, and there are none, so that it serves nobody who "
+               "would need one",
+               "make one with 'clusterctl key create'"},
+    ReasonCode{reasons::kKeyNotFound, "no key of the HTTP API has this id or name, or it has ended",
+               "see 'clusterctl key list'"},
+    ReasonCode{reasons::kAuditUnwritable, "a node's audit log can't be written",
+               "see whether the disk of its state folder is full, and whose the file is"},
     // Links: what a Mac's or a Linux machine's ports can do. One link needs all of it at both ends.
     ReasonCode{reasons::kNotMac, "the machine is not a Mac: it has no Thunderbolt RDMA", ""},
     ReasonCode{reasons::kNoThunderbolt, "no Thunderbolt controller is to be seen", ""},

@@ -128,18 +128,27 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
       ending_ = true;
       queue_.push_back(ToByteBuffer(message));
     }
+    TellEnded(absl::OkStatus());
     StartWriteAndFinish(&queue_.front(), grpc::WriteOptions(), grpc::Status::OK);
   }
 
   void End(const absl::Status& status) {
+    bool is_writing = false;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (ending_) return;
       ending_ = true;
       status_ = ToGrpcStatus(status);
-      if (writing_) return;  // OnWriteDone goes on
+      is_writing = writing_;
     }
-    Finish(status_);
+    TellEnded(status);
+    if (!is_writing) Finish(status_);  // else OnWriteDone goes on
+  }
+
+  // `on_ended` is called once on the owner thread, when the call is over.
+  void NotifyEnded(std::function<void(const absl::Status&)> on_ended) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    on_ended_ = std::move(on_ended);
   }
 
   void NotifyCancel(std::function<void()> on_cancel) {
@@ -149,6 +158,15 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
     } else if (!ending_) {
       on_cancel_ = std::move(on_cancel);
     }
+  }
+
+  void TellEnded(const absl::Status& status) {
+    std::function<void(const absl::Status&)> on_ended;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      on_ended.swap(on_ended_);
+    }
+    if (on_ended) dispatcher_.Post([on_ended = std::move(on_ended), status] { on_ended(status); });
   }
 
   void OnReadDone(bool ok) override {
@@ -215,6 +233,7 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   bool cancelled_ = false;
   grpc::Status status_;
   std::function<void()> on_cancel_;
+  std::function<void(const absl::Status&)> on_ended_;
 };
 
 // What handlers hold: when the last copy goes without a word, the caller is told so.
@@ -287,11 +306,15 @@ struct GrpcServer::Parts {
   // False, and the call is not counted, when the caller is revoked.
   bool NoteCall(const NodeId& caller, const std::shared_ptr<CallReactor>& call);
   // Owner thread.
+  void Observe(const Caller& caller, std::string_view path,
+               const google::protobuf::MessageLite& request,
+               const std::weak_ptr<CallReactor>& watched);
   absl::Status CheckMember(const Method& method, const Caller& caller) const;
 
   Dispatcher& dispatcher;
   std::map<std::string, Method, std::less<>> methods;  // fixed once started
   std::function<bool(const NodeId&)> is_member;        // likewise
+  Observer observer;                                   // likewise
   Edge edge = Edge::kLocal;
   std::atomic<int> open_calls{0};
   // Gone with the server, so that a call still queued on the owner thread does nothing.
@@ -314,6 +337,18 @@ bool GrpcServer::Parts::NoteCall(const NodeId& caller, const std::shared_ptr<Cal
   }
   calls_by_tls.push_back(call);
   return true;
+}
+
+void GrpcServer::Parts::Observe(const Caller& caller, std::string_view path,
+                                const google::protobuf::MessageLite& request,
+                                const std::weak_ptr<CallReactor>& watched) {
+  const std::shared_ptr<CallReactor> call = watched.lock();
+  if (!observer || call == nullptr) return;
+  OnEnded on_ended = observer(caller, path, request);
+  if (!on_ended) return;
+  call->NotifyEnded([weak = std::weak_ptr<bool>(alive), on_ended](const absl::Status& status) {
+    if (!weak.expired()) on_ended(status);
+  });
 }
 
 absl::Status GrpcServer::Parts::CheckMember(const Method& method, const Caller& caller) const {
@@ -354,21 +389,25 @@ grpc::ServerGenericBidiReactor* GrpcServer::Parts::OpenCall(
                                  caller.node_id.value()));
     return raw;
   }
+  const std::string_view path = found->first;
   const Method* method = &found->second;
-  reactor->Begin(
-      [this, method, caller](std::shared_ptr<CallReactor> call, const grpc::ByteBuffer& buffer) {
-        MessagePtr message = method->make();
-        if (!FromByteBuffer(buffer, message.get())) {
-          return call->End(absl::InvalidArgumentError("the request can't be parsed"));
-        }
-        ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
-        dispatcher.Post([this, weak = std::weak_ptr<bool>(alive), method, caller, message, stream] {
+  reactor->Begin([this, path, method, caller](std::shared_ptr<CallReactor> call,
+                                              const grpc::ByteBuffer& buffer) {
+    MessagePtr message = method->make();
+    if (!FromByteBuffer(buffer, message.get())) {
+      return call->End(absl::InvalidArgumentError("the request can't be parsed"));
+    }
+    const std::weak_ptr<CallReactor> watched = call;
+    ServerStream stream(std::make_shared<ServerStream::Call>(std::move(call)));
+    dispatcher.Post(
+        [this, weak = std::weak_ptr<bool>(alive), path, method, caller, message, watched, stream] {
           if (weak.expired()) return;
+          Observe(caller, path, *message, watched);
           const absl::Status allowed = CheckMember(*method, caller);
           if (!allowed.ok()) return stream.Finish(allowed);
           method->handler(caller, message, stream);
         });
-      });
+  });
   return raw;
 }
 
@@ -414,6 +453,11 @@ void GrpcServer::HandleAny(std::string_view method, Access access, std::function
 void GrpcServer::SetMemberCheck(std::function<bool(const NodeId&)> is_member) {
   MACRAME_CHECK(parts_->present == nullptr) << "who is a member is told before the start";
   parts_->is_member = std::move(is_member);
+}
+
+void GrpcServer::SetObserver(Observer observer) {
+  MACRAME_CHECK(parts_->present == nullptr) << "an observer is told before the start";
+  parts_->observer = std::move(observer);
 }
 
 absl::StatusOr<int> GrpcServer::StartTcp(const std::string& ip, int port,

@@ -103,6 +103,12 @@ class GrpcServer {
         });
   }
 
+  // Told of each call that reaches its handler, on the owner thread and before it; what it gives
+  // back (null: nothing) is called on the owner thread with how the call ended. Before Start.
+  using OnEnded = std::function<void(const absl::Status&)>;
+  using Observer = std::function<OnEnded(const Caller&, std::string_view method,
+                                         const google::protobuf::MessageLite& request)>;
+  void SetObserver(Observer observer);
   // Who is a member; asked on the owner thread for each call of an Access::kMember method. Without
   // it nobody is: FAILED_PRECONDITION, "must send a heartbeat first".
   void SetMemberCheck(std::function<bool(const NodeId&)> is_member);

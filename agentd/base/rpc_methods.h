@@ -1,8 +1,9 @@
 #pragma once
 
 // The methods that agents and clusterctl call (proto/macrame/v1/agent.proto, cluster.proto,
-// enrolment.proto, operation.proto).
+// enrolment.proto, operation.proto, access.proto).
 
+#include "macrame/v1/access.pb.h"
 #include "macrame/v1/agent.pb.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/enrolment.pb.h"
@@ -90,6 +91,18 @@ inline constexpr Method<v1::RenewCertificateRequest, v1::RenewCertificateRespons
     kRenewCertificate{"/macrame.v1.EnrolmentService/RenewCertificate", Access::kCertificate};
 inline constexpr Method<v1::TakeRevocationsRequest, v1::TakeRevocationsResponse> kTakeRevocations{
     "/macrame.v1.EnrolmentService/TakeRevocations", Access::kCertificate};
+inline constexpr Method<v1::CreateKeyRequest, v1::CreateKeyResponse> kCreateKey{
+    "/macrame.v1.AccessService/CreateKey", Access::kMember};
+inline constexpr Method<v1::ListKeysRequest, v1::ListKeysResponse> kListKeys{
+    "/macrame.v1.AccessService/ListKeys", Access::kMember};
+inline constexpr Method<v1::RevokeKeyRequest, v1::RevokeKeyResponse> kRevokeKey{
+    "/macrame.v1.AccessService/RevokeKey", Access::kMember};
+inline constexpr Method<v1::RotateKeyRequest, v1::RotateKeyResponse> kRotateKey{
+    "/macrame.v1.AccessService/RotateKey", Access::kMember};
+inline constexpr Method<v1::ReadAuditRequest, v1::ReadAuditResponse> kReadAudit{
+    "/macrame.v1.AccessService/ReadAudit", Access::kLocal};
+inline constexpr Method<v1::VerifyAuditRequest, v1::VerifyAuditResponse> kVerifyAudit{
+    "/macrame.v1.AccessService/VerifyAudit", Access::kLocal};
 inline constexpr Method<v1::VersionRequest, v1::VersionResponse> kVersion{
     "/macrame.v1.ClusterService/Version", Access::kCertificate};
 

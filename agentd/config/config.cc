@@ -200,11 +200,13 @@ absl::Status CheckConfig(const Config& config) {
         std::pair("gateway_bind", config.gateway_bind), std::pair("ring_bind", config.ring_bind)}) {
     if (!ip.empty() && !IsAddress(ip)) return wrong(name, ": '", ip, "' is not an IP address");
   }
-  if (config.gateway_enabled && !config.gateway_open && !IsLoopbackAddress(config.gateway_bind)) {
-    return wrong("gateway_bind: ", config.gateway_bind.empty() ? "empty" : config.gateway_bind,
-                 " lets everybody who reaches this machine use its models, since the HTTP API has ",
-                 "no keys yet; set gateway_bind to 127.0.0.1, or, if that is meant, ",
-                 "gateway_open: true");
+  if (config.gateway_open && config.gateway_keys == "required") {
+    return wrong(
+        "gateway_open lets everybody in while there is no key, and gateway_keys: required ",
+        "nobody; set one of them");
+  }
+  if (config.gateway_enabled && config.gateway_bind.empty()) {
+    return wrong("gateway_bind must not be empty");
   }
   for (const std::string& origin : config.gateway_cors_origins) {
     if (!IsWebOrigin(origin)) {

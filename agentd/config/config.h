@@ -45,6 +45,7 @@ struct Config {
   int64_t join_port = 0;
   std::string ring_bind;
   std::string gateway_bind = "127.0.0.1";
+  std::string gateway_keys = "auto";
   bool gateway_open = false;
   int64_t gateway_port = 8000;
   std::vector<std::string> gateway_hosts;

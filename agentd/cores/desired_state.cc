@@ -58,6 +58,10 @@ void DesiredState::Take(const std::string& key, const v1::StateEntry& entry) con
     v1::Deployment wanted;
     if (!wanted.ParseFromString(entry.value()) || wanted.name() != *name) return;
     parsed_.deployments[*name] = std::move(wanted);
+  } else if (const auto id = NameBehind(kApiKeyPrefix, key)) {
+    v1::ApiKey api_key;
+    if (!api_key.ParseFromString(entry.value()) || api_key.id() != *id) return;
+    parsed_.api_keys[*id] = std::move(api_key);
   } else if (const auto node = NameBehind(kCrashPrefix, key)) {
     Put(entry, *node, &parsed_.crashes);
   } else if (const auto cordoned = NameBehind(kCordonPrefix, key)) {
@@ -75,6 +79,7 @@ void DesiredState::Drop(const std::string& key) const {
   if (const auto name = NameBehind(kDeploymentPrefix, key)) parsed_.deployments.erase(*name);
   if (const auto node = NameBehind(kCrashPrefix, key)) parsed_.crashes.erase(*node);
   if (const auto node = NameBehind(kCordonPrefix, key)) parsed_.cordons.erase(*node);
+  if (const auto id = NameBehind(kApiKeyPrefix, key)) parsed_.api_keys.erase(*id);
   if (const auto replica = NameBehind(kGangPrefix, key)) {
     parsed_.gangs.erase(*replica);
     parsed_.removed_epochs.erase(*replica);

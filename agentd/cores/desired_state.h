@@ -14,6 +14,7 @@
 #include <string>
 
 #include "agentd/cores/state_table.h"
+#include "macrame/v1/access.pb.h"
 #include "macrame/v1/cluster.pb.h"
 #include "macrame/v1/link.pb.h"
 #include "macrame/v1/plan.pb.h"
@@ -41,6 +42,8 @@ class DesiredState {
   const std::map<std::string, v1::NodeCrashes>& crashes() const { return Fresh().crashes; }
   // By node, of those that take nothing new.
   const std::map<std::string, v1::Cordon>& cordons() const { return Fresh().cordons; }
+  // Of the HTTP API, by id; ended ones too.
+  const std::map<std::string, v1::ApiKey>& api_keys() const { return Fresh().api_keys; }
   // By key.
   const std::map<std::string, v1::TransportRefusal>& refusals() const { return Fresh().refusals; }
   // The coordinator's verdicts on links; without a revision before it wrote any.
@@ -55,6 +58,7 @@ class DesiredState {
     std::map<std::string, uint64_t> removed_epochs;
     std::map<std::string, v1::NodeCrashes> crashes;
     std::map<std::string, v1::Cordon> cordons;
+    std::map<std::string, v1::ApiKey> api_keys;
     std::map<std::string, v1::TransportRefusal> refusals;
     v1::ClusterLinks links;
     v1::SpeedCorrections speeds;

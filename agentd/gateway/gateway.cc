@@ -215,11 +215,13 @@ class Gateway::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& options,
-                                                        InferenceBackend* backend) {
+                                                        InferenceBackend* backend,
+                                                        std::shared_ptr<GatewayAccess> access) {
   auto state = std::make_shared<GatewayState>();
   state->options = options;
   state->backend = backend;
   state->cors = CorsPolicy(options.cors_origins);
+  state->access = access != nullptr ? std::move(access) : std::make_shared<GatewayAccess>();
   state->io = std::make_shared<net::io_context>(1);
   auto acceptor = Listen(*state->io, options);
   if (!acceptor.ok()) return acceptor.status();

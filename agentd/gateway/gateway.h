@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
 
@@ -21,8 +22,10 @@ class Gateway {
  public:
   // Listens, or says why not: PORT_TAKEN (ALREADY_EXISTS) when another program has the port,
   // CONFIG_INVALID (INVALID_ARGUMENT) when the address is none of this machine's.
-  static absl::StatusOr<std::unique_ptr<Gateway>> Start(const GatewayOptions& options,
-                                                        InferenceBackend* backend);
+  // Without `access` there are no keys.
+  static absl::StatusOr<std::unique_ptr<Gateway>> Start(
+      const GatewayOptions& options, InferenceBackend* backend,
+      std::shared_ptr<GatewayAccess> access = nullptr);
   // Stops when that was not done yet.
   ~Gateway();
   Gateway(const Gateway&) = delete;

@@ -25,7 +25,9 @@ struct GatewayOptions {
   // Names under which clients may reach it besides localhost and addresses. A web page that has its
   // own name resolve to this machine is kept out by this list.
   std::vector<std::string> allowed_hosts;
-  std::string version;  // the product's, for /version and the server header
+  bool keys_required = false;  // ask for keys before there are any
+  bool open = false;           // serve other machines without a key while there are none
+  std::string version;         // the product's, for /version and the server header
   // Pages of these origins may read answers (cors_policy.h); none: no page of another origin.
   std::vector<std::string> cors_origins;
   // Called on the io thread with a request's header Accept; `reply` once, from any thread. Unset:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "agentd/gateway/cors_policy.h"
+#include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
 #include "agentd/gateway/response_store.h"
@@ -23,6 +24,7 @@ class HttpSession;
 struct GatewayState {
   GatewayOptions options;
   InferenceBackend* backend = nullptr;
+  std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
   std::set<HttpSession*> sessions;
   bool stopping = false;

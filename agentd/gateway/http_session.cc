@@ -82,6 +82,9 @@ net::awaitable<void> HttpSession::Run() {
     record_.client_gone = true;  // until the last byte of its answer is written
     ignored_.clear();
     by_model_.clear();
+    access_headers_.clear();
+    limited_.reset();
+    own_backend_.reset();
     started_ = record_.begun = Clock::now();
     keep_alive_ = false;
     stream_.expires_after(state_->options.header_ms);
@@ -92,6 +95,7 @@ net::awaitable<void> HttpSession::Run() {
       more = co_await ServeOne();
     }
     EndRecord();
+    limited_.reset();
   }
   if (stream_.socket().is_open()) co_await LingerAndClose();
 }
@@ -118,6 +122,10 @@ net::awaitable<bool> HttpSession::RefuseUnreadable(beast::error_code error) {
                   "head_too_large"));
   }
   if (error == http::error::body_limit) {
+    // Announced in the head, so it comes before anybody asked for a key.
+    if (!own_backend_.has_value()) {
+      if (auto refusal = CheckAccess(Path())) co_return co_await SendError(*std::move(refusal));
+    }
     co_return co_await SendError(HttpError(
         413, absl::StrCat("The body is larger than ", state_->options.body_bytes_max, " bytes."),
         "body_too_large"));
@@ -213,12 +221,15 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
   keep_alive_ = request.keep_alive() && !state_->draining;
   const Route* route = FindRoute(path);
+  if (route != nullptr) record_.route = std::string(route->path);
+  // Browsers ask without the key that the request itself will have.
+  if (route != nullptr && request.method() == http::verb::options &&
+      state_->cors.Allows(Origin())) {
+    co_return co_await SendReply(state_->cors.Preflight(route->methods));
+  }
+  if (auto refusal = CheckAccess(path)) co_return co_await SendError(*std::move(refusal));
   if (route == nullptr) {
     co_return co_await SendError(HttpError(404, UnknownPathText(), "unknown_path"));
-  }
-  record_.route = std::string(route->path);
-  if (request.method() == http::verb::options && state_->cors.Allows(Origin())) {
-    co_return co_await SendReply(state_->cors.Preflight(route->methods));
   }
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route, dialect_, request_id_));
@@ -232,6 +243,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
     co_return co_await SendError(std::move(error));
   }
   if (HasBody(*route)) {
+    if (auto fault = CheckLimits()) co_return co_await SendError(*std::move(fault));
     if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
     const bool complete = co_await ReadBody();
     if (!complete) co_return false;
@@ -246,7 +258,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (route->kind == RouteKind::kMetrics && state_->options.metrics) {
     co_return co_await ServeMetrics();
   }
-  auto reply = AnswerSimpleRoute(*route, path, state_->options, *state_->backend);
+  auto reply = AnswerSimpleRoute(*route, path, state_->options, Backend());
   if (auto* error = std::get_if<ApiError>(&reply)) co_return co_await SendError(std::move(*error));
   co_return co_await SendReply(std::move(std::get<HttpReply>(reply)));
 }
@@ -300,8 +312,13 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   answer.generate.set_request_id(IdForRank());
   record_.model = answer.generate.deployment();
   const auto& request = parser_->get();
-  SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
-            &answer.generate);
+  const Principal& principal = own_backend_->principal();
+  if (!principal.key_id.empty()) {
+    SetTenantOfKey(principal.tenant, principal.key_id, &answer.generate);
+  } else {
+    SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
+              &answer.generate);
+  }
   AnswerHead head;
   head.id = RandomId(id_prefix);
   head.request_id = request_id_;
@@ -316,6 +333,7 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
 
 net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                          bool stream) {
+  if (auto fault = CheckModelAccess(head.model)) co_return co_await SendError(*std::move(fault));
   const GatewayOptions& options = state_->options;
   GenerationFeed::Bounds bounds;
   bounds.buffered_bytes = stream ? options.unsent_bytes_max : options.answer_bytes_max;
@@ -325,7 +343,7 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
   }
   is_waiting_ = false;
   record_.handed_on = Clock::now();
-  feed_ = GenerationFeed::Start(state_->io, *state_->backend, std::move(requests), bounds);
+  feed_ = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);
   auto watch = StartWatch();
   bool more = false;
   if (stream) {

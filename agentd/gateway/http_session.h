@@ -29,6 +29,7 @@
 #include "agentd/gateway/dialect.h"
 #include "agentd/gateway/embedding_answer.h"
 #include "agentd/gateway/embedding_request.h"
+#include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
@@ -123,6 +124,16 @@ class HttpSession {
   // The faults of a request's head, before any route is looked at.
   std::optional<ApiError> CheckHead() const;
   std::optional<ApiError> CheckContentType() const;
+  // Whether the request may come, and as whom (principal, limits). An error is to be sent.
+  std::optional<ApiError> CheckAccess(const std::string& path);
+  // Whether its key has something left of its limits; it counts from here on.
+  std::optional<ApiError> CheckLimits();
+  // Whether its model may be used.
+  std::optional<ApiError> CheckModelAccess(const std::string& model);
+  // A request was refused: whoever keeps the audit log is told.
+  void NoteRefused(const ApiError& error, const std::string& key_id) const;
+  // What there is for whoever asks.
+  InferenceBackend& Backend();
   std::string Path() const;
   std::string Authority() const;
   bool BodyIsUnread() const;
@@ -148,6 +159,9 @@ class HttpSession {
   RequestRecord record_;
   std::chrono::steady_clock::time_point started_;
   bool keep_alive_ = false;
+  std::optional<PrincipalBackend> own_backend_;  // of the request's principal
+  std::optional<LimitedRequest> limited_;        // while it counts against its key's limits
+  HeaderFields access_headers_;                  // of each answer to this request
   Dialect dialect_ = Dialect::kOpenAi;  // of the request's path: how errors look
   std::string ignored_;                 // names of fields without effect, for a header
   std::string by_model_;                // and of those that only some models follow

@@ -94,13 +94,13 @@ void HttpSession::LogFailure(const absl::Status& status) const {
 
 net::awaitable<bool> HttpSession::SendGenerationFailure(absl::Status status, std::string model) {
   LogFailure(status);
-  co_return co_await SendError(DescribeFailure(status, model, *state_->backend));
+  co_return co_await SendError(DescribeFailure(status, model, Backend()));
 }
 
 net::awaitable<bool> HttpSession::SendFailureOf(uint32_t choice, absl::Status status,
                                                 AnswerHead head) {
   LogFailure(status);
-  ApiError error = DescribeFailure(status, head.model, *state_->backend);
+  ApiError error = DescribeFailure(status, head.model, Backend());
   if (IsEmbedding(head.form)) NameInput(head, choice, &error);
   co_return co_await SendError(std::move(error));
 }
@@ -256,6 +256,7 @@ HeaderFields HttpSession::CommonHeaders() const {
   headers.emplace_back("openai-processing-ms", absl::StrCat(ElapsedMs(started_)));
   if (dialect_ == Dialect::kAnthropic) headers.emplace_back("request-id", request_id_);
   for (auto& field : state_->cors.Headers(Origin())) headers.push_back(std::move(field));
+  for (const auto& field : access_headers_) headers.push_back(field);
   if (!ignored_.empty()) headers.emplace_back("x-macrame-ignored-fields", ignored_);
   if (!by_model_.empty()) headers.emplace_back("x-macrame-model-dependent-fields", by_model_);
   return headers;

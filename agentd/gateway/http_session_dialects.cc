@@ -65,7 +65,7 @@ net::awaitable<bool> HttpSession::ServeAs(std::variant<ChatRequest, ApiError> pa
   head.choices = head.choices_per_prompt;
   head.excludes_reasoning = chat.excludes_reasoning;
   if (form == AnswerForm::kTokens) {
-    const std::vector<ServedModel> models = state_->backend->ListModels();
+    const std::vector<ServedModel> models = Backend().ListModels();
     const ServedModel* model = FindModel(models, head.model);
     if (model != nullptr) head.context_length = model->context_length;
   }
@@ -183,9 +183,9 @@ net::awaitable<bool> HttpSession::ServeOllama(RouteKind kind) {
   }
   AnswerHead head = HeadOf(request.chat, "ollama-");
   head.form = form;
-  const std::vector<ServedModel> models = state_->backend->ListModels();
+  const std::vector<ServedModel> models = Backend().ListModels();
   if (FindModel(models, head.model) == nullptr) {
-    co_return co_await SendError(UnknownModel(head.model, *state_->backend));
+    co_return co_await SendError(UnknownModel(head.model, Backend()));
   }
   HttpReply reply;
   reply.body = OllamaLoadBody(head);
@@ -196,9 +196,9 @@ net::awaitable<bool> HttpSession::ServeOllamaModel() {
   auto named = ModelNamed(parser_->get().body(), state_->options.json_depth_max);
   if (auto* error = std::get_if<ApiError>(&named)) co_return co_await SendError(std::move(*error));
   const std::string& id = std::get<std::string>(named);
-  const std::vector<ServedModel> models = state_->backend->ListModels();
+  const std::vector<ServedModel> models = Backend().ListModels();
   const ServedModel* model = FindModel(models, id);
-  if (model == nullptr) co_return co_await SendError(UnknownModel(id, *state_->backend));
+  if (model == nullptr) co_return co_await SendError(UnknownModel(id, Backend()));
   HttpReply reply;
   reply.body = OllamaModelBody(*model);
   co_return co_await SendReply(std::move(reply));

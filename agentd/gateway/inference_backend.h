@@ -24,6 +24,7 @@ struct ServedModel {
   std::string id;                    // the deployment's name
   int64_t created_unix_seconds = 0;  // when it was asked for
   uint32_t context_length = 0;       // tokens, prompt and answer together
+  std::string tenant{};              // whose alone it is; empty: everybody's
 };
 
 // One request under way. Dropping it changes nothing; only Cancel() ends it early.

@@ -39,4 +39,12 @@ void SetTenant(absl::string_view api_key, v1::GenerateRequest* request) {
   request->set_cache_salt(absl::StrCat(tenant, "/", request->cache_salt()));
 }
 
+void SetTenantOfKey(absl::string_view tenant, absl::string_view key_id,
+                    v1::GenerateRequest* request) {
+  const std::string key = DigestOf("key id", key_id);
+  const std::string whose = tenant.empty() ? key : DigestOf("tenant", tenant);
+  request->set_fairness_key(absl::StrCat(key, "/", request->fairness_key()));
+  request->set_cache_salt(absl::StrCat(whose, "/", request->cache_salt()));
+}
+
 }  // namespace macrame::agentd

@@ -26,15 +26,11 @@ constexpr Duration kUnloadGoneLimit = std::chrono::seconds(20);
 constexpr Duration kLogsLimit = std::chrono::hours(24);
 constexpr Duration kPollInterval = std::chrono::milliseconds(100);
 
-absl::Status NoCoordinator() {
-  return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
-                      "no coordinator is agreed on");
-}
-
 }  // namespace
 
 ClusterService::ClusterService(Parts parts)
     : parts_(std::move(parts)),
+      way_({parts_.dispatcher, parts_.election, parts_.channels, parts_.own}),
       loads_(parts_.dispatcher, parts_.gang_controller),
       logs_(parts_.log_file) {}
 
@@ -89,7 +85,7 @@ void ClusterService::RegisterReading(GrpcServer& server) {
 void ClusterService::RegisterChanging(GrpcServer& server) {
   server.HandleUnary(kPlanModel, [this](const Caller& caller, v1::PlanModelRequest request,
                                         Reply<v1::PlanResult> reply) {
-    Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
+    way_.Unary(kPlanModel, caller, request, kPlanTimeout, reply, [this, request, reply] {
       PlanOrder order = OrderFor(request.name_or_path());
       order.placement = request.placement();
       order.in_force = parts_.gang_controller.InForce();
@@ -105,7 +101,7 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
       });
   server.HandleUnary(kForgetSpeeds, [this](const Caller& caller, v1::ForgetSpeedsRequest request,
                                            Reply<v1::ForgetSpeedsResponse> reply) {
-    Unary(kForgetSpeeds, caller, request, kUnloadTimeout, reply, [this, reply] {
+    way_.Unary(kForgetSpeeds, caller, request, kUnloadTimeout, reply, [this, reply] {
       v1::ForgetSpeedsResponse response;
       *response.mutable_forgotten() = parts_.gang_controller.Speeds();
       parts_.gang_controller.ForgetSpeeds([response, reply](const absl::Status& status) {
@@ -125,42 +121,9 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
   });
   server.HandleUnary(kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
                                           Reply<v1::UnloadModelResponse> reply) {
-    Unary(kUnloadModel, caller, request, kUnloadTimeout, reply,
-          [this, request, reply] { UnloadHere(request.name(), reply); });
+    way_.Unary(kUnloadModel, caller, request, kUnloadTimeout, reply,
+               [this, request, reply] { UnloadHere(request.name(), reply); });
   });
-}
-
-void ClusterService::AtCoordinator(const Caller& caller, std::function<void()> here,
-                                   std::function<void(transport::PeerChannel&)> there,
-                                   std::function<void(const absl::Status&)> fail,
-                                   std::optional<MonotonicTime> since) {
-  const MonotonicTime now = parts_.dispatcher.Now();
-  if (parts_.election.Leading(now).has_value()) return here();
-  if (!caller.local) return fail(NoCoordinator());
-  const std::optional<FencePair> coordinator = parts_.election.Coordinator(now);
-  if (coordinator.has_value() && coordinator->coordinator != parts_.own.id()) {
-    transport::PeerChannel* channel = parts_.channels.For(coordinator->coordinator);
-    if (channel != nullptr) return there(*channel);
-  }
-  const MonotonicTime begun = since.value_or(now);
-  if (now - begun > kCoordinatorWait) return fail(NoCoordinator());
-  parts_.dispatcher.PostAfter(
-      kPollInterval,
-      [this, caller, here = std::move(here), there = std::move(there), fail = std::move(fail),
-       begun] { AtCoordinator(caller, here, there, fail, begun); });
-}
-
-template <typename Response, typename Request>
-void ClusterService::Unary(const Method<Request, Response>& method, const Caller& caller,
-                           const std::type_identity_t<Request>& request, Duration timeout,
-                           std::type_identity_t<Reply<Response>> reply,
-                           std::function<void()> here) {
-  AtCoordinator(
-      caller, std::move(here),
-      [method, request, timeout, reply](transport::PeerChannel& channel) {
-        channel.Call(method, request, timeout, reply);
-      },
-      [reply](const absl::Status& status) { reply(status); });
 }
 
 void ClusterService::RefreshFromCoordinator(std::function<void()> done) {
@@ -232,7 +195,7 @@ void ClusterService::OnLogs(const Caller& caller, const v1::LogsRequest& request
   stream.OnCancel([handle] { handle.Cancel(); });
 }
 
-void ClusterService::StopLeading() { loads_.EndAll(NoCoordinator()); }
+void ClusterService::StopLeading() { loads_.EndAll(CoordinatorWay::NoCoordinator()); }
 
 void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelRequest& request,
                                  ServerStream stream) {
@@ -240,7 +203,7 @@ void ClusterService::OnLoadModel(const Caller& caller, const v1::LoadModelReques
       std::chrono::milliseconds(request.timeout_ms() == 0 ? kLoadTimeoutDefaultMs
                                                           : request.timeout_ms()) +
       std::chrono::seconds(30);
-  AtCoordinator(
+  way_.At(
       caller, [this, request, stream] { LoadHere(request, stream); },
       [request, stream, timeout](transport::PeerChannel& channel) {
         const transport::CallHandle handle = channel.Stream(
@@ -341,8 +304,8 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
   if (request.alone() && !obeys && caller.local) {
     return reply(parts_.member_writer.ForgetAlone(node));
   }
-  Unary(kForgetNode, caller, request, kUnloadTimeout, reply,
-        [this, node, reply] { parts_.member_writer.Forget(node, reply); });
+  way_.Unary(kForgetNode, caller, request, kUnloadTimeout, reply,
+             [this, node, reply] { parts_.member_writer.Forget(node, reply); });
 }
 
 // What is so already is not written again: an order may be repeated.

@@ -11,6 +11,7 @@
 #include "agentd/gangs/deployment_planner.h"
 #include "agentd/gangs/gang_controller.h"
 #include "agentd/node/peer_channels.h"
+#include "agentd/services/coordinator_way.h"
 #include "agentd/services/generate_router.h"
 #include "agentd/services/load_watches.h"
 #include "agentd/services/log_watches.h"
@@ -30,8 +31,6 @@ inline constexpr uint32_t kStatusIntervalDefaultMs = 1000;
 inline constexpr size_t kDeploymentNameBytesMax = 200;
 // Who asked for the status once is likely to ask again within so long.
 inline constexpr Duration kLooksOnFor = std::chrono::seconds(3);
-// A call that needs a coordinator waits so long for one to be agreed on.
-inline constexpr Duration kCoordinatorWait = std::chrono::seconds(5);
 
 class ClusterService {
  public:
@@ -76,18 +75,6 @@ class ClusterService {
   void RegisterReading(transport::GrpcServer& server);
   void RegisterChanging(transport::GrpcServer& server);
 
-  // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise
-  // (callers of this machine only: what came over the wire is not passed on again), `fail` when
-  // there is none.
-  void AtCoordinator(const transport::Caller& caller, std::function<void()> here,
-                     std::function<void(transport::PeerChannel&)> there,
-                     std::function<void(const absl::Status&)> fail,
-                     std::optional<MonotonicTime> since = std::nullopt);
-  template <typename Response, typename Request>
-  void Unary(const Method<Request, Response>& method, const transport::Caller& caller,
-             const std::type_identity_t<Request>& request, Duration timeout,
-             std::type_identity_t<Reply<Response>> reply, std::function<void()> here);
-
   void OnGetStatus(const transport::Caller& caller, Reply<v1::ClusterStatus> reply);
   void OnLogs(const transport::Caller& caller, const v1::LogsRequest& request,
               transport::ServerStream stream);
@@ -106,6 +93,7 @@ class ClusterService {
                       Reply<v1::UnloadModelResponse> reply);
 
   Parts parts_;
+  CoordinatorWay way_;
   LoadWatches loads_;
   LogWatches logs_;
   std::list<StatusWatch> watches_;

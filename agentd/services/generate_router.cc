@@ -118,6 +118,7 @@ void GenerateRouter::Refresh() {
     ServedModel model;
     model.id = name;
     model.created_unix_seconds = static_cast<int64_t>(deployment.created_unix_ms() / 1000);
+    model.tenant = deployment.placement().tenant();
     const v1::GangRecord* gang = replicator_.desired().FindGang(name);
     if (gang != nullptr) model.context_length = gang->plan().context_length();
     served.push_back(std::move(model));

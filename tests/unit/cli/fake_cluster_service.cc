@@ -219,6 +219,51 @@ grpc::Status FakeOperationService::ListEvents(grpc::ServerContext*,
   return grpc::Status::OK;
 }
 
+grpc::Status FakeAccessService::CreateKey(grpc::ServerContext*, const v1::CreateKeyRequest* request,
+                                          v1::CreateKeyResponse* response) {
+  last_created = request->key();
+  response->set_secret_key("mk-0123456789ab-secret");
+  *response->mutable_key() = request->key();
+  response->mutable_key()->set_id("0123456789ab");
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::ListKeys(grpc::ServerContext*, const v1::ListKeysRequest*,
+                                         v1::ListKeysResponse* response) {
+  v1::ApiKey& valid = *response->add_keys();
+  valid.set_id("0123456789ab");
+  valid.set_name("laptop\x1b[31m");
+  valid.add_scopes("infer");
+  valid.set_requests_per_minute(60);
+  v1::ApiKey& revoked = *response->add_keys();
+  revoked.set_id("ba9876543210");
+  revoked.set_revoked_unix_ms(1);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::RevokeKey(grpc::ServerContext*, const v1::RevokeKeyRequest* request,
+                                          v1::RevokeKeyResponse* response) {
+  response->mutable_key()->set_id(request->key());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::ReadAudit(grpc::ServerContext*, const v1::ReadAuditRequest* request,
+                                          v1::ReadAuditResponse* response) {
+  last_read = *request;
+  const bool is_second = request->from_sequence() == 2;
+  response->add_lines(is_second ? R"({"seq":2,"what":"UnloadModel","outcome":"ok"})"
+                                : R"({"seq":1,"what":"LoadModel","outcome":"ok"})");
+  if (request->from_sequence() == 1) response->set_next_sequence(2);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAccessService::VerifyAudit(grpc::ServerContext*, const v1::VerifyAuditRequest*,
+                                            v1::VerifyAuditResponse* response) {
+  response->set_entries(7);
+  if (broken) response->set_broken_at("audit.log:8");
+  return grpc::Status::OK;
+}
+
 FakeAgent::FakeAgent() {
   static int count = 0;
   socket_path_ = ::testing::TempDir() + "cli-" + std::to_string(getpid()) + "-" +
@@ -228,6 +273,7 @@ FakeAgent::FakeAgent() {
                            grpc::InsecureServerCredentials());
   builder.RegisterService(&service);
   builder.RegisterService(&operations);
+  builder.RegisterService(&access);
   server_ = builder.BuildAndStart();
   MACRAME_CHECK(server_ != nullptr) << "nothing can be served at " << socket_path_;
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "macrame/v1/access.grpc.pb.h"
 #include "macrame/v1/cluster.grpc.pb.h"
 #include "macrame/v1/operation.grpc.pb.h"
 
@@ -104,6 +105,25 @@ class FakeOperationService final : public v1::OperationService::Service {
   std::atomic<int> cordons{0};
 };
 
+// Keys and an audit log that stand for any.
+class FakeAccessService final : public v1::AccessService::Service {
+ public:
+  grpc::Status CreateKey(grpc::ServerContext*, const v1::CreateKeyRequest* request,
+                         v1::CreateKeyResponse* response) override;
+  grpc::Status ListKeys(grpc::ServerContext*, const v1::ListKeysRequest*,
+                        v1::ListKeysResponse* response) override;
+  grpc::Status RevokeKey(grpc::ServerContext*, const v1::RevokeKeyRequest* request,
+                         v1::RevokeKeyResponse* response) override;
+  grpc::Status ReadAudit(grpc::ServerContext*, const v1::ReadAuditRequest* request,
+                         v1::ReadAuditResponse* response) override;
+  grpc::Status VerifyAudit(grpc::ServerContext*, const v1::VerifyAuditRequest*,
+                           v1::VerifyAuditResponse* response) override;
+
+  v1::ApiKey last_created;
+  v1::ReadAuditRequest last_read;
+  bool broken = false;
+};
+
 // Serves at a path of its own in the test's temporary folder.
 class FakeAgent {
  public:
@@ -112,6 +132,7 @@ class FakeAgent {
   const std::string& socket_path() const { return socket_path_; }
   FakeClusterService service;
   FakeOperationService operations;
+  FakeAccessService access;
 
  private:
   std::string socket_path_;

@@ -1,0 +1,171 @@
+#include "agentd/gateway/admission.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/tenant.h"
+
+namespace macrame::agentd {
+namespace {
+
+struct RouteRow {
+  absl::string_view path;  // a whole path, or what paths begin with when it ends with "*"
+  bool is_open = false;
+  uint32_t reading = 0;   // scopes, of GET and HEAD
+  uint32_t changing = 0;  // of other methods
+};
+
+constexpr uint32_t kModels = kScopeInfer | kScopeRead;
+
+// The first row that fits counts.
+constexpr std::array kRows = {
+    RouteRow{"/health", true},
+    RouteRow{"/version", true},
+    // The dashboard's page and files are the same for everybody; what it shows is not.
+    RouteRow{"/", true},
+    RouteRow{"/dashboard", true},
+    RouteRow{"/dashboard/", true},
+    RouteRow{"/dashboard/assets/*", true},
+    RouteRow{"/dashboard/*", false, kScopeRead, kScopeOperate},
+    RouteRow{"/metrics", false, kScopeRead, kScopeRead},
+    RouteRow{"/openapi.json", false, kModels, kModels},
+    RouteRow{"/v1/models", false, kModels, kScopeInfer},
+    RouteRow{"/v1/models/*", false, kModels, kScopeInfer},
+    RouteRow{"/v1/*", false, kScopeInfer, kScopeInfer},
+    RouteRow{"/api/tags", false, kModels, kModels},
+    RouteRow{"/api/ps", false, kModels, kModels},
+    RouteRow{"/api/show", false, kModels, kModels},
+    RouteRow{"/api/version", false, kModels, kModels},
+    RouteRow{"/api/*", false, kScopeInfer, kScopeInfer},
+    RouteRow{"/tokenize", false, kScopeInfer, kScopeInfer},
+    RouteRow{"/detokenize", false, kScopeInfer, kScopeInfer},
+};
+
+bool Fits(const RouteRow& row, absl::string_view path) {
+  absl::string_view begin = row.path;
+  if (begin.empty() || begin.back() != '*') return path == begin;
+  begin.remove_suffix(1);
+  return absl::StartsWith(path, begin);
+}
+
+// Nothing that a server could take for another path than the one that it spells.
+bool IsPlainPath(absl::string_view path) {
+  return !absl::StrContains(path, "//") && !absl::StrContains(path, "/.") &&
+         std::all_of(path.begin(), path.end(), [](unsigned char c) {
+           return c > 32 && c < 127 && c != '%' && c != '\\' && c != ';';
+         });
+}
+
+AccessRefusal Unauthorized(const std::string& message, bool was_shown, std::string key_id = "") {
+  AccessRefusal refusal;
+  refusal.error = HttpError(401, message, "invalid_api_key");
+  refusal.error.type = "invalid_request_error";
+  refusal.headers.emplace_back(
+      "www-authenticate",
+      was_shown ? R"(Bearer realm="macrame", error="invalid_token")" : R"(Bearer realm="macrame")");
+  refusal.key_id = std::move(key_id);
+  return refusal;
+}
+
+AccessRefusal BeyondScope(uint32_t needed, std::string key_id) {
+  AccessRefusal refusal;
+  refusal.error = HttpError(
+      403,
+      absl::StrCat("This API key lacks the scope for that: it needs ", ScopeNames(needed), "."),
+      "insufficient_permissions");
+  refusal.headers.emplace_back("www-authenticate",
+                               R"(Bearer realm="macrame", error="insufficient_scope")");
+  refusal.key_id = std::move(key_id);
+  return refusal;
+}
+
+Principal PrincipalOf(const v1::ApiKey& key) {
+  Principal principal;
+  principal.key_id = key.id();
+  principal.tenant = key.tenant();
+  principal.scopes = ScopesOf(key);
+  principal.models.assign(key.models().begin(), key.models().end());
+  principal.requests_per_minute = key.requests_per_minute();
+  principal.tokens_per_minute = key.tokens_per_minute();
+  principal.concurrent_requests = key.concurrent_requests();
+  return principal;
+}
+
+// Who needs no key may ask models and look, no more.
+Principal Anybody() {
+  Principal principal;
+  principal.scopes = kScopeInfer | kScopeRead;
+  return principal;
+}
+
+}  // namespace
+
+RouteAccess AccessOf(absl::string_view method, absl::string_view path) {
+  const bool reads = method == "GET" || method == "HEAD";
+  for (const RouteRow& row : kRows) {
+    if (!Fits(row, path)) continue;
+    if (row.is_open) return {reads && IsPlainPath(path), 0};
+    return {false, reads ? row.reading : row.changing};
+  }
+  return {};
+}
+
+std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& question,
+                                                    const KeyTable& keys, const AccessRules& rules,
+                                                    uint64_t now_unix_ms) {
+  const RouteAccess route = AccessOf(question.method, question.path);
+  if (route.is_open) return Anybody();
+  const bool without =
+      keys.empty() && !rules.keys_required && (question.from_loopback || rules.is_open);
+  if (without) {
+    Principal anybody = Anybody();
+    if (route.scopes == 0 || (route.scopes & anybody.scopes) != 0) return anybody;
+    return Unauthorized(
+        absl::StrCat("This needs an API key with the scope ", ScopeNames(route.scopes),
+                     ". Make one with 'clusterctl key create --scope ", ScopeNames(route.scopes),
+                     "'."),
+        false);
+  }
+  const absl::string_view shown = ApiKeyOf(question.authorization, question.x_api_key);
+  if (keys.empty()) {
+    return Unauthorized(
+        "API keys are asked for here, and there are none yet. Make one with 'clusterctl key "
+        "create' on a machine of the cluster.",
+        !shown.empty());
+  }
+  if (shown.empty()) {
+    return Unauthorized("No API key was sent. Send one as 'Authorization: Bearer KEY'.", false);
+  }
+  const v1::ApiKey* key = keys.Find(shown);
+  if (key == nullptr) return Unauthorized("This API key is not known here.", true);
+  if (key->revoked_unix_ms() != 0) {
+    return Unauthorized("This API key was revoked.", true, key->id());
+  }
+  if (key->expires_unix_ms() != 0 && key->expires_unix_ms() <= now_unix_ms) {
+    return Unauthorized("This API key has expired.", true, key->id());
+  }
+  Principal principal = PrincipalOf(*key);
+  if (route.scopes != 0 && (route.scopes & principal.scopes) == 0) {
+    return BeyondScope(route.scopes, key->id());
+  }
+  return principal;
+}
+
+bool MaySee(const Principal& principal, absl::string_view deployment, absl::string_view tenant) {
+  if (!tenant.empty() && tenant != principal.tenant) return false;
+  return principal.models.empty() || std::find(principal.models.begin(), principal.models.end(),
+                                               deployment) != principal.models.end();
+}
+
+std::optional<ApiError> CheckModel(const Principal& principal, absl::string_view deployment) {
+  if (MaySee(principal, deployment, "")) return std::nullopt;
+  ApiError error = HttpError(
+      403, absl::StrCat("This API key may not use the model '", deployment.substr(0, 200), "'."),
+      "model_not_allowed");
+  error.param = "model";
+  return error;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,74 @@
+#pragma once
+
+// Whether a request to the HTTP API is let in, and as whom. Pure.
+//
+// Before any key exists, requests of this machine are served without one. Once one does (or with
+// `gateway_keys: required`) every path asks for one but the open ones. Beyond loopback keys are
+// asked for from the first request on, unless `gateway_open` says that everybody may come while
+// there are none. What a route needs stands in one table (admission.cc); paths that it does not
+// have ask for a key as well, so that nobody without one learns what there is. Paths are compared
+// as they came, byte by byte: another spelling ("%2f", "//", "..", upper case) is another path, and
+// never an open one.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/api_error.h"
+#include "agentd/gateway/api_key.h"
+#include "agentd/gateway/http_reply.h"
+
+namespace macrame::agentd {
+
+struct RouteAccess {
+  bool is_open = false;
+  uint32_t scopes = 0;  // one of these is needed; 0: any key will do
+};
+// `path` without its query.
+RouteAccess AccessOf(absl::string_view method, absl::string_view path);
+
+struct AccessRules {
+  bool keys_required = false;  // also before there are any
+  bool is_open = false;        // serve other machines too while there are no keys
+};
+
+struct AccessQuestion {
+  absl::string_view method;
+  absl::string_view path;
+  absl::string_view authorization;  // the header's value
+  absl::string_view x_api_key;      // likewise
+  bool from_loopback = false;
+};
+
+// Whose a request is.
+struct Principal {
+  std::string key_id;  // empty: nobody showed a key, and none was needed
+  std::string tenant;  // empty: none
+  uint32_t scopes = 0;
+  std::vector<std::string> models;   // only these; empty: every one
+  uint32_t requests_per_minute = 0;  // 0: no limit, as with the next two
+  uint32_t tokens_per_minute = 0;
+  uint32_t concurrent_requests = 0;
+};
+
+struct AccessRefusal {
+  ApiError error;
+  HeaderFields headers;
+  std::string key_id;  // of the key that was shown and is known; empty: none
+};
+
+// 401 invalid_api_key without a key or with one that is unknown, revoked or expired; 403 beyond its
+// scopes.
+std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& question,
+                                                    const KeyTable& keys, const AccessRules& rules,
+                                                    uint64_t now_unix_ms);
+
+// Whether it gets to see a deployment of this name that was loaded for `tenant` (empty: for all).
+bool MaySee(const Principal& principal, absl::string_view deployment, absl::string_view tenant);
+// 403 model_not_allowed when its key does not name the deployment.
+std::optional<ApiError> CheckModel(const Principal& principal, absl::string_view deployment);
+
+}  // namespace macrame::agentd

@@ -1,0 +1,93 @@
+#include "agentd/gateway/gateway_access.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/answer_format.h"
+#include "proto/reasons.h"
+#include "proto/replicas.h"
+
+namespace macrame::agentd {
+namespace {
+
+RequestLimits::Time Now() { return std::chrono::steady_clock::now(); }
+
+// A call that never began.
+class NoCall : public GenerateCall {
+ public:
+  void Cancel() override {}
+};
+
+}  // namespace
+
+void GatewayAccess::SetKeys(std::map<std::string, v1::ApiKey> keys) {
+  std::set<std::string> ids;
+  for (const auto& [id, key] : keys) ids.insert(id);
+  auto table = std::make_shared<const KeyTable>(std::move(keys));
+  const std::lock_guard lock(mutex_);
+  keys_ = std::move(table);
+  limits_.Keep(ids);
+}
+
+std::shared_ptr<const KeyTable> GatewayAccess::keys() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
+LimitVerdict GatewayAccess::Begin(const Principal& principal) {
+  const std::lock_guard lock(mutex_);
+  return limits_.Begin(principal, Now());
+}
+
+void GatewayAccess::End(const std::string& key_id) {
+  const std::lock_guard lock(mutex_);
+  limits_.End(key_id);
+}
+
+void GatewayAccess::AddTokens(const std::string& key_id, uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  limits_.AddTokens(key_id, tokens, Now());
+}
+
+void GatewayAccess::NoteRefused(const RefusedRequest& refused) const {
+  if (on_refused_) on_refused_(refused);
+}
+
+std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateRequest request,
+                                                              ChunkCallback on_chunk,
+                                                              DoneCallback on_done) {
+  const std::string deployment = DeploymentOfReplica(request.deployment());
+  for (const ServedModel& model : backend_.ListModels()) {
+    if (model.id != deployment || MaySee(principal_, model.id, model.tenant)) continue;
+    // As if it were not there: what other tenants have is not told.
+    on_done(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
+                         absl::StrCat("no model '", deployment.substr(0, 128), "' is loaded")));
+    return std::make_shared<NoCall>();
+  }
+  if (principal_.tokens_per_minute == 0) {
+    return backend_.StartGenerate(std::move(request), std::move(on_chunk), std::move(on_done));
+  }
+  auto counts = std::make_shared<TokenCounts>();
+  return backend_.StartGenerate(
+      std::move(request),
+      [counts, on_chunk = std::move(on_chunk)](const v1::GenerateChunk& chunk) {
+        UpdateCounts(chunk, counts.get());
+        on_chunk(chunk);
+      },
+      [counts, access = access_, key_id = principal_.key_id,
+       on_done = std::move(on_done)](absl::Status status) {
+        access->AddTokens(key_id, uint64_t{counts->prompt_tokens} + counts->completion_tokens);
+        on_done(std::move(status));
+      });
+}
+
+std::vector<ServedModel> PrincipalBackend::ListModels() {
+  std::vector<ServedModel> seen;
+  for (ServedModel& model : backend_.ListModels()) {
+    if (MaySee(principal_, model.id, model.tenant)) seen.push_back(std::move(model));
+  }
+  return seen;
+}
+
+}  // namespace macrame::agentd

@@ -1,0 +1,84 @@
+#pragma once
+
+// What the agent and its gateway share of access: the keys there are, how much of its limits each
+// has used, and who is told of refusals. Any thread.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "agentd/gateway/admission.h"
+#include "agentd/gateway/api_key.h"
+#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/request_limits.h"
+
+namespace macrame::agentd {
+
+// A request that was not let in.
+struct RefusedRequest {
+  std::string method;
+  std::string path;    // without its query
+  std::string key_id;  // empty: no known key was shown
+  std::string address;
+  int status = 0;
+  std::string code;
+};
+
+class GatewayAccess {
+ public:
+  using OnRefused = std::function<void(const RefusedRequest&)>;
+  // `on_refused` is called on the gateway's thread, and may be empty.
+  explicit GatewayAccess(OnRefused on_refused = nullptr) : on_refused_(std::move(on_refused)) {}
+
+  void SetKeys(std::map<std::string, v1::ApiKey> keys);
+  std::shared_ptr<const KeyTable> keys() const;
+
+  LimitVerdict Begin(const Principal& principal);
+  void End(const std::string& key_id);
+  void AddTokens(const std::string& key_id, uint64_t tokens);
+  void NoteRefused(const RefusedRequest& refused) const;
+
+ private:
+  const OnRefused on_refused_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const KeyTable> keys_ = std::make_shared<KeyTable>();
+  RequestLimits limits_;
+};
+
+// Of a request that counts against its key's limits, for as long as it lives.
+class LimitedRequest {
+ public:
+  LimitedRequest(std::shared_ptr<GatewayAccess> access, std::string key_id)
+      : access_(std::move(access)), key_id_(std::move(key_id)) {}
+  ~LimitedRequest() { access_->End(key_id_); }
+  LimitedRequest(const LimitedRequest&) = delete;
+  LimitedRequest& operator=(const LimitedRequest&) = delete;
+
+ private:
+  std::shared_ptr<GatewayAccess> access_;
+  const std::string key_id_;
+};
+
+// The backend as one principal has it: what was loaded for other tenants is not there, and tokens
+// count against the key. The backend and `access` outlive it.
+class PrincipalBackend : public InferenceBackend {
+ public:
+  PrincipalBackend(InferenceBackend& backend, std::shared_ptr<GatewayAccess> access,
+                   Principal principal)
+      : backend_(backend), access_(std::move(access)), principal_(std::move(principal)) {}
+
+  const Principal& principal() const { return principal_; }
+
+  std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
+                                              DoneCallback on_done) override;
+  std::vector<ServedModel> ListModels() override;
+
+ private:
+  InferenceBackend& backend_;
+  const std::shared_ptr<GatewayAccess> access_;
+  const Principal principal_;
+};
+
+}  // namespace macrame::agentd

@@ -1,0 +1,251 @@
+#include "agentd/services/access_service.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/base/rpc_methods.h"
+#include "agentd/cores/state_keys.h"
+#include "agentd/gateway/api_key.h"
+#include "proto/reasons.h"
+#include "transport/trust.h"
+
+namespace macrame::agentd {
+namespace {
+
+using transport::Caller;
+using transport::GrpcServer;
+
+constexpr Duration kKeyTimeout = std::chrono::seconds(10);
+
+std::string StateKeyOf(const v1::ApiKey& key) { return absl::StrCat(kApiKeyPrefix, key.id()); }
+
+// As it may be shown.
+v1::ApiKey WithoutDigest(v1::ApiKey key) {
+  key.clear_secret_digest();
+  return key;
+}
+
+bool HasEnded(const v1::ApiKey& key, uint64_t now_unix_ms) {
+  return key.revoked_unix_ms() != 0 ||
+         (key.expires_unix_ms() != 0 && key.expires_unix_ms() <= now_unix_ms);
+}
+
+// Gives the key a new secret, and tells it.
+std::string Renew(v1::ApiKey* key) {
+  std::string secret = transport::HexEncode(transport::RandomBytes(kKeySecretBytes));
+  key->set_secret_digest(KeyDigest(secret));
+  std::string text = FormatApiKey(key->id(), secret);
+  transport::Wipe(secret);
+  return text;
+}
+
+using Target = std::string (*)(const google::protobuf::MessageLite&);
+
+template <typename Request>
+const Request& As(const google::protobuf::MessageLite& request) {
+  return static_cast<const Request&>(request);
+}
+
+std::string OfLoad(const google::protobuf::MessageLite& request) {
+  const auto& load = As<v1::LoadModelRequest>(request);
+  const std::string& tenant = load.placement().tenant();
+  return absl::StrCat(load.name_or_path(),
+                      load.deployment_name().empty() ? "" : " as " + load.deployment_name(),
+                      tenant.empty() ? "" : " for " + tenant);
+}
+std::string OfUnload(const google::protobuf::MessageLite& request) {
+  return As<v1::UnloadModelRequest>(request).name();
+}
+std::string OfForget(const google::protobuf::MessageLite& request) {
+  return As<v1::ForgetNodeRequest>(request).node_id();
+}
+std::string OfToken(const google::protobuf::MessageLite& request) {
+  const auto& token = As<v1::CreateJoinTokenRequest>(request);
+  return absl::StrCat(std::max(1u, token.uses()), " uses",
+                      token.approve() ? ", to be approved" : "");
+}
+std::string OfApprove(const google::protobuf::MessageLite& request) {
+  return As<v1::ApproveNodeRequest>(request).node();
+}
+std::string OfRevokeNode(const google::protobuf::MessageLite& request) {
+  return As<v1::RevokeNodeRequest>(request).node_id();
+}
+std::string OfCreateKey(const google::protobuf::MessageLite& request) {
+  return As<v1::CreateKeyRequest>(request).key().name();
+}
+std::string OfRevokeKey(const google::protobuf::MessageLite& request) {
+  return As<v1::RevokeKeyRequest>(request).key();
+}
+std::string OfRotateKey(const google::protobuf::MessageLite& request) {
+  return As<v1::RotateKeyRequest>(request).key();
+}
+
+struct Audited {
+  std::string_view path;
+  Target target;
+};
+
+const std::array kAudited = {
+    Audited{kLoadModel.path, OfLoad},      Audited{kUnloadModel.path, OfUnload},
+    Audited{kForgetNode.path, OfForget},   Audited{kCreateJoinToken.path, OfToken},
+    Audited{kApproveNode.path, OfApprove}, Audited{kRevokeNode.path, OfRevokeNode},
+    Audited{kCreateKey.path, OfCreateKey}, Audited{kRevokeKey.path, OfRevokeKey},
+    Audited{kRotateKey.path, OfRotateKey},
+};
+
+}  // namespace
+
+std::string AuditName(const Caller& caller) {
+  return caller.local ? "local" : absl::StrCat("node ", ShortId(caller.node_id));
+}
+
+GrpcServer::Observer AuditObserver(AuditLog& log) {
+  return [&log](const Caller& caller, std::string_view method,
+                const google::protobuf::MessageLite& request) -> GrpcServer::OnEnded {
+    for (const Audited& audited : kAudited) {
+      if (audited.path != method) continue;
+      AuditEntry entry;
+      entry.who = AuditName(caller);
+      entry.what = std::string(method.substr(method.rfind('/') + 1));
+      entry.target = audited.target(request);
+      entry.from = caller.local ? "socket" : caller.address;
+      return [&log, entry](const absl::Status& status) {
+        AuditEntry ended = entry;
+        ended.outcome = status.ok() ? "ok" : ReasonOf(status).code();
+        if (absl::IsCancelled(status)) ended.outcome = "caller left";
+        log.Add(std::move(ended));
+      };
+    }
+    return nullptr;
+  };
+}
+
+void AccessService::RegisterCluster(GrpcServer& server) {
+  server.HandleUnary(kCreateKey, [this](const Caller& caller, v1::CreateKeyRequest request,
+                                        Reply<v1::CreateKeyResponse> reply) {
+    way_.Unary(kCreateKey, caller, request, kKeyTimeout, reply,
+               [this, request, reply] { CreateHere(request, reply); });
+  });
+  server.HandleUnary(kListKeys, [this](const Caller& caller, v1::ListKeysRequest request,
+                                       Reply<v1::ListKeysResponse> reply) {
+    way_.Unary(kListKeys, caller, request, kKeyTimeout, reply, [this, reply] {
+      v1::ListKeysResponse response;
+      for (const auto& [id, key] : parts_.replicator.desired().api_keys()) {
+        *response.add_keys() = WithoutDigest(key);
+      }
+      reply(std::move(response));
+    });
+  });
+  server.HandleUnary(kRevokeKey, [this](const Caller& caller, v1::RevokeKeyRequest request,
+                                        Reply<v1::RevokeKeyResponse> reply) {
+    way_.Unary(kRevokeKey, caller, request, kKeyTimeout, reply,
+               [this, request, reply] { RevokeHere(request.key(), reply); });
+  });
+  server.HandleUnary(kRotateKey, [this](const Caller& caller, v1::RotateKeyRequest request,
+                                        Reply<v1::RotateKeyResponse> reply) {
+    way_.Unary(kRotateKey, caller, request, kKeyTimeout, reply,
+               [this, request, reply] { RotateHere(request.key(), reply); });
+  });
+}
+
+void AccessService::RegisterLocal(GrpcServer& server) {
+  server.HandleUnary(kReadAudit, [this](const Caller&, v1::ReadAuditRequest request,
+                                        Reply<v1::ReadAuditResponse> reply) {
+    reply(parts_.audit.Read(request));
+  });
+  server.HandleUnary(
+      kVerifyAudit, [this](const Caller&, v1::VerifyAuditRequest,
+                           Reply<v1::VerifyAuditResponse> reply) { reply(parts_.audit.Verify()); });
+}
+
+absl::Status AccessService::MakeRoom() {
+  const auto& keys = parts_.replicator.desired().api_keys();
+  if (keys.size() < kKeysMax) return absl::OkStatus();
+  const v1::ApiKey* oldest = nullptr;
+  for (const auto& [id, key] : keys) {
+    if (!HasEnded(key, parts_.way.dispatcher.UnixMs())) continue;
+    if (oldest == nullptr || key.created_unix_ms() < oldest->created_unix_ms()) oldest = &key;
+  }
+  if (oldest == nullptr) {
+    return ReasonStatus(absl::StatusCode::kResourceExhausted, reasons::kBadRequest,
+                        absl::StrCat(kKeysMax, " keys are in use; revoke one first"));
+  }
+  const std::string state_key = StateKeyOf(*oldest);
+  parts_.replicator.Remove(state_key, "", [](const absl::Status&) {});
+  return absl::OkStatus();
+}
+
+void AccessService::CreateHere(const v1::CreateKeyRequest& request,
+                               Reply<v1::CreateKeyResponse> reply) {
+  const uint64_t now = parts_.way.dispatcher.UnixMs();
+  absl::Status fits = CheckNewKey(request.key(), now);
+  if (fits.ok()) fits = MakeRoom();
+  if (!fits.ok()) return reply(fits);
+  v1::CreateKeyResponse response;
+  v1::ApiKey key = request.key();
+  key.set_id(transport::HexEncode(transport::RandomBytes(kKeyIdBytes)));
+  key.set_created_unix_ms(now);
+  key.clear_revoked_unix_ms();
+  response.set_secret_key(Renew(&key));
+  *response.mutable_key() = WithoutDigest(key);
+  parts_.replicator.Write(StateKeyOf(key), key.SerializeAsString(),
+                          [response, reply](const absl::Status& status) {
+                            if (!status.ok()) return reply(status);
+                            reply(response);
+                          });
+}
+
+absl::StatusOr<v1::ApiKey> AccessService::Find(const std::string& name) const {
+  const auto& keys = parts_.replicator.desired().api_keys();
+  const auto by_id = keys.find(name);
+  if (by_id != keys.end()) return by_id->second;
+  const v1::ApiKey* found = nullptr;
+  for (const auto& [id, key] : keys) {
+    if (key.name() != name || name.empty() || HasEnded(key, parts_.way.dispatcher.UnixMs())) {
+      continue;
+    }
+    if (found != nullptr) {
+      return ReasonStatus(absl::StatusCode::kInvalidArgument, reasons::kKeyNotFound,
+                          absl::StrCat("several keys have the name '", name.substr(0, 100),
+                                       "'; name one by its id"));
+    }
+    found = &key;
+  }
+  if (found != nullptr) return *found;
+  return ReasonStatus(absl::StatusCode::kNotFound, reasons::kKeyNotFound,
+                      absl::StrCat("there is no key '", name.substr(0, 100), "'"));
+}
+
+void AccessService::RevokeHere(const std::string& name, Reply<v1::RevokeKeyResponse> reply) {
+  absl::StatusOr<v1::ApiKey> key = Find(name);
+  if (!key.ok()) return reply(key.status());
+  if (key->revoked_unix_ms() == 0) key->set_revoked_unix_ms(parts_.way.dispatcher.UnixMs());
+  v1::RevokeKeyResponse response;
+  *response.mutable_key() = WithoutDigest(*key);
+  parts_.replicator.Write(StateKeyOf(*key), key->SerializeAsString(),
+                          [response, reply](const absl::Status& status) {
+                            if (!status.ok()) return reply(status);
+                            reply(response);
+                          });
+}
+
+void AccessService::RotateHere(const std::string& name, Reply<v1::RotateKeyResponse> reply) {
+  absl::StatusOr<v1::ApiKey> key = Find(name);
+  if (!key.ok()) return reply(key.status());
+  if (HasEnded(*key, parts_.way.dispatcher.UnixMs())) {
+    return reply(ReasonStatus(absl::StatusCode::kFailedPrecondition, reasons::kKeyNotFound,
+                              absl::StrCat("key ", key->id(), " has ended; make a new one")));
+  }
+  v1::RotateKeyResponse response;
+  response.set_secret_key(Renew(&*key));
+  *response.mutable_key() = WithoutDigest(*key);
+  parts_.replicator.Write(StateKeyOf(*key), key->SerializeAsString(),
+                          [response, reply](const absl::Status& status) {
+                            if (!status.ok()) return reply(status);
+                            reply(response);
+                          });
+}
+
+}  // namespace macrame::agentd

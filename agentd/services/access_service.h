@@ -1,0 +1,52 @@
+#pragma once
+
+// AccessService: keys of the HTTP API, which the coordinator keeps in the desired state, and the
+// audit log of this agent. Owner thread.
+
+#include <string>
+
+#include "agentd/services/coordinator_way.h"
+#include "agentd/state/audit_log.h"
+#include "agentd/state/state_replicator.h"
+#include "macrame/v1/access.pb.h"
+#include "transport/grpc_server.h"
+
+namespace macrame::agentd {
+
+// How the audit log tells of a caller: "local", or "node" and the first digits of its id.
+std::string AuditName(const transport::Caller& caller);
+// What orders of management it has a line for, as an observer of a server (GrpcServer). Others pass
+// without a word.
+transport::GrpcServer::Observer AuditObserver(AuditLog& log);
+
+class AccessService {
+ public:
+  struct Parts {
+    CoordinatorWay::Parts way;
+    StateReplicator& replicator;
+    const AuditLog& audit;
+  };
+  explicit AccessService(Parts parts) : parts_(parts), way_(parts.way) {}
+
+  // Of keys: on this machine's socket, and for members, which pass calls on to the coordinator.
+  void RegisterCluster(transport::GrpcServer& server);
+  // Of the audit log.
+  void RegisterLocal(transport::GrpcServer& server);
+
+ private:
+  template <typename Response>
+  using Reply = transport::GrpcServer::Reply<Response>;
+
+  void CreateHere(const v1::CreateKeyRequest& request, Reply<v1::CreateKeyResponse> reply);
+  void RevokeHere(const std::string& name, Reply<v1::RevokeKeyResponse> reply);
+  void RotateHere(const std::string& name, Reply<v1::RotateKeyResponse> reply);
+  // By its id, or a name that one key alone has that has not ended. KEY_NOT_FOUND.
+  absl::StatusOr<v1::ApiKey> Find(const std::string& name) const;
+  // Room for one more: the oldest that has ended goes. RESOURCE_EXHAUSTED when all are in use.
+  absl::Status MakeRoom();
+
+  Parts parts_;
+  CoordinatorWay way_;
+};
+
+}  // namespace macrame::agentd

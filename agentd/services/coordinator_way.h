@@ -1,0 +1,60 @@
+#pragma once
+
+// The way of a call to the coordinator: carried out here when this node leads, else passed on to
+// the node that does. Owner thread.
+
+#include <functional>
+#include <optional>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "agentd/cores/election.h"
+#include "agentd/node/own_node.h"
+#include "agentd/node/peer_channels.h"
+#include "transport/dispatcher.h"
+#include "transport/grpc_server.h"
+#include "transport/peer_channel.h"
+
+namespace macrame::agentd {
+
+// A call that needs a coordinator waits so long for one to be agreed on.
+inline constexpr Duration kCoordinatorWait = std::chrono::seconds(5);
+
+class CoordinatorWay {
+ public:
+  struct Parts {
+    transport::Dispatcher& dispatcher;
+    const Election& election;
+    PeerChannels& channels;
+    const OwnNode& own;
+  };
+  explicit CoordinatorWay(Parts parts) : parts_(parts) {}
+
+  // Runs `here` when this node leads, `there` with the channel to the coordinator otherwise
+  // (callers of this machine only: what came over the wire is not passed on again), `fail` when
+  // there is none.
+  void At(const transport::Caller& caller, std::function<void()> here,
+          std::function<void(transport::PeerChannel&)> there,
+          std::function<void(const absl::Status&)> fail,
+          std::optional<MonotonicTime> since = std::nullopt);
+
+  template <typename Response, typename Request>
+  void Unary(const Method<Request, Response>& method, const transport::Caller& caller,
+             const std::type_identity_t<Request>& request, Duration timeout,
+             std::type_identity_t<transport::GrpcServer::Reply<Response>> reply,
+             std::function<void()> here) {
+    At(
+        caller, std::move(here),
+        [method, request, timeout, reply](transport::PeerChannel& channel) {
+          channel.Call(method, request, timeout, reply);
+        },
+        [reply](const absl::Status& status) { reply(status); });
+  }
+
+  static absl::Status NoCoordinator();
+
+ private:
+  const Parts parts_;
+};
+
+}  // namespace macrame::agentd

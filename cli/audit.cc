@@ -1,0 +1,103 @@
+#include <chrono>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "cli/command.h"
+#include "cli/duration.h"
+#include "cli/format/access_view.h"
+
+namespace macrame::cli {
+namespace {
+
+constexpr uint32_t kPageLines = 2000;
+
+struct AuditShowOptions {
+  std::string since;
+  uint32_t limit = 100;
+};
+
+int RunAuditShow(const Invocation& run, const AuditShowOptions& options) {
+  v1::ReadAuditRequest request;
+  request.set_limit(options.limit);
+  if (!options.since.empty()) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now) -
+                       ParseDuration(options.since, kLongDurationMax).value();
+    request.set_since_unix_ms(since.count() > 0 ? static_cast<uint64_t>(since.count()) : 0);
+  }
+  AgentClient client(run.options.socket_path);
+  const auto response = client.ReadAudit(request);
+  if (!response.ok()) return run.Fail(response.status());
+  std::vector<Json> entries;
+  for (const std::string& line : response->lines()) {
+    entries.push_back(Json::parse(line, nullptr, /*allow_exceptions=*/false));
+  }
+  if (run.wants_table()) {
+    *run.environment.out << AuditView(entries, run.environment.terminal_size().columns, run.style);
+    return kExitOk;
+  }
+  Json document = Document("AuditLog");
+  document["items"] = Json::array();
+  for (Json& entry : entries) {
+    if (entry.is_object()) document["items"].push_back(std::move(entry));
+  }
+  run.PrintDocument(document);
+  return kExitOk;
+}
+
+int RunAuditVerify(const Invocation& run) {
+  AgentClient client(run.options.socket_path);
+  const auto response = client.VerifyAudit();
+  if (!response.ok()) return run.Fail(response.status());
+  const bool holds = response->broken_at().empty();
+  if (!run.wants_table()) {
+    run.PrintDocument(Document("AuditCheck", *response));
+  } else if (holds) {
+    *run.environment.out << "The chain holds: " << absl::StrCat(response->entries(), " entries")
+                         << " from number " << response->first_sequence() << ".\nLast hash: "
+                         << (response->last_hash().empty() ? "none" : response->last_hash())
+                         << "\n";
+  } else {
+    *run.environment.out << "The chain is broken at " << Printable(response->broken_at()) << ": "
+                         << Printable(response->broken_why()) << ".\n"
+                         << "The lines before it hold: " << response->entries() << ".\n";
+  }
+  return holds ? kExitOk : kExitFailure;
+}
+
+int RunAuditExport(const Invocation& run) {
+  AgentClient client(run.options.socket_path);
+  v1::ReadAuditRequest request;
+  request.set_from_sequence(1);
+  request.set_limit(kPageLines);
+  for (;;) {
+    const auto response = client.ReadAudit(request);
+    if (!response.ok()) return run.Fail(response.status());
+    for (const std::string& line : response->lines()) *run.environment.out << line << "\n";
+    if (response->next_sequence() <= request.from_sequence()) break;
+    request.set_from_sequence(response->next_sequence());
+  }
+  *run.environment.out << std::flush;
+  return kExitOk;
+}
+
+}  // namespace
+
+void AddAudit(CommandTree& tree) {
+  CLI::App* audit = tree.Add(tree.root, "audit", "The log of who did what at this machine's agent");
+  audit->require_subcommand(1);
+  CLI::App* show = tree.Add(audit, "show", "Its last entries");
+  auto options = std::make_shared<AuditShowOptions>();
+  show->add_option("--since", options->since, "Only the last 2h or 30d (all)")
+      ->check(IsLongDuration());
+  show->add_option("--limit", options->limit, "At most so many, the newest (100)")
+      ->check(CLI::Range(1u, 4000u));
+  tree.OnChosen(show, [options](const Invocation& run) { return RunAuditShow(run, *options); });
+  CLI::App* verify =
+      tree.Add(audit, "verify", "Whether lines were changed or are missing; 1: where the first is");
+  tree.OnChosen(verify, RunAuditVerify);
+  CLI::App* all = tree.Add(audit, "export", "All of it on stdout, a JSON object a line");
+  tree.OnChosen(all, RunAuditExport);
+}
+
+}  // namespace macrame::cli

@@ -1,0 +1,25 @@
+#pragma once
+
+// Keys of the HTTP API and lines of the audit log, for people. Pure.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/format/message_json.h"
+#include "cli/format/text.h"
+#include "macrame/v1/access.pb.h"
+
+namespace macrame::cli {
+
+// "2026-11-25 14:05 UTC"; "never" for 0.
+std::string TimeText(uint64_t unix_ms);
+// "60 requests/min, 2 at once"; "none".
+std::string LimitsText(const v1::ApiKey& key);
+
+std::string KeysView(const v1::ListKeysResponse& keys, uint64_t now_unix_ms, int width,
+                     const Style& style);
+// `entries`: lines of the log, parsed; one that is none is shown as what it is.
+std::string AuditView(const std::vector<Json>& entries, int width, const Style& style);
+
+}  // namespace macrame::cli

@@ -1,0 +1,110 @@
+#include "agentd/gateway/request_limits.h"
+
+#include <gtest/gtest.h>
+
+namespace macrame::agentd {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Principal Limited(uint32_t requests, uint32_t tokens = 0, uint32_t concurrent = 0) {
+  Principal principal;
+  principal.key_id = "one";
+  principal.requests_per_minute = requests;
+  principal.tokens_per_minute = tokens;
+  principal.concurrent_requests = concurrent;
+  return principal;
+}
+
+std::string Header(const LimitVerdict& verdict, const std::string& name) {
+  for (const auto& [field, value] : verdict.headers) {
+    if (field == name) return value;
+  }
+  return "";
+}
+
+TEST(RequestLimits, AMinutesRequestsAndThenAsTheBucketFills) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  const Principal principal = Limited(6);
+  for (int i = 0; i < 6; ++i) {
+    const LimitVerdict verdict = limits.Begin(principal, now);
+    ASSERT_FALSE(verdict.refused.has_value()) << i;
+    EXPECT_EQ(Header(verdict, "x-ratelimit-remaining-requests"), std::to_string(5 - i));
+    limits.End("one");
+  }
+  const LimitVerdict refused = limits.Begin(principal, now);
+  ASSERT_TRUE(refused.refused.has_value());
+  EXPECT_EQ(refused.refused->http_status, 429);
+  EXPECT_EQ(refused.refused->code, "rate_limit_exceeded");
+  EXPECT_EQ(refused.refused->retry_after_seconds, 10);
+  EXPECT_EQ(Header(refused, "x-ratelimit-limit-requests"), "6");
+  EXPECT_EQ(Header(refused, "x-ratelimit-reset-requests"), "1m0s");
+  EXPECT_TRUE(limits.Begin(principal, now + milliseconds(9990)).refused.has_value());
+  EXPECT_FALSE(limits.Begin(principal, now + milliseconds(10'010)).refused.has_value());
+  EXPECT_TRUE(limits.Begin(principal, now + milliseconds(10'020)).refused.has_value());
+}
+
+TEST(RequestLimits, TokensCountWhenTheyAreKnownAndAreWaitedFor) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  const Principal principal = Limited(0, 600);
+  EXPECT_FALSE(limits.Begin(principal, now).refused.has_value());
+  limits.AddTokens("one", 700, now);
+  limits.End("one");
+  const LimitVerdict refused = limits.Begin(principal, now);
+  ASSERT_TRUE(refused.refused.has_value());
+  EXPECT_EQ(Header(refused, "x-ratelimit-remaining-tokens"), "0");
+  EXPECT_EQ(Header(refused, "x-ratelimit-limit-requests"), "") << "it has no such limit";
+  EXPECT_EQ(refused.refused->retry_after_seconds, 11);  // 101 tokens at ten a second
+  EXPECT_FALSE(limits.Begin(principal, now + milliseconds(10'200)).refused.has_value());
+}
+
+TEST(RequestLimits, SoManyAtOnceAndNoMore) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  const Principal principal = Limited(0, 0, 2);
+  EXPECT_FALSE(limits.Begin(principal, now).refused.has_value());
+  EXPECT_FALSE(limits.Begin(principal, now).refused.has_value());
+  const LimitVerdict refused = limits.Begin(principal, now);
+  ASSERT_TRUE(refused.refused.has_value());
+  EXPECT_EQ(refused.refused->retry_after_seconds, 1);
+  limits.End("one");
+  EXPECT_FALSE(limits.Begin(principal, now).refused.has_value());
+}
+
+TEST(RequestLimits, ARefusalForOneLimitTakesNothingOfAnother) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  const Principal principal = Limited(2, 0, 1);
+  EXPECT_FALSE(limits.Begin(principal, now).refused.has_value());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(limits.Begin(principal, now).refused.has_value());
+  limits.End("one");
+  EXPECT_FALSE(limits.Begin(principal, now).refused.has_value());
+}
+
+TEST(RequestLimits, KeysDoNotShareAndLimitsMayChange) {
+  RequestLimits limits;
+  RequestLimits::Time now{seconds(1000)};
+  EXPECT_FALSE(limits.Begin(Limited(1), now).refused.has_value());
+  EXPECT_TRUE(limits.Begin(Limited(1), now).refused.has_value());
+  Principal other = Limited(1);
+  other.key_id = "two";
+  EXPECT_FALSE(limits.Begin(other, now).refused.has_value());
+  EXPECT_FALSE(limits.Begin(Limited(0), now).refused.has_value());
+  limits.End("one");
+  limits.End("one");
+  limits.Keep({"two"});
+  EXPECT_FALSE(limits.Begin(Limited(1), now).refused.has_value()) << "forgotten with its key";
+}
+
+TEST(RequestLimits, TimesReadAsOpenAisDo) {
+  EXPECT_EQ(ResetText(milliseconds(0)), "0ms");
+  EXPECT_EQ(ResetText(milliseconds(350)), "350ms");
+  EXPECT_EQ(ResetText(milliseconds(1001)), "2s");
+  EXPECT_EQ(ResetText(seconds(65)), "1m5s");
+}
+
+}  // namespace
+}  // namespace macrame::agentd
