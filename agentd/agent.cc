@@ -391,6 +391,11 @@ void Agent::Impl::StartGateway() {
     options.allowed_hosts.push_back(absl::StrCat(hostname, ".local"));
   }
   options.version = kAgentVersion;
+  options.ask_status = [this](std::function<void(v1::ClusterStatus)> told) {
+    parts_.dispatcher.Post([this, told = std::move(told)]() mutable {
+      parts_.cluster_service.AskStatus(std::move(told));
+    });
+  };
   absl::StatusOr<std::unique_ptr<Gateway>> gateway = Gateway::Start(options, &parts_.router);
   if (!gateway.ok()) {
     spdlog::warn("no HTTP gateway on this node: {}", LogText(gateway.status()));

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "agentd/dashboard/snapshot_cache.h"
 #include "agentd/gateway/gateway_options.h"
 #include "agentd/gateway/inference_backend.h"
 
@@ -25,6 +26,8 @@ struct GatewayState {
   bool stopping = false;
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun
+  dashboard::SnapshotCache snapshots;
+  size_t dashboards = 0;  // that are told of each change
   // That are being read or answered.
   std::atomic<size_t> requests{0};
 };

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/dashboard/snapshot_cache.h"
 #include "agentd/gateway/answer_stream.h"
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/chat_answer.h"
@@ -30,6 +31,7 @@
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/routes.h"
 #include "agentd/gateway/text_answer.h"
 #include "agentd/gateway/text_request.h"
 
@@ -65,6 +67,15 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeChat();
   boost::asio::awaitable<bool> ServeText();
   boost::asio::awaitable<bool> ServeEmbeddings();
+  // http_session_dashboard.cc
+  boost::asio::awaitable<bool> ServeDashboard(const Route& route, std::string path);
+  boost::asio::awaitable<bool> SendPage(std::string path);
+  // The status as JSON, not older than about a second; null when the agent does not tell it.
+  boost::asio::awaitable<std::shared_ptr<const dashboard::Snapshot>> FreshSnapshot();
+  boost::asio::awaitable<bool> SendSnapshot();
+  boost::asio::awaitable<bool> StreamSnapshots();
+  boost::asio::awaitable<bool> PumpSnapshots(std::shared_ptr<ClientWatch> watch);
+  bool HasEtag(absl::string_view etag) const;
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -85,7 +96,7 @@ class HttpSession {
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
-  boost::asio::awaitable<bool> WriteStreamHead(std::string content_type);
+  boost::asio::awaitable<bool> WriteStreamHead(std::string content_type, HeaderFields more = {});
   // One piece of a stream, framed as the client's HTTP version wants it.
   boost::asio::awaitable<bool> WritePiece(std::string piece);
   boost::asio::awaitable<bool> EndStream();

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agentd/dashboard/assets.h"
 #include "agentd/gateway/chat_answer.h"
 #include "proto/reasons.h"
 #include "proto/replicas.h"
@@ -25,6 +26,9 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
     Route{RouteKind::kHealth, "/health", "GET, HEAD"},
     Route{RouteKind::kVersion, "/version", "GET, HEAD"},
+    Route{RouteKind::kSnapshot, "/dashboard/api/snapshot", "GET, HEAD"},
+    Route{RouteKind::kEvents, "/dashboard/api/events", "GET"},
+    Route{RouteKind::kPage, "/", "GET, HEAD"},
 };
 
 ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
@@ -61,6 +65,8 @@ const Route* FindRoute(absl::string_view path) {
       if (path.size() > route.path.size() && path.substr(0, route.path.size()) == route.path) {
         return &route;
       }
+    } else if (route.kind == RouteKind::kPage) {
+      if (dashboard::FindAsset(path) != nullptr) return &route;
     } else if (path == route.path) {
       return &route;
     }
@@ -80,6 +86,11 @@ std::string UnknownPathText() {
 bool HasBody(const Route& route) {
   return route.kind == RouteKind::kChat || route.kind == RouteKind::kText ||
          route.kind == RouteKind::kEmbeddings;
+}
+
+bool IsDashboard(const Route& route) {
+  return route.kind == RouteKind::kPage || route.kind == RouteKind::kSnapshot ||
+         route.kind == RouteKind::kEvents;
 }
 
 bool MethodFits(const Route& route, absl::string_view method) {
@@ -114,6 +125,10 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
     case RouteKind::kText:
     case RouteKind::kEmbeddings:
       return HttpError(500, "This path needs a body.", "internal");
+    case RouteKind::kPage:
+    case RouteKind::kSnapshot:
+    case RouteKind::kEvents:
+      return HttpError(500, "This path is the dashboard's.", "internal");
   }
   const std::string id = PercentDecode(path.substr(route.path.size()));
   for (const ServedModel& model : backend.ListModels()) {

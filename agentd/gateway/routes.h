@@ -14,7 +14,18 @@
 
 namespace macrame::agentd {
 
-enum class RouteKind { kChat, kText, kEmbeddings, kModelList, kModel, kHealth, kVersion };
+enum class RouteKind {
+  kChat,
+  kText,
+  kEmbeddings,
+  kModelList,
+  kModel,
+  kHealth,
+  kVersion,
+  kPage,      // a file of the dashboard
+  kSnapshot,  // what it shows
+  kEvents,    // and each change of it
+};
 
 struct Route {
   RouteKind kind;
@@ -33,6 +44,8 @@ HttpReply MethodNotAllowed(const Route& route);
 std::string UnknownPathText();
 
 bool HasBody(const Route& route);
+// The dashboard's: HttpSession::ServeDashboard answers.
+bool IsDashboard(const Route& route);
 
 // The answer of a route without one.
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,

@@ -11,10 +11,13 @@ namespace macrame::agentd {
 namespace {
 
 TEST(Routes, OnlyWhatIsInTheTableIsServed) {
-  for (const char* path : {"/", "", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/",
+  for (const char* path : {"", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/",
                            "/health/x", "/../health", "//health", "/V1/models"}) {
     EXPECT_EQ(FindRoute(path), nullptr) << path;
   }
+  ASSERT_NE(FindRoute("/dashboard/app.css"), nullptr);
+  EXPECT_EQ(FindRoute("/dashboard/app.css"), FindRoute("/"));
+  EXPECT_EQ(FindRoute("/dashboard/api"), nullptr);
   ASSERT_NE(FindRoute("/v1/models/a/b"), nullptr);
   EXPECT_EQ(FindRoute("/v1/models/a/b")->kind, RouteKind::kModel);
 }
