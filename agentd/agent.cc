@@ -405,6 +405,11 @@ void Agent::Impl::StartGateway() {
     options.allowed_hosts.push_back(absl::StrCat(hostname, ".local"));
   }
   options.version = kAgentVersion;
+  options.ask_status = [this](std::function<void(v1::ClusterStatus)> told) {
+    parts_.dispatcher.Post([this, told = std::move(told)]() mutable {
+      parts_.cluster_service.AskStatus(std::move(told));
+    });
+  };
   options.cors_origins = config_.gateway_cors_origins;
   options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {
     parts_.metrics_service.Page(accept, std::move(reply));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "agentd/gateway/request_record.h"
+#include "macrame/v1/cluster.pb.h"
 
 namespace macrame::agentd {
 
@@ -25,6 +26,9 @@ struct GatewayOptions {
   // Names under which clients may reach it besides localhost and addresses. A web page that has its
   // own name resolve to this machine is kept out by this list.
   std::vector<std::string> allowed_hosts;
+  // Asks for the status that the dashboard shows; its argument is called once, from any thread.
+  // Called from the gateway's thread. None: the dashboard's data is answered 503.
+  std::function<void(std::function<void(v1::ClusterStatus)>)> ask_status;
   bool keys_required = false;  // ask for keys before there are any
   bool open = false;           // serve other machines without a key while there are none
   std::string version;         // the product's, for /version and the server header
@@ -58,7 +62,11 @@ struct GatewayOptions {
   // Longer than it takes to find a node dead and a successor for what it had.
   std::chrono::milliseconds first_piece_ms{15'000};
   std::chrono::milliseconds keep_alive_ms{10'000};  // silence after which a comment is sent
-  std::chrono::milliseconds silence_ms{300'000};    // silence of the model that ends a request
+  // Dashboards that are told of each change; further ones have to ask.
+  size_t dashboards_max = 32;
+  std::chrono::milliseconds status_ms{4'000};           // for the agent to tell its status
+  std::chrono::milliseconds dashboard_pause_ms{1'000};  // between two events of a dashboard
+  std::chrono::milliseconds silence_ms{300'000};        // silence of the model that ends a request
 };
 
 }  // namespace macrame::agentd

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "agentd/dashboard/snapshot_cache.h"
 #include "agentd/gateway/cors_policy.h"
 #include "agentd/gateway/gateway_access.h"
 #include "agentd/gateway/gateway_options.h"
@@ -31,6 +32,8 @@ struct GatewayState {
   bool draining = false;  // connections end with the answer that they are at
   bool refusing = false;  // and requests for text are not begun
   ResponseStore responses{kStoredResponsesMax, kStoredResponsesBytesMax};
+  dashboard::SnapshotCache snapshots;
+  size_t dashboards = 0;  // that are told of each change
   // That are being read or answered.
   std::atomic<size_t> requests{0};
   std::atomic<size_t> connections{0};

@@ -234,6 +234,7 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route, dialect_, request_id_));
   }
+  if (IsDashboard(*route)) co_return co_await ServeDashboard(*route, path);
   // Who asks after its health is to send others elsewhere while requests are still taken.
   const bool is_health = route->kind == RouteKind::kHealth;
   if (HasBody(*route) ? state_->refusing : (is_health && state_->draining)) {

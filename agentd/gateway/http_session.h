@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "agentd/dashboard/snapshot_cache.h"
 #include "agentd/gateway/answer_stream.h"
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/chat_answer.h"
@@ -86,6 +87,15 @@ class HttpSession {
   // Whose what is stored is; empty: of all who send no key.
   std::string Tenant() const;
   boost::asio::awaitable<bool> ServeMetrics();
+  // http_session_dashboard.cc
+  boost::asio::awaitable<bool> ServeDashboard(const Route& route, std::string path);
+  boost::asio::awaitable<bool> SendPage(std::string path);
+  // The status as JSON, not older than about a second; null when the agent does not tell it.
+  boost::asio::awaitable<std::shared_ptr<const dashboard::Snapshot>> FreshSnapshot();
+  boost::asio::awaitable<bool> SendSnapshot();
+  boost::asio::awaitable<bool> StreamSnapshots();
+  boost::asio::awaitable<bool> PumpSnapshots(std::shared_ptr<ClientWatch> watch);
+  bool HasEtag(absl::string_view etag) const;
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);
@@ -106,7 +116,7 @@ class HttpSession {
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
-  boost::asio::awaitable<bool> WriteStreamHead(std::string content_type);
+  boost::asio::awaitable<bool> WriteStreamHead(std::string content_type, HeaderFields more = {});
   // One piece of a stream, framed as the client's HTTP version wants it.
   boost::asio::awaitable<bool> WritePiece(std::string piece);
   boost::asio::awaitable<bool> EndStream();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/answer_writers.h"
 #include "agentd/gateway/asio_names.h"
+#include "agentd/gateway/client_watch.h"
 #include "agentd/gateway/dialect.h"
 #include "agentd/gateway/http_session.h"
 #include "agentd/gateway/routes.h"
@@ -41,15 +42,6 @@ int64_t ElapsedMs(Clock::time_point since) {
 }
 
 }  // namespace
-
-// The reading side of a connection while an answer is written to it.
-struct HttpSession::ClientWatch {
-  explicit ClientWatch(net::io_context& io) : ended_timer(io) {}
-  net::cancellation_signal stop;
-  net::steady_timer ended_timer;  // cancelled at the end
-  bool stopping = false;
-  bool ended = false;
-};
 
 net::awaitable<void> HttpSession::WatchClient(std::shared_ptr<ClientWatch> watch) {
   // With a full buffer the client's end is noticed by the next write that fails.
@@ -282,7 +274,9 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   head.content_length = reply.body.size();
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
-  for (auto& field : reply.headers) head.headers.push_back(std::move(field));
+  Merge(std::move(reply.headers), &head.headers);
+  // Its length would have to be that of the body that the client has.
+  if (reply.status == 304) head.framing = BodyFraming::kUntilClose;
   std::string bytes = ComposeHead(head);
   const bool head_only = parser_->is_header_done() && parser_->get().method() == http::verb::head;
   if (!head_only) bytes += reply.body;
@@ -303,6 +297,7 @@ net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type) {
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
   head.headers.emplace_back("x-accel-buffering", "no");
+  Merge(std::move(more), &head.headers);
   co_return co_await WriteAll(ComposeHead(head));
 }
 

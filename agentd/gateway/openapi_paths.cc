@@ -58,7 +58,12 @@ constexpr std::array kPaths = {
     PathDescription{"/detokenize", "", "vLLM: the text of token ids", "DetokenizeRequest",
                     "TokenText", ""},
     PathDescription{"/openapi.json", "", "This description", "", "Object", ""},
-    PathDescription{"/", "", "Whether the gateway runs", "", "", ""},
+    PathDescription{"/metrics", "", "Prometheus: what this agent counts", "", "", ""},
+    PathDescription{"/dashboard/api/snapshot", "", "The dashboard: the cluster's status", "",
+                    "Object", ""},
+    PathDescription{"/dashboard/api/events", "", "The dashboard: the status at each change", "", "",
+                    kEvents},
+    PathDescription{"/", "", "The dashboard; HEAD: whether the gateway runs", "", "", ""},
 };
 
 }  // namespace

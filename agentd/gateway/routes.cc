@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agentd/dashboard/assets.h"
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/ollama_answer.h"
 #include "agentd/gateway/openapi.h"
@@ -48,8 +49,10 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kTokenize, "/tokenize", "POST"},
     Route{RouteKind::kDetokenize, "/detokenize", "POST"},
     Route{RouteKind::kOpenApi, "/openapi.json", "GET, HEAD"},
-    Route{RouteKind::kRoot, "/", "HEAD"},
     Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
+    Route{RouteKind::kSnapshot, "/dashboard/api/snapshot", "GET, HEAD"},
+    Route{RouteKind::kEvents, "/dashboard/api/events", "GET"},
+    Route{RouteKind::kPage, "/", "GET, HEAD"},
 };
 
 bool IsPrefix(const Route& route) { return route.path.size() > 1 && route.path.back() == '/'; }
@@ -94,6 +97,8 @@ const Route* FindRoute(absl::string_view path) {
       if (path.size() > route.path.size() && path.substr(0, route.path.size()) == route.path) {
         return &route;
       }
+    } else if (route.kind == RouteKind::kPage) {
+      if (dashboard::FindAsset(path) != nullptr) return &route;
     } else if (path == route.path) {
       return &route;
     }
@@ -122,11 +127,19 @@ bool HasBody(const Route& route) {
     case RouteKind::kOllamaVersion:
     case RouteKind::kOllamaRefused:
     case RouteKind::kOpenApi:
-    case RouteKind::kRoot:
+    case RouteKind::kMetrics:
+    case RouteKind::kPage:
+    case RouteKind::kSnapshot:
+    case RouteKind::kEvents:
       return false;
     default:
       return true;
   }
+}
+
+bool IsDashboard(const Route& route) {
+  return route.kind == RouteKind::kPage || route.kind == RouteKind::kSnapshot ||
+         route.kind == RouteKind::kEvents;
 }
 
 bool MethodFits(const Route& route, absl::string_view method) {
@@ -171,8 +184,6 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
                        "not_served");
     case RouteKind::kOpenApi:
       return JsonReply(OpenApiText(options.version));
-    case RouteKind::kRoot:
-      return HttpReply{200, "text/plain; charset=utf-8", "", {}};
     case RouteKind::kMetrics:
       return HttpError(404, "This gateway counts nothing.", "no_metrics");
     case RouteKind::kModel:

@@ -40,8 +40,10 @@ enum class RouteKind {
   kTokenize,
   kDetokenize,
   kOpenApi,
-  kRoot,
   kMetrics,
+  kPage,      // a file of the dashboard
+  kSnapshot,  // what it shows
+  kEvents,    // and each change of it
 };
 
 struct Route {
@@ -63,6 +65,8 @@ HttpReply MethodNotAllowed(const Route& route, Dialect dialect, const std::strin
 std::string UnknownPathText();
 
 bool HasBody(const Route& route);
+// The dashboard's: HttpSession::ServeDashboard answers.
+bool IsDashboard(const Route& route);
 
 // The answer of a route without one.
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,

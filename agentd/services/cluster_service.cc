@@ -150,6 +150,11 @@ void ClusterService::OnGetStatus(const Caller& caller, Reply<v1::ClusterStatus> 
   RefreshFromCoordinator([this, reply] { reply(parts_.reporter.Status()); });
 }
 
+void ClusterService::AskStatus(std::function<void(v1::ClusterStatus)> told) {
+  asked_at_ = parts_.dispatcher.Now();
+  RefreshFromCoordinator([this, told = std::move(told)] { told(parts_.reporter.Status()); });
+}
+
 void ClusterService::Tick() {
   loads_.Tick();
   logs_.Tick();

@@ -51,6 +51,9 @@ class ClusterService {
   explicit ClusterService(Parts parts);
   void Register(transport::GrpcServer& server);
 
+  // As clusterctl is told it; `told` is called once, on the owner thread.
+  void AskStatus(std::function<void(v1::ClusterStatus)> told);
+
   // Something that status shows has changed.
   void NoteChange() { changed_ = true; }
   // Each 100 ms or so.

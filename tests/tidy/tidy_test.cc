@@ -84,8 +84,8 @@ struct Rooms {
 };
 
 const std::vector<Rooms>& AllRooms() {
-  static const std::set<std::string> all = {"base",  "config", "cores", "gateway",  "node",
-                                            "state", "links",  "gangs", "services", "metrics"};
+  static const std::set<std::string> all = {"base",    "config", "cores", "dashboard", "gateway", "node",
+                                            "state",   "links",  "gangs", "services",  "metrics"};
   static const std::vector<Rooms> rooms = {
       {"agentd",
        {{"", all},
@@ -94,7 +94,8 @@ const std::vector<Rooms>& AllRooms() {
         {"links", {"base", "cores", "node", "state"}},
         {"state", {"base", "cores", "node"}},
         {"node", {"base", "cores"}},
-        {"gateway", {}},
+        {"gateway", {"dashboard"}},
+        {"dashboard", {}},
         {"metrics", {}},
         {"config", {}},
         {"cores", {}},

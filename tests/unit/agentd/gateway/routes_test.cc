@@ -15,6 +15,9 @@ TEST(Routes, OnlyWhatIsInTheTableIsServed) {
                            "/health/x", "/../health", "//health", "/V1/models"}) {
     EXPECT_EQ(FindRoute(path), nullptr) << path;
   }
+  ASSERT_NE(FindRoute("/dashboard/app.css"), nullptr);
+  EXPECT_EQ(FindRoute("/dashboard/app.css"), FindRoute("/"));
+  EXPECT_EQ(FindRoute("/dashboard/api"), nullptr);
   ASSERT_NE(FindRoute("/v1/models/a/b"), nullptr);
   EXPECT_EQ(FindRoute("/v1/models/a/b")->kind, RouteKind::kModel);
 }

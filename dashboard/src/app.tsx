@@ -1,0 +1,100 @@
+// The page as a whole.
+import {useSignal} from '@preact/signals';
+import {keyRefused, needsKey, setKey} from './api';
+import {Chat} from './chat';
+import {Findings} from './findings';
+import {bytes, rate} from './format';
+import {Models} from './models';
+import {Nodes} from './nodes';
+import {Badge} from './parts';
+import {connection, failure, isDark, snapshot, theme} from './store';
+import {Throughput} from './throughput';
+import {Topology} from './topology';
+import type {Snapshot} from './types';
+
+function Head({now}: {now: Snapshot | null}) {
+  const lost = connection.value !== 'live';
+  return (
+    <header class="head">
+      <img src="/dashboard/favicon.svg" alt="" width="30" height="30" />
+      <h1>{now === null || now.cluster_name === '' ? 'Macrame' : now.cluster_name}</h1>
+      {now !== null && !lost && (now.healthy
+        ? <Badge tone="good">healthy</Badge>
+        : <a href="#findings" class="plain-link"><Badge tone="warn">needs attention</Badge></a>)}
+      {lost && <Badge tone={now === null ? 'busy' : 'bad'}>{now === null ? 'connecting' : 'connection lost'}</Badge>}
+      {now?.insecure === true && <Badge tone="warn">insecure</Badge>}
+      <button type="button" class="quiet theme" aria-label={isDark.value ? 'Switch to light colours' : 'Switch to dark colours'}
+              onClick={() => (theme.value = isDark.value ? 'light' : 'dark')}>
+        <svg viewBox="0 0 20 20" aria-hidden="true">
+          {isDark.value
+            ? <><circle cx="10" cy="10" r="3.6" /><path d="M10 1.8v2.4M10 15.8v2.4M1.8 10h2.4M15.8 10h2.4M4.2 4.2l1.7 1.7M14.1 14.1l1.7 1.7M15.8 4.2l-1.7 1.7M5.9 14.1l-1.7 1.7" /></>
+            : <path d="M16.5 12.2A7 7 0 0 1 7.8 3.5a7 7 0 1 0 8.7 8.7z" />}
+        </svg>
+      </button>
+    </header>
+  );
+}
+
+function Tile(props: {label: string; value: string; unit?: string}) {
+  return (
+    <div class="tile"><dt>{props.label}</dt><dd>{props.value}{props.unit !== undefined && <small> {props.unit}</small>}</dd></div>
+  );
+}
+
+function Tiles({now}: {now: Snapshot}) {
+  const load = now.aggregate_load;
+  if (load === undefined) return null;
+  const [free, unit] = bytes(load.memory_available_bytes).split(' ');
+  return (
+    <dl class="tiles" aria-label="Totals">
+      <Tile label="Nodes alive" value={String(load.nodes_alive)} unit={`of ${load.nodes_total}`} />
+      <Tile label="Memory free" value={free!} unit={`${unit} of ${bytes(load.memory_total_bytes)}`} />
+      <Tile label="Throughput" value={rate(load.tokens_per_second)} unit="tokens/s" />
+      <Tile label="Requests" value={String(load.requests_running)} unit={`running, ${load.requests_queued} queued`} />
+    </dl>
+  );
+}
+
+function KeyForm() {
+  const text = useSignal('');
+  return (
+    <form class="panel key-form" onSubmit={(event) => { event.preventDefault(); setKey(text.value.trim()); }}>
+      <h2>This cluster asks for a key</h2>
+      <p>{keyRefused.value ? 'That key was refused. ' : ''}Paste a key that may read the cluster. It stays in this tab only.</p>
+      <label for="api-key">Key</label>
+      <input id="api-key" type="password" autocomplete="off" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
+      <button class="primary" type="submit" disabled={text.value.trim() === ''}>Continue</button>
+    </form>
+  );
+}
+
+export function App() {
+  const now = snapshot.value;
+  return (
+    <>
+      <a class="skip" href="#main">Skip to the cluster</a>
+      <Head now={now} />
+      <main id="main">
+        {needsKey.value && <KeyForm />}
+        {failure.value !== '' && !needsKey.value && <p class="alert" role="alert">{failure.value} Trying again.</p>}
+        {now !== null && (
+          <>
+            <Tiles now={now} />
+            <Findings snapshot={now} />
+            <div class="columns">
+              <div class="column">
+                <Topology snapshot={now} />
+                <Throughput />
+              </div>
+              <div class="column">
+                <Models snapshot={now} />
+                <Nodes snapshot={now} />
+              </div>
+              <div class="column chat-column"><Chat snapshot={now} /></div>
+            </div>
+          </>
+        )}
+      </main>
+    </>
+  );
+}

@@ -1,0 +1,60 @@
+// What a streamed answer adds to the chat. Pure.
+
+export interface Delta {
+  text: string;
+  reasoning: string;
+  finish: string;
+  error: string;
+  tokens: number | undefined;
+}
+
+/** One event of `/v1/chat/completions`; null for the one that ends the stream. */
+export function readDelta(data: string): Delta | null {
+  if (data === '[DONE]') return null;
+  const delta: Delta = {text: '', reasoning: '', finish: '', error: '', tokens: undefined};
+  let event: any;
+  try {
+    event = JSON.parse(data);
+  } catch {
+    return {...delta, error: 'The gateway sent an event that is no JSON.'};
+  }
+  if (event?.error !== undefined) return {...delta, error: String(event.error?.message ?? 'The answer failed.')};
+  const choice = event?.choices?.[0];
+  delta.text = choice?.delta?.content ?? '';
+  delta.reasoning = choice?.delta?.reasoning_content ?? choice?.delta?.reasoning ?? '';
+  delta.finish = choice?.finish_reason ?? '';
+  delta.tokens = event?.usage?.completion_tokens;
+  return delta;
+}
+
+/** Tokens a second from the first token to the last one; 0 when that can't be said yet. */
+export function speed(tokens: number, firstMs: number, lastMs: number): number {
+  return tokens > 1 && lastMs > firstMs ? ((tokens - 1) * 1000) / (lastMs - firstMs) : 0;
+}
+
+export type Block = {kind: 'text' | 'code'; text: string; language: string};
+
+/** Text and fenced code in turn; an open fence at the end counts as code. */
+export function blocks(text: string): Block[] {
+  const found: Block[] = [];
+  let lines: string[] = [];
+  let code = false;
+  let language = '';
+  const flush = () => {
+    const joined = lines.join('\n');
+    if (joined.trim() !== '' || code) found.push({kind: code ? 'code' : 'text', text: joined, language});
+    lines = [];
+  };
+  for (const line of text.split('\n')) {
+    const fence = /^\s*```(\S*)\s*$/.exec(line);
+    if (fence === null) {
+      lines.push(line);
+      continue;
+    }
+    flush();
+    code = !code;
+    language = code ? (fence[1] ?? '') : '';
+  }
+  if (lines.length > 0) flush();
+  return found;
+}

@@ -1,0 +1,81 @@
+// One row per node: state, memory and what holds it, load.
+import {ago, bytes, percent, rate, words} from './format';
+import {Badge, Bar, Panel} from './parts';
+import {selected} from './store';
+import type {NodeStatus, Snapshot} from './types';
+import {memoryParts, nodeTone} from './view';
+
+function stateWord(node: NodeStatus): string {
+  return node.state === 'alive' && node.draining ? 'stopping' : words(node.state);
+}
+
+function Facts({node}: {node: NodeStatus}) {
+  const load = node.load;
+  const facts: [string, string][] = [];
+  if (load !== undefined && node.state === 'alive') {
+    facts.push(['CPU', percent(load.cpu_busy_ratio)]);
+    if (load.gpu_busy_ratio >= 0) facts.push(['GPU', percent(load.gpu_busy_ratio)]);
+    if (load.tokens_per_second > 0) facts.push(['speed', `${rate(load.tokens_per_second)} tok/s`]);
+    if (load.requests_running + load.requests_queued > 0) {
+      facts.push(['requests', `${load.requests_running} + ${load.requests_queued} queued`]);
+    }
+    if (load.power_watts >= 0) facts.push(['power', `${load.power_watts.toFixed(0)} W`]);
+    if (load.thermal_state === 'throttled') facts.push(['thermal', 'throttled']);
+    if (load.swap_used_bytes > 0) facts.push(['swap', bytes(load.swap_used_bytes)]);
+    if (load.on_battery) facts.push(['power', 'battery']);
+  } else {
+    facts.push(['heard', ago(node.last_heartbeat_age_ms)]);
+  }
+  return <dl class="facts">{facts.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>;
+}
+
+function NodeRow({snapshot, node}: {snapshot: Snapshot; node: NodeStatus}) {
+  const id = node.identity.node_id;
+  const total = node.inventory?.memory_total_bytes ?? 0;
+  const parts = memoryParts(snapshot, node);
+  const free = node.load?.memory_available_bytes ?? -1;
+  const chip = node.inventory?.chip ?? '';
+  const lit = selected.value === id;
+  const held = parts.filter((part) => part.kind === 'model' || part.kind === 'awaited');
+  return (
+    <li class={`row ${lit ? 'lit' : ''}`} data-node={node.identity.hostname}>
+      <div class="row-head">
+        <strong>{node.identity.hostname}</strong>
+        <Badge tone={nodeTone(node)}>{stateWord(node)}</Badge>
+        {node.is_coordinator && <span class="tag">coordinator</span>}
+        {node.is_self && <span class="tag">this node</span>}
+        <span class="dim grow-right">{chip}</span>
+      </div>
+      <Bar label={`Memory of ${node.identity.hostname}: ${bytes(free)} of ${bytes(total)} free`} total={total}
+           parts={parts.map((part) => ({
+             value: part.bytes, title: `${part.label}: ${bytes(part.bytes)}`,
+             class: part.kind === 'model' ? `fill-model fill-${part.colour}` : `fill-${part.kind}`,
+           }))} />
+      <div class="row-foot">
+        <span class="keys">
+          {held.map((part) => (
+            <span class="key" key={part.label}>
+              <i class={part.kind === 'model' ? `dot-${part.colour}` : 'dot-awaited'} aria-hidden="true" />
+              {part.label} {bytes(part.bytes)}
+            </span>
+          ))}
+          <span class="key dim">{bytes(free)} of {bytes(total)} free</span>
+        </span>
+        <Facts node={node} />
+      </div>
+      {node.state !== 'alive' && node.state_reason !== undefined && node.state_reason.message !== '' && (
+        <p class="dim">{node.state_reason.message}</p>
+      )}
+    </li>
+  );
+}
+
+export function Nodes({snapshot}: {snapshot: Snapshot}) {
+  return (
+    <Panel id="nodes" title="Nodes and memory">
+      <ul class="rows">
+        {snapshot.nodes.map((node) => <NodeRow key={node.identity.node_id} snapshot={snapshot} node={node} />)}
+      </ul>
+    </Panel>
+  );
+}

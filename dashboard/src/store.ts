@@ -1,0 +1,112 @@
+// The page's state: the newest snapshot, kept up to date by the event stream or, where that is refused,
+// by asking.
+import {computed, effect, signal} from '@preact/signals';
+import {ApiFailure, ask, needsKey} from './api';
+import {readEvents} from './event_stream';
+import {History} from './history';
+import type {Snapshot} from './types';
+
+export type Connection = 'connecting' | 'live' | 'lost';
+export type Theme = 'auto' | 'light' | 'dark';
+
+const RETRY_MS = 2000;
+const POLL_MS = 2000;
+// The agent sends a comment at least every ten seconds.
+const SILENCE_MS = 25_000;
+const HISTORY_SECONDS = 600;
+const THEME_NAME = 'macrame-theme';
+
+export const snapshot = signal<Snapshot | null>(null);
+export const connection = signal<Connection>('connecting');
+export const failure = signal('');
+/** The node or the model that is looked at. */
+export const selected = signal('');
+export const history = new History(2, HISTORY_SECONDS);
+/** Rises when `history` has a new point. */
+export const historyRevision = signal(0);
+
+function storedTheme(): Theme {
+  try {
+    const stored = localStorage.getItem(THEME_NAME);
+    return stored === 'light' || stored === 'dark' ? stored : 'auto';
+  } catch {
+    return 'auto';
+  }
+}
+
+export const theme = signal<Theme>(storedTheme());
+const prefersDark = matchMedia('(prefers-color-scheme: dark)');
+const systemDark = signal(prefersDark.matches);
+prefersDark.addEventListener('change', (event) => (systemDark.value = event.matches));
+export const isDark = computed(() => (theme.value === 'auto' ? systemDark.value : theme.value === 'dark'));
+
+effect(() => {
+  document.documentElement.dataset.theme = isDark.value ? 'dark' : 'light';
+  try {
+    localStorage.setItem(THEME_NAME, theme.value);
+  } catch {
+    // It lasts as long as the page.
+  }
+});
+
+function take(text: string): void {
+  const next = JSON.parse(text) as Snapshot;
+  const load = next.aggregate_load;
+  history.add(Date.now() / 1000, [load?.tokens_per_second ?? 0, load?.requests_running ?? 0]);
+  snapshot.value = next;
+  historyRevision.value += 1;
+  connection.value = 'live';
+  failure.value = '';
+}
+
+const pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
+
+/** Snapshots until the stream ends or falls silent. */
+async function follow(): Promise<void> {
+  const stop = new AbortController();
+  let watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
+  const heard = () => {
+    clearTimeout(watchdog);
+    watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
+  };
+  try {
+    const response = await ask('/dashboard/api/events', {signal: stop.signal});
+    if (response.body !== null) await readEvents(response.body, take, heard);
+  } finally {
+    clearTimeout(watchdog);
+  }
+}
+
+/** One snapshot by asking; `etag` is of the last one. */
+async function poll(etag: string): Promise<string> {
+  const response = await ask('/dashboard/api/snapshot',
+                             {headers: etag === '' ? {} : {'if-none-match': etag}});
+  if (response.status !== 304) take(await response.text());
+  connection.value = 'live';
+  return response.headers.get('etag') ?? '';
+}
+
+/** Never returns. */
+export async function keepUpToDate(): Promise<void> {
+  let etag = '';
+  for (;;) {
+    try {
+      await follow();
+      await pause(RETRY_MS / 4);
+    } catch (error) {
+      const full = error instanceof ApiFailure && error.status === 503 && snapshot.value !== null;
+      if (!full) {
+        connection.value = snapshot.value === null ? 'connecting' : 'lost';
+        failure.value = error instanceof ApiFailure ? error.message : 'The agent does not answer.';
+      }
+      while (needsKey.value) await pause(200);
+      await pause(POLL_MS);
+      // Too many pages may be open for another stream: asking always works.
+      try {
+        etag = await poll(etag);
+      } catch {
+        // The next round says it.
+      }
+    }
+  }
+}
