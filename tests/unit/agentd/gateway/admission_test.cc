@@ -46,7 +46,7 @@ TEST(Admission, BeforeAnyKeyThisMachineIsServedAndOthersAreNot) {
   EXPECT_EQ(StatusOf("POST", "/v1/chat/completions", "", none, {false, true}, false), 200);
   EXPECT_EQ(StatusOf("POST", "/v1/chat/completions", "", none, {true, false}), 401);
   EXPECT_EQ(StatusOf("POST", "/v1/chat/completions", "", none, {true, true}, false), 401);
-  EXPECT_EQ(StatusOf("POST", "/dashboard/load", "", none), 401)
+  EXPECT_EQ(StatusOf("POST", "/dashboard/api/load", "", none), 401)
       << "loading models takes a key, whoever asks";
 }
 
@@ -129,21 +129,21 @@ TEST(Admission, ScopesSayWhatAKeyMayDo) {
     EXPECT_EQ(StatusOf("POST", "/api/chat", kBearer, keys), one.chat);
     EXPECT_EQ(StatusOf("GET", "/v1/models/a%2Fb", kBearer, keys), one.models);
     EXPECT_EQ(StatusOf("GET", "/metrics", kBearer, keys), one.metrics);
-    EXPECT_EQ(StatusOf("GET", "/dashboard/state", kBearer, keys), one.board_data);
-    EXPECT_EQ(StatusOf("POST", "/dashboard/load", kBearer, keys), one.board_load);
+    EXPECT_EQ(StatusOf("GET", "/dashboard/api/snapshot", kBearer, keys), one.board_data);
+    EXPECT_EQ(StatusOf("POST", "/dashboard/api/load", kBearer, keys), one.board_load);
   }
   EXPECT_EQ(StatusOf("GET", "/", "", Table({Key(kId)})), 200) << "the page itself is open";
-  EXPECT_EQ(StatusOf("GET", "/dashboard/assets/main.js", "", Table({Key(kId)})), 200);
-  EXPECT_EQ(StatusOf("GET", "/dashboard/state", "", Table({Key(kId)})), 401);
+  EXPECT_EQ(StatusOf("GET", "/dashboard/app.js", "", Table({Key(kId)})), 200);
+  EXPECT_EQ(StatusOf("GET", "/dashboard/api/snapshot", "", Table({Key(kId)})), 401);
 }
 
 TEST(Admission, AnotherSpellingOfAnOpenPathIsNotOpen) {
   const KeyTable keys = Table({Key(kId)});
   for (const char* path :
        {"/HEALTH", "/health/", "//health", "/health%2f", "/%68ealth", "/./health", "/health/../v1",
-        "/health;a", "/health/../v1/models", "/dashboard/assets/../state",
-        "/dashboard/assets/%2e%2e/state", "/dashboard/assets//x", "/dashboard/assets/..\\state",
-        "/dashboard/Assets/x", "", "health", "https://host/health", "/version\t", "*"}) {
+        "/health;a", "/health/../v1/models", "/dashboard/../api/snapshot",
+        "/dashboard/%2e%2e/state", "/dashboard//x", "/dashboard/..\\state",
+        "/Dashboard/x", "", "health", "https://host/health", "/version\t", "*"}) {
     EXPECT_EQ(StatusOf("GET", path, "", keys), 401) << path;
   }
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "get", "TRACE"}) {
