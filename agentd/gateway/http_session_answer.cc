@@ -29,7 +29,7 @@ constexpr size_t kLingerBytesMax = 16 * 1024 * 1024;
 constexpr std::chrono::milliseconds kLingerMs{1000};
 
 // `more` take the place of fields of the same name.
-void Merge(HeaderFields more, HeaderFields* fields) {
+void MergeFields(HeaderFields more, HeaderFields* fields) {
   for (auto& field : more) {
     const auto same = std::find_if(fields->begin(), fields->end(),
                                    [&](const auto& one) { return one.first == field.first; });
@@ -266,7 +266,7 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   head.content_length = reply.body.size();
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
-  Merge(std::move(reply.headers), &head.headers);
+  MergeFields(std::move(reply.headers), &head.headers);
   // Its length would have to be that of the body that the client has.
   if (reply.status == 304) head.framing = BodyFraming::kUntilClose;
   std::string bytes = ComposeHead(head);
@@ -287,7 +287,7 @@ net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type, Head
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
   head.headers.emplace_back("x-accel-buffering", "no");
-  Merge(std::move(more), &head.headers);
+  MergeFields(std::move(more), &head.headers);
   co_return co_await WriteAll(ComposeHead(head));
 }
 
