@@ -54,6 +54,20 @@ class CountedRequest {
   std::shared_ptr<GatewayState> state_;
 };
 
+// Counts a dashboard for as long as it is told of changes.
+class CountedDashboard {
+ public:
+  explicit CountedDashboard(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
+    ++state_->dashboards;
+  }
+  ~CountedDashboard() { --state_->dashboards; }
+  CountedDashboard(const CountedDashboard&) = delete;
+  CountedDashboard& operator=(const CountedDashboard&) = delete;
+
+ private:
+  std::shared_ptr<GatewayState> state_;
+};
+
 // `prefix` and 32 random hex digits.
 std::string RandomId(const char* prefix);
 

@@ -34,8 +34,8 @@
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
-#include "agentd/gateway/routes.h"
 #include "agentd/gateway/request_record.h"
+#include "agentd/gateway/routes.h"
 #include "agentd/gateway/text_answer.h"
 #include "agentd/gateway/text_request.h"
 #include "agentd/gateway/token_answer.h"
@@ -172,9 +172,9 @@ class HttpSession {
   std::optional<PrincipalBackend> own_backend_;  // of the request's principal
   std::optional<LimitedRequest> limited_;        // while it counts against its key's limits
   HeaderFields access_headers_;                  // of each answer to this request
-  Dialect dialect_ = Dialect::kOpenAi;  // of the request's path: how errors look
-  std::string ignored_;                 // names of fields without effect, for a header
-  std::string by_model_;                // and of those that only some models follow
+  Dialect dialect_ = Dialect::kOpenAi;           // of the request's path: how errors look
+  std::string ignored_;                          // names of fields without effect, for a header
+  std::string by_model_;                         // and of those that only some models follow
 };
 
 }  // namespace macrame::agentd

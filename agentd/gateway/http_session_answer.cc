@@ -37,6 +37,16 @@ ApiError RankTellsNoTokens() {
                    "model_tells_no_tokens");
 }
 
+// `more` take the place of fields of the same name.
+void MergeFields(HeaderFields more, HeaderFields* fields) {
+  for (auto& field : more) {
+    const auto same = std::find_if(fields->begin(), fields->end(),
+                                   [&](const auto& one) { return one.first == field.first; });
+    if (same != fields->end()) fields->erase(same);
+    fields->push_back(std::move(field));
+  }
+}
+
 int64_t ElapsedMs(Clock::time_point since) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - since).count();
 }
@@ -274,7 +284,7 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   head.content_length = reply.body.size();
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
-  Merge(std::move(reply.headers), &head.headers);
+  MergeFields(std::move(reply.headers), &head.headers);
   // Its length would have to be that of the body that the client has.
   if (reply.status == 304) head.framing = BodyFraming::kUntilClose;
   std::string bytes = ComposeHead(head);
@@ -287,7 +297,7 @@ net::awaitable<bool> HttpSession::SendReply(HttpReply reply) {
   co_return written&& keep_alive_;
 }
 
-net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type) {
+net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type, HeaderFields more) {
   record_.status = 200;
   ReplyHead head;
   head.content_type = std::move(content_type);
@@ -297,7 +307,7 @@ net::awaitable<bool> HttpSession::WriteStreamHead(std::string content_type) {
   head.keep_alive = keep_alive_;
   head.headers = CommonHeaders();
   head.headers.emplace_back("x-accel-buffering", "no");
-  Merge(std::move(more), &head.headers);
+  MergeFields(std::move(more), &head.headers);
   co_return co_await WriteAll(ComposeHead(head));
 }
 

@@ -19,9 +19,10 @@ using SnapshotPtr = std::shared_ptr<const dashboard::Snapshot>;
 
 // How often a request that waits for the agent's answer looks for it.
 constexpr std::chrono::milliseconds kLookMs{20};
+constexpr std::chrono::milliseconds kStepMs{100};
 constexpr char kDashboardKeepAlive[] = ": keep-alive\n\n";
 
-absl::string_view Plain(beast::string_view text) { return {text.data(), text.size()}; }
+absl::string_view FieldText(beast::string_view text) { return {text.data(), text.size()}; }
 
 // Asks the agent when it is time to. What it tells is taken on the io thread.
 void AskWhenOld(const std::shared_ptr<GatewayState>& state) {
@@ -34,31 +35,17 @@ void AskWhenOld(const std::shared_ptr<GatewayState>& state) {
       });
 }
 
-// Counts a dashboard for as long as it is told of changes.
-class CountedDashboard {
- public:
-  explicit CountedDashboard(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
-    ++state_->dashboards;
-  }
-  ~CountedDashboard() { --state_->dashboards; }
-  CountedDashboard(const CountedDashboard&) = delete;
-  CountedDashboard& operator=(const CountedDashboard&) = delete;
-
- private:
-  std::shared_ptr<GatewayState> state_;
-};
-
 }  // namespace
 
 bool HttpSession::HasEtag(absl::string_view etag) const {
-  return dashboard::EtagMatches(Plain(parser_->get()[http::field::if_none_match]), etag);
+  return dashboard::EtagMatches(FieldText(parser_->get()[http::field::if_none_match]), etag);
 }
 
 net::awaitable<bool> HttpSession::ServeDashboard(const Route& route, std::string path) {
   if (route.kind == RouteKind::kPage) co_return co_await SendPage(std::move(path));
   const auto& request = parser_->get();
-  if (dashboard::IsFromAnotherSite(Plain(request["sec-fetch-site"]),
-                                   Plain(request[http::field::origin]), Authority())) {
+  if (dashboard::IsFromAnotherSite(FieldText(request["sec-fetch-site"]),
+                                   FieldText(request[http::field::origin]), Authority())) {
     co_return co_await SendError(HttpError(
         403, "The dashboard's data is for the page that this agent serves, and for programs.",
         "foreign_site"));
@@ -160,8 +147,12 @@ net::awaitable<bool> HttpSession::PumpSnapshots(std::shared_ptr<ClientWatch> wat
       if (!written) co_return false;
       last_written = Clock::now();
     }
-    pause.expires_after(state_->options.dashboard_pause_ms);
-    co_await pause.async_wait(kAwait);
+    // In short steps: a client that goes and a gateway that stops are not kept waiting.
+    const Clock::time_point next = Clock::now() + state_->options.dashboard_pause_ms;
+    while (Clock::now() < next && !state_->stopping && !state_->draining && !watch->ended) {
+      pause.expires_after(std::min<Clock::duration>(kStepMs, next - Clock::now()));
+      co_await pause.async_wait(kAwait);
+    }
   }
   co_return !watch->ended;
 }

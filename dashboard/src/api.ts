@@ -32,7 +32,7 @@ export class ApiFailure extends Error {
   }
 }
 
-/** fetch with the key; an answer that is no success becomes an ApiFailure with the gateway's own words. */
+/** fetch with the key; an answer that is no success becomes an ApiFailure with the gateway's message. */
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (key !== '') headers.set('authorization', `Bearer ${key}`);

@@ -73,7 +73,7 @@ function NodeRow({snapshot, node}: {snapshot: Snapshot; node: NodeStatus}) {
 export function Nodes({snapshot}: {snapshot: Snapshot}) {
   return (
     <Panel id="nodes" title="Nodes and memory">
-      <ul class="rows">
+      <ul class={`rows ${snapshot.nodes.length > 8 ? 'scroll' : ''}`} tabIndex={snapshot.nodes.length > 8 ? 0 : undefined}>
         {snapshot.nodes.map((node) => <NodeRow key={node.identity.node_id} snapshot={snapshot} node={node} />)}
       </ul>
     </Panel>

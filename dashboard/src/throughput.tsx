@@ -7,6 +7,7 @@ import {Panel} from './parts';
 import {history, historyRevision, isDark, snapshot} from './store';
 
 const HEIGHT = 150;
+const SPAN_MIN_SECONDS = 60;
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -16,13 +17,13 @@ function options(width: number): uPlot.Options {
   const axis = {stroke: colour('--dim'), grid: {stroke: colour('--line'), width: 1}, ticks: {show: false},
                 font: '11px system-ui'};
   return {
-    width, height: HEIGHT,
+    width, height: HEIGHT, padding: [8, 28, 0, 0],
     legend: {show: false},
     cursor: {y: false, drag: {x: false, y: false}},
-    scales: {y: {range: (_plot, _low, high) => [0, Math.max(1, high * 1.15)]}},
+    scales: {x: {range: (_plot, low, high) => [Math.min(low, high - SPAN_MIN_SECONDS), high]}, y: {range: (_plot, _low, high) => [0, Math.max(1, high * 1.15)]}},
     axes: [
       {...axis, values: (_plot, ticks) => ticks.map((tick) =>
-        new Date(tick * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second: '2-digit'})), space: 90},
+        new Date(tick * 1000).toLocaleTimeString([], {hour: '2-digit', minute: '2-digit', second: '2-digit'})), space: 90, size: 28},
       {...axis, size: 44},
     ],
     series: [{}, {label: 'tokens/s', stroke: colour('--accent'), width: 2, fill: colour('--accent-soft'), points: {show: false}}],

@@ -3,7 +3,7 @@ import {count, bits, microseconds, percent, rate, words} from './format';
 import {Panel} from './parts';
 import {selected} from './store';
 import type {NodeStatus, Snapshot} from './types';
-import {edges, layout, nodeTone} from './view';
+import {drawnEdges, edges, layout, nodeTone, viewBox} from './view';
 
 const KINDS: Record<string, string> = {
   thunderbolt: 'Thunderbolt', verbs: 'RDMA', ethernet: 'Ethernet', wifi: 'Wi-Fi',
@@ -28,14 +28,15 @@ export function Topology({snapshot}: {snapshot: Snapshot}) {
   const placeOf = new Map(nodes.map((node, i) => [node.identity.node_id, places[i]!]));
   const nameOf = new Map(nodes.map((node) => [node.identity.node_id, node.identity.hostname]));
   const links = edges(snapshot).filter((edge) => placeOf.has(edge.a) && placeOf.has(edge.b));
+  const drawn = drawnEdges(links, selected.value);
   const kinds = [...new Set(links.map((edge) => edge.kind))].sort();
   const many = nodes.length > 8;
   const size = many ? Math.max(2.2, 5.6 - nodes.length / 18) : 7;
   const select = (id: string) => (selected.value = selected.value === id ? '' : id);
   return (
     <Panel id="topology" title="Topology" note={`${count(nodes.length, 'node')}, ${count(links.length, 'link')}`}>
-      <svg class="topology" viewBox="0 0 100 100" role="group" aria-label="Nodes and links">
-        {links.map((edge) => {
+      <svg class="topology" viewBox={viewBox(places)} role="group" aria-label="Nodes and links">
+        {drawn.map((edge) => {
           const a = placeOf.get(edge.a)!;
           const b = placeOf.get(edge.b)!;
           const lit = selected.value === edge.a || selected.value === edge.b;
@@ -54,7 +55,7 @@ export function Topology({snapshot}: {snapshot: Snapshot}) {
           const busy = node.load?.tokens_per_second ?? 0;
           return (
             <g key={id} class={`node tone-${nodeTone(node)} ${selected.value === id ? 'lit' : ''}`}
-               transform={`translate(${place.x} ${place.y})`} role="button" tabIndex={0} aria-label={describe(node)}
+               transform={`translate(${place.x} ${place.y})`} role="button" tabindex={0} aria-label={describe(node)}
                aria-pressed={selected.value === id} onClick={() => select(id)}
                onKeyDown={(event) => {
                  if (event.key !== 'Enter' && event.key !== ' ') return;
@@ -80,6 +81,7 @@ export function Topology({snapshot}: {snapshot: Snapshot}) {
           <li key={kind}><svg viewBox="0 0 18 4" aria-hidden="true"><line x1="0" y1="2" x2="18" y2="2" class={`edge ${kindClass(kind)}`} /></svg>{KINDS[kind] ?? words(kind)}</li>
         ))}
         <li><svg viewBox="-5 -5 10 10" aria-hidden="true" class="square"><path class="crown-key" d="M-3.4 1.9h6.8l.8-4.6-2.4 1.7L0-3.6l-1.8 2.6-2.4-1.7z" /></svg>coordinator</li>
+        {drawn.length < links.length && <li>choose a node for the others of its links</li>}
       </ul>
     </Panel>
   );

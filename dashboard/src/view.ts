@@ -106,6 +106,26 @@ export function layout(count: number): Place[] {
   return [...ring(outer, 38, 0), ...ring(count - outer, 20, Math.PI / Math.max(1, count - outer))];
 }
 
+/** The part of the drawing that nodes fill, with room for their names: an SVG viewBox. */
+export function viewBox(places: Place[]): string {
+  if (places.length === 0) return '0 0 100 20';
+  const xs = places.map((place) => place.x);
+  const ys = places.map((place) => place.y);
+  const top = Math.min(...ys) - 10;
+  const left = Math.min(Math.min(...xs) - 14, 6);
+  return `${left} ${top} ${100 - 2 * left} ${Math.max(...ys) + 14 - top}`;
+}
+
+/**
+ * The edges to draw. Many nodes on one network all reach each other: their lines would hide everything, so of
+ * more than `most` only cables and the lines of the chosen node are drawn.
+ */
+export function drawnEdges(all: Edge[], chosen: string, most = 150): Edge[] {
+  if (all.length <= most) return all;
+  const isCable = (edge: Edge) => edge.kind === 'thunderbolt' || edge.kind === 'verbs';
+  return all.filter((edge) => isCable(edge) || edge.a === chosen || edge.b === chosen);
+}
+
 export function nodeTone(node: NodeStatus): Tone {
   if (node.state === 'alive') return node.draining ? 'busy' : 'good';
   if (node.state === 'suspect') return 'warn';

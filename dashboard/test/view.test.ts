@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 import type {DeploymentStatus, NodeStatus, Snapshot} from '../src/types';
-import {deploymentTone, edges, findings, layout, loadProgress, loadableModels, memoryParts, shape} from '../src/view';
+import {deploymentTone, drawnEdges, edges, findings, layout, loadProgress, loadableModels, memoryParts, shape, viewBox} from '../src/view';
 
 const GIB = 1024 ** 3;
 
@@ -77,6 +77,24 @@ test('any number of nodes stands inside the box, each on a place of its own', ()
     assert.ok(places.every((place) => place.x >= 10 && place.x <= 90 && place.y >= 10 && place.y <= 90));
     assert.equal(new Set(places.map((place) => `${place.x.toFixed(2)} ${place.y.toFixed(2)}`)).size, count);
   }
+});
+
+test('the drawing holds every node with its name', () => {
+  for (const count of [1, 2, 3, 4, 20]) {
+    const places = layout(count);
+    const [left, top, width, height] = viewBox(places).split(' ').map(Number) as [number, number, number, number];
+    for (const place of places) {
+      assert.ok(place.x - 10 >= left && place.x + 10 <= left + width, `${count} nodes`);
+      assert.ok(place.y - 10 >= top && place.y + 13 <= top + height, `${count} nodes`);
+    }
+  }
+});
+
+test('of too many lines those of the chosen node and the cables stay', () => {
+  const edge = (a: string, b: string, kind: string) => ({a, b, kind, rdma: false, roundTripUs: 0, bytesPerSecond: 0});
+  const all = [edge('a', 'b', 'ethernet'), edge('b', 'c', 'ethernet'), edge('c', 'd', 'thunderbolt')];
+  assert.equal(drawnEdges(all, '', 3).length, 3);
+  assert.deepEqual(drawnEdges(all, 'a', 2).map((one) => one.a + one.b), ['ab', 'cd']);
 });
 
 test('a load counts the bytes of all ranks, and those that have not begun', () => {

@@ -36,9 +36,8 @@ BeaconSigner::BeaconSigner(std::string_view key) : context_(std::make_unique<Con
   const std::array<OSSL_PARAM, 2> options = {
       OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
       OSSL_PARAM_construct_end()};
-  const int made =
-      EVP_MAC_init(context_->mac, reinterpret_cast<const unsigned char*>(key.data()),
-                   key.size(), options.data());
+  const int made = EVP_MAC_init(context_->mac, reinterpret_cast<const unsigned char*>(key.data()),
+                                key.size(), options.data());
   MACRAME_CHECK(made == 1) << "HMAC-SHA-256";
 }
 

@@ -84,8 +84,9 @@ struct Rooms {
 };
 
 const std::vector<Rooms>& AllRooms() {
-  static const std::set<std::string> all = {"base",    "config", "cores", "dashboard", "gateway", "node",
-                                            "state",   "links",  "gangs", "services",  "metrics"};
+  static const std::set<std::string> all = {"base",    "config",   "cores",  "dashboard",
+                                            "gateway", "node",     "state",  "links",
+                                            "gangs",   "services", "metrics"};
   static const std::vector<Rooms> rooms = {
       {"agentd",
        {{"", all},
