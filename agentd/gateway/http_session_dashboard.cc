@@ -136,6 +136,8 @@ net::awaitable<bool> HttpSession::PumpSnapshots(std::shared_ptr<ClientWatch> wat
   while (!state_->stopping && !state_->draining && !watch->ended) {
     const SnapshotPtr snapshot = co_await FreshSnapshot();
     std::string piece;
+    // Its key may have been revoked, or a first one made, since the page asked.
+    if (CheckAccess(Path()).has_value()) co_return true;
     if (snapshot != nullptr && snapshot->revision != sent) {
       piece = absl::StrCat("data: ", snapshot->json, "\n\n");
       sent = snapshot->revision;

@@ -61,7 +61,15 @@ function take(text: string): void {
 
 const pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
 
-/** Snapshots until the stream ends or falls silent. */
+/** A page that nobody sees holds no connection: browsers allow few to one host. */
+async function untilSeen(): Promise<void> {
+  while (document.hidden) {
+    await new Promise<void>((seen) =>
+      document.addEventListener('visibilitychange', () => seen(), {once: true}));
+  }
+}
+
+/** Snapshots until the stream ends or falls silent, or the page is hidden. */
 async function follow(): Promise<void> {
   const stop = new AbortController();
   let watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
@@ -69,10 +77,15 @@ async function follow(): Promise<void> {
     clearTimeout(watchdog);
     watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
   };
+  const hide = () => {
+    if (document.hidden) stop.abort();
+  };
+  document.addEventListener('visibilitychange', hide);
   try {
     const response = await ask('/dashboard/api/events', {signal: stop.signal});
     if (response.body !== null) await readEvents(response.body, take, heard);
   } finally {
+    document.removeEventListener('visibilitychange', hide);
     clearTimeout(watchdog);
   }
 }
@@ -91,9 +104,11 @@ export async function keepUpToDate(): Promise<void> {
   let etag = '';
   for (;;) {
     try {
+      await untilSeen();
       await follow();
       await pause(RETRY_MS / 4);
     } catch (error) {
+      if (document.hidden) continue;
       const full = error instanceof ApiFailure && error.status === 503 && snapshot.value !== null;
       if (!full) {
         connection.value = snapshot.value === null ? 'connecting' : 'lost';
