@@ -91,17 +91,7 @@ AgentEvents Agent::Impl::MakeEvents() {
     Hurry();
     parts_.cluster_service.NoteChange();
   };
-  events.on_state_changed = [this] {
-    parts_.member_writer.Take();
-    parts_.revocations.TakeState();
-    parts_.event_service.NoteState();
-    parts_.router.Refresh();
-    parts_.metrics_service.NoteGangs(parts_.replicator.desired());
-    parts_.access->SetKeys(parts_.replicator.desired().api_keys());
-    parts_.gang_controller.Wake();
-    Hurry();
-    parts_.cluster_service.NoteChange();
-  };
+  events.on_state_changed = [this] { OnStateChanged(); };
   events.on_deployment_changed = [this] {
     Hurry();
     parts_.cluster_service.NoteChange();
@@ -121,6 +111,18 @@ AgentEvents Agent::Impl::MakeEvents() {
   events.is_urgent = [this](const NodeId& node) { return IsUrgent(node); };
   events.problems = [this] { return Problems(); };
   return events;
+}
+
+void Agent::Impl::OnStateChanged() {
+  parts_.member_writer.Take();
+  parts_.revocations.TakeState();
+  parts_.event_service.NoteState();
+  parts_.router.Refresh();
+  parts_.metrics_service.NoteGangs(parts_.replicator.desired());
+  parts_.access->SetKeys(parts_.replicator.desired().api_keys());
+  parts_.gang_controller.Wake();
+  Hurry();
+  parts_.cluster_service.NoteChange();
 }
 
 absl::Status Agent::Impl::Start() {

@@ -30,7 +30,8 @@ struct BundleOptions {
 class Bundle {
  public:
   Bundle() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "clusterctl-XXXXXX").string();
+    std::string pattern = (std::filesystem::temp_directory_path() / "clusterctl-").string();
+    pattern.append(6, 'X');  // what mkdtemp replaces
     if (::mkdtemp(pattern.data()) == nullptr) return;
     above_ = pattern;
     name_ = absl::StrCat("macrame-debug-",

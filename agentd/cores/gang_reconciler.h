@@ -99,7 +99,7 @@ struct NodeView {
   bool draining = false;
   bool cordoned = false;  // it takes no ranks; set also where it is drained by order
   // Drained by order: answers of gangs that leave it have so long. Unset: drain_limit.
-  std::optional<Duration> answers_have;
+  std::optional<Duration> answers_have = {};
 };
 
 // What Reconcile looks at. `ranks`: as last reported by each node; those of dead nodes may be left

@@ -24,7 +24,7 @@ bool IsTextOnly(const json& value) {
   return value.is_array() && value.size() == 1 && value[0] == "text";
 }
 
-constexpr std::array kRefusedFields = {
+constexpr std::array kRefusedChatFields = {
     RefusedField{"functions", IsEmptyList, "use 'tools'"},
     RefusedField{"function_call", IsNoToolChoice, "use 'tool_choice'"},
     RefusedField{"modalities", IsTextOnly, "only [\"text\"] is supported"},
@@ -32,7 +32,7 @@ constexpr std::array kRefusedFields = {
     RefusedField{"web_search_options", Never, "web search is not supported"},
 };
 
-bool IsKnown(absl::string_view name) {
+bool IsKnownChatField(absl::string_view name) {
   // Beside those that every answer's request may have: honoured below, or without effect here.
   constexpr absl::string_view kNames[] = {"messages", "verbosity", "prediction", "moderation",
                                           "chat_template_kwargs"};
@@ -48,7 +48,7 @@ class ChatRequestReader : public RequestFields {
   ChatRequestReader(const json& body, absl::string_view text) : RequestFields(body), text_(text) {}
 
   std::variant<ChatRequest, ApiError> Read() {
-    RefuseFields(*this, kRefusedFields);
+    RefuseFields(*this, kRefusedChatFields);
     RefuseFields(*this, kRefusedEverywhere);
     ReadModel(*this, request_);
     if (!error_) error_ = ReadMessages(body_, request_.generate);
@@ -63,7 +63,7 @@ class ChatRequestReader : public RequestFields {
     ReadStream(*this, request_);
     ReadTemplateArguments();
     ReadWhose(*this, request_);
-    ListIgnored(*this, kRefusedFields, IsKnown, request_);
+    ListIgnored(*this, kRefusedChatFields, IsKnownChatField, request_);
     if (error_) return *error_;
     return std::move(request_);
   }

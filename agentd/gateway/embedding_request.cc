@@ -15,7 +15,7 @@ using nlohmann::json;
 
 bool IsTrue(const json& value) { return value.is_boolean() && value.get<bool>(); }
 
-constexpr std::array kRefusedFields = {
+constexpr std::array kRefusedEmbeddingFields = {
     RefusedField{"messages", IsEmptyList, "embeddings are made of text: send 'input'"},
     RefusedField{"normalize", IsTrue, "embeddings always have length 1"},
     RefusedField{"embed_dtype", Never, "numbers are float32"},
@@ -25,7 +25,7 @@ constexpr std::array kRefusedFields = {
     RefusedField{"stream", IsFalse, "embeddings come in one body"},
 };
 
-bool IsKnown(absl::string_view name) {
+bool IsKnownEmbeddingField(absl::string_view name) {
   constexpr absl::string_view kNames[] = {"input", "encoding_format", "dimensions"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
@@ -36,7 +36,7 @@ class EmbeddingRequestReader : public RequestFields {
   using RequestFields::RequestFields;
 
   std::variant<EmbeddingRequest, ApiError> Read() {
-    RefuseFields(*this, kRefusedFields);
+    RefuseFields(*this, kRefusedEmbeddingFields);
     ReadModel(*this, request_);
     request_.inputs = ReadPrompts(*this, "input", kInputsMax);
     if (request_.inputs.size() > kInputsMax) {
@@ -49,7 +49,7 @@ class EmbeddingRequestReader : public RequestFields {
     const auto dimensions = Integer("dimensions", 1, std::numeric_limits<int32_t>::max());
     options.set_dimensions(static_cast<uint32_t>(dimensions.value_or(0)));
     ReadWhose(*this, request_);
-    ListIgnored(*this, kRefusedFields, IsKnown, request_);
+    ListIgnored(*this, kRefusedEmbeddingFields, IsKnownEmbeddingField, request_);
     if (error_) return *error_;
     return std::move(request_);
   }

@@ -16,13 +16,13 @@ using nlohmann::json;
 
 bool IsEmptyText(const json& value) { return value.is_string() && value == ""; }
 
-constexpr std::array kRefusedFields = {
+constexpr std::array kRefusedTextFields = {
     RefusedField{"suffix", IsEmptyText, "text is continued, not filled in"},
     RefusedField{"messages", IsEmptyList, "a chat goes to /v1/chat/completions"},
     RefusedField{"tools", IsEmptyList, "tools need /v1/chat/completions"},
 };
 
-bool IsKnown(absl::string_view name) {
+bool IsKnownTextField(absl::string_view name) {
   constexpr absl::string_view kNames[] = {"prompt", "echo"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
@@ -34,7 +34,7 @@ class TextRequestReader : public RequestFields {
   TextRequestReader(const json& body, absl::string_view text) : RequestFields(body), text_(text) {}
 
   std::variant<TextRequest, ApiError> Read() {
-    RefuseFields(*this, kRefusedFields);
+    RefuseFields(*this, kRefusedTextFields);
     RefuseFields(*this, kRefusedEverywhere);
     ReadModel(*this, request_);
     request_.prompts = ReadPrompts(*this, "prompt", kAnswersMax);
@@ -50,7 +50,7 @@ class TextRequestReader : public RequestFields {
     ReadWhose(*this, request_);
     ReadEcho();
     CheckNumber();
-    ListIgnored(*this, kRefusedFields, IsKnown, request_);
+    ListIgnored(*this, kRefusedTextFields, IsKnownTextField, request_);
     generate.set_plain_text(true);
     if (error_) return *error_;
     return std::move(request_);

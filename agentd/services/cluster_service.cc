@@ -116,8 +116,8 @@ void ClusterService::RegisterChanging(GrpcServer& server) {
   });
   server.HandleUnary(kSetCordon, [this](const Caller& caller, v1::SetCordonRequest request,
                                         Reply<v1::SetCordonResponse> reply) {
-    Unary(kSetCordon, caller, request, kUnloadTimeout, reply,
-          [this, request, reply] { SetCordonHere(request, reply); });
+    way_.Unary(kSetCordon, caller, request, kUnloadTimeout, reply,
+               [this, request, reply] { SetCordonHere(request, reply); });
   });
   server.HandleUnary(kUnloadModel, [this](const Caller& caller, v1::UnloadModelRequest request,
                                           Reply<v1::UnloadModelResponse> reply) {

@@ -8,6 +8,7 @@
 #include "agentd/base/log_text.h"
 #include "agentd/base/rpc_methods.h"
 #include "proto/reasons.h"
+#include "transport/grpc_channel.h"
 #include "transport/tls_credentials.h"
 #include "transport/unix_socket.h"
 
@@ -143,7 +144,7 @@ bool ModelDemand::Await(const std::shared_ptr<Call>& call) {
 
 transport::PeerChannel& ModelDemand::Self() {
   if (self_ == nullptr) {
-    self_ = std::make_unique<transport::PeerChannel>(
+    self_ = std::make_unique<transport::GrpcChannel>(
         parts_.dispatcher, transport::PlainChannelCredentials(), "", NodeId());
     self_->SetAddresses({transport::SocketTarget(options_.socket_path)});
   }
