@@ -71,8 +71,15 @@ export function Topology({snapshot}: {snapshot: Snapshot}) {
                 <g class="machine"><rect x="-3" y="-2.8" width="6" height="2.3" rx=".6" /><rect x="-3" y=".5" width="6" height="2.3" rx=".6" /></g>
               )}
               {!many && <text class="name" y={size + 4.6}>{node.identity.hostname.slice(0, 18)}</text>}
-              {!many && busy > 0 && <text class="speed" y={size + 8.2}>{`${rate(busy)} tok/s`}</text>}
             </g>
+          );
+        })}
+        {/* Beside the buttons: what changes each second is no part of a button's name. */}
+        {!many && nodes.map((node, i) => {
+          const busy = node.load?.tokens_per_second ?? 0;
+          return busy > 0 && (
+            <text key={node.identity.node_id} class="speed" aria-hidden="true" x={places[i]!.x}
+                  y={places[i]!.y + size + 8.2}>{`${rate(busy)} tok/s`}</text>
           );
         })}
       </svg>
