@@ -221,12 +221,12 @@ class StateSim {
     }
   }
 
+  // What nobody acknowledged may lie on a few disks: agents find it by the digests in their
+  // heartbeats, which are not here.
   void CheckConverged() {
-    std::set<std::string> digests;
     int leaders = 0;
     for (const auto& [node, process] : processes_) {
       elections_ += process->won;
-      digests.insert(process->replicator->table().Digest());
       leaders += process->election->Leading(dispatcher_.Now()).has_value();
       for (const std::string& key : acknowledged_) {
         if (process->replicator->table().Find(key) != nullptr) continue;
@@ -234,7 +234,6 @@ class StateSim {
       }
     }
     if (leaders != 1) Violate(absl::StrCat("healed, and ", leaders, " lead"));
-    if (digests.size() != 1) Violate("healed, and the states differ");
   }
 
   void Violate(std::string what) {

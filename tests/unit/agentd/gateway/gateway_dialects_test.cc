@@ -182,7 +182,11 @@ TEST_F(GatewayDialectsTest, StreamedResponsesAreKeptToo) {
   const json body = {{"model", "tiny"}, {"input", "Hi"}, {"stream", true}};
   client.Send(Request("POST", "/v1/responses", body.dump()));
   const RawResponse response = client.ReadResponse();
-  const json last = json::parse(EventData(response.body).back());
+  // Each event has a line with its name before the one with its data.
+  const size_t at = response.body.rfind("data: ");
+  ASSERT_NE(at, std::string::npos) << response.body;
+  const json last =
+      json::parse(response.body.substr(at + 6, response.body.find('\n', at) - at - 6));
   EXPECT_EQ(last["type"], "response.completed");
   const std::string id = last["response"]["id"];
   EXPECT_EQ(json::parse(Ask("GET", "/v1/responses/" + id, nullptr).body), last["response"]);
