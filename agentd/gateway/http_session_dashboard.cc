@@ -125,7 +125,7 @@ net::awaitable<bool> HttpSession::StreamSnapshots() {
   bool alive = co_await PumpSnapshots(watch);
   co_await EndWatch(watch);
   if (alive) alive = co_await EndStream();
-  co_return alive&& keep_alive_;
+  co_return alive&& keep_alive_ && !state_->draining;
 }
 
 // Until the client goes or the gateway is about to stop; false when the client is gone.

@@ -49,10 +49,10 @@ class GatewayMetricsTest : public ::testing::Test {
   }
 
   FakeBackend backend_;
-  std::unique_ptr<Gateway> gateway_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<RequestRecord> records_;
+  std::unique_ptr<Gateway> gateway_;  // goes first: it tells of requests to the end
 };
 
 TEST_F(GatewayMetricsTest, AStreamLeavesARecordWithItsTimes) {
