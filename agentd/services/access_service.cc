@@ -160,6 +160,18 @@ void AccessService::RegisterLocal(GrpcServer& server) {
                            Reply<v1::VerifyAuditResponse> reply) { reply(parts_.audit.Verify()); });
 }
 
+// Whoever is told of a key meets a gateway here that knows it; other nodes' follow in a moment.
+template <typename Response>
+void AccessService::Write(const v1::ApiKey& key, const Response& response,
+                          const Reply<Response>& reply) {
+  parts_.replicator.Write(StateKeyOf(key), key.SerializeAsString(),
+                          [this, response, reply](const absl::Status& status) {
+                            if (!status.ok()) return reply(status);
+                            parts_.access->SetKeys(parts_.replicator.desired().api_keys());
+                            reply(response);
+                          });
+}
+
 absl::Status AccessService::MakeRoom() {
   const auto& keys = parts_.replicator.desired().api_keys();
   if (keys.size() < kKeysMax) return absl::OkStatus();
@@ -190,11 +202,7 @@ void AccessService::CreateHere(const v1::CreateKeyRequest& request,
   key.clear_revoked_unix_ms();
   response.set_secret_key(Renew(&key));
   *response.mutable_key() = WithoutDigest(key);
-  parts_.replicator.Write(StateKeyOf(key), key.SerializeAsString(),
-                          [response, reply](const absl::Status& status) {
-                            if (!status.ok()) return reply(status);
-                            reply(response);
-                          });
+  Write(key, response, reply);
 }
 
 absl::StatusOr<v1::ApiKey> AccessService::Find(const std::string& name) const {
@@ -224,11 +232,7 @@ void AccessService::RevokeHere(const std::string& name, Reply<v1::RevokeKeyRespo
   if (key->revoked_unix_ms() == 0) key->set_revoked_unix_ms(parts_.way.dispatcher.UnixMs());
   v1::RevokeKeyResponse response;
   *response.mutable_key() = WithoutDigest(*key);
-  parts_.replicator.Write(StateKeyOf(*key), key->SerializeAsString(),
-                          [response, reply](const absl::Status& status) {
-                            if (!status.ok()) return reply(status);
-                            reply(response);
-                          });
+  Write(*key, response, reply);
 }
 
 void AccessService::RotateHere(const std::string& name, Reply<v1::RotateKeyResponse> reply) {
@@ -241,11 +245,7 @@ void AccessService::RotateHere(const std::string& name, Reply<v1::RotateKeyRespo
   v1::RotateKeyResponse response;
   response.set_secret_key(Renew(&*key));
   *response.mutable_key() = WithoutDigest(*key);
-  parts_.replicator.Write(StateKeyOf(*key), key->SerializeAsString(),
-                          [response, reply](const absl::Status& status) {
-                            if (!status.ok()) return reply(status);
-                            reply(response);
-                          });
+  Write(*key, response, reply);
 }
 
 }  // namespace macrame::agentd

@@ -3,8 +3,10 @@
 // AccessService: keys of the HTTP API, which the coordinator keeps in the desired state, and the
 // audit log of this agent. Owner thread.
 
+#include <memory>
 #include <string>
 
+#include "agentd/gateway/gateway_access.h"
 #include "agentd/services/coordinator_way.h"
 #include "agentd/state/audit_log.h"
 #include "agentd/state/state_replicator.h"
@@ -25,6 +27,7 @@ class AccessService {
     CoordinatorWay::Parts way;
     StateReplicator& replicator;
     const AuditLog& audit;
+    std::shared_ptr<GatewayAccess> access;
   };
   explicit AccessService(Parts parts) : parts_(parts), way_(parts.way) {}
 
@@ -40,6 +43,8 @@ class AccessService {
   void CreateHere(const v1::CreateKeyRequest& request, Reply<v1::CreateKeyResponse> reply);
   void RevokeHere(const std::string& name, Reply<v1::RevokeKeyResponse> reply);
   void RotateHere(const std::string& name, Reply<v1::RotateKeyResponse> reply);
+  template <typename Response>
+  void Write(const v1::ApiKey& key, const Response& response, const Reply<Response>& reply);
   // By its id, or a name that one key alone has that has not ended. KEY_NOT_FOUND.
   absl::StatusOr<v1::ApiKey> Find(const std::string& name) const;
   // Room for one more: the oldest that has ended goes. RESOURCE_EXHAUSTED when all are in use.

@@ -165,7 +165,8 @@ TEST_F(KeysTest, TheAuditLogTellsOfOrdersAndRefusalsAndAChangeIsFound) {
   EXPECT_EQ(Clusterctl(agent, "key revoke laptop"), 0);
   ASSERT_EQ(Clusterctl(agent, "audit show -o json", &shown), 0);
   std::vector<std::string> told;
-  for (const json& entry : json::parse(shown)["items"]) {
+  const json log = json::parse(shown);
+  for (const json& entry : log["items"]) {
     told.push_back(absl::StrCat(entry["what"].get<std::string>(), " ",
                                 entry["target"].get<std::string>(), " ",
                                 entry["outcome"].get<std::string>()));
