@@ -130,6 +130,7 @@ class ChatLoop {
   int Run() {
     *run_.environment.err << run_.err_style.Dim(
         "/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves\n");
+    const InterruptGap gap;
     while (const std::optional<std::string> text = ReadText()) {
       if (text->empty()) continue;
       if ((*text)[0] == '/') {
@@ -149,9 +150,8 @@ class ChatLoop {
     ChatLines lines;
     while (true) {
       const char* prompt = lines.is_open() ? "... " : ">>> ";
-      *run_.environment.out << run_.style.Bold(prompt) << std::flush;
       std::string line;
-      if (!ReadLine(&line)) {
+      if (!ReadLine(prompt, &line)) {
         *run_.environment.out << "\n" << std::flush;
         return std::nullopt;
       }
@@ -160,7 +160,7 @@ class ChatLoop {
   }
 
   // Ctrl-C at the prompt says how to leave; a second one does.
-  bool ReadLine(std::string* line) {
+  bool ReadLine(const char* prompt, std::string* line) {
     std::atomic<InterruptWatch*> watch{nullptr};
     InterruptWatch interrupt([&] {
       const InterruptWatch* own = watch.load();
@@ -172,6 +172,8 @@ class ChatLoop {
                             << std::flush;
     });
     watch = &interrupt;
+    // Who sees it may press Ctrl-C at once.
+    *run_.environment.out << run_.style.Bold(prompt) << std::flush;
     return static_cast<bool>(std::getline(*run_.environment.in, *line));
   }
 

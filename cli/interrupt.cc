@@ -18,12 +18,14 @@ extern "C" void OnSignal(int signal) {
   static_cast<void>(ignored);
 }
 
-void Handle(int signal, void (*handler)(int), int flags) {
-  struct sigaction action = {};
+// What was in force before.
+struct sigaction Handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction action = {}, before = {};
   action.sa_handler = handler;
   action.sa_flags = flags;
   sigemptyset(&action.sa_mask);
-  sigaction(signal, &action, nullptr);
+  sigaction(signal, &action, &before);
+  return before;
 }
 
 }  // namespace
@@ -39,13 +41,13 @@ InterruptWatch::InterruptWatch(std::function<void()> on_signal) : on_signal_(std
     signal_ = byte;
     on_signal_();
   });
-  Handle(SIGINT, OnSignal, static_cast<int>(SA_RESETHAND) | SA_RESTART);
-  Handle(SIGTERM, OnSignal, static_cast<int>(SA_RESETHAND) | SA_RESTART);
+  before_ = {Handle(SIGINT, OnSignal, static_cast<int>(SA_RESETHAND) | SA_RESTART),
+             Handle(SIGTERM, OnSignal, static_cast<int>(SA_RESETHAND) | SA_RESTART)};
 }
 
 InterruptWatch::~InterruptWatch() {
-  Handle(SIGINT, SIG_DFL, 0);
-  Handle(SIGTERM, SIG_DFL, 0);
+  sigaction(SIGINT, &before_[0], nullptr);
+  sigaction(SIGTERM, &before_[1], nullptr);
   const unsigned char end = 0;
   const ssize_t ignored = write(pipe_ends[1], &end, 1);
   static_cast<void>(ignored);
@@ -59,5 +61,9 @@ InterruptWatch::~InterruptWatch() {
 ExitCode InterruptWatch::exit_code() const {
   return signal_.load() == SIGTERM ? kExitTerminated : kExitInterrupted;
 }
+
+InterruptGap::InterruptGap() : before_(Handle(SIGINT, SIG_IGN, 0)) {}
+
+InterruptGap::~InterruptGap() { sigaction(SIGINT, &before_, nullptr); }
 
 }  // namespace macrame::cli
