@@ -67,7 +67,6 @@ AgentEvents Agent::Impl::MakeEvents() {
     parts_.member_writer.BeginLeading();
     // What others reported before does not count under this lead.
     parts_.heartbeats.SendNews();
-    parts_.event_service.NoteCoordinator();
     Hurry();
     parts_.cluster_service.NoteChange();
   };
@@ -113,13 +112,18 @@ AgentEvents Agent::Impl::MakeEvents() {
   return events;
 }
 
-void Agent::Impl::OnStateChanged() {
-  parts_.member_writer.Take();
-  parts_.revocations.TakeState();
+// Those who only read the desired state; at the start, too, when it came from the disk.
+void Agent::Impl::TellOfState() {
   parts_.event_service.NoteState();
   parts_.router.Refresh();
   parts_.metrics_service.NoteGangs(parts_.replicator.desired());
   parts_.access->SetKeys(parts_.replicator.desired().api_keys());
+}
+
+void Agent::Impl::OnStateChanged() {
+  parts_.member_writer.Take();
+  parts_.revocations.TakeState();
+  TellOfState();
   parts_.gang_controller.Wake();
   Hurry();
   parts_.cluster_service.NoteChange();
@@ -178,8 +182,7 @@ void Agent::Impl::StartOwnParts() {
   parts_.library.Start(kModelScanInterval, [this](std::vector<v1::LocalModel> models) {
     parts_.prober.SetModels(std::move(models));
   });
-  parts_.router.Refresh();
-  parts_.access->SetKeys(parts_.replicator.desired().api_keys());
+  TellOfState();
   parts_.links.Start();
 }
 
@@ -398,6 +401,8 @@ void Agent::Impl::StartGateway() {
   options.bind_address = config_.gateway_bind;
   options.port = static_cast<uint16_t>(config_.gateway_port);
   options.allowed_hosts = config_.gateway_hosts;
+  options.tls_certificate = config_.gateway_tls_certificate;
+  options.tls_key = config_.gateway_tls_key;
   options.keys_required = config_.gateway_keys == "required";
   options.open = config_.gateway_open;
   if (!IsLoopbackAddress(config_.gateway_bind)) {
@@ -413,6 +418,7 @@ void Agent::Impl::StartGateway() {
     });
   };
   options.cors_origins = config_.gateway_cors_origins;
+  options.aliases = ModelAliases(config_.gateway_aliases);
   options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {
     parts_.metrics_service.Page(accept, std::move(reply));
   };

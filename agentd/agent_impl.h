@@ -62,6 +62,7 @@ class Agent::Impl {
   bool IsUrgent(const NodeId& node) const;
   // What a beacon's digest is of: everything that others act on.
   v1::HeartbeatRequest MakeNews();
+  void TellOfState();
   void OnStateChanged();
   void OnMember(const discovery::MembershipEvent& event);
   void OnRenewed(const transport::NodeCredentials& credentials);

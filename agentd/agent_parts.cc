@@ -248,7 +248,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
       access(std::make_shared<GatewayAccess>([this](const RefusedRequest& refused) {
         dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
       })),
-      access_service({{dispatcher, election, channels, own}, replicator, audit, access}),
+      access_service({{dispatcher, election, channels, own}, replicator, audit}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);

@@ -38,6 +38,14 @@ bool IsWebOrigin(const std::string& text) {
          });
 }
 
+// "NAME=MODEL"; a '*' stands at the NAME's end alone.
+bool IsModelAlias(const std::string& text) {
+  const size_t sign = text.find('=');
+  if (sign == std::string::npos || sign == 0 || sign + 1 == text.size()) return false;
+  const size_t star = text.find('*');
+  return star == std::string::npos || star + 1 == sign;
+}
+
 absl::Status Wrong(const ConfigKey& key, const std::string& text, const std::string& wanted) {
   return absl::InvalidArgumentError(
       absl::StrCat(View(key.name), ": '", text.substr(0, 80), "' is not ", wanted));
@@ -208,11 +216,20 @@ absl::Status CheckConfig(const Config& config) {
   if (config.gateway_enabled && config.gateway_bind.empty()) {
     return wrong("gateway_bind must not be empty");
   }
+  if (config.gateway_tls_certificate.empty() != config.gateway_tls_key.empty()) {
+    return wrong("gateway_tls_certificate and gateway_tls_key are set together or not at all");
+  }
   for (const std::string& origin : config.gateway_cors_origins) {
     if (!IsWebOrigin(origin)) {
       return wrong("gateway_cors_origins: '", origin,
                    "' is no origin such as https://chat.example ",
                    "or http://localhost:3000 (nothing behind the port), nor *");
+    }
+  }
+  for (const std::string& alias : config.gateway_aliases) {
+    if (!IsModelAlias(alias)) {
+      return wrong("gateway_aliases: '", alias.substr(0, 80),
+                   "' is not of the form NAME=MODEL, such as gpt-4o=my-model or claude-*=my-model");
     }
   }
   if (config.control_bind.empty()) return wrong("control_bind must not be empty");

@@ -47,9 +47,12 @@ struct Config {
   std::string gateway_bind = "127.0.0.1";
   std::string gateway_keys = "auto";
   bool gateway_open = false;
+  std::string gateway_tls_certificate;
+  std::string gateway_tls_key;
   int64_t gateway_port = 8000;
   std::vector<std::string> gateway_hosts;
   std::vector<std::string> gateway_cors_origins;
+  std::vector<std::string> gateway_aliases;
   bool gateway_load_on_request = false;
   bool gateway_enabled = true;
 

@@ -81,6 +81,10 @@ Keys NetworkKeys() {
              {"auto", "required"}),
       Truth("gateway_open", &Config::gateway_open,
             "while there is no key, serve whoever reaches gateway_bind without one"),
+      Text("gateway_tls_certificate", &Config::gateway_tls_certificate,
+           "PEM file of the HTTP API's certificate and its chain: other machines then have to use "
+           "https"),
+      Text("gateway_tls_key", &Config::gateway_tls_key, "PEM file of that certificate's key"),
       Number("gateway_port", &Config::gateway_port, "port", 0, kPortMax,
              "TCP port of the HTTP API; 0: any free one"),
       List("gateway_hosts", &Config::gateway_hosts,
@@ -88,6 +92,9 @@ Keys NetworkKeys() {
       List("gateway_cors_origins", &Config::gateway_cors_origins,
            "origins (https://host:port) whose web pages may read the HTTP API's answers; * is "
            "every page"),
+      List("gateway_aliases", &Config::gateway_aliases,
+           "further names of models, NAME=MODEL each; a NAME that ends in * is every name that "
+           "begins so"),
       Truth("gateway_load_on_request", &Config::gateway_load_on_request,
             "a request for a model that is not loaded, and whose files a node has, loads it and "
             "waits for it"),

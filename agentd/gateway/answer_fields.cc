@@ -12,8 +12,6 @@
 
 namespace macrame::agentd {
 
-using nlohmann::json;
-
 namespace {
 
 constexpr std::array kRefused = {
@@ -59,7 +57,7 @@ constexpr absl::string_view kKnownFields[] = {"model",
                                               "id_slot",
                                               "max_completion_tokens"};
 
-void AddStop(RequestFields& fields, const json& value, const std::string& param,
+void AddStop(RequestFields& fields, const Json& value, const std::string& param,
              AnswerRequest& request) {
   if (!value.is_string()) {
     fields.Fail(param, "invalid_type", absl::StrCat("'", param, "' must be a string."));
@@ -81,19 +79,19 @@ bool IsRefused(std::span<const RefusedField> refused, absl::string_view name) {
 
 }  // namespace
 
-bool IsEmptyList(const json& value) {
+bool IsEmptyList(const Json& value) {
   return value.is_array() || value.is_object() ? value.empty() : false;
 }
-bool IsFalse(const json& value) { return value.is_boolean() && !value.get<bool>(); }
-bool IsZero(const json& value) { return value.is_number() && value.get<double>() == 0; }
-bool IsOne(const json& value) { return value.is_number() && value.get<double>() == 1; }
-bool Never(const json&) { return false; }
+bool IsFalse(const Json& value) { return value.is_boolean() && !value.get<bool>(); }
+bool IsZero(const Json& value) { return value.is_number() && value.get<double>() == 0; }
+bool IsOne(const Json& value) { return value.is_number() && value.get<double>() == 1; }
+bool Never(const Json&) { return false; }
 
 const std::span<const RefusedField> kRefusedEverywhere = kRefused;
 
 void RefuseFields(RequestFields& fields, std::span<const RefusedField> refused) {
   for (const RefusedField& field : refused) {
-    const json* value = fields.Find(field.name);
+    const Json* value = fields.Find(field.name);
     if (value == nullptr || field.harmless(*value)) continue;
     fields.Fail(field.name, "unsupported_parameter",
                 absl::StrCat("'", field.name, "' can't be honoured: ", field.why, "."));
@@ -101,7 +99,7 @@ void RefuseFields(RequestFields& fields, std::span<const RefusedField> refused) 
 }
 
 void ReadModel(RequestFields& fields, AnswerRequest& request) {
-  const json* value = fields.Find("model");
+  const Json* value = fields.Find("model");
   if (value == nullptr) {
     fields.Fail("model", "missing_required_parameter",
                 "You must name a model: 'model' is missing.");
@@ -129,7 +127,7 @@ void ReadMaxTokens(RequestFields& fields, AnswerRequest& request) {
 }
 
 void ReadStop(RequestFields& fields, AnswerRequest& request) {
-  const json* value = fields.Find("stop");
+  const Json* value = fields.Find("stop");
   if (value == nullptr) return;
   if (!value->is_array()) {
     AddStop(fields, *value, "stop", request);
@@ -146,7 +144,7 @@ void ReadStop(RequestFields& fields, AnswerRequest& request) {
 
 void ReadStream(RequestFields& fields, AnswerRequest& request) {
   request.stream = fields.Boolean("stream");
-  const json* options = fields.Find("stream_options");
+  const Json* options = fields.Find("stream_options");
   if (options == nullptr) return;
   if (!options->is_object()) {
     fields.Fail("stream_options", "invalid_type", "'stream_options' must be an object.");
@@ -169,11 +167,11 @@ void ReadStream(RequestFields& fields, AnswerRequest& request) {
 // `user` and `safety_identifier` have no effect on the text; a salt of the wrong type would.
 void ReadWhose(RequestFields& fields, AnswerRequest& request) {
   for (const char* name : {"user", "safety_identifier"}) {
-    const json* value = fields.Find(name);
+    const Json* value = fields.Find(name);
     if (value == nullptr || !value->is_string()) continue;
     request.generate.set_fairness_key(DigestOf("user", value->get_ref<const std::string&>()));
   }
-  const json* salt = fields.Find("cache_salt");
+  const Json* salt = fields.Find("cache_salt");
   if (salt == nullptr) return;
   if (!salt->is_string()) {
     fields.Fail("cache_salt", "invalid_type", "'cache_salt' must be a string.");

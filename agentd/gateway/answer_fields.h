@@ -37,15 +37,15 @@ struct AnswerRequest {
 // field's own default) pass, as null does.
 struct RefusedField {
   absl::string_view name;
-  bool (*harmless)(const nlohmann::json& value);
+  bool (*harmless)(const Json& value);
   absl::string_view why;
 };
 
-bool IsEmptyList(const nlohmann::json& value);  // or an empty object
-bool IsFalse(const nlohmann::json& value);
-bool IsZero(const nlohmann::json& value);
-bool IsOne(const nlohmann::json& value);
-bool Never(const nlohmann::json& value);
+bool IsEmptyList(const Json& value);  // or an empty object
+bool IsFalse(const Json& value);
+bool IsZero(const Json& value);
+bool IsOne(const Json& value);
+bool Never(const Json& value);
 
 // Those of other engines that no request may have.
 extern const std::span<const RefusedField> kRefusedEverywhere;

@@ -4,12 +4,16 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "agentd/gateway/bounded_json.h"
 
 namespace macrame::agentd {
 
 using nlohmann::ordered_json;
 
 namespace {
+
+// Of a call's arguments: a model that goes on opening brackets is no reason to run out of stack.
+constexpr size_t kArgumentsDepthMax = 128;
 
 ordered_json UsageObject(const TokenCounts& counts) {
   ordered_json usage;
@@ -121,9 +125,11 @@ ApiError EndedByCluster() {
 
 ordered_json ArgumentsObject(const std::string& arguments) {
   if (arguments.empty()) return ordered_json::object();
+  const ordered_json raw = {{"invalid_json", arguments}};
+  if (ShapeOfJson(arguments, kArgumentsDepthMax) != JsonShape::kFine) return raw;
   ordered_json read = ordered_json::parse(arguments, nullptr, /*allow_exceptions=*/false);
   if (read.is_object()) return read;
-  return {{"invalid_json", arguments}};
+  return raw;
 }
 
 std::string ErrorEvent(const ApiError& error) {

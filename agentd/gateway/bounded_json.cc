@@ -1,14 +1,14 @@
 #include "agentd/gateway/bounded_json.h"
 
-#include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 namespace macrame::agentd {
-namespace {
 
-size_t NestingDepth(absl::string_view text) {
-  size_t depth = 0, deepest = 0;
+JsonShape ShapeOfJson(absl::string_view text, size_t depth_max) {
+  std::vector<size_t> members;  // of each object that is open; arrays have none
+  size_t squares = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -21,33 +21,37 @@ size_t NestingDepth(absl::string_view text) {
     } else if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
-      deepest = std::max(deepest, ++depth);
-    } else if ((c == '}' || c == ']') && depth > 0) {
-      --depth;
+      if (members.size() == depth_max) return JsonShape::kTooDeep;
+      members.push_back(0);
+    } else if ((c == '}' || c == ']') && !members.empty()) {
+      members.pop_back();
+    } else if (c == ':' && !members.empty()) {
+      squares += 2 * members.back()++ + 1;
+      if (squares > kSquaredMembersMax) return JsonShape::kTooManyMembers;
     }
   }
-  return deepest;
+  return JsonShape::kFine;
 }
 
-}  // namespace
-
-bool IsNestedWithin(absl::string_view text, size_t depth_max) {
-  return NestingDepth(text) <= depth_max;
-}
-
-std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_max,
-                                         nlohmann::json* out) {
-  if (!IsNestedWithin(text, depth_max)) {
-    return BadRequest(absl::StrCat("The JSON body is nested more than ", depth_max, " deep."), "",
-                      "json_too_deep");
+std::optional<ApiError> ParseBoundedJson(absl::string_view text, size_t depth_max, Json* out) {
+  switch (ShapeOfJson(text, depth_max)) {
+    case JsonShape::kFine:
+      break;
+    case JsonShape::kTooDeep:
+      return BadRequest(absl::StrCat("The JSON body is nested more than ", depth_max, " deep."), "",
+                        "json_too_deep");
+    case JsonShape::kTooManyMembers:
+      return BadRequest(
+          "The JSON body's objects have too many members: one may have 4,096, several fewer each.",
+          "", "json_too_large");
   }
   try {
-    *out = nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
+    *out = Json::parse(text);
+  } catch (const Json::parse_error& error) {
     return BadRequest(
         absl::StrCat("The body is not valid JSON: see byte ", error.byte, " of ", text.size(), "."),
         "", "invalid_json");
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     return BadRequest("The JSON body holds a number that is too large.", "", "invalid_json");
   }
   return std::nullopt;

@@ -8,7 +8,6 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
 using Failure = std::optional<ApiError>;
 
 Failure WrongType(const std::string& param, absl::string_view what) {
@@ -16,7 +15,7 @@ Failure WrongType(const std::string& param, absl::string_view what) {
 }
 
 // The text of one part of a content list.
-Failure AppendPart(const json& part, const std::string& param, std::string* text) {
+Failure AppendPart(const Json& part, const std::string& param, std::string* text) {
   if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
     return WrongType(param, "an object with a 'type'");
   }
@@ -34,7 +33,7 @@ Failure AppendPart(const json& part, const std::string& param, std::string* text
   return std::nullopt;
 }
 
-Failure ReadContent(const json& message, const std::string& role, const std::string& param,
+Failure ReadContent(const Json& message, const std::string& role, const std::string& param,
                     std::string* text) {
   const auto content = message.find("content");
   const std::string content_param = absl::StrCat(param, ".content");
@@ -64,7 +63,7 @@ Failure ReadContent(const json& message, const std::string& role, const std::str
   return std::nullopt;
 }
 
-Failure RefuseOthers(const json& message, const std::string& param) {
+Failure RefuseOthers(const Json& message, const std::string& param) {
   for (const char* name : {"function_call", "audio"}) {
     const auto found = message.find(name);
     if (found == message.end() || found->is_null() || found->empty()) continue;
@@ -75,7 +74,7 @@ Failure RefuseOthers(const json& message, const std::string& param) {
 }
 
 // A member that may be missing or null.
-Failure ReadText(const json& object, const char* name, const std::string& param, size_t bytes_max,
+Failure ReadText(const Json& object, const char* name, const std::string& param, size_t bytes_max,
                  std::string* text) {
   const auto found = object.find(name);
   if (found == object.end() || found->is_null()) return std::nullopt;
@@ -89,7 +88,7 @@ Failure ReadText(const json& object, const char* name, const std::string& param,
 }
 
 // A call as the API gave it; arguments that are an object and not its text are taken, too.
-Failure ReadCall(const json& call, const std::string& param, v1::ToolCall* out) {
+Failure ReadCall(const Json& call, const std::string& param, v1::ToolCall* out) {
   if (!call.is_object()) return WrongType(param, "an object");
   auto failure = ReadText(call, "id", param, kCallIdBytesMax, out->mutable_id());
   if (failure) return failure;
@@ -117,7 +116,7 @@ Failure ReadCall(const json& call, const std::string& param, v1::ToolCall* out) 
 }
 
 // What an assistant's message has beside its content.
-Failure ReadPastAnswer(const json& message, const std::string& param, v1::ChatMessage* out) {
+Failure ReadPastAnswer(const Json& message, const std::string& param, v1::ChatMessage* out) {
   for (const char* name : {"reasoning_content", "reasoning"}) {
     const auto found = message.find(name);
     if (found == message.end() || !found->is_string()) continue;
@@ -141,7 +140,7 @@ Failure ReadPastAnswer(const json& message, const std::string& param, v1::ChatMe
   return std::nullopt;
 }
 
-Failure ReadMessage(const json& message, const std::string& param, v1::ChatMessage* out) {
+Failure ReadMessage(const Json& message, const std::string& param, v1::ChatMessage* out) {
   if (!message.is_object()) return WrongType(param, "an object");
   const auto found = message.find("role");
   const std::string role_param = absl::StrCat(param, ".role");
@@ -178,7 +177,7 @@ Failure ReadMessage(const json& message, const std::string& param, v1::ChatMessa
 
 }  // namespace
 
-Failure ReadMessages(const json& body, v1::GenerateRequest& request) {
+Failure ReadMessages(const Json& body, v1::GenerateRequest& request) {
   const auto messages = body.find("messages");
   if (messages == body.end() || messages->is_null()) {
     return BadRequest("'messages' is missing.", "messages", "missing_required_parameter");

@@ -3,16 +3,16 @@
 // The `messages` of a chat request: roles, text, past tool calls and their results. Content may be
 // a string or a list of text parts, which are joined as they stand. Pure.
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
 
 // Adds to `request.messages`, or says (400, with `param` such as "messages[3].content[0].type")
 // what is wrong. "developer" becomes "system": chat templates know only that word.
-std::optional<ApiError> ReadMessages(const nlohmann::json& body, v1::GenerateRequest& request);
+std::optional<ApiError> ReadMessages(const Json& body, v1::GenerateRequest& request);
 
 }  // namespace macrame::agentd

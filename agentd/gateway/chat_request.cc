@@ -17,10 +17,8 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-
-bool IsNoToolChoice(const json& value) { return value == "none" || value == "auto"; }
-bool IsTextOnly(const json& value) {
+bool IsNoToolChoice(const Json& value) { return value == "none" || value == "auto"; }
+bool IsTextOnly(const Json& value) {
   return value.is_array() && value.size() == 1 && value[0] == "text";
 }
 
@@ -44,20 +42,19 @@ bool IsKnownChatField(absl::string_view name) {
 // Reads one body; the first error stops it.
 class ChatRequestReader : public RequestFields {
  public:
-  // `text` is the body as it came.
-  ChatRequestReader(const json& body, absl::string_view text) : RequestFields(body), text_(text) {}
+  explicit ChatRequestReader(const Json& body) : RequestFields(body) {}
 
   std::variant<ChatRequest, ApiError> Read() {
     RefuseFields(*this, kRefusedChatFields);
     RefuseFields(*this, kRefusedEverywhere);
     ReadModel(*this, request_);
     if (!error_) error_ = ReadMessages(body_, request_.generate);
-    if (!error_) error_ = ReadTools(body_, text_, request_);
+    if (!error_) error_ = ReadTools(body_, request_);
     if (!error_) error_ = ReadReasoning(body_, request_.generate, &request_.excludes_reasoning);
     ReadMaxTokens(*this, request_);
     ReadSamplingFields(*this, request_.generate);
     ReadLogprobs(*this, request_.generate);
-    ReadStructure(*this, text_, request_.generate);
+    ReadStructure(*this, request_.generate);
     request_.choices = ReadChoices(*this);
     ReadStop(*this, request_);
     ReadStream(*this, request_);
@@ -71,8 +68,8 @@ class ChatRequestReader : public RequestFields {
  private:
   // Thinking models read these in their chat template.
   void ReadTemplateArguments() {
-    json arguments = json::object();
-    if (const json* given = Find("chat_template_kwargs")) {
+    Json arguments = Json::object();
+    if (const Json* given = Find("chat_template_kwargs")) {
       if (!given->is_object()) {
         Fail("chat_template_kwargs", "invalid_type", "'chat_template_kwargs' must be an object.");
         return;
@@ -82,8 +79,8 @@ class ChatRequestReader : public RequestFields {
     if (Find("enable_thinking") != nullptr) {
       arguments["enable_thinking"] = Boolean("enable_thinking");
     }
-    const json* effort = Find("reasoning_effort");
-    const json* reasoning = Find("reasoning");
+    const Json* effort = Find("reasoning_effort");
+    const Json* reasoning = Find("reasoning");
     if (effort == nullptr && reasoning != nullptr && reasoning->is_object() &&
         reasoning->contains("effort") && !(*reasoning)["effort"].is_null()) {
       effort = &(*reasoning)["effort"];
@@ -100,7 +97,6 @@ class ChatRequestReader : public RequestFields {
     }
   }
 
-  const absl::string_view text_;
   ChatRequest request_;
 };
 
@@ -108,12 +104,14 @@ class ChatRequestReader : public RequestFields {
 
 std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body,
                                                      size_t json_depth_max) {
-  json parsed;
+  Json parsed;
   if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
-  if (!parsed.is_object()) {
-    return BadRequest("The body must be a JSON object.", "", "invalid_type");
-  }
-  return ChatRequestReader(parsed, body).Read();
+  return ReadChatRequest(parsed);
+}
+
+std::variant<ChatRequest, ApiError> ReadChatRequest(const Json& body) {
+  if (!body.is_object()) return BadRequest("The body must be a JSON object.", "", "invalid_type");
+  return ChatRequestReader(body).Read();
 }
 
 }  // namespace macrame::agentd

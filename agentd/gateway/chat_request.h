@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
@@ -31,5 +32,7 @@ struct ChatRequest : AnswerRequest {
 };
 
 std::variant<ChatRequest, ApiError> ParseChatRequest(absl::string_view body, size_t json_depth_max);
+// Of a body that was parsed already.
+std::variant<ChatRequest, ApiError> ReadChatRequest(const Json& body);
 
 }  // namespace macrame::agentd

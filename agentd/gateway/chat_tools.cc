@@ -10,8 +10,6 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
 using Failure = std::optional<ApiError>;
 
 Failure Invalid(const std::string& param, absl::string_view what) {
@@ -19,7 +17,6 @@ Failure Invalid(const std::string& param, absl::string_view what) {
 }
 
 // Null when it is missing or null.
-template <typename Json>
 const Json* Find(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
@@ -37,21 +34,21 @@ bool IsToolName(const std::string& name) {
 }
 
 // Templates read these members without asking whether they are there.
-void Complete(ordered_json& function) {
+void Complete(Json& function) {
   for (auto member = function.begin(); member != function.end();) {
     member = member->is_null() ? function.erase(member) : std::next(member);
   }
   if (!function.contains("description")) function["description"] = "";
   if (!function.contains("parameters")) {
-    function["parameters"] = {{"type", "object"}, {"properties", ordered_json::object()}};
+    function["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
   }
 }
 
 // One tool, made ready for a template.
-Failure ReadTool(ordered_json& tool, const std::string& param, std::set<std::string>& names,
+Failure ReadTool(Json& tool, const std::string& param, std::set<std::string>& names,
                  bool* is_strict) {
   if (!tool.is_object()) return Invalid(param, "an object");
-  const ordered_json* type = Find(tool, "type");
+  const Json* type = Find(tool, "type");
   if (type != nullptr && *type != "function") {
     return BadRequest(absl::StrCat("'", param, ".type': only tools of type 'function' are served."),
                       absl::StrCat(param, ".type"), "unsupported_value");
@@ -62,7 +59,7 @@ Failure ReadTool(ordered_json& tool, const std::string& param, std::set<std::str
   if (function == tool.end() || !function->is_object()) {
     return Invalid(function_param, "an object with a 'name'");
   }
-  const ordered_json* name = Find(*function, "name");
+  const Json* name = Find(*function, "name");
   if (name == nullptr || !name->is_string() || !IsToolName(name->get<std::string>())) {
     return Invalid(
         absl::StrCat(function_param, ".name"),
@@ -71,15 +68,15 @@ Failure ReadTool(ordered_json& tool, const std::string& param, std::set<std::str
   if (!names.insert(name->get<std::string>()).second) {
     return Invalid(absl::StrCat(function_param, ".name"), "another than that of a tool before");
   }
-  const ordered_json* parameters = Find(*function, "parameters");
+  const Json* parameters = Find(*function, "parameters");
   if (parameters != nullptr && !parameters->is_object()) {
     return Invalid(absl::StrCat(function_param, ".parameters"), "a JSON schema");
   }
-  const ordered_json* description = Find(*function, "description");
+  const Json* description = Find(*function, "description");
   if (description != nullptr && !description->is_string()) {
     return Invalid(absl::StrCat(function_param, ".description"), "a string");
   }
-  const ordered_json* strict = Find(*function, "strict");
+  const Json* strict = Find(*function, "strict");
   if (strict != nullptr && !strict->is_boolean()) {
     return Invalid(absl::StrCat(function_param, ".strict"), "true or false");
   }
@@ -95,7 +92,7 @@ struct Choice {
   std::optional<std::set<std::string>> allowed;
 };
 
-Failure ReadMode(const json& mode, const std::string& param, Choice* choice) {
+Failure ReadMode(const Json& mode, const std::string& param, Choice* choice) {
   if (mode == "none") {
     choice->is_none = true;
   } else if (mode == "required" || mode == "any") {
@@ -107,33 +104,33 @@ Failure ReadMode(const json& mode, const std::string& param, Choice* choice) {
 }
 
 // {"type": "function", "function": {"name": …}}.
-std::optional<std::string> NamedTool(const json& value) {
-  const json* function = Find(value, "function");
-  const json* name = Find(function != nullptr ? *function : value, "name");
+std::optional<std::string> NamedTool(const Json& value) {
+  const Json* function = Find(value, "function");
+  const Json* name = Find(function != nullptr ? *function : value, "name");
   if (name == nullptr || !name->is_string()) return std::nullopt;
   return name->get<std::string>();
 }
 
-Failure ReadAllowed(const json& value, Choice* choice) {
-  const json* inner = Find(value, "allowed_tools");
-  const json& allowed = inner != nullptr ? *inner : value;
-  const json* tools = Find(allowed, "tools");
+Failure ReadAllowed(const Json& value, Choice* choice) {
+  const Json* inner = Find(value, "allowed_tools");
+  const Json& allowed = inner != nullptr ? *inner : value;
+  const Json* tools = Find(allowed, "tools");
   if (tools == nullptr || !tools->is_array()) return Invalid("tool_choice.tools", "a list");
   choice->allowed.emplace();
-  for (const json& tool : *tools) {
+  for (const Json& tool : *tools) {
     const auto name = NamedTool(tool);
     if (!name.has_value()) return Invalid("tool_choice.tools", "a list of named tools");
     choice->allowed->insert(*name);
   }
-  const json* mode = Find(allowed, "mode");
+  const Json* mode = Find(allowed, "mode");
   return mode == nullptr ? std::nullopt : ReadMode(*mode, "tool_choice.mode", choice);
 }
 
-Failure ReadChoice(const json& body, Choice* choice) {
-  const json* value = Find(body, "tool_choice");
+Failure ReadChoice(const Json& body, Choice* choice) {
+  const Json* value = Find(body, "tool_choice");
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) return ReadMode(*value, "tool_choice", choice);
-  const json* type = Find(*value, "type");
+  const Json* type = Find(*value, "type");
   if (type != nullptr && *type == "allowed_tools") return ReadAllowed(*value, choice);
   const auto name = NamedTool(*value);
   if (!name.has_value() || (type != nullptr && *type != "function")) {
@@ -145,7 +142,7 @@ Failure ReadChoice(const json& body, Choice* choice) {
 }
 
 // The names of the tools that the model gets to see, which are left in `tools`.
-Failure KeepAllowed(const Choice& choice, const std::set<std::string>& names, ordered_json& tools) {
+Failure KeepAllowed(const Choice& choice, const std::set<std::string>& names, Json& tools) {
   if (choice.kind == v1::TOOL_CHOICE_KIND_NAMED && !names.contains(choice.name)) {
     return Invalid("tool_choice", "the name of one of 'tools'");
   }
@@ -153,8 +150,8 @@ Failure KeepAllowed(const Choice& choice, const std::set<std::string>& names, or
   for (const std::string& name : *choice.allowed) {
     if (!names.contains(name)) return Invalid("tool_choice.tools", "names of some of 'tools'");
   }
-  ordered_json kept = ordered_json::array();
-  for (ordered_json& tool : tools) {
+  Json kept = Json::array();
+  for (Json& tool : tools) {
     if (choice.allowed->contains(tool["function"]["name"].get<std::string>())) {
       kept.push_back(std::move(tool));
     }
@@ -166,7 +163,7 @@ Failure KeepAllowed(const Choice& choice, const std::set<std::string>& names, or
 struct ReasoningReader {
   v1::ReasoningOptions* options;
 
-  Failure Budget(const json* value, const std::string& param) const {
+  Failure Budget(const Json* value, const std::string& param) const {
     if (value == nullptr || options->has_tokens_max()) return std::nullopt;
     if (!value->is_number_integer()) return Invalid(param, "a number of tokens");
     const auto tokens = value->get<int64_t>();
@@ -176,7 +173,7 @@ struct ReasoningReader {
     return std::nullopt;
   }
 
-  Failure Switch(const json* value, const std::string& param) const {
+  Failure Switch(const Json* value, const std::string& param) const {
     if (value == nullptr) return std::nullopt;
     if (!value->is_boolean()) return Invalid(param, "true or false");
     options->set_enabled(value->get<bool>());
@@ -184,24 +181,24 @@ struct ReasoningReader {
   }
 
   // OpenRouter's object.
-  Failure Reasoning(const json& value, bool* excludes) const {
+  Failure Reasoning(const Json& value, bool* excludes) const {
     if (value.is_boolean()) return Switch(&value, "reasoning");
     if (!value.is_object()) return Invalid("reasoning", "an object");
     Failure failure = Switch(Find(value, "enabled"), "reasoning.enabled");
     if (!failure) failure = Budget(Find(value, "max_tokens"), "reasoning.max_tokens");
-    const json* exclude = Find(value, "exclude");
+    const Json* exclude = Find(value, "exclude");
     if (!failure && exclude != nullptr) {
       if (!exclude->is_boolean()) return Invalid("reasoning.exclude", "true or false");
       *excludes = exclude->get<bool>();
     }
-    const json* effort = Find(value, "effort");
+    const Json* effort = Find(value, "effort");
     if (!failure && effort != nullptr && *effort == "none") options->set_enabled(false);
     return failure;
   }
 
   // Anthropic's object, which GLM, Kimi and DeepSeek take too.
-  Failure Thinking(const json& value) const {
-    const json* type = Find(value, "type");
+  Failure Thinking(const Json& value) const {
+    const Json* type = Find(value, "type");
     if (type == nullptr || !type->is_string()) return Invalid("thinking", "an object with 'type'");
     if (*type == "disabled") options->set_enabled(false);
     if (*type == "enabled") options->set_enabled(true);
@@ -211,14 +208,14 @@ struct ReasoningReader {
 
 }  // namespace
 
-Failure ReadTools(const json& body, absl::string_view text, AnswerRequest& request) {
+Failure ReadTools(const Json& body, AnswerRequest& request) {
   Choice choice;
   if (auto failure = ReadChoice(body, &choice)) return failure;
-  const json* parallel = Find(body, "parallel_tool_calls");
+  const Json* parallel = Find(body, "parallel_tool_calls");
   if (parallel != nullptr && !parallel->is_boolean()) {
     return Invalid("parallel_tool_calls", "true or false");
   }
-  const json* given = Find(body, "tools");
+  const Json* given = Find(body, "tools");
   if (given != nullptr && !given->is_array()) return Invalid("tools", "a list");
   if (given == nullptr || given->empty()) {
     const bool must_call = choice.kind != v1::TOOL_CHOICE_KIND_AUTO || choice.allowed.has_value();
@@ -230,7 +227,7 @@ Failure ReadTools(const json& body, absl::string_view text, AnswerRequest& reque
     return BadRequest(absl::StrCat("'tools' may hold at most ", kToolsMax, " tools."), "tools",
                       "array_above_max_length");
   }
-  ordered_json tools = ordered_json::parse(text)["tools"];
+  Json tools = *given;
   std::set<std::string> names;
   bool is_strict = false;
   for (size_t i = 0; i < tools.size(); ++i) {
@@ -251,27 +248,27 @@ Failure ReadTools(const json& body, absl::string_view text, AnswerRequest& reque
   return std::nullopt;
 }
 
-Failure ReadReasoning(const json& body, v1::GenerateRequest& request, bool* excludes) {
+Failure ReadReasoning(const Json& body, v1::GenerateRequest& request, bool* excludes) {
   v1::ReasoningOptions options;
   const ReasoningReader reader{&options};
-  if (const json* kwargs = Find(body, "chat_template_kwargs")) {
+  if (const Json* kwargs = Find(body, "chat_template_kwargs")) {
     for (const char* name : {"enable_thinking", "thinking"}) {
-      const json* value = Find(*kwargs, name);
+      const Json* value = Find(*kwargs, name);
       if (value != nullptr && value->is_boolean()) options.set_enabled(value->get<bool>());
     }
   }
-  const json* effort = Find(body, "reasoning_effort");
+  const Json* effort = Find(body, "reasoning_effort");
   if (effort != nullptr && *effort == "none") options.set_enabled(false);
   Failure failure = reader.Switch(Find(body, "enable_thinking"), "enable_thinking");
   for (const char* name : {"thinking_budget", "thinking_token_budget", "thinking_budget_tokens",
                            "max_reasoning_tokens"}) {
     if (!failure) failure = reader.Budget(Find(body, name), name);
   }
-  const json* thinking = Find(body, "thinking");
+  const Json* thinking = Find(body, "thinking");
   if (!failure && thinking != nullptr) failure = reader.Thinking(*thinking);
-  const json* reasoning = Find(body, "reasoning");
+  const Json* reasoning = Find(body, "reasoning");
   if (!failure && reasoning != nullptr) failure = reader.Reasoning(*reasoning, excludes);
-  const json* include = Find(body, "include_reasoning");
+  const Json* include = Find(body, "include_reasoning");
   if (!failure && include != nullptr) {
     if (!include->is_boolean()) return Invalid("include_reasoning", "true or false");
     *excludes = !include->get<bool>();

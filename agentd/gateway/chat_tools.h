@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstddef>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
@@ -33,19 +33,17 @@ inline constexpr std::array<absl::string_view, 12> kToolFields = {"tools",
                                                                   "reasoning_effort",
                                                                   "enable_thinking"};
 
-// `tools`, `tool_choice` and `parallel_tool_calls` of `body`. `text` is the same body as it came:
-// the tools go to the model in the order, and with their members in the order, in which the client
-// wrote them. Calls that the model makes by itself are held to schemas in some families only:
-// `by_model` names "tools.strict" then.
-std::optional<ApiError> ReadTools(const nlohmann::json& body, absl::string_view text,
-                                  AnswerRequest& request);
+// `tools`, `tool_choice` and `parallel_tool_calls` of `body`. The tools go to the model in the
+// order, and with their members in the order, in which the client wrote them. Calls that the model
+// makes by itself are held to schemas in some families only: `by_model` names "tools.strict" then.
+std::optional<ApiError> ReadTools(const Json& body, AnswerRequest& request);
 
 // The switch and the budget of reasoning, in the words of the servers that clients know:
 // `reasoning` {enabled, effort, max_tokens, exclude}, `thinking` {type, budget_tokens},
 // `enable_thinking`, `thinking_budget`, `thinking_token_budget`, `thinking_budget_tokens`,
 // `max_reasoning_tokens`, `reasoning_effort`, `chat_template_kwargs.enable_thinking`,
 // `include_reasoning`. `excludes`: the client wants none of it.
-std::optional<ApiError> ReadReasoning(const nlohmann::json& body, v1::GenerateRequest& request,
+std::optional<ApiError> ReadReasoning(const Json& body, v1::GenerateRequest& request,
                                       bool* excludes);
 
 }  // namespace macrame::agentd

@@ -10,14 +10,10 @@
 namespace macrame::agentd {
 
 void ChatTranslation::ReadBody(absl::string_view body, size_t json_depth_max) {
-  nlohmann::json checked;
-  error_ = ParseBoundedJson(body, json_depth_max, &checked);
-  if (error_) return;
-  if (!checked.is_object()) {
-    return Fail("", "The body must be a JSON object.", "invalid_type");
+  error_ = ParseBoundedJson(body, json_depth_max, &body_);
+  if (!error_ && !body_.is_object()) {
+    Fail("", "The body must be a JSON object.", "invalid_type");
   }
-  // Once more, since members keep their order only so: schemas are followed in it.
-  body_ = Json::parse(body);
 }
 
 void ChatTranslation::Fail(const std::string& param, std::string message, absl::string_view code) {
@@ -32,7 +28,7 @@ void ChatTranslation::Refuse(const std::string& param, absl::string_view why) {
   Fail(param, absl::StrCat("'", param, "' can't be honoured: ", why, "."), "unsupported_parameter");
 }
 
-const ChatTranslation::Json* ChatTranslation::Find(const Json& object, const char* name) {
+const Json* ChatTranslation::Find(const Json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() || found->is_null() ? nullptr : &*found;
@@ -78,10 +74,9 @@ void ChatTranslation::AddTool(std::string name, const Json* description, const J
   chat_["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
 }
 
-std::variant<ChatRequest, ApiError> ChatTranslation::Finish(size_t json_depth_max,
-                                                            std::span<const FieldName> names) {
+std::variant<ChatRequest, ApiError> ChatTranslation::Finish(std::span<const FieldName> names) {
   if (error_) return *error_;
-  auto read = ParseChatRequest(Dump(chat_), json_depth_max + kTranslatedDepth);
+  auto read = ReadChatRequest(chat_);
   if (auto* failure = std::get_if<ApiError>(&read)) {
     for (std::string* text : {&failure->message, &failure->param}) {
       *text = absl::StrReplaceAll(*text, names);

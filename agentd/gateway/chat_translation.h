@@ -3,7 +3,6 @@
 // What the readers of other APIs' requests have in common: they check their own fields and write
 // the body of a chat request, which is read as any other (chat_request.h). Pure.
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,20 +12,15 @@
 
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/chat_request.h"
 
 namespace macrame::agentd {
-
-// How deep a chat's body may be above what was read: a schema stands deeper in it.
-inline constexpr size_t kTranslatedDepth = 8;
 
 // A field's name in a chat and in the request that was read, for errors.
 using FieldName = std::pair<absl::string_view, absl::string_view>;
 
 class ChatTranslation {
- public:
-  using Json = nlohmann::ordered_json;
-
  protected:
   // Into `body_`, an object; or the error is set.
   void ReadBody(absl::string_view body, size_t json_depth_max);
@@ -52,8 +46,7 @@ class ChatTranslation {
   void AddTool(std::string name, const Json* description, const Json* parameters,
                const Json* strict);
   // What the chat's reader makes of it; its errors name this request's fields.
-  std::variant<ChatRequest, ApiError> Finish(size_t json_depth_max,
-                                             std::span<const FieldName> names);
+  std::variant<ChatRequest, ApiError> Finish(std::span<const FieldName> names);
 
   Json body_;
   Json chat_ = Json::object();

@@ -33,22 +33,18 @@ HeaderFields CorsPolicy::Headers(absl::string_view origin) const {
   if (!Allows(origin)) return fields;
   fields.emplace_back("access-control-allow-origin",
                       all_ ? std::string(kAll) : std::string(origin));
-  fields.emplace_back("access-control-expose-headers",
-                      "x-request-id, retry-after, openai-processing-ms");
+  fields.emplace_back("access-control-expose-headers", "*");
   return fields;
 }
 
-HttpReply CorsPolicy::Preflight(absl::string_view methods) const {
+HttpReply CorsPolicy::Preflight(absl::string_view methods, absl::string_view asked) const {
   HttpReply reply;
   reply.content_type = "text/plain";
   reply.headers.emplace_back("access-control-allow-methods", std::string(methods));
-  reply.headers.emplace_back("access-control-allow-headers",
-                             "authorization, content-type, x-api-key, x-request-id, "
-                             "anthropic-version, anthropic-beta, openai-organization, "
-                             "openai-project, x-stainless-arch, x-stainless-lang, x-stainless-os, "
-                             "x-stainless-package-version, x-stainless-retry-count, "
-                             "x-stainless-runtime, x-stainless-runtime-version, "
-                             "x-stainless-timeout, x-stainless-helper-method");
+  // Clients of many libraries, each with fields of its own, and no credentials among them.
+  if (!asked.empty()) {
+    reply.headers.emplace_back("access-control-allow-headers", std::string(asked));
+  }
   reply.headers.emplace_back("access-control-max-age", kPreflightSeconds);
   return reply;
 }

@@ -23,8 +23,9 @@ class CorsPolicy {
   // What an answer to a request of `origin` says besides: nothing for an origin that is not
   // allowed.
   HeaderFields Headers(absl::string_view origin) const;
-  // The answer to OPTIONS, the question that a browser asks before the request.
-  HttpReply Preflight(absl::string_view methods) const;
+  // The answer to OPTIONS, the question that a browser asks before the request; `asked`: its header
+  // Access-Control-Request-Headers.
+  HttpReply Preflight(absl::string_view methods, absl::string_view asked) const;
 
  private:
   std::vector<std::string> origins_;  // lower case

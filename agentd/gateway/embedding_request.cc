@@ -11,9 +11,7 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-
-bool IsTrue(const json& value) { return value.is_boolean() && value.get<bool>(); }
+bool IsTrue(const Json& value) { return value.is_boolean() && value.get<bool>(); }
 
 constexpr std::array kRefusedEmbeddingFields = {
     RefusedField{"messages", IsEmptyList, "embeddings are made of text: send 'input'"},
@@ -56,7 +54,7 @@ class EmbeddingRequestReader : public RequestFields {
 
  private:
   void ReadFormat() {
-    const json* format = Find("encoding_format");
+    const Json* format = Find("encoding_format");
     if (format == nullptr) return;
     request_.as_base64 = *format == "base64";
     if (request_.as_base64 || *format == "float") return;
@@ -70,12 +68,14 @@ class EmbeddingRequestReader : public RequestFields {
 
 std::variant<EmbeddingRequest, ApiError> ParseEmbeddingRequest(absl::string_view body,
                                                                size_t json_depth_max) {
-  json parsed;
+  Json parsed;
   if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
-  if (!parsed.is_object()) {
-    return BadRequest("The body must be a JSON object.", "", "invalid_type");
-  }
-  return EmbeddingRequestReader(parsed).Read();
+  return ReadEmbeddingRequest(parsed);
+}
+
+std::variant<EmbeddingRequest, ApiError> ReadEmbeddingRequest(const Json& body) {
+  if (!body.is_object()) return BadRequest("The body must be a JSON object.", "", "invalid_type");
+  return EmbeddingRequestReader(body).Read();
 }
 
 std::vector<v1::GenerateRequest> RequestsOfInputs(const EmbeddingRequest& request) {

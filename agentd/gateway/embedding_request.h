@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/prompt_fields.h"
 #include "macrame/v1/rank.pb.h"
 
@@ -30,6 +31,8 @@ struct EmbeddingRequest : AnswerRequest {
 
 std::variant<EmbeddingRequest, ApiError> ParseEmbeddingRequest(absl::string_view body,
                                                                size_t json_depth_max);
+// Of a body that was parsed already.
+std::variant<EmbeddingRequest, ApiError> ReadEmbeddingRequest(const Json& body);
 
 // One for each input.
 std::vector<v1::GenerateRequest> RequestsOfInputs(const EmbeddingRequest& request);

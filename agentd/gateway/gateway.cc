@@ -20,6 +20,7 @@
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/http_reply.h"
 #include "agentd/gateway/http_session.h"
+#include "agentd/gateway/tls_files.h"
 #include "proto/reasons.h"
 
 namespace macrame::agentd {
@@ -223,14 +224,20 @@ absl::StatusOr<std::unique_ptr<Gateway>> Gateway::Start(const GatewayOptions& op
   state->cors = CorsPolicy(options.cors_origins);
   state->access = access != nullptr ? std::move(access) : std::make_shared<GatewayAccess>();
   state->io = std::make_shared<net::io_context>(1);
+  if (!options.tls_certificate.empty()) {
+    auto tls = LoadTlsFiles(options.tls_certificate, options.tls_key);
+    if (!tls.ok()) return tls.status();
+    state->tls = *std::move(tls);
+  }
   auto acceptor = Listen(*state->io, options);
   if (!acceptor.ok()) return acceptor.status();
   std::vector<std::shared_ptr<tcp::acceptor>> acceptors = {*std::move(acceptor)};
   if (auto other = ListenBeside(*state->io, *acceptors.front())) {
     acceptors.push_back(std::move(other));
   }
+  const char* secured = state->tls != nullptr ? ", with TLS" : "";
   auto impl = std::make_unique<Impl>(std::move(state), std::move(acceptors));
-  spdlog::info("gateway: listening on {}:{}", options.bind_address, impl->port());
+  spdlog::info("gateway: listening on {}:{}{}", options.bind_address, impl->port(), secured);
   return std::unique_ptr<Gateway>(new Gateway(std::move(impl)));
 }
 

@@ -3,21 +3,12 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "agentd/gateway/answer_format.h"
-#include "proto/reasons.h"
-#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
 
 RequestLimits::Time Now() { return std::chrono::steady_clock::now(); }
-
-// A call that never began.
-class NoCall : public GenerateCall {
- public:
-  void Cancel() override {}
-};
 
 }  // namespace
 
@@ -57,15 +48,8 @@ void GatewayAccess::NoteRefused(const RefusedRequest& refused) const {
 std::shared_ptr<GenerateCall> PrincipalBackend::StartGenerate(v1::GenerateRequest request,
                                                               ChunkCallback on_chunk,
                                                               DoneCallback on_done) {
-  const std::string deployment = DeploymentOfReplica(request.deployment());
-  for (const ServedModel& model : backend_.ListModels()) {
-    if (model.id != deployment || MaySee(principal_, model.id, model.tenant)) continue;
-    // As if it were not there: what other tenants have is not told.
-    on_done(ReasonStatus(absl::StatusCode::kNotFound, reasons::kModelNotLoaded,
-                         absl::StrCat("no model '", deployment.substr(0, 128), "' is loaded")));
-    return std::make_shared<NoCall>();
-  }
-  if (principal_.tokens_per_minute == 0) {
+  // What only tells tokens runs no model.
+  if (principal_.tokens_per_minute == 0 || request.has_tokenize()) {
     return backend_.StartGenerate(std::move(request), std::move(on_chunk), std::move(on_done));
   }
   auto counts = std::make_shared<TokenCounts>();

@@ -61,8 +61,9 @@ class LimitedRequest {
   const std::string key_id_;
 };
 
-// The backend as one principal has it: what was loaded for other tenants is not there, and tokens
-// count against the key. The backend and `access` outlive it.
+// The backend as one principal has it: what was loaded for other tenants is not in the list, and
+// tokens count against the key. Whoever starts an answer has looked in the list first, once for all
+// choices. The backend and `access` outlive it.
 class PrincipalBackend : public InferenceBackend {
  public:
   PrincipalBackend(InferenceBackend& backend, std::shared_ptr<GatewayAccess> access,

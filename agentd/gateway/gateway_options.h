@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/gateway/model_aliases.h"
 #include "agentd/gateway/request_record.h"
 #include "macrame/v1/cluster.pb.h"
 
@@ -29,11 +30,15 @@ struct GatewayOptions {
   // Asks for the status that the dashboard shows; its argument is called once, from any thread.
   // Called from the gateway's thread. None: the dashboard's data is answered 503.
   std::function<void(std::function<void(v1::ClusterStatus)>)> ask_status;
+  // PEM files; none: no TLS. With them other machines have to use TLS; this one may.
+  std::string tls_certificate;
+  std::string tls_key;
   bool keys_required = false;  // ask for keys before there are any
   bool open = false;           // serve other machines without a key while there are none
   std::string version;         // the product's, for /version and the server header
   // Pages of these origins may read answers (cors_policy.h); none: no page of another origin.
   std::vector<std::string> cors_origins;
+  ModelAliases aliases;
   // Called on the io thread with a request's header Accept; `reply` once, from any thread. Unset:
   // there are no metrics.
   std::function<void(const std::string& accept, std::function<void(MetricsPage)> reply)> metrics;
@@ -45,7 +50,7 @@ struct GatewayOptions {
   size_t json_depth_max = 32;
   // Idle ones leave for others. Of another machine's address half of them at most; an eighth is
   // kept for addresses that have none yet and for this machine.
-  size_t connections_max = 256;
+  size_t connections_max = 1024;
   // Text that a slow client has not taken yet; beyond it the request is cancelled.
   size_t unsent_bytes_max = 1024 * 1024;
   // Answer of one request that is not streamed.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <cstdint>
 #include <memory>
 #include <set>
@@ -27,6 +28,7 @@ struct GatewayState {
   InferenceBackend* backend = nullptr;
   std::shared_ptr<GatewayAccess> access;  // never null
   std::shared_ptr<boost::asio::io_context> io;
+  std::shared_ptr<boost::asio::ssl::context> tls;  // null: plain HTTP alone
   std::set<HttpSession*> sessions;
   bool stopping = false;
   bool draining = false;  // connections end with the answer that they are at

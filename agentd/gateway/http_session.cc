@@ -1,5 +1,7 @@
 #include "agentd/gateway/http_session.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <boost/beast/http/read.hpp>
 
@@ -11,7 +13,6 @@
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/host_policy.h"
 #include "agentd/gateway/routes.h"
-#include "agentd/gateway/sampling_fields.h"
 #include "agentd/gateway/tenant.h"
 
 namespace macrame::agentd {
@@ -20,6 +21,8 @@ namespace {
 // Requests that a client may send ahead while an answer is on its way.
 constexpr size_t kSentAheadBytesMax = 64 * 1024;
 constexpr int kStoppingRetrySeconds = 5;
+// The first byte of a TLS connection; no method begins with it (RFC 8446, 5.1).
+constexpr unsigned char kTlsHandshake = 0x16;
 
 int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -69,6 +72,7 @@ net::awaitable<void> HttpSession::Run() {
   beast::error_code ignored;
   stream_.socket().set_option(net::ip::tcp::no_delay(true), ignored);
   bool more = true;
+  if (state_->tls != nullptr) more = co_await SecureIfAsked();
   while (more && !state_->stopping) {
     more = co_await AwaitFirstByte();
     if (!more) break;
@@ -83,7 +87,6 @@ net::awaitable<void> HttpSession::Run() {
     ignored_.clear();
     by_model_.clear();
     access_headers_.clear();
-    limited_.reset();
     own_backend_.reset();
     started_ = record_.begun = Clock::now();
     keep_alive_ = false;
@@ -98,6 +101,16 @@ net::awaitable<void> HttpSession::Run() {
     limited_.reset();
   }
   if (stream_.socket().is_open()) co_await LingerAndClose();
+}
+
+net::awaitable<bool> HttpSession::SecureIfAsked() {
+  const bool has_begun = co_await AwaitFirstByte();
+  if (!has_begun) co_return false;
+  if (*static_cast<const unsigned char*>(buffer_.data().data()) != kTlsHandshake) co_return true;
+  stream_.expires_after(state_->options.header_ms);
+  const beast::error_code error = co_await stream_.Secure(*state_->tls, buffer_);
+  if (error) spdlog::debug("gateway: {}: no TLS: {}", address_, error.message());
+  co_return !error;
 }
 
 net::awaitable<bool> HttpSession::AwaitFirstByte() {
@@ -122,8 +135,10 @@ net::awaitable<bool> HttpSession::RefuseUnreadable(beast::error_code error) {
                   "head_too_large"));
   }
   if (error == http::error::body_limit) {
-    // Announced in the head, so it comes before anybody asked for a key.
+    // Announced in the head, so it comes before anybody looked at the rest of that.
     if (!own_backend_.has_value()) {
+      BeginRequest(Path());
+      if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
       if (auto refusal = CheckAccess(Path())) co_return co_await SendError(*std::move(refusal));
     }
     co_return co_await SendError(HttpError(
@@ -181,6 +196,11 @@ std::optional<ApiError> HttpSession::CheckHead() const {
        !beast::iequals(request[http::field::transfer_encoding], "chunked"))) {
     return HttpError(400, "The body's length is not stated in one plain way.", "malformed_http");
   }
+  // Its key has crossed the network by now; the next one should not.
+  if (state_->tls != nullptr && !stream_.is_secure() && !IsFromLoopback()) {
+    return HttpError(400, "This gateway speaks TLS to other machines: use https:// here.",
+                     "tls_required");
+  }
   if (hosts == 0) return std::nullopt;  // HTTP/1.0: no browser
   beast::error_code error;
   const auto local = stream_.socket().local_endpoint(error);
@@ -211,21 +231,25 @@ std::optional<ApiError> HttpSession::CheckContentType() const {
   return std::nullopt;
 }
 
+void HttpSession::BeginRequest(const std::string& path) {
+  dialect_ = DialectOfPath(path);
+  TakeRequestId();
+  record_.method = MethodName(Plain(parser_->get().method_string()));
+  if (const Route* route = FindRoute(path)) record_.route = std::string(route->path);
+}
+
 net::awaitable<bool> HttpSession::ServeOne() {
   const auto& request = parser_->get();
   const std::string path = Path();
-  dialect_ = DialectOfPath(path);
-  TakeRequestId();
-  record_.method = MethodName(Plain(request.method_string()));
-  record_.route = "unknown";
+  BeginRequest(path);
   if (auto fault = CheckHead()) co_return co_await SendError(*std::move(fault));
   keep_alive_ = request.keep_alive() && !state_->draining;
   const Route* route = FindRoute(path);
-  if (route != nullptr) record_.route = std::string(route->path);
   // Browsers ask without the key that the request itself will have.
   if (route != nullptr && request.method() == http::verb::options &&
       state_->cors.Allows(Origin())) {
-    co_return co_await SendReply(state_->cors.Preflight(route->methods));
+    co_return co_await SendReply(state_->cors.Preflight(
+        route->methods, Plain(request[http::field::access_control_request_headers])));
   }
   if (auto refusal = CheckAccess(path)) co_return co_await SendError(*std::move(refusal));
   if (route == nullptr) {
@@ -234,16 +258,17 @@ net::awaitable<bool> HttpSession::ServeOne() {
   if (!MethodFits(*route, Plain(request.method_string()))) {
     co_return co_await SendReply(MethodNotAllowed(*route, dialect_, request_id_));
   }
+  if (!route->has_body) is_waiting_ = false;
   if (IsDashboard(*route)) co_return co_await ServeDashboard(*route, path);
   // Who asks after its health is to send others elsewhere while requests are still taken.
   const bool is_health = route->kind == RouteKind::kHealth;
-  if (HasBody(*route) ? state_->refusing : (is_health && state_->draining)) {
+  if (route->has_body ? state_->refusing : (is_health && state_->draining)) {
     ApiError error =
         HttpError(503, "This node is about to stop; ask another one.", "node_stopping");
     error.retry_after_seconds = kStoppingRetrySeconds;
     co_return co_await SendError(std::move(error));
   }
-  if (HasBody(*route)) {
+  if (route->has_body) {
     if (auto fault = CheckLimits()) co_return co_await SendError(*std::move(fault));
     if (auto fault = CheckContentType()) co_return co_await SendError(*std::move(fault));
     const bool complete = co_await ReadBody();
@@ -277,7 +302,10 @@ net::awaitable<bool> HttpSession::ReadBody() {
   }
   record_.bytes_received = parser_->get().body().size();
   record_.read = Clock::now();
-  if (!error) co_return true;
+  if (!error) {
+    is_waiting_ = false;
+    co_return true;
+  }
   co_await RefuseUnreadable(error);
   co_return false;
 }
@@ -311,15 +339,10 @@ AnswerHead HttpSession::HeadOf(AnswerRequest& answer, const char* id_prefix) {
   ignored_ = absl::StrJoin(answer.ignored, ",");
   by_model_ = absl::StrJoin(answer.by_model, ",");
   answer.generate.set_request_id(IdForRank());
+  answer.generate.set_deployment(
+      state_->options.aliases.Resolve(answer.generate.deployment(), Backend().ListModels()));
   record_.model = answer.generate.deployment();
-  const auto& request = parser_->get();
-  const Principal& principal = own_backend_->principal();
-  if (!principal.key_id.empty()) {
-    SetTenantOfKey(principal.tenant, principal.key_id, &answer.generate);
-  } else {
-    SetTenant(ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])),
-              &answer.generate);
-  }
+  SetTenant(WhoAsks(), &answer.generate);
   AnswerHead head;
   head.id = RandomId(id_prefix);
   head.request_id = request_id_;
@@ -342,7 +365,6 @@ net::awaitable<bool> HttpSession::Answer(AnswerHead head, std::vector<v1::Genera
     // Collecting them waits for no client: what is too much is said there.
     bounds = {2 * options.embeddings_bytes_max, kInputsAtOnceMax, kInputQueuePatience};
   }
-  is_waiting_ = false;
   record_.handed_on = Clock::now();
   feed_ = GenerationFeed::Start(state_->io, Backend(), std::move(requests), bounds);
   auto watch = StartWatch();

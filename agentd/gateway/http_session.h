@@ -11,7 +11,6 @@
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
@@ -34,8 +33,10 @@
 #include "agentd/gateway/gateway_state.h"
 #include "agentd/gateway/generation_feed.h"
 #include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/http_stream.h"
 #include "agentd/gateway/request_record.h"
 #include "agentd/gateway/routes.h"
+#include "agentd/gateway/tenant.h"
 #include "agentd/gateway/text_answer.h"
 #include "agentd/gateway/text_request.h"
 #include "agentd/gateway/token_answer.h"
@@ -67,6 +68,8 @@ class HttpSession {
   struct ClientWatch;
   struct PendingPage;
 
+  // What the head alone tells: the dialect, the request id and the route.
+  void BeginRequest(const std::string& path);
   // These return whether the connection can take another request.
   boost::asio::awaitable<bool> ServeOne();
   // With the body at hand.
@@ -84,8 +87,6 @@ class HttpSession {
   boost::asio::awaitable<bool> ServeStoredResponse(std::string id);
   boost::asio::awaitable<bool> ServeOllama(RouteKind kind);
   boost::asio::awaitable<bool> ServeOllamaModel();
-  // Whose what is stored is; empty: of all who send no key.
-  std::string Tenant() const;
   boost::asio::awaitable<bool> ServeMetrics();
   // http_session_dashboard.cc
   boost::asio::awaitable<bool> ServeDashboard(const Route& route, std::string path);
@@ -113,6 +114,10 @@ class HttpSession {
   boost::asio::awaitable<bool> RefuseUnreadable(boost::beast::error_code error);
 
   boost::asio::awaitable<bool> AwaitFirstByte();
+  // Where the gateway has a certificate and the client begins a TLS handshake, to its end. False:
+  // the connection is of no use.
+  boost::asio::awaitable<bool> SecureIfAsked();
+  bool IsFromLoopback() const;
   // The body into the parser; an error reply is sent when that fails.
   boost::asio::awaitable<bool> ReadBody();
   boost::asio::awaitable<bool> WriteAll(std::string bytes);
@@ -142,6 +147,7 @@ class HttpSession {
   std::optional<ApiError> CheckModelAccess(const std::string& model);
   // A request was refused: whoever keeps the audit log is told.
   void NoteRefused(const ApiError& error, const std::string& key_id) const;
+  Asker WhoAsks() const;
   // What there is for whoever asks.
   InferenceBackend& Backend();
   std::string Path() const;
@@ -160,7 +166,7 @@ class HttpSession {
   bool is_waiting_ = true;
   bool has_left_ = false;
   std::chrono::steady_clock::time_point waiting_since_ = std::chrono::steady_clock::now();
-  boost::beast::tcp_stream stream_;
+  HttpStream stream_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   std::shared_ptr<GenerationFeed> feed_;  // the generation under way

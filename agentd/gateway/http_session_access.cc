@@ -7,14 +7,13 @@
 #include "agentd/gateway/admission.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/http_session.h"
+#include "agentd/gateway/routes.h"
 #include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
 
 constexpr size_t kPathNotedBytesMax = 200;
-
-absl::string_view TextOf(beast::string_view text) { return {text.data(), text.size()}; }
 
 uint64_t UnixMs() {
   return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -24,14 +23,20 @@ uint64_t UnixMs() {
 
 }  // namespace
 
-InferenceBackend& HttpSession::Backend() {
-  if (own_backend_.has_value()) return *own_backend_;
-  return *state_->backend;
+// Nothing is there for who was not let in.
+InferenceBackend& HttpSession::Backend() { return own_backend_.value(); }
+
+Asker HttpSession::WhoAsks() const {
+  const Principal& principal = own_backend_->principal();
+  if (!principal.key_id.empty()) return AskerOfKey(principal.tenant, principal.key_id);
+  const auto& request = parser_->get();
+  return AskerOfText(
+      ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])));
 }
 
 void HttpSession::NoteRefused(const ApiError& error, const std::string& key_id) const {
   RefusedRequest refused;
-  refused.method = std::string(TextOf(parser_->get().method_string()));
+  refused.method = std::string(Plain(parser_->get().method_string()));
   refused.path = Path().substr(0, kPathNotedBytesMax);
   refused.key_id = key_id;
   refused.address = address_;
@@ -40,19 +45,23 @@ void HttpSession::NoteRefused(const ApiError& error, const std::string& key_id) 
   state_->access->NoteRefused(refused);
 }
 
+bool HttpSession::IsFromLoopback() const {
+  beast::error_code gone;
+  const auto remote = stream_.socket().remote_endpoint(gone);
+  return !gone && PlainAddress(remote.address()).is_loopback();
+}
+
 std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   const auto& request = parser_->get();
   if (request.count(http::field::authorization) > 1 || request.count("x-api-key") > 1) {
     return HttpError(400, "The request carries more than one API key.", "malformed_http");
   }
-  beast::error_code gone;
-  const auto remote = stream_.socket().remote_endpoint(gone);
   AccessQuestion question;
-  question.method = TextOf(request.method_string());
+  question.method = Plain(request.method_string());
   question.path = path;
-  question.authorization = TextOf(request[http::field::authorization]);
-  question.x_api_key = TextOf(request["x-api-key"]);
-  question.from_loopback = !gone && PlainAddress(remote.address()).is_loopback();
+  question.authorization = Plain(request[http::field::authorization]);
+  question.x_api_key = Plain(request["x-api-key"]);
+  question.from_loopback = IsFromLoopback();
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
   auto answer = DecideAccess(question, *keys, rules, UnixMs());
@@ -80,8 +89,14 @@ std::optional<ApiError> HttpSession::CheckLimits() {
 
 std::optional<ApiError> HttpSession::CheckModelAccess(const std::string& model) {
   const Principal& principal = own_backend_->principal();
-  std::optional<ApiError> error = CheckModel(principal, DeploymentOfReplica(model));
+  const std::string deployment = DeploymentOfReplica(model);
+  std::optional<ApiError> error = CheckModel(principal, deployment);
   if (error.has_value()) NoteRefused(*error, principal.key_id);
+  // What other tenants have is not told. What nobody has may be loaded for this request.
+  if (!error.has_value() && FindModel(Backend().ListModels(), deployment) == nullptr &&
+      FindModel(state_->backend->ListModels(), deployment) != nullptr) {
+    error = UnknownModel(model, Backend());
+  }
   return error;
 }
 

@@ -56,7 +56,7 @@ int64_t ElapsedMs(Clock::time_point since) {
 net::awaitable<void> HttpSession::WatchClient(std::shared_ptr<ClientWatch> watch) {
   // With a full buffer the client's end is noticed by the next write that fails.
   while (!watch->stopping && buffer_.size() + 4096 <= buffer_.max_size()) {
-    auto [error, size] = co_await stream_.socket().async_read_some(buffer_.prepare(4096), kAwait);
+    auto [error, size] = co_await stream_.async_watch_some(buffer_.prepare(4096), kAwait);
     if (!error) {
       buffer_.commit(size);
     } else {
@@ -335,8 +335,9 @@ net::awaitable<bool> HttpSession::WriteAll(std::string bytes) {
 
 net::awaitable<void> HttpSession::LingerAndClose() {
   beast::error_code error;
-  stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
   stream_.expires_after(kLingerMs);
+  co_await stream_.EndSecurely();
+  stream_.socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
   size_t read = 0;
   while (!error && read < kLingerBytesMax) {
     buffer_.clear();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "agentd/dashboard/assets.h"
 #include "agentd/dashboard/request_checks.h"
+#include "agentd/gateway/answer_format.h"
 #include "agentd/gateway/asio_names.h"
 #include "agentd/gateway/client_watch.h"
 #include "agentd/gateway/http_session.h"
@@ -20,9 +21,6 @@ using SnapshotPtr = std::shared_ptr<const dashboard::Snapshot>;
 // How often a request that waits for the agent's answer looks for it.
 constexpr std::chrono::milliseconds kLookMs{20};
 constexpr std::chrono::milliseconds kStepMs{100};
-constexpr char kDashboardKeepAlive[] = ": keep-alive\n\n";
-
-absl::string_view FieldText(beast::string_view text) { return {text.data(), text.size()}; }
 
 // Asks the agent when it is time to. What it tells is taken on the io thread.
 void AskWhenOld(const std::shared_ptr<GatewayState>& state) {
@@ -38,14 +36,14 @@ void AskWhenOld(const std::shared_ptr<GatewayState>& state) {
 }  // namespace
 
 bool HttpSession::HasEtag(absl::string_view etag) const {
-  return dashboard::EtagMatches(FieldText(parser_->get()[http::field::if_none_match]), etag);
+  return dashboard::EtagMatches(Plain(parser_->get()[http::field::if_none_match]), etag);
 }
 
 net::awaitable<bool> HttpSession::ServeDashboard(const Route& route, std::string path) {
   if (route.kind == RouteKind::kPage) co_return co_await SendPage(std::move(path));
   const auto& request = parser_->get();
-  if (dashboard::IsFromAnotherSite(FieldText(request["sec-fetch-site"]),
-                                   FieldText(request[http::field::origin]), Authority())) {
+  if (dashboard::IsFromAnotherSite(Plain(request["sec-fetch-site"]),
+                                   Plain(request[http::field::origin]), Authority())) {
     co_return co_await SendError(HttpError(
         403, "The dashboard's data is for the page that this agent serves, and for programs.",
         "foreign_site"));
@@ -80,7 +78,7 @@ net::awaitable<SnapshotPtr> HttpSession::FreshSnapshot() {
     AskWhenOld(state_);
     const Clock::time_point now = Clock::now();
     if (state_->snapshots.IsFresh(now)) co_return state_->snapshots.latest();
-    if (now >= until || state_->stopping) co_return nullptr;
+    if (now >= until || state_->stopping || state_->draining) co_return nullptr;
     pause.expires_after(kLookMs);
     co_await pause.async_wait(kAwait);
   }
@@ -117,7 +115,6 @@ net::awaitable<bool> HttpSession::StreamSnapshots() {
     co_return co_await SendError(std::move(error));
   }
   const CountedDashboard counted(state_);
-  is_waiting_ = false;
   const bool begun =
       co_await WriteStreamHead("text/event-stream; charset=utf-8", dashboard::SecurityHeaders());
   if (!begun) co_return false;
@@ -142,7 +139,7 @@ net::awaitable<bool> HttpSession::PumpSnapshots(std::shared_ptr<ClientWatch> wat
       piece = absl::StrCat("data: ", snapshot->json, "\n\n");
       sent = snapshot->revision;
     } else if (Clock::now() - last_written >= state_->options.keep_alive_ms) {
-      piece = kDashboardKeepAlive;
+      piece = std::string(kKeepAliveComment);
     }
     if (!piece.empty()) {
       const bool written = co_await WritePiece(std::move(piece));

@@ -15,16 +15,10 @@
 #include "agentd/gateway/sampling_fields.h"
 #include "agentd/gateway/tenant.h"
 #include "agentd/gateway/token_request.h"
+#include "proto/replicas.h"
 
 namespace macrame::agentd {
 namespace {
-
-const ServedModel* FindModel(const std::vector<ServedModel>& models, const std::string& id) {
-  for (const ServedModel& model : models) {
-    if (model.id == id) return &model;
-  }
-  return nullptr;
-}
 
 ApiError NotStored(const std::string& id) {
   ApiError error = HttpError(
@@ -45,7 +39,7 @@ std::string DeletedBody(const std::string& id) {
 
 // The member "model" (or "name", as older clients say) of a body.
 std::variant<std::string, ApiError> ModelNamed(absl::string_view body, size_t json_depth_max) {
-  nlohmann::json read;
+  Json read;
   if (auto error = ParseBoundedJson(body, json_depth_max, &read)) return *std::move(error);
   for (const char* name : {"model", "name"}) {
     if (!read.is_object() || !read.contains(name) || !read[name].is_string()) continue;
@@ -66,7 +60,7 @@ net::awaitable<bool> HttpSession::ServeAs(std::variant<ChatRequest, ApiError> pa
   head.excludes_reasoning = chat.excludes_reasoning;
   if (form == AnswerForm::kTokens) {
     const std::vector<ServedModel> models = Backend().ListModels();
-    const ServedModel* model = FindModel(models, head.model);
+    const ServedModel* model = FindModel(models, DeploymentOfReplica(head.model));
     if (model != nullptr) head.context_length = model->context_length;
   }
   co_return co_await Answer(std::move(head), RequestsOfChoices(chat.generate, chat.choices),
@@ -107,16 +101,10 @@ net::awaitable<bool> HttpSession::ServeDialect(RouteKind kind) {
   co_return co_await ServeOllama(kind);
 }
 
-std::string HttpSession::Tenant() const {
-  const auto& request = parser_->get();
-  return DigestOf(
-      "key", ApiKeyOf(Plain(request[http::field::authorization]), Plain(request["x-api-key"])));
-}
-
 net::awaitable<bool> HttpSession::ServeResponse() {
   const std::string& body = parser_->get().body();
   const size_t depth = state_->options.json_depth_max;
-  const std::string tenant = Tenant();
+  const std::string tenant = WhoAsks().tenant;
   const std::string previous = PreviousResponseOf(body, depth);
   std::string before;
   if (!previous.empty()) {
@@ -143,7 +131,7 @@ net::awaitable<bool> HttpSession::ServeResponse() {
 }
 
 net::awaitable<bool> HttpSession::ServeStoredResponse(std::string id) {
-  const std::string tenant = Tenant();
+  const std::string tenant = WhoAsks().tenant;
   const auto& request = parser_->get();
   HttpReply reply;
   if (request.method() == http::verb::delete_) {
@@ -196,7 +184,8 @@ net::awaitable<bool> HttpSession::ServeOllamaModel() {
   auto named = ModelNamed(parser_->get().body(), state_->options.json_depth_max);
   if (auto* error = std::get_if<ApiError>(&named)) co_return co_await SendError(std::move(*error));
   const std::string& id = std::get<std::string>(named);
-  const std::vector<ServedModel> models = Backend().ListModels();
+  const std::vector<ServedModel> models =
+      state_->options.aliases.WithAliases(Backend().ListModels());
   const ServedModel* model = FindModel(models, id);
   if (model == nullptr) co_return co_await SendError(UnknownModel(id, Backend()));
   HttpReply reply;

@@ -26,8 +26,7 @@ struct HttpSession::PendingPage {
 
 net::awaitable<bool> HttpSession::ServeMetrics() {
   auto pending = std::make_shared<PendingPage>(*state_->io);
-  const auto accept = parser_->get()[http::field::accept];
-  state_->options.metrics(std::string(accept.data(), accept.size()),
+  state_->options.metrics(std::string(Plain(parser_->get()[http::field::accept])),
                           [io = state_->io, pending](MetricsPage page) {
                             net::post(*io, [pending, page = std::move(page)]() mutable {
                               pending->page = std::move(page);
@@ -49,8 +48,7 @@ net::awaitable<bool> HttpSession::ServeMetrics() {
 }
 
 void HttpSession::TakeRequestId() {
-  const auto given = parser_->get()["x-request-id"];
-  const absl::string_view id(given.data(), given.size());
+  const absl::string_view id = Plain(parser_->get()["x-request-id"]);
   if (!IsRequestId(id)) return;
   request_id_ = std::string(id);
 }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,6 +27,14 @@ struct ServedModel {
   uint32_t context_length = 0;       // tokens, prompt and answer together
   std::string tenant{};              // whose alone it is; empty: everybody's
 };
+
+// Null: none of that name.
+inline const ServedModel* FindModel(const std::vector<ServedModel>& models, std::string_view name) {
+  for (const ServedModel& model : models) {
+    if (model.id == name) return &model;
+  }
+  return nullptr;
+}
 
 // One request under way. Dropping it changes nothing; only Cancel() ends it early.
 class GenerateCall {

@@ -54,7 +54,7 @@ class MessagesReader : public ChatTranslation {
       }
       NoteUnknown(kMessagesFields);
     }
-    return Finish(json_depth_max, kMessagesNames);
+    return Finish(kMessagesNames);
   }
 
  private:

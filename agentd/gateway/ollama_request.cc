@@ -55,14 +55,14 @@ class OllamaReader : public ChatTranslation {
     if (request.is_load) return ReadLoad(std::move(request));
     const Json* raw = Field("raw");
     if (raw != nullptr && !raw->is_boolean()) MustBe("raw", "true or false");
-    if (!is_chat && raw != nullptr && *raw == true) return ReadRaw(json_depth_max);
+    if (!is_chat && raw != nullptr && *raw == true) return ReadRaw();
     is_chat ? ReadMessages() : ReadPrompt();
     ReadThink();
     ReadFormat();
     if (const Json* tools = Field("tools"); tools != nullptr && !tools->empty()) {
       chat_["tools"] = *tools;
     }
-    auto read = Finish(json_depth_max, kOllamaNames);
+    auto read = Finish(kOllamaNames);
     if (auto* failure = std::get_if<ApiError>(&read)) return *failure;
     request.chat = std::move(std::get<ChatRequest>(read));
     return request;
@@ -90,7 +90,7 @@ class OllamaReader : public ChatTranslation {
       for (const auto& [name, value] : options->items()) NoteIgnored("options." + name);
     }
     if (failed()) return *error_;
-    auto read = ParseEmbeddingRequest(Dump(embed), json_depth_max);
+    auto read = ReadEmbeddingRequest(embed);
     if (auto* request = std::get_if<EmbeddingRequest>(&read)) {
       request->ignored.insert(request->ignored.end(), ignored_.begin(), ignored_.end());
     }
@@ -156,13 +156,13 @@ class OllamaReader : public ChatTranslation {
     return request;
   }
 
-  std::variant<OllamaRequest, ApiError> ReadRaw(size_t json_depth_max) {
+  std::variant<OllamaRequest, ApiError> ReadRaw() {
     if (Field("format") != nullptr) ReadFormat();
     if (Field("think") != nullptr) NoteIgnored("think");
     if (Field("system") != nullptr) Refuse("system", "'raw' sends the prompt as it is");
     if (failed()) return *error_;
     chat_["prompt"] = Text(body_, "prompt", "");
-    auto read = ParseTextRequest(Dump(chat_), json_depth_max + kTranslatedDepth);
+    auto read = ReadTextRequest(chat_);
     if (auto* failure = std::get_if<ApiError>(&read)) return *failure;
     auto& text = std::get<TextRequest>(read);
     OllamaRequest request;

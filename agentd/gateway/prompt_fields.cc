@@ -8,21 +8,13 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-
-bool IsTokenId(const json& value) {
-  // Negative numbers become large ones.
-  return value.is_number_integer() &&
-         value.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
-}
-
-Prompt ReadPrompt(RequestFields& fields, const json& value, const std::string& param,
+Prompt ReadPrompt(RequestFields& fields, const Json& value, const std::string& param,
                   bool is_whole_field) {
   Prompt prompt;
   if (value.is_string()) {
     prompt.text = value.get<std::string>();
   } else if (value.is_array() && std::all_of(value.begin(), value.end(), IsTokenId)) {
-    for (const json& token : value) prompt.token_ids.push_back(token.get<int32_t>());
+    for (const Json& token : value) prompt.token_ids.push_back(token.get<int32_t>());
   } else {
     fields.Fail(param, "invalid_type",
                 absl::StrCat("'", param, "' must be text or a list of token ids",
@@ -38,7 +30,7 @@ Prompt ReadPrompt(RequestFields& fields, const json& value, const std::string& p
 
 std::vector<Prompt> ReadPrompts(RequestFields& fields, absl::string_view name, size_t count_max) {
   const std::string param(name);
-  const json* value = fields.Find(name);
+  const Json* value = fields.Find(name);
   if (value == nullptr) {
     fields.Fail(param, "missing_required_parameter", absl::StrCat("'", param, "' is missing."));
     return {};

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,13 @@
 #include "macrame/v1/rank.pb.h"
 
 namespace macrame::agentd {
+
+// Whether this JSON value is one: an integer from 0 on that fits 31 bits.
+inline bool IsTokenId(const Json& value) {
+  // Negative numbers become large ones.
+  return value.is_number_integer() &&
+         value.get<uint64_t>() <= uint64_t{std::numeric_limits<int32_t>::max()};
+}
 
 struct Prompt {
   std::string text;                // or

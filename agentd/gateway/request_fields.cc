@@ -6,9 +6,7 @@
 
 namespace macrame::agentd {
 
-using nlohmann::json;
-
-const json* RequestFields::Find(absl::string_view name) const {
+const Json* RequestFields::Find(absl::string_view name) const {
   if (error_) return nullptr;
   const auto found = body_.find(std::string(name));
   return found == body_.end() || found->is_null() ? nullptr : &*found;
@@ -19,7 +17,7 @@ void RequestFields::Fail(absl::string_view param, absl::string_view code, std::s
 }
 
 std::optional<int64_t> RequestFields::Integer(absl::string_view name, int64_t least, int64_t most) {
-  const json* value = Find(name);
+  const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer()) {
     Fail(name, "invalid_type", absl::StrCat("'", name, "' must be an integer."));
@@ -39,7 +37,7 @@ std::optional<int64_t> RequestFields::Integer(absl::string_view name, int64_t le
 }
 
 std::optional<double> RequestFields::Decimal(absl::string_view name, double least, double most) {
-  const json* value = Find(name);
+  const Json* value = Find(name);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) {
     Fail(name, "invalid_type", absl::StrCat("'", name, "' must be a number."));
@@ -58,7 +56,7 @@ std::optional<double> RequestFields::Decimal(absl::string_view name, double leas
 }
 
 bool RequestFields::Boolean(absl::string_view name) {
-  const json* value = Find(name);
+  const Json* value = Find(name);
   if (value == nullptr) return false;
   if (!value->is_boolean()) {
     Fail(name, "invalid_type", absl::StrCat("'", name, "' must be true or false."));

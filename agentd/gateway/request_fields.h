@@ -10,18 +10,19 @@
 
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 
 namespace macrame::agentd {
 
 class RequestFields {
  public:
   // `body` is an object and lives as long.
-  explicit RequestFields(const nlohmann::json& body) : body_(body) {}
+  explicit RequestFields(const Json& body) : body_(body) {}
 
-  const nlohmann::json& body() const { return body_; }
+  const Json& body() const { return body_; }
   bool has_failed() const { return error_.has_value(); }
   // Null when the field is missing or null, or an error was found before.
-  const nlohmann::json* Find(absl::string_view name) const;
+  const Json* Find(absl::string_view name) const;
   void Fail(absl::string_view param, absl::string_view code, std::string message);
   // Within [least, most]; none when the field is missing or an error was found.
   std::optional<int64_t> Integer(absl::string_view name, int64_t least, int64_t most);
@@ -30,7 +31,7 @@ class RequestFields {
   bool Boolean(absl::string_view name);
 
  protected:
-  const nlohmann::json& body_;
+  const Json& body_;
   std::optional<ApiError> error_;
 };
 

@@ -15,11 +15,11 @@ namespace macrame::agentd {
 struct RequestRecord {
   using Clock = std::chrono::steady_clock;
 
-  std::string method;           // "GET", "POST", …; "other": a word that HTTP does not know
-  std::string route;            // the path as the table of routes has it; "unknown": none of them
-  int status = 0;               // 0: the client got no answer
-  uint64_t bytes_received = 0;  // of the body
-  uint64_t bytes_sent = 0;      // head and all
+  std::string method = "other";   // "GET", "POST", …; "other": none that HTTP knows, or unread
+  std::string route = "unknown";  // the path as the table of routes has it; "unknown": none of them
+  int status = 0;                 // 0: the client got no answer
+  uint64_t bytes_received = 0;    // of the body
+  uint64_t bytes_sent = 0;        // head and all
   std::string client_address;
   std::string request_id;
   std::string model;         // as the request names it; empty: it names none

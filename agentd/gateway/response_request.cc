@@ -12,8 +12,6 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr std::array<absl::string_view, 32> kResponseFields = {"model",
                                                                "input",
                                                                "instructions",
@@ -75,7 +73,7 @@ class ResponseReader : public ChatTranslation {
       }
       for (const Json& message : messages_) chat_["messages"].push_back(message);
     }
-    auto read = Finish(json_depth_max, kResponseNames);
+    auto read = Finish(kResponseNames);
     if (auto* failure = std::get_if<ApiError>(&read)) return *failure;
     ResponseRequest request;
     request.chat = std::move(std::get<ChatRequest>(read));
@@ -340,7 +338,7 @@ class ResponseReader : public ChatTranslation {
 }  // namespace
 
 std::string PreviousResponseOf(absl::string_view body, size_t json_depth_max) {
-  nlohmann::json read;
+  Json read;
   if (ParseBoundedJson(body, json_depth_max, &read) || !read.is_object()) return "";
   const auto found = read.find("previous_response_id");
   return found != read.end() && found->is_string() ? found->get<std::string>() : "";

@@ -19,24 +19,27 @@ namespace macrame::agentd {
 namespace {
 
 constexpr size_t kModelsNamedMax = 8;
+constexpr size_t kNameToldBytesMax = 256;
+
+constexpr bool kHasBody = true;
 
 constexpr std::array kRoutes = {
-    Route{RouteKind::kChat, "/v1/chat/completions", "POST"},
-    Route{RouteKind::kText, "/v1/completions", "POST"},
-    Route{RouteKind::kEmbeddings, "/v1/embeddings", "POST"},
+    Route{RouteKind::kChat, "/v1/chat/completions", "POST", kHasBody},
+    Route{RouteKind::kText, "/v1/completions", "POST", kHasBody},
+    Route{RouteKind::kEmbeddings, "/v1/embeddings", "POST", kHasBody},
     Route{RouteKind::kModelList, "/v1/models", "GET, HEAD"},
     Route{RouteKind::kModel, "/v1/models/", "GET, HEAD"},
     Route{RouteKind::kHealth, "/health", "GET, HEAD"},
     Route{RouteKind::kVersion, "/version", "GET, HEAD"},
-    Route{RouteKind::kMessages, "/v1/messages", "POST"},
-    Route{RouteKind::kCountTokens, "/v1/messages/count_tokens", "POST"},
-    Route{RouteKind::kResponses, "/v1/responses", "POST"},
+    Route{RouteKind::kMessages, "/v1/messages", "POST", kHasBody},
+    Route{RouteKind::kCountTokens, "/v1/messages/count_tokens", "POST", kHasBody},
+    Route{RouteKind::kResponses, "/v1/responses", "POST", kHasBody},
     Route{RouteKind::kStoredResponse, "/v1/responses/", "GET, HEAD, DELETE"},
-    Route{RouteKind::kOllamaChat, "/api/chat", "POST"},
-    Route{RouteKind::kOllamaGenerate, "/api/generate", "POST"},
-    Route{RouteKind::kOllamaEmbed, "/api/embed", "POST"},
-    Route{RouteKind::kOllamaEmbeddings, "/api/embeddings", "POST"},
-    Route{RouteKind::kOllamaShow, "/api/show", "POST"},
+    Route{RouteKind::kOllamaChat, "/api/chat", "POST", kHasBody},
+    Route{RouteKind::kOllamaGenerate, "/api/generate", "POST", kHasBody},
+    Route{RouteKind::kOllamaEmbed, "/api/embed", "POST", kHasBody},
+    Route{RouteKind::kOllamaEmbeddings, "/api/embeddings", "POST", kHasBody},
+    Route{RouteKind::kOllamaShow, "/api/show", "POST", kHasBody},
     Route{RouteKind::kOllamaTags, "/api/tags", "GET, HEAD"},
     Route{RouteKind::kOllamaProcesses, "/api/ps", "GET, HEAD"},
     Route{RouteKind::kOllamaVersion, "/api/version", "GET, HEAD"},
@@ -46,8 +49,8 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kOllamaRefused, "/api/copy", "POST"},
     Route{RouteKind::kOllamaRefused, "/api/delete", "DELETE"},
     Route{RouteKind::kOllamaRefused, "/api/blobs/", "POST, HEAD"},
-    Route{RouteKind::kTokenize, "/tokenize", "POST"},
-    Route{RouteKind::kDetokenize, "/detokenize", "POST"},
+    Route{RouteKind::kTokenize, "/tokenize", "POST", kHasBody},
+    Route{RouteKind::kDetokenize, "/detokenize", "POST", kHasBody},
     Route{RouteKind::kOpenApi, "/openapi.json", "GET, HEAD"},
     Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
     Route{RouteKind::kSnapshot, "/dashboard/api/snapshot", "GET, HEAD"},
@@ -71,7 +74,8 @@ ApiError UnknownModel(const std::string& model, InferenceBackend& backend) {
   }
   ApiError error = HttpError(
       404,
-      absl::StrCat("The model '", model, "' does not exist or is not loaded. ",
+      absl::StrCat("The model '", model.substr(0, kNameToldBytesMax),
+                   "' does not exist or is not loaded. ",
                    loaded.empty() ? "Nothing is loaded" : absl::StrCat("Loaded: ", loaded),
                    ". Load one with 'clusterctl model load NAME'."),
       "model_not_found");
@@ -115,28 +119,6 @@ std::string UnknownPathText() {
   return absl::StrCat("There is nothing at this path. There are: ", paths, ".");
 }
 
-bool HasBody(const Route& route) {
-  switch (route.kind) {
-    case RouteKind::kModelList:
-    case RouteKind::kModel:
-    case RouteKind::kHealth:
-    case RouteKind::kVersion:
-    case RouteKind::kStoredResponse:
-    case RouteKind::kOllamaTags:
-    case RouteKind::kOllamaProcesses:
-    case RouteKind::kOllamaVersion:
-    case RouteKind::kOllamaRefused:
-    case RouteKind::kOpenApi:
-    case RouteKind::kMetrics:
-    case RouteKind::kPage:
-    case RouteKind::kSnapshot:
-    case RouteKind::kEvents:
-      return false;
-    default:
-      return true;
-  }
-}
-
 bool IsDashboard(const Route& route) {
   return route.kind == RouteKind::kPage || route.kind == RouteKind::kSnapshot ||
          route.kind == RouteKind::kEvents;
@@ -169,9 +151,9 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
     case RouteKind::kVersion:
       return JsonReply(nlohmann::ordered_json{{"version", options.version}}.dump());
     case RouteKind::kModelList:
-      return JsonReply(ModelListBody(backend.ListModels()));
+      return JsonReply(ModelListBody(options.aliases.WithAliases(backend.ListModels())));
     case RouteKind::kOllamaTags:
-      return JsonReply(OllamaTagsBody(backend.ListModels()));
+      return JsonReply(OllamaTagsBody(options.aliases.WithAliases(backend.ListModels())));
     case RouteKind::kOllamaProcesses:
       return JsonReply(OllamaProcessesBody(backend.ListModels()));
     case RouteKind::kOllamaVersion:
@@ -192,10 +174,10 @@ std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::st
       return HttpError(500, "This path is served elsewhere.", "internal");
   }
   const std::string id = PercentDecode(path.substr(route.path.size()));
-  for (const ServedModel& model : backend.ListModels()) {
-    if (model.id == id) return JsonReply(ModelBody(model));
-  }
-  return UnknownModel(id, backend);
+  const std::vector<ServedModel> models = options.aliases.WithAliases(backend.ListModels());
+  const ServedModel* model = FindModel(models, id);
+  if (model == nullptr) return UnknownModel(id, backend);
+  return JsonReply(ModelBody(*model));
 }
 
 ApiError DescribeFailure(const absl::Status& status, const std::string& model,
@@ -203,15 +185,12 @@ ApiError DescribeFailure(const absl::Status& status, const std::string& model,
   ApiError error = ApiErrorFromStatus(status);
   if (error.http_status != 404) return error;
   // Clients try a 503 again, and a 404 never.
-  const std::string deployment = DeploymentOfReplica(model);
-  for (const ServedModel& served : backend.ListModels()) {
-    if (served.id == deployment) {
-      return ApiErrorFromStatus(ReasonStatus(
-          absl::StatusCode::kUnavailable, reasons::kNotReady,
-          absl::StrCat("The model '", model, "' is being brought up; try again in a moment")));
-    }
+  if (FindModel(backend.ListModels(), DeploymentOfReplica(model)) == nullptr) {
+    return UnknownModel(model, backend);
   }
-  return UnknownModel(model, backend);
+  return ApiErrorFromStatus(ReasonStatus(
+      absl::StatusCode::kUnavailable, reasons::kNotReady,
+      absl::StrCat("The model '", model, "' is being brought up; try again in a moment")));
 }
 
 std::string PercentDecode(absl::string_view text) {

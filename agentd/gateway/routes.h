@@ -50,6 +50,7 @@ struct Route {
   RouteKind kind;
   absl::string_view path;     // one that ends in a slash: what stands before a name
   absl::string_view methods;  // as the Allow header lists them
+  bool has_body = false;      // its requests have one
 };
 
 // The whole table.
@@ -60,11 +61,9 @@ bool MethodFits(const Route& route, absl::string_view method);
 // 405 with the Allow header.
 HttpReply MethodNotAllowed(const Route& route, Dialect dialect, const std::string& request_id);
 
-// Whether its requests have a body.
 // What an unknown path is answered: all paths that there are, with their methods.
 std::string UnknownPathText();
 
-bool HasBody(const Route& route);
 // The dashboard's: HttpSession::ServeDashboard answers.
 bool IsDashboard(const Route& route);
 

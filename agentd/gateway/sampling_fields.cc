@@ -12,8 +12,6 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-
 constexpr int64_t kInt32Max = std::numeric_limits<int32_t>::max();
 
 constexpr std::array<absl::string_view, 16> kSamplingNames = {"temperature",
@@ -34,7 +32,7 @@ constexpr std::array<absl::string_view, 16> kSamplingNames = {"temperature",
                                                               "n"};
 
 void ReadSeed(RequestFields& fields, v1::Sampling& sampling) {
-  const json* seed = fields.Find("seed");
+  const Json* seed = fields.Find("seed");
   if (seed == nullptr) return;
   if (!seed->is_number_integer()) {
     fields.Fail("seed", "invalid_type", "'seed' must be an integer of at most 64 bits.");
@@ -60,7 +58,7 @@ void ReadPenalties(RequestFields& fields, v1::Sampling& sampling) {
 // Token ids are object keys, so text.
 void ReadBiases(RequestFields& fields, v1::Sampling& sampling) {
   constexpr absl::string_view kName = "logit_bias";
-  const json* biases = fields.Find(kName);
+  const Json* biases = fields.Find(kName);
   if (biases == nullptr) return;
   if (!biases->is_object()) {
     fields.Fail(kName, "invalid_type", "'logit_bias' must be an object of token ids.");
@@ -91,7 +89,7 @@ void ReadBiases(RequestFields& fields, v1::Sampling& sampling) {
 
 void ReadStopTokens(RequestFields& fields, v1::GenerateRequest& request) {
   constexpr absl::string_view kName = "stop_token_ids";
-  const json* tokens = fields.Find(kName);
+  const Json* tokens = fields.Find(kName);
   if (tokens == nullptr) return;
   if (!tokens->is_array()) {
     fields.Fail(kName, "invalid_type", "'stop_token_ids' must be a list of token ids.");
@@ -103,7 +101,7 @@ void ReadStopTokens(RequestFields& fields, v1::GenerateRequest& request) {
     return;
   }
   for (size_t i = 0; i < tokens->size(); ++i) {
-    const json& token = (*tokens)[i];
+    const Json& token = (*tokens)[i];
     // Negative numbers become large ones.
     if (!token.is_number_integer() || token.get<uint64_t>() > uint64_t{kInt32Max}) {
       fields.Fail(absl::StrCat(kName, "[", i, "]"), "invalid_value",

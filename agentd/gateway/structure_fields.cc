@@ -13,8 +13,6 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr size_t kFormatNameBytesMax = 64;
 
 constexpr std::array<absl::string_view, 9> kStructureNames = {
@@ -33,7 +31,7 @@ class StructureReader {
   StructureReader(RequestFields& fields, v1::GenerateRequest& request)
       : fields_(fields), request_(request) {}
 
-  void Read(absl::string_view name, const ordered_json& value) {
+  void Read(absl::string_view name, const Json& value) {
     if (name == "response_format") {
       ReadFormat(value);
     } else if (name == "structured_outputs") {
@@ -55,7 +53,7 @@ class StructureReader {
   }
 
   // Null when it is missing or null.
-  static const ordered_json* Find(const ordered_json& object, const char* name) {
+  static const Json* Find(const Json& object, const char* name) {
     const auto found = object.find(name);
     return found == object.end() || found->is_null() ? nullptr : &*found;
   }
@@ -68,17 +66,22 @@ class StructureReader {
   }
 
   // An object, true, or the text of one.
-  void ReadSchema(const std::string& param, const ordered_json& value) {
-    ordered_json schema = value;
+  void ReadSchema(const std::string& param, const Json& value) {
+    Json schema = value;
     if (value.is_string()) {
       const auto& given = value.get_ref<const std::string&>();
       if (!IsShort(param, given)) return;
       // The body's own bound does not look into its strings.
-      if (!IsNestedWithin(given, kStructureDepthMax)) {
-        return Fail(param, "json_too_deep",
-                    absl::StrCat("may be nested at most ", kStructureDepthMax, " deep."));
+      switch (ShapeOfJson(given, kStructureDepthMax)) {
+        case JsonShape::kFine:
+          break;
+        case JsonShape::kTooDeep:
+          return Fail(param, "json_too_deep",
+                      absl::StrCat("may be nested at most ", kStructureDepthMax, " deep."));
+        case JsonShape::kTooManyMembers:
+          return Fail(param, "json_too_large", "has objects with too many members.");
       }
-      schema = ordered_json::parse(value.get_ref<const std::string&>(), nullptr, false);
+      schema = Json::parse(given, nullptr, false);
     }
     if (!schema.is_object() && schema != true) {
       return Fail(param, "invalid_type", "must be a JSON schema: an object.");
@@ -87,7 +90,7 @@ class StructureReader {
     if (IsShort(param, text)) request_.mutable_structure()->set_json_schema(std::move(text));
   }
 
-  void ReadRegex(const std::string& param, const ordered_json& value) {
+  void ReadRegex(const std::string& param, const Json& value) {
     if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
       return Fail(param, "invalid_type", "must be a regular expression.");
     }
@@ -95,7 +98,7 @@ class StructureReader {
     if (IsShort(param, text)) request_.mutable_structure()->set_regex(text);
   }
 
-  void ReadGrammar(const std::string& param, const ordered_json& value) {
+  void ReadGrammar(const std::string& param, const Json& value) {
     if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
       return Fail(param, "invalid_type", "must be a grammar.");
     }
@@ -108,7 +111,7 @@ class StructureReader {
     if (IsShort(param, text)) request_.mutable_structure()->set_lark(text);
   }
 
-  void ReadChoices(const std::string& param, const ordered_json& value) {
+  void ReadChoices(const std::string& param, const Json& value) {
     if (!value.is_array() || value.empty() || value.size() > kStructureChoicesMax) {
       return Fail(param, "invalid_type",
                   absl::StrCat("must be a list of 1 to ", kStructureChoicesMax, " texts."));
@@ -131,15 +134,15 @@ class StructureReader {
   }
 
   // {"type": "json_schema", "json_schema": {"name", "schema", "strict", "description"}}
-  void ReadFormat(const ordered_json& format) {
-    const ordered_json* type = format.is_object() ? Find(format, "type") : nullptr;
+  void ReadFormat(const Json& format) {
+    const Json* type = format.is_object() ? Find(format, "type") : nullptr;
     if (type == nullptr || !type->is_string()) {
       return Fail("response_format", "invalid_type", "must be an object with a 'type'.");
     }
     if (*type == "text") return;
     if (*type == "json_object") {
       // llama.cpp's and Fireworks' way to say a schema.
-      const ordered_json* schema = Find(format, "schema");
+      const Json* schema = Find(format, "schema");
       if (schema != nullptr) return ReadSchema("response_format.schema", *schema);
       request_.mutable_structure()->set_json_object(true);
       return;
@@ -151,13 +154,13 @@ class StructureReader {
     ReadNamedSchema(format);
   }
 
-  void ReadNamedSchema(const ordered_json& format) {
+  void ReadNamedSchema(const Json& format) {
     const std::string param = "response_format.json_schema";
-    const ordered_json* named = Find(format, "json_schema");
+    const Json* named = Find(format, "json_schema");
     if (named == nullptr || !named->is_object()) {
       return Fail(param, "missing_required_parameter", "must be an object with a 'schema'.");
     }
-    const ordered_json* name = Find(*named, "name");
+    const Json* name = Find(*named, "name");
     if (name == nullptr) {
       return Fail(param + ".name", "missing_required_parameter", "is missing.");
     }
@@ -166,22 +169,22 @@ class StructureReader {
                   absl::StrCat("must have 1 to ", kFormatNameBytesMax,
                                " letters, digits, underscores and dashes."));
     }
-    const ordered_json* strict = Find(*named, "strict");
+    const Json* strict = Find(*named, "strict");
     if (strict != nullptr && !strict->is_boolean()) {
       return Fail(param + ".strict", "invalid_type", "must be true or false.");
     }
-    const ordered_json* schema = Find(*named, "schema");
+    const Json* schema = Find(*named, "schema");
     if (schema != nullptr) return ReadSchema(param + ".schema", *schema);
     request_.mutable_structure()->set_json_object(true);
   }
 
   // vLLM's: {"json" | "regex" | "choice" | "grammar" | "json_object": …}
-  void ReadOutputs(const ordered_json& outputs) {
+  void ReadOutputs(const Json& outputs) {
     const std::string param = "structured_outputs";
     if (!outputs.is_object()) return Fail(param, "invalid_type", "must be an object.");
     int forms = 0;
     for (const char* name : {"json", "regex", "choice", "grammar", "json_object"}) {
-      const ordered_json* value = Find(outputs, name);
+      const Json* value = Find(outputs, name);
       if (value == nullptr || *value == false) continue;
       ++forms;
       const std::string path = absl::StrCat(param, ".", name);
@@ -217,11 +220,12 @@ void CheckBeside(RequestFields& fields, absl::string_view name, v1::GenerateRequ
 
 }  // namespace
 
-void ReadStructure(RequestFields& fields, absl::string_view text, v1::GenerateRequest& request) {
+void ReadStructure(RequestFields& fields, v1::GenerateRequest& request) {
   absl::string_view first;
   for (const absl::string_view name : kStructureNames) {
-    if (fields.Find(name) == nullptr) continue;
-    StructureReader(fields, request).Read(name, ordered_json::parse(text)[std::string(name)]);
+    const Json* value = fields.Find(name);
+    if (value == nullptr) continue;
+    StructureReader(fields, request).Read(name, *value);
     if (!request.has_structure()) continue;
     if (!first.empty()) {
       fields.Fail(name, "invalid_value",

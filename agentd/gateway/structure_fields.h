@@ -17,11 +17,11 @@ inline constexpr size_t kStructureChoicesMax = 4096;
 inline constexpr size_t kStructureDepthMax = 64;  // of a schema that is given as text
 
 // At most one of `response_format`, `structured_outputs`, `guided_json`, `guided_regex`,
-// `guided_choice`, `guided_grammar`, `json_schema`, `regex` and `ebnf`. `text` is the body as it
-// came: members are written in the order that the schema has them in. To be called when tools and
+// `guided_choice`, `guided_grammar`, `json_schema`, `regex` and `ebnf`. Members of an answer are
+// written in the order that the schema has them in. To be called when tools and
 // min_tokens were read. Whether a schema can be used is the entry rank's to say, which knows the
 // vocabulary.
-void ReadStructure(RequestFields& fields, absl::string_view text, v1::GenerateRequest& request);
+void ReadStructure(RequestFields& fields, v1::GenerateRequest& request);
 // Whether the above reads this field.
 bool IsStructureField(absl::string_view name);
 

@@ -32,19 +32,20 @@ absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_
   return absl::StripAsciiWhitespace(x_api_key);
 }
 
-void SetTenant(absl::string_view api_key, v1::GenerateRequest* request) {
-  const std::string tenant = DigestOf("key", api_key);
-  if (tenant.empty()) return;
-  request->set_fairness_key(absl::StrCat(tenant, "/", request->fairness_key()));
-  request->set_cache_salt(absl::StrCat(tenant, "/", request->cache_salt()));
+Asker AskerOfText(absl::string_view api_key) {
+  const std::string key = DigestOf("key", api_key);
+  return {key, key};
 }
 
-void SetTenantOfKey(absl::string_view tenant, absl::string_view key_id,
-                    v1::GenerateRequest* request) {
+Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id) {
   const std::string key = DigestOf("key id", key_id);
-  const std::string whose = tenant.empty() ? key : DigestOf("tenant", tenant);
-  request->set_fairness_key(absl::StrCat(key, "/", request->fairness_key()));
-  request->set_cache_salt(absl::StrCat(whose, "/", request->cache_salt()));
+  return {tenant.empty() ? key : DigestOf("tenant", tenant), key};
+}
+
+void SetTenant(const Asker& asker, v1::GenerateRequest* request) {
+  if (asker.tenant.empty()) return;
+  request->set_fairness_key(absl::StrCat(asker.queue, "/", request->fairness_key()));
+  request->set_cache_salt(absl::StrCat(asker.tenant, "/", request->cache_salt()));
 }
 
 }  // namespace macrame::agentd

@@ -21,11 +21,18 @@ std::string DigestOf(absl::string_view kind, absl::string_view text);
 // From the headers Authorization ("Bearer KEY") and X-Api-Key; empty: none.
 absl::string_view ApiKeyOf(absl::string_view authorization, absl::string_view x_api_key);
 
-// Puts the tenant before what the body has set. `api_key`: what the client sent.
-void SetTenant(absl::string_view api_key, v1::GenerateRequest* request);
-// Likewise of a key that was checked: its tenant, or, where it has none, the key itself. Turns in
-// the queue are taken by key within a tenant.
-void SetTenantOfKey(absl::string_view tenant, absl::string_view key_id,
-                    v1::GenerateRequest* request);
+// Whose a request is, in digests; both empty where it carries no key at all.
+struct Asker {
+  std::string tenant;  // whose prefixes it shares, and whose stored answers it may read
+  std::string queue;   // with whom it takes turns
+};
+// `api_key`: what a client sends where no keys are asked for.
+Asker AskerOfText(absl::string_view api_key);
+// Of a key that was checked: its tenant, or, where it has none, the key itself. Turns in the queue
+// are taken by key within a tenant.
+Asker AskerOfKey(absl::string_view tenant, absl::string_view key_id);
+
+// Puts whose it is before what the body has set.
+void SetTenant(const Asker& asker, v1::GenerateRequest* request);
 
 }  // namespace macrame::agentd

@@ -12,9 +12,7 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-
-bool IsEmptyText(const json& value) { return value.is_string() && value == ""; }
+bool IsEmptyText(const Json& value) { return value.is_string() && value == ""; }
 
 constexpr std::array kRefusedTextFields = {
     RefusedField{"suffix", IsEmptyText, "text is continued, not filled in"},
@@ -30,8 +28,7 @@ bool IsKnownTextField(absl::string_view name) {
 // Reads one body; the first error stops it.
 class TextRequestReader : public RequestFields {
  public:
-  // `text` is the body as it came.
-  TextRequestReader(const json& body, absl::string_view text) : RequestFields(body), text_(text) {}
+  explicit TextRequestReader(const Json& body) : RequestFields(body) {}
 
   std::variant<TextRequest, ApiError> Read() {
     RefuseFields(*this, kRefusedTextFields);
@@ -43,7 +40,7 @@ class TextRequestReader : public RequestFields {
     if (generate.max_tokens() == 0) generate.set_max_tokens(kTextTokensDefault);
     ReadSamplingFields(*this, generate);
     ReadTextLogprobs(*this, generate);
-    ReadStructure(*this, text_, generate);
+    ReadStructure(*this, generate);
     request_.choices = ReadChoices(*this);
     ReadStop(*this, request_);
     ReadStream(*this, request_);
@@ -77,7 +74,6 @@ class TextRequestReader : public RequestFields {
          absl::StrCat("A request may ask for ", kAnswersMax, " answers ('prompt' times 'n')."));
   }
 
-  const absl::string_view text_;
   TextRequest request_;
 };
 
@@ -85,12 +81,14 @@ class TextRequestReader : public RequestFields {
 
 std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body,
                                                      size_t json_depth_max) {
-  json parsed;
+  Json parsed;
   if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
-  if (!parsed.is_object()) {
-    return BadRequest("The body must be a JSON object.", "", "invalid_type");
-  }
-  return TextRequestReader(parsed, body).Read();
+  return ReadTextRequest(parsed);
+}
+
+std::variant<TextRequest, ApiError> ReadTextRequest(const Json& body) {
+  if (!body.is_object()) return BadRequest("The body must be a JSON object.", "", "invalid_type");
+  return TextRequestReader(body).Read();
 }
 
 std::vector<v1::GenerateRequest> RequestsOfPrompts(const TextRequest& request) {

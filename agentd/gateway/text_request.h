@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "agentd/gateway/answer_fields.h"
 #include "agentd/gateway/api_error.h"
+#include "agentd/gateway/bounded_json.h"
 #include "agentd/gateway/prompt_fields.h"
 #include "macrame/v1/rank.pb.h"
 
@@ -26,6 +27,8 @@ struct TextRequest : AnswerRequest {
 };
 
 std::variant<TextRequest, ApiError> ParseTextRequest(absl::string_view body, size_t json_depth_max);
+// Of a body that was parsed already.
+std::variant<TextRequest, ApiError> ReadTextRequest(const Json& body);
 
 // One request for each answer: the choices of the first prompt, then those of the second, ….
 std::vector<v1::GenerateRequest> RequestsOfPrompts(const TextRequest& request);

@@ -1,10 +1,10 @@
 #include "agentd/gateway/token_request.h"
 
 #include <array>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/chat_translation.h"
+#include "agentd/gateway/prompt_fields.h"
 
 namespace macrame::agentd {
 namespace {
@@ -49,7 +49,7 @@ class TokenRequestReader : public ChatTranslation {
     }
     const std::string prompt = is_text ? Text(body_, "prompt", "") : "";
     const bool opens = Flag("add_generation_prompt", true);
-    auto read = Finish(json_depth_max, {});
+    auto read = Finish({});
     if (auto* request = std::get_if<ChatRequest>(&read)) {
       v1::GenerateRequest& generate = request->generate;
       generate.set_max_tokens(1);  // a rank that tells no tokens answers no more
@@ -74,7 +74,7 @@ class TokenRequestReader : public ChatTranslation {
       return *error_;
     }
     chat_["messages"] = Json::array({{{"role", "user"}, {"content", ""}}});
-    auto read = Finish(json_depth_max, {});
+    auto read = Finish({});
     auto* request = std::get_if<ChatRequest>(&read);
     if (request == nullptr) return read;
     v1::GenerateRequest& generate = request->generate;
@@ -83,9 +83,7 @@ class TokenRequestReader : public ChatTranslation {
     generate.mutable_tokenize()->set_detokenize(true);
     for (size_t i = 0; i < tokens->size(); ++i) {
       const Json& id = (*tokens)[i];
-      // Negative numbers become large ones.
-      if (!id.is_number_integer() ||
-          id.get<uint64_t>() > uint64_t{std::numeric_limits<int32_t>::max()}) {
+      if (!IsTokenId(id)) {
         MustBe(absl::StrCat("tokens[", i, "]"), "a token id");
         return *error_;
       }

@@ -166,6 +166,14 @@ TEST(ConfigTest, SettingsThatContradictEachOtherAreRefused) {
         Holds(check([&](Config& c) { c.gateway_cors_origins = {origin}; }), "gateway_cors_origins"))
         << origin;
   }
+  EXPECT_TRUE(Holds(check([](Config& c) { c.gateway_tls_key = "/k.pem"; }), "together"));
+  for (const char* alias : {"gpt-4o=tiny", "claude-*=tiny", "*=tiny", "a=b=c"}) {
+    EXPECT_EQ(check([&](Config& c) { c.gateway_aliases = {alias}; }), "") << alias;
+  }
+  for (const char* alias : {"", "tiny", "=tiny", "gpt-4o=", "a*b=tiny", "a=tiny*", "a**=tiny"}) {
+    EXPECT_TRUE(Holds(check([&](Config& c) { c.gateway_aliases = {alias}; }), "gateway_aliases"))
+        << alias;
+  }
   EXPECT_EQ(check([](Config& c) {
               c.insecure_dev = true;
               c.control_bind = "127.0.0.1";

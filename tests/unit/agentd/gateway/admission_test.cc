@@ -171,7 +171,7 @@ TEST(Admission, ModelsAreSeenByTheirKeysAndTenants) {
 TEST(Admission, ATenantsKeysShareACacheAndOthersDoNot) {
   const auto salt = [](const char* tenant, const char* key) {
     v1::GenerateRequest request;
-    SetTenantOfKey(tenant, key, &request);
+    SetTenant(AskerOfKey(tenant, key), &request);
     return request.cache_salt();
   };
   EXPECT_EQ(salt("law", "1"), salt("law", "2"));

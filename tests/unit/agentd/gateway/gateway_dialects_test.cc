@@ -23,6 +23,7 @@ class GatewayDialectsTest : public ::testing::Test {
     options.version = "1.2.3";
     options.keep_alive_ms = std::chrono::milliseconds(50);
     options.first_piece_ms = std::chrono::milliseconds(50);
+    options.aliases = ModelAliases({"claude-*=tiny", "gpt-4o=tiny"});
     auto gateway = Gateway::Start(options, &backend_);
     EXPECT_TRUE(gateway.ok()) << gateway.status();
     gateway_ = *std::move(gateway);
@@ -67,6 +68,17 @@ TEST_F(GatewayDialectsTest, MessagesAreAnswered) {
   EXPECT_FALSE(backend_.WaitForCall(0)->request.cache_salt().empty()) << "the key is a tenant";
 }
 
+TEST_F(GatewayDialectsTest, NamesThatProgramsHaveBuiltInMeanAModelOfThisCluster) {
+  const RawResponse response = Ask("POST", "/v1/messages", Messages("claude-haiku-9"));
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(json::parse(response.body)["model"], "tiny") << "the answer says who answered";
+  EXPECT_EQ(backend_.WaitForCall(0)->request.deployment(), "tiny");
+  const json listed = json::parse(Ask("GET", "/v1/models", nullptr).body);
+  EXPECT_EQ(listed["data"].back()["id"], "gpt-4o");
+  EXPECT_EQ(Ask("GET", "/v1/models/gpt-4o", nullptr).status, 200);
+  EXPECT_EQ(Ask("POST", "/api/show", {{"model", "gpt-4o"}}).status, 200);
+}
+
 TEST_F(GatewayDialectsTest, FailuresHaveAnthropicsShapeAndTheirStatus) {
   const std::tuple<const char*, int, const char*> kFailures[] = {
       {"busy", 429, "rate_limit_error"},
@@ -90,6 +102,23 @@ TEST_F(GatewayDialectsTest, FailuresHaveAnthropicsShapeAndTheirStatus) {
   const RawResponse wrong = Ask("GET", "/v1/messages", nullptr);
   EXPECT_EQ(wrong.status, 405);
   EXPECT_EQ(json::parse(wrong.body)["error"]["type"], "invalid_request_error");
+}
+
+TEST_F(GatewayDialectsTest, ABodyThatIsAnnouncedTooLargeIsRefusedInTheDialectOfItsPath) {
+  const auto announce = [&](const char* host) {
+    RawHttpClient client(gateway_->port());
+    client.Send(absl::StrCat("POST /v1/messages HTTP/1.1\r\nhost: ", host,
+                             "\r\nx-request-id: mine-1\r\ncontent-type: application/json\r\n"
+                             "content-length: 99999999\r\n\r\n"));
+    return client.ReadResponse();
+  };
+  const RawResponse response = announce("localhost");
+  EXPECT_EQ(response.status, 413);
+  EXPECT_EQ(response.headers.at("request-id"), "mine-1");
+  const json error = json::parse(response.body);
+  EXPECT_EQ(error["type"], "error");
+  EXPECT_EQ(error["error"]["type"], "request_too_large");
+  EXPECT_EQ(announce("evil.example").status, 403) << "whoever has the wrong name learns no limits";
 }
 
 TEST_F(GatewayDialectsTest, SilenceIsAPingAndAClientThatLeavesFreesItsPlace) {

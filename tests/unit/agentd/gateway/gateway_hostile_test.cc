@@ -10,6 +10,7 @@
 #include "agentd/gateway/gateway.h"
 #include "tests/unit/agentd/gateway/fake_backend.h"
 #include "tests/unit/agentd/gateway/raw_http_client.h"
+#include "transport/descriptor_limit.h"
 
 namespace macrame::agentd {
 namespace {
@@ -227,14 +228,16 @@ TEST_F(HostileTest, MoreConnectionsThanMayBe) {
 
 // Connections that ask for nothing keep nobody out: the one that waited longest leaves.
 TEST_F(HostileTest, IdleConnectionsLeaveForOthers) {
-  Start();
+  GatewayOptions options;
+  options.connections_max = 256;
+  Start(options);
   RawHttpClient streaming(gateway_->port());
   streaming.Send(
       ChatPost(R"({"model":"manual","messages":[{"role":"user","content":"hi"}],"stream":true})"));
   auto call = backend_.WaitForCall(0);
   ASSERT_NE(call, nullptr);
   std::vector<std::unique_ptr<RawHttpClient>> idle;
-  for (size_t i = 0; i < GatewayOptions().connections_max + 44; ++i) {
+  for (size_t i = 0; i < options.connections_max + 44; ++i) {
     idle.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
     // Some say nothing at all, some the beginning of a head, some keep a connection that was used.
     if (i % 3 == 1) idle.back()->Send("GET /health HTTP/1.1\r\nHost: loc");
@@ -248,6 +251,43 @@ TEST_F(HostileTest, IdleConnectionsLeaveForOthers) {
   call->Text("still here");
   call->Done(absl::OkStatus());
   EXPECT_EQ(EventData(streaming.ReadResponse().body).back(), "[DONE]");
+}
+
+// None of the streams' clients takes anything before the end; a thousand others send parts of
+// requests and nothing more.
+TEST_F(HostileTest, FiveHundredStreamsGoOnUnderAThousandSlowClients) {
+  constexpr size_t kStreams = 500, kSlow = 1000;
+  if (transport::RaiseDescriptorLimit() < 2 * (kStreams + kSlow) + 200) {
+    GTEST_SKIP() << "this system lets a process have too few open sockets";
+  }
+  Start();
+  std::vector<std::unique_ptr<RawHttpClient>> streams, slow;
+  std::vector<std::shared_ptr<FakeCall>> calls;
+  for (size_t i = 0; i < kStreams; ++i) {
+    streams.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
+    streams.back()->Send(ChatPost(
+        R"({"model":"manual","messages":[{"role":"user","content":"hi"}],"stream":true})"));
+    calls.push_back(backend_.WaitForCall(i));
+    ASSERT_NE(calls.back(), nullptr) << i;
+  }
+  for (size_t i = 0; i < kSlow; ++i) {
+    slow.push_back(std::make_unique<RawHttpClient>(gateway_->port()));
+    if (i % 4 == 1) slow.back()->Send("POST /v1/chat/completions HTTP/1.1\r\nHost: loc");
+    if (i % 4 == 2) slow.back()->Send(ChatPost(kTiny).substr(0, ChatPost(kTiny).size() - 3));
+    if (i % 4 == 3) slow.back()->Send("\x16\x03\x01 no HTTP at all\r\n\r\n");
+    if (i % 50 != 0) continue;
+    for (const auto& call : calls) call->Text("word ");
+    ASSERT_EQ(Ask(ChatPost(kTiny)).status, 200) << "a good client beside " << i << " slow ones";
+  }
+  for (const auto& call : calls) call->Done(absl::OkStatus());
+  for (size_t i = 0; i < kStreams; ++i) {
+    const RawResponse response = streams[i]->ReadResponse();
+    EXPECT_EQ(response.status, 200) << i;
+    const std::vector<std::string> events = EventData(response.body);
+    EXPECT_GE(events.size(), 20u) << i;
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(events.back(), "[DONE]") << i;
+  }
 }
 
 TEST_F(HostileTest, ExpectationsAreMet) {

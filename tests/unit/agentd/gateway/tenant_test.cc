@@ -13,7 +13,7 @@ v1::GenerateRequest Of(const std::string& key, const std::string& more = "") {
   auto parsed = ParseChatRequest(
       R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + more + "}", 32);
   v1::GenerateRequest request = std::get<ChatRequest>(parsed).generate;
-  SetTenant(key, &request);
+  SetTenant(AskerOfText(key), &request);
   return request;
 }
 

@@ -1,0 +1,52 @@
+#include "agentd/gateway/bounded_json.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "agentd/gateway/answer_format.h"
+
+namespace macrame::agentd {
+namespace {
+
+std::string ObjectOf(size_t members) {
+  std::string text = "{";
+  for (size_t i = 0; i < members; ++i) absl::StrAppend(&text, i > 0 ? "," : "", "\"", i, "\":0");
+  return text + "}";
+}
+
+std::string CodeOf(const std::string& text) {
+  Json out;
+  const auto error = ParseBoundedJson(text, 8, &out);
+  return error.has_value() ? error->code : "";
+}
+
+TEST(BoundedJson, NestingIsCountedOutsideOfStrings) {
+  EXPECT_EQ(ShapeOfJson("[[{\"a\":[1]}]]", 4), JsonShape::kFine);
+  EXPECT_EQ(ShapeOfJson("[[{\"a\":[1]}]]", 3), JsonShape::kTooDeep);
+  EXPECT_EQ(ShapeOfJson("[\"[[[[\\\"[[[\",[],[],{}]", 2), JsonShape::kFine);
+  EXPECT_EQ(ShapeOfJson("]]]][", 1), JsonShape::kFine);
+}
+
+TEST(BoundedJson, AnObjectHas4096MembersAndSeveralFewerEach) {
+  EXPECT_EQ(CodeOf(ObjectOf(4096)), "");
+  EXPECT_EQ(CodeOf(ObjectOf(4097)), "json_too_large");
+  EXPECT_EQ(CodeOf(absl::StrCat("[", ObjectOf(4096), ",{\"a\":0}]")), "json_too_large");
+  std::string small = "[";
+  for (int i = 0; i < 100'000; ++i) absl::StrAppend(&small, i > 0 ? "," : "", ObjectOf(6));
+  EXPECT_EQ(CodeOf(small + "]"), "") << "a long list of small objects";
+  EXPECT_EQ(CodeOf(absl::StrCat("\"", std::string(100'000, ':'), "\"")), "") << "in a string";
+}
+
+TEST(BoundedJson, ArgumentsThatWouldTakeLongOrDeepStayText) {
+  const std::string large = ObjectOf(100'000);
+  EXPECT_EQ(ArgumentsObject(large)["invalid_json"], large);
+  std::string deep = "{\"a\":";
+  deep.append(100'000, '[').append(100'000, ']').push_back('}');
+  EXPECT_EQ(ArgumentsObject(deep)["invalid_json"], deep);
+  EXPECT_EQ(ArgumentsObject("{\"b\":1,\"a\":[2]}").dump(), "{\"b\":1,\"a\":[2]}");
+}
+
+}  // namespace
+}  // namespace macrame::agentd

@@ -1,0 +1,184 @@
+// The gateway with a certificate: requests and streams in TLS, and who may still go without.
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+#include "agentd/gateway/gateway.h"
+#include "agentd/gateway/tls_files.h"
+#include "proto/reasons.h"
+#include "tests/unit/agentd/gateway/fake_backend.h"
+#include "tests/unit/agentd/gateway/raw_http_client.h"
+#include "transport/trust.h"
+
+namespace macrame::agentd {
+namespace {
+
+namespace net = boost::asio;
+namespace http = boost::beast::http;
+
+constexpr char kStreamed[] =
+    R"({"model":"tiny","messages":[{"role":"user","content":"hi"}],"stream":true})";
+
+// One connection that checks the server's certificate.
+class TlsClient {
+ public:
+  TlsClient(uint16_t port, const std::string& authority_pem, int version_max = 0) {
+    context_.set_verify_mode(net::ssl::verify_peer);
+    context_.add_certificate_authority(net::buffer(authority_pem));
+    if (version_max != 0) SSL_CTX_set_max_proto_version(context_.native_handle(), version_max);
+    stream_.emplace(io_, context_);
+    stream_->next_layer().connect({net::ip::address_v4::loopback(), port}, error_);
+    if (!error_) stream_->handshake(net::ssl::stream_base::client, error_);
+  }
+  const boost::system::error_code& error() const { return error_; }
+  void Send(const std::string& bytes) { net::write(*stream_, net::buffer(bytes), error_); }
+  http::response<http::string_body> Ask(const std::string& bytes) {
+    http::response<http::string_body> response;
+    Send(bytes);
+    if (!error_) http::read(*stream_, buffer_, response, error_);
+    return response;
+  }
+  // Whether the server says that nothing more comes, as TLS wants it.
+  bool EndsInOrder() {
+    char byte;
+    stream_->read_some(net::buffer(&byte, 1), error_);
+    return error_ == net::error::eof;
+  }
+  void Leave() { stream_->next_layer().close(); }
+
+ private:
+  net::io_context io_;
+  net::ssl::context context_{net::ssl::context::tls_client};
+  std::optional<net::ssl::stream<net::ip::tcp::socket>> stream_;
+  boost::beast::flat_buffer buffer_;
+  boost::system::error_code error_;
+};
+
+class GatewayTlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "gatewaytlsXXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    const auto secret = transport::CreateClusterSecret("tls-test");
+    ASSERT_TRUE(secret.ok()) << secret.status();
+    const auto node = transport::MakeNodeCredentials(*secret, NodeId(std::string(32, 'a')));
+    ASSERT_TRUE(node.ok()) << node.status();
+    authority_ = secret->authority_certificate_pem;
+    options_.port = 0;
+    options_.tls_certificate = Write("certificate.pem", node->certificate_pem);
+    options_.tls_key = Write("key.pem", node->key_pem);
+  }
+  void TearDown() override {
+    gateway_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  std::string Write(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  void Start() {
+    auto gateway = Gateway::Start(options_, &backend_);
+    ASSERT_TRUE(gateway.ok()) << gateway.status();
+    gateway_ = *std::move(gateway);
+  }
+  std::string WhyNot() {
+    const auto gateway = Gateway::Start(options_, &backend_);
+    if (gateway.ok()) return "it started";
+    EXPECT_EQ(ReasonOf(gateway.status()).code(), reasons::kConfigInvalid);
+    return std::string(gateway.status().message());
+  }
+
+  FakeBackend backend_;
+  GatewayOptions options_;
+  std::string folder_, authority_;
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(GatewayTlsTest, AConnectionCarriesRequestsAndStreamsInTurn) {
+  Start();
+  TlsClient client(gateway_->port(), authority_);
+  ASSERT_FALSE(client.error()) << client.error().message();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(client.Ask(Get("/health")).result_int(), 200u) << i;
+    const auto streamed = client.Ask(ChatPost(kStreamed));
+    ASSERT_FALSE(client.error()) << client.error().message();
+    EXPECT_EQ(EventData(streamed.body()).back(), "[DONE]") << i;
+  }
+}
+
+TEST_F(GatewayTlsTest, ABodyOfMegabytesComesThrough) {
+  Start();
+  TlsClient client(gateway_->port(), authority_, TLS1_2_VERSION);
+  ASSERT_FALSE(client.error()) << client.error().message();
+  const std::string body = R"({"model":"tiny","messages":[{"role":"user","content":")" +
+                           std::string(3'000'000, 'x') + R"("}]})";
+  EXPECT_EQ(client.Ask(ChatPost(body)).result_int(), 200u);
+  ASSERT_NE(backend_.WaitForCall(0), nullptr);
+  EXPECT_EQ(backend_.WaitForCall(0)->request.messages(0).content().size(), 3'000'000u);
+}
+
+TEST_F(GatewayTlsTest, TheEndIsToldAndALeaverFreesItsPlace) {
+  Start();
+  TlsClient last(gateway_->port(), authority_);
+  EXPECT_EQ(
+      last.Ask("GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").result_int(),
+      200u);
+  EXPECT_TRUE(last.EndsInOrder()) << last.error().message();
+  TlsClient leaver(gateway_->port(), authority_);
+  leaver.Send(ChatPost(R"({"model":"manual","messages":[{"role":"user","content":"hi"}]})"));
+  const auto call = backend_.WaitForCall(0);
+  ASSERT_NE(call, nullptr);
+  leaver.Leave();
+  EXPECT_TRUE(call->WaitForCancel(std::chrono::seconds(5)));
+}
+
+TEST_F(GatewayTlsTest, ThisMachineMayGoWithoutAndNonsenseHarmsNobody) {
+  Start();
+  RawHttpClient plain(gateway_->port());
+  plain.Send(Get("/health"));
+  EXPECT_EQ(plain.ReadResponse().status, 200);
+  RawHttpClient nonsense(gateway_->port());
+  nonsense.Send(std::string("\x16\x03\x01\x00\x05hello", 10));
+  EXPECT_TRUE(nonsense.WaitForClose());
+  TlsClient old(gateway_->port(), authority_, TLS1_1_VERSION);
+  EXPECT_TRUE(old.error()) << "TLS 1.1 is no more";
+  TlsClient other(gateway_->port(), transport::CreateClusterSecret("x")->authority_certificate_pem);
+  EXPECT_TRUE(other.error()) << "the client knows another authority";
+  TlsClient good(gateway_->port(), authority_);
+  EXPECT_EQ(good.Ask(Get("/health")).result_int(), 200u);
+}
+
+TEST_F(GatewayTlsTest, FilesThatDoNotFitAreNamed) {
+  const std::string certificate = options_.tls_certificate;
+  options_.tls_certificate = folder_ + "/none.pem";
+  EXPECT_NE(WhyNot().find("gateway_tls_certificate (" + options_.tls_certificate),
+            std::string::npos)
+      << WhyNot();
+  options_.tls_certificate = Write("text.pem", "no certificate");
+  EXPECT_NE(WhyNot().find("gateway_tls_certificate"), std::string::npos);
+  options_.tls_certificate = certificate;
+  const auto other = transport::CreateClusterSecret("other");
+  options_.tls_key = Write("other.pem", other->authority_key_pem);
+  EXPECT_NE(WhyNot().find("gateway_tls_key"), std::string::npos) << "another certificate's";
+}
+
+}  // namespace
+}  // namespace macrame::agentd
