@@ -1,4 +1,3 @@
-#include <chrono>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +19,7 @@ int RunAuditShow(const Invocation& run, const AuditShowOptions& options) {
   v1::ReadAuditRequest request;
   request.set_limit(options.limit);
   if (!options.since.empty()) {
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now) -
-                       ParseDuration(options.since, kLongDurationMax).value();
-    request.set_since_unix_ms(since.count() > 0 ? static_cast<uint64_t>(since.count()) : 0);
+    request.set_since_unix_ms(UnixMsBefore(options.since, kLongDurationMax));
   }
   AgentClient client(run.options.socket_path);
   const auto response = client.ReadAudit(request);

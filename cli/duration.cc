@@ -41,4 +41,16 @@ CLI::Validator IsLongDuration() {
       "TIME");
 }
 
+uint64_t NowUnixMs() {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count());
+}
+
+uint64_t UnixMsBefore(const std::string& text, std::chrono::hours most) {
+  const uint64_t now = NowUnixMs();
+  const auto length = static_cast<uint64_t>(ParseDuration(text, most).value().count());
+  return length < now ? now - length : 0;
+}
+
 }  // namespace macrame::cli

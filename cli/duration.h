@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -20,5 +21,9 @@ CLI::Validator IsDuration();
 // Likewise, for days and years.
 inline constexpr std::chrono::hours kLongDurationMax{24 * 3660};
 CLI::Validator IsLongDuration();
+
+uint64_t NowUnixMs();
+// So long ago, or the epoch; `text` is one that ParseDuration takes. For options such as --since.
+uint64_t UnixMsBefore(const std::string& text, std::chrono::hours most);
 
 }  // namespace macrame::cli

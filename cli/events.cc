@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
-#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
@@ -16,17 +18,13 @@ namespace {
 constexpr std::chrono::milliseconds kAskPause{500};
 // Agents' clocks and answers may be so far apart: what is asked for anew overlaps.
 constexpr uint64_t kOverlapMs = 15'000;
+// What two agents say of one event stands at most so far apart, as agents themselves count it.
+constexpr uint64_t kOneEventMs = 10'000;
 
 struct EventsOptions {
   std::string since;
   bool follow = false;
 };
-
-uint64_t NowUnixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
 
 class EventPrinter {
  public:
@@ -36,10 +34,7 @@ class EventPrinter {
   void PrintNew(const v1::ListEventsResponse& response) {
     for (const v1::Event& event : response.events()) {
       newest_ = std::max(newest_, event.at_unix_ms());
-      const std::string key =
-          absl::StrCat(event.kind(), "\n", event.subject(), "\n", event.message(), "\n",
-                       event.at_unix_ms(), "\n", event.seen_by());
-      if (!printed_.insert(key).second) continue;
+      if (!NotePrinted(event)) continue;
       if (run_.wants_table()) {
         *run_.environment.out << EventLine(event, run_.style);
       } else {
@@ -51,8 +46,26 @@ class EventPrinter {
   uint64_t newest() const { return newest_; }
 
  private:
+  struct Printed {
+    uint64_t at_unix_ms = 0;
+    std::string seen_by;
+  };
+
+  // False: it was printed, or what another agent says of it.
+  bool NotePrinted(const v1::Event& event) {
+    std::vector<Printed>& printed =
+        printed_[absl::StrCat(event.kind(), "\n", event.subject(), "\n", event.message())];
+    for (const Printed& one : printed) {
+      const uint64_t apart = std::max(one.at_unix_ms, event.at_unix_ms()) -
+                             std::min(one.at_unix_ms, event.at_unix_ms());
+      if (one.seen_by == event.seen_by() ? apart == 0 : apart <= kOneEventMs) return false;
+    }
+    printed.push_back({event.at_unix_ms(), event.seen_by()});
+    return true;
+  }
+
   const Invocation& run_;
-  std::set<std::string> printed_;
+  std::map<std::string, std::vector<Printed>> printed_;  // by what happened to whom
   uint64_t newest_ = 0;
 };
 
@@ -81,8 +94,7 @@ int RunEvents(const Invocation& run, const EventsOptions& options) {
   AgentClient client(run.options.socket_path);
   v1::ListEventsRequest request;
   if (!options.since.empty()) {
-    request.set_since_unix_ms(NowUnixMs() -
-                              static_cast<uint64_t>(ParseDuration(options.since)->count()));
+    request.set_since_unix_ms(UnixMsBefore(options.since, kDurationMax));
   }
   if (options.follow) return Follow(run, client, request);
   const auto response = client.ListEvents(request);

@@ -18,12 +18,6 @@ struct KeyOptions {
   std::string tenant;
 };
 
-uint64_t NowUnixMs() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count());
-}
-
 // The key alone on stdout, so that a script can take it; the rest for people.
 void TellKey(const Invocation& run, const std::string& secret_key, const v1::ApiKey& key) {
   *run.environment.out << secret_key << "\n" << std::flush;

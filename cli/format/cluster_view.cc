@@ -38,10 +38,6 @@ std::string Name(const v1::NodeIdentity& identity) {
   return identity.hostname().empty() ? identity.node_id().substr(0, kShortId) : identity.hostname();
 }
 
-bool IsUp(const v1::NodeStatus& node) {
-  return node.state() == v1::NODE_STATE_ALIVE || node.state() == v1::NODE_STATE_SUSPECT;
-}
-
 // The address that another machine would take: no loopback if there is any other.
 std::string Address(const v1::NodeIdentity& identity) {
   for (const auto& address : identity.addresses()) {
@@ -215,6 +211,10 @@ std::string TotalsText(const v1::AggregateLoad& load) {
 }
 
 }  // namespace
+
+bool IsUp(const v1::NodeStatus& node) {
+  return node.state() == v1::NODE_STATE_ALIVE || node.state() == v1::NODE_STATE_SUSPECT;
+}
 
 std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id) {
   for (const v1::NodeStatus& node : status.nodes()) {

@@ -27,6 +27,8 @@ std::string ProblemsView(const v1::ClusterStatus& status, const Style& style);
 // `cluster health`: the line on health and the list of problems or notes.
 std::string HealthView(const v1::ClusterStatus& status, const Style& style);
 
+// It answers, or has been silent for a moment only: it holds its ranks, and may take some.
+bool IsUp(const v1::NodeStatus& node);
 // The hostname of a node, or the start of its id when it has none.
 std::string NodeName(const v1::ClusterStatus& status, const std::string& node_id);
 

@@ -3,19 +3,18 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "cli/format/cluster_view.h"
 #include "cli/format/text.h"
 #include "proto/suggestions.h"
 
 namespace macrame::cli {
-
 Draining DrainOf(const v1::ClusterStatus& status, const std::string& node_id) {
   Draining left;
   for (const v1::NodeStatus& node : status.nodes()) {
-    const bool is_up = node.state() == v1::NODE_STATE_ALIVE;
     if (node.identity().node_id() == node_id) {
-      left.ranks = is_up ? node.ranks_running() : 0;
+      left.ranks = IsUp(node) ? node.ranks_running() : 0;
     } else {
-      left.has_other |= is_up && !node.draining() && !node.has_cordon();
+      left.has_other |= IsUp(node) && !node.draining() && !node.has_cordon();
     }
   }
   for (const v1::DeploymentStatus& deployment : status.deployments()) {

@@ -18,7 +18,7 @@ constexpr size_t kSecretMin = 8;
 constexpr std::array<absl::string_view, 8> kSecretWords = {
     "secret", "password", "passphrase", "authorization", "bearer", "api_key", "_key", "token"};
 // What our own secrets begin with, wherever they stand.
-constexpr std::array<absl::string_view, 3> kSecretBeginnings = {"macrame1.", "mcr-", "sk-"};
+constexpr std::array<absl::string_view, 3> kSecretBeginnings = {"macrame1.", "mk-", "sk-"};
 
 bool EndsWord(char c) {
   return absl::ascii_isspace(static_cast<unsigned char>(c)) || c == '"' || c == '\'' || c == ',' ||

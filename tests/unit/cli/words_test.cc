@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cli/exit_codes.h"
+#include "cli/format/drain_view.h"
 #include "proto/reasons.h"
 #include "tests/unit/cli/cli_run.h"
 #include "tests/unit/cli/fake_cluster_service.h"
@@ -186,6 +187,19 @@ TEST_F(WordsTest, DrainOfTheLastNodeIsRefusedInWords) {
   const CliRun run = Run({"drain", "mini-1"});
   EXPECT_EQ(run.exit_code, kExitConflict);
   EXPECT_TRUE(Has(run.err, "no other node")) << run.err;
+}
+
+TEST_F(WordsTest, ANodeThatWasSilentForAMomentKeepsItsRanksAndCanTakeSome) {
+  v1::ClusterStatus status = HealthyCluster();
+  status.clear_deployments();
+  for (v1::NodeStatus& node : *status.mutable_nodes()) node.set_state(v1::NODE_STATE_SUSPECT);
+  status.mutable_nodes(0)->set_ranks_running(1);
+  const std::string node_id = status.nodes(0).identity().node_id();
+  EXPECT_FALSE(DrainOf(status, node_id).is_empty());
+  EXPECT_TRUE(DrainOf(status, node_id).has_other);
+  for (v1::NodeStatus& node : *status.mutable_nodes()) node.set_state(v1::NODE_STATE_DEAD);
+  EXPECT_TRUE(DrainOf(status, node_id).is_empty());
+  EXPECT_FALSE(DrainOf(status, node_id).has_other);
 }
 
 TEST_F(WordsTest, HealthIsALineAndAnExitCode) {

@@ -16,6 +16,8 @@ TEST(Redaction, SecretsGoAndTheRestStays) {
             "Authorization: Bearer [redacted]");
   EXPECT_EQ(Redacted("joined with macrame1.abcdefgh12345678 at once"),
             "joined with [redacted] at once");
+  EXPECT_EQ(Redacted("made mk-0123456789ab-8ce49c1af75fd3b66c89d12119ae78eb today"),
+            "made [redacted] today");
 }
 
 TEST(Redaction, PathsSwitchesAndCountsAreNoSecrets) {
