@@ -148,7 +148,14 @@ class CallReactor : public grpc::ServerGenericBidiReactor,
   // `on_ended` is called once on the owner thread, when the call is over.
   void NotifyEnded(std::function<void(const absl::Status&)> on_ended) {
     std::lock_guard<std::mutex> lock(mutex_);
-    on_ended_ = std::move(on_ended);
+    if (!ending_) {
+      on_ended_ = std::move(on_ended);
+      return;
+    }
+    // Its caller left before the owner thread came to it; what it asks for is done all the same.
+    dispatcher_.Post([on_ended = std::move(on_ended)] {
+      on_ended(absl::CancelledError("the caller went away"));
+    });
   }
 
   void NotifyCancel(std::function<void()> on_cancel) {

@@ -57,7 +57,7 @@ void GangReconciler::GiveWay(const Round& round, const std::string& name, Gang& 
   gang.failure =
       MakeReason(reasons::kNodeLeft,
                  absl::StrCat("'", name, "' moved away from ", leaving->hostname, ", which ",
-                              leaving->cordoned ? "was drained" : "was about to stop"),
+                              leaving->answers_have ? "was drained" : "was about to stop"),
                  leaving->id.value());
 }
 

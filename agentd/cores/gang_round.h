@@ -25,7 +25,7 @@ inline bool TakesRanks(const NodeView& node) {
 
 // What a node that gives its ranks away does.
 inline const char* LeavingWords(const NodeView& node) {
-  return node.cordoned ? "is being drained" : "is about to stop";
+  return node.answers_have ? "is being drained" : "is about to stop";
 }
 
 inline bool IsOver(v1::RankPhase phase) {

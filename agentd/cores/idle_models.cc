@@ -3,17 +3,21 @@
 #include <numeric>
 #include <utility>
 
+#include "proto/replicas.h"
+
 namespace macrame::agentd {
 namespace {
 
+// Of all replicas of a deployment together: requests take any of them.
 struct Use {
   bool now = false;
   uint64_t begun = 0;
+  uint64_t epochs = 0;
 };
 
-Use UseOf(const v1::DeploymentStatus& deployment) {
-  Use use;
-  use.now = deployment.state() != v1::DEPLOYMENT_STATE_READY;
+void AddUse(const v1::DeploymentStatus& deployment, Use& use) {
+  use.epochs += deployment.epoch();
+  use.now = use.now || deployment.state() != v1::DEPLOYMENT_STATE_READY;
   for (const v1::RankStatus& rank : deployment.ranks()) {
     if (rank.rank() != 0) continue;
     use.now = use.now || rank.requests_running() > 0 || rank.requests_queued() > 0;
@@ -21,7 +25,6 @@ Use UseOf(const v1::DeploymentStatus& deployment) {
     use.begun += rank.tokens_generated_total();
     use.begun = std::accumulate(counts.begin(), counts.end(), use.begun);
   }
-  return use;
 }
 
 }  // namespace
@@ -29,16 +32,18 @@ Use UseOf(const v1::DeploymentStatus& deployment) {
 std::vector<std::string> IdleModels::Look(const std::vector<v1::DeploymentStatus>& deployments,
                                           MonotonicTime now) {
   std::vector<std::string> idle;
-  std::map<std::string, Seen> seen;
+  if (!is_on()) return idle;
+  std::map<std::string, Use> uses;
   for (const v1::DeploymentStatus& deployment : deployments) {
-    if (!is_on()) break;
-    const std::string& name = deployment.deployment().name();
-    const Use use = UseOf(deployment);
+    AddUse(deployment, uses[DeploymentOfReplica(deployment.deployment().name())]);
+  }
+  std::map<std::string, Seen> seen;
+  for (const auto& [name, use] : uses) {
     const auto before = seen_.find(name);
     Seen& one = seen[name];
-    one = {use.begun, deployment.epoch(), now};
+    one = {use.begun, use.epochs, now};
     if (before == seen_.end() || use.now) continue;
-    if (before->second.begun != use.begun || before->second.epoch != one.epoch) continue;
+    if (before->second.begun != use.begun || before->second.epochs != use.epochs) continue;
     one.used_at = before->second.used_at;
     if (now - one.used_at >= limit_) idle.push_back(name);
   }

@@ -4,7 +4,7 @@
 //
 // A model is in use while requests run or wait, and when its entry ranks have begun requests or
 // made tokens since the last look. One that is not ready is in use, too: somebody has just loaded
-// it, or it is being recovered.
+// it, or it is being recovered. Replicas of a model are idle together or not at all.
 
 #include <cstdint>
 #include <map>
@@ -21,8 +21,8 @@ class IdleModels {
   // `limit` 0: none is ever idle.
   explicit IdleModels(Duration limit) : limit_(limit) {}
 
-  // Names of deployments that were not used for `limit`, as far as looks since the last Forget
-  // tell. Each is named at every look until it is gone.
+  // Names of deployments (not of replicas) that were not used for `limit`, as far as looks since
+  // the last Forget tell. Each is named at every look until it is gone.
   std::vector<std::string> Look(const std::vector<v1::DeploymentStatus>& deployments,
                                 MonotonicTime now);
   // This node does not lead (any more): what it saw before says nothing of the time between.
@@ -31,8 +31,8 @@ class IdleModels {
 
  private:
   struct Seen {
-    uint64_t begun = 0;  // requests and tokens of all entry ranks together
-    uint64_t epoch = 0;
+    uint64_t begun = 0;   // requests and tokens of all entry ranks together
+    uint64_t epochs = 0;  // of all replicas, added up
     MonotonicTime used_at;
   };
 

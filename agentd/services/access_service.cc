@@ -61,6 +61,19 @@ std::string OfUnload(const google::protobuf::MessageLite& request) {
 std::string OfForget(const google::protobuf::MessageLite& request) {
   return As<v1::ForgetNodeRequest>(request).node_id();
 }
+std::string OfCordon(const google::protobuf::MessageLite& request) {
+  const auto& cordon = As<v1::SetCordonRequest>(request);
+  switch (cordon.order()) {
+    case v1::CORDON_ORDER_CORDON:
+      return "cordon " + cordon.node_id();
+    case v1::CORDON_ORDER_DRAIN:
+      return "drain " + cordon.node_id();
+    case v1::CORDON_ORDER_UNCORDON:
+      return "uncordon " + cordon.node_id();
+    default:
+      return cordon.node_id();
+  }
+}
 std::string OfToken(const google::protobuf::MessageLite& request) {
   const auto& token = As<v1::CreateJoinTokenRequest>(request);
   return absl::StrCat(std::max(1u, token.uses()), " uses",
@@ -88,11 +101,11 @@ struct Audited {
 };
 
 const std::array kAudited = {
-    Audited{kLoadModel.path, OfLoad},      Audited{kUnloadModel.path, OfUnload},
-    Audited{kForgetNode.path, OfForget},   Audited{kCreateJoinToken.path, OfToken},
-    Audited{kApproveNode.path, OfApprove}, Audited{kRevokeNode.path, OfRevokeNode},
-    Audited{kCreateKey.path, OfCreateKey}, Audited{kRevokeKey.path, OfRevokeKey},
-    Audited{kRotateKey.path, OfRotateKey},
+    Audited{kLoadModel.path, OfLoad},        Audited{kUnloadModel.path, OfUnload},
+    Audited{kForgetNode.path, OfForget},     Audited{kSetCordon.path, OfCordon},
+    Audited{kCreateJoinToken.path, OfToken}, Audited{kApproveNode.path, OfApprove},
+    Audited{kRevokeNode.path, OfRevokeNode}, Audited{kCreateKey.path, OfCreateKey},
+    Audited{kRevokeKey.path, OfRevokeKey},   Audited{kRotateKey.path, OfRotateKey},
 };
 
 }  // namespace
@@ -160,14 +173,12 @@ void AccessService::RegisterLocal(GrpcServer& server) {
                            Reply<v1::VerifyAuditResponse> reply) { reply(parts_.audit.Verify()); });
 }
 
-// Whoever is told of a key meets a gateway here that knows it; other nodes' follow in a moment.
 template <typename Response>
 void AccessService::Write(const v1::ApiKey& key, const Response& response,
                           const Reply<Response>& reply) {
   parts_.replicator.Write(StateKeyOf(key), key.SerializeAsString(),
-                          [this, response, reply](const absl::Status& status) {
+                          [response, reply](const absl::Status& status) {
                             if (!status.ok()) return reply(status);
-                            parts_.access->SetKeys(parts_.replicator.desired().api_keys());
                             reply(response);
                           });
 }

@@ -3,10 +3,8 @@
 // AccessService: keys of the HTTP API, which the coordinator keeps in the desired state, and the
 // audit log of this agent. Owner thread.
 
-#include <memory>
 #include <string>
 
-#include "agentd/gateway/gateway_access.h"
 #include "agentd/services/coordinator_way.h"
 #include "agentd/state/audit_log.h"
 #include "agentd/state/state_replicator.h"
@@ -27,7 +25,6 @@ class AccessService {
     CoordinatorWay::Parts way;
     StateReplicator& replicator;
     const AuditLog& audit;
-    std::shared_ptr<GatewayAccess> access;
   };
   explicit AccessService(Parts parts) : parts_(parts), way_(parts.way) {}
 

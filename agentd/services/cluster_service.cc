@@ -310,7 +310,19 @@ void ClusterService::ForgetNode(const Caller& caller, const v1::ForgetNodeReques
     return reply(parts_.member_writer.ForgetAlone(node));
   }
   way_.Unary(kForgetNode, caller, request, kUnloadTimeout, reply,
-             [this, node, reply] { parts_.member_writer.Forget(node, reply); });
+             [this, node, reply] { ForgetHere(node, reply); });
+}
+
+// Its cordon goes with it: nobody could name the node to take it back.
+void ClusterService::ForgetHere(const NodeId& node, Reply<v1::ForgetNodeResponse> reply) {
+  parts_.member_writer.Forget(
+      node, [this, node, reply](absl::StatusOr<v1::ForgetNodeResponse> response) {
+        if (response.ok() && parts_.replicator.desired().FindCordon(node.value()) != nullptr) {
+          parts_.replicator.Remove(absl::StrCat(kCordonPrefix, node.value()), "",
+                                   [](const absl::Status&) {});
+        }
+        reply(std::move(response));
+      });
 }
 
 // What is so already is not written again: an order may be repeated.
@@ -330,9 +342,8 @@ void ClusterService::SetCordonHere(const v1::SetCordonRequest& request,
                               "deadline of more than a day"));
   }
   if (!change->response.changed()) return reply(change->response);
-  const auto done = [this, reply, response = change->response](const absl::Status& status) {
+  const auto done = [reply, response = change->response](const absl::Status& status) {
     if (!status.ok()) return reply(status);
-    parts_.gang_controller.Wake();
     reply(response);
   };
   const std::string key = absl::StrCat(kCordonPrefix, request.node_id());

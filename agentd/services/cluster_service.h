@@ -90,6 +90,7 @@ class ClusterService {
                    transport::ServerStream stream);
   void ForgetNode(const transport::Caller& caller, const v1::ForgetNodeRequest& request,
                   Reply<v1::ForgetNodeResponse> reply);
+  void ForgetHere(const NodeId& node, Reply<v1::ForgetNodeResponse> reply);
   void SetCordonHere(const v1::SetCordonRequest& request, Reply<v1::SetCordonResponse> reply);
   void UnloadHere(const std::string& name, Reply<v1::UnloadModelResponse> reply);
   void AnswerWhenGone(const std::string& name, MonotonicTime since,

@@ -13,6 +13,10 @@ MeteredBackend::MeteredBackend(InferenceBackend& behind, std::shared_ptr<MetricR
 std::shared_ptr<GenerateCall> MeteredBackend::StartGenerate(v1::GenerateRequest request,
                                                             ChunkCallback on_chunk,
                                                             DoneCallback on_done) {
+  // No model runs: its ids are a prompt's, and no tokens that were generated.
+  if (request.has_tokenize()) {
+    return behind_.StartGenerate(std::move(request), std::move(on_chunk), std::move(on_done));
+  }
   // The callbacks never come two at once. They may come when this object is gone.
   auto meter = std::make_shared<RequestMeter>(registry_, request.deployment(), clock_.Now());
   return behind_.StartGenerate(

@@ -43,7 +43,8 @@ void RoutedCall::Cancel() {
 void RoutedCall::Try() {
   if (finished_) return;
   if (cancelled_) return Finish(absl::CancelledError("cancelled before it began"));
-  const absl::StatusOr<EntryTable::Entry> entry = entries_.Find(deployment_);
+  if (prompt_.empty() && entries_.HasChoice(deployment_)) prompt_ = PromptSteps(request_);
+  const absl::StatusOr<EntryTable::Entry> entry = entries_.Find(deployment_, prompt_);
   if (!entry.ok()) {
     if (absl::IsNotFound(entry.status())) return Finish(entry.status());
     return Over(entry.status());
@@ -56,7 +57,7 @@ void RoutedCall::Try() {
                              entry_.node.value()));
   }
   request_.set_deployment(entry_.replica);
-  entries_.NoteSent(entry_.replica);
+  entries_.NoteSent(entry_, prompt_);
   under_way_ = true;
   const uint64_t attempt = ++attempt_;
   handle_ = send_(

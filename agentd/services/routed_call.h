@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "agentd/state/entry_table.h"
@@ -74,7 +75,8 @@ class RoutedCall : public std::enable_shared_from_this<RoutedCall> {
   const Send send_;
   v1::GenerateRequest request_;
   const std::string deployment_;
-  ChunkCallback on_chunk_;  // both are let go of at the end
+  std::vector<PromptStep> prompt_;  // where there are replicas to choose from
+  ChunkCallback on_chunk_;          // both are let go of at the end
   DoneCallback on_done_;
   const Duration moved_on_grace_;
   MonotonicTime give_up_;

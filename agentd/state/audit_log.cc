@@ -63,15 +63,25 @@ void AuditLog::Open() {
       if (read.has_value()) tail_ = {read->sequence, read->hash};
     }
   }
+  if (OpenNewest()) {
+    RepairEnd();
+  } else {
+    NoteTrouble();
+  }
+}
+
+bool AuditLog::OpenNewest() {
   file_ = ::open(PathOf(0).c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   struct stat info {};
-  if (file_ < 0 || ::fstat(file_, &info) != 0) {
-    trouble_ = absl::StrCat(PathOf(0), ": ", std::strerror(errno));
-    spdlog::error("the audit log can't be written: {}", trouble_);
-    return;
-  }
+  if (file_ < 0 || ::fstat(file_, &info) != 0) return false;
   size_ = static_cast<size_t>(info.st_size);
-  RepairEnd();
+  return true;
+}
+
+void AuditLog::NoteTrouble() {
+  const std::string why = absl::StrCat(PathOf(0), ": ", std::strerror(errno));
+  if (trouble_.empty()) spdlog::error("the audit log can't be written: {}", why);
+  trouble_ = why;
 }
 
 // A line that a crash cut off goes, and an entry says so.
@@ -95,24 +105,46 @@ void AuditLog::Rotate() {
   for (int index = kAuditFilesMax - 1; index > 0; --index) {
     std::rename(PathOf(index - 1).c_str(), PathOf(index).c_str());
   }
-  file_ = ::open(PathOf(0).c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  size_ = 0;
+  OpenNewest();
+}
+
+// What a failed write left behind goes first: the next entry has the same number.
+bool AuditLog::IsWritable() {
+  if (file_ < 0 && !OpenNewest()) return false;
+  if (is_ragged_ && ::ftruncate(file_, static_cast<off_t>(size_)) != 0) return false;
+  is_ragged_ = false;
+  return true;
+}
+
+bool AuditLog::Append(const AuditEntry& entry, bool sync) {
+  AuditTail next = tail_;
+  const std::string line = ComposeAuditLine(entry, &next);
+  if (size_ > 0 && size_ + line.size() > file_bytes_max_) Rotate();
+  if (!IsWritable()) return false;
+  if (!WriteAll(file_, line) || (sync && ::fsync(file_) != 0)) {
+    const int code = errno;
+    is_ragged_ = true;
+    IsWritable();
+    errno = code;
+    return false;
+  }
+  size_ += line.size();
+  tail_ = next;
+  return true;
 }
 
 void AuditLog::Add(AuditEntry entry, bool sync) {
   entry.unix_ms = clock_.UnixMs();
-  AuditTail next = tail_;
-  const std::string line = ComposeAuditLine(entry, &next);
-  if (size_ > 0 && size_ + line.size() > file_bytes_max_) Rotate();
-  const bool written = file_ >= 0 && WriteAll(file_, line) && (!sync || ::fsync(file_) == 0);
-  if (!written) {
-    if (trouble_.empty()) spdlog::error("the audit log can't be written: {}", std::strerror(errno));
-    trouble_ = absl::StrCat(PathOf(0), ": ", std::strerror(errno));
-    return;
+  const bool is_resumed =
+      lost_ == 0 || Append({entry.unix_ms, "local", "audit log resumed",
+                            absl::StrCat(lost_, " entries were not written"), "disk", "ok", 0},
+                           sync);
+  if (is_resumed) lost_ = 0;
+  if (!is_resumed || !Append(entry, sync)) {
+    ++lost_;
+    return NoteTrouble();
   }
   trouble_.clear();
-  size_ += line.size();
-  tail_ = next;
 }
 
 void AuditLog::AddRefused(AuditEntry entry) {

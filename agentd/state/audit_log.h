@@ -31,7 +31,8 @@ class AuditLog {
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
-  // Its time is set here. With `sync` it is on disk when the call returns.
+  // Its time is set here. With `sync` it is on disk when the call returns. What can't be written is
+  // lost; once writing works again an entry says how many were.
   void Add(AuditEntry entry, bool sync = true);
   // A refused request of the HTTP API; some of many.
   void AddRefused(AuditEntry entry);
@@ -45,6 +46,11 @@ class AuditLog {
  private:
   std::string PathOf(int index) const;  // 0: the present one
   void Open();
+  // False: errno says why.
+  bool OpenNewest();
+  bool IsWritable();
+  bool Append(const AuditEntry& entry, bool sync);
+  void NoteTrouble();
   void RepairEnd();
   void Rotate();
   // Until `take` says false. `take` is told the file's name and the line's number.
@@ -55,7 +61,9 @@ class AuditLog {
   const std::string folder_;
   const size_t file_bytes_max_;
   int file_ = -1;
-  size_t size_ = 0;
+  size_t size_ = 0;         // up to here lines are whole
+  bool is_ragged_ = false;  // the file may be longer
+  uint64_t lost_ = 0;       // entries, since writing failed
   AuditTail tail_;
   AuditThrottle throttle_;
   std::string trouble_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -35,32 +36,54 @@ bool EntryTable::IsWanted(const std::string& asked) const {
   return desired_.FindDeployment(DeploymentOfReplica(asked)) != nullptr;
 }
 
-absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked) const {
+bool EntryTable::HasChoice(const std::string& asked) const {
+  const v1::Deployment* wanted = desired_.FindDeployment(asked);
+  return wanted != nullptr && wanted->replicas() > 1;
+}
+
+absl::StatusOr<EntryTable::Entry> EntryTable::Find(const std::string& asked,
+                                                   const std::vector<PromptStep>& prompt) const {
   const std::string deployment = DeploymentOfReplica(asked);
   const v1::Deployment* wanted = desired_.FindDeployment(deployment);
   if (wanted == nullptr) return NotLoaded(asked, desired_);
-  std::optional<Entry> best;
-  std::tuple<bool, uint32_t, uint64_t> best_rank;
+  static const Sent kNothing;
+  std::vector<Choice> choices;
   for (uint32_t index = 0; index < std::clamp(wanted->replicas(), 1u, kReplicasMax); ++index) {
     const std::string replica = ReplicaName(deployment, index);
     if (asked != deployment && asked != replica) continue;
     const v1::GangRecord* gang = desired_.FindGang(replica);
     if (gang == nullptr || gang->entry_node_id().empty()) continue;
     const auto sent = sent_.find(replica);
-    const Sent known = sent == sent_.end() ? Sent{} : sent->second;
+    const Sent& known = sent == sent_.end() ? kNothing : sent->second;
     const bool failed =
         IsDead(NodeId(gang->entry_node_id())) ||
         (known.failed_at.has_value() && clock_.Now() - *known.failed_at < kFailedReplicaPause);
-    const std::tuple rank(failed, known.under_way, known.last);
-    if (best.has_value() && rank >= best_rank) continue;
-    best = Entry{replica, NodeId(gang->entry_node_id()), gang->epoch(), failed};
-    best_rank = rank;
+    // Ranks that were launched anew have computed nothing yet.
+    const bool knows = !failed && known.epoch == gang->epoch();
+    choices.push_back({Entry{replica, NodeId(gang->entry_node_id()), gang->epoch(), failed},
+                       known.under_way, known.last, knows ? known.prompts.Matched(prompt) : 0});
   }
-  if (!best.has_value()) {
+  if (choices.empty()) {
     return ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNotReady,
                         absl::StrCat(asked, " is not placed on any node yet"));
   }
-  return *std::move(best);
+  const Choice* best = &choices.front();
+  for (const Choice& choice : choices) {
+    const auto rank = [](const Choice& one) {
+      return std::tuple(one.entry.failed_lately, one.under_way, one.last);
+    };
+    if (rank(choice) < rank(*best)) best = &choice;
+  }
+  const uint32_t busy_max = best->under_way + kAffinityRequests;
+  const Choice* nearest = nullptr;
+  for (const Choice& choice : choices) {
+    if (choice.matched < kAffinityBytesMin || choice.under_way > busy_max) continue;
+    const bool is_nearer =
+        nearest == nullptr || choice.matched > nearest->matched ||
+        (choice.matched == nearest->matched && choice.under_way < nearest->under_way);
+    if (is_nearer) nearest = &choice;
+  }
+  return (nearest != nullptr ? nearest : best)->entry;
 }
 
 bool EntryTable::HasMovedOn(const Entry& entry) const {
@@ -90,17 +113,23 @@ absl::Status EntryTable::Told(const std::string& asked, const absl::Status& stat
                                    " is being brought up again: ", ReasonOf(status).message()));
 }
 
-void EntryTable::NoteSent(const std::string& replica) {
-  Sent& sent = sent_[replica];
+void EntryTable::NoteSent(const Entry& entry, const std::vector<PromptStep>& prompt) {
+  Sent& sent = sent_[entry.replica];
   ++sent.under_way;
   sent.last = ++requests_sent_;
+  if (prompt.empty()) return;
+  if (std::exchange(sent.epoch, entry.epoch) != entry.epoch) sent.prompts = {};
+  sent.prompts.Note(prompt);
 }
 
 void EntryTable::NoteOver(const std::string& replica, bool failed) {
   Sent& sent = sent_[replica];
   --sent.under_way;
   sent.failed_at.reset();
-  if (failed) sent.failed_at = clock_.Now();
+  if (failed) {
+    sent.failed_at = clock_.Now();
+    sent.prompts = {};
+  }
   if (sent.under_way == 0 && sent_.size() > kReplicasCountedMax) sent_.erase(replica);
 }
 

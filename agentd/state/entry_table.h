@@ -1,18 +1,22 @@
 #pragma once
 
-// Where the entry ranks of a deployment's replicas are, and which of them to ask: the one with the
-// fewest requests of this node's under way. One that lately had no answer, or is on a dead node,
-// only when there is no other. Owner thread; decides by the desired state and the membership.
+// Where the entry ranks of a deployment's replicas are, and which of them to ask: the one that was
+// sent the beginning of this prompt before, as long as it has not many more requests of this node's
+// under way than another; else the one with the fewest. One that lately had no answer, or is on a
+// dead node, only when there is no other. Owner thread; decides by the desired state and the
+// membership.
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "agentd/cores/desired_state.h"
+#include "agentd/cores/prefix_affinity.h"
 #include "proto/ids.h"
 #include "transport/dispatcher.h"
 
@@ -20,6 +24,12 @@ namespace macrame::agentd {
 
 // A replica without an answer is passed over for so long while there are others.
 inline constexpr Duration kFailedReplicaPause = std::chrono::seconds(5);
+
+// A beginning shorter than this is computed anew as fast as anywhere.
+inline constexpr size_t kAffinityBytesMin = 1024;
+// Requests more than the least busy replica's that a known beginning is worth: a gang computes so
+// many at once at little loss.
+inline constexpr uint32_t kAffinityRequests = 4;
 
 class EntryTable {
  public:
@@ -35,7 +45,10 @@ class EntryTable {
 
   // "NAME#2" means that replica alone. NOT_FOUND with MODEL_NOT_LOADED when no such deployment is
   // wanted; UNAVAILABLE with NOT_READY when it is and no replica of it has a place.
-  absl::StatusOr<Entry> Find(const std::string& asked) const;
+  absl::StatusOr<Entry> Find(const std::string& asked,
+                             const std::vector<PromptStep>& prompt = {}) const;
+  // Whether there is more than one replica to choose from: only then its prompt matters.
+  bool HasChoice(const std::string& asked) const;
   // Whether somebody wants it served.
   bool IsWanted(const std::string& asked) const;
   // Whom the membership holds for dead; nobody before.
@@ -51,7 +64,7 @@ class EntryTable {
   absl::Status Told(const std::string& asked, const absl::Status& status) const;
 
   // A request goes there, and is over. `failed`: it had no answer.
-  void NoteSent(const std::string& replica);
+  void NoteSent(const Entry& entry, const std::vector<PromptStep>& prompt = {});
   void NoteOver(const std::string& replica, bool failed);
 
  private:
@@ -60,6 +73,15 @@ class EntryTable {
     uint32_t under_way = 0;
     uint64_t last = 0;
     std::optional<MonotonicTime> failed_at;
+    uint64_t epoch = 0;  // whose ranks were sent `prompts`
+    PrefixMemory prompts;
+  };
+
+  struct Choice {
+    Entry entry;
+    uint32_t under_way = 0;
+    uint64_t last = 0;
+    size_t matched = 0;  // bytes of the prompt that it was sent before
   };
 
   const transport::Clock& clock_;

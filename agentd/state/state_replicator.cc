@@ -91,8 +91,9 @@ void StateReplicator::Finish(absl::StatusOr<StateTable::Proposal> proposal, Done
   if (saved.ok()) table_.OnPersisted(proposal->sequence);
   waiting_.push_back({proposal->sequence, dispatcher_.Now(), std::move(done)});
   SendToAll();
-  AnswerCommitted();
+  // Whoever is answered finds the change wherever it is read on this node.
   callbacks_.on_changed();
+  AnswerCommitted();
 }
 
 absl::Status StateReplicator::Save(StateChange change) {

@@ -61,6 +61,15 @@ TEST(IdleModels, OneIsIdleAndTheOtherIsNot) {
   EXPECT_EQ(idle.Look({Ready("chat", 1), Ready("code", 2)}, At(10)), Names{"chat"});
 }
 
+TEST(IdleModels, ReplicasAreIdleTogether) {
+  IdleModels idle(minutes(10));
+  idle.Look({Ready("chat", 1), Ready("chat#2", 1)}, At(0));
+  EXPECT_EQ(idle.Look({Ready("chat", 1), Ready("chat#2", 9)}, At(10)), Names())
+      << "one of them answered";
+  EXPECT_EQ(idle.Look({Ready("chat", 1), Ready("chat#2", 9)}, At(20)), Names{"chat"})
+      << "told once, by the name that unloads both";
+}
+
 TEST(IdleModels, ACoordinatorGoesByWhatItSawItself) {
   IdleModels idle(minutes(10));
   idle.Look({Ready("chat")}, At(0));

@@ -1,6 +1,8 @@
 #include "agentd/state/audit_log.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +57,29 @@ TEST_F(AuditLogTest, TheChainGoesOnOverRestartsAndFiles) {
   struct stat info {};
   ASSERT_EQ(::stat(Path().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
+}
+
+// Writing stops within a line, as on a disk that is full.
+TEST_F(AuditLogTest, AFullDiskLosesEntriesAndSaysHowManyButBreaksNoChain) {
+  AuditLog log(clock_, folder_);
+  AddSome(log, 2);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto at_signal = ::signal(SIGXFSZ, SIG_IGN);
+  struct rlimit full = before;
+  full.rlim_cur = Text().size() + 40;
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+  AddSome(log, 3);
+  const std::string trouble = log.trouble();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, at_signal);
+  EXPECT_NE(trouble.find("audit.log: "), std::string::npos) << trouble;
+  AddSome(log, 1);
+  EXPECT_EQ(log.trouble(), "");
+  const v1::VerifyAuditResponse check = log.Verify();
+  EXPECT_EQ(check.broken_at(), "") << check.broken_why() << "\n" << Text();
+  EXPECT_EQ(check.entries(), 4u) << "two, the one that says so, and one";
+  EXPECT_NE(Text().find("3 entries were not written"), std::string::npos) << Text();
 }
 
 TEST_F(AuditLogTest, OldFilesGoAndWhatIsLeftHolds) {
