@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "agentd/cores/gang_reconciler.h"
 #include "macrame/v1/agent.pb.h"
 #include "proto/replicas.h"
 #include "transport/fake_dispatcher.h"
