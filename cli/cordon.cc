@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/command.h"
+#include "cli/coordinator_change.h"
 #include "cli/duration.h"
 #include "cli/format/cluster_view.h"
 #include "cli/format/drain_view.h"
@@ -40,7 +41,7 @@ absl::StatusOr<v1::SetCordonResponse> Order(AgentClient& client, const std::stri
   request.set_node_id(*node);
   request.set_order(order);
   request.set_deadline_ms(deadline_ms);
-  auto response = client.SetCordon(request);
+  auto response = GiveOrder([&] { return client.SetCordon(request); });
   // For callers: uncordoned nodes have no cordon that would say which it is.
   if (response.ok()) response->mutable_cordon()->set_node_id(*node);
   return response;

@@ -1,14 +1,18 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/coordinator_change.h"
 
 namespace macrame::cli {
 namespace {
 
 int RunModelUnload(const Invocation& run, const std::string& name) {
   AgentClient client(run.options.socket_path);
-  const absl::Status done = client.UnloadModel(name);
-  if (!done.ok()) return run.Fail(done);
+  bool is_second = false;
+  const absl::Status done = GiveOrder([&] { return client.UnloadModel(name); }, &is_second);
+  // The first order was carried out then.
+  const bool is_gone = is_second && absl::IsNotFound(done);
+  if (!done.ok() && !is_gone) return run.Fail(done);
   if (run.wants_table()) {
     *run.environment.out << Printable(name) << " is unloaded\n";
     return kExitOk;

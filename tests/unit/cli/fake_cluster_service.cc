@@ -200,6 +200,11 @@ grpc::Status FakeOperationService::SetCordon(grpc::ServerContext*,
                                              const v1::SetCordonRequest* request,
                                              v1::SetCordonResponse* response) {
   last_cordon = *request;
+  if (coordinator_changes > 0) {
+    --coordinator_changes;
+    return ToGrpcStatus(ReasonStatus(absl::StatusCode::kUnavailable, reasons::kNoCoordinator,
+                                     "this node stopped being coordinator"));
+  }
   response->set_changed(changes);
   ++cordons;
   return grpc::Status::OK;

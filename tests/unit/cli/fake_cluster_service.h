@@ -91,7 +91,7 @@ class FakeClusterService final : public v1::ClusterService::Service {
   std::mutex status_mutex_;
 };
 
-// Cordons are taken, and one event is told.
+// Cordons are taken, unless the coordinator changes, and one event is told.
 class FakeOperationService final : public v1::OperationService::Service {
  public:
   grpc::Status SetCordon(grpc::ServerContext*, const v1::SetCordonRequest* request,
@@ -100,6 +100,7 @@ class FakeOperationService final : public v1::OperationService::Service {
                           v1::ListEventsResponse* response) override;
 
   bool changes = true;
+  std::atomic<int> coordinator_changes{0};  // so many orders are not acknowledged
   v1::SetCordonRequest last_cordon;
   v1::ListEventsRequest last_events;
   std::atomic<int> cordons{0};

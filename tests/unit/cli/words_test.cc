@@ -180,6 +180,14 @@ TEST_F(WordsTest, DrainWaitsUntilTheNodeIsEmpty) {
   EXPECT_EQ(agent_.operations.last_cordon.deadline_ms(), 90'000u);
 }
 
+TEST_F(WordsTest, ACordonIsOrderedAgainWhenTheCoordinatorChanges) {
+  agent_.operations.coordinator_changes = 2;
+  const CliRun run = Run({"uncordon", "mini-2"});
+  EXPECT_EQ(run.exit_code, kExitOk) << run.err;
+  EXPECT_EQ(agent_.operations.cordons, 1);
+  EXPECT_TRUE(Has(run.out, "mini-2 is uncordoned")) << run.out;
+}
+
 TEST_F(WordsTest, DrainOfTheLastNodeIsRefusedInWords) {
   v1::ClusterStatus alone = HealthyCluster();
   alone.mutable_nodes()->DeleteSubrange(1, 2);
