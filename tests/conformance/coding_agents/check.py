@@ -20,9 +20,11 @@ import time
 TASK = "In notes.md, the bell must ring at dawn. Then write hard.txt and show both."
 NOTES = "# Notes\n\nThe bell rings at noon.\n"
 EDITED = NOTES.replace("noon", "dawn")
-HARD = "\"quotes\" 'and' \\back\\slashes\\n\n\ttabs, <b>tags</b> & </tool_call>, 7°, 雪, {\"a\": [1]}\n"
+HARD = "\"quotes\" 'and' \\back\\slashes\\n\n\ttabs, <b>tags</b> &amp; </tool_call>, 7°, 雪, {\"a\": [1]}\n"
+# Qwen3 Coder writes arguments as they are, so that a tag of its own can't stand in them.
+HARD_FOR_TAGS = HARD.replace("</tool_call>", "</call>")
 SHOW = "cat notes.md hard.txt && echo shown-$((40 + 2))"
-LIMIT_S = 100
+LIMIT_S = 180
 
 
 class Place:
@@ -76,7 +78,7 @@ def claude_turns(work):
         # A tool that is held back until it is asked for.
         call("ToolSearch", query="select:CronList"),
         call("CronList"),
-        call("Write", file_path=f"{work}/hard.txt", content=HARD),
+        call("Write", file_path=f"{work}/hard.txt", content=HARD_FOR_TAGS),
         call("Bash", command=SHOW, description="Show both files"),
     ]
 
@@ -86,7 +88,8 @@ def claude(place, path):
         [path, "-p", TASK, "--permission-mode", "acceptEdits",
          "--allowedTools", "Bash"],
         ANTHROPIC_BASE_URL=place.url, ANTHROPIC_API_KEY="unused",
-        ANTHROPIC_MODEL="agent-qwen3_coder", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
+        ANTHROPIC_MODEL="agent-qwen3_coder", CLAUDE_CODE_MAX_CONTEXT_TOKENS="131072",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
 
 
 def codex_turns(_):
@@ -107,6 +110,7 @@ def codex(place, path):
     (place.home / ".codex").mkdir()
     (place.home / ".codex/config.toml").write_text(f"""
 model = "agent-harmony"
+model_context_window = 131072
 model_provider = "macrame"
 web_search = "disabled"
 
@@ -135,7 +139,7 @@ def opencode(place, path):
         "provider": {"macrame": {
             "npm": "@ai-sdk/openai-compatible", "name": "Macrame",
             "options": {"baseURL": f"{place.url}/v1"},
-            "models": {"agent-hermes": {}}}}}))
+            "models": {"agent-hermes": {"limit": {"context": 131072, "output": 32768}}}}}}))
     return place.run(
         [path, "run", "--model", "macrame/agent-hermes", TASK],
         OPENCODE_DISABLE_AUTOUPDATE="1", OPENCODE_DISABLE_MODELS_FETCH="1")
@@ -181,7 +185,7 @@ def check(build, path, name):
     try:
         told = agent(place, path)
         assert (place.work / "notes.md").read_text() == EDITED, told[-4000:]
-        assert (place.work / "hard.txt").read_text() == HARD, told[-4000:]
+        assert (place.work / "hard.txt").read_text() in (HARD, HARD_FOR_TAGS), told[-4000:]
         assert "The last tool said:" in told and "shown-42" in told, told[-4000:]
     finally:
         place.close()
