@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/chat_translation.h"
+#include "agentd/gateway/dialect.h"
 
 namespace macrame::agentd {
 namespace {
@@ -65,6 +66,10 @@ class MessagesReader : public ChatTranslation {
       Refuse("mcp_servers", "tools run at the client");
     }
     if (Field("container") != nullptr) Refuse("container", "no code is run here");
+    if (Field("thread") != nullptr) {
+      Fail("thread", "'thread' can't be honoured: no conversations are held here, send them whole.",
+           kThreadUnsupported);
+    }
     for (const char* name : {"context_management", "cache_control", "inference_geo", "speed"}) {
       if (Field(name) != nullptr) NoteIgnored(name);
     }

@@ -289,10 +289,9 @@ class ResponseReader : public ChatTranslation {
   void ReadFunction(const Json& tool, const std::string& param, const Json* space) {
     const std::string type = Text(tool, "type", param);
     if (!failed() && type != "function") {
-      Refuse(param + ".type",
-             absl::StrCat("tools of type '", type.substr(0, 64),
-                          "' are not served, only functions that the client runs; "
-                          "switch it off in the client"));
+      Refuse(param + ".type", absl::StrCat("tools of type '", type.substr(0, 64),
+                                           "' are not served, only functions that the client runs; "
+                                           "switch it off in the client"));
     }
     std::string name = Text(tool, "name", param);
     if (failed()) return;

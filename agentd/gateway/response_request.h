@@ -3,8 +3,8 @@
 // The body of OpenAI's POST /v1/responses as a chat. Pure.
 //
 // `input` is text or items: messages, function_call, function_call_output and reasoning items
-// become a chat's messages, behind those of `previous_response_id` where that is named. Functions of
-// a namespace are a chat's tools under both names. Tools of OpenAI's servers, images, files,
+// become a chat's messages, behind those of `previous_response_id` where that is named. Functions
+// of a namespace are a chat's tools under both names. Tools of OpenAI's servers, images, files,
 // `background` and `conversation` are refused by name.
 
 #include <cstddef>

@@ -127,6 +127,14 @@ TEST(MessagesRequest, DeferredToolsWaitForAReference) {
   EXPECT_EQ(read.generate.messages(2).content(), "The tool now is loaded.");
 }
 
+TEST(MessagesRequest, ThreadsAreRefusedByACodeThatClientsKnow) {
+  const json thread = {{"type", "continue"}, {"previous_message_id", "msg_1"}};
+  const auto read = ParseMessagesRequest(Body({{"thread", thread}}).dump(), 32);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(read));
+  EXPECT_EQ(std::get<ApiError>(read).code, "thread_unsupported_request");
+  EXPECT_EQ(std::get<ApiError>(read).param, "thread");
+}
+
 TEST(MessagesRequest, ToolChoicesInAllForms) {
   EXPECT_EQ(Good({{"tools", Tools()}}).generate.tools().choice(), v1::TOOL_CHOICE_KIND_AUTO);
   EXPECT_EQ(

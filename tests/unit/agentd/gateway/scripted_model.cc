@@ -327,10 +327,10 @@ Turn TurnOfScript(const ordered_json& script, const v1::GenerateRequest& request
   for (const ordered_json& reply : script.at("replies")) {
     if (IsTold(request, reply.at("to"))) return {"", reply.at("text"), {}};
   }
-  return {"",
-          absl::StrReplaceAll(script.at("last").get<std::string>(),
-                              {{"$RESULT", LastResult(request)}}),
-          {}};
+  return {
+      "",
+      absl::StrReplaceAll(script.at("last").get<std::string>(), {{"$RESULT", LastResult(request)}}),
+      {}};
 }
 
 }  // namespace
