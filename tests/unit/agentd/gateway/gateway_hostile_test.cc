@@ -134,7 +134,9 @@ TEST_F(HostileTest, ContentTypesThatAWebPageMaySendUnasked) {
                "Content-Length: " + std::to_string(strlen(kTiny)) + "\r\n\r\n" + kTiny)
         .status;
   };
-  EXPECT_EQ(untyped(""), 200);  // a program: LiteLLM sends no type to Ollama's API
+  // A program: LiteLLM speaks so to Ollama's API.
+  EXPECT_EQ(untyped(""), 200);
+  EXPECT_EQ(untyped("Content-Type: application/octet-stream\r\n"), 200);
   EXPECT_EQ(untyped("Sec-Fetch-Site: cross-site\r\n"), 415);
   EXPECT_EQ(untyped("Origin: null\r\n"), 415);
   EXPECT_EQ(untyped("Content-Type: text/plain\r\n"), 415);
