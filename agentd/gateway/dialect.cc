@@ -50,6 +50,9 @@ std::string DialectErrorBody(Dialect dialect, const ApiError& error,
   body["type"] = "error";
   body["error"]["type"] = std::string(AnthropicType(error.http_status));
   body["error"]["message"] = error.message;
+  if (error.code == kThreadUnsupported) {
+    body["error"]["details"] = {{"error_code", error.code}, {"unsupported", {error.param}}};
+  }
   body["request_id"] = request_id;
   return Dump(body);
 }

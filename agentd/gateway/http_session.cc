@@ -220,8 +220,12 @@ std::optional<ApiError> HttpSession::CheckContentType() const {
   const absl::string_view type = Plain(request[http::field::content_type]);
   const absl::string_view plain = absl::StripAsciiWhitespace(
       absl::string_view(type.data(), std::min(type.find(';'), type.size())));
-  // A web page can send other types anywhere without asking first; this one it can't.
-  if (!absl::EqualsIgnoreCase(plain, "application/json")) {
+  // A web page can send other types anywhere without asking first; this one it can't. Programs that
+  // name none, or just bytes, are known from pages in that browsers say where a body comes from.
+  const bool is_untold = plain.empty() || plain == "application/octet-stream";
+  const bool is_program = is_untold && request.find(http::field::origin) == request.end() &&
+                          request.find("sec-fetch-site") == request.end();
+  if (!is_program && !absl::EqualsIgnoreCase(plain, "application/json")) {
     return HttpError(415, "Send the body as 'content-type: application/json'.",
                      "unsupported_media_type");
   }

@@ -120,6 +120,7 @@ net::awaitable<bool> HttpSession::ServeResponse() {
   head.response = std::make_shared<ResponseTurn>();
   head.response->echo = std::move(request.echo);
   head.response->messages = std::move(request.messages);
+  head.response->namespaced = std::move(request.namespaced);
   if (request.is_kept) {
     head.response->keep = [state = state_, tenant, id = head.id](std::string answered,
                                                                  std::string messages) {

@@ -1,10 +1,12 @@
 #include "agentd/gateway/messages_request.h"
 
 #include <array>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "agentd/gateway/chat_translation.h"
+#include "agentd/gateway/dialect.h"
 
 namespace macrame::agentd {
 namespace {
@@ -64,6 +66,10 @@ class MessagesReader : public ChatTranslation {
       Refuse("mcp_servers", "tools run at the client");
     }
     if (Field("container") != nullptr) Refuse("container", "no code is run here");
+    if (Field("thread") != nullptr) {
+      Fail("thread", "'thread' can't be honoured: no conversations are held here, send them whole.",
+           kThreadUnsupported);
+    }
     for (const char* name : {"context_management", "cache_control", "inference_geo", "speed"}) {
       if (Field(name) != nullptr) NoteIgnored(name);
     }
@@ -78,16 +84,16 @@ class MessagesReader : public ChatTranslation {
     }
     std::string text;
     for (size_t i = 0; i < value.size() && !failed(); ++i) {
-      const std::string block = absl::StrCat(param, "[", i, "]");
-      const std::string type = Text(value[i], "type", block);
-      if (failed()) break;
-      if (type != "text") {
-        RefuseBlock(type, block);
-      } else {
-        text += Text(value[i], "text", block);
-      }
+      text += BlockText(value[i], absl::StrCat(param, "[", i, "]"));
     }
     return text;
+  }
+
+  std::string BlockText(const Json& block, const std::string& param) {
+    const std::string type = Text(block, "type", param);
+    if (type == "text") return Text(block, "text", param);
+    if (!failed()) RefuseBlock(type, param);
+    return "";
   }
 
   void RefuseBlock(const std::string& type, const std::string& param) {
@@ -193,11 +199,28 @@ class MessagesReader : public ChatTranslation {
                         Text(*source, "data", param + ".source"), "\n\n");
   }
 
+  // As TextOf; a client's own search for tools answers with references to those that it found.
+  std::string ResultText(const Json& content, const std::string& param) {
+    if (!content.is_array()) return TextOf(content, param);
+    std::string text;
+    for (size_t i = 0; i < content.size() && !failed(); ++i) {
+      const std::string block = absl::StrCat(param, "[", i, "]");
+      if (Text(content[i], "type", block) != "tool_reference") {
+        text += BlockText(content[i], block);
+        continue;
+      }
+      const std::string name = Text(content[i], "tool_name", block);
+      loaded_tools_.insert(name);
+      absl::StrAppend(&text, text.empty() ? "" : "\n", "The tool ", name, " is loaded.");
+    }
+    return text;
+  }
+
   void ReadToolResult(const Json& block, const std::string& param) {
     const std::string id = Text(block, "tool_use_id", param);
     const Json* content = Find(block, "content");
     std::string text;
-    if (content != nullptr) text = TextOf(*content, param + ".content");
+    if (content != nullptr) text = ResultText(*content, param + ".content");
     const Json* is_error = Find(block, "is_error");
     // Templates have no other way to say so.
     if (is_error != nullptr && *is_error == true) text = absl::StrCat("Error: ", text);
@@ -256,6 +279,8 @@ class MessagesReader : public ChatTranslation {
       }
       std::string name = Text(tool, "name", param);
       const Json* schema = Find(tool, "input_schema");
+      const Json* deferred = Find(tool, "defer_loading");
+      if (deferred != nullptr && *deferred == true && !loaded_tools_.contains(name)) continue;
       if (!failed() && (schema == nullptr || !schema->is_object())) {
         MustBe(param + ".input_schema", "a JSON schema");
       }
@@ -319,6 +344,8 @@ class MessagesReader : public ChatTranslation {
     chat_["response_format"] = {{"type", "json_schema"},
                                 {"json_schema", {{"name", "answer"}, {"schema", *schema}}}};
   }
+
+  std::set<std::string> loaded_tools_;  // those of `defer_loading` that messages refer to
 };
 
 }  // namespace

@@ -18,14 +18,18 @@ constexpr char kNever[] = "9999-12-31T23:59:59Z";
 
 uint64_t Nanoseconds(double ms) { return ms > 0 ? static_cast<uint64_t>(ms * 1e6) : 0; }
 
-ordered_json CallObject(const CollectedAnswer::Call& call) {
-  return {{"id", call.id},
-          {"function", {{"name", call.name}, {"arguments", ArgumentsObject(call.arguments)}}}};
+// The number of the call within the answer stands where Ollama has it, and where LiteLLM looks.
+ordered_json CallObject(const CollectedAnswer::Call& call, size_t index) {
+  return {
+      {"index", index},
+      {"id", call.id},
+      {"function",
+       {{"index", index}, {"name", call.name}, {"arguments", ArgumentsObject(call.arguments)}}}};
 }
 
-// One line or body, with these pieces of the answer.
+// One line or body, with these pieces of the answer; `calls_before`: of the answer's earlier lines.
 ordered_json Piece(const AnswerHead& head, const std::string& text, const std::string& reasoning,
-                   const std::vector<CollectedAnswer::Call>& calls) {
+                   const std::vector<CollectedAnswer::Call>& calls, size_t calls_before = 0) {
   ordered_json piece;
   piece["model"] = head.model;
   piece["created_at"] = UtcTime(head.created_unix_seconds);
@@ -34,7 +38,9 @@ ordered_json Piece(const AnswerHead& head, const std::string& text, const std::s
   if (is_chat) message["role"] = "assistant";
   message[is_chat ? "content" : "response"] = text;
   if (!reasoning.empty() && !head.excludes_reasoning) message["thinking"] = reasoning;
-  for (const CollectedAnswer::Call& call : calls) message["tool_calls"].push_back(CallObject(call));
+  for (size_t i = 0; i < calls.size(); ++i) {
+    message["tool_calls"].push_back(CallObject(calls[i], calls_before + i));
+  }
   if (is_chat) {
     piece["message"] = std::move(message);
   } else {
@@ -143,7 +149,8 @@ std::string OllamaStream::Chunk(const v1::GenerateChunk& chunk, uint32_t /*choic
   }
   const bool shows_reasoning = !chunk.reasoning().empty() && !head_.excludes_reasoning;
   if (chunk.text().empty() && !shows_reasoning && ended.empty()) return "";
-  return Line(Piece(head_, chunk.text(), chunk.reasoning(), ended));
+  const size_t calls_before = std::exchange(calls_, calls_ + ended.size());
+  return Line(Piece(head_, chunk.text(), chunk.reasoning(), ended, calls_before));
 }
 
 std::string OllamaStream::End(const absl::Status& status, uint32_t /*choice*/) {
@@ -152,7 +159,7 @@ std::string OllamaStream::End(const absl::Status& status, uint32_t /*choice*/) {
   ended_ = true;
   std::vector<CollectedAnswer::Call> rest;
   if (has_call_) rest.push_back(std::exchange(call_, {}));
-  ordered_json piece = Piece(head_, "", "", rest);
+  ordered_json piece = Piece(head_, "", "", rest, calls_);
   AddEnd(answer_, &piece);
   return Line(piece);
 }

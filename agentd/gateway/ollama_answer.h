@@ -43,6 +43,7 @@ class OllamaStream : public AnswerStream {
   CollectedAnswer answer_;
   CollectedAnswer::Call call_{};  // under way; it goes out whole
   bool has_call_ = false;
+  size_t calls_ = 0;  // that were sent
   bool ended_ = false;
 };
 

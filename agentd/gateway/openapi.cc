@@ -1,5 +1,6 @@
 #include "agentd/gateway/openapi.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
@@ -32,6 +33,35 @@ absl::string_view ErrorSchemaOf(absl::string_view path) {
   }
 }
 
+bool HasBody(const PathDescription& about) { return !about.request.empty(); }
+bool IsServed(const PathDescription& about) { return !HasBody(about) || !about.answer.empty(); }
+bool Generates(const PathDescription& about) { return HasBody(about) && IsServed(about); }
+
+// A status that a path may answer with beside 200, and what it means there.
+struct Failure {
+  absl::string_view status, meaning;
+  bool (*is_possible)(const PathDescription& about);
+};
+bool Always(const PathDescription& /*about*/) { return true; }
+bool NamesWhatMayBeMissing(const PathDescription& about) {
+  return Generates(about) || !about.name.empty() || about.path == "/metrics";
+}
+constexpr std::array kFailures = {
+    Failure{"400", "Malformed, or a field that can't be honoured; the error names it.", Always},
+    Failure{"401", "No API key, or one that doesn't count.", Always},
+    Failure{"403", "The key doesn't reach this, or the Host header names another machine.", Always},
+    Failure{"404", "What the path or the body names is not there.", NamesWhatMayBeMissing},
+    Failure{"413", "The body is too large.", HasBody},
+    Failure{"415", "The body is not sent as application/json.", HasBody},
+    Failure{"429", "Too many requests; retry-after says when to try again.", Generates},
+    Failure{"431", "The request's head is too large.", Always},
+    Failure{"500", "A fault inside; the agent's log has it.", Always},
+    Failure{"501", "Not served; the error says what to do instead.",
+            [](const PathDescription& about) { return !IsServed(about); }},
+    Failure{"503", "Not at the moment; retry-after says when to try again.", Always},
+    Failure{"504", "The model was silent for too long.", Generates},
+};
+
 // A plain id of the operation: "post_v1_chat_completions".
 std::string OperationId(absl::string_view method, absl::string_view path) {
   std::string id = absl::AsciiStrToLower(method);
@@ -55,18 +85,26 @@ ordered_json OperationOf(absl::string_view method, const PathDescription& about)
     operation["requestBody"] = {{"required", true}, {"content", JsonContent(about.request)}};
   }
   ordered_json& responses = operation["responses"];
-  const bool has_body = method != "HEAD";
-  if (!about.answer.empty() || about.request.empty()) {
+  const bool has_content = method != "HEAD";
+  if (IsServed(about)) {
     responses["200"]["description"] = "The answer.";
-    if (has_body && !about.answer.empty()) {
+    if (has_content && !about.answer.empty()) {
       responses["200"]["content"] = JsonContent(about.answer);
     }
-    if (!about.stream.empty()) {
-      responses["200"]["content"][std::string(about.stream)] = {{"schema", {{"type", "string"}}}};
+    if (has_content && !about.other_type.empty()) {
+      // Without a schema: OpenAPI 3.1 has none for events.
+      responses["200"]["content"][std::string(about.other_type)] = ordered_json::object();
     }
   }
-  responses["default"]["description"] = "What went wrong, and what to do.";
-  if (has_body) responses["default"]["content"] = JsonContent(ErrorSchemaOf(about.path));
+  const auto fail = [&](absl::string_view status, absl::string_view meaning) {
+    ordered_json& response = responses[std::string(status)];
+    response["description"] = std::string(meaning);
+    if (has_content) response["content"] = JsonContent(ErrorSchemaOf(about.path));
+  };
+  for (const Failure& failure : kFailures) {
+    if (failure.is_possible(about)) fail(failure.status, failure.meaning);
+  }
+  fail("default", "What went wrong, and what to do.");
   return operation;
 }
 

@@ -18,8 +18,9 @@ struct PathDescription {
   absl::string_view name;  // of the part in braces, where the path ends in a slash
   absl::string_view summary;
   absl::string_view request;  // the body's schema, a name in kSchemasJson; empty: no body
-  absl::string_view answer;   // that of 200's body; empty: none
-  absl::string_view stream;   // the content type that "stream": true gives; empty: none
+  absl::string_view answer;   // that of 200's body; empty: none, not served if there is a request
+  // Another content type of 200: of a stream, or of what is no JSON; empty: none.
+  absl::string_view other_type;
 };
 const PathDescription* DescriptionOf(absl::string_view path);
 extern const char* const kSchemasJson;

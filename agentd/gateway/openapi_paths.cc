@@ -10,6 +10,7 @@ namespace {
 
 constexpr absl::string_view kEvents = "text/event-stream";
 constexpr absl::string_view kLines = "application/x-ndjson";
+constexpr absl::string_view kText = "text/plain", kPage = "text/html";
 
 constexpr std::array kPaths = {
     PathDescription{"/v1/chat/completions", "", "OpenAI: an answer to a chat", "ChatRequest",
@@ -58,12 +59,12 @@ constexpr std::array kPaths = {
     PathDescription{"/detokenize", "", "vLLM: the text of token ids", "DetokenizeRequest",
                     "TokenText", ""},
     PathDescription{"/openapi.json", "", "This description", "", "Object", ""},
-    PathDescription{"/metrics", "", "Prometheus: what this agent counts", "", "", ""},
+    PathDescription{"/metrics", "", "Prometheus: what this agent counts", "", "", kText},
     PathDescription{"/dashboard/api/snapshot", "", "The dashboard: the cluster's status", "",
                     "Object", ""},
     PathDescription{"/dashboard/api/events", "", "The dashboard: the status at each change", "", "",
                     kEvents},
-    PathDescription{"/", "", "The dashboard; HEAD: whether the gateway runs", "", "", ""},
+    PathDescription{"/", "", "The dashboard; HEAD: whether the gateway runs", "", "", kPage},
 };
 
 }  // namespace
@@ -105,33 +106,68 @@ const char* const kSchemasJson = R"json(
   "minimum": 0, "maximum": 2},
   "top_p": {"type": "number", "minimum": 0, "maximum": 1}, "tools": {"type": "array",
   "items": {"type": "object"}}}},
-"ChatMessage": {"type": "object", "required": ["role"], "properties": {
-  "role": {"enum": ["system", "developer", "user", "assistant", "tool"]}, "content": {}}},
+"ChatMessage": {"type": "object", "required": ["role"],
+  "anyOf": [{"required": ["content"]}, {"required": ["tool_calls"]}], "properties": {
+  "role": {"enum": ["system", "developer", "user", "assistant", "tool"]}, "content": {"anyOf": [
+  {"type": ["string", "null"]},
+  {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/TextPart"}}]},
+  "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ToolCall"}},
+  "tool_call_id": {"type": "string"}}},
+"TextPart": {"type": "object", "required": ["type", "text"], "properties": {
+  "type": {"const": "text"}, "text": {"type": "string"}}},
+"ToolCall": {"type": "object", "required": ["id", "function"], "properties": {
+  "id": {"type": "string", "minLength": 1}, "type": {"const": "function"}, "function": {
+  "type": "object", "required": ["name", "arguments"],
+  "properties": {"name": {"$ref": "#/components/schemas/ToolName"},
+  "arguments": {"type": "string"}}}}},
+"ToolName": {"type": "string", "pattern": "^[A-Za-z0-9_.:/-]{1,128}$"},
+"TokenId": {"type": "integer", "minimum": 0, "maximum": 2147483647},
+"TokenIds": {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/TokenId"}},
+"Text": {"type": "string", "minLength": 1},
+"Texts": {"anyOf": [{"$ref": "#/components/schemas/Text"},
+  {"$ref": "#/components/schemas/TokenIds"},
+  {"type": "array", "minItems": 1, "maxItems": 32, "items": {"$ref": "#/components/schemas/Text"}},
+  {"type": "array", "minItems": 1, "maxItems": 32,
+  "items": {"$ref": "#/components/schemas/TokenIds"}}]},
 "TextRequest": {"type": "object", "required": ["model", "prompt"], "properties": {
-  "model": {"type": "string", "minLength": 1}, "prompt": {}, "stream": {"type": "boolean"},
+  "model": {"type": "string", "minLength": 1},
+  "prompt": {"$ref": "#/components/schemas/Texts"}, "stream": {"type": "boolean"},
   "max_tokens": {"type": "integer", "minimum": 1}}},
 "Completion": {"type": "object", "required": ["id", "object", "choices", "usage"], "properties": {
   "id": {"type": "string"}, "object": {"type": "string"}, "choices": {"type": "array"},
   "usage": {"type": "object"}}},
 "EmbeddingRequest": {"type": "object", "required": ["model", "input"], "properties": {
-  "model": {"type": "string", "minLength": 1}, "input": {},
-  "encoding_format": {"enum": ["float", "base64"]},
+  "model": {"type": "string", "minLength": 1},
+  "input": {"$ref": "#/components/schemas/Texts"}, "encoding_format": {"enum": ["float", "base64"]},
   "dimensions": {"type": "integer", "minimum": 1}}},
 "MessagesRequest": {"type": "object", "required": ["model", "messages", "max_tokens"],
   "properties": {
   "model": {"type": "string", "minLength": 1}, "max_tokens": {"type": "integer", "minimum": 1},
   "messages": {"type": "array", "minItems": 1,
   "items": {"$ref": "#/components/schemas/MessageParam"}},
-  "system": {"type": ["string", "array"]}, "stream": {"type": "boolean"},
-  "tools": {"type": "array", "items": {"type": "object"}}, "tool_choice": {"type": "object"},
+  "system": {"anyOf": [{"type": "string"},
+  {"type": "array", "items": {"$ref": "#/components/schemas/TextPart"}}]},
+  "stream": {"type": "boolean"}, "tools": {"type": "array", "items": {"type": "object"}},
+  "tool_choice": {"type": "object", "required": ["type"],
+  "properties": {"type": {"enum": ["auto", "any", "tool", "none"]}}},
   "stop_sequences": {"type": "array", "items": {"type": "string"}, "maxItems": 16},
-  "thinking": {"type": "object"}}},
+  "thinking": {"type": "object", "required": ["type"],
+  "properties": {"type": {"enum": ["enabled", "disabled", "adaptive"]}}}}},
 "CountTokensRequest": {"type": "object", "required": ["model", "messages"], "properties": {
   "model": {"type": "string", "minLength": 1},
   "messages": {"type": "array", "minItems": 1,
   "items": {"$ref": "#/components/schemas/MessageParam"}}}},
 "MessageParam": {"type": "object", "required": ["role", "content"], "properties": {
-  "role": {"enum": ["user", "assistant"]}, "content": {"type": ["string", "array"]}}},
+  "role": {"enum": ["user", "assistant", "system"]}, "content": {"anyOf": [{"type": "string"},
+  {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Block"}}]}}},
+"Block": {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text",
+  "thinking", "tool_use", "tool_result", "document"]}, "text": {"type": "string"},
+  "thinking": {"type": "string"}, "id": {"type": "string"}, "tool_use_id": {"type": "string"},
+  "name": {"$ref": "#/components/schemas/ToolName"}, "input": {"type": "object"},
+  "content": {"anyOf": [{"type": "string"},
+  {"type": "array", "items": {"$ref": "#/components/schemas/TextPart"}}]}},
+  "anyOf": [{"required": ["text"]}, {"required": ["thinking"]}, {"required": ["id", "name"]},
+  {"required": ["tool_use_id"]}, {"required": ["source"]}]},
 "Message": {"type": "object", "required": ["id", "type", "role", "content", "stop_reason",
   "usage"], "properties": {
   "id": {"type": "string"}, "type": {"const": "message"}, "role": {"const": "assistant"},
@@ -141,12 +177,21 @@ const char* const kSchemasJson = R"json(
 "TokenCount": {"type": "object", "required": ["input_tokens"],
   "properties": {"input_tokens": {"type": "integer"}}},
 "ResponseRequest": {"type": "object", "required": ["model", "input"], "properties": {
-  "model": {"type": "string", "minLength": 1}, "input": {"type": ["string", "array"]},
+  "model": {"type": "string", "minLength": 1}, "input": {"anyOf": [{"type": "string"},
+  {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Item"}}]},
   "instructions": {"type": ["string", "null"]}, "stream": {"type": "boolean"},
   "store": {"type": "boolean"},
   "previous_response_id": {"type": ["string", "null"]},
   "max_output_tokens": {"type": "integer", "minimum": 1},
   "tools": {"type": "array", "items": {"type": "object"}}}},
+"Item": {"anyOf": [{"type": "object", "required": ["role", "content"], "properties": {
+  "type": {"const": "message"}, "role": {"enum": ["user", "assistant", "system", "developer"]},
+  "content": {"type": "string"}}},
+  {"type": "object", "required": ["type", "call_id", "name", "arguments"], "properties": {
+  "type": {"const": "function_call"}, "call_id": {"type": "string", "minLength": 1},
+  "name": {"$ref": "#/components/schemas/ToolName"}, "arguments": {"type": "string"}}},
+  {"type": "object", "required": ["type"], "properties": {"type": {"enum": [
+  "message", "function_call_output", "reasoning"]}}}]},
 "Response": {"type": "object", "required": ["id", "object", "status", "output"], "properties": {
   "id": {"type": "string"}, "object": {"const": "response"}, "status": {"type": "string"},
   "output": {"type": "array", "items": {"type": "object"}}}},
@@ -154,7 +199,8 @@ const char* const kSchemasJson = R"json(
   "id": {"type": "string"}, "object": {"const": "response"}, "deleted": {"type": "boolean"}}},
 "OllamaChatRequest": {"type": "object", "required": ["model"], "properties": {
   "model": {"type": "string", "minLength": 1}, "messages": {"type": "array",
-  "items": {"type": "object"}},
+  "items": {"type": "object", "required": ["role"], "properties": {
+  "role": {"enum": ["system", "user", "assistant", "tool"]}, "content": {"type": "string"}}}},
   "stream": {"type": "boolean"}, "options": {"type": "object"}, "format": {}, "think": {}}},
 "OllamaGenerateRequest": {"type": "object", "required": ["model"], "properties": {
   "model": {"type": "string", "minLength": 1}, "prompt": {"type": "string"},
@@ -164,9 +210,11 @@ const char* const kSchemasJson = R"json(
 "OllamaAnswer": {"type": "object", "required": ["model", "created_at", "done"], "properties": {
   "model": {"type": "string"}, "created_at": {"type": "string"}, "done": {"type": "boolean"}}},
 "OllamaEmbedRequest": {"type": "object", "required": ["model", "input"], "properties": {
-  "model": {"type": "string", "minLength": 1}, "input": {}}},
+  "model": {"type": "string", "minLength": 1},
+  "input": {"$ref": "#/components/schemas/Texts"}}},
 "OllamaEmbeddingRequest": {"type": "object", "required": ["model", "prompt"], "properties": {
-  "model": {"type": "string", "minLength": 1}, "prompt": {"type": "string"}}},
+  "model": {"type": "string", "minLength": 1},
+  "prompt": {"$ref": "#/components/schemas/Text"}}},
 "OllamaEmbeddings": {"type": "object", "required": ["model", "embeddings"], "properties": {
   "embeddings": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}}},
 "OllamaEmbedding": {"type": "object", "required": ["embedding"], "properties": {
@@ -180,7 +228,8 @@ const char* const kSchemasJson = R"json(
   "properties": {
   "capabilities": {"type": "array", "items": {"type": "string"}},
   "model_info": {"type": "object"}}},
-"TokenizeRequest": {"type": "object", "required": ["model"], "properties": {
+"TokenizeRequest": {"type": "object", "required": ["model"],
+  "oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}], "properties": {
   "model": {"type": "string", "minLength": 1}, "prompt": {"type": "string"},
   "messages": {"type": "array", "minItems": 1,
   "items": {"$ref": "#/components/schemas/ChatMessage"}},
@@ -190,7 +239,7 @@ const char* const kSchemasJson = R"json(
   "tokens": {"type": "array", "items": {"type": "integer"}}}},
 "DetokenizeRequest": {"type": "object", "required": ["model", "tokens"], "properties": {
   "model": {"type": "string", "minLength": 1}, "tokens": {"type": "array",
-  "items": {"type": "integer"}}}},
+  "items": {"$ref": "#/components/schemas/TokenId"}}}},
 "TokenText": {"type": "object", "required": ["prompt"],
   "properties": {"prompt": {"type": "string"}}}
 })json";

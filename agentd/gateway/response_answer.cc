@@ -51,7 +51,13 @@ ordered_json CallItem(const AnswerHead& head, size_t index, const std::string& c
   item["id"] = ItemId(head, "fc_", index);
   item["type"] = "function_call";
   item["call_id"] = call_id;
-  item["name"] = name;
+  const auto namespaced = head.response->namespaced.find(name);
+  if (namespaced == head.response->namespaced.end()) {
+    item["name"] = name;
+  } else {
+    item["namespace"] = namespaced->second.first;
+    item["name"] = namespaced->second.second;
+  }
   item["arguments"] = arguments;
   item["status"] = status;
   return item;

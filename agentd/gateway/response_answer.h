@@ -14,12 +14,14 @@
 
 #include "agentd/gateway/answer_stream.h"
 #include "agentd/gateway/chat_answer.h"
+#include "agentd/gateway/response_request.h"
 
 namespace macrame::agentd {
 
 struct ResponseTurn {
   nlohmann::ordered_json echo;      // of ResponseRequest
   nlohmann::ordered_json messages;  // the chat before the answer
+  NamespacedTools namespaced{};     // of ResponseRequest
   // Called once with the answer's body and the chat with the answer; null: nobody keeps it.
   std::function<void(std::string body, std::string messages)> keep{};
 };

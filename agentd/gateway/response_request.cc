@@ -80,6 +80,7 @@ class ResponseReader : public ChatTranslation {
     request.messages = std::move(messages_);
     request.is_kept = Field("store") == nullptr || *Field("store") != false;
     request.echo = Echo();
+    request.namespaced = std::move(namespaced_);
     return request;
   }
 
@@ -237,11 +238,13 @@ class ResponseReader : public ChatTranslation {
 
   // Calls belong to the assistant's message before them, if nothing stands between.
   void ReadCall(const Json& item, const std::string& param) {
+    std::string name = Text(item, "name", param);
+    const std::string space = Text(item, "namespace", param, false);
+    if (!space.empty()) name = Joined(space, name);
     const Json call = {
         {"id", Text(item, "call_id", param)},
         {"type", "function"},
-        {"function",
-         {{"name", Text(item, "name", param)}, {"arguments", Text(item, "arguments", param)}}}};
+        {"function", {{"name", name}, {"arguments", Text(item, "arguments", param)}}}};
     if (failed()) return;
     if (!is_open_) AddMessage("assistant", "");
     messages_.back()["tool_calls"].push_back(call);
@@ -255,16 +258,53 @@ class ResponseReader : public ChatTranslation {
       const std::string param = absl::StrCat("tools[", i, "]");
       const Json& tool = (*tools)[i];
       if (!tool.is_object()) return MustBe(param, "an object");
-      const std::string type = Text(tool, "type", param);
-      if (!failed() && type != "function") {
-        Refuse(param + ".type",
-               absl::StrCat("tools of type '", type.substr(0, 64),
-                            "' are not served, only functions that the client runs"));
+      if (Text(tool, "type", param) == "namespace") {
+        ReadNamespace(tool, param);
+      } else {
+        ReadFunction(tool, param, nullptr);
       }
-      std::string name = Text(tool, "name", param);
-      AddTool(std::move(name), Find(tool, "description"), Find(tool, "parameters"),
-              Find(tool, "strict"));
     }
+  }
+
+  // Two underlines are what clients join a server's and a tool's name with.
+  static std::string Joined(const std::string& space, const std::string& name) {
+    return absl::StrCat(space, "__", name);
+  }
+
+  void ReadNamespace(const Json& space, const std::string& param) {
+    const Json* tools = Find(space, "tools");
+    if (tools == nullptr || !tools->is_array()) return MustBe(param + ".tools", "a list");
+    Text(space, "name", param);
+    Text(space, "description", param, false);
+    for (size_t i = 0; i < tools->size() && !failed(); ++i) {
+      const std::string inner = absl::StrCat(param, ".tools[", i, "]");
+      if (!(*tools)[i].is_object()) return MustBe(inner, "an object");
+      ReadFunction((*tools)[i], inner, &space);
+    }
+  }
+
+  // `space`: the namespace that it is of; null: none.
+  void ReadFunction(const Json& tool, const std::string& param, const Json* space) {
+    const std::string type = Text(tool, "type", param);
+    if (!failed() && type != "function") {
+      Refuse(param + ".type", absl::StrCat("tools of type '", type.substr(0, 64),
+                                           "' are not served, only functions that the client runs; "
+                                           "switch it off in the client"));
+    }
+    std::string name = Text(tool, "name", param);
+    if (failed()) return;
+    const Json* description = Find(tool, "description");
+    Json described;
+    if (space != nullptr) {
+      const std::string space_name = Text(*space, "name", param);
+      const std::string of_space = Text(*space, "description", param, false);
+      const std::string own = Text(tool, "description", param, false);
+      described = absl::StrCat(of_space, of_space.empty() || own.empty() ? "" : "\n\n", own);
+      description = &described;
+      const std::string joined = Joined(space_name, name);
+      namespaced_[joined] = {space_name, std::exchange(name, joined)};
+    }
+    AddTool(std::move(name), description, Find(tool, "parameters"), Find(tool, "strict"));
   }
 
   // As a chat's, but that a named tool stands flat, which the chat's reader takes too.
@@ -331,6 +371,7 @@ class ResponseReader : public ChatTranslation {
   }
 
   Json messages_ = Json::array();
+  NamespacedTools namespaced_;
   std::string reasoning_;  // for the next message of the assistant's
   bool is_open_ = false;   // the last message is the assistant's and may take calls
 };

@@ -3,12 +3,15 @@
 // The body of OpenAI's POST /v1/responses as a chat. Pure.
 //
 // `input` is text or items: messages, function_call, function_call_output and reasoning items
-// become a chat's messages, behind those of `previous_response_id` where that is named. Tools of
-// OpenAI's servers, images, files, `background` and `conversation` are refused by name.
+// become a chat's messages, behind those of `previous_response_id` where that is named. Functions
+// of a namespace are a chat's tools under both names. Tools of OpenAI's servers, images, files,
+// `background` and `conversation` are refused by name.
 
 #include <cstddef>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include "absl/strings/string_view.h"
@@ -17,11 +20,15 @@
 
 namespace macrame::agentd {
 
+// Namespace and name of functions, by the name that the chat's tool has.
+using NamespacedTools = std::map<std::string, std::pair<std::string, std::string>>;
+
 struct ResponseRequest {
   ChatRequest chat;
   nlohmann::ordered_json echo;      // what of the request an answer repeats
   nlohmann::ordered_json messages;  // the chat without `instructions`, which don't stay
   bool is_kept = true;              // `store`
+  NamespacedTools namespaced;
 };
 
 // The id that the body names; empty: none. Malformed bodies name none, which their reader says.

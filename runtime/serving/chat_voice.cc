@@ -1,6 +1,7 @@
 #include "runtime/serving/chat_voice.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -49,6 +50,50 @@ bool WantsArgumentsAsText(const text::ChatTemplate& chat_template) {
   if (object_fits) return false;
   const std::string with_text = ProbeRender(chat_template, true);
   return absl::StrContains(with_text, absl::StrCat("{\"", kProbeKey, "\""));
+}
+
+// Whether it refuses or leaves out a system message behind others, and takes one at the beginning.
+bool TakesOneSystemMessage(const text::ChatTemplate& chat_template) {
+  const auto shows = [&](std::string_view messages_json, std::initializer_list<const char*> words) {
+    text::ChatPrompt prompt;
+    prompt.messages_json = messages_json;
+    prompt.local_unix_s = 0;
+    const std::string shown = chat_template.Render(prompt).value_or("");
+    return std::all_of(words.begin(), words.end(),
+                       [&shown](const char* word) { return absl::StrContains(shown, word); });
+  };
+  constexpr std::string_view kOne =
+      R"([{"role": "system", "content": "k1q"}, {"role": "user", "content": "k2q"}])";
+  constexpr std::string_view kMore =
+      R"([{"role": "system", "content": "k1q"}, {"role": "system", "content": "k2q"}, )"
+      R"({"role": "user", "content": "k3q"}, {"role": "system", "content": "k4q"}])";
+  return shows(kOne, {"k1q", "k2q"}) && !shows(kMore, {"k1q", "k2q", "k3q", "k4q"});
+}
+
+bool IsSystem(const v1::ChatMessage& message) {
+  return message.role() == "system" || message.role() == "developer";
+}
+
+// One system message at the beginning; what a later one says stands behind the message before it,
+// where the client put it, in no voice of its own.
+std::vector<v1::ChatMessage> WithOneSystemMessage(const v1::GenerateRequest& request, int count) {
+  std::vector<v1::ChatMessage> messages;
+  bool is_moved = false;  // the last one is a user's that was the system's
+  for (int i = 0; i < count; ++i) {
+    const v1::ChatMessage& message = request.messages(i);
+    const bool is_first = messages.empty();
+    const bool is_system = IsSystem(message);
+    const bool joins = !is_first && (is_system ? messages.back().role() != "assistant"
+                                               : is_moved && message.role() == "user");
+    if (joins) {
+      absl::StrAppend(messages.back().mutable_content(), "\n\n", message.content());
+      continue;
+    }
+    messages.push_back(message);
+    is_moved = is_system && !is_first;
+    if (is_moved) messages.back().set_role("user");
+  }
+  return messages;
 }
 
 TokenSpellings SpecialOnes(const text::Tokenizer& tokenizer,
@@ -186,6 +231,7 @@ ChatVoice VoiceOf(const text::ChatTemplate& chat_template, const text::Tokenizer
       source, [&](std::string_view token) { return tokenizer.TokenId(token).has_value(); });
   ChatVoice voice;
   voice.takes_tools = absl::StrContains(source, "tools");
+  voice.one_system_message = TakesOneSystemMessage(chat_template);
   voice.nine_letter_ids = dialect.id_style == markup::CallIdStyle::kNine;
   if (voice.takes_tools) voice.arguments_as_text = WantsArgumentsAsText(chat_template);
   const TokenSpellings all = SpecialOnes(tokenizer, dialect.control);
@@ -217,8 +263,13 @@ absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voi
 std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice) {
   CallNames names;
   std::string text = "[";
-  for (int i = 0; i < count; ++i) {
-    absl::StrAppend(&text, i > 0 ? ", " : "", MessageJson(request.messages(i), voice, names));
+  const auto add = [&](const v1::ChatMessage& message) {
+    absl::StrAppend(&text, text.size() > 1 ? ", " : "", MessageJson(message, voice, names));
+  };
+  if (voice.one_system_message) {
+    for (const v1::ChatMessage& message : WithOneSystemMessage(request, count)) add(message);
+  } else {
+    for (int i = 0; i < count; ++i) add(request.messages(i));
   }
   return text + "]";
 }

@@ -30,6 +30,8 @@ struct ChatVoice {
   // The template joins a call's arguments to text instead of writing them as JSON itself.
   bool arguments_as_text = false;
   bool nine_letter_ids = false;  // it refuses other ids of calls
+  // It refuses or leaves out system messages behind the first message.
+  bool one_system_message = false;
   // Special tokens of the dialect, which decoders leave out: those of reasoning, and all.
   std::shared_ptr<const TokenSpellings> reasoning_tokens, all_tokens;
   std::set<int32_t> end_tokens;  // beside the model's own
@@ -42,7 +44,9 @@ absl::Status CheckTools(const v1::GenerateRequest& request, const ChatVoice& voi
 
 // The first `count` messages for the template. Arguments of past calls are objects there, or text
 // where the voice says so; arguments that are no JSON object, which a model may have written, stand
-// in one under "invalid_json". A tool's message without a name has that of its call.
+// in one under "invalid_json". A tool's message without a name has that of its call. Where the
+// template takes one system message alone, those at the beginning are joined, and a later one is
+// joined to the user's or tool's message before it, or becomes a user's.
 std::string MessagesJson(const v1::GenerateRequest& request, int count, const ChatVoice& voice);
 
 // The template's further variables, the switch of reasoning among them.

@@ -31,6 +31,13 @@ TEST(Dialect, ErrorsHaveTheShapeThatItsClientsRead) {
   EXPECT_EQ(DialectErrorBody(Dialect::kOpenAi, error, "req_1"), ErrorBody(error));
 }
 
+// Anthropic's packages then send the conversation whole.
+TEST(Dialect, AThreadThatIsNotHeldHasItsCode) {
+  const ApiError error = BadRequest("No.", "thread", std::string(kThreadUnsupported));
+  EXPECT_EQ(json::parse(DialectErrorBody(Dialect::kAnthropic, error, "r"))["error"]["details"],
+            (json{{"error_code", "thread_unsupported_request"}, {"unsupported", {"thread"}}}));
+}
+
 TEST(Dialect, AnthropicsTypesFollowTheStatus) {
   const std::pair<int, const char*> kTypes[] = {
       {400, "invalid_request_error"}, {401, "authentication_error"},

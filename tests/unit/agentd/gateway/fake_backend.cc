@@ -15,7 +15,7 @@ const std::vector<std::string>& Words() {
   return words;
 }
 
-constexpr std::string_view kScript = "script-";
+constexpr std::string_view kScript = "script-", kAgent = "agent-";
 
 absl::Status ScriptedFailure(const std::string& deployment) {
   if (deployment == "busy") {
@@ -148,6 +148,8 @@ bool FakeCall::cancelled() const {
 
 FakeBackend::FakeBackend() = default;
 
+FakeBackend::FakeBackend(std::string script) : script_(std::move(script)) {}
+
 FakeBackend::~FakeBackend() {
   for (std::thread& thread : threads_) thread.join();
 }
@@ -178,6 +180,10 @@ std::shared_ptr<GenerateCall> FakeBackend::StartGenerate(v1::GenerateRequest req
     for (const auto& chunk : ScriptedAnswer(deployment.substr(kScript.size()), call->request)) {
       call->Chunk(chunk);
     }
+    call->Done(absl::OkStatus());
+  } else if (deployment.starts_with(kAgent)) {
+    const std::string family = deployment.substr(kAgent.size());
+    for (const auto& chunk : AnswerByScript(family, script_, call->request)) call->Chunk(chunk);
     call->Done(absl::OkStatus());
   } else if (deployment != "manual" && deployment != "threaded") {
     call->Done(ScriptedFailure(deployment));

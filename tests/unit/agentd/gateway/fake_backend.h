@@ -10,6 +10,7 @@
 //   "mirror"   answers with the request that it got, as JSON; stop strings end it
 //   "embedder" gives each text the same direction
 //   "script-…" plays an agent's turns in the words of a family: scripted_model.h
+//   "agent-…"  does so by the script that the backend was given
 //   others     MODEL_NOT_LOADED
 // Who is asked for tokens tells that each byte of a prompt or message is one.
 
@@ -50,6 +51,7 @@ class FakeCall : public GenerateCall {
 class FakeBackend : public InferenceBackend {
  public:
   FakeBackend();
+  explicit FakeBackend(std::string script);  // for "agent-…"
   ~FakeBackend() override;
   std::shared_ptr<GenerateCall> StartGenerate(v1::GenerateRequest request, ChunkCallback on_chunk,
                                               DoneCallback on_done) override;
@@ -64,6 +66,7 @@ class FakeBackend : public InferenceBackend {
   std::condition_variable changed_;
   std::vector<std::shared_ptr<FakeCall>> calls_;
   std::vector<std::thread> threads_;
+  const std::string script_ = R"({"turns": [], "replies": [], "last": "no script"})";
 };
 
 }  // namespace macrame::agentd

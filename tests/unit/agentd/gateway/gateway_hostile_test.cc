@@ -130,6 +130,17 @@ TEST_F(HostileTest, ContentTypesThatAWebPageMaySendUnasked) {
             "\r\n\r\n" + kTiny);
     EXPECT_EQ(response.status, 415) << type;
   }
+  const auto untyped = [this](const std::string& header) {
+    return Ask("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + header +
+               "Content-Length: " + std::to_string(strlen(kTiny)) + "\r\n\r\n" + kTiny)
+        .status;
+  };
+  // A program: LiteLLM speaks so to Ollama's API.
+  EXPECT_EQ(untyped(""), 200);
+  EXPECT_EQ(untyped("Content-Type: application/octet-stream\r\n"), 200);
+  EXPECT_EQ(untyped("Sec-Fetch-Site: cross-site\r\n"), 415);
+  EXPECT_EQ(untyped("Origin: null\r\n"), 415);
+  EXPECT_EQ(untyped("Content-Type: text/plain\r\n"), 415);
   const RawResponse preflight =
       Ask("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
           "Origin: https://evil.example\r\nAccess-Control-Request-Method: POST\r\n\r\n");

@@ -107,6 +107,34 @@ json Tools() {
       {{"type", "custom"}, {"name", "now"}, {"input_schema", {{"type", "object"}}}}};
 }
 
+TEST(MessagesRequest, DeferredToolsWaitForAReference) {
+  json tools = Tools();
+  tools[1]["defer_loading"] = true;
+  EXPECT_EQ(Good({{"tools", tools}}).generate.tools().tools_json().find("\"now\""),
+            std::string::npos);
+  const json turns = {
+      {{"role", "user"}, {"content", "Time?"}},
+      {{"role", "assistant"},
+       {"content",
+        {{{"type", "tool_use"}, {"id", "c1"}, {"name", "get"}, {"input", json::object()}}}}},
+      {{"role", "user"},
+       {"content",
+        {{{"type", "tool_result"},
+          {"tool_use_id", "c1"},
+          {"content", {{{"type", "tool_reference"}, {"tool_name", "now"}}}}}}}}};
+  const ChatRequest read = Good({{"tools", tools}, {"messages", turns}});
+  EXPECT_NE(read.generate.tools().tools_json().find("\"now\""), std::string::npos);
+  EXPECT_EQ(read.generate.messages(2).content(), "The tool now is loaded.");
+}
+
+TEST(MessagesRequest, ThreadsAreRefusedByACodeThatClientsKnow) {
+  const json thread = {{"type", "continue"}, {"previous_message_id", "msg_1"}};
+  const auto read = ParseMessagesRequest(Body({{"thread", thread}}).dump(), 32);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(read));
+  EXPECT_EQ(std::get<ApiError>(read).code, "thread_unsupported_request");
+  EXPECT_EQ(std::get<ApiError>(read).param, "thread");
+}
+
 TEST(MessagesRequest, ToolChoicesInAllForms) {
   EXPECT_EQ(Good({{"tools", Tools()}}).generate.tools().choice(), v1::TOOL_CHOICE_KIND_AUTO);
   EXPECT_EQ(

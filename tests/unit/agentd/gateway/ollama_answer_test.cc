@@ -71,7 +71,11 @@ TEST(OllamaAnswer, CallsComeWholeAndAsObjects) {
   const std::vector<json> lines = Lines(stream.Chunk(rest, 0));
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0]["message"]["tool_calls"][0]["function"],
-            (json{{"name", "get"}, {"arguments", {{"city", "Oslo"}}}}));
+            (json{{"index", 0}, {"name", "get"}, {"arguments", {{"city", "Oslo"}}}}));
+  EXPECT_EQ(lines[0]["message"]["tool_calls"][0]["index"], 0);
+  EXPECT_EQ(stream.Chunk(begin, 0), "");
+  const std::vector<json> more = Lines(stream.Chunk(rest, 0));
+  EXPECT_EQ(more[0]["message"]["tool_calls"][0]["function"]["index"], 1);
 }
 
 TEST(OllamaAnswer, AStreamEndsWithTheCounts) {

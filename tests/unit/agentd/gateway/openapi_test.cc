@@ -35,6 +35,28 @@ TEST(OpenApi, DescribesEveryRouteAndMethodAndNoOther) {
   EXPECT_EQ(described, served);
 }
 
+TEST(OpenApi, StatusesAreThoseThatAPathMayAnswerWith) {
+  const json paths = json::parse(OpenApiText("1"))["paths"];
+  const auto statuses = [&paths](const char* path, const char* method) {
+    std::set<std::string> all;
+    for (const auto& [status, response] : paths[path][method]["responses"].items()) {
+      all.insert(status);
+      EXPECT_EQ(response.contains("content"), std::string(method) != "head") << path << status;
+    }
+    return all;
+  };
+  const std::set<std::string> plain = {"200", "400", "401", "403", "431", "500", "503", "default"};
+  EXPECT_EQ(statuses("/health", "get"), plain);
+  EXPECT_EQ(statuses("/health", "head"), plain);
+  std::set<std::string> served = plain;
+  served.insert({"404", "413", "415", "429", "504"});
+  EXPECT_EQ(statuses("/v1/messages", "post"), served);
+  std::set<std::string> refused = plain;
+  refused.erase("200");
+  refused.insert({"413", "415", "501"});
+  EXPECT_EQ(statuses("/api/pull", "post"), refused);
+}
+
 // Every reference leads to a schema, and ids of operations are their own.
 void CollectRefs(const json& value, std::set<std::string>* refs) {
   if (value.is_object() && value.contains("$ref")) refs->insert(value["$ref"].get<std::string>());

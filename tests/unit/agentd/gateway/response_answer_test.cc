@@ -63,6 +63,23 @@ class ResponseAnswerTest : public ::testing::Test {
   json kept_body_, kept_messages_;
 };
 
+TEST_F(ResponseAnswerTest, ACallOfANamespaceNamesBoth) {
+  head_.response->namespaced["crm__find"] = {"crm", "find"};
+  CollectedAnswer answer;
+  answer.Add(Call("crm__find", "{}"));
+  answer.Add(Last(v1::FINISH_REASON_STOP));
+  const json body = json::parse(ResponseBody(head_, {answer}));
+  EXPECT_EQ(body["output"][0]["namespace"], "crm");
+  EXPECT_EQ(body["output"][0]["name"], "find");
+  ResponseStream stream(head_);
+  const auto events = Events(stream.Open() + stream.Chunk(Call("crm__find", "{}"), 0) +
+                             stream.End(absl::OkStatus(), 0));
+  EXPECT_EQ(events[2]["item"]["namespace"], "crm");
+  EXPECT_EQ(events.back()["response"]["output"][0]["name"], "find");
+  // The model's own words stay in the chat that is kept.
+  EXPECT_EQ(kept_messages_.back()["tool_calls"][0]["function"]["name"], "crm__find");
+}
+
 TEST_F(ResponseAnswerTest, ABodyHasAnItemForEachPart) {
   CollectedAnswer answer;
   for (const auto& chunk :

@@ -77,6 +77,38 @@ TEST(ResponseRequest, ItemsBecomeTurns) {
   EXPECT_EQ(messages[4].tool_calls(0).id(), "c3");
 }
 
+TEST(ResponseRequest, FunctionsOfANamespaceHaveBothNames) {
+  const json tools = {{{"type", "function"}, {"name", "now"}},
+                      {{"type", "namespace"},
+                       {"name", "crm"},
+                       {"description", "Customers."},
+                       {"tools",
+                        {{{"type", "function"}, {"name", "find"}, {"description", "By name."}},
+                         {{"type", "function"}, {"name", "now"}}}}}};
+  const json input = {{{"role", "user"}, {"content", "Who?"}},
+                      {{"type", "function_call"},
+                       {"call_id", "c1"},
+                       {"namespace", "crm"},
+                       {"name", "find"},
+                       {"arguments", "{}"}},
+                      {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "Ada"}}};
+  const ResponseRequest read = Good({{"tools", tools}, {"input", input}});
+  const json offered = json::parse(read.chat.generate.tools().tools_json());
+  ASSERT_EQ(offered.size(), 3u);
+  EXPECT_EQ(offered[1]["function"]["name"], "crm__find");
+  EXPECT_EQ(offered[1]["function"]["description"], "Customers.\n\nBy name.");
+  EXPECT_EQ(offered[2]["function"]["name"], "crm__now");
+  EXPECT_EQ(read.chat.generate.messages(1).tool_calls(0).name(), "crm__find");
+  EXPECT_EQ(read.namespaced.at("crm__now"), (std::pair<std::string, std::string>("crm", "now")));
+  EXPECT_EQ(read.namespaced.size(), 2u);
+  EXPECT_NE(Refused({{"tools",
+                      {{{"type", "namespace"},
+                        {"name", "crm"},
+                        {"tools", {{{"type", "custom"}, {"name", "free"}}}}}}}})
+                .find("tools[0].tools[0].type"),
+            std::string::npos);
+}
+
 TEST(ResponseRequest, ThePreviousTurnsStandBefore) {
   const std::string before =
       R"([{"role":"user","content":"One"},{"role":"assistant","content":"Two"}])";

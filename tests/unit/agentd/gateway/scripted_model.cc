@@ -1,10 +1,13 @@
 #include "tests/unit/agentd/gateway/scripted_model.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "runtime/serving/markup/answer_markup.h"
 #include "tests/unit/runtime/serving/markup/transcripts.h"
 
@@ -241,12 +244,20 @@ std::vector<std::string> ScriptedFamilies() {
   return families;
 }
 
-std::vector<v1::GenerateChunk> ScriptedAnswer(const std::string& family,
-                                              const v1::GenerateRequest& request) {
-  size_t turn = 0;
+namespace {
+
+size_t TurnsBefore(const v1::GenerateRequest& request) {
+  size_t turns = 0;
+  for (const v1::ChatMessage& message : request.messages()) {
+    turns += message.tool_calls().empty() ? 0 : 1;
+  }
+  return turns;
+}
+
+std::vector<v1::GenerateChunk> Spoken(const std::string& family, const Turn& turn,
+                                      const v1::GenerateRequest& request) {
   uint32_t calls_before = 0;
   for (const v1::ChatMessage& message : request.messages()) {
-    turn += message.tool_calls().empty() ? 0 : 1;
     calls_before += static_cast<uint32_t>(message.tool_calls_size());
   }
   markup::MarkupTraits traits = markup::TraitsOf({family, "", "", "", "", false});
@@ -256,8 +267,7 @@ std::vector<v1::GenerateChunk> ScriptedAnswer(const std::string& family,
   traits.ids.salt = request.request_id();
   traits.ids.calls_before = calls_before;
   markup::AnswerMarkup answer(traits);
-  const std::vector<Turn> turns = Turns();
-  const std::string text = Writers().at(family)(turns[std::min(turn, turns.size() - 1)]);
+  const std::string text = Writers().at(family)(turn);
   std::vector<v1::GenerateChunk> chunks;
   const auto take = [&chunks](const std::vector<markup::MarkupEvent>& events) {
     for (const markup::MarkupEvent& event : events) chunks.push_back(ChunkOf(event));
@@ -275,9 +285,65 @@ std::vector<v1::GenerateChunk> ScriptedAnswer(const std::string& family,
   last.set_finish_reason(v1::FINISH_REASON_STOP);
   last.set_prompt_tokens(11);
   last.set_completion_tokens(tokens);
-  last.set_reasoning_tokens(turns[std::min(turn, turns.size() - 1)].reasoning.empty() ? 0 : 3);
+  last.set_reasoning_tokens(turn.reasoning.empty() ? 0 : 3);
   chunks.push_back(last);
   return chunks;
+}
+
+bool Offers(const v1::GenerateRequest& request, const std::string& name) {
+  const std::string& text = request.tools().tools_json();
+  const auto tools = text.empty() ? ordered_json::array() : ordered_json::parse(text);
+  return std::any_of(tools.begin(), tools.end(), [&name](const ordered_json& tool) {
+    return tool.at("function").at("name") == name;
+  });
+}
+
+bool IsTold(const v1::GenerateRequest& request, const std::string& words) {
+  return std::any_of(request.messages().begin(), request.messages().end(),
+                     [&words](const v1::ChatMessage& message) {
+                       return absl::StrContains(message.content(), words);
+                     });
+}
+
+std::string LastResult(const v1::GenerateRequest& request) {
+  std::string result;
+  for (const v1::ChatMessage& message : request.messages()) {
+    if (message.role() == "tool") result = message.content();
+  }
+  return result;
+}
+
+Turn TurnOfScript(const ordered_json& script, const v1::GenerateRequest& request) {
+  const ordered_json& turns = script.at("turns");
+  const size_t turn = TurnsBefore(request);
+  if (turn < turns.size()) {
+    for (const ordered_json& call : turns[turn].at("calls")) {
+      if (!Offers(request, call.at("name"))) continue;
+      return {turns[turn].value("reasoning", ""),
+              turns[turn].value("text", ""),
+              {{call.at("name"), call.at("arguments")}}};
+    }
+  }
+  for (const ordered_json& reply : script.at("replies")) {
+    if (IsTold(request, reply.at("to"))) return {"", reply.at("text"), {}};
+  }
+  return {
+      "",
+      absl::StrReplaceAll(script.at("last").get<std::string>(), {{"$RESULT", LastResult(request)}}),
+      {}};
+}
+
+}  // namespace
+
+std::vector<v1::GenerateChunk> ScriptedAnswer(const std::string& family,
+                                              const v1::GenerateRequest& request) {
+  const std::vector<Turn> turns = Turns();
+  return Spoken(family, turns[std::min(TurnsBefore(request), turns.size() - 1)], request);
+}
+
+std::vector<v1::GenerateChunk> AnswerByScript(const std::string& family, const std::string& script,
+                                              const v1::GenerateRequest& request) {
+  return Spoken(family, TurnOfScript(ordered_json::parse(script), request), request);
 }
 
 }  // namespace macrame::agentd

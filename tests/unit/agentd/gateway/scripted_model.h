@@ -24,4 +24,16 @@ std::vector<std::string> ScriptedFamilies();
 std::vector<v1::GenerateChunk> ScriptedAnswer(const std::string& family,
                                               const v1::GenerateRequest& request);
 
+// The same for an agent whose tools nobody here knows; `script` is JSON:
+//
+//   {"turns": [{"reasoning": "…", "text": "…", "calls": [{"name": …, "arguments": {…}}, …]}, …],
+//    "replies": [{"to": "words of a message", "text": "…"}, …],
+//    "last": "…"}
+//
+// Of a turn's calls the first is made whose tool is offered. Where there is none, or no turn is
+// left, it answers with the first reply whose words it was told, or with `last`, in which $RESULT
+// is what the last tool said.
+std::vector<v1::GenerateChunk> AnswerByScript(const std::string& family, const std::string& script,
+                                              const v1::GenerateRequest& request);
+
 }  // namespace macrame::agentd

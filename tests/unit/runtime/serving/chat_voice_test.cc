@@ -75,6 +75,31 @@ TEST(ChatVoice, ArgumentsThatAreNoObjectDoNotEndTheConversation) {
   EXPECT_EQ(arguments("[1]"), (ordered_json{{"invalid_json", "[1]"}}));
 }
 
+TEST(ChatVoice, SystemMessagesAreJoinedWhereATemplateTakesOne) {
+  v1::GenerateRequest request;
+  const auto add = [&request](const char* role, const char* content) {
+    v1::ChatMessage& message = *request.add_messages();
+    message.set_role(role);
+    message.set_content(content);
+  };
+  add("system", "Brief.");
+  add("system", "Sandboxed.");
+  add("user", "Hi");
+  add("system", "Tools changed.");
+  add("assistant", "Hello");
+  add("system", "It is late.");
+  add("user", "So?");
+  ChatVoice voice;
+  EXPECT_EQ(ordered_json::parse(MessagesJson(request, 7, voice)).size(), 7U);
+  voice.one_system_message = true;
+  const ordered_json messages = ordered_json::parse(MessagesJson(request, 7, voice));
+  ASSERT_EQ(messages.size(), 4U);
+  EXPECT_EQ(messages[0], (ordered_json{{"role", "system"}, {"content", "Brief.\n\nSandboxed."}}));
+  EXPECT_EQ(messages[1], (ordered_json{{"role", "user"}, {"content", "Hi\n\nTools changed."}}));
+  EXPECT_EQ(messages[2]["content"], "Hello");
+  EXPECT_EQ(messages[3], (ordered_json{{"role", "user"}, {"content", "It is late.\n\nSo?"}}));
+}
+
 TEST(ChatVoice, TheSwitchOfReasoningGoesToTheTemplate) {
   v1::GenerateRequest request;
   EXPECT_EQ(TemplateArgumentsJson(request), "");
@@ -102,11 +127,12 @@ TEST(ChatVoice, ATemplateWithoutToolsRefusesThem) {
 // A model whose template takes tools and switches reasoning, with a small tokenizer.
 class ChatModel : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Load("chatml_tools"); }
+  void Load(const std::string& chat_template) {
     const std::string folder = text::NewFolder("model");
     std::filesystem::copy(text::Fixture("byte_level"), folder,
                           std::filesystem::copy_options::recursive);
-    std::filesystem::copy_file("tests/conformance/text/templates/chatml_tools.jinja",
+    std::filesystem::copy_file("tests/conformance/text/templates/" + chat_template + ".jinja",
                                folder + "/chat_template.jinja",
                                std::filesystem::copy_options::overwrite_existing);
     auto loaded = LoadModelText(folder);
@@ -141,6 +167,17 @@ TEST_F(ChatModel, ToolsCallsAndResultsReachThePrompt) {
             std::string::npos)
       << prompt;
   EXPECT_NE(prompt.find("<tool_response>\n7 degrees"), std::string::npos) << prompt;
+}
+
+TEST_F(ChatModel, ALaterSystemMessageReachesTemplatesThatRefuseIt) {
+  EXPECT_FALSE(model_->voice.one_system_message);
+  Load("instruct_brackets");
+  EXPECT_TRUE(model_->voice.one_system_message);
+  v1::ChatMessage& message = *request_.add_messages();
+  message.set_role("system");
+  message.set_content("It is late.");
+  const std::string prompt = Text(Prepared().prompt);
+  EXPECT_NE(prompt.find("It is late."), std::string::npos) << prompt;
 }
 
 TEST_F(ChatModel, ReasoningIsSwitchedOffByTheTemplateAndByABudget) {
