@@ -53,6 +53,7 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   question.authorization = TextOf(request[http::field::authorization]);
   question.x_api_key = TextOf(request["x-api-key"]);
   question.from_loopback = !gone && PlainAddress(remote.address()).is_loopback();
+  question.by_own_page = IsOwnPage();
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
   auto answer = DecideAccess(question, *keys, rules, UnixMs());

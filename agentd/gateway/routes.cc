@@ -52,6 +52,14 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
     Route{RouteKind::kSnapshot, "/dashboard/api/snapshot", "GET, HEAD"},
     Route{RouteKind::kEvents, "/dashboard/api/events", "GET"},
+    Route{RouteKind::kAccess, "/dashboard/api/access", "GET, HEAD"},
+    Route{RouteKind::kPlanOrder, "/dashboard/api/plan", "POST"},
+    Route{RouteKind::kLoadOrder, "/dashboard/api/load", "POST"},
+    Route{RouteKind::kUnloadOrder, "/dashboard/api/unload", "POST"},
+    Route{RouteKind::kCordonOrder, "/dashboard/api/cordon", "POST"},
+    Route{RouteKind::kListKeys, "/dashboard/api/keys", "GET, HEAD"},
+    Route{RouteKind::kCreateKey, "/dashboard/api/keys/create", "POST"},
+    Route{RouteKind::kRevokeKey, "/dashboard/api/keys/revoke", "POST"},
     Route{RouteKind::kPage, "/", "GET, HEAD"},
 };
 
@@ -131,6 +139,8 @@ bool HasBody(const Route& route) {
     case RouteKind::kPage:
     case RouteKind::kSnapshot:
     case RouteKind::kEvents:
+    case RouteKind::kAccess:
+    case RouteKind::kListKeys:
       return false;
     default:
       return true;
@@ -139,7 +149,23 @@ bool HasBody(const Route& route) {
 
 bool IsDashboard(const Route& route) {
   return route.kind == RouteKind::kPage || route.kind == RouteKind::kSnapshot ||
-         route.kind == RouteKind::kEvents;
+         route.kind == RouteKind::kEvents || route.kind == RouteKind::kAccess ||
+         IsOrder(route.kind);
+}
+
+bool IsOrder(RouteKind kind) {
+  switch (kind) {
+    case RouteKind::kPlanOrder:
+    case RouteKind::kLoadOrder:
+    case RouteKind::kUnloadOrder:
+    case RouteKind::kCordonOrder:
+    case RouteKind::kListKeys:
+    case RouteKind::kCreateKey:
+    case RouteKind::kRevokeKey:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool MethodFits(const Route& route, absl::string_view method) {

@@ -44,6 +44,14 @@ enum class RouteKind {
   kPage,      // a file of the dashboard
   kSnapshot,  // what it shows
   kEvents,    // and each change of it
+  kAccess,    // what whoever asks may do with it
+  kPlanOrder,
+  kLoadOrder,
+  kUnloadOrder,
+  kCordonOrder,
+  kListKeys,
+  kCreateKey,
+  kRevokeKey,
 };
 
 struct Route {
@@ -67,6 +75,8 @@ std::string UnknownPathText();
 bool HasBody(const Route& route);
 // The dashboard's: HttpSession::ServeDashboard answers.
 bool IsDashboard(const Route& route);
+// Of these what its page asks the cluster to do.
+bool IsOrder(RouteKind kind);
 
 // The answer of a route without one.
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,
