@@ -412,6 +412,13 @@ void Agent::Impl::StartGateway() {
       parts_.cluster_service.AskStatus(std::move(told));
     });
   };
+  options.give_order = [this](Orderer who, ClusterOrder order,
+                              std::function<void(OrderAnswer)> done) {
+    parts_.dispatcher.Post(
+        [this, who = std::move(who), order = std::move(order), done = std::move(done)] {
+          parts_.gateway_orders.Give(who, order, done);
+        });
+  };
   options.cors_origins = config_.gateway_cors_origins;
   options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {
     parts_.metrics_service.Page(accept, std::move(reply));

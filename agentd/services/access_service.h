@@ -4,7 +4,9 @@
 // audit log of this agent. Owner thread.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "agentd/gateway/gateway_access.h"
 #include "agentd/services/coordinator_way.h"
@@ -17,6 +19,9 @@ namespace macrame::agentd {
 
 // How the audit log tells of a caller: "local", or "node" and the first digits of its id.
 std::string AuditName(const transport::Caller& caller);
+// What it says of an order: what and to whom; nullopt: such orders have no line.
+std::optional<AuditEntry> AuditedOrder(std::string_view method,
+                                       const google::protobuf::MessageLite& request);
 // What orders of management it has a line for, as an observer of a server (GrpcServer). Others pass
 // without a word.
 transport::GrpcServer::Observer AuditObserver(AuditLog& log);
