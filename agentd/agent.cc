@@ -417,6 +417,13 @@ void Agent::Impl::StartGateway() {
       parts_.cluster_service.AskStatus(std::move(told));
     });
   };
+  options.give_order = [this](Orderer who, ClusterOrder order,
+                              std::function<void(OrderAnswer)> done) {
+    parts_.dispatcher.Post(
+        [this, who = std::move(who), order = std::move(order), done = std::move(done)] {
+          parts_.gateway_orders.Give(who, order, done);
+        });
+  };
   options.cors_origins = config_.gateway_cors_origins;
   options.aliases = ModelAliases(config_.gateway_aliases);
   options.metrics = [this](const std::string& accept, std::function<void(MetricsPage)> reply) {

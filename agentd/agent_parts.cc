@@ -249,6 +249,7 @@ AgentParts::AgentParts(transport::AsioDispatcher& dispatcher_in, const Config& c
         dispatcher.Post([this, entry = AuditOf(refused)] { audit.AddRefused(entry); });
       })),
       access_service({{dispatcher, election, channels, own}, replicator, audit}),
+      gateway_orders({dispatcher, audit, config.socket_path}),
       local_server(dispatcher) {
   guard.SetSelf(own.identity());
   election.SetMachine(machine);

@@ -33,6 +33,7 @@
 #include "agentd/services/cluster_service.h"
 #include "agentd/services/enrolment_service.h"
 #include "agentd/services/event_service.h"
+#include "agentd/services/gateway_orders.h"
 #include "agentd/services/generate_router.h"
 #include "agentd/services/link_service.h"
 #include "agentd/services/metrics_service.h"
@@ -127,6 +128,7 @@ struct AgentParts {
   AuditLog audit;
   std::shared_ptr<GatewayAccess> access;  // the gateway has it too
   AccessService access_service;
+  GatewayOrders gateway_orders;
   transport::GrpcServer local_server;
   std::unique_ptr<transport::GrpcServer> peer_server;  // while there is a secret
   std::unique_ptr<discovery::BeaconService> beacons;

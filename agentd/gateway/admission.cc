@@ -27,6 +27,8 @@ constexpr std::array kRows = {
     RouteRow{"/", true},
     RouteRow{"/dashboard", true},
     RouteRow{"/dashboard/", true},
+    RouteRow{"/dashboard/api/keys", false, kScopeAdmin, kScopeAdmin},
+    RouteRow{"/dashboard/api/keys/*", false, kScopeAdmin, kScopeAdmin},
     RouteRow{"/dashboard/api/*", false, kScopeRead, kScopeOperate},
     RouteRow{"/dashboard/*", true},
     RouteRow{"/metrics", false, kScopeRead, kScopeRead},
@@ -93,10 +95,11 @@ Principal PrincipalOf(const v1::ApiKey& key) {
   return principal;
 }
 
-// Who needs no key may ask models and look, no more.
-Principal Anybody() {
+// Who needs no key may ask models and look; and, at this machine's own page, load and unload.
+Principal Anybody(bool may_operate = false) {
   Principal principal;
   principal.scopes = kScopeInfer | kScopeRead;
+  if (may_operate) principal.scopes |= kScopeOperate;
   return principal;
 }
 
@@ -120,7 +123,7 @@ std::variant<Principal, AccessRefusal> DecideAccess(const AccessQuestion& questi
   const bool without =
       keys.empty() && !rules.keys_required && (question.from_loopback || rules.is_open);
   if (without) {
-    Principal anybody = Anybody();
+    Principal anybody = Anybody(question.from_loopback && question.by_own_page && !rules.is_open);
     if (route.scopes == 0 || (route.scopes & anybody.scopes) != 0) return anybody;
     return Unauthorized(
         absl::StrCat("This needs an API key with the scope ", ScopeNames(route.scopes),

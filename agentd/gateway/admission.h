@@ -5,10 +5,11 @@
 // Before any key exists, requests of this machine are served without one. Once one does (or with
 // `gateway_keys: required`) every path asks for one but the open ones. Beyond loopback keys are
 // asked for from the first request on, unless `gateway_open` says that everybody may come while
-// there are none. What a route needs stands in one table (admission.cc); paths that it does not
-// have ask for a key as well, so that nobody without one learns what there is. Paths are compared
-// as they came, byte by byte: another spelling ("%2f", "//", "..", upper case) is another path, and
-// never an open one.
+// there are none. Orders (load, unload, cordon) are taken without one from this machine's own page
+// alone, and not where everybody may come; orders about keys never are. What a route needs stands
+// in one table (admission.cc); paths that it does not have ask for a key as well, so that nobody
+// without one learns what there is. Paths are compared as they came, byte by byte: another spelling
+// ("%2f", "//", "..", upper case) is another path, and never an open one.
 
 #include <cstdint>
 #include <optional>
@@ -41,6 +42,9 @@ struct AccessQuestion {
   absl::string_view authorization;  // the header's value
   absl::string_view x_api_key;      // likewise
   bool from_loopback = false;
+  // The page asks that this machine's gateway serves, in a browser on this machine, as far as the
+  // request tells (HttpSession::IsOwnPage).
+  bool by_own_page = false;
 };
 
 // Whose a request is.

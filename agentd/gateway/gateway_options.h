@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agentd/gateway/cluster_orders.h"
 #include "agentd/gateway/model_aliases.h"
 #include "agentd/gateway/request_record.h"
 #include "macrame/v1/cluster.pb.h"
@@ -30,6 +31,8 @@ struct GatewayOptions {
   // Asks for the status that the dashboard shows; its argument is called once, from any thread.
   // Called from the gateway's thread. None: the dashboard's data is answered 503.
   std::function<void(std::function<void(v1::ClusterStatus)>)> ask_status;
+  // Gives the page's orders to the cluster. Called on the io thread. None: they are answered 503.
+  GiveOrder give_order;
   // PEM files; none: no TLS. With them other machines have to use TLS; this one may.
   std::string tls_certificate;
   std::string tls_key;
@@ -69,7 +72,10 @@ struct GatewayOptions {
   std::chrono::milliseconds keep_alive_ms{10'000};  // silence after which a comment is sent
   // Dashboards that are told of each change; further ones have to ask.
   size_t dashboards_max = 32;
-  std::chrono::milliseconds status_ms{4'000};           // for the agent to tell its status
+  std::chrono::milliseconds status_ms{4'000};  // for the agent to tell its status
+  // For the cluster to answer an order of the page; longer than agents wait for each other.
+  std::chrono::milliseconds order_ms{60'000};
+  size_t orders_max = 16;                               // that are waited for at once
   std::chrono::milliseconds dashboard_pause_ms{1'000};  // between two events of a dashboard
   std::chrono::milliseconds silence_ms{300'000};        // silence of the model that ends a request
 };

@@ -36,6 +36,7 @@ struct GatewayState {
   ResponseStore responses{kStoredResponsesMax, kStoredResponsesBytesMax};
   dashboard::SnapshotCache snapshots;
   size_t dashboards = 0;  // that are told of each change
+  size_t orders = 0;      // of pages, that are waited for
   // That are being read or answered.
   std::atomic<size_t> requests{0};
   std::atomic<size_t> connections{0};
@@ -65,6 +66,20 @@ class CountedDashboard {
   ~CountedDashboard() { --state_->dashboards; }
   CountedDashboard(const CountedDashboard&) = delete;
   CountedDashboard& operator=(const CountedDashboard&) = delete;
+
+ private:
+  std::shared_ptr<GatewayState> state_;
+};
+
+// Counts an order of a page for as long as it is waited for.
+class CountedOrder {
+ public:
+  explicit CountedOrder(std::shared_ptr<GatewayState> state) : state_(std::move(state)) {
+    ++state_->orders;
+  }
+  ~CountedOrder() { --state_->orders; }
+  CountedOrder(const CountedOrder&) = delete;
+  CountedOrder& operator=(const CountedOrder&) = delete;
 
  private:
   std::shared_ptr<GatewayState> state_;

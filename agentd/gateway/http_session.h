@@ -25,6 +25,7 @@
 #include "agentd/gateway/api_error.h"
 #include "agentd/gateway/chat_answer.h"
 #include "agentd/gateway/chat_request.h"
+#include "agentd/gateway/cluster_orders.h"
 #include "agentd/gateway/connection_room.h"
 #include "agentd/gateway/dialect.h"
 #include "agentd/gateway/embedding_answer.h"
@@ -67,6 +68,7 @@ class HttpSession {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
   struct ClientWatch;
   struct PendingPage;
+  struct PendingOrder;
 
   // What the head alone tells: the dialect, the request id and the route.
   void BeginRequest(const std::string& path);
@@ -97,6 +99,13 @@ class HttpSession {
   boost::asio::awaitable<bool> StreamSnapshots();
   boost::asio::awaitable<bool> PumpSnapshots(std::shared_ptr<ClientWatch> watch);
   bool HasEtag(absl::string_view etag) const;
+  // http_session_orders.cc
+  boost::asio::awaitable<bool> ServeOrder(RouteKind kind);
+  boost::asio::awaitable<bool> GiveOrderAndAnswer(ClusterOrder order);
+  boost::asio::awaitable<bool> SendAccess();
+  // Whether the request says of itself that it comes from the page that this gateway serves, opened
+  // on this machine.
+  bool IsOwnPage() const;
   AnswerHead HeadOf(AnswerRequest& answer, const char* id_prefix);
   boost::asio::awaitable<bool> Answer(AnswerHead head, std::vector<v1::GenerateRequest> requests,
                                       bool stream);

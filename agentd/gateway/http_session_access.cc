@@ -62,6 +62,7 @@ std::optional<ApiError> HttpSession::CheckAccess(const std::string& path) {
   question.authorization = Plain(request[http::field::authorization]);
   question.x_api_key = Plain(request["x-api-key"]);
   question.from_loopback = IsFromLoopback();
+  question.by_own_page = IsOwnPage();
   const AccessRules rules{state_->options.keys_required, state_->options.open};
   const std::shared_ptr<const KeyTable> keys = state_->access->keys();
   auto answer = DecideAccess(question, *keys, rules, UnixMs());

@@ -48,6 +48,8 @@ net::awaitable<bool> HttpSession::ServeDashboard(const Route& route, std::string
         403, "The dashboard's data is for the page that this agent serves, and for programs.",
         "foreign_site"));
   }
+  if (route.kind == RouteKind::kAccess) co_return co_await SendAccess();
+  if (IsOrder(route.kind)) co_return co_await ServeOrder(route.kind);
   if (!state_->options.ask_status) {
     co_return co_await SendError(
         HttpError(503, "This gateway has no agent to ask for the status.", "no_status"));

@@ -55,6 +55,14 @@ constexpr std::array kRoutes = {
     Route{RouteKind::kMetrics, "/metrics", "GET, HEAD"},
     Route{RouteKind::kSnapshot, "/dashboard/api/snapshot", "GET, HEAD"},
     Route{RouteKind::kEvents, "/dashboard/api/events", "GET"},
+    Route{RouteKind::kAccess, "/dashboard/api/access", "GET, HEAD"},
+    Route{RouteKind::kPlanOrder, "/dashboard/api/plan", "POST", kHasBody},
+    Route{RouteKind::kLoadOrder, "/dashboard/api/load", "POST", kHasBody},
+    Route{RouteKind::kUnloadOrder, "/dashboard/api/unload", "POST", kHasBody},
+    Route{RouteKind::kCordonOrder, "/dashboard/api/cordon", "POST", kHasBody},
+    Route{RouteKind::kListKeys, "/dashboard/api/keys", "GET, HEAD"},
+    Route{RouteKind::kCreateKey, "/dashboard/api/keys/create", "POST", kHasBody},
+    Route{RouteKind::kRevokeKey, "/dashboard/api/keys/revoke", "POST", kHasBody},
     Route{RouteKind::kPage, "/", "GET, HEAD"},
 };
 
@@ -121,7 +129,23 @@ std::string UnknownPathText() {
 
 bool IsDashboard(const Route& route) {
   return route.kind == RouteKind::kPage || route.kind == RouteKind::kSnapshot ||
-         route.kind == RouteKind::kEvents;
+         route.kind == RouteKind::kEvents || route.kind == RouteKind::kAccess ||
+         IsOrder(route.kind);
+}
+
+bool IsOrder(RouteKind kind) {
+  switch (kind) {
+    case RouteKind::kPlanOrder:
+    case RouteKind::kLoadOrder:
+    case RouteKind::kUnloadOrder:
+    case RouteKind::kCordonOrder:
+    case RouteKind::kListKeys:
+    case RouteKind::kCreateKey:
+    case RouteKind::kRevokeKey:
+      return true;
+    default:
+      return false;
+  }
 }
 
 bool MethodFits(const Route& route, absl::string_view method) {

@@ -44,6 +44,14 @@ enum class RouteKind {
   kPage,      // a file of the dashboard
   kSnapshot,  // what it shows
   kEvents,    // and each change of it
+  kAccess,    // what whoever asks may do with it
+  kPlanOrder,
+  kLoadOrder,
+  kUnloadOrder,
+  kCordonOrder,
+  kListKeys,
+  kCreateKey,
+  kRevokeKey,
 };
 
 struct Route {
@@ -66,6 +74,8 @@ std::string UnknownPathText();
 
 // The dashboard's: HttpSession::ServeDashboard answers.
 bool IsDashboard(const Route& route);
+// Of these what its page asks the cluster to do.
+bool IsOrder(RouteKind kind);
 
 // The answer of a route without one.
 std::variant<HttpReply, ApiError> AnswerSimpleRoute(const Route& route, absl::string_view path,

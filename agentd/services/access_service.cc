@@ -114,24 +114,31 @@ std::string AuditName(const Caller& caller) {
   return caller.local ? "local" : absl::StrCat("node ", ShortId(caller.node_id));
 }
 
+std::optional<AuditEntry> AuditedOrder(std::string_view method,
+                                       const google::protobuf::MessageLite& request) {
+  for (const Audited& audited : kAudited) {
+    if (audited.path != method) continue;
+    AuditEntry entry;
+    entry.what = std::string(method.substr(method.rfind('/') + 1));
+    entry.target = audited.target(request);
+    return entry;
+  }
+  return std::nullopt;
+}
+
 GrpcServer::Observer AuditObserver(AuditLog& log) {
   return [&log](const Caller& caller, std::string_view method,
                 const google::protobuf::MessageLite& request) -> GrpcServer::OnEnded {
-    for (const Audited& audited : kAudited) {
-      if (audited.path != method) continue;
-      AuditEntry entry;
-      entry.who = AuditName(caller);
-      entry.what = std::string(method.substr(method.rfind('/') + 1));
-      entry.target = audited.target(request);
-      entry.from = caller.local ? "socket" : caller.address;
-      return [&log, entry](const absl::Status& status) {
-        AuditEntry ended = entry;
-        ended.outcome = status.ok() ? "ok" : ReasonOf(status).code();
-        if (absl::IsCancelled(status)) ended.outcome = "caller left";
-        log.Add(std::move(ended));
-      };
-    }
-    return nullptr;
+    std::optional<AuditEntry> entry = AuditedOrder(method, request);
+    if (!entry.has_value()) return nullptr;
+    entry->who = AuditName(caller);
+    entry->from = caller.local ? "socket" : caller.address;
+    return [&log, entry = *std::move(entry)](const absl::Status& status) {
+      AuditEntry ended = entry;
+      ended.outcome = status.ok() ? "ok" : ReasonOf(status).code();
+      if (absl::IsCancelled(status)) ended.outcome = "caller left";
+      log.Add(std::move(ended));
+    };
   };
 }
 

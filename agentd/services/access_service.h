@@ -4,6 +4,7 @@
 // audit log of this agent. Owner thread.
 
 #include <string>
+#include <string_view>
 
 #include "agentd/services/coordinator_way.h"
 #include "agentd/state/audit_log.h"
@@ -15,6 +16,9 @@ namespace macrame::agentd {
 
 // How the audit log tells of a caller: "local", or "node" and the first digits of its id.
 std::string AuditName(const transport::Caller& caller);
+// What it says of an order: what and to whom; nullopt: such orders have no line.
+std::optional<AuditEntry> AuditedOrder(std::string_view method,
+                                       const google::protobuf::MessageLite& request);
 // What orders of management it has a line for, as an observer of a server (GrpcServer). Others pass
 // without a word.
 transport::GrpcServer::Observer AuditObserver(AuditLog& log);

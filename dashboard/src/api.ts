@@ -7,6 +7,10 @@ const KEY_NAME = 'macrame-key';
 export const needsKey = signal(false);
 /** The last key was given and refused. */
 export const keyRefused = signal(false);
+/** The user wants to give another key. */
+export const wantsKey = signal(false);
+/** Rises when a key was given: what was asked with the one before is asked anew. */
+export const keyRevision = signal(0);
 
 // Storage may be forbidden; the key then lasts as long as the page.
 let key = '';
@@ -24,10 +28,12 @@ export function setKey(value: string): void {
     // It lasts as long as the page.
   }
   needsKey.value = false;
+  wantsKey.value = false;
+  keyRevision.value += 1;
 }
 
 export class ApiFailure extends Error {
-  constructor(readonly status: number, message: string) {
+  constructor(readonly status: number, message: string, readonly code = '', readonly remedy = '') {
     super(message);
   }
 }
@@ -42,10 +48,12 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
     keyRefused.value = key !== '';
     needsKey.value = true;
   }
-  let message = `The gateway answered ${response.status}.`;
+  const message = `The gateway answered ${response.status}.`;
   try {
-    message = (await response.json())?.error?.message ?? message;
-  } catch {
+    const error = (await response.json())?.error;
+    throw new ApiFailure(response.status, error?.message ?? message, error?.code ?? '', error?.remedy ?? '');
+  } catch (failure) {
+    if (failure instanceof ApiFailure) throw failure;
     // The status has to do.
   }
   throw new ApiFailure(response.status, message);

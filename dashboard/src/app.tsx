@@ -1,13 +1,14 @@
 // The page as a whole.
 import {useSignal} from '@preact/signals';
-import {keyRefused, needsKey, setKey} from './api';
+import {keyRefused, needsKey, setKey, wantsKey} from './api';
 import {Chat} from './chat';
 import {Findings} from './findings';
 import {bytes, rate} from './format';
+import {Keys} from './keys';
 import {Models} from './models';
 import {Nodes} from './nodes';
 import {Badge} from './parts';
-import {connection, failure, isDark, snapshot, theme} from './store';
+import {connection, failure, isDark, mayAdmin, snapshot, theme} from './store';
 import {Throughput} from './throughput';
 import {Topology} from './topology';
 import type {Snapshot} from './types';
@@ -59,11 +60,15 @@ function KeyForm() {
   const text = useSignal('');
   return (
     <form class="panel key-form" onSubmit={(event) => { event.preventDefault(); setKey(text.value.trim()); }}>
-      <h2>This cluster asks for a key</h2>
-      <p>{keyRefused.value ? 'That key was refused. ' : ''}Paste a key that may read the cluster. It stays in this tab only.</p>
+      <h2>{needsKey.value ? 'This cluster asks for a key' : 'Use another key'}</h2>
+      <p>
+        {needsKey.value && keyRefused.value ? 'That key was refused. ' : ''}
+        Paste a key that may read the cluster, or one with <code>operate</code> to load models. It stays in this tab only.
+      </p>
       <label for="api-key">Key</label>
       <input id="api-key" type="password" autocomplete="off" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} />
       <button class="primary" type="submit" disabled={text.value.trim() === ''}>Continue</button>
+      {!needsKey.value && <button class="quiet" type="button" onClick={() => (wantsKey.value = false)}>Cancel</button>}
     </form>
   );
 }
@@ -75,7 +80,7 @@ export function App() {
       <a class="skip" href="#main">Skip to the cluster</a>
       <Head now={now} />
       <main id="main">
-        {needsKey.value && <KeyForm />}
+        {(needsKey.value || wantsKey.value) && <KeyForm />}
         {failure.value !== '' && !needsKey.value && <p class="alert" role="alert">{failure.value} Trying again.</p>}
         {now !== null && (
           <>
@@ -89,6 +94,7 @@ export function App() {
               <div class="column">
                 <Models snapshot={now} />
                 <Nodes snapshot={now} />
+                {mayAdmin.value && <Keys />}
               </div>
               <div class="column chat-column"><Chat snapshot={now} /></div>
             </div>

@@ -1,12 +1,56 @@
 // One row per node: state, memory and what holds it, load.
 import {ago, bytes, percent, rate, words} from './format';
-import {Badge, Bar, Panel} from './parts';
-import {selected} from './store';
-import type {NodeStatus, Snapshot} from './types';
+import {useSignal} from '@preact/signals';
+import {cordon, reasonOf} from './orders';
+import {Badge, Bar, Confirm, Panel, ReasonNote} from './parts';
+import {mayOperate, selected} from './store';
+import type {NodeStatus, Reason, Snapshot} from './types';
 import {memoryParts, nodeTone} from './view';
 
 function stateWord(node: NodeStatus): string {
-  return node.state === 'alive' && node.draining ? 'stopping' : words(node.state);
+  if (node.state !== 'alive') return words(node.state);
+  if (node.draining) return 'stopping';
+  if (node.cordon === undefined) return 'alive';
+  return node.cordon.drain ? 'drained' : 'cordoned';
+}
+
+// Whether the node takes new ranks.
+function Placing({node}: {node: NodeStatus}) {
+  const asks = useSignal(false);
+  const isBusy = useSignal(false);
+  const failure = useSignal<Reason | null>(null);
+  const {node_id: id, hostname: name} = node.identity;
+  const give = async (what: 'cordon' | 'uncordon') => {
+    isBusy.value = true;
+    failure.value = null;
+    try {
+      await cordon(id, what);
+    } catch (error) {
+      failure.value = reasonOf(error);
+    }
+    isBusy.value = false;
+  };
+  return (
+    <>
+      <div class="buttons">
+        {node.cordon === undefined
+          ? <button type="button" class="small quiet" disabled={isBusy.value} aria-label={`Cordon ${name}`}
+                    title="It takes no new ranks" onClick={() => void give('cordon')}>Cordon</button>
+          : <button type="button" class="small quiet" disabled={isBusy.value} aria-label={`Uncordon ${name}`}
+                    title="It takes ranks again" onClick={() => void give('uncordon')}>Uncordon</button>}
+        {node.cordon?.drain !== true && (
+          <button type="button" class="small quiet" aria-expanded={asks.value} aria-label={`Drain ${name}`}
+                  title="Its ranks move to other nodes" onClick={() => (asks.value = !asks.value)}>Drain</button>
+        )}
+      </div>
+      {failure.value !== null && <ReasonNote reason={failure.value} />}
+      {asks.value && (
+        <Confirm label={`Drain ${name}`} action="Drain it" busy="Ordering…"
+                 text={`Drain ${name}? Its ranks are moved to other nodes, and it takes no new ones until it is uncordoned.`}
+                 onClose={() => (asks.value = false)} run={async () => { await cordon(id, 'drain'); }} />
+      )}
+    </>
+  );
 }
 
 function Facts({node}: {node: NodeStatus}) {
@@ -66,6 +110,7 @@ function NodeRow({snapshot, node}: {snapshot: Snapshot; node: NodeStatus}) {
       {node.state !== 'alive' && node.state_reason !== undefined && node.state_reason.message !== '' && (
         <p class="dim">{node.state_reason.message}</p>
       )}
+      {mayOperate.value && node.state === 'alive' && !node.draining && <Placing node={node} />}
     </li>
   );
 }

@@ -1,5 +1,9 @@
 // Small parts that all panels use.
+import {useSignal} from '@preact/signals';
 import type {ComponentChildren} from 'preact';
+import {useEffect, useRef} from 'preact/hooks';
+import {reasonOf} from './orders';
+import type {Reason} from './types';
 import type {Tone} from './view';
 
 export function Panel(props: {
@@ -35,5 +39,49 @@ export function Bar(props: {
         return <rect key={part.title} class={part.class} x={x} width={width} height="10"><title>{part.title}</title></rect>;
       })}
     </svg>
+  );
+}
+
+/** Why something was not done, and what to do about it. */
+export function ReasonNote({reason}: {reason: Reason}) {
+  return (
+    <div class="reason" role="alert">
+      <p>{reason.code !== '' && <code>{reason.code}</code>} {reason.message}</p>
+      {reason.remedy !== '' && <p class="remedy">{reason.remedy}</p>}
+    </div>
+  );
+}
+
+/** Asks once more before `run`; closes when that is done, and says why when it fails. */
+export function Confirm(props: {
+  label: string; text: string; action: string; busy: string; run: () => Promise<void>; onClose: () => void;
+}) {
+  const isBusy = useSignal(false);
+  const failure = useSignal<Reason | null>(null);
+  const keep = useRef<HTMLButtonElement>(null);
+  useEffect(() => keep.current?.focus(), []);
+  const go = async () => {
+    isBusy.value = true;
+    failure.value = null;
+    try {
+      await props.run();
+      props.onClose();
+    } catch (error) {
+      failure.value = reasonOf(error);
+      isBusy.value = false;
+    }
+  };
+  return (
+    <div class="box" role="group" aria-label={props.label}
+         onKeyDown={(event) => { if (event.key === 'Escape' && !isBusy.value) props.onClose(); }}>
+      <p>{props.text}</p>
+      {failure.value !== null && <ReasonNote reason={failure.value} />}
+      <div class="buttons">
+        <button type="button" class="stop" disabled={isBusy.value} onClick={() => void go()}>
+          {isBusy.value ? props.busy : props.action}
+        </button>
+        <button type="button" class="quiet" ref={keep} disabled={isBusy.value} onClick={props.onClose}>Cancel</button>
+      </div>
+    </div>
   );
 }

@@ -1,7 +1,7 @@
 // The page's state: the newest snapshot, kept up to date by the event stream or, where that is refused,
 // by asking.
 import {computed, effect, signal} from '@preact/signals';
-import {ApiFailure, ask, needsKey} from './api';
+import {ApiFailure, ask, keyRevision, needsKey} from './api';
 import {readEvents} from './event_stream';
 import {History} from './history';
 import type {Snapshot} from './types';
@@ -21,6 +21,10 @@ export const connection = signal<Connection>('connecting');
 export const failure = signal('');
 /** The node or the model that is looked at. */
 export const selected = signal('');
+/** The model that was ordered last: its row takes the focus when the one on disk is gone. */
+export const ordered = signal('');
+/** What was done last, for those who don't see it. */
+export const notice = signal('');
 export const history = new History(2, HISTORY_SECONDS);
 /** Rises when `history` has a new point. */
 export const historyRevision = signal(0);
@@ -81,11 +85,16 @@ async function follow(): Promise<void> {
     if (document.hidden) stop.abort();
   };
   document.addEventListener('visibilitychange', hide);
+  const given = keyRevision.peek();
+  const forget = keyRevision.subscribe((revision) => {
+    if (revision !== given) stop.abort();
+  });
   try {
     const response = await ask('/dashboard/api/events', {signal: stop.signal});
     if (response.body !== null) await readEvents(response.body, take, heard);
   } finally {
     document.removeEventListener('visibilitychange', hide);
+    forget();
     clearTimeout(watchdog);
   }
 }
@@ -98,6 +107,25 @@ async function poll(etag: string): Promise<string> {
   connection.value = 'live';
   return response.headers.get('etag') ?? '';
 }
+
+/** What whoever looks may do: "infer", "read", "operate", "admin". */
+const scopes = signal<string[]>([]);
+export const mayOperate = computed(() => scopes.value.includes('operate'));
+export const mayAdmin = computed(() => scopes.value.includes('admin'));
+
+async function askAccess(): Promise<void> {
+  try {
+    scopes.value = (await (await ask('/dashboard/api/access')).json()).scopes;
+  } catch {
+    scopes.value = [];
+  }
+}
+
+// A first key may have been made while the connection was away.
+effect(() => {
+  keyRevision.value;
+  if (connection.value === 'live') void askAccess();
+});
 
 /** Never returns. */
 export async function keepUpToDate(): Promise<void> {

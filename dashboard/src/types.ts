@@ -55,6 +55,7 @@ export interface NodeStatus {
   transport_verdict: string;
   state_reason?: Reason;
   draining: boolean;
+  cordon?: {drain: boolean};
 }
 
 export interface Assignment {
@@ -65,6 +66,50 @@ export interface Assignment {
   layer_end: number;
   tp_rank: number;
   need?: {total_bytes: number};
+}
+
+export interface Plan {
+  tp: number;
+  pp: number;
+  world_size: number;
+  backend: string;
+  context_length: number;
+  concurrent_sequences: number;
+  assignments: Assignment[];
+  reasons: Reason[];
+  prediction?: {
+    tokens_per_second: number;
+    tokens_per_second_low?: number;
+    tokens_per_second_high?: number;
+    first_token_ms?: number;
+    load_seconds?: number;
+  };
+}
+
+export interface Rejection {
+  subject: string;
+  reason?: Reason;
+}
+
+/** What loading would do: a plan, or why there is none. */
+export interface PlanResult {
+  plan?: Plan;
+  rejections: Rejection[];
+  failure?: Reason;
+  evicted: string[];
+  not_served?: Reason;
+}
+
+/** Times are in milliseconds since 1970; 0: never. */
+export interface ApiKey {
+  id: string;
+  name: string;
+  scopes: string[];
+  created_unix_ms: number;
+  expires_unix_ms: number;
+  revoked_unix_ms: number;
+  models: string[];
+  tenant: string;
 }
 
 export interface RankStatus {
@@ -84,17 +129,7 @@ export interface RankStatus {
 export interface DeploymentStatus {
   deployment: {name: string; model_name: string};
   state: string;
-  plan?: {
-    tp: number;
-    pp: number;
-    world_size: number;
-    backend: string;
-    context_length: number;
-    concurrent_sequences: number;
-    assignments: Assignment[];
-    reasons: Reason[];
-    prediction?: {tokens_per_second: number};
-  };
+  plan?: Plan;
   ranks: RankStatus[];
   failure?: Reason;
   degraded?: Reason;
@@ -102,7 +137,6 @@ export interface DeploymentStatus {
   entry_node_id: string;
   tokens_per_second: number;
 }
-
 
 // How one node reaches another: kind is that of the interface ("ethernet", "thunderbolt", "loopback", …).
 export interface NodePath {

@@ -1,5 +1,5 @@
 // What the page shows, worked out of a snapshot. Pure.
-import type {DeploymentStatus, NodeStatus, Reason, Snapshot} from './types';
+import type {DeploymentStatus, NodeStatus, Plan, Reason, Snapshot} from './types';
 
 /** How good a state is: the page's status colours. */
 export type Tone = 'good' | 'busy' | 'warn' | 'bad' | 'idle';
@@ -127,7 +127,7 @@ export function drawnEdges(all: Edge[], chosen: string, most = 150): Edge[] {
 }
 
 export function nodeTone(node: NodeStatus): Tone {
-  if (node.state === 'alive') return node.draining ? 'busy' : 'good';
+  if (node.state === 'alive') return node.draining || node.cordon !== undefined ? 'busy' : 'good';
   if (node.state === 'suspect') return 'warn';
   return node.state === 'left' ? 'idle' : 'bad';
 }
@@ -160,8 +160,7 @@ export function loadProgress(deployment: DeploymentStatus): number {
 }
 
 /** "tensor × 2, pipeline × 3 over jaccl" or "one node". */
-export function shape(deployment: DeploymentStatus): string {
-  const plan = deployment.plan;
+export function shape(plan: Plan | undefined): string {
   if (plan === undefined) return 'not planned yet';
   if (plan.world_size <= 1) return 'one node';
   const parts: string[] = [];

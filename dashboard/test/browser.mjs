@@ -4,43 +4,10 @@
 //
 // Exit 0: all that is asserted holds. Chromium is CHROMIUM, else the one on the path.
 import assert from 'node:assert/strict';
-import {execFileSync} from 'node:child_process';
-import {readFileSync} from 'node:fs';
-import {createRequire} from 'node:module';
-import {join} from 'node:path';
-import {chromium} from 'playwright-core';
+import {WAIT, closeChecked, launch, openPage, sendAndWait} from './driven_page.mjs';
 
 const [url, model, nodeList, shots] = process.argv.slice(2);
 const nodes = nodeList.split(',');
-const WAIT = {timeout: 15_000};
-const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
-function browserPath() {
-  if (process.env.CHROMIUM) return process.env.CHROMIUM;
-  return execFileSync('sh', ['-c', 'command -v chromium || command -v chromium-browser || command -v google-chrome'],
-                      {encoding: 'utf8'}).trim();
-}
-
-// What the page prints as an error, and every address beyond the agent that it asks for, is a fault.
-async function openPage(browser, options) {
-  const context = await browser.newContext(options);
-  const page = await context.newPage();
-  const faults = [];
-  page.on('console', (message) => { if (message.type() === 'error') faults.push(message.text()); });
-  page.on('pageerror', (error) => faults.push(error.message));
-  page.on('request', (request) => { if (!request.url().startsWith(url)) faults.push(`asks for ${request.url()}`); });
-  const answer = await page.goto(url, WAIT);
-  await page.waitForSelector(`[data-model="${model}"]`, WAIT);
-  return {context, page, faults, headers: answer.headers()};
-}
-
-// Serious and critical findings; axe is put in through the debugger, which the page's policy allows.
-async function accessibilityFaults(page) {
-  await page.evaluate(axeSource);
-  const result = await page.evaluate(() => globalThis.axe.run(document, {resultTypes: ['violations']}));
-  return result.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
-    .map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(' ')).slice(0, 4).join(', ')}`);
-}
 
 async function checkOverview({page, headers}) {
   assert.match(headers['content-security-policy'] ?? '', /^default-src 'self';/);
@@ -58,11 +25,7 @@ async function checkOverview({page, headers}) {
 }
 
 async function checkChat({page}) {
-  await page.fill('#chat-text', 'What is RDMA?');
-  await page.keyboard.press('Enter');
-  const answer = page.locator('.bubble.assistant').last();
-  await answer.locator('.bubble-note', {hasText: /\d+ tokens, .* tokens\/s/}).waitFor(WAIT);
-  assert.ok((await answer.locator('.said').innerText()).length > 10, 'the model said nothing');
+  await sendAndWait(page, 'What is RDMA?');
   // A second turn, stopped: Stop is there while an answer comes, and the page can be asked again after it.
   await page.fill('#chat-text', 'Tell me about clusters.');
   await page.keyboard.press('Enter');
@@ -81,21 +44,11 @@ async function checkTheme({page}) {
   await page.click('.theme');
 }
 
-async function checkWidth({page}, name) {
-  const [wide, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-  assert.ok(wide <= window, `${name}: the page is ${wide} pixels wide in a window of ${window}`);
-}
-
 // Each view: what is checked, whether axe finds something, a picture to look at.
 async function check(browser, name, options, checks) {
-  const opened = await openPage(browser, options);
+  const opened = await openPage(browser, url, `[data-model="${model}"]`, options);
   for (const one of checks) await one(opened);
-  await checkWidth(opened, name);
-  assert.deepEqual(await accessibilityFaults(opened.page), [], `${name}: accessibility`);
-  await opened.page.screenshot({path: join(shots, `${name}.png`), fullPage: true});
-  assert.deepEqual(opened.faults, [], `${name}: errors in the console`);
-  await opened.context.close();
-  console.log(`${name}: good`);
+  await closeChecked(opened, name, shots);
 }
 
 // A gateway that asks for a key is played by the test: 401 until the right one comes.
@@ -120,7 +73,7 @@ async function checkKey(browser) {
   console.log('key: good');
 }
 
-const browser = await chromium.launch({executablePath: browserPath(), args: ['--no-sandbox']});
+const browser = await launch();
 try {
   await check(browser, 'light', {viewport: {width: 1440, height: 900}, colorScheme: 'light'},
               [checkOverview, checkChat, checkTheme]);

@@ -112,8 +112,8 @@ test('a load counts the bytes of all ranks, and those that have not begun', () =
 test('shapes and tones are told as people call them', () => {
   const plan = {tp: 2, pp: 3, world_size: 6, backend: 'jaccl', context_length: 1, concurrent_sequences: 1,
                 assignments: [], reasons: []};
-  assert.equal(shape(deployment('m', {plan})), 'tensor × 2, pipeline × 3 over jaccl');
-  assert.equal(shape(deployment('m', {plan: {...plan, tp: 1, pp: 1, world_size: 1}})), 'one node');
+  assert.equal(shape(plan), 'tensor × 2, pipeline × 3 over jaccl');
+  assert.equal(shape({...plan, tp: 1, pp: 1, world_size: 1}), 'one node');
   assert.equal(deploymentTone(deployment('m', {degraded: reason('slow')})), 'warn');
   assert.equal(deploymentTone(deployment('m', {state: 'pending', failure: reason('no room')})), 'bad');
 });

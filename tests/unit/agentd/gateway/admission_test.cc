@@ -46,8 +46,32 @@ TEST(Admission, BeforeAnyKeyThisMachineIsServedAndOthersAreNot) {
   EXPECT_EQ(StatusOf("POST", "/v1/chat/completions", "", none, {false, true}, false), 200);
   EXPECT_EQ(StatusOf("POST", "/v1/chat/completions", "", none, {true, false}), 401);
   EXPECT_EQ(StatusOf("POST", "/v1/chat/completions", "", none, {true, true}, false), 401);
-  EXPECT_EQ(StatusOf("POST", "/dashboard/api/load", "", none), 401)
-      << "loading models takes a key, whoever asks";
+  EXPECT_EQ(StatusOf("POST", "/dashboard/api/load", "", none), 401) << "loading models takes a key";
+}
+
+TEST(Admission, ThisMachinesOwnPageMayOperateWhileThereAreNoKeys) {
+  const auto status = [](const std::string& path, const KeyTable& keys, AccessRules rules,
+                         bool from_loopback) {
+    const auto answer = DecideAccess({"POST", path, "", "", from_loopback, /*by_own_page=*/true},
+                                     keys, rules, kNow);
+    return std::holds_alternative<Principal>(answer) ? 200 : 401;
+  };
+  const KeyTable none;
+  EXPECT_EQ(status("/dashboard/api/load", none, {}, true), 200);
+  EXPECT_EQ(status("/dashboard/api/keys/create", none, {}, true), 401) << "the first key is not";
+  EXPECT_EQ(status("/dashboard/api/load", none, {}, false), 401);
+  EXPECT_EQ(status("/dashboard/api/load", none, {false, true}, true), 401) << "everybody may come";
+  EXPECT_EQ(status("/dashboard/api/load", none, {true, false}, true), 401);
+  EXPECT_EQ(status("/dashboard/api/load", Table({Key(kId)}), {}, true), 401);
+}
+
+TEST(Admission, KeysAreAnAdminsAlone) {
+  for (const auto& [scope, status] : {std::pair{"operate", 403}, std::pair{"admin", 200}}) {
+    const KeyTable keys = Table({Key(kId, {scope})});
+    EXPECT_EQ(StatusOf("GET", "/dashboard/api/keys", kBearer, keys), status);
+    EXPECT_EQ(StatusOf("POST", "/dashboard/api/keys/create", kBearer, keys), status);
+    EXPECT_EQ(StatusOf("POST", "/dashboard/api/keys/revoke", kBearer, keys), status);
+  }
 }
 
 TEST(Admission, OnceThereIsAKeyItIsAskedFor) {

@@ -1,0 +1,38 @@
+#pragma once
+
+// What the dashboard's page posts, as orders to the cluster; and what it is told of them. Pure.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "agentd/gateway/admission.h"
+#include "agentd/gateway/api_error.h"
+#include "agentd/gateway/cluster_orders.h"
+#include "agentd/gateway/http_reply.h"
+#include "agentd/gateway/inference_backend.h"
+#include "agentd/gateway/routes.h"
+
+namespace macrame::agentd {
+
+inline constexpr size_t kOrderBytesMax = 16 * 1024;
+inline constexpr int64_t kOrderedRanksMax = 1024;
+
+// `body` is read whole; fields that are not known are refused. A key that is for some models or for
+// a tenant gives orders about those alone (`served`: all deployments): 403 or 404 for others.
+std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_view body,
+                                                size_t json_depth_max, const Principal& principal,
+                                                const std::vector<ServedModel>& served,
+                                                uint64_t now_unix_ms);
+
+// An order that was not carried out: the Reason's code, its message and, apart, its remedy.
+// {"error": {"message", "type", "param", "code", "remedy"}}
+HttpReply RefusedOrder(const absl::Status& status);
+
+// GET /dashboard/api/access: {"scopes": ["infer", …], "key_id": "…" or null}.
+std::string AccessBody(const Principal& principal);
+
+}  // namespace macrame::agentd
