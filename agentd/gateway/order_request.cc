@@ -15,9 +15,6 @@
 namespace macrame::agentd {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-
 constexpr size_t kOrderNameBytesMax = 200;
 constexpr int64_t kContextMax = 16 * 1024 * 1024;
 constexpr int64_t kKeySecondsMax = int64_t{10} * 366 * 24 * 3600;
@@ -61,7 +58,7 @@ class OrderFields : public RequestFields {
 
   // Likewise, or empty when it is missing.
   std::string Text(absl::string_view field) {
-    const json* value = Find(field);
+    const Json* value = Find(field);
     if (value == nullptr) return "";
     if (!value->is_string()) {
       Fail(field, "invalid_type", absl::StrCat("'", field, "' must be a string."));
@@ -115,16 +112,16 @@ class OrderFields : public RequestFields {
 
   std::vector<std::string> Names(absl::string_view field, size_t most) {
     std::vector<std::string> names;
-    const json* value = Find(field);
+    const Json* value = Find(field);
     if (value == nullptr) return names;
     const bool fits = value->is_array() && value->size() <= most;
     if (!fits || !std::all_of(value->begin(), value->end(),
-                              [](const json& one) { return one.is_string(); })) {
+                              [](const Json& one) { return one.is_string(); })) {
       Fail(field, "invalid_type",
            absl::StrCat("'", field, "' must be a list of at most ", most, " strings."));
       return names;
     }
-    for (const json& one : *value) names.push_back(one.get<std::string>());
+    for (const Json& one : *value) names.push_back(one.get<std::string>());
     return names;
   }
 };
@@ -154,7 +151,7 @@ std::optional<ApiError> CheckDeployment(const Principal& principal, const std::s
 
 class OrderReader {
  public:
-  OrderReader(const json& body, const Principal& principal, const std::vector<ServedModel>& served,
+  OrderReader(const Json& body, const Principal& principal, const std::vector<ServedModel>& served,
               uint64_t now_unix_ms)
       : fields_(body), principal_(principal), served_(served), now_unix_ms_(now_unix_ms) {}
 
@@ -291,7 +288,7 @@ std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_vie
     return HttpError(413, absl::StrCat("An order has at most ", kOrderBytesMax, " bytes."),
                      "body_too_large");
   }
-  json parsed;
+  Json parsed;
   if (auto error = ParseBoundedJson(body, json_depth_max, &parsed)) return *std::move(error);
   if (!parsed.is_object()) {
     return BadRequest("The body must be a JSON object.", "", "invalid_type");
@@ -301,7 +298,7 @@ std::variant<ClusterOrder, ApiError> ParseOrder(RouteKind kind, absl::string_vie
 
 HttpReply RefusedOrder(const absl::Status& status) {
   const v1::Reason reason = ReasonOf(status);
-  ordered_json error;
+  Json error;
   error["message"] = reason.message();
   error["type"] = "order_refused";
   error["param"] = nullptr;
@@ -309,13 +306,13 @@ HttpReply RefusedOrder(const absl::Status& status) {
   error["remedy"] = reason.remedy();
   HttpReply reply;
   reply.status = HttpStatusOf(status.code());
-  reply.body = ordered_json{{"error", error}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  reply.body = Json{{"error", error}}.dump(-1, ' ', false, Json::error_handler_t::replace);
   return reply;
 }
 
 std::string AccessBody(const Principal& principal) {
-  ordered_json body;
-  body["scopes"] = ordered_json::array();
+  Json body;
+  body["scopes"] = Json::array();
   for (const char* name : {"infer", "read", "operate", "admin"}) {
     if ((principal.scopes & ScopeBit(name)) != 0) body["scopes"].push_back(name);
   }
