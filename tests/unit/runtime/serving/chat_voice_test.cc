@@ -173,6 +173,8 @@ TEST_F(ChatModel, ALaterSystemMessageReachesTemplatesThatRefuseIt) {
   EXPECT_FALSE(model_->voice.one_system_message);
   Load("instruct_brackets");
   EXPECT_TRUE(model_->voice.one_system_message);
+  request_.clear_tools();
+  request_.mutable_messages()->DeleteSubrange(1, request_.messages_size() - 1);
   v1::ChatMessage& message = *request_.add_messages();
   message.set_role("system");
   message.set_content("It is late.");
